@@ -199,7 +199,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if m.Type == rpcpacket.Oneway && (v == direct.Duplicate || v == direct.Forward) && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
 		n.stats.recalled.Add(1)
-		n.acknowledge(from, x.delivered(m))
+		n.whenSettled(from, x.delivered(m))
 		return nil
 	}
 	var answer []byte
@@ -227,6 +227,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 			n.stats.recalled.Add(1)
 			n.sendRecorded(from, answer, 0)
 		}
+	case direct.Refused:
+		n.stats.duplicates.Add(1)
+		n.whenSettled(from, x.refusal(m))
 	case direct.Forward:
 		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false, 0))
 	case direct.Superseded:
@@ -334,14 +337,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message) {
 	l := n.ledger
 	l.mu.Lock()
-	last := l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
+	l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
 	l.mu.Unlock()
-	refusal := x.exception(m, Unavailable, "the node is closing", true, nil)
-	go func() {
-		if l.settle(last) {
-			n.send(from, refusal)
-		}
-	}()
+	n.whenSettled(from, x.refusal(m))
+}
+
+// refusal has the caller of a call that has not begun, and never will here, choose another node.
+func (x *export) refusal(m *rpcpacket.Message) []byte {
+	return x.exception(m, Unavailable, "the node is closing", true, nil)
 }
 
 // drainDirect waits until nobody will ask for the answer to a direct call, or the node has

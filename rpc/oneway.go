@@ -190,8 +190,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 // onewayAnswered takes what has become of a one-way that the ledger has. It reports false if the
 // one-way has failed for good.
 func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
-	refused := m.Type == rpcpacket.Exception
-	if refused && m.Code == Unavailable && m.Flags&rpcpacket.FlagUnbegun != 0 {
+	if m.Refuses() {
 		go n.redirect(p.ID, p.Node, p.moves)
 		return true
 	}
@@ -201,7 +200,7 @@ func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
 	next := l.table.Next()
 	l.mu.Unlock()
 	n.sendOneways(next)
-	return !refused
+	return m.Type != rpcpacket.Exception
 }
 
 // redirect chooses another node for a one-way whose node has refused it for good, or has left
@@ -270,12 +269,12 @@ func (x *export) beginOneway(e *execution, reply []byte) {
 	told := e.told
 	e.mu.Unlock()
 	if told {
-		x.node.acknowledge(e.from, reply)
+		x.node.whenSettled(e.from, reply)
 	}
 }
 
-// acknowledge sends the acknowledgement of a one-way when all records so far are settled.
-func (n *Node) acknowledge(to netip.AddrPort, reply []byte) {
+// whenSettled sends an answer when all records so far are settled.
+func (n *Node) whenSettled(to netip.AddrPort, reply []byte) {
 	last, settled := n.ledger.unsettled()
 	if settled {
 		n.send(to, reply)

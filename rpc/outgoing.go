@@ -555,7 +555,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 
 // movedOn reports whether a direct call was refused for good by a node that closes.
 func (p *pending) movedOn() bool {
-	return p.straight && p.err == nil && p.answer.Type == rpcpacket.Exception && p.answer.Code == Unavailable && p.answer.Flags&rpcpacket.FlagUnbegun != 0
+	return p.straight && p.err == nil && p.answer.Refuses()
 }
 
 // unbind takes back the choice of the node that has refused a call.

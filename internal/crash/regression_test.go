@@ -93,6 +93,9 @@ func TestRegressions(t *testing.T) {
 		// Both blades of a machine began anew, and the state of a service was lost with its ledger.
 		// Its callers waited for ever: simrack.TestStatesLost.
 		{195, "log=1037480,sync,age=251871h55m22.063370243s,jumps,truth,pairs,calls=209", "good", "1276-m1:kill:356.411844ms,1305-m1:end:69.006196ms,1332-sw:hangup,1451-m2:end:405.740832ms"},
+		// A node that closed refused a one-way, and the refusal was lost. Its next incarnation dropped
+		// the copies for ever: direct.TestRefusedForGood.
+		{951056, "truth,pairs,long", "late", "64-m2:kill:946.626827ms,245+B:drain:776.393869ms"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

@@ -5,12 +5,13 @@
 //	CALL ──Receive──▶ Run ─▶ [begun, journal] ─▶ done ─▶ REPLY ─▶ forgotten
 //	          │                       │
 //	          │                     handed ─▶ the Gatekeeper decides from then on (Forward)
-//	          └─▶ Answer, Duplicate, Late, Forward
+//	          └─▶ Answer, Duplicate, Late, Refused, Forward
 //
 // A caller sends all copies of a call to one node. It numbers its calls within lanes, in
 // which one call at a time is out; so a copy that is not known, and has a lower number than
-// another call of the lane, is late. So is every call of an incarnation once a later
-// incarnation of the same caller has been heard.
+// another call of the lane, is late, or the call has been refused. Each copy of one that was
+// refused is answered, since the first answer may be lost. Every call of an incarnation is late
+// once a later incarnation of the same caller has been heard.
 package direct
 
 import (
@@ -34,13 +35,14 @@ const (
 	Answer                        // it is done: send the recorded answer
 	Forward                       // the Gatekeeper has been asked to decide: pass the copy on
 	Late                          // nobody waits for it any more: drop the copy
+	Refused                       // it was refused for good, if anybody waits for it: say so again
 	Diverged                      // it is done, and was another call then
 	Malformed                     // its id is no id: drop it
 	Foreign                       // its lane is another node's: drop it
 	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
 )
 
-var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "diverged", "malformed", "foreign", "superseded"}
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "refused", "diverged", "malformed", "foreign", "superseded"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
@@ -125,8 +127,10 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 		return Answer, e
 	case e != nil:
 		return Duplicate, nil
-	case h.CallerIncarnation <= dead || h.CallerIncarnation < t.heard[caller] || number < max(t.floors[lane], t.state.Floor(lane)):
+	case h.CallerIncarnation <= dead || h.CallerIncarnation < t.heard[caller]:
 		return Late, nil
+	case number < max(t.floors[lane], t.state.Floor(lane)):
+		return Refused, nil
 	}
 	t.heard[caller] = h.CallerIncarnation
 	t.floors[lane] = number

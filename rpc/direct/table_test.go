@@ -128,9 +128,9 @@ func TestOnce(t *testing.T) {
 	b.receive(client, two, Run)
 	b.receive(client, one, Answer) // until two is written down
 	b.write(done(client, two))
-	b.receive(client, one, Late)
+	b.receive(client, one, Refused)
 	b.crash()
-	b.receive(client, one, Late)
+	b.receive(client, one, Refused)
 	b.receive(client, two, Answer)
 	if n := len(b.State().Executions()); n != 1 {
 		t.Fatalf("%d executions are kept", n)
@@ -146,7 +146,7 @@ func TestDropped(t *testing.T) {
 	b.Drop(first.Call)
 	b.receive(server, first, Run)
 	b.receive(server, next, Run)
-	b.receive(server, child(3, 1, 5, 2), Late)
+	b.receive(server, child(3, 1, 5, 2), Refused)
 	b.receive(server, first, Duplicate) // it runs
 	b.receive(server, rpcpacket.Header{Call: rpcpacket.ID{4}, CallerIncarnation: 1}, Malformed)
 }
@@ -206,16 +206,16 @@ func TestForgottenBeforeItComes(t *testing.T) {
 	b := newBench(t)
 	kid := child(7, 1, 5, 4)
 	b.write(b.Forget(server, 1, []Item{{ID: kid.Call, Lane: 5, Number: 4}}))
-	b.receive(server, kid, Late)
+	b.receive(server, kid, Refused)
 	b.crash()
-	b.receive(server, kid, Late)
+	b.receive(server, kid, Refused)
 	running := child(8, 1, 5, 5)
 	b.receive(server, running, Run)
 	if r := b.Forget(server, 1, []Item{{ID: running.Call, Lane: 5, Number: 5}}); r != nil {
 		t.Fatalf("%+v", r)
 	}
 	b.write(done(server, running))
-	b.receive(server, running, Late)
+	b.receive(server, running, Refused)
 	if b.State().Keeps() {
 		t.Fatal("it is kept")
 	}
@@ -232,8 +232,8 @@ func TestForgottenInEachLane(t *testing.T) {
 	b.write(b.Forget(server, 2, []Item{{ID: again.Call, Lane: 6, Number: 3}, {ID: once.Call, Lane: 8, Number: 1}}))
 	for range 2 {
 		b.receive(server, first, Late)
-		b.receive(server, again, Late)
-		b.receive(server, once, Late)
+		b.receive(server, again, Refused)
+		b.receive(server, once, Refused)
 		b.receive(server, child(8, 2, 6, 4), Run)
 		b.crash()
 	}
@@ -365,15 +365,16 @@ func TestForgottenWhileAsked(t *testing.T) {
 	}
 }
 
-// A call that a closing node has refused is not run by its next incarnation either.
+// A call that a closing node has refused is not run by its next incarnation either. Each copy is
+// refused again: the first refusal may be lost.
 func TestRefusedForGood(t *testing.T) {
 	b := newBench(t)
 	one := inSession(9, 1)
 	b.receive(client, one, Run)
 	b.write(b.Refuse(client, &one))
-	b.receive(client, one, Late)
+	b.receive(client, one, Refused)
 	b.crash()
-	b.receive(client, one, Late)
+	b.receive(client, one, Refused)
 	b.receive(client, inSession(9, 2), Run)
 }
 

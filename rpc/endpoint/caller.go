@@ -237,7 +237,8 @@ func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
 // Find returns the call that an answer is to, without ending it; nil if none is out. An
 // exactly-once call is answered by what the Gatekeeper has released or, if it went direct,
-// by the node that it was sent to.
+// by the node that it was sent to. A node refuses one place in a lane: it may run the same call
+// when that is sent again, in another place.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
 	if call == nil || call.Session != (m.Flags&rpcpacket.FlagSession != 0) {
@@ -246,6 +247,9 @@ func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	direct := call.Node != [16]byte{}
 	if (call.Exact || direct && from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
 		return nil // forged
+	}
+	if direct && !call.Session && m.Refuses() && m.Flags&rpcpacket.FlagReleased == 0 && (m.Order != call.Lane() || m.Floor != call.Floor) {
+		return nil
 	}
 	return call
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -172,6 +173,29 @@ func TestForgedAnswer(t *testing.T) {
 	}
 	if m.Flags |= rpcpacket.FlagReleased; c.Receive(0, netip.Addr{}, &m) != call {
 		t.Error("the released answer does not count")
+	}
+}
+
+// A late copy of a refusal does not end a call that is sent to the same node again: the node may
+// have begun to run it.
+func TestLateRefusal(t *testing.T) {
+	c := NewCaller(netip.Addr{}, func() uint64 { return 1 })
+	to, id := [16]byte{15: 7}, ChildID(nil, rpcpacket.ID{1}, 0, 1)
+	refuse := func(call *Call) *Call {
+		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: fault.Unavailable, Flags: rpcpacket.FlagUnbegun, Call: id, Order: call.Lane(), Floor: call.Floor}
+		return c.Receive(0, netip.AddrFrom16(to), &rpcpacket.Message{Header: h})
+	}
+	first, again := &Call{RTT: &RTT{}, Node: to}, &Call{RTT: &RTT{}, Node: to}
+	c.BeginIn(0, first, id)
+	if refuse(first) != first {
+		t.Fatal("the refusal does not count")
+	}
+	c.BeginIn(0, again, id)
+	if refuse(first) != nil {
+		t.Error("a late refusal counts")
+	}
+	if refuse(again) != again {
+		t.Error("the second refusal does not count")
 	}
 }
 

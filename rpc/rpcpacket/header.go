@@ -229,6 +229,12 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},
 }}
 
+// Refuses reports whether an answer says that the call did not begin, since its node is gone or
+// closes: another node may take it.
+func (h *Header) Refuses() bool {
+	return h.Type == Exception && h.Code == fault.Unavailable && h.Flags&FlagUnbegun != 0
+}
+
 // Outcome is the code of an answer: of a system exception, Application of one that the processor
 // has written, Declared of a reply with an exception that the IDL declares, OK of any other one.
 func (h *Header) Outcome() fault.Code {
