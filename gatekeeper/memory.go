@@ -111,6 +111,9 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		if _, known := c.leases.Find(r.Base); !known {
 			c.holdings.hold(r, e)
 			c.origins.note(c.originOf(m), r)
+			if m.Flags&dsmpacket.FlagDirect != 0 {
+				c.origins.direct[e] = h.dst
+			}
 		}
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {

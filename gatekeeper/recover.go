@@ -342,11 +342,13 @@ type origins struct {
 	region map[origin]dsmpacket.Region
 	lost   map[dsmpacket.Pointer]bool // regions whose machine has lost them
 	all    map[rpcpacket.ID][]origin
+	direct map[rpcpacket.ID]netip.Addr // of executions about which a node decides: that node
 }
 
 func newOrigins() origins {
 	return origins{
 		of: map[dsmpacket.Pointer]origin{}, region: map[origin]dsmpacket.Region{}, lost: map[dsmpacket.Pointer]bool{}, all: map[rpcpacket.ID][]origin{},
+		direct: map[rpcpacket.ID]netip.Addr{},
 	}
 }
 
@@ -391,6 +393,7 @@ func (s *origins) forget(r dsmpacket.Region) {
 	rest := slices.DeleteFunc(s.all[o.execution], func(x origin) bool { return x == o })
 	if len(rest) == 0 {
 		delete(s.all, o.execution)
+		delete(s.direct, o.execution)
 	} else {
 		s.all[o.execution] = rest
 	}

@@ -364,9 +364,15 @@ func (c *controller) runsAgain(s *unknownRegion, at netip.Addr) bool {
 	return !call && !direct || awaited || c.nodes[at] != nil
 }
 
-// endDirect reclaims what executions have allocated and never got about which a node has decided
-// that is gone for good.
+// endDirect ends the executions about which a node has decided that is gone for good: nobody else
+// says that they have ended. What they have allocated and never got is reclaimed, and what was lost
+// is forgotten.
 func (c *controller) endDirect(node netip.Addr) {
+	for _, e := range slices.SortedFunc(maps.Keys(c.origins.direct), rpcpacket.ID.Compare) {
+		if c.origins.direct[e] == node && !c.table.Open(e) {
+			c.endOrigins(e, 0)
+		}
+	}
 	for _, e := range slices.SortedFunc(maps.Keys(c.unclaimed), rpcpacket.ID.Compare) {
 		if slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.direct == node }) {
 			c.endUnclaimed(e)

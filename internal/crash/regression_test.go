@@ -96,6 +96,9 @@ func TestRegressions(t *testing.T) {
 		// A node that closed refused a one-way, and the refusal was lost. Its next incarnation dropped
 		// the copies for ever: direct.TestRefusedForGood.
 		{951056, "truth,pairs,long", "late", "64-m2:kill:946.626827ms,245+B:drain:776.393869ms"},
+		// Direct executions had allocated regions, and these were lost with their nodes' ledgers. The
+		// regions' records were left: simrack.TestDirectRegions_Lost.
+		{951108, "truth,pairs,long", uneven, "257+m2:cut:136.059878ms,359+m1:end:408.109949ms"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

@@ -335,6 +335,59 @@ func TestDirectRegions_Told(t *testing.T) {
 	}
 }
 
+// TestDirectRegions_Lost: both blades that have an execution's region and its node's ledger begin
+// anew. What the Gatekeeper knows of the region goes with the node.
+func TestDirectRegions_Lost(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		ctx := r.Context()
+		allocated := make(chan struct{})
+		r.handle = func(ctx context.Context, _ *dsm.Pointer) error {
+			if _, err := rpc.Memory(ctx).Alloc(ctx, 64); err != nil {
+				return err
+			}
+			close(allocated)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		go func() {
+			_, _ = arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, nil) // it fails
+		}()
+		<-allocated
+		for _, b := range []string{"m1", "m2"} {
+			if err := r.CrashBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, b := range []string{"m1", "m2"} {
+			if err := r.BootBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		untilMirrored(t, ctx, r.Rack)
+		records := func() (n int) {
+			for rec, err := range r.Log().Records() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rec.Kind == wal.KindRegion {
+					n++
+				}
+			}
+			return n
+		}
+		if n := records(); n != 1 {
+			t.Errorf("%d records of regions while the execution may be run again, want 1", n)
+		}
+		if err := r.Gatekeeper().Undeploy(ctx, "app"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute) // virtual
+		if n := records(); n != 0 {
+			t.Errorf("%d records of regions are left", n)
+		}
+	})
+}
+
 // TestDirectRegions_Handed: an execution has allocated and freed, and is handed over then, since it
 // passes a pointer. What it has freed is freed by its commit.
 func TestDirectRegions_Handed(t *testing.T) {
