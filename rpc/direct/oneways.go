@@ -137,7 +137,7 @@ func (t *Table) Again(node [16]byte, id rpcpacket.ID) bool {
 // forgetOneways notes that the one-ways of an execution are to be forgotten: all are acknowledged.
 func (t *Table) forgetOneways(id rpcpacket.ID) {
 	for _, i := range t.oneways.acknowledged[id] {
-		t.add(id, i.Item, i.node)
+		t.add(id, i.Item, i.node, false)
 	}
 	delete(t.oneways.acknowledged, id)
 	t.owed[id]-- // there is an item at least

@@ -24,6 +24,7 @@ type item struct {
 	Item
 	more  []Item // the same call in other lanes
 	node  [16]byte
+	lends bool         // when the node has forgotten it, the Gatekeeper is to forget its rights
 	owner rpcpacket.ID // the execution that owes it; zero for a session's call
 }
 
@@ -54,13 +55,13 @@ func (t *Table) owe(e *record.Execution) {
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
 	case t.leftAlone(e):
-		t.add(e.ID, Item{ID: e.ID}, controller)
+		t.add(e.ID, Item{ID: e.ID}, controller, false)
 	default:
 		return
 	}
 	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
 		if k.Node != ([16]byte{}) {
-			t.add(e.ID, Item{ID: k.ID}, k.Node)
+			t.add(e.ID, Item{ID: k.ID}, k.Node, k.Lends)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func (t *Table) paid(e *record.Execution) bool {
 func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
 	for _, i := range t.items {
 		if i.owner == main {
-			calls = append(calls, record.Call{ID: i.ID, Node: i.node})
+			calls = append(calls, record.Call{ID: i.ID, Node: i.node, Lends: i.lends})
 		}
 	}
 	slices.SortFunc(calls, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
@@ -93,18 +94,18 @@ func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
 // Owes reports whether somebody is to be told to forget.
 func (t *Table) Owes() bool { return len(t.items) > 0 }
 
-func (t *Table) add(owner rpcpacket.ID, i Item, node [16]byte) {
+func (t *Table) add(owner rpcpacket.ID, i Item, node [16]byte, lends bool) {
 	if t.items[i.ID] != nil {
 		return
 	}
-	t.items[i.ID] = &item{Item: i, node: node, owner: owner}
+	t.items[i.ID] = &item{Item: i, node: node, owner: owner, lends: lends}
 	if !owner.IsZero() {
 		t.owed[owner]++
 	}
 }
 
 // Settled adds a call of a session, to be forgotten by the node that has answered it.
-func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node) }
+func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node, false) }
 
 // Sent notes in which lane this incarnation has sent a call that is to be forgotten; of a durable
 // main's there may be several.
@@ -137,6 +138,10 @@ func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []rec
 	for _, id := range forgotten {
 		i := t.items[id]
 		if i == nil || i.node != node {
+			continue
+		}
+		if i.lends {
+			i.Item, i.more, i.node, i.lends = Item{ID: id}, nil, controller, false
 			continue
 		}
 		delete(t.items, id)

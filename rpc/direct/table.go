@@ -138,6 +138,25 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	return Run, nil
 }
 
+// Probe takes the Gatekeeper's question what has become of a call that lends memory, in its
+// caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
+// is to come to its end, and Late if it never came: it is then to be refused for good (Refuse).
+func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
+	lane, _ := PlaceOf(h)
+	e := t.state.Execution(h.Call)
+	switch {
+	case lane == 0 || h.Call.IsZero():
+		return Malformed, nil
+	case !rpcpacket.Owns(netip.AddrFrom16(caller), lane):
+		return Foreign, nil
+	case e != nil && e.Done != nil && e.Done.Caller == caller:
+		return Answer, e
+	case e != nil || t.running[h.Call] != nil:
+		return Duplicate, nil
+	}
+	return Late, nil
+}
+
 // Weighs notes how many bytes the arguments have of a call that is to be run.
 func (t *Table) Weighs(id rpcpacket.ID, arguments int) { t.running[id].arguments = arguments }
 

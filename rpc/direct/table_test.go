@@ -507,3 +507,57 @@ func TestAdmits(t *testing.T) {
 		})
 	}
 }
+
+// A question about a call that lends memory is answered by what the ledger has, also when nobody
+// else may ask. One that never came is refused for good.
+func TestProbe(t *testing.T) {
+	b := newBench(t)
+	probe := func(h rpcpacket.Header, want Verdict) {
+		t.Helper()
+		if got, _ := b.Probe(client, &h); got != want {
+			t.Errorf("a question about call %s: %s, want %s", h.Call, got, want)
+		}
+	}
+	one, two, three := inSession(9, 1), inSession(9, 2), inSession(9, 3)
+	b.receive(client, one, Run)
+	probe(one, Duplicate)
+	r := done(client, one)
+	r.Over, r.Owed.Machines = false, []uint8{1}
+	b.write(r)
+	probe(one, Answer)
+	b.write(b.Forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}}))
+	probe(one, Answer)
+	if got, _ := b.Probe(other, &one); got == Answer {
+		t.Error("another node's question is answered")
+	}
+	probe(two, Late)
+	b.write(b.Refuse(client, &two))
+	b.crash()
+	b.receive(client, two, Late)
+	b.receive(client, three, Run)
+	b.write(begun(client, three))
+	b.crash()
+	probe(three, Duplicate)
+	probe(rpcpacket.Header{Call: one.Call}, Malformed)
+}
+
+// The Gatekeeper is told to forget the rights of a call when the callee has forgotten the call.
+func TestForgottenLoan(t *testing.T) {
+	b := newBench(t)
+	one, lent := inSession(9, 1), rpcpacket.ID{7}
+	b.receive(client, one, Run)
+	b.write(done(client, one, record.Call{ID: lent, Node: other, Lends: true}))
+	for _, node := range [][16]byte{other, controller} {
+		if f := b.Forgets(); len(f) != 1 || len(f[node]) != 1 || f[node][0].ID != lent {
+			t.Fatalf("to be forgotten: %v, want it by %v", f, node)
+		}
+		over := b.Acknowledged(node, []rpcpacket.ID{lent})
+		if (len(over) == 1) != (node == controller) {
+			t.Errorf("after %v has forgotten it: %v", node, over)
+		}
+		b.write(over...)
+	}
+	if b.Owes() {
+		t.Errorf("%v is owed", b.Forgets())
+	}
+}

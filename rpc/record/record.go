@@ -115,6 +115,8 @@ type Call struct {
 	ID rpcpacket.ID
 	// Node is the address that each copy of the call goes to, whoever sends it.
 	Node [16]byte
+	// Lends says that the call has pointers: the Gatekeeper has a record of its rights.
+	Lends bool
 }
 
 func machines(c *coder, v *[]uint8, doc string) {
@@ -125,6 +127,7 @@ func calls(c *coder, name string, v *[]Call, doc string) {
 	list(c, name, v, doc, func(c *coder, k *Call) {
 		array(c, "id", &k.ID, "call id")
 		array(c, "node", &k.Node, "address of the node that is called; 0 if the Gatekeeper delivers the call")
+		flag(c, "lends", &k.Lends, "1: the call has pointers, and the Gatekeeper a record of its rights")
 	})
 }
 
