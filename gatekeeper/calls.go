@@ -391,7 +391,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if len(q.Running) > control.MaxDirectCalls || len(q.Ended) > control.MaxDirectCalls || len(q.Counts) > control.MaxMethodCounts {
+	if len(q.Running) > control.MaxDirectCalls || len(q.Ended) > control.MaxDirectCalls || len(q.Counts) > control.MaxMethodCounts || len(q.Lent) > control.MaxDirectCalls {
 		return fault.New(fault.BadRequest, "calls", "node %s tells of too many calls at a time", n.address)
 	}
 	if q.Waits != nil {
@@ -412,6 +412,13 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 		c.beginAnew(n, q.TakeBack)
 		c.answer(p, m, nil)
 		return nil
+	}
+	if len(q.Lent) > 0 {
+		err := c.loansOver(n, q.Lent)
+		if err == nil {
+			c.answer(p, m, nil)
+		}
+		return err
 	}
 	if q.Over {
 		n.over = true

@@ -48,6 +48,8 @@ type controller struct {
 	mirrors   map[uint8]*mirror             // machines with two blades
 	frees     map[dsmpacket.Pointer]freeing // regions being freed
 	orphans   map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
+	loans     map[rpcpacket.ID]*loan        // direct calls that lend memory
+	lenders   map[netip.Addr]int            // how many of them nodes have made
 
 	// Exactly-once calls, and nodes that have failed: exactly.go, recover.go, undo.go.
 	table      *execution.Table
@@ -110,7 +112,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[wal.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
@@ -404,6 +406,7 @@ func (c *controller) tick() {
 	c.repeatCommands()
 	c.deliverAgain()
 	c.probe()
+	c.probeLoans()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
@@ -430,6 +433,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	for _, t := range c.orphans {
 		earliest(t)
 	}
+	c.loansDue(earliest)
 	if len(c.parked) > 0 {
 		earliest(c.parked[0].until)
 	}

@@ -88,6 +88,10 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.settledSession(n, m)
 		return
 	}
+	if c.cfg.Ledgers == LedgersTruth && rackaddr.NodePrefix.Contains(h.dst) {
+		c.loanRequest(n, h, m)
+		return
+	}
 	switch {
 	case m.Service != serviceHash(h.dst):
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "the header names another service than the address %s", h.dst))
@@ -169,6 +173,7 @@ func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
 	if s := n.sessions[m.Call.Session()]; s != nil {
 		c.settle(n, s, m.Floor)
 	}
+	c.settleLoans(n, m.Call.Session(), m.Floor)
 	c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
 	if c.pressure.stalled {
 		return // it says so again
@@ -501,6 +506,7 @@ func (c *controller) returnCall(a execution.Return) {
 		if b, ok := c.packetOf(wal.KindReply, a.Call); ok && moves && why == nil {
 			c.execute(c.table.Moved(a.Call, b, c.now))
 		}
+		c.handedEnds(a.Call)
 		c.graph.Returned(a.Call, c.now)
 		c.endHoldings(a.Call, v.Callee.Address, !a.Aborted && c.keepsState(v.Header.Service))
 		// Of a direct caller the Table knows nothing, and its regions are its own.

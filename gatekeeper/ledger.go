@@ -312,6 +312,10 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "nothing proves that call %s is one of node %s", inner.Call, caller.Address))
 		return
 	}
+	if k := c.loans[inner.Call]; len(inner.Pointers) > 0 && (k == nil || k.caller != caller.Address || k.callee != n.address) {
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "enlist", "call %s lends nothing", inner.Call))
+		return
+	}
 	_, known := c.table.Where(inner.Call)
 	if c.overloaded(c.pressure.stalled || !known && !c.pressure.fits(len(h.payload), allocationMark)) {
 		return
@@ -387,7 +391,7 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wa
 	switch {
 	case err != nil:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%v", err)
-	case inner.Type != rpcpacket.Call || !flags.Exact() || flags&rpcpacket.FlagEnlist == 0 || len(inner.Pointers) > 0:
+	case inner.Type != rpcpacket.Call || !flags.Exact() || flags&rpcpacket.FlagEnlist == 0:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not a direct call", inner.Call)
 	case n.exports[rackaddr.ServiceOf(inner.Service)] == nil:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not export the service of call %s", inner.Call)
@@ -404,6 +408,7 @@ func (c *controller) forgetDirect(n *node, items []byte, floor uint64) {
 		ids = append(ids, rpcpacket.ID(items[:16]))
 		ack.Payload = append(ack.Payload, items[:16]...)
 	}
+	c.forgetLoans(n, ids)
 	c.execute(c.table.ForgetDirect(n.address, ids, floor))
 	c.tellNode(n.address, &ack)
 }

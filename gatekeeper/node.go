@@ -29,6 +29,7 @@ type node struct {
 	orderly     bool // it has said goodbye
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
+	lanes       map[uint64]uint64   // of direct calls that lend memory: the number of the last one
 	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
 	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none

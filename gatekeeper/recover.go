@@ -222,6 +222,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	delete(c.fallen, n.address)
 	c.drop(wal.KindNode, wal.AddrID(n.address))
 	c.steps(c.leases.RemoveNode(n.address))
+	c.loansGone(n.address)
 	c.endDirect(n.address)
 	c.graph.NodeGone(n.identity())
 	if n.instance != "" { // nobody deploys its durable mains any more

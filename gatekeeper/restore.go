@@ -30,7 +30,7 @@ import (
 type saved struct {
 	mirrors, blades, nodes, exports, windows, regions []wal.Record
 	calls                                             []savedCall // of either kind
-	exact, recoveries                                 []wal.Record
+	exact, recoveries, loans                          []wal.Record
 	fleet                                             *wal.Record // nil for none
 }
 
@@ -71,6 +71,11 @@ func (c *controller) restore(l *wal.Log) error {
 	}
 	c.endedOrigins()
 	c.restoreCalls(s.calls)
+	for i := range s.loans {
+		if err := c.restoreLoan(&s.loans[i]); err != nil {
+			return err
+		}
+	}
 	c.restoreGone(&s)
 	c.keepRack()
 	c.resuming.cores = true
@@ -102,6 +107,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.regions = append(s.regions, r)
 	case wal.KindCheckpoint, wal.KindState, wal.KindSession, wal.KindCut:
 		s.exact = append(s.exact, r)
+	case wal.KindLoan:
+		s.loans = append(s.loans, r)
 	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
 	case wal.KindCall, wal.KindReply:
@@ -355,8 +362,13 @@ func (c *controller) restoreGone(s *saved) {
 		note(k.caller.Address)
 		note(k.callee.Address)
 	}
+	for _, k := range c.loans {
+		note(k.caller)
+		note(k.callee)
+	}
 	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
 		c.steps(c.leases.RemoveNode(a)) // it was fenced before
+		c.loansGone(a)
 	}
 	c.steps(c.leases.Sweep())
 	c.table.Absent(absent)

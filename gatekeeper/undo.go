@@ -119,10 +119,16 @@ func (c *controller) rollback(run execution.Run) {
 	})
 }
 
-// lends reports whether calls of policy none have leases that an execution has given them.
+// lends reports whether calls of policy none, or direct ones, have leases that an execution has
+// given them.
 func (c *controller) lends(id rpcpacket.ID) bool {
 	for call, k := range c.calls {
 		if k.header.Parent == id && (k.stage == stageWaiting || c.leases.Lends(call)) {
+			return true
+		}
+	}
+	for _, k := range c.loans {
+		if k.header.Parent == id && !k.over() {
 			return true
 		}
 	}

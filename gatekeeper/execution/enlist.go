@@ -68,7 +68,7 @@ func (t *Table) enlist(r Request) *call {
 	k := &call{
 		execution: execution{id: h.Call, at: t.node(r.Callee.Address), children: map[*call]struct{}{}},
 		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service,
-		print: printOf(r.Message), trail: trailOf(r.Message), stage: running, enlisted: true, serial: r.Serial,
+		print: printOf(r.Message), trail: trailOf(r.Message), leases: lends(r.Message), stage: running, enlisted: true, serial: r.Serial,
 	}
 	t.adopt(k)
 	t.charge(k, len(r.Datagram))

@@ -60,10 +60,13 @@ const (
 	// KindOwner is who the name of a service or of a durable main belongs to, by NameID of
 	// the kind and the name: Data.
 	KindOwner Kind = 16
-	kindEnd   Kind = 17
+	// KindLoan is a direct call that lends memory, by call id: Packet (the call without its
+	// payload, or the exception in its place), Caller, Callee, Attempt (how far it has come).
+	KindLoan Kind = 17
+	kindEnd  Kind = 18
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export", "owner"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export", "owner", "loan"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

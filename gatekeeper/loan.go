@@ -1,0 +1,397 @@
+package gatekeeper
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// Direct calls with pointers come here for their rights alone: what becomes of them is in their
+// callee's ledger. The switch holds the call and its answer, since both have to follow the rules.
+//
+//	CALL with pointers ─▶ lease machine ─▶ logged ─▶ callee (its port for direct calls)
+//	REPLY              ─▶ leases end    ─▶ logged ─▶ caller
+//
+// A loan is the record of such a call, by the call's id. It names the callee's address, not its
+// incarnation: the next incarnation has the call in its ledger, and the leases with it. It
+// outlives its caller's incarnations, too: the execution that has made the call is run again, and
+// sends it again.
+
+// loan is a direct call that lends its callee regions.
+type loan struct {
+	header         rpcpacket.Header // of the copy that was judged
+	caller, callee lease.Node
+	stage          loanStage
+	refusal        *fault.Error // loanRefused, and loanVoid if its callee has gone
+	forgotten      bool         // nobody asks for it any more: it goes when it is over
+	probe          time.Time    // when its callee is asked next, while it is open
+}
+
+// loanStage is how far a loan has come; the numbers are on the log.
+type loanStage uint32
+
+const (
+	loanJudged   loanStage = 0 // the lease machine has the call, or the switch its rules
+	loanOpen     loanStage = 1 // its callee has its rights, and has not answered
+	loanReturned loanStage = 2 // its answer is held until the rights have ended
+	loanAnswered loanStage = 3
+	loanRefused  loanStage = 4 // it was never let through
+	loanVoid     loanStage = 5 // its callee has not run it, and never will
+)
+
+func (k *loan) id() rpcpacket.ID { return k.header.Call }
+
+// over reports whether the call has no rights any more.
+func (k *loan) over() bool { return k.stage >= loanAnswered }
+
+// place is the call's lane and number there.
+func (k *loan) place() [2]uint64 {
+	lane, number := direct.PlaceOf(&k.header)
+	return [2]uint64{lane, number}
+}
+
+// loanRequest takes a direct call that lends regions.
+func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
+	lane, number := direct.PlaceOf(&m.Header)
+	switch {
+	case m.Type != rpcpacket.Call || m.Flags.Policy() != rpcpacket.PolicyRecover || len(m.Pointers) == 0 || lane == 0 || m.Flags&rpcpacket.FlagMore != 0:
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and fits a packet"))
+		return
+	case m.CallerIncarnation != n.incarnation:
+		c.count.Late++
+		return
+	case !rpcpacket.Owns(n.address, lane) || !c.mayHave(n.address, &m.Header):
+		c.count.Foreign++
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
+		return
+	}
+	callee := c.nodes[h.dst]
+	if callee == nil || callee.blade.port == nil {
+		c.count.Late++ // it comes back; or it is gone, and the caller asks
+		return
+	}
+	if k := c.loans[m.Call]; k != nil {
+		c.knownLoan(k, callee, h, m)
+		return
+	}
+	if number < n.lanes[lane] {
+		c.count.Late++
+		return
+	}
+	if why := c.mayLend(n, h, m); why != nil {
+		c.refuse(h, &m.Header, why)
+		return
+	}
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(0, len(h.payload))) {
+		return
+	}
+	c.judgeLoan(&loan{}, n, h, m)
+}
+
+// mayLend refuses a call whose caller has too many on record, or may not use its id.
+func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Error {
+	if why := c.itsID(n, &m.Header); why != nil {
+		return why
+	}
+	if m.Flags&rpcpacket.FlagSession != 0 { // the session's earlier call is settled
+		c.settleLoans(n, m.Call.Session(), m.Floor)
+	}
+	lane, _ := direct.PlaceOf(&m.Header)
+	if _, known := n.lanes[lane]; !known && len(n.lanes) >= c.cfg.Limits.NodeSessions {
+		return fault.New(fault.Overloaded, "call", "node %s has used %d lanes, its maximum", n.address, len(n.lanes))
+	}
+	if k := c.lenders[n.address]; k >= c.cfg.Limits.NodeCalls {
+		return fault.New(fault.Overloaded, "call", "node %s has %d calls on record that lend memory, its maximum", n.address, k)
+	}
+	return c.tooLarge(len(h.payload))
+}
+
+// judgeLoan has the lease machine judge a call: a new one, or one that is made anew after its
+// callee has said that it never runs the former copies.
+func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) {
+	if c.loans[m.Call] == nil {
+		c.loans[m.Call] = k
+		c.lenders[n.address]++
+	}
+	lane, number := direct.PlaceOf(&m.Header)
+	if n.lanes == nil {
+		n.lanes = map[uint64]uint64{}
+	}
+	n.lanes[lane] = number
+	k.header, k.caller, k.callee, k.stage, k.refusal = m.Header, n.address, h.dst, loanJudged, nil
+	c.count.Calls++
+	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers},
+		verdict(func(s lease.Step, err error) { c.loanJudged(k, h, m, s, err) }))
+}
+
+// loanJudged goes on with a call whose rules are in place, or which is refused.
+func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.Step, err error) {
+	refuse := func(why *fault.Error) {
+		k.refusal = why
+		c.endLoan(k, loanRefused)
+		c.refuse(h, &m.Header, why)
+	}
+	switch {
+	case k.over(): // its callee has gone meanwhile
+	case err != nil:
+		why := fault.New(fault.Overloaded, "call", "the switch has no room for the lease: %v", err)
+		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) { refuse(why) }))
+	case s.Outcome == lease.Refused:
+		refuse(&fault.Error{Code: s.Refusal.Code(), Op: "call", Msg: s.Refusal.Error()})
+	default:
+		k.stage, k.probe = loanOpen, c.now.Add(loanProbe)
+		c.timers = true
+		c.keepLoan(k, &rpcpacket.Message{Header: k.header, Pointers: m.Pointers})
+		c.releaseLoan(k, h)
+	}
+}
+
+// knownLoan takes another copy of a call on record.
+func (c *controller) knownLoan(k *loan, callee *node, h *held, m *rpcpacket.Message) {
+	lane, number := direct.PlaceOf(&m.Header)
+	c.count.Duplicates++
+	switch {
+	case k.caller != h.src:
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
+	case k.stage == loanVoid && k.place() != [2]uint64{lane, number}:
+		c.judgeLoan(k, c.nodes[h.src], h, m)
+	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
+	case k.stage == loanVoid:
+		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "the call was given up"))
+	case k.stage == loanRefused:
+		c.except(h, &m.Header, k.refusal)
+	default: // open; or answered, and its callee answers again, without any rights
+		c.releaseLoan(k, h)
+	}
+}
+
+// releaseLoan lets a call go on to its callee.
+func (c *controller) releaseLoan(k *loan, h *held) {
+	n := c.nodes[k.callee]
+	if n == nil || n.blade.port == nil {
+		return // it failed meanwhile: the call comes again
+	}
+	rpcpacket.SetReleased(h.payload, n.incarnation)
+	c.count.Released++
+	c.send(hopOf(n.blade.port.num), frame.UDP6{
+		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortDirect), Payload: h.payload,
+	}.Append(nil))
+}
+
+// loanReply takes the answer to a direct call that has leases. It may be one that an earlier
+// incarnation of the callee has written down.
+func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) {
+	if k.callee != h.src || k.caller != h.dst || m.CalleeIncarnation > n.incarnation || m.Type == rpcpacket.Reply && len(m.Pointers) > 0 {
+		c.count.Foreign++
+		return
+	}
+	switch k.stage {
+	case loanJudged, loanReturned:
+		c.count.Duplicates++
+	case loanOpen:
+		if c.overloaded(c.pressure.stalled) {
+			return
+		}
+		end := loanAnswered
+		if m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0 {
+			end = loanVoid
+		}
+		k.stage = loanReturned
+		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) {
+			c.endLoan(k, end)
+			c.releaseAnswer(k, h, m)
+		}))
+	default:
+		c.count.Duplicates++
+		c.releaseAnswer(k, h, m)
+	}
+}
+
+// releaseAnswer lets an answer go on to the caller.
+func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
+	if c.nodes[k.caller] == nil || k.refusal != nil || c.pressure.stalled {
+		return // it comes again, if somebody waits for it
+	}
+	rpcpacket.SetReleased(h.payload, m.CalleeIncarnation)
+	c.release(h, 0)
+}
+
+// endLoan notes that a call has no rights any more.
+func (c *controller) endLoan(k *loan, stage loanStage) {
+	if k.over() {
+		return
+	}
+	k.stage = stage
+	if c.loans[k.id()] != k {
+		return
+	}
+	switch h := k.header; {
+	case k.forgotten:
+		c.forgetLoan(k)
+	case k.refusal != nil:
+		h.Type, h.Code = rpcpacket.Exception, k.refusal.Code
+		c.keepLoan(k, &rpcpacket.Message{Header: h, Payload: []byte(k.refusal.Msg)})
+	default:
+		c.keepLoan(k, &rpcpacket.Message{Header: h})
+	}
+	c.lentOver(k.header.Parent)
+}
+
+// forgetLoan drops a record that is over.
+func (c *controller) forgetLoan(k *loan) {
+	if k.forgotten = true; !k.over() || c.loans[k.id()] != k {
+		return
+	}
+	delete(c.loans, k.id())
+	c.drop(wal.KindLoan, wal.ID(k.id()))
+	if c.lenders[k.caller]--; c.lenders[k.caller] == 0 {
+		delete(c.lenders, k.caller)
+	}
+}
+
+// forgetLoans takes a node's word that it asks no more for calls that it has made.
+func (c *controller) forgetLoans(n *node, ids []rpcpacket.ID) {
+	for _, id := range ids {
+		if k := c.loans[id]; k != nil && k.caller == n.address {
+			c.forgetLoan(k)
+		}
+	}
+}
+
+// settleLoans takes a plain client's word that it asks no more for a session's calls below a number.
+func (c *controller) settleLoans(n *node, session, floor uint64) {
+	for _, k := range c.sortedLoans(func(k *loan) bool {
+		return k.caller == n.address && k.header.Flags&rpcpacket.FlagSession != 0 && k.id().Session() == session && k.id().Sequence() < floor
+	}) {
+		c.forgetLoan(k)
+	}
+}
+
+func (c *controller) sortedLoans(meant func(*loan) bool) (all []*loan) {
+	for k := range maps.Values(c.loans) {
+		if meant(k) {
+			all = append(all, k)
+		}
+	}
+	slices.SortFunc(all, func(a, b *loan) int { return a.id().Compare(b.id()) })
+	return all
+}
+
+// loansGone follows the end of a node that is gone for good: the calls that it has served have
+// lost their leases with it, and nobody asks for those that it has made.
+func (c *controller) loansGone(a netip.Addr) {
+	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.callee == a }) {
+		if k.callee == a && !k.over() {
+			k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", a)
+			c.endLoan(k, loanVoid)
+		}
+		if k.caller == a {
+			c.forgetLoan(k)
+		}
+	}
+}
+
+// handed reports whether a call was handed over: the Table has its answer, and ends its leases.
+func (c *controller) handed(k *loan) bool {
+	_, handed := c.table.Where(k.id())
+	return handed
+}
+
+// handedEnds notes that the Table has ended the leases of a call.
+func (c *controller) handedEnds(id rpcpacket.ID) {
+	if k := c.loans[id]; k != nil {
+		c.endLoan(k, loanAnswered)
+	}
+}
+
+// loanProbe is how long a call has leases until its callee is asked for the answer, and then
+// again. Somebody has to: the caller may have gone, or have given the call up, and an answer may
+// be lost, or the call itself.
+const loanProbe = 2 * time.Second
+
+// probeLoans asks for the answers that are due: it sends what the caller would, without
+// arguments. A callee that does not know the call writes down that it never runs it, and says so.
+func (c *controller) probeLoans() {
+	due := c.sortedLoans(func(k *loan) bool { return k.stage == loanOpen && !c.now.Before(k.probe) })
+	for _, k := range due {
+		k.probe = c.now.Add(loanProbe)
+		n := c.nodes[k.callee]
+		if c.handed(k) || n == nil || n.blade.port == nil {
+			continue // the Table has it answered; or its callee is to come back
+		}
+		m := rpcpacket.Message{Header: k.header}
+		m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
+		c.count.Probes++
+		c.send(hopOf(n.blade.port.num), frame.UDP6{
+			Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortDirect), Payload: m.Append(nil),
+		}.Append(nil))
+	}
+}
+
+// loansDue tells when a callee is asked next.
+func (c *controller) loansDue(earliest func(time.Time)) {
+	for _, k := range c.loans {
+		if k.stage == loanOpen {
+			earliest(k.probe)
+		}
+	}
+}
+
+// loansOver answers a node whose executions are to be taken back: not while calls of theirs that
+// an earlier incarnation has made have leases.
+func (c *controller) loansOver(n *node, ids []control.ExecutionID) error {
+	for _, id := range ids {
+		if k := c.loans[rpcpacket.ID(id)]; k != nil && k.caller == n.address && !k.over() {
+			return fault.New(fault.Overloaded, "calls", "call %s has leases still", k.id())
+		}
+	}
+	return nil
+}
+
+// keepLoan writes a loan down: an open one with its pointers, a refused one as the exception.
+func (c *controller) keepLoan(k *loan, m *rpcpacket.Message) {
+	c.put(wal.Record{
+		Kind: wal.KindLoan, ID: wal.ID(k.id()), Time: c.now, Parent: k.header.Parent, Attempt: uint32(k.stage),
+		Caller: wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}, Callee: wal.Node{Address: k.callee}, Packet: m.Append(nil),
+	})
+}
+
+// restoreLoan brings a loan back, with its leases if it is open.
+func (c *controller) restoreLoan(r *wal.Record) error {
+	m, err := rpcpacket.Parse(r.Packet)
+	stage := loanStage(r.Attempt)
+	if err != nil || m.Call != rpcpacket.ID(r.ID) || stage > loanVoid || stage != loanOpen && stage < loanAnswered {
+		return corrupt(r, "loan %s in stage %d: %v", m.Call, stage, err)
+	}
+	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
+	k.header.Type = rpcpacket.Call
+	c.loans[k.id()] = k
+	c.lenders[k.caller]++
+	k.forgotten = c.nodeOrFallen(k.caller) == nil
+	if stage == loanOpen {
+		c.leases.AddNode(k.caller)
+		c.leases.AddNode(k.callee)
+		c.resumeLoan(k, m.Pointers)
+	} else if k.forgotten {
+		c.forgetLoan(k)
+	}
+	return nil
+}
+
+// resumeLoan gives a call its leases back, unless the Table does.
+func (c *controller) resumeLoan(k *loan, pointers []dsmpacket.Pointer) {
+	if !c.handed(k) {
+		c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: pointers})
+	}
+}

@@ -1,0 +1,209 @@
+package gatekeeper
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// inLoans is inLogged where calls go direct. Node a lends node b a region.
+func inLoans(t *testing.T, f func(s *small, p dsmpacket.Pointer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t)
+		r.settle, r.disk = synctest.Wait, new(wal.Disk)
+		r.start(Config{Ledgers: LedgersTruth})
+		s := newSmall(r)
+		f(s, s.m1.alloc(s.a, 1, 1))
+	})
+}
+
+// lend sends a direct call that lends regions.
+func (n *testNode) lend(to *testNode, m *rpcpacket.Message) {
+	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
+}
+
+// directly returns the messages that have arrived at the port for direct calls.
+func (n *testNode) directly() (all []rpcpacket.Message) {
+	n.r.t.Helper()
+	for _, u := range n.take() {
+		if u.Dst.Port() != rackaddr.PortDirect {
+			continue
+		}
+		m, err := rpcpacket.Parse(u.Payload)
+		if err != nil {
+			n.r.t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// got checks that one copy of a call has arrived, with rights or without.
+func (s *small) got(what string, m *rpcpacket.Message, rights string) {
+	s.t.Helper()
+	all := s.b.directly()
+	if len(all) != 1 || all[0].Call != m.Call || all[0].Flags&rpcpacket.FlagReleased == 0 || len(all[0].Pointers) != len(m.Pointers) {
+		s.t.Errorf("%s: the callee got %+v", what, all)
+	}
+	if len(m.Pointers) > 0 {
+		s.may(what, m.Pointers[0], rights)
+	}
+}
+
+// may checks what the callee may do with a region.
+func (s *small) may(what string, p dsmpacket.Pointer, rights string) {
+	s.t.Helper()
+	if got := s.b.may(s.m1, p); got != rights {
+		s.t.Errorf("%s: the callee may %q, want %q", what, got, rights)
+	}
+}
+
+// TestLoan: a call that lends memory is let through with the rights that it brings, each time it
+// comes; its answer ends them, and later copies of the call bring none. That holds over a restart
+// of the Gatekeeper at each step. When its caller forgets it, the record is gone.
+func TestLoan(t *testing.T) {
+	for _, restart := range []int{0, 1, 2, 3} {
+		inLoans(t, func(s *small, p dsmpacket.Pointer) {
+			again := func(step int) {
+				if step == restart {
+					s.crash()
+					s.start(Config{Ledgers: LedgersTruth})
+					s.settle()
+					if rights := map[int]string{1: "read", 2: "nothing", 3: "nothing"}; s.b.may(s.m1, p) != rights[step] {
+						t.Errorf("after restart %d the callee has not the rights to %s", step, rights[step])
+					}
+				}
+			}
+			call := s.a.exact("Arrays", "add", p)
+			s.a.lend(s.b, call)
+			s.got("first", call, "read")
+			again(1)
+			s.a.lend(s.b, call)
+			s.got("again", call, "read")
+			s.b.exactReply(s.a, call)
+			if m := s.a.message1(); m.Type != rpcpacket.Reply || m.Flags&rpcpacket.FlagReleased == 0 {
+				t.Errorf("the caller got %+v", m.Header)
+			}
+			s.may("answered", p, "nothing")
+			again(2)
+			s.a.lend(s.b, call)
+			s.got("a late copy", call, "nothing")
+			s.b.exactReply(s.a, call)
+			if m := s.a.message1(); m.Type != rpcpacket.Reply {
+				t.Errorf("again, the caller got %+v", m.Header)
+			}
+			again(3)
+			next := s.a.exact("Arrays", "add", p) // of the same session
+			s.a.lend(s.b, next)
+			s.got("the next one", next, "read")
+			s.b.exactReply(s.a, next)
+			s.a.message1()
+			var loans int
+			if err := s.gk.query(t.Context(), func(c *controller) error { loans = len(c.loans); return nil }); err != nil || loans != 1 {
+				t.Errorf("%d loans are on record, %v; want the last one", loans, err)
+			}
+			s.a.lend(s.b, call)
+			quiet("forgotten", s.a, s.b)
+			s.may("forgotten", p, "nothing")
+		})
+	}
+}
+
+// TestLoan_Refused: a call whose caller may not lend what it names is refused, each time with the
+// same words, though the caller might by now; so is one that makes no sense.
+func TestLoan_Refused(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		lent := s.a.exact("Arrays", "add", p)
+		s.a.lend(s.b, lent)
+		s.got("a loan", lent, "read")
+		free := s.a.exact("Arrays", "add", dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12))
+		s.a.lend(s.b, free)
+		s.a.refused("no region", fault.PermissionDenied)
+		s.crash()
+		s.start(Config{Ledgers: LedgersTruth})
+		s.settle()
+		s.m1.alloc(s.a, 1, 2)
+		s.a.lend(s.b, free)
+		s.a.refused("no region, again", fault.PermissionDenied)
+
+		s.c.lend(s.b, lent)
+		s.c.refused("another node's call", fault.BadRequest)
+		s.a.lend(s.b, s.a.exact("Arrays", "add"))
+		s.a.refused("nothing is lent", fault.BadRequest)
+		stale := s.a.exact("Arrays", "add", p)
+		stale.CallerIncarnation++
+		s.a.lend(s.b, stale)
+		quiet("another incarnation", s.a, s.b)
+		s.c.exactReply(s.a, lent)
+		quiet("an answer of another node", s.a, s.b)
+		s.b.exactReply(s.a, lent, p)
+		quiet("an answer with a region", s.a, s.b)
+		s.may("after all that", p, "read")
+	})
+}
+
+// TestLoan_Probe: a callee is asked for the answer that does not come. One that says that it will
+// never run the call ends its rights; then only another attempt of the call is let through.
+func TestLoan_Probe(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		call := s.a.exact("Arrays", "add", p)
+		s.a.lend(s.b, call)
+		s.got("a loan", call, "read")
+		pass(loanProbe + 100*time.Millisecond)
+		probe := s.b.directly()
+		if len(probe) != 1 || probe[0].Call != call.Call || probe[0].Flags&rpcpacket.FlagReplay == 0 || len(probe[0].Payload)+len(probe[0].Pointers) != 0 {
+			t.Fatalf("the callee is asked %+v", probe)
+		}
+		m := rpcpacket.Message{Header: call.Header, Payload: []byte("it has not come")}
+		m.Type, m.Code, m.CalleeIncarnation = rpcpacket.Exception, fault.Unavailable, s.b.incarnation
+		m.Flags |= rpcpacket.FlagUnbegun
+		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, m.Append(nil))
+		s.a.refused("never run", fault.Unavailable)
+		s.may("never run", p, "nothing")
+		s.a.lend(s.b, call)
+		s.a.refused("the same attempt", fault.Unavailable)
+		quiet("the same attempt", s.b)
+	})
+}
+
+// TestLoan_Nodes: the record outlives incarnations of both nodes; the callee's end for good ends the
+// rights, and the caller's the record.
+func TestLoan_Nodes(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		call := s.a.exact("Arrays", "add", p)
+		s.a.lend(s.b, call)
+		s.got("a loan", call, "read")
+		waits := func(ids ...rpcpacket.ID) error {
+			q := control.NodeCalls{Node: s.a.address, Incarnation: s.a.incarnation}
+			for _, id := range ids {
+				q.Lent = append(q.Lent, control.ExecutionID(id))
+			}
+			return s.a.ask(control.KindCalls, q, nil)
+		}
+		if err := waits(call.Call); fault.CodeOf(err) != fault.Overloaded {
+			t.Errorf("while it is open: %v", err)
+		}
+		if err := waits(rpcpacket.ID{9}); err != nil {
+			t.Errorf("one that nobody knows: %v", err)
+		}
+		s.b.leave()
+		pass(time.Second)
+		if err := waits(call.Call); err != nil {
+			t.Errorf("its callee is gone: %v", err)
+		}
+		s.a.leave()
+		pass(time.Second)
+		var loans, lenders int
+		if err := s.gk.query(t.Context(), func(c *controller) error { loans, lenders = len(c.loans), len(c.lenders); return nil }); err != nil || loans+lenders != 0 {
+			t.Errorf("%d loans of %d nodes are on record, %v", loans, lenders, err)
+		}
+	})
+}
