@@ -331,7 +331,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if !lasts {
 		return n.whyEnded()
 	}
-	p.Exact = m.policy != PolicyNone && !p.straight
+	p.Exact = m.policy != PolicyNone && (!p.straight || p.lends)
 	p.Logged, p.Held = kind == thrift.ONEWAY && !p.straight, p.Exact || len(codec.pointers) > 0
 	out, err := n.begin(p, codec, &h, id)
 	if err != nil {
@@ -343,11 +343,11 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	switch {
 	case out.payload != nil:
 		conn := n.conn
-		if p.straight {
+		if p.straight { // it lends nothing
 			conn = n.directConn
 		}
 		err = n.sendLarge(conn, p.out[0], out.payload, false, out.pushed)
-	case p.straight:
+	case p.straight && !p.lends:
 		_, err = n.directConn.WriteBatch(p.out[:])
 	default:
 		_, err = n.conn.WriteBatch(n.pieces(p.out[:0], p.out[0]))
@@ -388,12 +388,12 @@ func (c *client) wait(ctx context.Context, b *opSequence, p *pending, m *method)
 	if c.node.await(ctx, p) {
 		return nil
 	}
+	if p.of != nil && p.of.enlist() != nil { // what the call comes to may be pointers, and somebody has to own these
+		return c.node.whyEnded()
+	}
 	if p.token && c.node.detach(p) {
 		c.node.standIn() // for the answer
 		return fault.FromContext(m.op, ctx.Err())
-	}
-	if p.of != nil && p.of.enlist() != nil { // what the call comes to may be pointers, and somebody has to own these
-		return c.node.whyEnded()
 	}
 	if !p.token && c.node.end(p) {
 		if m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // that the callee knows

@@ -423,6 +423,9 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 	defer l.mu.Unlock()
 	delete(l.forgets.to, node.As16())
 	l.add(l.table.Acknowledged(node.As16(), all)...)
+	if l.table.Owes() {
+		l.forgets.hurry(n)
+	}
 }
 
 // askForgetter asks whether a node is there that does not answer. What one that is gone for

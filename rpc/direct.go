@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
@@ -66,7 +67,7 @@ func (n *Node) settleMemory(ctx context.Context) error {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock() // nobody else wants it yet
-	l.resumes.Resumption = l.table.Resume()
+	l.resumes.Resumption, l.resumes.lent = l.table.Resume(), map[rpcpacket.ID][]control.ExecutionID{}
 	for _, e := range l.resumes.Commit {
 		if err := n.commitRun(ctx, e.Done); err != nil {
 			return err
@@ -74,6 +75,10 @@ func (n *Node) settleMemory(ctx context.Context) error {
 		l.resumes.Over = append(l.resumes.Over, l.table.Committed(e.ID)...)
 	}
 	for _, e := range l.resumes.Rollback {
+		if lent := lentBy(e); !n.loansOver(ctx, lent) {
+			l.resumes.lent[e.ID] = lent // the rest does not wait for these
+			continue
+		}
 		if err := n.rollBack(ctx, e.ID, e.Machines); err != nil {
 			return err
 		}
@@ -148,8 +153,16 @@ func (n *Node) readDirect(r *reader) {
 func (n *Node) receiveDirect(r *reader, i int) *execution {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
+	const released = rpcpacket.FlagHeld | rpcpacket.FlagReleased
+	lends := m.Type == rpcpacket.Call && m.Flags&released == released // the Gatekeeper has let it through
 	switch {
-	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0:
+	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0 && !lends:
+	case lends && m.Flags&rpcpacket.FlagReplay != 0:
+		n.probed(from, &m)
+		return nil
+	case lends:
+		m.Flags &^= rpcpacket.FlagReleased
+		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
@@ -250,6 +263,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 // goroutine is to run, or nil.
 func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, room room) *execution {
 	n.stats.direct.Add(1)
+	if len(e.call.Pointers) > 0 {
+		n.stats.lent.Add(1)
+	}
 	if x.manager != nil {
 		n.stats.serial.Add(1)
 	}
@@ -344,7 +360,7 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 
 // refusal has the caller of a call that has not begun, and never will here, choose another node.
 func (x *export) refusal(m *rpcpacket.Message) []byte {
-	return x.exception(m, Unavailable, "the node is closing", true, nil)
+	return x.node.exception(m, Unavailable, "the node is closing", true, nil)
 }
 
 // drainDirect waits until nobody will ask for the answer to a direct call, or the node has
@@ -426,7 +442,7 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	defer e.mu.Unlock()
 	for _, k := range slices.Backward(e.recorded.called) {
 		if k.ID == id {
-			if k.Node == [16]byte{} || slices.Contains(e.recorded.refused, k) {
+			if k.Node == [16]byte{} || slices.ContainsFunc(e.recorded.refused, func(r record.Call) bool { return r.ID == k.ID && r.Node == k.Node }) {
 				break
 			}
 			return netip.AddrFrom16(k.Node)
@@ -439,7 +455,7 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Contains(e.recorded.refused, record.Call{ID: id, Node: node.As16()})
+	return slices.ContainsFunc(e.recorded.refused, func(k record.Call) bool { return k.ID == id && k.Node == node.As16() })
 }
 
 // replyDirect commits the execution of a direct call, and sends its answer.
@@ -562,8 +578,10 @@ func codeIn(answer []byte) Code {
 // resumption is what an incarnation has to do because of earlier ones.
 type resumption struct {
 	direct.Resumption
-	rest      map[uint64][]*record.Execution // Rerun and GiveUp, by service
-	forwarded chan struct{}                  // closed when the Gatekeeper knows those of Forward
+	rest map[uint64][]*record.Execution // Rerun and GiveUp, by service
+	// lent are calls that have leases of executions of Rollback, as far as these wait for them.
+	lent      map[rpcpacket.ID][]control.ExecutionID
+	forwarded chan struct{} // closed when the Gatekeeper knows those of Forward
 }
 
 // resume begins to do what earlier incarnations have left: what they owed, and what the
@@ -650,7 +668,7 @@ func (x *export) resume() {
 		_, _, waits := l.table.Waits(known.ID)
 		l.mu.Unlock()
 		if giveUp[known.ID] {
-			x.answerException(e, Unavailable, "several nodes failed while they executed it")
+			x.giveUp(e)
 			continue
 		}
 		if waits && !x.config.stateful() { // another call takes its slot meanwhile
@@ -678,4 +696,18 @@ func (x *export) takeAgain(e *execution) {
 	if e := x.accept(e); e != nil {
 		go x.pool.work(e)
 	}
+}
+
+// giveUp answers a call that has killed too many nodes, when what it did is taken back.
+func (x *export) giveUp(e *execution) {
+	end := func() {
+		if e.takenBack() {
+			x.answerException(e, Unavailable, "several nodes failed while they executed it")
+		}
+	}
+	if x.node.ledger.waitsForLoans(e.call.Call) {
+		go end()
+		return
+	}
+	end()
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -457,8 +458,8 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool,
 		payload[len(a)] = 1
 	}
 	payload = append(payload, from...)
-	inner := rpcpacket.Message{Header: call.Header, Payload: call.Payload}
-	if call.Flags&rpcpacket.FlagMore != 0 || len(payload)+2*rpcpacket.HeaderSize+len(call.Payload) > n.budget {
+	inner := rpcpacket.Message{Header: call.Header, Pointers: call.Pointers, Payload: call.Payload}
+	if call.Flags&rpcpacket.FlagMore != 0 || len(payload)+2*rpcpacket.HeaderSize+len(dsm.Pointer{})*len(call.Pointers)+len(call.Payload) > n.budget {
 		inner.Payload = nil
 	}
 	inner.Type = rpcpacket.Call // a one-way, too: it runs, and its sender has its acknowledgement

@@ -139,7 +139,7 @@ func (x *export) receipt(e *execution) []byte {
 	if !e.receipted() {
 		return nil
 	}
-	h := x.answerHeader(&e.call)
+	h := x.node.answerHeader(&e.call)
 	h.Flags |= rpcpacket.FlagDone
 	b := (&rpcpacket.Message{Header: h}).Append(nil)
 	x.node.in.mu.Lock()
@@ -297,31 +297,31 @@ func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
 func (x *export) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
 	x.node.stats.refused.Add(1)
 	x.node.stats.blame.Add(to.Addr(), code.String())
-	x.node.send(to, x.exception(call, code, why, false, nil))
+	x.node.send(to, x.node.exception(call, code, why, false, nil))
 }
 
 // exception makes a system exception in answer to a call, which did not begin if it is
 // unbegun.
-func (x *export) exception(call *rpcpacket.Message, code Code, why string, unbegun bool, trailer []byte) []byte {
-	h := x.answerHeader(call)
+func (n *Node) exception(call *rpcpacket.Message, code Code, why string, unbegun bool, trailer []byte) []byte {
+	h := n.answerHeader(call)
 	h.Type, h.Code = rpcpacket.Exception, code
 	if unbegun {
 		h.Flags |= rpcpacket.FlagUnbegun
 	}
-	why = why[:min(len(why), maxMessage, x.node.budget-rpcpacket.HeaderSize)]
+	why = why[:min(len(why), maxMessage, n.budget-rpcpacket.HeaderSize)]
 	m := rpcpacket.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
 	return m.Append(nil)
 }
 
 // answerHeader is the header of an answer to a call. The answer to a call that
 // was held is held, so that the leases end that the call began.
-func (x *export) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
+func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h := call.Header
 	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
 	if h.Flags.Policy() == PolicyNone {
 		h.Attempt = 0 // it told the call's age
 	}
-	h.CalleeIncarnation = x.node.self.Incarnation
+	h.CalleeIncarnation = n.self.Incarnation
 	h.Flags = (h.Flags & rpcpacket.FlagSession).WithPolicy(call.Flags.Policy())
 	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == rpcpacket.Call {
 		h.Flags |= rpcpacket.FlagHeld

@@ -421,6 +421,7 @@ type Stats struct {
 	Sent       uint64 // one-ways that left when the executions of direct calls were done
 	Large      uint64 // direct calls, and answers to some, that were larger than a packet
 	Doubtful   uint64 // changes of a state that a crash has left undecided
+	Lent       uint64 // direct calls begun here that have pointers
 	Enlisted   uint64 // executions of direct calls that were handed over to the Gatekeeper
 	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
 	Recalled   uint64 // copies of direct calls answered from the ledger
@@ -437,7 +438,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, mainCalls, checkpoints, mains, takenBack atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, lent, mainCalls, checkpoints, mains, takenBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -476,7 +477,7 @@ func (n *Node) Stats() Stats {
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
+		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
 		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(), TakenBack: c.takenBack.Load(),
 	}

@@ -252,7 +252,7 @@ func (n *Node) redirect(id rpcpacket.ID, from [16]byte, q control.Serving) {
 
 // delivered is the acknowledgement of a one-way.
 func (x *export) delivered(m *rpcpacket.Message) []byte {
-	h := x.answerHeader(m)
+	h := x.node.answerHeader(m)
 	h.Flags |= rpcpacket.FlagDone
 	return (&rpcpacket.Message{Header: h}).Append(nil)
 }

@@ -85,6 +85,7 @@ type pending struct {
 	token    bool            // holds one of outgoing.detached
 	detached bool            // nobody waits
 	straight bool            // a direct call
+	lends    bool            // one that has pointers: the switch holds it
 	kept     bool            // a one-way that leaves when its execution is done
 	owed     bool            // one that has left
 	moves    control.Serving // of one that has left: who may take it
@@ -389,7 +390,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	var out, straight []netio.Message
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		if p.straight {
+		if p.straight && !p.lends {
 			straight = append(straight, p.again(now))
 			continue
 		}
@@ -531,7 +532,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	exact := m.policy != PolicyNone
 	_, told := b.lineageOf()
 	if o == nil {
-		if exact && (told || kind == thrift.ONEWAY) && c.fits(m, codec) {
+		if exact && (told || kind == thrift.ONEWAY) && c.fits(m, codec, kind) {
 			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
@@ -541,7 +542,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && c.fits(m, codec) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && e.main == nil && n.ledger.place.Stays) {
+		if e.direct.Load() && c.fits(m, codec, kind) && (e.main == nil || len(codec.pointers) == 0) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && e.main == nil && n.ledger.place.Stays) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
@@ -565,7 +566,7 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 		e := o.b.e
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.recorded.refused = append(e.recorded.refused, record.Call{ID: p.ID, Node: p.Node})
+		e.recorded.refused = append(e.recorded.refused, record.Call{ID: p.ID, Node: p.Node, Lends: p.lends})
 	}
 }
 
@@ -583,8 +584,11 @@ func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) 
 }
 
 // fits reports whether a call can go direct: others are the Gatekeeper's.
-func (c *client) fits(m *method, codec *codec) bool {
-	return m.policy != PolicyNone && len(codec.pointers) == 0
+func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType) bool {
+	if len(codec.pointers) > 0 {
+		return m.policy == PolicyRecover && kind == thrift.CALL && c.node.lendable(codec)
+	}
+	return m.policy != PolicyNone
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
@@ -592,9 +596,12 @@ func (c *client) fits(m *method, codec *codec) bool {
 func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) bool {
 	n := c.node
 	p.straight, p.Node = true, to.As16()
-	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
-	p.Balance = nil
-	h.Flags &^= rpcpacket.FlagHeld
+	p.to.Remote, p.Balance = netip.AddrPortFrom(to, rackaddr.PortDirect), nil
+	if p.lends = len(codec.pointers) > 0; p.lends {
+		p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortRPC)
+	} else {
+		h.Flags &^= rpcpacket.FlagHeld
+	}
 	codec.trailer = nil
 	codec.trailer = n.straightTrailer(b, codec, h, originOf(o, proof))
 	if o == nil {
@@ -607,7 +614,7 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 	if e.taints() {
 		h.Flags |= rpcpacket.FlagTainted
 	}
-	return e.durable(record.Call{ID: id, Node: p.Node})
+	return e.durable(record.Call{ID: id, Node: p.Node, Lends: p.lends})
 }
 
 // straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if

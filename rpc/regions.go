@@ -52,14 +52,18 @@ func (ofMain) Direct() bool { return false }
 // Changes implements dsmclient.Decider.
 func (m ofMain) Changes(dsmpacket.Op, uint8) (direct bool, err error) { return false, m.enlist() }
 
-// takenBack has memory machines take back what former runs of an execution have done that had
-// been handed over to the Gatekeeper after that: the Gatekeeper may not have heard of them. It
+// takenBack has memory machines take back what former runs of an execution have done, unless that
+// is done before the node does anything: calls of a direct one have had leases then; one that had
+// been handed over to the Gatekeeper after that is not known to have been taken back. It
 // reports false if the node ends.
 func (e *execution) takenBack() bool {
-	if !e.resumed || e.direct.Load() || len(e.recorded.machines) == 0 {
-		return true // of direct ones, that is done before the node does anything
+	if !e.resumed || len(e.recorded.machines) == 0 || e.direct.Load() && !e.node.ledger.waitsForLoans(e.call.Call) {
+		return true
 	}
 	e.promote()
+	if !e.node.awaitLoans(e.call.Call) {
+		return false
+	}
 	err := e.node.rollBack(e.node.base, e.call.Call, e.recorded.machines)
 	if err != nil {
 		e.node.cannotCommit(err)

@@ -144,7 +144,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
-	h := x.answerHeader(&e.call)
+	h := x.node.answerHeader(&e.call)
 	h.Type = rpcpacket.Type(out.kind)
 	outcome := CodeOf(err)
 	if err != nil && out.kind == thrift.REPLY { // the IDL declares it: it is an answer
@@ -273,7 +273,7 @@ func (x *export) complete(e *execution, err error) {
 		x.finish(e, nil)
 		return
 	}
-	m := rpcpacket.Message{Header: x.answerHeader(&e.call), Trailer: x.lastWords(e)}
+	m := rpcpacket.Message{Header: x.node.answerHeader(&e.call), Trailer: x.lastWords(e)}
 	m.Flags |= rpcpacket.FlagDone
 	x.reply(e, m.Append(nil))
 }
@@ -300,7 +300,7 @@ func (x *export) answerException(e *execution, code Code, why string) {
 	}
 	x.node.stats.refused.Add(1)
 	x.node.stats.blame.Add(e.from.Addr(), code.String())
-	x.reply(e, x.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
+	x.reply(e, x.node.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
 }
 
 // refusable reports whether a one-way is a direct one that has not begun.

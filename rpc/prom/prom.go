@@ -97,6 +97,7 @@ var counters = func() []counter {
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
 		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
+		{direct("lent"), nil, func(s *rpc.Stats) uint64 { return s.Lent }},
 		{direct("oneways"), nil, func(s *rpc.Stats) uint64 { return s.Oneways }},
 		{direct("oneways_sent"), nil, func(s *rpc.Stats) uint64 { return s.Sent }},
 		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
