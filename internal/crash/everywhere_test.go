@@ -178,7 +178,7 @@ func circumstances(p *Program, c Case) (all []string) {
 func (c *tally) missing() (all []string) {
 	must := []string{
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
-		"idle hours", "small limits", "memory in pairs", "calls that go direct", "direct calls handed over", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts", "one-ways that went direct", "one-ways that left with a done", "regions allocated by direct executions", "memory taken back by nodes", "direct calls of mains", "checkpoints in ledgers", "mains handed over", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
+		"idle hours", "small limits", "memory in pairs", "calls that go direct", "direct calls that lend memory", "direct calls handed over", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts", "one-ways that went direct", "one-ways that left with a done", "regions allocated by direct executions", "memory taken back by nodes", "direct calls of mains", "checkpoints in ledgers", "mains handed over", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
 	}
 	for name := range Networks {
@@ -233,8 +233,8 @@ func setOut(t *testing.T, seed uint64) Setting {
 	return s
 }
 
-// program makes a seed's program; most calls of a straight one go direct.
-func program(t *testing.T, seed uint64, straight bool) (*Program, *Expectation) {
+// program makes a seed's program; in a rack with ledgers most calls of it go direct.
+func program(t *testing.T, seed uint64, s Setting) (*Program, *Expectation) {
 	t.Helper()
 	p := Generate(seed)
 	if *flagPolicy == mixed {
@@ -243,8 +243,8 @@ func program(t *testing.T, seed uint64, straight bool) (*Program, *Expectation) 
 	if *flagMix == wide {
 		p.Widen(seed)
 	}
-	if straight {
-		p.Straighten(seed)
+	if s.Truth {
+		p.Straighten(seed, s.Lends)
 	}
 	if *flagPolicy == "none" { // of which no main can be
 		for i := range p.Clients {
@@ -347,7 +347,7 @@ func replay(t *testing.T, sum *tally) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, want := program(t, *flagSeed, setting(t, *flagSeed).Truth)
+	p, want := program(t, *flagSeed, setting(t, *flagSeed))
 	r := check(t, p, want, *flagSeed, Case{cmp.Or(*flagNetwork, "good"), setting(t, *flagSeed), cs}, sum)
 	t.Logf("%d packets, %d crashes, %s of virtual time", r.Packets, r.Crashes, r.Took)
 }
@@ -355,7 +355,7 @@ func replay(t *testing.T, sum *tally) {
 // oneSeed runs a program without crashes and then with.
 func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 	rack := setting(t, seed)
-	p, want := program(t, seed, rack.Truth)
+	p, want := program(t, seed, rack)
 	calm := check(t, p, want, seed, Case{Network: "good", Setting: rack}, sum)
 	if t.Failed() {
 		return
@@ -399,7 +399,7 @@ func TestEveryCopy(t *testing.T) {
 	}
 	sum := new(tally)
 	for seed := *flagFrom; seed < *flagFrom+seeds; seed++ {
-		p, want := program(t, seed, false)
+		p, want := program(t, seed, Setting{})
 		rack := Setting{Pairs: true}
 		calm := check(t, p, want, seed, Case{Network: "good", Setting: rack}, sum)
 		all := EveryCopy(p, seed, calm.Packets)

@@ -60,7 +60,7 @@ func TestStraighten(t *testing.T) {
 		p, direct := mixedProgram(seed), DrawSetting(seed).Truth
 		p.Widen(seed)
 		if direct {
-			p.Straighten(seed)
+			p.Straighten(seed, seed%2 == 0)
 		}
 		memory[direct] += btoi(p.largest() > 0)
 		large[direct] += btoi(p.largest() >= 1<<20)

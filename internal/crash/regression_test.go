@@ -109,7 +109,7 @@ func TestRegressions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, want := program(t, c.seed, false)
+			p, want := program(t, c.seed, Setting{})
 			check(t, p, want, c.seed, Case{Network: c.network, Setting: s, Crashes: crashes}, sum)
 		})
 	}
@@ -160,7 +160,7 @@ func TestRegressions(t *testing.T) {
 				t.Fatal(err)
 			}
 			*flagPolicy = c.policy
-			p, want := program(t, c.seed, false)
+			p, want := program(t, c.seed, Setting{})
 			check(t, p, want, c.seed, Case{Network: c.network, Setting: s, Crashes: crashes}, sum)
 		})
 	}

@@ -35,6 +35,8 @@ type Setting struct {
 	Calls int
 	// Long says that one call in longEach, and its answer, is longer than a jumbo frame.
 	Long bool
+	// Lends says that direct calls pass the regions on that their executions have allocated.
+	Lends bool
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
 }
@@ -82,6 +84,9 @@ func (s Setting) String() string {
 	if s.Long {
 		parts = append(parts, "long")
 	}
+	if s.Lends {
+		parts = append(parts, "lends")
+	}
 	if s.Calls != 0 {
 		parts = append(parts, fmt.Sprint("calls=", s.Calls))
 	}
@@ -118,6 +123,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Pairs = true
 		case "long":
 			s.Long = true
+		case "lends":
+			s.Lends = true
 		default:
 			err = fmt.Errorf("no setting %q", name)
 		}
@@ -167,6 +174,7 @@ func DrawSetting(seed uint64) (s Setting) {
 		}
 	}
 	s.Long = s.Truth && s.LogLimit == 0 && chance(1, 4) // of a small log a call or answer may take an eighth
+	s.Lends = s.Truth && chance(1, 2)
 	return s
 }
 

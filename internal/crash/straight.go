@@ -9,10 +9,10 @@ import (
 
 // Straighten makes most programs ones whose calls go direct (rpc/direct.go): plain clients,
 // services without state, no distributed memory but, in half of the services without state, what
-// executions allocate and free themselves. In some of them the last service keeps its
+// executions allocate and free themselves; if lends is set, they pass it on to the calls that they make. In some of them the last service keeps its
 // state, so that executions of direct calls are handed over in the middle. Programs whose
 // regions Widen has enlarged stay as they are, so that direct racks have large regions, too.
-func (p *Program) Straighten(seed uint64) {
+func (p *Program) Straighten(seed uint64, lends bool) {
 	g := &generator{r: rand.New(rand.NewPCG(seed, 0x57a1)), p: p}
 	if g.chance(1, 4) || p.largest() > mostGenerated {
 		return
@@ -22,27 +22,42 @@ func (p *Program) Straighten(seed uint64) {
 		if s := &p.Services[i]; g.chance(1, 2) {
 			s.Stateful, s.Deltas = false, false
 		}
-		own[i] = g.chance(1, 2) && !p.Services[i].Stateful
+		own[i] = (g.chance(1, 2) || lends) && !p.Services[i].Stateful
 	}
 	for i := range p.Clients {
 		c := &p.Clients[i]
 		c.Main = c.Main && g.chance(1, 3)
-		c.Script.straighten(p, own, c.Main, -1, true, false)
+		s := straightener{Program: p, own: own, main: c.Main, service: -1, surely: true, lends: lends}
+		s.straighten(&c.Script)
 	}
 }
 
-// straighten drops what a script of a service, −1 for a client's, can do with memory and
-// state alone. A service that has a state counts in the region that it keeps instead: but for
-// the first time, that needs no Gatekeeper. It must not in branches, nor in calls that may be given
-// up (surely is false in these). In a service that has memory of its own, what the script
-// has allocated itself stays.
-func (s *Script) straighten(p *Program, own []bool, main bool, service int, surely, trunk bool) {
-	state := service >= 0 && p.Services[service].Stateful
-	allocated := map[int]bool{} // slots
+// straightener changes the script of a service, -1 for a client's.
+type straightener struct {
+	*Program
+	own     []bool // services whose executions have memory of their own
+	main    bool   // a durable main's
+	service int
+	surely  bool // not of a call that may be given up
+	trunk   bool // of an execution, and not of a branch
+	lends   bool // regions are passed on
+	lent    int  // how many this script is lent: its first slots
+}
+
+// straighten drops what a script can do with memory and state alone. A service that has a state
+// counts in the region that it keeps instead: but for the first time, that needs no Gatekeeper. It
+// must not in branches, nor in calls that may be given up. In a service that has memory of its own,
+// what the script has allocated itself stays.
+func (w straightener) straighten(s *Script) {
+	state := w.service >= 0 && w.Services[w.service].Stateful
+	has := map[int]bool{} // slots: true if it is the script's own
+	for slot := range w.lent {
+		has[slot] = false
+	}
 	for i := range s.Ops {
 		switch op := &s.Ops[i]; op.Kind {
 		case Alloc, Write, Read, Free:
-			if state && surely && trunk {
+			if state && w.surely && w.trunk && (op.Kind != Read || op.Slot >= w.lent) {
 				*op = Op{Kind: Bump, N: op.N}
 			}
 		}
@@ -50,33 +65,41 @@ func (s *Script) straighten(p *Program, own []bool, main bool, service int, sure
 	s.Ops = slices.DeleteFunc(s.Ops, func(op Op) bool {
 		switch op.Kind {
 		case Alloc:
-			allocated[op.Slot] = service >= 0 && own[service]
-			return !allocated[op.Slot]
-		case Write, Read, Free:
-			return !allocated[op.Slot]
+			if w.service >= 0 && w.own[w.service] || w.service < 0 && w.lends && !w.main {
+				has[op.Slot] = true
+			}
+			return !has[op.Slot]
+		case Write, Free:
+			return !has[op.Slot]
+		case Read:
+			_, readable := has[op.Slot]
+			return !readable
 		case Add, Bump:
 			return !state
 		case Checkpoint:
-			return !main
+			return !w.main
 		case Post:
-			return !p.Services[op.Service].Stateful
+			return !w.Services[op.Service].Stateful
 		}
 		return false
 	})
 	s.Result = -1
-	if len(allocated) == 0 {
+	if len(has) == 0 {
 		s.Slots = 0
 	}
 	for i := range s.Ops {
 		op := &s.Ops[i]
-		op.Lend = nil
-		in, of, begins := main, service, op.executes()
-		if begins {
+		if !w.lends || op.Kind == Post || slices.ContainsFunc(op.Lend, func(slot int) bool { _, ok := has[slot]; return !ok }) {
+			op.Lend = nil
+		}
+		in := w
+		in.surely, in.trunk, in.lent = w.surely && op.Kind != Try, op.executes(), len(op.Lend)
+		if in.trunk {
 			op.Slot = -1
-			in, of = false, op.Service
+			in.main, in.service = false, op.Service
 		}
 		for j := range op.Body {
-			op.Body[j].straighten(p, own, in, of, surely && op.Kind != Try, begins)
+			in.straighten(&op.Body[j])
 		}
 	}
 }
@@ -90,7 +113,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
+		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
 		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
 		"memory committed by nodes": s.Committed, "memory taken back by nodes": s.RolledBack,
