@@ -160,10 +160,10 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	x.reply(e, datagram)
 }
 
-// prepare has the Gatekeeper decide about a direct call whose answer has pointers, and finds
-// room in the ledger for another answer that exceeds a packet.
+// prepare has the Gatekeeper decide about a direct call whose answer has pointers, or that has been lent
+// memory and whose answer exceeds a packet. It finds room in the ledger for another answer that does.
 func (x *export) prepare(e *execution, out *codec) *Error {
-	if len(out.pointers) > 0 {
+	if len(out.pointers) > 0 || len(e.call.Pointers) > 0 && out.size() > x.node.budget { // the switch holds it, and the rest would be the log's
 		if err := e.enlist(); err != nil {
 			return codedIn(err)
 		}
