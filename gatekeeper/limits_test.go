@@ -195,11 +195,12 @@ func TestQuota_Calls(t *testing.T) {
 		s.a.refused("a call beyond those on record", fault.Overloaded)
 		call(s.a, 2, 1)
 		s.a.refused("one in another session", fault.Overloaded)
-		call(s.a, 3, 1)
-		s.a.refused("one in a session too many", fault.Overloaded)
 		call(s.c, 1, 1)
-		if n := len(s.b.messages()); n != 4 {
-			t.Errorf("%d calls have arrived, want 3 of one node and 1 of another", n)
+		call(s.c, 2, 1)
+		call(s.c, 3, 1)
+		s.c.refused("one in a session too many", fault.Overloaded)
+		if n := len(s.b.messages()); n != 5 {
+			t.Errorf("%d calls have arrived, want 3 of one node and 2 of another", n)
 		}
 	})
 }

@@ -34,23 +34,20 @@ func TestHostile_HandOver(t *testing.T) {
 			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 				nodes := joinAll(t, ctx, r, "c1", "c2", "s1", "s2")
 				caller, front, evil, callee := nodes[0], nodes[1], nodes[2], nodes[3]
-				ping := func(policy rpc.Policy) *arrays.PingClient {
-					return arrays.NewPingClient(callee.Client("Evil", rpc.WithPolicy(policy)))
-				}
-				a := &handing{direct: ping(rpc.PolicyRecover), held: ping(rpc.PolicyTainted)}
+				a := &handing{first: arrays.NewPingClient(callee.Client("Evil", rpc.WithPolicy(rpc.PolicyRecover)))}
 				e := &thief{t: t, ctx: ctx, rack: r, seen: seen, evil: evil.Address(), caller: caller.Address()}
 				if fronted {
 					e.caller = front.Address()
 				}
-				echo := func(n *rpc.Node, policy rpc.Policy) *arrays.ArraysClient {
-					return arrays.NewArraysClient(n.Client("Arrays", rpc.WithPolicy(policy)))
+				echo := func(n *rpc.Node) *arrays.ArraysClient {
+					return arrays.NewArraysClient(n.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover)))
 				}
 				for _, x := range []struct {
 					node *rpc.Node
 					name string
 					what any
 				}{
-					{callee, "Arrays", a}, {evil, "Evil", e}, {front, "Front", fronting{echo(front, rpc.PolicyRecover), func() {}}},
+					{callee, "Arrays", a}, {evil, "Evil", e}, {front, "Front", fronting{echo(front), func() {}}},
 				} {
 					var err error
 					if s, ok := x.what.(arrays.Arrays); ok {
@@ -68,16 +65,16 @@ func TestHostile_HandOver(t *testing.T) {
 					if err := arrays.NewPingClient(caller.Client("Front", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx); err != nil {
 						t.Errorf("a call whose callee is handed over: %v", err)
 					}
-				} else if got, err := echo(caller, rpc.PolicyRecover).Echo(ctx, []byte("true")); err != nil || string(got) != "true" {
+				} else if got, err := echo(caller).Echo(ctx, []byte("true")); err != nil || string(got) != "true" {
 					t.Errorf("a call that is handed over: %q, %v", got, err)
 				}
 				for range 4 {
-					if got, err := echo(caller, rpc.PolicyTainted).Echo(ctx, []byte("next")); err != nil || string(got) != "next" {
-						t.Errorf("a next call, which is held: %q, %v", got, err)
+					if got, err := echo(caller).Echo(ctx, []byte("next")); err != nil || string(got) != "next" {
+						t.Errorf("a next call: %q, %v", got, err)
 					}
 				}
-				if n := callee.Stats().Enlisted; n != 1 {
-					t.Errorf("%d executions were handed over, want the first", n)
+				if n := callee.Stats().Enlisted; n != 5 {
+					t.Errorf("%d executions were handed over, want 5", n)
 				}
 				s, err := r.Gatekeeper().Snapshot(ctx)
 				if err != nil || s.Counters.Foreign != uint64(e.tried.Load()) || e.tried.Load() == 0 {
@@ -88,18 +85,22 @@ func TestHostile_HandOver(t *testing.T) {
 	}
 }
 
-// handing is a service whose execution is direct until it makes a held call.
+// handing is a service whose execution is handed over after a call, since it changes memory of one copy.
 type handing struct {
 	service.Arrays
-	direct, held *arrays.PingClient
+	first *arrays.PingClient
 }
 
 // Echo implements arrays.Arrays.
 func (h *handing) Echo(ctx context.Context, b []byte) ([]byte, error) {
-	if err := h.direct.Ping(ctx); err != nil {
+	if err := h.first.Ping(ctx); err != nil {
 		return nil, err
 	}
-	return b, h.held.Ping(ctx)
+	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
+	if err != nil {
+		return nil, err
+	}
+	return b, rpc.Memory(ctx).Free(ctx, p)
 }
 
 // thief is a service that tries to take the call of whoever has called it.
@@ -190,13 +191,10 @@ func TestHostile_Unproven(t *testing.T) {
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
 		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
-		ping := func(policy rpc.Policy) *arrays.PingClient {
-			return arrays.NewPingClient(callee.Client("Ping", rpc.WithPolicy(policy)))
-		}
 		if err := stranger.Export(ctx, "Ping", arrays.NewPingProcessor(quiet{})); err != nil {
 			t.Fatal(err)
 		}
-		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&handing{direct: ping(rpc.PolicyRecover), held: ping(rpc.PolicyTainted)})); err != nil {
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&handing{first: arrays.NewPingClient(callee.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover)))})); err != nil {
 			t.Fatal(err)
 		}
 		method, err := rpcpacket.MethodOf("echo")
