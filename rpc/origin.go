@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // origin shows that a direct call or one-way is its caller's. It stands at the beginning of the
@@ -44,4 +45,24 @@ func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
 	}
 	l, ok = lineageIn(trailer[originSize:])
 	return trailer[:originSize], l, ok
+}
+
+// straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
+// the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
+func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
+	trailer = from.append(nil)
+	if l, _ := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
+		trailer = l.append(trailer)
+	}
+	if codec.size()+len(trailer) <= n.budget {
+		return trailer
+	}
+	whole := rpcpacket.Message{Header: *h, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	return appendArguments(trailer, &whole)
+}
+
+// appendArguments appends the hash of a message's arguments, in which the trailer of a first packet
+// ends.
+func appendArguments(b []byte, m *rpcpacket.Message) []byte {
+	return binary.BigEndian.AppendUint64(b, argumentsOf(m))
 }

@@ -617,26 +617,6 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 	return e.durable(record.Call{ID: id, Node: p.Node, Lends: p.lends})
 }
 
-// straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
-// the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
-func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
-	trailer = from.append(nil)
-	if l, _ := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
-		trailer = l.append(trailer)
-	}
-	if codec.size()+len(trailer) <= n.budget {
-		return trailer
-	}
-	whole := rpcpacket.Message{Header: *h, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
-	return appendArguments(trailer, &whole)
-}
-
-// appendArguments appends the hash of a message's arguments, in which the trailer of a first packet
-// ends.
-func appendArguments(b []byte, m *rpcpacket.Message) []byte {
-	return binary.BigEndian.AppendUint64(b, argumentsOf(m))
-}
-
 // inLane begins a direct call of an execution: its place in a lane is in the header.
 func (n *Node) inLane(now time.Duration, p *pending, h *rpcpacket.Header, id rpcpacket.ID) bool {
 	if !n.out.core.BeginIn(now, &p.Call, id) {
