@@ -71,7 +71,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 	case m.CallerIncarnation != n.incarnation:
 		c.count.Late++
 		return
-	case !rpcpacket.Owns(n.address, lane) || !c.mayHave(n.address, &m.Header):
+	case !rpcpacket.Owns(n.address, lane) || len(m.Trailer) < originBytes || !c.proven(n.address, &m.Header, m.Trailer[:originBytes]):
 		c.count.Foreign++
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
 		return

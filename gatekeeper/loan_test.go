@@ -27,7 +27,9 @@ func inLoans(t *testing.T, f func(s *small, p dsmpacket.Pointer)) {
 
 // lend sends a direct call that lends regions.
 func (n *testNode) lend(to *testNode, m *rpcpacket.Message) {
-	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
+	proven := *m
+	proven.Trailer = n.origin(m)
+	n.send(n.address, to.address, rackaddr.PortRPC, proven.Append(nil))
 }
 
 // directly returns the messages that have arrived at the port for direct calls.

@@ -31,20 +31,25 @@ func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
 }
 
+// origin is that of a direct call of the node's: one of a session, or of an execution of Arrays.
+func (n *testNode) origin(call *rpcpacket.Message) []byte {
+	proof, service := endpoint.NewProver(testSecret.Node(n.address)).Prove(call.Call), uint64(0)
+	if call.Flags&rpcpacket.FlagSession == 0 {
+		service = serviceHash(rackaddr.Service("Arrays"))
+		_, proof = endpoint.Child(testSecret.Service(service), call.Parent, call.Branch, call.Index)
+	}
+	return binary.BigEndian.AppendUint64(proof[:], service)
+}
+
 // handOver has the Gatekeeper decide about a direct call that runs at the node, as rpc does
-// (rpc/execution.go). The call is one of a session, or of an execution of Arrays.
+// (rpc/execution.go).
 func (n *testNode) handOver(caller *testNode, call *rpcpacket.Message) {
 	n.handed++
 	inner := *call
 	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	inner.Floor = 0
 	a := caller.address.As16()
-	proof, service := endpoint.NewProver(testSecret.Node(caller.address)).Prove(call.Call), uint64(0)
-	if call.Flags&rpcpacket.FlagSession == 0 {
-		service = serviceHash(rackaddr.Service("Arrays"))
-		_, proof = endpoint.Child(testSecret.Service(service), call.Parent, call.Branch, call.Index)
-	}
-	payload := slices.Concat(a[:], []byte{1}, proof[:], binary.BigEndian.AppendUint64(nil, service))
+	payload := slices.Concat(a[:], []byte{1}, caller.origin(call))
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation,
 		Call: endpoint.ChildID(nil, call.Call, 1, 1), Service: call.Service, Order: n.handed,
