@@ -533,7 +533,7 @@ func TestProbe(t *testing.T) {
 	probe(two, Late)
 	b.write(b.Refuse(client, &two))
 	b.crash()
-	b.receive(client, two, Late)
+	b.receive(client, two, Refused)
 	b.receive(client, three, Run)
 	b.write(begun(client, three))
 	b.crash()
