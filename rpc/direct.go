@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
-	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -305,28 +303,6 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	e.buffer = r.take(i)
 	return x.accept(e)
 }
-
-// measure returns how many bytes of arguments a direct call has, and their hash. If this is only
-// its first packet, it takes the hash off the trailer.
-func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
-	if m.Flags&rpcpacket.FlagMore == 0 {
-		return len(m.Payload), argumentsOf(m), nil
-	}
-	total, _, _, err := m.Opening()
-	at := len(m.Trailer) - argumentsSize
-	if err == nil && (at < 0 || total > math.MaxInt/64) {
-		err = wirefmt.Errorf("first packet of a direct call: %d bytes, with a trailer of %d", total, len(m.Trailer))
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	arguments = binary.BigEndian.Uint64(m.Trailer[at:])
-	m.Trailer = m.Trailer[:at]
-	return int(total), arguments, nil
-}
-
-// argumentsSize is how many bytes the hash of a call's arguments has.
-const argumentsSize = 8
 
 // argumentsOf tells calls apart that have the same id: FNV-1a of service, method, pointers and
 // payload or, of a payload of more than 65,535 bytes, of its two CRC-32.

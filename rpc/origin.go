@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"encoding/binary"
+	"math"
 
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -66,3 +68,25 @@ func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header,
 func appendArguments(b []byte, m *rpcpacket.Message) []byte {
 	return binary.BigEndian.AppendUint64(b, argumentsOf(m))
 }
+
+// measure returns how many bytes of arguments a direct call has, and their hash. If this is only
+// its first packet, it takes the hash off the trailer.
+func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
+	if m.Flags&rpcpacket.FlagMore == 0 {
+		return len(m.Payload), argumentsOf(m), nil
+	}
+	total, _, _, err := m.Opening()
+	at := len(m.Trailer) - argumentsSize
+	if err == nil && (at < 0 || total > math.MaxInt/64) {
+		err = wirefmt.Errorf("first packet of a direct call: %d bytes, with a trailer of %d", total, len(m.Trailer))
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	arguments = binary.BigEndian.Uint64(m.Trailer[at:])
+	m.Trailer = m.Trailer[:at]
+	return int(total), arguments, nil
+}
+
+// argumentsSize is how many bytes the hash of a call's arguments has.
+const argumentsSize = 8
