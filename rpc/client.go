@@ -198,11 +198,11 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 		c.node.release(p)
 		return nil, neverBegan(coded(m.op, err))
 	}
+	if kind == thrift.ONEWAY && m.policy == PolicyNone {
+		return nil, nil // p is no longer the caller's
+	}
 	if p.kept {
 		c.node.release(p)
-		return nil, nil
-	}
-	if kind == thrift.ONEWAY && m.policy == PolicyNone {
 		return nil, nil
 	}
 	if err := c.wait(ctx, b, p, m); err != nil {
