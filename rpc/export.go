@@ -16,6 +16,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -41,6 +42,7 @@ type export struct {
 	closed  atomic.Bool               // close has been called
 	resting atomic.Bool               // SetServing has said so
 	gate    atomic.Bool               // holds back what comes past the Gatekeeper's order; see lift
+	first   join.State                // what the gate waits for
 	telling sync.Mutex                // over what the rack is told of the service
 
 	accepting sync.Mutex // over what follows

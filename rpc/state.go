@@ -308,7 +308,7 @@ func (x *export) fromLedger(logged join.State) join.State {
 	}
 	if logged.Unsettled || logged.First != (rpcpacket.ID{}) {
 		x.gate.Store(true)
-		go x.lift(logged)
+		x.first = logged
 	}
 	switch state := logged.Append(nil); {
 	case !v.HasSnapshot && len(v.Deltas) == 0 && len(state) > 0:
@@ -322,10 +322,10 @@ func (x *export) fromLedger(logged join.State) join.State {
 	return logged
 }
 
-// lift opens the gate: the calls that the Gatekeeper does not order may come when earlier
-// outcomes are in effect, and the call has run that a former incarnation may have begun.
-func (x *export) lift(was join.State) {
-	pace := leastGatePace
+// lift opens the gate: what the Gatekeeper does not order may run when earlier outcomes are in
+// effect, and the call has run that a former incarnation may have begun.
+func (x *export) lift(after []*record.Execution) {
+	was, pace := x.first, leastGatePace
 	for now := was; now.Unsettled || now.First != (rpcpacket.ID{}) && (was.Unsettled || now.First == was.First); {
 		select {
 		case <-time.After(pace):
@@ -341,8 +341,10 @@ func (x *export) lift(was join.State) {
 		}
 		pace = min(2*pace, maxGatePace)
 	}
-	x.gate.Store(false)
-	x.announce()
+	if x.rerun(after) {
+		x.gate.Store(false)
+		x.announce()
+	}
 }
 
 // The gate is looked after at these intervals.

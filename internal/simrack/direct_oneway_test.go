@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -178,4 +180,50 @@ func TestOnewaysOfExecutions(t *testing.T) {
 			t.Errorf("S has counted to %d, want 17: %v", v, err)
 		}
 	})
+}
+
+// TestOnewaysAfterWhatRuns: one-ways into a service with state are accepted while a call is under way
+// there, and its node dies. The call goes on before they run, whoever decides about it: what it has
+// done follows from the state that it found.
+func TestOnewaysAfterWhatRuns(t *testing.T) {
+	for name, handed := range map[string]bool{"direct": false, "handed over": true} {
+		t.Run(name, func(t *testing.T) {
+			withShelf(t, true, func(r *shelf) {
+				var senders [4]*rpc.Node
+				for i := range senders { // their ids come before the call's
+					senders[i], r.client = r.client, r.join("c1", "client")
+				}
+				echo := r.join("c1", "echo")
+				if err := echo.Export(r.Context(), "Arrays", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+					t.Fatal(err)
+				}
+				r.call(func(ctx context.Context, at *dsm.Pointer) error {
+					counted := &at[len(at)-1]
+					to := arrays.NewArraysClient(r.server.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover)))
+					_, err := to.Echo(ctx, []byte{*counted})
+					if err == nil && handed {
+						var p dsm.Pointer
+						if p, err = rpc.Memory(ctx).Alloc(ctx, 64); err == nil {
+							_, err = to.EchoRef(ctx, rpc.GlobalPointer(p), 64)
+						}
+					}
+					if *counted++; err != nil || r.runs.Load() > 1 {
+						return err
+					}
+					for _, n := range senders {
+						if _, err := n.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover)).Call(r.Context(), "increment", &arrays.ArraysIncrementArgs{Data: []byte{1}}, nil); err != nil {
+							t.Error(err)
+						}
+					}
+					return r.kill(ctx)
+				})
+				r.call(func(_ context.Context, at *dsm.Pointer) error {
+					if got, want := int(at[len(at)-1]), len(senders)+1; got != want {
+						t.Errorf("the state counts %d, want %d", got, want)
+					}
+					return nil
+				})
+			})
+		})
+	}
 }

@@ -54,6 +54,12 @@ func (s *shelfService) Echo(ctx context.Context, data []byte) ([]byte, error) {
 	return data, s.r.handle(ctx, &s.at)
 }
 
+// Increment counts in the state, and does nothing else.
+func (s *shelfService) Increment(_ context.Context, data []byte, _ int8) ([]byte, error) {
+	s.at[len(s.at)-1]++
+	return data, nil
+}
+
 func (s *shelfService) Snapshot() ([]byte, error) { return slices.Clone(s.at[:]), nil }
 
 func (s *shelfService) Restore(b []byte) error {
@@ -89,6 +95,16 @@ func withShelf(t *testing.T, state bool, f func(r *shelf)) {
 			t.Error(err)
 		}
 	})
+}
+
+// join joins a program that nobody has deployed.
+func (r *shelf) join(blade, name string) *rpc.Node {
+	r.Helper()
+	n, err := r.Join(r.Context(), blade, name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return n
 }
 
 func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error {
