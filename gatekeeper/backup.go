@@ -14,9 +14,9 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// A backup has the log, all ledgers and all regions as of one moment, as if the whole rack had
-// lost its power then, and only the memory blades and the log had kept what they had: what
-// is restored goes on as after that.
+// A backup has the log, all ledgers and all regions as of one moment. A restored rack goes on as if
+// the whole rack had lost its power at that moment, and the log and the memory blades had kept
+// their content.
 //
 //	Gatekeeper                      every memory blade            nodes
 //	  │── prepare, prepare, … ──────▶│ copies regions               │── write, append ──▶ taken
@@ -25,8 +25,8 @@ import (
 //	  │── release ──────────────────▶│                              │── write, append ──▶ taken
 //	  │── read, read, … ────────────▶│ of the copy                  │
 //
-// While memory is held nothing is settled in it. So nobody has acted upon a record, or a
-// write, that a copy lacks. And what a blade has been told to do was logged before the log was copied.
+// While memory is held, nothing is settled in it. So nobody has acted upon a record or a
+// write that a copy lacks. Each command to a blade was logged before the log was copied.
 // Of a machine with two copies only the first one's regions are saved: it has all that was
 // settled. The other blade is filled from it in the restored rack.
 

@@ -1,6 +1,6 @@
 // Package gatekeeper is the rack's control plane (thesis sections 5.3 and 6.4):
-// it registers blades, nodes and services, and turns every packet that the
-// switch holds into rules before it lets it go on.
+// it registers blades, nodes and services. For each packet that the switch holds it
+// changes the switch's rules, and then releases the packet.
 //
 //	   switch                        Gatekeeper.Run
 //	┌──────────┐ PacketIn, digests ┌─────────────────────────────────────┐
@@ -17,20 +17,21 @@
 // before the next one. Whoever brings an input takes the turn for it (controller.go), and
 // never waits for the switch or the log meanwhile.
 //
-// A plan is a row of phases, revokes before grants, with a continuation: that is where
-// a held packet is released. Our own switches are told of access rules on the stream
-// that carries the packets (package p4rt, stream writes): what is sent later finds the
-// rules in force, so the continuation follows at once, within the same input. Any other
-// switch, and ours for all other tables or when it might have no room, is asked: the
-// writer begins a phase when the switch has answered the one before, and shares
-// batches between plans, but never revokes and grants in one; the continuation is an
-// input of its own.
+// A plan is a row of phases, revokes before grants, with a continuation. A held packet
+// is released in the continuation. There are two ways to the switch:
 //
-// With a log, each input also has a batch of records (journal.go), and packets wait
-// until the batches of their own and all earlier inputs are logged (journal.go). So
-// a Gatekeeper that begins with the log (restore.go, resume.go) knows at least
-// what anybody was told.
+//   - Told: our own switches take access rules on the stream that carries the packets
+//     (package p4rt, stream writes). A packet that is sent later finds the rules in
+//     force, so the continuation follows at once, within the same input.
+//   - Asked: any other switch; and our own about all other tables, or when it might have
+//     no room. The writer begins a phase when the switch has answered the phase before.
+//     Plans share batches, but a batch never has both revokes and grants. The
+//     continuation is an input of its own.
 //
-// When the connection to the switch is lost and found again, its tables are read
-// back and made what they should be before the plans go on.
+// With a log, each input also has a batch of records (journal.go). Its packets wait until
+// this batch and those of all earlier inputs are logged. So a Gatekeeper that starts from
+// the log (restore.go, resume.go) knows at least what anybody was told.
+//
+// When the connection to the switch was lost and is there again, the Gatekeeper reads the
+// tables back and repairs them, before the plans go on.
 package gatekeeper

@@ -10,27 +10,26 @@ import (
 )
 
 // A blade that is silent for missedHeartbeats has failed, but only if the Gatekeeper
-// could have heard it. It could not
+// could have heard the blade. The Gatekeeper could not
 //
-//   - while there is no session with the switch;
-//   - while the way from the switch is stalled: then it hears nothing from anybody;
-//   - while its own process did not run: then its pulse comes late;
-//   - before it has taken what the switch held meanwhile;
-//   - while the blade's port sends control packets at half its rate or more: the switch drops
-//     what is beyond the rate, which may be heartbeats. A blade that floods so is not dead,
-//     and could as well send heartbeats.
+//   - while it has no session with the switch;
+//   - while the way from the switch is stalled: then nothing comes from any blade;
+//   - while its own process did not run: then its pulse is late;
+//   - before it has read what the switch held meanwhile;
+//   - while the blade's port sends control packets at half the allowed rate or more: the
+//     switch drops what exceeds the rate, which may be heartbeats. A blade that floods is alive.
 //
-// So what a blade's silence means is decided when the switch has answered a probe, whose
-// answer comes behind all packets that the switch held before it. After a time in
-// which nobody could be heard, all blades have missedHeartbeats once more.
+// So the Gatekeeper probes the switch before it judges. The answer to a probe comes behind all
+// packets that the switch held before it. After a time in which no blade could be heard,
+// each blade has missedHeartbeats once more.
 //
-// A switch that tells the status of its ports makes that sooner: a blade is silent when its
-// port has been down for portPatience.
+// If the switch tells the status of its ports, the Gatekeeper notices sooner: a blade is silent
+// when its port has been down for portPatience.
 //
 //	silent for 3 heartbeats, or nothing heard from anybody for one ─▶ probe ─▶ answered ─▶ still silent: failed
 //	                                                                     └─ late, or not: nobody is judged
 
-// hearing is what the Gatekeeper knows of its own ears. Times are zero while there is
+// hearing says since when the Gatekeeper can hear blades. Times are zero while there is
 // no session.
 type hearing struct {
 	last   time.Time            // when anything came from the switch

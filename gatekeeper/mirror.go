@@ -18,20 +18,20 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-// A memory machine that the configuration gives two blades is mirrored: what changes
-// something goes to both, so either may die. Which blades have a complete copy is
-// written down, with a number for each set of copies, the mirror epoch.
+// A memory machine that the configuration gives two blades is mirrored: each change
+// goes to both blades, so either may die. The log says which blades have a complete copy.
+// Each set of copies has a number, the mirror epoch.
 //
 //	 one copy ── the other blade is in service ──▶ it is filled (fill.go) ──▶ two copies
 //	    ▲
 //	    └─ the survivor is told: alone, in the next epoch; dsm_home ◀── the lost blade's identity
 //	       is off ◀── written down ◀── a blade is silent, restarts, or does not obey
 //
-// A lost copy is no copy any more, whatever it still has: when its blade is back, that is
-// told to forget everything, and filled from the other one.
+// A copy that was lost does not count any more, whatever it still has. When its blade is back,
+// the blade is told to forget everything, and is filled from the other one.
 //
-// No copy is given up before the other blade has answered since: it may have died, too, and
-// nobody has noticed yet. If both are silent, both copies count until one is back: that one has
+// A copy is given up only after the other blade has answered, since the other blade may have died
+// unnoticed. If both are silent, both copies count until one blade is back. That blade has
 // everything, since nothing was settled without it.
 
 // mirror is a memory machine with two blades.

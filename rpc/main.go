@@ -57,17 +57,19 @@ func (m *main) lastCheckpoint() uint32 {
 // of [PolicyNone] give what they gave. The name must be unique in the rack, and one
 // Main of it run at a time.
 //
-// Where that is depends on the rack: in the Gatekeeper's log; or, if the main is a job of a
-// deployment and the rack keeps ledgers on mirrored machines, in the ledger of the job's node. In a
-// ledger, a main that only calls and computes does not need the Gatekeeper between its start and
-// its end.
+// Checkpoints and answers are kept in the Gatekeeper's log. If the main is a job of a deployment
+// and the rack keeps ledgers on mirrored machines, they are kept in the ledger of the job's node
+// instead. Such a main needs the Gatekeeper only at its start and its end, as long as it only calls and
+// computes.
 //
-// When f returns nil the main is over: all that it did is committed, and Main returns
-// nil. If the program crashes before it knows that, the Main of the name that it calls
-// first when it is started again returns nil without a call of f, so a crash at the very
-// end repeats nothing. Any other Main of the name is a new run, and begins without a
-// state; on another node, as soon as the one where the main is over has left the rack or
-// is gone for good, and [BadRequest] until then. When f returns an error, so does Main, and the next Main goes on from the last
+// When f returns nil, the main is over: all that it did is committed, and Main returns nil.
+// The program may crash before it knows that. Then the first Main of this name in the
+// program's next start returns nil without a call of f, so a crash at the very end repeats
+// nothing. Any other Main of this name is a new run, and begins without a state. On another
+// node such a new run fails as [BadRequest] until the node of the finished main has left the
+// rack or is gone for good.
+//
+// When f returns an error, so does Main, and the next Main goes on from the last
 // checkpoint. A re-run that does something else than before fails as [Nondeterminism].
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
 	op := "main " + name

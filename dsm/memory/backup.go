@@ -232,7 +232,7 @@ func (b *backup) read(at control.BackupPosition) (part control.BackupPart, err e
 		return b.readRegions(at)
 	}
 	if at.Ledger < 0 || at.Ledger > len(b.kept) || at.Chunk < 0 || at.Ledger < len(b.kept) && at.Chunk > len(b.kept[at.Ledger].Chunks) {
-		return part, fault.New(fault.BadRequest, "backup", "place %+v lies outside of the copy", at)
+		return part, fault.New(fault.BadRequest, "backup", "position %+v lies outside of the copy", at)
 	}
 	for size := 0; at.Ledger < len(b.kept); at = (control.BackupPosition{Ledger: at.Ledger + 1}) {
 		k := &b.kept[at.Ledger]
@@ -266,7 +266,7 @@ func (b *backup) read(at control.BackupPosition) (part control.BackupPart, err e
 // readRegions returns bytes of the regions' file from a place on.
 func (b *backup) readRegions(at control.BackupPosition) (part control.BackupPart, err error) {
 	if at.Region > b.size {
-		return part, fault.New(fault.BadRequest, "backup", "place %+v lies outside of the copy", at)
+		return part, fault.New(fault.BadRequest, "backup", "position %+v lies outside of the copy", at)
 	}
 	part.Regions = make([]byte, min(control.BackupPartSize, b.size-at.Region))
 	if _, err := b.regions.ReadAt(part.Regions, at.Region); err != nil {

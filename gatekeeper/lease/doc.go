@@ -7,14 +7,14 @@
 //	                        ▲                                        │
 //	                        └──── Done(step.ID) ◀── switch ◀─ revoke, then grant
 //
-// A Step says what became of an event and which rules change. The caller makes
-// the switch revoke, then grant, and reports Done when it has, or when it will have
-// before it does anything else; only then does the caller let the packet go that
-// caused the event. Until then the regions of the event are busy and later events that touch one of them wait in order, so the
-// transitions of a region are strictly serial, and an event is judged by the
-// state it really meets.
+// A Step says what became of an event and which rules change. The caller makes the
+// switch revoke, then grant. It reports Done when the switch has done so, or is sure to
+// do so before anything else. Only then does the caller release the packet that caused
+// the event. Until then the regions of the event are busy, and later events that touch
+// one of them wait in order. So the changes of a region are strictly serial, and an
+// event is judged by the state that it finds.
 //
 // A region has one controller and any number of leases, one for each call that
-// carries it; a lease belongs to the call, the right to read to the call's
-// callee. The rules of a node follow from that alone: see region.ops.
+// carries it. The lease belongs to the call, and the call's callee may read. The rules
+// of a node follow from that alone: see region.ops.
 package lease

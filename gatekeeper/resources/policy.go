@@ -73,7 +73,7 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 	method = rpcpacket.PlainMethod(method)
 	key := policyKey{service, method}
 	if _, again := r.policies[key]; known && !again && len(r.policies) >= MaxPolicies {
-		return fault.New(fault.Overloaded, op, "%d policies are set already: undo one", len(r.policies))
+		return fault.New(fault.Overloaded, op, "%d policies are set already: set one of them to default", len(r.policies))
 	}
 	r.version++
 	if known {
