@@ -55,15 +55,15 @@ func (k *loan) id() rpcpacket.ID { return k.header.Call }
 // over reports whether the call has no rights any more.
 func (k *loan) over() bool { return k.stage >= loanAnswered }
 
-// place is the call's lane and number there.
-func (k *loan) place() [2]uint64 {
-	lane, number := direct.PlaceOf(&k.header)
+// lane is that of the copy that was judged, with its number there.
+func (k *loan) lane() [2]uint64 {
+	lane, number := direct.LaneOf(&k.header)
 	return [2]uint64{lane, number}
 }
 
 // loanRequest takes a direct call that lends regions.
 func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
-	lane, number := direct.PlaceOf(&m.Header)
+	lane, number := direct.LaneOf(&m.Header)
 	switch {
 	case m.Type != rpcpacket.Call || m.Flags.Policy() != rpcpacket.PolicyRecover || len(m.Pointers) == 0 || lane == 0 || m.Flags&rpcpacket.FlagMore != 0:
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and fits a packet"))
@@ -107,7 +107,7 @@ func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Erro
 	if m.Flags&rpcpacket.FlagSession != 0 { // the session's earlier call is settled
 		c.settleLoans(n, m.Call.Session(), m.Floor)
 	}
-	lane, _ := direct.PlaceOf(&m.Header)
+	lane, _ := direct.LaneOf(&m.Header)
 	if _, known := n.lanes[lane]; !known && len(n.lanes) >= c.cfg.Limits.NodeSessions {
 		return fault.New(fault.Overloaded, "call", "node %s has used %d lanes, its maximum", n.address, len(n.lanes))
 	}
@@ -124,7 +124,7 @@ func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		c.loans[m.Call] = k
 		c.lenders[n.address]++
 	}
-	lane, number := direct.PlaceOf(&m.Header)
+	lane, number := direct.LaneOf(&m.Header)
 	if n.lanes == nil {
 		n.lanes = map[uint64]uint64{}
 	}
@@ -159,12 +159,12 @@ func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.
 
 // knownLoan takes another copy of a call on record.
 func (c *controller) knownLoan(k *loan, callee *node, h *held, m *rpcpacket.Message) {
-	lane, number := direct.PlaceOf(&m.Header)
+	lane, number := direct.LaneOf(&m.Header)
 	c.count.Duplicates++
 	switch {
 	case k.caller != h.src:
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
-	case k.stage == loanVoid && k.place() != [2]uint64{lane, number}:
+	case k.stage == loanVoid && k.lane() != [2]uint64{lane, number}:
 		c.judgeLoan(k, c.nodes[h.src], h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
 	case k.stage == loanVoid:

@@ -19,8 +19,8 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Direct calls: exactly-once calls that go from node to node, past the Gatekeeper. What the
-// callee's ledger has of them decides (package direct).
+// Direct calls: exactly-once calls that go from node to node. What the callee's ledger has of them
+// decides (package direct). Those with pointers pass the Gatekeeper, for their rights alone (loan.go).
 //
 //	caller ── CALL ──▶ callee: runs ── begun, journal ──▶ ledger     before children and effects
 //	                           ends ── done ────────────▶ ledger
@@ -444,7 +444,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	if cap(datagram) <= maxDatagram { // else the codec lets go of it
 		d.Answer = slices.Clone(datagram)
 	}
-	d.Lane, d.Number = direct.PlaceOf(h)
+	d.Lane, d.Number = direct.LaneOf(h)
 	e.mu.Lock()
 	e.recorded.begun = true // or need not be any more
 	d.Owed.Called, d.Owed.Machines = e.recorded.called, e.recorded.machines

@@ -472,7 +472,7 @@ func (e *execution) asBegun() *record.Begun {
 		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt),
 	}
 	if e.direct.Load() {
-		r.Lane, r.Number = direct.PlaceOf(&e.call.Header)
+		r.Lane, r.Number = direct.LaneOf(&e.call.Header)
 		call.Trailer = e.call.Trailer
 	}
 	r.Call = call.Append(nil)

@@ -271,8 +271,8 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.share, "share-exports", false, "let several programs that are not deployed export the same service; without it, a service belongs to the program that exports it first")
 	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "how many `BYTES` a second a memory blade sends at most to fill the second copy of its machine")
 	o.ledgers = ledgerFlag(gatekeeper.LedgersTruth)
-	f.Var(&o.ledgers, "ledgers", "how exactly-once calls are recovered. truth: calls without pointers go straight to their callees, and are recovered from the callees' ledgers in the "+
-		"rack's memory (calls to a service with state only if the service is deployed and its ledger has two copies). off: the Gatekeeper holds every call, and "+
+	f.Var(&o.ledgers, "ledgers", "how exactly-once calls are recovered. truth: calls are recovered from their callees' ledgers in the rack's memory; the Gatekeeper sees only those with pointers, to "+
+		"change rights (calls to a service with state only if the service is deployed and its ledger has two copies). off: the Gatekeeper holds every call, and "+
 		"recovers it from its log. Do not change the mode during a rack's life")
 	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two blades that each hold a copy, so that either may die, or m3 for one alone. "+
 		"Repeat it for each machine (default: m1 with m2, m3 with m4, and so on by the numbers in the names; a blade with a --machine id of its own is alone)")

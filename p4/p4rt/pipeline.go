@@ -25,7 +25,7 @@ type pipeline struct {
 	store   *store                    // guarded by Server.mu
 	digests map[uint32]*digestChannel // by digest id; the map never changes
 	idle    idleQueue
-	made    []*p4v1.Update // what the server's Keeper has not been told; guarded by Server.mu
+	made    []*p4v1.Update // what the server's Persister has not been told; guarded by Server.mu
 
 	closing sync.Once
 }

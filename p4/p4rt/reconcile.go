@@ -278,7 +278,7 @@ type Persister interface {
 	Append(updates []*p4v1.Update) (long bool, err error)
 }
 
-// Restore commits a pipeline that a Keeper has kept, and makes its updates, which
+// Restore commits a pipeline that a Persister has kept, and makes its updates, which
 // next gives in order until it returns nil.
 func (s *Server) Restore(config *p4v1.ForwardingPipelineConfig, next func() (*p4v1.Update, error)) error {
 	s.mu.Lock()
@@ -306,10 +306,10 @@ func (s *Server) Restore(config *p4v1.ForwardingPipelineConfig, next func() (*p4
 	return nil
 }
 
-// begin makes the server's Keeper keep p, which is about to be committed or has
+// begin makes the server's Persister keep p, which is about to be committed or has
 // been.
 func (s *Server) begin(p *pipeline) {
-	if s.cfg.Keeper == nil {
+	if s.cfg.Persister == nil {
 		return
 	}
 	var updates []*p4v1.Update
@@ -318,7 +318,7 @@ func (s *Server) begin(p *pipeline) {
 		return nil
 	})
 	if err == nil {
-		err = s.cfg.Keeper.Begin(p.dp, p.msg, updates)
+		err = s.cfg.Persister.Begin(p.dp, p.msg, updates)
 	}
 	p.made = nil
 	if err != nil {
@@ -326,14 +326,14 @@ func (s *Server) begin(p *pipeline) {
 	}
 }
 
-// keep makes the server's Keeper keep the updates made since the last time.
+// keep makes the server's Persister keep the updates made since the last time.
 // Callers hold s.mu and have not answered the controller yet.
 func (s *Server) keep() {
 	p := s.pipe
 	if p == nil || len(p.made) == 0 {
 		return
 	}
-	long, err := s.cfg.Keeper.Append(p.made)
+	long, err := s.cfg.Persister.Append(p.made)
 	p.made = nil
 	if err != nil {
 		s.log.Error("updates are not kept: they would be gone if this process died", "error", err)
@@ -343,7 +343,7 @@ func (s *Server) keep() {
 	}
 }
 
-// keeps tells whether an update is one that a Keeper keeps.
+// keeps tells whether an update is one that a Persister keeps.
 func keeps(u *p4v1.Update) bool {
 	switch u.GetEntity().GetEntity().(type) {
 	case *p4v1.Entity_CounterEntry, *p4v1.Entity_DirectCounterEntry, *p4v1.Entity_RegisterEntry:

@@ -40,8 +40,8 @@ type Config struct {
 	// on. The server closes the previous one afterwards, and Close returns when
 	// no packet is on its path any more. nil if Load's result needs nothing.
 	Commit func(datapath.Datapath)
-	// Keeper, if not nil, keeps what controllers write beyond this process.
-	Keeper Persister
+	// Persister, if not nil, keeps what controllers write beyond this process.
+	Persister Persister
 	// NoStreamWrites leaves out stream writes, our extension of P4Runtime (see the
 	// package comment).
 	NoStreamWrites bool

@@ -63,10 +63,10 @@ func (p *pipeline) permitted(sc *scope, u *p4v1.Update) error {
 	return p.update(u)
 }
 
-// update applies one update, and notes it for the server's Keeper if p is live.
+// update applies one update, and notes it for the server's Persister if p is live.
 func (p *pipeline) update(u *p4v1.Update) error {
 	err := p.apply(u)
-	if err == nil && p.srv.cfg.Keeper != nil && keeps(u) && p == p.srv.live.Load() {
+	if err == nil && p.srv.cfg.Persister != nil && keeps(u) && p == p.srv.live.Load() {
 		p.made = append(p.made, u)
 	}
 	return err

@@ -92,7 +92,7 @@ func New(cfg Config) (*Switch, error) {
 		if s.keep, err = newPersister(cfg.Keep); err != nil {
 			return nil, err
 		}
-		serve.Keeper = s.keep
+		serve.Persister = s.keep
 	}
 	srv, err := p4rt.New(serve)
 	if err != nil {

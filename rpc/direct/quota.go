@@ -35,7 +35,7 @@ func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, arguments, room int
 	if t.running[h.Call] != nil || t.state.Execution(h.Call) != nil {
 		return true
 	}
-	lane, _ := PlaceOf(h)
+	lane, _ := LaneOf(h)
 	if !rpcpacket.Owns(netip.AddrFrom16(caller), lane) {
 		return true // and is refused for that
 	}

@@ -90,10 +90,10 @@ func New(state *record.State) *Table {
 // State is what the node's records add up to. It must not be changed.
 func (t *Table) State() *record.State { return t.state }
 
-// PlaceOf returns the lane of a direct call and its number there. Those of a session are
+// LaneOf returns the lane of a direct call and its number there. Those of a session are
 // in the call's id; those of an execution's call are in two fields of the header that such
 // a call has no other use for. Lane 0 is none. A lane is a session number of its node.
-func PlaceOf(h *rpcpacket.Header) (lane, number uint64) {
+func LaneOf(h *rpcpacket.Header) (lane, number uint64) {
 	if h.Flags&rpcpacket.FlagSession != 0 {
 		return h.Call.Session(), h.Call.Sequence()
 	}
@@ -103,7 +103,7 @@ func PlaceOf(h *rpcpacket.Header) (lane, number uint64) {
 // Receive takes a copy of a call from a node; arguments is the hash of its arguments. A call
 // that is to be run is known from then on.
 func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) (Verdict, *record.Execution) {
-	lane, number := PlaceOf(h)
+	lane, number := LaneOf(h)
 	if lane == 0 || h.Call.IsZero() {
 		return Malformed, nil
 	}
@@ -142,7 +142,7 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 // caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
 // is to come to its end, and Late if it never came: it is then to be refused for good (Refuse).
 func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
-	lane, _ := PlaceOf(h)
+	lane, _ := LaneOf(h)
 	e := t.state.Execution(h.Call)
 	switch {
 	case lane == 0 || h.Call.IsZero():
@@ -194,7 +194,7 @@ func (t *Table) Answered(id rpcpacket.ID) []record.Record {
 // either.
 func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
 	delete(t.running, h.Call)
-	lane, number := PlaceOf(h)
+	lane, number := LaneOf(h)
 	t.floors[lane] = number + 1
 	return &record.Forgotten{Lanes: []record.Lane{{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}}}
 }
@@ -202,7 +202,7 @@ func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
 // Obsolete reports whether a call's outcome must not be written: its lane has gone on, and
 // the ledger does not know that it has begun, so nobody can have seen anything of it.
 func (t *Table) Obsolete(h *rpcpacket.Header) bool {
-	lane, number := PlaceOf(h)
+	lane, number := LaneOf(h)
 	return t.state.Execution(h.Call) == nil && number < t.state.Floor(lane)
 }
 

@@ -70,13 +70,13 @@ func (b *bench) receive(caller [16]byte, h rpcpacket.Header, want Verdict) {
 
 func begun(caller [16]byte, h rpcpacket.Header) *record.Begun {
 	r := &record.Begun{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Call: []byte{1}}
-	r.Lane, r.Number = PlaceOf(&h)
+	r.Lane, r.Number = LaneOf(&h)
 	return r
 }
 
 func done(caller [16]byte, h rpcpacket.Header, called ...record.Call) *record.Done {
 	r := &record.Done{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Arguments: 7, Answer: []byte{2}, Over: len(called) == 0}
-	r.Lane, r.Number = PlaceOf(&h)
+	r.Lane, r.Number = LaneOf(&h)
 	r.Owed.Called = called
 	return r
 }
