@@ -519,8 +519,8 @@ func (n *Node) askServing(ctx context.Context, q control.Serving) {
 	k.nodes = list.Nodes
 }
 
-// bind decides whether a call goes direct, and where to. An execution of a direct call that
-// makes another one has the Gatekeeper decide about itself from now on.
+// bind decides whether a call goes direct, and where to. An execution of a direct call is handed
+// over to the Gatekeeper before it makes a held call.
 //
 // A direct call says who waits for it. If that cannot be told, it is the Gatekeeper's, which
 // then finds the deadlocks.
