@@ -62,7 +62,8 @@ func (w *waiting) IncrementRef(ctx context.Context, p *bifrost.GlobalPointer, n 
 	return w.Arrays.IncrementRef(ctx, p, n, delta)
 }
 
-// StartBusy brings the rack up and to rest.
+// StartBusy brings the rack up and to rest. Its nodes have no ledgers: so the Gatekeeper decides about the
+// two calls, and they are in the call graph and the timelines. Direct calls with pointers are not.
 func StartBusy(t testing.TB) *Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
