@@ -64,7 +64,7 @@ func TestServe(t *testing.T) {
 		t.Fatalf("%v; seen %v", err, seen)
 	}
 	s, err := c.Status(ctx)
-	if err != nil || s.Counts.Calls == 0 || s.Counts.Regions == 0 || s.Version != "v0" {
+	if err != nil || s.Counters.Calls == 0 || s.Counts.Regions == 0 || s.Version != "v0" {
 		t.Errorf("status %+v, %v", s, err)
 	}
 	refusals(t, ctx, c)
