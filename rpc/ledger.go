@@ -492,7 +492,7 @@ func (l *ledger) answered(id rpcpacket.ID) {
 	}
 }
 
-// The Gatekeeper sees nothing of direct calls, so the node that serves them tells it: what is
+// The Gatekeeper sees at most the rights of direct calls, so the node that serves them tells it: what is
 // under way, the latest that have ended, and how many have. Nothing depends on that but what
 // people see.
 //

@@ -24,8 +24,8 @@ import (
 
 // Busy is a rack in the middle of its work, at rest: c1 controls two regions and
 // calls s2 with both, whose handler waits and has called s1 with one of them.
-// s1's attempts to write were denied. Its nodes write no ledgers, so the Gatekeeper has the calls: of a
-// direct call that lends memory it has only the rights, and the API does not show it.
+// s1's attempts to write were denied. Its nodes write no ledgers, so the Gatekeeper has the calls. Direct
+// calls it would hear of later, from their callees, and without pointers.
 type Busy struct {
 	*simrack.Rack
 	T                      testing.TB
