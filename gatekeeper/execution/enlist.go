@@ -14,8 +14,8 @@ import (
 
 // Enlistment is a callee's message that has the Table decide about a direct call.
 type Enlistment struct {
-	// Runs says that the present incarnation of the callee runs the call; else it is delivered,
-	// unless that has happened.
+	// Runs says that the present incarnation of the callee runs the call; else it is delivered, once
+	// more if that has happened: the delivery may have been lost, and the caller sends to the callee.
 	Runs bool
 	// Receipt is the id that the callee waits to be acknowledged.
 	Receipt rpcpacket.ID
@@ -52,9 +52,9 @@ func (t *Table) Enlist(r Request, q Enlistment) (Verdict, Output) {
 	case k.stage == done:
 		v = Done
 		t.do(Answer{Call: k.id, To: k.caller})
-	case !q.Runs && !k.sent:
+	case !q.Runs && t.deliverable(k):
 		v = Running
-		t.release(k)
+		t.deliver(k, k.incarnation != 0)
 	default:
 		v = Running
 	}

@@ -285,6 +285,7 @@ func TestEnlistedFirst(t *testing.T) {
 	b.keep(b.Returned(message(1).Call, nil, now))
 	first("and then", direct.Call, false)
 	delivered("by the next Gatekeeper", b.keep(b.Up(again, arrays)), direct.Call)
+	delivered("when that is lost, and its node has passed on a copy", enlist(again, false), direct.Call)
 	answer := direct
 	answer.Type, answer.CalleeIncarnation, answer.Trailer = rpcpacket.Reply, 2, mark(7).Append(nil)
 	_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: again, Now: now})
