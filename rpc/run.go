@@ -22,17 +22,14 @@ import (
 // run runs a call on a worker and answers it.
 func (x *export) run(e *execution) {
 	defer e.close()
-	if !e.started() {
+	if !e.started() || !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() || !e.takenBack() {
 		return // the node has ended
 	}
 	begun := time.Now()
-	if replays(&e.call.Header) && e.call.Timeout != 0 {
+	if e.mayBeAgain() && e.call.Timeout != 0 {
 		e.deadline = begun.Add(time.Duration(e.call.Timeout) * time.Millisecond) // it had begun in time
 	}
 	ctx := e.context(x.node.base)
-	if !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() || !e.takenBack() {
-		return // the node has ended
-	}
 	e.begun = true
 	if e.lost {
 		x.answerException(e, Unavailable, "the ledger that had the arguments of the call is lost")

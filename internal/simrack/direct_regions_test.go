@@ -40,6 +40,7 @@ type shelf struct {
 	server *rpc.Node // of the present incarnation
 	runs   atomic.Int64
 	up     chan struct{}
+	begins func() // called before the service is exported, if set
 }
 
 // shelfService is the handler, and its state.
@@ -116,6 +117,9 @@ func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error
 	h, options := &shelfService{r: r}, []rpc.ExportOption(nil)
 	if r.state {
 		options = append(options, rpc.WithState(h))
+	}
+	if r.begins != nil {
+		r.begins()
 	}
 	if err := n.Export(ctx, "Shelf", arrays.NewArraysProcessor(h), options...); err != nil {
 		return err

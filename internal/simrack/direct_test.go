@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -267,5 +268,44 @@ func TestLedgerNearlyFull(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestDirectDeadline: a call with a deadline has begun in time, and its node dies. It is run again to
+// its end, though the next incarnation's ledger answers late.
+func TestDirectDeadline(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		echo := r.join("c1", "echo")
+		if err := echo.Export(r.Context(), "Arrays", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+			t.Fatal(err)
+		}
+		impair := func(loss float64) {
+			for _, m := range []string{"m1", "m2"} {
+				r.Host(m).Impair(wire.Impairment{}, wire.Impairment{Loss: loss})
+			}
+		}
+		r.begins = func() {
+			impair(1)
+			time.AfterFunc(2*time.Second, func() { impair(0) }) // virtual
+		}
+		r.handle = func(ctx context.Context, at *dsm.Pointer) error {
+			at[0]++
+			if _, err := arrays.NewArraysClient(r.server.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte{1}); err != nil || r.runs.Load() > 1 {
+				return err
+			}
+			return r.kill(ctx)
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second) // virtual
+		defer cancel()
+		if _, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); rpc.CodeOf(err) != rpc.Deadline {
+			t.Errorf("the caller gets %v", err)
+		}
+		<-time.After(10 * time.Second) // virtual: it has been run again
+		r.call(func(_ context.Context, at *dsm.Pointer) error {
+			if at[0] != 1 {
+				t.Errorf("it counts %d times", at[0])
+			}
+			return nil
+		})
 	})
 }
