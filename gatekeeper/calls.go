@@ -259,7 +259,7 @@ func (c *controller) exactState(s *CallState, v *execution.View) {
 		s.Stage = stageNames[stageWaiting]
 	}
 	if s.Method == "" { // it is not under way any more
-		s.Service, s.Method = c.namesOf(v)
+		s.Service, s.Method = c.namesOf(&v.Header, v.Callee.Address)
 	}
 	if !v.Header.Parent.IsZero() {
 		s.Parent = v.Header.Parent.String()
@@ -267,14 +267,14 @@ func (c *controller) exactState(s *CallState, v *execution.View) {
 }
 
 // namesOf are the names of an exactly-once call's service and method.
-func (c *controller) namesOf(v *execution.View) (service, method string) {
-	method = v.Header.Method.String()
-	s := c.services[rackaddr.ServiceOf(v.Header.Service)]
+func (c *controller) namesOf(h *rpcpacket.Header, callee netip.Addr) (service, method string) {
+	method = h.Method.String()
+	s := c.services[rackaddr.ServiceOf(h.Service)]
 	if s == nil {
 		return "", method
 	}
-	if n := c.nodeOrFallen(v.Callee.Address); n != nil {
-		method = s.methodName(n, v.Header.Method)
+	if n := c.nodeOrFallen(callee); n != nil {
+		method = s.methodName(n, h.Method)
 	}
 	return s.name, method
 }

@@ -131,6 +131,7 @@ func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) 
 	n.lanes[lane] = number
 	k.header, k.caller, k.callee, k.stage, k.refusal = m.Header, n.address, h.dst, loanJudged, nil
 	c.count.Calls++
+	c.loanEvent(CallHeld, k)
 	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers},
 		verdict(func(s lease.Step, err error) { c.loanJudged(k, h, m, s, err) }))
 }
@@ -139,6 +140,7 @@ func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) 
 func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.Step, err error) {
 	refuse := func(why *fault.Error) {
 		k.refusal = why
+		c.loanEvent(CallRefused, k)
 		c.endLoan(k, loanRefused)
 		c.refuse(h, &m.Header, why)
 	}
@@ -153,6 +155,7 @@ func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.
 		k.stage, k.probe = loanOpen, c.now.Add(loanProbe)
 		c.timers = true
 		c.keepLoan(k, &rpcpacket.Message{Header: k.header, Pointers: m.Pointers})
+		c.loanEvent(CallReleased, k)
 		c.releaseLoan(k, h)
 	}
 }
@@ -208,7 +211,9 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 			end = loanVoid
 		}
 		k.stage = loanReturned
+		c.loanEvent(ReplyHeld, k)
 		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) {
+			c.loanEvent(ReplyReleased, k)
 			c.endLoan(k, end)
 			c.releaseAnswer(k, h, m)
 		}))
@@ -225,6 +230,19 @@ func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
 	}
 	rpcpacket.SetReleased(h.payload, m.CalleeIncarnation)
 	c.release(h, 0)
+}
+
+// loanEvent tells of a call that lends memory what callEvent tells of others.
+func (c *controller) loanEvent(kind EventKind, k *loan) {
+	if !c.narrate {
+		return
+	}
+	e := Event{Kind: kind, Node: k.caller, Peer: k.callee, Call: k.id().String()}
+	e.Service, e.Method = c.namesOf(&k.header, k.callee)
+	if k.refusal != nil {
+		e.Code, e.Message = k.refusal.Code, k.refusal.Msg
+	}
+	c.event(e)
 }
 
 // endLoan notes that a call has no rights any more.

@@ -79,7 +79,7 @@ func (c *controller) exactEvent(kind EventKind, id rpcpacket.ID, attempt uint16,
 	e := Event{Kind: kind, Call: id.String(), Attempt: attempt}
 	if v, ok := c.table.View(id); ok {
 		e.Node, e.Peer = v.Caller, v.Callee.Address
-		e.Service, e.Method = c.namesOf(&v)
+		e.Service, e.Method = c.namesOf(&v.Header, v.Callee.Address)
 	}
 	if why != nil {
 		e.Code, e.Message = why.Code, why.Msg
@@ -207,7 +207,7 @@ func (c *controller) traceLate(id rpcpacket.ID) (e trace.Event, ok bool) {
 	if !known {
 		return e, false
 	}
-	service, method := c.namesOf(&v)
+	service, method := c.namesOf(&v.Header, v.Callee.Address)
 	e.About = trace.About{
 		Parent: v.Header.Parent, Caller: trace.Node{Address: v.Caller, Incarnation: v.Header.CallerIncarnation}, Callee: trace.Node(v.Callee),
 		Service: service, Method: method, Policy: v.Header.Flags.Policy(), Oneway: v.Header.Type == rpcpacket.Oneway,
