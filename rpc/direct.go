@@ -152,7 +152,8 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
 	const released = rpcpacket.FlagHeld | rpcpacket.FlagReleased
-	lends := m.Type == rpcpacket.Call && m.Flags&released == released // the Gatekeeper has let it through
+	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
+	lends := m.Type == rpcpacket.Call && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
 	switch {
 	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0 && !lends:
 	case lends && m.Flags&rpcpacket.FlagReplay != 0:

@@ -3,15 +3,20 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // borrower is a service that is lent memory, and returns none.
@@ -184,6 +189,42 @@ func TestDirectLoan_GivenUp(t *testing.T) {
 		r.regions(0)
 		if s := n.Stats(); s.Lent != 1 {
 			r.Errorf("%+v: want one direct call with a pointer", s)
+		}
+	})
+}
+
+// TestHostile_Released is row 1 of the holes for calls that lend memory: a program that marks its own
+// call as let through has it refused. Else the callee would use the region of somebody who has not
+// lent it, its own for instance, and answer with what is there.
+func TestHostile_Released(t *testing.T) {
+	cfg, seen := watched("s1", "s2")
+	cfg.Ledgers = gatekeeper.LedgersTruth
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "s1", "s2")
+		stranger, callee := nodes[0], nodes[1]
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+			t.Fatal(err)
+		}
+		region, err := callee.Memory().Alloc(ctx, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := arrays.NewArraysClient(stranger.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true")); err != nil {
+			t.Fatal(err)
+		}
+		m := *seen.Load()
+		if !m.Flags.Direct() {
+			t.Errorf("%+v is no direct call", m.Header)
+		}
+		m.Call = rpcpacket.SessionID(m.Call.Session(), m.Call.Sequence()+1)
+		m.Floor, m.Pointers = m.Call.Sequence(), []dsm.Pointer{region}
+		m.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
+		for _, port := range []uint16{rackaddr.PortDirect, rackaddr.PortRPC} { // the switch drops the second one
+			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), port), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
+		}
+		<-time.After(time.Second) // virtual: all have arrived
+		if s := callee.Stats(); s.Lent != 0 || s.Malformed != 1 {
+			t.Errorf("%d calls were taken for such that the Gatekeeper has let through, %d packets were malformed", s.Lent, s.Malformed)
 		}
 	})
 }
