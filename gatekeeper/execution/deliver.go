@@ -50,7 +50,7 @@ func (t *Table) release(k *call) {
 }
 
 func (t *Table) deliver(k *call, replay bool) {
-	if p := t.owner(k.parent); k.oneway || k.settled || p != nil && p.cut {
+	if p := t.owner(k.parent); k.oneway || k.settled || k.enlisted || p != nil && p.cut {
 		t.lonely[k] = struct{}{}
 	}
 	k.incarnation, k.sent = k.at.incarnation, true
@@ -67,7 +67,7 @@ func (t *Table) deliver(k *call, replay bool) {
 }
 
 // Again delivers once more the calls that nobody else sends again: one-ways, those
-// whose callers are cut, gone, or wait no more, and those that others wait behind. It is to be called every second or
+// whose callers are cut, gone, wait no more or send to the callee, and those that others wait behind. It is to be called every second or
 // so while there are any; each call counts as known to its callee.
 func (t *Table) Again() Output {
 	for _, k := range sorted(t.lonely) {

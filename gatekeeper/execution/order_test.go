@@ -286,6 +286,7 @@ func TestEnlistedFirst(t *testing.T) {
 	first("and then", direct.Call, false)
 	delivered("by the next Gatekeeper", b.keep(b.Up(again, arrays)), direct.Call)
 	delivered("when that is lost, and its node has passed on a copy", enlist(again, false), direct.Call)
+	delivered("when its node passes none on, since it waits for the call", b.keep(b.Again()), direct.Call)
 	answer := direct
 	answer.Type, answer.CalleeIncarnation, answer.Trailer = rpcpacket.Reply, 2, mark(7).Append(nil)
 	_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: again, Now: now})
