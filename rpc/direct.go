@@ -419,7 +419,7 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	defer e.mu.Unlock()
 	for _, k := range slices.Backward(e.recorded.called) {
 		if k.ID == id {
-			if k.Node == [16]byte{} || slices.ContainsFunc(e.recorded.refused, func(r record.Call) bool { return r.ID == k.ID && r.Node == k.Node }) {
+			if k.Node == [16]byte{} || e.hasRefused(id, k.Node) {
 				break
 			}
 			return netip.AddrFrom16(k.Node)
@@ -432,7 +432,12 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.recorded.refused, func(k record.Call) bool { return k.ID == id && k.Node == node.As16() })
+	return e.hasRefused(id, node.As16())
+}
+
+// hasRefused is refusedBy for a caller that holds e.mu.
+func (e *execution) hasRefused(id rpcpacket.ID, node [16]byte) bool {
+	return slices.ContainsFunc(e.recorded.refused, func(k record.Call) bool { return k.ID == id && k.Node == node })
 }
 
 // replyDirect commits the execution of a direct call, and sends its answer.

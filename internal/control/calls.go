@@ -34,8 +34,8 @@ type NodeCalls struct {
 	// TakeBack, if it is set, is all that is told: why the node is to be fenced, and its program started anew. It shares the
 	// fate of a call's other side.
 	TakeBack string `json:"takeBack,omitempty"`
-	// Lent, if there are some, are all: calls that an earlier incarnation of the node has made, with
-	// pointers. The answer is Overloaded while one of them has leases. At most MaxDirectCalls.
+	// Lent, if it is set, is all that is told: calls with pointers that an earlier incarnation of the
+	// node has made. The answer is Overloaded while one of them has leases. At most MaxDirectCalls.
 	Lent []ExecutionID `json:"lent,omitempty"`
 }
 
