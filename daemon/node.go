@@ -311,7 +311,7 @@ func (n *node) Close(ctx context.Context) error {
 	}
 }
 
-// Crash implements join.Hosted. Of a program that was killed because it hung, the reason is that.
+// Crash implements join.Session. Of a program that was killed because it hung, the reason is that.
 func (n *node) Crash(reason string) {
 	if p := n.started; p != nil {
 		if hung := n.daemon.hung(p); hung != "" {

@@ -50,8 +50,7 @@ func (c *controller) heldCall(h *held) {
 		}
 		c.heldRequest(n, h, &m)
 	case rpcpacket.Reply, rpcpacket.Exception:
-		if k := c.loans[m.Call]; k != nil && exact && !c.handed(k) {
-			c.loanReply(k, n, h, &m)
+		if exact && c.directReply(n, h, &m) {
 			return
 		}
 		if exact {

@@ -41,15 +41,16 @@ type controller struct {
 	leases   *lease.Machine
 	fleet    *resources.Registry // who runs where, and deployments
 	// fleetKept is the version of the registry that is on the log.
-	fleetKept uint64
-	base      base
-	access    int                           // access rules that should be on the switch
-	machines  [256]*blade                   // memory blades in service, by machine id: the first copies
-	mirrors   map[uint8]*mirror             // machines with two blades
-	frees     map[dsmpacket.Pointer]freeing // regions being freed
-	orphans   map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
-	loans     map[rpcpacket.ID]*loan        // direct calls that lend memory
-	lenders   map[netip.Addr]int            // how many of them nodes have made
+	fleetKept  uint64
+	base       base
+	access     int                           // access rules that should be on the switch
+	machines   [256]*blade                   // memory blades in service, by machine id: the first copies
+	mirrors    map[uint8]*mirror             // machines with two blades
+	frees      map[dsmpacket.Pointer]freeing // regions being freed
+	orphans    map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
+	loans      map[rpcpacket.ID]*loan        // direct calls that lend memory
+	lenders    map[netip.Addr]int            // how many of them nodes have made
+	handedOver handedOver                    // which answers may still hand regions over
 
 	// Exactly-once calls, and nodes that have failed: exactly.go, recover.go, undo.go.
 	table      *execution.Table
@@ -112,9 +113,9 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{},
+		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[wal.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.fleet = c.newRegistry()
 	c.tracer = c.remember

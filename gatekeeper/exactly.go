@@ -417,7 +417,7 @@ func (c *controller) deliverCall(a execution.Deliver) {
 		d.Trailer = trailer.Spilled(len(a.Journal)) // the callee asks for it
 		payload = rpcpacket.AppendReleased(nil, b, d)
 		if len(payload) > budget { // and for this
-			if payload, ok = rpcpacket.First(payload, budget, 0); !ok {
+			if payload, ok = rpcpacket.First(payload, budget, 0, 0); !ok {
 				return
 			}
 		}
@@ -455,7 +455,7 @@ func (c *controller) answerCall(a execution.Answer) {
 		Callee: v.Callee.Incarnation, Order: v.Order, Replay: a.Replay || c.anotherCaller(&v),
 	})
 	if budget := c.budget(); len(payload) > budget {
-		if payload, ok = rpcpacket.First(payload, budget, 0); !ok {
+		if payload, ok = rpcpacket.First(payload, budget, 0, 0); !ok {
 			return
 		}
 	}

@@ -38,10 +38,43 @@ func TestForeignIDs_HandedOver(t *testing.T) {
 			s.c.refused("an id "+what, fault.BadRequest)
 			s.arrives(what, next)
 		}
-		if n := s.snapshot().Counters.Foreign; n != 3 {
-			t.Errorf("%d foreign ids are counted, want 3", n)
+		if n := s.snapshot().Counters; n.Unproven != 3 || n.Foreign != 0 {
+			t.Errorf("%d unproven and %d foreign ids are counted, want 3 and 0", n.Unproven, n.Foreign)
 		}
-		s.c.handOver(s.a, third(s.a.exact("Arrays", "add")))
+		// Whoever serves a call may say by which policy, and whoever has a key who has called: a caller that shares its
+		// callee's fate is started anew when that ends.
+		shared := third(s.a.exact("Arrays", "add"))
+		origin := s.a.origin(shared)
+		shared.Flags = shared.Flags.WithPolicy(rpcpacket.PolicyFateShare)
+		s.c.handOverAs(s.a, shared, origin)
+		s.c.refused("a call whose caller has said another policy", fault.BadRequest)
+		shared.Flags, shared.Parent = shared.Flags&^rpcpacket.FlagSession, shared.Call
+		shared.Call = childOf("Third", shared.Parent, 0)
+		s.gk.ctl.cfg.ShareExports = false
+		if err := s.c.export("Third", "do"); err != nil {
+			t.Fatal(err)
+		}
+		s.c.handOverAs(s.b, shared, originOf("Third", shared))
+		s.c.refused("a call that is said to be another node's", fault.BadRequest)
+		if n := s.snapshot().Counters.Unproven; n != 5 {
+			t.Errorf("%d unproven calls are counted, want 5", n)
+		}
+		s.c.handOverAs(s.c, shared, originOf("Third", shared)) // its own call of itself
+		s.gk.ctl.cfg.ShareExports = true
+		shared.Flags |= rpcpacket.FlagSession
+		shared.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.a.address, 9), 1)
+		s.c.handOver(s.a, shared)
+
+		handed := third(s.a.exact("Arrays", "add"))
+		s.c.handOver(s.a, handed)
+		s.b.forget(handed.Call)
+		if n := s.snapshot().Counters; n.Foreign != 1 || n.Calls == 0 {
+			t.Errorf("%d words about another's call are counted as foreign, want 1", n.Foreign)
+		}
+		var known bool
+		if err := s.gk.query(t.Context(), func(c *controller) error { _, known = c.table.View(handed.Call); return nil }); err != nil || !known {
+			t.Errorf("another's word has a call forgotten: %v", err)
+		}
 		own := third(s.a.exact("Arrays", "add"))
 		own.Flags, own.Parent, own.Call = own.Flags&^rpcpacket.FlagSession, own.Call, childOf("Arrays", own.Call, 0)
 		s.c.handOver(s.b, own)

@@ -52,6 +52,7 @@ func (c *controller) grantLedger(n *node) {
 		}
 		c.logger.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
 		n.ledger = place
+		c.endDirectHoldings(n)
 	}
 	if n.ledger == nil {
 		n.ledger = c.chooseLedger(n)
@@ -61,6 +62,28 @@ func (c *controller) grantLedger(n *node) {
 	}
 	for _, b := range c.copiesOf(n.ledger.Machine) {
 		c.grantAt(b, n)
+	}
+	for _, b := range c.servers {
+		c.forsakeAt(b, n)
+	}
+}
+
+// endDirectHoldings frees what executions have allocated of which only the node's lost ledger knew.
+func (c *controller) endDirectHoldings(n *node) {
+	for _, r := range c.leases.ControlledBy(n.address) {
+		e := c.holdings.holder[r.Base]
+		if _, known := c.table.View(e); !e.IsZero() && !known && !c.table.Open(e) {
+			c.endHoldings(e, n.address, false)
+		}
+	}
+	c.endDirect(n.address)
+}
+
+// forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost. It may
+// be repeated.
+func (c *controller) forsakeAt(b *blade, n *node) {
+	if n.ledger != nil && n.ledger.Since > 1 {
+		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, nil)
 	}
 }
 
@@ -109,7 +132,7 @@ func (c *controller) keepsLedger(node netip.Addr, birth uint64) bool {
 
 // reconcileLedgers repeats to a memory blade that has come into service, or after a restart
 // of ours, what may not have reached it: it keeps the ledgers that nodes have there, and no
-// others.
+// others, and nothing of which only lost ledgers knew.
 func (c *controller) reconcileLedgers(b *blade) {
 	if c.cfg.Ledgers == LedgersOff {
 		return
@@ -117,6 +140,7 @@ func (c *controller) reconcileLedgers(b *blade) {
 	c.listLedgers(b, control.Ledgers{})
 	nodes := slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return a.address.Compare(b.address) })
 	for _, n := range nodes {
+		c.forsakeAt(b, n)
 		if n.ledger != nil && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
 			c.grantAt(b, n)
 		}
@@ -154,7 +178,7 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	}
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
-	place := &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine)}
+	place := &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation}
 	place.Stays = n.instance != ""
 	// A state must survive a memory blade. And it goes with its node's ledger, when that is
 	// gone for good: only what is deployed is then meant to lose it.
@@ -308,7 +332,7 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 		return
 	}
 	if !c.proven(caller.Address, &inner.Header, m.Payload[enlistHead-originBytes:enlistHead]) {
-		c.count.Foreign++
+		c.count.Unproven++ // by its caller's fault, or its callee's, whose port this is
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "nothing proves that call %s is one of node %s", inner.Call, caller.Address))
 		return
 	}
@@ -353,29 +377,30 @@ const (
 	enlistHead = 17 + originBytes
 )
 
-// proven reports whether a direct call is one of a node's sessions, or of an execution, and whether
-// whoever made it has called the node that hands it over. The caller has proven that by what follows
+// proven reports whether a direct call is one of a node's sessions, or of an execution of its own, and whether
+// whoever made it has called, with this policy, the node that hands it over. The caller has proven that by what follows
 // from the node's key, or from the key of the execution's service or main. So no node hands over a call
 // of which it only knows the id, nor one that somebody will make. A rack without keys has no proofs.
 func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []byte) bool {
 	var proof, want endpoint.Proof
+	policy := call.Flags.Policy()
 	service := binary.BigEndian.Uint64(origin[copy(proof[:], origin):])
 	switch {
 	case call.Flags&rpcpacket.FlagSession != 0:
 		if !rpcpacket.Owns(caller, call.Call.Session()) {
 			return false
 		}
-		want = endpoint.NewProver(c.secret.Node(caller)).Prove(call.Call)
+		want = endpoint.NewProver(c.secret.Node(caller)).Prove(call.Call, policy)
 	case c.secret == endpoint.Secret{}:
 		return true
 	default:
-		key := c.secret.Main(call.Parent)
-		if service != 0 {
-			key = c.secret.Service(service)
+		key, of := c.secret.Service(service), keyOf{service: service}
+		if service == 0 {
+			key, of = c.secret.Main(call.Parent), keyOf{main: call.Parent}
 		}
 		var id rpcpacket.ID
-		if id, want = endpoint.Child(key, call.Parent, call.Branch, call.Index); id != call.Call {
-			return false
+		if id, want = endpoint.Child(key, policy, call.Parent, call.Branch, call.Index); id != call.Call || !c.hasKey(caller, of) {
+			return false // any node can make a name, and ids with its key
 		}
 	}
 	return c.secret == endpoint.Secret{} || hmac.Equal(proof[:], want[:])
@@ -403,14 +428,28 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wa
 // forgetDirect takes a node's word that nobody asks for direct calls.
 func (c *controller) forgetDirect(n *node, items []byte, floor uint64) {
 	var ids []rpcpacket.ID
+	foreign := false
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist}}
 	for ; len(items) > 0; items = items[forgetItem:] {
 		ids = append(ids, rpcpacket.ID(items[:16]))
 		ack.Payload = append(ack.Payload, items[:16]...)
+		foreign = foreign || !c.takesPart(n, rpcpacket.ID(items[:16]))
+	}
+	if foreign {
+		c.count.Foreign++ // nothing follows from what it says of others' calls
 	}
 	c.forgetLoans(n, ids)
 	c.execute(c.table.ForgetDirect(n.address, ids, floor))
 	c.tellNode(n.address, &ack)
+}
+
+// takesPart reports whether a node has made a call, or serves it, as far as the call is known.
+func (c *controller) takesPart(n *node, id rpcpacket.ID) bool {
+	if v, known := c.table.View(id); known {
+		return v.Caller == n.address || v.Callee.Address == n.address
+	}
+	k := c.loans[id]
+	return k == nil || k.caller == n.address || k.callee == n.address
 }
 
 // askToEnlist has a node enlist the execution that has made a call: the call's answer is

@@ -32,7 +32,9 @@ import (
 type loan struct {
 	header         rpcpacket.Header // of the copy that was judged
 	caller, callee lease.Node
+	charged        lease.Node // whose quota it takes: who has sent the packet that it was made for
 	stage          loanStage
+	lent           []dsmpacket.Pointer
 	refusal        *fault.Error // loanRefused, and loanVoid if its callee has gone
 	forgotten      bool         // nobody asks for it any more: it goes when it is over
 	probe          time.Time    // when its callee is asked next, while it is open
@@ -48,6 +50,7 @@ const (
 	loanAnswered loanStage = 3
 	loanRefused  loanStage = 4 // it was never let through
 	loanVoid     loanStage = 5 // its callee has not run it, and never will
+	loanDenied   loanStage = 6 // its callee has answered with regions that it may not hand over
 )
 
 func (k *loan) id() rpcpacket.ID { return k.header.Call }
@@ -108,8 +111,8 @@ func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Erro
 		c.settleLoans(n, m.Call.Session(), m.Floor)
 	}
 	lane, _ := direct.LaneOf(&m.Header)
-	if _, known := n.lanes[lane]; !known && len(n.lanes) >= c.cfg.Limits.NodeSessions {
-		return fault.New(fault.Overloaded, "call", "node %s has used %d lanes, its maximum", n.address, len(n.lanes))
+	if why := c.mayUse(n, lane); why != nil {
+		return why
 	}
 	if k := c.lenders[n.address]; k >= c.cfg.Limits.NodeCalls {
 		return fault.New(fault.Overloaded, "call", "node %s has %d calls on record that lend memory, its maximum", n.address, k)
@@ -117,19 +120,30 @@ func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Erro
 	return c.tooLarge(len(h.payload))
 }
 
+// mayUse refuses a lane beyond those that a node may have.
+func (c *controller) mayUse(n *node, lane uint64) *fault.Error {
+	if _, known := n.lanes[lane]; !known && len(n.lanes) >= c.cfg.Limits.NodeSessions {
+		return fault.New(fault.Overloaded, "call", "node %s has used %d lanes, its maximum", n.address, len(n.lanes))
+	}
+	return nil
+}
+
+// addLoan puts a loan on record, and charges it.
+func (c *controller) addLoan(k *loan) {
+	c.loans[k.id()] = k
+	c.lenders[k.charged]++
+}
+
 // judgeLoan has the lease machine judge a call: a new one, or one that is made anew after its
 // callee has said that it never runs the former copies.
 func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) {
 	if c.loans[m.Call] == nil {
-		c.loans[m.Call] = k
-		c.lenders[n.address]++
+		k.header, k.charged = m.Header, n.address
+		c.addLoan(k)
 	}
 	lane, number := direct.LaneOf(&m.Header)
-	if n.lanes == nil {
-		n.lanes = map[uint64]uint64{}
-	}
-	n.lanes[lane] = number
-	k.header, k.caller, k.callee, k.stage, k.refusal = m.Header, n.address, h.dst, loanJudged, nil
+	n.uses(lane, number)
+	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = m.Header, n.address, h.dst, loanJudged, m.Pointers, nil
 	c.count.Calls++
 	c.loanEvent(CallHeld, k)
 	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers},
@@ -154,7 +168,7 @@ func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.
 	default:
 		k.stage, k.probe = loanOpen, c.now.Add(loanProbe)
 		c.timers = true
-		c.keepLoan(k, &rpcpacket.Message{Header: k.header, Pointers: m.Pointers})
+		c.keepOpen(k)
 		c.loanEvent(CallReleased, k)
 		c.releaseLoan(k, h)
 	}
@@ -168,12 +182,18 @@ func (c *controller) knownLoan(k *loan, callee *node, h *held, m *rpcpacket.Mess
 	case k.caller != h.src:
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
 	case k.stage == loanVoid && k.lane() != [2]uint64{lane, number}:
+		if why := c.mayUse(c.nodes[h.src], lane); why != nil {
+			c.refuse(h, &m.Header, why)
+			return
+		}
 		c.judgeLoan(k, c.nodes[h.src], h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
 	case k.stage == loanVoid:
 		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "the call was given up"))
 	case k.stage == loanRefused:
 		c.except(h, &m.Header, k.refusal)
+	case k.stage == loanDenied:
+		c.deny(k, &m.Header)
 	default: // open; or answered, and its callee answers again, without any rights
 		c.releaseLoan(k, h)
 	}
@@ -192,10 +212,33 @@ func (c *controller) releaseLoan(k *loan, h *held) {
 	}.Append(nil))
 }
 
-// loanReply takes the answer to a direct call that has leases. It may be one that an earlier
+// directReply takes the answer to a direct call that has leases, or that hands regions over. It
+// reports false if the call is none: nor is one of which nothing proves that, and whose answer is that of a
+// held call. The callee of a call that is not on record any more waits for an acknowledgement.
+func (c *controller) directReply(n *node, h *held, m *rpcpacket.Message) bool {
+	k := c.loans[m.Call]
+	_, handed := c.table.Where(m.Call)
+	switch {
+	case handed || c.cfg.Ledgers != LedgersTruth:
+		return false
+	case k != nil:
+		c.loanReply(k, n, h, m)
+	case m.Type != rpcpacket.Reply || len(m.Pointers) == 0:
+		return false
+	default:
+		proven := c.mayReturn(h.dst, m)
+		if !proven && m.Flags&rpcpacket.FlagHeld != 0 {
+			return false
+		}
+		c.results(n, h, m, proven)
+	}
+	return true
+}
+
+// loanReply takes the answer to a direct call that is on record. It may be one that an earlier
 // incarnation of the callee has written down.
 func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) {
-	if k.callee != h.src || k.caller != h.dst || m.CalleeIncarnation > n.incarnation || m.Type == rpcpacket.Reply && len(m.Pointers) > 0 {
+	if k.callee != h.src || k.caller != h.dst || m.CalleeIncarnation > n.incarnation {
 		c.count.Foreign++
 		return
 	}
@@ -206,13 +249,21 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		if c.overloaded(c.pressure.stalled) {
 			return
 		}
+		e := lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}
 		end := loanAnswered
-		if m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0 {
+		lane, number := direct.LaneOf(&m.Header)
+		switch {
+		case m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0:
 			end = loanVoid
+		case m.Type == rpcpacket.Reply && !k.forgotten && !c.handedOver.late(n.address, lane, number): // else they are the callee's for good
+			e.Results = m.Pointers
 		}
 		k.stage = loanReturned
 		c.loanEvent(ReplyHeld, k)
-		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) {
+		c.submit(e, verdict(func(s lease.Step, _ error) {
+			if s.Refusal != nil {
+				k.refusal, end = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}, loanDenied
+			}
 			c.loanEvent(ReplyReleased, k)
 			c.endLoan(k, end)
 			c.releaseAnswer(k, h, m)
@@ -225,8 +276,12 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 
 // releaseAnswer lets an answer go on to the caller.
 func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
-	if c.nodes[k.caller] == nil || k.refusal != nil || c.pressure.stalled {
+	if c.nodes[k.caller] == nil || c.pressure.stalled {
 		return // it comes again, if somebody waits for it
+	}
+	if k.refusal != nil {
+		c.deny(k, &m.Header)
+		return
 	}
 	rpcpacket.SetReleased(h.payload, m.CalleeIncarnation)
 	c.release(h, 0)
@@ -245,6 +300,14 @@ func (c *controller) loanEvent(kind EventKind, k *loan) {
 	c.event(e)
 }
 
+// uses notes the number of a call in its lane: those below are late.
+func (n *node) uses(lane, number uint64) {
+	if n.lanes == nil {
+		n.lanes = map[uint64]uint64{}
+	}
+	n.lanes[lane] = max(n.lanes[lane], number)
+}
+
 // endLoan notes that a call has no rights any more.
 func (c *controller) endLoan(k *loan, stage loanStage) {
 	if k.over() {
@@ -259,22 +322,35 @@ func (c *controller) endLoan(k *loan, stage loanStage) {
 		c.forgetLoan(k)
 	case k.refusal != nil:
 		h.Type, h.Code = rpcpacket.Exception, k.refusal.Code
-		c.keepLoan(k, &rpcpacket.Message{Header: h, Payload: []byte(k.refusal.Msg)})
+		c.keepLoan(k, stage, &rpcpacket.Message{Header: h, Payload: []byte(k.refusal.Msg)})
 	default:
-		c.keepLoan(k, &rpcpacket.Message{Header: h})
+		c.keepLoan(k, stage, &rpcpacket.Message{Header: h})
 	}
 	c.lentOver(k.header.Parent)
 }
 
-// forgetLoan drops a record that is over.
+// forgetLoan drops a record that is over. Of another one the log has to say that it goes then: nobody
+// forgets it twice.
 func (c *controller) forgetLoan(k *loan) {
-	if k.forgotten = true; !k.over() || c.loans[k.id()] != k {
+	news := !k.forgotten
+	k.forgotten = true
+	switch {
+	case c.loans[k.id()] != k:
+		return
+	case !k.over():
+		if news && k.stage != loanJudged && len(k.lent) > 0 {
+			c.keepOpen(k)
+		}
 		return
 	}
 	delete(c.loans, k.id())
 	c.drop(wal.KindLoan, wal.ID(k.id()))
-	if c.lenders[k.caller]--; c.lenders[k.caller] == 0 {
-		delete(c.lenders, k.caller)
+	if c.lenders[k.charged]--; c.lenders[k.charged] == 0 {
+		delete(c.lenders, k.charged)
+	}
+	if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && k.charged == k.caller {
+		lane, number := direct.LaneOf(&k.header)
+		n.uses(lane, number+1) // what comes of it now is a late copy
 	}
 }
 
@@ -314,10 +390,11 @@ func (c *controller) loansGone(a netip.Addr) {
 			k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", a)
 			c.endLoan(k, loanVoid)
 		}
-		if k.caller == a {
+		if k.caller == a || k.charged == a {
 			c.forgetLoan(k)
 		}
 	}
+	c.forgetReturned(a, true)
 }
 
 // handed reports whether a call was handed over: the Table has its answer, and ends its leases.
@@ -377,26 +454,36 @@ func (c *controller) loansOver(n *node, ids []control.ExecutionID) error {
 	return nil
 }
 
+// keepOpen writes a loan down that has leases.
+func (c *controller) keepOpen(k *loan) {
+	c.keepLoan(k, loanOpen, &rpcpacket.Message{Header: k.header, Pointers: k.lent})
+}
+
 // keepLoan writes a loan down: an open one with its pointers, a refused one as the exception.
-func (c *controller) keepLoan(k *loan, m *rpcpacket.Message) {
-	c.put(wal.Record{
-		Kind: wal.KindLoan, ID: wal.ID(k.id()), Time: c.now, Parent: k.header.Parent, Attempt: uint32(k.stage),
+func (c *controller) keepLoan(k *loan, stage loanStage, m *rpcpacket.Message) {
+	r := wal.Record{
+		Kind: wal.KindLoan, ID: wal.ID(k.id()), Time: c.now, Parent: k.header.Parent, Attempt: uint32(stage),
 		Caller: wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}, Callee: wal.Node{Address: k.callee}, Packet: m.Append(nil),
-	})
+		Data: k.charged.AsSlice(),
+	}
+	if k.forgotten {
+		r.Order = 1
+	}
+	c.put(r)
 }
 
 // restoreLoan brings a loan back, with its leases if it is open.
 func (c *controller) restoreLoan(r *wal.Record) error {
 	m, err := rpcpacket.Parse(r.Packet)
 	stage := loanStage(r.Attempt)
-	if err != nil || m.Call != rpcpacket.ID(r.ID) || stage > loanVoid || stage != loanOpen && stage < loanAnswered {
+	if err != nil || m.Call != rpcpacket.ID(r.ID) || stage > loanDenied || stage != loanOpen && stage < loanAnswered {
 		return corrupt(r, "loan %s in stage %d: %v", m.Call, stage, err)
 	}
-	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
+	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, lent: m.Pointers, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
 	k.header.Type = rpcpacket.Call
-	c.loans[k.id()] = k
-	c.lenders[k.caller]++
-	k.forgotten = c.nodeOrFallen(k.caller) == nil
+	k.charged, _ = netip.AddrFromSlice(r.Data)
+	c.addLoan(k)
+	k.forgotten = r.Order != 0 || c.nodeOrFallen(k.caller) == nil
 	if stage == loanOpen {
 		c.leases.AddNode(k.caller)
 		c.leases.AddNode(k.callee)

@@ -119,11 +119,34 @@ func TestLoan(t *testing.T) {
 	}
 }
 
+// TestLoan_RegionsEnd: the callee tells what becomes of the regions that the call has allocated before its answer
+// comes. The call's record stays: the answer may be lost, and the caller asks again.
+func TestLoan_RegionsEnd(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		call := s.a.exact("Arrays", "add", p)
+		s.a.lend(s.b, call)
+		s.got("first", call, "read")
+		r := control.EndedRegions{Execution: control.ExecutionID(call.Call), Ended: true}
+		if err := s.b.ask(control.KindCalls, control.NodeCalls{Node: s.b.address, Incarnation: s.b.incarnation, Regions: []control.EndedRegions{r}}, nil); err != nil {
+			t.Error(err)
+		}
+		for _, what := range []string{"the answer", "again"} {
+			s.b.exactReply(s.a, call)
+			if m := s.a.message1(); m.Type != rpcpacket.Reply {
+				t.Errorf("%s: the caller got %+v", what, m.Header)
+			}
+			s.a.lend(s.b, call)
+			s.got(what, call, "nothing")
+		}
+	})
+}
+
 // TestLoan_Refused: a call whose caller may not lend what it names is refused, each time with the
 // same words, though the caller might by now; so is one that makes no sense.
 func TestLoan_Refused(t *testing.T) {
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
 		lent := s.a.exact("Arrays", "add", p)
+		lent.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.a.address, 1), 1) // so that the calls below do not end it
 		s.a.lend(s.b, lent)
 		s.got("a loan", lent, "read")
 		free := s.a.exact("Arrays", "add", dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12))
@@ -146,9 +169,60 @@ func TestLoan_Refused(t *testing.T) {
 		quiet("another incarnation", s.a, s.b)
 		s.c.exactReply(s.a, lent)
 		quiet("an answer of another node", s.a, s.b)
-		s.b.exactReply(s.a, lent, p)
-		quiet("an answer with a region", s.a, s.b)
 		s.may("after all that", p, "read")
+		s.b.exactReply(s.a, lent, p)
+		s.a.refused("an answer with a region of another node", fault.PermissionDenied)
+		s.may("after the answer", p, "nothing")
+	})
+}
+
+// TestLoan_Others: a node that lends memory and says that it is an execution's call, of which it only knows the
+// id, does not keep that one from being taken back.
+func TestLoan_Others(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		call := s.a.exact("Arrays", "add")
+		s.b.handOver(s.a, call)
+		if m := s.b.message1(); m.Type != rpcpacket.Ack {
+			t.Fatalf("the call is not handed over: %+v", m.Header)
+		}
+		lent := s.c.exact("Arrays", "add", s.m1.alloc(s.c, 1, 2))
+		lent.Parent = call.Call
+		s.c.lend(s.a, lent)
+		if got := s.a.directly(); len(got) != 1 {
+			t.Fatalf("the callee got %+v", got)
+		}
+		s.b.leave()
+		pass(time.Second)
+		if n := s.snapshot().Counters.Rollbacks; n != 1 {
+			t.Errorf("%d executions are taken back, want 1", n)
+		}
+	})
+}
+
+// TestLoan_Lanes: a node has as many lanes as it may have, also if it lends the same memory again and again to
+// a callee that never runs the call.
+func TestLoan_Lanes(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		s.gk.ctl.cfg.Limits.NodeSessions = 3
+		call := s.b.exact("Arrays", "add", s.m1.alloc(s.b, 1, 2))
+		call.Flags, call.Parent = call.Flags&^rpcpacket.FlagSession, rpcpacket.ID{1}
+		call.Call = childOf("Arrays", call.Parent, 0)
+		for lane := range uint32(5) {
+			call.Order, call.Floor = rpcpacket.SessionOf(s.b.address, lane), 1
+			s.b.lend(s.a, call)
+			if lane >= 3 {
+				s.b.refused("a lane too many", fault.Overloaded)
+				continue
+			}
+			if got := s.a.directly(); len(got) != 1 {
+				t.Fatalf("lane %d: the callee got %+v", lane, got)
+			}
+			m := rpcpacket.Message{Header: call.Header, Payload: []byte("it has not come")}
+			m.Type, m.Code, m.CalleeIncarnation = rpcpacket.Exception, fault.Unavailable, s.a.incarnation
+			m.Flags |= rpcpacket.FlagUnbegun
+			s.a.send(s.a.address, s.b.address, rackaddr.PortRPC, m.Append(nil))
+			s.b.refused("never run", fault.Unavailable)
+		}
 	})
 }
 

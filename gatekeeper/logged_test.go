@@ -33,23 +33,42 @@ func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...
 
 // origin is that of a direct call of the node's: one of a session, or of an execution of Arrays.
 func (n *testNode) origin(call *rpcpacket.Message) []byte {
-	proof, service := endpoint.NewProver(testSecret.Node(n.address)).Prove(call.Call), uint64(0)
+	proof, service := endpoint.NewProver(testSecret.Node(n.address)).Prove(call.Call, call.Flags.Policy()), uint64(0)
 	if call.Flags&rpcpacket.FlagSession == 0 {
-		service = serviceHash(rackaddr.Service("Arrays"))
-		_, proof = endpoint.Child(testSecret.Service(service), call.Parent, call.Branch, call.Index)
+		return originOf("Arrays", call)
 	}
 	return binary.BigEndian.AppendUint64(proof[:], service)
+}
+
+// forget tells the Gatekeeper that nobody asks for a direct call.
+func (n *testNode) forget(id rpcpacket.ID) {
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
+	}, Payload: append(id[:], make([]byte, 16)...)}
+	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
+}
+
+// originOf is the origin of a call that an execution of a service makes.
+func originOf(service string, call *rpcpacket.Message) []byte {
+	hash := serviceHash(rackaddr.Service(service))
+	_, proof := endpoint.Child(testSecret.Service(hash), call.Flags.Policy(), call.Parent, call.Branch, call.Index)
+	return binary.BigEndian.AppendUint64(proof[:], hash)
 }
 
 // handOver has the Gatekeeper decide about a direct call that runs at the node, as rpc does
 // (rpc/execution.go).
 func (n *testNode) handOver(caller *testNode, call *rpcpacket.Message) {
+	n.handOverAs(caller, call, caller.origin(call))
+}
+
+// handOverAs is handOver with an origin that may be another call's.
+func (n *testNode) handOverAs(caller *testNode, call *rpcpacket.Message, origin []byte) {
 	n.handed++
 	inner := *call
 	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	inner.Floor = 0
 	a := caller.address.As16()
-	payload := slices.Concat(a[:], []byte{1}, caller.origin(call))
+	payload := slices.Concat(a[:], []byte{1}, origin)
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation,
 		Call: endpoint.ChildID(nil, call.Call, 1, 1), Service: call.Service, Order: n.handed,

@@ -597,7 +597,7 @@ func (c *controller) controlled(s lease.Step) {
 		case lease.Oneway:
 			c.holdAll(e.Pointers, c.exactly(e.ID).Header.Call)
 		case lease.Reply:
-			c.holdAll(e.Results, c.onBehalf(c.exactly(e.ID)))
+			c.holdAll(e.Results, c.resultsFor(e.ID))
 		}
 	}
 	for _, r := range s.Changed {

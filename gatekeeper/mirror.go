@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -456,10 +457,13 @@ func (c *controller) announce(m *mirror) {
 // compareFences orders fences, so that what follows from a set of them is the same in
 // every run.
 func compareFences(a, b control.Fence) int {
-	if d := a.Node.Compare(b.Node); d != 0 {
-		return d
+	later := func(f control.Fence) int {
+		if f.Forsaken {
+			return 1
+		}
+		return 0
 	}
-	return int(a.Incarnation) - int(b.Incarnation)
+	return cmp.Or(a.Node.Compare(b.Node), cmp.Compare(a.Incarnation, b.Incarnation), later(a)-later(b))
 }
 
 // memoryRules let a blade answer for its machine.

@@ -208,3 +208,23 @@ func (n *testNode) checkpoint(name string, index uint32) {
 	}}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }
+
+// TestMissed_Forsaken: of a node's fences a blade is told the latest, and also the latest that says that
+// nobody is left to decide.
+func TestMissed_Forsaken(t *testing.T) {
+	fence := func(incarnation uint32, forsaken bool) control.Fence {
+		return control.Fence{Node: rackaddr.Node(1), Incarnation: incarnation, Forsaken: forsaken}
+	}
+	var m missed
+	for i, c := range []struct {
+		fence control.Fence
+		noted bool
+	}{{fence(1, false), true}, {fence(1, true), true}, {fence(2, false), true}, {fence(1, true), false}, {fence(1, false), false}} {
+		if got := m.fence(c.fence); got != c.noted {
+			t.Errorf("fence %d: noted %v", i, got)
+		}
+	}
+	if want := []control.Fence{fence(2, false), fence(1, true)}; !slices.Equal(m.Fences, want) {
+		t.Errorf("missed %+v, want %+v", m.Fences, want)
+	}
+}

@@ -143,6 +143,7 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 		c.lastNode++ // registerNode's
 	}
 	c.succeed(n)
+	c.forgetReturned(n.address, false)
 	c.grantLedger(n)
 	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 	c.leases.AddNode(n.address)
@@ -307,16 +308,34 @@ func (o owner) String() string {
 	return fmt.Sprintf("program %s of blade %s", o.Program, o.Blade)
 }
 
-// owners are the owners of all names, and how many names each has.
+// owners are the owners of all names, how many names each has, and which name a key for calls belongs to.
 type owners struct {
 	of    map[claim]owner
 	names map[owner]int
+	keys  map[keyOf]claim
 }
+
+// keyOf is what a key for calls is derived from: the hash of a service or, if that is 0, the id of a durable main.
+type keyOf struct {
+	service uint64
+	main    rpcpacket.ID
+}
+
+// key is that of the name.
+func (k claim) key() keyOf {
+	if k.Kind == claimMain {
+		return keyOf{main: endpoint.MainID(k.Name)}
+	}
+	return keyOf{service: serviceHash(rackaddr.Service(k.Name))}
+}
+
+func newOwners() owners { return owners{map[claim]owner{}, map[owner]int{}, map[keyOf]claim{}} }
 
 func (o *owners) set(k claim, by owner) {
 	o.remove(k)
 	o.of[k] = by
 	o.names[by]++
+	o.keys[k.key()] = k
 }
 
 func (o *owners) remove(k claim) {
@@ -325,6 +344,7 @@ func (o *owners) remove(k claim) {
 		return
 	}
 	delete(o.of, k)
+	delete(o.keys, k.key())
 	if o.names[by]--; o.names[by] == 0 {
 		delete(o.names, by)
 	}
@@ -374,6 +394,24 @@ func (c *controller) claim(n *node, k claim) error {
 	}
 	c.own(k, o)
 	return nil
+}
+
+// hasKey reports whether a node may have been told a key for calls: whether it belongs to the owner of the key's
+// service or main. Of a node that is gone for good that is not known any more, and nothing can happen to it.
+func (c *controller) hasKey(node netip.Addr, key keyOf) bool {
+	n := c.nodeOrFallen(node)
+	if n == nil {
+		return true
+	}
+	k, o := c.owners.keys[key], n.owner()
+	by, owned := c.owners.of[k]
+	switch {
+	case owned && by == o:
+		return true
+	case o.App != "":
+		return owned && k.Kind == claimService && slices.Contains(c.fleet.Declaring(k.Name), o.App)
+	}
+	return key.service != 0 && c.cfg.ShareExports && by.App == ""
 }
 
 func denied(k claim, by owner) error {

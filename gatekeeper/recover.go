@@ -43,7 +43,7 @@ func (c *controller) performRecovery(a recovery.Action) {
 		c.execute(c.table.Fail(a.Node, a.Gone, c.now))
 	case recovery.FailCalls: // when it is fenced: see placeAgain
 	case recovery.Unidentify:
-		c.unidentifyNode(a.Node)
+		c.unidentifyNode(a.Node, a.Gone)
 	case recovery.Fence:
 		c.fence(a)
 	case recovery.Fenced:
@@ -138,12 +138,12 @@ func (c *controller) fall(n *node, why string) {
 
 // unidentifyNode takes a node's identity away, so that nothing of it passes the
 // switch any more; then its routes.
-func (c *controller) unidentifyNode(id wal.Node) {
+func (c *controller) unidentifyNode(id wal.Node, gone bool) {
 	n := c.fallen[id.Address]
 	if n == nil || n.incarnation != id.Incarnation {
 		return
 	}
-	c.missFence(id)
+	c.missFence(fenceOf(id, gone))
 	c.change(func(error) {
 		if n.farewell != nil {
 			n.farewell()
@@ -164,11 +164,15 @@ func (c *controller) fence(a recovery.Fence) {
 	if b == nil || !b.alive() {
 		return // RemoveServer follows, or has been
 	}
-	f := control.Fence{Node: a.Node.Address, Incarnation: a.Node.Incarnation}
+	f := fenceOf(a.Node, a.Gone)
 	c.command(b, control.KindFence, f, func(reply control.Message) {
 		c.fenced(b, f, reply)
 		c.compare(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
 	})
+}
+
+func fenceOf(n wal.Node, gone bool) control.Fence {
+	return control.Fence{Node: n.Address, Incarnation: n.Incarnation, Forsaken: gone}
 }
 
 // placeAgain goes on after a fence: calls of policy none to the node end, and the

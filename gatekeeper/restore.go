@@ -30,7 +30,7 @@ import (
 type saved struct {
 	mirrors, blades, nodes, exports, windows, regions []wal.Record
 	calls                                             []savedCall // of either kind
-	exact, recoveries, loans                          []wal.Record
+	exact, recoveries, loans, returned                []wal.Record
 	fleet                                             *wal.Record // nil for none
 }
 
@@ -51,7 +51,7 @@ func (c *controller) restore(l *wal.Log) error {
 		records []wal.Record
 		restore func(*wal.Record) error
 	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
-		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
+		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}, {s.returned, c.restoreReturned}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
@@ -109,6 +109,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.exact = append(s.exact, r)
 	case wal.KindLoan:
 		s.loans = append(s.loans, r)
+	case wal.KindReturned:
+		s.returned = append(s.returned, r)
 	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
 	case wal.KindCall, wal.KindReply:

@@ -301,7 +301,7 @@ func (r *refusals) note(port uint16, before, after *Counters) {
 		n   uint64
 	}{
 		{"refused", after.Refused - before.Refused}, {"malformed", after.Malformed - before.Malformed},
-		{"foreign", after.Foreign - before.Foreign}, {"late", after.Late - before.Late}, {"overload", after.Overload - before.Overload},
+		{"foreign", after.Foreign - before.Foreign}, {"unproven", after.Unproven - before.Unproven}, {"late", after.Late - before.Late}, {"overload", after.Overload - before.Overload},
 	} {
 		if c.n == 0 {
 			continue

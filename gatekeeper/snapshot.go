@@ -38,6 +38,7 @@ type Counters struct {
 	Late         uint64 `json:"late"`          // calls below their session's floor
 	Malformed    uint64 `json:"malformed"`     // held packets that make no sense
 	Foreign      uint64 `json:"foreign"`       // held packets from somebody who may not say that
+	Unproven     uint64 `json:"unproven"`      // calls handed over, and answers with pointers, whose callers have not proven the calls, or whose callees lie
 	Overload     uint64 `json:"overload"`      // held packets dropped because too many wait
 	Failures     uint64 `json:"failures"`      // rules or commands refused by switch or blade
 	Unsent       uint64 `json:"unsent"`        // packets that found no room towards the switch

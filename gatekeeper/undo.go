@@ -10,7 +10,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -101,7 +100,7 @@ func (c *controller) changedNothing(id rpcpacket.ID) bool {
 // what it has. (For calls of other policies the Table waits.)
 func (c *controller) rollback(run execution.Run) {
 	id := run.Execution
-	if c.lends(id) {
+	if c.lends(run) {
 		c.lending[id] = run
 		return
 	}
@@ -119,16 +118,16 @@ func (c *controller) rollback(run execution.Run) {
 	})
 }
 
-// lends reports whether calls of policy none, or direct ones, have leases that an execution has
-// given them.
-func (c *controller) lends(id rpcpacket.ID) bool {
+// lends reports whether calls of policy none, or direct ones, have leases that a run of an execution has
+// given them. Those of other nodes only say that they are the execution's.
+func (c *controller) lends(run execution.Run) bool {
 	for call, k := range c.calls {
-		if k.header.Parent == id && (k.stage == stageWaiting || c.leases.Lends(call)) {
+		if k.header.Parent == run.Execution && k.caller == run.At.Address && (k.stage == stageWaiting || c.leases.Lends(call)) {
 			return true
 		}
 	}
 	for _, k := range c.loans {
-		if k.header.Parent == id && !k.over() {
+		if k.header.Parent == run.Execution && k.caller == run.At.Address && !k.over() {
 			return true
 		}
 	}
@@ -138,7 +137,7 @@ func (c *controller) lends(id rpcpacket.ID) bool {
 // lentOver goes on with the rollback of an execution when the last call that it has lent
 // regions to has ended.
 func (c *controller) lentOver(id rpcpacket.ID) {
-	if run, waits := c.lending[id]; waits && !c.lends(id) {
+	if run, waits := c.lending[id]; waits && !c.lends(run) {
 		delete(c.lending, id)
 		c.rollback(run)
 	}
@@ -411,6 +410,7 @@ func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
 		}
 		if r.Ended {
 			c.endHoldings(e, n.address, r.Kept)
+			c.forgetAnswered(n, r)
 		}
 	}
 	return nil
@@ -470,9 +470,10 @@ type missedUndo struct {
 	Run  control.Run  `json:"run"`
 }
 
-// fence adds a fence, instead of one of an earlier incarnation. It reports whether it did.
+// fence adds a fence, instead of one of an earlier incarnation. It reports whether it did. That an
+// incarnation is forsaken stays, though a later one is fenced.
 func (m *missed) fence(f control.Fence) bool {
-	i := slices.IndexFunc(m.Fences, func(o control.Fence) bool { return o.Node == f.Node })
+	i := slices.IndexFunc(m.Fences, func(o control.Fence) bool { return o.Node == f.Node && o.Forsaken == f.Forsaken })
 	switch {
 	case i < 0:
 		m.Fences = append(m.Fences, f)
@@ -543,9 +544,9 @@ func (c *controller) absent(yield func(*blade) bool) {
 }
 
 // missFence notes a fence for the blades that are not there.
-func (c *controller) missFence(n wal.Node) {
+func (c *controller) missFence(f control.Fence) {
 	for b := range c.absent {
-		if b.missed.fence(control.Fence{Node: n.Address, Incarnation: n.Incarnation}) {
+		if b.missed.fence(f) {
 			c.keepMissed(b)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 func inParts(t *testing.T, m rpcpacket.Message, answer bool) (first []byte, parts []packetPart) {
 	t.Helper()
 	const budget = 60_000
-	first, ok := rpcpacket.First(m.Append(nil), budget, 0)
+	first, ok := rpcpacket.First(m.Append(nil), budget, 0, 0)
 	if !ok {
 		t.Fatal("the message fits a packet")
 	}
@@ -30,11 +30,11 @@ func inParts(t *testing.T, m rpcpacket.Message, answer bool) (first []byte, part
 	if err != nil {
 		t.Fatal(err)
 	}
-	total, _, payload, err := begin.Opening()
+	o, err := begin.Opening()
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := budget - bulk.HeaderSize
+	size, total, payload := budget-bulk.HeaderSize, o.Total, o.First
 	rest := bulk.Range{Offset: uint64(len(payload)), Length: total - uint64(len(payload))}
 	for _, c := range bulk.Cut(nil, []bulk.Range{rest}, size, size) {
 		parts = append(parts, packetPart{bulk.Header{

@@ -330,16 +330,19 @@ func (b *opSequence) scope() dsmclient.Scope {
 	}
 	return dsmclient.Scope{
 		Execution: name, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
-		Replay: e.main != nil || e.call.Attempt > 0,
+		Replay: e.main != nil || e.call.Attempt > 0 || e.resumed,
 	}
 }
 
 // pass makes regions ready to be passed on: lent to a call, or given away.
 func (n *Node) pass(ctx context.Context, ptrs []dsm.Pointer, lent bool) error {
-	switch {
-	case len(ptrs) == 0:
+	if len(ptrs) == 0 {
 		return nil
-	case lent:
+	}
+	if err := n.undoubted(ctx, ptrs); err != nil {
+		return err
+	}
+	if lent {
 		return n.memory.Lend(ctx, ptrs...)
 	}
 	return n.memory.HandOver(ctx, ptrs...)

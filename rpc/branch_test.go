@@ -211,6 +211,47 @@ func TestMainRefusals(t *testing.T) {
 	})
 }
 
+// What follows from the end of the context that Main was given is no part of the main: it goes on with
+// another one. So nothing of it is journalled, and the main can do nothing after it.
+func TestMainStopped(t *testing.T) {
+	waits := func(ctx context.Context, _ *rpc.Node) error {
+		release := make(chan struct{})
+		b := rpc.Go(ctx, func(context.Context) error { <-release; return nil })
+		_, err := rpc.WaitAny(ctx, b)
+		close(release)
+		return errors.Join(err, b.Wait())
+	}
+	calls := func(ctx context.Context, n *rpc.Node) error {
+		return testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+	}
+	for _, does := range []func(context.Context, *rpc.Node) error{waits, calls} {
+		synctest.Test(t, func(t *testing.T) {
+			r := testrack.New(wire.Config{})
+			n := joinNode(t, r, "main")
+			gk := newPeer(t, r, "gk", rackaddr.Gatekeeper)
+			ctx, stop := context.WithCancel(t.Context())
+			err := rpc.Main(ctx, n, "m", func(ctx context.Context, _ []byte) error {
+				stop()
+				if err := does(ctx, n); !errors.Is(err, context.Canceled) {
+					t.Errorf("it ended with %v", err)
+				}
+				short, end := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+				defer end()
+				if err := rpc.Checkpoint(short, []byte("s")); rpc.CodeOf(err) != rpc.Canceled {
+					t.Errorf("a checkpoint after that: %v", err)
+				}
+				return nil
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("main: %v", err)
+			}
+			if m, _, told := gk.receive(time.Second); told {
+				t.Errorf("the Gatekeeper was told %+v", m)
+			}
+		})
+	}
+}
+
 // A one-way that has to be logged returns when it is.
 func TestHeldOneway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -163,6 +163,7 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	if p == nil {
 		return nil
 	}
+	o.gains(p)
 	defer c.node.release(p)
 	if err := c.wholeAnswer(ctx, o, p); err != nil {
 		return coded(m.op, err)

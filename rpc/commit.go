@@ -99,11 +99,11 @@ func (e *execution) fetchPayload() bool {
 
 // restOf fetches the payload of a logged message whose first packet has come.
 func (n *Node) restOf(ctx context.Context, m *rpcpacket.Message, answer bool) ([]byte, error) {
-	total, _, _, err := m.Opening()
+	o, err := m.Opening()
 	if err != nil {
 		return nil, err
 	}
-	return join.FetchPayload(ctx, n.session, m.Call, answer, total)
+	return join.FetchPayload(ctx, n.session, m.Call, answer, o.Total)
 }
 
 // seal makes the trailer of an exactly-once answer that has so many bytes without
@@ -258,6 +258,8 @@ func (n *Node) tickAnswers(now time.Duration) (next time.Duration, ok bool) {
 type forgets struct {
 	to    map[[16]byte]*pace
 	asked time.Duration // when it was asked last which callers are there
+	// crowded is when that was asked last because there was no room.
+	crowded time.Duration
 }
 
 // pace is when a node is told again.
@@ -397,14 +399,26 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	var items []direct.Item
 	for b := m.Payload; len(b) > 0; b = b[itemSize:] {
 		items = append(items, direct.Item{ID: rpcpacket.ID(b[:16]), Lane: binary.BigEndian.Uint64(b[16:]), Number: binary.BigEndian.Uint64(b[24:])})
-		ack.Payload = append(ack.Payload, b[:16]...)
 	}
 	l := n.ledger
 	l.mu.Lock()
-	if r := l.table.Forget(from.As16(), m.CallerIncarnation, items); r != nil {
-		l.add(r)
+	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, l.left())
+	if w.Record != nil {
+		l.add(w.Record)
+	}
+	if w.Full > 0 {
+		l.crowded(from)
 	}
 	l.mu.Unlock()
+	if w.Foreign > 0 {
+		n.foreign(from)
+	}
+	for _, id := range w.Forgotten {
+		ack.Payload = append(ack.Payload, id[:]...)
+	}
+	if len(ack.Payload) == 0 {
+		return // it says so again
+	}
 	n.sendSettled([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
 }
 
@@ -467,6 +481,16 @@ func (l *ledger) askCallers(now time.Duration) (next time.Duration, ok bool) {
 func (l *ledger) askAll(callers map[[16]byte]uint32) {
 	for _, caller := range slices.SortedFunc(maps.Keys(callers), compareNodes) {
 		l.askCaller(caller, callers[caller])
+	}
+}
+
+// crowded counts what a caller has no room for, and asks from time to time which of all callers are gone: what
+// is kept of them gives room. The caller holds l.mu.
+func (l *ledger) crowded(caller netip.Addr) {
+	l.node.stats.blame.Add(caller, "quota")
+	if now := l.node.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
+		l.forgets.crowded = now
+		go l.askAll(l.table.Holders())
 	}
 }
 

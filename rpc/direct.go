@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -49,71 +48,8 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
-	if err := n.settleMemory(ctx); err != nil {
-		return err
-	}
+	n.oweMemory()
 	return n.openDirect()
-}
-
-// settleMemory has memory machines commit what earlier incarnations have done, as far as that
-// is not known to be done, and take back what executions did that did not come to their end.
-// The node does nothing before.
-func (n *Node) settleMemory(ctx context.Context) error {
-	if !n.goesDirect() {
-		return nil
-	}
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock() // nobody else wants it yet
-	l.resumes.Resumption, l.resumes.lent = l.table.Resume(), map[rpcpacket.ID][]control.ExecutionID{}
-	for _, e := range l.resumes.Commit {
-		if err := n.commitRun(ctx, e.Done); err != nil {
-			return err
-		}
-		l.resumes.Over = append(l.resumes.Over, l.table.Committed(e.ID)...)
-	}
-	for _, e := range l.resumes.Rollback {
-		if lent := lentBy(e); !n.loansOver(ctx, lent) {
-			l.resumes.lent[e.ID] = lent // the rest does not wait for these
-			continue
-		}
-		if err := n.rollBack(ctx, e.ID, e.Machines); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// commitRun has the memory machines commit what an execution has changed. It is done, and the
-// ledger says so.
-func (n *Node) commitRun(ctx context.Context, d *record.Done) error {
-	for _, m := range d.Owed.Machines {
-		if err := n.memory.Commit(ctx, m, d.Execution, d.Owed.Run); err != nil {
-			return err
-		}
-	}
-	n.stats.committed.Add(1)
-	return nil
-}
-
-// cannotCommit ends the node, unless it has ended: what it has written to memory stays undone. Only
-// a node that is fenced meets that.
-func (n *Node) cannotCommit(why error) {
-	if n.base.Err() == nil {
-		n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "commit an execution", Err: why})
-	}
-}
-
-// rollBack has memory machines take back what earlier incarnations did for an execution. A copy
-// of the request that comes late changes nothing: it names no later incarnation.
-func (n *Node) rollBack(ctx context.Context, id rpcpacket.ID, machines []uint8) error {
-	for _, m := range machines {
-		if err := n.memory.Rollback(ctx, m, id, n.self.Incarnation-1); err != nil {
-			return err
-		}
-	}
-	n.stats.rolledBack.Add(1)
-	return nil
 }
 
 // readDirect takes direct calls off the endpoint until it is closed. The last of the calls
@@ -155,7 +91,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
 	lends := m.Type == rpcpacket.Call && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
 	switch {
-	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0 && !lends:
+	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0 && !lends || !plausible(&m.Header, lends):
 	case lends && m.Flags&rpcpacket.FlagReplay != 0:
 		n.probed(from, &m)
 		return nil
@@ -176,6 +112,24 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	}
 	n.malformed(from.Addr())
 	return nil
+}
+
+// plausible reports whether a direct call or one-way has only what its caller's runtime says of such a call; lends
+// says that the Gatekeeper has let it through, which marks it, and asks with a mark of its own.
+func plausible(h *rpcpacket.Header, lends bool) bool {
+	const callers = rpcpacket.FlagSession | rpcpacket.FlagMore | rpcpacket.FlagHeaders | rpcpacket.FlagTainted
+	marks := h.Flags.WithPolicy(0) &^ callers
+	switch {
+	case h.Type != rpcpacket.Call && h.Type != rpcpacket.Oneway:
+		return true
+	case h.Attempt != 0:
+		return false // it has been begun by nobody but its callee
+	case lends:
+		return marks&^(rpcpacket.FlagHeld|rpcpacket.FlagReleased|rpcpacket.FlagReplay) == 0
+	case h.Type == rpcpacket.Oneway && h.Flags&rpcpacket.FlagSettled != 0:
+		return marks == rpcpacket.FlagSettled
+	}
+	return marks == 0
 }
 
 // receiveCall takes a copy of a direct call.
@@ -201,10 +155,10 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	l := n.ledger
 	l.mu.Lock()
 	if !l.table.Admits(from.Addr().As16(), &m.Header, size, l.left()) {
+		l.crowded(from.Addr())
 		l.mu.Unlock()
 		n.stats.full.Add(1)
 		n.stats.noRoom.Add(1)
-		n.stats.blame.Add(from.Addr(), "quota")
 		return nil
 	}
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, arguments)
@@ -217,6 +171,10 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = known.Done.Answer
+		if known.Done.Owed.Later && known.Done.Incarnation != m.CallerIncarnation {
+			answer = slices.Clone(answer)
+			rpcpacket.SetCaller(answer, m.CallerIncarnation)
+		}
 	}
 	var room room
 	if v == direct.Run {
@@ -459,9 +417,13 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	e.owedOfRegions(&d.Owed)
 	d.Owed.Oneways = e.oneways
+	d.Owed.Later = e.returns && handsOver(datagram)
 	d.Over = d.Owed.Nothing()
 	sent := e.recorded.sent
 	e.mu.Unlock()
+	if e.processed {
+		e.served.hasChanged(d.Owed.Machines)
+	}
 	d.State = e.change
 	l.mu.Lock()
 	if l.table.Obsolete(h) {
@@ -490,34 +452,6 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.tell(e, d, n)
 }
 
-// tell sends the answer to a direct call when the ledger has it as the record n, and memory has
-// what the execution changed.
-func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
-	settled := l.settle(n)
-	if settled && len(d.Owed.Machines) > 0 {
-		if err := l.node.commitRun(l.node.base, d); err != nil {
-			settled = false // the next incarnation commits it, and answers
-			l.node.cannotCommit(err)
-		}
-	}
-	l.mu.Lock()
-	var leave []record.Oneway
-	if settled {
-		l.add(l.table.Committed(d.Execution)...)
-		leave = l.mayLeave(d.Execution)
-	}
-	delete(l.settling, d.Execution)
-	l.ended(e, codeIn(d.Answer))
-	l.mu.Unlock()
-	if settled && d.Owed.Told() {
-		go l.tellRegions(d)
-	}
-	l.node.sendOneways(leave)
-	if settled && !e.told {
-		l.node.sendRecorded(e.from, d.Answer, serviceHash(e.from.Addr()))
-	}
-}
-
 // sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
 // the first parts if pushed is the low half of the caller's address; the record has the rest.
 func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
@@ -526,7 +460,7 @@ func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
 		return
 	}
 	m, err := rpcpacket.Parse(answer)
-	first, ok := rpcpacket.First(answer, n.budget, pushed)
+	first, ok := rpcpacket.First(answer, n.budget, pushed, 0)
 	if err == nil && ok { // it has neither pointers nor a trailer
 		_ = n.sendLarge(n.conn, netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true, pushed) // likewise
 	}

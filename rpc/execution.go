@@ -51,8 +51,10 @@ type execution struct {
 	direct    atomic.Bool
 	enlisting chan struct{} // holds a token while somebody does
 	unproven  error         // the Gatekeeper's, which has refused it; guarded by the token
+	ceding    atomic.Bool   // the Gatekeeper decides about memory, or is about to
 	resumed   bool          // the ledger has what former runs did
 	again     bool          // and that this one has begun
+	returns   bool          // the answer of the direct call has pointers
 	lost      bool          // the arguments were in the ledger, and that is lost
 	takenUp   time.Duration // of a direct call: when, in node time
 	lineage                 // of a direct call, and of one of policy none if it is named
@@ -80,6 +82,7 @@ type execution struct {
 	headers   []rpcpacket.KeyValue // of the answer
 
 	processed bool      // the processor has got the call
+	served    *served   // its method, once that is known
 	meter     *meter    // of its method, until it has been counted
 	begunAt   time.Time // when the processor got it
 }
@@ -118,7 +121,7 @@ func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, end
 		if h.Flags.Exact() {
 			h.Floor = uint64(b.e.main.lastCheckpoint()) // a copy that comes after the next checkpoint is too late
 			key, err := b.e.key()
-			id, proof := endpoint.Child(key, h.Parent, h.Branch, h.Index)
+			id, proof := endpoint.Child(key, h.Flags.Policy(), h.Parent, h.Branch, h.Index)
 			return id, proof, err
 		}
 		return rpcpacket.ID{}, endpoint.Proof{}, nil
@@ -321,12 +324,12 @@ func (l *life) end() {
 	}
 }
 
-// An execution of a direct call that needs the Gatekeeper, because it is about to allocate or free
-// distributed memory, to pass pointers on, or to make a call that cannot go direct, is handed
+// An execution of a direct call that needs the Gatekeeper, because it is about
+// to pass pointers on, or to make a call that cannot go direct, is handed
 // over: the ledger says so, and then the Gatekeeper logs its call as one that runs here. From
 // then on it is as one that the Gatekeeper has delivered; copies of its call are passed on.
 //
-//	begun, journal, handed settled ─▶ ENLIST ─▶ logged ─▶ acknowledged ─▶ goes on, held
+//	begun, journal, handed settled ─▶ ENLIST ─▶ logged ─▶ acknowledged ─▶ memory knows ─▶ goes on, held
 
 // enlistPlace is where in an execution no operation is: that of its enlistment.
 const enlistPlace = 1<<32 - 1
@@ -373,6 +376,9 @@ func (e *execution) enlist() error {
 		return err
 	}
 	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
+	if err := e.cede(); err != nil {
+		return err
+	}
 	if err := e.handOneways(); err != nil {
 		return err
 	}

@@ -61,6 +61,8 @@ type served struct {
 	name  string
 	meter *meter
 	time  atomic.Int64 // nanoseconds that a handler runs, smoothed; 0 while unknown
+	// changes are the memory machines that the last direct call has changed; nil if none.
+	changes atomic.Pointer[[]uint8]
 }
 
 // Export serves a service with any processor that the Thrift compiler generates

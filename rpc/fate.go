@@ -8,6 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -172,13 +173,15 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 		return // an earlier one is meant: that it has ended, copies of the call say, or the Gatekeeper
 	}
 	n.out.mu.Lock()
-	waits := false
+	known, waits := false, false
 	if k := n.out.core.Out(m.Call); k != nil {
-		p := k.Tag.(*pending)
-		waits = p.straight && p.of != nil && p.Node == from.As16()
+		known, waits = true, k.Tag.(*pending).shares(from)
 	}
 	n.out.mu.Unlock()
-	if waits && n.restarts() {
+	switch {
+	case known && !waits:
+		n.foreign(from) // it is another node's call, or its failure is nobody else's
+	case waits && n.restarts():
 		n.takeBack("it shares the fate of "+from.String(), func() bool { return true })
 		return
 	}
@@ -187,6 +190,15 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 		CallerIncarnation: n.self.Incarnation, CalleeIncarnation: m.CallerIncarnation,
 	}}
 	n.sendDirect(from, &answer)
+}
+
+// shares reports whether a call that is out goes direct to a node, and whoever waits for it shares that one's fate.
+func (p *pending) shares(node netip.Addr) bool {
+	if !p.straight || p.of == nil || p.Node != node.As16() {
+		return false
+	}
+	sent, err := rpcpacket.Parse(p.datagram)
+	return err == nil && direct.SharesUp(&sent.Header)
 }
 
 // spared takes a caller's word that it is not taken back.

@@ -109,8 +109,8 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 	case bulk.Whole:
 		return x.wholeCall(e, t)
 	case bulk.TooLong:
-		total, _, _, _ := m.Opening()
-		why := x.node.large.tooLong("a message", total)
+		o, _ := m.Opening()
+		why := x.node.large.tooLong("a message", o.Total)
 		if e.direct.Load() {
 			go x.answerException(e, BadRequest, why) // it waits for the ledger
 		} else {

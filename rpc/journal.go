@@ -42,6 +42,8 @@ type journal struct {
 	recorded uint64                       // entries that were fresh and are in the ledger
 	failed   *Error                       // the re-run has diverged
 	taken    map[uint32]bool              // numbers of branches
+	stop     func() error                 // of a main: the error of the context that Main was given
+	stopped  bool                         // that has ended, and something that may follow from it was left out
 }
 
 // newJournal returns the journal of an execution that is run again, from its
@@ -80,6 +82,9 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 	if j.failed != nil {
 		return nil, j.failed
 	}
+	if j.stopped {
+		return nil, fault.FromContext(op, j.stop())
+	}
 	s, ok := j.past[at]
 	switch {
 	case ok && !slices.Contains(wanted, s.Type):
@@ -93,10 +98,15 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 	return nil, nil
 }
 
-// add journals an operation.
+// add journals an operation. When the context has ended that a main was given, the next run of the main
+// has another one: what follows from that end is left out, and nothing can follow from the operation.
 func (j *journal) add(t trailer.Type, at position, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.stop != nil && j.stop() != nil {
+		j.stopped = true
+		return
+	}
 	j.fresh = append(j.fresh, trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data})
 }
 

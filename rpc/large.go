@@ -38,8 +38,9 @@ type large struct {
 // socket does not tell how large its buffer is.
 const defaultWindow = 1 << 20
 
-// senders is how many senders of the largest messages a node has room for.
-const senders = 4
+// senders is for how many largest messages a node has room. Four senders may have one at a time:
+// what is left then is for smaller ones.
+const senders = 5
 
 // partBatch is how many parts are handed to the network at a time.
 const partBatch = 16
@@ -128,7 +129,7 @@ func (n *Node) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
 
 // beginLarge takes the first packet of a large message; tag is what it belongs to.
 func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, packetSize int, tag any) (*bulk.Transfer, bulk.Verdict) {
-	total, pushed, first, err := m.Opening()
+	o, err := m.Opening()
 	if err != nil {
 		return nil, bulk.Malformed
 	}
@@ -137,9 +138,9 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 	n.stir()
 	l.mu.Lock()
 	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
-	t, v := l.in.Begin(n.now(), key, total, first, size, pushed == serviceHash(n.self.Address))
+	t, v := l.in.Begin(n.now(), key, o.Total, o.First, size, o.Pushed == serviceHash(n.self.Address))
 	if t != nil {
-		t.Tag, t.Caller, t.Callee = tag, m.CallerIncarnation, m.CalleeIncarnation
+		t.Tag, t.Caller, t.Callee, t.Token = tag, m.CallerIncarnation, m.CalleeIncarnation, o.Token
 		if !answer {
 			t.Callee = n.self.Incarnation
 		}
@@ -246,7 +247,10 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 	if h.Answer {
 		body = n.answerOf(key.Peer, h)
 	} else if h.CallerIncarnation == n.self.Incarnation {
-		body = n.out.payload(h.Call, n.now())
+		var foreign bool
+		if body, foreign = n.out.payload(key.Peer, h, n.now()); foreign {
+			n.foreign(key.Peer)
+		}
 	}
 	defer body.Release()
 	payload := body.Bytes()
@@ -307,13 +311,13 @@ func (n *Node) sendLarge(conn netio.Conn, first netio.Message, body *sent.Payloa
 	if err != nil {
 		return err
 	}
-	_, _, begin, err := m.Opening()
+	o, err := m.Opening()
 	if err != nil {
 		return err
 	}
 	h := bulk.Header{
 		Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
-		Total: uint64(len(payload)), First: uint32(len(begin)), //nolint:gosec // of a datagram
+		Total: uint64(len(payload)), First: uint32(len(o.First)), //nolint:gosec // of a datagram
 	}
 	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size, n.large.size)
 	if _, err := conn.WriteBatch([]netio.Message{first}); err != nil {

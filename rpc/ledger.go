@@ -46,6 +46,7 @@ type ledger struct {
 	// forgets is when the next words about what is to be forgotten leave; see commit.go.
 	forgets forgets
 	reports reports
+	told    told
 	handed  map[rpcpacket.ID]handed
 }
 
@@ -125,17 +126,19 @@ func (l *ledger) add(rs ...record.Record) (n uint64) {
 		l.lose(err)
 		return 0
 	}
+	var all [][]byte
 	for len(rs) > 0 {
 		r := rs[0]
 		b := record.Append(nil, r)
 		l.since += len(b)
 		rs = append(rs[1:len(rs):len(rs)], l.apply(r)...)
-		n = l.file.Append(b)
+		all = append(all, b)
 	}
-	if l.since > leastBase {
-		n = l.base()
-	}
+	n = l.file.Append(all...)
 	l.last = max(l.last, n)
+	if l.since > leastBase {
+		l.last = max(l.last, l.base())
+	}
 	return n
 }
 
@@ -302,6 +305,7 @@ func (l *ledger) apply(r record.Record) []record.Record {
 	if f, ok := r.(*record.Forgotten); ok && (len(f.Callers) > 0 || len(l.node.fates.waiting) > 0) {
 		l.heedFates()
 	}
+	l.tellLater()
 	return follow
 }
 
@@ -331,11 +335,7 @@ func (l *ledger) end(why error) {
 // if it runs that.
 func (n *Node) resign(why error) {
 	n.fail(why)
-	ctx, cancel := context.WithTimeout(context.Background(), withdrawPatience)
-	defer cancel()
-	if err := n.session.Close(ctx); err != nil {
-		n.log.Warn("rpc: the rack may not know yet that the node has ended", "node", n.self.Name, "err", err)
-	}
+	n.session.Crash(why.Error())
 }
 
 // settle waits until a record is settled, none if its number is 0, and reports whether it is.
@@ -380,6 +380,8 @@ type recorded struct {
 	refused []record.Call
 	// machines are the memory machines that the execution may have written to.
 	machines []uint8
+	// foreseen are those that the ledger has although it has not written to them yet.
+	foreseen []uint8
 }
 
 // durable makes sure, before an execution does what others see and rollback does not
@@ -412,30 +414,6 @@ func (e *execution) durable(child record.Call) bool {
 	last := e.recorded.last
 	e.mu.Unlock()
 	return written && l.settle(last)
-}
-
-// durableAt is durable for the first write to a memory machine.
-func (e *execution) durableAt(machine uint8) bool {
-	e.mu.Lock()
-	known := slices.Contains(e.recorded.machines, machine)
-	e.mu.Unlock()
-	if known {
-		return true
-	}
-	e.promote()
-	e.mu.Lock()
-	written := e.write(append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: []uint8{machine}})...)
-	last := e.recorded.last
-	e.mu.Unlock()
-	if !written || !e.node.ledger.settle(last) {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !slices.Contains(e.recorded.machines, machine) {
-		e.recorded.machines = append(e.recorded.machines, machine)
-	}
-	return true
 }
 
 // write adds records of the execution, which has begun then. It reports false, and adds nothing, if the execution has not begun

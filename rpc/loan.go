@@ -50,24 +50,11 @@ func (n *Node) loansOver(ctx context.Context, ids []control.ExecutionID) bool {
 	return true
 }
 
-// waitsForLoans reports whether an execution is not taken back yet, since calls of it have leases.
-func (l *ledger) waitsForLoans(id rpcpacket.ID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.resumes.lent[id]) > 0
-}
-
 // loansAgain is how long the node waits until it asks the Gatekeeper again.
 const loansAgain = 50 * time.Millisecond
 
-// awaitLoans waits until the calls of an execution have no leases any more. It reports false if the
-// node ends.
-func (n *Node) awaitLoans(id rpcpacket.ID) bool {
-	l := n.ledger
-	l.mu.Lock()
-	lent := l.resumes.lent[id]
-	delete(l.resumes.lent, id)
-	l.mu.Unlock()
+// awaitLoans waits until calls have no leases any more. It reports false if the node ends.
+func (n *Node) awaitLoans(lent []control.ExecutionID) bool {
 	for !n.loansOver(n.base, lent) {
 		select {
 		case <-time.After(loansAgain):
@@ -86,7 +73,7 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	defer l.mu.Unlock()
 	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
 	case v == direct.Answer && !l.settling[m.Call]:
-		go n.sendRecorded(from, known.Done.Answer, 0)
+		go n.sendRecorded(from, answerOf(known), 0)
 	case v == direct.Late && l.place != nil:
 		last := l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
 		refusal := n.exception(m, Unavailable, "the call has not come", true, nil)
@@ -99,5 +86,54 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 		n.malformed(from.Addr())
 	case v == direct.Foreign:
 		n.foreign(from.Addr())
+	}
+}
+
+// An answer with pointers goes direct, too: it hands the regions over. They move when the switch holds
+// it. So the Gatekeeper hears what becomes of the callee's regions when nobody asks for the answer any
+// more: what has not moved by then goes, or stays with a service that has state.
+
+// tellLater tells the Gatekeeper of the regions of executions whose answers nobody asks for any
+// more. The caller holds l.mu.
+func (l *ledger) tellLater() {
+	l.tellRegions(l.table.Tells()...)
+}
+
+// answerOf is what is said of an execution that is done. One that is forgotten hands nothing over: the
+// Gatekeeper alone asks, and somebody else may have the regions by now.
+func answerOf(e *record.Execution) []byte {
+	if !e.Forgotten || !e.Done.Owed.Later {
+		return e.Done.Answer
+	}
+	m, err := rpcpacket.Parse(e.Done.Answer)
+	if err != nil {
+		return e.Done.Answer
+	}
+	m.Type, m.Code, m.Pointers, m.Trailer, m.Payload = rpcpacket.Exception, Unavailable, nil, nil, []byte("nobody asks for the answer any more")
+	m.Flags |= rpcpacket.FlagHeld
+	return m.Append(nil)
+}
+
+// mayReturn reports whether the answer to a direct call goes direct if it has pointers. The Gatekeeper
+// has to know a durable main that gets regions.
+func (e *execution) mayReturn() bool {
+	from, _, ok := originIn(e.call.Trailer)
+	main := e.call.Flags&rpcpacket.FlagSession == 0 && serviceIn(from) == 0
+	return ok && !main && e.call.Flags.Policy() == PolicyRecover
+}
+
+// handsOver reports whether an answer has pointers.
+func handsOver(answer []byte) bool {
+	m, err := rpcpacket.Parse(answer)
+	return err == nil && m.Type == rpcpacket.Reply && len(m.Pointers) > 0
+}
+
+// gains notes that the answer to a direct call has handed regions over to the execution that has made
+// it. What becomes of them is told at its end. (An execution that gives a call up was handed over.)
+func (o *operation) gains(p *pending) {
+	if o != nil && p.straight && len(p.answer.Pointers) > 0 {
+		o.b.e.mu.Lock()
+		defer o.b.e.mu.Unlock()
+		o.b.e.account.ever = true
 	}
 }

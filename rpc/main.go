@@ -71,12 +71,17 @@ func (m *main) lastCheckpoint() uint32 {
 //
 // When f returns an error, so does Main, and the next Main goes on from the last
 // checkpoint. A re-run that does something else than before fails as [Nondeterminism].
+// When ctx ends, the run of the main ends: what f learns of that is not kept for the next run, and
+// what f does then fails with the context's error.
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
 	op := "main " + name
 	if err := node.claimMain(op, name); err != nil {
 		return err
 	}
 	defer node.unclaimMain(name)
+	if err := node.claimID(op, endpoint.MainID(name)); err != nil {
+		return err
+	}
 	was, err := join.FetchMain(ctx, node.session, name)
 	if err != nil {
 		return coded(op, err)
@@ -180,6 +185,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	defer cancel()
 	defer context.AfterFunc(e.node.base, cancel)()
 	e.life.cancel = cancel
+	e.journal.stop = ctx.Err
 	err := f(running, state)
 	e.join()
 	e.mu.Lock()
@@ -410,6 +416,25 @@ func (n *Node) claimMain(op, name string) error {
 		return fault.New(BadRequest, op, "a main of this name runs on this node already")
 	}
 	n.mains[name] = true
+	return nil
+}
+
+// claimID has the node take no call with the id of a main. A call of a stranger that has it would make the ledger
+// one that cannot be read.
+func (n *Node) claimID(op string, id rpcpacket.ID) error {
+	l := n.ledger
+	if l == nil || l.place == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, free := l.table.Claim(id)
+	if r != nil {
+		l.add(r)
+	}
+	if !free {
+		return fault.New(Unavailable, op, "a call that runs here has the main's id: begin the main when the call has ended")
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/bits"
@@ -97,7 +98,7 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	}
 	n, err := newNode(ctx, session, &config)
 	if err != nil {
-		_ = session.Close(context.WithoutCancel(ctx))
+		session.Crash(fmt.Sprintf("the program could not join: %v", err)) // the ledger may have what is to be done
 		return nil, coded("join", err)
 	}
 	return n, nil
@@ -429,6 +430,7 @@ type Stats struct {
 	LedgerRoom uint64 // bytes that new calls may take in the node's ledger; 0 before it has one, too
 	Committed  uint64 // executions of direct calls whose changes in memory the node has had committed
 	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
+	Ceded      uint64 // words to memory machines that the Gatekeeper decides about an execution from now on
 	Allocated  uint64 // regions that executions of direct calls have got while the node decided about them
 	Freed      uint64 // regions that such executions have freed, for their end
 	// Of durable mains whose checkpoints are in the node's ledger: direct calls begun, checkpoints,
@@ -438,7 +440,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, lent, mainCalls, checkpoints, mains, takenBack atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, ceded, allocated, freed, lent, mainCalls, checkpoints, mains, takenBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -478,7 +480,7 @@ func (n *Node) Stats() Stats {
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
-		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
+		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Ceded: c.ceded.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
 		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(), TakenBack: c.takenBack.Load(),
 	}
 }

@@ -170,7 +170,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		m.Trailer = appendArguments(m.Trailer, &m)
 		whole := m.Append(nil)
 		p.pushed = serviceHash(node)
-		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed) // it has neither pointers nor much of a trailer
+		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed, 0) // it has neither pointers nor much of a trailer
 		p.payload = sent.New(nil, m.Payload)
 	}
 	out := p.outbound

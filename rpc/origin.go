@@ -49,6 +49,9 @@ func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
 	return trailer[:originSize], l, ok
 }
 
+// serviceIn is an origin's service.
+func serviceIn(from []byte) uint64 { return binary.BigEndian.Uint64(from[originSize-8:]) }
+
 // straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
 // the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
 func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
@@ -75,17 +78,17 @@ func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
 	if m.Flags&rpcpacket.FlagMore == 0 {
 		return len(m.Payload), argumentsOf(m), nil
 	}
-	total, _, _, err := m.Opening()
+	o, err := m.Opening()
 	at := len(m.Trailer) - argumentsSize
-	if err == nil && (at < 0 || total > math.MaxInt/64) {
-		err = wirefmt.Errorf("first packet of a direct call: %d bytes, with a trailer of %d", total, len(m.Trailer))
+	if err == nil && (at < 0 || o.Total > math.MaxInt/64) {
+		err = wirefmt.Errorf("first packet of a direct call: %d bytes, with a trailer of %d", o.Total, len(m.Trailer))
 	}
 	if err != nil {
 		return 0, 0, err
 	}
 	arguments = binary.BigEndian.Uint64(m.Trailer[at:])
 	m.Trailer = m.Trailer[:at]
-	return int(total), arguments, nil
+	return int(o.Total), arguments, nil
 }
 
 // argumentsSize is how many bytes the hash of a call's arguments has.

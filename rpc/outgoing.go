@@ -137,11 +137,12 @@ func randomUint64() uint64 {
 }
 
 // outbound is what a call puts on the wire: a datagram and, if that is only the first
-// packet, the whole payload and whom its first parts are sent to.
+// packet, the whole payload, whom its first parts are sent to, and the token of whoever asks for the rest.
 type outbound struct {
-	datagram []byte
-	payload  *sent.Payload
-	pushed   uint64
+	datagram  []byte
+	payload   *sent.Payload
+	pushed    uint64
+	pullToken uint32 // Opening.Token
 }
 
 // begin registers a call and returns what to send, which is complete with the id
@@ -165,7 +166,7 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 	if id.IsZero() {
 		h.Floor = p.Floor
 		if p.straight {
-			proof := o.prover.Prove(p.ID)
+			proof := o.prover.Prove(p.ID, h.Flags.Policy())
 			copy(c.trailer, proof[:]) // of its origin
 		}
 	}
@@ -190,11 +191,14 @@ func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 	datagram := p.datagram
 	if p.straight {
 		p.pushed = serviceHash(p.to.Remote.Addr())
-	} else if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
-		p.pushed = p.Balance.Only()
+	} else {
+		p.pullToken = uint32(randomUint64() | 1) //nolint:gosec // some bits
+		if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
+			p.pushed = p.Balance.Only()
+		}
 	}
 	p.payload = c.large(datagram)
-	first, ok := rpcpacket.First(datagram, n.budget, p.pushed)
+	first, ok := rpcpacket.First(datagram, n.budget, p.pushed, p.pullToken)
 	if !ok {
 		return fault.New(BadRequest, "", "the pointers in the arguments leave no room in the first packet: pass fewer pointers")
 	}
@@ -202,16 +206,21 @@ func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 	return nil
 }
 
-// payload is that of a large call that is out: its callee has asked for more of it.
-// Whoever gets it releases it.
-func (o *outgoing) payload(id rpcpacket.ID, now time.Duration) *sent.Payload {
+// payload is that of a large call that is out: its callee has asked for more of it. Whoever gets it releases
+// it. It is foreign to a node that a direct call has not gone to, and to one that does not show that it has another call's first packet.
+func (o *outgoing) payload(callee netip.Addr, h *bulk.Header, now time.Duration) (body *sent.Payload, foreign bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	call := o.core.Postpone(now, id)
+	call := o.core.Out(h.Call)
 	if call == nil {
-		return nil
+		return nil, false
 	}
-	return call.Tag.(*pending).payload.Hold()
+	p := call.Tag.(*pending)
+	if p.straight && p.Node != callee.As16() || h.Offset != uint64(p.pullToken) {
+		return nil, true
+	}
+	o.core.Postpone(now, h.Call)
+	return p.payload.Hold(), false
 }
 
 // postpone lets a call wait for the rest of its answer.
@@ -293,9 +302,9 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 	case bulk.Whole:
 		n.whole(t)
 	case bulk.TooLong:
-		total, _, _, _ := m.Opening()
+		o, _ := m.Opening()
 		m.Type, m.Code, m.Flags = rpcpacket.Exception, BadRequest, m.Flags&^rpcpacket.FlagMore
-		m.Payload = []byte(n.large.tooLong("the answer is a message", total))
+		m.Payload = []byte(n.large.tooLong("the answer is a message", o.Total))
 		return n.completeWith(nil, m, from)
 	case bulk.Malformed:
 		n.malformed(from)

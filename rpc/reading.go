@@ -394,6 +394,9 @@ func (n *Node) goOff() {
 	if due, ok := n.tickForgets(now); ok {
 		n.wakeAt(due)
 	}
+	if due, ok := n.tickRegions(now); ok {
+		n.wakeAt(due)
+	}
 	if due, ok := n.tickReports(now); ok {
 		n.wakeAt(due)
 	}

@@ -52,18 +52,23 @@ func (ofMain) Direct() bool { return false }
 // Changes implements dsmclient.Decider.
 func (m ofMain) Changes(dsmpacket.Op, uint8) (direct bool, err error) { return false, m.enlist() }
 
-// takenBack has memory machines take back what former runs of an execution have done, unless that
-// is done before the node does anything: calls of a direct one have had leases then; one that had
-// been handed over to the Gatekeeper after that is not known to have been taken back. It
-// reports false if the node ends.
+// takenBack waits until memory machines have taken back what former runs of an execution have done.
+// One that had been handed over to the Gatekeeper after that is not known to have been taken
+// back. It reports false if the node ends.
 func (e *execution) takenBack() bool {
-	if !e.resumed || len(e.recorded.machines) == 0 || e.direct.Load() && !e.node.ledger.waitsForLoans(e.call.Call) {
+	if !e.resumed || len(e.recorded.machines) == 0 {
 		return true
 	}
-	e.promote()
-	if !e.node.awaitLoans(e.call.Call) {
-		return false
+	if e.direct.Load() {
+		l := e.node.ledger
+		owed := l.resumes.memory[e.call.Call]
+		if owed.over() {
+			return true
+		}
+		e.promote()
+		return l.await(e.node.base, owed.obeyed) == nil
 	}
+	e.promote()
 	err := e.node.rollBack(e.node.base, e.call.Call, e.recorded.machines)
 	if err != nil {
 		e.node.cannotCommit(err)
@@ -75,33 +80,118 @@ func (e *execution) takenBack() bool {
 func (e *execution) Direct() bool { return e.direct.Load() }
 
 // Changes implements dsmclient.Decider. An execution of a direct call stays direct while it changes
-// machines with two copies. (A machine with one copy may be away, and come back with what the
-// execution did: the Gatekeeper then tells it what became of that.)
+// memory.
 func (e *execution) Changes(_ dsmpacket.Op, machine uint8) (direct bool, err error) {
-	if !e.direct.Load() {
+	switch {
+	case !e.direct.Load():
 		return false, nil
-	}
-	if e.node.copies(machine) < 2 {
+	case e.ceding.Load():
 		return false, e.enlist()
-	}
-	if !e.durableAt(machine) {
+	case !e.durableAt(machine):
 		return false, e.node.whyEnded()
 	}
-	return e.direct.Load(), nil
+	return e.direct.Load() && !e.ceding.Load(), nil
 }
 
-// copies is how many copies a memory machine has: as its last answer to this node has said, or the
-// Gatekeeper.
-func (n *Node) copies(machine uint8) int {
-	if known := n.memory.Copies(machine); known > 0 {
-		return known
+// durableAt is durable for the first write to a memory machine.
+func (e *execution) durableAt(machine uint8) bool {
+	e.mu.Lock()
+	known := slices.Contains(e.recorded.machines, machine)
+	e.mu.Unlock()
+	if known {
+		return true
 	}
-	memories := n.session.Rack().Memories
-	i := slices.IndexFunc(memories, func(m control.MemoryBlade) bool { return m.Machine == machine })
-	if i < 0 {
-		return 0
+	e.promote()
+	e.mu.Lock()
+	written := slices.Contains(e.recorded.foreseen, machine) || e.writeChanges(machine)
+	last := e.recorded.last
+	e.mu.Unlock()
+	if !written || !e.node.ledger.settle(last) {
+		return false
 	}
-	return memories[i].Copies
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Contains(e.recorded.machines, machine) {
+		e.recorded.machines = append(e.recorded.machines, machine)
+	}
+	return true
+}
+
+// writeChanges adds to the ledger that the execution is about to change memory machines. The caller
+// holds e.mu.
+func (e *execution) writeChanges(machines ...uint8) bool {
+	return e.write(append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: machines})...)
+}
+
+// foresee adds to the ledger that the execution will change the memory machines that the method's last
+// call has changed: when it does, the ledger has that already. On a machine that it does not change
+// after all there is nothing to take back; one of a single copy may be away then, so it is not foretold.
+func (e *execution) foresee() {
+	if e.resumed || !e.direct.Load() {
+		return
+	}
+	machines := e.served.changes.Load()
+	if machines == nil || !e.node.mirrored(*machines) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.writeChanges(*machines...) {
+		e.recorded.foreseen = *machines
+	}
+}
+
+// mirrored reports whether each of the memory machines has two copies.
+func (n *Node) mirrored(machines []uint8) bool {
+	all := n.session.Rack().Memories
+	return !slices.ContainsFunc(machines, func(machine uint8) bool {
+		return !slices.ContainsFunc(all, func(m control.MemoryBlade) bool { return m.Machine == machine && m.Copies > 1 })
+	})
+}
+
+// hasChanged notes for the method's next call which machines the execution has changed.
+func (m *served) hasChanged(machines []uint8) {
+	switch last := m.changes.Load(); {
+	case last == nil && len(machines) == 0 || last != nil && slices.Equal(*last, machines):
+	case len(machines) == 0:
+		m.changes.Store(nil)
+	default:
+		m.changes.Store(&machines)
+	}
+}
+
+// Over implements dsmclient.Decider.
+func (e *execution) Over(machine uint8) error {
+	if !e.ceding.Load() {
+		return nil
+	}
+	return e.cedeAt(machine)
+}
+
+// cede has the memory machines that an execution has changed list it to the Gatekeeper, which has
+// taken it over: one that is back after it was away is told by the Gatekeeper what became of it. The
+// error says that the node has ended.
+func (e *execution) cede() error {
+	e.ceding.Store(true)
+	e.mu.Lock()
+	machines := slices.Clone(e.recorded.machines)
+	e.mu.Unlock()
+	for _, m := range machines {
+		if err := e.cedeAt(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *execution) cedeAt(machine uint8) error {
+	n := e.node
+	if err := n.memory.HandOverRun(n.base, machine, e.call.Call, n.self.Incarnation); err != nil {
+		n.cannotCommit(err)
+		return n.whyEnded()
+	}
+	n.stats.ceded.Add(1)
+	return nil
 }
 
 // Changed implements dsmclient.Decider.
@@ -178,7 +268,7 @@ func (e *execution) owedOfRegions(o *record.Owed) {
 	for _, r := range e.account.freed {
 		o.Frees = append(o.Frees, r.Base)
 	}
-	switch may := e.account.ever || e.resumed && len(e.recorded.machines) > 0; {
+	switch may := e.account.ever || e.resumed && len(e.recorded.machines)+len(e.recorded.called) > 0; {
 	case !may:
 	case e.export.config.stateful():
 		o.Regions = record.RegionsKept
@@ -202,47 +292,130 @@ func (e *execution) freeNow() error {
 	return nil
 }
 
-// tellRegions tells the Gatekeeper what becomes of the regions of an execution that is done, until
-// it knows.
-func (l *ledger) tellRegions(d *record.Done) {
-	n := l.node
-	for {
-		err := n.tellEnded(d)
-		if err == nil {
-			break
-		}
-		if n.base.Err() != nil {
-			return // the next incarnation tells it
-		}
-		n.log.Debug("rpc: the Gatekeeper does not know yet what becomes of regions", "node", n.self.Name, "err", err)
-		select {
-		case <-time.After(regionsAgain):
-		case <-n.base.Done():
-			return
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.add(l.table.Told(d.Execution)...)
+// told is what the Gatekeeper is to be told of regions. The ledger's mutex guards it.
+type told struct {
+	waiting []*record.Done
+	due     time.Duration // when it is told, in node time
+	telling bool
 }
 
-// regionsAgain is how long the node waits until it tells the Gatekeeper again.
-const regionsAgain = 250 * time.Millisecond
+const (
+	// regionsAfter is how long what ends is gathered that frees nothing: nobody waits for it.
+	regionsAfter = 20 * time.Millisecond
+	// regionsAgain is how long the node waits until it tells the Gatekeeper again.
+	regionsAgain = 250 * time.Millisecond
+)
 
-func (n *Node) tellEnded(d *record.Done) error {
+// tellRegions has the Gatekeeper told what becomes of the regions of executions that are done. The
+// caller holds l.mu.
+func (l *ledger) tellRegions(done ...*record.Done) {
+	if len(done) == 0 {
+		return
+	}
+	now := l.node.now()
+	if len(l.told.waiting) == 0 {
+		l.told.due = now + regionsAfter
+	}
+	for _, d := range done {
+		if len(d.Owed.Frees) > 0 {
+			l.told.due = min(l.told.due, now)
+		}
+	}
+	l.told.waiting = append(l.told.waiting, done...)
+	l.node.wakeAt(l.told.due)
+}
+
+// tickRegions tells the Gatekeeper what is due, and returns when it has to be called next.
+func (n *Node) tickRegions(now time.Duration) (next time.Duration, ok bool) {
+	if !n.goesDirect() {
+		return 0, false
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &l.told
+	if t.telling || len(t.waiting) == 0 {
+		return 0, false
+	}
+	if now < t.due {
+		return t.due, true
+	}
+	all := t.waiting
+	t.waiting, t.telling = nil, true
+	go func() {
+		rest := n.tellEnded(all)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, d := range all {
+			if !slices.Contains(rest, d) {
+				l.add(l.table.Told(d.Execution)...)
+			}
+		}
+		if t.telling = false; len(rest) > 0 {
+			t.due = n.now() + regionsAgain // the next incarnation tells it, if the node ends
+		}
+		if t.waiting = append(rest, t.waiting...); len(t.waiting) > 0 {
+			n.wakeAt(t.due)
+		}
+	}()
+	return 0, false
+}
+
+// tellEnded tells the Gatekeeper of executions that are done, and returns those of which it does not
+// know yet. If it refuses one of them, the others are told alone.
+func (n *Node) tellEnded(all []*record.Done) (rest []*record.Done) {
+	var words []control.EndedRegions
+	size := 0
+	var err error
+	tell := func() {
+		if len(words) > 0 && err == nil {
+			err = n.session.Calls(n.base, control.NodeCalls{Regions: words})
+		}
+		words, size = nil, 0
+	}
+	for _, d := range all {
+		for _, r := range endedRegions(d) {
+			if size+1+len(r.Frees) > control.MaxEndedRegions {
+				tell()
+			}
+			words, size = append(words, r), size+1+len(r.Frees)
+		}
+	}
+	tell()
+	switch {
+	case err == nil:
+		return nil
+	case n.base.Err() != nil:
+		return all
+	case len(all) == 1:
+		n.log.Debug("rpc: the Gatekeeper does not know yet what becomes of regions", "node", n.self.Name, "err", err)
+		return all
+	}
+	for _, d := range all {
+		rest = append(rest, n.tellEnded([]*record.Done{d})...)
+	}
+	return rest
+}
+
+// endedRegions is what is told of one execution: what it frees, some at a time, then what becomes of
+// the others.
+func endedRegions(d *record.Done) (words []control.EndedRegions) {
 	frees := make([]netip.Addr, len(d.Owed.Frees))
 	for i, p := range d.Owed.Frees {
 		frees[i] = dsm.Pointer(p).Addr()
 	}
 	for {
-		some := frees[:min(len(frees), control.MaxEndedRegions)]
+		some := frees[:min(len(frees), control.MaxEndedRegions-1)]
 		frees = frees[len(some):]
-		r := control.EndedRegions{
-			Execution: control.ExecutionID(d.Execution), Frees: some,
-			Ended: len(frees) == 0 && d.Owed.Regions != record.RegionsNone, Kept: d.Owed.Regions == record.RegionsKept,
+		r := control.EndedRegions{Execution: control.ExecutionID(d.Execution), Frees: some}
+		if len(frees) > 0 {
+			words = append(words, r)
+			continue
 		}
-		if err := n.session.Calls(n.base, control.NodeCalls{Regions: []control.EndedRegions{r}}); err != nil || len(frees) == 0 {
-			return err
+		r.Ended, r.Kept = d.Owed.Regions != record.RegionsNone || d.Owed.Later, d.Owed.Regions != record.RegionsFreed
+		if d.Owed.Later {
+			r.Lane, r.Number = d.Lane, d.Number
 		}
+		return append(words, r)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -17,10 +16,9 @@ import (
 // resumption is what an incarnation has to do because of earlier ones.
 type resumption struct {
 	direct.Resumption
-	rest map[uint64][]*record.Execution // Rerun and GiveUp, by service
-	// lent are calls that have leases of executions of Rollback, as far as these wait for them.
-	lent      map[rpcpacket.ID][]control.ExecutionID
-	forwarded chan struct{} // closed when the Gatekeeper knows those of Forward
+	rest      map[uint64][]*record.Execution // Rerun and GiveUp, by service
+	memory    map[rpcpacket.ID]*owed         // of Commit and Rollback
+	forwarded chan struct{}                  // closed when the Gatekeeper knows those of Forward
 }
 
 // resume begins to do what earlier incarnations have left: what they owed, and what the
@@ -42,13 +40,14 @@ func (n *Node) resume() {
 		l.resumes.rest[m.Service] = append(l.resumes.rest[m.Service], e)
 	}
 	l.add(l.resumes.Over...)
-	for _, e := range l.resumes.Regions {
-		go l.tellRegions(e.Done)
-	}
+	l.tellLater()
 	for _, e := range l.resumes.Oneways {
-		l.table.Leave(e.ID)
+		if !l.settling[e.ID] {
+			l.table.Leave(e.ID)
+		}
 	}
 	go n.sendOneways(l.table.Next())
+	l.settleOwed()
 	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.Forward) + len(l.resumes.GiveUp)))
 	l.resumes.forwarded = make(chan struct{})
 	go func() {
@@ -125,13 +124,17 @@ func (x *export) rerun(all []*record.Execution) bool {
 		l.takeUp(e)
 		_, _, waits := l.table.Waits(known.ID)
 		l.mu.Unlock()
-		if slices.Contains(l.resumes.GiveUp, known) {
+		owed := !l.resumes.memory[known.ID].over()
+		switch {
+		case slices.Contains(l.resumes.GiveUp, known) && owed:
+			go x.giveUp(e)
+			continue
+		case slices.Contains(l.resumes.GiveUp, known):
 			x.giveUp(e)
 			continue
-		}
-		if waits && !x.config.stateful() { // another call takes its slot meanwhile
+		case (waits || owed) && !x.config.stateful(): // another call takes its slot meanwhile
 			go func() {
-				if e.awaitCaller() {
+				if e.takenBack() && e.awaitCaller() {
 					x.takeAgain(e)
 				}
 			}()
@@ -159,14 +162,7 @@ func (x *export) takeAgain(e *execution) {
 
 // giveUp answers a call that has killed too many nodes, when what it did is taken back.
 func (x *export) giveUp(e *execution) {
-	end := func() {
-		if e.takenBack() {
-			x.answerException(e, Unavailable, "several nodes failed while they executed it")
-		}
+	if e.takenBack() {
+		x.answerException(e, Unavailable, "several nodes failed while they executed it")
 	}
-	if x.node.ledger.waitsForLoans(e.call.Call) {
-		go end()
-		return
-	}
-	end()
 }

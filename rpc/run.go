@@ -61,12 +61,13 @@ func (x *export) run(e *execution) {
 	out.speak(in.protocol)
 	x.node.stats.served.Add(1)
 	e.processed = true
+	e.foresee()
 	err = x.process(ctx, e, in, out)
 	e.join()
 	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
 		err = unknown
 	}
-	x.offer.Load().methods[e.call.Method].took(time.Since(begun))
+	e.served.took(time.Since(begun))
 	e.meter.requests.add(uint64(len(e.call.Payload)), sizeUnit)
 	e.begunAt = begun
 	x.answer(ctx, e, out, err)
@@ -96,7 +97,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if o.kind == thrift.ONEWAY && e.call.Flags&rpcpacket.FlagEnlist != 0 {
 		e.call.Type = rpcpacket.Oneway // the Gatekeeper delivers it as a call
 	}
-	in.opening, in.opened, e.meter = o, true, m.meter
+	in.opening, in.opened, e.served, e.meter = o, true, m, m.meter
 	return nil
 }
 
@@ -141,6 +142,9 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
+	if e.returns && e.direct.Load() {
+		out.trailer, _, _ = originIn(e.call.Trailer) // shows the Gatekeeper that the call was made here
+	}
 	h := x.node.answerHeader(&e.call)
 	h.Type = rpcpacket.Type(out.kind)
 	outcome := CodeOf(err)
@@ -157,10 +161,14 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	x.reply(e, datagram)
 }
 
-// prepare has the Gatekeeper decide about a direct call whose answer has pointers, or that has been lent
-// memory and whose answer exceeds a packet. It finds room in the ledger for another answer that does.
+// prepare has the Gatekeeper decide about some direct calls. It decides if the switch holds the answer, and that
+// exceeds a packet: the rest would be the log's. It also decides if the answer has pointers, and the policy is another
+// than recover or the caller is a durable main. For any other answer that exceeds a packet, prepare finds room in the
+// ledger.
 func (x *export) prepare(e *execution, out *codec) *Error {
-	if len(out.pointers) > 0 || len(e.call.Pointers) > 0 && out.size() > x.node.budget { // the switch holds it, and the rest would be the log's
+	held := len(out.pointers)+len(e.call.Pointers) > 0
+	e.returns = len(out.pointers) > 0 && e.mayReturn()
+	if len(out.pointers) > 0 && !e.returns || held && out.size()+originSize > x.node.budget {
 		if err := e.enlist(); err != nil {
 			return codedIn(err)
 		}
@@ -181,7 +189,7 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 // the caller may ask for more of it at once.
 func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
-	first, ok := rpcpacket.First(datagram, x.node.budget, pushed)
+	first, ok := rpcpacket.First(datagram, x.node.budget, pushed, 0)
 	if !ok {
 		x.answerException(e, BadRequest, "the pointers in the answer leave no room in its first packet: return fewer pointers")
 		return

@@ -178,6 +178,9 @@ func (x *export) recover(ctx context.Context, op string) error {
 	if err := x.forwarded(ctx); err != nil {
 		return coded(op, err)
 	}
+	if err := x.settled(ctx); err != nil {
+		return coded(op, err)
+	}
 	s, err := join.FetchState(ctx, x.node.session, x.name)
 	if err != nil {
 		return coded(op, err)
@@ -280,14 +283,7 @@ func (x *export) forwarded(ctx context.Context) error {
 	if !x.inLedger() {
 		return nil
 	}
-	select {
-	case <-x.node.ledger.resumes.forwarded:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-x.node.base.Done():
-		return x.node.whyEnded()
-	}
+	return x.node.ledger.await(ctx, x.node.ledger.resumes.forwarded)
 }
 
 // adopted stands for the execution that has brought a state from the Gatekeeper's log.

@@ -57,7 +57,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
 	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
 	machines := c.link.candidates(rack.Memories)
-	if c.scope.direct() { // the node decides about what is on two blades only
+	if c.scope.direct() { // its answer would wait for a blade that is away
 		slices.SortStableFunc(machines, func(a, b uint8) int { return copiesOf(rack, b) - copiesOf(rack, a) })
 	}
 	for _, machine := range machines {
@@ -126,7 +126,10 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	region, status, local := t.Region, t.Status, t.Local
 	c.link.operations.put(t)
 	if status != fault.OK {
-		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
+		err = failure(ctx, dsmpacket.OpAlloc, at, status, local)
+	}
+	if err = c.scope.over(scope.Direct, at.Machine(), err); err != nil {
+		return Pointer{}, err
 	}
 	if !c.scope.counts() {
 		c.link.cache.fresh(region)

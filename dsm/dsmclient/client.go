@@ -141,6 +141,7 @@ func (c *Client) move(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte)
 	}
 	n, err := c.carryOut(ctx, op, p, b, scope)
 	u.end(err)
+	err = c.scope.over(scope.Direct, p.Machine(), err)
 	if c.scope.counts() {
 		c.link.cache.note([]Pointer{p}, (*regionCache).gone) // the write may be taken back
 	}

@@ -72,10 +72,10 @@ func (c *Client) OpenLedger(cfg LedgerConfig) (*Ledger, error) {
 	return l, nil
 }
 
-// Append adds a record and returns its number; the first one of a run has number 1. It
-// does not wait. The bytes must not change any more.
-func (l *Ledger) Append(record []byte) uint64 {
-	return l.add(func() uint64 { return l.core.Append(l.link.now(), record) })
+// Append adds records, and returns the number of the last one; the first record of a run has
+// number 1. Those of one call leave together. It does not wait. The bytes must not change any more.
+func (l *Ledger) Append(records ...[]byte) uint64 {
+	return l.add(func() uint64 { return l.core.Append(l.link.now(), records...) })
 }
 
 // Base adds a record that stands for all before it. Once it is settled, those need not be
@@ -261,7 +261,7 @@ func (l *link) receiveLedger(from dsmpacket.Pointer, h *dsmpacket.Header, data [
 	if err != nil {
 		return
 	}
-	if a.Op == dsmpacket.LedgerCommit || a.Op == dsmpacket.LedgerRollback {
+	if a.Op.Word() {
 		l.receiveVerdict(from, &a)
 		return
 	}

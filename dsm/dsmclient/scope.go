@@ -27,6 +27,9 @@ type Decider interface {
 	// Changes is asked before each operation that changes memory of a machine: op is OpAlloc,
 	// OpWrite or OpFree. It reports whether the node decides. An error ends the operation.
 	Changes(op dsmpacket.Op, machine uint8) (direct bool, err error)
+	// Over is told when an operation has ended about which Changes has said that the node decides. An
+	// error is that of the operation.
+	Over(machine uint8) error
 	// Changed reports whether this run, or one before it, may have changed something on a machine.
 	Changed(machine uint8) bool
 	// Allocated says that the execution has got a region while the node decided.
@@ -111,6 +114,17 @@ func (s *scope) changes(op dsmpacket.Op, machine uint8) (direct bool, err error)
 		return false, nil
 	}
 	return s.ask.Changes(op, machine)
+}
+
+// over is told when an operation has ended, and returns what it comes to.
+func (s *scope) over(direct bool, machine uint8, err error) error {
+	if !direct {
+		return err
+	}
+	if late := s.ask.Over(machine); late != nil && err == nil {
+		return late
+	}
+	return err
 }
 
 // direct reports whether the node decides about the execution.

@@ -33,13 +33,9 @@ func (c *Client) Rollback(ctx context.Context, machine uint8, execution [16]byte
 	return c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, execution, run)
 }
 
-// Copies is how many copies a machine has had when it answered last; 0 if it has not yet.
-func (c *Client) Copies(machine uint8) int {
-	l := c.link
-	at := dsmpacket.Make(l.rack().DSMPrefix, machine, 0)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.endpoint.Copies(at)
+// HandOverRun is Commit, but says that the Gatekeeper decides about the run from now on.
+func (c *Client) HandOverRun(ctx context.Context, machine uint8, execution [16]byte, run uint32) error {
+	return c.link.tellVerdict(ctx, dsmpacket.LedgerHandOver, machine, execution, run)
 }
 
 func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, execution [16]byte, run uint32) error {

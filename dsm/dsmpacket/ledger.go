@@ -24,9 +24,17 @@ const (
 	// LedgerCommit makes final what a run of an execution has done to the machine's regions,
 	// as the node's ledger says that it is done; LedgerRollback takes it back. Their Ledger is
 	// the execution's id, and their Run the incarnation of the node that has made the changes.
+	// LedgerHandOver, with the same fields, says that the Gatekeeper decides about the run from now on.
 	LedgerCommit   LedgerOp = 4
 	LedgerRollback LedgerOp = 5
+	LedgerHandOver LedgerOp = 6
+
+	// LastLedgerOp is the highest operation.
+	LastLedgerOp = LedgerHandOver
 )
+
+// Word reports whether the operation is a node's word about one of its executions.
+func (o LedgerOp) Word() bool { return o >= LedgerCommit && o <= LedgerHandOver }
 
 // String returns the operation's name.
 func (o LedgerOp) String() string {
@@ -41,6 +49,8 @@ func (o LedgerOp) String() string {
 		return "commit"
 	case LedgerRollback:
 		return "rollback"
+	case LedgerHandOver:
+		return "hand over"
 	}
 	return fmt.Sprintf("ledger op %d", uint8(o))
 }
@@ -113,7 +123,7 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 	}
 	carried := uint64(0)
 	switch q.Op {
-	case LedgerOpen, LedgerCommit, LedgerRollback:
+	case LedgerOpen, LedgerCommit, LedgerRollback, LedgerHandOver:
 	case LedgerAppend:
 		carried, q.Keep = h.Length, h.Floor
 		q.Chunk.Continues, q.Chunk.Data = h.Flags&FlagContinues != 0, data
@@ -174,7 +184,7 @@ func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, erro
 		Op: LedgerOp(from.Arg()), Ledger: h.Execution, Status: h.Status, Birth: h.Branch, Run: h.Index, Sealed: h.Flags&FlagSealed != 0,
 		Incarnation: h.Incarnation, Chunk: Chunk{Number: h.Request, Continues: h.Flags&FlagContinues != 0, Data: data}, Next: h.Length, Room: h.Floor, Mirror: h.Mirror,
 	}
-	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LedgerRollback {
+	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LastLedgerOp {
 		return a, wirefmt.Errorf("ledger: kind %d, operation %s, argument %d", h.Kind, from.Op(), from.Arg())
 	}
 	if a.Op != LedgerRead && len(data) > 0 {

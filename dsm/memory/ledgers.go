@@ -162,7 +162,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		s.metrics.drop(r.Node, store.Malformed)
 		return
 	}
-	if q.Op == dsmpacket.LedgerCommit || q.Op == dsmpacket.LedgerRollback {
+	if q.Op.Word() {
 		s.settleRun(m, r, &q, out)
 		return
 	}
@@ -205,17 +205,22 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 			send()
 		}
 		return
-	case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback: // above
+	case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback, dsmpacket.LedgerHandOver: // above
 	}
 	send()
 }
 
-// settleRun carries out a node's own commit or rollback.
+// words are what a node says of its executions.
+var words = map[dsmpacket.LedgerOp]store.Word{
+	dsmpacket.LedgerCommit: store.Keep, dsmpacket.LedgerRollback: store.TakeBack, dsmpacket.LedgerHandOver: store.HandOver,
+}
+
+// settleRun obeys a node's own word about an execution.
 func (s *Server) settleRun(m *netio.Message, r *store.Request, q *dsmpacket.LedgerRequest, out *answers) {
 	run := control.Run{Execution: control.ExecutionID(q.Ledger), Node: r.Node, Incarnation: q.Run}
 	a := dsmpacket.LedgerAnswer{
 		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
-		Status: s.store.SettleRun(run, q.Incarnation, q.Op == dsmpacket.LedgerRollback),
+		Status: s.store.SettleRun(run, q.Incarnation, words[q.Op]),
 	}
 	s.ledgers.refuse(a.Status)
 	answer := store.Answer{From: r.To, Header: a.Header()}

@@ -48,7 +48,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 	return api.Counters{
 		Held: c.Held, Released: c.Released, Calls: c.Calls, Allocs: c.Allocs, Frees: c.Frees, Reclaims: c.Reclaims,
 		RulesWritten: c.RulesWritten, RulesGranted: c.RulesGranted, RulesRevoked: c.RulesRevoked,
-		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign,
+		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign, Unproven: c.Unproven,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Probes: c.Probes, Reconciled: c.Reconciled,
 		Deadlocks: c.Deadlocks, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
 		Rollbacks: c.Rollbacks, Aborted: c.Aborted, Diverged: c.Diverged, CopiesLost: c.CopiesLost,

@@ -91,6 +91,7 @@ var dropped = []struct {
 }{
 	{"malformed", func(c *gatekeeper.Counters) uint64 { return c.Malformed }},
 	{"foreign", func(c *gatekeeper.Counters) uint64 { return c.Foreign }},
+	{"unproven", func(c *gatekeeper.Counters) uint64 { return c.Unproven }},
 	{"late", func(c *gatekeeper.Counters) uint64 { return c.Late }},
 	{"overload", func(c *gatekeeper.Counters) uint64 { return c.Overload }},
 	{"unsent", func(c *gatekeeper.Counters) uint64 { return c.Unsent }},

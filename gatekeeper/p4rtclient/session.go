@@ -53,6 +53,8 @@ type Session struct {
 	barriers sync.Mutex
 	waiting  []chan struct{} // for the answers to barriers, oldest first
 
+	broken atomic.Bool // the stream has failed
+
 	once sync.Once
 	err  error // valid once done is closed
 }
@@ -100,10 +102,29 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{
-		client: c, program: c.cfg.Program, tells: can.tells && !c.distrust.Load(), ports: can.ports, stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }, new(atomic.Uint64)),
+	s := &Session{
+		client: c, program: c.cfg.Program, tells: can.tells && !c.distrust.Load(), ports: can.ports, stream: stream,
 		done: make(chan struct{}),
-	}, nil
+	}
+	s.out = outstream.New(s.send, new(atomic.Uint64))
+	return s, nil
+}
+
+// send puts a message on the stream. A stream that has failed takes no other: Receive will say why.
+func (s *Session) send(m *outstream.Message) error {
+	err := s.stream.SendMsg(m)
+	if err != nil {
+		s.broken.Store(true)
+	}
+	return err
+}
+
+// noRoom is why a message was not taken.
+func (s *Session) noRoom() error {
+	if s.broken.Load() {
+		return ErrClosed
+	}
+	return ErrBusy
 }
 
 // arbitrated tells whether an arbitration update makes us primary.
@@ -167,7 +188,7 @@ func (s *Session) offer(m *p4v1.StreamMessageRequest, size int) error {
 	default:
 	}
 	if !s.out.Offer(outstream.NoFlow, m, size) {
-		return ErrBusy
+		return s.noRoom()
 	}
 	return nil
 }

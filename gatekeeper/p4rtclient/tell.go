@@ -72,7 +72,7 @@ func (s *Session) Tell(updates []Update) error {
 	default:
 	}
 	if !s.out.Try(m) {
-		return ErrBusy
+		return s.noRoom()
 	}
 	return nil
 }

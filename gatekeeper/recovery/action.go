@@ -31,13 +31,18 @@ type FailCalls struct{ Node wal.Node }
 
 // Unidentify takes the node's identity out of the switch and has its program
 // ended, if that still runs. Unidentified answers, when the switch has.
-type Unidentify struct{ Node wal.Node }
+type Unidentify struct {
+	Node wal.Node
+	Gone bool
+}
 
 // Fence makes a memory server refuse an incarnation of a node and all before it.
-// Machine.Fenced answers.
+// Machine.Fenced answers. Gone: there will be no other incarnation, so the server takes back what
+// the node alone could have decided about.
 type Fence struct {
 	Server Server
 	Node   wal.Node
+	Gone   bool
 }
 
 // Fenced says that nothing of the node's failed incarnations can happen any more:

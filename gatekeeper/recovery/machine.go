@@ -66,7 +66,7 @@ func (m *Machine) AddServer(s Server) Output {
 		for _, r := range m.sorted() {
 			if r.phase == Fencing {
 				r.unacked[s] = struct{}{}
-				m.do(Fence{s, r.Node})
+				m.do(Fence{s, r.Node, r.Gone})
 			}
 		}
 	}
@@ -112,10 +112,10 @@ func (m *Machine) fence(r *recovery) {
 	r.cut, r.unacked = false, map[Server]struct{}{}
 	m.do(Cut{r.Node, r.Gone})
 	m.do(FailCalls{r.Node})
-	m.do(Unidentify{r.Node})
+	m.do(Unidentify{r.Node, r.Gone})
 	for _, s := range m.sortedServers() {
 		r.unacked[s] = struct{}{}
-		m.do(Fence{s, r.Node})
+		m.do(Fence{s, r.Node, r.Gone})
 	}
 }
 

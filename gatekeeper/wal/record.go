@@ -61,12 +61,17 @@ const (
 	// the kind and the name: Data.
 	KindOwner Kind = 16
 	// KindLoan is a direct call that lends memory, by call id: Packet (the call without its
-	// payload, or the exception in its place), Caller, Callee, Attempt (how far it has come).
+	// payload, or the exception in its place), Caller, Callee, Attempt (how far it has come), Order
+	// (1 if nobody asks for it any more).
 	KindLoan Kind = 17
-	kindEnd  Kind = 18
+	// KindReturned is which answers of a callee hand no regions over any more, by a lane of
+	// their caller and the low half of the callee's address: Callee, Order (the number of the
+	// first call in the lane whose answer may).
+	KindReturned Kind = 18
+	kindEnd      Kind = 19
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export", "owner", "loan"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export", "owner", "loan", "returned"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -284,6 +284,9 @@ type Leave struct {
 type Fence struct {
 	Node        netip.Addr `json:"node"`
 	Incarnation uint32     `json:"incarnation"`
+	// Forsaken says that nobody is left to decide about the executions about which the node
+	// decided: it is gone for good, or has lost its ledger. What they did is taken back.
+	Forsaken bool `json:"forsaken,omitempty"`
 }
 
 // Fenced answers Fence: the regions that those incarnations have allocated by

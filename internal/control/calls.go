@@ -52,6 +52,9 @@ type EndedRegions struct {
 	// then, or stays with the node if Kept says so.
 	Ended bool `json:"ended,omitempty"`
 	Kept  bool `json:"kept,omitempty"`
+	// Lane and Number are those of the call, if its answer had pointers: nobody asks for that any more.
+	Lane   uint64 `json:"lane,omitempty"`
+	Number uint64 `json:"number,omitempty"`
 }
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a

@@ -95,6 +95,9 @@ type LedgerPlace struct {
 	States bool `json:"states,omitempty"`
 	// Stays says that the ledger stays when the node's program fails: a later incarnation has it.
 	Stays bool `json:"stays,omitempty"`
+	// Since is the first incarnation of the node that has this ledger: what earlier ones wrote
+	// down is lost.
+	Since uint32 `json:"since,omitempty"`
 }
 
 // LedgerSpace is what a memory blade's ledgers take.

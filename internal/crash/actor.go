@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/crash/gen-go/actor"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
@@ -19,9 +20,8 @@ type performer struct {
 	run     *Run
 	service int
 	node    *rpc.Node
-	// incarnation is the node's.
-	incarnation uint32
-	books       *books // nil if the service has no state
+	self    join.Identity // the node's
+	books   *books        // nil if the service has no state
 }
 
 // Act implements actor.Actor.
@@ -51,7 +51,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	if err := json.Unmarshal(script, &op); err != nil {
 		return Outcome{}, err
 	}
-	by := a.run.ledger.begin(op.N, 0, a.incarnation)
+	by := a.run.ledger.beginAt(op.N, a.self)
 	var ptrs []dsm.Pointer
 	for _, g := range lent {
 		p, err := rpc.PointerOf(g)
@@ -66,7 +66,9 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	s := &op.Body[0]
 	m := newMachine(s, uint64(noise), ptrs)
 	m.Out.Value = uint64(op.N)
-	return m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: by}, s)
+	out, err := m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: by}, s)
+	a.run.ledger.failed(by, err)
+	return out, err
 }
 
 // Audit implements actor.Actor: it tells the books and gives up the region that

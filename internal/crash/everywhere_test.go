@@ -178,7 +178,7 @@ func circumstances(p *Program, c Case) (all []string) {
 func (c *tally) missing() (all []string) {
 	must := []string{
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
-		"idle hours", "small limits", "memory in pairs", "calls that go direct", "direct calls that lend memory", "direct calls handed over", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts", "one-ways that went direct", "one-ways that left with a done", "regions allocated by direct executions", "memory taken back by nodes", "direct calls of mains", "checkpoints in ledgers", "mains handed over", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
+		"idle hours", "small limits", "memory in pairs", "calls that go direct", "direct calls that lend memory", "direct calls handed over", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts", "one-ways that went direct", "one-ways that left with a done", "regions allocated by direct executions", "memory taken back by nodes", "memory of one copy committed by nodes", "memory left to the Gatekeeper", "direct calls of mains", "checkpoints in ledgers", "mains handed over", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
 	}
 	for name := range Networks {

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // ledger is what is known outside of the rack, where nothing crashes: side
@@ -26,6 +29,16 @@ type ledger struct {
 	began    time.Time
 	memory   []*access
 	inTry    map[int]bool // operations of which each may be several: see Program.tried
+	// What explains that a re-run makes another call than before, or gets another answer.
+	first     map[ranAt]uint32 // the incarnation that has begun a call's or one-way's script first
+	forgotten map[int]bool     // those begun again at a node that had lost what it had written down of them
+	diverged  bool             // after that, a re-run has failed as nondeterminism
+}
+
+// ranAt is an execution at a node.
+type ranAt struct {
+	execution int
+	node      netip.Addr
 }
 
 // span is the time from when an operation was first begun until it was first seen
@@ -49,7 +62,7 @@ type access struct {
 }
 
 func newLedger(inTry map[int]bool) *ledger {
-	return &ledger{inTry: inTry,
+	return &ledger{inTry: inTry, first: map[ranAt]uint32{}, forgotten: map[int]bool{},
 		effects: map[int]int{}, trial: map[int]uint64{}, latest: map[int]uint32{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
@@ -104,6 +117,38 @@ func (l *ledger) begin(execution, since int, incarnation uint32) attempt {
 		l.rollback(attempt{execution: execution, run: a.run - 1, since: since})
 	}
 	return a
+}
+
+// beginAt is begin for a call or one-way, whose execution a node's ledger has.
+func (l *ledger) beginAt(execution int, node join.Identity) attempt {
+	l.mu.Lock()
+	at := ranAt{execution, node.Address}
+	if before, again := l.first[at]; !again {
+		l.first[at] = node.Incarnation
+	} else if node.Ledger != nil && before < node.Ledger.Since {
+		l.forgotten[execution] = true
+	}
+	l.mu.Unlock()
+	return l.begin(execution, 0, node.Incarnation)
+}
+
+// failed notes that an attempt has failed. With a ledger the journals are lost of the executions that were
+// begun there: one that runs again may see what others have done since, and so may one that calls it
+// again.
+func (l *ledger) failed(by attempt, err error) {
+	if err == nil || rpc.CodeOf(err) != rpc.Nondeterminism {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.diverged = l.diverged || len(l.forgotten) > 0 && by.run > 1
+}
+
+// explained reports whether an execution may have failed as nondeterminism.
+func (l *ledger) explained() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.diverged
 }
 
 // rollback notes that an attempt was rolled back by now: after all that it was told
@@ -196,11 +241,11 @@ func (l *ledger) effect(op int) uint64 {
 }
 
 // observe notes what a call has brought. However often its caller runs, it must
-// see the same.
+// see the same, unless the callee's ledger was lost: then the call has run once more.
 func (l *ledger) observe(op int, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if was, ok := l.observed[op]; ok && !was.same(o) && !l.inTry[op] {
+	if was, ok := l.observed[op]; ok && !was.same(o) && !l.inTry[op] && !l.forgotten[op] {
 		l.wrong = append(l.wrong, fmt.Sprintf("operation %d has brought %+v, and when it was repeated %+v", op, was, o))
 	}
 	l.observed[op] = o

@@ -64,7 +64,8 @@ func (r *Run) wasAway() bool {
 }
 
 // forLoss reports whether an absence or a loss explains an error. Who needs a region that is
-// lost is told that it is unavailable, while its blade is away and when that has started anew.
+// lost is told that it is unavailable, while its blade is away and when that has started anew. A re-run
+// whose journal is lost may fail as nondeterminism (ledger.failed).
 func (r *Run) forLoss(err error) bool {
 	select {
 	case <-r.void:
@@ -74,6 +75,8 @@ func (r *Run) forLoss(err error) bool {
 	switch rpc.CodeOf(err) {
 	case rpc.Unavailable, rpc.NoSpace: // no space: all memory blades are away
 		return r.wasAway()
+	case rpc.Nondeterminism:
+		return r.ledger.explained()
 	}
 	return false
 }

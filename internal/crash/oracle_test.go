@@ -2,12 +2,15 @@ package crash
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -140,7 +143,7 @@ func TestForLoss(t *testing.T) {
 		rpc.Unavailable: true, rpc.NoSpace: true, rpc.PermissionDenied: false, rpc.Nondeterminism: false, rpc.Canceled: false,
 	} {
 		err := fault.New(code, "call", "of a test")
-		r := &Run{lost: map[string]bool{}, void: make(chan struct{})}
+		r := &Run{lost: map[string]bool{}, void: make(chan struct{}), ledger: newLedger(nil)}
 		if r.forLoss(err) {
 			t.Errorf("%v is explained, though nothing was away", code)
 		}
@@ -149,6 +152,49 @@ func TestForLoss(t *testing.T) {
 		}
 		if r.lose("m2"); r.forLoss(err) != explained {
 			t.Errorf("%v is explained by memory that is lost: %v", code, !explained)
+		}
+	}
+}
+
+// TestForLoss_Journal: a re-run may fail as nondeterminism when it, or an execution that it has called, was
+// begun before its node's ledger; nothing else may. So may the repetition of a call bring something else.
+func TestForLoss_Journal(t *testing.T) {
+	const caller, callee = 1, 2
+	diverged := fault.New(rpc.Nondeterminism, "call", "of a test")
+	a, b := netip.MustParseAddr("fd00::a"), netip.MustParseAddr("fd00::b")
+	for name, c := range map[string]struct {
+		since     uint32 // of the callee's ledger
+		again     bool   // the caller runs again
+		explained bool
+	}{
+		"both run again":        {1, true, false},
+		"the ledger is lost":    {2, true, true},
+		"the caller runs once":  {2, false, false},
+		"it is an older ledger": {0, true, false},
+	} {
+		l := newLedger(nil)
+		run := func(execution int, node netip.Addr, incarnation, since uint32) attempt {
+			return l.beginAt(execution, join.Identity{Address: node, Incarnation: incarnation, Ledger: &control.LedgerPlace{Since: since}})
+		}
+		by := run(caller, a, 1, 1)
+		run(callee, b, 1, 1)
+		if c.again {
+			by = run(caller, a, 2, 1)
+		}
+		run(callee, b, 2, c.since)
+		if l.failed(by, fault.New(rpc.Unavailable, "call", "of a test")); l.explained() {
+			t.Errorf("%s: something else explains it", name)
+		}
+		if l.failed(by, diverged); l.explained() != c.explained {
+			t.Errorf("%s: explained %v", name, l.explained())
+		}
+		for op, may := range map[int]bool{caller: false, callee: c.since > 1} {
+			before := len(l.complaints())
+			l.observe(op, Outcome{Noise: 1})
+			l.observe(op, Outcome{Noise: 2})
+			if wrong := len(l.complaints()) > before; wrong == may {
+				t.Errorf("%s: operation %d may bring something else: %t", name, op, !wrong)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ type joiner struct {
 	run  *Run
 	name string
 	at   control.Start
-	as   *uint32 // the incarnation that it gets
+	as   *join.Identity // that it gets
 }
 
 // Join implements join.Joiner.
@@ -31,7 +31,7 @@ func (j joiner) Join(ctx context.Context, name string) (join.Session, error) {
 	if err == nil {
 		j.run.mu.Lock()
 		defer j.run.mu.Unlock()
-		*j.as = s.Node().Incarnation
+		*j.as = s.Node()
 		j.run.places[j.name] = place{s.Node().Blade, j.at.Name}
 		j.run.crash.back(j.name)
 	}
@@ -64,12 +64,12 @@ func (r *Run) on(blade string) (names []string) {
 	return names
 }
 
-// join makes a program a node, and tells which incarnation. Each program has an instant of
+// join makes a program a node, and tells as what. Each program has an instant of
 // its own to do so at: which of a blade's programs comes first would be up to the scheduler.
-func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, incarnation uint32, err error) {
+func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, self join.Identity, err error) {
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
-	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &incarnation}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
-	return n, incarnation, err
+	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &self}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+	return n, self, err
 }
 
 // leave ends a node in an orderly way, unless its program was killed.
@@ -85,12 +85,12 @@ func leave(ctx context.Context, n *rpc.Node) error {
 // serve is the program of a service.
 func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.Start) error {
 	name := ServiceName(service)
-	n, incarnation, err := r.join(ctx, name, j, s)
+	n, self, err := r.join(ctx, name, j, s)
 	if err != nil {
 		return err
 	}
 	defer r.crash.wentDirect(n)
-	a := &performer{run: r, service: service, node: n, incarnation: incarnation}
+	a := &performer{run: r, service: service, node: n, self: self}
 	var opts []rpc.ExportOption
 	if kind := r.p.Services[service]; kind.Stateful {
 		a.books = new(books)
@@ -160,7 +160,7 @@ func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start) error {
 	r.sitIdle(ctx, i)
 	name := r.p.clientName(i)
-	n, incarnation, err := r.join(ctx, name, j, s)
+	n, self, err := r.join(ctx, name, j, s)
 	if err != nil {
 		return err
 	}
@@ -177,8 +177,9 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 				return err
 			}
 		}
-		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next, incarnation), durable: true}
+		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next, self.Incarnation), durable: true}
 		out, err := m.run(ctx, w, script)
+		r.ledger.failed(w.by, err)
 		switch {
 		case err == nil:
 			r.ledger.finish(i, out)

@@ -30,6 +30,20 @@ func TestRegressions(t *testing.T) {
 		// A caller had gone on in its session before a call began that it had given up. The ledger got a record of the
 		// beginning that did not follow, and the node could not read it when it began anew.
 		{997014, "truth,pairs", slow, "149-B:drain:232.025443ms"},
+		// An acknowledgement was lost of a held call's answer with regions, its caller left, and a copy of the answer was taken for that to
+		// a direct call: gatekeeper.TestResults_OfHeldCalls.
+		{120, "log=775593,truth,lends", "good", "63-B:pause:53.41914ms,88+gk:restart:70.508863ms"},
+		// A call with a deadline had begun in time. It was run again, and answered as if it had not begun.
+		{20150, "truth,pairs", "lossy", "659+A:stop:3.653472054s"},
+		// An execution was handed over, and its node died before the Gatekeeper had heard of it. The next run did
+		// not look for the regions of the first one.
+		{20473, "truth", "good", "88+B:kill,88+A:cut:9.616978487s,93-s3:cut:4.108141723s"},
+		// A program was told to stop while it joined, and left in order, with its node's calls: simrack.TestDrainedWhileItJoins.
+		{31012, "truth", uneven, "128+C:cut:2.246196ms,217-B:drain:288.463091ms"},
+		// A blade was lost with a ledger on it. The execution ran again, and its call differed.
+		{20412, "truth", "good", "40-m2:cut:9.986135305s"},
+		// The oracle did not know that a call runs once more, and may bring something else, when its callee's ledger is lost: TestForLoss_Journal.
+		{261, "log=887767,truth,limits=586860,lends", "good", "45+m2:stop:3.432646653s,53-A:cut:245.11816ms"},
 		// A replaced Gatekeeper said that an answer was not logged: gatekeeper.TestPayload_LogTaken.
 		{70199, "mtu=9000,truth,limits=921264,pairs,calls=152", uneven, "1663-gk:oust:1.48498ms"},
 		// A delivery was lost of a call that its caller gave up, and its service stood still:
@@ -99,6 +113,8 @@ func TestRegressions(t *testing.T) {
 		// Direct executions had allocated regions, and these were lost with their nodes' ledgers. The
 		// regions' records were left: simrack.TestDirectRegions_Lost.
 		{951108, "truth,pairs,long", uneven, "257+m2:cut:136.059878ms,359+m1:end:408.109949ms"},
+		// A main was stopped while it waited for a branch, and journalled that: rpc.TestMainStopped.
+		{998039, "truth,pairs", "good", "81+B:redeploy:48.376549ms,94-B:stop:488.528048ms,150+A:drain:4.929981ms,181-main0:stop:3.843099153s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

@@ -44,6 +44,14 @@ type Setting struct {
 // defaultMTU is that of the zero Setting: jumbo frames, as a rack has them.
 const defaultMTU = 9000
 
+// copies says of how many copies memory is, for counts.
+func (s Setting) copies() string {
+	if s.Pairs {
+		return ""
+	}
+	return "of one copy "
+}
+
 func (s Setting) mtu() int {
 	if s.MTU == 0 {
 		return defaultMTU
@@ -157,8 +165,11 @@ func DrawSetting(seed uint64) (s Setting) {
 	if chance(1, 400) {
 		s.Idle = time.Duration(1+r.IntN(3)) * time.Hour
 	}
-	s.Pairs = chance(3, 4)
-	s.Truth = s.Pairs && chance(7, 8) // without a second copy a ledger would be lost with its blade
+	if s.Pairs = chance(3, 4); s.Pairs {
+		s.Truth = chance(7, 8)
+	} else {
+		s.Truth = chance(2, 3) // with a blade its ledgers may be lost: what had begun runs again, or not at all
+	}
 	if chance(1, 3) {
 		s.Limits = 1 + r.Uint64N(1<<20)
 	}

@@ -62,46 +62,70 @@ func (w straightener) straighten(s *Script) {
 			}
 		}
 	}
-	s.Ops = slices.DeleteFunc(s.Ops, func(op Op) bool {
-		switch op.Kind {
-		case Alloc:
-			if w.service >= 0 && w.own[w.service] || w.service < 0 && w.lends && !w.main {
-				has[op.Slot] = true
-			}
-			return !has[op.Slot]
-		case Write, Free:
-			return !has[op.Slot]
-		case Read:
-			_, readable := has[op.Slot]
-			return !readable
-		case Add, Bump:
-			return !state
-		case Checkpoint:
-			return !w.main
-		case Post:
-			return !w.Services[op.Service].Stateful
+	var left []Op
+	for _, op := range s.Ops {
+		if w.keeps(&op, has, state) {
+			left = append(left, op)
 		}
-		return false
-	})
-	s.Result = -1
-	if len(has) == 0 {
+	}
+	s.Ops = left
+	if !w.lends || !has[s.Result] {
+		s.Result = -1
+	}
+	if len(has) == 0 && !slices.ContainsFunc(left, func(op Op) bool { return op.Kind == Alloc || op.Kind == Call && op.Slot >= 0 }) {
 		s.Slots = 0
 	}
-	for i := range s.Ops {
-		op := &s.Ops[i]
-		if !w.lends || op.Kind == Post || slices.ContainsFunc(op.Lend, func(slot int) bool { _, ok := has[slot]; return !ok }) {
-			op.Lend = nil
+}
+
+// keeps reports whether a script keeps an operation, which it may change. It has these regions before,
+// and then those after it.
+func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
+	switch op.Kind {
+	case Alloc:
+		if w.service >= 0 && w.own[w.service] || w.service < 0 && w.lends && !w.main {
+			has[op.Slot] = true
 		}
-		in := w
-		in.surely, in.trunk, in.lent = w.surely && op.Kind != Try, op.executes(), len(op.Lend)
-		if in.trunk {
-			op.Slot = -1
-			in.main, in.service = false, op.Service
+		return has[op.Slot]
+	case Write:
+		return has[op.Slot]
+	case Free:
+		if !has[op.Slot] {
+			return false
 		}
-		for j := range op.Body {
-			in.straighten(&op.Body[j])
+		delete(has, op.Slot)
+	case Read:
+		_, readable := has[op.Slot]
+		return readable
+	case Add, Bump:
+		return state
+	case Checkpoint:
+		return w.main
+	case Post:
+		if !w.Services[op.Service].Stateful {
+			return false
 		}
 	}
+	if !w.lends || op.Kind == Post || slices.ContainsFunc(op.Lend, func(slot int) bool { _, ok := has[slot]; return !ok }) {
+		op.Lend = nil
+	}
+	in := w
+	in.surely, in.trunk, in.lent = w.surely && op.Kind != Try, op.executes(), len(op.Lend)
+	if in.trunk {
+		in.main, in.service = false, op.Service
+	}
+	for j := range op.Body {
+		in.straighten(&op.Body[j])
+	}
+	switch {
+	case op.Kind == Call && op.Slot >= 0 && op.Body[0].Result >= 0 && (w.service < 0 && !w.main || w.service >= 0 && w.own[w.service]):
+		has[op.Slot] = true
+	case in.trunk:
+		op.Slot = -1
+		for j := range op.Body {
+			op.Body[j].Result = -1
+		}
+	}
+	return true
 }
 
 // takenBack is what a node's Stats.TakenBack counts as.
@@ -116,7 +140,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
 		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
-		"memory committed by nodes": s.Committed, "memory taken back by nodes": s.RolledBack,
+		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack, "memory left to the Gatekeeper": s.Ceded,
 		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, "mains handed over": s.MainsHanded, takenBack: s.TakenBack,
 	} {
 		if count > 0 {

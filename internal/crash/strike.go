@@ -65,7 +65,9 @@ func (c *crasher) restart() error {
 	if c.cannotStart(0) {
 		return nil // whoever makes it possible again starts one
 	}
-	err := c.run.rack.RestartGatekeeper(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // flooded ends nothing that comes back
+	defer cancel()
+	err := c.run.rack.RestartGatekeeper(ctx)
 	if c.cannotStart(0) {
 		return nil // it ended for that
 	}

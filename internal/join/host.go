@@ -47,9 +47,6 @@ type Hosted interface {
 	// Hung says that the program does not work any more, and why. A program that the daemon
 	// has started is killed, and so its node crashes; it goes on as after any crash.
 	Hung(reason string)
-	// Crash ends the node as Close does, but says that it ended without an orderly
-	// end, and does not wait.
-	Crash(reason string)
 }
 
 // Thresholds say when a program counts as hung; 0 is never.

@@ -75,6 +75,9 @@ type Session interface {
 	// Close ends the node in an orderly way: when it returns, its identity,
 	// regions and leases are gone or about to go.
 	Close(ctx context.Context) error
+	// Crash ends the node as Close does, but without an orderly end: its next incarnation, if the rack
+	// starts one, goes on with what it has begun. It does not wait.
+	Crash(reason string)
 }
 
 // Pinged is a Session whose daemon asks now and then whether the program still works.

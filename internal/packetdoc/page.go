@@ -44,8 +44,8 @@ func Page() string {
 		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.OpLedger])
 	}
 	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size, that of a ledger operation")
-	for op := dsmpacket.LedgerOpen; op <= dsmpacket.LedgerRollback; op++ {
-		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LedgerRollback])
+	for op := dsmpacket.LedgerOpen; op <= dsmpacket.LastLedgerOp; op++ {
+		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LastLedgerOp])
 	}
 	b.WriteString("\n")
 	section(&b, "Calls", rackaddr.PortRPC, rpcpacket.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")

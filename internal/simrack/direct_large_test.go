@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -41,7 +40,7 @@ type large struct {
 
 // largeService is the handler.
 type largeService struct {
-	service.Arrays
+	passes
 	r *large
 }
 
@@ -50,10 +49,9 @@ func (s largeService) Echo(_ context.Context, data []byte) ([]byte, error) {
 	return answerTo(data), nil
 }
 
-// Increment allocates, so that its execution is handed over, and waits once until it is killed.
+// Increment has its execution handed over, and waits once until it is killed.
 func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byte, error) {
-	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
-	if err != nil {
+	if err := handOver(ctx, s.r.server, "Large"); err != nil {
 		return nil, err
 	}
 	s.r.runs.Add(1)
@@ -61,9 +59,6 @@ func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byt
 		s.r.up <- struct{}{}
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}
-	if err := rpc.Memory(ctx).Free(ctx, p); err != nil {
-		return nil, err
 	}
 	return answerTo(data), nil
 }

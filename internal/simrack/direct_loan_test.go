@@ -52,6 +52,26 @@ func lendTo(ctx context.Context, n *rpc.Node, p dsm.Pointer) error {
 	return err
 }
 
+// passes is a service that is lent memory for nothing.
+type passes struct{ service.Arrays }
+
+func (passes) EchoRef(context.Context, *bifrost.GlobalPointer, int64) (*bifrost.GlobalPointer, error) {
+	return rpc.GlobalPointer(dsm.Pointer{}), nil
+}
+
+// handOver has the Gatekeeper decide about an execution: it lends memory to a call of policy none, of a
+// service that passes.
+func handOver(ctx context.Context, n *rpc.Node, service string) error {
+	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
+	if err != nil {
+		return err
+	}
+	if _, err := arrays.NewArraysClient(n.Client(service, rpc.WithPolicy(rpc.PolicyNone))).EchoRef(ctx, rpc.GlobalPointer(p), 8); err != nil {
+		return err
+	}
+	return rpc.Memory(ctx).Free(ctx, p)
+}
+
 // TestDirectLoan: a call with a pointer goes direct, from an execution and from a plain client. Its
 // callee reads, and cannot write; its caller cannot write meanwhile, and can again after it.
 func TestDirectLoan(t *testing.T) {

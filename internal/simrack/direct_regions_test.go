@@ -40,7 +40,8 @@ type shelf struct {
 	server *rpc.Node // of the present incarnation
 	runs   atomic.Int64
 	up     chan struct{}
-	begins func() // called before the service is exported, if set
+	begins func(*shelf) error                 // called before an incarnation exports the service, if set
+	seen   *atomic.Pointer[rpcpacket.Message] // the last call that has gone to the switch
 }
 
 // shelfService is the handler, and its state.
@@ -71,19 +72,31 @@ func (s *shelfService) Restore(b []byte) error {
 // withShelf runs f on a rack with a machine that two blades keep.
 func withShelf(t *testing.T, state bool, f func(r *shelf)) {
 	t.Helper()
+	withShelves(t, &shelf{state: state}, slices.DeleteFunc(simrack.Thesis(), func(b simrack.Blade) bool { return b.Name == "m3" }), f)
+}
+
+// withShelves is withShelf on a rack of other blades: m1 and m2 are a pair if both are there.
+func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shelf)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &shelf{T: t, state: state, up: make(chan struct{}, 2)}
+		seen, onFrame := lastCall()
+		r := &shelf{T: t, state: of.state, begins: of.begins, up: make(chan struct{}, 2), seen: seen}
+		var pairs [][]string
+		if slices.ContainsFunc(blades, func(b simrack.Blade) bool { return b.Name == "m2" }) {
+			pairs = [][]string{{"m1", "m2"}}
+		}
 		var err error
 		r.Rack, err = simrack.Start(t.Context(), simrack.Config{
-			Blades:   slices.DeleteFunc(simrack.Thesis(), func(b simrack.Blade) bool { return b.Name == "m3" }),
+			Blades:   blades,
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
-			Ledgers: gatekeeper.LedgersTruth, Machines: [][]string{{"m1", "m2"}}, Programs: map[string]simrack.Program{"server": r.serve},
+			Ledgers: gatekeeper.LedgersTruth, Machines: pairs, Programs: map[string]simrack.Program{"server": r.serve},
+			OnFrame: onFrame,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: "app", Programs: []resources.Program{{
-			Name: "p", Args: []string{"server"}, Nodes: 1, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Shelf", Stateful: state}},
+			Name: "p", Args: []string{"server"}, Nodes: 1, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Shelf", Stateful: r.state}},
 		}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -114,17 +127,19 @@ func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error
 		return err
 	}
 	r.server = n
+	if err := n.Export(ctx, "Beside", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+		return err
+	}
 	h, options := &shelfService{r: r}, []rpc.ExportOption(nil)
 	if r.state {
 		options = append(options, rpc.WithState(h))
 	}
 	if r.begins != nil {
-		r.begins()
+		if err := r.begins(r); err != nil {
+			return err
+		}
 	}
 	if err := n.Export(ctx, "Shelf", arrays.NewArraysProcessor(h), options...); err != nil {
-		return err
-	}
-	if err := n.Export(ctx, "Beside", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
 		return err
 	}
 	r.up <- struct{}{}
@@ -445,7 +460,8 @@ func TestDirectRegions_Handed(t *testing.T) {
 	})
 }
 
-// passer is a service whose executions are handed over: they pass a pointer on.
+// passer is a service whose executions are handed over: they pass a pointer on with a policy with
+// which no call with pointers goes direct.
 type passer struct {
 	service.Arrays
 	node *rpc.Node
@@ -454,7 +470,7 @@ type passer struct {
 func (p passer) Echo(ctx context.Context, data []byte) ([]byte, error) {
 	q, err := rpc.Memory(ctx).Alloc(ctx, 64)
 	if err == nil {
-		_, err = arrays.NewArraysClient(p.node.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(q), 64)
+		_, err = arrays.NewArraysClient(p.node.Client("Arrays", rpc.WithPolicy(rpc.PolicyFateShare))).EchoRef(ctx, rpc.GlobalPointer(q), 64)
 	}
 	return data, err
 }

@@ -284,9 +284,10 @@ func TestDirectDeadline(t *testing.T) {
 				r.Host(m).Impair(wire.Impairment{}, wire.Impairment{Loss: loss})
 			}
 		}
-		r.begins = func() {
+		r.begins = func(*shelf) error {
 			impair(1)
 			time.AfterFunc(2*time.Second, func() { impair(0) }) // virtual
+			return nil
 		}
 		r.handle = func(ctx context.Context, at *dsm.Pointer) error {
 			at[0]++

@@ -49,7 +49,7 @@ func (f *front) Increment(ctx context.Context, b []byte, _ int8) ([]byte, error)
 }
 
 func (r *registers) front(ctx context.Context, j join.Joiner, _ control.Start) error {
-	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("F"))
+	node, err := rpc.Join(join.NewContext(ctx, joiner{j, r.joined}), rpc.WithName("F"))
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,13 @@ type controller struct {
 	*gatekeeper.Gatekeeper
 	store *wal.Log // nil without Config.Disk
 	stop  context.CancelFunc
-	ended chan error
+	ended chan struct{} // closed when it has ended
+	why   error         // it has
 }
 
 // startGatekeeper starts a Gatekeeper with what the disk holds.
 func (r *Rack) startGatekeeper() (*controller, error) {
-	k := &controller{ended: make(chan error, 1)}
+	k := &controller{ended: make(chan struct{})}
 	var err error
 	if r.cfg.Disk != nil {
 		if k.store, err = wal.OpenMemory(r.cfg.Disk, r.cfg.LogOptions); err != nil {
@@ -37,7 +38,8 @@ func (r *Rack) startGatekeeper() (*controller, error) {
 	ctx, stop := context.WithCancel(r.core.ctx)
 	k.stop = stop
 	r.core.run("gatekeeper", func(context.Context) error {
-		k.ended <- k.Run(ctx)
+		k.why = k.Run(ctx)
+		close(k.ended)
 		return nil
 	})
 	return k, nil
@@ -46,7 +48,8 @@ func (r *Rack) startGatekeeper() (*controller, error) {
 // end stops the Gatekeeper and returns why it ended, if not for that.
 func (k *controller) end() error {
 	k.stop()
-	return errors.Join(<-k.ended, k.closeLog())
+	<-k.ended
+	return errors.Join(k.why, k.closeLog())
 }
 
 func (k *controller) closeLog() error {
@@ -116,9 +119,8 @@ func (r *Rack) RestartGatekeeper(ctx context.Context) error {
 		}
 		select {
 		case <-events:
-		case err := <-k.ended:
-			k.ended <- err
-			return r.crashed(k, err)
+		case <-k.ended:
+			return r.crashed(k, k.why)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

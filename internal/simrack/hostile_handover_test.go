@@ -12,7 +12,6 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -34,7 +33,7 @@ func TestHostile_HandOver(t *testing.T) {
 			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 				nodes := joinAll(t, ctx, r, "c1", "c2", "s1", "s2")
 				caller, front, evil, callee := nodes[0], nodes[1], nodes[2], nodes[3]
-				a := &handing{first: arrays.NewPingClient(callee.Client("Evil", rpc.WithPolicy(rpc.PolicyRecover)))}
+				a := &handing{node: callee, first: arrays.NewPingClient(callee.Client("Evil", rpc.WithPolicy(rpc.PolicyRecover)))}
 				e := &thief{t: t, ctx: ctx, rack: r, seen: seen, evil: evil.Address(), caller: caller.Address()}
 				if fronted {
 					e.caller = front.Address()
@@ -77,17 +76,18 @@ func TestHostile_HandOver(t *testing.T) {
 					t.Errorf("%d executions were handed over, want 5", n)
 				}
 				s, err := r.Gatekeeper().Snapshot(ctx)
-				if err != nil || s.Counters.Foreign != uint64(e.tried.Load()) || e.tried.Load() == 0 {
-					t.Errorf("%d of %d attempts are counted as foreign, %v", s.Counters.Foreign, e.tried.Load(), err)
+				if err != nil || s.Counters.Unproven != uint64(e.tried.Load()) || e.tried.Load() == 0 {
+					t.Errorf("%d of %d attempts are counted as unproven, %v", s.Counters.Unproven, e.tried.Load(), err)
 				}
 			})
 		})
 	}
 }
 
-// handing is a service whose execution is handed over after a call, since it changes memory of one copy.
+// handing is a service whose execution is handed over after a call.
 type handing struct {
-	service.Arrays
+	passes
+	node  *rpc.Node
 	first *arrays.PingClient
 }
 
@@ -96,11 +96,7 @@ func (h *handing) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	if err := h.first.Ping(ctx); err != nil {
 		return nil, err
 	}
-	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
-	if err != nil {
-		return nil, err
-	}
-	return b, rpc.Memory(ctx).Free(ctx, p)
+	return b, handOver(ctx, h.node, "Arrays")
 }
 
 // thief is a service that tries to take the call of whoever has called it.
@@ -194,7 +190,7 @@ func TestHostile_Unproven(t *testing.T) {
 		if err := stranger.Export(ctx, "Ping", arrays.NewPingProcessor(quiet{})); err != nil {
 			t.Fatal(err)
 		}
-		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&handing{first: arrays.NewPingClient(callee.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover)))})); err != nil {
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&handing{node: callee, first: arrays.NewPingClient(callee.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover)))})); err != nil {
 			t.Fatal(err)
 		}
 		method, err := rpcpacket.MethodOf("echo")
@@ -225,14 +221,17 @@ func TestHostile_Unproven(t *testing.T) {
 		if err != nil || string(got) != "true" {
 			t.Errorf("another's call: %q, %v", got, err)
 		}
-		blamed := uint64(0)
-		callee.Refused(func(from netip.Addr, reason string, n uint64) {
-			if from == stranger.Address() && reason == "foreign" {
-				blamed += n
+		if n := blamed(callee, stranger.Address(), "foreign"); n != 1 {
+			t.Errorf("%d foreign calls of the stranger are counted, want 1", n)
+		}
+		drops, err := r.Gatekeeper().Drops(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range drops { // the callee has done nothing that is not its business
+			if d.Refused["foreign"] != 0 || d.Refused["unproven"] != map[string]uint64{"s2": 1}[d.Blade] {
+				t.Errorf("the Gatekeeper counts %v at the port of %s", d.Refused, d.Blade)
 			}
-		})
-		if blamed != 1 {
-			t.Errorf("%d foreign calls of the stranger are counted, want 1", blamed)
 		}
 	})
 }

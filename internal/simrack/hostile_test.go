@@ -254,11 +254,10 @@ func TestHostile_Squatter(t *testing.T) {
 	})
 }
 
-// watched returns a configuration with so many compute blades, and where it puts the last
-// call that has gone to the switch.
-func watched(blades ...string) (simrack.Config, *atomic.Pointer[rpcpacket.Message]) {
+// lastCall is where the last call is put that has gone to the switch, and what puts it there.
+func lastCall() (*atomic.Pointer[rpcpacket.Message], func(wire.Frame)) {
 	seen := new(atomic.Pointer[rpcpacket.Message])
-	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(wal.Disk), OnFrame: func(f wire.Frame) {
+	return seen, func(f wire.Frame) {
 		u, err := frame.ParseUDP6(f.Data)
 		if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
 			return
@@ -266,7 +265,14 @@ func watched(blades ...string) (simrack.Config, *atomic.Pointer[rpcpacket.Messag
 		if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {
 			seen.Store(&m)
 		}
-	}}
+	}
+}
+
+// watched returns a configuration with so many compute blades, and where it puts the last
+// call that has gone to the switch.
+func watched(blades ...string) (simrack.Config, *atomic.Pointer[rpcpacket.Message]) {
+	seen, onFrame := lastCall()
+	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(wal.Disk), OnFrame: onFrame}
 	for _, b := range blades {
 		cfg.Blades = append(cfg.Blades, simrack.Blade{Name: b, Kind: control.Compute})
 	}
@@ -440,14 +446,8 @@ func TestHostile_DirectQuota(t *testing.T) {
 		if served.NoRoom == 0 || served.Direct < 10 {
 			t.Errorf("of %d calls of a stranger %d were refused, %d served", flood, served.NoRoom, served.Direct)
 		}
-		blamed := uint64(0)
-		callee.Refused(func(from netip.Addr, reason string, n uint64) {
-			if from == stranger.Address() && reason == "quota" {
-				blamed += n
-			}
-		})
-		if blamed != served.NoRoom {
-			t.Errorf("%d calls are refused, %d of them counted as the stranger's", served.NoRoom, blamed)
+		if n := blamed(callee, stranger.Address(), "quota"); n != served.NoRoom {
+			t.Errorf("%d calls are refused, %d of them counted as the stranger's", served.NoRoom, n)
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

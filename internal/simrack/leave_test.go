@@ -2,10 +2,12 @@ package simrack_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -64,6 +66,64 @@ func TestCloseAfterCallers(t *testing.T) {
 			if took := time.Since(began); took > time.Second {
 				d.Errorf("the node on %s took %v to close", n.Name(), took)
 			}
+		}
+	})
+}
+
+// joiner calls a function when a program has its node's identity.
+type joiner struct {
+	join.Joiner
+	joined func()
+}
+
+// Join implements join.Joiner.
+func (j joiner) Join(ctx context.Context, name string) (join.Session, error) {
+	s, err := j.Joiner.Join(ctx, name)
+	if err == nil && j.joined != nil {
+		j.joined()
+	}
+	return s, err
+}
+
+// TestDrainedWhileItJoins: a node has died while it served a call, and its blade is drained while the next
+// incarnation still reads the ledger. The program ends, and the call is not lost with it.
+func TestDrainedWhileItJoins(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		var runs, joins atomic.Int64
+		r.after = func() {
+			if runs.Add(1) > 1 {
+				return
+			}
+			if err := r.Kill("c1", "front/F/1"); err != nil {
+				t.Error(err)
+			}
+		}
+		r.joined = func() {
+			if joins.Add(1) == 2 {
+				r.impair(wire.Impairment{}, wire.Impairment{Loss: 1})
+				time.AfterFunc(time.Second, func() { r.impair(wire.Impairment{}, wire.Impairment{}) }) // virtual
+			}
+		}
+		if err := r.Gatekeeper().Deploy(ctx, resources.Spec{Name: "front", Programs: []resources.Program{
+			{Name: "F", Args: []string{"F"}, Nodes: 1, Blades: []string{"c1", "s1", "s2"}, Services: []resources.ServiceSpec{{Name: "F"}}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		n := r.client(ctx, t)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := echo(ctx, n, "F", "")
+			answered <- err
+		}()
+		<-time.After(500 * time.Millisecond) // virtual: it has been killed, and joins
+		if err := r.Gatekeeper().Drain(ctx, "c1", "test"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+		if runs.Load() != 2 || joins.Load() != 4 {
+			t.Errorf("%d runs, %d incarnations: want 2, and 3 and that of the other node", runs.Load(), joins.Load())
 		}
 	})
 }

@@ -274,6 +274,51 @@ func TestMainInLedger(t *testing.T) {
 	}
 }
 
+// TestMainStopped: the program of a durable main is stopped while the main waits for a branch. That the
+// wait ended is no part of the main: the next run waits for the branch, and goes on.
+func TestMainStopped(t *testing.T) {
+	withClerk(t, 3, func(ctx context.Context, k *clerk) {
+		runs := 0
+		k.aside = func(main context.Context, round int) error {
+			if round != 1 {
+				return nil
+			}
+			release := make(chan struct{})
+			b := rpc.Go(main, func(context.Context) error { <-release; return nil })
+			if runs++; runs == 1 {
+				if err := k.Gatekeeper().Drain(ctx, k.blade(ctx), "to stop what runs there"); err != nil {
+					t.Error(err)
+				}
+			} else {
+				close(release)
+			}
+			_, err := rpc.WaitAny(main, b)
+			if runs == 1 {
+				close(release)
+				if _, after := echo(context.WithoutCancel(main), k.at(), "R", ""); rpc.CodeOf(err) != rpc.Canceled || rpc.CodeOf(after) != rpc.Canceled {
+					t.Errorf("stopped: %v, and then %v", err, after)
+				}
+			}
+			return errors.Join(err, b.Wait())
+		}
+		k.deploy(ctx)
+		k.ended(ctx)
+		if !slices.Equal(k.begun, []int{0, 1}) {
+			t.Errorf("the main began with rounds %v", k.begun)
+		}
+	})
+}
+
+// blade is where the clerk runs.
+func (k *clerk) blade(ctx context.Context) string {
+	all, err := k.Gatekeeper().Deployments(ctx)
+	i := slices.IndexFunc(all, func(d resources.Deployment) bool { return d.Spec.Name == "office" })
+	if err != nil || i < 0 || len(all[i].Instances) != 1 {
+		k.t.Fatalf("deployments %+v, %v", all, err)
+	}
+	return all[i].Instances[0].Blade
+}
+
 // at is the node of the main's present run.
 func (k *clerk) at() *rpc.Node {
 	k.mu.Lock()

@@ -78,13 +78,14 @@ func (r *register) Restore(b []byte) error {
 // registers is a rack with two of them, R and S, whose states are in ledgers.
 type registers struct {
 	*simrack.Rack
-	mu    sync.Mutex
-	nodes map[string]*rpc.Node
-	ahead func()
-	after func() // called in F when its nested calls are answered, if set
-	times int    // how many nested calls F makes; 0 is 1
-	size  int    // of snapshots; 0 is registerSize
-	space uint64 // for a ledger; 0 is the default
+	mu     sync.Mutex
+	nodes  map[string]*rpc.Node
+	ahead  func()
+	after  func() // called in F when its nested calls are answered, if set
+	joined func() // called when F has an identity, and has not read its ledger yet, if set
+	times  int    // how many nested calls F makes; 0 is 1
+	size   int    // of snapshots; 0 is registerSize
+	space  uint64 // for a ledger; 0 is the default
 }
 
 // registerSpec deploys them.

@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,4 +85,34 @@ func TestSwitchFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Gatekeeper is killed while it begins: whoever has started it does not wait for it.
+func TestGatekeeperKilledAtItsStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // virtual
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100 { // one in several is killed between a look at it and the wait for its next event
+			r.CrashGatekeeper()
+			begun := make(chan error, 1)
+			go func() { begun <- r.RestartGatekeeper(ctx) }()
+			for r.Gatekeeper() == nil {
+				runtime.Gosched()
+			}
+			r.CrashGatekeeper()
+			if err := <-begun; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.RestartGatekeeper(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

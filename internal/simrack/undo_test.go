@@ -1,6 +1,7 @@
 package simrack_test
 
 import (
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -59,6 +60,31 @@ func TestDirectMemory(t *testing.T) {
 		}
 		if s := (*nodes)[1].Stats(); s.RolledBack != 1 {
 			t.Errorf("%+v: want one execution taken back by the next incarnation", s)
+		}
+	})
+}
+
+// TestDirectMemory_Foreseen: what a method has changed is added to the ledger when its next call begins:
+// between what it reads and what it writes, that call does not wait for the ledger.
+func TestDirectMemory_Foreseen(t *testing.T) {
+	var seen []string // what the counter asks of memory, in order
+	var server netip.Addr
+	cfg := simrack.Config{OnFrame: func(f wire.Frame) {
+		u, err := frame.ParseUDP6(f.Data)
+		if err != nil || !f.ToSwitch || f.Stage != wire.Arrived || u.Src.Addr() != server || u.Dst.Port() != rackaddr.PortDSM {
+			return
+		}
+		what := dsmpacket.FromAddr(u.Dst.Addr()).Op().String()
+		seen = append(seen, what)
+	}}
+	withDirectBank(t, cfg, func(b *bank, to tally.Adder, nodes *[]*rpc.Node) {
+		server = (*nodes)[0].Address()
+		b.add(to, 1)
+		b.add(to, 2)
+		seen = seen[:0]
+		b.add(to, 3) // its argument is lent
+		if at := slices.Index(seen, "ledger"); at < 0 || at > slices.Index(seen, "read") {
+			t.Errorf("%q: want the ledger to have it before it reads", seen)
 		}
 	})
 }

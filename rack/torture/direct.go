@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -60,8 +61,167 @@ func (a *attacker) directCalls() [][]byte {
 		origin := make([]byte, 24)
 		all = append(all, rpcpacket.Message{Header: session, Payload: []byte("no Thrift"), Trailer: origin}, rpcpacket.Message{Header: lane, Payload: []byte("no Thrift"), Trailer: origin})
 	}
-	h.Call, h.Type = known, rpcpacket.Reply // which no direct call's port takes
-	return a.directTo(append(all, rpcpacket.Message{Header: h, Payload: []byte("forged")})...)
+	copied := h // itself, in a lane of the attacker's: whoever has run it has the answer
+	copied.Call, copied.Order, copied.Floor = known, rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
+	return a.directTo(append(all, rpcpacket.Message{Header: copied, Trailer: make([]byte, 24)})...)
+}
+
+// ownCall is the header of a new direct call of the attacker's.
+func (a *attacker) ownCall() (h rpcpacket.Header) {
+	h.Type, h.Flags, h.NameLength = rpcpacket.Call, rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), 3
+	h.Method, _ = rpcpacket.MethodOf("add")
+	h.Service = serviceHash([]string{"Counter", "Front"}[a.random.IntN(2)])
+	binary.BigEndian.PutUint64(h.Call[:], a.random.Uint64())
+	h.Call.Derive()
+	h.CallerIncarnation, h.Order, h.Floor = a.session.Node().Incarnation, rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
+	return h
+}
+
+// directMarks bear the marks of the Gatekeeper and of a callee's ledger.
+func (a *attacker) directMarks() [][]byte {
+	var all []rpcpacket.Message
+	pointer, lends := a.pointer()
+	for _, f := range []rpcpacket.Flags{rpcpacket.FlagReleased, rpcpacket.FlagHeld | rpcpacket.FlagReleased, rpcpacket.FlagReplay, rpcpacket.FlagEnlist, rpcpacket.FlagDone, rpcpacket.FlagPart} {
+		m := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+		m.Flags |= f
+		if all = append(all, m); lends {
+			m.Pointers = []dsmpacket.Pointer{pointer}
+			all = append(all, m)
+		}
+	}
+	begun := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+	begun.Attempt = 4
+	return a.directFrom(append(all, begun)...)
+}
+
+// pointer is one to a region of others; false if none is known.
+func (a *attacker) pointer() (dsmpacket.Pointer, bool) {
+	r, ok := pick(a, a.known.regions)
+	if !ok {
+		return dsmpacket.Pointer{}, false
+	}
+	p, err := netip.ParsePrefix(r.Region)
+	if err != nil {
+		return dsmpacket.Pointer{}, false
+	}
+	return dsmpacket.FromAddr(p.Addr()), true
+}
+
+// directProbes ask what has become of others' calls that lend memory, and of some that never came: a callee
+// refuses these for good.
+func (a *attacker) directProbes() [][]byte {
+	known, _ := a.callOf()
+	h := a.ownCall()
+	h.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay
+	others := h
+	others.Call, others.Order = known.Call, known.Call.Session()
+	return a.directFrom(rpcpacket.Message{Header: h}, rpcpacket.Message{Header: others})
+}
+
+// directFrom is directTo, from the Gatekeeper's port as well.
+func (a *attacker) directFrom(messages ...rpcpacket.Message) (all [][]byte) {
+	all = a.directTo(messages...)
+	for _, n := range a.known.nodes {
+		for i := range messages {
+			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortRPC, rackaddr.PortDirect, messages[i].Append(nil)))
+		}
+	}
+	return all
+}
+
+// directAnswers answer others' direct calls, at both ports of the caller.
+func (a *attacker) directAnswers() (all [][]byte) {
+	h, c := a.callOf()
+	for _, kind := range []rpcpacket.Type{rpcpacket.Reply, rpcpacket.Exception} {
+		for _, f := range []rpcpacket.Flags{0, rpcpacket.FlagSession, rpcpacket.FlagReleased, rpcpacket.FlagUnbegun} {
+			m := rpcpacket.Message{Header: h, Payload: []byte("forged")}
+			m.Type, m.Flags = kind, f.WithPolicy(rpcpacket.PolicyRecover)
+			all = append(all, a.directTo(m)...)
+			for _, n := range a.known.nodes {
+				if n.Address == c.Caller || !c.Caller.IsValid() && n.Address != a.itself() {
+					all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// directFates say that others share the attacker's fate: the callers of calls, and those whom it calls.
+func (a *attacker) directFates() [][]byte {
+	known, _ := a.callOf()
+	var all []rpcpacket.Message
+	for _, p := range []rpcpacket.Policy{rpcpacket.PolicyFateShare, rpcpacket.PolicyTainted} {
+		for _, f := range []rpcpacket.Flags{rpcpacket.FlagUnbegun, rpcpacket.FlagUnbegun | rpcpacket.FlagDone} {
+			h := rpcpacket.Header{Type: rpcpacket.Ack, Flags: f.WithPolicy(p), Call: known.Call, CallerIncarnation: 2, CalleeIncarnation: 1}
+			all = append(all, rpcpacket.Message{Header: h})
+		}
+		call := a.ownCall()
+		call.Flags = call.Flags.WithPolicy(p)
+		all = append(all, rpcpacket.Message{Header: call, Payload: []byte("no Thrift"), Trailer: make([]byte, 24)})
+	}
+	return a.directTo(all...)
+}
+
+// directLanes have callees forget calls that never came, each in a lane of its own.
+func (a *attacker) directLanes() [][]byte {
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: a.session.Node().Incarnation,
+	}}
+	for range 1900 {
+		m.Payload = append(m.Payload, m.Call[:]...)
+		m.Payload = binary.BigEndian.AppendUint64(m.Payload, rpcpacket.SessionOf(a.itself(), a.random.Uint32()))
+		m.Payload = binary.BigEndian.AppendUint64(m.Payload, 1)
+	}
+	return a.directTo(m)
+}
+
+// pulls ask for the arguments and answers of others' calls, announce large calls that never come, and send parts.
+func (a *attacker) pulls() (all [][]byte) {
+	known, _ := a.callOf()
+	first := a.ownCall()
+	first.Flags |= rpcpacket.FlagMore
+	opening := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 1<<28), 0)
+	for _, n := range a.known.nodes {
+		if n.Address == a.itself() {
+			continue
+		}
+		for _, answer := range []bool{false, true} {
+			h := bulk.Header{Kind: bulk.Pull, Answer: answer, Call: known.Call, CallerIncarnation: n.Incarnation, CalleeIncarnation: n.Incarnation, Total: 1 << 16, Size: 1 << 10}
+			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, h.Append(nil, bulk.Range{Length: 1 << 16})))
+			h.Kind, h.Size = bulk.Part, 6
+			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, append(h.Append(nil), "forged"...)))
+			h.Kind, h.Size = bulk.Gone, 0
+			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, h.Append(nil)))
+		}
+	}
+	return append(all, a.directTo(rpcpacket.Message{Header: first, Payload: append(opening, "no Thrift"...), Trailer: make([]byte, 32)})...)
+}
+
+// loans lend what is others', in the name of others' calls.
+func (a *attacker) loans() (all [][]byte) {
+	pointer, ok := a.pointer()
+	if !ok {
+		return nil
+	}
+	known, _ := a.callOf()
+	for _, n := range a.known.nodes {
+		if n.Address == a.itself() {
+			continue
+		}
+		for _, id := range []rpcpacket.ID{known.Call, rpcpacket.SessionID(rpcpacket.SessionOf(a.itself(), 1), 1)} {
+			m := rpcpacket.Message{Header: a.ownCall(), Pointers: []dsmpacket.Pointer{pointer}, Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+			m.Call, m.Parent = id, known.Call
+			m.Flags |= rpcpacket.FlagHeld
+			if !id.Derived() {
+				m.Flags |= rpcpacket.FlagSession
+			}
+			for _, from := range []netip.Addr{a.itself(), n.Address} {
+				all = append(all, a.udp(from, n.Address, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+			}
+		}
+	}
+	return all
 }
 
 // directWords say that others' calls are settled, are forgotten, and that nodes have restarted.
@@ -120,7 +280,7 @@ func (a *attacker) ledgers() (all [][]byte) {
 			case dsmpacket.LedgerRead:
 				q.Size, q.More = 1<<16, 3
 			case dsmpacket.LedgerOpen:
-			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback: // they are about the sender's own executions, whatever they name
+			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback, dsmpacket.LedgerHandOver: // they are about the sender's own executions, whatever they name
 			}
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, dsmpacket.LedgerAddress(rackaddr.DefaultDSMPrefix, machine, op).Addr(), rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))

@@ -51,6 +51,7 @@ type attacker struct {
 	callers *kernel.Namespace // c2
 	session join.Session      // its node
 	known   known
+	turns   []int // what is left of this round of assaults
 }
 
 // known is what the attacker knows of the rack.
@@ -63,6 +64,7 @@ type known struct {
 
 // attack attacks until ctx ends.
 func (t *torture) attack(ctx context.Context) (err error) {
+	t.report.Sent = map[string]int{}
 	a := &attacker{t: t, random: rand.New(rand.NewPCG(t.cfg.Seed, 0xe71))}
 	if err := a.open(ctx); err != nil {
 		return err
@@ -277,15 +279,23 @@ func controlPacket(kind control.Kind, body any) ([]byte, error) {
 
 // assault does one of the attacks with raw sockets, and looks at what has come back.
 func (a *attacker) assault() error {
-	w := assaults[a.random.IntN(len(assaults))]
+	if len(a.turns) == 0 {
+		a.turns = a.random.Perm(len(assaults))
+	}
+	w := assaults[a.turns[0]]
+	a.turns = a.turns[1:]
 	a.t.done[w.name]++
 	from := a.raw
 	if w.wild {
 		from = a.wild
 	}
 	for _, f := range w.frames(a) {
-		if err := from.send(f); err != nil {
+		left, err := from.send(f)
+		if err != nil {
 			return fmt.Errorf("attack %s: %w", w.name, err)
+		}
+		if left {
+			a.t.report.Sent[w.name]++
 		}
 	}
 	return errors.Join(a.raw.received(a.answered), a.wild.received(a.answered))
@@ -302,10 +312,17 @@ func (a *attacker) judge(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("blade %s has failed: %s", b.Name, b.Cause))
 		}
 	}
-	app, e := a.t.admin.App(ctx, tellersApp)
-	for _, i := range app.Instances {
-		if i.Failures > 0 {
-			err = errors.Join(err, fmt.Errorf("%s has failed %d times", i.Name, i.Failures))
+	for _, w := range assaults {
+		if a.t.report.Sent[w.name] == 0 {
+			err = errors.Join(err, fmt.Errorf("no packet has left of the attack %q: make the run longer", w.name))
+		}
+	}
+	apps, e := a.t.admin.Apps(ctx)
+	for _, app := range apps {
+		for _, i := range app.Instances {
+			if i.Failures > 0 {
+				err = errors.Join(err, fmt.Errorf("%s has failed %d times", i.Name, i.Failures))
+			}
 		}
 	}
 	status, s := a.t.admin.Status(ctx)

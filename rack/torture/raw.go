@@ -29,8 +29,14 @@ var assaults = []struct {
 }{
 	{"1: forged answer", (*attacker).forgedAnswers, false},
 	{"2: another's call id", (*attacker).foreignCalls, false},
+	{"1: forged mark of a direct call", (*attacker).directMarks, false},
+	{"1: forged question of the Gatekeeper", (*attacker).directProbes, false},
+	{"1: forged answer to a direct call", (*attacker).directAnswers, false},
 	{"2: direct call with another's id", (*attacker).directCalls, false},
 	{"2: forged word about direct calls", (*attacker).directWords, false},
+	{"2: another's fate", (*attacker).directFates, false},
+	{"2: another's large call", (*attacker).pulls, false},
+	{"2: loan in another's name", (*attacker).loans, false},
 	{"2: another's call handed over", (*attacker).handedOver, false},
 	{"3: another's ledger", (*attacker).ledgers, false},
 	{"4: report of another's node", (*attacker).reports, true},
@@ -41,6 +47,7 @@ var assaults = []struct {
 	{"8: another blade's node", (*attacker).foreignMemory, false},
 	{"9: source port", (*attacker).otherPorts, false},
 	{"10: another's execution", (*attacker).claims, false},
+	{"10: lanes of words to forget", (*attacker).directLanes, false},
 	{"10: unknown methods", (*attacker).unknownMethods, false},
 	{"11: ICMPv6 error and TCP", (*attacker).errorsAndTCP, false},
 }
@@ -305,14 +312,16 @@ func openRaw(iface string) (*rawSocket, error) {
 
 func (s *rawSocket) close() error { return unix.Close(s.fd) }
 
-// send sends a frame; one that finds no room is lost, as in a network, and so is one that
-// the kernel does not believe.
-func (s *rawSocket) send(f []byte) error {
+// send sends a frame, and reports whether it has left; one that finds no room is lost, as in a
+// network, and so is one that the kernel does not believe.
+func (s *rawSocket) send(f []byte) (left bool, err error) {
 	switch _, err := unix.Write(s.fd, f); {
-	case err == nil, errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINVAL):
-		return nil
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINVAL):
+		return false, nil
 	default:
-		return err
+		return false, err
 	}
 }
 

@@ -71,6 +71,8 @@ type Report struct {
 	Clients int   `json:"clients"`
 	// Updates is how many changes the key-value service has acknowledged; with Memory.
 	Updates int `json:"updates,omitempty"`
+	// Sent is how many packets of each attack have left the hostile blades; with Hostile.
+	Sent map[string]int `json:"sent,omitempty"`
 	// Refused is what the Gatekeeper, switch and daemons have counted of the attacks, by
 	// reason; with Hostile.
 	Refused map[string]uint64 `json:"refused,omitempty"`

@@ -34,7 +34,8 @@ type Config struct {
 	// Message is how many bytes a message has at most.
 	Message uint64
 	// PerPeer is how many bytes the messages of one sender have together at most,
-	// from Begin until Release, and Total those of all.
+	// from Begin until Release, and Total those of all. Besides, one sender has at most
+	// eight times as much as is left for others.
 	PerPeer, Total uint64
 }
 
@@ -56,15 +57,15 @@ const (
 	Unrequested                // nobody asked for it
 	Malformed                  // it contradicts what the first packet said
 	TooLong                    // the message exceeds Config.Message
-	NoRoom                     // it exceeds PerPeer or Total; later there may be room
+	NoRoom                     // it exceeds PerPeer, Total, or its sender's share of it; later there may be room
 )
 
 // Transfer is one message that is being received.
 type Transfer struct {
 	Key
 	Tag any // the shell's
-	// Caller and Callee are the incarnations that the first packet named.
-	Caller, Callee uint32
+	// Caller and Callee are the incarnations that the first packet named, Token is its token.
+	Caller, Callee, Token uint32
 
 	total, first uint64
 	size         int    // of a part
@@ -193,9 +194,13 @@ func (r *Receiver) recall(now time.Duration, t *Transfer) (whole bool) {
 	return whole
 }
 
+// peerShare is how many times as much as is left for others the messages of one sender may have
+// together. So some room is left however many senders there are that do not go on.
+const peerShare = 8
+
 // claim counts a message's memory, unless there is no room.
 func (r *Receiver) claim(peer netip.Addr, n uint64) bool {
-	if r.claims[peer]+n > r.cfg.PerPeer || r.claimed+n > r.cfg.Total {
+	if n > r.cfg.Total-r.claimed || r.claims[peer]+n > min(r.cfg.PerPeer, peerShare*(r.cfg.Total-r.claimed-n)) {
 		return false
 	}
 	r.claims[peer] += n
@@ -463,7 +468,7 @@ func (t *Transfer) Size() uint64 { return t.total }
 // Header is that of a pull, or of the news that the message is whole.
 func (t *Transfer) Header(k Kind) Header {
 	return Header{
-		Kind: k, Answer: t.Answer, Call: t.Call, CallerIncarnation: t.Caller, CalleeIncarnation: t.Callee,
+		Offset: uint64(t.Token), Kind: k, Answer: t.Answer, Call: t.Call, CallerIncarnation: t.Caller, CalleeIncarnation: t.Callee,
 		Total: t.total, Size: uint32(t.size), First: uint32(t.first), //nolint:gosec // of a datagram
 	}
 }

@@ -231,7 +231,7 @@ func TestMemory(t *testing.T) {
 		want Verdict
 	}{
 		{k.Peer, 2, 1000, Known}, {k.Peer, 3, 2001, TooLong}, {k.Peer, 3, 100, Malformed}, {k.Peer, 3, 2000, Taken},
-		{k.Peer, 4, 101, NoRoom}, {other, 4, 2000, Taken}, {third, 4, 101, NoRoom},
+		{k.Peer, 4, 101, NoRoom}, {other, 4, 2000, NoRoom}, {other, 4, 1750, Taken}, {third, 4, 251, NoRoom}, {third, 4, 240, NoRoom},
 	} {
 		if got := begin(c.peer, c.seq, c.n); got != c.want {
 			t.Errorf("step %d: verdict %d, want %d", i, got, c.want)
@@ -261,6 +261,43 @@ func TestEarly(t *testing.T) {
 	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
 	if v != Whole || x.Body()[999] != 8 || len(r.early) != maxEarly-9 {
 		t.Errorf("verdict %d, %d parts are kept", v, len(r.early))
+	}
+}
+
+// TestQuota_Shares: however many senders announce large messages and send nothing, others find room.
+func TestQuota_Shares(t *testing.T) {
+	const message, senders = 1 << 30, 5
+	r := NewReceiver(Config{Window: 1 << 20, Message: message, PerPeer: message, Total: senders * message})
+	begin := func(peer, id, total uint64) Verdict {
+		_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: rpcpacket.SessionID(peer, id)}, total, make([]byte, 100), 60_000, false)
+		return v
+	}
+	for peer := range uint64(6) {
+		for id, total := uint64(0), uint64(message); total > 1<<10; { // as much as it gets
+			if begin(peer, id, total) == Taken {
+				id++
+			} else {
+				total /= 2
+			}
+		}
+		if r.claims[rackaddr.Node(peer)] > message {
+			t.Errorf("sender %d has claimed %d bytes", peer, r.claims[rackaddr.Node(peer)])
+		}
+	}
+	for peer := range uint64(4) {
+		if v := begin(10+peer, 1, 1<<20); v != Taken {
+			t.Errorf("another sender's MiB: verdict %d, %d bytes are left", v, r.cfg.Total-r.claimed)
+		}
+	}
+}
+
+// TestFourLargest: four senders of the largest messages have room at a time.
+func TestFourLargest(t *testing.T) {
+	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
+	for peer := range uint64(4) {
+		if _, v := r.Begin(0, Key{Peer: rackaddr.Node(peer)}, 1<<30, make([]byte, 100), 60_000, false); v != Taken {
+			t.Errorf("message %d: verdict %d", peer, v)
+		}
 	}
 }
 

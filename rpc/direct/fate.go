@@ -19,16 +19,16 @@ import (
 // A direct call on behalf of a tainted one has FlagTainted. The second rule holds for it as well: what an execution
 // has called is taken back when it is run again, and so is what that has called.
 
-// sharesUp reports whether the failure of its callee takes a call's caller back. A call in a session has no execution at
+// SharesUp reports whether the failure of its callee takes a call's caller back. A call in a session has no execution at
 // its other end that could be run again, and nobody waits for a one-way.
-func sharesUp(h *rpcpacket.Header) bool {
+func SharesUp(h *rpcpacket.Header) bool {
 	p := h.Flags.Policy()
 	return (p == rpcpacket.PolicyFateShare || p == rpcpacket.PolicyTainted) && h.Flags&rpcpacket.FlagSession == 0 && h.Type != rpcpacket.Oneway
 }
 
 // sharesDown reports whether the failure of its caller takes a call's callee back.
 func sharesDown(h *rpcpacket.Header) bool {
-	return sharesUp(h) || h.Flags&(rpcpacket.FlagTainted|rpcpacket.FlagSession) == rpcpacket.FlagTainted && h.Type != rpcpacket.Oneway
+	return SharesUp(h) || h.Flags&(rpcpacket.FlagTainted|rpcpacket.FlagSession) == rpcpacket.FlagTainted && h.Type != rpcpacket.Oneway
 }
 
 // fate is what a call that is accepted shares.
@@ -41,7 +41,7 @@ type fate struct {
 
 // fateOf is that of a new call.
 func fateOf(h *rpcpacket.Header) fate {
-	return fate{incarnation: h.CallerIncarnation, up: sharesUp(h), down: sharesDown(h)}
+	return fate{incarnation: h.CallerIncarnation, up: SharesUp(h), down: sharesDown(h)}
 }
 
 // fateAgain is that of an execution which an earlier incarnation has begun.

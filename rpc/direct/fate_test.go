@@ -73,7 +73,7 @@ func TestFate_CalleeFails(t *testing.T) {
 			"the caller is gone":    func(b *bench) { b.write(b.Bury(server, 1, true)) },
 			"the caller is spared":  func(b *bench) { b.Spare(server, rpcpacket.ID{1}) },
 			"nobody asks": func(b *bench) {
-				b.write(b.Forget(server, 1, []Item{{ID: rpcpacket.ID{1}, Lane: sharing(policy, 0, 1).Order, Number: 1}}))
+				b.forget(server, 1, []Item{{ID: rpcpacket.ID{1}, Lane: sharing(policy, 0, 1).Order, Number: 1}})
 			},
 		} {
 			b, h := newBench(t), sharing(policy, 0, 1)
@@ -142,7 +142,7 @@ func TestFate_CallerFails(t *testing.T) {
 		}
 		stranger := second
 		stranger.CallerIncarnation = 9
-		b.receive(other, stranger, Duplicate) // its caller is another node
+		b.receive(other, stranger, Foreign) // its caller is another node
 	}
 }
 

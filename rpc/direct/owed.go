@@ -50,6 +50,9 @@ func (t *Table) owe(e *record.Execution) {
 		if e.Done.Owed.Told() {
 			t.regions[e.ID] = true
 			t.owed[e.ID]++
+			if e.Done.Owed.Later {
+				t.later[e.ID] = true
+			}
 		}
 		t.oweOneways(e)
 	case e.Checkpoint != nil:
@@ -163,6 +166,19 @@ func (t *Table) Committed(id rpcpacket.ID) []record.Record {
 	return t.pay(id)
 }
 
+// Tells returns executions of whose regions the Gatekeeper is to be told now: their answers have
+// pointers, and nobody asks for these any more. Each is returned once.
+func (t *Table) Tells() (all []*record.Done) {
+	for id := range t.later {
+		if e := t.state.Execution(id); e != nil && e.Forgotten && !t.commits[id] {
+			delete(t.later, id)
+			all = append(all, e.Done)
+		}
+	}
+	slices.SortFunc(all, func(a, b *record.Done) int { return a.Execution.Compare(b.Execution) })
+	return all
+}
+
 // Told notes that the Gatekeeper knows what becomes of an execution's regions. It returns the
 // record that the execution owes nothing any more, if that is so.
 func (t *Table) Told(id rpcpacket.ID) []record.Record {
@@ -182,46 +198,81 @@ func (t *Table) pay(id rpcpacket.ID) []record.Record {
 	return []record.Record{&record.Over{Execution: id}}
 }
 
-// Forget takes a caller's word that it asks no more for calls. It returns the record that
-// says so, nil if there is nothing to write; when it is settled, the word is acknowledged.
-func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item) record.Record {
+// Word is what a caller's word that it asks no more for calls comes to.
+type Word struct {
+	// Record says so; nil if there is nothing to write. When it is settled, the word is acknowledged
+	// for the calls in Forgotten.
+	Record    record.Record
+	Forgotten []rpcpacket.ID
+	// Foreign counts the calls that are not the sender's to forget, Full those for which there is no room:
+	// the word about these comes again.
+	Foreign, Full int
+}
+
+// Forget takes a caller's word that it asks no more for calls. A lane that is not known takes room of the
+// ledger, whether there is a call in it or not; room is as in Admits.
+func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item, room int) (w Word) {
 	t.heard[caller] = max(t.heard[caller], incarnation)
-	r := new(record.Forgotten)
+	r, at := new(record.Forgotten), map[uint64]int{}
 	for _, i := range items {
 		e, runs := t.state.Execution(i.ID), t.running[i.ID]
 		if !t.asks(caller, e, runs) || i.Lane != 0 && !rpcpacket.Owns(netip.AddrFrom16(caller), i.Lane) {
-			continue // it is not the sender's to forget
+			w.Foreign++
+			w.Forgotten = append(w.Forgotten, i.ID) // so that its sender does not repeat it
+			continue
 		}
 		var came uint64 // the lane in which the call has come, whose floor is raised with it
 		switch {
 		case e != nil:
 			_, _, came, _ = e.Caller()
-			if !e.Forgotten && !slices.Contains(r.Executions, i.ID) {
-				r.Executions = append(r.Executions, i.ID)
-			}
 		case runs != nil:
-			came, runs.forgotten = runs.lane, true
+			came = runs.lane
 		}
 		if i.Lane != 0 && i.Lane != came && i.Number >= t.state.Floor(i.Lane) {
-			r.Lanes = append(r.Lanes, record.Lane{Lane: i.Lane, Caller: caller, Incarnation: incarnation, Floor: i.Number + 1})
+			k, listed := at[i.Lane]
+			switch {
+			case listed:
+				r.Lanes[k].Floor = max(r.Lanes[k].Floor, i.Number+1)
+			case !t.laneKnown(i.Lane) && !t.charge(caller, laneCharge, room):
+				w.Full++
+				continue
+			default:
+				at[i.Lane] = len(r.Lanes)
+				r.Lanes = append(r.Lanes, record.Lane{Lane: i.Lane, Caller: caller, Incarnation: incarnation, Floor: i.Number + 1})
+			}
 		}
+		switch {
+		case e != nil && !e.Forgotten && !slices.Contains(r.Executions, i.ID):
+			r.Executions = append(r.Executions, i.ID)
+		case e == nil && runs != nil:
+			runs.forgotten = true
+		}
+		w.Forgotten = append(w.Forgotten, i.ID)
 	}
 	if dead, _ := t.state.Dead(caller); incarnation > dead+1 {
 		r.Callers = append(r.Callers, record.Caller{Node: caller, Dead: incarnation - 1})
 	}
-	if len(r.Executions)+len(r.Lanes)+len(r.Callers) == 0 {
-		return nil
+	if len(r.Executions)+len(r.Lanes)+len(r.Callers) > 0 {
+		w.Record = r
 	}
-	return r
+	return w
 }
 
-// asks reports whether a node is the one that a call is of, as far as the call is known.
+// asks reports whether a node is the one that a call is of, as far as the call is known. Nobody calls a
+// durable main.
 func (t *Table) asks(caller [16]byte, e *record.Execution, runs *running) bool {
 	if e != nil {
-		by, _, lane, _ := e.Caller()
-		return !e.Main() && (lane == 0 || by == caller)
+		by, _, _, _ := e.Caller()
+		return !e.Main() && by == caller
 	}
 	return runs == nil || runs.caller == caller
+}
+
+// Holders is Callers, and those of whom the node keeps lanes.
+func (t *Table) Holders() map[[16]byte]uint32 {
+	all := t.Callers()
+	t.state.Lanes(func(l *record.Lane) { all[l.Caller] = max(all[l.Caller], l.Incarnation) })
+	return all
 }
 
 // Callers lists the callers whose calls the node still keeps, each with its latest

@@ -39,14 +39,19 @@ func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, arguments, room int
 	if !rpcpacket.Owns(netip.AddrFrom16(caller), lane) {
 		return true // and is refused for that
 	}
+	need := callCharge + 2*arguments
+	if _, known := t.floors[lane]; !known {
+		need += laneCharge
+	}
+	return t.charge(caller, need, room)
+}
+
+// charge charges a caller with bytes of the ledger, unless it has its part of the room.
+func (t *Table) charge(caller [16]byte, need, room int) bool {
 	k := t.charges[caller]
 	if k == nil {
 		k = new(charge)
 		t.charges[caller] = k
-	}
-	need := callCharge + 2*arguments
-	if _, known := t.floors[lane]; !known {
-		need += laneCharge
 	}
 	most := mostOfRoom * room
 	if k.since++; k.bytes+need > most && k.since > k.counted/8 {
@@ -57,6 +62,12 @@ func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, arguments, room int
 	}
 	k.bytes += need
 	return true
+}
+
+// laneKnown reports whether a lane has its place in the ledger, or will have it with what runs.
+func (t *Table) laneKnown(lane uint64) bool {
+	_, accepted := t.floors[lane]
+	return accepted || t.state.Floor(lane) > 0
 }
 
 // count counts a caller's charge anew.

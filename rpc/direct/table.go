@@ -38,7 +38,7 @@ const (
 	Refused                       // it was refused for good, if anybody waits for it: say so again
 	Diverged                      // it is done, and was another call then
 	Malformed                     // its id is no id: drop it
-	Foreign                       // its lane is another node's: drop it
+	Foreign                       // its lane is another node's, or the call is: drop it
 	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
 )
 
@@ -64,7 +64,9 @@ type Table struct {
 	charges map[[16]byte]*charge  // of callers
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
+	later   map[rpcpacket.ID]bool // of them, those about which it is to be told when they are forgotten
 	oneways oneways
+	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -82,7 +84,7 @@ func New(state *record.State) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
 		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, charges: map[[16]byte]*charge{},
-		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{},
+		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{}, later: map[rpcpacket.ID]bool{}, mains: map[rpcpacket.ID]bool{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, left: map[rpcpacket.ID]int{}, leave: map[rpcpacket.ID]bool{}, acknowledged: map[rpcpacket.ID][]item{}},
 	}
 }
@@ -113,6 +115,8 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	dead, _ := t.state.Dead(caller)
 	e := t.state.Execution(h.Call)
 	switch {
+	case t.mains[h.Call] || !t.asks(caller, e, t.running[h.Call]):
+		return Foreign, nil // it would get another's answer
 	case e != nil && e.Forgotten:
 		return Late, nil
 	case t.running[h.Call] != nil && t.supersedes(caller, h, t.running[h.Call]):
@@ -136,6 +140,26 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	t.floors[lane] = number
 	t.running[h.Call] = &running{caller: caller, lane: lane, fate: fateOf(h)}
 	return Run, nil
+}
+
+// Claim keeps the id of a durable main that begins from being a call's: everybody knows it who knows the main's
+// name. If a call has the id already, it is forgotten. Claim returns the record that says so, if there is something
+// to write, and whether the id is free after that.
+func (t *Table) Claim(main rpcpacket.ID) (r record.Record, free bool) {
+	t.mains[main] = true
+	e, runs := t.state.Execution(main), t.running[main]
+	switch {
+	case e == nil && runs == nil || e != nil && e.Main():
+		return nil, true
+	case e == nil || e.Done == nil:
+		if runs != nil {
+			runs.forgotten = true // as soon as it is done
+		}
+		return nil, false
+	case e.Forgotten:
+		return nil, false
+	}
+	return &record.Forgotten{Executions: []rpcpacket.ID{main}}, e.Over
 }
 
 // Probe takes the Gatekeeper's question what has become of a call that lends memory, in its
@@ -258,11 +282,9 @@ type Resumption struct {
 	// often.
 	Rerun, Forward, GiveUp []*record.Execution
 	// Rollback are those of Rerun and GiveUp that may have written to memory, and Commit those
-	// that are done and whose changes may not be committed. This comes before all else.
+	// that are done and whose changes may not be committed, or of whose regions the Gatekeeper is to
+	// be told after that. This comes before a re-run, and before an answer.
 	Rollback, Commit []*record.Execution
-	// Regions are those that are done, and of whose regions the Gatekeeper is to be told, after
-	// Commit.
-	Regions []*record.Execution
 	// Oneways are those that are done and owe one-ways, which leave when the changes are committed.
 	Oneways []*record.Execution
 	// Over are records of executions that owe nothing, though the ledger does not say so.
@@ -278,11 +300,8 @@ func (t *Table) Resume() (r Resumption) {
 		if t.oneways.left[e.ID] > 0 {
 			r.Oneways = append(r.Oneways, e)
 		}
-		if t.commits[e.ID] {
+		if t.commits[e.ID] || t.regions[e.ID] && !t.later[e.ID] {
 			r.Commit = append(r.Commit, e)
-		}
-		if t.regions[e.ID] {
-			r.Regions = append(r.Regions, e)
 		}
 		begun := e.Done == nil && e.Begun != nil && e.Begun.Lane != 0 && !e.Handed
 		if begun && len(e.Machines) > 0 {

@@ -61,6 +61,19 @@ func (b *bench) crash() {
 	b.Table = New(s)
 }
 
+// plenty is room in a ledger.
+const plenty = 1 << 20
+
+// forget takes a word to forget that is written down.
+func (b *bench) forget(caller [16]byte, incarnation uint32, items []Item) {
+	b.t.Helper()
+	w := b.Forget(caller, incarnation, items, plenty)
+	if w.Foreign+w.Full > 0 || len(w.Forgotten) != len(items) {
+		b.t.Fatalf("%+v", w)
+	}
+	b.write(w.Record)
+}
+
 func (b *bench) receive(caller [16]byte, h rpcpacket.Header, want Verdict) {
 	b.t.Helper()
 	if got, _ := b.Receive(caller, &h, 7); got != want {
@@ -90,7 +103,7 @@ func TestRegions(t *testing.T) {
 	b.receive(client, one, Run)
 	b.write(r)
 	b.crash()
-	if r := b.Resume(); len(r.Commit) != 1 || len(r.Regions) != 1 || len(r.Over) != 0 {
+	if r := b.Resume(); len(r.Commit) != 1 || len(r.Over) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if over := b.Committed(one.Call); len(over) != 0 {
@@ -101,6 +114,49 @@ func TestRegions(t *testing.T) {
 	}
 	if again := b.Told(one.Call); len(again) != 0 {
 		t.Errorf("%v: told twice", again)
+	}
+}
+
+// Of an execution whose answer has pointers the Gatekeeper is told when nobody asks for the answer any
+// more, and not before memory has committed, over crashes.
+func TestRegions_Later(t *testing.T) {
+	for _, crashes := range []bool{false, true} {
+		b := newBench(t)
+		one := inSession(9, 1)
+		told := func(what string, want int) {
+			t.Helper()
+			if crashes {
+				b.crash()
+				if r := b.Resume(); len(r.Commit) != 1 {
+					t.Fatalf("%s: %+v", what, r)
+				}
+				if what != "not committed" {
+					b.Committed(one.Call)
+				}
+			}
+			if all := b.Tells(); len(all) != want {
+				t.Errorf("%s: %d are told, want %d", what, len(all), want)
+			}
+		}
+		r := done(client, one)
+		r.Over, r.Owed.Machines, r.Owed.Later = false, []uint8{1}, true
+		b.receive(client, one, Run)
+		b.write(r)
+		b.Committed(one.Call)
+		told("asked for", 0)
+		b.receive(client, one, Answer)
+		b.receive(client, inSession(9, 2), Run)
+		b.write(done(client, inSession(9, 2)))
+		if crashes {
+			told("not committed", 0)
+		}
+		told("asked for no more", 1)
+		if over := b.Told(one.Call); len(over) != 1 || over[0].Kind() != record.KindOver {
+			t.Errorf("%v", over)
+		}
+		if again := b.Tells(); len(again) != 0 {
+			t.Errorf("%v: told twice", again)
+		}
 	}
 }
 
@@ -182,9 +238,9 @@ func TestForgotten(t *testing.T) {
 	if got := x.Forgets(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("to be forgotten: %+v", got)
 	}
-	y.write(y.Forget(server, 2, want[other]))
-	if r := y.Forget(server, 2, want[other]); r != nil {
-		t.Fatalf("a second word is written: %+v", r)
+	y.forget(server, 2, want[other])
+	if w := y.Forget(server, 2, want[other], plenty); w.Record != nil || len(w.Forgotten) != 1 {
+		t.Fatalf("a second word is written: %+v", w)
 	}
 	y.crash()
 	y.receive(server, kid, Late)
@@ -205,14 +261,14 @@ func TestForgotten(t *testing.T) {
 func TestForgottenBeforeItComes(t *testing.T) {
 	b := newBench(t)
 	kid := child(7, 1, 5, 4)
-	b.write(b.Forget(server, 1, []Item{{ID: kid.Call, Lane: 5, Number: 4}}))
+	b.forget(server, 1, []Item{{ID: kid.Call, Lane: 5, Number: 4}})
 	b.receive(server, kid, Refused)
 	b.crash()
 	b.receive(server, kid, Refused)
 	running := child(8, 1, 5, 5)
 	b.receive(server, running, Run)
-	if r := b.Forget(server, 1, []Item{{ID: running.Call, Lane: 5, Number: 5}}); r != nil {
-		t.Fatalf("%+v", r)
+	if w := b.Forget(server, 1, []Item{{ID: running.Call, Lane: 5, Number: 5}}, plenty); w.Record != nil {
+		t.Fatalf("%+v", w)
 	}
 	b.write(done(server, running))
 	b.receive(server, running, Refused)
@@ -229,7 +285,7 @@ func TestForgottenInEachLane(t *testing.T) {
 	b.receive(server, first, Run)
 	b.write(done(server, first))
 	b.receive(server, again, Answer)
-	b.write(b.Forget(server, 2, []Item{{ID: again.Call, Lane: 6, Number: 3}, {ID: once.Call, Lane: 8, Number: 1}}))
+	b.forget(server, 2, []Item{{ID: again.Call, Lane: 6, Number: 3}, {ID: once.Call, Lane: 8, Number: 1}})
 	for range 2 {
 		b.receive(server, first, Late)
 		b.receive(server, again, Refused)
@@ -239,6 +295,48 @@ func TestForgottenInEachLane(t *testing.T) {
 	}
 }
 
+// A stranger that knows a durable main's name makes no call of its id, and so no ledger in which the main cannot
+// go on: not when the main has begun, and if before, then the call goes.
+func TestDurableMain_Strangers(t *testing.T) {
+	b := newBench(t)
+	forged := child(3, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), 1)
+	begins := func() {
+		t.Helper()
+		b.write(&record.Journal{Execution: forged.Call, Called: []record.Call{{ID: rpcpacket.ID{8}, Node: other}}})
+		b.write(&record.Checkpoint{Main: forged.Call, Index: 1})
+		b.receive(stranger, forged, Foreign)
+		b.crash()
+		b.receive(stranger, forged, Foreign)
+	}
+	if r, free := b.Claim(forged.Call); r != nil || !free {
+		t.Fatalf("%+v, %t", r, free)
+	}
+	b.receive(stranger, forged, Foreign)
+	begins()
+
+	b = newBench(t)
+	b.receive(stranger, forged, Run)
+	if r, free := b.Claim(forged.Call); r != nil || free {
+		t.Errorf("a call that runs: %+v, %t", r, free)
+	}
+	b.write(done(stranger, forged))
+	if r, free := b.Claim(forged.Call); r != nil || !free {
+		t.Errorf("it has ended: %+v, %t", r, free)
+	}
+	begins()
+
+	b = newBench(t)
+	b.receive(stranger, forged, Run)
+	b.write(done(stranger, forged))
+	b.crash()
+	r, free := b.Claim(forged.Call)
+	if !free {
+		t.Fatal("a call that was done before the crash keeps the main from beginning")
+	}
+	b.write(r)
+	begins()
+}
+
 // A durable main owes at a checkpoint what it owed before, as long as that is not forgotten, and
 // the calls since. Nobody else has it forgotten: its id is no secret.
 func TestDurableMain(t *testing.T) {
@@ -246,8 +344,8 @@ func TestDurableMain(t *testing.T) {
 	id, one, two := rpcpacket.ID{3}, child(7, 1, 5, 1), child(8, 1, 5, 2)
 	calls := func(k rpcpacket.Header) []record.Call { return []record.Call{{ID: k.Call, Node: other}} }
 	b.write(&record.Journal{Execution: id, Called: calls(one)})
-	if r := b.Forget(server, 9, []Item{{ID: id}}); r != nil && len(r.(*record.Forgotten).Executions) > 0 {
-		t.Fatalf("a stranger has the main forgotten: %+v", r)
+	if w := b.Forget(server, 9, []Item{{ID: id}}, plenty); w.Foreign != 1 || len(w.Record.(*record.Forgotten).Executions) > 0 {
+		t.Fatalf("a stranger has the main forgotten: %+v", w)
 	}
 	b.write(&record.Checkpoint{Main: id, Index: 1, Owed: record.Owed{Called: append(b.Owing(id), calls(one)...)}})
 	b.Sent(Item{ID: one.Call, Lane: 5, Number: 1})
@@ -343,7 +441,7 @@ func TestForgottenWhileAsked(t *testing.T) {
 	b.write(begun(client, one), &record.Handed{Execution: one.Call})
 	b.crash()
 	b.Resume()
-	b.write(b.Forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}}))
+	b.forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}})
 	if b.Owes() {
 		t.Fatal("the Gatekeeper is told to forget what it may be asked about later")
 	}
@@ -414,19 +512,23 @@ func TestForeign(t *testing.T) {
 	b.receive(server, kid, Run)
 	b.write(done(client, one), begun(server, kid))
 	b.receive(stranger, one, Foreign)
+	copied := child(7, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), 1) // in a lane of its own
+	b.receive(stranger, copied, Foreign)
+	copied.Call = one.Call
+	b.receive(stranger, copied, Foreign) // it would get the answer
 	all := []Item{{ID: one.Call, Lane: 9, Number: 1}, {ID: kid.Call}, {ID: two.Call, Lane: 9, Number: 1 << 60}}
 	for range 2 {
 		b.receive(stranger, inSession(9, 1<<60), Foreign)
-		if r := b.Forget(stranger, 1, all); r != nil {
-			t.Fatalf("a stranger has something forgotten: %+v", r)
+		if w := b.Forget(stranger, 1, all, plenty); w.Record != nil || w.Foreign != len(all) {
+			t.Fatalf("a stranger has something forgotten: %+v", w)
 		}
 		b.receive(client, one, Answer)
 		b.crash()
 		b.Resume()
 	}
 	b.receive(client, two, Run)
-	if r := b.Forget(stranger, 1, []Item{{ID: two.Call}}); r != nil { // it is not written yet
-		t.Fatalf("%+v", r)
+	if w := b.Forget(stranger, 1, []Item{{ID: two.Call}}, plenty); w.Record != nil || w.Foreign != 1 { // it is not written yet
+		t.Fatalf("%+v", w)
 	}
 	b.write(done(client, two))
 	b.receive(client, two, Answer)
@@ -457,57 +559,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// A caller that fills the ledger, with calls or with lanes, is refused; the others are not, and
-// what is forgotten gives room again.
-func TestAdmits(t *testing.T) {
-	const space = 100 << 10
-	for name, flood := range map[string]func(i uint32) rpcpacket.Header{
-		"calls of lanes": func(i uint32) rpcpacket.Header {
-			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(stranger), i), Floor: 1, CallerIncarnation: 1}
-		},
-		"calls of one lane": func(i uint32) rpcpacket.Header {
-			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), Floor: uint64(i) + 1, CallerIncarnation: 1}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			table := New(new(record.State))
-			used, admitted := 0, 0
-			room := func() int { return space - used }
-			for i := range uint32(1000) {
-				h := flood(i)
-				if !table.Admits(stranger, &h, 100, room()) {
-					continue
-				}
-				if v, _ := table.Receive(stranger, &h, 1); v != Run {
-					t.Fatalf("call %d: %s", i, v)
-				}
-				admitted++
-				used += callCharge + 200
-			}
-			if admitted == 1000 || admitted < 100 || room() < space/16 {
-				t.Errorf("%d calls of one caller are admitted, %d of %d bytes are left", admitted, room(), space)
-			}
-			first := rpcpacket.Header{Call: rpcpacket.ID{8}, Order: rpcpacket.SessionOf(netip.AddrFrom16(other), 1), Floor: 1, CallerIncarnation: 1}
-			if !table.Admits(other, &first, 100, room()) {
-				t.Error("another caller is refused")
-			}
-			for i := range uint32(1000) {
-				h := flood(i)
-				table.Drop(h.Call)
-			}
-			clear(table.floors)
-			used = 0
-			again := flood(2000)
-			for range 1000 { // it is counted anew after some tries
-				if table.Admits(stranger, &again, 100, room()) {
-					return
-				}
-			}
-			t.Error("nothing is left of the flood, and the caller is still refused")
-		})
-	}
-}
-
 // A question about a call that lends memory is answered by what the ledger has, also when nobody
 // else may ask. One that never came is refused for good.
 func TestProbe(t *testing.T) {
@@ -525,7 +576,7 @@ func TestProbe(t *testing.T) {
 	r.Over, r.Owed.Machines = false, []uint8{1}
 	b.write(r)
 	probe(one, Answer)
-	b.write(b.Forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}}))
+	b.forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}})
 	probe(one, Answer)
 	if got, _ := b.Probe(other, &one); got == Answer {
 		t.Error("another node's question is answered")

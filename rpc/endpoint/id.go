@@ -80,14 +80,25 @@ func (s Secret) derive(kind string, of []byte) Key {
 // again. Nobody without the key knows an id before the call has been made. With a key the id
 // is Derived, so that it is no session's.
 func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
-	id, _ := Child(key, parent, branch, index)
+	id, _ := Child(key, rpcpacket.PolicyRecover, parent, branch, index)
 	return id
 }
 
 // Proof shows that whoever sends a call direct may use its id. The caller tells it to the node that
 // it calls, and to nobody else. That node tells it to the Gatekeeper, if the Gatekeeper is to decide
 // about the call. It is zero where ids have no keys.
+//
+// By the policies fate-share and tainted a callee that fails has its caller's program started anew. So the
+// proof of such a call has the policy in it, and cannot be made of that of another policy.
 type Proof [16]byte
+
+// bind returns a MAC's input of a call's id and policy; nil if the policy is none of these.
+func bind(id rpcpacket.ID, policy rpcpacket.Policy) []byte {
+	if policy != rpcpacket.PolicyFateShare && policy != rpcpacket.PolicyTainted {
+		return nil
+	}
+	return append(id[:], byte(policy))
+}
 
 // Prover makes the proofs of the calls in a node's sessions. Its methods must not be called
 // concurrently.
@@ -104,21 +115,26 @@ func NewProver(key Key) *Prover {
 	return &Prover{mac: hmac.New(sha256.New, key)}
 }
 
-// Prove returns the proof of a call in a session: the first 128 bits of an HMAC-SHA-256 of its id
-// with the node's key.
-func (p *Prover) Prove(id rpcpacket.ID) (proof Proof) {
+// Prove returns the proof of a call in a session: the first 128 bits of an HMAC-SHA-256 with the node's key of
+// its id and, where the proof binds it, its policy (1 byte).
+func (p *Prover) Prove(id rpcpacket.ID, policy rpcpacket.Policy) (proof Proof) {
 	if p.mac == nil {
 		return proof
 	}
 	p.mac.Reset()
-	p.mac.Write(id[:])
+	if b := bind(id, policy); b != nil {
+		p.mac.Write(b)
+	} else {
+		p.mac.Write(id[:])
+	}
 	p.sum = p.mac.Sum(p.sum[:0])
 	copy(proof[:], p.sum)
 	return proof
 }
 
-// Child returns the ChildID of a call, and its proof: the second 128 bits of the same HMAC.
-func Child(key Key, parent rpcpacket.ID, branch, index uint32) (rpcpacket.ID, Proof) {
+// Child returns the ChildID of a call, and its proof: the second 128 bits of the same HMAC or, where the proof
+// binds the policy, the first 128 bits of one of id and policy (1 byte) with the same key.
+func Child(key Key, policy rpcpacket.Policy, parent rpcpacket.ID, branch, index uint32) (rpcpacket.ID, Proof) {
 	b := make([]byte, 0, 32)
 	b = append(b, parent[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(branch))
@@ -131,9 +147,14 @@ func Child(key Key, parent rpcpacket.ID, branch, index uint32) (rpcpacket.ID, Pr
 	h := hmac.New(sha256.New, key)
 	h.Write(b)
 	sum := h.Sum(b[:0])
-	id := rpcpacket.ID(sum[:16])
+	id, proof := rpcpacket.ID(sum[:16]), Proof(sum[16:])
 	id.Derive()
-	return id, Proof(sum[16:])
+	if b := bind(id, policy); b != nil {
+		h.Reset()
+		h.Write(b)
+		proof = Proof(h.Sum(nil))
+	}
+	return id, proof
 }
 
 // MainID is the id of the durable main of this name: it stays the same whenever

@@ -105,6 +105,7 @@ var counters = func() []counter {
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
 		{direct("committed"), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
+		{direct("ceded"), nil, func(s *rpc.Stats) uint64 { return s.Ceded }},
 		{direct("rolled_back"), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
 		{direct("allocated_regions"), nil, func(s *rpc.Stats) uint64 { return s.Allocated }},
 		{direct("freed_regions"), nil, func(s *rpc.Stats) uint64 { return s.Freed }},

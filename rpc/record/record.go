@@ -155,6 +155,9 @@ type Owed struct {
 	// execution has allocated. The Gatekeeper is told when memory machines have committed.
 	Frees   [][16]byte
 	Regions Regions
+	// Later says that the answer has pointers: the Gatekeeper is told when the execution is forgotten,
+	// since until then somebody may want what they point to.
+	Later bool
 	// Called are the calls that any run of the execution has made, whose answers are to be
 	// forgotten when it is forgotten itself.
 	Called []Call
@@ -171,7 +174,7 @@ const (
 )
 
 // Told reports whether the Gatekeeper is to be told what becomes of regions.
-func (o *Owed) Told() bool { return len(o.Frees) > 0 || o.Regions != RegionsNone }
+func (o *Owed) Told() bool { return len(o.Frees) > 0 || o.Regions != RegionsNone || o.Later }
 
 // Nothing reports whether nothing is owed.
 func (o *Owed) Nothing() bool {
@@ -203,6 +206,7 @@ func (o *Owed) visit(c *coder) {
 	num(c, "place", &o.Place, "place of these one-ways among all that the node has owed; 0 if there are none")
 	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
 	num(c, "regions", &o.Regions, "what becomes of the regions that the execution has allocated: 0 there are none, 1 they stay, 2 they go")
+	flag(c, "later", &o.Later, "1: the answer has pointers, and the Gatekeeper is told of regions when the execution is forgotten")
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")
 }
 

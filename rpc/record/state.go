@@ -552,7 +552,9 @@ func (s *State) bury(k Caller) {
 			s.forget(e)
 		}
 	}
-	maps.DeleteFunc(s.lanes, func(_ uint64, l *lane) bool { return l.Caller == k.Node && l.Incarnation <= k.Dead })
+	maps.DeleteFunc(s.lanes, func(_ uint64, l *lane) bool {
+		return l.Caller == k.Node && (k.Gone || l.Incarnation <= k.Dead)
+	})
 }
 
 // base replaces the state. It must stand for all records before it, as far as those are

@@ -6,16 +6,30 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 )
 
-// MorePreface opens the payload of a first packet (FlagMore): the length of the whole
-// payload in bytes (8), and the low half of the address of the node that the next
-// parts were sent to without being asked for (8), 0 for none.
+// MorePreface opens the payload of a first packet (FlagMore): Opening's Total (8), Token (4) and
+// Pushed (4).
 const MorePreface = 16
+
+// Opening is what a first packet says of the whole message.
+type Opening struct {
+	// Total is the length of the whole payload in bytes.
+	Total uint64
+	// Pushed is the number of the node (the low half of its address) that the next parts were sent to
+	// without being asked for, 0 for none.
+	Pushed uint64
+	// Token is named by whoever asks for the rest of a call whose caller does not know where it has gone:
+	// it shows that the first packet has come there. 0 in all other messages.
+	Token uint32
+	// First are the payload's first bytes.
+	First []byte
+}
 
 // First returns the first packet of a message that Append made and that exceeds
 // budget: a message of its own with all pointers, the trailer, and as much of the
 // payload as fits. The message must be larger than budget, and its trailer and
-// pointers must leave room for 512 bytes of payload; ok is false if they do not.
-func First(datagram []byte, budget int, pushed uint64) (first []byte, ok bool) {
+// pointers must leave room for 512 bytes of payload; ok is false if they do not. Pushed and token
+// are Opening's.
+func First(datagram []byte, budget int, pushed uint64, token uint32) (first []byte, ok bool) {
 	be := binary.BigEndian
 	payload, trailer := int(be.Uint32(datagram[96:])), int(be.Uint32(datagram[100:]))
 	start := len(datagram) - trailer - payload
@@ -28,22 +42,22 @@ func First(datagram []byte, budget int, pushed uint64) (first []byte, ok bool) {
 	be.PutUint16(first[4:], be.Uint16(first[4:])|uint16(FlagMore))
 	be.PutUint32(first[96:], uint32(MorePreface+n)) //nolint:gosec // of a datagram
 	first = be.AppendUint64(first, uint64(payload)) //nolint:gosec // a length
-	first = be.AppendUint64(first, pushed)
+	first = be.AppendUint32(first, token)
+	first = be.AppendUint32(first, uint32(pushed)) //nolint:gosec // nodes have numbers of 32 bits
 	first = append(first, datagram[start:start+n]...)
 	return append(first, datagram[start+payload:]...), true
 }
 
-// Opening takes the payload of a first packet (FlagMore) apart: the length of the
-// whole payload, whom its next parts were sent to, and its first bytes. The error
+// Opening takes the payload of a first packet (FlagMore) apart. First aliases it. The error
 // wraps wirefmt.ErrFormat.
-func (m *Message) Opening() (total, pushed uint64, first []byte, err error) {
+func (m *Message) Opening() (Opening, error) {
 	if len(m.Payload) <= MorePreface {
-		return 0, 0, nil, wirefmt.Errorf("first packet: a payload of %d bytes", len(m.Payload))
+		return Opening{}, wirefmt.Errorf("first packet: a payload of %d bytes", len(m.Payload))
 	}
-	total, pushed = binary.BigEndian.Uint64(m.Payload), binary.BigEndian.Uint64(m.Payload[8:])
-	first = m.Payload[MorePreface:]
-	if total <= uint64(len(first)) {
-		return 0, 0, nil, wirefmt.Errorf("first packet: %d bytes of %d", len(first), total)
+	be := binary.BigEndian
+	o := Opening{Total: be.Uint64(m.Payload), Token: be.Uint32(m.Payload[8:]), Pushed: uint64(be.Uint32(m.Payload[12:])), First: m.Payload[MorePreface:]}
+	if o.Total <= uint64(len(o.First)) {
+		return Opening{}, wirefmt.Errorf("first packet: %d bytes of %d", len(o.First), o.Total)
 	}
-	return total, pushed, first, nil
+	return o, nil
 }

@@ -15,7 +15,7 @@ func TestFirst(t *testing.T) {
 	m.Payload = bytes.Repeat([]byte("payload "), 1000)
 	whole := m.Append(nil)
 	for _, budget := range []int{1232, 1452, 7000} {
-		b, ok := First(whole, budget, 77)
+		b, ok := First(whole, budget, 77, 1<<31|5)
 		if !ok || len(b) != budget {
 			t.Fatalf("budget %d: %d bytes, %v", budget, len(b), ok)
 		}
@@ -23,22 +23,22 @@ func TestFirst(t *testing.T) {
 		if err != nil || got.Flags != m.Flags|FlagMore || !bytes.Equal(got.Trailer, m.Trailer) || len(got.Pointers) != len(m.Pointers) {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		total, pushed, first, err := got.Opening()
-		if err != nil || total != 8000 || pushed != 77 || !bytes.Equal(first, m.Payload[:len(first)]) {
-			t.Errorf("%d bytes, pushed to %d, %d here, %v", total, pushed, len(first), err)
+		o, err := got.Opening()
+		if err != nil || o.Total != 8000 || o.Pushed != 77 || o.Token != 1<<31|5 || !bytes.Equal(o.First, m.Payload[:len(o.First)]) {
+			t.Errorf("%d bytes, token %d, pushed to %d, %d here, %v", o.Total, o.Token, o.Pushed, len(o.First), err)
 		}
 		for _, n := range []int{0, 8, MorePreface} {
 			got.Payload = b[:n]
-			if _, _, _, err := got.Opening(); !errors.Is(err, wirefmt.ErrFormat) {
+			if _, err := got.Opening(); !errors.Is(err, wirefmt.ErrFormat) {
 				t.Errorf("a payload of %d bytes: %v", n, err)
 			}
 		}
 		got.Payload = append(make([]byte, MorePreface), 1) // a length of 0
-		if _, _, _, err := got.Opening(); !errors.Is(err, wirefmt.ErrFormat) {
+		if _, err := got.Opening(); !errors.Is(err, wirefmt.ErrFormat) {
 			t.Errorf("more than the whole: %v", err)
 		}
 	}
-	if _, ok := First(whole, HeaderSize+520, 0); ok {
+	if _, ok := First(whole, HeaderSize+520, 0, 0); ok {
 		t.Error("pointers and trailer leave no room, and it does not say so")
 	}
 }

@@ -56,3 +56,15 @@ func AppendReleased(b, datagram []byte, d Delivery) []byte {
 	be.PutUint32(h[100:], uint32(len(d.Trailer))) //nolint:gosec // a datagram's part
 	return b
 }
+
+// SetCaller changes the incarnation in an answer that was written down for a former one of its caller.
+func SetCaller(datagram []byte, incarnation uint32) {
+	binary.BigEndian.PutUint32(datagram[64:], incarnation)
+}
+
+// Begun takes back what an exception says of its call: that it has not begun.
+func Begun(datagram []byte) []byte {
+	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) &^ FlagUnbegun
+	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
+	return datagram
+}

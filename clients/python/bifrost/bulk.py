@@ -274,7 +274,7 @@ class Receiver:
             spans = t.ask(now, self._window - others)
             out = others + t.out
             if spans:
-                pulls.append((t, t.header.of(PULL, size=t.size, spans=spans)))
+                pulls.append((t, t.header.of(PULL, offset=t.header.offset, size=t.size, spans=spans)))
         return pulls
 
     def tick(self, now):

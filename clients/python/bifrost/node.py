@@ -207,7 +207,7 @@ class Node:
         if len(m.payload) > self.max_message:
             raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
         try:
-            return wire.first(m, self.budget)
+            return wire.first(m, self.budget, int.from_bytes(os.urandom(4), "big"))
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
 
@@ -345,12 +345,12 @@ class Node:
     def fetch(self, source, m, answer, size, rest):
         """Begins to fetch what a first packet of so many bytes leaves out; rest is told what becomes of that. False:
         there is no room now."""
-        total, to, start = wire.opening(m)
+        total, token, to, start = wire.opening(m)
         h = bulk.Header(
-            call=m.call, answer=answer, caller_incarnation=m.caller_incarnation, total=total, first=len(start),
+            call=m.call, answer=answer, caller_incarnation=m.caller_incarnation, total=total, first=len(start), offset=token,
             callee_incarnation=m.callee_incarnation if answer else self.incarnation,
         )
-        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[8:], "big")
+        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[12:], "big")
         t = self._incoming.begin(now, (source, m.call, answer), h, start, min(self.budget, size) - bulk.SIZE, to == own, rest)
         if t is None:
             return False
@@ -446,8 +446,10 @@ class Node:
             body = next(filter(None, (s.body(source, h.call) for s in self._served())), b"")
         elif not h.answer and h.caller_incarnation == self.incarnation:
             with self._lock:
-                call = self._caller.postpone(time.monotonic(), h.call)
-                body = call.body if call is not None else b""
+                call = self._caller.calls.get(h.call)
+                if call is not None and call.body and h.offset == wire.opening(call.message)[1]:  # it has the first packet
+                    self._caller.postpone(time.monotonic(), h.call)
+                    body = call.body
         if len(body) != h.total:
             self._send_part(h.of(bulk.GONE, size=0).pack(), source)
             return

@@ -250,30 +250,32 @@ def split(datagram, budget):
     return parts
 
 
-# The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), the low half of
-# the address of the node to which the next parts were sent without being asked for (8), and the first bytes.
+# The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), a token that
+# whoever asks for the rest of a call names (4), the number of the node to which the next parts were sent without being
+# asked for (4), and the first bytes.
 
-_OPENING = struct.Struct(">QQ")
+_OPENING = struct.Struct(">QII")
 _LEAST = 512  # bytes of the payload that a first packet must have room for
 
 
-def first(m, budget):
+def first(m, budget, token=0):
     """Makes a message the first packet of itself; returns its whole payload. ValueError if its pointers leave no room."""
     whole = m.payload
     room = budget - RPC_SIZE - 16 * max(0, len(m.pointers) - 1) - len(m.trailer) - _OPENING.size
     if room < _LEAST:
         raise ValueError("%d pointers leave no room in the first packet" % len(m.pointers))
     m.flags |= layout.FLAG_MORE
-    m.payload = _OPENING.pack(len(whole), 0) + whole[:room]
+    m.payload = _OPENING.pack(len(whole), token, 0) + whole[:room]
     return whole
 
 
 def opening(m):
-    """What a first packet says: the length of the whole payload, to whom the next parts were sent, the first bytes."""
+    """What a first packet says: the length of the whole payload, the token, the number of the node to which the next parts
+    were sent, the first bytes."""
     if len(m.payload) <= _OPENING.size:
         raise FormatError("first packet: a payload of %d bytes" % len(m.payload))
-    total, to = _OPENING.unpack_from(m.payload)
+    total, token, to = _OPENING.unpack_from(m.payload)
     start = m.payload[_OPENING.size :]
     if total <= len(start):
         raise FormatError("first packet: %d bytes of %d" % (len(start), total))
-    return total, to, start
+    return total, token, to, start

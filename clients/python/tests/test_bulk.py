@@ -142,10 +142,10 @@ class BulkTest(unittest.TestCase):
 
     def test_first_packets(self):
         m = wire.Message(type=layout.TYPE_CALL, payload=os.urandom(5000), pointers=[wire.make_pointer(16, 1, 64)] * 3)
-        whole = wire.first(m, 1232)
+        whole = wire.first(m, 1232, 7)
         self.assertEqual(len(m.pack()), 1232)
-        total, to, start = wire.opening(wire.Message.parse(m.pack()))
-        self.assertEqual((total, to, start), (5000, 0, whole[: len(start)]))
+        total, token, to, start = wire.opening(wire.Message.parse(m.pack()))
+        self.assertEqual((total, token, to, start), (5000, 7, 0, whole[: len(start)]))
         self.assertRaises(ValueError, wire.first, wire.Message(payload=whole, pointers=[wire.make_pointer(16, 1, 64)] * 40), 1232)
         for payload in b"", bytes(16), (5).to_bytes(8, "big") + bytes(13):
             m.payload = payload

@@ -40,8 +40,8 @@ type AppenderConfig struct {
 // chunks, sends each chunk until every copy has it, and says up to which record the
 // ledger is settled. Like an Endpoint it does no I/O, reads no clock and has one owner.
 //
-// While nothing is in flight a record leaves at once. Records that come meanwhile share
-// chunks (group commit). A record that does not fit into a chunk has several for itself,
+// While nothing is in flight a record leaves at once. Records that come meanwhile, or
+// together, share chunks (group commit). A record that does not fit into a chunk has several for itself,
 // each of which but the last continues.
 type Appender struct {
 	cfg      AppenderConfig
@@ -94,10 +94,19 @@ func NewAppender(cfg AppenderConfig) *Appender {
 	return a
 }
 
-// Append adds a record and returns its number; the first record of a run has number 1.
-// The bytes must not change until the record is settled.
-func (a *Appender) Append(now time.Duration, data []byte) uint64 {
-	return a.add(now, ledgerRecord{data: data})
+// Append adds records, and returns the number of the last one; the first record of a run has
+// number 1. They share chunks as far as those have room. The bytes must not change until the
+// records are settled.
+func (a *Appender) Append(now time.Duration, records ...[]byte) uint64 {
+	return a.add(now, ledgerRecords(records)...)
+}
+
+func ledgerRecords(records [][]byte) []ledgerRecord {
+	rs := make([]ledgerRecord, len(records))
+	for i, data := range records {
+		rs[i].data = data
+	}
+	return rs
 }
 
 // Base adds a record that stands for all records before it. Once it is settled, the
@@ -106,9 +115,9 @@ func (a *Appender) Base(now time.Duration, data []byte) uint64 {
 	return a.add(now, ledgerRecord{data: data, base: true})
 }
 
-func (a *Appender) add(now time.Duration, r ledgerRecord) uint64 {
-	a.appended++
-	a.waiting = append(a.waiting, r)
+func (a *Appender) add(now time.Duration, rs ...ledgerRecord) uint64 {
+	a.appended += uint64(len(rs))
+	a.waiting = append(a.waiting, rs...)
 	if len(a.flight) == 0 {
 		a.pump(now)
 	}

@@ -333,6 +333,21 @@ func TestAppender_GroupCommit(t *testing.T) {
 	}
 }
 
+// Records that are added together leave in one chunk, though nothing is in flight.
+func TestAppender_Together(t *testing.T) {
+	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
+	if n := a.Append(0, make([]byte, 9), make([]byte, 20), make([]byte, 9)); n != 3 {
+		t.Fatalf("the last of three records has number %d", n)
+	}
+	if s := a.Send(); len(s) != 1 || len(s[0].Data) != 3*dsmpacket.RecordSize(0)+38 {
+		t.Fatalf("three records left in %d chunks: %v", len(s), s)
+	}
+	a.Receive(time.Millisecond, appended(1, 0, 1, 2, fault.OK))
+	if a.Settled() != 3 {
+		t.Fatalf("%d of 3 settled", a.Settled())
+	}
+}
+
 // What a writer cannot go on after is said, and nothing is sent any more.
 func TestAppender_Fails(t *testing.T) {
 	for want, r := range map[fault.Code]*dsmpacket.LedgerAnswer{

@@ -70,10 +70,10 @@ func (l *Ledger) open(now time.Duration) {
 	l.tries++
 }
 
-// Append adds a record and returns its number; the first one of the run has number 1. The
-// bytes must not change until the record is settled.
-func (l *Ledger) Append(now time.Duration, data []byte) uint64 {
-	return l.add(now, ledgerRecord{data: data})
+// Append adds records, which share chunks, and returns the number of the last one; the first one
+// of the run has number 1. The bytes must not change until the records are settled.
+func (l *Ledger) Append(now time.Duration, records ...[]byte) uint64 {
+	return l.add(now, ledgerRecords(records)...)
 }
 
 // Base adds a record that stands for all before it (Appender.Base).
@@ -81,11 +81,11 @@ func (l *Ledger) Base(now time.Duration, data []byte) uint64 {
 	return l.add(now, ledgerRecord{data: data, base: true})
 }
 
-func (l *Ledger) add(now time.Duration, r ledgerRecord) uint64 {
+func (l *Ledger) add(now time.Duration, rs ...ledgerRecord) uint64 {
 	if l.appender != nil {
-		return l.appender.add(now, r)
+		return l.appender.add(now, rs...)
 	}
-	l.waiting = append(l.waiting, r)
+	l.waiting = append(l.waiting, rs...)
 	return uint64(len(l.waiting))
 }
 
@@ -224,9 +224,7 @@ func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 		room = min(room, o.Room)
 	}
 	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members), Room: room, Limits: l.cfg.Limits})
-	for _, r := range l.waiting {
-		l.appender.add(now, r)
-	}
+	l.appender.add(now, l.waiting...)
 	l.waiting = nil
 	l.beginReading(now)
 }

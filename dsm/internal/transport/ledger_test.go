@@ -58,10 +58,10 @@ func TestLedger_Opens(t *testing.T) {
 		})
 		l.Receive(2*time.Second, opened(9, 0, 2, 5, fault.Stale)) // late
 	}
-	if l.Settled() != 1 || l.Err() != nil {
+	if l.Settled() != 2 || l.Err() != nil {
 		t.Errorf("%d settled, %v", l.Settled(), l.Err())
 	}
-	if s := l.Send(); len(s) != 1 || s[0].Chunk.Number != 6 {
+	if s := l.Send(); len(s) > 0 {
 		t.Errorf("then it sends %+v", s)
 	}
 }

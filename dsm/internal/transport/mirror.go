@@ -38,14 +38,6 @@ type mirror struct {
 // single reports whether the machine is known to have one copy.
 func (m *mirror) single() bool { return m.members == 1 }
 
-// Copies is how many copies a machine has, as far as its answers have told; 0 if none has come.
-func (e *Endpoint) Copies(machine dsmpacket.Pointer) int {
-	if p := e.peers[machine.Machine()]; p != nil {
-		return int(p.mirror.members)
-	}
-	return 0
-}
-
 // outcome is what copies have answered to a request in the newest epoch.
 type outcome struct {
 	heard   uint8      // bit i: copy i

@@ -8,7 +8,7 @@ import (
 )
 
 // Verdict is a node's word to a memory machine about a run of one of its executions: commit it,
-// or take it back. It is sent until every copy of the machine's newest epoch has obeyed. Like an
+// take it back, or let the Gatekeeper decide. It is sent until every copy of the machine's newest epoch has obeyed. Like an
 // Endpoint it does no I/O, reads no clock and has one owner.
 type Verdict struct {
 	request dsmpacket.LedgerRequest
@@ -27,7 +27,7 @@ const (
 	maxVerdict   = 256 * time.Millisecond
 )
 
-// NewVerdict begins to tell a machine: op is LedgerCommit or LedgerRollback, run the incarnation
+// NewVerdict begins to tell a machine: op is a LedgerOp.Word, run the incarnation
 // that has made the changes, and incarnation the one that speaks.
 func NewVerdict(now time.Duration, op dsmpacket.LedgerOp, execution [16]byte, run, incarnation uint32) *Verdict {
 	v := &Verdict{request: dsmpacket.LedgerRequest{Op: op, Ledger: execution, Run: run, Incarnation: incarnation}}

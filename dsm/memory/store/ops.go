@@ -92,6 +92,9 @@ func (s *Store) read(r *Request) Answer {
 	if status != fault.OK {
 		return refuse(r, status)
 	}
+	if inDoubt(reg, r) {
+		return refuse(r, fault.Overloaded)
+	}
 	a := answer(r, fault.OK, r.Header.Length)
 	a.Data = reg.view(at, n)
 	return a

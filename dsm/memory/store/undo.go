@@ -89,18 +89,14 @@ func (u *undo) runs(e *execution, r *Request) bool {
 	now := runner{r.Node, r.Header.Incarnation}
 	if e.rolled && e.by.node == now.node {
 		u.stays(e)
-		e.by, e.rolled = now, false
+		e.by, e.rolled, e.direct = now, false, direct(r)
 	}
 	if e.by != now {
 		return false
 	}
-	e.direct = direct(r) // the Gatekeeper decides from when it has been asked to
+	e.direct = e.direct && direct(r) // once the Gatekeeper decides, that stays so
 	return true
 }
-
-// direct reports whether a request that changes something is of an execution about which its
-// node decides.
-func direct(r *Request) bool { return r.Header.Flags&dsmpacket.FlagDirect != 0 }
 
 // of returns the execution that a node's requests under an id belong to, nil if there is
 // none: of that node, or a durable main that was rolled back elsewhere, which is that
@@ -172,7 +168,7 @@ func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
 			return nil, status
 		}
 		return s.undo.open(r, reg), fault.OK
-	case c.by.id != r.Header.Execution && s.mirrored(): // the commit may have reached the other copy only
+	case c.by.id != r.Header.Execution && (s.mirrored() || c.by.direct): // the commit may have reached the other copy only, or be on its way
 		return nil, fault.Overloaded
 	case c.by.id != r.Header.Execution:
 		return nil, fault.Internal
@@ -431,7 +427,8 @@ func (m *marks) add(key markKey) {
 
 // Fence refuses a node's incarnations up to the given one from now on. It is
 // idempotent, but only the first time returns what they had allocated by requests
-// that they had not settled.
+// that they had not settled. If nobody is left to say what becomes of what they did by
+// executions about which the node decided, that is taken back.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
 		if rec.op != dsmpacket.OpAlloc && s.mirrored() {
@@ -447,6 +444,9 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 			break
 		}
 		answer.Regions = append(answer.Regions, reg.id())
+	}
+	if f.Forsaken {
+		s.takeBackAll(f)
 	}
 	return answer
 }
@@ -611,29 +611,6 @@ func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
 		}
 	}
 	return answer
-}
-
-// SettleRun obeys a node's own word about a run of one of its executions: commit, or back to
-// take back what it did. Like Commit and Rollback it is idempotent. It is Stale if the
-// incarnation that asks is fenced or replaced, or the changes are a later run's, and BadRequest
-// if the run is a later one than the incarnation.
-func (s *Store) SettleRun(run control.Run, incarnation uint32, back bool) fault.Code {
-	if c := s.clients.byNode[run.Node]; c != nil && (incarnation < c.incarnation || incarnation == c.incarnation && c.fenced) {
-		return fault.Stale
-	}
-	if run.Incarnation > incarnation || run.Execution == (control.ExecutionID{}) || run.Main != 0 {
-		return fault.BadRequest
-	}
-	var refused []control.Run
-	if back {
-		refused = s.Rollback(control.Rollback{Runs: []control.Run{run}}).Refused
-	} else {
-		refused = s.Commit(control.Commit{Runs: []control.Run{run}}).Refused
-	}
-	if len(refused) > 0 {
-		return fault.Stale
-	}
-	return fault.OK
 }
 
 // rolledBack notes that a run was rolled back, whose execution may be left with regions that

@@ -77,6 +77,7 @@ type Counters struct {
 	Late         uint64 `json:"late" doc:"Calls below their session's floor"`
 	Malformed    uint64 `json:"malformed" doc:"Held packets that make no sense"`
 	Foreign      uint64 `json:"foreign" doc:"Held packets from somebody who may not say that"`
+	Unproven     uint64 `json:"unproven" doc:"Calls handed over, or answered with pointers, that nothing proves to be their callers': the caller or the callee lies"`
 	Overload     uint64 `json:"overload" doc:"Held packets dropped because too many waited"`
 	Failures     uint64 `json:"failures" doc:"Rules or commands refused by the switch or a blade"`
 	Unsent       uint64 `json:"unsent" doc:"Packets that found no room towards the switch"`

@@ -185,6 +185,9 @@ func (s *session) Close(ctx context.Context) error {
 	return err
 }
 
+// Crash implements join.Session. The daemon sees the connection's end.
+func (s *session) Crash(string) { s.client.conn.Close() }
+
 // stack is the network of a node in a process of its own.
 type stack struct{ s *session }
 

@@ -345,7 +345,7 @@ func TestPolicies(t *testing.T) {
 func TestEnds(t *testing.T) {
 	h, socket := start(t)
 	s, n := joinNode(t, h, socket)
-	s.(*session).client.conn.Close()
+	s.Crash("of a test")
 	n.want(t, "crash: ")
 	<-s.Done()
 	if _, err := s.Export(t.Context(), control.Export{}); fault.CodeOf(err) != fault.Unavailable {

@@ -189,7 +189,7 @@ func (g *Gatekeeper) answer(c *call) {
 // sendFirst sends a message, or its first packet: the receiver asks for the rest.
 func (g *Gatekeeper) sendFirst(from, to netip.Addr, m *rpcpacket.Message) {
 	if m.Size() > g.budget {
-		b, ok := rpcpacket.First(m.Append(nil), g.budget, 0)
+		b, ok := rpcpacket.First(m.Append(nil), g.budget, 0, 0)
 		first, err := rpcpacket.Parse(b)
 		if !ok || err != nil {
 			panic(err)

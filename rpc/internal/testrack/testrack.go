@@ -168,6 +168,9 @@ func (s *Session) Close(context.Context) error {
 	return nil
 }
 
+// Crash implements join.Session.
+func (s *Session) Crash(string) { s.Cut() }
+
 // Fixed is a joiner that always gives this session out.
 func Fixed(s *Session) join.Joiner { return fixed{s} }
 

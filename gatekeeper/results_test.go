@@ -1,0 +1,312 @@
+package gatekeeper
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// returns answers a direct call with regions.
+func (n *testNode) returns(to *testNode, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
+	m := *call
+	m.Type, m.CalleeIncarnation = rpcpacket.Reply, n.incarnation
+	m.Flags &^= rpcpacket.FlagHeld
+	m.Pointers, m.Payload, m.Trailer = results, []byte("the answer"), to.origin(call)
+	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
+}
+
+// ends says that nobody asks for the answer to a call any more. What the callee has for it stays.
+func (n *testNode) ends(call *rpcpacket.Message) {
+	n.r.t.Helper()
+	r := control.EndedRegions{Execution: control.ExecutionID(call.Call), Ended: true, Kept: true}
+	r.Lane, r.Number = direct.LaneOf(&call.Header)
+	q := control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Regions: []control.EndedRegions{r}}
+	if err := n.ask(control.KindCalls, q, nil); err != nil {
+		n.r.t.Error(err)
+	}
+}
+
+// gotResults checks that one answer with regions has arrived, and that they are the caller's.
+func (s *small) gotResults(what string, p dsmpacket.Pointer) {
+	s.t.Helper()
+	if m := s.a.message1(); m.Type != rpcpacket.Reply || m.Flags&rpcpacket.FlagReleased == 0 || len(m.Pointers) != 1 {
+		s.t.Errorf("%s: the caller got %+v", what, m.Header)
+	}
+	s.owns(what, s.a, p)
+}
+
+// owns checks who of the caller and the callee controls a region.
+func (s *small) owns(what string, owner *testNode, p dsmpacket.Pointer) {
+	s.t.Helper()
+	for _, n := range []*testNode{s.a, s.b} {
+		want := map[bool]string{true: "read+write", false: "nothing"}[n == owner]
+		if got := n.may(s.m1, p); got != want {
+			s.t.Errorf("%s: node %s may %q, want %q", what, n.address, got, want)
+		}
+	}
+}
+
+// onRecord checks how many direct calls are on record.
+func (s *small) onRecord(want int) {
+	s.t.Helper()
+	var loans, lenders int
+	err := s.gk.query(s.t.Context(), func(c *controller) error {
+		loans = len(c.loans)
+		for _, k := range c.lenders {
+			lenders += k
+		}
+		return nil
+	})
+	if err != nil || loans != want || lenders != want {
+		s.t.Errorf("%d calls are on record, and %d charged, %v; want %d", loans, lenders, err, want)
+	}
+}
+
+// anew ends the Gatekeeper at once, and starts the next one with its log.
+func (s *small) anew() {
+	s.t.Helper()
+	s.crash()
+	s.start(Config{Ledgers: LedgersTruth})
+	s.settle()
+}
+
+// ofLanes checks of how many lanes the Gatekeeper knows which answers are late, and that its log has the
+// same.
+func (s *small) ofLanes(what string, want int) {
+	s.t.Helper()
+	var known, logged int
+	err := s.gk.query(s.t.Context(), func(c *controller) error {
+		for _, lanes := range c.handedOver {
+			known += len(lanes)
+		}
+		for r, err := range c.cfg.Store.Records() {
+			if err != nil {
+				return err
+			}
+			if r.Kind == wal.KindReturned {
+				logged++
+			}
+		}
+		return nil
+	})
+	if err != nil || known != want || logged != want {
+		s.t.Errorf("%s: %d lanes are known, and %d on the log, %v; want %d", what, known, logged, err, want)
+	}
+}
+
+// TestResults: the answer to a direct call hands its regions over, once. Its copies pass. When nobody
+// asks for the answer any more the record is gone. A late copy does nothing then, though the callee has
+// the region again. That holds over a restart of the Gatekeeper at each step.
+func TestResults(t *testing.T) {
+	for _, restart := range []int{0, 1, 2, 3} {
+		inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+			again := func(step int) {
+				if step == restart {
+					s.anew()
+				}
+			}
+			p := s.m1.alloc(s.b, 1, 2)
+			call := s.a.exact("Arrays", "add")
+			s.b.returns(s.a, call, p)
+			s.gotResults("first", p)
+			again(1)
+			s.b.returns(s.a, call, p)
+			s.gotResults("again", p)
+			s.onRecord(1)
+			back := s.b.exact("Arrays", "add")
+			s.a.returns(s.b, back, p)
+			s.b.message1()
+			s.owns("returned", s.b, p)
+			again(2)
+			s.b.returns(s.a, call, p)
+			s.a.message1()
+			s.owns("a copy after that", s.b, p)
+			s.b.ends(call)
+			s.a.ends(back)
+			s.onRecord(0)
+			again(3)
+			s.b.returns(s.a, call, p)
+			quiet("a late copy", s.a)
+			s.owns("a late copy", s.b, p)
+			s.onRecord(0)
+			s.ofLanes("at the end", 2)
+		})
+	}
+}
+
+// TestResults_OfHeldCalls: the acknowledgement of an answer with regions is lost, to a held call whose
+// caller leaves. The callee gets another one: a service with state runs nothing before.
+func TestResults_OfHeldCalls(t *testing.T) {
+	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+		s.a.call("Arrays", s.a.exact("Arrays", "add"))
+		call := s.b.message1()
+		p := s.m1.alloc(s.b, 1, 2)
+		answer := call
+		answer.Type, answer.CalleeIncarnation, answer.Pointers = rpcpacket.Reply, s.b.incarnation, []dsmpacket.Pointer{p}
+		answer.Flags &^= rpcpacket.FlagReleased
+		again := func(what string) {
+			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, answer.Append(nil))
+			if ms := s.b.messages(); len(ms) != 1 || ms[0].Type != rpcpacket.Ack || ms[0].Flags&rpcpacket.FlagDone == 0 || ms[0].Call != call.Call {
+				t.Errorf("%s: the callee got %+v", what, ms)
+			}
+		}
+		again("first")
+		s.gotResults("first", p)
+		s.a.leave()
+		again("when the caller has left")
+	})
+}
+
+// TestResults_Lost: no copy of the answer has come before nobody asks for it any more. The one that
+// comes then does nothing, though the call is on record with what it was lent. The next Gatekeeper knows
+// that, too.
+func TestResults_Lost(t *testing.T) {
+	inLoans(t, func(s *small, lent dsmpacket.Pointer) {
+		p := s.m1.alloc(s.b, 1, 2)
+		call := s.a.exact("Arrays", "add")
+		s.b.ends(call)
+		s.b.returns(s.a, call, p)
+		quiet("a late answer", s.a)
+		s.owns("a late answer", s.b, p)
+		s.onRecord(0)
+		call = s.a.exact("Arrays", "add", lent)
+		s.a.lend(s.b, call)
+		s.got("a loan", call, "read")
+		s.b.ends(call)
+		s.may("a loan that ends with its answer", lent, "read")
+		s.anew()
+		s.b.returns(s.a, call, p)
+		s.owns("a late answer to a loan", s.b, p)
+		s.may("a late answer to a loan", lent, "nothing")
+		s.onRecord(0)
+		s.a.messages()
+		call = s.a.exact("Arrays", "add", lent)
+		s.a.lend(s.b, call)
+		s.got("the next loan", call, "read")
+		next := s.a.exact("Arrays", "add", lent) // of the same session: nobody asks for the former one
+		s.a.lend(s.b, next)
+		s.got("the one after that", next, "read")
+		s.b.returns(s.a, call, p)
+		s.owns("an answer that nobody asks for", s.b, p)
+		s.onRecord(1)
+	})
+}
+
+// TestResults_Denied: a callee hands over what it does not control. Its caller gets an exception, each
+// time, and not that the call has not begun.
+func TestResults_Denied(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		denied := func(what string, call *rpcpacket.Message) {
+			t.Helper()
+			s.b.returns(s.a, call, p)
+			m := s.a.message1()
+			if m.Type != rpcpacket.Exception || m.Code != fault.PermissionDenied || m.Flags&rpcpacket.FlagUnbegun != 0 {
+				t.Errorf("%s: the caller got %+v", what, m.Header)
+			}
+		}
+		call := s.a.exact("Arrays", "add")
+		denied("the caller's", call)
+		s.anew()
+		back := s.b.exact("Arrays", "add")
+		s.a.returns(s.b, back, p)
+		s.b.message1()
+		denied("the callee's by now", call)
+		s.owns("after that", s.b, p)
+	})
+}
+
+// TestHostile_Results: who answers a call must show that the call was made to it. A node that knows the
+// call's id cannot answer it, nor use up the caller's lane.
+func TestHostile_Results(t *testing.T) {
+	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+		p, q := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.c, 1, 3)
+		call := s.a.exact("Arrays", "add")
+		forge := func(what string, change func(m *rpcpacket.Message)) {
+			t.Helper()
+			m := *call
+			m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, s.c.incarnation, []dsmpacket.Pointer{q}, s.a.origin(call)
+			m.Flags &^= rpcpacket.FlagHeld
+			change(&m)
+			s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, m.Append(nil))
+			quiet(what, s.a)
+			s.onRecord(0)
+		}
+		forge("no origin", func(m *rpcpacket.Message) { m.Trailer = nil })
+		forge("no proof", func(m *rpcpacket.Message) { m.Trailer = make([]byte, originBytes) })
+		forge("the proof of its own call", func(m *rpcpacket.Message) { m.Trailer = s.c.origin(s.c.exact("Arrays", "add")) })
+		forge("another caller's lane", func(m *rpcpacket.Message) { m.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.b.address, 1), 1) })
+		forge("a durable main's call", func(m *rpcpacket.Message) { m.Flags &^= rpcpacket.FlagSession })
+		forge("another policy", func(m *rpcpacket.Message) { m.Flags = m.Flags.WithPolicy(rpcpacket.PolicyFateShare) })
+		forge("another incarnation of the caller", func(m *rpcpacket.Message) { m.CallerIncarnation++ })
+		forge("a later incarnation of the callee", func(m *rpcpacket.Message) { m.CalleeIncarnation++ })
+		s.c.ends(call)
+		s.b.returns(s.a, call, p)
+		s.gotResults("the true answer", p)
+		s.c.ends(call)
+		s.onRecord(1)
+	})
+}
+
+// TestQuota_Results: a callee has so many answers with regions on record, in so many lanes. The callers
+// of others do not suffer.
+func TestQuota_Results(t *testing.T) {
+	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+		s.gk.ctl.cfg.Limits.NodeCalls, s.gk.ctl.cfg.Limits.NodeSessions = 2, 2
+		answered := func(n *testNode, session uint32, k uint64) *rpcpacket.Message {
+			call := s.a.exact("Arrays", "add")
+			call.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.a.address, session), s.a.sequence)
+			n.returns(s.a, call, s.m1.alloc(n, 1, k))
+			return call
+		}
+		one, two := answered(s.b, 1, 2), answered(s.b, 1, 3)
+		answered(s.b, 1, 4)
+		answered(s.c, 1, 5)
+		if n := len(s.a.messages()); n != 3 {
+			t.Errorf("%d answers have arrived, want 2 of one node and 1 of another", n)
+		}
+		s.b.ends(one)
+		s.b.ends(two)
+		s.b.ends(answered(s.b, 2, 6))
+		answered(s.b, 3, 7)
+		if n := len(s.a.messages()); n != 1 {
+			t.Errorf("%d answers have arrived, want that in the second lane", n)
+		}
+		s.onRecord(1)
+	})
+}
+
+// TestResults_Nodes: the record goes with the callee, and so does what it has said of lanes; what was
+// said of a caller's goes with the caller, and nothing is kept that is said of them later.
+func TestResults_Nodes(t *testing.T) {
+	for _, callee := range []bool{false, true} {
+		inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+			p := s.m1.alloc(s.b, 1, 2)
+			first := s.a.exact("Arrays", "add")
+			s.b.ends(first)
+			s.b.returns(s.a, s.a.exact("Arrays", "add"), p)
+			s.a.message1()
+			s.onRecord(1)
+			s.ofLanes("both are there", 1)
+			if callee {
+				s.b.leave()
+				pass(time.Second)
+			} else {
+				s.a.leave()
+				pass(time.Second)
+				s.b.ends(first)
+			}
+			s.onRecord(0)
+			s.ofLanes("one is gone", 0)
+			s.anew()
+			s.onRecord(0)
+			s.ofLanes("after a restart", 0)
+		})
+	}
+}

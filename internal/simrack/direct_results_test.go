@@ -1,0 +1,211 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+)
+
+// giver is a service that returns memory, and is lent none.
+type giver struct {
+	service.Arrays
+	handle func(ctx context.Context) (dsm.Pointer, error)
+}
+
+func (g giver) EchoRef(ctx context.Context, _ *bifrost.GlobalPointer, _ int64) (*bifrost.GlobalPointer, error) {
+	p, err := g.handle(ctx)
+	return rpc.GlobalPointer(p), err
+}
+
+// gives has a node of its own export a giver as Giver.
+func (r *shelf) gives(handle func(ctx context.Context) (dsm.Pointer, error)) *rpc.Node {
+	r.Helper()
+	n, err := r.Join(r.Context(), "c1", "giver")
+	if err == nil {
+		err = n.Export(r.Context(), "Giver", arrays.NewArraysProcessor(giver{handle: handle}))
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
+
+// fresh allocates a region with contents.
+func fresh(ctx context.Context) (dsm.Pointer, error) {
+	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
+	if err == nil {
+		_, err = rpc.Memory(ctx).Write(ctx, p, []byte("contents"))
+	}
+	return p, err
+}
+
+// get calls Giver.
+func get(ctx context.Context, n *rpc.Node) (dsm.Pointer, error) {
+	p, err := arrays.NewArraysClient(n.Client("Giver", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(dsm.Pointer{}), 8)
+	if err != nil {
+		return dsm.Pointer{}, err
+	}
+	return rpc.PointerOf(p)
+}
+
+// own checks that whoever has a region can read and write it.
+func (r *shelf) own(ctx context.Context, m *dsm.Client, p dsm.Pointer) {
+	r.Helper()
+	b := make([]byte, 8)
+	if _, err := m.Read(ctx, p, b); err != nil || !bytes.Equal(b, []byte("contents")) {
+		r.Errorf("the caller reads %q, %v", b, err)
+	}
+	if _, err := m.Write(ctx, p, b); err != nil {
+		r.Errorf("the caller writes: %v", err)
+	}
+}
+
+// TestDirectResults: an answer with a pointer goes direct, to an execution and to a plain client. The
+// region is the caller's. One that an execution has not freed goes at its end.
+func TestDirectResults(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		n := r.gives(fresh)
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			p, err := get(ctx, r.server)
+			r.own(ctx, rpc.Memory(ctx), p)
+			return err
+		})
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			p, err := get(ctx, r.server)
+			if err != nil {
+				return err
+			}
+			r.own(ctx, rpc.Memory(ctx), p)
+			return rpc.Memory(ctx).Free(ctx, p)
+		})
+		r.direct()
+		r.regions(0)
+		p, err := get(r.Context(), r.client)
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.own(r.Context(), r.client.Memory(), p)
+		if err := r.client.Memory().Free(r.Context(), p); err != nil {
+			r.Error(err)
+		}
+		r.regions(0)
+		if s := n.Stats(); s.Direct != 3 || s.Enlisted != 0 {
+			r.Errorf("%+v: want three direct calls", s)
+		}
+	})
+}
+
+// TestDirectResults_CallerDies: the caller's program dies when it has got a region, and written there. It
+// runs again, and gets the same one, as the callee has left it.
+func TestDirectResults_CallerDies(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		n := r.gives(fresh)
+		var got [2]dsm.Pointer
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			run := r.runs.Load() - 1
+			p, err := get(ctx, r.server)
+			if err != nil {
+				return err
+			}
+			got[run] = p
+			r.own(ctx, rpc.Memory(ctx), p)
+			if _, err := rpc.Memory(ctx).Write(ctx, p, []byte("changed!")); err != nil {
+				return err
+			}
+			if run == 0 {
+				return r.kill(ctx)
+			}
+			return nil
+		})
+		if got[0] != got[1] || got[0].IsNil() {
+			r.Errorf("the runs got %v", got)
+		}
+		if s := n.Stats(); s.Direct != 1 || s.Enlisted != 0 || s.Recalled == 0 {
+			r.Errorf("%+v: want one direct call, and its answer again", s)
+		}
+		r.direct()
+		r.regions(0)
+	})
+}
+
+// TestDirectResults_CallerDiesBefore: the caller's program dies before there is an answer. Its next run
+// gets the answer, which is of a call of the former one.
+func TestDirectResults_CallerDiesBefore(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		n := r.gives(func(ctx context.Context) (dsm.Pointer, error) {
+			if err := r.KillSoon("s1", "app/p/1"); err != nil {
+				r.Error(err)
+			}
+			<-r.up
+			<-time.After(time.Second) // virtual
+			return fresh(ctx)
+		})
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			p, err := get(ctx, r.server)
+			if err != nil {
+				return err
+			}
+			r.own(ctx, rpc.Memory(ctx), p)
+			return nil
+		})
+		if s := n.Stats(); s.Direct != 1 || s.Enlisted != 0 || r.runs.Load() != 2 {
+			r.Errorf("%d runs, %+v: want two, and one direct call", r.runs.Load(), s)
+		}
+		r.direct()
+		r.regions(0)
+	})
+}
+
+// TestDirectResults_GivenUp: a caller gives a call up, whose answer has a region. The region goes.
+func TestDirectResults_GivenUp(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		late := make(chan struct{})
+		n := r.gives(func(ctx context.Context) (dsm.Pointer, error) {
+			p, err := fresh(ctx)
+			<-late
+			return p, err
+		})
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			soon, cancel := context.WithTimeout(ctx, time.Second) // virtual
+			defer cancel()
+			if _, err := get(soon, r.server); err == nil {
+				t.Error("the call was not given up")
+			}
+			close(late)
+			<-time.After(time.Second) // virtual: the answer has come, and moved the region
+			return nil
+		})
+		r.regions(0)
+		if s := n.Stats(); s.Direct != 1 || s.Enlisted != 0 {
+			r.Errorf("%+v: want one direct call", s)
+		}
+	})
+}
+
+// TestDirectResults_NotOurs: a service returns a region that it does not control, and the caller is told
+// so.
+func TestDirectResults_NotOurs(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		p, err := r.client.Memory().Alloc(r.Context(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.gives(func(context.Context) (dsm.Pointer, error) { return p, nil })
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			if _, err := get(ctx, r.server); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("a region of somebody else: %v", err)
+			}
+			return nil
+		})
+		r.direct()
+		r.regions(1)
+	})
+}
