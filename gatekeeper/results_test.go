@@ -196,6 +196,12 @@ func TestResults_Lost(t *testing.T) {
 		s.b.returns(s.a, call, p)
 		s.owns("an answer that nobody asks for", s.b, p)
 		s.onRecord(1)
+		s.a.messages()
+		last := s.a.exact("Arrays", "add")
+		s.b.ends(last) // of the same lane: nobody asks for an earlier one either
+		s.b.returns(s.a, next, p)
+		s.owns("an answer to an earlier call of the lane", s.b, p)
+		s.may("an answer to an earlier call of the lane", lent, "nothing")
 	})
 }
 
