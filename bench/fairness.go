@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/bench/agent"
@@ -150,6 +151,10 @@ func (f *Fairness) one(ctx context.Context, l *Lab, p *pair, class string) (r Fa
 			args = append(args, "--cpu", strconv.Itoa(runtime.NumCPU()-1))
 		}
 		flood := exec.CommandContext(ctx, l.Bifrost, args...)
+		// Linux shares a CPU among sessions first (sched_autogroup), and a session's part of one CPU is
+		// small while it keeps another one busy. In the session of those that are measured, the flood
+		// would take their time though it runs elsewhere.
+		flood.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		var sent bytes.Buffer
 		flood.Stdout, flood.Stderr = &sent, os.Stderr
 		if err := l.Start(otherBlade, flood); err != nil {

@@ -2,9 +2,12 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 
 	"github.com/bifrost-rack/bifrost/bench/agent"
@@ -75,8 +78,11 @@ func Flood(ctx context.Context, class string, cpu int) (sent uint64, err error) 
 
 // giveWay has this thread take only the CPU time that others leave, where a flood shares its
 // CPUs with those that are measured. Linux gives a priority to a thread, not to a process: this
-// thread ends with its goroutine.
+// thread ends with its goroutine. Where Linux groups sessions (sched_autogroup), the flood's gives way, too.
 func giveWay() error {
+	if err := os.WriteFile("/proc/self/autogroup", []byte("19"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("lowest priority of the session: %w", err)
+	}
 	runtime.LockOSThread()
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
 		return fmt.Errorf("lowest priority: %w", err)
