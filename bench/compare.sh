@@ -5,6 +5,7 @@
 #
 #   sudo bench/compare.sh BEFORE [AFTER [N]]      # AFTER is HEAD; 2 to 3 minutes
 #   sudo bench/compare.sh HEAD~20                 # what today's last 20 commits cost
+#   sudo COPIES=1 bench/compare.sh 39691cf        # without mirrored memory, which 39691cf did not have
 #
 # For each kind of call it prints both medians and the median of the N ratios after / before,
 # with an interval that contains the true one with 95 % confidence or more: it is
@@ -32,6 +33,9 @@ for side in before after; do
   (cd "$room/$side" && go build -trimpath -o bin/ ./cmd/bifrost ./examples/arrays ./examples/stateful)
   sed "s/^name: .*/name: $side$$/" "$room/$side/examples/rack.yaml" >"$room/$side/rack.yaml"
   echo "  - {name: stateful, blade: s1, command: [stateful, serve], services: [Count], stateful: true}" >>"$room/$side/rack.yaml"
+  if [ "${COPIES:-2}" = 1 ] && grep -q '^# machines:' "$room/$side/rack.yaml"; then
+    echo "machines: [[m1], [m2], [m3]]" >>"$room/$side/rack.yaml"
+  fi
   "$room/$side/bin/bifrost" rack up -c "$room/$side/rack.yaml" >/dev/null
   echo "$side: $(git -C "$room/$side" log -1 --format='%h of %ad, %s' --date=short)"
 done
