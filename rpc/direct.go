@@ -435,9 +435,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		return
 	}
 	l.settling[h.Call] = true
-	if len(d.Owed.Oneways) > 0 {
-		d.Owed.Place = l.table.Place()
-	}
+	l.putInPlace(d.Owed.Oneways)
 	n := l.add(d)
 	l.release(e)
 	for _, i := range sent {

@@ -23,7 +23,8 @@ import (
 //
 //	begin ──▶ Gatekeeper: "direct"
 //	journal ─▶ ledger       before a call, and before an effect
-//	checkpoint ─▶ ledger ─settled─▶ Checkpoint returns; callees forget the calls before it
+//	one-way ─▶ kept until the next checkpoint, which has it
+//	checkpoint ─▶ ledger ─settled─▶ Checkpoint returns; one-ways leave; callees forget the calls before it
 //	at its end: checkpoint, ended ─▶ ledger ─settled─▶ CHECKPOINT, done ─▶ Gatekeeper
 //
 // Before it does what needs the Gatekeeper, as a direct execution does (enlist), it is handed over:
@@ -59,8 +60,8 @@ func (m *main) lastCheckpoint() uint32 {
 //
 // Checkpoints and answers are kept in the Gatekeeper's log. If the main is a job of a deployment
 // and the rack keeps ledgers on mirrored machines, they are kept in the ledger of the job's node
-// instead. Such a main needs the Gatekeeper only at its start and its end, as long as it only calls and
-// computes.
+// instead. Such a main needs the Gatekeeper only at its start and its end, as long as it only calls, sends one-ways
+// and computes.
 //
 // When f returns nil, the main is over: all that it did is committed, and Main returns nil.
 // The program may crash before it knows that. Then the first Main of this name in the
@@ -103,6 +104,7 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 		return &Error{Code: Internal, Op: op, Msg: "malformed journal", Err: err}
 	}
 	defer e.keepSent()
+	defer e.leaveRoom()
 	return e.runMain(ctx, op, was.State, f)
 }
 
@@ -177,6 +179,16 @@ func (e *execution) keepSent() {
 		n.sent = map[rpcpacket.ID][]direct.Item{}
 	}
 	n.sent[e.call.Call] = sent
+}
+
+// leaveRoom gives back what is reserved in the ledger for one-ways that no checkpoint has: the main's next run sends
+// them again.
+func (e *execution) leaveRoom() {
+	if l := e.node.ledger; l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.release(e)
+	}
 }
 
 // runMain runs f as the trunk of e.
@@ -268,7 +280,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bo
 	if err := n.checkWhole(codec, o.op); err != nil {
 		return false, err
 	}
-	if !n.ledger.hasRoom(roomOf(len(state))) {
+	if !e.roomToCommit(len(state)) {
 		if err := e.enlist(); err != nil {
 			return false, err
 		}
@@ -282,23 +294,31 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bo
 	if !n.ledger.settle(e.writeCheckpoint(o.at.index, slices.Clone(state), ended)) {
 		return false, n.whyEnded()
 	}
+	n.ledger.mu.Lock()
+	leave := n.ledger.mayLeave(e.call.Call)
+	n.ledger.mu.Unlock()
+	n.sendOneways(leave)
 	n.stats.checkpoints.Add(1)
 	e.journal.confirm(mark)
 	return true, nil
 }
 
 // writeCheckpoint has the callees forget the calls before a checkpoint, which is in the ledger or
-// was logged. It returns the record's number.
+// was logged. The one-ways of a direct main are in its record, and leave when that is settled. It returns the
+// record's number.
 func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) uint64 {
 	e.mu.Lock()
-	called, sent := e.recorded.called, e.recorded.sent
+	called, sent, oneways := e.recorded.called, e.recorded.sent, e.oneways
 	e.recorded.called, e.recorded.sent, e.recorded.refused = nil, nil, nil
+	e.oneways, e.owing = nil, 0
 	e.mu.Unlock()
 	l := e.node.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &record.Checkpoint{Main: e.call.Call, Index: index, State: state, Ended: ended}
-	r.Owed.Called = append(l.table.Owing(e.call.Call), called...)
+	r.Owed.Called, r.Owed.Oneways = append(l.table.Owing(e.call.Call), called...), oneways
+	l.putInPlace(oneways)
+	l.release(e)
 	last := l.add(r)
 	for _, i := range sent {
 		l.table.Sent(i)
@@ -346,8 +366,7 @@ func (e *execution) handOver() error {
 	}
 	e.journal.confirm(mark) // later runs have it from the ledger
 	e.node.stats.mains.Add(1)
-	e.direct.Store(false)
-	return nil
+	return e.handOneways()
 }
 
 // leastMainRoom is how many bytes the ledger must have left for a direct main's next call or effect:
@@ -358,6 +377,19 @@ const leastMainRoom = 16 << 10
 // ended.
 func (e *execution) needsRoom() bool {
 	return e.main == nil || !e.direct.Load() || e.node.ledger.hasRoom(leastMainRoom) || e.enlist() == nil
+}
+
+// roomToCommit reports whether the ledger has room for a main's next checkpoint, with a state of so many bytes, and for
+// the one-ways before it.
+func (e *execution) roomToCommit(state int) bool {
+	l := e.node.ledger
+	e.mu.Lock()
+	owing := e.owing
+	e.mu.Unlock()
+	l.mu.Lock()
+	kept := e.kept
+	l.mu.Unlock()
+	return l.hasRoom(roomOf(state) + max(0, roomOf(owing)-kept))
 }
 
 // hasRoom reports whether the ledger has room for so many bytes that end nothing.

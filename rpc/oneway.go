@@ -16,11 +16,11 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// One-ways that direct executions send are part of their commit: done has them whole, and they
-// leave when it is settled (package direct, oneways.go). If the execution is handed over after it
-// has sent some, these are handed over, too, before anything else that it does.
+// One-ways that direct executions and mains send are part of their commit: done, or the next checkpoint, has
+// them whole, and they leave when it is settled (package direct, oneways.go). If the execution is handed over
+// after it has sent some, these are handed over, too, before anything else that it does.
 //
-//	Client.Call ─▶ execution.oneways ─┬─ done ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
+//	Client.Call ─▶ execution.oneways ─┬─ done, checkpoint ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
 //	                                  └─ handed over ────────────▶ ONEWAY, held, to the Gatekeeper
 
 // maxOwing is how many bytes of one-ways an execution sends at most: they are in one record.
@@ -132,6 +132,15 @@ func (e *execution) handOneway(w *record.Oneway) error {
 		n.report(&p.Call, p.answer.Code.String()+": "+string(p.answer.Payload))
 	}
 	return p.err
+}
+
+// putInPlace gives the one-ways of a commit that is about to be written their place among those of the
+// node. The caller holds l.mu.
+func (l *ledger) putInPlace(all []record.Oneway) {
+	place := l.table.Place()
+	for i := range all {
+		all[i].Place = place
+	}
 }
 
 // mayLeave returns the one-ways that leave now that an execution's may. The caller holds l.mu.

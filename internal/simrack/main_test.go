@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -196,10 +197,35 @@ func (k *clerk) sound(failed error) {
 	}
 }
 
-// TestMainWithoutGatekeeper: a durable main that calls and computes goes on through its checkpoints
+// post sends S two one-ways, which it counts.
+func (k *clerk) post(ctx context.Context, _ int) error {
+	for range 2 {
+		if _, err := k.at().Client("S", rpc.WithPolicy(rpc.PolicyRecover)).Call(ctx, "echo", &arrays.ArraysEchoArgs{}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counted checks how many calls and one-ways S has counted.
+func (k *clerk) counted(ctx context.Context, want int) {
+	k.t.Helper()
+	<-time.After(10 * time.Second) // virtual
+	n := k.client(ctx, k.t)
+	v, err := echo(ctx, n, "S", "")
+	if v != uint64(want)+1 || err != nil { //nolint:gosec // not negative
+		k.t.Errorf("S has counted to %d, want %d: %v", v, want+1, err)
+	}
+	if err := n.Close(ctx); err != nil {
+		k.t.Error(err)
+	}
+}
+
+// TestMainWithoutGatekeeper: a durable main that calls, sends one-ways and computes goes on through its checkpoints
 // without a Gatekeeper, and comes to its end when there is one. Its callees keep nothing of it then.
 func TestMainWithoutGatekeeper(t *testing.T) {
 	withClerk(t, 100, func(ctx context.Context, k *clerk) {
+		k.aside = k.post
 		held := k.held(ctx, t)
 		k.deploy(ctx)
 		k.until(ctx, 3)
@@ -220,20 +246,26 @@ func TestMainWithoutGatekeeper(t *testing.T) {
 		if len(k.begun) != 1 {
 			t.Errorf("runs begun with rounds %v", k.begun)
 		}
+		k.counted(ctx, 2*k.rounds)
 	})
 }
 
 // TestMainInLedger: a durable main whose program, or Gatekeeper, or both are killed at any moment
-// goes on from its last checkpoint, and each of its calls runs once; whether it needs the
+// goes on from its last checkpoint, and each of its calls and one-ways runs once; whether it needs the
 // Gatekeeper in between, or not.
 func TestMainInLedger(t *testing.T) {
-	for _, aside := range []bool{false, true} {
-		t.Run(fmt.Sprint("aside ", aside), func(t *testing.T) {
+	for _, aside := range []string{"calls", "one-ways", "memory"} {
+		t.Run(aside, func(t *testing.T) {
 			withClerk(t, 60, func(ctx context.Context, k *clerk) {
-				if aside {
+				counted := 0
+				switch aside {
+				case "one-ways":
+					k.aside, counted = k.post, 2*k.rounds
+				case "memory":
+					counted = 2*k.rounds + k.rounds/3
 					k.aside = func(ctx context.Context, round int) error {
-						if round%3 > 0 {
-							return nil
+						if err := k.post(ctx, round); err != nil || round%3 > 0 {
+							return err
 						}
 						m := rpc.Memory(ctx)
 						p, err := m.Alloc(ctx, 64)
@@ -266,9 +298,10 @@ func TestMainInLedger(t *testing.T) {
 				k.ended(ctx)
 				s := k.stats
 				t.Logf("%d kills, runs begun with rounds %v, %d direct calls, %d checkpoints in the ledger, handed over %d times", kills, k.begun, s.MainCalls, s.MainCheckpoints, s.MainsHanded)
-				if kills < 5 || len(k.begun) < kills || s.MainCheckpoints == 0 || s.MainCalls == 0 || aside != (s.MainsHanded > 0) {
+				if kills < 5 || len(k.begun) < kills || s.MainCheckpoints == 0 || s.MainCalls == 0 || (aside == "memory") != (s.MainsHanded > 0) {
 					t.Error("that is not what was to happen")
 				}
+				k.counted(ctx, counted)
 			})
 		})
 	}

@@ -1,18 +1,17 @@
 package direct
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// The one-ways of an execution are in its done, and leave when that is settled and what the
-// execution changed in memory is committed. Those to one node leave one after the other, in the
-// order of the commits; the next one leaves when the one before is acknowledged. When all of an
-// execution are, the ledger says so, and only then are their receivers told to forget them: an
-// incarnation that did not know of the acknowledgements would send them again.
+// The one-ways of an execution are in its done, those of a durable main in its next checkpoint. They leave when
+// that is settled and what the execution changed in memory is committed. Those to one node leave one
+// after the other, in the order of the commits; the next one leaves when the one before is acknowledged.
+// The ledger says so of each, and only then is its receiver told to forget it: an incarnation that did not
+// know of the acknowledgement would send it again.
 //
 //	done settled, committed ─Leave▶ ONEWAY ─▶ acknowledged ─▶ delivered settled ─▶ forget ─▶ over
 //	                                  ▲             └─ refused for good ─▶ moved settled ─┐
@@ -21,35 +20,32 @@ import (
 // owedOneway is a one-way until it is acknowledged.
 type owedOneway struct {
 	record.Oneway
-	owner rpcpacket.ID
-	place uint64
-	out   bool
+	owner  rpcpacket.ID
+	leaves bool // it may
+	out    bool
 }
 
 // oneways are those that the node owes.
 type oneways struct {
-	queues map[[16]byte][]*owedOneway // by the nodes that they are for, in the order in which they leave
-	left   map[rpcpacket.ID]int       // of executions: how many are not acknowledged
-	leave  map[rpcpacket.ID]bool      // executions whose one-ways may leave
-	last   uint64                     // Place
-	// acknowledged are those of executions that have others which are not.
-	acknowledged map[rpcpacket.ID][]item
+	queues  map[[16]byte][]*owedOneway     // by the nodes that they are for, in the order in which they leave
+	waiting map[rpcpacket.ID][]*owedOneway // of executions, those that may not leave yet
+	last    uint64                         // Place
 }
 
-// Place is the next one for one-ways that a done owes.
+// Place is the next one for one-ways that a commit owes.
 func (t *Table) Place() uint64 { return t.oneways.last + 1 }
 
-// oweOneways notes the one-ways of an execution that is done.
-func (t *Table) oweOneways(e *record.Execution) {
-	o := e.Done.Owed
-	if len(o.Oneways) == 0 {
+// oweOneways notes one-ways that an execution owes since it is done, or a durable main since its checkpoint.
+func (t *Table) oweOneways(owner rpcpacket.ID, all []record.Oneway) {
+	if len(all) == 0 {
 		return
 	}
-	t.oneways.last = max(t.oneways.last, o.Place)
-	t.oneways.left[e.ID] = len(o.Oneways)
-	t.owed[e.ID]++
-	for _, w := range o.Oneways {
-		t.queue(&owedOneway{Oneway: w, owner: e.ID, place: o.Place})
+	t.owed[owner] += len(all)
+	for _, k := range all {
+		t.oneways.last = max(t.oneways.last, k.Place)
+		w := &owedOneway{Oneway: k, owner: owner}
+		t.oneways.waiting[owner] = append(t.oneways.waiting[owner], w)
+		t.queue(w)
 	}
 }
 
@@ -57,7 +53,7 @@ func (t *Table) oweOneways(e *record.Execution) {
 func (t *Table) queue(w *owedOneway) {
 	q := t.oneways.queues[w.Node]
 	at := len(q)
-	for at > 0 && q[at-1].place > w.place && !q[at-1].out {
+	for at > 0 && q[at-1].Place > w.Place && !q[at-1].out {
 		at--
 	}
 	t.oneways.queues[w.Node] = slices.Insert(q, at, w)
@@ -65,16 +61,17 @@ func (t *Table) queue(w *owedOneway) {
 
 // Leave notes that the one-ways of an execution may leave. Next has those that do.
 func (t *Table) Leave(id rpcpacket.ID) {
-	if t.oneways.left[id] > 0 {
-		t.oneways.leave[id] = true
+	for _, w := range t.oneways.waiting[id] {
+		w.leaves = true
 	}
+	delete(t.oneways.waiting, id)
 }
 
 // Next returns the one-ways that leave now. Whoever sends them tells of each what has become of it
 // (Delivered, Moves).
 func (t *Table) Next() (all []record.Oneway) {
 	for _, q := range t.oneways.queues {
-		if w := q[0]; !w.out && t.oneways.leave[w.owner] {
+		if w := q[0]; !w.out && w.leaves {
 			w.out = true
 			all = append(all, w.Oneway)
 		}
@@ -96,20 +93,15 @@ func (t *Table) take(node [16]byte, id rpcpacket.ID) *owedOneway {
 }
 
 // Delivered notes that a node has acknowledged a one-way, or never will, since it is gone. It
-// returns the record that says that all of its execution are acknowledged, if that is so.
+// returns the record that says so: when that is settled, the node is told to forget the one-way.
 func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
 	w := t.take(node, i.ID)
 	if w == nil {
 		return nil
 	}
-	o := &t.oneways
-	o.acknowledged[w.owner] = append(o.acknowledged[w.owner], item{Item: i, node: node})
-	if o.left[w.owner]--; o.left[w.owner] > 0 {
-		return nil
-	}
-	delete(o.left, w.owner)
-	delete(o.leave, w.owner)
-	return []record.Record{&record.Delivered{Execution: w.owner}}
+	t.add(w.owner, i, node, false)
+	t.owed[w.owner]-- // there is the item at least
+	return []record.Record{&record.Delivered{Execution: w.owner, Oneway: i.ID}}
 }
 
 // Moves notes that a one-way which its node has refused for good goes to another one, and returns
@@ -132,24 +124,4 @@ func (t *Table) Again(node [16]byte, id rpcpacket.ID) bool {
 	}
 	q[0].out = false
 	return true
-}
-
-// forgetOneways notes that the one-ways of an execution are to be forgotten: all are acknowledged.
-func (t *Table) forgetOneways(id rpcpacket.ID) {
-	for _, i := range t.oneways.acknowledged[id] {
-		t.add(id, i.Item, i.node, false)
-	}
-	delete(t.oneways.acknowledged, id)
-	t.owed[id]-- // there is an item at least
-}
-
-// byPlace sorts executions so that those which owe one-ways come in the order of their commits.
-func byPlace(all []*record.Execution) {
-	place := func(e *record.Execution) uint64 {
-		if e.Done == nil {
-			return 0
-		}
-		return e.Done.Owed.Place
-	}
-	slices.SortStableFunc(all, func(a, b *record.Execution) int { return cmp.Compare(place(a), place(b)) })
 }

@@ -12,11 +12,16 @@ import (
 func (b *bench) owing(h rpcpacket.Header, node [16]byte, ids ...byte) *record.Done {
 	d := done(client, h)
 	d.Over = false
-	d.Owed.Place = b.Place()
-	for _, id := range ids {
-		d.Owed.Oneways = append(d.Owed.Oneways, record.Oneway{ID: rpcpacket.ID{id}, Node: node, Message: []byte{id}})
-	}
+	d.Owed.Oneways = b.oneways(node, ids...)
 	return d
+}
+
+// oneways are those of a commit.
+func (b *bench) oneways(node [16]byte, ids ...byte) (all []record.Oneway) {
+	for _, id := range ids {
+		all = append(all, record.Oneway{ID: rpcpacket.ID{id}, Place: b.Place(), Node: node, Message: []byte{id}})
+	}
+	return all
 }
 
 // next checks which one-ways leave.
@@ -58,7 +63,7 @@ func TestOnewaysLeaveInOrder(t *testing.T) {
 	for _, e := range r.Oneways {
 		b.Leave(e.ID)
 	}
-	for _, id := range []byte{3, 4, 1, 2} { // it is not written that 3 was acknowledged
+	for _, id := range []byte{4, 1, 2} {
 		b.next(id)
 		b.delivered(other, id)
 	}
@@ -68,31 +73,75 @@ func TestOnewaysLeaveInOrder(t *testing.T) {
 	}
 }
 
-// A receiver is told to forget one-ways when the ledger has that all of their execution are
-// acknowledged: then they are not sent again.
+// A receiver is told to forget a one-way when the ledger has that it is acknowledged: then it is not sent
+// again.
 func TestOnewaysForgotten(t *testing.T) {
 	b := newBench(t)
 	one := inSession(9, 1)
 	b.write(b.owing(one, other, 1, 2))
 	b.Leave(one.Call)
 	b.next(1)
-	b.delivered(other, 1)
-	b.next(2)
 	if b.Owes() {
 		t.Fatalf("to be forgotten: %+v", b.Forgets())
 	}
-	b.delivered(other, 2)
-	want := []Item{{ID: rpcpacket.ID{1}, Lane: 1 << 32, Number: 1}, {ID: rpcpacket.ID{2}, Lane: 1 << 32, Number: 2}}
-	if got := b.Forgets()[other]; !slices.Equal(got, want) {
+	b.delivered(other, 1)
+	if got := b.Forgets()[other]; !slices.Equal(got, []Item{{ID: rpcpacket.ID{1}, Lane: 1 << 32, Number: 1}}) {
 		t.Fatalf("to be forgotten: %+v", got)
 	}
 	b.crash()
-	if r := b.Resume(); len(r.Oneways) != 0 || len(b.Forgets()[other]) != 2 {
+	if r := b.Resume(); len(r.Oneways) != 1 || len(b.Forgets()[other]) != 1 {
 		t.Fatalf("%+v, %+v", r, b.Forgets())
 	}
-	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}, {2}})...)
+	b.Leave(one.Call)
+	b.next(2)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}})...)
+	b.delivered(other, 2)
+	if e := b.State().Execution(one.Call); e.Over || b.Idle() {
+		t.Fatal("it is over")
+	}
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{2}})...)
 	if e := b.State().Execution(one.Call); !e.Over {
 		t.Fatal("it is not over")
+	}
+}
+
+// The one-ways of a durable main leave when the checkpoint is settled that has them, while those of checkpoints before
+// it are under way. The node is not idle before all are acknowledged.
+func TestOnewaysOfCheckpoints(t *testing.T) {
+	b := newBench(t)
+	main := rpcpacket.ID{99}
+	checkpoint := func(index uint32, ids ...byte) {
+		b.write(&record.Checkpoint{Main: main, Index: index, Owed: record.Owed{Called: b.Owing(main), Oneways: b.oneways(other, ids...)}})
+	}
+	checkpoint(1, 4, 3)
+	b.Leave(main)
+	b.next(4)
+	checkpoint(2, 2)
+	b.delivered(other, 4)
+	b.next(3)
+	b.delivered(other, 3)
+	b.next() // the second checkpoint is not settled
+	b.Leave(main)
+	b.next(2)
+	b.crash()
+	if r := b.Resume(); len(r.Oneways) != 1 || len(b.Forgets()[other]) != 2 {
+		t.Fatalf("%+v, to be forgotten: %+v", r, b.Forgets())
+	}
+	checkpoint(3, 1)
+	b.Leave(main)
+	b.next(2)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{3}, {4}})...)
+	b.write(b.Moves(other, rpcpacket.ID{2}, server)...)
+	b.next(1, 2)
+	b.delivered(other, 1)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}})...)
+	if b.Idle() || b.State().Execution(main).Over {
+		t.Fatal("one is not acknowledged yet")
+	}
+	b.delivered(server, 2)
+	b.write(b.Acknowledged(server, []rpcpacket.ID{{2}})...)
+	if !b.Idle() || !b.State().Execution(main).Over {
+		t.Fatalf("still owed: %+v", b.Forgets())
 	}
 }
 

@@ -32,7 +32,7 @@ type item struct {
 var controller = rackaddr.Gatekeeper.As16()
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
-// changed, that the Gatekeeper hears what becomes of regions, its one-ways, and that its callees
+// changed, that the Gatekeeper hears what becomes of regions, and that its callees
 // forget its calls; a durable main, that its callees forget those before its last checkpoint; one that is
 // forgotten, and was handed over, that the Gatekeeper forgets it, too.
 func (t *Table) owe(e *record.Execution) {
@@ -54,7 +54,6 @@ func (t *Table) owe(e *record.Execution) {
 				t.later[e.ID] = true
 			}
 		}
-		t.oweOneways(e)
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
 	case t.leftAlone(e):
@@ -299,7 +298,7 @@ func (t *Table) Bury(caller [16]byte, incarnation uint32, gone bool) record.Reco
 // Idle reports whether nobody will ask for anything of the node, and nobody has to be told
 // anything.
 func (t *Table) Idle() bool {
-	if len(t.running)+len(t.items) > 0 {
+	if len(t.running)+len(t.items)+len(t.oneways.queues) > 0 {
 		return false
 	}
 	for _, e := range t.state.Executions() {

@@ -85,7 +85,7 @@ func New(state *record.State) *Table {
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
 		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, charges: map[[16]byte]*charge{},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{}, later: map[rpcpacket.ID]bool{}, mains: map[rpcpacket.ID]bool{},
-		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, left: map[rpcpacket.ID]int{}, leave: map[rpcpacket.ID]bool{}, acknowledged: map[rpcpacket.ID][]item{}},
+		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
 	}
 }
 
@@ -251,20 +251,22 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	if err := t.state.Apply(r); err != nil {
 		return nil, fault.New(fault.Internal, "ledger", "a record does not follow from those before it: %v", err)
 	}
-	if r, ok := r.(*record.Delivered); ok {
-		t.forgetOneways(r.Execution)
-	}
 	if r, ok := r.(*record.Done); ok {
 		was := t.running[r.Execution]
 		delete(t.running, r.Execution)
 		e := t.state.Execution(r.Execution)
 		touched = append(touched, e)
+		t.owe(e)
+		t.oweOneways(r.Execution, r.Owed.Oneways)
 		if was != nil && was.forgotten && e != nil && !e.Forgotten {
 			follow = append(follow, &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}})
 		}
 	}
 	if r, ok := r.(*record.Checkpoint); ok {
-		touched = append(touched, t.state.Execution(r.Main))
+		e := t.state.Execution(r.Main)
+		touched = append(touched, e)
+		t.owe(e)
+		t.oweOneways(r.Main, r.Owed.Oneways)
 	}
 	for _, e := range touched {
 		if t.owe(e); t.paid(e) {
@@ -285,7 +287,7 @@ type Resumption struct {
 	// that are done and whose changes may not be committed, or of whose regions the Gatekeeper is to
 	// be told after that. This comes before a re-run, and before an answer.
 	Rollback, Commit []*record.Execution
-	// Oneways are those that are done and owe one-ways, which leave when the changes are committed.
+	// Oneways are those that owe one-ways, which leave when the changes are committed.
 	Oneways []*record.Execution
 	// Over are records of executions that owe nothing, though the ledger does not say so.
 	Over []record.Record
@@ -293,11 +295,10 @@ type Resumption struct {
 
 // Resume decides what the next incarnation of a node has to do. What it owes is noted.
 func (t *Table) Resume() (r Resumption) {
-	all := t.state.Executions()
-	byPlace(all)
-	for _, e := range all {
+	for _, e := range t.state.Executions() {
 		t.owe(e)
-		if t.oneways.left[e.ID] > 0 {
+		if owed := e.Owed(); len(owed.Oneways) > 0 {
+			t.oweOneways(e.ID, owed.Oneways)
 			r.Oneways = append(r.Oneways, e)
 		}
 		if t.commits[e.ID] || t.regions[e.ID] && !t.later[e.ID] {

@@ -43,6 +43,18 @@ type Execution struct {
 // Main reports whether it is a durable main, and no call's.
 func (e *Execution) Main() bool { return e.Begun == nil && e.Done == nil }
 
+// Owed is what the execution owes.
+func (e *Execution) Owed() Owed {
+	switch {
+	case e.Over:
+	case e.Done != nil:
+		return e.Done.Owed
+	case e.Checkpoint != nil:
+		return e.Checkpoint.Owed
+	}
+	return Owed{}
+}
+
 // Caller returns who has called, from which incarnation, and the call's place among that
 // one's calls; the lane is 0 if the Gatekeeper has delivered the call, or it is no call's.
 func (e *Execution) Caller() (caller [16]byte, incarnation uint32, lane, number uint64) {

@@ -49,7 +49,7 @@ var kinds = [...]struct {
 	KindDecided: {"decided", "whether a changed counts. The service's next change is written after it", func() Record { return new(Decided) }},
 	KindLogged: {"logged", "the Gatekeeper's log has the execution that was handed over. It is settled before the Gatekeeper is told to forget the execution",
 		func() Record { return new(Logged) }},
-	KindDelivered: {"delivered", "all one-ways that a done owes are acknowledged. It is settled before their receivers are told to forget them",
+	KindDelivered: {"delivered", "a one-way that is owed is acknowledged. It is settled before its receiver is told to forget it",
 		func() Record { return new(Delivered) }},
 	KindMoved: {"moved", "the node that a one-way was for has refused it for good: it goes to another one. It is settled before that gets it",
 		func() Record { return new(Moved) }},
@@ -147,10 +147,8 @@ type Owed struct {
 	// Run is the incarnation that has made the changes.
 	Machines []uint8
 	Run      uint32
-	// Oneways are the one-ways that leave now, in their order, and Place is their place among
-	// those that the node has owed: one-ways to one node leave in the order of the commits.
+	// Oneways are the one-ways that leave now, in their order.
 	Oneways []Oneway
-	Place   uint64
 	// Frees are the regions that go now, and Regions says what becomes of those that the
 	// execution has allocated. The Gatekeeper is told when memory machines have committed.
 	Frees   [][16]byte
@@ -181,9 +179,12 @@ func (o *Owed) Nothing() bool {
 	return len(o.Machines)+len(o.Oneways)+len(o.Called) == 0 && !o.Told()
 }
 
-// Oneway is a one-way that leaves when the execution that sends it is done.
+// Oneway is a one-way that leaves when the execution that sends it is done, or has made a checkpoint.
 type Oneway struct {
 	ID rpcpacket.ID
+	// Place is that of the commit among those that the node has made: one-ways to one node leave in
+	// the order of the commits.
+	Place uint64
 	// Node is the address that it goes to. Service and Method are names, to choose another node.
 	Node            [16]byte
 	Service, Method []byte
@@ -193,6 +194,7 @@ type Oneway struct {
 
 func (w *Oneway) visit(c *coder) {
 	array(c, "id", &w.ID, "call id")
+	num(c, "place", &w.Place, "place of the commit among all with one-ways that the node has made")
 	array(c, "node", &w.Node, "address of the node that it goes to")
 	blob(c, "service", &w.Service, "name of the service")
 	blob(c, "method", &w.Method, "name of the method")
@@ -203,7 +205,6 @@ func (o *Owed) visit(c *coder) {
 	machines(c, &o.Machines, "memory machines with undo to commit")
 	num(c, "run", &o.Run, "the incarnation that has made the changes there")
 	list(c, "oneways", &o.Oneways, "one-ways that leave now", func(c *coder, w *Oneway) { w.visit(c) })
-	num(c, "place", &o.Place, "place of these one-ways among all that the node has owed; 0 if there are none")
 	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
 	num(c, "regions", &o.Regions, "what becomes of the regions that the execution has allocated: 0 there are none, 1 they stay, 2 they go")
 	flag(c, "later", &o.Later, "1: the answer has pointers, and the Gatekeeper is told of regions when the execution is forgotten")
@@ -272,17 +273,18 @@ func (*Logged) Kind() Kind { return KindLogged }
 
 func (r *Logged) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
 
-// Delivered says that all one-ways that an execution owes are acknowledged: their receivers are to
-// forget them.
+// Delivered says that a one-way is acknowledged: its receiver is to forget it.
 type Delivered struct {
 	Execution rpcpacket.ID
+	Oneway    rpcpacket.ID
 }
 
 // Kind implements Record.
 func (*Delivered) Kind() Kind { return KindDelivered }
 
 func (r *Delivered) visit(c *coder) {
-	array(c, "execution", &r.Execution, "the id of the call that has sent them")
+	array(c, "execution", &r.Execution, "the id of the call, or of the durable main, that has sent it")
+	array(c, "oneway", &r.Oneway, "its own id")
 }
 
 // Moved says that a one-way goes to another node.
@@ -296,7 +298,7 @@ type Moved struct {
 func (*Moved) Kind() Kind { return KindMoved }
 
 func (r *Moved) visit(c *coder) {
-	array(c, "execution", &r.Execution, "the id of the call that owes it")
+	array(c, "execution", &r.Execution, "the id of the call, or of the durable main, that owes it")
 	array(c, "oneway", &r.Oneway, "its own id")
 	array(c, "node", &r.Node, "address of the node that it goes to now")
 }

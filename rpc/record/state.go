@@ -432,34 +432,50 @@ func (s *State) amended(r *Amended) error {
 }
 
 func (s *State) delivered(r *Delivered) error {
-	e := s.executions[r.Execution]
-	if e == nil || e.Done == nil || e.Over || len(e.Done.Owed.Oneways) == 0 {
-		return refused(r, r.Execution, "it owes no one-ways")
+	o, i, err := s.owedOneway(r, r.Execution, r.Oneway)
+	if err != nil {
+		return err
 	}
-	d := *e.Done
-	d.Owed.Called = slices.Clip(d.Owed.Called)
-	for _, w := range d.Owed.Oneways {
-		d.Owed.Called = append(d.Owed.Called, Call{ID: w.ID, Node: w.Node})
-	}
-	d.Owed.Oneways = nil
-	e.Done = &d
+	o.Called = append(slices.Clip(o.Called), Call{ID: r.Oneway, Node: o.Oneways[i].Node})
+	o.Oneways = slices.Delete(slices.Clone(o.Oneways), i, i+1)
+	s.owes(r.Execution, o)
 	return nil
 }
 
 func (s *State) moved(r *Moved) error {
-	e := s.executions[r.Execution]
-	if e == nil || e.Done == nil || e.Over {
-		return refused(r, r.Execution, "it owes nothing")
+	o, i, err := s.owedOneway(r, r.Execution, r.Oneway)
+	if err != nil {
+		return err
 	}
-	i := slices.IndexFunc(e.Done.Owed.Oneways, func(w Oneway) bool { return w.ID == r.Oneway })
-	if i < 0 {
-		return refused(r, r.Oneway, "it is not owed")
-	}
-	d := *e.Done
-	d.Owed.Oneways = slices.Clone(d.Owed.Oneways)
-	d.Owed.Oneways[i].Node = r.Node
-	e.Done = &d
+	o.Oneways = slices.Clone(o.Oneways)
+	o.Oneways[i].Node = r.Node
+	s.owes(r.Execution, o)
 	return nil
+}
+
+// owedOneway finds a one-way among what its execution owes.
+func (s *State) owedOneway(r Record, id, oneway rpcpacket.ID) (o Owed, i int, err error) {
+	if e := s.executions[id]; e != nil {
+		o = e.Owed()
+	}
+	if i = slices.IndexFunc(o.Oneways, func(w Oneway) bool { return w.ID == oneway }); i < 0 {
+		return o, i, refused(r, oneway, "it is not owed")
+	}
+	return o, i, nil
+}
+
+// owes changes what an execution owes, which owes something.
+func (s *State) owes(id rpcpacket.ID, o Owed) {
+	e := s.executions[id]
+	if e.Done != nil {
+		d := *e.Done
+		d.Owed = o
+		e.Done = &d
+		return
+	}
+	p := *e.Checkpoint
+	p.Owed = o
+	e.Checkpoint = &p
 }
 
 func (s *State) over(r *Over) error {
@@ -472,13 +488,9 @@ func (s *State) over(r *Over) error {
 	case e.Forgotten:
 		s.remove(e)
 	case e.Done != nil:
-		d := *e.Done
-		d.Owed = Owed{Called: d.Owed.Called}
-		e.Done = &d
+		s.owes(e.ID, Owed{Called: e.Done.Owed.Called})
 	default:
-		p := *e.Checkpoint
-		p.Owed = Owed{}
-		e.Checkpoint = &p
+		s.owes(e.ID, Owed{})
 	}
 	return nil
 }
@@ -506,7 +518,7 @@ func (s *State) checkpoint(r *Checkpoint) error {
 // are still to be forgotten.
 func (o Owed) and(p Owed) Owed {
 	return Owed{
-		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways), Place: max(o.Place, p.Place),
+		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways),
 		Frees: slices.Concat(o.Frees, p.Frees), Regions: max(o.Regions, p.Regions), Called: p.Called,
 	}
 }

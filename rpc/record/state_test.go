@@ -91,6 +91,8 @@ func (h *history) step() {
 	case n == 1:
 		h.main++
 		h.write(&Checkpoint{Main: main, Index: h.main, State: h.bytes(), Owed: h.owed()})
+	case n == 2 && h.state.Execution(main) != nil && len(h.state.Execution(main).Owed().Oneways) > 0:
+		h.write(&Delivered{Execution: main, Oneway: h.state.Execution(main).Owed().Oneways[0].ID})
 	case n == 2:
 		h.write(&Journal{Execution: main, Entries: entry})
 	case n == 3 && h.state.Execution(main) != nil && h.state.Execution(main).Checkpoint != nil && !h.state.Execution(main).Over:
@@ -131,7 +133,7 @@ func (h *history) step() {
 	case n == 10 && e.Done != nil && len(e.Done.Owed.Oneways) > 0:
 		h.write(&Moved{Execution: id, Oneway: e.Done.Owed.Oneways[0].ID, Node: [16]byte{7}})
 	case n == 11 && e.Done != nil && len(e.Done.Owed.Oneways) > 0:
-		h.write(&Delivered{Execution: id})
+		h.write(&Delivered{Execution: id, Oneway: e.Done.Owed.Oneways[0].ID})
 	case n == 9 && e.Done != nil:
 		h.write(&Amended{Execution: id, Answer: h.bytes()})
 	default:
@@ -229,7 +231,7 @@ func TestRefused(t *testing.T) {
 		{"below its lane", &Done{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
 		{"does not run here", &Handed{Execution: b}},
 		{"was not handed over", &Logged{Execution: b}},
-		{"owes no one-ways", &Delivered{Execution: b}},
+		{"is not owed", &Delivered{Execution: b}},
 		{"is not owed", &Moved{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
