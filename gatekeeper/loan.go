@@ -255,7 +255,7 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		switch {
 		case m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0:
 			end = loanVoid
-		case m.Type == rpcpacket.Reply && !k.forgotten && !c.handedOver.late(n.address, lane, number): // else they are the callee's for good
+		case m.Type == rpcpacket.Reply && c.takes(k) && !c.handedOver.late(n.address, lane, number): // else they are the callee's for good
 			e.Results = m.Pointers
 		}
 		k.stage = loanReturned

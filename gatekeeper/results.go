@@ -44,12 +44,16 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool
 }
 
 // mayReturn reports whether an answer shows that its call was made to whoever answers it. The callee
-// hands a call of a durable main over before it returns regions, as it does with calls of other policies.
+// hands a call of another policy than recover over before it returns regions.
 func (c *controller) mayReturn(caller netip.Addr, m *rpcpacket.Message) bool {
-	if len(m.Trailer) < originBytes || m.Flags.Policy() != rpcpacket.PolicyRecover || !c.proven(caller, &m.Header, m.Trailer[:originBytes]) {
-		return false
-	}
-	return m.Flags&rpcpacket.FlagSession != 0 || binary.BigEndian.Uint64(m.Trailer[originBytes-8:]) != 0
+	return len(m.Trailer) >= originBytes && m.Flags.Policy() == rpcpacket.PolicyRecover && c.proven(caller, &m.Header, m.Trailer[:originBytes])
+}
+
+// takes reports whether whoever has made a call may still get regions by its answer: nobody would free those of a
+// durable main that is over.
+func (c *controller) takes(k *loan) bool {
+	_, over := c.table.Over(k.header.Parent)
+	return !k.forgotten && !over
 }
 
 // deny answers a call in the place of a callee that may not hand over what it has answered with.

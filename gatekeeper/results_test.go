@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -161,6 +163,46 @@ func TestResults_OfHeldCalls(t *testing.T) {
 		s.gotResults("first", p)
 		s.a.leave()
 		again("when the caller has left")
+	})
+}
+
+// TestResults_Mains: a durable main gets regions by answers, and they go when it is over. An answer that comes later
+// hands nothing over.
+func TestResults_Mains(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		q, late := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
+		s.a.begin("m")
+		id := endpoint.MainID("m")
+		call := func(index uint32) *rpcpacket.Message {
+			m := s.a.exact("Arrays", "add")
+			m.Flags &^= rpcpacket.FlagSession
+			m.Parent, m.Branch, m.Index, m.Order, m.Floor = id, 0, index, rpcpacket.SessionOf(s.a.address, 9), uint64(index)
+			var proof endpoint.Proof
+			m.Call, proof = endpoint.Child(testSecret.Main(id), rpcpacket.PolicyRecover, id, 0, index)
+			m.Trailer = binary.BigEndian.AppendUint64(proof[:], 0)
+			return m
+		}
+		answers := func(m *rpcpacket.Message, result dsmpacket.Pointer) {
+			k := *m
+			k.Type, k.CalleeIncarnation, k.Pointers = rpcpacket.Reply, s.b.incarnation, []dsmpacket.Pointer{result}
+			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, k.Append(nil))
+		}
+		lends := call(1)
+		lends.Pointers = []dsmpacket.Pointer{p}
+		s.a.send(s.a.address, s.b.address, rackaddr.PortRPC, lends.Append(nil))
+		if got := s.b.directly(); len(got) != 1 || s.b.may(s.m1, p) != "read" {
+			t.Errorf("the callee got %d calls, and may %q", len(got), s.b.may(s.m1, p))
+		}
+		answers(lends, q)
+		s.gotResults("the main's answer", q)
+		s.owns("what it has lent", s.a, p)
+		s.a.ended("m", 3)
+		s.a.take()
+		if got := s.a.may(s.m1, q); got != "nothing" {
+			t.Errorf("the main is over, and its node may %q", got)
+		}
+		answers(call(2), late)
+		s.owns("an answer after its end", s.b, late)
 	})
 }
 

@@ -114,12 +114,10 @@ func answerOf(e *record.Execution) []byte {
 	return m.Append(nil)
 }
 
-// mayReturn reports whether the answer to a direct call goes direct if it has pointers. The Gatekeeper
-// has to know a durable main that gets regions.
+// mayReturn reports whether the answer to a direct call goes direct if it has pointers.
 func (e *execution) mayReturn() bool {
-	from, _, ok := originIn(e.call.Trailer)
-	main := e.call.Flags&rpcpacket.FlagSession == 0 && serviceIn(from) == 0
-	return ok && !main && e.call.Flags.Policy() == PolicyRecover
+	_, _, ok := originIn(e.call.Trailer)
+	return ok && e.call.Flags.Policy() == PolicyRecover
 }
 
 // handsOver reports whether an answer has pointers.
@@ -129,7 +127,8 @@ func handsOver(answer []byte) bool {
 }
 
 // gains notes that the answer to a direct call has handed regions over to the execution that has made
-// it. What becomes of them is told at its end. (An execution that gives a call up was handed over.)
+// it. What becomes of them is told at its end: of those of a durable main, the Gatekeeper hears that the main is
+// over. (An execution that gives a call up was handed over.)
 func (o *operation) gains(p *pending) {
 	if o != nil && p.straight && len(p.answer.Pointers) > 0 {
 		o.b.e.mu.Lock()

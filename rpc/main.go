@@ -60,8 +60,8 @@ func (m *main) lastCheckpoint() uint32 {
 //
 // Checkpoints and answers are kept in the Gatekeeper's log. If the main is a job of a deployment
 // and the rack keeps ledgers on mirrored machines, they are kept in the ledger of the job's node
-// instead. Such a main needs the Gatekeeper only at its start and its end, as long as it only calls, sends one-ways
-// and computes.
+// instead. Such a main needs the Gatekeeper only at its start and its end, as long as it calls, sends one-ways
+// and computes, and changes no memory.
 //
 // When f returns nil, the main is over: all that it did is committed, and Main returns nil.
 // The program may crash before it knows that. Then the first Main of this name in the

@@ -49,9 +49,6 @@ func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
 	return trailer[:originSize], l, ok
 }
 
-// serviceIn is an origin's service.
-func serviceIn(from []byte) uint64 { return binary.BigEndian.Uint64(from[originSize-8:]) }
-
 // straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
 // the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
 func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {

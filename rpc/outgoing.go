@@ -551,7 +551,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && c.fits(m, codec, kind) && (e.main == nil || len(codec.pointers) == 0) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && n.ledger.place.Stays) {
+		if e.direct.Load() && c.fits(m, codec, kind) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && n.ledger.place.Stays) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}

@@ -163,8 +163,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 
 // prepare has the Gatekeeper decide about some direct calls. It decides if the switch holds the answer, and that
 // exceeds a packet: the rest would be the log's. It also decides if the answer has pointers, and the policy is another
-// than recover or the caller is a durable main. For any other answer that exceeds a packet, prepare finds room in the
-// ledger.
+// than recover. For any other answer that exceeds a packet, prepare finds room in the ledger.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	held := len(out.pointers)+len(e.call.Pointers) > 0
 	e.returns = len(out.pointers) > 0 && e.mayReturn()

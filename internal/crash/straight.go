@@ -117,7 +117,7 @@ func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
 		in.straighten(&op.Body[j])
 	}
 	switch {
-	case op.Kind == Call && op.Slot >= 0 && op.Body[0].Result >= 0 && (w.service < 0 && !w.main || w.service >= 0 && w.own[w.service]):
+	case op.Kind == Call && op.Slot >= 0 && op.Body[0].Result >= 0 && (w.service < 0 && (w.lends || !w.main) || w.service >= 0 && w.own[w.service]):
 		has[op.Slot] = true
 	case in.trunk:
 		op.Slot = -1

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -207,6 +209,61 @@ func (k *clerk) post(ctx context.Context, _ int) error {
 	return nil
 }
 
+// lends exports a giver and Arrays, and has the main pass regions on in each round: it gets one, lends it, and gets a
+// copy. What it does not free stays until it is over.
+func (k *clerk) lends(ctx context.Context, frees func(round int) bool) {
+	k.t.Helper()
+	n, err := k.Join(ctx, "c1", "giver")
+	if err == nil {
+		err = n.Export(ctx, "Giver", arrays.NewArraysProcessor(giver{handle: fresh}))
+	}
+	if err == nil {
+		err = n.Export(ctx, "Arrays", arrays.NewArraysProcessor(service.Arrays{}))
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.aside = func(ctx context.Context, round int) error {
+		p, err := get(ctx, k.at())
+		if err != nil {
+			return err
+		}
+		g, err := arrays.NewArraysClient(k.at().Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(p), 8)
+		if err != nil {
+			return err
+		}
+		q, err := rpc.PointerOf(g)
+		m, b := rpc.Memory(ctx), make([]byte, 8)
+		if err == nil {
+			_, err = m.Read(ctx, q, b)
+		}
+		if err != nil || string(b) != "contents" {
+			return fmt.Errorf("round %d: the copy has %q: %w", round, b, err)
+		}
+		if err := k.post(ctx, round); err != nil || !frees(round) {
+			return err
+		}
+		return errors.Join(m.Free(ctx, p), m.Free(ctx, q))
+	}
+}
+
+// regions checks how many regions there are in a while.
+func (k *clerk) regions(ctx context.Context, want int) {
+	k.t.Helper()
+	var page []gatekeeper.RegionState
+	for range 100 {
+		var err error
+		if page, _, err = k.Gatekeeper().Regions(ctx, gatekeeper.RegionQuery{Limit: 1000}); err != nil {
+			k.t.Fatal(err)
+		}
+		if len(page) == want {
+			return
+		}
+		<-time.After(100 * time.Millisecond) // virtual
+	}
+	k.t.Errorf("%d regions, want %d", len(page), want)
+}
+
 // counted checks how many calls and one-ways S has counted.
 func (k *clerk) counted(ctx context.Context, want int) {
 	k.t.Helper()
@@ -252,19 +309,26 @@ func TestMainWithoutGatekeeper(t *testing.T) {
 
 // TestMainInLedger: a durable main whose program, or Gatekeeper, or both are killed at any moment
 // goes on from its last checkpoint, and each of its calls and one-ways runs once; whether it needs the
-// Gatekeeper in between, or not.
+// Gatekeeper in between, or not. What it does not free goes when it is over.
 func TestMainInLedger(t *testing.T) {
-	for _, aside := range []string{"calls", "one-ways", "memory"} {
+	for _, aside := range []string{"calls", "one-ways", "regions", "memory", "regions and frees"} {
 		t.Run(aside, func(t *testing.T) {
 			withClerk(t, 60, func(ctx context.Context, k *clerk) {
 				counted := 0
+				hands := func(round int) bool { return round%3 == 0 }
 				switch aside {
+				case "regions":
+					counted, hands = 2*k.rounds, func(int) bool { return false }
+					k.lends(ctx, hands)
+				case "regions and frees":
+					counted = 2 * k.rounds
+					k.lends(ctx, hands)
 				case "one-ways":
 					k.aside, counted = k.post, 2*k.rounds
 				case "memory":
 					counted = 2*k.rounds + k.rounds/3
 					k.aside = func(ctx context.Context, round int) error {
-						if err := k.post(ctx, round); err != nil || round%3 > 0 {
+						if err := k.post(ctx, round); err != nil || !hands(round) {
 							return err
 						}
 						m := rpc.Memory(ctx)
@@ -298,9 +362,10 @@ func TestMainInLedger(t *testing.T) {
 				k.ended(ctx)
 				s := k.stats
 				t.Logf("%d kills, runs begun with rounds %v, %d direct calls, %d checkpoints in the ledger, handed over %d times", kills, k.begun, s.MainCalls, s.MainCheckpoints, s.MainsHanded)
-				if kills < 5 || len(k.begun) < kills || s.MainCheckpoints == 0 || s.MainCalls == 0 || (aside == "memory") != (s.MainsHanded > 0) {
+				if kills < 5 || len(k.begun) < kills || s.MainCheckpoints == 0 || s.MainCalls == 0 || slices.Contains([]string{"memory", "regions and frees"}, aside) != (s.MainsHanded > 0) {
 					t.Error("that is not what was to happen")
 				}
+				k.regions(ctx, 0)
 				k.counted(ctx, counted)
 			})
 		})
