@@ -110,19 +110,24 @@ func (c *codec) clone() *codec {
 	return d
 }
 
+// front is how many bytes of the datagram stand in front of the payload.
+func (c *codec) front() int { return rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1) }
+
 // large returns the payload of the output, once it is a datagram. It does not change
 // any more: the codec lets go of it.
 func (c *codec) large(datagram []byte) *sent.Payload {
-	start := rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1)
 	c.buf.out = nil
 	end := len(datagram) - len(c.trailer)
-	return sent.New(datagram, datagram[start:end:end])
+	return sent.New(datagram, datagram[c.front():end:end])
 }
 
-// takeBack makes a payload that large has returned the output again: the message is sent anew.
+// takeBack makes the output again what it was before it was a datagram, since the message is sent anew; the payload
+// is what large has returned, if it was large.
 func (c *codec) takeBack(payload *sent.Payload) {
 	if payload != nil {
 		c.buf.out = append(make([]byte, rpcpacket.HeaderSize, rpcpacket.HeaderSize+len(payload.Bytes())), payload.Bytes()...)
+	} else {
+		c.buf.out = slices.Delete(c.buf.out, rpcpacket.HeaderSize, c.front()) // of the pointers
 	}
 	c.trailer = nil
 }
@@ -141,7 +146,7 @@ func (c *codec) datagram(h *rpcpacket.Header) []byte {
 	if n := 16 * (len(c.pointers) - 1); n > 0 {
 		c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, make([]byte, n)...)
 	}
-	start := rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1)
+	start := c.front()
 	m := rpcpacket.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:], Trailer: c.trailer}
 	m.AppendHead(c.buf.out[:0]) // the payload is in its place behind it
 	return append(c.buf.out, c.trailer...)

@@ -1,0 +1,43 @@
+package rpc
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// TestTakeBack: a call with several pointers that a node has refused is the same datagram when it is sent anew,
+// whether it fits a packet or not.
+func TestTakeBack(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		c := newCodec(maxDatagram)
+		if err := c.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(3) {
+			p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64+i*64)
+			if err := (&bifrost.GlobalPointer{Address: p[:]}).Write(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := rpcpacket.Header{Type: rpcpacket.Call}
+		size := c.size()
+		first := slices.Clone(c.datagram(&h))
+		if large {
+			c.takeBack(c.large(first))
+		} else {
+			c.takeBack(nil)
+		}
+		if again := c.datagram(&h); !bytes.Equal(first, again) || len(first) != size || len(c.pointers) != 3 {
+			t.Errorf("large %v: the call had %d bytes and has %d, or others; it has %d pointers", large, len(first), len(again), len(c.pointers))
+		}
+		c.free()
+	}
+}
