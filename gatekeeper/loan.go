@@ -68,8 +68,8 @@ func (k *loan) lane() [2]uint64 {
 func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 	lane, number := direct.LaneOf(&m.Header)
 	switch {
-	case m.Type != rpcpacket.Call || m.Flags.Policy() != rpcpacket.PolicyRecover || len(m.Pointers) == 0 || lane == 0 || m.Flags&rpcpacket.FlagMore != 0:
-		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and fits a packet"))
+	case m.Type != rpcpacket.Call || m.Flags.Policy() != rpcpacket.PolicyRecover || len(m.Pointers) == 0 || lane == 0 || !opens(m):
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and begins as its flags say"))
 		return
 	case m.CallerIncarnation != n.incarnation:
 		c.count.Late++
@@ -100,6 +100,19 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		return
 	}
 	c.judgeLoan(&loan{}, n, h, m)
+}
+
+// headerOf is that of the call that a record is of. Records have no payload, so none that goes on.
+func headerOf(m *rpcpacket.Message) rpcpacket.Header {
+	h := m.Header
+	h.Type, h.Flags = rpcpacket.Call, h.Flags&^rpcpacket.FlagMore
+	return h
+}
+
+// opens reports whether a message is whole, or the first packet of one. Its pointers are all there then.
+func opens(m *rpcpacket.Message) bool {
+	_, err := m.Opening()
+	return m.Flags&rpcpacket.FlagMore == 0 || err == nil
 }
 
 // mayLend refuses a call whose caller has too many on record, or may not use its id.
@@ -138,12 +151,12 @@ func (c *controller) addLoan(k *loan) {
 // callee has said that it never runs the former copies.
 func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) {
 	if c.loans[m.Call] == nil {
-		k.header, k.charged = m.Header, n.address
+		k.header, k.charged = headerOf(m), n.address
 		c.addLoan(k)
 	}
 	lane, number := direct.LaneOf(&m.Header)
 	n.uses(lane, number)
-	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = m.Header, n.address, h.dst, loanJudged, m.Pointers, nil
+	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = headerOf(m), n.address, h.dst, loanJudged, m.Pointers, nil
 	c.count.Calls++
 	c.loanEvent(CallHeld, k)
 	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers},
@@ -284,6 +297,7 @@ func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
 		return
 	}
 	rpcpacket.SetReleased(h.payload, m.CalleeIncarnation)
+	rpcpacket.SetUnlogged(h.payload)
 	c.release(h, 0)
 }
 

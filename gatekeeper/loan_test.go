@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,6 +248,42 @@ func TestLoan_Probe(t *testing.T) {
 		s.a.lend(s.b, call)
 		s.a.refused("the same attempt", fault.Unavailable)
 		quiet("the same attempt", s.b)
+	})
+}
+
+// begins makes a message the first packet of one of 64 KiB.
+func begins(m rpcpacket.Message) *rpcpacket.Message {
+	m.Flags |= rpcpacket.FlagMore
+	m.Payload = append(binary.BigEndian.AppendUint64(nil, 64<<10), make([]byte, 520)...)
+	return &m
+}
+
+// TestLoan_Large: the first packet of a call that lends memory is let through like a whole one, and its record is
+// that of a call without arguments. One that does not begin as it says is refused.
+func TestLoan_Large(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		call := begins(*s.a.exact("Arrays", "add", p))
+		short := *call
+		short.Payload = short.Payload[:rpcpacket.MorePreface]
+		s.a.lend(s.b, &short)
+		s.a.refused("no beginning", fault.BadRequest)
+		quiet("no beginning", s.b)
+		for _, what := range []string{"first", "again"} {
+			s.a.lend(s.b, call)
+			got := s.b.directly()
+			if len(got) != 1 || got[0].Flags&rpcpacket.FlagMore == 0 || len(got[0].Pointers) != 1 || len(got[0].Payload) != len(call.Payload) {
+				t.Fatalf("%s: the callee got %+v", what, got)
+			}
+			s.may(what, p, "read")
+		}
+		s.anew()
+		pass(loanProbe + 100*time.Millisecond)
+		if probe := s.b.directly(); len(probe) != 1 || probe[0].Flags&rpcpacket.FlagMore != 0 || len(probe[0].Payload) != 0 {
+			t.Fatalf("the callee is asked %+v", probe)
+		}
+		s.b.exactReply(s.a, call)
+		s.a.message1()
+		s.may("answered", p, "nothing")
 	})
 }
 

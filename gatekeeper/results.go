@@ -37,8 +37,7 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool
 	if c.overloaded(c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.pressure.keepsAway(0, len(h.payload))) {
 		return
 	}
-	k := &loan{header: m.Header, caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
-	k.header.Type = rpcpacket.Call
+	k := &loan{header: headerOf(m), caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
 	c.addLoan(k)
 	c.loanReply(k, n, h, m)
 }

@@ -143,6 +143,32 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestResults_Large: the first packet of an answer with regions hands them over like a whole one. So does that
+// of the answer to a call that lends memory: the caller does not look for the rest of it in the log.
+func TestResults_Large(t *testing.T) {
+	inLoans(t, func(s *small, lent dsmpacket.Pointer) {
+		p, q := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
+		for _, call := range []*rpcpacket.Message{s.a.exact("Arrays", "add"), s.a.exact("Arrays", "add", lent)} {
+			if len(call.Pointers) > 0 {
+				p = q
+				s.a.lend(s.b, call)
+				s.got("a loan", call, "read")
+			}
+			answer := begins(*call)
+			answer.Type, answer.CalleeIncarnation, answer.Pointers, answer.Trailer = rpcpacket.Reply, s.b.incarnation, []dsmpacket.Pointer{p}, s.a.origin(call)
+			if len(call.Pointers) == 0 {
+				answer.Flags &^= rpcpacket.FlagHeld
+			}
+			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, answer.Append(nil))
+			m := s.a.message1()
+			if o, err := m.Opening(); err != nil || o.Total != 64<<10 || m.Flags.Exact() || m.Flags&rpcpacket.FlagReleased == 0 {
+				t.Errorf("the caller got %+v, %v", m.Header, err)
+			}
+			s.owns("a large answer", s.a, p)
+		}
+	})
+}
+
 // TestResults_OfHeldCalls: the acknowledgement of an answer with regions is lost, to a held call whose
 // caller leaves. The callee gets another one: a service with state runs nothing before.
 func TestResults_OfHeldCalls(t *testing.T) {

@@ -344,7 +344,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	switch {
 	case out.payload != nil:
 		conn := n.conn
-		if p.straight { // it lends nothing
+		if p.straight && !p.lends {
 			conn = n.directConn
 		}
 		err = n.sendLarge(conn, p.out[0], out.payload, false, out.pushed)

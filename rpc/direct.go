@@ -458,8 +458,11 @@ func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
 		return
 	}
 	m, err := rpcpacket.Parse(answer)
+	if err == nil && (m.Flags&rpcpacket.FlagHeld != 0 || len(m.Pointers) > 0) {
+		pushed = 0 // the Gatekeeper may refuse it
+	}
 	first, ok := rpcpacket.First(answer, n.budget, pushed, 0)
-	if err == nil && ok { // it has neither pointers nor a trailer
+	if err == nil && ok { // its pointers leave room: see prepare
 		_ = n.sendLarge(n.conn, netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true, pushed) // likewise
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // large moves what exceeds a packet of calls with policy none, of direct calls, and of their
 // answers (package bulk). The first packet of such a message goes the way of every call; its
-// parts go from node to node, to a port of their own:
+// parts go from node to node, to a port of their own. The switch holds the first packet if the message has pointers:
 //
 //	caller: pending.payload ──parts──▶ callee: transfer ──whole──▶ accept, run
 //	callee: Entry's payload, or the ledger's ──parts──▶ caller: transfer ──whole──▶ deliver

@@ -18,13 +18,16 @@ import (
 //	CALL  ──▶ the callee's address ──held──▶ Gatekeeper: leases begin ──▶ callee, as any direct call
 //	REPLY ──▶ the caller's address ──held──▶ Gatekeeper: leases end   ──▶ caller
 //
+// The first packet of a call that exceeds a packet has all of its pointers. The callee asks the caller for the
+// rest when the Gatekeeper has let the first packet through (large.go).
+//
 // An execution that has lent memory is not taken back before the leases have ended: its callee may
 // be reading. The next incarnation of its node asks the Gatekeeper.
 
-// lendable reports whether a call with pointers can go direct: it fits a packet.
+// lendable reports whether a call with pointers can go direct: its first packet has room for all of them.
 func (n *Node) lendable(codec *codec) bool {
-	const lineage = (1 + control.MaxSerial) * len(rpcpacket.ID{}) // at most
-	return codec.size()+lineage <= n.budget
+	const trailer = originSize + (1+control.MaxSerial)*len(rpcpacket.ID{}) + argumentsSize // at most
+	return codec.size()+trailer <= n.budget || rpcpacket.FirstFits(codec.front()+trailer, n.budget)
 }
 
 // lentBy lists the calls of an execution that may have leases.

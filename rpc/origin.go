@@ -59,7 +59,7 @@ func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header,
 	if codec.size()+len(trailer) <= n.budget {
 		return trailer
 	}
-	whole := rpcpacket.Message{Header: *h, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	whole := rpcpacket.Message{Header: *h, Pointers: codec.pointers, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
 	return appendArguments(trailer, &whole)
 }
 

@@ -189,9 +189,11 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 // enlarge makes a call one that exceeds a packet.
 func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 	datagram := p.datagram
-	if p.straight {
+	switch {
+	case p.lends: // the Gatekeeper may refuse it: the callee asks for all of the rest
+	case p.straight:
 		p.pushed = serviceHash(p.to.Remote.Addr())
-	} else {
+	default:
 		p.pullToken = uint32(randomUint64() | 1) //nolint:gosec // some bits
 		if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
 			p.pushed = p.Balance.Only()

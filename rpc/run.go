@@ -161,19 +161,21 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	x.reply(e, datagram)
 }
 
-// prepare has the Gatekeeper decide about some direct calls. It decides if the switch holds the answer, and that
-// exceeds a packet: the rest would be the log's. It also decides if the answer has pointers, and the policy is another
-// than recover. For any other answer that exceeds a packet, prepare finds room in the ledger.
+// prepare has the Gatekeeper decide about some direct calls whose answers have pointers: if the policy is another
+// than recover, and if there are too many pointers for the first packet of an answer that exceeds a packet. For any
+// other answer that exceeds a packet, prepare finds room in the ledger.
 func (x *export) prepare(e *execution, out *codec) *Error {
-	held := len(out.pointers)+len(e.call.Pointers) > 0
-	e.returns = len(out.pointers) > 0 && e.mayReturn()
-	if len(out.pointers) > 0 && !e.returns || held && out.size()+originSize > x.node.budget {
-		if err := e.enlist(); err != nil {
-			return codedIn(err)
-		}
-		return x.checkSize(e, out)
-	}
 	size := out.size()
+	if len(out.pointers) > 0 {
+		size += originSize
+		e.returns = e.mayReturn() && (size <= x.node.budget || rpcpacket.FirstFits(out.front()+originSize, x.node.budget))
+		if !e.returns {
+			if err := e.enlist(); err != nil {
+				return codedIn(err)
+			}
+			return x.checkSize(e, out)
+		}
+	}
 	if size <= x.node.budget {
 		return nil
 	}

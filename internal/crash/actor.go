@@ -37,6 +37,7 @@ func (a *performer) Act(ctx context.Context, script []byte, noise int64, lent []
 	if !out.Region.IsNil() {
 		answer.Region = rpc.GlobalPointer(out.Region)
 	}
+	a.run.crash.wasLong(script, len(lent) > 0, answer.Region != nil)
 	return answer, nil
 }
 

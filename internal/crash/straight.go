@@ -128,6 +128,21 @@ func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
 	return true
 }
 
+// wasLong counts long calls that have been lent regions, and long answers with one.
+func (c *crasher) wasLong(script []byte, lent, region bool) {
+	if len(script) < longSpaces {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lent {
+		c.did["long calls that lend memory"]++
+	}
+	if region {
+		c.did["long answers with a region"]++
+	}
+}
+
 // takenBack is what a node's Stats.TakenBack counts as.
 const takenBack = "nodes taken back for direct calls"
 

@@ -27,6 +27,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -41,6 +42,7 @@ type shelf struct {
 	runs   atomic.Int64
 	up     chan struct{}
 	begins func(*shelf) error                 // called before an incarnation exports the service, if set
+	mtu    int                                // 0 stands for the usual one
 	seen   *atomic.Pointer[rpcpacket.Message] // the last call that has gone to the switch
 }
 
@@ -54,6 +56,16 @@ type shelfService struct {
 func (s *shelfService) Echo(ctx context.Context, data []byte) ([]byte, error) {
 	s.r.runs.Add(1)
 	return data, s.r.handle(ctx, &s.at)
+}
+
+// EchoRef returns a region with contents.
+func (s *shelfService) EchoRef(ctx context.Context, _ *bifrost.GlobalPointer, _ int64) (*bifrost.GlobalPointer, error) {
+	s.r.runs.Add(1)
+	p, err := fresh(ctx)
+	if err == nil {
+		err = s.r.handle(ctx, &s.at)
+	}
+	return rpc.GlobalPointer(p), err
 }
 
 // Increment counts in the state, and does nothing else.
@@ -72,7 +84,12 @@ func (s *shelfService) Restore(b []byte) error {
 // withShelf runs f on a rack with a machine that two blades keep.
 func withShelf(t *testing.T, state bool, f func(r *shelf)) {
 	t.Helper()
-	withShelves(t, &shelf{state: state}, slices.DeleteFunc(simrack.Thesis(), func(b simrack.Blade) bool { return b.Name == "m3" }), f)
+	withShelves(t, &shelf{state: state}, mirroredThesis(), f)
+}
+
+// mirroredThesis are the blades of a rack whose one memory machine has two copies.
+func mirroredThesis() []simrack.Blade {
+	return slices.DeleteFunc(simrack.Thesis(), func(b simrack.Blade) bool { return b.Name == "m3" })
 }
 
 // withShelves is withShelf on a rack of other blades: m1 and m2 are a pair if both are there.
@@ -80,7 +97,7 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		seen, onFrame := lastCall()
-		r := &shelf{T: t, state: of.state, begins: of.begins, up: make(chan struct{}, 2), seen: seen}
+		r := &shelf{T: t, state: of.state, begins: of.begins, mtu: of.mtu, up: make(chan struct{}, 2), seen: seen}
 		var pairs [][]string
 		if slices.ContainsFunc(blades, func(b simrack.Blade) bool { return b.Name == "m2" }) {
 			pairs = [][]string{{"m1", "m2"}}
@@ -88,6 +105,7 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 		var err error
 		r.Rack, err = simrack.Start(t.Context(), simrack.Config{
 			Blades:   blades,
+			MTU:      of.mtu,
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 			Ledgers: gatekeeper.LedgersTruth, Machines: pairs, Programs: map[string]simrack.Program{"server": r.serve},
 			OnFrame: onFrame,

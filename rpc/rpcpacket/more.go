@@ -24,6 +24,9 @@ type Opening struct {
 	First []byte
 }
 
+// FirstFits reports whether a first packet has room for so many bytes of header, pointers and trailer.
+func FirstFits(front, budget int) bool { return budget-front-MorePreface >= minPart }
+
 // First returns the first packet of a message that Append made and that exceeds
 // budget: a message of its own with all pointers, the trailer, and as much of the
 // payload as fits. The message must be larger than budget, and its trailer and
@@ -34,7 +37,7 @@ func First(datagram []byte, budget int, pushed uint64, token uint32) (first []by
 	payload, trailer := int(be.Uint32(datagram[96:])), int(be.Uint32(datagram[100:]))
 	start := len(datagram) - trailer - payload
 	n := budget - start - trailer - MorePreface
-	if n < minPart || n >= payload {
+	if !FirstFits(start+trailer, budget) || n >= payload {
 		return nil, false
 	}
 	first = make([]byte, 0, budget)

@@ -11,6 +11,16 @@ func SetReleased(datagram []byte, callee uint32) {
 	binary.BigEndian.PutUint32(datagram[68:], callee)
 }
 
+// SetUnlogged says in a released first packet (FlagMore) that the log has nothing of the message: the
+// receiver fetches the rest from the sender.
+func SetUnlogged(datagram []byte) {
+	flags := Flags(binary.BigEndian.Uint16(datagram[4:]))
+	if flags&FlagMore != 0 {
+		flags &^= FlagHeld
+	}
+	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
+}
+
 // deliveryBits is how many bits a delivery's number has; 24 are left for the run.
 const deliveryBits = 40
 
