@@ -216,7 +216,7 @@ func (r *Run) voice(ctx context.Context, v int, j join.Joiner) error {
 			r.sung[v] = k
 			r.mu.Unlock()
 			k++
-		case r.stateLost(err):
+		case r.stateLost(chorusName, err):
 			return leave(ctx, n)
 		case !r.forLoss(err):
 			return fmt.Errorf("call %d: %w", k, err)
@@ -263,7 +263,7 @@ func (r *Run) auditChorus(ctx context.Context, n *rpc.Node) error {
 		return nil
 	}
 	books, err := actor.NewActorClient(n.Client(chorusName, rpc.WithPolicy(rpc.PolicyRecover))).Audit(ctx)
-	if r.stateLost(err) {
+	if r.stateLost(chorusName, err) {
 		return nil
 	}
 	if err != nil {

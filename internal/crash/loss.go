@@ -1,9 +1,11 @@
 package crash
 
 import (
+	"context"
 	"strings"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -81,16 +83,50 @@ func (r *Run) forLoss(err error) bool {
 	return false
 }
 
+// noteLedger notes which machine has the ledger of a program's node.
+func (r *Run) noteLedger(program string, self join.Identity) {
+	if self.Ledger == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ledgers[program] == nil {
+		r.ledgers[program] = map[uint8]bool{}
+	}
+	r.ledgers[program][self.Ledger.Machine] = true
+}
+
+// noteMachines notes which blades have which machine.
+func (r *Run) noteMachines(ctx context.Context) error {
+	s, err := r.rack.Gatekeeper().Snapshot(ctx)
+	for _, b := range s.Blades {
+		r.machines[b.Name] = b.Machine
+	}
+	return err
+}
+
+// ledgerLost reports whether all copies are lost of a machine that has had the ledger of a program's node.
+func (r *Run) ledgerLost(program string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for blade := range r.lost {
+		if machine, memory := r.machines[blade]; memory && r.ledgers[program][machine] {
+			return true
+		}
+	}
+	return false
+}
+
 // stateLost reports whether an error says that a service has lost its state for good: that was
-// in a ledger, and the ledgers were lost with both copies of the machine.
-func (r *Run) stateLost(err error) bool {
-	return r.opt.Setting.Truth && r.opt.Setting.Pairs && r.hasLost() && rpc.CodeOf(err) == rpc.Unavailable
+// in the ledger of its program's node, and the ledger is lost.
+func (r *Run) stateLost(program string, err error) bool {
+	return r.ledgerLost(program) && rpc.CodeOf(err) == rpc.Unavailable
 }
 
 // mainLost reports whether an error says that a durable main cannot go on: its checkpoints were in a
 // ledger, and that is lost.
-func (r *Run) mainLost(err error) bool {
-	return r.stateLost(err) && strings.Contains(err.Error(), "the ledger is lost that had its checkpoints")
+func (r *Run) mainLost(name string, err error) bool {
+	return r.stateLost(name, err) && strings.Contains(err.Error(), "the ledger is lost that had its checkpoints")
 }
 
 // withoutTheLost is what must be when memory was away or is lost: an execution that needed it has

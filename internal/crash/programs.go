@@ -69,6 +69,7 @@ func (r *Run) on(blade string) (names []string) {
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, self join.Identity, err error) {
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
 	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &self}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+	r.noteLedger(name, self)
 	return n, self, err
 }
 
@@ -193,7 +194,7 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		r.once(r.over[i])
 		return err
 	}
-	if r.mainLost(err) {
+	if r.mainLost(name, err) {
 		r.once(r.over[i])
 		return err
 	}

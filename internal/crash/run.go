@@ -88,20 +88,22 @@ type Run struct {
 	ledger *ledger
 	crash  *crasher
 
-	mu     sync.Mutex
-	places map[string]place // of programs that have joined
-	begun  map[string]bool  // durable mains that have
-	links  string           // the network, as the links are now
-	halted time.Time        // until when the disk is
-	lost   map[string]bool  // machines whose regions are lost, or everything
-	away   bool             // a machine was, so long that the rack may have noticed
-	pair   pair             // the copies, if the memory blades are a pair
-	void   chan struct{}    // closed when everything is lost
-	wall   *rand.Rand       // for clocks that jump
-	up     map[string]chan struct{}
-	twins  []daemon.Process // second runs of durable mains
-	over   []chan struct{}  // closed when a client has come to its end
-	sung   [voices]uint64   // how many calls each voice has made
+	mu       sync.Mutex
+	places   map[string]place          // of programs that have joined
+	begun    map[string]bool           // durable mains that have
+	links    string                    // the network, as the links are now
+	halted   time.Time                 // until when the disk is
+	lost     map[string]bool           // machines whose regions are lost, or everything
+	ledgers  map[string]map[uint8]bool // machines that have had a program's ledger, by the program's name
+	machines map[string]uint8          // of memory blades; it does not change
+	away     bool                      // a machine was, so long that the rack may have noticed
+	pair     pair                      // the copies, if the memory blades are a pair
+	void     chan struct{}             // closed when everything is lost
+	wall     *rand.Rand                // for clocks that jump
+	up       map[string]chan struct{}
+	twins    []daemon.Process // second runs of durable mains
+	over     []chan struct{}  // closed when a client has come to its end
+	sung     [voices]uint64   // how many calls each voice has made
 
 	audited map[int]audited // what the services' books say in the end
 }
@@ -122,7 +124,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, ledgers: map[string]map[uint8]bool{}, machines: map[string]uint8{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	r.began, r.ledger.began = time.Now(), time.Now()
@@ -176,6 +178,9 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 
 // perform starts everything, waits for the clients and closes the books.
 func (r *Run) perform(ctx context.Context, want *Expectation) error {
+	if err := r.noteMachines(ctx); err != nil {
+		return err
+	}
 	if err := r.rack.Gatekeeper().Deploy(ctx, r.spec("")); err != nil {
 		return err
 	}
