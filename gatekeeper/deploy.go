@@ -74,7 +74,7 @@ func (g *Gatekeeper) Drain(ctx context.Context, blade, cause string) error {
 	return g.operate(ctx, Event{Kind: BladeDraining, Blade: blade, Message: cause}, func(c *controller) ([]resources.Action, error) {
 		actions, err := c.fleet.Drain(blade, cause, c.now)
 		if b := c.blades[blade]; err == nil && b != nil {
-			actions = append(actions, c.fleet.Used(blade, b.used)...)
+			actions = append(actions, c.fleet.Used(blade, b.used+uint64(c.keptAt(b)))...) //nolint:gosec // not negative
 			c.moveCopy(blade)
 		}
 		return actions, err

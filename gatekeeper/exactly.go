@@ -635,7 +635,7 @@ func (c *controller) state(p *port, m control.Message) error {
 		return nil
 	}
 	var birth uint64
-	if n.ledger != nil && n.ledger.States {
+	if n.ledger != nil && n.ledger.Stays {
 		birth = n.ledger.Birth
 	}
 	o, err := c.table.Begin(id, q.Name, n.logged(), m.ID, birth)

@@ -35,13 +35,18 @@ const (
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
 // node whose ledger is lost gets a new one, as soon as there is a machine for it. If the states
 // of its services were in the ledger, its programs fail to join, rather than begin anew, and
-// calls to it fail.
+// calls to it fail. If states or checkpoints are in the ledger, and the machine is not in service, the
+// node waits for the machine: nothing is lost yet.
 func (c *controller) grantLedger(n *node) {
 	if c.cfg.Ledgers == LedgersOff {
 		return
 	}
 	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
-		if n.ledger.States && n.serial() {
+		if c.birthOf(n.ledger.Machine) == 0 && c.keeps(n) {
+			c.logger.Warn("the machine is not in service that has a node's ledger: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine)
+			return
+		}
+		if n.ledger.Stays && n.serial() {
 			c.loseStates(n)
 			return
 		}
@@ -87,16 +92,34 @@ func (c *controller) forsakeAt(b *blade, n *node) {
 	}
 }
 
-// loseStates says that the ledger which has the states of a node's services is not there. If
-// its machine has begun anew, no incarnation can ever run again what waits for the node, nor
-// what is still to come: it fails, until somebody deploys the services anew.
+// loseStates says that the ledger is lost which has the states of a node's services. No incarnation
+// can ever run again what waits for the node, nor what is still to come: it fails, until somebody
+// deploys the services anew.
 func (c *controller) loseStates(n *node) {
-	if c.birthOf(n.ledger.Machine) == 0 {
-		c.logger.Warn("the machine is not in service that has a node's ledger: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine)
-		return
-	}
 	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
 	c.execute(c.table.Fail(wal.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
+}
+
+// keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
+// ledger.
+func (c *controller) keeps(n *node) bool {
+	return n.ledger != nil && n.ledger.Stays && (n.serial() || c.table.Unfinished(n.logged()))
+}
+
+// keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the
+// blade is not to lose them.
+func (c *controller) keptAt(b *blade) (kept int) {
+	if copies := c.copiesOf(b.hello.Machine); len(copies) != 1 || copies[0] != b {
+		return 0
+	}
+	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
+		for _, n := range nodes {
+			if c.keeps(n) && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
+				kept++
+			}
+		}
+	}
+	return kept
 }
 
 // serial reports whether a service of the node has a state.
@@ -159,19 +182,25 @@ func (c *controller) deadUpTo(node netip.Addr) uint32 {
 }
 
 // chooseLedger spreads ledgers over the machines in service: over those of two blades, if
-// there are any, so that either may die. A machine that is about to delete a former ledger of
-// the node is none of them, for the command could delete the new one.
+// there are any, so that either may die, else over those that do not drain, if there are any. A machine
+// that is about to delete a former ledger of the node is none of them, for the command could delete the
+// new one.
 func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
-	var in, paired []uint8
+	var in, stay, paired []uint8
 	for i, b := range c.machines {
 		if machine := uint8(i); b != nil && b.alive() && c.birthOf(machine) != 0 && !c.deletes(machine, n.address) { //nolint:gosec // there are 256
 			if in = append(in, machine); b.mirror != nil {
 				paired = append(paired, machine)
 			}
+			if status, _ := c.bladeStatus(b); status != StatusDraining {
+				stay = append(stay, machine)
+			}
 		}
 	}
 	if len(paired) > 0 {
 		in = paired
+	} else if len(stay) > 0 {
+		in = stay
 	}
 	if len(in) == 0 {
 		return nil
@@ -179,10 +208,9 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
 	place := &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation}
+	// A state goes with its node's ledger, when the node is gone for good. Only what is deployed is then
+	// meant to lose it.
 	place.Stays = n.instance != ""
-	// A state must survive a memory blade. And it goes with its node's ledger, when that is
-	// gone for good: only what is deployed is then meant to lose it.
-	place.States = c.cfg.Ledgers == LedgersTruth && n.instance != "" && c.machines[machine].mirror != nil
 	return place
 }
 

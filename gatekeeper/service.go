@@ -424,7 +424,7 @@ func (c *controller) mayExport(n *node, service string) error {
 func (c *controller) reported(b *blade, h *control.Heartbeat) {
 	c.registered(b)
 	if b.memory() {
-		c.act(c.fleet.Used(h.Blade, h.Used))
+		c.act(c.fleet.Used(h.Blade, h.Used+uint64(c.keptAt(b)))) //nolint:gosec // not negative
 		return
 	}
 	c.act(c.fleet.Programs(h.Blade, h.Programs, c.now))
@@ -610,7 +610,7 @@ func (c *controller) serving(p *port, m control.Message) error {
 	if s := c.services[rackaddr.Service(q.Service)]; s != nil && c.cfg.Ledgers == LedgersTruth {
 		for _, x := range s.exports {
 			_, has := x.methods[method]
-			if l := x.node.ledger; has && x.serves() && l != nil && (l.States || !x.stateful) && len(list.Nodes) < control.MaxServing {
+			if l := x.node.ledger; has && x.serves() && l != nil && (l.Stays || !x.stateful) && len(list.Nodes) < control.MaxServing {
 				list.Nodes = append(list.Nodes, x.node.address)
 				x.node.named = c.now
 			}

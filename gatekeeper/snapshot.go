@@ -91,7 +91,9 @@ type BladeState struct {
 	Used     uint64     `json:"used"`
 	// Ledgers is what a memory blade's ledgers take, as it last reported; nil before.
 	Ledgers *control.LedgerSpace `json:"ledgers,omitempty"`
-	Spec    map[string]string    `json:"spec,omitempty"`
+	// Keeps is how many nodes there are whose states or checkpoints this memory blade alone has.
+	Keeps int               `json:"keeps,omitempty"`
+	Spec  map[string]string `json:"spec,omitempty"`
 }
 
 // Statuses of a blade (thesis section 5.3).
@@ -193,7 +195,7 @@ func (c *controller) overview() Snapshot {
 func (c *controller) bladeState(b *blade) BladeState {
 	s := BladeState{
 		Name: b.hello.Blade, Kind: b.hello.Kind, Address: b.address, MAC: b.hello.MAC, Machine: b.hello.Machine,
-		Capacity: b.hello.Capacity, Used: b.used, Ledgers: b.ledgers, Spec: maps.Clone(b.hello.Spec),
+		Capacity: b.hello.Capacity, Used: b.used, Ledgers: b.ledgers, Keeps: c.keptAt(b), Spec: maps.Clone(b.hello.Spec),
 	}
 	s.Status, s.Cause = c.bladeStatus(b)
 	if b.alive() {

@@ -17,8 +17,8 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// A durable main of a deployment keeps its checkpoints and its journal in its node's ledger, if that
-// keeps states, and calls other nodes directly. The Gatekeeper says who may run it, and hears when it
+// A durable main of a deployment keeps its checkpoints and its journal in its node's ledger, if it has
+// one, and calls other nodes directly. The Gatekeeper says who may run it, and hears when it
 // is over.
 //
 //	begin ──▶ Gatekeeper: "direct"
@@ -59,9 +59,9 @@ func (m *main) lastCheckpoint() uint32 {
 // Main of it run at a time.
 //
 // Checkpoints and answers are kept in the Gatekeeper's log. If the main is a job of a deployment
-// and the rack keeps ledgers on mirrored machines, they are kept in the ledger of the job's node
-// instead. Such a main needs the Gatekeeper only at its start and its end, as long as it calls, sends one-ways
-// and computes, and changes no memory.
+// and the rack keeps ledgers, they are kept in the ledger of the job's node instead. If all copies of
+// the memory are lost that has the ledger, Main fails as [Unavailable]. Such a main needs the
+// Gatekeeper only at its start and its end, as long as it calls, sends one-ways and computes, and changes no memory.
 //
 // When f returns nil, the main is over: all that it did is committed, and Main returns nil.
 // The program may crash before it knows that. Then the first Main of this name in the

@@ -210,7 +210,7 @@ func (x *export) recover(ctx context.Context, op string) error {
 // inLedger reports whether the service's state is in the node's ledger.
 func (x *export) inLedger() bool {
 	n := x.node
-	return x.manager != nil && n.goesDirect() && n.ledger.place != nil && n.ledger.place.States
+	return x.manager != nil && n.goesDirect() && n.ledger.place != nil && n.ledger.place.Stays
 }
 
 // maxState is the size of a state, or of a change of it, in a ledger.

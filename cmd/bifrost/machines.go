@@ -184,7 +184,8 @@ func drained(ctx context.Context, c *client.Client, name string) (bool, string, 
 	if err != nil {
 		return false, "", err
 	}
-	return !slices.Contains(m.Copies, name) || b.Used == 0, fmt.Sprintf("%s: %s left", name, bytesText(b.Used)), nil
+	return !slices.Contains(m.Copies, name) || b.Used == 0 && b.Keeps == 0,
+		fmt.Sprintf("%s: %s left, and the states or checkpoints of %d nodes", name, bytesText(b.Used), b.Keeps), nil
 }
 
 // Waiting: how often is asked, and how often somebody who reads lines is told.

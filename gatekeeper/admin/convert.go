@@ -87,7 +87,7 @@ func bladesOf(o *gatekeeper.Overview) []api.Blade {
 	return each(o.Blades, func(b *gatekeeper.BladeState) api.Blade {
 		return api.Blade{
 			Name: b.Name, Kind: b.Kind, Status: b.Status, Cause: b.Cause, Address: b.Address, Port: b.Port, MAC: b.MAC, Machine: b.Machine,
-			Capacity: b.Capacity, Used: b.Used, Ledgers: ledgersOf(b.Ledgers), Nodes: list(nodes[b.Name]), Spec: b.Spec,
+			Capacity: b.Capacity, Used: b.Used, Ledgers: ledgersOf(b.Ledgers), Keeps: b.Keeps, Nodes: list(nodes[b.Name]), Spec: b.Spec,
 		}
 	})
 }

@@ -55,11 +55,10 @@ func checkHello(op string, h *Hello) error {
 	return nil
 }
 
-// Used says how many bytes of a memory blade are taken. The Registry wants to know it of
-// blades that drain.
-func (r *Registry) Used(blade string, bytes uint64) []Action {
+// Used says how much of a memory blade is in use: it is drained when nothing is.
+func (r *Registry) Used(blade string, much uint64) []Action {
 	if b := r.blades[blade]; b != nil && b.Kind == Memory {
-		r.checkDrained(b, bytes == 0)
+		r.checkDrained(b, much == 0)
 	}
 	return r.flush()
 }

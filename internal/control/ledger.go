@@ -90,11 +90,9 @@ type LedgerAnswer struct {
 type LedgerPlace struct {
 	Machine uint8  `json:"machine"` // the memory machine
 	Birth   uint64 `json:"birth"`   // its birth number when the ledger was granted
-	// States says that the ledger keeps the states of the node's services, and that calls
-	// into these go direct, too.
-	States bool `json:"states,omitempty"`
-	// Stays says that the ledger stays when the node's program fails: a later incarnation has it.
-	Stays bool `json:"stays,omitempty"`
+	// Stays says that the ledger stays when the node's program fails: a later incarnation has it. So it
+	// keeps the states of the node's services and the checkpoints of its durable mains.
+	Stays bool `json:"states,omitempty"`
 	// Since is the first incarnation of the node that has this ledger: what earlier ones wrote
 	// down is lost.
 	Since uint32 `json:"since,omitempty"`

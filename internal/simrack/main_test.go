@@ -43,12 +43,18 @@ type clerk struct {
 // withClerk runs a test with it.
 func withClerk(t *testing.T, rounds int, f func(ctx context.Context, k *clerk)) {
 	t.Helper()
+	withMemory(t, rounds, [][]string{{"m1", "m2"}}, f)
+}
+
+// withMemory is withClerk with other memory machines of two blades.
+func withMemory(t *testing.T, rounds int, machines [][]string, f func(ctx context.Context, k *clerk)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		k := &clerk{registers: &registers{nodes: map[string]*rpc.Node{}}, t: t, rounds: rounds, over: make(chan struct{})}
 		cfg := k.config("")
-		cfg.Programs["clerk"] = k.program
+		cfg.Programs["clerk"], cfg.Machines = k.program, machines
 		var err error
 		if k.Rack, err = simrack.Start(ctx, cfg); err != nil {
 			t.Fatal(err)
@@ -279,32 +285,38 @@ func (k *clerk) counted(ctx context.Context, want int) {
 }
 
 // TestMainWithoutGatekeeper: a durable main that calls, sends one-ways and computes goes on through its checkpoints
-// without a Gatekeeper, and comes to its end when there is one. Its callees keep nothing of it then.
+// without a Gatekeeper, and comes to its end when there is one. Its callees keep nothing of it then. It
+// does so with memory of two copies, and of one.
 func TestMainWithoutGatekeeper(t *testing.T) {
-	withClerk(t, 100, func(ctx context.Context, k *clerk) {
-		k.aside = k.post
-		held := k.held(ctx, t)
-		k.deploy(ctx)
-		k.until(ctx, 3)
-		if n := k.held(ctx, t) - held; n > 0 {
-			t.Errorf("the Gatekeeper has judged %d messages", n)
-		}
-		k.CrashGatekeeper()
-		patience, stop := context.WithTimeout(ctx, time.Minute) // virtual
-		defer stop()
-		k.until(patience, k.rounds)
-		if err := k.RestartGatekeeper(ctx); err != nil {
-			t.Fatal(err)
-		}
-		k.ended(ctx)
-		if s := k.stats; s.MainCheckpoints != uint64(k.rounds)+1 || s.MainCalls < uint64(k.rounds) || s.MainsHanded > 0 {
-			t.Errorf("%d calls, %d checkpoints, handed over %d times", s.MainCalls, s.MainCheckpoints, s.MainsHanded)
-		}
-		if len(k.begun) != 1 {
-			t.Errorf("runs begun with rounds %v", k.begun)
-		}
-		k.counted(ctx, 2*k.rounds)
-	})
+	withClerk(t, 100, func(ctx context.Context, k *clerk) { k.alone(ctx, t) })
+	withMemory(t, 100, nil, func(ctx context.Context, k *clerk) { k.alone(ctx, t) })
+}
+
+// alone kills the Gatekeeper for a while.
+func (k *clerk) alone(ctx context.Context, t *testing.T) {
+	t.Helper()
+	k.aside = k.post
+	held := k.held(ctx, t)
+	k.deploy(ctx)
+	k.until(ctx, 3)
+	if n := k.held(ctx, t) - held; n > 0 {
+		t.Errorf("the Gatekeeper has judged %d messages", n)
+	}
+	k.CrashGatekeeper()
+	patience, stop := context.WithTimeout(ctx, time.Minute) // virtual
+	defer stop()
+	k.until(patience, k.rounds)
+	if err := k.RestartGatekeeper(ctx); err != nil {
+		t.Fatal(err)
+	}
+	k.ended(ctx)
+	if s := k.stats; s.MainCheckpoints != uint64(k.rounds)+1 || s.MainCalls < uint64(k.rounds) || s.MainsHanded > 0 {
+		t.Errorf("%d calls, %d checkpoints, handed over %d times", s.MainCalls, s.MainCheckpoints, s.MainsHanded)
+	}
+	if len(k.begun) != 1 {
+		t.Errorf("runs begun with rounds %v", k.begun)
+	}
+	k.counted(ctx, 2*k.rounds)
 }
 
 // TestMainInLedger: a durable main whose program, or Gatekeeper, or both are killed at any moment
@@ -424,37 +436,64 @@ func (k *clerk) at() *rpc.Node {
 	return k.node
 }
 
-// TestMainLost: when both copies of the machine are lost that had the ledger, the main does not
-// begin anew: its Main fails until its deployment is made anew.
+// TestMainAway: the machine that has the ledger of a main, or of a service with state, has one copy, and
+// cannot be heard for so long that it counts as failed. The programs crash meanwhile. They wait for
+// the machine, though there is another one, and go on where they were.
+func TestMainAway(t *testing.T) {
+	for _, away := range []string{"m1", "m2"} {
+		withMemory(t, 10, nil, func(ctx context.Context, k *clerk) {
+			k.deploy(ctx)
+			k.until(ctx, 3)
+			k.Host(away).SetLink(false)
+			for _, blade := range []string{"c1", "s1", "s2"} {
+				_, _ = k.Kill(blade, "office/clerk/1"), k.Kill(blade, "app/R/1") // each is on one of them
+			}
+			<-time.After(20 * time.Second) // virtual
+			k.Host(away).SetLink(true)
+			k.ended(ctx)
+			if len(k.begun) != 2 || k.begun[1] < 3 {
+				t.Errorf("%s: runs begun with rounds %v", away, k.begun)
+			}
+		})
+	}
+}
+
+// TestMainLost: when all copies of the machine are lost that had the ledger, two or one, the main does
+// not begin anew: its Main fails until its deployment is made anew.
 func TestMainLost(t *testing.T) {
-	withClerk(t, 1<<30, func(ctx context.Context, k *clerk) {
-		k.deploy(ctx)
-		k.until(ctx, 3)
-		for _, b := range []string{"m1", "m2"} {
-			if err := k.CrashBlade(b); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, b := range []string{"m1", "m2"} {
-			if err := k.BootBlade(b); err != nil {
-				t.Fatal(err)
-			}
-		}
-		<-time.After(time.Minute) // virtual
-		k.mu.Lock()
-		if k.failed == nil || rpc.CodeOf(k.failed) != rpc.Unavailable || len(k.begun) != 1 {
-			t.Errorf("runs begun with rounds %v: %v", k.begun, k.failed)
-		}
-		k.rounds = 0
-		k.mu.Unlock()
-		if err := k.Gatekeeper().Undeploy(ctx, "office"); err != nil {
+	withClerk(t, 1<<30, func(ctx context.Context, k *clerk) { k.lose(ctx, t) })
+	withMemory(t, 1<<30, nil, func(ctx context.Context, k *clerk) { k.lose(ctx, t) })
+}
+
+// lose loses the memory, and so the main's checkpoints.
+func (k *clerk) lose(ctx context.Context, t *testing.T) {
+	t.Helper()
+	k.deploy(ctx)
+	k.until(ctx, 3)
+	for _, b := range []string{"m1", "m2"} {
+		if err := k.CrashBlade(b); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(time.Minute) // virtual
-		k.deploy(ctx)
-		k.ended(ctx)
-		if want := []int{0, 0}; !slices.Equal(k.begun, want) {
-			t.Errorf("runs begun with rounds %v, want %v", k.begun, want)
+	}
+	for _, b := range []string{"m1", "m2"} {
+		if err := k.BootBlade(b); err != nil {
+			t.Fatal(err)
 		}
-	})
+	}
+	<-time.After(time.Minute) // virtual
+	k.mu.Lock()
+	if k.failed == nil || rpc.CodeOf(k.failed) != rpc.Unavailable || len(k.begun) != 1 {
+		t.Errorf("runs begun with rounds %v: %v", k.begun, k.failed)
+	}
+	k.rounds = 0
+	k.mu.Unlock()
+	if err := k.Gatekeeper().Undeploy(ctx, "office"); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(time.Minute) // virtual
+	k.deploy(ctx)
+	k.ended(ctx)
+	if want := []int{0, 0}; !slices.Equal(k.begun, want) {
+		t.Errorf("runs begun with rounds %v, want %v", k.begun, want)
+	}
 }

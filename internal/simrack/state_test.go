@@ -86,6 +86,7 @@ type registers struct {
 	times  int    // how many nested calls F makes; 0 is 1
 	size   int    // of snapshots; 0 is registerSize
 	space  uint64 // for a ledger; 0 is the default
+	lone   bool   // the memory has one copy
 }
 
 // registerSpec deploys them.
@@ -109,10 +110,15 @@ func withRegisters(t *testing.T, dir string, f func(ctx context.Context, r *regi
 // withStates is withRegisters with states and ledgers of other sizes, unless these are 0.
 func withStates(t *testing.T, dir string, size int, space uint64, f func(ctx context.Context, r *registers)) {
 	t.Helper()
+	withRack(t, dir, &registers{nodes: map[string]*rpc.Node{}, size: size, space: space}, f)
+}
+
+// withRack is withRegisters with other settings.
+func withRack(t *testing.T, dir string, r *registers, f func(ctx context.Context, r *registers)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		r := &registers{nodes: map[string]*rpc.Node{}, size: size, space: space}
 		var err error
 		if r.Rack, err = simrack.Start(ctx, r.config(dir)); err != nil {
 			t.Fatal(err)
@@ -129,7 +135,7 @@ func withStates(t *testing.T, dir string, size int, space uint64, f func(ctx con
 
 // config is of their rack, with ledgers in a directory.
 func (r *registers) config(dir string) simrack.Config {
-	return simrack.Config{
+	cfg := simrack.Config{
 		Blades: []simrack.Blade{
 			{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute},
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
@@ -138,6 +144,18 @@ func (r *registers) config(dir string) simrack.Config {
 		Disk: new(wal.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth, LedgerSpace: r.space,
 		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 	}
+	if r.lone {
+		cfg.Machines, cfg.Blades = nil, cfg.Blades[:len(cfg.Blades)-1]
+	}
+	return cfg
+}
+
+// memory are the blades that have the rack's one memory machine.
+func (r *registers) memory() []string {
+	if r.lone {
+		return []string{"m1"}
+	}
+	return []string{"m1", "m2"}
 }
 
 func (r *registers) program(ctx context.Context, j join.Joiner, s control.Start) error {
@@ -223,48 +241,55 @@ func TestLargestState(t *testing.T) {
 
 // TestStatesInLedgers: calls into a service with state go straight to it, many at a time, and
 // each counts once, though the service's program, and at last the whole rack, are gone in
-// between. The state is larger than what the Gatekeeper would log.
+// between; with memory of two copies, and of one. The state is larger than what the Gatekeeper would log.
 func TestStatesInLedgers(t *testing.T) {
-	withRegisters(t, t.TempDir(), func(ctx context.Context, r *registers) {
-		const callers, each = 6, 2
-		for life := range 3 {
-			n := r.client(ctx, t)
-			held := r.held(ctx, t)
-			var mu sync.Mutex
-			seen := map[uint64]bool{}
-			var all sync.WaitGroup
-			for range callers {
-				all.Go(func() {
-					for range each {
-						v, err := echo(ctx, n, "R", "")
-						mu.Lock()
-						if err != nil || seen[v] || v <= uint64(life*callers*each) || v > uint64((life+1)*callers*each) {
-							t.Errorf("life %d: %d, %v", life, v, err)
-						}
-						seen[v] = true
-						mu.Unlock()
+	for _, lone := range []bool{false, true} {
+		r := &registers{nodes: map[string]*rpc.Node{}, lone: lone}
+		withRack(t, t.TempDir(), r, func(ctx context.Context, r *registers) { r.lives(ctx, t) })
+	}
+}
+
+// lives calls R in three lives of the rack.
+func (r *registers) lives(ctx context.Context, t *testing.T) {
+	t.Helper()
+	const callers, each = 6, 2
+	for life := range 3 {
+		n := r.client(ctx, t)
+		held := r.held(ctx, t)
+		var mu sync.Mutex
+		seen := map[uint64]bool{}
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range each {
+					v, err := echo(ctx, n, "R", "")
+					mu.Lock()
+					if err != nil || seen[v] || v <= uint64(life*callers*each) || v > uint64((life+1)*callers*each) {
+						t.Errorf("life %d: %d, %v", life, v, err)
 					}
-				})
-			}
-			all.Wait()
-			r.mu.Lock()
-			s := r.nodes["R"].Stats()
-			r.mu.Unlock()
-			if got := r.held(ctx, t) - held; s.Serial < callers*each || got > 0 {
-				t.Errorf("life %d: %d direct calls into R, %d calls were held", life, s.Serial, got)
-			}
-			if err := n.Close(ctx); err != nil {
-				t.Error(err)
-			}
-			r.end(ctx, t, life)
+					seen[v] = true
+					mu.Unlock()
+				}
+			})
 		}
-	})
+		all.Wait()
+		r.mu.Lock()
+		s := r.nodes["R"].Stats()
+		r.mu.Unlock()
+		if got := r.held(ctx, t) - held; s.Serial < callers*each || got > 0 {
+			t.Errorf("life %d: %d direct calls into R, %d calls were held", life, s.Serial, got)
+		}
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		r.end(ctx, t, life)
+	}
 }
 
 // end takes away R's program, the first time, then the whole rack, power and all.
 func (r *registers) end(ctx context.Context, t *testing.T, life int) {
 	t.Helper()
-	blades := []string{"c1", "s1", "s2", "m1", "m2"}
+	blades := append([]string{"c1", "s1", "s2"}, r.memory()...)
 	if life == 0 {
 		blades = []string{"s1", "s2"}
 	} else {
@@ -333,79 +358,88 @@ func TestCallsComeAtOnce(t *testing.T) {
 	})
 }
 
-// TestStatesLost: when both copies of the machine are lost at a time, and the ledgers with them,
+// TestStatesLost: when all copies of the machine are lost at a time, two or one, and the ledgers with them,
 // calls to a service that had its state there fail, whoever decides about them. It begins anew
 // when somebody deploys it anew, and not before.
 func TestStatesLost(t *testing.T) {
-	withRegisters(t, "", func(ctx context.Context, r *registers) {
-		n := r.client(ctx, t)
-		if v, err := echo(ctx, n, "R", ""); err != nil || v != 1 {
-			t.Fatalf("%d, %v", v, err)
-		}
-		calling, ended := make(chan struct{}), make(chan error, 1)
-		go func() { // it calls all the time, so it reads the network itself
-			err := error(nil)
-			for k := 0; err == nil; k++ {
-				if k == 100 {
-					close(calling)
-				}
-				_, err = echo(ctx, n, "R", "")
+	for _, lone := range []bool{false, true} {
+		r := &registers{nodes: map[string]*rpc.Node{}, lone: lone}
+		withRack(t, "", r, func(ctx context.Context, r *registers) { r.lose(ctx, t) })
+	}
+}
+
+// lose loses all copies of the memory, and so R's state.
+func (r *registers) lose(ctx context.Context, t *testing.T) {
+	t.Helper()
+	n := r.client(ctx, t)
+	if v, err := echo(ctx, n, "R", ""); err != nil || v != 1 {
+		t.Fatalf("%d, %v", v, err)
+	}
+	calling, ended := make(chan struct{}), make(chan error, 1)
+	go func() { // it calls all the time, so it reads the network itself
+		err := error(nil)
+		for k := 0; err == nil; k++ {
+			if k == 100 {
+				close(calling)
 			}
-			ended <- err
-		}()
-		<-calling
-		for _, b := range []string{"m1", "m2"} {
-			if err := r.CrashBlade(b); err != nil {
-				t.Fatal(err)
-			}
+			_, err = echo(ctx, n, "R", "")
 		}
-		for _, b := range []string{"m1", "m2"} {
-			if err := r.BootBlade(b); err != nil {
-				t.Fatal(err)
-			}
-		}
-		select {
-		case err := <-ended:
-			if rpc.CodeOf(err) != rpc.Unavailable {
-				t.Error(err)
-			}
-		case <-time.After(time.Minute): // virtual
-			t.Fatal("a call into a state that is lost waits for ever")
-		}
-		fails := func(when string) {
-			t.Helper()
-			for _, p := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare} { // direct, and held
-				ctx, cancel := context.WithTimeout(ctx, time.Minute) // virtual
-				_, err := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(p))).Echo(ctx, nil)
-				if cancel(); rpc.CodeOf(err) != rpc.Unavailable {
-					t.Errorf("%s, policy %v: %v", when, p, err)
-				}
-			}
-		}
-		fails("when the ledger is lost") // at once: the caller that waits is still the one that reads
-		r.CrashGatekeeper()
-		if err := r.RestartGatekeeper(ctx); err != nil {
+		ended <- err
+	}()
+	<-calling
+	for _, b := range r.memory() {
+		if err := r.CrashBlade(b); err != nil {
 			t.Fatal(err)
 		}
-		fails("after a restart of the Gatekeeper")
+	}
+	for _, b := range r.memory() {
+		if err := r.BootBlade(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-ended:
+		if rpc.CodeOf(err) != rpc.Unavailable {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute): // virtual
+		t.Fatal("a call into a state that is lost waits for ever")
+	}
+	fails := func(when string) {
+		t.Helper()
+		for _, p := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare} { // direct, and held
+			ctx, cancel := context.WithTimeout(ctx, time.Minute) // virtual
+			_, err := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(p))).Echo(ctx, nil)
+			if cancel(); rpc.CodeOf(err) != rpc.Unavailable {
+				t.Errorf("%s, policy %v: %v", when, p, err)
+			}
+		}
+	}
+	fails("when the ledger is lost") // at once: the caller that waits is still the one that reads
+	r.CrashGatekeeper()
+	if err := r.RestartGatekeeper(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fails("after a restart of the Gatekeeper")
+	if !r.lone {
 		untilMirrored(t, ctx, r.Rack)
-		if err := r.Gatekeeper().Undeploy(ctx, "app"); err != nil {
-			t.Fatal(err)
+	}
+	if err := r.Gatekeeper().Undeploy(ctx, "app"); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(time.Minute) // virtual
+	if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
+		t.Fatal(err)
+	}
+	again := r.client(ctx, t)
+	if v, err := echo(ctx, again, "R", ""); err != nil || v != 1 {
+		t.Errorf("deployed anew: %d, %v", v, err)
+	}
+	for _, n := range []*rpc.Node{n, again} {
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
 		}
-		<-time.After(time.Minute) // virtual
-		if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
-			t.Fatal(err)
-		}
-		again := r.client(ctx, t)
-		if v, err := echo(ctx, again, "R", ""); err != nil || v != 1 {
-			t.Errorf("deployed anew: %d, %v", v, err)
-		}
-		for _, n := range []*rpc.Node{n, again} {
-			if err := n.Close(ctx); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	}
 }
 
 // TestDeclaredExceptions: an exception that the IDL declares is a failure of a kind of its own
@@ -456,4 +490,48 @@ func TestDeclaredExceptions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStateDrained: a memory blade that is drained, and alone has the state of a service, is not empty
+// until the service is undeployed. What is deployed meanwhile has its ledger elsewhere.
+func TestStateDrained(t *testing.T) {
+	withMemory(t, 1<<30, nil, func(ctx context.Context, k *clerk) {
+		events := k.Gatekeeper().Subscribe(ctx)
+		drained := make(chan string, 8)
+		go func() {
+			for e := range events {
+				if e.Kind == gatekeeper.BladeDrained {
+					drained <- e.Blade
+				}
+			}
+		}()
+		for _, blade := range []string{"m1", "m2"} {
+			if err := k.Gatekeeper().Drain(ctx, blade, "test"); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(10 * time.Second) // virtual
+			if err := k.Gatekeeper().ReturnToService(ctx, blade); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(drained) != 0 { // R and S are at both
+			t.Errorf("%s counts as empty", <-drained)
+		}
+		if err := k.Gatekeeper().Drain(ctx, "m1", "test"); err != nil {
+			t.Fatal(err)
+		}
+		k.deploy(ctx)
+		k.until(ctx, 3)
+		if err := k.Gatekeeper().Undeploy(ctx, "app"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case blade := <-drained:
+			if blade != "m1" {
+				t.Errorf("%s counts as empty", blade)
+			}
+		case <-time.After(time.Minute): // virtual
+			t.Error("m1 does not count as empty, though no state or checkpoint is there")
+		}
+	})
 }

@@ -106,6 +106,7 @@ type Blade struct {
 	Capacity uint64            `json:"capacity" doc:"A memory blade's bytes; how many nodes a compute blade may run"`
 	Used     uint64            `json:"used" doc:"How much of the capacity is taken, as the blade last reported"`
 	Ledgers  *LedgerSpace      `json:"ledgers,omitempty" doc:"A memory blade's space for ledgers, as it last reported"`
+	Keeps    int               `json:"keeps,omitempty" doc:"How many nodes there are whose states or checkpoints this memory blade alone has: it is not drained before they are undeployed"`
 	Nodes    []netip.Addr      `json:"nodes" doc:"Nodes that run here"`
 	Spec     map[string]string `json:"spec,omitempty" doc:"What the blade says about itself"`
 }
