@@ -165,6 +165,8 @@ func TestRegressions(t *testing.T) {
 		// A main that was taken back had allocated a region, which was lost with its memory blade: the
 		// region's record was left: simrack.TestMain_TakenBack.
 		{mixed, 156, "age=292059h45m27.115374473s,limits=792815", "good", "122+main0:cut:6.908296105s,145+client1:kill,145-gk:restart:1.433459ms,175-m2:cut:4.840584605s"},
+		// A memory blade of one copy was away, and a main's ledger there counted as lost: simrack.TestMainAway.
+		{mixed, 3007, "truth", "lossy", "60-A:kill,75+m1:pause:7.587648087s,75-main0:cut:9.017447527s,103-B:pause:253.757998ms"},
 	} {
 		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)
