@@ -33,7 +33,8 @@ type Setting struct {
 	Limits uint64
 	// Calls is how many calls a chorus makes beside the program; see chorus.
 	Calls int
-	// Long says that one call in longEach, and its answer, is longer than a jumbo frame.
+	// Long says that one call in longEach, and its answer, is longer than a jumbo frame. Of the calls
+	// that may bring a region it is every other one.
 	Long bool
 	// Lends says that direct calls pass the regions on that their executions have allocated.
 	Lends bool

@@ -73,7 +73,7 @@ func (w *rackWorld) encode(op *Op) []byte {
 	if err != nil {
 		panic(err) // nothing in it can fail
 	}
-	if w.run.opt.Setting.Long && op.N%longEach == 0 {
+	if w.run.opt.Setting.Long && (op.N%longEach == 0 || op.Slot >= 0 && op.N%2 == 0) {
 		b = append(b, bytes.Repeat([]byte(" "), longSpaces)...)
 	}
 	return b
