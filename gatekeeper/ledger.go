@@ -101,9 +101,9 @@ func (c *controller) loseStates(n *node) {
 }
 
 // keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
-// ledger.
+// ledger. The last checkpoint of a main that is over may owe one-ways, until the node has left.
 func (c *controller) keeps(n *node) bool {
-	return n.ledger != nil && n.ledger.Stays && (n.serial() || c.table.Unfinished(n.logged()))
+	return n.ledger != nil && n.ledger.Stays && (n.serial() || c.table.HasMain(n.address))
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the

@@ -74,7 +74,12 @@ func withMemory(t *testing.T, rounds int, machines [][]string, f func(ctx contex
 
 func (k *clerk) deploy(ctx context.Context) {
 	k.t.Helper()
-	spec := resources.Spec{Name: "office", Programs: []resources.Program{{Name: "clerk", Args: []string{"clerk"}, Nodes: 1, Job: true, Blades: []string{"c1", "s1", "s2"}}}}
+	k.deployTo(ctx, "c1", "s1", "s2")
+}
+
+func (k *clerk) deployTo(ctx context.Context, blades ...string) {
+	k.t.Helper()
+	spec := resources.Spec{Name: "office", Programs: []resources.Program{{Name: "clerk", Args: []string{"clerk"}, Nodes: 1, Job: true, Blades: blades}}}
 	if err := k.Gatekeeper().Deploy(ctx, spec); err != nil {
 		k.t.Fatal(err)
 	}
@@ -454,6 +459,38 @@ func TestMainAway(t *testing.T) {
 			if len(k.begun) != 2 || k.begun[1] < 3 {
 				t.Errorf("%s: runs begun with rounds %v", away, k.begun)
 			}
+		})
+	}
+}
+
+// TestMainAway_Oneways: a main is over, its node has one-ways in its ledger that S has not taken, and dies while the
+// machine with the ledger is away. The node waits for the machine, and S gets each one-way once.
+func TestMainAway_Oneways(t *testing.T) {
+	for _, away := range []string{"m1", "m2"} {
+		withMemory(t, 1, nil, func(ctx context.Context, k *clerk) {
+			links := func(up bool, names ...string) {
+				for _, name := range names {
+					k.Host(name).SetLink(up)
+				}
+			}
+			k.aside = func(ctx context.Context, round int) error {
+				links(false, "s1", "s2")
+				return k.post(ctx, round)
+			}
+			k.deployTo(ctx, "c1")
+			for over := false; !over; <-time.After(time.Millisecond) { // virtual
+				k.mu.Lock()
+				over = k.stats.MainCheckpoints > 0
+				k.mu.Unlock()
+			}
+			links(false, away)
+			if !k.kill() {
+				t.Fatal("the clerk's program has ended before its one-ways have arrived")
+			}
+			<-time.After(20 * time.Second) // virtual
+			links(true, away, "s1", "s2")
+			k.ended(ctx)
+			k.counted(ctx, 2)
 		})
 	}
 }
