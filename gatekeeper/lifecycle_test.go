@@ -246,12 +246,14 @@ func TestLeave_CleansUp(t *testing.T) {
 func TestLeave_OrphanedCallIsAskedFor(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		m := s.a.message("Arrays", "add", p)
+		m.Flags |= rpcpacket.FlagMore // its arguments exceed a packet; the question has none
+		s.a.call("Arrays", m)
 		call := s.b.message1()
 		s.a.leave()
 		s.beat(2*time.Second, s.b.testBlade, s.m1)
 		probes := s.b.messages()
-		if len(probes) == 0 || probes[0].Call != call.Call || probes[0].Flags&rpcpacket.FlagReplay == 0 {
+		if len(probes) == 0 || probes[0].Call != call.Call || probes[0].Flags&(rpcpacket.FlagReplay|rpcpacket.FlagMore) != rpcpacket.FlagReplay {
 			t.Fatalf("the callee was asked %+v", probes)
 		}
 		s.b.reply(s.a.address, &call)

@@ -249,8 +249,9 @@ func (c *controller) probe() {
 		c.orphans[k] = c.now.Add(probeInterval)
 		m := rpcpacket.Message{Header: k.header}
 		// Held: the answer must come here, also if the caller's next incarnation has its
-		// address by now. Of a call with a pointer it would; this one has none.
-		m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
+		// address by now. Of a call with a pointer it would; this one has none. Nor does it
+		// promise arguments that exceed a packet: the callee would look for them, and say nothing.
+		m.Flags = m.Flags&^rpcpacket.FlagMore | rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
 		m.CalleeIncarnation, m.Timeout = k.incarnation, 1 // too late to begin
 		c.count.Probes++
 		c.send(hopOf(n.blade.port.num), frame.UDP6{
