@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -239,23 +240,68 @@ func (k *clerk) lends(ctx context.Context, frees func(round int) bool) {
 		if err != nil {
 			return err
 		}
-		g, err := arrays.NewArraysClient(k.at().Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(p), 8)
-		if err != nil {
-			return err
-		}
-		q, err := rpc.PointerOf(g)
-		m, b := rpc.Memory(ctx), make([]byte, 8)
+		q, err := k.copied(ctx, p)
 		if err == nil {
-			_, err = m.Read(ctx, q, b)
+			err = k.post(ctx, round)
 		}
-		if err != nil || string(b) != "contents" {
-			return fmt.Errorf("round %d: the copy has %q: %w", round, b, err)
-		}
-		if err := k.post(ctx, round); err != nil || !frees(round) {
+		if err != nil || !frees(round) {
 			return err
 		}
-		return errors.Join(m.Free(ctx, p), m.Free(ctx, q))
+		return errors.Join(rpc.Memory(ctx).Free(ctx, p), rpc.Memory(ctx).Free(ctx, q))
 	}
+}
+
+// copied lends Arrays a region, and checks the copy that it gets.
+func (k *clerk) copied(ctx context.Context, p dsm.Pointer) (dsm.Pointer, error) {
+	g, err := arrays.NewArraysClient(k.at().Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(p), 8)
+	if err != nil {
+		return dsm.Pointer{}, err
+	}
+	q, err := rpc.PointerOf(g)
+	b := make([]byte, 8)
+	if err == nil {
+		_, err = rpc.Memory(ctx).Read(ctx, q, b)
+	}
+	if err == nil && string(b) != "contents" {
+		err = fmt.Errorf("the copy has %q", b)
+	}
+	return q, err
+}
+
+// TestMainKeepsRegions: the program of a durable main dies. The regions that the main has got by answers, before its last
+// checkpoint and after, are there for its next run. They go when it is over.
+func TestMainKeepsRegions(t *testing.T) {
+	withClerk(t, 2, func(ctx context.Context, k *clerk) {
+		k.lends(ctx, nil)
+		var before dsm.Pointer
+		runs := 0
+		k.aside = func(ctx context.Context, round int) error {
+			p, err := get(ctx, k.at())
+			if err != nil || round == 0 {
+				before = p
+				return err
+			}
+			if runs++; runs == 1 {
+				for _, blade := range []string{"c1", "s1", "s2"} {
+					_ = k.KillSoon(blade, "office/clerk/1") // it runs at one of them
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			for _, p := range []dsm.Pointer{before, p} {
+				if _, err := k.copied(ctx, p); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		}
+		k.deploy(ctx)
+		k.ended(ctx)
+		if s := k.stats; !slices.Equal(k.begun, []int{0, 1}) || s.MainsHanded > 0 {
+			t.Errorf("the main began with rounds %v, and was handed over %d times", k.begun, s.MainsHanded)
+		}
+		k.regions(ctx, 0)
+	})
 }
 
 // regions checks how many regions there are in a while.
@@ -363,7 +409,7 @@ func TestMainInLedger(t *testing.T) {
 				rng, kills := rand.New(rand.NewPCG(1, 2)), 0
 				for round := 2; round < k.rounds; round += 5 {
 					k.until(ctx, round)
-					<-time.After(time.Duration(rng.IntN(1000)) * time.Microsecond) // virtual
+					<-time.After(time.Duration(rng.IntN(3000)) * time.Microsecond) // virtual
 					if k.kill() {
 						kills++
 					}
