@@ -193,7 +193,11 @@ func (l *ledger) roomFor(m *rpcpacket.Message, size int) room {
 // opened reports whether the ledger is open, and has it opened. The caller holds l.mu.
 func (l *ledger) opened() bool {
 	if l.lost == nil {
-		if err := l.open(); err != nil {
+		err := l.open()
+		if err == nil {
+			_, err = l.file.Settled() // nobody waits for a record, who would learn of it
+		}
+		if err != nil && l.node.base.Err() == nil {
 			l.lose(err)
 		}
 	}

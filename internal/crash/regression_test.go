@@ -101,6 +101,8 @@ func TestRegressions(t *testing.T) {
 		// A caller left whose call had been handed over and ran on: the call's own calls were forgotten,
 		// and it waited for ever: direct.TestForgottenWhileItRuns.
 		{710079, "sync,age=489198h14m10.901344074s,truth,pairs", slow, "60-sw:stall:6.018128629s"},
+		// A node's ledger was lost before its first record, which was to be a large one-way's: nobody noticed.
+		{62027, "truth,long,lends", "good", "0-gk:restart:1.154155102s,19+s3:cut:79.322µs,19-m2:cut:73.318082ms"},
 		// A caller called a node that closed again and again.
 		{312, "age=418076h47m51.818233024s,jumps,truth,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
 		{195044, "age=247321h48m39.118410343s,truth,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},
