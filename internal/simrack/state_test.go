@@ -25,7 +25,7 @@ import (
 )
 
 // register is a service with state: Echo of "" counts, of "memory" as well, with a region of
-// memory, of "! X" does X with such a region, of "X Y" calls X with "Y", and of "? X Y" with policy
+// memory, of "! X" does X when the Gatekeeper decides about it, of "X Y" calls X with "Y", and of "? X Y" with policy
 // none.
 // Its snapshot is large: more than the Gatekeeper's log would take.
 type register struct {
@@ -40,7 +40,7 @@ const registerSize = 1<<20 + 1<<12
 
 func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	next, rest, calls := strings.Cut(string(b), " ")
-	if next == "memory" || next == "!" {
+	if next == "memory" {
 		m := rpc.Memory(ctx)
 		p, err := m.Alloc(ctx, 64)
 		if err == nil {
@@ -52,6 +52,9 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	}
 	switch {
 	case next == "!":
+		if err := handOver(ctx, r.node, "Passes"); err != nil {
+			return nil, err
+		}
 		return r.Echo(ctx, []byte(rest))
 	case next == "?":
 		next, rest, _ = strings.Cut(rest, " ")
