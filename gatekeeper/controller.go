@@ -510,6 +510,10 @@ func (c *controller) stepWritten(s lease.Step, err error) {
 	switch e := s.Event.(type) {
 	case lease.Oneway:
 		c.keepChanged(s) // with the call
+	case lease.Reply:
+		if len(e.Results) > 0 {
+			c.keepChanged(s) // with the answer
+		}
 	case lease.Ended:
 		if s.Outcome == lease.Done {
 			c.callEnded(e.ID)

@@ -301,13 +301,17 @@ func (c *controller) keepStep(s lease.Step) {
 // place, since what has caused it is. A Gatekeeper that begins between the two judges the
 // next copy anew: of an exactly-once one-way, which would else be refused, for its caller
 // would not control any more what it hands over; of a free, which nobody might send
-// again, if its caller's execution is taken back and does not know that it was sent.
+// again, if its caller's execution is taken back and does not know that it was sent; of the
+// answer to a direct call, which would be denied, for its callee would not control any more what it hands over.
 func (c *controller) keptLater(s lease.Step) bool {
 	switch e := s.Event.(type) {
 	case lease.Oneway:
 		return c.exactly(e.ID).Stage == "admitting"
 	case lease.Free:
 		return true
+	case lease.Reply:
+		k := c.loans[e.ID]
+		return len(e.Results) > 0 && k != nil && !c.handed(k)
 	}
 	return false
 }

@@ -2,7 +2,9 @@ package gatekeeper
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -167,6 +169,36 @@ func TestResults_Large(t *testing.T) {
 			s.owns("a large answer", s.a, p)
 		}
 	})
+}
+
+// TestResults_CrashAtEveryStep: the Gatekeeper crashes before each message to the switch while an answer hands a
+// region over, with its log at the same time or before. The next copy of the answer is let through, and the region is the
+// caller's. The switch is told of rules, or has to be asked: then the rules are written some time after the judgement.
+func TestResults_CrashAtEveryStep(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		for before := range 3 {
+			for after, blown := before, true; blown; after++ {
+				synctest.Test(t, func(t *testing.T) {
+					r := &rack{asks: asks}
+					r.fill(t)
+					r.settle, r.disk, r.fuse = synctest.Wait, new(wal.Disk), &fuse{ClientConnInterface: r.conn, r: r}
+					r.start(Config{Ledgers: LedgersTruth})
+					s := newSmall(r)
+					p := s.m1.alloc(s.b, 1, 2)
+					call := s.a.exact("Arrays", "add")
+					r.fuse.arm(after, before)
+					s.b.returns(s.a, call, p)
+					if blown = s.died(); blown {
+						s.anew()
+					}
+					r.fuse.disarm()
+					s.a.take()
+					s.b.returns(s.a, call, p)
+					s.gotResults(fmt.Sprintf("asked %v, crash before message %d, log %d before", asks, after, before), p)
+				})
+			}
+		}
+	}
 }
 
 // TestResults_OfHeldCalls: the acknowledgement of an answer with regions is lost, to a held call whose
