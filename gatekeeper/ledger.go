@@ -43,7 +43,8 @@ func (c *controller) grantLedger(n *node) {
 	}
 	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
 		if c.birthOf(n.ledger.Machine) == 0 && c.keeps(n) {
-			c.logger.Warn("the machine is not in service that has a node's ledger: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine)
+			c.logger.Warn("the memory machine that has a node's ledger is not in service: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine,
+				"remedy", "have the machine return; if it is gone for good, undeploy the node's deployment and deploy it again")
 			return
 		}
 		if n.ledger.Stays && n.serial() {
