@@ -82,12 +82,16 @@ func (f *office) rolledOut(app, version, back string) {
 		f.pause.Store(int64(time.Second))
 		defer f.pause.Store(int64(10 * time.Millisecond))
 	}
+	began := time.Now()
 	f.roll(app, version)
 	if version == "broken" {
 		f.runs(app, back, "nodes with the new programs have failed 3 times, last "+f.app(app).Instances[0].Name)
 		return
 	}
 	f.runs(app, version, "")
+	if took := time.Since(began); took > 4*time.Second { // virtual; who does not finish is killed after 5 s
+		f.t.Errorf("%s took %v to roll out: a node did not finish", app, took)
+	}
 }
 
 // runs waits until an app is rolled out, and checks what its nodes run, and why it went back.

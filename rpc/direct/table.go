@@ -244,6 +244,9 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		for _, id := range r.Executions {
 			touched = append(touched, t.state.Execution(id))
 		}
+		for _, l := range r.Lanes {
+			touched = append(touched, t.state.Before(l.Lane, l.Floor)...)
+		}
 		if len(r.Callers) > 0 {
 			touched = t.state.Executions()
 		}

@@ -476,6 +476,34 @@ func TestRefusedForGood(t *testing.T) {
 	b.receive(client, inSession(9, 2), Run)
 }
 
+// A session's call has its answer, and the node closes and refuses the next one, or is told to forget that one.
+// Either way nobody asks for the first one any more, and the node may go.
+func TestForgottenByTheNext(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		b := newBench(t)
+		one, two := inSession(9, 1), inSession(9, 2)
+		b.receive(client, one, Run)
+		b.write(done(client, one))
+		if b.Idle() {
+			t.Fatal("the client may ask for the answer")
+		}
+		if refused {
+			b.receive(client, two, Run)
+			b.write(b.Refuse(client, &two))
+		} else {
+			lane, number := LaneOf(&two)
+			b.forget(client, 1, []Item{{ID: two.Call, Lane: lane, Number: number}})
+		}
+		if !b.Idle() {
+			t.Errorf("refused %t: the first answer is kept", refused)
+		}
+		b.crash()
+		if b.Resume(); !b.Idle() {
+			t.Errorf("refused %t: the next incarnation keeps the first answer", refused)
+		}
+	}
+}
+
 // What a client has got goes with it; what an execution has got stays, for its node's next
 // incarnation asks for it, unless there is none.
 func TestBuried(t *testing.T) {

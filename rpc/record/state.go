@@ -544,6 +544,9 @@ func (s *State) forgotten(r *Forgotten) error {
 	}
 	for _, l := range r.Lanes {
 		s.raise(l)
+		for _, e := range s.Before(l.Lane, l.Floor) {
+			s.forget(e)
+		}
 	}
 	for _, k := range r.Callers {
 		s.bury(k)
