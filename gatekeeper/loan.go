@@ -111,8 +111,11 @@ func headerOf(m *rpcpacket.Message) rpcpacket.Header {
 
 // opens reports whether a message is whole, or the first packet of one. Its pointers are all there then.
 func opens(m *rpcpacket.Message) bool {
+	if m.Flags&rpcpacket.FlagMore == 0 {
+		return true
+	}
 	_, err := m.Opening()
-	return m.Flags&rpcpacket.FlagMore == 0 || err == nil
+	return err == nil
 }
 
 // mayLend refuses a call whose caller has too many on record, or may not use its id.
