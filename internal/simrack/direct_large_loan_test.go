@@ -53,20 +53,7 @@ func TestDirectLoan_Large(t *testing.T) {
 			return nil
 		})
 		by := func(ctx context.Context, m *dsm.Client, n *rpc.Node) error {
-			p, err := m.Alloc(ctx, 64)
-			if err != nil {
-				return err
-			}
-			if _, err = m.Write(ctx, p, []byte("contents")); err != nil {
-				return err
-			}
-			if err := lendTo(bulky(ctx), n, p); err != nil {
-				return err
-			}
-			if _, err = m.Write(ctx, p, []byte("after")); err != nil {
-				return err
-			}
-			return m.Free(ctx, p)
+			return lentOut(ctx, m, func(p dsm.Pointer) error { return lendTo(bulky(ctx), n, p) })
 		}
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
 		r.direct()
@@ -128,10 +115,7 @@ func TestDirectLoan_LargeGatekeeperDies(t *testing.T) {
 			r.reads(ctx, p, "contents")
 			return nil
 		})
-		p, err := r.client.Memory().Alloc(r.Context(), 64)
-		if err == nil {
-			_, err = r.client.Memory().Write(r.Context(), p, []byte("contents"))
-		}
+		p, err := filled(r.Context(), r.client.Memory())
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -72,6 +72,21 @@ func handOver(ctx context.Context, n *rpc.Node, service string) error {
 	return rpc.Memory(ctx).Free(ctx, p)
 }
 
+// lentOut lends a new region with contents, and then writes and frees it.
+func lentOut(ctx context.Context, m *dsm.Client, lend func(p dsm.Pointer) error) error {
+	p, err := filled(ctx, m)
+	if err != nil {
+		return err
+	}
+	if err := lend(p); err != nil {
+		return err
+	}
+	if _, err := m.Write(ctx, p, []byte("after")); err != nil {
+		return err
+	}
+	return m.Free(ctx, p)
+}
+
 // TestDirectLoan: a call with a pointer goes direct, from an execution and from a plain client. Its
 // callee reads, and cannot write; its caller cannot write meanwhile, and can again after it.
 func TestDirectLoan(t *testing.T) {
@@ -87,22 +102,14 @@ func TestDirectLoan(t *testing.T) {
 			return nil
 		})
 		by := func(ctx context.Context, m *dsm.Client, n *rpc.Node) error {
-			p, err := m.Alloc(ctx, 64)
-			if err != nil {
-				return err
-			}
-			if _, err = m.Write(ctx, p, []byte("contents")); err != nil {
-				return err
-			}
-			for range 3 {
-				if err := lendTo(ctx, n, p); err != nil {
-					return err
+			return lentOut(ctx, m, func(p dsm.Pointer) error {
+				for range 3 {
+					if err := lendTo(ctx, n, p); err != nil {
+						return err
+					}
 				}
-			}
-			if _, err = m.Write(ctx, p, []byte("after")); err != nil {
-				return err
-			}
-			return m.Free(ctx, p)
+				return nil
+			})
 		}
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
 		r.direct()

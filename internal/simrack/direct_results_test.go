@@ -38,11 +38,14 @@ func (r *shelf) gives(handle func(ctx context.Context) (dsm.Pointer, error)) *rp
 	return n
 }
 
-// fresh allocates a region with contents.
-func fresh(ctx context.Context) (dsm.Pointer, error) {
-	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
+// fresh is a new region of an execution's, with contents.
+func fresh(ctx context.Context) (dsm.Pointer, error) { return filled(ctx, rpc.Memory(ctx)) }
+
+// filled allocates a region with contents.
+func filled(ctx context.Context, m *dsm.Client) (dsm.Pointer, error) {
+	p, err := m.Alloc(ctx, 64)
 	if err == nil {
-		_, err = rpc.Memory(ctx).Write(ctx, p, []byte("contents"))
+		_, err = m.Write(ctx, p, []byte("contents"))
 	}
 	return p, err
 }
