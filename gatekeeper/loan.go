@@ -30,7 +30,7 @@ import (
 
 // loan is a direct call that lends its callee regions.
 type loan struct {
-	header         rpcpacket.Header // of the copy that was judged
+	header         rpcpacket.Header // of the latest attempt that was let through
 	caller, callee lease.Node
 	charged        lease.Node // whose quota it takes: who has sent the packet that it was made for
 	stage          loanStage
@@ -38,6 +38,7 @@ type loan struct {
 	refusal        *fault.Error // loanRefused, and loanVoid if its callee has gone
 	forgotten      bool         // nobody asks for it any more: it goes when it is over
 	probe          time.Time    // when its callee is asked next, while it is open
+	asked          time.Time    // when it was asked last
 }
 
 // loanStage is how far a loan has come; the numbers are on the log.
@@ -58,10 +59,11 @@ func (k *loan) id() rpcpacket.ID { return k.header.Call }
 // over reports whether the call has no rights any more.
 func (k *loan) over() bool { return k.stage >= loanAnswered }
 
-// lane is that of the copy that was judged, with its number there.
-func (k *loan) lane() [2]uint64 {
-	lane, number := direct.LaneOf(&k.header)
-	return [2]uint64{lane, number}
+// attempts reports whether a copy of the call, or an answer to one, is of the attempt that the record has.
+func (k *loan) attempts(h *rpcpacket.Header) bool {
+	lane, number := direct.LaneOf(h)
+	at, its := direct.LaneOf(&k.header)
+	return lane == at && number == its
 }
 
 // loanRequest takes a direct call that lends regions.
@@ -84,12 +86,12 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.count.Late++ // it comes back; or it is gone, and the caller asks
 		return
 	}
-	if k := c.loans[m.Call]; k != nil {
-		c.knownLoan(k, callee, h, m)
-		return
-	}
 	if number < n.lanes[lane] {
 		c.count.Late++
+		return
+	}
+	if k := c.loans[m.Call]; k != nil {
+		c.knownLoan(k, n, callee, h, m)
 		return
 	}
 	if why := c.mayLend(n, h, m); why != nil {
@@ -191,18 +193,13 @@ func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.
 }
 
 // knownLoan takes another copy of a call on record.
-func (c *controller) knownLoan(k *loan, callee *node, h *held, m *rpcpacket.Message) {
-	lane, number := direct.LaneOf(&m.Header)
+func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.Message) {
 	c.count.Duplicates++
 	switch {
-	case k.caller != h.src:
+	case k.caller != n.address:
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
-	case k.stage == loanVoid && k.lane() != [2]uint64{lane, number}:
-		if why := c.mayUse(c.nodes[h.src], lane); why != nil {
-			c.refuse(h, &m.Header, why)
-			return
-		}
-		c.judgeLoan(k, c.nodes[h.src], h, m)
+	case (k.stage == loanVoid || k.stage == loanOpen && k.callee == callee.address) && !k.attempts(&m.Header):
+		c.nextAttempt(k, n, h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
 	case k.stage == loanVoid:
 		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "the call was given up"))
@@ -213,6 +210,28 @@ func (c *controller) knownLoan(k *loan, callee *node, h *held, m *rpcpacket.Mess
 	default: // open; or answered, and its callee answers again, without any rights
 		c.releaseLoan(k, h)
 	}
+}
+
+// nextAttempt takes a call that is made again: by the caller's next incarnation, or since the callee never runs the former
+// attempt. Copies of that one are late from now on.
+func (c *controller) nextAttempt(k *loan, n *node, h *held, m *rpcpacket.Message) {
+	lane, number := direct.LaneOf(&m.Header)
+	if why := c.mayUse(n, lane); why != nil {
+		c.refuse(h, &m.Header, why)
+		return
+	}
+	if k.header.CallerIncarnation == n.incarnation {
+		former, its := direct.LaneOf(&k.header)
+		n.uses(former, its+1)
+	}
+	if k.stage == loanVoid {
+		c.judgeLoan(k, n, h, m)
+		return
+	}
+	n.uses(lane, number)
+	k.header = headerOf(m)
+	c.keepOpen(k)
+	c.releaseLoan(k, h)
 }
 
 // releaseLoan lets a call go on to its callee.
@@ -262,6 +281,10 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 	case loanJudged, loanReturned:
 		c.count.Duplicates++
 	case loanOpen:
+		if m.Refuses() && !k.attempts(&m.Header) {
+			c.count.Late++ // the callee may be running a later attempt
+			return
+		}
 		if c.overloaded(c.pressure.stalled) {
 			return
 		}
@@ -432,23 +455,30 @@ func (c *controller) handedEnds(id rpcpacket.ID) {
 // be lost, or the call itself.
 const loanProbe = 2 * time.Second
 
+// loanAgain is after how long it is asked again if somebody waits for the end of the leases.
+const loanAgain = 40 * time.Millisecond
+
 // probeLoans asks for the answers that are due: it sends what the caller would, without
 // arguments. A callee that does not know the call writes down that it never runs it, and says so.
 func (c *controller) probeLoans() {
-	due := c.sortedLoans(func(k *loan) bool { return k.stage == loanOpen && !c.now.Before(k.probe) })
-	for _, k := range due {
-		k.probe = c.now.Add(loanProbe)
-		n := c.nodes[k.callee]
-		if c.handed(k) || n == nil || n.blade.port == nil {
-			continue // the Table has it answered; or its callee is to come back
-		}
-		m := rpcpacket.Message{Header: k.header}
-		m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
-		c.count.Probes++
-		c.send(hopOf(n.blade.port.num), frame.UDP6{
-			Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortDirect), Payload: m.Append(nil),
-		}.Append(nil))
+	for _, k := range c.sortedLoans(func(k *loan) bool { return k.stage == loanOpen && !c.now.Before(k.probe) }) {
+		c.probeLoan(k)
 	}
+}
+
+// probeLoan asks for the answer to an open call.
+func (c *controller) probeLoan(k *loan) {
+	k.asked, k.probe = c.now, c.now.Add(loanProbe)
+	n := c.nodes[k.callee]
+	if c.handed(k) || n == nil || n.blade.port == nil {
+		return // the Table has it answered; or its callee is to come back
+	}
+	m := rpcpacket.Message{Header: k.header}
+	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
+	c.count.Probes++
+	c.send(hopOf(n.blade.port.num), frame.UDP6{
+		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortDirect), Payload: m.Append(nil),
+	}.Append(nil))
 }
 
 // loansDue tells when a callee is asked next.
@@ -461,14 +491,19 @@ func (c *controller) loansDue(earliest func(time.Time)) {
 }
 
 // loansOver answers a node whose executions are to be taken back: not while calls of theirs that
-// an earlier incarnation has made have leases.
-func (c *controller) loansOver(n *node, ids []control.ExecutionID) error {
+// an earlier incarnation has made have leases. The callees are asked for the answers.
+func (c *controller) loansOver(n *node, ids []control.ExecutionID) (err error) {
 	for _, id := range ids {
-		if k := c.loans[rpcpacket.ID(id)]; k != nil && k.caller == n.address && !k.over() {
-			return fault.New(fault.Overloaded, "calls", "call %s has leases still", k.id())
+		k := c.loans[rpcpacket.ID(id)]
+		if k == nil || k.caller != n.address || k.over() {
+			continue
+		}
+		err = fault.New(fault.Overloaded, "calls", "call %s has leases still", k.id())
+		if k.stage == loanOpen && c.now.Sub(k.asked) >= loanAgain {
+			c.probeLoan(k)
 		}
 	}
-	return nil
+	return err
 }
 
 // keepOpen writes a loan down that has leases.

@@ -251,6 +251,45 @@ func TestLoan_Probe(t *testing.T) {
 	})
 }
 
+// TestLoan_AnotherAttempt: the next run of a caller makes a call again whose leases have not ended. A callee that has never
+// run the former attempt, and says so late, may be running this one: it keeps its rights, over a restart of the Gatekeeper too.
+func TestLoan_AnotherAttempt(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		inLoans(t, func(s *small, p dsmpacket.Pointer) {
+			call := s.a.exact("Arrays", "add", p)
+			call.Flags, call.Parent = call.Flags&^rpcpacket.FlagSession, rpcpacket.ID{1}
+			call.Call = childOf("Arrays", call.Parent, 0)
+			var refusals [][]byte
+			for lane := range uint32(2) {
+				call.Order, call.Floor = rpcpacket.SessionOf(s.a.address, lane), 1
+				s.a.lend(s.b, call)
+				s.got("an attempt", call, "read")
+				m := rpcpacket.Message{Header: call.Header, Payload: []byte("it has not come")}
+				m.Type, m.Code, m.CalleeIncarnation = rpcpacket.Exception, fault.Unavailable, s.b.incarnation
+				m.Flags |= rpcpacket.FlagUnbegun
+				refusals = append(refusals, m.Append(nil))
+			}
+			if restart {
+				s.crash()
+				s.start(Config{Ledgers: LedgersTruth})
+				s.settle()
+				s.b.directly()
+			}
+			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, refusals[0])
+			quiet("the former one is refused", s.a)
+			s.may("the former one is refused", p, "read")
+			if late := *call; !restart {
+				late.Order = rpcpacket.SessionOf(s.a.address, 0)
+				s.a.lend(s.b, &late)
+				quiet("a late copy of the former one", s.b)
+			}
+			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, refusals[1])
+			s.a.refused("this one is refused", fault.Unavailable)
+			s.may("this one is refused", p, "nothing")
+		})
+	}
+}
+
 // begins makes a message the first packet of one of 64 KiB.
 func begins(m rpcpacket.Message) *rpcpacket.Message {
 	m.Flags |= rpcpacket.FlagMore
@@ -287,8 +326,8 @@ func TestLoan_Large(t *testing.T) {
 	})
 }
 
-// TestLoan_Nodes: the record outlives incarnations of both nodes; the callee's end for good ends the
-// rights, and the caller's the record.
+// TestLoan_Nodes: the record outlives incarnations of both nodes. Whoever waits for the end of its rights has its callee
+// asked at once. The callee's end for good ends the rights, and the caller's the record.
 func TestLoan_Nodes(t *testing.T) {
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
 		call := s.a.exact("Arrays", "add", p)
@@ -301,8 +340,14 @@ func TestLoan_Nodes(t *testing.T) {
 			}
 			return s.a.ask(control.KindCalls, q, nil)
 		}
-		if err := waits(call.Call); fault.CodeOf(err) != fault.Overloaded {
-			t.Errorf("while it is open: %v", err)
+		pass(loanAgain)
+		for range 3 {
+			if err := waits(call.Call); fault.CodeOf(err) != fault.Overloaded {
+				t.Errorf("while it is open: %v", err)
+			}
+		}
+		if probe := s.b.directly(); len(probe) != 1 || probe[0].Call != call.Call || probe[0].Flags&rpcpacket.FlagReplay == 0 {
+			t.Errorf("while somebody waits for its end, the callee is asked %+v, want one question", probe)
 		}
 		if err := waits(rpcpacket.ID{9}); err != nil {
 			t.Errorf("one that nobody knows: %v", err)

@@ -78,7 +78,7 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	case v == direct.Answer && !l.settling[m.Call]:
 		go n.sendRecorded(from, answerOf(known), 0)
 	case v == direct.Late && l.place != nil:
-		last := l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
+		last := l.add(l.table.Void(from.Addr().As16(), &m.Header))
 		refusal := n.exception(m, Unavailable, "the call has not come", true, nil)
 		go func() {
 			if l.settle(last) {

@@ -164,7 +164,7 @@ func (t *Table) Claim(main rpcpacket.ID) (r record.Record, free bool) {
 
 // Probe takes the Gatekeeper's question what has become of a call that lends memory, in its
 // caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
-// is to come to its end, and Late if it never came: it is then to be refused for good (Refuse).
+// is to come to its end, and Late if it never came: it is then to be refused for good (Void).
 func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
 	lane, _ := LaneOf(h)
 	e := t.state.Execution(h.Call)
@@ -217,10 +217,24 @@ func (t *Table) Answered(id rpcpacket.ID) []record.Record {
 // another one. When the record is settled, no later incarnation of the node runs the call
 // either.
 func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
+	return &record.Forgotten{Lanes: []record.Lane{t.refuse(caller, h)}}
+}
+
+func (t *Table) refuse(caller [16]byte, h *rpcpacket.Header) record.Lane {
 	delete(t.running, h.Call)
 	lane, number := LaneOf(h)
 	t.floors[lane] = number + 1
-	return &record.Forgotten{Lanes: []record.Lane{{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}}}
+	return record.Lane{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}
+}
+
+// Void refuses for good, as Refuse does, a call that the Gatekeeper has asked about: the attempt that it names, and those
+// of the caller's earlier incarnations, copies of which may be on their way.
+func (t *Table) Void(caller [16]byte, h *rpcpacket.Header) record.Record {
+	r := &record.Forgotten{Lanes: []record.Lane{t.refuse(caller, h)}}
+	if dead, _ := t.state.Dead(caller); h.CallerIncarnation > dead+1 {
+		r.Callers = []record.Caller{{Node: caller, Dead: h.CallerIncarnation - 1}}
+	}
+	return r
 }
 
 // Obsolete reports whether a call's outcome must not be written: its lane has gone on, and

@@ -588,7 +588,7 @@ func btoi(b bool) int {
 }
 
 // A question about a call that lends memory is answered by what the ledger has, also when nobody
-// else may ask. One that never came is refused for good.
+// else may ask. One that never came is refused for good, also to the caller's earlier incarnations.
 func TestProbe(t *testing.T) {
 	b := newBench(t)
 	probe := func(h rpcpacket.Header, want Verdict) {
@@ -610,7 +610,7 @@ func TestProbe(t *testing.T) {
 		t.Error("another node's question is answered")
 	}
 	probe(two, Late)
-	b.write(b.Refuse(client, &two))
+	b.write(b.Void(client, &two))
 	b.crash()
 	b.receive(client, two, Refused)
 	b.receive(client, three, Run)
@@ -618,6 +618,14 @@ func TestProbe(t *testing.T) {
 	b.crash()
 	probe(three, Duplicate)
 	probe(rpcpacket.Header{Call: one.Call}, Malformed)
+
+	former, latter := child(7, 1, 10, 1), child(7, 2, 11, 1)
+	b.write(b.Void(client, &latter))
+	b.crash()
+	b.receive(client, former, Late)
+	if r, _ := b.Void(client, &latter).(*record.Forgotten); len(r.Callers) != 0 {
+		t.Errorf("what is known is written again: %+v", r)
+	}
 }
 
 // The Gatekeeper is told to forget the rights of a call when the callee has forgotten the call.
