@@ -70,7 +70,7 @@ func (k *loan) attempts(h *rpcpacket.Header) bool {
 func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 	lane, number := direct.LaneOf(&m.Header)
 	switch {
-	case m.Type != rpcpacket.Call || m.Flags.Policy() != rpcpacket.PolicyRecover || len(m.Pointers) == 0 || lane == 0 || !opens(m):
+	case m.Type != rpcpacket.Call || len(m.Pointers) == 0 || lane == 0 || !opens(m):
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and begins as its flags say"))
 		return
 	case m.CallerIncarnation != n.incarnation:
@@ -491,7 +491,8 @@ func (c *controller) loansDue(earliest func(time.Time)) {
 }
 
 // loansOver answers a node whose executions are to be taken back: not while calls of theirs that
-// an earlier incarnation has made have leases. The callees are asked for the answers.
+// an earlier incarnation has made have leases. The callees are asked for the answers. A callee that shares the
+// caller's fate learns from this that it is to be taken back.
 func (c *controller) loansOver(n *node, ids []control.ExecutionID) (err error) {
 	for _, id := range ids {
 		k := c.loans[rpcpacket.ID(id)]

@@ -42,10 +42,9 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool
 	c.loanReply(k, n, h, m)
 }
 
-// mayReturn reports whether an answer shows that its call was made to whoever answers it. The callee
-// hands a call of another policy than recover over before it returns regions.
+// mayReturn reports whether an answer shows that its call was made to whoever answers it.
 func (c *controller) mayReturn(caller netip.Addr, m *rpcpacket.Message) bool {
-	return len(m.Trailer) >= originBytes && m.Flags.Policy() == rpcpacket.PolicyRecover && c.proven(caller, &m.Header, m.Trailer[:originBytes])
+	return len(m.Trailer) >= originBytes && c.proven(caller, &m.Header, m.Trailer[:originBytes])
 }
 
 // takes reports whether whoever has made a call may still get regions by its answer: nobody would free those of a

@@ -77,6 +77,8 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
 	case v == direct.Answer && !l.settling[m.Call]:
 		go n.sendRecorded(from, answerOf(known), 0)
+	case v == direct.Duplicate && l.table.Shares(m.Call):
+		go l.askCaller(from.Addr().As16(), m.CallerIncarnation) // its next incarnation may be waiting for the end of the call
 	case v == direct.Late && l.place != nil:
 		last := l.add(l.table.Void(from.Addr().As16(), &m.Header))
 		refusal := n.exception(m, Unavailable, "the call has not come", true, nil)
@@ -115,12 +117,6 @@ func answerOf(e *record.Execution) []byte {
 	m.Type, m.Code, m.Pointers, m.Trailer, m.Payload = rpcpacket.Exception, Unavailable, nil, nil, []byte("nobody asks for the answer any more")
 	m.Flags |= rpcpacket.FlagHeld
 	return m.Append(nil)
-}
-
-// mayReturn reports whether the answer to a direct call goes direct if it has pointers.
-func (e *execution) mayReturn() bool {
-	_, _, ok := originIn(e.call.Trailer)
-	return ok && e.call.Flags.Policy() == PolicyRecover
 }
 
 // handsOver reports whether an answer has pointers.

@@ -161,14 +161,13 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	x.reply(e, datagram)
 }
 
-// prepare has the Gatekeeper decide about some direct calls whose answers have pointers: if the policy is another
-// than recover, and if there are too many pointers for the first packet of an answer that exceeds a packet. For any
-// other answer that exceeds a packet, prepare finds room in the ledger.
+// prepare has the Gatekeeper decide about a direct call whose answer exceeds a packet and has too many pointers for its
+// first packet. For any other answer that exceeds a packet, prepare finds room in the ledger.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	size := out.size()
 	if len(out.pointers) > 0 {
 		size += originSize
-		e.returns = e.mayReturn() && (size <= x.node.budget || rpcpacket.FirstFits(out.front()+originSize, x.node.budget))
+		e.returns = (size <= x.node.budget || rpcpacket.FirstFits(out.front()+originSize, x.node.budget))
 		if !e.returns {
 			if err := e.enlist(); err != nil {
 				return codedIn(err)

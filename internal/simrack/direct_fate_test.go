@@ -1,9 +1,11 @@
 package simrack_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -24,6 +27,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -31,8 +35,7 @@ import (
 type chain struct {
 	*testing.T
 	*simrack.Rack
-	policies map[string]rpc.Policy // of the calls to a program
-	state    bool                  // the services have one
+	links
 
 	mu      sync.Mutex
 	nodes   map[string]*rpc.Node
@@ -40,6 +43,13 @@ type chain struct {
 	ran     map[string]int // handlers
 	entered chan string
 	up      chan struct{}
+}
+
+// links is what the calls of a chain are like.
+type links struct {
+	policies map[string]rpc.Policy // of the calls to a program
+	state    bool                  // the services have one
+	lends    bool                  // a call lends its callee a region, and the answer hands one over
 }
 
 // calls is whom a program calls, and blades where it runs.
@@ -54,11 +64,11 @@ type noState struct{}
 func (noState) Snapshot() ([]byte, error) { return nil, nil }
 func (noState) Restore([]byte) error      { return nil }
 
-func withChain(t *testing.T, policies map[string]rpc.Policy, state bool, f func(k *chain)) {
+func withChain(t *testing.T, links links, f func(k *chain)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &chain{
-			T: t, policies: policies, state: state, nodes: map[string]*rpc.Node{}, began: map[string]int{}, ran: map[string]int{},
+			T: t, links: links, nodes: map[string]*rpc.Node{}, began: map[string]int{}, ran: map[string]int{},
 			entered: make(chan string, 10), up: make(chan struct{}, 100),
 		}
 		var err error
@@ -73,7 +83,7 @@ func withChain(t *testing.T, policies map[string]rpc.Policy, state bool, f func(
 		}
 		for name, blade := range blades {
 			if err := k.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: name, Programs: []resources.Program{{
-				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: []string{blade}, Services: []resources.ServiceSpec{{Name: name, Stateful: state}},
+				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: []string{blade}, Services: []resources.ServiceSpec{{Name: name, Stateful: links.state}},
 			}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -96,13 +106,13 @@ func (k *chain) serve(ctx context.Context, j join.Joiner, s control.Start) error
 	k.nodes[name] = n
 	k.began[name]++
 	k.mu.Unlock()
-	handler := pinger(func(ctx context.Context) error {
+	handle := func(ctx context.Context) error {
 		k.mu.Lock()
 		k.ran[name]++
 		first := k.ran[name] == 1
 		k.mu.Unlock()
 		if to := calls[name]; to != "" {
-			return k.ping(ctx, n, to)
+			return k.call(ctx, n, to)
 		}
 		if !first {
 			return nil
@@ -113,12 +123,16 @@ func (k *chain) serve(ctx context.Context, j join.Joiner, s control.Start) error
 		case <-ctx.Done():
 		}
 		return ctx.Err()
-	})
+	}
 	var options []rpc.ExportOption
 	if k.state {
 		options = append(options, rpc.WithState(noState{}))
 	}
-	if err := n.Export(ctx, name, arrays.NewPingProcessor(handler), options...); err != nil {
+	var processor thrift.TProcessor = arrays.NewPingProcessor(pinger(handle))
+	if k.lends {
+		processor = arrays.NewArraysProcessor(exchange{k: k, handle: handle})
+	}
+	if err := n.Export(ctx, name, processor, options...); err != nil {
 		return err
 	}
 	k.up <- struct{}{}
@@ -129,8 +143,59 @@ func (k *chain) serve(ctx context.Context, j join.Joiner, s control.Start) error
 	return n.Close(context.WithoutCancel(ctx))
 }
 
-func (k *chain) ping(ctx context.Context, n *rpc.Node, to string) error {
-	return arrays.NewPingClient(n.Client(to, rpc.WithPolicy(k.policies[to]))).Ping(ctx)
+// exchange is a service that is lent a region for one of its own.
+type exchange struct {
+	service.Arrays
+	k      *chain
+	handle func(ctx context.Context) error
+}
+
+func (x exchange) EchoRef(ctx context.Context, data *bifrost.GlobalPointer, _ int64) (*bifrost.GlobalPointer, error) {
+	lent, err := rpc.PointerOf(data)
+	if err != nil {
+		return nil, err
+	}
+	x.k.has(ctx, rpc.Memory(ctx), lent)
+	own, err := fresh(ctx)
+	if err == nil {
+		err = x.handle(ctx)
+	}
+	x.k.has(ctx, rpc.Memory(ctx), lent)
+	return rpc.GlobalPointer(own), err
+}
+
+// has checks what a region has, unless the program dies.
+func (k *chain) has(ctx context.Context, m *dsm.Client, p dsm.Pointer) {
+	b := make([]byte, 8)
+	if _, err := m.Read(ctx, p, b); ctx.Err() == nil && (err != nil || !bytes.Equal(b, []byte("contents"))) {
+		k.Errorf("a region has %q, %v", b, err)
+	}
+}
+
+// call calls a program. It changes and frees what it has lent, and what it gets.
+func (k *chain) call(ctx context.Context, n *rpc.Node, to string) error {
+	if !k.lends {
+		return arrays.NewPingClient(n.Client(to, rpc.WithPolicy(k.policies[to]))).Ping(ctx)
+	}
+	m := n.Memory()
+	if n.Name() != "client" {
+		m = rpc.Memory(ctx)
+	}
+	return lentOut(ctx, m, func(p dsm.Pointer) error {
+		data, err := arrays.NewArraysClient(n.Client(to, rpc.WithPolicy(k.policies[to]))).EchoRef(ctx, rpc.GlobalPointer(p), 8)
+		if err != nil {
+			return err
+		}
+		got, err := rpc.PointerOf(data)
+		if err != nil {
+			return err
+		}
+		k.has(ctx, m, got)
+		if _, err := m.Write(ctx, got, []byte("changed!")); err != nil {
+			return err
+		}
+		return m.Free(ctx, got)
+	})
 }
 
 // TestDirectFates kills a program in the middle of a chain of direct calls: those are started anew that share its fate, once,
@@ -154,9 +219,10 @@ func TestDirectFates(t *testing.T) {
 		"tainted, what is below dies":      {tainted, recovers, "bottom", map[string]int{"top": 1, "middle": 1, "bottom": 2}},
 		"tainted below, callee dies":       {recovers, tainted, "bottom", map[string]int{"top": 1, "middle": 2, "bottom": 2}},
 	} {
-		for kind, state := range map[string]bool{"without state": false, "with state": true} {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				withChain(t, map[string]rpc.Policy{"top": recovers, "middle": c.middle, "bottom": c.bottom}, state, func(k *chain) { k.fails(c.dies, c.began) })
+		for _, kind := range []links{{}, {state: true}, {lends: true}, {state: true, lends: true}} {
+			kind.policies = map[string]rpc.Policy{"top": recovers, "middle": c.middle, "bottom": c.bottom}
+			t.Run(fmt.Sprintf("%s, state %v, lends %v", name, kind.state, kind.lends), func(t *testing.T) {
+				withChain(t, kind, func(k *chain) { k.fails(c.dies, c.began) })
 			})
 		}
 	}
@@ -171,15 +237,22 @@ func (k *chain) fails(dies string, began map[string]int) {
 		k.Fatal(err)
 	}
 	result := make(chan error, 1)
-	go func() { result <- k.ping(k.Context(), client, "top") }()
+	go func() { result <- k.call(k.Context(), client, "top") }()
 	<-k.entered
+	killed := time.Now()
 	if err := k.Kill(blades[dies], dies+"/p/1"); err != nil {
 		k.Fatal(err)
 	}
 	if err := <-result; err != nil {
 		k.Error(err)
 	}
-	<-time.After(time.Second) // virtual: whoever shares a fate has met it
+	if took := time.Since(killed); began["bottom"] > 1 && took > time.Second { // virtual
+		k.Errorf("the call has been answered %v after that", took)
+	}
+	<-time.After(5 * time.Second) // virtual: whoever shares a fate has met it, and nobody asks for the answer any more
+	if page, _, err := k.Gatekeeper().Regions(k.Context(), gatekeeper.RegionQuery{Limit: 100}); err != nil || len(page) != 0 {
+		k.Errorf("%d regions are left: %v, %v", len(page), page, err)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !maps.Equal(k.began, began) {
@@ -195,12 +268,12 @@ func (k *chain) fails(dies string, began map[string]int) {
 // TestDirectFates_Spared: a caller that nobody would start anew is not taken back. Its callee runs the call again, and the caller
 // goes on.
 func TestDirectFates_Spared(t *testing.T) {
-	withChain(t, map[string]rpc.Policy{"hand": rpc.PolicyRecover, "bottom": rpc.PolicyFateShare}, false, func(k *chain) {
+	withChain(t, links{policies: map[string]rpc.Policy{"hand": rpc.PolicyRecover, "bottom": rpc.PolicyFateShare}}, func(k *chain) {
 		hand, err := k.Join(k.Context(), "c1", "hand")
 		if err != nil {
 			k.Fatal(err)
 		}
-		handler := pinger(func(ctx context.Context) error { return k.ping(ctx, hand, "bottom") })
+		handler := pinger(func(ctx context.Context) error { return k.call(ctx, hand, "bottom") })
 		if err := hand.Export(k.Context(), "hand", arrays.NewPingProcessor(handler)); err != nil {
 			k.Fatal(err)
 		}
@@ -209,7 +282,7 @@ func TestDirectFates_Spared(t *testing.T) {
 			k.Fatal(err)
 		}
 		result := make(chan error, 1)
-		go func() { result <- k.ping(k.Context(), client, "hand") }()
+		go func() { result <- k.call(k.Context(), client, "hand") }()
 		<-k.entered
 		began := time.Now()
 		if err := k.Kill(blades["bottom"], "bottom/p/1"); err != nil {

@@ -478,19 +478,14 @@ func TestDirectRegions_Handed(t *testing.T) {
 	})
 }
 
-// passer is a service whose executions are handed over: they pass a pointer on with a policy with
-// which no call with pointers goes direct.
+// passer is a service whose executions are handed over.
 type passer struct {
 	service.Arrays
 	node *rpc.Node
 }
 
 func (p passer) Echo(ctx context.Context, data []byte) ([]byte, error) {
-	q, err := rpc.Memory(ctx).Alloc(ctx, 64)
-	if err == nil {
-		_, err = arrays.NewArraysClient(p.node.Client("Arrays", rpc.WithPolicy(rpc.PolicyFateShare))).EchoRef(ctx, rpc.GlobalPointer(q), 64)
-	}
-	return data, err
+	return data, handOver(ctx, p.node, "Passes")
 }
 
 // TestDirectRegions_HandedChild: an execution has allocated, and calls one that is handed over. Its
@@ -500,7 +495,7 @@ func TestDirectRegions_HandedChild(t *testing.T) {
 		var mid, echo *rpc.Node
 		var err error
 		if echo, err = r.Join(r.Context(), "c1", "echo"); err == nil {
-			err = echo.Export(r.Context(), "Arrays", arrays.NewArraysProcessor(service.Arrays{}))
+			err = echo.Export(r.Context(), "Passes", arrays.NewArraysProcessor(passes{}))
 		}
 		if err != nil {
 			t.Fatal(err)
