@@ -461,15 +461,20 @@ func (c *controller) forgetDirect(n *node, items []byte, floor uint64) {
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist}}
 	for ; len(items) > 0; items = items[forgetItem:] {
 		ids = append(ids, rpcpacket.ID(items[:16]))
-		ack.Payload = append(ack.Payload, items[:16]...)
 		foreign = foreign || !c.takesPart(n, rpcpacket.ID(items[:16]))
 	}
 	if foreign {
 		c.count.Foreign++ // nothing follows from what it says of others' calls
 	}
 	c.forgetLoans(n, ids)
-	c.execute(c.table.ForgetDirect(n.address, ids, floor))
-	c.tellNode(n.address, &ack)
+	forgotten, out := c.table.ForgetDirect(n.address, ids, floor)
+	for _, id := range forgotten {
+		ack.Payload = append(ack.Payload, id[:]...)
+	}
+	c.execute(out)
+	if len(forgotten) > 0 {
+		c.tellNode(n.address, &ack)
+	}
 }
 
 // takesPart reports whether a node has made a call, or serves it, as far as the call is known.

@@ -88,13 +88,15 @@ const serialMark = 3
 
 // ForgetDirect takes a node's word about direct calls: nobody asks any more for the outcomes of
 // those that it has served, and nobody waits for those that it has made. Floor is as in
-// Enlistment.
-func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID, floor uint64) Output {
+// Enlistment. It returns those that are forgotten: of one that has no answer yet the node keeps what it
+// knows, since it may be run again.
+func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID, floor uint64) (forgotten []rpcpacket.ID, out Output) {
 	s := t.session(from, enlistments)
 	t.settle(s, floor)
 	for _, id := range ids {
 		k := t.calls[id]
 		if k == nil || !k.enlisted {
+			forgotten = append(forgotten, id)
 			continue
 		}
 		if k.caller == from {
@@ -105,8 +107,11 @@ func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID, floor uint64) 
 			t.forget(k)
 			t.keepSession(s)
 		}
+		if k.at.address != from || k.stage == done {
+			forgotten = append(forgotten, id)
+		}
 	}
-	return t.take()
+	return forgotten, t.take()
 }
 
 // forgetEnlisted settles the enlisted calls of a node that is gone: it says nothing any more.

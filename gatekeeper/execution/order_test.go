@@ -299,7 +299,8 @@ func TestEnlistedFirst(t *testing.T) {
 	if s, next := b.State(arrays); !slices.Equal(s, mark(7).Append(nil)) || next != 2 {
 		t.Errorf("the state is %v, and %d is next", s, next)
 	}
-	b.keep(b.ForgetDirect(server.Address, []rpcpacket.ID{direct.Call}, 2))
+	_, o = b.ForgetDirect(server.Address, []rpcpacket.ID{direct.Call}, 2)
+	b.keep(o)
 	b.reload()
 	if enlist(again, true); b.Runs(direct.Call) {
 		t.Error("a late copy of the enlistment has brought a forgotten call back")
@@ -308,5 +309,36 @@ func TestEnlistedFirst(t *testing.T) {
 	b.reload()
 	if s, _ := b.State(arrays); len(s) > 0 {
 		t.Errorf("after its deployment the state is %v", s)
+	}
+}
+
+// A node keeps what it knows of a call that it has handed over until the call has its answer: it may be told to run
+// the call again. So its word to forget the call is acknowledged only then.
+func TestForgetDirect_Unanswered(t *testing.T) {
+	b := newBench(t)
+	b.serve(1)
+	direct := message(1)
+	direct.Call, direct.Flags = rpcpacket.ID{7}, direct.Flags&^rpcpacket.FlagSession|rpcpacket.FlagEnlist
+	_, o := b.Enlist(Request{Message: &direct, Datagram: direct.Append(nil), Caller: client, Callee: server, Now: now},
+		Enlistment{Runs: true, Receipt: rpcpacket.ID{9}, Number: 1, Floor: 1})
+	b.keep(o)
+	forgotten := func(when string, ids []rpcpacket.ID, want ...rpcpacket.ID) {
+		t.Helper()
+		got, o := b.ForgetDirect(server.Address, ids, 1)
+		if b.keep(o); !slices.Equal(got, want) {
+			t.Errorf("forgotten %s: %v, want %v", when, got, want)
+		}
+	}
+	unknown := rpcpacket.ID{8}
+	forgotten("while it runs", []rpcpacket.ID{direct.Call, unknown}, unknown)
+	answer := direct
+	answer.Type, answer.CalleeIncarnation = rpcpacket.Reply, 1
+	_, o = b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: server, Now: now})
+	b.keep(o)
+	b.keep(b.Committed(direct.Call))
+	b.keep(b.Returned(direct.Call, nil, now))
+	forgotten("when it is answered", []rpcpacket.ID{direct.Call}, direct.Call)
+	if _, known := b.View(direct.Call); known {
+		t.Error("it is kept")
 	}
 }

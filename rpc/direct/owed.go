@@ -34,7 +34,8 @@ var controller = rackaddr.Gatekeeper.As16()
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
 // changed, that the Gatekeeper hears what becomes of regions, and that its callees
 // forget its calls; a durable main, that its callees forget those before its last checkpoint; one that is
-// forgotten, and was handed over, that the Gatekeeper forgets it, too.
+// forgotten, and was handed over, that the Gatekeeper forgets it, and then its callees. (The Gatekeeper may have the next
+// incarnation run it again. Then its calls ask for their outcomes.)
 func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 && e.Checkpoint == nil {
 		return
@@ -57,13 +58,19 @@ func (t *Table) owe(e *record.Execution) {
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
 	case t.leftAlone(e):
-		t.add(e.ID, Item{ID: e.ID}, controller, false)
+		t.add(e.ID, Item{ID: e.ID}, controller, false) // its callees are told when the Gatekeeper has forgotten it
+		return
 	default:
 		return
 	}
+	t.oweForgets(e.ID, called)
+}
+
+// oweForgets notes that callees are to forget what an execution has called.
+func (t *Table) oweForgets(owner rpcpacket.ID, called []record.Call) {
 	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
 		if k.Node != ([16]byte{}) {
-			t.add(e.ID, Item{ID: k.ID}, k.Node, k.Lends)
+			t.add(owner, Item{ID: k.ID}, k.Node, k.Lends)
 		}
 	}
 }
@@ -149,6 +156,9 @@ func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []rec
 		delete(t.items, id)
 		if i.owner.IsZero() {
 			continue
+		}
+		if e := t.state.Execution(id); i.owner == id && e != nil { // the Gatekeeper has its answer, so nobody runs it again
+			t.oweForgets(id, e.Called)
 		}
 		all = append(all, t.pay(i.owner)...)
 	}
