@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -101,9 +102,15 @@ func (d *Disk) Fill(full bool) {
 	d.full = full
 }
 
-// Damage flips a bit of the newest record, or cuts it short, and returns a function that
-// mends it; false if there is no record.
-func (d *Disk) Damage(short bool) (mend func(), ok bool) {
+// Damage is a record that a fault of the disk has changed.
+type Damage struct {
+	disk      *Disk
+	sequence  uint64
+	good, bad []byte
+}
+
+// Damage flips a bit of the newest record, or cuts it short; false if there is no record.
+func (d *Disk) Damage(short bool) (*Damage, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	newest, some := uint64(0), false
@@ -115,17 +122,34 @@ func (d *Disk) Damage(short bool) (mend func(), ok bool) {
 	if !some {
 		return nil, false
 	}
-	good := d.records[newest]
-	bad := slices.Clone(good)
-	if bad[len(bad)/2] ^= 1; short {
-		bad = good[:len(good)/2]
+	a := &Damage{disk: d, sequence: newest, good: d.records[newest]}
+	a.bad = slices.Clone(a.good)
+	if a.bad[len(a.bad)/2] ^= 1; short {
+		a.bad = a.bad[:len(a.good)/2]
 	}
-	d.records[newest] = bad
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.records[newest] = good
-	}, true
+	d.records[newest] = a.bad
+	return a, true
+}
+
+// There reports whether the log still has the changed record. A loss of power may have taken it back.
+func (a *Damage) There() bool {
+	a.disk.mu.Lock()
+	defer a.disk.mu.Unlock()
+	return a.there()
+}
+
+func (a *Damage) there() bool {
+	now, ok := a.disk.records[a.sequence]
+	return ok && bytes.Equal(now, a.bad)
+}
+
+// Mend makes the record what it was, if it is there.
+func (a *Damage) Mend() {
+	a.disk.mu.Lock()
+	defer a.disk.mu.Unlock()
+	if a.there() {
+		a.disk.records[a.sequence] = a.good
+	}
 }
 
 // errFull is what a commit gets on a full disk.

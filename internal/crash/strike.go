@@ -130,12 +130,15 @@ func (c *crasher) strikeLog(one Crash) bool {
 		}
 	case Damage, Shorten:
 		rack.CrashGatekeeper()
-		if mend, ok := disk.Damage(one.How == Shorten); ok {
+		if damage, ok := disk.Damage(one.How == Shorten); ok {
 			repair = func() {
+				if !damage.There() {
+					return // power has failed meanwhile, and the record is gone
+				}
 				if err := rack.RestartGatekeeper(context.Background()); !errors.Is(err, wal.ErrCorrupt) {
 					c.run.ledger.complain("of a damaged log, the Gatekeeper says %v", err)
 				}
-				mend()
+				damage.Mend()
 			}
 		}
 	}
