@@ -28,6 +28,14 @@ type commitment struct {
 	// changed: the ledger has what the call has made of the service's state, and whether
 	// that counts is not written.
 	changed bool
+	sent    []direct.Item // where its direct calls were in their lanes
+}
+
+// calledIn tells where the direct calls of an execution were in their lanes.
+func (e *execution) calledIn() []direct.Item {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.recorded.sent
 }
 
 // replays reports whether a call is delivered again because its execution was cut
@@ -146,7 +154,7 @@ func (x *export) commit(e *execution, datagram []byte) {
 		return
 	}
 	datagram = slices.Clone(datagram)
-	c := &commitment{export: x, to: e.from, slot: e.begun && x.manager != nil, changed: len(e.change) > 0}
+	c := &commitment{export: x, to: e.from, slot: e.begun && x.manager != nil, changed: len(e.change) > 0, sent: e.calledIn()}
 	e.keeps = c.slot
 	n.in.mu.Lock()
 	now := n.now()
@@ -187,7 +195,7 @@ func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) bool {
 	}
 	c, empty := n.in.acknowledge(&m.Header)
 	if c != nil {
-		n.ledger.answered(m.Call)
+		n.ledger.answered(m.Call, c.sent)
 		c.export.decided(c, m.Call)
 	}
 	if c != nil && c.slot {

@@ -461,13 +461,13 @@ func (e *execution) asBegun() *record.Begun {
 	return r
 }
 
-// answered notes that the Gatekeeper has acknowledged an answer.
-func (l *ledger) answered(id rpcpacket.ID) {
+// answered notes that the Gatekeeper has acknowledged the answer of an execution, which has sent direct calls.
+func (l *ledger) answered(id rpcpacket.ID, sent []direct.Item) {
 	if l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.handed, id)
-		l.add(l.table.Answered(id)...)
+		l.add(l.table.Answered(id, sent)...)
 		if l.table.Owes() {
 			l.forgets.hurry(l.node)
 		}

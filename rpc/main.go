@@ -167,9 +167,7 @@ func (e *execution) endedBefore(was *join.Main) bool {
 // them may be on their way when that has them forgotten.
 func (e *execution) keepSent() {
 	n := e.node
-	e.mu.Lock()
-	sent := e.recorded.sent
-	e.mu.Unlock()
+	sent := e.calledIn()
 	if len(sent) == 0 {
 		return
 	}

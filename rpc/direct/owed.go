@@ -159,6 +159,10 @@ func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []rec
 		}
 		if e := t.state.Execution(id); i.owner == id && e != nil { // the Gatekeeper has its answer, so nobody runs it again
 			t.oweForgets(id, e.Called)
+			for _, i := range t.sent[id] {
+				t.Sent(i)
+			}
+			delete(t.sent, id)
 		}
 		all = append(all, t.pay(i.owner)...)
 	}

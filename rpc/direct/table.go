@@ -67,6 +67,9 @@ type Table struct {
 	later   map[rpcpacket.ID]bool // of them, those about which it is to be told when they are forgotten
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
+	// sent are the places in lanes of the calls of executions that were handed over and have ended here, until
+	// their callees are to forget the calls.
+	sent map[rpcpacket.ID][]Item
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -85,6 +88,7 @@ func New(state *record.State) *Table {
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
 		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, charges: map[[16]byte]*charge{},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{}, later: map[rpcpacket.ID]bool{}, mains: map[rpcpacket.ID]bool{},
+		sent:    map[rpcpacket.ID][]Item{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
 	}
 }
@@ -202,11 +206,14 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new.
 func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 
-// Answered notes that the Gatekeeper has the answer of an execution that runs here. It returns the
-// record that the execution owes nothing any more, if that is so.
-func (t *Table) Answered(id rpcpacket.ID) []record.Record {
+// Answered notes that the Gatekeeper has the answer of an execution that runs here, and in which lanes it has
+// sent calls. It returns the record that the execution owes nothing any more, if that is so.
+func (t *Table) Answered(id rpcpacket.ID, sent []Item) []record.Record {
 	delete(t.running, id)
 	e := t.state.Execution(id)
+	if e != nil && e.Handed && len(sent) > 0 {
+		t.sent[id] = sent
+	}
 	if t.owe(e); t.paid(e) {
 		return []record.Record{&record.Over{Execution: id}}
 	}

@@ -400,13 +400,13 @@ func TestHanded(t *testing.T) {
 	b.receive(client, one, Late)
 	b.crash()
 	b.Resume()
-	b.forgottenInTurn(one.Call)
+	b.forgottenInTurn(one.Call, Item{ID: rpcpacket.ID{7}})
 }
 
-// forgottenInTurn checks that the Gatekeeper is to forget an execution that has called another node, and that
+// forgottenInTurn checks that the Gatekeeper is to forget an execution that has made a call to another node, and that
 // the other node is to forget that call when the Gatekeeper has, and not before: until then the
 // execution may be run again.
-func (b *bench) forgottenInTurn(one rpcpacket.ID) {
+func (b *bench) forgottenInTurn(one rpcpacket.ID, call Item) {
 	b.t.Helper()
 	if got, want := b.Forgets(), map[[16]byte][]Item{controller: {{ID: one}}}; !reflect.DeepEqual(got, want) {
 		b.t.Fatalf("to be forgotten at first: %+v, want %+v", got, want)
@@ -414,10 +414,10 @@ func (b *bench) forgottenInTurn(one rpcpacket.ID) {
 	if over := b.Acknowledged(controller, []rpcpacket.ID{one}); len(over) != 0 {
 		b.t.Fatalf("it is over before its callee has forgotten its call: %+v", over)
 	}
-	if got, want := b.Forgets(), map[[16]byte][]Item{other: {{ID: rpcpacket.ID{7}}}}; !reflect.DeepEqual(got, want) {
+	if got, want := b.Forgets(), map[[16]byte][]Item{other: {call}}; !reflect.DeepEqual(got, want) {
 		b.t.Fatalf("to be forgotten then: %+v, want %+v", got, want)
 	}
-	b.write(b.Acknowledged(other, []rpcpacket.ID{{7}})...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{call.ID})...)
 	if b.State().Execution(one) != nil {
 		b.t.Fatal("it is kept")
 	}
@@ -434,8 +434,9 @@ func TestForgottenWhileItRuns(t *testing.T) {
 	if b.Owes() {
 		t.Fatalf("to be forgotten while it runs: %+v", b.Forgets())
 	}
-	b.write(b.Answered(one.Call)...)
-	b.forgottenInTurn(one.Call)
+	sent := Item{ID: rpcpacket.ID{7}, Lane: 5, Number: 6} // a copy of it may be on its way
+	b.write(b.Answered(one.Call, []Item{sent})...)
+	b.forgottenInTurn(one.Call, sent)
 }
 
 // The Gatekeeper is asked about an execution that was handed over until it has acknowledged that,
