@@ -70,7 +70,7 @@ func (c *controller) grantLedger(n *node) {
 		c.grantAt(b, n)
 	}
 	for _, b := range c.servers {
-		c.forsakeAt(b, n)
+		c.forsakeAt(b, n, func() {})
 	}
 }
 
@@ -85,20 +85,33 @@ func (c *controller) endDirectHoldings(n *node) {
 	c.endDirect(n.address)
 }
 
-// forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost. It may
+// forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may
 // be repeated.
-func (c *controller) forsakeAt(b *blade, n *node) {
+func (c *controller) forsakeAt(b *blade, n *node, then func()) {
 	if n.ledger != nil && n.ledger.Since > 1 {
-		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, nil)
+		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, func(control.Message) { then() })
 	}
 }
 
 // loseStates says that the ledger is lost which has the states of a node's services. No incarnation
 // can ever run again what waits for the node, nor what is still to come: it fails, until somebody
-// deploys the services anew.
+// deploys the services anew. Memory machines take back what earlier incarnations did. Then the leases of its calls end:
+// callers that have passed regions on wait for that.
 func (c *controller) loseStates(n *node) {
 	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
 	c.execute(c.table.Fail(wal.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
+	n.ledger.Since = n.incarnation
+	left := len(c.servers)
+	if left == 0 {
+		c.voidLoans(n.address)
+	}
+	for _, b := range c.servers {
+		c.forsakeAt(b, n, func() {
+			if left--; left == 0 {
+				c.voidLoans(n.address)
+			}
+		})
+	}
 }
 
 // keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
@@ -164,7 +177,7 @@ func (c *controller) reconcileLedgers(b *blade) {
 	c.listLedgers(b, control.Ledgers{})
 	nodes := slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return a.address.Compare(b.address) })
 	for _, n := range nodes {
-		c.forsakeAt(b, n)
+		c.forsakeAt(b, n, func() {})
 		if n.ledger != nil && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
 			c.grantAt(b, n)
 		}

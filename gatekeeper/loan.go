@@ -425,16 +425,20 @@ func (c *controller) sortedLoans(meant func(*loan) bool) (all []*loan) {
 // loansGone follows the end of a node that is gone for good: the calls that it has served have
 // lost their leases with it, and nobody asks for those that it has made.
 func (c *controller) loansGone(a netip.Addr) {
-	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.callee == a }) {
-		if k.callee == a && !k.over() {
-			k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", a)
-			c.endLoan(k, loanVoid)
-		}
-		if k.caller == a || k.charged == a {
-			c.forgetLoan(k)
-		}
+	c.voidLoans(a)
+	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.charged == a }) {
+		c.forgetLoan(k)
 	}
 	c.forgetReturned(a, true)
+}
+
+// voidLoans ends the leases of the calls that a node has served, of which no incarnation of it knows any more.
+func (c *controller) voidLoans(callee netip.Addr) {
+	for _, k := range c.sortedLoans(func(k *loan) bool { return k.callee == callee && !k.over() }) {
+		k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone, or has lost its ledger", callee)
+		c.steps(c.leases.Cut(k.id()))
+		c.endLoan(k, loanVoid)
+	}
 }
 
 // handed reports whether a call was handed over: the Table has its answer, and ends its leases.
