@@ -186,6 +186,8 @@ func (c *controller) choose(h *held, m *rpcpacket.Header) (*node, *fault.Error) 
 		x = s.waits(m.Method, m.Call)
 	}
 	switch {
+	case x != nil && c.table.Gone(x.node.address):
+		return nil, fault.New(fault.Unavailable, "call", "the state of service %s is lost: deploy it anew", s.name)
 	case x != nil && x.moves:
 		return nil, moving
 	case x != nil:
