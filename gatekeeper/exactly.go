@@ -622,6 +622,7 @@ func (c *controller) state(p *port, m control.Message) error {
 		sections, next := c.table.State(hash)
 		part := control.PartOf(sections, q.Offset, next)
 		first, unsettled := c.table.First(hash)
+		c.execute(execution.Output{}) // the first call may have to be delivered again
 		part.First, part.Unsettled = control.ExecutionID(first), unsettled
 		c.answer(p, m, part)
 		return nil

@@ -342,3 +342,29 @@ func TestForgetDirect_Unanswered(t *testing.T) {
 		t.Error("it is kept")
 	}
 }
+
+// A node that waits for the first call of its service gets it again, though the call's caller may have given it up
+// and nobody waits behind it here.
+func TestFirstIsDeliveredAgain(t *testing.T) {
+	b := newBench(t)
+	b.serve(1)
+	numbered := message(2)
+	numbered.Floor = 1
+	b.send(numbered, true)
+	b.keep(b.Admitted(numbered.Call, nil))
+	b.keep(b.Fail(server, false, now))
+	b.keep(b.Fenced(server.Address))
+	b.keep(b.RolledBack(numbered.Call))
+	b.keep(b.Committed(message(1).Call))
+	b.keep(b.Returned(message(1).Call, nil, now))
+	b.keep(b.Up(wal.Node{Address: server.Address, Incarnation: 2}, arrays))
+	if as := b.keep(b.Again()); len(as) != 0 {
+		t.Fatalf("its caller sends it again: %v", as)
+	}
+	if first, _ := b.First(arrays); first != numbered.Call {
+		t.Fatalf("the first call is %v", first)
+	}
+	if as := b.keep(b.Again()); len(as) != 1 {
+		t.Errorf("delivered again: %v", as)
+	}
+}

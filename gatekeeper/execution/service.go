@@ -178,7 +178,8 @@ func (t *Table) State(service uint64) (sections []byte, next uint64) {
 
 // First is the call of a stateful service that a new node of it has to run before any that
 // does not come from here, zero if there is none. While unsettled, outcomes of calls that a
-// former node has run are not in effect yet, and nothing is to run.
+// former node has run are not in effect yet, and nothing is to run. A node waits for the first call: it is delivered again
+// until it is answered, for its own caller may have given it up.
 func (t *Table) First(service uint64) (first rpcpacket.ID, unsettled bool) {
 	s := t.services[service]
 	if s == nil {
@@ -186,7 +187,9 @@ func (t *Table) First(service uint64) (first rpcpacket.ID, unsettled bool) {
 	}
 	unsettled = len(s.settling) > 0
 	if k := s.undecided[s.next()]; k != nil {
-		first = k.id
+		if first = k.id; k.sent {
+			t.lonely[k] = struct{}{}
+		}
 	}
 	for k := range s.enlisted {
 		if k.stage == running {
