@@ -232,10 +232,9 @@ func (l *ledger) squeeze() {
 const roomPatience = 2 * time.Second
 
 // reserve keeps room for a large answer: for its record, and for a base with it. It waits for a
-// while, and reports whether there is room.
+// while, and reports whether there is room. The time for which memory is away does not count.
 func (l *ledger) reserve(e *execution, bytes int) bool {
-	ctx, cancel := context.WithTimeout(l.node.base, roomPatience)
-	defer cancel()
+	ctx, waited := l.node.base, time.Duration(0)
 	l.mu.Lock()
 	if err := l.open(); err != nil {
 		l.lose(err)
@@ -263,11 +262,16 @@ func (l *ledger) reserve(e *execution, bytes int) bool {
 		}
 		l.mu.Lock()
 		l.squeeze()
+		last := l.last
 		l.mu.Unlock()
+		if !l.settle(last) {
+			return false
+		}
+		from := l.node.now()
 		again, stop := context.WithTimeout(ctx, squeezeEvery)
 		file.WaitRoom(again, room)
 		stop()
-		if ctx.Err() != nil {
+		if waited += l.node.now() - from; waited >= roomPatience || ctx.Err() != nil {
 			return false
 		}
 	}
