@@ -103,6 +103,21 @@ func TestRegressions(t *testing.T) {
 		{710079, "sync,age=489198h14m10.901344074s,truth,pairs", slow, "60-sw:stall:6.018128629s"},
 		// A node's ledger was lost before its first record, which was to be a large one-way's: nobody noticed.
 		{62027, "truth,long,lends", "good", "0-gk:restart:1.154155102s,19+s3:cut:79.322µs,19-m2:cut:73.318082ms"},
+		// Callees forgot the calls of an execution that was handed over before the Gatekeeper had its answer, and it was
+		// run again: direct.TestHanded; and late copies of such calls were run: direct.TestForgottenWhileItRuns.
+		{3000164, "age=281712h53m28.406436076s,truth,pairs", "lossy", "213+C:cut:1.157119ms"},
+		{3001004, "age=440098h1m19.652090805s,jumps,truth,limits=434153,lends", "late", "63-A:kill,86+s3:cut:5.965221333s"},
+		// A service's state was lost: the regions that were lent to it stayed so, and calls of policy none waited for its move.
+		{3001051, "mtu=39413,truth,long,lends", uneven, "88-m1:cut:7.605383365s"},
+		{3001163, "mtu=9000,truth,limits=1006723", "good", "209-C:drain:824.892118ms,209-m2:cut:4.359878808s"},
+		// A service waited for a call whose delivery was lost and which its caller had given up:
+		// execution.TestFirstIsDeliveredAgain.
+		{
+			3001099, "sync,age=356251h10m21.830224138s,truth,pairs", "lossy",
+			"151-A:drain:821.153µs,607-m2:pause:31.161058ms,616-sw:hangup,728-sw:restart:104.367559ms",
+		},
+		// Memory was silent for three seconds, and a large one-way found "no space".
+		{3000209, "sync,age=258219h30m38.382149632s,truth,pairs,long,lends", slow, "8-m1:stop:3.072889562s,21+gk:restart:34.839117ms"},
 		// A caller called a node that closed again and again.
 		{312, "age=418076h47m51.818233024s,jumps,truth,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
 		{195044, "age=247321h48m39.118410343s,truth,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},

@@ -40,7 +40,7 @@ func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 && e.Checkpoint == nil {
 		return
 	}
-	called := e.Called
+	var called []record.Call
 	switch {
 	case e.Done != nil:
 		called = e.Done.Owed.Called
