@@ -325,7 +325,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		if err := o.attach(p, codec); err != nil {
 			return err
 		}
-		lasts = o.durable(record.Call{ID: id})
+		lasts = o.b.e.unbound(id)
 	default:
 		lasts = o.durable(record.Call{})
 	}

@@ -371,19 +371,25 @@ func (e *execution) remember(known *record.Execution) {
 }
 
 // bound is the node that a call was sent to, or was about to be, by this run or a former one;
-// the zero Addr if there is none, or it has refused the call.
+// the zero Addr if there is none, or it has refused the call (unbound).
 func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	node := e.sentTo(id)
+	if node == [16]byte{} || e.hasRefused(id, node) {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(node)
+}
+
+// sentTo is the node that a call was sent to last, zero if that is the Gatekeeper's or there is none. The caller holds e.mu.
+func (e *execution) sentTo(id rpcpacket.ID) (node [16]byte) {
 	for _, k := range slices.Backward(e.recorded.called) {
 		if k.ID == id {
-			if k.Node == [16]byte{} || e.hasRefused(id, k.Node) {
-				break
-			}
-			return netip.AddrFrom16(k.Node)
+			return k.Node
 		}
 	}
-	return netip.Addr{}
+	return node
 }
 
 // refusedBy reports whether a node has refused a call.

@@ -424,6 +424,22 @@ func (e *execution) durable(child record.Call) bool {
 	return written && l.settle(last)
 }
 
+// unbound makes sure, before a held call leaves, that the ledger does not have it as a direct one any more: a node has refused it,
+// and the next run must not send it there again. It reports whether the execution may go on.
+func (e *execution) unbound(id rpcpacket.ID) bool {
+	e.mu.Lock()
+	if e.sentTo(id) == [16]byte{} {
+		e.mu.Unlock()
+		return true
+	}
+	child := record.Call{ID: id}
+	e.recorded.called = append(e.recorded.called, child)
+	written := e.write(&record.Journal{Execution: e.call.Call, Called: []record.Call{child}})
+	last := e.recorded.last
+	e.mu.Unlock()
+	return written && e.node.ledger.settle(last)
+}
+
 // write adds records of the execution, which has begun then. It reports false, and adds nothing, if the execution has not begun
 // and its lane has gone on: nobody waits for it, and a ledger in which it begins now could not be read. The caller holds e.mu.
 func (e *execution) write(rs ...record.Record) bool {

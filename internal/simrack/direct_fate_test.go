@@ -50,6 +50,9 @@ type links struct {
 	policies map[string]rpc.Policy // of the calls to a program
 	state    bool                  // the services have one
 	lends    bool                  // a call lends its callee a region, and the answer hands one over
+	spare    bool                  // the last program may run on c1, too
+	// does is what a handler does when it runs for the n-th time, if it is not to call the next program, and the last one to wait.
+	does func(ctx context.Context, k *chain, name string, n int) error
 }
 
 // calls is whom a program calls, and blades where it runs.
@@ -82,8 +85,12 @@ func withChain(t *testing.T, links links, f func(k *chain)) {
 			t.Fatal(err)
 		}
 		for name, blade := range blades {
+			on := []string{blade}
+			if links.spare && name == "bottom" {
+				on = append(on, "c1")
+			}
 			if err := k.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: name, Programs: []resources.Program{{
-				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: []string{blade}, Services: []resources.ServiceSpec{{Name: name, Stateful: links.state}},
+				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: on, Services: []resources.ServiceSpec{{Name: name, Stateful: links.state}},
 			}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -109,12 +116,15 @@ func (k *chain) serve(ctx context.Context, j join.Joiner, s control.Start) error
 	handle := func(ctx context.Context) error {
 		k.mu.Lock()
 		k.ran[name]++
-		first := k.ran[name] == 1
+		times := k.ran[name]
 		k.mu.Unlock()
+		if k.does != nil {
+			return k.does(ctx, k, name, times)
+		}
 		if to := calls[name]; to != "" {
 			return k.call(ctx, n, to)
 		}
-		if !first {
+		if times > 1 {
 			return nil
 		}
 		k.entered <- name

@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,6 +47,61 @@ func TestDirectCallsOfDrained(t *testing.T) {
 			call("after")
 		})
 	}
+}
+
+// TestRefusedAndHeld: a node that closes refuses a direct call, and the Gatekeeper delivers the call to the node's next incarnation.
+// The caller's program dies when it has the answer. Its next run gets that answer, and does not make the call straight again.
+func TestRefusedAndHeld(t *testing.T) {
+	does := func(ctx context.Context, k *chain, name string, n int) error {
+		if name == "bottom" {
+			return nil
+		}
+		k.mu.Lock()
+		top, self := k.nodes["top"], k.nodes[name]
+		k.mu.Unlock()
+		err := k.call(ctx, self, "bottom")
+		if name == "middle" {
+			<-time.After(time.Second) // virtual: the node called cannot leave meanwhile
+		}
+		if err != nil || name == "middle" || n != 2 {
+			return err
+		}
+		if s := top.Stats(); s.Enlisted != 1 {
+			k.Errorf("%+v: want the call refused, and then held", s)
+		}
+		if err := k.KillSoon("s1", "top/p/1"); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	policies := map[string]rpc.Policy{"top": rpc.PolicyRecover, "middle": rpc.PolicyRecover, "bottom": rpc.PolicyRecover}
+	withChain(t, links{policies: policies, state: true, spare: true, does: does}, func(k *chain) {
+		client, err := k.Join(k.Context(), "s2", "client")
+		if err != nil {
+			k.Fatal(err)
+		}
+		calls := func(what string) {
+			if err := k.call(k.Context(), client, what); err != nil {
+				k.Error(err)
+			}
+		}
+		calls("top") // which knows then who is called
+		var last sync.WaitGroup
+		last.Go(func() { calls("middle") })
+		<-time.After(50 * time.Millisecond) // virtual
+		if err := k.Gatekeeper().Drain(k.Context(), "s3", "test"); err != nil {
+			k.Fatal(err)
+		}
+		<-time.After(100 * time.Millisecond) // virtual
+		calls("top")
+		last.Wait()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.ran["top"] != 3 || k.ran["bottom"] != 3 {
+			k.Errorf("handlers have run %v times, want each three times", k.ran)
+		}
+	})
 }
 
 // TestCloseAfterCallers: a node whose callers have gone closes at once. Nobody asks for the answers
