@@ -410,7 +410,7 @@ func (r *registers) lose(ctx context.Context, t *testing.T) {
 	}
 	fails := func(when string) {
 		t.Helper()
-		for _, p := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare} { // direct, and held
+		for _, p := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare} {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute) // virtual
 			_, err := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(p))).Echo(ctx, nil)
 			if cancel(); rpc.CodeOf(err) != rpc.Unavailable {
