@@ -32,6 +32,7 @@ type ledger struct {
 	// What explains that a re-run makes another call than before, or gets another answer.
 	first     map[ranAt]uint32 // the incarnation that has begun a call's or one-way's script first
 	forgotten map[int]bool     // those begun again at a node that had lost what it had written down of them
+	outer     map[int]int      // which call or one-way an operation is part of: see Program.outer
 	diverged  bool             // after that, a re-run has failed as nondeterminism
 }
 
@@ -241,17 +242,43 @@ func (l *ledger) effect(op int) uint64 {
 }
 
 // observe notes what a call has brought. However often its caller runs, it must
-// see the same, unless the callee's ledger was lost: then the call has run once more.
+// see the same, unless the callee's ledger was lost, or that of an execution which the call is part of: then the
+// call has run once more.
 func (l *ledger) observe(op int, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if was, ok := l.observed[op]; ok && !was.same(o) && !l.inTry[op] && !l.forgotten[op] {
+	if was, ok := l.observed[op]; ok && !was.same(o) && !l.inTry[op] && !l.anew(op) {
 		l.wrong = append(l.wrong, fmt.Sprintf("operation %d has brought %+v, and when it was repeated %+v", op, was, o))
 	}
 	l.observed[op] = o
 	if s := l.spans[op]; s != nil && s.to == never && !l.inTry[op] {
 		s.to = l.now()
 	}
+}
+
+// anew reports whether an operation is part of an execution that has begun anew since its node's ledger was lost. What it
+// had called was forgotten if it was done. The caller holds l.mu.
+func (l *ledger) anew(op int) bool {
+	for op != 0 && !l.forgotten[op] {
+		op = l.outer[op]
+	}
+	return op != 0
+}
+
+// anews is anew for many, with how often anything has run.
+func (l *ledger) anews() (all map[int]bool, most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = map[int]bool{}
+	for op := range l.outer {
+		if l.anew(op) {
+			all[op] = true
+		}
+	}
+	for _, n := range l.runs {
+		most = max(most, n)
+	}
+	return all, most
 }
 
 // tried notes what a try has come to.

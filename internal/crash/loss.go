@@ -170,3 +170,23 @@ func (r *Run) loosen(e *Expectation, s *Script, done bool) {
 		}
 	}
 }
+
+// withTheForgotten is what may be when an execution has begun anew since its node's ledger was lost: if it was done, what
+// it had called was forgotten, and has run once more.
+func (r *Run) withTheForgotten(e *Expectation) {
+	anew, most := r.ledger.anews()
+	if len(anew) == 0 {
+		return
+	}
+	for i := range r.p.Clients {
+		r.p.Clients[i].Script.each(-1, func(service int, op *Op) {
+			switch {
+			case !anew[op.N]:
+			case op.Kind == Add:
+				e.loose[op.N] = max(e.loose[op.N], most)
+			case op.Kind == Bump && service >= 0:
+				e.unsure[service] += uint64(most) //nolint:gosec // not negative
+			}
+		})
+	}
+}

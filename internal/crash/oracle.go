@@ -38,6 +38,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	want = r.withoutTheDead(want)
 	r.judgeWholes(want)
 	r.withoutTheLost(want)
+	r.withTheForgotten(want)
 	r.judgeBooks(want)
 	r.judgeClients(want)
 	r.judgeHistories()

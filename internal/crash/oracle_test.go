@@ -159,7 +159,7 @@ func TestForLoss(t *testing.T) {
 // TestForLoss_Journal: a re-run may fail as nondeterminism when it, or an execution that it has called, was
 // begun before its node's ledger; nothing else may. So may the repetition of a call bring something else.
 func TestForLoss_Journal(t *testing.T) {
-	const caller, callee = 1, 2
+	const caller, callee, part, other = 1, 2, 3, 4
 	diverged := fault.New(rpc.Nondeterminism, "call", "of a test")
 	a, b := netip.MustParseAddr("fd00::a"), netip.MustParseAddr("fd00::b")
 	for name, c := range map[string]struct {
@@ -173,6 +173,7 @@ func TestForLoss_Journal(t *testing.T) {
 		"it is an older ledger": {0, true, false},
 	} {
 		l := newLedger(nil)
+		l.outer = map[int]int{part: callee, other: caller}
 		run := func(execution int, node netip.Addr, incarnation, since uint32) attempt {
 			return l.beginAt(execution, join.Identity{Address: node, Incarnation: incarnation, Ledger: &control.LedgerPlace{Since: since}})
 		}
@@ -188,7 +189,7 @@ func TestForLoss_Journal(t *testing.T) {
 		if l.failed(by, diverged); l.explained() != c.explained {
 			t.Errorf("%s: explained %v", name, l.explained())
 		}
-		for op, may := range map[int]bool{caller: false, callee: c.since > 1} {
+		for op, may := range map[int]bool{caller: false, callee: c.since > 1, part: c.since > 1, other: false} {
 			before := len(l.complaints())
 			l.observe(op, Outcome{Noise: 1})
 			l.observe(op, Outcome{Noise: 2})

@@ -125,6 +125,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, ledgers: map[string]map[uint8]bool{}, machines: map[string]uint8{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r.ledger.outer = p.outer()
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	r.began, r.ledger.began = time.Now(), time.Now()

@@ -100,6 +100,30 @@ func (p *Program) tried() map[int]bool {
 	return inside
 }
 
+// outer tells which call or one-way an operation is part of, for those that are part of one.
+func (p *Program) outer() map[int]int {
+	of := map[int]int{}
+	var walk func(s *Script, in int)
+	walk = func(s *Script, in int) {
+		for i := range s.Ops {
+			op, inner := &s.Ops[i], in
+			if in != 0 {
+				of[op.N] = in
+			}
+			if op.executes() {
+				inner = op.N
+			}
+			for j := range op.Body {
+				walk(&op.Body[j], inner)
+			}
+		}
+	}
+	for i := range p.Clients {
+		walk(&p.Clients[i].Script, 0)
+	}
+	return of
+}
+
 // calledAgain are the operations of exactly-once calls that handlers of policy none make. A
 // caller that crashes sends its try anew, and the handler makes another call; the call that
 // the first handler made is logged, and goes on (docs/exactly-once.md, what it excludes). With k
