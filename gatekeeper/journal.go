@@ -299,14 +299,14 @@ func (c *controller) keepStep(s lease.Step) {
 
 // keptLater reports whether what an event changes is written down when its rules are in
 // place, since what has caused it is. A Gatekeeper that begins between the two judges the
-// next copy anew: of an exactly-once one-way, which would else be refused, for its caller
+// next copy anew: of an exactly-once one-way, direct or not, which would else be refused, for its caller
 // would not control any more what it hands over; of a free, which nobody might send
 // again, if its caller's execution is taken back and does not know that it was sent; of the
 // answer to a direct call, which would be denied, for its callee would not control any more what it hands over.
 func (c *controller) keptLater(s lease.Step) bool {
 	switch e := s.Event.(type) {
 	case lease.Oneway:
-		return c.exactly(e.ID).Stage == "admitting"
+		return c.exactly(e.ID).Stage == "admitting" || c.loans[e.ID] != nil
 	case lease.Free:
 		return true
 	case lease.Reply:

@@ -17,18 +17,21 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Direct calls with pointers come here for their rights alone: what becomes of them is in their
+// Direct calls and one-ways with pointers come here for their rights alone: what becomes of them is in their
 // callee's ledger. The switch holds the call and its answer, since both have to follow the rules.
 //
 //	CALL with pointers ─▶ lease machine ─▶ logged ─▶ callee (its port for direct calls)
 //	REPLY              ─▶ leases end    ─▶ logged ─▶ caller
+//	ONEWAY             ─▶ control moves ─▶ logged ─▶ callee
+//	REPLY: it has come ─▶ logged ─▶ caller
+//	EXCEPTION: it has not, and never will ─▶ control returns ─▶ logged ─▶ caller
 //
-// A loan is the record of such a call, by the call's id. It names the callee's address, not its
+// A loan is the record of such a call or one-way, by its id. It names the callee's address, not its
 // incarnation: the next incarnation has the call in its ledger, and the leases with it. It
 // outlives its caller's incarnations, too: the execution that has made the call is run again, and
-// sends it again.
+// sends it again. A one-way is sent again by the next incarnation, too.
 
-// loan is a direct call that lends its callee regions.
+// loan is a direct call that lends its callee regions, or a one-way that hands some over.
 type loan struct {
 	header         rpcpacket.Header // of the latest attempt that was let through
 	caller, callee lease.Node
@@ -46,7 +49,7 @@ type loanStage uint32
 
 const (
 	loanJudged   loanStage = 0 // the lease machine has the call, or the switch its rules
-	loanOpen     loanStage = 1 // its callee has its rights, and has not answered
+	loanOpen     loanStage = 1 // its callee has its rights, and has not answered; nor acknowledged it, if it is a one-way
 	loanReturned loanStage = 2 // its answer is held until the rights have ended
 	loanAnswered loanStage = 3
 	loanRefused  loanStage = 4 // it was never let through
@@ -56,7 +59,10 @@ const (
 
 func (k *loan) id() rpcpacket.ID { return k.header.Call }
 
-// over reports whether the call has no rights any more.
+// oneway reports whether it hands its regions over, rather than lends them.
+func (k *loan) oneway() bool { return k.header.Type == rpcpacket.Oneway }
+
+// over reports whether the call has no rights any more, or the one-way has come or never will.
 func (k *loan) over() bool { return k.stage >= loanAnswered }
 
 // attempts reports whether a copy of the call, or an answer to one, is of the attempt that the record has.
@@ -66,11 +72,23 @@ func (k *loan) attempts(h *rpcpacket.Header) bool {
 	return lane == at && number == its
 }
 
-// loanRequest takes a direct call that lends regions.
+// takenBack is the event that ends the leases of a call, or gives its caller again what a one-way has handed over.
+func (k *loan) takenBack() lease.Event {
+	if !k.oneway() {
+		return lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}
+	}
+	e := lease.Withdrawn{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: k.lent}
+	if k.header.Flags&rpcpacket.FlagSession == 0 {
+		e.Parent = k.header.Parent
+	}
+	return e
+}
+
+// loanRequest takes a direct call or one-way with regions.
 func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 	lane, number := direct.LaneOf(&m.Header)
 	switch {
-	case m.Type != rpcpacket.Call || len(m.Pointers) == 0 || lane == 0 || !opens(m):
+	case m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || len(m.Pointers) == 0 || lane == 0 || !opens(m):
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and begins as its flags say"))
 		return
 	case m.CallerIncarnation != n.incarnation:
@@ -86,7 +104,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.count.Late++ // it comes back; or it is gone, and the caller asks
 		return
 	}
-	if number < n.lanes[lane] {
+	if number < n.lanes[lane] || m.Type == rpcpacket.Oneway && c.handedOver.late(n.address, lane, number) {
 		c.count.Late++
 		return
 	}
@@ -98,7 +116,8 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.refuse(h, &m.Header, why)
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(0, len(h.payload))) {
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(0, len(h.payload)) ||
+		m.Type == rpcpacket.Oneway && c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions)) {
 		return
 	}
 	c.judgeLoan(&loan{}, n, h, m)
@@ -107,7 +126,9 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 // headerOf is that of the call that a record is of. Records have no payload, so none that goes on.
 func headerOf(m *rpcpacket.Message) rpcpacket.Header {
 	h := m.Header
-	h.Type, h.Flags = rpcpacket.Call, h.Flags&^rpcpacket.FlagMore
+	if h.Flags &^= rpcpacket.FlagMore; h.Type != rpcpacket.Oneway {
+		h.Type = rpcpacket.Call
+	}
 	return h
 }
 
@@ -164,25 +185,35 @@ func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) 
 	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = headerOf(m), n.address, h.dst, loanJudged, m.Pointers, nil
 	c.count.Calls++
 	c.loanEvent(CallHeld, k)
-	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers},
-		verdict(func(s lease.Step, err error) { c.loanJudged(k, h, m, s, err) }))
+	v := verdict(func(s lease.Step, err error) { c.loanJudged(k, h, m, s, err) })
+	if k.oneway() {
+		c.submit(lease.Oneway{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
+		return
+	}
+	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
 }
 
 // loanJudged goes on with a call whose rules are in place, or which is refused.
 func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.Step, err error) {
-	refuse := func(why *fault.Error) {
+	refuse := func(why *fault.Error, end loanStage) {
 		k.refusal = why
 		c.loanEvent(CallRefused, k)
-		c.endLoan(k, loanRefused)
-		c.refuse(h, &m.Header, why)
+		c.traceRefused(h, &m.Header, why)
+		c.count.Refused++
+		c.endLoan(k, end)
+		c.exceptLoan(k, h, &m.Header)
 	}
 	switch {
 	case k.over(): // its callee has gone meanwhile
 	case err != nil:
 		why := fault.New(fault.Overloaded, "call", "the switch has no room for the lease: %v", err)
-		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) { refuse(why) }))
+		end := loanRefused
+		if k.oneway() {
+			end = loanVoid // it is judged anew when its sender tries again
+		}
+		c.submit(k.takenBack(), verdict(func(lease.Step, error) { refuse(why, end) }))
 	case s.Outcome == lease.Refused:
-		refuse(&fault.Error{Code: s.Refusal.Code(), Op: "call", Msg: s.Refusal.Error()})
+		refuse(&fault.Error{Code: s.Refusal.Code(), Op: "call", Msg: s.Refusal.Error()}, loanRefused)
 	default:
 		k.stage, k.probe = loanOpen, c.now.Add(loanProbe)
 		c.timers = true
@@ -192,22 +223,37 @@ func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.
 	}
 }
 
+// exceptLoan answers a call or one-way on record with its refusal. The sender of a one-way need not try another node: its
+// regions are what is refused.
+func (c *controller) exceptLoan(k *loan, h *held, m *rpcpacket.Header) {
+	b := exception(m, k.refusal)
+	if k.oneway() {
+		b = rpcpacket.Begun(b)
+	}
+	c.send(0, h.reply(b))
+}
+
 // knownLoan takes another copy of a call on record.
 func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.Message) {
 	c.count.Duplicates++
 	switch {
 	case k.caller != n.address:
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
+	case k.oneway() != (m.Type == rpcpacket.Oneway):
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "a call and a one-way have the same id"))
 	case (k.stage == loanVoid || k.stage == loanOpen && k.callee == callee.address) && !k.attempts(&m.Header):
 		c.nextAttempt(k, n, h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
 	case k.stage == loanVoid:
 		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "the call was given up"))
 	case k.stage == loanRefused:
-		c.except(h, &m.Header, k.refusal)
+		c.exceptLoan(k, h, &m.Header)
 	case k.stage == loanDenied:
 		c.deny(k, &m.Header)
 	default: // open; or answered, and its callee answers again, without any rights
+		if k.oneway() {
+			k.header = headerOf(m) // its place in a lane is what is late when nobody knows it any more
+		}
 		c.releaseLoan(k, h)
 	}
 }
@@ -254,7 +300,11 @@ func (c *controller) directReply(n *node, h *held, m *rpcpacket.Message) bool {
 	k := c.loans[m.Call]
 	_, handed := c.table.Where(m.Call)
 	switch {
-	case handed || c.cfg.Ledgers != LedgersTruth:
+	case c.cfg.Ledgers != LedgersTruth:
+		return false
+	case k != nil && k.acceptedBy(m):
+		c.loanReply(k, n, h, m)
+	case handed:
 		return false
 	case k != nil:
 		c.loanReply(k, n, h, m)
@@ -268,6 +318,11 @@ func (c *controller) directReply(n *node, h *held, m *rpcpacket.Message) bool {
 		c.results(n, h, m, proven)
 	}
 	return true
+}
+
+// acceptedBy reports whether an answer says that a one-way has come. It says nothing of how the one-way ends.
+func (k *loan) acceptedBy(m *rpcpacket.Message) bool {
+	return k.oneway() && m.Type == rpcpacket.Reply && m.Flags&rpcpacket.FlagDone == 0
 }
 
 // loanReply takes the answer to a direct call that is on record. It may be one that an earlier
@@ -286,6 +341,10 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 			return
 		}
 		if c.overloaded(c.pressure.stalled) {
+			return
+		}
+		if k.oneway() {
+			c.onewayReply(k, h, m)
 			return
 		}
 		e := lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}
@@ -311,6 +370,27 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		c.count.Duplicates++
 		c.releaseAnswer(k, h, m)
 	}
+}
+
+// onewayReply takes the first answer to a one-way. An exception says that its callee has not taken it: what it has handed
+// over is its caller's again.
+func (c *controller) onewayReply(k *loan, h *held, m *rpcpacket.Message) {
+	end := loanAnswered
+	if m.Flags&rpcpacket.FlagUnbegun != 0 {
+		end = loanVoid
+	}
+	then := func(lease.Step, error) {
+		c.loanEvent(ReplyReleased, k)
+		c.endLoan(k, end)
+		c.releaseAnswer(k, h, m)
+	}
+	c.loanEvent(ReplyHeld, k)
+	if m.Type == rpcpacket.Reply {
+		then(lease.Step{}, nil)
+		return
+	}
+	k.stage = loanReturned
+	c.submit(k.takenBack(), verdict(then))
 }
 
 // releaseAnswer lets an answer go on to the caller.
@@ -391,6 +471,9 @@ func (c *controller) forgetLoan(k *loan) {
 	if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && k.charged == k.caller {
 		lane, number := direct.LaneOf(&k.header)
 		n.uses(lane, number+1) // what comes of it now is a late copy
+		if k.oneway() {
+			c.keepFloor(k.caller, lane, number) // which would hand over what the caller may have again
+		}
 	}
 }
 
@@ -420,6 +503,14 @@ func (c *controller) sortedLoans(meant func(*loan) bool) (all []*loan) {
 	}
 	slices.SortFunc(all, func(a, b *loan) int { return a.id().Compare(b.id()) })
 	return all
+}
+
+// takeBackOneways follows the end of a node that is gone for good, before its regions go: the one-ways that it has not
+// taken have handed nothing over.
+func (c *controller) takeBackOneways(a netip.Addr) {
+	for _, k := range c.sortedLoans(func(k *loan) bool { return k.callee == a && k.oneway() && !k.over() }) {
+		c.submit(k.takenBack(), nil)
+	}
 }
 
 // loansGone follows the end of a node that is gone for good: the calls that it has served have
@@ -524,10 +615,19 @@ func (c *controller) keepLoan(k *loan, stage loanStage, m *rpcpacket.Message) {
 		Data: k.charged.AsSlice(),
 	}
 	if k.forgotten {
-		r.Order = 1
+		r.Order |= loanForgotten
+	}
+	if k.oneway() {
+		r.Order |= loanOneway
 	}
 	c.put(r)
 }
+
+// What the Order of a loan's record says, in bits.
+const (
+	loanForgotten = 1
+	loanOneway    = 2
+)
 
 // restoreLoan brings a loan back, with its leases if it is open.
 func (c *controller) restoreLoan(r *wal.Record) error {
@@ -537,10 +637,12 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 		return corrupt(r, "loan %s in stage %d: %v", m.Call, stage, err)
 	}
 	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, lent: m.Pointers, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
-	k.header.Type = rpcpacket.Call
+	if k.header.Type = rpcpacket.Call; r.Order&loanOneway != 0 {
+		k.header.Type = rpcpacket.Oneway
+	}
 	k.charged, _ = netip.AddrFromSlice(r.Data)
 	c.addLoan(k)
-	k.forgotten = r.Order != 0 || c.nodeOrFallen(k.caller) == nil
+	k.forgotten = r.Order&loanForgotten != 0 || c.nodeOrFallen(k.caller) == nil
 	if stage == loanOpen {
 		c.leases.AddNode(k.caller)
 		c.leases.AddNode(k.callee)
@@ -551,9 +653,9 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 	return nil
 }
 
-// resumeLoan gives a call its leases back, unless the Table does.
+// resumeLoan gives a call its leases back, unless the Table does. A one-way has none.
 func (c *controller) resumeLoan(k *loan, pointers []dsmpacket.Pointer) {
-	if !c.handed(k) {
+	if !k.oneway() && !c.handed(k) {
 		c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: pointers})
 	}
 }

@@ -587,6 +587,15 @@ func (c *controller) forsake(n *node) {
 	}
 }
 
+// receiverOf is the execution on whose behalf the regions of a one-way are controlled: that of the one-way itself, if it
+// is an exactly-once one.
+func (c *controller) receiverOf(id rpcpacket.ID) rpcpacket.ID {
+	if c.loans[id] != nil {
+		return id
+	}
+	return c.exactly(id).Header.Call
+}
+
 // heldBy is on whose behalf a region is controlled; zero for a node's own.
 func (c *controller) heldBy(r dsmpacket.Region) rpcpacket.ID { return c.holdings.holder[r.Base] }
 
@@ -595,7 +604,7 @@ func (c *controller) controlled(s lease.Step) {
 	if s.Outcome == lease.Done {
 		switch e := s.Event.(type) {
 		case lease.Oneway:
-			c.holdAll(e.Pointers, c.exactly(e.ID).Header.Call)
+			c.holdAll(e.Pointers, c.receiverOf(e.ID))
 		case lease.Reply:
 			c.holdAll(e.Results, c.resultsFor(e.ID))
 		}

@@ -84,13 +84,18 @@ func (c *controller) forgetAnswered(n *node, r *control.EndedRegions) {
 	if r.Lane == 0 {
 		return
 	}
-	if c.callerIn(r.Lane) && c.handedOver.end(n.address, r.Lane, r.Number, c.cfg.Limits.NodeSessions) {
-		c.put(wal.Record{
-			Kind: wal.KindReturned, ID: sessionID(n.address, r.Lane), Callee: wal.Node{Address: n.address}, Order: c.handedOver[n.address][r.Lane],
-		})
+	if c.callerIn(r.Lane) {
+		c.keepFloor(n.address, r.Lane, r.Number)
 	}
 	if k := c.loans[rpcpacket.ID(r.Execution)]; k != nil && k.callee == n.address {
 		c.forgetLoan(k)
+	}
+}
+
+// keepFloor notes that no message up to a number of a lane hands regions of a node over any more.
+func (c *controller) keepFloor(node lease.Node, lane, number uint64) {
+	if c.handedOver.end(node, lane, number, c.cfg.Limits.NodeSessions) {
+		c.put(wal.Record{Kind: wal.KindReturned, ID: sessionID(node, lane), Callee: wal.Node{Address: node}, Order: c.handedOver[node][lane]})
 	}
 }
 
@@ -123,7 +128,8 @@ func (c *controller) restoreReturned(r *wal.Record) error {
 // handedOver has, for each callee and each lane of a caller, the number of the first call of which an
 // answer may still hand regions over. A late copy of an answer to an earlier call must not: the callee
 // may have the regions again by then. The callee says so itself, so nobody else suffers if it lies. It
-// is on the log, and goes with the callee, and with the incarnation of the caller.
+// is on the log, and goes with the callee, and with the incarnation of the caller. It has the same of the one-ways
+// that a node sends in its own lanes.
 type handedOver map[lease.Node]map[uint64]uint64
 
 func (o handedOver) late(callee lease.Node, lane, number uint64) bool {
