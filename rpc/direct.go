@@ -89,7 +89,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
 	const released = rpcpacket.FlagHeld | rpcpacket.FlagReleased
 	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
-	lends := m.Type == rpcpacket.Call && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
+	lends := (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
 	switch {
 	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0 && !lends || !plausible(&m.Header, lends):
 	case lends && m.Flags&rpcpacket.FlagReplay != 0:
@@ -165,7 +165,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if m.Type == rpcpacket.Oneway && (v == direct.Duplicate || v == direct.Forward) && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
 		n.stats.recalled.Add(1)
-		n.whenSettled(from, x.delivered(m))
+		n.whenSettled(from, n.accepts(m))
 		return nil
 	}
 	var answer []byte
@@ -352,6 +352,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments, enlisting: make(chan struct{}, 1)}
 	e.trunk.e = e
 	e.direct.Store(true)
+	e.account.ever = m.Type == rpcpacket.Oneway && len(m.Pointers) > 0 // the regions are its own
 	_, e.lineage, _ = originIn(m.Trailer)
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
@@ -420,6 +421,9 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	d.Owed.Called, d.Owed.Machines = e.recorded.called, e.recorded.machines
 	if len(d.Owed.Machines) > 0 {
 		d.Owed.Run = x.node.self.Incarnation
+	}
+	if h.Type == rpcpacket.Oneway && codeIn(datagram) != OK {
+		e.account.ever = false // it has not begun: what it would have got is its sender's again
 	}
 	e.owedOfRegions(&d.Owed)
 	d.Owed.Oneways = e.oneways

@@ -447,8 +447,8 @@ func (l *enlists) floor() uint64 {
 // enlistment is the message that has the Gatekeeper decide about a direct call of a node: its
 // payload is the caller's address (16 bytes), 1 if the call runs here or 0 (1), the call's origin (24),
 // and the CALL.
-// The CALL's trailer is left out, and so are its arguments if the message exceeded a packet: the
-// ledger has them. The message's parent is the execution that the Gatekeeper
+// The CALL's trailer is left out, and so are its arguments if the message exceeded a packet, or was a one-way with
+// pointers: the ledger has them. The message's parent is the execution that the Gatekeeper
 // knows of which the call was made, as far as that is known. The header's order is the message's number, 0 for a copy that
 // nobody waits for.
 func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool, number uint64) []byte {
@@ -467,6 +467,9 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool,
 	inner := rpcpacket.Message{Header: call.Header, Pointers: call.Pointers, Payload: call.Payload}
 	if call.Flags&rpcpacket.FlagMore != 0 || len(payload)+2*rpcpacket.HeaderSize+len(dsm.Pointer{})*len(call.Pointers)+len(call.Payload) > n.budget {
 		inner.Payload = nil
+	}
+	if inner.Type == rpcpacket.Oneway && len(inner.Pointers) > 0 {
+		inner.Pointers, inner.Payload = nil, nil // it has no leases, and the ledger has the call
 	}
 	inner.Type = rpcpacket.Call // a one-way, too: it runs, and its sender has its acknowledgement
 	inner.Flags = inner.Flags&^rpcpacket.FlagMore | rpcpacket.FlagHeld | rpcpacket.FlagEnlist
@@ -555,7 +558,7 @@ func (n *Node) handedBefore(e *execution) {
 	}
 	e.remember(known)
 	if m, err := rpcpacket.Parse(known.Begun.Call); err == nil {
-		e.call.Payload = m.Payload
+		e.call.Payload, e.call.Pointers = m.Payload, m.Pointers
 		e.call.Flags |= m.Flags & rpcpacket.FlagTainted
 		_, e.lineage, _ = originIn(m.Trailer)
 	}

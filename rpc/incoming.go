@@ -157,7 +157,7 @@ func (x *export) accept(e *execution) (run *execution) {
 	to, receipt := e.from, x.receipt(e) // a call that waits may be over before it is acknowledged
 	var reply []byte
 	if e.call.Type == rpcpacket.Oneway && e.direct.Load() {
-		reply = x.delivered(&e.call)
+		reply = x.node.accepts(&e.call)
 	}
 	turns, taken := x.inOrder(e)
 	for _, turn := range turns {

@@ -21,6 +21,12 @@ import (
 // The first packet of a call that exceeds a packet has all of its pointers. The callee asks the caller for the
 // rest when the Gatekeeper has let the first packet through (large.go).
 //
+// A one-way with pointers hands its receiver memory in the same way. Control moves, rather than leases begin, and what
+// comes back is the acknowledgement (oneway.go):
+//
+//	ONEWAY ──▶ the receiver's address ──held──▶ Gatekeeper: control moves ──▶ receiver, as any direct one-way
+//	REPLY, or EXCEPTION: it never takes the one-way ──held──▶ Gatekeeper: control returns ──▶ sender
+//
 // An execution that has lent memory is not taken back before the leases have ended: its callee may
 // be reading. The next incarnation of its node asks the Gatekeeper.
 
@@ -77,6 +83,8 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
 	case v == direct.Answer && !l.settling[m.Call]:
 		go n.sendRecorded(from, answerOf(known), 0)
+	case v == direct.Duplicate && m.Type == rpcpacket.Oneway && known != nil:
+		go n.whenSettled(from, n.accepts(m))
 	case v == direct.Duplicate && l.table.Shares(m.Call):
 		go l.askCaller(from.Addr().As16(), m.CallerIncarnation) // its next incarnation may be waiting for the end of the call
 	case v == direct.Late && l.place != nil:

@@ -22,6 +22,10 @@ import (
 //
 //	Client.Call ─▶ execution.oneways ─┬─ done, checkpoint ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
 //	                                  └─ handed over ────────────▶ ONEWAY, held, to the Gatekeeper
+//
+// A one-way with pointers hands regions over. The switch holds it, and what its receiver says of it, for the Gatekeeper to
+// move control (loan.go). So an execution has what its one-ways hand over until its end, and the Gatekeeper hears what
+// becomes of the execution's regions when they are delivered.
 
 // maxOwing is how many bytes of one-ways an execution sends at most: they are in one record.
 const maxOwing = 32 << 20
@@ -30,8 +34,9 @@ const maxOwing = 32 << 20
 // node that takes calls of the method now; p.kept says that it is kept.
 func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) error {
 	e := o.b.e
-	h.Flags &^= rpcpacket.FlagHeld
-	h.Call = id
+	if h.Call = id; len(codec.pointers) == 0 {
+		h.Flags &^= rpcpacket.FlagHeld
+	}
 	size := codec.size()
 	e.mu.Lock()
 	e.owing += size
@@ -49,6 +54,7 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	e.oneways = append(e.oneways, record.Oneway{
 		ID: id, Node: to.As16(), Service: []byte(c.service), Method: []byte(m.name), Message: slices.Clone(codec.datagram(&h)),
 	})
+	e.gives(codec.pointers)
 	p.kept = true
 	return nil
 }
@@ -165,7 +171,13 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	o, node := &n.out, netip.AddrFrom16(w.Node)
 	p := o.pendings.Get().(*pending)
 	p.RTT, p.straight, p.detached, p.owed, p.Node = &n.onewayRTT, true, true, true, w.Node
-	p.to = netio.Message{Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
+	hands := len(m.Pointers) > 0
+	p.lends, p.Exact, p.Held = hands, hands, hands
+	conn, port := n.directConn, uint16(rackaddr.PortDirect)
+	if hands {
+		conn, port = n.conn, rackaddr.PortRPC
+	}
+	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
 	o.mu.Lock()
 	if o.err != nil || !o.core.BeginIn(n.now(), &p.Call, w.ID) {
@@ -178,8 +190,10 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	if len(p.datagram) > n.budget {
 		m.Trailer = appendArguments(m.Trailer, &m)
 		whole := m.Append(nil)
-		p.pushed = serviceHash(node)
-		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed, 0) // it has neither pointers nor much of a trailer
+		if !hands { // else the Gatekeeper may refuse it: its receiver asks for all of the rest
+			p.pushed = serviceHash(node)
+		}
+		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed, 0) // its pointers leave room: see fits
 		p.payload = sent.New(nil, m.Payload)
 	}
 	out := p.outbound
@@ -188,44 +202,89 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	n.stats.calls.Add(1)
 	n.stats.onewaysSent.Add(1)
 	o.mu.Unlock()
-	first := netio.Message{Buf: out.datagram, Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
+	first := netio.Message{Buf: out.datagram, Remote: netip.AddrPortFrom(node, port)}
 	if out.payload != nil {
-		_ = n.sendLarge(n.directConn, first, out.payload, false, out.pushed) // a failure is a loss
+		_ = n.sendLarge(conn, first, out.payload, false, out.pushed) // a failure is a loss
 		return
 	}
-	_, _ = n.directConn.WriteBatch([]netio.Message{first}) // likewise
+	_, _ = conn.WriteBatch([]netio.Message{first}) // likewise
+}
+
+// departed is a one-way that the ledger has, and that has left.
+type departed struct {
+	direct.Item
+	node  [16]byte        // that it went to
+	may   control.Serving // who may take it
+	owner rpcpacket.ID    // the execution that has sent it
+	hands [][16]byte      // the regions that it hands over
 }
 
 // onewayAnswered takes what has become of a one-way that the ledger has. It reports false if the
 // one-way has failed for good.
 func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
-	if m.Refuses() {
-		go n.redirect(p.ID, p.Node, p.moves)
-		return true
+	w := departed{Item: direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor}, node: p.Node, may: p.moves}
+	if p.lends && m.Type == rpcpacket.Exception {
+		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
+			w.owner = sent.Parent
+			for _, region := range sent.Pointers {
+				w.hands = append(w.hands, region)
+			}
+		}
 	}
+	switch {
+	case m.Type != rpcpacket.Exception:
+		n.delivered(w)
+	case m.Refuses(), p.lends && m.Code == Overloaded: // by the Gatekeeper: there is no record of it
+		go n.redirect(w)
+		return true
+	case len(w.hands) > 0:
+		go n.undelivered(w)
+	default:
+		n.delivered(w)
+	}
+	return m.Type != rpcpacket.Exception
+}
+
+// delivered notes that a one-way is not to be sent any more, and sends those that have waited for it.
+func (n *Node) delivered(w departed) {
 	l := n.ledger
 	l.mu.Lock()
-	l.add(l.table.Delivered(p.Node, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})...)
+	l.add(l.table.Delivered(w.node, w.Item)...)
 	next := l.table.Next()
 	l.mu.Unlock()
 	n.sendOneways(next)
-	return m.Type != rpcpacket.Exception
+}
+
+// undelivered notes that nobody takes a one-way. What it was to hand over goes first: its execution does not know it any
+// more.
+func (n *Node) undelivered(w departed) {
+	if len(w.hands) > 0 {
+		d := &record.Done{Execution: w.owner, Owed: record.Owed{Frees: w.hands}}
+		for len(n.tellEnded([]*record.Done{d})) > 0 {
+			select {
+			case <-time.After(regionsAgain):
+			case <-n.base.Done():
+				return // the next incarnation sends it again
+			}
+		}
+	}
+	n.delivered(w)
 }
 
 // redirect chooses another node for a one-way whose node has refused it for good, or has left
 // without it. It goes on until there is one, unless nobody serves the one-way any more.
-func (n *Node) redirect(id rpcpacket.ID, from [16]byte, q control.Serving) {
+func (n *Node) redirect(w departed) {
 	l := n.ledger
-	n.servers.refuse(q, netip.AddrFrom16(from), n.now())
+	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.now())
 	for n.base.Err() == nil {
-		to := n.server(n.base, q)
+		to := n.server(n.base, w.may)
 		l.mu.Lock()
 		switch {
 		case !to.IsValid():
-		case to.As16() == from:
-			l.table.Again(from, id)
+		case to.As16() == w.node:
+			l.table.Again(w.node, w.ID)
 		default:
-			l.add(l.table.Moves(from, id, to.As16())...)
+			l.add(l.table.Moves(w.node, w.ID, to.As16())...)
 		}
 		last, next := l.last, l.table.Next()
 		l.mu.Unlock()
@@ -235,13 +294,10 @@ func (n *Node) redirect(id rpcpacket.ID, from [16]byte, q control.Serving) {
 		if to.IsValid() {
 			return
 		}
-		if _, err := n.session.Service(n.base, q.Service); fault.CodeOf(err) == fault.NotFound {
-			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", id.String(), "service", q.Service)
-			l.mu.Lock()
-			l.add(l.table.Delivered(from, direct.Item{ID: id})...)
-			next := l.table.Next()
-			l.mu.Unlock()
-			n.sendOneways(next)
+		if _, err := n.session.Service(n.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
+			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", w.ID.String(), "service", w.may.Service)
+			w.Item = direct.Item{ID: w.ID}
+			n.undelivered(w)
 			return
 		}
 		select {
@@ -255,15 +311,14 @@ func (n *Node) redirect(id rpcpacket.ID, from [16]byte, q control.Serving) {
 // wait for its turn: the receiver writes begun when it accepts the one-way, not when it must.
 //
 //	sender ── ONEWAY ──▶ accepted ── begun ──▶ ledger
-//	sender ◀── REPLY, done ── settled ◀──────────┘       copies are answered alike
+//	sender ◀── REPLY ──────── settled ◀──────────┘       copies are answered alike
 //
-// One that is refused before that is answered with an exception.
+// One that is refused before that is answered with an exception. Both are held if it has pointers: the Gatekeeper then
+// knows whose the regions are.
 
-// delivered is the acknowledgement of a one-way.
-func (x *export) delivered(m *rpcpacket.Message) []byte {
-	h := x.node.answerHeader(m)
-	h.Flags |= rpcpacket.FlagDone
-	return (&rpcpacket.Message{Header: h}).Append(nil)
+// accepts is the acknowledgement of a one-way.
+func (n *Node) accepts(m *rpcpacket.Message) []byte {
+	return (&rpcpacket.Message{Header: n.answerHeader(m)}).Append(nil)
 }
 
 // beginOneway writes down that a direct one-way has begun, which it may not have yet, and then

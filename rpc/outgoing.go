@@ -543,7 +543,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	exact := m.policy != PolicyNone
 	_, told := b.lineageOf()
 	if o == nil {
-		if exact && (told || kind == thrift.ONEWAY) && c.fits(codec, kind) {
+		if exact && (told || kind == thrift.ONEWAY) && c.fits(codec) {
 			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
@@ -553,7 +553,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && c.fits(codec, kind) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && n.ledger.place.Stays) {
+		if e.direct.Load() && c.fits(codec) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && n.ledger.place.Stays && (e.main == nil || len(codec.pointers) == 0)) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
@@ -595,9 +595,7 @@ func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) 
 }
 
 // fits reports whether a call can go direct: others are the Gatekeeper's.
-func (c *client) fits(codec *codec, kind thrift.TMessageType) bool {
-	return len(codec.pointers) == 0 || kind == thrift.CALL && c.node.lendable(codec)
-}
+func (c *client) fits(codec *codec) bool { return len(codec.pointers) == 0 || c.node.lendable(codec) }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.

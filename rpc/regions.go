@@ -30,6 +30,7 @@ var _ dsmclient.Decider = (*execution)(nil)
 type account struct {
 	allocated []dsmpacket.Region // and has not freed
 	freed     []dsmpacket.Region // Class 0 if it is not known how large it is
+	handed    []dsmpacket.Region // by one-ways, likewise
 	ever      bool               // it has allocated some, or freed some
 	over      bool               // the Gatekeeper decides by now
 }
@@ -250,7 +251,19 @@ func (e *execution) Freed(p dsm.Pointer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, freed := regionIn(e.account.freed, p)
-	return freed
+	_, handed := regionIn(e.account.handed, p)
+	return freed || handed
+}
+
+// gives notes that a one-way hands regions over when the execution has ended. The caller holds e.mu.
+func (e *execution) gives(all []dsm.Pointer) {
+	for _, p := range all {
+		r, own := regionIn(e.account.allocated, p)
+		if !own {
+			r = dsmpacket.Region{Base: p.Bare()}
+		}
+		e.account.handed = append(e.account.handed, r)
+	}
 }
 
 // regionIn finds the region that a pointer points into.

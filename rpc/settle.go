@@ -130,13 +130,13 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 }
 
 // committed goes on when memory has what a done execution has changed. It returns the one-ways that
-// leave now. The caller holds l.mu.
+// leave now. What the Gatekeeper is not told of regions here tellLater tells. The caller holds l.mu.
 func (l *ledger) committed(d *record.Done) (leave []record.Oneway) {
 	l.add(l.table.Committed(d.Execution)...)
 	l.tellLater()
 	leave = l.mayLeave(d.Execution)
 	delete(l.settling, d.Execution)
-	if d.Owed.Told() && !d.Owed.Later {
+	if d.Owed.Told() && !d.Owed.Later && !d.Owed.Hands() {
 		l.tellRegions(d)
 	}
 	return leave

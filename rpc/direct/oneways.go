@@ -99,7 +99,7 @@ func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
 	if w == nil {
 		return nil
 	}
-	t.add(w.owner, i, node, false)
+	t.add(w.owner, i, node, w.Hands())
 	t.owed[w.owner]-- // there is the item at least
 	return []record.Record{&record.Delivered{Execution: w.owner, Oneway: i.ID}}
 }

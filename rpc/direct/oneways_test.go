@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -169,5 +170,54 @@ func TestOnewayMoves(t *testing.T) {
 	b.delivered(other, 2)
 	if got := b.Forgets(); len(got[server]) != 1 || len(got[other]) != 1 {
 		t.Fatalf("to be forgotten: %+v", got)
+	}
+}
+
+// The Gatekeeper hears what becomes of an execution's regions when the one-ways are delivered that hand some of them
+// over, before and after a crash. It has a record of these one-ways, which their receivers forget first.
+func TestOnewaysWithRegions(t *testing.T) {
+	for _, crashes := range []bool{false, true} {
+		b := newBench(t)
+		one := inSession(9, 1)
+		d := b.owing(one, other, 1)
+		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway}, Pointers: []dsmpacket.Pointer{dsmpacket.Make(1, 1, 1<<12)}}
+		d.Owed.Oneways[0].Message, d.Owed.Regions = m.Append(nil), record.RegionsFreed
+		b.receive(client, one, Run)
+		b.write(d)
+		told := func(what string, want int) {
+			t.Helper()
+			if all := b.Tells(); len(all) != want {
+				t.Fatalf("%s: %d are told, want %d", what, len(all), want)
+			}
+		}
+		told("not sent", 0)
+		if crashes {
+			b.crash()
+			if r := b.Resume(); len(r.Commit) != 0 || len(r.Oneways) != 1 {
+				t.Fatalf("%+v", r)
+			}
+		}
+		b.Leave(one.Call)
+		b.next(1)
+		told("sent", 0)
+		b.delivered(other, 1)
+		if crashes {
+			b.crash()
+			if r := b.Resume(); len(r.Commit) != 1 {
+				t.Fatalf("%+v", r)
+			}
+		} else {
+			told("delivered", 1)
+			told("again", 0)
+		}
+		for _, node := range [][16]byte{other, controller} {
+			if f := b.Forgets(); len(f[node]) != 1 {
+				t.Fatalf("to be forgotten: %v, want it by %v", f, node)
+			}
+			b.write(b.Acknowledged(node, []rpcpacket.ID{{1}})...)
+		}
+		if over := b.Told(one.Call); len(over) != 1 {
+			t.Errorf("%v follows", over)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func (t *Table) owe(e *record.Execution) {
 		if e.Done.Owed.Told() {
 			t.regions[e.ID] = true
 			t.owed[e.ID]++
-			if e.Done.Owed.Later {
+			if e.Done.Owed.Later || e.Done.Owed.Hands() {
 				t.later[e.ID] = true
 			}
 		}
@@ -179,11 +179,11 @@ func (t *Table) Committed(id rpcpacket.ID) []record.Record {
 	return t.pay(id)
 }
 
-// Tells returns executions of whose regions the Gatekeeper is to be told now: their answers have
-// pointers, and nobody asks for these any more. Each is returned once.
+// Tells returns executions of whose regions the Gatekeeper is to be told now: if their answers have
+// pointers nobody asks for these any more, and their one-ways have handed over what they were to. Each is returned once.
 func (t *Table) Tells() (all []*record.Done) {
 	for id := range t.later {
-		if e := t.state.Execution(id); e != nil && e.Forgotten && !t.commits[id] {
+		if e := t.state.Execution(id); e != nil && (e.Forgotten || !e.Done.Owed.Later) && !e.Done.Owed.Hands() && !t.commits[id] {
 			delete(t.later, id)
 			all = append(all, e.Done)
 		}

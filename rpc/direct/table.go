@@ -64,7 +64,7 @@ type Table struct {
 	charges map[[16]byte]*charge  // of callers
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
-	later   map[rpcpacket.ID]bool // of them, those about which it is to be told when they are forgotten
+	later   map[rpcpacket.ID]bool // of them, those about which it is to be told later: see Tells
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
 	// sent are the places in lanes of the calls of executions that were handed over and have ended here, until
@@ -166,9 +166,9 @@ func (t *Table) Claim(main rpcpacket.ID) (r record.Record, free bool) {
 	return &record.Forgotten{Executions: []rpcpacket.ID{main}}, e.Over
 }
 
-// Probe takes the Gatekeeper's question what has become of a call that lends memory, in its
-// caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
-// is to come to its end, and Late if it never came: it is then to be refused for good (Void).
+// Probe takes the Gatekeeper's question what has become of a call that lends memory, or of a one-way that hands
+// some over, in its caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
+// is to come to its end, with the execution if it has begun, and Late if it never came: it is then to be refused for good (Void).
 func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
 	lane, _ := LaneOf(h)
 	e := t.state.Execution(h.Call)
@@ -180,7 +180,7 @@ func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Ex
 	case e != nil && e.Done != nil && e.Done.Caller == caller:
 		return Answer, e
 	case e != nil || t.running[h.Call] != nil:
-		return Duplicate, nil
+		return Duplicate, e
 	}
 	return Late, nil
 }

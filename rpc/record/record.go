@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -174,6 +175,12 @@ const (
 // Told reports whether the Gatekeeper is to be told what becomes of regions.
 func (o *Owed) Told() bool { return len(o.Frees) > 0 || o.Regions != RegionsNone || o.Later }
 
+// Hands reports whether one-ways hand regions over: until they are delivered nobody knows which of these the Gatekeeper
+// is to be told of.
+func (o *Owed) Hands() bool {
+	return slices.ContainsFunc(o.Oneways, func(w Oneway) bool { return w.Hands() })
+}
+
 // Nothing reports whether nothing is owed.
 func (o *Owed) Nothing() bool {
 	return len(o.Machines)+len(o.Oneways)+len(o.Called) == 0 && !o.Told()
@@ -188,8 +195,14 @@ type Oneway struct {
 	// Node is the address that it goes to. Service and Method are names, to choose another node.
 	Node            [16]byte
 	Service, Method []byte
-	// Message is the ONEWAY: header and the whole message.
+	// Message is the ONEWAY: header, pointers and the whole message.
 	Message []byte
+}
+
+// Hands reports whether the one-way has pointers: it hands regions over, and the Gatekeeper has a record of that.
+func (w *Oneway) Hands() bool {
+	m, err := rpcpacket.Parse(w.Message)
+	return err == nil && len(m.Pointers) > 0
 }
 
 func (w *Oneway) visit(c *coder) {
@@ -198,7 +211,7 @@ func (w *Oneway) visit(c *coder) {
 	array(c, "node", &w.Node, "address of the node that it goes to")
 	blob(c, "service", &w.Service, "name of the service")
 	blob(c, "method", &w.Method, "name of the method")
-	blob(c, "message", &w.Message, "the ONEWAY: header and the whole message")
+	blob(c, "message", &w.Message, "the ONEWAY: header, pointers and the whole message")
 }
 
 func (o *Owed) visit(c *coder) {

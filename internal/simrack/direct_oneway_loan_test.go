@@ -1,0 +1,262 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// hand hands a region over to a service, by a one-way.
+func hand(ctx context.Context, n *rpc.Node, service string, p dsm.Pointer) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // virtual
+	defer cancel()
+	_, err := n.Client(service, rpc.WithPolicy(rpc.PolicyRecover)).Call(ctx, "echoRef", &arrays.ArraysEchoRefArgs{Data: rpc.GlobalPointer(p), Length: 8}, nil)
+	return err
+}
+
+// TestDirectOneway_Regions: one-ways of a plain client, and of an execution, go direct though they hand a region over.
+// The region is the receiver's from then on. What the receiver does not free goes when the one-way has ended.
+func TestDirectOneway_Regions(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		taken := make(chan struct{}, 4)
+		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+			defer func() { taken <- struct{}{} }()
+			r.own(ctx, rpc.Memory(ctx), p)
+			if len(taken) == 0 {
+				return rpc.Memory(ctx).Free(ctx, p)
+			}
+			return nil
+		})
+		by := func(ctx context.Context, m *dsm.Client, n *rpc.Node) error {
+			for range 2 {
+				p, err := filled(ctx, m)
+				if err != nil {
+					return err
+				}
+				if err := hand(ctx, n, "Borrower", p); err != nil {
+					return err
+				}
+				if _, err := m.Write(ctx, p, []byte("x")); fault.CodeOf(err) != fault.PermissionDenied {
+					r.Errorf("the sender writes: %v", err)
+				}
+			}
+			return nil
+		}
+		if err := by(r.Context(), r.client.Memory(), r.client); err != nil {
+			r.Error(err)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
+		<-time.After(10 * time.Second) // virtual
+		if len(taken) != 4 {
+			r.Errorf("%d one-ways have run, want 4", len(taken))
+		}
+		r.direct()
+		r.regions(0)
+		if s := n.Stats(); s.Oneways != 4 || s.Lent != 4 || s.Enlisted != 0 {
+			r.Errorf("%+v: want four direct one-ways with pointers", s)
+		}
+	})
+}
+
+// TestDirectOneway_NotOurs: nobody hands over what is another node's. A plain client is told so. An execution's one-way
+// is dropped when the execution has ended, and takes nothing with it.
+func TestDirectOneway_NotOurs(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		n := r.borrows(func(context.Context, dsm.Pointer) error { return nil })
+		other := r.join("c1", "other")
+		p, err := filled(r.Context(), other.Memory())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if err := hand(r.Context(), r.client, "Borrower", p); fault.CodeOf(err) != fault.PermissionDenied {
+			r.Errorf("a client hands over what is another's: %v", err)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return hand(ctx, r.server, "Borrower", p) })
+		<-time.After(10 * time.Second) // virtual
+		if s := n.Stats(); s.Oneways != 0 {
+			r.Errorf("%+v: want no one-way", s)
+		}
+		r.direct()
+		r.own(r.Context(), other.Memory(), p)
+		r.regions(1)
+	})
+}
+
+// TestDirectOneway_Nobody: the only node that serves a one-way with a region leaves before the one-way is delivered. The
+// region goes, though the sender's service has state.
+func TestDirectOneway_Nobody(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		n := r.borrows(func(context.Context, dsm.Pointer) error { return nil })
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			p, err := fresh(ctx)
+			if err != nil {
+				return err
+			}
+			if err := hand(ctx, r.server, "Borrower", p); err != nil {
+				return err
+			}
+			return n.Close(r.Context())
+		})
+		<-time.After(10 * time.Second) // virtual
+		r.direct()
+		r.regions(0)
+	})
+}
+
+// TestDirectOneway_SenderDies: an execution is done that hands a region over, and its node dies before the one-way is let
+// through. The next incarnation sends it.
+func TestDirectOneway_SenderDies(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+			r.own(ctx, rpc.Memory(ctx), p)
+			return rpc.Memory(ctx).Free(ctx, p)
+		})
+		r.call(func(ctx context.Context, at *dsm.Pointer) (err error) {
+			if *at, err = fresh(ctx); err != nil {
+				return err
+			}
+			p, err := fresh(ctx)
+			if err != nil {
+				return err
+			}
+			return hand(ctx, r.server, "Borrower", p) // now it is known who serves it
+		})
+		<-time.After(time.Second) // virtual
+		r.CrashGatekeeper()
+		r.call(func(ctx context.Context, at *dsm.Pointer) error {
+			p := *at
+			*at = dsm.Pointer{}
+			return hand(ctx, r.server, "Borrower", p)
+		})
+		if err := r.Kill("s1", "app/p/1"); err != nil {
+			r.Fatal(err)
+		}
+		if err := r.RestartGatekeeper(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		<-r.up
+		<-time.After(10 * time.Second) // virtual
+		if s := n.Stats(); s.Oneways != 2 || s.Enlisted != 0 {
+			r.Errorf("%+v: want two direct one-ways", s)
+		}
+		if s := r.server.Stats(); s.Sent != 1 || s.Enlisted != 0 {
+			r.Errorf("%+v: want one one-way of the incarnation before", s)
+		}
+		r.regions(0)
+	})
+}
+
+// TestDirectOneway_ReceiverDies: the receiver of a region dies when it has written there. It runs again, finds the region
+// as the sender has left it, and keeps it.
+func TestDirectOneway_ReceiverDies(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		p, err := filled(r.Context(), r.client.Memory())
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.handle = func(ctx context.Context, _ *dsm.Pointer) error {
+			b := make([]byte, 8)
+			if _, err := rpc.Memory(ctx).Read(ctx, p, b); err != nil || !bytes.Equal(b, []byte("contents")) {
+				r.Errorf("the receiver reads %q, %v", b, err)
+			}
+			if _, err := rpc.Memory(ctx).Write(ctx, p, []byte("received")); err != nil {
+				return err
+			}
+			if r.runs.Load() == 1 {
+				return r.kill(ctx)
+			}
+			return nil
+		}
+		if err := hand(r.Context(), r.client, "Shelf", p); err != nil {
+			r.Fatal(err)
+		}
+		<-r.up
+		<-time.After(10 * time.Second) // virtual
+		r.direct()
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			b := make([]byte, 8)
+			if _, err := rpc.Memory(ctx).Read(ctx, p, b); err != nil || !bytes.Equal(b, []byte("received")) {
+				r.Errorf("a later call reads %q, %v", b, err)
+			}
+			return rpc.Memory(ctx).Free(ctx, p)
+		})
+		if r.runs.Load() != 3 {
+			r.Errorf("%d runs, want 3", r.runs.Load())
+		}
+		r.regions(1) // EchoRef has left one with the service
+	})
+}
+
+// TestDirectOneway_ToldLater: an execution hands over a region that it has allocated, and there is no Gatekeeper for a
+// while when it ends. The region does not go with the execution.
+func TestDirectOneway_ToldLater(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+			r.own(ctx, rpc.Memory(ctx), p)
+			return nil
+		})
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			p, err := fresh(ctx)
+			if err != nil {
+				return err
+			}
+			defer r.CrashGatekeeper()
+			return hand(ctx, r.server, "Borrower", p)
+		})
+		<-time.After(time.Second) // virtual
+		if err := r.RestartGatekeeper(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		<-time.After(10 * time.Second) // virtual
+		if s := n.Stats(); s.Oneways != 1 {
+			r.Errorf("%+v: want one one-way", s)
+		}
+		r.direct()
+		r.regions(0)
+	})
+}
+
+// TestDirectOneway_HandedOver: the receiver of a region is handed over to the Gatekeeper, and another Gatekeeper follows
+// while it runs. The region is the receiver's all the time: it can write there.
+func TestDirectOneway_HandedOver(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		passing := r.join("c1", "passing")
+		if err := passing.Export(r.Context(), "Passing", arrays.NewArraysProcessor(passes{})); err != nil {
+			r.Fatal(err)
+		}
+		ended := make(chan struct{})
+		var n *rpc.Node
+		n = r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+			defer close(ended)
+			if err := handOver(ctx, n, "Passing"); err != nil {
+				r.Error(err)
+			}
+			r.own(ctx, rpc.Memory(ctx), p)
+			r.CrashGatekeeper()
+			if err := r.RestartGatekeeper(r.Context()); err != nil {
+				r.Error(err)
+			}
+			r.own(ctx, rpc.Memory(ctx), p)
+			return nil
+		})
+		p, err := filled(r.Context(), r.client.Memory())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if err := hand(r.Context(), r.client, "Borrower", p); err != nil {
+			r.Error(err)
+		}
+		<-ended
+		<-time.After(10 * time.Second) // virtual
+		if s := n.Stats(); s.Oneways != 1 || s.Enlisted != 1 {
+			r.Errorf("%+v: want a one-way that was handed over", s)
+		}
+		r.regions(0)
+	})
+}
