@@ -220,7 +220,11 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 // goroutine is to run, or nil.
 func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, room room) *execution {
 	n.stats.direct.Add(1)
-	if len(e.call.Pointers) > 0 {
+	switch oneway := e.call.Type == rpcpacket.Oneway; {
+	case len(e.call.Pointers) == 0:
+	case oneway:
+		n.stats.given.Add(1)
+	default:
 		n.stats.lent.Add(1)
 	}
 	if x.manager != nil {

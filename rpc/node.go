@@ -419,10 +419,11 @@ type Stats struct {
 	Direct     uint64 // direct calls accepted
 	Serial     uint64 // of Direct, those into services with state
 	Oneways    uint64 // of Direct, one-ways
+	Given      uint64 // of Oneways, those that hand regions over
 	Sent       uint64 // one-ways that left when the executions of direct calls were done
 	Large      uint64 // direct calls, and answers to some, that were larger than a packet
 	Doubtful   uint64 // changes of a state that a crash has left undecided
-	Lent       uint64 // direct calls begun here that have pointers
+	Lent       uint64 // direct calls begun here that lend regions
 	Enlisted   uint64 // executions of direct calls that were handed over to the Gatekeeper
 	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
 	Recalled   uint64 // copies of direct calls answered from the ledger
@@ -440,7 +441,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, ceded, allocated, freed, lent, mainCalls, checkpoints, mains, takenBack atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, given, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, ceded, allocated, freed, lent, mainCalls, checkpoints, mains, takenBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -479,7 +480,7 @@ func (n *Node) Stats() Stats {
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
+		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Given: c.given.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Ceded: c.ceded.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
 		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(), TakenBack: c.takenBack.Load(),
 	}

@@ -9,7 +9,8 @@ import (
 
 // Straighten makes most programs ones whose calls go direct (rpc/direct.go): plain clients,
 // services without state, no distributed memory but, in half of the services without state, what
-// executions allocate and free themselves; if lends is set, they pass it on to the calls that they make. In some of them the last service keeps its
+// executions allocate and free themselves; if lends is set, they pass it on to the calls that they make, and hand it over
+// by one-ways. In some of them the last service keeps its
 // state, so that executions of direct calls are handed over in the middle. Programs whose
 // regions Widen has enlarged stay as they are, so that direct racks have large regions, too.
 func (p *Program) Straighten(seed uint64, lends bool) {
@@ -42,6 +43,7 @@ type straightener struct {
 	trunk   bool // of an execution, and not of a branch
 	lends   bool // regions are passed on
 	lent    int  // how many this script is lent: its first slots
+	given   bool // these are its own: it is a one-way's
 }
 
 // straighten drops what a script can do with memory and state alone. A service that has a state
@@ -52,12 +54,12 @@ func (w straightener) straighten(s *Script) {
 	state := w.service >= 0 && w.Services[w.service].Stateful
 	has := map[int]bool{} // slots: true if it is the script's own
 	for slot := range w.lent {
-		has[slot] = false
+		has[slot] = w.given
 	}
 	for i := range s.Ops {
 		switch op := &s.Ops[i]; op.Kind {
 		case Alloc, Write, Read, Free:
-			if state && w.surely && w.trunk && (op.Kind != Read || op.Slot >= w.lent) {
+			if state && w.surely && w.trunk && (op.Slot >= w.lent || op.Kind != Read && !w.given) {
 				*op = Op{Kind: Bump, N: op.N}
 			}
 		}
@@ -66,6 +68,11 @@ func (w straightener) straighten(s *Script) {
 	for _, op := range s.Ops {
 		if w.keeps(&op, has, state) {
 			left = append(left, op)
+		}
+	}
+	for slot := range w.lent {
+		if w.given && has[slot] { // it was to be passed on beside one that is dropped; a state would keep it
+			left = append(left, Op{Kind: Free, Slot: slot})
 		}
 	}
 	s.Ops = left
@@ -105,10 +112,15 @@ func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
 			return false
 		}
 	}
-	if !w.lends || op.Kind == Post || slices.ContainsFunc(op.Lend, func(slot int) bool { _, ok := has[slot]; return !ok }) {
+	if !w.lends || slices.ContainsFunc(op.Lend, func(slot int) bool { own, ok := has[slot]; return !ok || op.Kind == Post && !own }) {
 		op.Lend = nil
 	}
 	in := w
+	if in.given = op.Kind == Post; in.given {
+		for _, slot := range op.Lend {
+			delete(has, slot)
+		}
+	}
 	in.surely, in.trunk, in.lent = w.surely && op.Kind != Try, op.executes(), len(op.Lend)
 	if in.trunk {
 		in.main, in.service = false, op.Service
@@ -152,7 +164,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
+		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.Given, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
 		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
 		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack, "memory left to the Gatekeeper": s.Ceded,

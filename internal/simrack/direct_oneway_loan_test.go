@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -58,7 +59,7 @@ func TestDirectOneway_Regions(t *testing.T) {
 		}
 		r.direct()
 		r.regions(0)
-		if s := n.Stats(); s.Oneways != 4 || s.Lent != 4 || s.Enlisted != 0 {
+		if s := n.Stats(); s.Given != 4 || s.Enlisted != 0 {
 			r.Errorf("%+v: want four direct one-ways with pointers", s)
 		}
 	})
@@ -193,29 +194,35 @@ func TestDirectOneway_ReceiverDies(t *testing.T) {
 	})
 }
 
-// TestDirectOneway_ToldLater: an execution hands over a region that it has allocated, and there is no Gatekeeper for a
-// while when it ends. The region does not go with the execution.
+// TestDirectOneway_ToldLater: an execution hands two regions over that it has allocated. The second one-way leaves when
+// its receiver has acknowledged the first one, which takes a while. The region does not go with the execution.
 func TestDirectOneway_ToldLater(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
-		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+		n := r.join("s2", "away")
+		if err := n.Export(r.Context(), "Away", arrays.NewArraysProcessor(borrower{handle: func(ctx context.Context, p dsm.Pointer) error {
 			r.own(ctx, rpc.Memory(ctx), p)
 			return nil
-		})
-		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
-			p, err := fresh(ctx)
-			if err != nil {
-				return err
-			}
-			defer r.CrashGatekeeper()
-			return hand(ctx, r.server, "Borrower", p)
-		})
-		<-time.After(time.Second) // virtual
-		if err := r.RestartGatekeeper(r.Context()); err != nil {
+		}})); err != nil {
 			r.Fatal(err)
 		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			for range 2 {
+				p, err := fresh(ctx)
+				if err != nil {
+					return err
+				}
+				if err := hand(ctx, r.server, "Away", p); err != nil {
+					return err
+				}
+			}
+			r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
+			return nil
+		})
+		<-time.After(200 * time.Millisecond) // virtual
+		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{})
 		<-time.After(10 * time.Second) // virtual
-		if s := n.Stats(); s.Oneways != 1 {
-			r.Errorf("%+v: want one one-way", s)
+		if s := n.Stats(); s.Given != 2 {
+			r.Errorf("%+v: want two one-ways", s)
 		}
 		r.direct()
 		r.regions(0)

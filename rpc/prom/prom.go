@@ -99,6 +99,7 @@ var counters = func() []counter {
 		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
 		{direct("lent"), nil, func(s *rpc.Stats) uint64 { return s.Lent }},
 		{direct("oneways"), nil, func(s *rpc.Stats) uint64 { return s.Oneways }},
+		{direct("given"), nil, func(s *rpc.Stats) uint64 { return s.Given }},
 		{direct("oneways_sent"), nil, func(s *rpc.Stats) uint64 { return s.Sent }},
 		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
