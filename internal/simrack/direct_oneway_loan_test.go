@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -21,11 +22,11 @@ func hand(ctx context.Context, n *rpc.Node, service string, p dsm.Pointer) error
 	return err
 }
 
-// TestDirectOneway_Regions: one-ways of a plain client, and of an execution, go direct though they hand a region over.
+// TestDirectOneway_Regions: one-ways of a plain client, of an execution, and of a handler of policy none go direct though they hand a region over.
 // The region is the receiver's from then on. What the receiver does not free goes when the one-way has ended.
 func TestDirectOneway_Regions(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
-		taken := make(chan struct{}, 4)
+		taken := make(chan struct{}, 6)
 		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
 			defer func() { taken <- struct{}{} }()
 			r.own(ctx, rpc.Memory(ctx), p)
@@ -53,14 +54,18 @@ func TestDirectOneway_Regions(t *testing.T) {
 			r.Error(err)
 		}
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
+		// The handler of the call is now one of policy none.
+		if _, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyNone))).Echo(r.Context(), nil); err != nil {
+			r.Error(err)
+		}
 		<-time.After(10 * time.Second) // virtual
-		if len(taken) != 4 {
-			r.Errorf("%d one-ways have run, want 4", len(taken))
+		if len(taken) != 6 {
+			r.Errorf("%d one-ways have run, want 6", len(taken))
 		}
 		r.direct()
 		r.regions(0)
-		if s := n.Stats(); s.Given != 4 || s.Enlisted != 0 {
-			r.Errorf("%+v: want four direct one-ways with pointers", s)
+		if s := n.Stats(); s.Given != 6 || s.Enlisted != 0 {
+			r.Errorf("%+v: want six direct one-ways with pointers", s)
 		}
 	})
 }
@@ -265,5 +270,62 @@ func TestDirectOneway_HandedOver(t *testing.T) {
 			r.Errorf("%+v: want a one-way that was handed over", s)
 		}
 		r.regions(0)
+	})
+}
+
+// TestDirectOneway_Large: a one-way that hands a region over and exceeds a packet goes direct, from an execution and from a
+// plain client. The receiver fetches the rest from its sender.
+func TestDirectOneway_Large(t *testing.T) {
+	withSmallPackets(t, func(r *shelf) {
+		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+			r.wholly(ctx)
+			r.reads(ctx, p, "contents")
+			return nil
+		})
+		by := func(ctx context.Context, m *dsm.Client, n *rpc.Node) error {
+			p, err := filled(ctx, m)
+			if err != nil {
+				return err
+			}
+			return hand(bulky(ctx), n, "Borrower", p)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
+		if err := by(r.Context(), r.client.Memory(), r.client); err != nil {
+			r.Error(err)
+		}
+		<-time.After(10 * time.Second) // virtual
+		r.direct()
+		if s := n.Stats(); s.Given != 2 || s.Enlisted != 0 || s.Large != 2 {
+			r.Errorf("%+v: want two large direct one-ways with pointers", s)
+		}
+		r.regions(0)
+	})
+}
+
+// TestDirectOneway_TooLong: a receiver refuses a one-way that is larger than it takes, and says so. The region that the
+// one-way was to hand over is still its sender's.
+func TestDirectOneway_TooLong(t *testing.T) {
+	withSmallPackets(t, func(r *shelf) {
+		j, err := r.Joiner("s2")
+		if err != nil {
+			r.Fatal(err)
+		}
+		n, err := rpc.Join(join.NewContext(r.Context(), j), rpc.WithName("narrow"), rpc.WithMaxMessage(4096))
+		if err == nil {
+			err = n.Export(r.Context(), "Narrow", arrays.NewArraysProcessor(borrower{}))
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		p, err := filled(r.Context(), r.client.Memory())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if err := hand(bulky(r.Context()), r.client, "Narrow", p); rpc.CodeOf(err) != rpc.BadRequest {
+			r.Errorf("a one-way that is too long: %v", err)
+		}
+		<-time.After(10 * time.Second) // virtual
+		r.own(r.Context(), r.client.Memory(), p)
+		r.regions(1)
 	})
 }
