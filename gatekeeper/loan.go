@@ -505,29 +505,25 @@ func (c *controller) sortedLoans(meant func(*loan) bool) (all []*loan) {
 	return all
 }
 
-// takeBackOneways follows the end of a node that is gone for good, before its regions go: the one-ways that it has not
-// taken have handed nothing over.
-func (c *controller) takeBackOneways(a netip.Addr) {
-	for _, k := range c.sortedLoans(func(k *loan) bool { return k.callee == a && k.oneway() && !k.over() }) {
-		c.submit(k.takenBack(), nil)
-	}
-}
-
-// loansGone follows the end of a node that is gone for good: the calls that it has served have
-// lost their leases with it, and nobody asks for those that it has made.
+// loansGone follows the end of a node that is gone for good: nobody asks for the calls that it has made. Those that it has
+// served have lost their leases before (voidLoans).
 func (c *controller) loansGone(a netip.Addr) {
-	c.voidLoans(a)
 	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.charged == a }) {
 		c.forgetLoan(k)
 	}
 	c.forgetReturned(a, true)
 }
 
-// voidLoans ends the leases of the calls that a node has served, of which no incarnation of it knows any more.
+// voidLoans ends the leases of the calls that a node has served, of which no incarnation of it knows any more. Who has
+// sent it one-ways has again what these have handed over: so this comes before the end of the node's regions.
 func (c *controller) voidLoans(callee netip.Addr) {
 	for _, k := range c.sortedLoans(func(k *loan) bool { return k.callee == callee && !k.over() }) {
 		k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone, or has lost its ledger", callee)
-		c.steps(c.leases.Cut(k.id()))
+		if k.oneway() {
+			c.submit(k.takenBack(), nil)
+		} else {
+			c.steps(c.leases.Cut(k.id()))
+		}
 		c.endLoan(k, loanVoid)
 	}
 }

@@ -225,7 +225,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	}
 	delete(c.fallen, n.address)
 	c.drop(wal.KindNode, wal.AddrID(n.address))
-	c.takeBackOneways(n.address)
+	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
 	c.endDirect(n.address)

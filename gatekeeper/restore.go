@@ -369,7 +369,7 @@ func (c *controller) restoreGone(s *saved) {
 		note(k.callee)
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
-		c.takeBackOneways(a)
+		c.voidLoans(a)
 		c.steps(c.leases.RemoveNode(a)) // it was fenced before
 		c.loansGone(a)
 	}
