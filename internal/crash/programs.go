@@ -283,9 +283,10 @@ func (r *Run) endMain(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	for wait := time.Millisecond; wait < time.Minute; wait *= 2 { // while the second one leaves
+	for wait := time.Millisecond; wait < time.Minute; wait *= 2 { // while the second one leaves, or the first one's deployment
 		<-time.After(wait)
-		if err = rpc.Main(ctx, n, name, func(context.Context, []byte) error { return nil }); rpc.CodeOf(err) != rpc.BadRequest {
+		err = rpc.Main(ctx, n, name, func(context.Context, []byte) error { return nil })
+		if code := rpc.CodeOf(err); code != rpc.BadRequest && code != rpc.PermissionDenied {
 			break
 		}
 	}
