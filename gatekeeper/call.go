@@ -183,7 +183,7 @@ func (c *controller) choose(h *held, m *rpcpacket.Header) (*node, *fault.Error) 
 	}
 	var x *exported // who waits, if nobody serves
 	if n == nil {
-		x = s.waits(m.Method, m.Call)
+		x = c.awaited(s, m.Method, m.Call)
 	}
 	switch {
 	case x != nil && c.table.Gone(x.node.address):

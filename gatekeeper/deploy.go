@@ -336,12 +336,13 @@ func (s *service) has(method rpcpacket.Method) bool {
 	return slices.ContainsFunc(s.exports, func(x *exported) bool { _, ok := x.methods[method]; return ok })
 }
 
-// waits finds a node that serves a method, but not now: it has failed and is to come
+// awaited finds a node that serves a method, but not now: it has failed and is to come
 // back, or it moves.
-func (s *service) waits(method rpcpacket.Method, id rpcpacket.ID) *exported {
+func (c *controller) awaited(s *service, method rpcpacket.Method, id rpcpacket.ID) *exported {
 	var all []*exported
 	for _, x := range s.exports {
-		if _, ok := x.methods[method]; ok && (x.away || x.moves) {
+		_, back := c.recoveries.Awaits(x.node.address)
+		if _, ok := x.methods[method]; ok && (x.away || x.moves) && (!x.node.gone || back) {
 			all = append(all, x)
 		}
 	}

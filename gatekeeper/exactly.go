@@ -156,7 +156,7 @@ func (c *controller) chooseExact(h *held, m *rpcpacket.Header) (*node, *fault.Er
 		return n, nil
 	}
 	if s := c.services[h.dst]; s != nil {
-		if x := s.waits(m.Method, m.Call); x != nil {
+		if x := c.awaited(s, m.Method, m.Call); x != nil {
 			return x.node, nil
 		}
 	}
