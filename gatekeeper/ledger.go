@@ -70,7 +70,7 @@ func (c *controller) grantLedger(n *node) {
 		c.grantAt(b, n)
 	}
 	for _, b := range c.servers {
-		c.forsakeAt(b, n, func() {})
+		c.forsakeAt(b, n, nil)
 	}
 }
 
@@ -87,9 +87,9 @@ func (c *controller) endDirectHoldings(n *node) {
 
 // forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may
 // be repeated.
-func (c *controller) forsakeAt(b *blade, n *node, then func()) {
+func (c *controller) forsakeAt(b *blade, n *node, then func(control.Message)) {
 	if n.ledger != nil && n.ledger.Since > 1 {
-		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, func(control.Message) { then() })
+		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, then)
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *controller) loseStates(n *node) {
 		c.voidLoans(n.address)
 	}
 	for _, b := range c.servers {
-		c.forsakeAt(b, n, func() {
+		c.forsakeAt(b, n, func(control.Message) {
 			if left--; left == 0 {
 				c.voidLoans(n.address)
 			}
@@ -177,7 +177,7 @@ func (c *controller) reconcileLedgers(b *blade) {
 	c.listLedgers(b, control.Ledgers{})
 	nodes := slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return a.address.Compare(b.address) })
 	for _, n := range nodes {
-		c.forsakeAt(b, n, func() {})
+		c.forsakeAt(b, n, nil)
 		if n.ledger != nil && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
 			c.grantAt(b, n)
 		}
