@@ -143,8 +143,9 @@ var counter = porcupine.Model{
 
 // bookHistory are a service's entries in the times of the calls that made them.
 func (r *Run) bookHistory(service int) (history []porcupine.Operation) {
+	outer := r.p.outer()
 	for n, m := range r.audited[service].marks {
-		s, ok := r.ledger.span(r.p.callOf(m.Op))
+		s, ok := r.ledger.span(outer[m.Op])
 		if !ok {
 			r.ledger.complain("service %s: nobody has made the call of operation %d", ServiceName(service), m.Op)
 			continue
@@ -152,28 +153,4 @@ func (r *Run) bookHistory(service int) (history []porcupine.Operation) {
 		history = append(history, porcupine.Operation{Input: m.Op, Output: n + 1, Call: s.from, Return: s.to})
 	}
 	return history
-}
-
-// callOf is the call or one-way whose script an operation is in, 0 for a client's.
-func (p *Program) callOf(n int) (call int) {
-	var in func(s *Script, of int)
-	in = func(s *Script, of int) {
-		for i := range s.Ops {
-			op := &s.Ops[i]
-			if op.N == n {
-				call = of
-			}
-			of := of
-			if op.executes() {
-				of = op.N
-			}
-			for j := range op.Body {
-				in(&op.Body[j], of)
-			}
-		}
-	}
-	for i := range p.Clients {
-		in(&p.Clients[i].Script, 0)
-	}
-	return call
 }
