@@ -3,6 +3,8 @@ package checks
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
@@ -11,14 +13,21 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/admintest"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // contract is the OpenAPI document as somebody else would read it: as plain JSON
@@ -263,6 +272,7 @@ func TestContract(t *testing.T) {
 	c.events()
 	b.Broken.Store(true)
 	c.actions(call)
+	c.forgets()
 	for _, op := range c.contract.operations() {
 		if !c.contract.used[op+" 200"] {
 			t.Errorf("nobody has tried %s", op)
@@ -270,6 +280,43 @@ func TestContract(t *testing.T) {
 	}
 	c.Token = ""
 	c.each(func(method, path string) { c.ask(method, path, "", http.StatusUnauthorized) })
+}
+
+// noState is the state of a service that has none to speak of.
+type noState struct{}
+
+func (noState) Snapshot() ([]byte, error) { return nil, nil }
+func (noState) Restore([]byte) error      { return nil }
+
+// forgets forgets a node, on a rack of its own: its program was started by hand, kept a state and has ended.
+func (c *checked) forgets() {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	c.T.Cleanup(cancel)
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Ledgers: gatekeeper.LedgersTruth})
+	must(c.T, err)
+	c.T.Cleanup(func() { must(c.T, rack.Close()) })
+	up := make(chan error, 1)
+	_, err = rack.Run("s1", "counter", func(ctx context.Context, j join.Joiner, _ control.Start) error {
+		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("counter"))
+		if err == nil {
+			err = n.Export(ctx, "Counter", arrays.NewPingProcessor(service.Ping{}), rpc.WithState(noState{}))
+		}
+		up <- err
+		<-ctx.Done()
+		return err
+	})
+	must(c.T, err)
+	must(c.T, <-up)
+	must(c.T, rack.Kill("s1", "counter"))
+	small := &checked{startSite(c.T, rack.Gatekeeper()), c.contract}
+	var nodes api.List[api.Node]
+	for len(nodes.Items) != 1 || nodes.Items[0].Awaited == nil {
+		must(c.T, ctx.Err())
+		nodes = api.List[api.Node]{}
+		must(c.T, json.Unmarshal(small.do("/v1/nodes", http.StatusOK), &nodes))
+	}
+	small.ask(http.MethodDelete, "/v1/nodes/"+nodes.Items[0].Address.String(), "", http.StatusOK)
 }
 
 const oneProgram = `{"programs":[{"name":"arrays","args":["arrays","server"],"nodes":1,"policy":"recover","services":[{"name":"More","methods":[{"name":"m","policy":"none"}]}]}]}`
@@ -293,6 +340,7 @@ func (c *checked) actions(call string) {
 		{"POST", "/v1/blades/m3/fail", `{"cause":"it smells"}`, 200}, {"POST", "/v1/blades/m3/drain", "", 409},
 		{"POST", "/v1/blades/m9/fail", "", 404}, {"POST", "/v1/blades/m3/return", "", 200},
 		{"POST", "/v1/backup", "", 200}, {"POST", "/v1/reconcile", "", 200}, {"POST", "/v1/calls/" + call + "/cancel", "", 200}, {"POST", "/v1/calls/" + strings.Repeat("0", 32) + "/cancel", "", 404}, {"POST", "/v1/calls/x/cancel", "", 422},
+		{"DELETE", "/v1/nodes/fd00:b1f0:0:2::1", "", 400}, {"DELETE", "/v1/nodes/fd00::9", "", 404}, {"DELETE", "/v1/nodes/x", "", 422},
 		{"GET", "/v1/policies", "", 200}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":"tainted"}`, 200}, {"PUT", "/v1/policies/Arrays", `{"policy":"none"}`, 200},
 		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 422},
 		{"GET", "/v1/policies", "", 200}, {"DELETE", "/v1/policies/Arrays/addRef", "", 200}, {"DELETE", "/v1/policies/Arrays", "", 200}, {"DELETE", "/v1/policies/Nobody", "", 200},

@@ -63,7 +63,7 @@ type Compute struct {
 	leases     map[netip.Addr]control.NodeLeases
 	programs   map[string]*program
 	token      uint64              // of the last join
-	unsettled  map[uint64]struct{} // joins and leaves that are under way, by token
+	unsettled  map[uint64]*request // joins and leaves that are under way, by token
 	policies   policies
 	ended      bool // nothing new begins
 }
@@ -87,7 +87,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
-		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]struct{}{},
+		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{},
 		policies: policies{asking: make(chan struct{}, 1)},
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())

@@ -72,8 +72,34 @@ func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error)
 	}
 }
 
+// request is a join or leave that is under way.
+type request struct {
+	leaves join.Program // of a leave
+	done   chan struct{}
+}
+
+// left waits until the Gatekeeper has heard of the end of all nodes of a program that have ended here. So a program that
+// somebody starts again by hand may be the next incarnation of such a node.
+func (c *Compute) left(ctx context.Context, p join.Program) {
+	var wait []*request
+	c.mu.Lock()
+	for _, r := range c.unsettled {
+		if r.leaves.Name == p.Name && p.Instance == "" {
+			wait = append(wait, r)
+		}
+	}
+	c.mu.Unlock()
+	for _, r := range wait {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // obtain gets a new node from the Gatekeeper.
 func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
+	c.left(ctx, p)
 	c.mu.Lock()
 	if len(c.nodes) >= c.cfg.Nodes {
 		c.mu.Unlock()
@@ -85,7 +111,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	}
 	c.token++
 	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.token, Instance: p.Instance}
-	c.unsettled[ask.Token] = struct{}{}
+	c.unsettled[ask.Token] = &request{done: make(chan struct{})}
 	c.mu.Unlock()
 	defer c.endRequest(ask.Token)
 	var joined control.Joined
@@ -126,7 +152,10 @@ func (c *Compute) askJoin(ctx context.Context, ask control.Join, joined *control
 func (c *Compute) endRequest(token uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.unsettled, token)
+	if r := c.unsettled[token]; r != nil {
+		close(r.done)
+		delete(c.unsettled, token)
+	}
 }
 
 // adopt makes an identity a node of this blade. What still has the address here was
@@ -175,7 +204,7 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 		delete(c.nodes, n.identity.Address)
 		delete(c.leases, n.identity.Address)
 		if telling {
-			c.unsettled[n.token] = struct{}{}
+			c.unsettled[n.token] = &request{leaves: n.program, done: make(chan struct{})}
 		}
 		for _, a := range addrs { // under the lock: the next incarnation may be waiting to add them
 			if err := c.removeAddress(a); err != nil {

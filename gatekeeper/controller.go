@@ -63,6 +63,7 @@ type controller struct {
 	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
 	left       []netip.Addr               // nodes that have left in order, the latest last
 	beginnings map[rpcpacket.ID]beginning // durable mains that wait
+	joins      []joining                  // joins that wait for former incarnations of nodes
 	owners     owners                     // of the names of services and mains
 	deferred   map[rpcpacket.ID][]dsmpacket.Region
 	lending    map[rpcpacket.ID]execution.Run   // rollbacks that wait: see rollback

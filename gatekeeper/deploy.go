@@ -323,6 +323,9 @@ func (c *controller) serves(n *node) bool {
 
 // goesOn reports whether a node that ends is to have a next incarnation.
 func (c *controller) goesOn(n *node) bool {
+	if n.byHand() {
+		return c.keeps(n)
+	}
 	// Of direct calls the node alone knows: if it has not said goodbye, its next incarnation
 	// finishes them.
 	if n.empties && !n.moves && !c.table.Busy(n.address) && (n.orderly || c.cfg.Ledgers != LedgersTruth) {
@@ -342,7 +345,7 @@ func (c *controller) awaited(s *service, method rpcpacket.Method, id rpcpacket.I
 	var all []*exported
 	for _, x := range s.exports {
 		_, back := c.recoveries.Awaits(x.node.address)
-		if _, ok := x.methods[method]; ok && (x.away || x.moves) && (!x.node.gone || back) {
+		if _, ok := x.methods[method]; ok && (x.away || x.moves) && (!x.node.gone || back && !x.node.hasLeft()) {
 			all = append(all, x)
 		}
 	}

@@ -630,6 +630,9 @@ func (c *controller) state(p *port, m control.Message) error {
 	if err := c.claim(n, claim{claimMain, q.Name}); err != nil {
 		return err
 	}
+	if err := c.mayKeep(n, "main "+q.Name); err != nil {
+		return err
+	}
 	id := endpoint.MainID(q.Name)
 	if q.Offset > 0 { // it has begun
 		c.answerMain(beginning{p, m, n.address}, id, q.Offset, false)
@@ -691,5 +694,6 @@ func (c *controller) answerMain(q beginning, id rpcpacket.ID, offset uint64, ove
 	part := control.PartOf(append(state[:len(state):len(state)], journal...), offset, uint64(index))
 	part.Done, part.Key, part.Memory = over, c.secret.Main(id), control.ExecutionID(c.secret.ToMemory(id))
 	part.Ledger, part.Handed = c.table.Direct(id)
+	part.Run = c.table.Run(id)
 	c.answer(q.port, q.ask, part)
 }

@@ -120,6 +120,9 @@ type nodeRecord struct {
 	Instance string `json:"instance,omitempty"`
 	// Ledger is where it keeps its ledger.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
+	// Orderly: its program has left by itself. Forsaken: nobody wants it back.
+	Orderly  bool `json:"orderly,omitempty"`
+	Forsaken bool `json:"forsaken,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -143,7 +146,9 @@ func (c *controller) keepNode(n *node) {
 		return
 	}
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
-		nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger})
+		nodeRecord{
+			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Forsaken: n.forsaken,
+		})
 }
 
 // keepExports writes all services of a node down, after a change that concerns them all.

@@ -44,7 +44,7 @@ func (c *controller) grantLedger(n *node) {
 	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
 		if c.birthOf(n.ledger.Machine) == 0 && c.keeps(n) {
 			c.logger.Warn("the memory machine that has a node's ledger is not in service: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine,
-				"remedy", "have the machine return; if it is gone for good, undeploy the node's deployment and deploy it again")
+				"remedy", "have the machine return; if it is gone for good, "+n.anew())
 			return
 		}
 		if n.ledger.Stays && n.serial() {
@@ -98,7 +98,7 @@ func (c *controller) forsakeAt(b *blade, n *node, then func(control.Message)) {
 // deploys the services anew. Memory machines take back what earlier incarnations did. Then the leases of its calls end:
 // callers that have passed regions on wait for that.
 func (c *controller) loseStates(n *node) {
-	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
+	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", n.anew())
 	c.execute(c.table.Fail(wal.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
 	n.ledger.Since = n.incarnation
 	left := len(c.servers)
@@ -117,7 +117,7 @@ func (c *controller) loseStates(n *node) {
 // keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
 // ledger. The last checkpoint of a main that is over may owe one-ways, until the node has left.
 func (c *controller) keeps(n *node) bool {
-	return n.ledger != nil && n.ledger.Stays && (n.serial() || c.table.HasMain(n.address))
+	return n.ledger != nil && n.ledger.Stays && (n.serial() || c.table.Mains(n.address) > 0)
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the
@@ -221,11 +221,7 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	}
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
-	place := &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation}
-	// A state goes with its node's ledger, when the node is gone for good. Only what is deployed is then
-	// meant to lose it.
-	place.Stays = n.instance != ""
-	return place
+	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation, Stays: true, ByHand: n.byHand()}
 }
 
 // deletes reports whether a blade of a machine has not yet answered that it has deleted a

@@ -586,6 +586,10 @@ func (c *controller) loansDue(earliest func(time.Time)) {
 // caller's fate learns from this that it is to be taken back.
 func (c *controller) loansOver(n *node, ids []control.ExecutionID) (err error) {
 	for _, id := range ids {
+		if c.orphanLends(n, rpcpacket.ID(id)) {
+			err = fault.New(fault.Overloaded, "calls", "call %s of policy none has leases still", rpcpacket.ID(id))
+			continue
+		}
 		k := c.loans[rpcpacket.ID(id)]
 		if k == nil || k.caller != n.address || k.over() {
 			continue

@@ -33,6 +33,7 @@ type node struct {
 	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
 	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none
+	forsaken    bool                // nobody wants it back
 	writes      bool                // it has had control of a region
 	why         string              // it has ended
 	empties     bool                // it gets no new calls, and is stopped when it has none
@@ -57,7 +58,7 @@ func (c *controller) who(p *port, m control.Message) error {
 		return err
 	}
 	n := c.nodeOrFallen(q.Node)
-	if n == nil || n.gone && !c.fleet.Keeps(n.address) || c.table.Gone(n.address) {
+	if n == nil || n.gone && !c.comesBack(n) || c.table.Gone(n.address) {
 		if slices.Contains(c.left, q.Node) {
 			c.answer(p, m, control.NodeInfo{Left: true})
 			return nil
@@ -100,7 +101,12 @@ func (c *controller) join(p *port, m control.Message) error {
 		if len(c.nodes) >= maxNodes {
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes, its maximum", len(c.nodes))
 		}
-		identity, actions, err := c.registerNode(b, &j)
+		former, ready := c.awaitedBy(b, &j)
+		if !ready {
+			c.joins = append(c.joins, joining{former.address, p, m})
+			return nil
+		}
+		identity, actions, err := c.registerNode(b, &j, former)
 		if err != nil {
 			c.act(actions)
 			return err
@@ -383,9 +389,11 @@ func (c *controller) claim(n *node, k claim) error {
 	now, owned := c.owners.of[k]
 	switch {
 	case owned && now == o:
+		c.yieldMain(k, o)
 		return nil
 	case owned && k.Kind == claimMain && now.App == "" && o.App != "":
 		// Nobody keeps a deployment's main from running by starting one of its name by hand.
+		c.yieldMain(k, o)
 	case owned && !c.unused(k):
 		return denied(k, now)
 	}

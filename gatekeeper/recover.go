@@ -189,7 +189,7 @@ func (c *controller) placeAgain(a recovery.Place) {
 		} else {
 			var phases []phase
 			for _, s := range sortedServices(n.exports) {
-				if n.exports[s].stateful && n.instance != "" {
+				if n.exports[s].stateful && n.ends() {
 					n.states = append(n.states, serviceHash(s))
 				}
 				phases = append(phases, c.withdraw(n, s)...)
@@ -198,6 +198,7 @@ func (c *controller) placeAgain(a recovery.Place) {
 		}
 	}
 	c.act(c.fleet.Ended(a.Node.Address, a.Node.Incarnation, a.Keep, c.now))
+	c.admitJoins(a.Node.Address)
 }
 
 // cutCalls ends the calls of policy none that a node has got.
@@ -230,7 +231,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.loansGone(n.address)
 	c.endDirect(n.address)
 	c.graph.NodeGone(n.identity())
-	if n.instance != "" { // nobody deploys its durable mains any more
+	if n.ends() { // nobody runs its durable mains any more
 		mains, out := c.table.Disown(n.address)
 		c.execute(out)
 		for _, main := range mains {
@@ -253,6 +254,7 @@ func (c *controller) succeed(n *node) {
 		return
 	}
 	delete(c.fallen, n.address)
+	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
 	n.exports, n.writes, n.ledger = old.exports, old.writes, old.ledger
 	for _, x := range n.exports {
 		x.node = n
@@ -264,11 +266,15 @@ func (c *controller) succeed(n *node) {
 // deployment that has been taken back, or made smaller.
 func (c *controller) giveUpFallen() {
 	for _, n := range c.sortedFallen() {
-		if id, awaited := c.recoveries.Awaits(n.address); awaited && !c.fleet.Keeps(n.address) {
-			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: id, Gone: true, Cause: "it is not wanted any more"}))
+		if _, awaited := c.recoveries.Awaits(n.address); awaited && !c.comesBack(n) {
+			c.unwanted(n, "it is not wanted any more")
 		}
 	}
 }
+
+// ends reports whether what the node keeps ends with it, rather than go on at another node: the states of its
+// services, and its durable mains.
+func (n *node) ends() bool { return !n.byHand() || n.forsaken }
 
 // up says that a node can run the calls of what it has exported.
 func (c *controller) up(n *node, service netip.Addr) {

@@ -119,6 +119,22 @@ func (c *controller) replied(k *call, h *held, m *rpcpacket.Message, s lease.Ste
 	}
 	c.releaseReply(k, h, m)
 	c.finish(k)
+	if n := c.nodes[k.caller]; k.settled || n == nil || n.incarnation != k.header.CallerIncarnation {
+		c.reclaimResults(k, m)
+	}
+}
+
+// reclaimResults frees what a call of policy none has handed over to a caller that has given it up, or that has failed:
+// nobody hears of it.
+func (c *controller) reclaimResults(k *call, m *rpcpacket.Message) {
+	if m.Type != rpcpacket.Reply || k.refusal != nil {
+		return
+	}
+	for _, p := range m.Pointers {
+		if v, ok := c.leases.Find(p); ok && v.Controller == k.caller {
+			c.steps(c.leases.Abandon(v.Region, k.caller))
+		}
+	}
 }
 
 // releaseReply lets a reply go on to the caller, or an exception in its place.
@@ -231,6 +247,20 @@ func (c *controller) deliverAgain() {
 		c.lastAgain = c.now
 		c.execute(c.table.Again())
 	}
+}
+
+// orphanLends reports whether a call of policy none that an earlier incarnation of a node has made is under way. Its callee
+// is asked for the reply.
+func (c *controller) orphanLends(n *node, id rpcpacket.ID) bool {
+	k := c.calls[id]
+	if k == nil || k.caller != n.address || k.stage == stageFinished || k.header.CallerIncarnation >= n.incarnation {
+		return false
+	}
+	if due, known := c.orphans[k]; k.stage == stageRunning && (!known || c.now.Sub(due.Add(-probeInterval)) >= loanAgain) {
+		c.orphans[k] = c.now
+		c.probe()
+	}
+	return true
 }
 
 // probe asks for the replies that are due. It sends what the caller would: the

@@ -75,6 +75,11 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err := c.mayExport(n, e.Service); err != nil {
 		return err
 	}
+	if e.Stateful {
+		if err := c.mayKeep(n, "export"); err != nil {
+			return err
+		}
+	}
 	x := n.exports[s.address]
 	if x == nil {
 		c.lastExport++
@@ -400,15 +405,19 @@ func (c *controller) adopt(n *node) {
 }
 
 // registerNode registers a node that joins, and refuses one for which its blade has no room.
-// It gets the next number, unless it goes on as a node that has ended. The actions are for
+// It gets the next number, unless it goes on as a node that has ended: the former one, or an instance's. The actions are for
 // when it is a node.
-func (c *controller) registerNode(b *blade, j *control.Join) (resources.Node, []resources.Action, error) {
+func (c *controller) registerNode(b *blade, j *control.Join, former *node) (resources.Node, []resources.Action, error) {
 	c.registered(b)
 	name := j.Instance
 	if name == "" { // names with a slash are for programs that were deployed
 		name = strings.ReplaceAll(j.Name, "/", "_")
 	}
-	return c.fleet.Join(b.hello.Blade, name, rackaddr.Node(c.lastNode+1), c.now)
+	next := resources.Node{Address: rackaddr.Node(c.lastNode + 1), Incarnation: 1}
+	if former != nil {
+		next = resources.Node{Address: former.address, Incarnation: former.incarnation + 1}
+	}
+	return c.fleet.Join(b.hello.Blade, name, next, c.now)
 }
 
 // mayExport has the registry decide whether a node may export a service.

@@ -114,6 +114,9 @@ type NodeState struct {
 	// LedgerRoom is how many bytes new calls may still take in the node's ledger, as it told
 	// last; nil before.
 	LedgerRoom *uint64 `json:"ledger_room,omitempty"`
+	// Awaited is since when the node waits for its program: somebody had started that by hand, and it has ended. It is the
+	// zero time for a node that is there.
+	Awaited time.Time `json:"awaited,omitzero"`
 }
 
 // ServiceState is one service with its routes.
@@ -181,6 +184,13 @@ func (c *controller) overview() Snapshot {
 	s.Machines = c.machineStates()
 	for _, n := range c.nodes {
 		s.Nodes = append(s.Nodes, c.nodeState(n))
+	}
+	for _, n := range c.fallen {
+		if since := c.awaitedSince(n); !since.IsZero() {
+			of := c.nodeState(n)
+			of.Awaited = since
+			s.Nodes = append(s.Nodes, of)
+		}
 	}
 	slices.SortFunc(s.Nodes, func(a, b NodeState) int { return a.Address.Compare(b.Address) })
 	for _, v := range c.services {
@@ -284,7 +294,7 @@ type Overview struct {
 	CallsUnderWay int // in the call graph, those included that are not held
 	EventsWaiting int // in the lease machine: for rules, or for another event
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
-	// yet.
+	// yet; without those for whose programs it waits only.
 	Recoveries []recovery.View
 	// LogRecords and LogBytes are what the log holds, LogLimit how many bytes it takes; 0 without one.
 	LogRecords int
@@ -298,7 +308,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recoveries.Recoveries(),
+			CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recovering(),
 		}
 		exact, _ := g.ctl.table.Calls()
 		o.CallCount = len(g.ctl.calls) + exact

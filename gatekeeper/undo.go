@@ -105,9 +105,8 @@ func (c *controller) rollback(run execution.Run) {
 		return
 	}
 	c.count.Rollbacks++
-	c.missSettling(control.KindRollback, c.runOf(run))
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
-	c.settleMemory(c.runOf(run), func(b *blade) *undoQueue { return &b.rollbacks }, func() {
+	then := func() {
 		c.freeDeferred(id, false, func() {
 			c.takeBack(id, func() {
 				c.exactEvent(ExecutionRolledBack, id, 0, nil)
@@ -115,7 +114,13 @@ func (c *controller) rollback(run execution.Run) {
 				c.execute(c.table.RolledBack(id))
 			})
 		})
-	})
+	}
+	if run.AtNode { // the main's next run has memory take back what its ledger says
+		then()
+		return
+	}
+	c.missSettling(control.KindRollback, c.runOf(run))
+	c.settleMemory(c.runOf(run), func(b *blade) *undoQueue { return &b.rollbacks }, then)
 }
 
 // lends reports whether calls of policy none, or direct ones, have leases that a run of an execution has
@@ -394,7 +399,7 @@ func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
 		if regions += 1 + len(r.Frees); regions > 2*control.MaxEndedRegions {
 			return fault.New(fault.BadRequest, "calls", "node %s tells of too many regions at a time", n.address)
 		}
-		if !c.decides(n, rpcpacket.ID(r.Execution)) {
+		if !c.decides(n, r) {
 			return fault.New(fault.PermissionDenied, "calls", "node %s does not decide about execution %s", n.address, rpcpacket.ID(r.Execution))
 		}
 	}
@@ -408,17 +413,25 @@ func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
 				c.steps(c.leases.Abandon(v.Region, n.address))
 			}
 		}
-		if r.Ended {
+		switch {
+		case r.Ended:
 			c.endHoldings(e, n.address, r.Kept)
 			c.forgetAnswered(n, r)
+		case r.Checkpoint > 0 && c.table.Directs(e, n.address):
+			c.endOrigins(e, r.Checkpoint)
 		}
 	}
 	return nil
 }
 
 // decides reports whether a node may speak for an execution: the Gatekeeper does not know it, nor
-// anybody else as the controller of what it has allocated.
-func (c *controller) decides(n *node, e rpcpacket.ID) bool {
+// anybody else as the controller of what it has allocated; or it is a durable main that is direct there, of which
+// the Gatekeeper itself hears when it is over.
+func (c *controller) decides(n *node, r *control.EndedRegions) bool {
+	e := rpcpacket.ID(r.Execution)
+	if c.table.Directs(e, n.address) {
+		return !r.Ended
+	}
 	if _, known := c.table.View(e); known || c.table.Open(e) {
 		return false
 	}

@@ -312,7 +312,7 @@ func (b *opSequence) memory() *dsmclient.Client {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.client == nil {
-		b.client = e.node.memory.With(b.scope()).Asking(e.decider())
+		b.client = e.node.memory.With(b.scope()).Asking(e)
 	}
 	return b.client
 }
@@ -324,13 +324,9 @@ func (b *opSequence) scope() dsmclient.Scope {
 	if e.journal == nil {
 		return dsmclient.Scope{}
 	}
-	name := e.call.Call
-	if e.main != nil {
-		name = e.main.memory
-	}
 	return dsmclient.Scope{
-		Execution: name, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
-		Replay: e.main != nil || e.call.Attempt > 0 || e.resumed,
+		Execution: e.inMemory(), Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
+		Replay: e.call.Attempt > 0 || e.resumed,
 	}
 }
 

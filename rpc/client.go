@@ -256,8 +256,8 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if err := codec.putHeaders(callHeaders(ctx)); err != nil {
 		return &Error{Code: BadRequest, Op: m.op, Err: err}
 	}
-	if codec.size() > c.node.budget && 16*len(codec.pointers) > c.node.budget/2 {
-		return fault.New(BadRequest, m.op, "%d global pointers leave no room in the first packet of a message of %d bytes: pass fewer pointers", len(codec.pointers), codec.size())
+	if err := c.node.checkPointers(m.op, codec); err != nil {
+		return err
 	}
 	if logged := c.logged(m); codec.size() > codec.buf.limit {
 		return fault.New(c.node.tooLongCode(logged), m.op, "%s", c.node.tooLong("a message", codec, logged))
@@ -295,7 +295,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 			return err
 		}
 	}
-	to, err := c.bind(ctx, b, o, id, m, codec, kind)
+	to, err := c.bind(ctx, b, o, id, m, kind)
 	if err != nil {
 		return err
 	}
@@ -326,6 +326,8 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 			return err
 		}
 		lasts = o.b.e.unbound(id)
+	case o != nil && len(codec.pointers) > 0:
+		lasts = o.lends(p)
 	default:
 		lasts = o.durable(record.Call{})
 	}
@@ -389,7 +391,8 @@ func (c *client) wait(ctx context.Context, b *opSequence, p *pending, m *method)
 	if c.node.await(ctx, p) {
 		return nil
 	}
-	if p.of != nil && p.of.enlist() != nil { // what the call comes to may be pointers, and somebody has to own these
+	// What the call comes to may be pointers, and somebody has to own these: a durable main does until it is over.
+	if p.of != nil && p.of.main == nil && p.of.enlist() != nil {
 		return c.node.whyEnded()
 	}
 	if p.token && c.node.detach(p) {
@@ -523,6 +526,15 @@ func (n *Node) smallLog() string {
 		return ", or give the Gatekeeper's log more room"
 	}
 	return ""
+}
+
+// checkPointers refuses a message with so many pointers that its first packet may have no room for them. A message that
+// fits a packet has fewer: its payload has each pointer, too.
+func (n *Node) checkPointers(op string, c *codec) *Error {
+	if most := rpcpacket.MostPointers(n.budget); len(c.pointers) > most {
+		return fault.New(BadRequest, op, "%d global pointers in a message, which has %d at most at this MTU: keep the data in fewer regions, or make several calls", len(c.pointers), most)
+	}
+	return nil
 }
 
 // limit is how many bytes a message has at most, header included: one that is logged,

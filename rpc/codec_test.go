@@ -8,6 +8,9 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -39,5 +42,27 @@ func TestTakeBack(t *testing.T) {
 			t.Errorf("large %v: the call had %d bytes and has %d, or others; it has %d pointers", large, len(first), len(again), len(c.pointers))
 		}
 		c.free()
+	}
+}
+
+// TestMostPointers: the first packet of a message has room for half a packet of pointers, for the longest trailer
+// and for 64 bytes of payload. No more pointers are sent.
+func TestMostPointers(t *testing.T) {
+	longest := make([]byte, originSize+(1+control.MaxSerial)*len(rpcpacket.ID{})+argumentsSize)
+	for mtu := minMTU; mtu <= maxDatagram+8; mtu += 1 + mtu/9001*60 { // of large ones, some
+		budget := min(mtu-netio.Overhead, maxDatagram)
+		most := rpcpacket.MostPointers(budget)
+		m := rpcpacket.Message{Trailer: longest, Payload: make([]byte, budget), Pointers: make([]dsmpacket.Pointer, min(most, rpcpacket.MaxPointers))}
+		first, ok := rpcpacket.First(m.Append(nil), budget, 0, 0)
+		if !ok || len(first) != budget {
+			t.Fatalf("MTU %d, %d pointers: %d bytes, %v", mtu, most, len(first), ok)
+		}
+		n := Node{budget: budget}
+		if err := n.checkPointers("", &codec{pointers: make([]dsmpacket.Pointer, most)}); err != nil {
+			t.Fatalf("MTU %d, %d pointers: %v", mtu, most, err)
+		}
+		if err := n.checkPointers("", &codec{pointers: make([]dsmpacket.Pointer, most+1)}); fault.CodeOf(err) != BadRequest {
+			t.Fatalf("MTU %d, %d pointers: %v", mtu, most+1, err)
+		}
 	}
 }

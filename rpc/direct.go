@@ -422,7 +422,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	d.Lane, d.Number = direct.LaneOf(h)
 	e.mu.Lock()
 	e.recorded.begun = true // or need not be any more
-	d.Owed.Called, d.Owed.Machines = e.recorded.called, e.recorded.machines
+	d.Owed.Called, d.Owed.Machines = e.recorded.toForget(), e.recorded.machines
 	if len(d.Owed.Machines) > 0 {
 		d.Owed.Run = x.node.self.Incarnation
 	}
@@ -476,7 +476,7 @@ func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
 		pushed = 0 // the Gatekeeper may refuse it
 	}
 	first, ok := rpcpacket.First(answer, n.budget, pushed, 0)
-	if err == nil && ok { // its pointers leave room: see prepare
+	if err == nil && ok { // its pointers leave room: see checkPointers
 		_ = n.sendLarge(n.conn, netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true, pushed) // likewise
 	}
 }

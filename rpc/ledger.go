@@ -48,6 +48,8 @@ type ledger struct {
 	reports reports
 	told    told
 	handed  map[rpcpacket.ID]handed
+	// hands has the durable mains that wait for what they hand over; see awaitTaken.
+	hands map[rpcpacket.ID]chan struct{}
 }
 
 // leastBase is how many bytes of records are not worth a base.
@@ -390,6 +392,15 @@ type recorded struct {
 	machines []uint8
 	// foreseen are those that the ledger has although it has not written to them yet.
 	foreseen []uint8
+}
+
+// toForget are the calls that nodes are to forget when the execution is done.
+func (r *recorded) toForget() []record.Call {
+	others := func(k record.Call) bool { return !k.Direct() }
+	if !slices.ContainsFunc(r.called, others) {
+		return r.called
+	}
+	return slices.DeleteFunc(slices.Clone(r.called), others)
 }
 
 // durable makes sure, before an execution does what others see and rollback does not

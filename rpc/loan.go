@@ -29,21 +29,37 @@ import (
 //
 // An execution that has lent memory is not taken back before the leases have ended: its callee may
 // be reading. The next incarnation of its node asks the Gatekeeper.
+//
+// So it is if an execution lends memory to a call of policy none. The ledger has the call's id before the call leaves. The
+// execution's next run makes another call, which has an id of its own. It meets the leases of the first one, which keep it
+// from writing, unless it waits for their end. So it waits, also if it has nothing to take back. (The Gatekeeper
+// lets a durable main begin again when the leases of its calls have ended.)
 
-// lendable reports whether a call with pointers can go direct: its first packet has room for all of them.
-func (n *Node) lendable(codec *codec) bool {
-	const trailer = originSize + (1+control.MaxSerial)*len(rpcpacket.ID{}) + argumentsSize // at most
-	return codec.size()+trailer <= n.budget || rpcpacket.FirstFits(codec.front()+trailer, n.budget)
-}
-
-// lentBy lists the calls of an execution that may have leases.
-func lentBy(e *record.Execution) (ids []control.ExecutionID) {
-	for _, k := range e.Called {
-		if k.Lends {
+// lentBy lists the calls that may have leases, of those that an execution has made. If it has changed nothing in memory,
+// only those of policy none count: its next run makes the others again.
+func lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
+	for _, k := range called {
+		if k.Lends && (changed || !k.Direct()) {
 			ids = append(ids, control.ExecutionID(k.ID))
 		}
 	}
 	return ids
+}
+
+// lends gives a call of policy none its id, and has the ledger say that the call lends memory. It reports whether the
+// execution may go on.
+func (o *operation) lends(p *pending) bool {
+	n := o.b.e.node
+	n.out.mu.Lock()
+	n.out.core.Name(n.now(), &p.Call)
+	n.out.mu.Unlock()
+	if o.durable(record.Call{ID: p.ID, Lends: true}) {
+		return true
+	}
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	n.out.core.Unname(&p.Call)
+	return false
 }
 
 // loansOver reports whether none of these calls has leases any more; false, too, if the Gatekeeper
@@ -109,7 +125,9 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 // tellLater tells the Gatekeeper of the regions of executions whose answers nobody asks for any
 // more. The caller holds l.mu.
 func (l *ledger) tellLater() {
-	l.tellRegions(l.table.Tells()...)
+	for _, d := range l.table.Tells() {
+		l.tellRegions(commitOf(d))
+	}
 }
 
 // answerOf is what is said of an execution that is done. One that is forgotten hands nothing over: the
@@ -135,7 +153,7 @@ func handsOver(answer []byte) bool {
 
 // gains notes that the answer to a direct call has handed regions over to the execution that has made
 // it. What becomes of them is told at its end: of those of a durable main, the Gatekeeper hears that the main is
-// over. (An execution that gives a call up was handed over.)
+// over. (The execution of a call was handed over when it gave one up.)
 func (o *operation) gains(p *pending) {
 	if o != nil && p.straight && len(p.answer.Pointers) > 0 {
 		o.b.e.mu.Lock()

@@ -24,13 +24,16 @@ import (
 //	begin ──▶ Gatekeeper: "direct"
 //	journal ─▶ ledger       before a call, and before an effect
 //	one-way ─▶ kept until the next checkpoint, which has it
-//	checkpoint ─▶ ledger ─settled─▶ Checkpoint returns; one-ways leave; callees forget the calls before it
-//	at its end: checkpoint, ended ─▶ ledger ─settled─▶ CHECKPOINT, done ─▶ Gatekeeper
+//	memory ──▶ ledger       before the first change of a machine since the last checkpoint
+//	checkpoint ─▶ ledger ─settled─▶ memory commits ─▶ Checkpoint returns; one-ways leave; callees forget the calls
+//	                                                 before it; the Gatekeeper hears which regions go
+//	at its end: checkpoint, ended ─▶ ledger ─settled─▶ memory commits ─▶ one-ways with pointers are taken
+//	                                                 ─▶ CHECKPOINT, done ─▶ Gatekeeper
 //
 // Before it does what needs the Gatekeeper, as a direct execution does (enlist), it is handed over:
 // from then on its calls are logged there, up to its next checkpoint, which is logged there too. Then
 // the main is direct again. A later run reads both: the later checkpoint counts, and what either has
-// of the time since.
+// of the time since. What a run changed in memory after it is taken back before the next one begins.
 
 // main is what a durable main has beside an execution.
 type main struct {
@@ -39,6 +42,7 @@ type main struct {
 	begun  atomic.Bool   // there was a checkpoint since the program began
 	key    endpoint.Key  // what its calls are named with
 	memory rpcpacket.ID  // what memory blades know it as
+	run    uint64        // which of its runs this is
 	// ledger: the main is direct, even while it is handed over.
 	ledger bool
 }
@@ -61,7 +65,7 @@ func (m *main) lastCheckpoint() uint32 {
 // Checkpoints and answers are kept in the Gatekeeper's log. If the main is a job of a deployment
 // and the rack keeps ledgers, they are kept in the ledger of the job's node instead. If all copies of
 // the memory are lost that has the ledger, Main fails as [Unavailable]. Such a main needs the
-// Gatekeeper only at its start and its end, as long as it calls, sends one-ways and computes, and changes no memory.
+// Gatekeeper only at its start and its end, as long as it neither allocates memory nor passes pointers.
 //
 // When f returns nil, the main is over: all that it did is committed, and Main returns nil.
 // The program may crash before it knows that. Then the first Main of this name in the
@@ -87,13 +91,17 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	if err != nil {
 		return coded(op, err)
 	}
-	e := &execution{node: node, main: &main{key: was.Key, memory: was.Memory}, enlisting: make(chan struct{}, 1)}
+	e := &execution{node: node, main: &main{key: was.Key, memory: was.Memory, run: was.Run}, resumed: true, enlisting: make(chan struct{}, 1)}
 	e.call.Call, e.trunk.e = endpoint.MainID(name), e
 	if was.Done {
 		e.forgetEarlier(was.Index)
 		return nil
 	}
-	if e.endedBefore(&was) {
+	ended, err := e.endedBefore(ctx, &was)
+	if err != nil {
+		return err
+	}
+	if ended {
 		e.trunk.index = was.Index - 1
 		e.journal, _ = newJournal(nil)
 		return e.checkpoint(context.WithValue(ctx, branchKey{}, &e.trunk), &e.trunk, true, nil)
@@ -135,13 +143,16 @@ func (e *execution) forgetEarlier(index uint32) {
 
 // endedBefore adds to what the Gatekeeper knows of a main what the node's ledger has of it. It
 // reports whether the main has come to its end by what the ledger says, and the Gatekeeper does not
-// know that.
-func (e *execution) endedBefore(was *join.Main) bool {
+// know that. Memory then has what the main did up to its last checkpoint, and nothing else.
+func (e *execution) endedBefore(ctx context.Context, was *join.Main) (ended bool, err error) {
 	if !was.Ledger || e.node.ledger == nil || e.node.ledger.place == nil {
-		return false
+		return false, nil
 	}
 	n := e.node
 	known, last := e.known()
+	if err := e.settleFormer(ctx, &known, last.Index); err != nil {
+		return false, err
+	}
 	n.mu.Lock()
 	e.recorded = recorded{begun: true, called: slices.Clone(known.Called), sent: n.sent[e.call.Call]}
 	delete(n.sent, e.call.Call)
@@ -149,7 +160,7 @@ func (e *execution) endedBefore(was *join.Main) bool {
 	switch {
 	case last.Index > was.Index && last.Ended: // its end is in the ledger, and not handed over
 		was.Index = last.Index
-		return true
+		return true, nil
 	case last.Index < was.Index: // the Gatekeeper has logged a checkpoint since
 		e.writeCheckpoint(was.Index, nil, false)
 	default:
@@ -157,10 +168,39 @@ func (e *execution) endedBefore(was *join.Main) bool {
 			was.State, was.Index = slices.Concat([]byte{}, last.State), last.Index
 		}
 		was.Journal = slices.Concat(known.Journal, was.Journal)
+		if !was.Handed {
+			e.recorded.machines = slices.Clone(known.Machines)
+		}
 	}
 	e.main.ledger = true
+	e.resumed = was.Handed || len(e.recorded.machines) > 0
 	e.direct.Store(!was.Handed)
-	return false
+	return false, nil
+}
+
+// settleFormer waits until memory machines have what former runs of a main did up to its last checkpoint, and until
+// they have taken back the rest. The calls that have lent it have ended: the Gatekeeper has said that this run may begin.
+func (e *execution) settleFormer(ctx context.Context, known *record.Execution, checkpoint uint32) error {
+	n := e.node
+	if o := n.ledger.resumes.memory[e.call.Call]; !o.over() {
+		if err := n.ledger.await(ctx, o.obeyed); err != nil {
+			return coded("main", err)
+		}
+	}
+	if len(known.Machines) == 0 {
+		return nil
+	}
+	run := e.run()
+	run.Main, run.Checkpoint = run.Main-1, checkpoint // up to here; this run may be taken back, too
+	err := n.rollBack(ctx, run, known.Machines)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return coded("main", err)
+	}
+	n.cannotCommit(err)
+	return n.whyEnded()
 }
 
 // keepSent keeps for the node's next run of a main in which lanes this one has sent calls: copies of
@@ -198,6 +238,9 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	e.journal.stop = ctx.Err
 	err := f(running, state)
 	e.join()
+	if err != nil || ctx.Err() != nil {
+		_ = e.trunk.finishMemory() // what it changes after that, its next run would be charged with
+	}
 	e.mu.Lock()
 	e.trunk.ended = false // for the last checkpoint
 	e.mu.Unlock()
@@ -218,7 +261,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 
 // Checkpoint makes a state the one from which a durable main goes on after a
 // crash, and commits all that it has done so far: its one-ways leave, what it has
-// freed is reclaimed. It returns when that is logged. Only the main's own context
+// freed is reclaimed. It returns when that is logged, and when all memory that the main has changed has committed. Only the main's own context
 // will do, and no branches may be open. On error the state may or may not be the
 // new one.
 func Checkpoint(ctx context.Context, state []byte) error {
@@ -251,6 +294,11 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 		}
 	}
 	recorded, err := e.recordCheckpoint(o, ended, state)
+	if l := e.node.ledger; err == nil && ended && l != nil {
+		if err := l.awaitTaken(ctx, e.call.Call); err != nil {
+			return coded(op, err)
+		}
+	}
 	if err == nil && (ended || !recorded) {
 		err = e.logCheckpoint(ctx, o, ended, state, recorded)
 	}
@@ -289,11 +337,13 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bo
 		return false, nil
 	}
 	_, mark := e.journal.pending()
-	if !n.ledger.settle(e.writeCheckpoint(o.at.index, slices.Clone(state), ended)) {
+	r, last := e.writeCheckpoint(o.at.index, slices.Clone(state), ended)
+	k := checkpointOf(r, e.main.run)
+	if !n.ledger.settle(last) || !n.ledger.commit(n.base, k) {
 		return false, n.whyEnded()
 	}
 	n.ledger.mu.Lock()
-	leave := n.ledger.mayLeave(e.call.Call)
+	leave := n.ledger.committed(k)
 	n.ledger.mu.Unlock()
 	n.sendOneways(leave)
 	n.stats.checkpoints.Add(1)
@@ -302,26 +352,47 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bo
 }
 
 // writeCheckpoint has the callees forget the calls before a checkpoint, which is in the ledger or
-// was logged. The one-ways of a direct main are in its record, and leave when that is settled. It returns the
-// record's number.
-func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) uint64 {
+// was logged. The one-ways of a direct main are in its record, and leave when that is settled and memory has committed. It
+// returns the record and its number.
+func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *record.Checkpoint, last uint64) {
+	r = &record.Checkpoint{Main: e.call.Call, Index: index, State: state, Ended: ended, Memory: e.main.memory}
 	e.mu.Lock()
-	called, sent, oneways := e.recorded.called, e.recorded.sent, e.oneways
-	e.recorded.called, e.recorded.sent, e.recorded.refused = nil, nil, nil
+	sent := e.recorded.sent
+	r.Owed = record.Owed{Called: e.recorded.toForget(), Oneways: e.oneways}
+	if e.direct.Load() {
+		e.owedOfMemory(&r.Owed)
+	}
+	e.recorded = recorded{begun: true, last: e.recorded.last}
+	e.account, e.resumed = account{}, false
 	e.oneways, e.owing = nil, 0
 	e.mu.Unlock()
 	l := e.node.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := &record.Checkpoint{Main: e.call.Call, Index: index, State: state, Ended: ended}
-	r.Owed.Called, r.Owed.Oneways = append(l.table.Owing(e.call.Call), called...), oneways
-	l.putInPlace(oneways)
+	r.Owed.Called = append(l.table.Owing(e.call.Call), r.Owed.Called...)
+	r.Owed.Frees = append(slices.Clone(l.table.Untold(e.call.Call)), r.Owed.Frees...)
+	l.putInPlace(r.Owed.Oneways)
 	l.release(e)
-	last := l.add(r)
+	last = l.add(r)
 	for _, i := range sent {
 		l.table.Sent(i)
 	}
-	return last
+	return r, last
+}
+
+// owedOfMemory fills in what a direct main owes because of what it has done to memory since its last checkpoint. The
+// caller holds e.mu.
+func (e *execution) owedOfMemory(o *record.Owed) {
+	o.Machines = slices.Clone(e.recorded.machines)
+	if len(o.Machines) > 0 {
+		o.Run = e.node.self.Incarnation
+	}
+	for _, r := range e.account.freed {
+		o.Frees = append(o.Frees, r.Base)
+	}
+	if e.account.ever || e.resumed {
+		o.Regions = record.RegionsKept
+	}
 }
 
 // logCheckpoint has the Gatekeeper log a checkpoint, which may be recorded in the ledger.
@@ -341,6 +412,7 @@ func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool,
 	e.journal.confirm(mark)
 	if e.main.ledger && !recorded {
 		e.writeCheckpoint(o.at.index, nil, ended)
+		e.ceding.Store(false)
 		e.direct.Store(!ended)
 	}
 	return nil
@@ -364,7 +436,35 @@ func (e *execution) handOver() error {
 	}
 	e.journal.confirm(mark) // later runs have it from the ledger
 	e.node.stats.mains.Add(1)
-	return e.handOneways()
+	if err := e.cede(); err != nil {
+		return err
+	}
+	if !e.writeHanded() {
+		return e.node.whyEnded()
+	}
+	if err := e.handOneways(); err != nil {
+		return err
+	}
+	return e.freeNow()
+}
+
+// writeHanded has the ledger say that the Gatekeeper decides about what the main has changed in memory, if it has changed
+// something: the next incarnation neither takes it back nor commits it. It reports false if the node has ended.
+func (e *execution) writeHanded() bool {
+	l := e.node.ledger
+	l.mu.Lock()
+	known, last := l.table.State().Execution(e.call.Call), uint64(0)
+	if known != nil && len(known.Machines)+len(known.Owed().Machines) > 0 {
+		last = l.add(&record.Handed{Execution: e.call.Call})
+	}
+	l.mu.Unlock()
+	if !l.settle(last) {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.recorded.machines = nil
+	return true
 }
 
 // leastMainRoom is how many bytes the ledger must have left for a direct main's next call or effect:

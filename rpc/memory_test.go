@@ -23,7 +23,7 @@ func TestScopeOfMemory(t *testing.T) {
 		{&execution{call: first, journal: new(journal)}, 0, dsmclient.Scope{Execution: id}},
 		{&execution{call: first, journal: new(journal)}, 7, dsmclient.Scope{Execution: id, Branch: 7}},
 		{&execution{call: again, journal: new(journal)}, 0, dsmclient.Scope{Execution: id, Replay: true}},
-		{&execution{journal: new(journal), main: &main{memory: id}}, 7, dsmclient.Scope{Execution: id, Branch: 7, Replay: true}},
+		{&execution{journal: new(journal), main: &main{memory: id}, resumed: true}, 7, dsmclient.Scope{Execution: id, Branch: 7, Replay: true}},
 	} {
 		if got := (&opSequence{e: c.e, number: c.branch}).scope(); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)

@@ -136,7 +136,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	}
 	n.base, n.cancel = context.WithCancel(context.Background())
 	n.ledger = newLedger(n)
-	if err := n.openLedger(ctx); err != nil {
+	if err := n.whileItIsOne(ctx, n.openLedger); err != nil {
 		n.cancel()
 		_ = conn.Close()
 		_ = n.large.conn.Close()
@@ -192,11 +192,38 @@ func (n *Node) Address() netip.Addr { return n.self.Address }
 // fenced, or its blade's daemon is gone. Calls then fail as [Unavailable].
 func (n *Node) Done() <-chan struct{} { return n.done }
 
+// whileItIsOne does a part of joining, which fails if the session ends.
+func (n *Node) whileItIsOne(ctx context.Context, f func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-n.session.Done():
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	err := f(ctx)
+	if err == nil {
+		return nil // watch looks for the session's end from now on
+	}
+	select {
+	case <-n.session.Done():
+		return n.identityLost()
+	default:
+		return err
+	}
+}
+
+func (n *Node) identityLost() error {
+	return &Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "the node has lost its identity"}
+}
+
 // watch ends the node when its session ends.
 func (n *Node) watch() {
 	select {
 	case <-n.session.Done():
-		n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "the node has lost its identity"})
+		n.fail(n.identityLost())
 	case <-n.done:
 	}
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,7 +26,8 @@ import (
 //
 // A one-way with pointers hands regions over. The switch holds it, and what its receiver says of it, for the Gatekeeper to
 // move control (loan.go). So an execution has what its one-ways hand over until its end, and the Gatekeeper hears what
-// becomes of the execution's regions when they are delivered.
+// becomes of the execution's regions when they are delivered. A durable main has it until its next checkpoint, and is over
+// when its one-ways with pointers are delivered.
 
 // maxOwing is how many bytes of one-ways an execution sends at most: they are in one record.
 const maxOwing = 32 << 20
@@ -193,7 +195,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		if !hands { // else the Gatekeeper may refuse it: its receiver asks for all of the rest
 			p.pushed = serviceHash(node)
 		}
-		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed, 0) // its pointers leave room: see fits
+		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed, 0) // its pointers leave room: see checkPointers
 		p.payload = sent.New(nil, m.Payload)
 	}
 	out := p.outbound
@@ -250,17 +252,45 @@ func (n *Node) delivered(w departed) {
 	l := n.ledger
 	l.mu.Lock()
 	l.add(l.table.Delivered(w.node, w.Item)...)
+	l.tookAll()
 	next := l.table.Next()
 	l.mu.Unlock()
 	n.sendOneways(next)
+}
+
+// awaitTaken waits until nothing of a durable main is handed over any more: when the Gatekeeper hears that the main is over, it
+// frees what the main's node controls still.
+func (l *ledger) awaitTaken(ctx context.Context, main rpcpacket.ID) error {
+	l.mu.Lock()
+	if !l.table.Hands(main) {
+		l.mu.Unlock()
+		return nil
+	}
+	taken := make(chan struct{})
+	if l.hands == nil {
+		l.hands = map[rpcpacket.ID]chan struct{}{}
+	}
+	l.hands[main] = taken
+	l.mu.Unlock()
+	return l.await(ctx, taken)
+}
+
+// tookAll lets the durable mains go on whose regions have been taken. The caller holds l.mu.
+func (l *ledger) tookAll() {
+	for main, taken := range l.hands {
+		if !l.table.Hands(main) {
+			close(taken)
+			delete(l.hands, main)
+		}
+	}
 }
 
 // undelivered notes that nobody takes a one-way. What it was to hand over goes first: its execution does not know it any
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		d := &record.Done{Execution: w.owner, Owed: record.Owed{Frees: w.hands}}
-		for len(n.tellEnded([]*record.Done{d})) > 0 {
+		k := &commit{id: w.owner, owed: record.Owed{Frees: w.hands}}
+		for len(n.tellEnded([]*commit{k})) > 0 {
 			select {
 			case <-time.After(regionsAgain):
 			case <-n.base.Done():

@@ -173,10 +173,7 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 	p.datagram = c.datagram(h)
 	switch {
 	case len(p.datagram) > n.budget && (p.straight || h.Flags.Policy() == rpcpacket.PolicyNone):
-		if err := n.enlarge(p, c, h); err != nil {
-			o.core.End(&p.Call)
-			return outbound{}, err
-		}
+		n.enlarge(p, c, h)
 	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
 	}
@@ -187,7 +184,7 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 }
 
 // enlarge makes a call one that exceeds a packet.
-func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
+func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) {
 	datagram := p.datagram
 	switch {
 	case p.lends: // the Gatekeeper may refuse it: the callee asks for all of the rest
@@ -200,12 +197,7 @@ func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 		}
 	}
 	p.payload = c.large(datagram)
-	first, ok := rpcpacket.First(datagram, n.budget, p.pushed, p.pullToken)
-	if !ok {
-		return fault.New(BadRequest, "", "the pointers in the arguments leave no room in the first packet: pass fewer pointers")
-	}
-	p.datagram = first
-	return nil
+	p.datagram, _ = rpcpacket.First(datagram, n.budget, p.pushed, p.pullToken) // its pointers leave room: see checkPointers
 }
 
 // payload is that of a large call that is out: its callee has asked for more of it. Whoever gets it releases
@@ -535,7 +527,7 @@ func (n *Node) askServing(ctx context.Context, q control.Serving) {
 //
 // A direct call says who waits for it. If that cannot be told, it is the Gatekeeper's, which
 // then finds the deadlocks.
-func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
+func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, kind thrift.TMessageType) (netip.Addr, error) {
 	n, q := c.node, control.Serving{Service: c.service, Method: m.name}
 	if !n.goesDirect() {
 		return netip.Addr{}, nil
@@ -543,7 +535,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	exact := m.policy != PolicyNone
 	_, told := b.lineageOf()
 	if o == nil {
-		if exact && (told || kind == thrift.ONEWAY) && c.fits(codec) {
+		if exact && (told || kind == thrift.ONEWAY) {
 			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
@@ -553,16 +545,23 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && c.fits(codec) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && n.ledger.place.Stays && (e.main == nil || len(codec.pointers) == 0)) {
+		if e.direct.Load() && (told && kind == thrift.CALL || kind == thrift.ONEWAY && e.stays()) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
 		}
 	}
-	if exact || len(codec.pointers) > 0 || !told {
+	if exact || !told {
 		return netip.Addr{}, e.enlist()
 	}
 	return netip.Addr{}, nil
+}
+
+// stays reports whether the node's ledger stays if the program fails now, so that the one-ways of a direct execution may
+// be in it. A node of a program that was started by hand has to keep something.
+func (e *execution) stays() bool {
+	place := e.node.ledger.place
+	return place.Stays && (!place.ByHand || e.main != nil || e.export != nil && e.export.inLedger())
 }
 
 // movedOn reports whether a direct call was refused for good by a node that closes.
@@ -593,9 +592,6 @@ func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) 
 		k.at = 0 // it is asked again soon
 	}
 }
-
-// fits reports whether a call can go direct: others are the Gatekeeper's.
-func (c *client) fits(codec *codec) bool { return len(codec.pointers) == 0 || c.node.lendable(codec) }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.

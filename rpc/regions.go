@@ -11,9 +11,10 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// What executions of direct calls do to memory is decided by their node. Before the first change
+// What executions of direct calls, and direct mains, do to memory is decided by their node. Before the first change
 // on a machine its ledger names the machine (journal), so that the next incarnation takes the change
 // back there before it does anything else. At the end done is settled, then the machines
 // commit. Regions that the execution frees go after that, by the word of the Gatekeeper,
@@ -35,29 +36,28 @@ type account struct {
 	over      bool               // the Gatekeeper decides by now
 }
 
-// decider is who decides about what the execution does to memory.
-func (e *execution) decider() dsmclient.Decider {
+// inMemory is what memory machines know the execution as.
+func (e *execution) inMemory() rpcpacket.ID {
 	if e.main != nil {
-		return ofMain{e}
+		return e.main.memory
 	}
-	return e
+	return e.call.Call
 }
 
-// ofMain hands a durable main over before it changes memory: the Gatekeeper has the machines commit
-// what it has done up to each checkpoint.
-type ofMain struct{ *execution }
-
-// Direct implements dsmclient.Decider.
-func (ofMain) Direct() bool { return false }
-
-// Changes implements dsmclient.Decider.
-func (m ofMain) Changes(dsmpacket.Op, uint8) (direct bool, err error) { return false, m.enlist() }
+// run is this run of the execution, as memory machines know it; of a durable main, after its last checkpoint.
+func (e *execution) run() control.Run {
+	r := control.Run{Execution: control.ExecutionID(e.inMemory()), Incarnation: e.node.self.Incarnation}
+	if e.main != nil {
+		r.Main, r.Checkpoint = e.main.run, e.main.lastCheckpoint()
+	}
+	return r
+}
 
 // takenBack waits until memory machines have taken back what former runs of an execution have done.
 // One that had been handed over to the Gatekeeper after that is not known to have been taken
 // back. It reports false if the node ends.
 func (e *execution) takenBack() bool {
-	if !e.resumed || len(e.recorded.machines) == 0 {
+	if !e.resumed {
 		return true
 	}
 	if e.direct.Load() {
@@ -69,8 +69,11 @@ func (e *execution) takenBack() bool {
 		e.promote()
 		return l.await(e.node.base, owed.obeyed) == nil
 	}
+	if len(e.recorded.machines) == 0 {
+		return true
+	}
 	e.promote()
-	err := e.node.rollBack(e.node.base, e.call.Call, e.recorded.machines)
+	err := e.node.rollBack(e.node.base, e.node.formerRuns(e.call.Call), e.recorded.machines)
 	if err != nil {
 		e.node.cannotCommit(err)
 	}
@@ -80,8 +83,8 @@ func (e *execution) takenBack() bool {
 // Direct implements dsmclient.Decider.
 func (e *execution) Direct() bool { return e.direct.Load() }
 
-// Changes implements dsmclient.Decider. An execution of a direct call stays direct while it changes
-// memory.
+// Changes implements dsmclient.Decider. An execution of a direct call, or a durable main that is direct, stays direct while
+// it changes memory.
 func (e *execution) Changes(_ dsmpacket.Op, machine uint8) (direct bool, err error) {
 	switch {
 	case !e.direct.Load():
@@ -103,7 +106,14 @@ func (e *execution) durableAt(machine uint8) bool {
 		return true
 	}
 	e.promote()
+	if !e.needsRoom() {
+		return false
+	}
 	e.mu.Lock()
+	if !e.direct.Load() || e.ceding.Load() { // the Gatekeeper decides by now
+		e.mu.Unlock()
+		return true
+	}
 	written := slices.Contains(e.recorded.foreseen, machine) || e.writeChanges(machine)
 	last := e.recorded.last
 	e.mu.Unlock()
@@ -187,7 +197,7 @@ func (e *execution) cede() error {
 
 func (e *execution) cedeAt(machine uint8) error {
 	n := e.node
-	if err := n.memory.HandOverRun(n.base, machine, e.call.Call, n.self.Incarnation); err != nil {
+	if err := n.memory.HandOverRun(n.base, machine, e.run()); err != nil {
 		n.cannotCommit(err)
 		return n.whyEnded()
 	}
@@ -221,7 +231,7 @@ func (e *execution) Allocation(p dsm.Pointer) (dsmpacket.Region, bool) {
 // Free implements dsmclient.Decider.
 func (e *execution) Free(ctx context.Context, p dsm.Pointer) error {
 	if e.noteFree(p) {
-		return e.node.memory.FreeFor(ctx, e.call.Call, p)
+		return e.node.memory.FreeFor(ctx, e.inMemory(), p)
 	}
 	return nil
 }
@@ -298,7 +308,7 @@ func (e *execution) freeNow() error {
 	e.account = account{over: true}
 	e.mu.Unlock()
 	for _, r := range freed {
-		if err := e.node.memory.FreeFor(e.node.base, e.call.Call, r.Base); err != nil {
+		if err := e.node.memory.FreeFor(e.node.base, e.inMemory(), r.Base); err != nil {
 			return err
 		}
 	}
@@ -307,7 +317,7 @@ func (e *execution) freeNow() error {
 
 // told is what the Gatekeeper is to be told of regions. The ledger's mutex guards it.
 type told struct {
-	waiting []*record.Done
+	waiting []*commit
 	due     time.Duration // when it is told, in node time
 	telling bool
 }
@@ -319,23 +329,26 @@ const (
 	regionsAgain = 250 * time.Millisecond
 )
 
-// tellRegions has the Gatekeeper told what becomes of the regions of executions that are done. The
-// caller holds l.mu.
-func (l *ledger) tellRegions(done ...*record.Done) {
-	if len(done) == 0 {
-		return
-	}
+// tellRegions has the Gatekeeper told what becomes of the regions of an execution that is done, or of a durable main at
+// a checkpoint, which says all that the checkpoints before it do. The caller holds l.mu.
+func (l *ledger) tellRegions(k *commit) {
 	now := l.node.now()
 	if len(l.told.waiting) == 0 {
 		l.told.due = now + regionsAfter
 	}
-	for _, d := range done {
-		if len(d.Owed.Frees) > 0 {
-			l.told.due = min(l.told.due, now)
-		}
+	if len(k.owed.Frees) > 0 {
+		l.told.due = min(l.told.due, now)
 	}
-	l.told.waiting = append(l.told.waiting, done...)
+	l.told.waiting = append(slices.DeleteFunc(l.told.waiting, func(o *commit) bool { return o.id == k.id }), k)
 	l.node.wakeAt(l.told.due)
+}
+
+// regionsTold notes that the Gatekeeper knows what becomes of regions. The caller holds l.mu.
+func (l *ledger) regionsTold(k *commit) {
+	if e := l.table.State().Execution(k.id); e != nil && e.Checkpoint != nil && e.Checkpoint.Index != k.run.Checkpoint {
+		return // there is a later checkpoint, of which it is told
+	}
+	l.add(l.table.Told(k.id)...)
 }
 
 // tickRegions tells the Gatekeeper what is due, and returns when it has to be called next.
@@ -359,9 +372,9 @@ func (n *Node) tickRegions(now time.Duration) (next time.Duration, ok bool) {
 		rest := n.tellEnded(all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, d := range all {
-			if !slices.Contains(rest, d) {
-				l.add(l.table.Told(d.Execution)...)
+		for _, k := range all {
+			if !slices.Contains(rest, k) {
+				l.regionsTold(k)
 			}
 		}
 		if t.telling = false; len(rest) > 0 {
@@ -376,7 +389,7 @@ func (n *Node) tickRegions(now time.Duration) (next time.Duration, ok bool) {
 
 // tellEnded tells the Gatekeeper of executions that are done, and returns those of which it does not
 // know yet. If it refuses one of them, the others are told alone.
-func (n *Node) tellEnded(all []*record.Done) (rest []*record.Done) {
+func (n *Node) tellEnded(all []*commit) (rest []*commit) {
 	var words []control.EndedRegions
 	size := 0
 	var err error
@@ -386,8 +399,8 @@ func (n *Node) tellEnded(all []*record.Done) (rest []*record.Done) {
 		}
 		words, size = nil, 0
 	}
-	for _, d := range all {
-		for _, r := range endedRegions(d) {
+	for _, k := range all {
+		for _, r := range k.endedRegions() {
 			if size+1+len(r.Frees) > control.MaxEndedRegions {
 				tell()
 			}
@@ -404,30 +417,34 @@ func (n *Node) tellEnded(all []*record.Done) (rest []*record.Done) {
 		n.log.Debug("rpc: the Gatekeeper does not know yet what becomes of regions", "node", n.self.Name, "err", err)
 		return all
 	}
-	for _, d := range all {
-		rest = append(rest, n.tellEnded([]*record.Done{d})...)
+	for _, k := range all {
+		rest = append(rest, n.tellEnded([]*commit{k})...)
 	}
 	return rest
 }
 
 // endedRegions is what is told of one execution: what it frees, some at a time, then what becomes of
-// the others.
-func endedRegions(d *record.Done) (words []control.EndedRegions) {
-	frees := make([]netip.Addr, len(d.Owed.Frees))
-	for i, p := range d.Owed.Frees {
+// the others. Those of a durable main stay the main's until it is over.
+func (k *commit) endedRegions() (words []control.EndedRegions) {
+	frees := make([]netip.Addr, len(k.owed.Frees))
+	for i, p := range k.owed.Frees {
 		frees[i] = dsm.Pointer(p).Addr()
 	}
 	for {
 		some := frees[:min(len(frees), control.MaxEndedRegions-1)]
 		frees = frees[len(some):]
-		r := control.EndedRegions{Execution: control.ExecutionID(d.Execution), Frees: some}
+		r := control.EndedRegions{Execution: control.ExecutionID(k.id), Frees: some}
 		if len(frees) > 0 {
 			words = append(words, r)
 			continue
 		}
-		r.Ended, r.Kept = d.Owed.Regions != record.RegionsNone || d.Owed.Later, d.Owed.Regions != record.RegionsFreed
-		if d.Owed.Later {
-			r.Lane, r.Number = d.Lane, d.Number
+		if k.run.Main != 0 {
+			r.Checkpoint = k.run.Checkpoint
+			return append(words, r)
+		}
+		r.Ended, r.Kept = k.owed.Regions != record.RegionsNone || k.owed.Later, k.owed.Regions != record.RegionsFreed
+		if k.owed.Later {
+			r.Lane, r.Number = k.lane, k.number
 		}
 		return append(words, r)
 	}

@@ -161,19 +161,11 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	x.reply(e, datagram)
 }
 
-// prepare has the Gatekeeper decide about a direct call whose answer exceeds a packet and has too many pointers for its
-// first packet. For any other answer that exceeds a packet, prepare finds room in the ledger.
+// prepare finds room in the ledger for the answer to a direct call, if the answer exceeds a packet.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	size := out.size()
-	if len(out.pointers) > 0 {
+	if e.returns = len(out.pointers) > 0; e.returns {
 		size += originSize
-		e.returns = (size <= x.node.budget || rpcpacket.FirstFits(out.front()+originSize, x.node.budget))
-		if !e.returns {
-			if err := e.enlist(); err != nil {
-				return codedIn(err)
-			}
-			return x.checkSize(e, out)
-		}
 	}
 	if size <= x.node.budget {
 		return nil
@@ -189,11 +181,7 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 // the caller may ask for more of it at once.
 func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
-	first, ok := rpcpacket.First(datagram, x.node.budget, pushed, 0)
-	if !ok {
-		x.answerException(e, BadRequest, "the pointers in the answer leave no room in its first packet: return fewer pointers")
-		return
-	}
+	first, _ := rpcpacket.First(datagram, x.node.budget, pushed, 0) // its pointers leave room: see checkPointers
 	from := e.from
 	x.finishWith(e, first, payload.Hold())
 	if err := x.node.sendLarge(x.node.conn, netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
@@ -241,8 +229,11 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	return nil
 }
 
-// checkSize refuses an answer that is too long.
+// checkSize refuses an answer that is too long, or has too many pointers.
 func (x *export) checkSize(e *execution, out *codec) *Error {
+	if err := x.node.checkPointers("", out); err != nil {
+		return err
+	}
 	if out.size() <= min(x.node.limit(e.logged()), out.buf.limit) {
 		return nil
 	}

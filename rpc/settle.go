@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -18,16 +19,39 @@ import (
 //
 //	done settled ─▶ commit at each machine ─▶ REPLY, one-ways ─▶ regions ─▶ over
 //
-// The node's next incarnation goes on with it. It serves meanwhile. The machines give nobody what
+// So it is with each checkpoint of a durable main, which goes on after the commit. The node's next incarnation goes on with it. It serves meanwhile. The machines give nobody what
 // is in doubt.
 
 // owed is a commit or rollback of what an earlier incarnation did. nil is none.
 type owed struct {
 	execution *record.Execution
-	done      *record.Done          // that is to be committed; nil to be taken back
+	commit    *commit               // nil: it is to be taken back
 	lent      []control.ExecutionID // calls that may have leases still: it is not taken back before they end
 	service   uint64                // whose execution it is
 	obeyed    chan struct{}         // closed when all machines have
+}
+
+// commit is an execution that is done, or what a durable main did up to a checkpoint: what is to be done because of it.
+type commit struct {
+	run          control.Run // as memory machines know it
+	owed         record.Owed
+	id           rpcpacket.ID
+	lane, number uint64 // of the call
+}
+
+// commitOf is the commit that a done execution is.
+func commitOf(d *record.Done) *commit {
+	return &commit{
+		run: control.Run{Execution: control.ExecutionID(d.Execution), Incarnation: d.Owed.Run}, owed: d.Owed, id: d.Execution, lane: d.Lane, number: d.Number,
+	}
+}
+
+// checkpointOf is the commit that a durable main's checkpoint is. The run is one of those of the main
+// in its incarnation.
+func checkpointOf(r *record.Checkpoint, run uint64) *commit {
+	return &commit{
+		run: control.Run{Execution: control.ExecutionID(r.Memory), Incarnation: r.Owed.Run, Main: run, Checkpoint: r.Index}, owed: r.Owed, id: r.Main,
+	}
 }
 
 // over reports whether nothing is owed.
@@ -68,10 +92,16 @@ func (n *Node) oweMemory() {
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true
-		l.resumes.memory[e.ID] = &owed{execution: e, done: e.Done, service: e.Done.Service, obeyed: make(chan struct{})}
+		o := &owed{execution: e, obeyed: make(chan struct{})}
+		if e.Done != nil {
+			o.commit, o.service = commitOf(e.Done), e.Done.Service
+		} else {
+			o.commit = checkpointOf(e.Checkpoint, math.MaxUint64) // no later run of that incarnation has changed anything
+		}
+		l.resumes.memory[e.ID] = o
 	}
 	for _, e := range l.resumes.Rollback {
-		o := &owed{execution: e, lent: lentBy(e), obeyed: make(chan struct{})}
+		o := &owed{execution: e, lent: lentBy(e.Called, len(e.Machines) > 0), obeyed: make(chan struct{})}
 		if m, err := rpcpacket.Parse(e.Begun.Call); err == nil {
 			o.service = m.Service
 		}
@@ -85,7 +115,7 @@ func (l *ledger) settleOwed() {
 	lists := map[string][]*owed{}
 	for _, e := range l.resumes.Commit {
 		o := l.resumes.memory[e.ID]
-		lists[string(o.done.Owed.Machines)] = append(lists[string(o.done.Owed.Machines)], o)
+		lists[string(o.commit.owed.Machines)] = append(lists[string(o.commit.owed.Machines)], o)
 	}
 	for _, e := range l.resumes.Rollback {
 		o := l.resumes.memory[e.ID]
@@ -110,18 +140,18 @@ func (l *ledger) settleLent(o *owed) {
 func (l *ledger) settleList(machines []uint8, list []*owed) {
 	n := l.node
 	for _, o := range list {
-		if o.done == nil {
-			if err := n.rollBack(n.base, o.execution.ID, machines); err != nil {
+		if o.commit == nil {
+			if err := n.rollBack(n.base, n.formerRuns(o.execution.ID), machines); err != nil {
 				n.cannotCommit(err)
 				return
 			}
 		} else {
-			if err := n.commitRun(n.base, o.done); err != nil {
+			if err := n.commitRun(n.base, o.commit); err != nil {
 				n.cannotCommit(err)
 				return
 			}
 			l.mu.Lock()
-			leave := l.committed(o.done)
+			leave := l.committed(o.commit)
 			l.mu.Unlock()
 			n.sendOneways(leave)
 		}
@@ -129,15 +159,15 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 	}
 }
 
-// committed goes on when memory has what a done execution has changed. It returns the one-ways that
+// committed goes on when memory has what was changed before a commit. It returns the one-ways that
 // leave now. What the Gatekeeper is not told of regions here tellLater tells. The caller holds l.mu.
-func (l *ledger) committed(d *record.Done) (leave []record.Oneway) {
-	l.add(l.table.Committed(d.Execution)...)
+func (l *ledger) committed(k *commit) (leave []record.Oneway) {
+	l.add(l.table.Committed(k.id)...)
 	l.tellLater()
-	leave = l.mayLeave(d.Execution)
-	delete(l.settling, d.Execution)
-	if d.Owed.Told() && !d.Owed.Later && !d.Owed.Hands() {
-		l.tellRegions(d)
+	leave = l.mayLeave(k.id)
+	delete(l.settling, k.id)
+	if k.owed.Told() && !k.owed.Later && (k.run.Main != 0 || !k.owed.Hands()) { // no region of a main goes unless it says so
+		l.tellRegions(k)
 	}
 	return leave
 }
@@ -150,7 +180,7 @@ func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
 	}
 	for _, o := range n.ledger.resumes.memory { // nobody changes it any more
 		there := func(p dsm.Pointer) bool { return slices.Contains(o.execution.Machines, p.Machine()) }
-		if o.done != nil || len(o.lent) > 0 || !slices.ContainsFunc(ptrs, there) {
+		if o.commit != nil || len(o.lent) > 0 || !slices.ContainsFunc(ptrs, there) {
 			continue
 		}
 		if err := n.ledger.await(ctx, o.obeyed); err != nil {
@@ -179,15 +209,17 @@ func (x *export) settled(ctx context.Context) error {
 	return nil
 }
 
-// commitRun has the memory machines commit what an execution has changed. It is done, and the
+// commitRun has the memory machines commit what an execution has changed. It is done, or has made a checkpoint, and the
 // ledger says so.
-func (n *Node) commitRun(ctx context.Context, d *record.Done) error {
-	for _, m := range d.Owed.Machines {
-		if err := n.memory.Commit(ctx, m, d.Execution, d.Owed.Run); err != nil {
+func (n *Node) commitRun(ctx context.Context, k *commit) error {
+	for _, m := range k.owed.Machines {
+		if err := n.memory.Commit(ctx, m, k.run); err != nil {
 			return err
 		}
 	}
-	n.stats.committed.Add(1)
+	if len(k.owed.Machines) > 0 {
+		n.stats.committed.Add(1)
+	}
 	return nil
 }
 
@@ -200,11 +232,16 @@ func (n *Node) cannotCommit(why error) {
 	}
 }
 
-// rollBack has memory machines take back what earlier incarnations did for an execution. A copy
-// of the request that comes late changes nothing: it names no later incarnation.
-func (n *Node) rollBack(ctx context.Context, id rpcpacket.ID, machines []uint8) error {
+// formerRuns are the runs of a call's execution in earlier incarnations.
+func (n *Node) formerRuns(id rpcpacket.ID) control.Run {
+	return control.Run{Execution: control.ExecutionID(id), Incarnation: n.self.Incarnation - 1}
+}
+
+// rollBack has memory machines take back what a run of an execution did, and those before it. A copy
+// of the request that comes late changes nothing: it names no later run.
+func (n *Node) rollBack(ctx context.Context, run control.Run, machines []uint8) error {
 	for _, m := range machines {
-		if err := n.memory.Rollback(ctx, m, id, n.self.Incarnation-1); err != nil {
+		if err := n.memory.Rollback(ctx, m, run); err != nil {
 			return err
 		}
 	}
@@ -225,23 +262,24 @@ func (l *ledger) tell(e *execution, d *record.Done, last uint64) {
 		l.answer(e, d, settled)
 		return
 	}
+	k := commitOf(d)
 	if e.export.manager != nil {
-		l.answer(e, d, l.commit(n.base, d))
+		l.answer(e, d, l.commit(n.base, k))
 		return
 	}
 	short, cancel := context.WithTimeout(n.base, commitPatience)
 	defer cancel()
-	if err := n.commitRun(short, d); err == nil {
+	if err := n.commitRun(short, k); err == nil {
 		l.answer(e, d, true)
 	} else {
-		go func() { l.answer(e, d, l.commit(n.base, d)) }() // a machine is away
+		go func() { l.answer(e, d, l.commit(n.base, k)) }() // a machine is away
 	}
 }
 
 // commit is commitRun, and ends the node if that fails: the next incarnation then commits, and
 // answers.
-func (l *ledger) commit(ctx context.Context, d *record.Done) bool {
-	err := l.node.commitRun(ctx, d)
+func (l *ledger) commit(ctx context.Context, k *commit) bool {
+	err := l.node.commitRun(ctx, k)
 	if err != nil {
 		l.node.cannotCommit(err)
 	}
@@ -254,7 +292,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	var leave []record.Oneway
 	l.mu.Lock()
 	if settled {
-		leave = l.committed(d)
+		leave = l.committed(commitOf(d))
 		if known := l.table.State().Execution(d.Execution); known != nil {
 			answer = answerOf(known)
 		}

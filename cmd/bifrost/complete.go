@@ -46,7 +46,7 @@ type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
 // of bifrost mirror.
 var completeArgs = map[string]lister{
 	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
-	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades,
+	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades, "bifrost forget": listAwaited,
 	"bifrost undeploy": listApps, "bifrost restart": listApps, "bifrost logs": listInstances, "bifrost who": listRegions,
 	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
 }
@@ -152,6 +152,18 @@ func listMemoryBlades(cmd *cobra.Command) ([]cobra.Completion, error) {
 func listNodes(cmd *cobra.Command) ([]cobra.Completion, error) {
 	return askFor(cmd,
 		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
+		func(n *api.Node) cobra.Completion {
+			return cobra.CompletionWithDesc(n.Address.String(), n.Blade+"/"+n.Name)
+		})
+}
+
+// listAwaited lists the nodes that wait for their programs.
+func listAwaited(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) ([]api.Node, error) {
+			all, err := c.Nodes(ctx)
+			return slices.DeleteFunc(all, func(n api.Node) bool { return n.Awaited == nil }), err
+		},
 		func(n *api.Node) cobra.Completion {
 			return cobra.CompletionWithDesc(n.Address.String(), n.Blade+"/"+n.Name)
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,7 @@ import (
 
 // newOperateCmds are the commands that do something to a rack.
 func newOperateCmds() []*cobra.Command {
-	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
+	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newForgetCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
 }
 
 func newDrainCmd() *cobra.Command {
@@ -99,6 +100,36 @@ func printBlade(w io.Writer, b *api.Blade) error {
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
+}
+
+func newForgetCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "forget NODE",
+		Short: "Give up a node that waits for its program",
+		Long: `Give up a node that waits for its program. Somebody had started the program by hand, and it
+has ended (bifrost nodes). The states of its services and its durable mains are lost, its
+regions and its ledger are freed, and calls to it fail. NODE is its address.`,
+		Example: "  bifrost nodes\n  bifrost forget fd00:b1f0:0:2::7",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			node, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return fmt.Errorf("%q is not a node's address: bifrost nodes lists them", args[0])
+			}
+			return o.run(func(c *client.Client) error {
+				n, err := c.ForgetNode(cmd.Context(), node)
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), []api.Node{n})
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s is forgotten\n", n.Blade, n.Name)
+				return err
+			})
+		},
+	})
 }
 
 func newReconcileCmd() *cobra.Command {

@@ -108,7 +108,10 @@ func newNodesCmd() *cobra.Command {
 	return show(&clientOptions{}, helpText{"nodes", "List the nodes",
 		`List the nodes, which are the programs that have joined the rack: their addresses, the
 blades that they run on, and the services that they export. LEDGER ROOM is how many bytes
-new calls may still take in a node's ledger, as the node has last reported.`,
+new calls may still take in a node's ledger, as the node has last reported. A node may wait
+for its program: somebody had started that by hand, it has ended, and the node keeps the
+state of a service or a durable main. The next program of that name on that blade goes on as
+that node; bifrost forget gives the node up.`,
 		"  bifrost nodes\n  bifrost nodes --json | jq -r 'select(.blade == \"s2\").address'"},
 		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
 		func(ns []api.Node, _ names) []string {
@@ -119,7 +122,11 @@ new calls may still take in a node's ledger, as the node has last reported.`,
 				if n.LedgerRoom != nil {
 					room = bytesText(*n.LedgerRoom)
 				}
-				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", n.Address, n.Name, n.Blade, n.Incarnation, room, or(strings.Join(n.Services, ","), "-")))
+				services := or(strings.Join(n.Services, ","), "-")
+				if n.Awaited != nil {
+					services = "waits for its program since " + n.Awaited.Local().Format(time.DateTime)
+				}
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", n.Address, n.Name, n.Blade, n.Incarnation, room, services))
 			}
 			return rows
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -20,25 +21,25 @@ type verdict struct {
 	told    bool
 }
 
-// Commit has a memory machine make final what the node's incarnation run has done there for an
-// execution about which the node decides (Asking). It returns when every copy has, or
+// Commit has a memory machine make final what a run of an execution about which the node decides
+// (Asking) has done there. The run is this node's, whatever Node says. Commit returns when every copy has, or
 // with the context's error; Stale says that the node is fenced, or that a later run has changed
 // something.
-func (c *Client) Commit(ctx context.Context, machine uint8, execution [16]byte, run uint32) error {
-	return c.link.tellVerdict(ctx, dsmpacket.LedgerCommit, machine, execution, run)
+func (c *Client) Commit(ctx context.Context, machine uint8, run control.Run) error {
+	return c.link.tellVerdict(ctx, dsmpacket.LedgerCommit, machine, run)
 }
 
-// Rollback is Commit, but has what the incarnation, or an earlier one, has done taken back.
-func (c *Client) Rollback(ctx context.Context, machine uint8, execution [16]byte, run uint32) error {
-	return c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, execution, run)
+// Rollback is Commit, but has what the run, or one of an earlier incarnation, has done taken back.
+func (c *Client) Rollback(ctx context.Context, machine uint8, run control.Run) error {
+	return c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, run)
 }
 
 // HandOverRun is Commit, but says that the Gatekeeper decides about the run from now on.
-func (c *Client) HandOverRun(ctx context.Context, machine uint8, execution [16]byte, run uint32) error {
-	return c.link.tellVerdict(ctx, dsmpacket.LedgerHandOver, machine, execution, run)
+func (c *Client) HandOverRun(ctx context.Context, machine uint8, run control.Run) error {
+	return c.link.tellVerdict(ctx, dsmpacket.LedgerHandOver, machine, run)
 }
 
-func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, execution [16]byte, run uint32) error {
+func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, run control.Run) error {
 	what := op.String() + " an execution"
 	l.mu.Lock()
 	if l.ended != fault.OK {
@@ -46,7 +47,9 @@ func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine u
 		return fault.New(l.ended, what, "the client is closed")
 	}
 	v := &verdict{machine: machine, prefix: l.rack().DSMPrefix, done: make(chan struct{}, 1)}
-	v.core = transport.NewVerdict(l.now(), op, execution, run, l.incarnation)
+	v.core = transport.NewVerdict(l.now(), dsmpacket.LedgerRequest{
+		Op: op, Ledger: run.Execution, Run: run.Incarnation, Main: run.Main, Checkpoint: run.Checkpoint, Incarnation: l.incarnation,
+	})
 	l.verdicts = append(l.verdicts, v)
 	l.flush()
 	over := l.await(ctx, v.done, nil)

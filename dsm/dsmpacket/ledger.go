@@ -2,6 +2,7 @@ package dsmpacket
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
@@ -23,7 +24,8 @@ const (
 	LedgerRead LedgerOp = 3
 	// LedgerCommit makes final what a run of an execution has done to the machine's regions,
 	// as the node's ledger says that it is done; LedgerRollback takes it back. Their Ledger is
-	// the execution's id, and their Run the incarnation of the node that has made the changes.
+	// the execution's id, and their Run the incarnation of the node that has made the changes. Of a
+	// durable main, Main and Checkpoint say which of its runs, and which checkpoint (control.Run).
 	// LedgerHandOver, with the same fields, says that the Gatekeeper decides about the run from now on.
 	LedgerCommit   LedgerOp = 4
 	LedgerRollback LedgerOp = 5
@@ -78,7 +80,10 @@ type LedgerRequest struct {
 	// Run is the run that opens or appends; of a commit or rollback the incarnation whose
 	// changes it is about. Incarnation is that of the node that asks.
 	Run, Incarnation uint32
-	// Birth is the machine's birth number as the writer knows it, 0 if it does not.
+	// Main and Checkpoint are of a word about a durable main; see control.Run.
+	Main       uint64
+	Checkpoint uint32
+	// Birth is the machine's birth number as the writer knows it, 0 if it does not; a word has none.
 	Birth uint64
 	// Chunk is what is appended; its Number is what is to be read.
 	Chunk Chunk
@@ -104,6 +109,8 @@ func (q *LedgerRequest) Append(b []byte) []byte {
 		return append(h.Append(b), q.Chunk.Data...)
 	case LedgerRead:
 		h.Length, h.More = q.Size, q.More
+	case LedgerCommit, LedgerRollback, LedgerHandOver:
+		h.Branch, h.Length = q.Main, uint64(q.Checkpoint)
 	default: // opening a ledger needs no more
 	}
 	return h.Append(b)
@@ -123,7 +130,12 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 	}
 	carried := uint64(0)
 	switch q.Op {
-	case LedgerOpen, LedgerCommit, LedgerRollback, LedgerHandOver:
+	case LedgerOpen:
+	case LedgerCommit, LedgerRollback, LedgerHandOver:
+		if h.Length > math.MaxUint32 {
+			return q, wirefmt.Errorf("ledger: %s of checkpoint %d", q.Op, h.Length)
+		}
+		q.Main, q.Checkpoint, q.Birth = h.Branch, uint32(h.Length), 0
 	case LedgerAppend:
 		carried, q.Keep = h.Length, h.Floor
 		q.Chunk.Continues, q.Chunk.Data = h.Flags&FlagContinues != 0, data
@@ -143,13 +155,15 @@ type LedgerAnswer struct {
 	Op     LedgerOp
 	Ledger [16]byte
 	Status fault.Code
-	// Birth is the machine's birth number.
+	// Birth is the machine's birth number; the answer to a word has none.
 	Birth uint64
 	// Run is the run that opened the ledger last, and Sealed says that it has ended.
 	Run    uint32
 	Sealed bool
-	// Incarnation is that of the request.
+	// Incarnation is that of the request, and so are Main and Checkpoint.
 	Incarnation uint32
+	Main        uint64
+	Checkpoint  uint32
 	// Chunk is what was read; its Number is that of the request. To an open it is the
 	// number of the ledger's first chunk.
 	Chunk Chunk
@@ -167,6 +181,9 @@ func (a *LedgerAnswer) Header() Header {
 	h := Header{
 		Kind: Reply, Status: a.Status, Request: a.Chunk.Number, Execution: a.Ledger, Branch: a.Birth, Index: a.Run,
 		Incarnation: a.Incarnation, Length: a.Next, Floor: a.Room, Mirror: a.Mirror,
+	}
+	if a.Op.Word() {
+		h.Branch, h.Length = a.Main, uint64(a.Checkpoint)
 	}
 	if a.Sealed {
 		h.Flags |= FlagSealed
@@ -189,6 +206,12 @@ func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, erro
 	}
 	if a.Op != LedgerRead && len(data) > 0 {
 		return a, wirefmt.Errorf("ledger: the answer to %s carries %d bytes", a.Op, len(data))
+	}
+	if a.Op.Word() {
+		if h.Length > math.MaxUint32 {
+			return a, wirefmt.Errorf("ledger: the answer to %s of checkpoint %d", a.Op, h.Length)
+		}
+		a.Main, a.Checkpoint, a.Birth, a.Next = h.Branch, uint32(h.Length), 0, 0
 	}
 	return a, nil
 }

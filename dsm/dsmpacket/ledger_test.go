@@ -25,6 +25,7 @@ func TestLedgerRequests(t *testing.T) {
 		{Op: LedgerAppend, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9, Keep: 4, Chunk: Chunk{Number: 7, Continues: true, Data: []byte("part")}},
 		{Op: LedgerRead, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Chunk: Chunk{Number: 7}, Size: 5000, More: 15},
 		{Op: LedgerCommit, Ledger: [16]byte{1}, Run: 3, Incarnation: 4}, {Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4},
+		{Op: LedgerCommit, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
 	} {
 		h, data := parseLedger(t, q.Append(nil))
 		got, err := ParseLedgerRequest(LedgerAddress(0x10, 1, q.Op), &h, data)
@@ -42,6 +43,7 @@ func TestLedgerAnswers(t *testing.T) {
 		{Op: LedgerOpen, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9, Chunk: Chunk{Number: 4}, Next: 8, Room: 5000},
 		{Op: LedgerAppend, Status: fault.Stale, Run: 4, Sealed: true, Birth: 9, Chunk: Chunk{Number: 7}, Next: 8, Mirror: Mirror{Epoch: 2, Copy: 1, Members: 2}},
 		{Op: LedgerRead, Chunk: Chunk{Number: 7, Continues: true, Data: []byte("text")}, Next: 8},
+		{Op: LedgerHandOver, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
 	} {
 		want := a
 		if want.Chunk.Data == nil {

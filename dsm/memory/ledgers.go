@@ -217,9 +217,9 @@ var words = map[dsmpacket.LedgerOp]store.Word{
 
 // settleRun obeys a node's own word about an execution.
 func (s *Server) settleRun(m *netio.Message, r *store.Request, q *dsmpacket.LedgerRequest, out *answers) {
-	run := control.Run{Execution: control.ExecutionID(q.Ledger), Node: r.Node, Incarnation: q.Run}
+	run := control.Run{Execution: control.ExecutionID(q.Ledger), Node: r.Node, Incarnation: q.Run, Main: q.Main, Checkpoint: q.Checkpoint}
 	a := dsmpacket.LedgerAnswer{
-		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
+		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Main: q.Main, Checkpoint: q.Checkpoint, Mirror: s.store.Mirror(),
 		Status: s.store.SettleRun(run, q.Incarnation, words[q.Op]),
 	}
 	s.ledgers.refuse(a.Status)

@@ -30,6 +30,7 @@ func (s *Server) registerActions(h huma.API) {
 	act(h, http.MethodPost, "/v1/blades/{name}/return", "return-blade", "Put a blade back into service after drain or fail", s.giveBack)
 	act(h, http.MethodPost, "/v1/blades/{name}/mirror", "mirror-blade", "Give the memory machine of a blade a second copy on another blade, which is filled while the rack works", s.mirror)
 	act(h, http.MethodPost, "/v1/blades/{name}/unmirror", "unmirror-blade", "Take a blade's copy from its memory machine, which has one copy then", s.unmirror)
+	act(h, http.MethodDelete, "/v1/nodes/{address}", "forget-node", "Forget a node that waits for its program, which somebody had started by hand: its states, durable mains, regions and ledger go, and calls to it fail", s.forgetNode)
 	act(h, http.MethodPost, "/v1/calls/{id}/cancel", "cancel-call", "Cancel a call where it runs: its handler's context ends, and what the handler then returns is the answer", s.cancelCall)
 	act(h, http.MethodPost, "/v1/reconcile", "reconcile", "Read the switch's tables back and make them what they should be", s.reconcile)
 }
@@ -105,6 +106,15 @@ func (s *Server) suggested(ctx context.Context, err error, names ...string) erro
 		}
 	}
 	return err
+}
+
+// forgetNode returns the node as it was.
+func (s *Server) forgetNode(ctx context.Context, in *addressInput) (api.Node, error) {
+	n, err := s.node(ctx, in)
+	if err != nil {
+		return n, err
+	}
+	return n, s.backend.ForgetNode(ctx, in.Address)
 }
 
 func (s *Server) reconcile(ctx context.Context, _ *none) (api.Reconciled, error) {

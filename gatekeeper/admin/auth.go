@@ -24,7 +24,7 @@ const (
 	RoleMetrics Role = iota + 1
 	// RoleRead reads everything.
 	RoleRead
-	// RoleOperate acts upon blades, calls and policies, too.
+	// RoleOperate acts upon blades, nodes, calls and policies, too.
 	RoleOperate
 	// RoleDeploy acts upon deployments, too, and makes backups: it chooses what runs on the rack,
 	// and gets what services keep.

@@ -39,6 +39,7 @@ type Backend interface {
 	Mirror(ctx context.Context, first, second string) error
 	Unmirror(ctx context.Context, blade, cause string) error
 	ReturnToService(ctx context.Context, blade string) error
+	ForgetNode(ctx context.Context, node netip.Addr) error
 	Reconcile(ctx context.Context) (repaired int, err error)
 	Deploy(ctx context.Context, s resources.Spec) error
 	Rollback(ctx context.Context, name string) error

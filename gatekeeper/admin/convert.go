@@ -60,7 +60,7 @@ func bootOf(set gatekeeper.Settings) string { return fmt.Sprintf("%016x", set.Bo
 
 func countsOf(o *gatekeeper.Overview) api.Counts {
 	c := api.Counts{
-		Nodes: len(o.Nodes), Services: len(o.Services), Regions: o.RegionCount,
+		Nodes: len(present(o.Nodes)), Services: len(o.Services), Regions: o.RegionCount,
 		Calls: o.CallsUnderWay, Recorded: o.CallCount, Waiting: o.EventsWaiting,
 		LogRecords: o.LogRecords, LogBytes: o.LogBytes,
 	}
@@ -81,8 +81,8 @@ func countsOf(o *gatekeeper.Overview) api.Counts {
 
 func bladesOf(o *gatekeeper.Overview) []api.Blade {
 	nodes := map[string][]netip.Addr{}
-	for i := range o.Nodes {
-		nodes[o.Nodes[i].Blade] = append(nodes[o.Nodes[i].Blade], o.Nodes[i].Address)
+	for _, n := range present(o.Nodes) {
+		nodes[n.Blade] = append(nodes[n.Blade], n.Address)
 	}
 	return each(o.Blades, func(b *gatekeeper.BladeState) api.Blade {
 		return api.Blade{
@@ -111,9 +111,18 @@ func machinesOf(o *gatekeeper.Overview) []api.Machine {
 	})
 }
 
+// present are the nodes without those that wait for their programs.
+func present(all []gatekeeper.NodeState) []gatekeeper.NodeState {
+	return slices.DeleteFunc(slices.Clone(all), func(n gatekeeper.NodeState) bool { return !n.Awaited.IsZero() })
+}
+
 func nodesOf(o *gatekeeper.Overview) []api.Node {
 	return each(o.Nodes, func(n *gatekeeper.NodeState) api.Node {
-		return api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services), LedgerRoom: n.LedgerRoom}
+		out := api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services), LedgerRoom: n.LedgerRoom}
+		if !n.Awaited.IsZero() {
+			out.Awaited = &n.Awaited
+		}
+		return out
 	})
 }
 

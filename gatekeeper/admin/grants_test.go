@@ -44,7 +44,7 @@ func TestRoles(t *testing.T) {
 	h := s.Handler(false)
 	for op, need := range map[string]Role{
 		"GET /metrics": RoleMetrics, "GET /v1/status": RoleRead, "GET /v1/regions": RoleRead,
-		"POST /v1/blades/m1/drain": RoleOperate, "PUT /v1/policies/S": RoleOperate, "DELETE /v1/policies/S/m": RoleOperate,
+		"POST /v1/blades/m1/drain": RoleOperate, "PUT /v1/policies/S": RoleOperate, "DELETE /v1/policies/S/m": RoleOperate, "DELETE /v1/nodes/fd00::1": RoleOperate,
 		"POST /v1/reconcile": RoleOperate, "PUT /v1/apps/a": RoleDeploy, "DELETE /v1/apps/a": RoleDeploy,
 	} {
 		method, path, _ := strings.Cut(op, " ")
@@ -60,8 +60,8 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	if n := testutil.ToFloat64(s.traffic.refused.WithLabelValues("role")); n != 16 {
-		t.Errorf("%v requests with too small a role were counted, want 16", n)
+	if n := testutil.ToFloat64(s.traffic.refused.WithLabelValues("role")); n != 18 {
+		t.Errorf("%v requests with too small a role were counted, want 18", n)
 	}
 	handle(h, as("", http.MethodGet, "/v1/status"))
 	handle(h, as("nobody", http.MethodGet, "/v1/status"))

@@ -157,7 +157,7 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(descLoop, delay.Seconds())
 	gauge(descConnected, number(o.Switch))
-	gauge(descNodes, float64(len(o.Nodes)))
+	gauge(descNodes, float64(len(present(o.Nodes))))
 	gauge(descServices, float64(len(o.Services)))
 	gauge(descRegions, float64(o.RegionCount))
 	gauge(descCalls, float64(o.CallsUnderWay))

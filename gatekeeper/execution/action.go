@@ -87,6 +87,8 @@ type Run struct {
 	// Of a durable main: which of its runs there, and which checkpoint.
 	Main       uint64
 	Checkpoint uint32
+	// AtNode: of a durable main that is direct. Its node decides about what it changes in memory.
+	AtNode bool
 }
 
 // Commit makes the memory servers keep what a run of an execution did. Committed

@@ -125,14 +125,14 @@ func (t *Table) forgetEnlisted(n *node) {
 }
 
 // Unborn reports whether an answer hands something over to an execution that is not known
-// here yet, or to a direct main: that has to be enlisted, or handed over, first. It returns the
-// execution and its node.
+// here yet: that has to be enlisted first. It returns the execution and its node. What a durable main gets is the main's until it is
+// over, also if it is direct.
 func (t *Table) Unborn(m *rpcpacket.Message) (execution rpcpacket.ID, at netip.Addr, unborn bool) {
 	k := t.calls[m.Call]
 	if k == nil || !k.enlisted || k.disowned || k.stage != running || len(m.Pointers) == 0 || k.header.Flags&rpcpacket.FlagSession != 0 {
 		return rpcpacket.ID{}, netip.Addr{}, false
 	}
-	if m := t.mains[k.parent]; t.calls[k.parent] != nil || m != nil && !m.atLedger() {
+	if t.calls[k.parent] != nil || t.mains[k.parent] != nil {
 		return rpcpacket.ID{}, netip.Addr{}, false
 	}
 	return k.parent, k.caller, true

@@ -99,9 +99,16 @@ func (l *loader) main(r wal.Record) error {
 		}
 		birth, name = binary.BigEndian.Uint64(name), name[8:]
 	}
+	since := uint32(0)
+	if r.Attempt&handedMark != 0 {
+		if len(name) < 4 {
+			return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
+		}
+		since, name = binary.BigEndian.Uint32(name), name[4:]
+	}
 	m := &main{
 		execution: execution{id: rpcpacket.ID(r.ID), at: n, children: map[*call]struct{}{}},
-		name:      string(name), run: binary.BigEndian.Uint64(r.Data), birth: birth,
+		name:      string(name), run: binary.BigEndian.Uint64(r.Data), birth: birth, since: since,
 		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt&committingMark != 0, handed: r.Attempt&handedMark != 0, //nolint:gosec // it was one
 	}
 	if len(r.Packet) > 0 {

@@ -2,6 +2,7 @@ package execution
 
 import (
 	"encoding/binary"
+	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -23,7 +24,8 @@ type main struct {
 	// it is not direct. Handed: what it does until its next checkpoint is logged here.
 	birth  uint64
 	handed bool
-	fresh  bool // it has not begun yet
+	since  uint32 // index of the last checkpoint before it was handed over, which its node's ledger has
+	fresh  bool   // it has not begun yet
 	header rpcpacket.Header
 	asked  begin // that waits
 }
@@ -67,7 +69,7 @@ func (t *Table) Begin(id rpcpacket.ID, name string, at wal.Node, run, birth uint
 	case m.at != n && m.incarnation > m.at.dead && !m.over:
 		return t.take(), fault.New(fault.BadRequest, "main "+name, "it runs at node %s", m.at.address)
 	case m.at != n && m.birth != 0:
-		return t.take(), fault.New(fault.BadRequest, "main "+name, "its checkpoints are in the ledger of node %s", m.at.address)
+		return t.take(), fault.New(fault.BadRequest, "main "+name, "its checkpoints are in the ledger of node %s: run it there, or give the node up (bifrost undeploy, bifrost forget)", m.at.address)
 	case m.birth != 0 && m.birth != birth:
 		return t.take(), fault.New(fault.Unavailable, "main "+name, "the ledger is lost that had its checkpoints: undeploy its program, and deploy it anew")
 	case m.at != n && m.over && !m.at.gone:
@@ -122,6 +124,20 @@ func (t *Table) Direct(id rpcpacket.ID) (direct, handed bool) {
 	return m != nil && m.birth != 0, m != nil && m.handed
 }
 
+// Run is the number of a main's present run, or its last one.
+func (t *Table) Run(id rpcpacket.ID) uint64 {
+	if m := t.mains[id]; m != nil {
+		return m.run
+	}
+	return 0
+}
+
+// Directs reports whether a main is direct at a node, which then says what becomes of the regions that the main frees.
+func (t *Table) Directs(id rpcpacket.ID, at netip.Addr) bool {
+	m := t.mains[id]
+	return m != nil && m.birth != 0 && m.at.address == at
+}
+
 // atLedger reports whether what a main does is in its node's ledger.
 func (m *main) atLedger() bool { return m.birth != 0 && !m.handed }
 
@@ -136,7 +152,7 @@ func (t *Table) HandOver(r Request) (Verdict, Output) {
 	}
 	v := Done
 	if m.atLedger() && h.Index >= m.index { // else a late copy: it has been direct again since
-		v, m.handed = Fresh, true
+		v, m.handed, m.since = Fresh, true, h.Index
 		t.keepMain(m)
 	}
 	t.do(Ack{Call: h.Call, To: r.Caller.Address})
@@ -187,9 +203,9 @@ func (m *main) settled(h *rpcpacket.Header) bool {
 	return h.Floor < uint64(m.index)
 }
 
-// current is the main's present run, as of its last checkpoint.
+// current is the main's present run, as of its last checkpoint. Of one that is direct the node knows that.
 func (m *main) current() Run {
-	return Run{m.id, wal.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.index}
+	return Run{m.id, wal.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, max(m.index, m.since), m.atLedger()}
 }
 
 // checkpointed ends a checkpoint.
@@ -219,19 +235,21 @@ func (t *Table) keepMain(m *main) {
 	if m.committing {
 		r.Attempt |= committingMark
 	}
-	if m.handed {
-		r.Attempt |= handedMark
-	}
 	if m.birth != 0 {
 		r.Attempt |= directMark
 		r.Data = binary.BigEndian.AppendUint64(r.Data, m.birth)
+	}
+	if m.handed {
+		r.Attempt |= handedMark
+		r.Data = binary.BigEndian.AppendUint32(r.Data, m.since)
 	}
 	r.Data = append(r.Data, m.name...)
 	t.put(r)
 }
 
 // The Attempt of a main's record is the sum of these: its last checkpoint is being committed; it is
-// direct, and the birth number stands before its name; it is handed over.
+// direct, and the birth number stands before its name; it is handed over, and the index of the last checkpoint in its
+// node's ledger stands there, too.
 const (
 	committingMark = 1
 	directMark     = 2

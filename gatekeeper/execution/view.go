@@ -126,8 +126,13 @@ func (t *Table) Unfinished(at wal.Node) bool {
 	return false
 }
 
-// HasMain reports whether a node has run a durable main, over or not, and has not left since.
-func (t *Table) HasMain(a netip.Addr) bool { return t.nodes[a] != nil && len(t.nodes[a].mains) > 0 }
+// Mains is how many durable mains a node has run, over or not, that nobody else has run since.
+func (t *Table) Mains(a netip.Addr) int {
+	if n := t.nodes[a]; n != nil {
+		return len(n.mains)
+	}
+	return 0
+}
 
 // Absent says which nodes are gone for good, after a restart: mains that ran there last may begin
 // elsewhere. What they did is rolled back, else the node would be known.

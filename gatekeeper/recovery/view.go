@@ -35,20 +35,33 @@ func (m *Machine) Awaits(a netip.Addr) (n wal.Node, ok bool) {
 	return r.Node, true
 }
 
+// Recovery returns that of one node; false if none is under way.
+func (m *Machine) Recovery(a netip.Addr) (v View, ok bool) {
+	r := m.recoveries[a]
+	if r == nil {
+		return v, false
+	}
+	return r.view(), true
+}
+
 // Recoveries returns those under way, ordered by address.
 func (m *Machine) Recoveries() (views []View) {
 	for _, r := range m.sorted() {
-		v := View{Failure: r.Failure, Phase: r.phase, Since: r.since}
-		if r.phase == Fencing {
-			v.Waits.Switch = !r.cut
-			for s := range r.unacked {
-				v.Waits.Servers = append(v.Waits.Servers, s)
-			}
-			slices.Sort(v.Waits.Servers)
-		} else {
-			v.Waits.Rollback, v.Waits.Spare = !r.whole, !r.joined && !r.Gone
-		}
-		views = append(views, v)
+		views = append(views, r.view())
 	}
 	return views
+}
+
+func (r *recovery) view() View {
+	v := View{Failure: r.Failure, Phase: r.phase, Since: r.since}
+	if r.phase != Fencing {
+		v.Waits.Rollback, v.Waits.Spare = !r.whole, !r.joined && !r.Gone
+		return v
+	}
+	v.Waits.Switch = !r.cut
+	for s := range r.unacked {
+		v.Waits.Servers = append(v.Waits.Servers, s)
+	}
+	slices.Sort(v.Waits.Servers)
+	return v
 }

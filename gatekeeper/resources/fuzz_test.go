@@ -56,7 +56,7 @@ func busyState(f testing.TB, now time.Time) []byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	_, _, err = r.Join("c1", "app/p/1", rackaddr.Node(1), now)
+	_, _, err = r.Join("c1", "app/p/1", Node{Address: rackaddr.Node(1), Incarnation: 1}, now)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 
 // Join makes a program on a blade a node. A program that StartNode has started
 // joins under its instance's name and may get its former address back; any other
-// program gets the address that is passed, which nobody ever had.
+// program gets the address and the incarnation that are passed.
 //
 // A blade that is full, spares counted, refuses with code Overloaded; one that
 // is draining or gone with Unavailable; an instance that is not expected on this
 // blade (any more) is Stale.
-func (r *Registry) Join(blade, name string, address netip.Addr, now time.Time) (Node, []Action, error) {
+func (r *Registry) Join(blade, name string, next Node, now time.Time) (Node, []Action, error) {
 	op := "join of " + name
 	b, err := r.known(op, blade)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *Registry) Join(blade, name string, address netip.Addr, now time.Time) (
 	if !b.up() {
 		return Node{}, nil, fault.New(fault.Unavailable, op, "blade %s has failed: %s", blade, b.Cause)
 	}
-	n := &Node{Name: name, Blade: blade, Address: address, Incarnation: 1}
+	n := &Node{Name: name, Blade: blade, Address: next.Address, Incarnation: next.Incarnation}
 	if strings.Contains(name, "/") {
 		err = r.joinInstance(op, n, now)
 	} else {

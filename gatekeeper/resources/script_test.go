@@ -165,7 +165,7 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 // join has a program join, and shows the node that it is. The node is the zero Node if it
 // was refused.
 func (k *rack) join(blade, name string) Node {
-	n, actions, err := k.r.Join(blade, name, rackaddr.Node(k.nodes+1), k.now)
+	n, actions, err := k.r.Join(blade, name, Node{Address: rackaddr.Node(k.nodes + 1), Incarnation: 1}, k.now)
 	if err == nil {
 		if n.Incarnation == 1 {
 			k.nodes++

@@ -67,6 +67,7 @@ func (Stopped) MarkFailed(context.Context, string, string) error {
 	return gatekeeper.ErrStopped
 }
 func (Stopped) Mirror(context.Context, string, string) error   { return gatekeeper.ErrStopped }
+func (Stopped) ForgetNode(context.Context, netip.Addr) error   { return gatekeeper.ErrStopped }
 func (Stopped) Unmirror(context.Context, string, string) error { return gatekeeper.ErrStopped }
 func (Stopped) ReturnToService(context.Context, string) error  { return gatekeeper.ErrStopped }
 func (Stopped) Reconcile(context.Context) (int, error)         { return 0, gatekeeper.ErrStopped }

@@ -55,6 +55,8 @@ type EndedRegions struct {
 	// Lane and Number are those of the call, if its answer had pointers: nobody asks for that any more.
 	Lane   uint64 `json:"lane,omitempty"`
 	Number uint64 `json:"number,omitempty"`
+	// Checkpoint is of a durable main that has not ended: no run asks again for what it has allocated before.
+	Checkpoint uint32 `json:"checkpoint,omitempty"`
 }
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a

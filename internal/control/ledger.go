@@ -90,9 +90,12 @@ type LedgerAnswer struct {
 type LedgerPlace struct {
 	Machine uint8  `json:"machine"` // the memory machine
 	Birth   uint64 `json:"birth"`   // its birth number when the ledger was granted
-	// Stays says that the ledger stays when the node's program fails: a later incarnation has it. So it
-	// keeps the states of the node's services and the checkpoints of its durable mains.
+	// Stays says that the ledger keeps the states of the node's services and the checkpoints of its durable mains. So it
+	// stays when the node's program fails: a later incarnation has it. Only Gatekeepers of earlier versions gave out others.
 	Stays bool `json:"states,omitempty"`
+	// ByHand says that nobody starts the node's program again, unless a person does. The ledger then stays only if it
+	// keeps a state or a main.
+	ByHand bool `json:"by_hand,omitempty"`
 	// Since is the first incarnation of the node that has this ledger: what earlier ones wrote
 	// down is lost.
 	Since uint32 `json:"since,omitempty"`

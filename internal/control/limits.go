@@ -29,6 +29,10 @@ const (
 	// replies with a StatePart take. A request beyond that is dropped; it will be
 	// sent again.
 	maxKept = 32 << 20
+	// MaxKeptByHand is how many nodes of programs that were started by hand may keep states of services or durable mains
+	// on one blade, those included whose programs have ended: nobody but an operator ends these. Together they
+	// may take 4 GiB of the rack's memory for ledgers (64 MiB each), and 64 of its nodes.
+	MaxKeptByHand = 64
 	// retiredBoots is how many earlier boots of the other side are remembered, so
 	// that their late packets do not pass for a restart.
 	retiredBoots = 16

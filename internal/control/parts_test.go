@@ -87,10 +87,10 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, true}},
+		KindJoin:     {Join{name, name, 1 << 60, name}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, true, 1 << 31}, true}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
-		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, someExecution(3), true, true, make([]byte, 32), someExecution(4), true, true}},
+		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, someExecution(3), true, true, make([]byte, 32), someExecution(4), true, true, 1 << 60}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
 		KindService: {
 			Service{name},
@@ -109,7 +109,7 @@ func largest() map[Kind][2]any {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),
 				many(MaxWaits, func(i int) HandedCall { return HandedCall{someExecution(i), many(MaxSerial, someExecution)} }),
-			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), true, true, math.MaxUint64, math.MaxUint64}}, name, many(MaxDirectCalls, someExecution),
+			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), true, true, math.MaxUint64, math.MaxUint64, math.MaxUint32}}, name, many(MaxDirectCalls, someExecution),
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},

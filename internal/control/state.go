@@ -64,6 +64,8 @@ type StatePart struct {
 	// journalled since. Handed: what it has done since it was handed over is logged, too.
 	Ledger bool `json:"ledger,omitempty"`
 	Handed bool `json:"handed,omitempty"`
+	// Run is the number of this run of the main (Run.Main).
+	Run uint64 `json:"run,omitempty"`
 }
 
 // PartOf returns the part of the sections that a State asks for.

@@ -151,6 +151,7 @@ func circumstances(p *Program, c Case) (all []string) {
 	note(c.Setting.Pairs, "memory in pairs")
 	note(c.Setting.Truth, "calls that go direct")
 	note(c.Setting.Long, "long calls")
+	note(c.Setting.ByHand, "programs started by hand")
 	note(c.Setting.Calls > 0, "hundreds of calls")
 	note(len(p.Clients) >= 8, "8 and more clients")
 	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 2 }), "service of 2 nodes")

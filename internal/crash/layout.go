@@ -24,7 +24,7 @@ func (r *Run) blades() []simrack.Blade {
 		bs = append(bs, simrack.Blade{Name: voiceBlade, Kind: control.Compute})
 	}
 	for _, m := range memoryBlades {
-		bs = append(bs, simrack.Blade{Name: m, Kind: control.Memory, Capacity: 64 << 20})
+		bs = append(bs, simrack.Blade{Name: m, Kind: control.Memory, Capacity: 128 << 20})
 	}
 	return bs
 }
@@ -50,6 +50,9 @@ func (r *Run) spec(more string) resources.Spec {
 	spec := resources.Spec{Name: appName}
 	for i, s := range r.p.Services {
 		name := ServiceName(i)
+		if r.byHand(i) {
+			continue
+		}
 		program := resources.Program{
 			Name: name, Args: []string{name}, Nodes: max(1, s.Nodes), Blades: r.bladesOf(i),
 			Services: []resources.ServiceSpec{{Name: name, Stateful: s.Stateful}},
@@ -99,7 +102,7 @@ func (r *Run) bladesOf(service int) (names []string) {
 func (r *Run) mains() (spec resources.Spec, some bool) {
 	spec.Name = appName + "-mains"
 	for i, c := range r.p.Clients {
-		if name := r.p.clientName(i); c.Main {
+		if name := r.p.clientName(i); c.Main && !r.opt.Setting.ByHand {
 			spec.Programs = append(spec.Programs, resources.Program{Name: name, Args: []string{name}, Nodes: 1, Job: true, Blades: r.serving()})
 		}
 	}

@@ -65,7 +65,9 @@ func (r *Run) someOrphans() (some bool) {
 // be on its way to the Gatekeeper until its node is gone.
 func (r *Run) atRest(s *gatekeeper.Snapshot) bool {
 	for i := range r.p.Clients {
-		if slices.ContainsFunc(s.Nodes, func(n gatekeeper.NodeState) bool { return n.Name == r.p.clientName(i) }) {
+		if slices.ContainsFunc(s.Nodes, func(n gatekeeper.NodeState) bool {
+			return n.Name == r.p.clientName(i) && (n.Awaited.IsZero() || !r.ledgerLost(n.Name)) // such a main never begins again
+		}) {
 			return false
 		}
 	}
@@ -307,8 +309,12 @@ func (r *Run) clean(ctx context.Context) error {
 	if err := gk.Undeploy(ctx, appName); err != nil {
 		return err
 	}
+	r.endHands()
 	left := ""
 	err := r.idle(ctx, "something is left", func(s *gatekeeper.Snapshot) bool {
+		if err := r.forgetAwaited(ctx, s); err != nil {
+			r.ledger.complain("%v", err)
+		}
 		left = r.left(ctx, s)
 		return left == ""
 	})

@@ -105,8 +105,16 @@ func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.S
 		return err
 	}
 	r.once(r.up[name])
-	<-ctx.Done()
-	return leave(ctx, n)
+	if !r.byHand(service) { // the rack ends a program whose node has ended
+		<-ctx.Done()
+		return leave(ctx, n)
+	}
+	select {
+	case <-ctx.Done():
+		return leave(ctx, n)
+	case <-n.Done():
+		return nil // somebody starts it again
+	}
 }
 
 // once closes a channel that may be closed already.
@@ -157,10 +165,21 @@ func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 	return err
 }
 
+// errHopeless ends the program of a durable main that can never come to its end, since something was lost: the rack
+// starts it again and again.
+var errHopeless = errors.New("it has failed for good")
+
 // durable is the program of a durable main.
 func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start) error {
 	r.sitIdle(ctx, i)
 	name := r.p.clientName(i)
+	select {
+	case <-r.over[i]:
+		if !r.ended(name) {
+			return errHopeless
+		}
+	default:
+	}
 	n, self, err := r.join(ctx, name, j, s)
 	if err != nil {
 		return err
@@ -240,6 +259,7 @@ func (r *Run) twin(name string) error {
 	})
 	if err == nil {
 		r.twins = append(r.twins, twin)
+		r.hands.wg.Go(func() { r.forgetTwin(twin, twinName(name)) })
 	}
 	return err
 }

@@ -120,6 +120,9 @@ func TestRegressions(t *testing.T) {
 		{3000209, "sync,age=258219h30m38.382149632s,truth,pairs,long,lends", slow, "8-m1:stop:3.072889562s,21+gk:restart:34.839117ms"},
 		// A held call was given to a node that was leaving for good while another one was to come back.
 		{4000513, "mtu=65535,sync,truth", uneven, "37+B:drain:2.15340178s,37-log:power:205.897918ms,47-B:kill"},
+		// A callee that was handed over answered a direct main with pointers. The Gatekeeper waited until the main was handed
+		// over, which had no need of that: execution.TestDirectMain.
+		{8000748, "sync,age=404089h18m41.825515711s,jumps,truth,pairs,lends", "good", "235+A:cut:211.736441ms,239+s3:cut:6.050206858s"},
 		// A caller called a node that closed again and again.
 		{312, "age=418076h47m51.818233024s,jumps,truth,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
 		{195044, "age=247321h48m39.118410343s,truth,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},

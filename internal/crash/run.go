@@ -103,7 +103,8 @@ type Run struct {
 	up       map[string]chan struct{}
 	twins    []daemon.Process // second runs of durable mains
 	over     []chan struct{}  // closed when a client has come to its end
-	sung     [voices]uint64   // how many calls each voice has made
+	hands    hands
+	sung     [voices]uint64 // how many calls each voice has made
 
 	audited map[int]audited // what the services' books say in the end
 }
@@ -124,7 +125,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, ledgers: map[string]map[uint8]bool{}, machines: map[string]uint8{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, ledgers: map[string]map[uint8]bool{}, machines: map[string]uint8{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), hands: hands{rest: make(chan struct{})}, wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	r.ledger.outer = p.outer()
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
@@ -170,6 +171,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	err = r.perform(ctx, want)
 	r.crash.disarm()
 	r.crash.wait()
+	r.endHands()
 	err = errors.Join(err, r.rack.Close())
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
@@ -185,6 +187,7 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 	if err := r.rack.Gatekeeper().Deploy(ctx, r.spec("")); err != nil {
 		return err
 	}
+	r.keepServices()
 	for i := range r.p.Services {
 		if err := r.await(ctx, "service "+ServiceName(i), r.up[ServiceName(i)]); err != nil {
 			return err
@@ -200,6 +203,7 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
+	r.keepMains()
 	r.impair(r.opt.Network)
 	r.crash.arm()
 	for i, c := range r.p.Clients {

@@ -38,6 +38,8 @@ type Setting struct {
 	Long bool
 	// Lends says that direct calls pass the regions on that their executions have allocated.
 	Lends bool
+	// ByHand says that services with state and durable mains are started by hand, and again whenever they have ended.
+	ByHand bool
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
 }
@@ -96,6 +98,9 @@ func (s Setting) String() string {
 	if s.Lends {
 		parts = append(parts, "lends")
 	}
+	if s.ByHand {
+		parts = append(parts, "byhand")
+	}
 	if s.Calls != 0 {
 		parts = append(parts, fmt.Sprint("calls=", s.Calls))
 	}
@@ -134,6 +139,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Long = true
 		case "lends":
 			s.Lends = true
+		case "byhand":
+			s.ByHand = true
 		default:
 			err = fmt.Errorf("no setting %q", name)
 		}
@@ -187,6 +194,7 @@ func DrawSetting(seed uint64) (s Setting) {
 	}
 	s.Long = s.Truth && s.LogLimit == 0 && chance(1, 4) // of a small log a call or answer may take an eighth
 	s.Lends = s.Truth && chance(1, 2)
+	s.ByHand = s.Truth && chance(1, 6)
 	return s
 }
 

@@ -38,8 +38,9 @@ type Main struct {
 	Key []byte
 	// Memory is what memory blades know the main as.
 	Memory [16]byte
-	// Ledger and Handed are control.StatePart's.
+	// Ledger, Handed and Run are control.StatePart's.
 	Ledger, Handed bool
+	Run            uint64
 }
 
 // Append appends the state's form on the wire, the sections of a trailer.
@@ -88,7 +89,7 @@ func FetchState(ctx context.Context, s Session, service string) (State, error) {
 func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
 	const op = "fetch main"
 	sections, last, err := fetch(ctx, op, s, control.State{Name: name, Main: true})
-	m := Main{Index: uint32(last.Next), Done: last.Done, Key: last.Key, Memory: last.Memory, Ledger: last.Ledger, Handed: last.Handed}
+	m := Main{Index: uint32(last.Next), Done: last.Done, Key: last.Key, Memory: last.Memory, Ledger: last.Ledger, Handed: last.Handed, Run: last.Run}
 	for _, section := range sections {
 		switch {
 		case section.Type == trailer.State:

@@ -215,7 +215,9 @@ func TestBackupMemory(t *testing.T) {
 				}
 				b.wait(ctx, vaultBegun)
 				var file bytes.Buffer
+				b.beBusy(ctx, true)
 				saved, err := rack.Gatekeeper().Backup(ctx)
+				b.beBusy(ctx, false)
 				at := b.now()
 				if err == nil {
 					err = saved.Write(ctx, &file)
@@ -281,11 +283,13 @@ func TestBackupBladeDies(t *testing.T) {
 		for k, after := range []time.Duration{2, 10, 20, 30} { // a backup takes some 50 ns (virtual), unless somebody is in its way
 			dies := machines[0][k%2]
 			ended := make(chan error, 1)
+			b.beBusy(ctx, true)
 			go func() { ended <- save(new(bytes.Buffer)) }()
 			<-time.After(after) // virtual
 			if err := rack.KillDaemon(dies); err != nil {
 				t.Fatal(err)
 			}
+			b.beBusy(ctx, false)
 			killed, round := time.Now(), b.now()
 			b.wait(ctx, round+3)
 			err := <-ended
@@ -345,6 +349,8 @@ type vault struct {
 	round int // that the main has ended
 	began int // with which it has begun last
 	last  int // the main ends with it; 0: it goes on
+	busy  bool
+	news  chan struct{} // closed with each round
 }
 
 func vaultSpec() resources.Spec {
@@ -355,7 +361,7 @@ func vaultSpec() resources.Spec {
 }
 
 func newVault(t *testing.T, machines [][]string) *vault {
-	b := &vault{t: t}
+	b := &vault{t: t, news: make(chan struct{})}
 	b.cfg = (&registers{}).config(t.TempDir())
 	b.cfg.Machines, b.cfg.Programs = machines, map[string]simrack.Program{"A": b.account, "main": b.main}
 	return b
@@ -383,13 +389,44 @@ func (b *vault) now() int {
 // wait waits until the main has made so many rounds.
 func (b *vault) wait(ctx context.Context, rounds int) {
 	b.t.Helper()
-	for b.now() < rounds {
+	for {
+		b.mu.Lock()
+		now, news := b.round, b.news
+		b.mu.Unlock()
+		if now >= rounds {
+			return
+		}
 		select {
-		case <-time.After(time.Millisecond): // virtual
+		case <-news:
 		case <-ctx.Done():
-			b.t.Fatalf("the main has made %d rounds, not %d", b.now(), rounds)
+			b.t.Fatalf("the main has made %d rounds, not %d", now, rounds)
 		}
 	}
+}
+
+// beBusy has the main make its rounds without a pause, or with one of a millisecond (virtual): packets take no
+// time here. It returns when the main does so.
+func (b *vault) beBusy(ctx context.Context, busy bool) {
+	b.mu.Lock()
+	b.busy = busy
+	next := b.round + 1
+	b.mu.Unlock()
+	if busy {
+		b.wait(ctx, next)
+	}
+}
+
+// made counts a round, and returns how long the main pauses.
+func (b *vault) made(round int) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.round = round
+	close(b.news)
+	b.news = make(chan struct{})
+	if b.busy {
+		return 0
+	}
+	return time.Millisecond
 }
 
 func (b *vault) account(ctx context.Context, j join.Joiner, s control.Start) error {
@@ -435,9 +472,7 @@ func (b *vault) main(ctx context.Context, j join.Joiner, s control.Start) error 
 			if err := rpc.Checkpoint(ctx, at[:]); err != nil {
 				return err
 			}
-			b.mu.Lock()
-			b.round = round + 1
-			b.mu.Unlock()
+			<-time.After(b.made(round + 1)) // virtual
 		}
 		return nil
 	})

@@ -2,7 +2,6 @@ package simrack_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -62,13 +60,6 @@ func TestDeadlocksAtRandom(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			withRegisters(t, "", func(ctx context.Context, r *registers) {
 				n := r.client(ctx, t)
-				passing, err := r.Join(ctx, "c1", "passing")
-				if err == nil {
-					err = passing.Export(ctx, "Passes", arrays.NewArraysProcessor(passes{}))
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
 				cyclic := seed%2 == 0
 				var counted, deadlocks atomic.Int64
 				before := r.held(ctx, t)
@@ -108,7 +99,7 @@ func TestDeadlocksAtRandom(t *testing.T) {
 				if got := uint64(counted.Load()); sum != got { //nolint:gosec // not negative
 					t.Errorf("%d calls counted, want %d", sum, got)
 				}
-				if err := errors.Join(n.Close(ctx), passing.Close(ctx)); err != nil {
+				if err := n.Close(ctx); err != nil {
 					t.Error(err)
 				}
 			})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -40,7 +41,7 @@ type large struct {
 
 // largeService is the handler.
 type largeService struct {
-	passes
+	service.Arrays
 	r *large
 }
 
@@ -51,7 +52,7 @@ func (s largeService) Echo(_ context.Context, data []byte) ([]byte, error) {
 
 // Increment has its execution handed over, and waits once until it is killed.
 func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byte, error) {
-	if err := handOver(ctx, s.r.server, "Large"); err != nil {
+	if err := handOver(ctx, s.r.server); err != nil {
 		return nil, err
 	}
 	s.r.runs.Add(1)

@@ -238,15 +238,11 @@ func TestDirectOneway_ToldLater(t *testing.T) {
 // while it runs. The region is the receiver's all the time: it can write there.
 func TestDirectOneway_HandedOver(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
-		passing := r.join("c1", "passing")
-		if err := passing.Export(r.Context(), "Passing", arrays.NewArraysProcessor(passes{})); err != nil {
-			r.Fatal(err)
-		}
 		ended := make(chan struct{})
 		var n *rpc.Node
 		n = r.borrows(func(ctx context.Context, p dsm.Pointer) error {
 			defer close(ended)
-			if err := handOver(ctx, n, "Passing"); err != nil {
+			if err := handOver(ctx, n); err != nil {
 				r.Error(err)
 			}
 			r.own(ctx, rpc.Memory(ctx), p)

@@ -185,14 +185,12 @@ func TestSingle_TakenBack(t *testing.T) {
 // Gatekeeper logs its answer while the machine is away, and has it commit when it is back.
 func TestSingle_HandedOver(t *testing.T) {
 	withSingle(t, func(r *single) {
-		r.borrows(func(context.Context, dsm.Pointer) error { return nil })
 		m3 := r.Host("m3")
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
 			if err := r.write(ctx, "one"); err != nil {
 				return err
 			}
-			borrower := arrays.NewArraysClient(r.server.Client("Borrower", rpc.WithPolicy(rpc.PolicyNone)))
-			_, err := borrower.EchoRef(ctx, rpc.GlobalPointer(r.at), 8) // the Gatekeeper decides about who lends memory to such a call
+			err := callHeld(ctx, r.server)
 			m3.SetLink(false)
 			return err
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -86,7 +87,7 @@ func TestHostile_HandOver(t *testing.T) {
 
 // handing is a service whose execution is handed over after a call.
 type handing struct {
-	passes
+	service.Arrays
 	node  *rpc.Node
 	first *arrays.PingClient
 }
@@ -96,7 +97,7 @@ func (h *handing) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	if err := h.first.Ping(ctx); err != nil {
 		return nil, err
 	}
-	return b, handOver(ctx, h.node, "Arrays")
+	return b, handOver(ctx, h.node)
 }
 
 // thief is a service that tries to take the call of whoever has called it.

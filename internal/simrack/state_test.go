@@ -52,7 +52,7 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	}
 	switch {
 	case next == "!":
-		if err := handOver(ctx, r.node, "Passes"); err != nil {
+		if err := handOver(ctx, r.node); err != nil {
 			return nil, err
 		}
 		return r.Echo(ctx, []byte(rest))

@@ -33,7 +33,7 @@ var controller = rackaddr.Gatekeeper.As16()
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
 // changed, that the Gatekeeper hears what becomes of regions, and that its callees
-// forget its calls; a durable main, that its callees forget those before its last checkpoint; one that is
+// forget its calls; a durable main (see also oweMemory), that its callees forget those before its last checkpoint; one that is
 // forgotten, and was handed over, that the Gatekeeper forgets it, and then its callees. (The Gatekeeper may have the next
 // incarnation run it again. Then its calls ask for their outcomes.)
 func (t *Table) owe(e *record.Execution) {
@@ -69,10 +69,32 @@ func (t *Table) owe(e *record.Execution) {
 // oweForgets notes that callees are to forget what an execution has called.
 func (t *Table) oweForgets(owner rpcpacket.ID, called []record.Call) {
 	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
-		if k.Node != ([16]byte{}) {
+		if k.Direct() {
 			t.add(owner, Item{ID: k.ID}, k.Node, k.Lends)
 		}
 	}
+}
+
+// oweMemory notes what a durable main owes because of memory since its last checkpoint.
+func (t *Table) oweMemory(e *record.Execution) {
+	o := e.Owed()
+	if len(o.Machines) > 0 && !t.commits[e.ID] {
+		t.commits[e.ID] = true
+		t.owed[e.ID]++
+	}
+	if o.Told() && !t.regions[e.ID] {
+		t.regions[e.ID] = true
+		t.owed[e.ID]++
+	}
+}
+
+// Untold lists the regions which go because of a durable main's checkpoints so far, and of which the Gatekeeper is not
+// known to have heard. They belong to what its next checkpoint owes.
+func (t *Table) Untold(main rpcpacket.ID) [][16]byte {
+	if !t.regions[main] {
+		return nil
+	}
+	return t.state.Execution(main).Owed().Frees
 }
 
 // leftAlone reports whether an execution was handed over, and neither its caller nor this node has
@@ -98,6 +120,16 @@ func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
 	}
 	slices.SortFunc(calls, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
 	return calls
+}
+
+// Hands reports whether one-ways of a durable main's checkpoints hand regions over, and are not known to be delivered.
+func (t *Table) Hands(main rpcpacket.ID) bool {
+	e := t.state.Execution(main)
+	if e == nil {
+		return false
+	}
+	o := e.Owed()
+	return o.Hands()
 }
 
 // Owes reports whether somebody is to be told to forget.

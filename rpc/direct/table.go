@@ -16,6 +16,7 @@ package direct
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -290,6 +291,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		e := t.state.Execution(r.Main)
 		touched = append(touched, e)
 		t.owe(e)
+		t.oweMemory(e)
 		t.oweOneways(r.Main, r.Owed.Oneways)
 	}
 	for _, e := range touched {
@@ -307,9 +309,9 @@ type Resumption struct {
 	// Gatekeeper decides, if it has not said that it does, and GiveUp those that have begun too
 	// often.
 	Rerun, Forward, GiveUp []*record.Execution
-	// Rollback are those of Rerun and GiveUp that may have written to memory, and Commit those
-	// that are done and whose changes may not be committed, or of whose regions the Gatekeeper is to
-	// be told after that. This comes before a re-run, and before an answer.
+	// Rollback are those of Rerun and GiveUp that may have written to memory, or have lent some to calls of policy none.
+	// Commit are those that are done whose changes may not be committed, or of whose regions the Gatekeeper is to be told after that; so are
+	// durable mains with a checkpoint. This comes before a re-run, and before an answer.
 	Rollback, Commit []*record.Execution
 	// Oneways are those that owe one-ways, which leave when the changes are committed.
 	Oneways []*record.Execution
@@ -317,10 +319,19 @@ type Resumption struct {
 	Over []record.Record
 }
 
+// lendsUnheard reports whether an execution has lent memory to calls of policy none. Its next run does not make the
+// same calls again, so it begins when these have ended: a lease keeps it from writing.
+func lendsUnheard(e *record.Execution) bool {
+	return slices.ContainsFunc(e.Called, func(k record.Call) bool { return k.Lends && !k.Direct() })
+}
+
 // Resume decides what the next incarnation of a node has to do. What it owes is noted.
 func (t *Table) Resume() (r Resumption) {
 	for _, e := range t.state.Executions() {
 		t.owe(e)
+		if e.Main() {
+			t.oweMemory(e)
+		}
 		if owed := e.Owed(); len(owed.Oneways) > 0 {
 			t.oweOneways(e.ID, owed.Oneways)
 			r.Oneways = append(r.Oneways, e)
@@ -329,7 +340,7 @@ func (t *Table) Resume() (r Resumption) {
 			r.Commit = append(r.Commit, e)
 		}
 		begun := e.Done == nil && e.Begun != nil && e.Begun.Lane != 0 && !e.Handed
-		if begun && len(e.Machines) > 0 {
+		if begun && (len(e.Machines) > 0 || lendsUnheard(e)) {
 			r.Rollback = append(r.Rollback, e)
 		}
 		switch {

@@ -3,6 +3,7 @@ package direct
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -654,5 +655,36 @@ func TestForgottenLoan(t *testing.T) {
 	}
 	if b.Owes() {
 		t.Errorf("%v is owed", b.Forgets())
+	}
+}
+
+// TestMainMemory: a durable main owes the commit of its last checkpoint, and its word about regions, over crashes. A later
+// checkpoint owes what the Gatekeeper has not heard, too.
+func TestMainMemory(t *testing.T) {
+	b := newBench(t)
+	main := rpcpacket.SessionID(77, 1)
+	first, second := [16]byte{1}, [16]byte{2}
+	b.write(&record.Checkpoint{Main: main, Index: 3, Owed: record.Owed{Machines: []uint8{1}, Run: 1, Frees: [][16]byte{first}, Regions: record.RegionsKept}})
+	b.crash()
+	if r := b.Resume(); len(r.Commit) != 1 || len(r.Over) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if over := b.Committed(main); len(over) != 0 {
+		t.Errorf("%v, though the Gatekeeper knows nothing", over)
+	}
+	untold := b.Untold(main)
+	if !slices.Equal(untold, [][16]byte{first}) {
+		t.Errorf("untold are %v", untold)
+	}
+	b.write(&record.Checkpoint{Main: main, Index: 5, Owed: record.Owed{Machines: []uint8{2}, Run: 1, Frees: append(untold, second)}})
+	b.crash()
+	if r := b.Resume(); len(r.Commit) != 1 || !slices.Equal(r.Commit[0].Owed().Frees, [][16]byte{first, second}) || !slices.Equal(r.Commit[0].Owed().Machines, []uint8{2}) {
+		t.Errorf("%+v", r)
+	}
+	if over := append(b.Told(main), b.Committed(main)...); len(over) != 1 || over[0].Kind() != record.KindOver {
+		t.Errorf("%v", over)
+	}
+	if untold := b.Untold(main); untold != nil {
+		t.Errorf("untold are %v", untold)
 	}
 }

@@ -40,6 +40,7 @@ type Call struct {
 	Tag any
 
 	lane       *lane
+	named      bool // and has not begun
 	sent, due  time.Duration
 	interval   time.Duration
 	restarted  time.Duration // before, no word of its node makes a copy due
@@ -118,15 +119,31 @@ func NewCaller(node netip.Addr, random func() uint64) *Caller {
 // Outstanding is how many calls are out.
 func (c *Caller) Outstanding() int { return len(c.calls) }
 
-// Begin gives the call its id within a session. The shell sends it at once.
-func (c *Caller) Begin(now time.Duration, call *Call) {
+// Name gives a call its id within a session before it begins, so that the shell can write the id down. Begin or
+// Unname follows.
+func (c *Caller) Name(now time.Duration, call *Call) {
 	l := c.lane()
 	l.sequence++
 	if call.Balance != nil {
 		l.sequence += uint64(call.Balance.Pick(now) - uint8(l.sequence)) //nolint:gosec // modulo 256
 	}
-	call.lane, call.Session = l, true
+	call.lane, call.Session, call.named = l, true, true
 	call.ID, call.Floor = rpcpacket.SessionID(l.session, l.sequence), l.sequence
+}
+
+// Unname gives the session of a call back that has its id and does not begin. The id is not used again.
+func (c *Caller) Unname(call *Call) {
+	c.idle = append(c.idle, call.lane)
+	call.lane, call.named = nil, false
+}
+
+// Begin begins a call in a session, under the id that Name has given it, or a new one. The shell sends it at once.
+func (c *Caller) Begin(now time.Duration, call *Call) {
+	if !call.named {
+		c.Name(now, call)
+	}
+	call.named = false
+	l := call.lane
 	if call.Held || !l.owes {
 		l.due, l.interval = now+SettleAfter, SettleAfter
 	}

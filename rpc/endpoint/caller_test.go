@@ -217,3 +217,27 @@ func TestFetched(t *testing.T) {
 		t.Errorf("%d sessions are idle after it", len(c.idle))
 	}
 }
+
+// TestNamed: a call has the id under which it begins before that, and no other call has it. One that does not begin gives
+// its session back, and its id is not used again.
+func TestNamed(t *testing.T) {
+	c, rtt := NewCaller(netip.Addr{}, func() uint64 { return 0 }), new(RTT)
+	first, second, dropped := &Call{RTT: rtt}, &Call{RTT: rtt}, &Call{RTT: rtt}
+	c.Name(0, first)
+	id := first.ID
+	if c.Out(id) != nil {
+		t.Error("it is out before it has begun")
+	}
+	c.Begin(0, second)
+	c.Name(0, dropped)
+	c.Unname(dropped)
+	c.Begin(0, first)
+	if first.ID != id || second.ID == id || c.Out(id) != first || c.Outstanding() != 2 {
+		t.Errorf("named %s, began as %s, another one as %s; %d are out", id, first.ID, second.ID, c.Outstanding())
+	}
+	next := &Call{RTT: rtt}
+	c.Begin(0, next)
+	if next.ID.Session() != dropped.ID.Session() || next.ID.Sequence() <= dropped.ID.Sequence() {
+		t.Errorf("%s follows %s, which has not begun", next.ID, dropped.ID)
+	}
+}

@@ -43,7 +43,7 @@ var kinds = [...]struct {
 	KindCheckpoint: {"checkpoint", "the commit of a durable main, up to here", func() Record { return new(Checkpoint) }},
 	KindForgotten:  {"forgotten", "nobody will ask for these outcomes any more, and late copies of these calls are refused", func() Record { return new(Forgotten) }},
 	KindBase:       {"base", "all records before it, folded: the ledger may be cut here", func() Record { return new(Base) }},
-	KindHanded: {"handed", "from now on the Gatekeeper's log has what becomes of the execution. It is settled before the Gatekeeper is asked",
+	KindHanded: {"handed", "from now on the Gatekeeper's log has what becomes of the execution. It is settled before the Gatekeeper is asked. Of a durable main: up to its next checkpoint the Gatekeeper decides about what it changes in memory, since the memory machines have been told so",
 		func() Record { return new(Handed) }},
 	KindChanged: {"changed", "what an execution about which the Gatekeeper decides has made of its service's state. It is settled before the answer leaves for the Gatekeeper; it counts if that logs the answer",
 		func() Record { return new(Changed) }},
@@ -111,14 +111,18 @@ type Journal struct {
 	Machines []uint8
 }
 
-// Call is a call that an execution makes straight to a node.
+// Call is a call that an execution makes straight to a node; or one of policy none that lends memory.
 type Call struct {
 	ID rpcpacket.ID
-	// Node is the address that each copy of the call goes to, whoever sends it.
+	// Node is the address that each copy of the call goes to, whoever sends it. It is zero if the Gatekeeper decides
+	// about the call, and if the call's policy is none.
 	Node [16]byte
 	// Lends says that the call has pointers: the Gatekeeper has a record of its rights.
 	Lends bool
 }
+
+// Direct reports whether the call goes to a node that its copies go to, too, and that is to forget the call.
+func (k Call) Direct() bool { return k.Node != [16]byte{} }
 
 func machines(c *coder, v *[]uint8, doc string) {
 	list(c, "machines", v, doc, func(c *coder, m *uint8) { num(c, "machine", m, "machine id") })
@@ -127,7 +131,7 @@ func machines(c *coder, v *[]uint8, doc string) {
 func calls(c *coder, name string, v *[]Call, doc string) {
 	list(c, name, v, doc, func(c *coder, k *Call) {
 		array(c, "id", &k.ID, "call id")
-		array(c, "node", &k.Node, "address of the node that is called; 0 if the Gatekeeper delivers the call")
+		array(c, "node", &k.Node, "address of the node that is called; 0 if the Gatekeeper delivers the call, or the policy is none")
 		flag(c, "lends", &k.Lends, "1: the call has pointers, and the Gatekeeper a record of its rights")
 	})
 }
@@ -151,7 +155,8 @@ type Owed struct {
 	// Oneways are the one-ways that leave now, in their order.
 	Oneways []Oneway
 	// Frees are the regions that go now, and Regions says what becomes of those that the
-	// execution has allocated. The Gatekeeper is told when memory machines have committed.
+	// execution has allocated. The Gatekeeper is told when memory machines have committed. What a durable main
+	// has allocated stays until it is over, by the Gatekeeper's word.
 	Frees   [][16]byte
 	Regions Regions
 	// Later says that the answer has pointers: the Gatekeeper is told when the execution is forgotten,
@@ -168,7 +173,7 @@ type Regions uint8
 // What becomes of them.
 const (
 	RegionsNone  Regions = 0 // it has allocated none
-	RegionsKept  Regions = 1 // its service, which has state, may know them: they stay
+	RegionsKept  Regions = 1 // its service, which has state, may know them, or it is a durable main: they stay
 	RegionsFreed Regions = 2 // nobody knows them: they go
 )
 
@@ -265,7 +270,8 @@ func (r *Done) visit(c *coder) {
 	flag(c, "over", &r.Over, "1: nothing is owed, and no over follows")
 }
 
-// Handed says that the Gatekeeper's log has what becomes of an execution.
+// Handed says that the Gatekeeper's log has what becomes of an execution; of a durable main, that the Gatekeeper
+// decides about what it changes in memory up to its next checkpoint.
 type Handed struct {
 	Execution rpcpacket.ID
 }
@@ -273,7 +279,9 @@ type Handed struct {
 // Kind implements Record.
 func (*Handed) Kind() Kind { return KindHanded }
 
-func (r *Handed) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
+func (r *Handed) visit(c *coder) {
+	array(c, "execution", &r.Execution, "id of the call, or of the durable main")
+}
 
 // Logged says that the Gatekeeper has acknowledged an execution that was handed over: later
 // incarnations do not hand it over again.
@@ -386,8 +394,10 @@ type Checkpoint struct {
 	// then of another run.
 	State []byte
 	Ended bool
+	// Memory is what memory machines know the main as.
+	Memory rpcpacket.ID
 	// Owed has all calls of the main, those before earlier checkpoints too, that are not known to
-	// be forgotten.
+	// be forgotten, and all regions to be freed of which the Gatekeeper is not known to have heard.
 	Owed Owed
 }
 
@@ -399,6 +409,7 @@ func (r *Checkpoint) visit(c *coder) {
 	num(c, "index", &r.Index, "the checkpoint's place among the main's operations")
 	blob(c, "state", &r.State, "what the main goes on from")
 	flag(c, "ended", &r.Ended, "1: the main has come to its end")
+	array(c, "memory", &r.Memory, "what memory machines know the main as")
 	r.Owed.visit(c)
 }
 

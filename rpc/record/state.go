@@ -275,11 +275,34 @@ func (s *State) begun(r *Begun) error {
 
 func (s *State) handed(r *Handed) error {
 	e := s.executions[r.Execution]
-	if e == nil || e.Begun == nil || e.Handed {
+	switch {
+	case e != nil && e.Main():
+		s.handedMain(e)
+		return nil
+	case e == nil || e.Begun == nil || e.Handed:
 		return refused(r, r.Execution, "it does not run here")
 	}
 	e.Handed = true
 	return nil
+}
+
+// handedMain notes that nothing that a durable main has changed in memory is the node's to decide about any more.
+func (s *State) handedMain(e *Execution) {
+	e.Machines = nil
+	e.committed()
+	if e.Checkpoint == nil && len(e.Journal)+len(e.Called) == 0 {
+		delete(s.executions, e.ID)
+	}
+}
+
+// committed notes that memory machines have committed what a durable main had changed before its last
+// checkpoint.
+func (e *Execution) committed() {
+	if e.Checkpoint != nil && len(e.Checkpoint.Owed.Machines) > 0 {
+		p := *e.Checkpoint
+		p.Owed.Machines, p.Owed.Run = nil, 0
+		e.Checkpoint = &p
+	}
 }
 
 func (s *State) logged(r *Logged) error {
@@ -310,7 +333,9 @@ func (s *State) journal(r *Journal) error {
 	}
 	e.Journal = append(e.Journal[:len(e.Journal):len(e.Journal)], r.Entries...)
 	e.Called = append(e.Called[:len(e.Called):len(e.Called)], r.Called...)
-	e.Machines = union(e.Machines, r.Machines)
+	if e.Machines = union(e.Machines, r.Machines); len(e.Machines) > 0 {
+		e.committed() // or the main could not change memory again
+	}
 	s.executions[e.ID] = e
 	return nil
 }
@@ -507,20 +532,11 @@ func (s *State) checkpoint(r *Checkpoint) error {
 	}
 	p := *r
 	if e.Checkpoint != nil && !e.Over {
-		p.Owed = e.Checkpoint.Owed.and(p.Owed)
+		p.Owed.Oneways = slices.Concat(e.Checkpoint.Owed.Oneways, p.Owed.Oneways) // it says all else itself
 	}
 	e.Checkpoint, e.Journal, e.Called, e.Machines, e.Over = &p, nil, nil, nil, false
 	s.executions[e.ID] = e
 	return nil
-}
-
-// and adds up what two commits of a durable main owe. The later one says itself which calls of both
-// are still to be forgotten.
-func (o Owed) and(p Owed) Owed {
-	return Owed{
-		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways),
-		Frees: slices.Concat(o.Frees, p.Frees), Regions: max(o.Regions, p.Regions), Called: p.Called,
-	}
 }
 
 // union is all machines of both, in order; nil for none.

@@ -261,3 +261,35 @@ func TestRefused(t *testing.T) {
 		t.Errorf("a record of an unknown kind: %v", err)
 	}
 }
+
+// TestMainMemory: a checkpoint owes the commit of what the main has changed in memory, until the main changes memory again,
+// or is handed over. What it has changed since is known until then, too.
+func TestMainMemory(t *testing.T) {
+	main := rpcpacket.SessionID(77, 1)
+	for name, c := range map[string]struct {
+		records        []Record
+		owed, machines []uint8
+	}{
+		"changed":          {[]Record{&Journal{Execution: main, Machines: []uint8{2}}}, nil, []uint8{2}},
+		"handed at once":   {[]Record{&Journal{Execution: main, Machines: []uint8{2}}, &Handed{Execution: main}}, nil, nil},
+		"a checkpoint":     {[]Record{&Journal{Execution: main, Machines: []uint8{2}}, &Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}}, []uint8{2}, nil},
+		"changed again":    {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Journal{Execution: main, Machines: []uint8{1}}}, nil, []uint8{1}},
+		"handed over":      {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Handed{Execution: main}}, nil, nil},
+		"a second one":     {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Checkpoint{Main: main, Index: 4}}, nil, nil},
+		"all acknowledged": {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Over{Execution: main}}, nil, nil},
+	} {
+		var s State
+		for _, r := range c.records {
+			if err := s.Apply(r); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		var e Execution
+		if is := s.Execution(main); is != nil {
+			e = *is
+		}
+		if owed := e.Owed().Machines; !slices.Equal(owed, c.owed) || !slices.Equal(e.Machines, c.machines) {
+			t.Errorf("%s: machines %v are to commit, and %v changed; want %v and %v", name, owed, e.Machines, c.owed, c.machines)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package rpcpacket
 import (
 	"encoding/binary"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 )
 
@@ -24,20 +25,24 @@ type Opening struct {
 	First []byte
 }
 
-// FirstFits reports whether a first packet has room for so many bytes of header, pointers and trailer.
-func FirstFits(front, budget int) bool { return budget-front-MorePreface >= minPart }
+// minFirst is how many bytes of the payload a first packet has at least. No receiver asks for so many.
+const minFirst = 64
+
+// MostPointers is how many pointers a message has at most that exceeds budget: half a packet of them. So its first packet
+// has room for all of them, for the longest trailer, and for minFirst bytes of payload.
+func MostPointers(budget int) int { return budget / 2 / len(dsmpacket.Pointer{}) }
 
 // First returns the first packet of a message that Append made and that exceeds
 // budget: a message of its own with all pointers, the trailer, and as much of the
 // payload as fits. The message must be larger than budget, and its trailer and
-// pointers must leave room for 512 bytes of payload; ok is false if they do not. Pushed and token
+// pointers must leave room for 64 bytes of payload; ok is false if they do not. Pushed and token
 // are Opening's.
 func First(datagram []byte, budget int, pushed uint64, token uint32) (first []byte, ok bool) {
 	be := binary.BigEndian
 	payload, trailer := int(be.Uint32(datagram[96:])), int(be.Uint32(datagram[100:]))
 	start := len(datagram) - trailer - payload
 	n := budget - start - trailer - MorePreface
-	if !FirstFits(start+trailer, budget) || n >= payload {
+	if n < minFirst || n >= payload {
 		return nil, false
 	}
 	first = make([]byte, 0, budget)

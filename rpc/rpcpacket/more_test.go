@@ -38,7 +38,7 @@ func TestFirst(t *testing.T) {
 			t.Errorf("more than the whole: %v", err)
 		}
 	}
-	if _, ok := First(whole, HeaderSize+520, 0, 0); ok {
+	if _, ok := First(whole, HeaderSize+72, 0, 0); ok {
 		t.Error("pointers and trailer leave no room, and it does not say so")
 	}
 }

@@ -202,11 +202,12 @@ class Node:
         size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload)
         if exact and size > layout.MAX_WHOLE:
             raise Error(layout.BAD_REQUEST, "a message of %d bytes, exactly-once ones have %d at most: pass large values by reference" % (size, layout.MAX_WHOLE), op)
-        if exact or size <= self.budget:
-            return b""
-        if len(m.payload) > self.max_message:
-            raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
         try:
+            wire.check_pointers(m, self.budget)
+            if exact or size <= self.budget:
+                return b""
+            if len(m.payload) > self.max_message:
+                raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
             return wire.first(m, self.budget, int.from_bytes(os.urandom(4), "big"))
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e

@@ -255,15 +255,20 @@ def split(datagram, budget):
 # asked for (4), and the first bytes.
 
 _OPENING = struct.Struct(">QII")
-_LEAST = 512  # bytes of the payload that a first packet must have room for
+
+
+def check_pointers(m, budget):
+    """Raises ValueError if a message has more than half a packet of pointers: its first packet may have no room for them."""
+    most = budget // 2 // 16
+    if len(m.pointers) > most:
+        raise ValueError("%d global pointers in a message, which has %d at most at this MTU: keep the data in fewer regions, or make several calls" % (len(m.pointers), most))
 
 
 def first(m, budget, token=0):
-    """Makes a message the first packet of itself; returns its whole payload. ValueError if its pointers leave no room."""
+    """Makes a message the first packet of itself; returns its whole payload. ValueError if it has too many pointers."""
+    check_pointers(m, budget)
     whole = m.payload
     room = budget - RPC_SIZE - 16 * max(0, len(m.pointers) - 1) - len(m.trailer) - _OPENING.size
-    if room < _LEAST:
-        raise ValueError("%d pointers leave no room in the first packet" % len(m.pointers))
     m.flags |= layout.FLAG_MORE
     m.payload = _OPENING.pack(len(whole), token, 0) + whole[:room]
     return whole

@@ -146,7 +146,11 @@ class BulkTest(unittest.TestCase):
         self.assertEqual(len(m.pack()), 1232)
         total, token, to, start = wire.opening(wire.Message.parse(m.pack()))
         self.assertEqual((total, token, to, start), (5000, 7, 0, whole[: len(start)]))
-        self.assertRaises(ValueError, wire.first, wire.Message(payload=whole, pointers=[wire.make_pointer(16, 1, 64)] * 40), 1232)
+        pointers = [wire.make_pointer(16, 1, 64)] * 39  # one more than half a packet
+        self.assertRaises(ValueError, wire.first, wire.Message(payload=whole, pointers=pointers), 1232)
+        m = wire.Message(type=layout.TYPE_CALL, payload=whole, pointers=pointers[1:], trailer=bytes(304))
+        wire.first(m, 1232)
+        self.assertEqual(len(m.pack()), 1232)
         for payload in b"", bytes(16), (5).to_bytes(8, "big") + bytes(13):
             m.payload = payload
             self.assertRaises(FormatError, wire.opening, m)

@@ -27,10 +27,9 @@ const (
 	maxVerdict   = 256 * time.Millisecond
 )
 
-// NewVerdict begins to tell a machine: op is a LedgerOp.Word, run the incarnation
-// that has made the changes, and incarnation the one that speaks.
-func NewVerdict(now time.Duration, op dsmpacket.LedgerOp, execution [16]byte, run, incarnation uint32) *Verdict {
-	v := &Verdict{request: dsmpacket.LedgerRequest{Op: op, Ledger: execution, Run: run, Incarnation: incarnation}}
+// NewVerdict begins to tell a machine q, whose operation is a LedgerOp.Word.
+func NewVerdict(now time.Duration, q dsmpacket.LedgerRequest) *Verdict {
+	v := &Verdict{request: q}
 	v.transmit(now)
 	return v
 }
@@ -74,6 +73,9 @@ func (v *Verdict) Receive(now time.Duration, a *dsmpacket.LedgerAnswer) bool {
 	q := &v.request
 	if a.Op != q.Op || a.Ledger != q.Ledger || a.Run != q.Run || a.Incarnation != q.Incarnation || a.Mirror.Members == 0 {
 		return false
+	}
+	if a.Main != q.Main || a.Checkpoint != q.Checkpoint {
+		return false // it is about another checkpoint of the durable main
 	}
 	switch m := a.Mirror; {
 	case v.Over() || m.Epoch < v.mirror.epoch:

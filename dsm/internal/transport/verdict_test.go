@@ -32,7 +32,7 @@ func TestVerdict(t *testing.T) {
 		"fenced":               {[]*dsmpacket.LedgerAnswer{answer(1, 0, 2, fault.Stale)}, true, fault.Stale},
 		"no room just now":     {[]*dsmpacket.LedgerAnswer{answer(1, 0, 2, fault.Overloaded)}, false, fault.OK},
 	} {
-		v := NewVerdict(0, dsmpacket.LedgerCommit, id, 3, 4)
+		v := NewVerdict(0, dsmpacket.LedgerRequest{Op: dsmpacket.LedgerCommit, Ledger: id, Run: 3, Incarnation: 4})
 		if q, ok := v.Send(); !ok || q.Op != dsmpacket.LedgerCommit || q.Run != 3 || q.Incarnation != 4 {
 			t.Errorf("%s: sends %+v, %t", name, q, ok)
 		}
@@ -50,8 +50,14 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%s: sent again: %t", name, again)
 		}
 	}
-	v := NewVerdict(0, dsmpacket.LedgerRollback, id, 3, 4)
+	v := NewVerdict(0, dsmpacket.LedgerRequest{Op: dsmpacket.LedgerRollback, Ledger: id, Run: 3, Incarnation: 4})
 	if v.Receive(0, answer(1, 0, 1, fault.OK)) {
 		t.Error("the answer to a commit counts for a rollback")
+	}
+	v = NewVerdict(0, dsmpacket.LedgerRequest{Op: dsmpacket.LedgerCommit, Ledger: id, Run: 3, Incarnation: 4, Main: 1, Checkpoint: 6})
+	a := answer(1, 0, 1, fault.OK)
+	a.Main, a.Checkpoint = 1, 5
+	if v.Receive(0, a) || v.Over() {
+		t.Error("the answer to the commit of a checkpoint counts for the next one")
 	}
 }

@@ -38,7 +38,10 @@ func (s *Store) SettleRun(run control.Run, incarnation uint32, word Word) fault.
 	if s.ended(run.Node, incarnation) {
 		return fault.Stale
 	}
-	if run.Incarnation > incarnation || run.Execution == (control.ExecutionID{}) || run.Main != 0 {
+	if run.Incarnation > incarnation || run.Execution == (control.ExecutionID{}) {
+		return fault.BadRequest
+	}
+	if run.Main != 0 && !s.undo.admitWord(run) {
 		return fault.BadRequest
 	}
 	var refused []control.Run
@@ -48,7 +51,7 @@ func (s *Store) SettleRun(run control.Run, incarnation uint32, word Word) fault.
 	case TakeBack:
 		refused = s.Rollback(control.Rollback{Runs: []control.Run{run}}).Refused
 	case HandOver:
-		if e := s.undo.byRun[runKey{run.Execution, run.Node}]; e != nil && e.by.incarnation == run.Incarnation {
+		if e := s.undo.byRun[runKey{run.Execution, run.Node}]; e != nil && e.by.incarnation == run.Incarnation && !s.undo.marks.after(run) {
 			e.direct = false
 		}
 	}
@@ -56,6 +59,19 @@ func (s *Store) SettleRun(run control.Run, incarnation uint32, word Word) fault.
 		return fault.Stale
 	}
 	return fault.OK
+}
+
+// admitWord reports whether a node may speak for a durable main. One that has run elsewhere is not its
+// own. It makes room for the word: a node that has spoken for many mains loses the oldest word of its own.
+func (u *undo) admitWord(run control.Run) bool {
+	key := markKey{run.Execution, run.Node}
+	if u.byRun[runKey{run.Execution, run.Node}] == nil && u.moving[run.Execution] != nil {
+		return false
+	}
+	if _, known := u.marks.last[key]; !known {
+		u.marks.makeRoom(run.Node)
+	}
+	return true
 }
 
 // ended reports whether an incarnation of a node is fenced, or has been replaced.

@@ -364,67 +364,6 @@ func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
 	return e, obey
 }
 
-// marks are the last commands about durable mains: at most Limits.Marks, of which the
-// oldest goes.
-type marks struct {
-	last    map[markKey]mark
-	order   []markKey // in which they came up
-	dropped uint64
-	most    int
-}
-
-// markKey is a durable main at one of the nodes that have run it.
-type markKey struct {
-	main control.ExecutionID
-	node netip.Addr
-}
-
-// mark is one command about a durable main.
-type mark struct {
-	incarnation uint32
-	run         uint64
-	checkpoint  uint32
-	back        bool // a rollback, which follows the commit of the same checkpoint
-}
-
-func (m mark) compare(o mark) int {
-	back := func(m mark) int {
-		if m.back {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(m.incarnation, o.incarnation), cmp.Compare(m.run, o.run), cmp.Compare(m.checkpoint, o.checkpoint), back(m)-back(o))
-}
-
-// pass says obey, and remembers the command, if it is later than all before.
-func (m *marks) pass(run control.Run, back bool) verdict {
-	key, now := markKey{run.Execution, run.Node}, mark{run.Incarnation, run.Main, run.Checkpoint, back}
-	last, known := m.last[key]
-	switch c := now.compare(last); {
-	case known && c < 0:
-		return refused
-	case known && c == 0:
-		return settled
-	case !known:
-		m.add(key)
-	}
-	m.last[key] = now
-	return obey
-}
-
-func (m *marks) add(key markKey) {
-	if m.last == nil {
-		m.last = map[markKey]mark{}
-	}
-	if len(m.order) == m.most {
-		delete(m.last, m.order[0])
-		m.order = m.order[1:]
-		m.dropped++
-	}
-	m.order = append(m.order, key)
-}
-
 // Fence refuses a node's incarnations up to the given one from now on. It is
 // idempotent, but only the first time returns what they had allocated by requests
 // that they had not settled. If nobody is left to say what becomes of what they did by

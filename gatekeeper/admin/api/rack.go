@@ -150,6 +150,8 @@ type Node struct {
 	Incarnation uint32     `json:"incarnation" doc:"Counts its starts"`
 	Services    []string   `json:"services" doc:"What it exports"`
 	LedgerRoom  *uint64    `json:"ledger_room,omitempty" doc:"Bytes that new calls may still take in its ledger, as it told last"`
+	// Awaited nodes belong to no deployment, and keep states or durable mains.
+	Awaited *time.Time `json:"awaited,omitempty" doc:"Since when it waits for its program, which somebody had started by hand and which has ended; absent if the node is there"`
 }
 
 // Service is what a Thrift IDL declares, with the routes to it.

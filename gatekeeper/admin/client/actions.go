@@ -39,6 +39,11 @@ func (c *Client) Unmirror(ctx context.Context, name, cause string) (api.Machine,
 	return ask[api.Machine](ctx, c, http.MethodPost, blade(name, "unmirror"), nil, api.Cause{Cause: cause})
 }
 
+// ForgetNode gives up a node that waits for its program, and returns it as it was.
+func (c *Client) ForgetNode(ctx context.Context, node netip.Addr) (api.Node, error) {
+	return ask[api.Node](ctx, c, http.MethodDelete, "/v1/nodes/"+node.String(), nil, nil)
+}
+
 // CancelCall cancels a call where it runs, and returns it as it is then: it may not be over yet.
 func (c *Client) CancelCall(ctx context.Context, id string) (api.Call, error) {
 	return ask[api.Call](ctx, c, http.MethodPost, "/v1/calls/"+url.PathEscape(id)+"/cancel", nil, nil)

@@ -59,7 +59,7 @@ function drawBlade(e, b, state, busy, most) {
     set(text(e.querySelector('.copies'), m ? copies(m, b.name) : ''), { 'data-single': Boolean(m) && m.in_service < 2 });
     return;
   }
-  const nodes = state.nodes.filter((n) => n.blade === b.name);
+  const nodes = state.nodes.filter((n) => n.blade === b.name && !n.awaited);
   sync(e.querySelector('.chips'), nodes.slice(0, most), (n) => n.address, makeChip, (li, n) => {
     const c = busy.get(n.address) ?? { makes: 0, serves: 0 };
     const button = li.firstElementChild;

@@ -86,7 +86,8 @@ export function drawNodes(state) {
       ...(n.incarnation > 1 ? [h('small', { class: 'quiet' }, ` incarnation ${n.incarnation}`)] : [])]);
     same(tr, 1, n.blade, () => [n.blade]);
     same(tr, 2, n.address, () => [code(n.address)]);
-    same(tr, 3, n.services.join(', '), () => [n.services.join(', ')]);
+    const does = n.awaited ? `waits for its program since ${new Date(n.awaited).toLocaleString('en-GB')}` : n.services.join(', ');
+    same(tr, 3, does, () => [does]);
   }, 'No node has joined.');
 }
 

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// chronicle follows the Gatekeeper's events, and tells those of the performance.
+// chronicle follows the Gatekeeper's events and the packets of calls, and tells those of the performance.
 type chronicle struct {
 	lanes   *lanes
 	victims []string
@@ -20,9 +21,11 @@ type chronicle struct {
 
 	mu     sync.Mutex
 	known  known
-	news   chan struct{} // closed with every event
-	open   bool          // what happens is told
-	start  time.Time     // of the teller's call; zero before
+	seen   map[sight]bool
+	server map[rpcpacket.ID]string // who serves a call
+	news   chan struct{}           // closed with every event
+	open   bool                    // what happens is told
+	start  time.Time               // of the teller's call; zero before
 	death  time.Time
 	detect time.Time // all deaths noticed
 	whole  time.Time // the last recovery
@@ -46,6 +49,7 @@ func (k *known) ailing() int { return len(k.failed) }
 func newChronicle(out io.Writer, blades, victims []string, noticed chan struct{}) *chronicle {
 	return &chronicle{
 		lanes: newLanes(out, blades), victims: victims, noticed: noticed, news: make(chan struct{}),
+		seen: map[sight]bool{}, server: map[rpcpacket.ID]string{},
 		known: known{blade: map[netip.Addr]string{}, name: map[netip.Addr]string{}, failed: map[netip.Addr]bool{}, fallen: map[string]bool{}, copies: len(memoryBlades)},
 	}
 }

@@ -55,6 +55,7 @@ var (
 // twice.
 func TestScenarios(t *testing.T) {
 	attempts := map[string]int64{"f1": 1, "f2": 1, "f3": 1, "f4": 2, "nested": 1, "both": 2}
+	changed := map[string]bool{"f1": true, "f2": true, "f4": true, "both": true} // who dies has changed memory
 	for _, s := range Scenarios {
 		if s.memory {
 			continue
@@ -68,12 +69,15 @@ func TestScenarios(t *testing.T) {
 				t.Errorf("blades report every 100 ms, and the times are %+v", r)
 			}
 			for _, want := range []string{
-				s.Title, s.victims[0] + " loses its power", "fence: ", "rollback: ", "effect once", "starts on x",
+				s.Title, s.victims[0] + " loses its power", "fence: ", "effect once", "starts on x",
 				"a1  teller calls", "b1  the call goes on to counter", "b2  counter has answered", "a2  teller gets the answer", "teller has done its work",
 			} {
 				if !strings.Contains(story, want) {
 					t.Errorf("the picture does not say %q", want)
 				}
+			}
+			if strings.Contains(story, "rollback: ") != changed[s.Name] {
+				t.Errorf("memory is to be taken back: %v", changed[s.Name])
 			}
 			if t.Failed() {
 				t.Log(story)

@@ -39,15 +39,15 @@ const Random = "random"
 var Scenarios = []Scenario{
 	{
 		Name: "f1", Title: "The caller dies while the callee executes", victims: []string{caller}, moment: executing,
-		Story: "The callee runs on, and its answer is logged. The caller's re-run makes the call again, and finds it.",
+		Story: "The callee runs on, and its ledger has the answer. The caller's re-run makes the call again, and gets it.",
 	},
 	{
 		Name: "f2", Title: "The caller dies when it has the answer, which it has done nothing with yet", victims: []string{caller}, moment: answered,
-		Story: "The caller's re-run makes the call again. The log answers; the callee hears nothing of it.",
+		Story: "The caller's re-run makes the call again. The callee has the answer in its ledger: its handler does not begin again.",
 	},
 	{
 		Name: "f3", Title: "The callee dies before the call reaches it", victims: []string{callee}, moment: arriving,
-		Story: "The call is in the log, so it is delivered to the callee's next incarnation. The caller calls once, and waits.",
+		Story: "The caller waits, and sends the call again to the same address. There, the callee's next incarnation executes it.",
 	},
 	{
 		Name: "f4", Title: "The callee dies in the middle of its execution", victims: []string{callee}, moment: executing,

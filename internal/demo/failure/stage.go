@@ -245,7 +245,12 @@ func (s *stage) onFrame(f wire.Frame) {
 		return
 	}
 	u, err := frame.ParseUDP6(f.Data)
-	if err != nil || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDSM {
+	if err != nil {
+		return
+	}
+	switch u.Dst.Port() {
+	case rackaddr.PortRPC, rackaddr.PortDirect, rackaddr.PortDSM:
+	default:
 		return
 	}
 	n := s.packets.Add(1)
@@ -256,11 +261,13 @@ func (s *stage) onFrame(f wire.Frame) {
 		}
 	case arriving:
 		m, err := rpcpacket.Parse(u.Payload)
-		if u.Dst.Port() == rackaddr.PortRPC && f.Host == callee && !f.ToSwitch && err == nil && m.Type == rpcpacket.Call {
+		if u.Dst.Port() != rackaddr.PortDSM && f.Host == callee && !f.ToSwitch && err == nil && m.Type == rpcpacket.Call {
 			s.kill()
+			return
 		}
 	default: // no packet is the moment
 	}
+	s.story.see(&f, &u, time.Now())
 }
 
 // kill cuts the victims' power, once. It reports whether it did.

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// world is a store, and nodes that change it by executions about which they decide.
+type world struct {
+	*Store
+	t            *testing.T
+	incarnations map[netip.Addr]uint32
+	requests     map[netip.Addr]uint64
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{Store: newTestStore(1 << 20), t: t, incarnations: map[netip.Addr]uint32{}, requests: map[netip.Addr]uint64{}}
+	w.KeepUndo(1 << 20)
+	w.begins(rackaddr.Node(1))
+	w.begins(rackaddr.Node(2))
+	return w
+}
+
+// begins begins the next incarnation of a node.
+func (w *world) begins(node netip.Addr) {
+	w.incarnations[node], w.requests[node] = w.incarnations[node]+1, 0
+}
+
+func (w *world) ask(node netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer, execution control.ExecutionID, data string, n uint64) Answer {
+	w.t.Helper()
+	w.requests[node]++
+	var flags uint8
+	if execution != (control.ExecutionID{}) {
+		flags = dsmpacket.FlagDirect
+	}
+	a, drop := w.Handle(&Request{Node: node, To: p, Data: []byte(data), Header: dsmpacket.Header{
+		Kind: dsmpacket.Request, Request: w.requests[node], Floor: 1, Execution: execution, Incarnation: w.incarnations[node], Length: n, Flags: flags,
+	}})
+	if drop != NotDropped || a.Header.Status != fault.OK {
+		w.t.Fatalf("%s: %v, %v", op, drop, a.Header.Status)
+	}
+	return a
+}
+
+func (w *world) alloc(node netip.Addr, execution control.ExecutionID) dsmpacket.Pointer {
+	w.t.Helper()
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 6)
+	return w.ask(node, dsmpacket.OpAlloc, at, execution, "", 64).From.With(dsmpacket.OpNone, 0)
+}
+
+func (w *world) write(node netip.Addr, p dsmpacket.Pointer, execution control.ExecutionID, data string) {
+	w.t.Helper()
+	w.ask(node, dsmpacket.OpWrite, p.With(dsmpacket.OpWrite, 0), execution, data, uint64(len(data)))
+}
+
+// holds checks what a region begins with.
+func (w *world) holds(p dsmpacket.Pointer, want string) {
+	w.t.Helper()
+	if got := w.regions.find(p.Offset()).data; string(got[:len(want)]) != want {
+		w.t.Errorf("memory holds %q, want %q", got[:len(want)], want)
+	}
+}
+
+// TestSettleRun_Main: a node commits what a durable main has written up to a checkpoint. A copy of that which comes
+// late does not commit what the main has written since, and does not take it from its node. So it is with a
+// rollback, also one within an incarnation. A node cannot speak for a main that has run elsewhere, nor have the words of
+// others forgotten.
+func TestSettleRun_Main(t *testing.T) {
+	id, at, other := control.ExecutionID{1}, rackaddr.Node(1), rackaddr.Node(2)
+	w := newWorld(t)
+	region := w.alloc(at, control.ExecutionID{})
+	write := func(data string) {
+		t.Helper()
+		w.write(at, region, id, data)
+	}
+	word := func(what string, word Word, incarnation uint32, main uint64, checkpoint uint32, want fault.Code) {
+		t.Helper()
+		run := control.Run{Execution: id, Node: at, Incarnation: incarnation, Main: main, Checkpoint: checkpoint}
+		if got := w.SettleRun(run, w.incarnations[at], word); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	write("one")
+	word("the first checkpoint", Keep, 1, 8, 5, fault.OK)
+	write("two")
+	word("a late copy", Keep, 1, 8, 5, fault.OK)
+	word("a late word that the run is handed over", HandOver, 1, 8, 4, fault.OK)
+	if l := w.Executions(control.Executions{}); len(l.Runs) != 0 {
+		t.Errorf("the Gatekeeper is told of %v", l.Runs)
+	}
+	word("the main's next run begins", TakeBack, 1, 8, 5, fault.OK)
+	w.holds(region, "one")
+	write("six")
+	word("a late copy of that", TakeBack, 1, 8, 5, fault.OK)
+	word("a late commit", Keep, 1, 8, 5, fault.Stale)
+	w.holds(region, "six")
+	w.Fence(control.Fence{Node: at, Incarnation: 1})
+	w.begins(at)
+	word("taken back by the next incarnation", TakeBack, 2, 9, 5, fault.OK)
+	w.holds(region, "one")
+	write("ten")
+	word("a commit for the former incarnation", Keep, 1, math.MaxUint64, 5, fault.Stale)
+	word("handed over", HandOver, 2, 10, 5, fault.OK)
+	if l := w.Executions(control.Executions{}); len(l.Runs) != 1 {
+		t.Errorf("the Gatekeeper is told of %v", l.Runs)
+	}
+	w.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: at, Incarnation: 2, Main: 10, Checkpoint: 5}}})
+	w.holds(region, "one")
+
+	run := control.Run{Execution: id, Node: other, Incarnation: 1, Main: 99, Checkpoint: 99}
+	w.alloc(at, id)
+	w.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: at, Incarnation: 2, Main: 11, Checkpoint: 5}}})
+	if got := w.SettleRun(run, 1, Keep); got != fault.BadRequest {
+		t.Errorf("another node speaks for the main: %v", got)
+	}
+	mine := w.undo.marks.last[markKey{id, at}]
+	for i := range 3 * nodeMarks {
+		run.Execution = control.ExecutionID{2, byte(i)}
+		w.SettleRun(run, 1, Keep)
+	}
+	if u := w.undo.marks; u.last[markKey{id, at}] != mine || len(u.order) > 1+nodeMarks {
+		t.Errorf("a node's words have taken %d marks, and the main's is %+v", len(u.order), u.last[markKey{id, at}])
+	}
+}
