@@ -420,6 +420,9 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 		}
 		return err
 	}
+	if q.Main != nil {
+		return c.mainEnded(p, m, n, q.Main)
+	}
 	if q.Over {
 		n.over = true
 		c.answer(p, m, nil)

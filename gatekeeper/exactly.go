@@ -679,6 +679,19 @@ func (c *controller) payload(p *port, ask control.Message, q *control.State, n *
 	return nil
 }
 
+// mainEnded takes a node's word that a durable main is over. Who has told it is answered when that is logged.
+func (c *controller) mainEnded(p *port, m control.Message, n *node, q *control.EndedMain) error {
+	id := rpcpacket.ID(q.Execution)
+	out, err := c.table.EndMain(id, n.logged(), q.Index)
+	if err != nil {
+		return err
+	}
+	c.execute(out)
+	c.endHoldings(id, n.address, false)
+	c.answer(p, m, nil)
+	return nil
+}
+
 // begun answers the question for a main that may go on.
 func (c *controller) begun(a execution.Begun) {
 	q, ok := c.beginnings[a.Main]

@@ -200,15 +200,10 @@ func (n *testNode) begin(name string) {
 }
 
 // checkpoint sends a main's checkpoint.
-func (n *testNode) checkpoint(name string, index uint32) { n.commits(name, index, 0) }
-
-// ended says that a main is over.
-func (n *testNode) ended(name string, index uint32) { n.commits(name, index, rpcpacket.FlagDone) }
-
-func (n *testNode) commits(name string, index uint32, mark rpcpacket.Flags) {
+func (n *testNode) checkpoint(name string, index uint32) {
 	id := endpoint.MainID(name)
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | mark).WithPolicy(rpcpacket.PolicyRecover),
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint).WithPolicy(rpcpacket.PolicyRecover),
 		Call: endpoint.ChildID(testSecret.Main(id), id, 0, index), Parent: id, Index: index, CallerIncarnation: n.incarnation,
 	}}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))

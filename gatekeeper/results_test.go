@@ -254,7 +254,9 @@ func TestResults_Mains(t *testing.T) {
 		answers(lends, q)
 		s.gotResults("the main's answer", q)
 		s.owns("what it has lent", s.a, p)
-		s.a.ended("m", 3)
+		if err := s.a.over("m", 3); err != nil {
+			s.t.Error(err)
+		}
 		s.a.take()
 		if got := s.a.may(s.m1, q); got != "nothing" {
 			t.Errorf("the main is over, and its node may %q", got)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -28,7 +29,7 @@ import (
 //	checkpoint ─▶ ledger ─settled─▶ memory commits ─▶ Checkpoint returns; one-ways leave; callees forget the calls
 //	                                                 before it; the Gatekeeper hears which regions go
 //	at its end: checkpoint, ended ─▶ ledger ─settled─▶ memory commits ─▶ one-ways with pointers are taken
-//	                                                 ─▶ CHECKPOINT, done ─▶ Gatekeeper
+//	                                                 ─▶ "it is over" ─▶ Gatekeeper
 //
 // Before it does what needs the Gatekeeper, as a direct execution does (enlist), it is handed over:
 // from then on its calls are logged there, up to its next checkpoint, which is logged there too. Then
@@ -299,8 +300,12 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 			return coded(op, err)
 		}
 	}
-	if err == nil && (ended || !recorded) {
-		err = e.logCheckpoint(ctx, o, ended, state, recorded)
+	switch {
+	case err != nil:
+	case recorded && ended:
+		err = e.tellEnded(ctx, o)
+	case !recorded:
+		err = e.logCheckpoint(ctx, o, ended, state)
 	}
 	if err != nil {
 		return err
@@ -395,8 +400,21 @@ func (e *execution) owedOfMemory(o *record.Owed) {
 	}
 }
 
-// logCheckpoint has the Gatekeeper log a checkpoint, which may be recorded in the ledger.
-func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool, state []byte, recorded bool) error {
+// tellEnded tells the Gatekeeper that a main is over, whose end is in the ledger, and waits until that is logged.
+func (e *execution) tellEnded(ctx context.Context, o *operation) error {
+	n := e.node
+	err := n.session.Calls(ctx, control.NodeCalls{Main: &control.EndedMain{Execution: control.ExecutionID(e.call.Call), Index: o.at.index}})
+	switch {
+	case err == nil:
+		return nil
+	case n.base.Err() != nil:
+		return n.whyEnded()
+	}
+	return coded(o.op, err)
+}
+
+// logCheckpoint has the Gatekeeper log a checkpoint of a main that is not direct, or is handed over.
+func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool, state []byte) error {
 	var flags rpcpacket.Flags
 	var section []byte
 	if ended {
@@ -410,7 +428,7 @@ func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool,
 		return err
 	}
 	e.journal.confirm(mark)
-	if e.main.ledger && !recorded {
+	if e.main.ledger {
 		e.writeCheckpoint(o.at.index, nil, ended)
 		e.ceding.Store(false)
 		e.direct.Store(!ended)

@@ -111,6 +111,7 @@ func (l *loader) main(r wal.Record) error {
 		name:      string(name), run: binary.BigEndian.Uint64(r.Data), birth: birth, since: since,
 		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt&committingMark != 0, handed: r.Attempt&handedMark != 0, //nolint:gosec // it was one
 	}
+	m.over = r.Attempt&overMark != 0
 	if len(r.Packet) > 0 {
 		p, err := rpcpacket.Parse(r.Packet)
 		if err != nil {

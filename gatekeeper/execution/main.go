@@ -188,6 +188,23 @@ func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 	return Fresh, t.take()
 }
 
+// EndMain takes the word of a node that a direct main is over, whose end is in the node's ledger. It may be told again.
+func (t *Table) EndMain(id rpcpacket.ID, at wal.Node, index uint32) (Output, error) {
+	m := t.mains[id]
+	switch {
+	case m == nil, m.cut, m.at.address != at.Address, m.incarnation != at.Incarnation, m.handed:
+		return t.take(), fault.New(fault.Stale, "main", "main %s does not run at incarnation %d of node %s", id, at.Incarnation, at.Address)
+	case m.over:
+		return t.take(), nil
+	case index <= m.index:
+		return t.take(), fault.New(fault.BadRequest, "main", "main %s has gone on after operation %d", id, index)
+	}
+	m.index, m.over, m.birth, m.datagram, m.state = index, true, 0, nil, nil
+	t.keepMain(m)
+	t.settleChildren(&m.execution)
+	return t.take(), nil
+}
+
 // settled reports whether a call belongs to what a main did before its last
 // checkpoint. The trunk's branches have the numbers of the operations that opened
 // them; those of nested ones (endpoint.ChildBranch) say nothing, so the runtime
@@ -239,6 +256,9 @@ func (t *Table) keepMain(m *main) {
 		r.Attempt |= directMark
 		r.Data = binary.BigEndian.AppendUint64(r.Data, m.birth)
 	}
+	if m.over && m.datagram == nil {
+		r.Attempt |= overMark
+	}
 	if m.handed {
 		r.Attempt |= handedMark
 		r.Data = binary.BigEndian.AppendUint32(r.Data, m.since)
@@ -254,4 +274,5 @@ const (
 	committingMark = 1
 	directMark     = 2
 	handedMark     = 4
+	overMark       = 8 // it is over, by its node's ledger
 )

@@ -37,6 +37,16 @@ type NodeCalls struct {
 	// Lent, if it is set, is all that is told: calls with pointers that an earlier incarnation of the
 	// node has made. The answer is Overloaded while one of them has leases. At most MaxDirectCalls.
 	Lent []ExecutionID `json:"lent,omitempty"`
+	// Main, if it is set, is all that is told. The answer says that it is logged.
+	Main *EndedMain `json:"main,omitempty"`
+}
+
+// EndedMain is a durable main that has come to its end, by what the node's ledger says. It owes nothing but one-ways
+// without pointers.
+type EndedMain struct {
+	Execution ExecutionID `json:"execution"`
+	// Index is the place of its last checkpoint among its operations: the next run's begin above it.
+	Index uint32 `json:"index"`
 }
 
 // MaxEndedRegions is how many executions, and regions to be freed, are in one NodeCalls.
