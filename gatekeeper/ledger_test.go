@@ -72,6 +72,47 @@ func TestLedger_Granted(t *testing.T) {
 	})
 }
 
+// TestLedger_Unwanted: a program that keeps no ledger gets none, and no exactly-once call is sent to it. Nor is it the
+// next incarnation of a node that has a ledger: the calls in there wait for a program that goes on with them.
+func TestLedger_Unwanted(t *testing.T) {
+	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
+		m1.hello("m1", control.Memory)
+		without := func(name string) (j control.Joined, err error) {
+			c1.tokens++
+			err = c1.ask(control.KindJoin, control.Join{Blade: "c1", Name: name, Token: c1.tokens, NoLedger: true}, &j)
+			return j, err
+		}
+		j, err := without("other")
+		if err != nil || j.Ledger != nil || len(m1.granted) > 0 {
+			t.Errorf("its ledger is at %+v, granted %+v: %v", j.Ledger, m1.granted, err)
+		}
+		var list control.ServingList
+		n := &testNode{testBlade: c1, address: j.Address, incarnation: 1}
+		if err := n.export("Adder", "add"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c1.ask(control.KindServing, control.Serving{Service: "Adder", Method: "add"}, &list); err != nil || len(list.Nodes) > 0 {
+			t.Errorf("exactly-once calls go to %v: %v", list.Nodes, err)
+		}
+		has := c1.joined("c1")
+		e := control.Export{Node: has.Address, Incarnation: 1, Service: "Counter", Stateful: true, Methods: []control.Method{{Name: "add"}}}
+		if err := c1.ask(control.KindExport, e, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := c1.ask(control.KindLeave, control.Leave{Node: has.Address, Incarnation: 1, Crashed: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+		m1.converse()
+		if j, err := without("program"); fault.CodeOf(err) != fault.Unsupported {
+			t.Errorf("it has joined as %+v: %v", j, err)
+		}
+		m1.converse()
+		if again := c1.joined("c1"); again.Address != has.Address || again.Incarnation != 3 || again.Ledger == nil || *again.Ledger != *has.Ledger {
+			t.Errorf("the one that goes on is %+v, it was %+v", again, has)
+		}
+	})
+}
+
 // TestLedger_Deleted: the ledger of a node that is gone goes, and so do those that no node
 // has, which a memory blade tells of.
 func TestLedger_Deleted(t *testing.T) {

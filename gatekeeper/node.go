@@ -113,6 +113,11 @@ func (c *controller) join(p *port, m control.Message) error {
 		}
 		n = c.newNode(b, &j, identity)
 		c.act(actions)
+		if j.NoLedger && n.ledger != nil {
+			const why = "an earlier program of the node keeps a ledger, and this one would not go on with what is in it"
+			c.removeNode(n, why)
+			return fault.New(fault.Unsupported, "join", "node %s: %s", n.address, why)
+		}
 	}
 	var u phase
 	u = append(u, c.base.want(identityEntry(p.num, host(n.address), false))...)
@@ -150,7 +155,9 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 	}
 	c.succeed(n)
 	c.forgetReturned(n.address, false)
-	c.grantLedger(n)
+	if !j.NoLedger || n.ledger != nil {
+		c.grantLedger(n)
+	}
 	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 	c.leases.AddNode(n.address)
 	c.keepRack()

@@ -482,7 +482,7 @@ func (e *execution) unwritten(called []record.Call) (rs []record.Record) {
 func (e *execution) asBegun() *record.Begun {
 	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload}
 	r := &record.Begun{
-		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt),
+		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt), Arguments: e.arguments,
 	}
 	if e.direct.Load() {
 		r.Lane, r.Number = direct.LaneOf(&e.call.Header)

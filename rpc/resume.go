@@ -115,7 +115,7 @@ func (x *export) rerun(all []*record.Execution) bool {
 	for _, known := range all {
 		m, _ := rpcpacket.Parse(known.Begun.Call)                       // it was parsed before
 		m.Attempt = uint16(min(known.Begun.Attempt+1, direct.Attempts)) //nolint:gosec // small
-		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, argumentsOf(&m), known)
+		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, known.Begun.Arguments, known)
 		if e.journal, _ = newJournal(known.Journal); e.journal == nil {
 			x.node.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
 			continue

@@ -157,6 +157,9 @@ type Join struct {
 	// Instance is the name under which the Gatekeeper has started the program,
 	// empty for one that somebody else has.
 	Instance string `json:"instance,omitempty"`
+	// NoLedger says that the program runs no exactly-once calls: it gets no ledger, and no caller
+	// sends it such a call.
+	NoLedger bool `json:"no_ledger,omitempty"`
 }
 
 // Joined names the new node; its rules are in place.

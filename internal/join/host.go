@@ -29,6 +29,8 @@ type Program struct {
 	// and 0 in the simulated rack.
 	PID int
 	UID uint32
+	// NoLedger is control.Join's.
+	NoLedger bool
 }
 
 // ProgramVariable is the environment variable that tells a program the name

@@ -80,6 +80,8 @@ type Begun struct {
 	// Lane and Number are the call's place among its caller's (Lane): Lane is 0 if the
 	// Gatekeeper has delivered it.
 	Lane, Number uint64
+	// Arguments is as in Done.
+	Arguments uint64
 	// Attempt counts the runs before this one.
 	Attempt uint32
 	// Call is the CALL: header, pointers and the whole message.
@@ -95,6 +97,7 @@ func (r *Begun) visit(c *coder) {
 	num(c, "incarnation", &r.Incarnation, "the caller's")
 	num(c, "lane", &r.Lane, "lane of the caller's; 0 if the Gatekeeper has delivered the call")
 	num(c, "number", &r.Number, "the call's number in its lane")
+	num(c, "arguments", &r.Arguments, "hash of the call's arguments; the caller's, if it exceeds a packet")
 	num(c, "attempt", &r.Attempt, "runs before this one")
 	blob(c, "call", &r.Call, "the CALL: header, pointers and the whole message")
 }

@@ -1,4 +1,4 @@
-"""The parts of messages of policy none that exceed a packet, without socket, clock or thread.
+"""The parts of messages that exceed a packet, without socket, clock or thread.
 
 The receiver asks for parts (a pull), and the sender obeys: it keeps nothing but the message. docs/wire.md tells the
 protocol. Receiver.release may be called by any thread, all else by one at a time. Times are in seconds.

@@ -1,8 +1,8 @@
 """The tie between a program and its blade's compute daemon: lines of JSON over a Unix socket."""
 
-import base64
 import json
 import os
+import queue
 import socket
 import threading
 
@@ -37,10 +37,14 @@ class Session:
                 "join",
             ) from e
         threading.Thread(target=self._read, name="bifrost daemon", daemon=True).start()
-        joined = self.ask("join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""), speaks={"protocol": PROTOCOL, "build": "python"})["joined"]
+        joined = self.ask(
+            "join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""), speaks={"protocol": PROTOCOL, "build": "python"},
+            no_ledger=True,  # this runtime runs no exactly-once calls
+        )["joined"]
         identity = joined["identity"]
         self.name, self.address, self.incarnation = identity["Name"], identity["Address"], identity["Incarnation"]
         self.blade, self.mtu = identity["Blade"], joined["mtu"]
+        self.key = bytes(identity.get("Key") or ())  # what the node proves with that calls are its own; b"" if the rack has no keys
 
     def ask(self, op, **fields):
         """Sends a request and returns its reply; Error for one that was refused."""
@@ -67,18 +71,6 @@ class Session:
     def policy(self, service, method):
         """What an operator or a deployment says of a method's policy; None if nothing."""
         return self._policies.get((service, method)) or self._policies.get((service, ""))
-
-    def fetch(self, call):
-        """The logged answer to an exactly-once call of this node, which exceeds a packet."""
-        whole = b""
-        while True:
-            part = self.ask("state", state={"message": call.hex(), "answer": True, "offset": len(whole)})["state"]
-            data = base64.b64decode(part["data"] or "")
-            whole += data
-            if len(whole) == part["total"]:
-                return whole
-            if not data or len(whole) > part["total"] or part["total"] > layout.MAX_WHOLE:
-                raise Error(layout.INTERNAL, "%d bytes of %d" % (len(whole), part["total"]), "fetch message")
 
     def leave(self):
         """Ends the node in an orderly way: its identity, regions and leases are gone when this returns."""
@@ -119,6 +111,39 @@ class Session:
             self.done.set()
         if self.on_end and not ended:
             self.on_end()
+
+
+class Inquiries:
+    """What is asked of a session one after the other, since the Gatekeeper may be away for long. put may be called
+    concurrently."""
+
+    def __init__(self, session):
+        self._session, self._queue = session, queue.SimpleQueue()
+        self._lock, self._asked = threading.Lock(), set()
+        threading.Thread(target=self._run, name="bifrost inquiries", daemon=True).start()
+
+    def put(self, then, op, **fields):
+        """Asks something, unless the same is asked already. then gets the reply, or the Error, in another thread."""
+        key = op, str(fields)
+        with self._lock:
+            if key in self._asked:
+                return
+            self._asked.add(key)
+        self._queue.put((key, then, op, fields))
+
+    def close(self):
+        """Ends the thread when the session has ended."""
+        self._queue.put(None)
+
+    def _run(self):
+        for key, then, op, fields in iter(self._queue.get, None):
+            try:
+                answer = self._session.ask(op, **fields)
+            except Error as e:
+                answer = e
+            with self._lock:
+                self._asked.remove(key)
+            then(answer)
 
 
 class _Answer:

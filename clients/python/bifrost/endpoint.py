@@ -35,19 +35,30 @@ class Lane:
         self.session, self.sequence = session, sequence
         self.owes = False  # the Gatekeeper keeps an outcome that the next call will settle
         self.due = self.interval = 0.0
+        # Whom the lane's last call went to, if that was direct, and its id. The lane's next call to that node settles
+        # it, or word to the node (Caller.left).
+        self.node = self.last = None
 
 
 class Call:
-    """A call that is out. The shell fills in message, held, logged and expires, and waits as it likes."""
+    """A call that is out. The shell fills in message, held, expires and node, and waits as it likes.
 
-    def __init__(self, message, rtt, held=False, logged=False, expires=None):
-        self.message, self.rtt, self.held, self.logged, self.expires = message, rtt, held, logged, expires
+    held: the Gatekeeper keeps the call's outcome. node is whom a direct call goes to, None for others.
+    """
+
+    def __init__(self, message, rtt, held=False, expires=None, node=None):
+        self.message, self.rtt, self.held, self.expires, self.node = message, rtt, held, expires, node
         self.deadline = None  # of whoever waits
         self.waiter = None  # the shell's
         self.lane = None
         self.body = b""  # the whole payload, if message is only its first packet
         self.begun = self.due = self.interval = 0.0
+        self.restarted = 0.0  # before, no word of its node makes a copy due
         self.resent = False
+
+    def waits(self):
+        """Whether the call has waited for as long as it does at most between two copies."""
+        return self.interval >= layout.MAX_TIMEOUT
 
     def again(self, now):
         """The datagram to send again."""
@@ -69,6 +80,7 @@ class Caller:
     def __init__(self, node, random64):
         self._node, self._random64, self._drawn = node, random64, random64()
         self._idle = []
+        self._left = []
         self.calls = {}
 
     def _lane(self):
@@ -79,14 +91,31 @@ class Caller:
         """Gives a call its id. The shell sends call.message at once."""
         lane = self._idle.pop() if self._idle else self._lane()
         lane.sequence += 1
-        lane.due, lane.interval = now + layout.SETTLE_AFTER, layout.SETTLE_AFTER
+        if call.held or not lane.owes:
+            lane.due, lane.interval = now + layout.SETTLE_AFTER, layout.SETTLE_AFTER
         lane.owes = lane.owes or call.held
         call.lane = lane
         call.message.flags |= layout.FLAG_SESSION
         call.message.call, call.message.floor = wire.session_id(lane.session, lane.sequence), lane.sequence
+        self._goes_to(lane, call.node, call.message.call)
         call.interval = call.rtt.timeout
         call.begun, call.due = now, now + call.interval
         self.calls[call.message.call] = call
+
+    def _goes_to(self, lane, node, id=None):
+        """Notes whom a lane's next call goes to. Nobody is told so of one to the node of the last one."""
+        if lane.node not in (None, node):
+            self._left.append((lane.node, lane.last))
+        lane.node, lane.last = node, id
+
+    def left(self, now):
+        """Direct calls that their nodes are to be told to forget: (node, id) each. The lanes that they were in have gone on to
+        others, or are idle."""
+        for lane in self._idle:
+            if lane.node is not None and lane.due <= now:
+                self._goes_to(lane, None)
+        left, self._left = self._left, []
+        return left
 
     def postpone(self, now, id):
         """Lets a call wait on that its callee is fetching, or whose answer is coming; returns it, None if it is not out."""
@@ -102,28 +131,41 @@ class Caller:
         self._idle.append(call.lane)
         return True
 
-    def receive(self, now, m):
-        """Takes a reply, exception or ACK; returns the call that it ends, or None."""
-        if m.type == layout.TYPE_ACK:
-            return self._acknowledged(now, m)
+    def find(self, source, m):
+        """The call that an answer from an address is to, None if none is out. What answers a call that the switch holds for the
+        Gatekeeper, the Gatekeeper has released; a direct call is answered by its node."""
         call = self.calls.get(m.call)
         if call is None or m.type not in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION) or not m.flags & layout.FLAG_SESSION:
             return None
-        if call.message.exact and not m.flags & layout.FLAG_RELEASED:
-            return None  # forged: the Gatekeeper releases what counts
-        return self._answered(now, call)
+        if not m.flags & layout.FLAG_RELEASED and (call.message.exact or call.node not in (None, source)):
+            return None  # forged
+        return call
 
-    def _acknowledged(self, now, m):
-        if m.sequence == 0:
-            for lane in self._idle:
-                if lane.session == m.session and lane.sequence + 1 == m.floor:
-                    lane.owes = False
-        call = self.calls.get(m.call)
-        return self._answered(now, call) if call is not None and call.logged else None
+    def receive(self, now, source, m):
+        """Takes a reply or exception from an address; returns the call that it ends, or None."""
+        call = self.find(source, m)
+        return self._answered(now, call) if call is not None else None
+
+    def settled(self, m):
+        """Takes the Gatekeeper's word that it knows that a session is idle."""
+        for lane in self._idle:
+            if lane.session == m.session and lane.sequence + 1 == m.floor:
+                lane.owes = False
+
+    def restarted(self, now, node):
+        """Takes a node's word that it has restarted: what is out to it is sent again at once, but MIN_TIMEOUT after the node's
+        last word at the earliest."""
+        for call in self.calls.values():
+            if call.node == node:
+                call.interval = min(call.interval, call.rtt.timeout)
+                at = max(now, call.restarted)
+                if at < call.due:
+                    call.due, call.restarted = at, at + layout.MIN_TIMEOUT
 
     def _answered(self, now, call):
         call.rtt.answered(now - call.begun, call.resent)
-        call.lane.due = now + layout.SETTLE_AFTER
+        if call.held or not call.lane.owes:
+            call.lane.due = now + layout.SETTLE_AFTER
         self.end(call)
         return call
 
@@ -148,7 +190,7 @@ class Caller:
     def due(self):
         """When tick has something to do; None while it has not."""
         times = [c.due if c.expires is None else min(c.due, c.expires) for c in self.calls.values()]
-        times += [lane.due for lane in self._idle if lane.owes]
+        times += [lane.due for lane in self._idle if lane.owes or lane.node is not None]
         return min(times, default=None)
 
 

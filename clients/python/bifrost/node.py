@@ -10,12 +10,12 @@ import sys
 import threading
 import time
 
-from . import bulk, endpoint, layout, wire
-from .daemon import Session
+from . import bulk, direct, endpoint, layout, wire
+from .daemon import Inquiries, Session
 from .errors import Error, FormatError
 from .memory import Memory
 from .protocol import ClientProtocol
-from .service import Service
+from .service import Service, current
 from .sockets import bind
 
 log = logging.getLogger("bifrost")
@@ -28,7 +28,7 @@ MAX_TEXT = 4096  # bytes of an error's text at most
 def join(name=None, socket_name=layout.JOIN_SOCKET, max_message=layout.MAX_MESSAGE):
     """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of.
 
-    max_message is how many bytes a message of policy none has at most, sent or received. Those that are being received
+    max_message is how many bytes a message has at most, sent or received. Those that are being received
     or served take at most as much memory for each sender, and four times as much for all."""
     return Node(Session(name or os.path.basename(sys.argv[0]), socket_name), max_message)
 
@@ -51,7 +51,10 @@ class Node:
         self._caller = endpoint.Caller(self.address, lambda: random.SystemRandom().getrandbits(64))
         self._rtts = {}
         self._services = {}
-        self._owed = {}  # answers to exactly-once calls that wait to be acknowledged, by call id
+        self._servers = direct.Servers(self._ask_serving)
+        self._served = threading.Condition(self._lock)  # the Gatekeeper has said who serves
+        self._forgets = direct.Forgets()
+        self._inquiries = Inquiries(session)
         self._closed = False
         self.counters = {"malformed": 0, "duplicates": 0, "resent": 0, "full": 0}
         self._wake_read, self._wake_write = os.pipe()
@@ -60,6 +63,8 @@ class Node:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._watch(self._socket, self._received)
+        self._direct = bind(self.address, layout.PORT_DIRECT)
+        self._watch(self._direct, self._direct_received)
         self._parts = bind(self.address, layout.PORT_BULK)
         window = self._parts.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         self._incoming = bulk.Receiver(window, max_message)  # the pump's, but for release
@@ -140,9 +145,9 @@ class Node:
             self._fail()
 
     def _unsettled(self):
-        """Whether calls are on their way that nobody waits for, or answers that are not logged, or not fetched."""
+        """Whether calls are on their way that nobody waits for, or answers that are not fetched."""
         with self._lock:
-            if self._owed or any(c.waiter is None for c in self._caller.calls.values()):
+            if any(c.waiter is None for c in self._caller.calls.values()):
                 return True
             services = list(self._services.values())
         return any(s.owes() for s in services)
@@ -156,59 +161,78 @@ class Node:
         policy = POLICIES.get(self._session.policy(service, method) or policy or "recover")
         if policy is None:
             raise Error(layout.UNSUPPORTED, "the policy that the operator wants is none of this client's", op)
-        exact = policy != layout.POLICY_NONE
         try:
             wanted = wire.method_of(method)
             front = wire.pack_headers(headers) if headers else b""
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
-        m = wire.Message(
-            type=layout.TYPE_ONE_WAY if oneway else layout.TYPE_CALL, flags=policy | (layout.FLAG_HELD if exact else 0),
-            name_length=len(method.encode()), method=wanted, service=wire.service_hash(service),
-            caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload,
-        )
-        m.flags |= layout.FLAG_HEADERS if front else 0
-        body = self._cut(op, m, exact)
         if pointers:
             self.memory.settle()
-        now = time.monotonic()
-        if timeout is not None:
-            m.timeout = endpoint.milliseconds(timeout)
-        detached = oneway and not exact
-        call = endpoint.Call(m, None, held=exact or bool(pointers), logged=oneway and exact)
-        call.deadline = None if timeout is None else now + timeout
-        if detached:
-            call.expires = now + (ONEWAY_LIFETIME if timeout is None else timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            node = self._server(op, service, method, timeout, end) if policy != layout.POLICY_NONE else None
+            m = wire.Message(
+                type=layout.TYPE_ONE_WAY if oneway else layout.TYPE_CALL, flags=policy | (layout.FLAG_HEADERS if front else 0),
+                name_length=len(method.encode()), method=wanted, service=wire.service_hash(service),
+                caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload, trailer=_trailer(node),
+            )
+            if node is not None and pointers:
+                m.flags |= layout.FLAG_HELD
+            call = endpoint.Call(m, None, held=bool(pointers), node=node)
+            call.body = self._cut(op, m, node is not None)
+            call.address = wire.service_address(service) if node is None else node
+            call.deadline = end
+            waiter = self._begin(op, call, (service, method, policy))
+            if waiter is None:
+                return {}, b""
+            if not waiter.ready.wait(_left(end)) and self._give_up(call):
+                raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
+            if node is None or waiter.answer is None or not waiter.answer.refuses:
+                return self._answer(op, waiter.answer, oneway, call.resent)
+            with self._lock:
+                self._servers.refused(time.monotonic(), (service, method), node)
+
+    def _begin(self, op, call, key):
+        """Sends a call; returns whoever waits for it, None for a one-way of policy none. key is of what its answers' times
+        are like."""
+        now, m = time.monotonic(), call.message
+        if call.deadline is not None:
+            m.timeout = endpoint.milliseconds(call.deadline - now)
+        if m.type == layout.TYPE_ONE_WAY and call.node is None:
+            call.expires = now + ONEWAY_LIFETIME if call.deadline is None else call.deadline
         else:
             call.waiter = _Waiter()
-        call.address, call.body = wire.service_address(service), body
         waiter = call.waiter  # call may be the pump's from now on
         with self._lock:
             if self.done.is_set() or self._closed:
                 raise Error(layout.UNAVAILABLE, "the node has ended", op)
-            call.rtt = self._rtts.setdefault((service, method, policy), endpoint.RTT())
+            call.rtt = self._rtts.setdefault(key, endpoint.RTT())
             self._caller.begin(now, call)
-        self.send(m.pack(), call.address)
+            if call.node is not None:
+                wire.prove(m, self._session.key)
+        self._send_call(call, m.pack())
         self._wake()
-        if detached:
-            return {}, b""
-        if not waiter.ready.wait(timeout) and self._give_up(call):
-            raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
-        return self._answer(op, waiter.answer, oneway, call.resent)
+        return waiter
 
-    def _cut(self, op, m, exact):
-        """Makes a message that exceeds a packet the first packet of itself, and returns its whole payload. Else, and if it
-        is exactly-once, it returns nothing."""
-        size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload)
-        if exact and size > layout.MAX_WHOLE:
-            raise Error(layout.BAD_REQUEST, "a message of %d bytes, exactly-once ones have %d at most: pass large values by reference" % (size, layout.MAX_WHOLE), op)
+    def _send_call(self, call, datagram):
+        """Puts a copy of a call on the wire. Exactly-once calls have a port of their own, but those with pointers, which the
+        switch holds."""
+        plain = call.node is None or call.message.exact
+        self.send(datagram, call.address, layout.PORT_RPC if plain else layout.PORT_DIRECT)
+
+    def _cut(self, op, m, exactly):
+        """Makes a message that exceeds a packet the first packet of itself, and returns its whole payload. Else it returns
+        nothing."""
+        size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload) + len(m.trailer)
         try:
             wire.check_pointers(m, self.budget)
-            if exact or size <= self.budget:
+            if size <= self.budget:
                 return b""
             if len(m.payload) > self.max_message:
                 raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
-            return wire.first(m, self.budget, int.from_bytes(os.urandom(4), "big"))
+            if exactly:
+                m.trailer += wire.arguments(m)
+            return wire.first(m, self.budget, 0 if exactly else int.from_bytes(os.urandom(4), "big"))
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
 
@@ -237,20 +261,74 @@ class Node:
             raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(never))
         if oneway:
             return {}, b""
-        if m.flags & layout.FLAG_MORE:
-            m.payload = self._session.fetch(m.call)
         try:
             return wire.take_headers(m)
         except FormatError as e:
             raise Error(layout.BAD_REQUEST, "malformed answer: %s" % e, op, remote=True) from e
 
-    def send(self, datagram, address, socket=None):
+    def send(self, datagram, address, port=layout.PORT_RPC):
         """Puts a message on the wire; a failure is a loss like any other."""
-        for b in wire.split(datagram, self.budget):
-            try:
-                (socket or self._socket).sendto(b, (address, layout.PORT_RPC))
-            except OSError:
-                pass
+        try:
+            (self._direct if port == layout.PORT_DIRECT else self._socket).sendto(datagram, (address, port))
+        except OSError:
+            pass
+
+    # Who takes exactly-once calls, and where those have gone that wait. The Gatekeeper says so.
+
+    def _server(self, op, service, method, timeout, end):
+        """The node that an exactly-once call goes to. It waits for the Gatekeeper to say so, until the deadline."""
+        since = time.monotonic()
+        with self._served:
+            while True:
+                if self.done.is_set() or self._closed:
+                    raise Error(layout.UNAVAILABLE, "the node has ended", op, never_began=True)
+                try:
+                    node = self._servers.choose(time.monotonic(), (service, method), since)
+                except direct.NobodyServes as e:
+                    raise Error(layout.UNAVAILABLE, "no node takes exactly-once calls of it" + (": %s" % e if e.args[0] else ""), op, never_began=True) from None
+                if node is not None:
+                    return node
+                left = _left(end)
+                if left is not None and left <= 0:
+                    raise Error(layout.DEADLINE_EXCEEDED, "the Gatekeeper has not said in %g s who serves it" % timeout, op, never_began=True)
+                self._served.wait(direct.AGAIN if left is None else min(direct.AGAIN, left))
+
+    def _ask_serving(self, key):
+        service, method = key
+
+        def told(answer):
+            with self._served:
+                if isinstance(answer, Error):
+                    self._servers.failed(time.monotonic(), key)
+                else:
+                    serving = answer["serving"]
+                    self._servers.told(time.monotonic(), key, serving.get("nodes") or [], serving.get("why", ""))
+                self._served.notify_all()
+
+        self._inquiries.put(told, "serving", serving={"service": service, "method": method})
+
+    def _ask_where(self, node):
+        """Asks about a node that has not answered for long. What is out to one that is gone for good fails."""
+
+        def told(answer):
+            left = not isinstance(answer, Error) and answer["who"].get("left", False)
+            if left or isinstance(answer, Error) and answer.code == layout.NOT_FOUND:
+                self._gone(node, left)
+
+        self._inquiries.put(told, "who", address=node)
+
+    def _gone(self, node, left):
+        """Fails the calls to a node that is gone for good. If it has left in order, they have never run: whoever made them
+        chooses another node."""
+        flags = layout.FLAG_UNBEGUN if left else 0
+        with self._lock:
+            self._forgets.gone(node)
+            failed = [c for c in self._caller.calls.values() if c.node == node]
+            for call in failed:
+                self._caller.end(call)
+        for call in failed:
+            why = wire.Message(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, flags=flags, payload=b"the node that was called is gone")
+            self._hand_over(call, why)
 
     # The pump: one thread that reads all sockets and sends again what is due.
 
@@ -291,21 +369,24 @@ class Node:
         """Sends again what is due; returns the seconds until there is more to do."""
         now = time.monotonic()
         with self._lock:
+            for node, id in self._caller.left(now):
+                self._forgets.add(now, node, id)
             resend, expired, settle = self._caller.tick(now)
-            out = [(c.again(now), c.address) for c in resend]
-            out += [(self._settlement(s, floor), layout.GATEKEEPER) for s, floor in settle]
-            times = [self._caller.due()]
-            for owed in self._owed.values():
-                if owed.due <= now:
-                    owed.interval = min(2 * owed.interval, layout.MAX_TIMEOUT)
-                    owed.due = now + owed.interval
-                    out.append((owed.datagram, owed.to))
-                times.append(owed.due)
+            again = [(c, c.again(now)) for c in resend]
+            forgets = self._forgets.tick(now)
+            times = [self._caller.due(), self._forgets.due()]
         for call in expired:
             log.warning("one-way %s: nobody has acknowledged it", call.message.call.hex())
         self.counters["resent"] += len(resend)
-        for datagram, to in out:
-            self.send(datagram, to)
+        for call, datagram in again:
+            self._send_call(call, datagram)
+        for session, floor in settle:
+            self.send(self._settlement(session, floor), layout.GATEKEEPER)
+        for node, ids, _ in forgets:
+            for datagram in wire.forgets(ids, self.incarnation, self.budget):
+                self.send(datagram, node, layout.PORT_DIRECT)
+        for node in {c.node for c in resend if c.node is not None and c.waits()} | {node for node, _, silent in forgets if silent}:
+            self._ask_where(node)
         for t in self._incoming.tick(now):
             self._lost(t)
         self._pull(now)
@@ -323,25 +404,38 @@ class Node:
         if m.type == layout.TYPE_ACK and not m.flags & layout.FLAG_RELEASED:
             raise FormatError("an ACK that the Gatekeeper has not released")
         with self._lock:
-            if m.type == layout.TYPE_ACK and m.flags & layout.FLAG_DONE:
-                self._owed.pop(m.call, None)
+            if m.type == layout.TYPE_ACK:
+                if m.sequence == 0:
+                    self._caller.settled(m)
                 return
-            more = m.flags & layout.FLAG_MORE and not m.exact
-            call = self._caller.calls.get(m.call) if more else self._caller.receive(time.monotonic(), m)
+            more = m.flags & layout.FLAG_MORE
+            call = self._caller.find(source, m) if more else self._caller.receive(time.monotonic(), source, m)
             if call is None:
-                self.counters["duplicates"] += m.type != layout.TYPE_ACK
+                self.counters["duplicates"] += 1
                 return
         if more:
             self._fetch_answer(m, source, len(b))
             return
         self._hand_over(call, m)
 
+    def _direct_received(self, b, source):
+        """Takes a datagram to the port for exactly-once calls: what a node says that has got some of ours. It serves none."""
+        m = wire.Message.parse(b)
+        if m.type != layout.TYPE_ACK:
+            raise FormatError("type %d: the node serves no exactly-once calls" % m.type)
+        now = time.monotonic()
+        with self._lock:
+            if m.flags & layout.FLAG_SETTLED:
+                self._forgets.forgotten(now, source, wire.forgotten(m))
+            elif m.flags & layout.FLAG_UNBEGUN and m.call == wire.NO_ID:
+                self._caller.restarted(now, source)
+
     def _hand_over(self, call, m):
         if call.waiter is not None:
             call.waiter.answer = m
             call.waiter.ready.set()
 
-    # Messages of policy none that exceed a packet. All of this but release is the pump's.
+    # Messages that exceed a packet. All of this but release is the pump's.
 
     def fetch(self, source, m, answer, size, rest):
         """Begins to fetch what a first packet of so many bytes leaves out; rest is told what becomes of that. False:
@@ -369,7 +463,7 @@ class Node:
         else:
             m.type, m.code, m.flags = layout.TYPE_EXCEPTION, layout.BAD_REQUEST, m.flags & ~layout.FLAG_MORE
             m.payload = self.too_long("the answer is a message", total).encode()
-            self._take_answer(m)
+            self._take_answer(source, m)
 
     def answer_fetched(self, source, m):
         """Goes on with a large answer that has come whole."""
@@ -379,11 +473,11 @@ class Node:
         )
         self._send_part(h.pack(), source)
         self.release(source, len(m.payload))
-        self._take_answer(m)
+        self._take_answer(source, m)
 
-    def _take_answer(self, m):
+    def _take_answer(self, source, m):
         with self._lock:
-            call = self._caller.receive(time.monotonic(), m)
+            call = self._caller.receive(time.monotonic(), source, m)
         if call is not None:
             self._hand_over(call, m)
 
@@ -431,12 +525,12 @@ class Node:
         elif h.kind == bulk.PULL:
             self._serve_pull(h, source)
         elif h.kind == bulk.DONE:
-            for s in self._served():
+            for s in self._exported():
                 s.settle(source, h.call)
         else:
             self.give_up(key)
 
-    def _served(self):
+    def _exported(self):
         with self._lock:
             return list(self._services.values())
 
@@ -444,11 +538,12 @@ class Node:
         """Sends the parts that a receiver has asked for."""
         body = b""
         if h.answer and h.callee_incarnation == self.incarnation:
-            body = next(filter(None, (s.body(source, h.call) for s in self._served())), b"")
+            body = next(filter(None, (s.body(source, h.call) for s in self._exported())), b"")
         elif not h.answer and h.caller_incarnation == self.incarnation:
             with self._lock:
                 call = self._caller.calls.get(h.call)
-                if call is not None and call.body and h.offset == wire.opening(call.message)[1]:  # it has the first packet
+                known = call is not None and call.body and call.node in (None, source)
+                if known and h.offset == wire.opening(call.message)[1]:  # it has the first packet
                     self._caller.postpone(time.monotonic(), h.call)
                     body = call.body
         if len(body) != h.total:
@@ -470,15 +565,6 @@ class Node:
                 return
 
     # The called side; the rest is in service.py.
-
-    def refuse_exact(self, m, source):
-        """Answers an exactly-once call, which this client does not serve: the answer is logged, so it is sent
-        until the Gatekeeper says that it has it."""
-        answer = self.exception(m, layout.UNSUPPORTED, "the service is written with the Python client, which serves calls of policy none only")
-        with self._lock:
-            owed = self._owed.setdefault(m.call, _Owed(answer, source, time.monotonic()))
-        self.send(owed.datagram, source)
-        self._wake()
 
     def answer_header(self, m):
         """The header of an answer to a call, as a message without payload."""
@@ -506,6 +592,8 @@ class Node:
             calls, services = list(self._caller.calls.values()), list(self._services.values())
             for call in calls:
                 self._caller.end(call)
+            self._served.notify_all()
+        self._inquiries.close()
         for call in calls:
             if call.waiter:
                 call.waiter.ready.set()
@@ -514,8 +602,8 @@ class Node:
             self._pump.join()
         for s in services:
             s.close()
-        self._socket.close()
-        self._parts.close()
+        for sock in self._socket, self._direct, self._parts:
+            sock.close()
         self.memory.close()
 
 
@@ -542,10 +630,13 @@ class _Waiter:
         self.ready, self.answer = threading.Event(), None
 
 
-class _Owed:
-    """An answer that waits to be acknowledged."""
+def _left(end):
+    """The seconds until a deadline; None if there is none."""
+    return None if end is None else end - time.monotonic()
 
-    def __init__(self, datagram, to, now):
-        self.datagram, self.to = datagram, to
-        self.interval = layout.INITIAL_TIMEOUT
-        self.due = now + self.interval
+
+def _trailer(node):
+    """The trailer of a call from this thread: of an exactly-once one its origin, which the proof is put into later; and who
+    waits for the call, as far as the handler that makes it knows."""
+    serving = current()
+    return (bytes(wire.ORIGIN) if node is not None else b"") + (wire.lineage(serving.message) if serving is not None else b"")

@@ -78,9 +78,8 @@ class Service:
         if m.type not in (layout.TYPE_CALL, layout.TYPE_ONE_WAY) or m.service != self._hash:
             node.counters["malformed"] += 1
             return
-        if m.exact:
-            if m.flags & layout.FLAG_RELEASED:
-                node.refuse_exact(m, source)
+        if m.policy != layout.POLICY_NONE:
+            node.counters["malformed"] += 1
             return
         now = time.monotonic()
         with self._lock:

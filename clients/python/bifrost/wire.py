@@ -1,6 +1,7 @@
 """Packets as Python objects: the call header, the memory header, pointers, parts of messages. No I/O."""
 
 import hashlib
+import hmac
 import ipaddress
 import struct
 
@@ -34,8 +35,13 @@ class Message:
 
     @property
     def exact(self):
-        """Whether the call is exactly-once: logged by the Gatekeeper before it runs."""
+        """Whether the switch holds an exactly-once message: then only what the Gatekeeper has released counts."""
         return self.flags & layout.FLAG_HELD != 0 and self.policy != layout.POLICY_NONE
+
+    @property
+    def refuses(self):
+        """Whether an answer says that the call did not begin, since its node is gone or closes: another node may take it."""
+        return self.type == layout.TYPE_EXCEPTION and self.code == layout.UNAVAILABLE and self.flags & layout.FLAG_UNBEGUN != 0
 
     @property
     def session(self):
@@ -207,47 +213,50 @@ def _take_bytes(b):
     return b[2 : 2 + n], b[2 + n :]
 
 
-# Parts of an exactly-once message that exceeds a datagram: each has the first 94 bytes of the header and the
-# service of its own; the rest of the message is cut up.
+# The trailer of an exactly-once call: its origin, and the ids of the executions that wait for it. The origin shows that the call
+# is its caller's: a proof, and a service's hash, which is 0 for a call in a session.
 
-_OWN = 94
-_PREFACE = struct.Struct(">III")  # bytes of the whole behind _OWN, the part's place, CRC-32C of the whole
-
-
-def _table():
-    table = []
-    for n in range(256):
-        for _ in range(8):
-            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
-        table.append(n)
-    return table
+PROOF = 16
+ORIGIN = PROOF + 8
+MAX_LINEAGE = 17 * 16
 
 
-_CRC32C = _table()
+def prove(m, key):
+    """Puts the proof of a session's call into its trailer; a rack whose nodes have no keys has none."""
+    proof = hmac.digest(key, m.call, "sha256")[:PROOF] if any(key) else bytes(PROOF)
+    m.trailer = proof + m.trailer[PROOF:]
 
 
-def crc32c(b):
-    """The Castagnoli checksum."""
-    crc = 0xFFFFFFFF
-    for byte in b:
-        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
+def lineage(m):
+    """The ids of the executions that wait for a call of policy none, as its trailer has them."""
+    return m.trailer if len(m.trailer) % 16 == 0 and len(m.trailer) <= MAX_LINEAGE else b""
 
 
-def split(datagram, budget):
-    """An exactly-once message as datagrams of at most budget bytes."""
-    if len(datagram) <= budget:
-        return [datagram]
-    body = datagram[_OWN:]
-    checksum, room = crc32c(body), budget - RPC_SIZE - _PREFACE.size
-    parts = []
-    for at in range(0, len(body), room):
-        piece = body[at : at + room]
-        m = Message.parse(datagram[:_OWN] + bytes(10) + datagram[104:112] + bytes(16))
-        m.flags |= layout.FLAG_PART
-        m.payload = _PREFACE.pack(len(body), at, checksum) + piece
-        parts.append(m.pack())
-    return parts
+def arguments(m):
+    """A hash of a message's arguments, in which the trailer of the first packet of an exactly-once call ends."""
+    h = hashlib.blake2b(m.service.to_bytes(8, "big") + m.method, digest_size=8)
+    for b in (*m.pointers, m.payload):
+        h.update(b)
+    return h.digest()
+
+
+def forgets(calls, incarnation, budget):
+    """The datagrams that tell a node to forget calls of sessions."""
+    most = (budget - RPC_SIZE) // 32
+    out = []
+    for at in range(0, len(calls), most):
+        some = calls[at : at + most]
+        m = Message(type=layout.TYPE_ONE_WAY, flags=layout.FLAG_SETTLED | layout.POLICY_RECOVER, call=some[0], caller_incarnation=incarnation)
+        m.payload = b"".join(id + id for id in some)  # the id, the session, the number in it
+        out.append(m.pack())
+    return out
+
+
+def forgotten(m):
+    """The calls that a node says it has forgotten."""
+    if len(m.payload) % 16:
+        raise FormatError("forgotten calls: %d bytes" % len(m.payload))
+    return [m.payload[at : at + 16] for at in range(0, len(m.payload), 16)]
 
 
 # The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), a token that

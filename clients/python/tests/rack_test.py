@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import time
 import unittest
 
 from arrays import Arrays
@@ -44,21 +45,20 @@ class CallTest(unittest.TestCase):
             self.assertEqual((caught.exception.a, caught.exception.b), (1, 2))
 
     def test_larger_than_a_packet(self):
-        data = os.urandom(300000)
-        self.assertEqual(self.arrays().echo(data), data)
-        client = self.arrays(policy="none")
-        for size in 65000, 66000, 5 << 20:
-            data = os.urandom(size)
-            self.assertEqual(client.echo(data), data)
-        with self.assertRaises(LengthMismatch):
-            client.add(data, b"1")
-        with bifrost.join("small", max_message=1 << 20) as small:
-            self.assertEqual(self.code(Arrays.Client(small.client("Arrays", policy="none", timeout=30)).echo, data), layout.BAD_REQUEST)
+        for policy in "none", "recover":
+            client = self.arrays(policy=policy)
+            for size in 65000, 66000, 5 << 20:
+                data = os.urandom(size)
+                self.assertEqual(client.echo(data), data)
+            with self.assertRaises(LengthMismatch):
+                client.add(data, b"1")
+            with bifrost.join("small", max_message=1 << 20) as small:
+                self.assertEqual(self.code(Arrays.Client(small.client("Arrays", policy=policy, timeout=30)).echo, data), layout.BAD_REQUEST)
 
     def test_large_values_at_once(self):
         def call(n):
             data = os.urandom(n * 100000)
-            return self.arrays(policy="none").echo(data) == data
+            return all(self.arrays(policy=policy).echo(data) == data for policy in ("none", "recover"))
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             self.assertTrue(all(pool.map(call, range(1, 9))))
@@ -89,7 +89,11 @@ class CallTest(unittest.TestCase):
         self.assertEqual(self.code(self.node.who, "fd00::1"), layout.NOT_FOUND)
 
     def test_errors(self):
-        self.assertEqual(self.code(Arrays.Client(self.node.client("NoSuchService", timeout=30)).echo, b""), layout.NO_SUCH_METHOD)
+        began = time.monotonic()
+        with self.assertRaises(bifrost.Error) as caught:
+            Arrays.Client(self.node.client("NoSuchService", timeout=30)).echo(b"")
+        self.assertEqual((caught.exception.code, caught.exception.never_began), (layout.UNAVAILABLE, True))
+        self.assertLess(time.monotonic() - began, 10)
         with self.assertRaises(TTransportException) as caught:
             Arrays.Client(self.node.client("NoSuchService", policy="none", timeout=0.1)).echo(b"")
         self.assertIn(caught.exception.code, (layout.NO_SUCH_METHOD, layout.DEADLINE_EXCEEDED))
@@ -99,11 +103,13 @@ class CallTest(unittest.TestCase):
         self.assertEqual(self.code(self.arrays(policy="none").echoRef, GlobalPointer(b"short"), 5), layout.BAD_REQUEST)
 
     def test_concurrent_calls(self):
-        def call(n):
-            return self.arrays(policy="none").echo(b"%d" % n)
+        for policy in "none", "recover":
 
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            self.assertEqual(list(pool.map(call, range(200))), [b"%d" % n for n in range(200)])
+            def call(n):
+                return self.arrays(policy=policy).echo(b"%d" % n)
+
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                self.assertEqual(list(pool.map(call, range(200))), [b"%d" % n for n in range(200)])
 
 
 if __name__ == "__main__":

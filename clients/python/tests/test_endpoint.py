@@ -1,5 +1,6 @@
 """The protocol of calls, without a network."""
 
+import hmac
 import unittest
 
 from bifrost import endpoint, layout, wire
@@ -36,12 +37,32 @@ class WireTest(unittest.TestCase):
         for bad in {"": "v"}, {"k": "v" * layout.MAX_HEADER_BYTES}, {str(n): "" for n in range(65)}:
             self.assertRaises(ValueError, wire.pack_headers, bad)
 
-    def test_parts(self):
-        self.assertEqual(wire.crc32c(b"123456789"), 0xE3069283)
-        whole = call_message(payload=bytes(range(256)) * 20).pack()
-        parts = [wire.Message.parse(b) for b in wire.split(whole, 1232)]
-        self.assertEqual(b"".join(p.payload[12:] for p in parts), whole[94:])
-        self.assertTrue(all(p.flags & layout.FLAG_PART and p.call == wire.session_id(1, 1) for p in parts))
+    def test_origin(self):
+        key = bytes(range(32))
+        m = call_message(trailer=bytes(wire.ORIGIN) + b"lineage")
+        wire.prove(m, key)
+        self.assertEqual(m.trailer, hmac.digest(key, m.call, "sha256")[:16] + bytes(8) + b"lineage")
+        for without in b"", bytes(32):
+            wire.prove(m, without)
+            self.assertEqual(m.trailer, bytes(wire.ORIGIN) + b"lineage")
+
+    def test_lineage(self):
+        for trailer, waits in (b"", b""), (bytes(range(32)), bytes(range(32))), (bytes(17), b""), (bytes(18 * 16), b""):
+            self.assertEqual(wire.lineage(call_message(trailer=trailer)), waits)
+
+    def test_arguments(self):
+        p, q = wire.make_pointer(16, 1, 64), wire.make_pointer(16, 2, 128)
+        calls = [dict(payload=b"a"), dict(payload=b"b"), dict(payload=b"a", service=1), dict(payload=b"a", method=b"m" * 16), dict(payload=b"a", pointers=[p]), dict(payload=b"a", pointers=[q])]
+        self.assertEqual(len({wire.arguments(call_message(**c)) for c in calls}), len(calls))
+        self.assertEqual(wire.arguments(call_message(payload=b"a", sequence=7)), wire.arguments(call_message(payload=b"a")))
+
+    def test_forgets(self):
+        calls = [wire.session_id(3, n) for n in range(100)]
+        got = [wire.Message.parse(b) for b in wire.forgets(calls, 4, 1232)]
+        self.assertTrue(all(len(m.pack()) <= 1232 and m.flags == layout.FLAG_SETTLED | layout.POLICY_RECOVER and m.caller_incarnation == 4 for m in got))
+        self.assertEqual(b"".join(m.payload for m in got), b"".join(id + (3).to_bytes(8, "big") + n.to_bytes(8, "big") for n, id in enumerate(calls)))
+        self.assertEqual(wire.forgotten(wire.Message(payload=b"".join(calls))), calls)
+        self.assertRaises(FormatError, wire.forgotten, wire.Message(payload=bytes(17)))
 
 
 class CallerTest(unittest.TestCase):
@@ -65,20 +86,69 @@ class CallerTest(unittest.TestCase):
         self.assertEqual(self.caller.tick(0.01), ([], [], []))
         self.assertEqual(self.caller.tick(0.021)[0], [call])
         self.assertEqual(wire.Message.parse(call.again(0.021)).attempt, 3)
-        self.assertIs(self.caller.receive(0.03, self.reply(call)), call)
-        self.assertIsNone(self.caller.receive(0.03, self.reply(call)))
+        self.assertIs(self.caller.receive(0.03, "a", self.reply(call)), call)
+        self.assertIsNone(self.caller.receive(0.03, "a", self.reply(call)))
         after = self.begin()
         self.assertEqual((after.message.session, after.message.sequence), (call.message.session, call.message.sequence + 1))
 
-    def test_exact_answers_are_released(self):
-        call = self.begin(flags=layout.FLAG_HELD | layout.POLICY_RECOVER, held=True)
-        self.assertIsNone(self.caller.receive(0.0, self.reply(call)))
-        self.assertIs(self.caller.receive(0.0, self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
+    def test_what_the_switch_holds_is_released(self):
+        call = self.begin(flags=layout.FLAG_HELD | layout.POLICY_RECOVER, held=True, node="a")
+        self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
+        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
+        self.assertEqual(self.caller.left(layout.SETTLE_AFTER), [("a", call.message.call)])
         settle = (call.message.session, call.message.sequence + 1)
         self.assertEqual(self.caller.tick(layout.SETTLE_AFTER)[2], [settle])
-        ack = wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_RELEASED, call=wire.session_id(settle[0], 0), floor=settle[1])
-        self.caller.receive(1.0, ack)
+        self.caller.settled(wire.Message(call=wire.session_id(settle[0], 0), floor=settle[1] - 1))
+        self.assertIsNotNone(self.caller.due())
+        self.caller.settled(wire.Message(call=wire.session_id(settle[0], 0), floor=settle[1]))
         self.assertIsNone(self.caller.due())
+
+    def test_direct_answers_come_from_their_node(self):
+        call = self.begin(flags=layout.POLICY_RECOVER, node="a")
+        self.assertIsNone(self.caller.receive(0.0, "b", self.reply(call)))
+        self.assertIs(self.caller.receive(0.0, "a", self.reply(call)), call)
+        call = self.begin(flags=layout.POLICY_RECOVER, node="a")
+        self.assertIs(self.caller.receive(0.0, "b", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
+
+    def answer(self, now, node):
+        call = self.begin(now, flags=layout.POLICY_RECOVER, node=node)
+        self.caller.receive(now, node, self.reply(call))
+        return call.message.call
+
+    def test_nodes_are_told_what_to_forget(self):
+        self.answer(0.0, "a")
+        last = self.answer(0.1, "a")  # settles the first one
+        self.assertEqual(self.caller.left(0.2), [])
+        self.answer(0.2, "b")
+        self.assertEqual(self.caller.left(0.2), [("a", last)])
+        out = self.begin(0.3, flags=layout.POLICY_RECOVER, node="b")
+        self.assertEqual(self.caller.left(9.0), [])  # it is not idle
+        self.caller.end(out)
+        self.assertEqual(self.caller.due(), 0.3 + layout.SETTLE_AFTER)
+        self.assertEqual(self.caller.left(0.3 + layout.SETTLE_AFTER), [("b", out.message.call)])
+        self.assertIsNone(self.caller.due())
+        self.begin(2.0, node="b")
+        self.begin(2.0)
+        self.assertEqual(self.caller.left(9.0), [])
+
+    def test_what_is_owed_is_settled_while_other_calls_are_made(self):
+        call = self.begin(flags=layout.FLAG_HELD, held=True)
+        self.caller.receive(0.0, "a", self.reply(call))
+        self.answer(0.9 * layout.SETTLE_AFTER, "a")
+        self.assertEqual(len(self.caller.tick(layout.SETTLE_AFTER)[2]), 1)
+
+    def test_restarted(self):
+        first, other = self.begin(node="a"), self.begin(node="b")
+        while not first.waits():
+            now = first.due
+            self.caller.tick(now)
+        now += 0.1
+        self.caller.restarted(now, "a")
+        self.assertEqual(self.caller.tick(now)[0], [first])
+        self.caller.restarted(now + 0.001, "a")
+        self.assertEqual(first.due, now + layout.MIN_TIMEOUT)
+        self.assertFalse(first.waits())
+        self.assertGreater(other.due, now + 0.1)
 
 
 class CalleeTest(unittest.TestCase):

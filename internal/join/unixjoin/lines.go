@@ -47,6 +47,7 @@ type request struct {
 	Op       string          `json:"op"`
 	Name     string          `json:"name,omitempty"`
 	Instance string          `json:"instance,omitempty"`
+	NoLedger bool            `json:"no_ledger,omitempty"` // opJoin's: control.Join's
 	Address  netip.Addr      `json:"address,omitzero"`
 	Export   *control.Export `json:"export,omitempty"`
 	State    *control.State  `json:"state,omitempty"`

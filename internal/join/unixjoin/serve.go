@@ -219,7 +219,7 @@ func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply 
 	if err := speaks.Check(opJoin, "program "+r.Name, "this blade's daemon"); err != nil {
 		return failure(r.ID, err)
 	}
-	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: int(s.program.Pid), UID: s.program.Uid})
+	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: int(s.program.Pid), UID: s.program.Uid, NoLedger: r.NoLedger})
 	if err != nil {
 		return failure(r.ID, err)
 	}
