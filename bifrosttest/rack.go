@@ -130,7 +130,7 @@ func (c *Config) simulated() simrack.Config {
 			Delay: c.Network.Delay, Jitter: c.Network.Jitter,
 			Loss: c.Network.Loss, Duplicate: c.Network.Duplicate, Reorder: c.Network.Reorder, Late: c.Network.Late,
 		},
-		Programs: map[string]simrack.Program{}, Log: c.Logger, Ledgers: gatekeeper.LedgersTruth,
+		Programs: map[string]simrack.Program{}, Log: c.Logger,
 	}
 	for _, name := range compute {
 		s.Blades = append(s.Blades, simrack.Blade{Name: name, Kind: control.Compute})

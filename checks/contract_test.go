@@ -19,7 +19,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -293,7 +292,7 @@ func (c *checked) forgets() {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	c.T.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Ledgers: gatekeeper.LedgersTruth})
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute})
 	must(c.T, err)
 	c.T.Cleanup(func() { must(c.T, rack.Close()) })
 	up := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -127,6 +128,8 @@ func (c *controller) mirrorOnto(first, second string) error {
 		return refuseMirror(fault.BadRequest, op, ErrBladeServes, "blade %s is being filled for machine %d: bifrost unmirror %s first", second, b.hello.Machine, second)
 	case b.hello.Capacity < a.used:
 		return refuseMirror(fault.NoSpace, op, ErrNoRoom, "machine %d holds %d bytes, blade %s has room for %d", a.hello.Machine, a.used, second, b.hello.Capacity)
+	case b.holds() && c.hasLedgers(b.hello.Machine):
+		return refuseMirror(fault.BadRequest, op, ErrBladeServes, "blade %s serves machine %d, which keeps ledgers of nodes: it can take the copy when these have ended", second, b.hello.Machine)
 	}
 	m := c.mirrorAt(a)
 	if m.filling != nil && m.filling.blade != second {
@@ -146,6 +149,19 @@ func (c *controller) mirrorOnto(first, second string) error {
 func (c *controller) hasRegions(machine uint8) bool {
 	for r := range c.leases.After(dsmpacket.Make(c.cfg.DSMPrefix, machine, 0)) {
 		return r.Region.Base.Machine() == machine
+	}
+	return false
+}
+
+// hasLedgers reports whether nodes keep their ledgers at a memory machine.
+func (c *controller) hasLedgers(machine uint8) bool {
+	birth := c.birthOf(machine)
+	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
+		for _, n := range nodes {
+			if n.ledger != nil && n.ledger.Machine == machine && n.ledger.Birth == birth {
+				return true
+			}
+		}
 	}
 	return false
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -29,7 +28,7 @@ func (nothing) Restore([]byte) error      { return nil }
 func TestForget(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}, Ledgers: gatekeeper.LedgersTruth})
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}})
 	must(t, err)
 	t.Cleanup(func() { must(t, rack.Close()) })
 	address := "unix:" + filepath.Join(t.TempDir(), "admin.sock")

@@ -68,7 +68,7 @@ func StartBusy(t testing.TB) *Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersOff}) // no blade is taken for dead on a slow machine
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), Held: true}) // no blade is taken for dead on a slow machine
 	Must(t, err)
 	b := &Busy{Rack: rack, T: t, Ctx: ctx}
 	t.Cleanup(func() {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/daemon"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -156,9 +155,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}
 	}
-	if opt.Setting.Truth {
-		cfg.Ledgers = gatekeeper.LedgersTruth
-	}
+	cfg.Held = !opt.Setting.Truth
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next
 		cfg.NoStreamWrites = opt.Seed%2 == 1

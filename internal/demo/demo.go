@@ -12,7 +12,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/demo/failure"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -78,7 +77,7 @@ type stage struct {
 // play brings the rack up, performs the acts and takes it down again.
 func (s *stage) play(ctx context.Context) (err error) {
 	s.tell.act("A rack of one client, two servers and three memory blades, around one P4 switch")
-	if s.rack, err = simrack.Start(ctx, simrack.Config{Ledgers: gatekeeper.LedgersTruth}); err != nil {
+	if s.rack, err = simrack.Start(ctx, simrack.Config{}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.rack.Close()) }()

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -51,7 +50,7 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	rack, err := simrack.Start(ctx, simrack.Config{Blades: busyRack, ShareExports: true, Ledgers: gatekeeper.LedgersTruth})
+	rack, err := simrack.Start(ctx, simrack.Config{Blades: busyRack, ShareExports: true})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

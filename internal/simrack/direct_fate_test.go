@@ -79,7 +79,7 @@ func withChain(t *testing.T, links links, f func(k *chain)) {
 			Blades:   append(simrack.Thesis(), simrack.Blade{Name: "s3", Kind: control.Compute}),
 			Machines: [][]string{{"m1", "m2"}},
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
-			Ledgers: gatekeeper.LedgersTruth, Programs: map[string]simrack.Program{"chain": k.serve},
+			Programs: map[string]simrack.Program{"chain": k.serve},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -74,7 +73,7 @@ func withLarge(t *testing.T, mtu int, space uint64, f func(r *large)) {
 		r := &large{T: t, waits: 1, up: make(chan struct{}, 2)}
 		var err error
 		r.Rack, err = simrack.Start(t.Context(), simrack.Config{
-			MTU: mtu, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth, LedgerSpace: space,
+			MTU: mtu, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), LedgerSpace: space,
 			Programs: map[string]simrack.Program{"server": r.serve},
 		})
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -227,7 +226,6 @@ func TestDirectLoan_GivenUp(t *testing.T) {
 // lent it, its own for instance, and answer with what is there.
 func TestHostile_Released(t *testing.T) {
 	cfg, seen := watched("s1", "s2")
-	cfg.Ledgers = gatekeeper.LedgersTruth
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "s1", "s2")
 		stranger, callee := nodes[0], nodes[1]

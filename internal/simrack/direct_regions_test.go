@@ -111,7 +111,7 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 			Blades:   blades,
 			MTU:      of.mtu,
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
-			Ledgers: gatekeeper.LedgersTruth, Machines: pairs, Programs: map[string]simrack.Program{"server": r.serve},
+			Machines: pairs, Programs: map[string]simrack.Program{"server": r.serve},
 			OnFrame: onFrame,
 		})
 		if err != nil {

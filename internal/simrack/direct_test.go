@@ -40,7 +40,7 @@ func withDirect(t *testing.T, atBack pinger, f func(d *direct)) {
 		d := &direct{T: t}
 		var err error
 		d.rack, err = simrack.Start(t.Context(), simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth,
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +193,7 @@ func callID(t *testing.T, text string) rpcpacket.ID {
 func TestLedgersInPairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			Machines: [][]string{{"m2", "m3"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth,
+			Machines: [][]string{{"m2", "m3"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestLedgersInPairs(t *testing.T) {
 func TestLedgerNearlyFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth, LedgerSpace: 8 << 20,
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), LedgerSpace: 8 << 20,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -106,17 +106,11 @@ type office struct {
 
 func withOffice(t *testing.T, service string, policy rpc.Policy, f func(*office)) {
 	t.Helper()
-	withOfficeOf(t, gatekeeper.LedgersOff, service, policy, f)
-}
-
-// withOfficeOf is withOffice in a mode of ledgers.
-func withOfficeOf(t *testing.T, ledgers gatekeeper.LedgerMode, service string, policy rpc.Policy, f func(*office)) {
-	t.Helper()
 	blades := []simrack.Blade{{Name: "m1", Kind: control.Memory}}
 	for _, name := range []string{"c1", "s1", "s2", "s3", "s4"} {
 		blades = append(blades, simrack.Blade{Name: name, Kind: control.Compute})
 	}
-	withBankOf(t, ledgers, blades, func(b *bank) {
+	withBank(t, blades, func(b *bank) {
 		const clients = 4
 		fl := &office{bank: b}
 		_, node := b.client("c1", tally.FrontName)

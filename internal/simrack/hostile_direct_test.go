@@ -16,7 +16,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -64,7 +63,6 @@ func sentTo(cfg *simrack.Config, blade string, secret []byte) *atomic.Int64 {
 // call for the arguments, and the callee for the answer: it gets neither.
 func TestHostile_Copies(t *testing.T) {
 	cfg, seen := watched("c1", "c2", "s1", "s2")
-	cfg.Ledgers = gatekeeper.LedgersTruth
 	secret := []byte("nobody else's")
 	told := sentTo(&cfg, "s1", secret)
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
@@ -182,7 +180,7 @@ func (d *during) Echo(_ context.Context, b []byte) ([]byte, error) {
 // made fills nobody's ledger with the lanes that it names, whatever incarnations it speaks for.
 func TestHostile_Words(t *testing.T) {
 	cfg, _ := watched("c1", "s1", "s2")
-	cfg.Ledgers, cfg.LedgerSpace = gatekeeper.LedgersTruth, 256<<10
+	cfg.LedgerSpace = 256 << 10
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
 		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
@@ -223,7 +221,6 @@ func TestHostile_Words(t *testing.T) {
 // ledger, come from nobody else. Each packet is refused, and counted as its sender's.
 func TestHostile_Marks(t *testing.T) {
 	cfg, _ := watched("s1", "s2")
-	cfg.Ledgers = gatekeeper.LedgersTruth
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "s1", "s2")
 		stranger, callee := nodes[0], nodes[1]
@@ -315,7 +312,6 @@ func TestHostile_CalleeFates(t *testing.T) {
 // what it is.
 func TestHostile_Ledger(t *testing.T) {
 	cfg, seen := watched("c1", "s1", "s2")
-	cfg.Ledgers = gatekeeper.LedgersTruth
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
 		caller, stranger, callee := nodes[0], nodes[1], nodes[2]

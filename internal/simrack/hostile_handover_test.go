@@ -13,7 +13,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -30,7 +29,6 @@ func TestHostile_HandOver(t *testing.T) {
 	for name, fronted := range map[string]bool{"a session's call": false, "an execution's call": true} {
 		t.Run(name, func(t *testing.T) {
 			cfg, seen := watched("c1", "c2", "s1", "s2")
-			cfg.Ledgers = gatekeeper.LedgersTruth
 			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 				nodes := joinAll(t, ctx, r, "c1", "c2", "s1", "s2")
 				caller, front, evil, callee := nodes[0], nodes[1], nodes[2], nodes[3]
@@ -174,7 +172,6 @@ func (h *thief) take(id rpcpacket.ID, origin []byte) {
 // the copies of the call, and goes on.
 func TestHostile_Unproven(t *testing.T) {
 	cfg, _ := watched("c1", "s1", "s2")
-	cfg.Ledgers = gatekeeper.LedgersTruth
 	var refused atomic.Int64
 	cfg.OnFrame = func(f wire.Frame) {
 		u, err := frame.ParseUDP6(f.Data)

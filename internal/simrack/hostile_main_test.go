@@ -22,9 +22,9 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
 
-// TestHostile_Main is row 10 for durable mains, which go on at another node. A program knows the id of a
+// TestHostile_Main is row 10 for durable mains. A program knows the id of a
 // main, as all do whom the main has called. It asks for what the main has allocated, after the main
-// was rolled back and before its next run. The next run allocates as the first one did.
+// has failed and before its next run. The next run allocates as the first one did.
 func TestHostile_Main(t *testing.T) {
 	cfg, _ := watched("c1", "s1")
 	var asked, answered atomic.Pointer[dsmpacket.Header]
@@ -69,7 +69,7 @@ func TestHostile_Main(t *testing.T) {
 			return p
 		}
 		first := run(errors.New("a crash"))
-		h.until("the main is rolled back", func(s *gatekeeper.Snapshot) bool { return s.Counters.Rollbacks > 0 && len(s.Nodes) == 1 })
+		h.until("the main's node is awaited", func(s *gatekeeper.Snapshot) bool { return len(s.Nodes) == 2 && !s.Nodes[1].Awaited.IsZero() })
 		m := *asked.Load()
 		m.Request, m.Floor, m.Incarnation, m.Execution, m.Flags = 1000, 0, 1, endpoint.MainID("job"), m.Flags&^dsmpacket.FlagRecall
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),

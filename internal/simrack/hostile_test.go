@@ -296,43 +296,38 @@ func joinAll(t *testing.T, ctx context.Context, r *simrack.Rack, blades ...strin
 // TestHostile_Answer is row 1: the answer to an exactly-once call is its callee's, whoever
 // else answers first.
 func TestHostile_Answer(t *testing.T) {
-	for name, mode := range map[string]gatekeeper.LedgerMode{"held": gatekeeper.LedgersOff, "direct": gatekeeper.LedgersTruth} {
-		t.Run(name, func(t *testing.T) {
-			cfg, seen := watched("c1", "s1", "s2")
-			cfg.Ledgers = mode
-			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-				nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
-				caller, stranger, callee := nodes[0], nodes[1], nodes[2]
-				entered, forged := make(chan struct{}), make(chan struct{})
-				if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&answering{entered: entered, forged: forged})); err != nil {
-					t.Fatal(err)
+	cfg, seen := watched("c1", "s1", "s2")
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
+		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
+		entered, forged := make(chan struct{}), make(chan struct{})
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&answering{entered: entered, forged: forged})); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-entered
+			m := *seen.Load()
+			if !m.Flags.Direct() {
+				t.Error("the call is not direct")
+			}
+			out := arrays.ArraysEchoResult{Success: []byte("forged")}
+			m.Payload = encode(t, ctx, &out)
+			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
+			for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, rpcpacket.FlagSession, rpcpacket.FlagSession | rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
+				for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
+					m.Flags = flags
+					r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))
 				}
-				go func() {
-					<-entered
-					m := *seen.Load()
-					if direct := m.Flags.Direct(); direct != (mode == gatekeeper.LedgersTruth) {
-						t.Errorf("the call is direct: %t", direct)
-					}
-					out := arrays.ArraysEchoResult{Success: []byte("forged")}
-					m.Payload = encode(t, ctx, &out)
-					m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
-					for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, rpcpacket.FlagSession, rpcpacket.FlagSession | rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
-						for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
-							m.Flags = flags
-							r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))
-						}
-					}
-					<-time.After(time.Second) // virtual: all have arrived
-					close(forged)
-				}()
-				got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true"))
-				if err != nil || string(got) != "true" {
-					t.Errorf("the answer is %q, %v", got, err)
-				}
-				<-forged
-			})
-		})
-	}
+			}
+			<-time.After(time.Second) // virtual: all have arrived
+			close(forged)
+		}()
+		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true"))
+		if err != nil || string(got) != "true" {
+			t.Errorf("the answer is %q, %v", got, err)
+		}
+		<-forged
+	})
 }
 
 // TestHostile_Direct is rows 2 and 10 for calls that go past the Gatekeeper. A stranger that
@@ -340,7 +335,6 @@ func TestHostile_Answer(t *testing.T) {
 // caller's next calls, and cannot have a callee take these for late ones.
 func TestHostile_Direct(t *testing.T) {
 	cfg, seen := watched("c1", "c2", "s1", "s2")
-	cfg.Ledgers = gatekeeper.LedgersTruth
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "c1", "c2", "s1", "s2")
 		caller, front, stranger, callee := nodes[0], nodes[1], nodes[2], nodes[3]
@@ -419,7 +413,7 @@ func TestHostile_Direct(t *testing.T) {
 // with calls whose answers it never lets go, is refused, and others' calls are served.
 func TestHostile_DirectQuota(t *testing.T) {
 	cfg, _ := watched("c1", "s1", "s2")
-	cfg.Ledgers, cfg.LedgerSpace = gatekeeper.LedgersTruth, 256<<10
+	cfg.LedgerSpace = 256 << 10
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
 		caller, stranger, callee := nodes[0], nodes[1], nodes[2]

@@ -8,8 +8,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
-	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -149,27 +147,32 @@ func twoMemories() []simrack.Blade {
 // though there is another blade to allocate on: it is not given another region, with which
 // its call would differ from the first run's.
 func TestRerunOfLostRegion(t *testing.T) {
-	withBank(t, twoMemories(), func(b *bank) {
-		server, err := b.Join(b.ctx, "s3", "child")
-		b.must(err)
-		c := new(child)
-		b.must(counter.ExportFront(b.ctx, server, tally.FrontName, c))
-		b.wrap = func(c *tally.Counter, node *rpc.Node) counter.CounterRefHandler {
-			return &maker{lender{c, counter.OpenFront(node, tally.FrontName)}}
+	blades := simrack.Thesis()
+	for i := range blades {
+		blades[i].Capacity = 1 << 20 // of the pair: too little for the region
+		if blades[i].Name == "m3" {
+			blades[i].Capacity = 8 << 20
 		}
-		b.deploy("counter")
-		to, node := b.client("c1", tally.CounterName)
-		b.regions = 0 // the counter's was on m1
-		b.add(to, 1)
-		c.called = func() {
-			c.called = nil
-			b.crash("counter/p/1")
-			b.must(startAnew(b.ctx, b.Rack, "m1"))
+	}
+	withShelves(t, new(shelf), blades, func(r *shelf) {
+		export(t, r.Context(), r.Rack, "s2")
+		r.handle = func(ctx context.Context, _ *dsm.Pointer) error {
+			mine, err := rpc.Memory(ctx).Alloc(ctx, 2<<20)
+			if err != nil {
+				return err
+			}
+			if err := lend(ctx, r.server, mine, rpc.PolicyRecover); err != nil || r.runs.Load() > 1 {
+				return err
+			}
+			if err := startAnew(r.Context(), r.Rack, "m3"); err != nil {
+				t.Error(err)
+			}
+			return r.kill(ctx)
 		}
-		_, err = to.Add(b.ctx, 3, rpc.RefOf([]byte{1}))
-		if rpc.CodeOf(err) != rpc.Unavailable {
-			t.Errorf("%v; want unavailable", err)
+		client := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover)))
+		if _, err := client.Echo(r.Context(), []byte("x")); rpc.CodeOf(err) != rpc.Unavailable || r.runs.Load() != 2 {
+			t.Errorf("%v after %d runs; want unavailable after 2", err, r.runs.Load())
 		}
-		b.must(node.Close(b.ctx))
+		r.regions(0)
 	})
 }

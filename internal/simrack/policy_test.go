@@ -28,11 +28,11 @@ func TestSetPolicy(t *testing.T) {
 		r, err := simrack.Start(ctx, simrack.Config{
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: disk,
 			OnFrame: func(f wire.Frame) {
-				p, err := frame.Parse(f.Data)
-				if err != nil || len(p.Payload) < frame.UDPSize || !rackaddr.ServicePrefix.Contains(p.Dst) {
+				u, err := frame.ParseUDP6(f.Data)
+				if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
 					return
 				}
-				if m, err := rpcpacket.Parse(p.Payload[frame.UDPSize:]); err == nil && m.Type == rpcpacket.Call {
+				if m, err := rpcpacket.Parse(u.Payload); err == nil && m.Type == rpcpacket.Call {
 					sent.Store(int64(m.Flags))
 				}
 			},
@@ -54,7 +54,7 @@ func TestSetPolicy(t *testing.T) {
 		pings := func(when string, n *rpc.Node, want rpc.Policy) {
 			t.Helper()
 			must(arrays.NewPingClient(n.Client("Ping", rpc.WithPolicy(rpc.PolicyNone))).Ping(ctx))
-			if got := rpcpacket.Flags(sent.Load()); got.Policy() != want || got.Exact() != (want != rpc.PolicyNone) {
+			if got := rpcpacket.Flags(sent.Load()); got.Policy() != want || got.Direct() != (want != rpc.PolicyNone) {
 				t.Errorf("%s: sent as %s, flags %x", when, got.Policy(), got)
 			}
 		}

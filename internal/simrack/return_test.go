@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -116,16 +117,15 @@ func TestLateRollback(t *testing.T) {
 	}
 }
 
-// TestReturn_CommitsWhatHasEnded: a memory blade is cut off when it is asked to commit
-// an execution. It has failed, so the call goes on without it. When the blade is back, it
-// commits what has ended before it serves the next call.
+// TestReturn_CommitsWhatHasEnded: a memory blade is cut off while an execution has changed it. The
+// blade has failed, so the call waits for it, and is answered when the blade has committed.
 func TestReturn_CommitsWhatHasEnded(t *testing.T) {
 	withBank(t, oneMemory(), func(b *bank) {
 		b.deploy("counter")
 		to, _ := b.client("c1", tally.CounterName)
 		b.add(to, 1)
 		b.on(&b.entered, func(string) {
-			b.Host("m1").SetLink(false) // the answer is logged, and the commit does not arrive
+			b.Host("m1").SetLink(false) // neither the outcome nor the commit arrives
 			time.AfterFunc(10*time.Second, func() { b.Host("m1").SetLink(true) })
 		})
 		ref := rpc.RefOf([]byte{1})
@@ -201,60 +201,93 @@ func TestRerunWaitsForReaders(t *testing.T) {
 	})
 }
 
-// TestRerunFindsTheLatestRegion: the answer to an allocation is lost with its execution's
-// node, and the next run allocates on another memory blade, as that one is away, and lends
-// what it got. The run after that has both blades, and lends the same region again, not
-// the first one.
-func TestRerunFindsTheLatestRegion(t *testing.T) {
-	withBank(t, twoMemories(), func(b *bank) {
-		server, err := b.Join(b.ctx, "s3", "child")
-		b.must(err)
-		c := new(child)
-		b.must(counter.ExportFront(b.ctx, server, tally.FrontName, c))
-		first := func() {}
-		b.wrap = func(c *tally.Counter, node *rpc.Node) counter.CounterRefHandler {
-			m := &maker{lender{c, counter.OpenFront(node, tally.FrontName)}}
-			return beginner{m, func() { first() }}
+// withTwoSingles runs f on a rack whose pair has the ledgers, and too little room for a region of 2 MiB:
+// that is on m3, or on m4, which drains.
+func withTwoSingles(t *testing.T, f func(r *shelf)) {
+	t.Helper()
+	blades := append(simrack.Thesis(), simrack.Blade{Name: "m4", Kind: control.Memory})
+	for i := range blades {
+		blades[i].Capacity = 1 << 20
+		if blades[i].Name == "m3" || blades[i].Name == "m4" {
+			blades[i].Capacity = 8 << 20
 		}
-		b.must(b.Gatekeeper().Drain(b.ctx, "m2", "test"))
+	}
+	withShelves(t, new(shelf), blades, func(r *shelf) {
+		if err := r.Gatekeeper().Drain(r.Context(), "m4", "test"); err != nil {
+			t.Fatal(err)
+		}
 		<-time.After(2 * time.Second) // virtual: everybody knows that
-		b.deploy("counter")
-		to, _ := b.client("c1", tally.CounterName)
-		b.add(to, 1)
-		first = func() {
-			first = func() {}
-			b.Host("m1").Impair(wire.Impairment{Loss: 1}, wire.Impairment{}) // it allocates, and nobody hears of it
-			time.AfterFunc(time.Second, func() {
-				b.Host("m1").SetLink(false)
-				b.crash("counter/p/1")
-				b.must(b.Gatekeeper().ReturnToService(b.ctx, "m2"))
-			})
-		}
-		lent := 0
-		c.called = func() {
-			if lent++; lent > 1 {
-				t.Error("another region was lent")
-			}
-			b.Host("m1").Impair(wire.Impairment{}, wire.Impairment{})
-			b.Host("m1").SetLink(true)
-			<-time.After(10 * time.Second) // virtual: it is back
-			b.crash("counter/p/1")
-			c.called = nil
-		}
-		b.add(to, 2)
-		b.add(to, 3)
+		f(r)
 	})
 }
 
-// beginner is a handler that says when it begins.
-type beginner struct {
-	counter.CounterRefHandler
-	begins func()
+// TestRerunFindsItsRegions_Away: an execution is run again, and the memory blade that has its region is
+// cut off before the execution allocates. The next run waits for the blade, and gets the same region,
+// though another blade has room.
+func TestRerunFindsItsRegions_Away(t *testing.T) {
+	withTwoSingles(t, func(r *shelf) {
+		m3, first := r.Host("m3"), dsm.Pointer{}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			run := r.runs.Load()
+			if run == 2 {
+				m3.SetLink(false)
+				time.AfterFunc(10*time.Second, func() { m3.SetLink(true) })
+				<-time.After(5 * time.Second) // virtual: it has failed
+			}
+			mine, err := rpc.Memory(ctx).Alloc(ctx, 2<<20)
+			switch {
+			case err != nil:
+				return err
+			case run == 1:
+				first = mine
+				if err := r.Gatekeeper().ReturnToService(ctx, "m4"); err != nil {
+					t.Error(err)
+				}
+				return r.kill(ctx)
+			case mine != first:
+				t.Errorf("run %d gets %s, the first one got %s", run, mine, first)
+			}
+			return nil
+		})
+		r.regions(0)
+	})
 }
 
-func (b beginner) Add(ctx context.Context, account int32, amounts *rpc.Ref[[]byte]) (int64, error) {
-	b.begins()
-	return b.CounterRefHandler.Add(ctx, account, amounts)
+// TestRerunFindsUnheardRegion: the answer to an allocation is lost with its execution's
+// node, and the memory blade is away when the node is back. The next run waits for the blade, and
+// gets the region that the first one never heard of, though another blade has room.
+func TestRerunFindsUnheardRegion(t *testing.T) {
+	withTwoSingles(t, func(r *shelf) {
+		m3 := r.Host("m3")
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			run := r.runs.Load()
+			if run == 1 {
+				m3.Impair(wire.Impairment{Loss: 1}, wire.Impairment{}) // it allocates, and nobody hears of it
+				time.AfterFunc(time.Second, func() {
+					m3.SetLink(false)
+					if err := errors.Join(r.KillSoon("s1", "app/p/1"), r.Gatekeeper().ReturnToService(r.Context(), "m4")); err != nil {
+						t.Error(err)
+					}
+				})
+				time.AfterFunc(10*time.Second, func() {
+					m3.Impair(wire.Impairment{}, wire.Impairment{})
+					m3.SetLink(true)
+				})
+			}
+			mine, err := rpc.Memory(ctx).Alloc(ctx, 2<<20)
+			if used := r.MemoryServer("m4").Used(); err == nil && (run != 2 || used != 0) {
+				t.Errorf("run %d gets %s, and m4 has %d bytes", run, mine, used)
+			}
+			return err
+		})
+		r.regions(0)
+		<-time.After(5 * time.Second) // virtual
+		for _, m := range []string{"m3", "m4"} {
+			if used := r.MemoryServer(m).Used(); used != 0 {
+				t.Errorf("%s still has %d bytes", m, used)
+			}
+		}
+	})
 }
 
 // TestClockSetBack: a memory blade boots again, and its clock is behind that of its former

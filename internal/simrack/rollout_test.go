@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -58,11 +57,7 @@ func TestExactly_Rollout(t *testing.T) {
 			}
 		},
 	} {
-		for mode, ledgers := range map[string]gatekeeper.LedgerMode{"off": gatekeeper.LedgersOff, "truth": gatekeeper.LedgersTruth} {
-			t.Run(name+", ledgers "+mode, func(t *testing.T) {
-				withOfficeOf(t, ledgers, tally.FrontName, rpc.PolicyRecover, f)
-			})
-		}
+		t.Run(name, func(t *testing.T) { withOffice(t, tally.FrontName, rpc.PolicyRecover, f) })
 	}
 }
 

@@ -144,7 +144,7 @@ func (r *registers) config(dir string) simrack.Config {
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 		},
 		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
-		Disk: new(wal.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth, LedgerSpace: r.space,
+		Disk: new(wal.Disk), LedgerDir: dir, LedgerSpace: r.space,
 		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 	}
 	if r.lone {
@@ -446,31 +446,23 @@ func (r *registers) lose(ctx context.Context, t *testing.T) {
 }
 
 // TestDeclaredExceptions: an exception that the IDL declares is a failure of a kind of its own
-// in the rack's figures and histories, of direct calls and of held ones.
+// in the rack's figures and histories, of exactly-once calls and of others.
 func TestDeclaredExceptions(t *testing.T) {
-	for name, s := range map[string]struct {
-		ledgers gatekeeper.LedgerMode
-		policy  rpc.Policy
-	}{
-		"direct": {gatekeeper.LedgersTruth, rpc.PolicyRecover}, "held": {gatekeeper.LedgersOff, rpc.PolicyRecover},
-		"seen": {gatekeeper.LedgersTruth, rpc.PolicyNone},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, policy := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyNone} {
+		t.Run(policy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 				defer cancel()
 				r := &registers{nodes: map[string]*rpc.Node{}}
-				cfg := r.config("")
-				cfg.Ledgers = s.ledgers
 				var err error
-				if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
+				if r.Rack, err = simrack.Start(ctx, r.config("")); err != nil {
 					t.Fatal(err)
 				}
 				if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
 					t.Fatal(err)
 				}
 				n := r.client(ctx, t)
-				c := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(s.policy)))
+				c := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(policy)))
 				if _, err := c.Add(ctx, []byte{1}, []byte{2}); err != nil {
 					t.Error(err)
 				}

@@ -9,7 +9,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -21,7 +20,7 @@ import (
 func withDirectBank(t *testing.T, cfg simrack.Config, f func(b *bank, to tally.Adder, nodes *[]*rpc.Node)) {
 	t.Helper()
 	cfg.Blades = slices.DeleteFunc(simrack.Thesis(), func(b simrack.Blade) bool { return b.Name == "m3" })
-	cfg.Ledgers, cfg.Machines = gatekeeper.LedgersTruth, [][]string{{"m1", "m2"}}
+	cfg.Machines = [][]string{{"m1", "m2"}}
 	withBankOn(t, cfg, func(b *bank) {
 		var nodes []*rpc.Node // of the Counter, one incarnation after the other
 		b.wrap = func(c *tally.Counter, n *rpc.Node) counter.CounterRefHandler {

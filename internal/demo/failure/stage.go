@@ -11,7 +11,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -40,7 +39,7 @@ type stage struct {
 func (s *stage) play(ctx context.Context) (_ Report, err error) {
 	cfg := simrack.Config{
 		Blades: blades(), Programs: s.programs(), OnFrame: s.onFrame, Heartbeat: s.cfg.Heartbeat, Disk: new(wal.Disk), Log: s.cfg.logger(),
-		Machines: [][]string{memoryBlades}, Ledgers: gatekeeper.LedgersTruth,
+		Machines: [][]string{memoryBlades},
 	}
 	if s.cfg.rack != nil {
 		s.cfg.rack(&cfg)
