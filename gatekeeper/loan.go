@@ -38,10 +38,11 @@ type loan struct {
 	charged        lease.Node // whose quota it takes: who has sent the packet that it was made for
 	stage          loanStage
 	lent           []dsmpacket.Pointer
-	refusal        *fault.Error // loanRefused, and loanVoid if its callee has gone
-	forgotten      bool         // nobody asks for it any more: it goes when it is over
-	probe          time.Time    // when its callee is asked next, while it is open
-	asked          time.Time    // when it was asked last
+	returned       []dsmpacket.Pointer // what its answer has handed over
+	refusal        *fault.Error        // loanRefused, and loanVoid if its callee has gone
+	forgotten      bool                // nobody asks for it any more: it goes when it is over
+	probe          time.Time           // when its callee is asked next, while it is open
+	asked          time.Time           // when it was asked last
 }
 
 // loanStage is how far a loan has come; the numbers are on the log.
@@ -104,7 +105,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.count.Late++ // it comes back; or it is gone, and the caller asks
 		return
 	}
-	if number < n.lanes[lane] || m.Type == rpcpacket.Oneway && c.handedOver.late(n.address, lane, number) {
+	if number < n.lanes[lane] || c.handedOver.late(n.address, lane, number) {
 		c.count.Late++
 		return
 	}
@@ -117,7 +118,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		return
 	}
 	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(0, len(h.payload)) ||
-		m.Type == rpcpacket.Oneway && c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions)) {
+		c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions)) {
 		return
 	}
 	c.judgeLoan(&loan{}, n, h, m)
@@ -359,7 +360,8 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		k.stage = loanReturned
 		c.loanEvent(ReplyHeld, k)
 		c.submit(e, verdict(func(s lease.Step, _ error) {
-			if s.Refusal != nil {
+			if k.returned = e.Results; s.Refusal != nil {
+				k.returned = nil
 				k.refusal, end = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}, loanDenied
 			}
 			c.loanEvent(ReplyReleased, k)
@@ -444,7 +446,7 @@ func (c *controller) endLoan(k *loan, stage loanStage) {
 		h.Type, h.Code = rpcpacket.Exception, k.refusal.Code
 		c.keepLoan(k, stage, &rpcpacket.Message{Header: h, Payload: []byte(k.refusal.Msg)})
 	default:
-		c.keepLoan(k, stage, &rpcpacket.Message{Header: h})
+		c.keepLoan(k, stage, &rpcpacket.Message{Header: h, Pointers: k.returned})
 	}
 	c.lentOver(k.header.Parent)
 }
@@ -607,7 +609,8 @@ func (c *controller) keepOpen(k *loan) {
 	c.keepLoan(k, loanOpen, &rpcpacket.Message{Header: k.header, Pointers: k.lent})
 }
 
-// keepLoan writes a loan down: an open one with its pointers, a refused one as the exception.
+// keepLoan writes a loan down: an open one with its pointers, an answered one with those of its answer, a refused one as the
+// exception.
 func (c *controller) keepLoan(k *loan, stage loanStage, m *rpcpacket.Message) {
 	r := wal.Record{
 		Kind: wal.KindLoan, ID: wal.ID(k.id()), Time: c.now, Parent: k.header.Parent, Attempt: uint32(stage),
@@ -636,7 +639,12 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 	if err != nil || m.Call != rpcpacket.ID(r.ID) || stage > loanDenied || stage != loanOpen && stage < loanAnswered {
 		return corrupt(r, "loan %s in stage %d: %v", m.Call, stage, err)
 	}
-	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, lent: m.Pointers, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
+	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
+	if stage == loanOpen {
+		k.lent = m.Pointers
+	} else {
+		k.returned = m.Pointers
+	}
 	if k.header.Type = rpcpacket.Call; r.Order&loanOneway != 0 {
 		k.header.Type = rpcpacket.Oneway
 	}

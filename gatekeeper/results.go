@@ -30,11 +30,12 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool
 	case !proven:
 		c.count.Unproven++ // by its caller's fault, or its callee's, whose port this is
 		return
-	case caller == nil || m.CallerIncarnation != caller.incarnation || c.handedOver.late(n.address, lane, number):
+	case caller == nil || m.CallerIncarnation != caller.incarnation || c.handedOver.late(n.address, lane, number) || c.handedOver.late(h.dst, lane, number):
 		c.count.Late++
 		return
 	}
-	if c.overloaded(c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.pressure.keepsAway(0, len(h.payload))) {
+	full := c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.handedOver.full(h.dst, lane, c.cfg.Limits.NodeSessions)
+	if c.overloaded(full || c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.pressure.keepsAway(0, len(h.payload))) {
 		return
 	}
 	k := &loan{header: headerOf(m), caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
@@ -47,11 +48,33 @@ func (c *controller) mayReturn(caller netip.Addr, m *rpcpacket.Message) bool {
 	return len(m.Trailer) >= originBytes && c.proven(caller, &m.Header, m.Trailer[:originBytes])
 }
 
-// takes reports whether whoever has made a call may still get regions by its answer: nobody would free those of a
-// durable main that is over.
+// takes reports whether whoever has made a call may still get regions by its answer: nobody would free those of an execution
+// that has given the call up and has ended, or of a durable main that is over.
 func (c *controller) takes(k *loan) bool {
 	_, over := c.table.Over(k.header.Parent)
 	return !k.forgotten && !over
+}
+
+// givenUp takes a node's word that an execution of its has ended, and has given a call up. What the call has returned goes, also
+// if the execution's service has state: nobody knows the pointers. What it returns later stays its callee's. If there is no
+// record of the call, the number of its lane keeps late answers, and late copies of the call, from handing anything over.
+func (c *controller) givenUp(n *node, e rpcpacket.ID, g control.GivenUpCall) {
+	if rpcpacket.Owns(n.address, g.Lane) {
+		c.keepFloor(n.address, g.Lane, g.Number)
+	}
+	k := c.loans[rpcpacket.ID(g.Call)]
+	if k == nil || k.caller != n.address || k.header.Parent != e {
+		return
+	}
+	if !k.over() {
+		c.forgetLoan(k)
+		return
+	}
+	for _, p := range k.returned {
+		if v, ok := c.leases.Find(p); ok && v.Controller == n.address && c.heldBy(v.Region) == e {
+			c.steps(c.leases.Abandon(v.Region, n.address))
+		}
+	}
 }
 
 // deny answers a call in the place of a callee that may not hand over what it has answered with.
@@ -128,8 +151,8 @@ func (c *controller) restoreReturned(r *wal.Record) error {
 // handedOver has, for each callee and each lane of a caller, the number of the first call of which an
 // answer may still hand regions over. A late copy of an answer to an earlier call must not: the callee
 // may have the regions again by then. The callee says so itself, so nobody else suffers if it lies. It
-// is on the log, and goes with the callee, and with the incarnation of the caller. It has the same of the one-ways
-// that a node sends in its own lanes.
+// is on the log, and goes with the callee, and with the incarnation of the caller. It has the same of a node's own lanes: of
+// the one-ways that the node has sent there, and of the calls that its executions have given up.
 type handedOver map[lease.Node]map[uint64]uint64
 
 func (o handedOver) late(callee lease.Node, lane, number uint64) bool {

@@ -396,16 +396,24 @@ func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
 	regions := 0
 	for i := range all {
 		r := &all[i]
-		if regions += 1 + len(r.Frees); regions > 2*control.MaxEndedRegions {
+		if regions += r.Size(); regions > 2*control.MaxEndedRegions {
 			return fault.New(fault.BadRequest, "calls", "node %s tells of too many regions at a time", n.address)
 		}
 		if !c.decides(n, r) {
 			return fault.New(fault.PermissionDenied, "calls", "node %s does not decide about execution %s", n.address, rpcpacket.ID(r.Execution))
 		}
+		for _, g := range r.GivenUp {
+			if k := c.loans[rpcpacket.ID(g.Call)]; k != nil && k.caller == n.address && k.stage == loanReturned {
+				return fault.New(fault.Overloaded, "calls", "the answer to call %s is about to hand regions over", k.id())
+			}
+		}
 	}
 	for i := range all {
 		r := &all[i]
 		e := rpcpacket.ID(r.Execution)
+		for _, g := range r.GivenUp {
+			c.givenUp(n, e, g)
+		}
 		for _, a := range r.Frees {
 			p := dsmpacket.FromAddr(a)
 			if v, ok := c.leases.Find(p); ok && v.Region.Base == p && v.Controller == n.address { // else it is gone, or was told before

@@ -61,7 +61,7 @@ const (
 	// the kind and the name: Data.
 	KindOwner Kind = 16
 	// KindLoan is a direct call that lends memory, by call id: Packet (the call without its
-	// payload, or the exception in its place), Caller, Callee, Attempt (how far it has come), Order
+	// payload and, if it is answered, with the pointers of its answer; or the exception in its place), Caller, Callee, Attempt (how far it has come), Order
 	// (1 if nobody asks for it any more).
 	KindLoan Kind = 17
 	// KindReturned is which answers of a callee hand no regions over any more, by a lane of

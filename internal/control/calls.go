@@ -49,7 +49,7 @@ type EndedMain struct {
 	Index uint32 `json:"index"`
 }
 
-// MaxEndedRegions is how many executions, and regions to be freed, are in one NodeCalls.
+// MaxEndedRegions is how many executions, regions to be freed, and calls that were given up are in one NodeCalls.
 const MaxEndedRegions = 256
 
 // EndedRegions is what becomes of regions at the end of an execution about which its node
@@ -58,6 +58,8 @@ type EndedRegions struct {
 	Execution ExecutionID `json:"execution"`
 	// Frees are the addresses at which regions begin that go now.
 	Frees []netip.Addr `json:"frees,omitempty"`
+	// GivenUp are calls that the execution has given up. From now on their answers hand nothing over.
+	GivenUp []GivenUpCall `json:"givenUp,omitempty"`
 	// Ended says that the execution allocates no more; what it has allocated and has not freed goes
 	// then, or stays with the node if Kept says so.
 	Ended bool `json:"ended,omitempty"`
@@ -67,6 +69,17 @@ type EndedRegions struct {
 	Number uint64 `json:"number,omitempty"`
 	// Checkpoint is of a durable main that has not ended: no run asks again for what it has allocated before.
 	Checkpoint uint32 `json:"checkpoint,omitempty"`
+}
+
+// Size is how much of MaxEndedRegions it takes.
+func (r *EndedRegions) Size() int { return 1 + len(r.Frees) + len(r.GivenUp) }
+
+// GivenUpCall is a direct call whose execution has ended without its answer.
+type GivenUpCall struct {
+	Call ExecutionID `json:"call"`
+	// Lane and Number are where this incarnation of the node has sent the call, 0 if a former one has.
+	Lane   uint64 `json:"lane,omitempty"`
+	Number uint64 `json:"number,omitempty"`
 }
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a

@@ -109,7 +109,7 @@ func largest() map[Kind][2]any {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),
 				many(MaxWaits, func(i int) HandedCall { return HandedCall{someExecution(i), many(MaxSerial, someExecution)} }),
-			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), true, true, math.MaxUint64, math.MaxUint64, math.MaxUint32}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
+			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), many(2*MaxEndedRegions, func(i int) GivenUpCall { return GivenUpCall{someExecution(i), math.MaxUint64, math.MaxUint64} }), true, true, math.MaxUint64, math.MaxUint64, math.MaxUint32}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
