@@ -391,15 +391,12 @@ func (c *client) wait(ctx context.Context, b *opSequence, p *pending, m *method)
 	if c.node.await(ctx, p) {
 		return nil
 	}
-	// What the call comes to may be pointers, and somebody has to own these: a durable main does until it is over.
-	if p.of != nil && p.of.main == nil && p.of.enlist() != nil {
-		return c.node.whyEnded()
-	}
-	if p.token && c.node.detach(p) {
+	detaches := p.token && p.of == nil // the Gatekeeper asks for the answer to an execution's
+	if detaches && c.node.detach(p) {
 		c.node.standIn() // for the answer
 		return fault.FromContext(m.op, ctx.Err())
 	}
-	if !p.token && c.node.end(p) {
+	if !detaches && c.node.end(p) {
 		if m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // that the callee knows
 			c.node.cancelCall(p)
 		}

@@ -372,6 +372,11 @@ func (e *execution) remember(known *record.Execution) {
 	e.resumed, e.earlier = true, known.Journal
 	e.recorded.begun = true
 	e.recorded.called = slices.Clone(known.Called)
+	for _, k := range known.Called {
+		if k.Direct() {
+			e.recorded.opens(k.ID)
+		}
+	}
 	e.recorded.machines = slices.Clone(known.Machines)
 }
 
@@ -422,7 +427,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	d.Lane, d.Number = direct.LaneOf(h)
 	e.mu.Lock()
 	e.recorded.begun = true // or need not be any more
-	d.Owed.Called, d.Owed.Machines = e.recorded.toForget(), e.recorded.machines
+	d.Owed.Called, d.Owed.Machines = e.recorded.leaves(), e.recorded.machines
 	if len(d.Owed.Machines) > 0 {
 		d.Owed.Run = x.node.self.Incarnation
 	}
@@ -452,9 +457,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.putInPlace(d.Owed.Oneways)
 	n := l.add(d)
 	l.release(e)
-	for _, i := range sent {
-		l.table.Sent(i)
-	}
+	l.table.SentBy(h.Call, sent)
 	l.mu.Unlock()
 	if x.manager != nil && len(d.Owed.Machines) == 0 { // the next call begins, and what it does is settled after this
 		go l.tell(e, d, n)

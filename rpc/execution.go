@@ -527,6 +527,9 @@ func (n *Node) askedToEnlist(call, parent rpcpacket.ID) {
 	}
 	n.out.mu.Unlock()
 	l.mu.Lock()
+	if waits == nil {
+		waits = l.reports.running[parent] // it has given the call up
+	}
 	e := l.table.State().Execution(parent)
 	over := e == nil || e.Done != nil || e.Main() && !slices.ContainsFunc(e.Called, func(k record.Call) bool { return k.ID == call })
 	l.mu.Unlock()

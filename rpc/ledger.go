@@ -386,21 +386,14 @@ type recorded struct {
 	last   uint64 // the execution's last record
 	called []record.Call
 	sent   []direct.Item // of them, those that this incarnation has sent
+	// open are those that this run has no answer to. A former run may have made some that this one does not make.
+	open []rpcpacket.ID
 	// refused are those that a node has refused for good.
 	refused []record.Call
 	// machines are the memory machines that the execution may have written to.
 	machines []uint8
 	// foreseen are those that the ledger has although it has not written to them yet.
 	foreseen []uint8
-}
-
-// toForget are the calls that nodes are to forget when the execution is done.
-func (r *recorded) toForget() []record.Call {
-	others := func(k record.Call) bool { return !k.Direct() }
-	if !slices.ContainsFunc(r.called, others) {
-		return r.called
-	}
-	return slices.DeleteFunc(slices.Clone(r.called), others)
 }
 
 // durable makes sure, before an execution does what others see and rollback does not

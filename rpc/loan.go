@@ -151,13 +151,59 @@ func handsOver(answer []byte) bool {
 	return err == nil && m.Type == rpcpacket.Reply && len(m.Pointers) > 0
 }
 
-// gains notes that the answer to a direct call has handed regions over to the execution that has made
+// gains notes that a direct call is answered, and may have handed regions over to the execution that has made
 // it. What becomes of them is told at its end: of those of a durable main, the Gatekeeper hears that the main is
-// over. (The execution of a call was handed over when it gave one up.)
+// over.
 func (o *operation) gains(p *pending) {
-	if o != nil && p.straight && len(p.answer.Pointers) > 0 {
-		o.b.e.mu.Lock()
-		defer o.b.e.mu.Unlock()
-		o.b.e.account.ever = true
+	if o == nil || !p.straight {
+		return
 	}
+	e := o.b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.recorded.answered(p.ID); len(p.answer.Pointers) > 0 {
+		e.account.ever = true
+	}
+}
+
+// An execution may give a call up, or end while one is out. That is in its journal, so its next run does not make the call.
+// What the call returns before the execution has ended is the execution's, and goes at its end. When the execution is done, the
+// Gatekeeper hears which calls it has given up: from then on their answers hand nothing over, and what they would have handed
+// over stays their callees'. After that the callees are told to forget the calls. What a call was lent, it has until it is
+// answered.
+//
+//	done settled ─▶ Gatekeeper: regions go, these calls hand nothing over ─▶ callees forget them ─▶ over
+
+// toForget are the calls that nodes are to forget when the execution is done.
+func (r *recorded) toForget() []record.Call {
+	others := func(k record.Call) bool { return !k.Direct() }
+	if !slices.ContainsFunc(r.called, others) {
+		return r.called
+	}
+	return slices.DeleteFunc(slices.Clone(r.called), others)
+}
+
+// leaves is toForget at the end of the execution, which gives up the calls that are open.
+func (r *recorded) leaves() []record.Call {
+	all := r.toForget()
+	if len(r.open) == 0 {
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].GivenUp = slices.Contains(r.open, all[i].ID)
+	}
+	return all
+}
+
+// opens notes that the execution waits for a call's answer.
+func (r *recorded) opens(id rpcpacket.ID) {
+	if !slices.Contains(r.open, id) {
+		r.open = append(r.open, id)
+	}
+}
+
+// answered notes that the execution has a call's answer.
+func (r *recorded) answered(id rpcpacket.ID) {
+	r.open = slices.DeleteFunc(r.open, func(o rpcpacket.ID) bool { return o == id })
 }

@@ -577,6 +577,7 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.recorded.refused = append(e.recorded.refused, record.Call{ID: p.ID, Node: p.Node, Lends: p.lends})
+		e.recorded.answered(p.ID)
 	}
 }
 
@@ -637,6 +638,7 @@ func (o *operation) sentIn(p *pending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recorded.sent = append(e.recorded.sent, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})
+	e.recorded.opens(p.ID)
 }
 
 // whereabouts asks about the nodes that direct calls have waited for as long as a call waits

@@ -291,7 +291,7 @@ func (e *execution) owedOfRegions(o *record.Owed) {
 	for _, r := range e.account.freed {
 		o.Frees = append(o.Frees, r.Base)
 	}
-	switch may := e.account.ever || e.resumed && len(e.recorded.machines)+len(e.recorded.called) > 0; {
+	switch may := e.account.ever || len(e.recorded.open) > 0 || e.resumed && len(e.recorded.machines)+len(e.recorded.called) > 0; {
 	case !may:
 	case e.export.config.stateful():
 		o.Regions = record.RegionsKept
@@ -333,6 +333,7 @@ const (
 // a checkpoint, which says all that the checkpoints before it do. The caller holds l.mu.
 func (l *ledger) tellRegions(k *commit) {
 	now := l.node.now()
+	k.gaveUp = l.table.GaveUp(k.id)
 	if len(l.told.waiting) == 0 {
 		l.told.due = now + regionsAfter
 	}
@@ -401,10 +402,10 @@ func (n *Node) tellEnded(all []*commit) (rest []*commit) {
 	}
 	for _, k := range all {
 		for _, r := range k.endedRegions() {
-			if size+1+len(r.Frees) > control.MaxEndedRegions {
+			if size+r.Size() > control.MaxEndedRegions {
 				tell()
 			}
-			words, size = append(words, r), size+1+len(r.Frees)
+			words, size = append(words, r), size+r.Size()
 		}
 	}
 	tell()
@@ -423,9 +424,16 @@ func (n *Node) tellEnded(all []*commit) (rest []*commit) {
 	return rest
 }
 
-// endedRegions is what is told of one execution: what it frees, some at a time, then what becomes of
-// the others. Those of a durable main stay the main's until it is over.
+// endedRegions is what is told of one execution: the calls that it has given up and what it frees, some at a time, then what
+// becomes of the other regions. Those of a durable main stay the main's until it is over.
 func (k *commit) endedRegions() (words []control.EndedRegions) {
+	for some := range slices.Chunk(k.gaveUp, control.MaxEndedRegions-1) {
+		r := control.EndedRegions{Execution: control.ExecutionID(k.id)}
+		for _, i := range some {
+			r.GivenUp = append(r.GivenUp, control.GivenUpCall{Call: control.ExecutionID(i.ID), Lane: i.Lane, Number: i.Number})
+		}
+		words = append(words, r)
+	}
 	frees := make([]netip.Addr, len(k.owed.Frees))
 	for i, p := range k.owed.Frees {
 		frees[i] = dsm.Pointer(p).Addr()

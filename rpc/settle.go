@@ -8,6 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -37,6 +38,7 @@ type commit struct {
 	owed         record.Owed
 	id           rpcpacket.ID
 	lane, number uint64 // of the call
+	gaveUp       []direct.Item
 }
 
 // commitOf is the commit that a done execution is.

@@ -186,6 +186,7 @@ func TestDirectResults_GivenUp(t *testing.T) {
 			<-time.After(time.Second) // virtual: the answer has come, and moved the region
 			return nil
 		})
+		r.direct()
 		r.regions(0)
 		if s := n.Stats(); s.Direct != 1 || s.Enlisted != 0 {
 			r.Errorf("%+v: want one direct call", s)

@@ -43,7 +43,7 @@ func (t *Table) owe(e *record.Execution) {
 	var called []record.Call
 	switch {
 	case e.Done != nil:
-		called = e.Done.Owed.Called
+		called = slices.DeleteFunc(slices.Clone(e.Done.Owed.Called), func(k record.Call) bool { return k.GivenUp }) // see Told
 		if len(e.Done.Owed.Machines) > 0 {
 			t.commits[e.ID] = true
 			t.owed[e.ID]++
@@ -148,6 +148,18 @@ func (t *Table) add(owner rpcpacket.ID, i Item, node [16]byte, lends bool) {
 // Settled adds a call of a session, to be forgotten by the node that has answered it.
 func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node, false) }
 
+// SentBy notes in which lanes this incarnation has sent the calls of an execution that is done.
+func (t *Table) SentBy(id rpcpacket.ID, sent []Item) {
+	e := t.state.Execution(id)
+	for _, i := range sent {
+		if t.items[i.ID] == nil && e != nil && e.Done != nil && slices.ContainsFunc(e.Done.Owed.Called, func(k record.Call) bool { return k.GivenUp && k.ID == i.ID }) {
+			t.sent[id] = append(t.sent[id], i)
+		} else {
+			t.Sent(i)
+		}
+	}
+}
+
 // Sent notes in which lane this incarnation has sent a call that is to be forgotten; of a durable
 // main's there may be several.
 func (t *Table) Sent(i Item) {
@@ -224,14 +236,37 @@ func (t *Table) Tells() (all []*record.Done) {
 	return all
 }
 
-// Told notes that the Gatekeeper knows what becomes of an execution's regions. It returns the
-// record that the execution owes nothing any more, if that is so.
+// Told notes that the Gatekeeper knows what becomes of an execution's regions, and which calls it has given up: their
+// callees may forget them. Told returns the record that the execution owes nothing any more, if that is so.
 func (t *Table) Told(id rpcpacket.ID) []record.Record {
 	if !t.regions[id] {
 		return nil
 	}
 	delete(t.regions, id)
+	if e := t.state.Execution(id); e != nil && e.Done != nil {
+		t.oweForgets(id, e.Done.Owed.GivenUp())
+		for _, i := range t.sent[id] {
+			t.Sent(i)
+		}
+		delete(t.sent, id)
+	}
 	return t.pay(id)
+}
+
+// GaveUp lists the calls that an execution which is done has given up. One that this incarnation has sent in several lanes
+// is there several times.
+func (t *Table) GaveUp(id rpcpacket.ID) (all []Item) {
+	e := t.state.Execution(id)
+	if e == nil || e.Done == nil {
+		return nil
+	}
+	all = slices.Clone(t.sent[id])
+	for _, k := range e.Done.Owed.GivenUp() {
+		if !slices.ContainsFunc(all, func(i Item) bool { return i.ID == k.ID }) {
+			all = append(all, Item{ID: k.ID})
+		}
+	}
+	return all
 }
 
 // pay notes that an execution owes one thing less.

@@ -68,8 +68,8 @@ type Table struct {
 	later   map[rpcpacket.ID]bool // of them, those about which it is to be told later: see Tells
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
-	// sent are the places in lanes of the calls of executions that were handed over and have ended here, until
-	// their callees are to forget the calls.
+	// sent are the places in lanes of calls of executions that have ended here, until their callees are to forget the
+	// calls: of those that an execution has given up, and of all if it was handed over.
 	sent map[rpcpacket.ID][]Item
 }
 
@@ -231,7 +231,7 @@ func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
 func (t *Table) refuse(caller [16]byte, h *rpcpacket.Header) record.Lane {
 	delete(t.running, h.Call)
 	lane, number := LaneOf(h)
-	t.floors[lane] = number + 1
+	t.floors[lane] = max(t.floors[lane], number+1)
 	return record.Lane{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}
 }
 

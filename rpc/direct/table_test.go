@@ -688,3 +688,41 @@ func TestMainMemory(t *testing.T) {
 		t.Errorf("untold are %v", untold)
 	}
 }
+
+// The Gatekeeper hears of the calls that an execution has given up, and then their callees are told to forget them, in the lanes
+// that the calls were sent in. So it is with the node's next incarnation, which does not know these. The other calls are
+// forgotten at once.
+func TestCallsGivenUp(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		b := newBench(t)
+		one, kept, gone := inSession(9, 1), rpcpacket.ID{7}, rpcpacket.ID{8}
+		sent := []Item{{ID: kept, Lane: 20, Number: 1}, {ID: gone, Lane: 21, Number: 4}, {ID: gone, Lane: 22, Number: 5}}
+		b.receive(client, one, Run)
+		r := done(client, one, record.Call{ID: kept, Node: other}, record.Call{ID: gone, Node: other, GivenUp: true})
+		r.Owed.Regions, r.Over = record.RegionsFreed, false
+		b.write(r)
+		b.SentBy(one.Call, sent)
+		gaveUp := sent[1:]
+		if crash {
+			b.crash()
+			b.Resume()
+			sent, gaveUp = []Item{{ID: kept}}, []Item{{ID: gone}}
+		}
+		if got := b.GaveUp(one.Call); !slices.Equal(got, gaveUp) {
+			t.Errorf("given up: %v, want %v", got, gaveUp)
+		}
+		if got := b.Forgets()[other]; !slices.Equal(got, sent[:1]) {
+			t.Errorf("to be forgotten before the Gatekeeper has heard of it: %v, want %v", got, sent[:1])
+		}
+		b.write(b.Acknowledged(other, []rpcpacket.ID{kept})...)
+		if over := b.Told(one.Call); len(over) != 0 {
+			t.Errorf("a callee has not forgotten a call: %v", over)
+		}
+		if got := b.Forgets()[other]; !slices.Equal(got, gaveUp) {
+			t.Errorf("to be forgotten after that: %v, want %v", got, gaveUp)
+		}
+		if over := b.Acknowledged(other, []rpcpacket.ID{gone}); len(over) != 1 {
+			t.Errorf("nothing is owed: %v", over)
+		}
+	}
+}

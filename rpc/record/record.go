@@ -122,6 +122,8 @@ type Call struct {
 	Node [16]byte
 	// Lends says that the call has pointers: the Gatekeeper has a record of its rights.
 	Lends bool
+	// GivenUp says that the execution has ended without the call's answer.
+	GivenUp bool
 }
 
 // Direct reports whether the call goes to a node that its copies go to, too, and that is to forget the call.
@@ -136,6 +138,7 @@ func calls(c *coder, name string, v *[]Call, doc string) {
 		array(c, "id", &k.ID, "call id")
 		array(c, "node", &k.Node, "address of the node that is called; 0 if the Gatekeeper delivers the call, or the policy is none")
 		flag(c, "lends", &k.Lends, "1: the call has pointers, and the Gatekeeper a record of its rights")
+		flag(c, "givenUp", &k.GivenUp, "1: the execution has ended without the call's answer")
 	})
 }
 
@@ -187,6 +190,17 @@ func (o *Owed) Told() bool { return len(o.Frees) > 0 || o.Regions != RegionsNone
 // is to be told of.
 func (o *Owed) Hands() bool {
 	return slices.ContainsFunc(o.Oneways, func(w Oneway) bool { return w.Hands() })
+}
+
+// GivenUp lists the calls that the execution has given up: the Gatekeeper hears of them with the regions. Their callees
+// forget them after that.
+func (o *Owed) GivenUp() (all []Call) {
+	for _, k := range o.Called {
+		if k.GivenUp {
+			all = append(all, k)
+		}
+	}
+	return all
 }
 
 // Nothing reports whether nothing is owed.
