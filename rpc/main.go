@@ -103,9 +103,10 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 		return err
 	}
 	if ended {
-		e.trunk.index = was.Index - 1
-		e.journal, _ = newJournal(nil)
-		return e.checkpoint(context.WithValue(ctx, branchKey{}, &e.trunk), &e.trunk, true, nil)
+		if err := node.ledger.awaitTaken(ctx, e.call.Call); err != nil {
+			return coded(op, err)
+		}
+		return e.tellEnded(ctx, op, was.Index)
 	}
 	e.trunk.index = was.Index
 	e.main.epoch.Store(was.Index)
@@ -303,7 +304,7 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 	switch {
 	case err != nil:
 	case recorded && ended:
-		err = e.tellEnded(ctx, o)
+		err = e.tellEnded(ctx, op, o.at.index)
 	case !recorded:
 		err = e.logCheckpoint(ctx, o, ended, state)
 	}
@@ -401,16 +402,16 @@ func (e *execution) owedOfMemory(o *record.Owed) {
 }
 
 // tellEnded tells the Gatekeeper that a main is over, whose end is in the ledger, and waits until that is logged.
-func (e *execution) tellEnded(ctx context.Context, o *operation) error {
+func (e *execution) tellEnded(ctx context.Context, op string, index uint32) error {
 	n := e.node
-	err := n.session.Calls(ctx, control.NodeCalls{Main: &control.EndedMain{Execution: control.ExecutionID(e.call.Call), Index: o.at.index}})
+	err := n.session.Calls(ctx, control.NodeCalls{Main: &control.EndedMain{Execution: control.ExecutionID(e.call.Call), Index: index}})
 	switch {
 	case err == nil:
 		return nil
 	case n.base.Err() != nil:
 		return n.whyEnded()
 	}
-	return coded(o.op, err)
+	return coded(op, err)
 }
 
 // logCheckpoint has the Gatekeeper log a checkpoint of a main that is not direct, or is handed over.
