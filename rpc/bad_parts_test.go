@@ -122,7 +122,7 @@ func TestPartsOfCall(t *testing.T) {
 // none: the caller's deadline ends the call, and nothing is left of it.
 func TestPartsOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := testrack.New(wire.Config{})
+		r := testrack.New(t, wire.Config{})
 		callee, n := newPeer(t, r, "callee", rackaddr.Service("Test")), joinNode(t, r, "client")
 		stranger := newPeer(t, r, "stranger", rackaddr.Node(78))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -109,7 +109,7 @@ func waitFor(t *testing.T, cond func() bool) {
 
 // What a server makes of calls that nobody should send.
 func TestBadCalls(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
 	server := serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
@@ -186,7 +186,7 @@ func TestBadCalls(t *testing.T) {
 
 // Arguments that are no Thrift are the processor's to refuse, as in plain Thrift.
 func TestGarbageArguments(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	serve(t, r, &testsvc.Handler{})
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	whole := thriftMessage(t, "echo", thrift.CALL, &testsvc.TestEchoArgs{Thing: everything()})
@@ -201,7 +201,7 @@ func TestGarbageArguments(t *testing.T) {
 
 // What goes on behind the arguments, or the result, is no message.
 func TestTrailingGarbage(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
 	serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))

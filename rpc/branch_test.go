@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -34,18 +35,20 @@ func TestOrderOfBranches(t *testing.T) {
 		branches := []*rpc.Branch{after(ctx, delays[0], nil), after(ctx, delays[1], nil)}
 		i, err := rpc.WaitAny(ctx, branches...)
 		saw = append(saw, i)
-		return err
+		return errors.Join(err, noted(ctx))
 	}, func(b *bench) {
-		_, journal := b.run(b.call())
+		m := b.call()
+		b.run(m)
+		journal := b.journal(m)
 		if len(journal) != 1 || journal[0].Type != trailer.Order {
 			b.t.Fatal(journal)
 		}
 		slow = 1
-		if a, _ := b.rerun(journal); a.Type != rpcpacket.Reply || saw[0] != 1 || saw[1] != 1 {
+		if a := b.rerun(journal); a.Type != rpcpacket.Reply || saw[0] != 1 || saw[1] != 1 {
 			b.t.Errorf("%v, saw %v", a.Type, saw)
 		}
 		journal[0].Data[3] = 77 // no such branch
-		if a, _ := b.rerun(journal); a.Code != rpc.Nondeterminism {
+		if a := b.rerun(journal); a.Code != rpc.Nondeterminism {
 			b.t.Errorf("%v: %s", a.Code, a.Payload)
 		}
 	})
@@ -62,24 +65,20 @@ func TestWaitAnyGivenUp(t *testing.T) {
 			return errors.New("seen")
 		}
 		got = append(got, err)
-		return nil
+		return noted(ctx)
 	}, func(b *bench) {
-		b.send(b.call())
-		pass(2 * time.Minute)
-		a := b.gk.must()
-		ack(b.gk, b.server, a)
-		journal, err := trailer.Parse(a.Trailer)
-		if err != nil || len(journal) != 1 {
-			b.t.Fatal(journal, err)
-		}
 		m := b.call()
-		m.Flags |= rpcpacket.FlagReplay
-		m.Attempt, m.Trailer = 1, a.Trailer
 		b.send(m)
 		pass(2 * time.Minute)
-		for a = b.gk.must(); a.Call != m.Call; a = b.gk.must() { // behind what was under way
+		b.answer(m)
+		journal := b.journal(m)
+		if len(journal) != 1 {
+			b.t.Fatal(journal)
 		}
-		ack(b.gk, b.server, a)
+		m = b.call()
+		b.begun(m, journal)
+		pass(2 * time.Minute)
+		a := b.answer(m)
 		if a.Type != rpcpacket.Reply || len(got) != 2 || rpc.CodeOf(got[0]) != rpc.Deadline || got[0].Error() != got[1].Error() {
 			b.t.Errorf("%v, %v", a.Type, got)
 		}
@@ -97,7 +96,7 @@ func TestBranchIDs(t *testing.T) {
 		})
 		return nil // with the branch open
 	}, func(b *bench) {
-		down := newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
+		down := newCallee(b.t, b.rack, "down", rackaddr.Node(78), "Down")
 		call := b.call()
 		b.send(call)
 		nested := endpoint.ChildBranch(1, 1)
@@ -106,12 +105,12 @@ func TestBranchIDs(t *testing.T) {
 			if m.Branch != want.branch || m.Index != want.index || m.Parent != call.Call || m.Call != endpoint.ChildID(nil, call.Call, m.Branch, m.Index) {
 				b.t.Errorf("%+v, want %v", m.Header, want)
 			}
-			if _, _, early := b.gk.receive(time.Millisecond); early {
+			if _, _, early := b.caller.receive(time.Millisecond); early {
 				b.t.Error("answered while a branch is open")
 			}
-			down.send(b.server.Address(), answer(m, pong(b.t)))
+			down.reply(m, b.server.Address(), pong(b.t))
 		}
-		ack(b.gk, b.server, b.gk.must())
+		b.answer(call)
 	})
 }
 
@@ -166,17 +165,25 @@ func TestOutsideOfExecutions(t *testing.T) {
 	}
 }
 
-// A main that has open branches, or runs already, cannot do what it asks for; one
-// whose checkpoints nobody acknowledges waits.
+// checkpoints are those in a node's ledger.
+func checkpoints(t *testing.T, r *testrack.Rack, n *rpc.Node) (all []*record.Checkpoint) {
+	t.Helper()
+	for _, k := range records(t, r, n) {
+		if k, ok := k.(*record.Checkpoint); ok {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// A main that has open branches, or runs already, cannot do what it asks for. Its checkpoint is in
+// the ledger when Checkpoint returns.
 func TestMainRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := testrack.New(wire.Config{})
+		r := testrack.New(t, wire.Config{})
 		n := joinNode(t, r, "main")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		gk := newPeer(t, r, "gk", rackaddr.Gatekeeper)
 		failed := errors.New("failed")
-		err := rpc.Main(ctx, n, "m", func(ctx context.Context, state []byte) error {
+		err := rpc.Main(t.Context(), n, "m", func(ctx context.Context, state []byte) error {
 			if err := rpc.Main(ctx, n, "m", nil); rpc.CodeOf(err) != rpc.BadRequest {
 				t.Errorf("a second run: %v", err)
 			}
@@ -190,23 +197,19 @@ func TestMainRefusals(t *testing.T) {
 			if err := b.Wait(); err != nil || state != nil {
 				t.Error(err, state)
 			}
-			short, stop := context.WithTimeout(ctx, time.Second)
-			defer stop()
-			if err := rpc.Checkpoint(short, []byte("s")); rpc.CodeOf(err) != rpc.Deadline {
-				t.Errorf("without a Gatekeeper: %v", err)
+			if all := checkpoints(t, r, n); len(all) != 0 {
+				t.Errorf("refused, and in the ledger: %+v", all[0])
+			}
+			if err := rpc.Checkpoint(ctx, []byte("s")); err != nil {
+				t.Error(err)
+			}
+			if all := checkpoints(t, r, n); len(all) != 1 || string(all[0].State) != "s" || all[0].Main != endpoint.MainID("m") || all[0].Ended {
+				t.Errorf("in the ledger: %+v", all)
 			}
 			return failed
 		})
 		if !errors.Is(err, failed) {
 			t.Errorf("main: %v", err)
-		}
-		m := gk.must()
-		ss, err := trailer.Parse(m.Trailer)
-		if err != nil || len(ss) != 1 || ss[0].Type != trailer.State || string(ss[0].Data) != "s" {
-			t.Errorf("trailer %v, %v", ss, err)
-		}
-		if m.Flags != (rpcpacket.FlagHeld|rpcpacket.FlagCheckpoint).WithPolicy(rpcpacket.PolicyRecover) || m.Parent != endpoint.MainID("m") {
-			t.Errorf("%+v", m.Header)
 		}
 	})
 }
@@ -226,9 +229,9 @@ func TestMainStopped(t *testing.T) {
 	}
 	for _, does := range []func(context.Context, *rpc.Node) error{waits, calls} {
 		synctest.Test(t, func(t *testing.T) {
-			r := testrack.New(wire.Config{})
+			r := testrack.New(t, wire.Config{})
+			newCallee(t, r, "callee", rackaddr.Node(78), "Test")
 			n := joinNode(t, r, "main")
-			gk := newPeer(t, r, "gk", rackaddr.Gatekeeper)
 			ctx, stop := context.WithCancel(t.Context())
 			err := rpc.Main(ctx, n, "m", func(ctx context.Context, _ []byte) error {
 				stop()
@@ -245,17 +248,20 @@ func TestMainStopped(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("main: %v", err)
 			}
-			if m, _, told := gk.receive(time.Second); told {
-				t.Errorf("the Gatekeeper was told %+v", m)
+			for _, k := range records(t, r, n) {
+				if j, ok := k.(*record.Journal); !ok || len(j.Entries) > 0 {
+					t.Errorf("the ledger has %+v", k)
+				}
 			}
 		})
 	}
 }
 
-// A one-way that has to be logged returns when it is.
-func TestHeldOneway(t *testing.T) {
+// A one-way returns when the ledger of its receiver has it.
+func TestDirectOneway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, n := service(t)
+		r := testrack.New(t, wire.Config{})
+		s, n := newCallee(t, r, "service", rackaddr.Node(78), "Test"), joinNode(t, r, "client")
 		note := testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyRecover)))
 		done := make(chan error)
 		go func() { done <- note.Note(t.Context(), 1) }()
@@ -263,17 +269,19 @@ func TestHeldOneway(t *testing.T) {
 		s.must() // again
 		select {
 		case err := <-done:
-			t.Errorf("returned unlogged: %v", err)
+			t.Errorf("returned unacknowledged: %v", err)
 		default:
 		}
-		ack(s, n, m)
+		s.reply(m, n.Address(), nil)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		go func() { done <- note.Note(t.Context(), 2) }()
 		refusal := s.must()
-		refusal.Type, refusal.Code, refusal.Payload = rpcpacket.Exception, rpc.NoSuchMethod, nil
-		refusal.Flags |= rpcpacket.FlagReleased
+		for refusal.Call == m.Call {
+			refusal = s.must() // another copy
+		}
+		refusal.Type, refusal.Code, refusal.Payload, refusal.Trailer = rpcpacket.Exception, rpc.NoSuchMethod, nil, nil
 		s.send(n.Address(), refusal.Append(nil))
 		if err := <-done; rpc.CodeOf(err) != rpc.NoSuchMethod {
 			t.Errorf("refused: %v", err)
@@ -285,7 +293,7 @@ func TestHeldOneway(t *testing.T) {
 // been run by the node before: it is refused. One sent since is not, however often.
 func TestCallOlderThanItsCallee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := testrack.New(wire.Config{})
+		r := testrack.New(t, wire.Config{})
 		client := joinNode(t, r, "client")
 		call := func() chan error {
 			done := make(chan error, 1)

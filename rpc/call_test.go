@@ -30,7 +30,7 @@ type pair struct {
 
 func newPair(t testing.TB, opts ...rpc.ExportOption) *pair {
 	t.Helper()
-	p := &pair{rack: testrack.New(wire.Config{}), handler: &testsvc.Handler{}}
+	p := &pair{rack: testrack.New(t, wire.Config{}), handler: &testsvc.Handler{}}
 	p.server = serve(t, p.rack, p.handler, opts...)
 	p.caller = joinNode(t, p.rack, "client")
 	p.client = p.newClient()
@@ -208,7 +208,7 @@ func (p prefixed) Call(ctx context.Context, method string, args, result thrift.T
 }
 
 func TestMultiplexedProcessor(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	mux := thrift.NewTMultiplexedProcessor()
 	mux.RegisterProcessor("Test", testsvc.NewTestProcessor(&testsvc.Handler{}))
 	mux.RegisterProcessor("Small", testsvc.NewSmallProcessor(twice{}))

@@ -16,10 +16,12 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -47,8 +49,14 @@ func (s silence) Close() error                             { close(s.closed); re
 // quietNode is a node on a silent network that exports the test service.
 func quietNode(t testing.TB) (*Node, *export) {
 	t.Helper()
-	s := testrack.NewSession(silence{}, join.Identity{Name: "fuzz", Address: rackaddr.Node(1), Incarnation: 1})
-	n, err := Join(join.NewContext(t.Context(), testrack.Fixed(s)), WithLogger(slog.New(slog.DiscardHandler)))
+	id := join.Identity{Name: "fuzz", Address: rackaddr.Node(1), Incarnation: 1, Direct: true}
+	return exporting(t, testrack.Fixed(testrack.NewSession(silence{}, id)))
+}
+
+// exporting is a node that exports the test service.
+func exporting(t testing.TB, j join.Joiner) (*Node, *export) {
+	t.Helper()
+	n, err := Join(join.NewContext(t.Context(), j), WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,15 +141,6 @@ func FuzzCall(f *testing.F) {
 	} {
 		f.Add(seedCall(f, method, args, x.hash))
 	}
-	for _, journal := range journalSeeds() {
-		m, err := rpcpacket.Parse(seedCall(f, "count", &testsvc.TestCountArgs{Number: 1}, x.hash))
-		if err != nil {
-			f.Fatal(err)
-		}
-		m.Flags = (m.Flags | rpcpacket.FlagHeld | rpcpacket.FlagReplay).WithPolicy(PolicyRecover)
-		m.Attempt, m.Trailer = 1, journal
-		f.Add(m.Append(nil))
-	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > maxDatagram {
 			return
@@ -162,6 +161,52 @@ func FuzzCall(f *testing.F) {
 			}
 		}
 		r.free()
+	})
+}
+
+// No datagram to the port for direct calls may do more than that a call runs and ends: the node
+// goes on, and its ledger can be read.
+func FuzzDirect(f *testing.F) {
+	r := testrack.New(f, wire.Config{})
+	n, x := exporting(f, r.Joiner())
+	from := rackaddr.Node(2)
+	r.Play(from)
+	direct := func(method string, args thrift.TStruct) rpcpacket.Message {
+		m, err := rpcpacket.Parse(seedCall(f, method, args, x.hash))
+		if err != nil {
+			f.Fatal(err)
+		}
+		m.Call = rpcpacket.SessionID(rpcpacket.SessionOf(from, 1), m.Call.Sequence())
+		m.Flags, m.Trailer = m.Flags.WithPolicy(PolicyRecover), make([]byte, originSize)
+		return m
+	}
+	count, note := direct("count", &testsvc.TestCountArgs{Number: 1}), direct("note", &testsvc.TestNoteArgs{Number: 3})
+	note.Type = rpcpacket.Oneway
+	child, lends := count, count
+	child.Call, child.Flags, child.Order = rpcpacket.ID{1, 8: 0x80}, count.Flags&^rpcpacket.FlagSession, count.Call.Session()
+	lends.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
+	forget := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: count.Call, CallerIncarnation: 1}}
+	forget.Payload = append(append(count.Call[:], count.Call[:8]...), count.Call[8:]...)
+	probe := lends
+	probe.Flags |= rpcpacket.FlagReplay
+	for _, m := range []rpcpacket.Message{count, note, child, lends, forget, probe} {
+		f.Add(m.Append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > maxDatagram {
+			return
+		}
+		r1 := received(b)
+		if e := n.receiveDirect(r1, 0); e != nil {
+			e.export.pool.work(e)
+		}
+		r1.free()
+		if err := n.failure(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := record.Fold(r.Ledger(n.Address())); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 

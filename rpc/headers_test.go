@@ -22,7 +22,7 @@ const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 // Headers reach middleware and handler, the trace context goes on with the calls that the
 // handler makes, and answers have headers of their own.
 func TestHeaders(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	saw := make(chan string, 4)
 	var server *rpc.Node
 	h := &testsvc.Handler{}
@@ -74,7 +74,7 @@ func TestHeaders(t *testing.T) {
 // Headers beyond the limits are refused where they are made, and those that do not parse
 // where they come.
 func TestBadHeaders(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	serve(t, r, &testsvc.Handler{})
 	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
 	err := client.Ping(rpc.WithHeader(t.Context(), "long", strings.Repeat("x", rpc.MaxHeaderBytes)))
@@ -103,9 +103,9 @@ func TestBadHeaders(t *testing.T) {
 	}
 }
 
-// The headers of an exactly-once call are in the log: a handler that runs again sees the
-// same, and sets those of the answer anew. A call of policy none that it made is not made
-// again, and its answer has the headers that it had.
+// The headers of a call are in the ledger: a handler that runs again sees the same, and sets those
+// of the answer anew. A call of policy none that it made is not made again, and its answer has the
+// headers that it had.
 func TestHeadersOfReRun(t *testing.T) {
 	var saw []string
 	onBench(t, func(ctx context.Context, n *rpc.Node) error {
@@ -113,7 +113,7 @@ func TestHeadersOfReRun(t *testing.T) {
 		client := testsvc.NewSmallClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyNone)))
 		twice, err := client.Twice(ctx, 4)
 		saw = append(saw, fmt.Sprint(tenant, twice, client.LastResponseMeta_().Headers, err))
-		return rpc.SetAnswerHeader(ctx, "run", fmt.Sprint(len(saw)))
+		return errors.Join(noted(ctx), rpc.SetAnswerHeader(ctx, "run", fmt.Sprint(len(saw))))
 	}, func(b *bench) {
 		down := newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
 		headed := func(kv ...rpcpacket.KeyValue) []byte {
@@ -123,23 +123,24 @@ func TestHeadersOfReRun(t *testing.T) {
 			}
 			return h
 		}
-		m := b.call()
-		m.Flags |= rpcpacket.FlagHeaders
-		m.Payload = append(headed(rpcpacket.KeyValue{Key: "tenant", Value: "blue"}), m.Payload...)
-		b.send(m)
-		four := int64(8)
-		reply := thriftMessage(b.t, "twice", thrift.REPLY, &testsvc.SmallTwiceResult{Success: &four})
+		call := func() rpcpacket.Message {
+			m := b.call()
+			m.Flags |= rpcpacket.FlagHeaders
+			m.Payload = append(headed(rpcpacket.KeyValue{Key: "tenant", Value: "blue"}), m.Payload...)
+			return m
+		}
+		first := call()
+		b.send(first)
+		eight := int64(8)
+		reply := thriftMessage(b.t, "twice", thrift.REPLY, &testsvc.SmallTwiceResult{Success: &eight})
 		a := down.must()
 		a.Type, a.Flags, a.Attempt = rpcpacket.Reply, a.Flags|rpcpacket.FlagHeaders, 0
-		a.Payload = append(headed(rpcpacket.KeyValue{Key: "from", Value: "down"}), reply...)
+		a.Payload, a.Trailer = append(headed(rpcpacket.KeyValue{Key: "from", Value: "down"}), reply...), nil
 		down.send(b.server.Address(), a.Append(nil))
-		first := b.gk.must()
-		ack(b.gk, b.server, first)
-		// A new delivery: the first one's number may be settled by now, or not yet.
-		m.Call, m.Floor, m.Attempt = rpcpacket.SessionID(99, 50), 50, 1
-		m.Flags, m.Trailer = m.Flags|rpcpacket.FlagReplay, first.Trailer
-		again, _ := b.run(m)
-		headers, _, err := rpcpacket.TakeHeaders(again.Payload)
+		b.answer(first)
+		journal, again := b.journal(first), call()
+		b.begun(again, journal)
+		headers, _, err := rpcpacket.TakeHeaders(b.answer(again).Payload)
 		if len(saw) != 2 || saw[0] != saw[1] || saw[0] != "blue8 map[from:down] <nil>" || err != nil || headers[0].Value != "2" {
 			b.t.Errorf("saw %q, answer's headers %v, %v", saw, headers, err)
 		}

@@ -35,7 +35,7 @@ func noise(seed uint64, n int) []byte {
 func TestLargeValues(t *testing.T) {
 	for _, mtu := range []int{1280, 1500, 9000, 65535} {
 		t.Run(fmt.Sprint("mtu=", mtu), func(t *testing.T) {
-			p := &pair{rack: testrack.New(wire.Config{MTU: mtu}), handler: &testsvc.Handler{}}
+			p := &pair{rack: testrack.New(t, wire.Config{MTU: mtu}), handler: &testsvc.Handler{}}
 			p.server = serve(t, p.rack, p.handler)
 			p.caller = joinNode(t, p.rack, "client")
 			p.client = p.newClient()
@@ -83,7 +83,7 @@ func TestLargeOnBadNetwork(t *testing.T) {
 // A message beyond a limit is refused with the limit and the remedy: by the caller, by
 // the callee, and each of them for an answer.
 func TestTooLarge(t *testing.T) {
-	r := testrack.New(wire.Config{MTU: 1500})
+	r := testrack.New(t, wire.Config{MTU: 1500})
 	limited := func(name string, limit uint64) *rpc.Node {
 		n, err := rpc.Join(join.NewContext(t.Context(), r.Joiner()), rpc.WithName(name), rpc.WithMaxMessage(limit))
 		if err != nil {

@@ -135,7 +135,7 @@ func TestBladeCrashes(t *testing.T) {
 }
 
 func TestExportRefuses(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	n := joinNode(t, r, "server")
 	proc := testsvc.NewTestProcessor(&testsvc.Handler{})
 	for _, opts := range [][]rpc.ExportOption{{rpc.WithWorkers(0)}, {rpc.WithQueue(-1)}, {rpc.WithMethodPolicy(rpc.PolicyNone, "no such")}} {

@@ -26,8 +26,7 @@ var bad = wire.Impairment{
 func virtual(t *testing.T, seed uint64, opts []rpc.ExportOption, f func(t *testing.T, p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := testrack.New(wire.Config{Schedule: &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}})
-		t.Cleanup(r.Run())
+		r := testrack.New(t, wire.Config{Schedule: &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}})
 		p := &pair{rack: r, handler: &testsvc.Handler{}}
 		p.server = serve(t, r, p.handler, opts...)
 		p.caller = joinNode(t, r, "client")

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -22,30 +23,32 @@ func noteCall(t *testing.T, sequence uint64, flags rpcpacket.Flags) rpcpacket.Me
 	return m
 }
 
-// The receipt of a one-way comes when it is accepted; of one that is held, the
-// completion when it is over, held as well.
+// The receipt of a one-way comes when it is accepted; of a direct one, when the ledger has it.
 func TestOnewayReceipts(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
 	server := serve(t, r, h)
-	caller := newPeer(t, r, "caller", rackaddr.Node(77))
-	to := rackaddr.Service("Test")
-	plain := noteCall(t, 1, 0)
+	caller := newPeer(t, r, "caller", callerAddress)
+	once := noteCall(t, 1, 0)
 	for range 2 {
-		caller.send(to, plain.Append(nil))
+		caller.send(rackaddr.Service("Test"), once.Append(nil))
 		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags != rpcpacket.FlagSession|rpcpacket.FlagDone || len(a.Payload) != 0 {
 			t.Errorf("receipt %+v", a.Header)
 		}
 	}
-	held := noteCall(t, 2, (rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover))
-	caller.send(to, held.Append(nil))
-	want := (rpcpacket.FlagSession | rpcpacket.FlagDone | rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyRecover)
-	a := caller.must()
-	if a.Type != rpcpacket.Reply || a.Flags != want {
-		t.Errorf("completion %+v, want flags %x", a.Header, want)
+	exactly := directCall(t, "note", 2, noteCall(t, 2, 0).Payload)
+	exactly.Type = rpcpacket.Oneway
+	want := rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover)
+	for range 2 {
+		caller.sendTo(server.Address(), rackaddr.PortDirect, exactly.Append(nil))
+		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags&^rpcpacket.FlagDone != want || len(a.Payload) != 0 { // it may be done
+			t.Errorf("receipt %+v, want flags %x", a.Header, want)
+		}
+		if b, ok := records(t, r, server)[0].(*record.Begun); !ok || b.Execution != exactly.Call {
+			t.Errorf("the ledger begins with %+v", b)
+		}
 	}
-	ack(caller, server, a)
-	closeNode(t, server) // the first one is acknowledged when accepted: it may run still
+	closeNode(t, server) // they are acknowledged when accepted: they may run still
 	if n := h.Notes()[5]; n != 2 {
 		t.Errorf("two one-ways were run %d times", n)
 	}

@@ -20,7 +20,7 @@ import (
 // A service takes calls in both protocols from one call to the next, pointers, exceptions
 // and large messages included; what is in neither is refused by name.
 func TestProtocols(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	serve(t, r, &testsvc.Handler{})
 	node := joinNode(t, r, "client")
 	ctx := t.Context()
@@ -58,7 +58,7 @@ func TestProtocols(t *testing.T) {
 // processor, a call of a method that this has, and a call of one of the service Small.
 func multiplexed(t *testing.T) (session *testrack.Session, server *rpc.Node, first *thrift.TMultiplexedProcessor, ping, two func() error) {
 	t.Helper()
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	server = joinNode(t, r, "server")
 	ctx := t.Context()
 	first = thrift.NewTMultiplexedProcessor()

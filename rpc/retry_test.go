@@ -23,7 +23,7 @@ import (
 // the option it is not.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := testrack.New(wire.Config{})
+		r := testrack.New(t, wire.Config{})
 		gate, ran := make(chan struct{}), atomic.Int64{}
 		serve(t, r, &testsvc.Handler{Gate: func(_ context.Context, number int64) error {
 			ran.Add(1)
@@ -65,7 +65,7 @@ func TestRetry(t *testing.T) {
 
 // What may have run is made again only if that does no harm.
 func TestRetryIdempotent(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	service := newPeer(t, r, "service", rackaddr.Service("Test"))
 	client := joinNode(t, r, "client")
 	answered := map[rpcpacket.ID]bool{}
@@ -102,7 +102,7 @@ func TestRetryIdempotent(t *testing.T) {
 // A call that is not answered is made a second time beside the first; whichever is answered
 // first counts, and the handler of the other one is cancelled.
 func TestHedging(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	cancelled, calls := make(chan struct{}), atomic.Int64{}
 	serve(t, r, &testsvc.Handler{Gate: func(ctx context.Context, _ int64) error {
 		if calls.Add(1) == 1 {
@@ -138,7 +138,7 @@ func TestHedging(t *testing.T) {
 
 // An error tells that the call never began where that is certain.
 func TestNeverBegan(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	serve(t, r, &testsvc.Handler{Gate: func(ctx context.Context, _ int64) error { return rpc.Errorf(rpc.Unavailable, "handler") }})
 	node := joinNode(t, r, "client")
 	client := testsvc.NewTestClient(plain(node, "Test"))

@@ -287,7 +287,7 @@ func TestHandlerLeavesGoroutineBehind(t *testing.T) {
 }
 
 func TestHandlerAbandonsRequest(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	n := joinNode(t, r, "server")
 	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(silent{&testsvc.Handler{}})); err != nil {
 		t.Fatal(err)

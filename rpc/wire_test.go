@@ -24,7 +24,7 @@ import (
 // service is a peer in the place of the test service, and a client node.
 func service(t *testing.T) (*peer, *rpc.Node) {
 	t.Helper()
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	return newPeer(t, r, "service", rackaddr.Service("Test")), joinNode(t, r, "client")
 }
 
@@ -66,9 +66,12 @@ func TestCallHeader(t *testing.T) {
 	}
 }
 
-// Policies travel with the call, and ask for it to be held.
+// Policies travel with the call. One of policy none goes to its service, any other one directly to
+// a node.
 func TestPolicyOnTheWire(t *testing.T) {
-	s, n := service(t)
+	r := testrack.New(t, wire.Config{})
+	once, exactly := newPeer(t, r, "once", rackaddr.Service("Test")), newCallee(t, r, "exactly", rackaddr.Node(78), "Test")
+	n := joinNode(t, r, "client")
 	c := n.Client("Test", rpc.WithPolicy(rpc.PolicyFateShare), rpc.WithPolicy(rpc.PolicyNone, "ping"), rpc.WithPolicy(rpc.PolicyTainted, "note"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -78,18 +81,21 @@ func TestPolicyOnTheWire(t *testing.T) {
 		_ = client.Note(ctx, 1)
 		_, _ = client.Add(ctx, 1, 2)
 	}()
-	ping := s.must()
-	s.send(n.Address(), answer(ping, pong(t)))
-	note := s.must()
-	s.send(n.Address(), answer(note, nil))
-	add := s.must()
+	ping := once.must()
+	once.send(n.Address(), answer(ping, pong(t)))
+	note := exactly.must()
+	exactly.reply(note, n.Address(), nil)
+	add := exactly.must()
+	for add.Call == note.Call { // a copy
+		add = exactly.must()
+	}
 	if ping.Flags != rpcpacket.FlagSession {
 		t.Errorf("ping: flags %x", ping.Flags)
 	}
-	if note.Type != rpcpacket.Oneway || note.Flags != (rpcpacket.FlagSession|rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyTainted) {
+	if note.Type != rpcpacket.Oneway || note.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyTainted) {
 		t.Errorf("note: %v with flags %x", note.Type, note.Flags)
 	}
-	if add.Flags != (rpcpacket.FlagSession | rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyFateShare) {
+	if add.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyFateShare) {
 		t.Errorf("add: flags %x", add.Flags)
 	}
 }
@@ -127,7 +133,7 @@ func TestPointersInTheHeader(t *testing.T) {
 
 // A reply carries the result's pointers, and is held if the call was.
 func TestPointersInTheReply(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	server := serve(t, r, &testsvc.Handler{})
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	p := dsmpacket.Make(16, 1, 64)
@@ -224,7 +230,7 @@ func TestOnewayWithoutCallee(t *testing.T) {
 // The answer to a duplicate is the first answer, byte by byte, and the handler
 // does not run again.
 func TestDuplicateCall(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
 	serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
@@ -243,7 +249,7 @@ func TestDuplicateCall(t *testing.T) {
 
 // Numbered calls of a stateful service run in their order.
 func TestNumberedCalls(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	var order []int64
 	h := &testsvc.Handler{Gate: func(_ context.Context, n int64) error { order = append(order, n); return nil }}
 	serve(t, r, h, rpc.WithState(noState{}))
@@ -262,68 +268,52 @@ func TestNumberedCalls(t *testing.T) {
 }
 
 // A nested call names its parent; if both are exactly-once, its id follows from the
-// parent's.
+// parent's, and its place in a lane is in the header.
 func TestNestedCallOnTheWire(t *testing.T) {
-	r := testrack.New(wire.Config{})
-	h := &testsvc.Handler{}
-	server := serve(t, r, h)
-	downstream := newPeer(t, r, "downstream", rackaddr.Service("Down"))
-	plain := testsvc.NewTestClient(plain(server, "Down"))
-	exact := testsvc.NewTestClient(server.Client("Down", rpc.WithPolicy(rpc.PolicyRecover)))
-	h.Gate = func(ctx context.Context, _ int64) error {
-		if err := plain.Ping(ctx); err != nil {
+	onBench(t, func(ctx context.Context, n *rpc.Node) error {
+		if err := testsvc.NewTestClient(plain(n, "Down")).Ping(ctx); err != nil {
 			return err
 		}
-		return exact.Ping(ctx)
-	}
-	caller := newPeer(t, r, "caller", rackaddr.Node(77))
-	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
-	call.Flags = (call.Flags | rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover)
-	caller.send(rackaddr.Service("Test"), call.Append(nil))
-	first := downstream.must()
-	downstream.send(server.Address(), answer(first, pong(t)))
-	second := downstream.must()
-	downstream.send(server.Address(), answer(second, pong(t)))
-	if first.Parent != call.Call || first.Index != 1 || first.Flags&rpcpacket.FlagSession == 0 {
-		t.Errorf("first: %+v", first.Header)
-	}
-	if second.Parent != call.Call || second.Index != 2 || second.Flags&rpcpacket.FlagSession != 0 || second.Floor != 0 {
-		t.Errorf("second: %+v", second.Header)
-	}
-	if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) {
-		t.Errorf("second: id %s", second.Call)
-	}
-	a := caller.must()
-	if a.Type != rpcpacket.Reply {
-		t.Errorf("answer: %+v", a)
-	}
-	ack(caller, server, a)
+		return testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+	}, func(b *bench) {
+		t := b.t
+		once, exactly := newPeer(t, b.rack, "once", rackaddr.Service("Down")), newCallee(t, b.rack, "exactly", rackaddr.Node(78), "Down")
+		call := b.call()
+		b.send(call)
+		first := once.must()
+		once.send(b.server.Address(), answer(first, pong(t)))
+		second := exactly.must()
+		exactly.reply(second, b.server.Address(), pong(t))
+		if first.Parent != call.Call || first.Index != 1 || first.Flags&rpcpacket.FlagSession == 0 {
+			t.Errorf("first: %+v", first.Header)
+		}
+		if second.Parent != call.Call || second.Index != 2 || second.Flags != rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover) {
+			t.Errorf("second: %+v", second.Header)
+		}
+		if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) || !rpcpacket.Owns(b.server.Address(), second.Order) || second.Floor == 0 {
+			t.Errorf("second: id %s, lane %x, number %d", second.Call, second.Order, second.Floor)
+		}
+		if a := b.answer(call); a.Type != rpcpacket.Reply {
+			t.Errorf("answer: %+v", a)
+		}
+	})
 }
 
-// ack acknowledges an answer, or a one-way, as the Gatekeeper does when it has logged it.
-func ack(p *peer, n *rpc.Node, a rpcpacket.Message) {
-	h := rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased, Call: a.Call}
-	if a.Type != rpcpacket.Oneway {
-		h.Flags, h.Floor = h.Flags|rpcpacket.FlagDone, a.Floor
-	}
-	p.send(n.Address(), (&rpcpacket.Message{Header: h}).Append(nil))
-}
-
-// An execution that nobody logs cannot answer for exactly-once calls: they are of its
+// An execution that nobody runs again cannot answer for exactly-once calls: they are of its
 // node's sessions, and tell on whose behalf they are made.
 func TestExactCallOfPlainHandler(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
 	server := serve(t, r, h)
-	downstream := newPeer(t, r, "downstream", rackaddr.Service("Down"))
+	downstream := newCallee(t, r, "downstream", rackaddr.Node(78), "Down")
 	exact := testsvc.NewTestClient(server.Client("Down", rpc.WithPolicy(rpc.PolicyRecover)))
 	h.Gate = func(ctx context.Context, _ int64) error { return exact.Ping(ctx) }
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	m := downstream.must()
-	downstream.send(server.Address(), answer(m, pong(t)))
-	if m.Parent != call.Call || m.Index != 1 || m.Flags != (rpcpacket.FlagSession|rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyRecover) {
+	downstream.reply(m, server.Address(), pong(t))
+	if m.Parent != call.Call || m.Index != 1 || m.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover) {
 		t.Errorf("%+v", m.Header)
 	}
 	caller.must()

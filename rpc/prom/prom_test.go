@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Both sides count what was called, how it ended, how long it took and how large it was.
 func TestCollector(t *testing.T) {
-	r := testrack.New(wire.Config{})
+	r := testrack.New(t, wire.Config{})
 	join := func(name string) *rpc.Node {
 		n, err := rpc.Join(join.NewContext(t.Context(), r.Joiner()), rpc.WithName(name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
