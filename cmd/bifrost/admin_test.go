@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
@@ -54,11 +54,17 @@ func watched(t *testing.T) (address, pointer string) {
 	must(t, err)
 	n, err := rack.Join(ctx, "c1", "client")
 	must(t, err)
-	must(t, n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{}), rpc.WithIDL("service Ping { void ping() }\n")))
+	seen := make(pingUntil)
+	must(t, n.Export(ctx, "Ping", arrays.NewPingProcessor(seen), rpc.WithIDL("service Ping { void ping() }\n")))
 	caller, err := rack.Join(ctx, "c1", "caller")
 	must(t, err)
-	must(t, arrays.NewPingClient(caller.Client("Ping")).Ping(ctx))
+	pinged := make(chan error, 1)
+	go func() { pinged <- arrays.NewPingClient(caller.Client("Ping")).Ping(ctx) }()
+	waitForCalls(t, ctx, c, 1)
+	close(seen)
+	must(t, <-pinged)
 	must(t, caller.Close(ctx))
+	waitForCalls(t, ctx, c, 0)
 	p, err := n.Memory().Alloc(ctx, 4096)
 	must(t, err)
 	arrived := errors.New("arrived")
@@ -67,6 +73,35 @@ func watched(t *testing.T) (address, pointer string) {
 		t.Fatalf("waiting for the event of the region: %v", err)
 	}
 	return address, p.String()
+}
+
+// pingUntil is a Ping whose calls last until it is closed.
+type pingUntil chan struct{}
+
+func (p pingUntil) Ping(ctx context.Context) error {
+	select {
+	case <-p:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// waitForCalls waits until the API knows of so many calls that are under way. A callee tells the
+// Gatekeeper of calls that last.
+func waitForCalls(t *testing.T, ctx context.Context, c *client.Client, want int) {
+	t.Helper()
+	for got := -1; got != want; {
+		got = 0
+		for _, err := range c.Calls(ctx, netip.Addr{}) {
+			must(t, err)
+			got++
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%d calls, want %d", got, want)
+		}
+	}
 }
 
 // bifrost runs a command and returns what it prints.
@@ -90,7 +125,7 @@ func TestWatch(t *testing.T) {
 		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +64 nodes +- +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
 		"machines":                 `^MACHINE .*\n1 +m1 \+ m2 +2 `,
 		"blades":                   `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +(-|0 B of 1 GiB) +-\n$`,
-		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +- +Ping\n$`,
+		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +\S+ MiB +Ping\n$`,
 		"services":                 `\nPing +ping +c1/client +1\n$`,
 		"services --idl Ping":      `^service Ping { void ping\(\) }\n$`,
 		"regions":                  `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
@@ -101,8 +136,8 @@ func TestWatch(t *testing.T) {
 		"denied":                   `^TIME +NODE.*\n$`,
 		"denied --ports":           `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
 		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
-		"trace":                    `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok\n$`,
-		"trace last":               `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok\n`,
+		"trace":                    `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok ~\n$`,
+		"trace last":               `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok ~\n`,
 		"trace --failed":           `^SENT.*\n$`,
 		"apps":                     `^APP.*\n$`,
 		"policy":                   `\nPing +ping +recover +default\n$`,
