@@ -268,6 +268,7 @@ func TestContract(t *testing.T) {
 	} {
 		c.do(path, status)
 	}
+	b.Deny(3) // there are events
 	c.events()
 	b.Broken.Store(true)
 	c.actions(call)

@@ -179,7 +179,7 @@ func TestPage_ShowsTheRack(t *testing.T) {
 	rack.Deny(2)
 	b.until(`document.querySelectorAll('#denied tr[data-pointer]').length === 5`)
 	b.same(s)
-	rack.Finish()
+	rack.Over()
 	b.until(`document.querySelectorAll('.graph .edge:not(.past)').length === 0`)
 	b.same(s)
 	feed := value[string](b, `document.querySelector('.feed').textContent`)
@@ -217,7 +217,7 @@ func TestPage_TimelinesAndPolicies(t *testing.T) {
 		return strings.Join(lines, ",")
 	}
 	b.until(fmt.Sprintf(`%s === %q`, shape, of()))
-	rack.Finish()
+	rack.Over()
 	b.until(fmt.Sprintf(`%s === %q`, shape, of()))
 	if bars := value[int](b, `document.querySelectorAll('#trace li:first-child rect').length`); bars != 3 || !strings.HasSuffix(of(), " 1 ok") {
 		t.Errorf("%d bars of %s", bars, of())
@@ -281,7 +281,7 @@ func TestPage_FormerRuns(t *testing.T) {
 	}
 	former := admintest.StartBusy(t)
 	s, stop := remember(former)
-	former.Finish()
+	former.Over()
 	was := admintest.GetAs[api.List[api.Timeline]](s, "/v1/timelines?roots=true").Items[0]
 	must(t, former.Gatekeeper().MarkFailed(former.Ctx, "m2", "a fault before the restart"))
 	for !strings.Contains(string(s.Get("/v1/events/recent?kind=blade.failed")), "before the restart") {

@@ -291,7 +291,7 @@ type Overview struct {
 	Snapshot      // Regions and Calls are nil
 	RegionCount   int
 	CallCount     int // on record, finished ones included
-	CallsUnderWay int // in the call graph, those included that are not held
+	CallsUnderWay int // in the call graph, those included that are not held, and direct ones that were told of
 	EventsWaiting int // in the lease machine: for rules, or for another event
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
 	// yet; without those for whose programs it waits only.
@@ -308,7 +308,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recovering(),
+			CallsUnderWay: g.ctl.graph.Len() + len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recovering(),
 		}
 		exact, _ := g.ctl.table.Calls()
 		o.CallCount = len(g.ctl.calls) + exact
@@ -448,6 +448,11 @@ func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Hold
 			return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
 		}
 		out = Holders{Region: regionState(r), Calls: c.states(c.graph.Carrying(p))}
+		for i := range r.Leases {
+			if k := c.told.calls[r.Leases[i].Call]; k != nil {
+				out.Calls = append(out.Calls, k.state())
+			}
+		}
 		return nil
 	})
 	return out, err
@@ -487,6 +492,7 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 		out.Nodes = append(out.Nodes, n.Address)
 	}
 	out.Rerun, out.Cut, out.Out, out.Waiting = c.states(d.Rerun), c.states(d.Cut), c.states(d.Out), c.states(d.Waiting)
+	c.directDomain(&out)
 	if b.memory() {
 		for r := range c.leases.Regions() {
 			if r.Region.Base.Machine() == b.hello.Machine {
@@ -495,6 +501,23 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 		}
 	}
 	return out
+}
+
+// directDomain adds the direct calls that nodes have told of.
+func (c *controller) directDomain(out *FailureDomain) {
+	fails := func(n netip.Addr) bool { return slices.Contains(out.Nodes, n) }
+	for _, id := range slices.SortedFunc(maps.Keys(c.told.calls), rpcpacket.ID.Compare) {
+		k := c.told.calls[id]
+		switch {
+		case fails(k.callee.Address):
+			out.Rerun = append(out.Rerun, k.state())
+			if up := c.told.calls[k.parent]; up != nil && !fails(up.callee.Address) {
+				out.Waiting = append(out.Waiting, up.state())
+			}
+		case fails(k.caller.Address):
+			out.Out = append(out.Out, k.state())
+		}
+	}
 }
 
 // states are the calls of views.

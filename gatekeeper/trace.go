@@ -234,6 +234,9 @@ func (c *controller) traceRefused(h *held, m *rpcpacket.Header, why *fault.Error
 	}
 	if s := c.services[h.dst]; s != nil {
 		sent.Service = s.name
+	} else if n := c.nodes[h.dst]; n != nil { // a direct call
+		sent.Node = n.logged()
+		sent.Service, sent.Method = c.namesOf(m, n.address)
 	}
 	c.tracer(sent)
 	c.tracer(TraceRecord{Time: c.now, Stage: TraceRefused, Call: m.Call, Code: why.Code})

@@ -116,7 +116,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("the switch lets %v, want %v", may, want)
 	}
 	questions(b, s, &inner, &outer)
-	b.Finish()
+	b.Over()
 	if calls := getAs[api.List[api.Call]](s, "/v1/calls").Items; len(calls) != 0 {
 		t.Errorf("calls after the end: %+v", calls)
 	}
@@ -309,7 +309,7 @@ func TestTimelines(t *testing.T) {
 			t.Errorf("failed: %+v", k)
 		}
 	}
-	b.Finish()
+	b.Over()
 	over := of(calls["Arrays"])
 	if len(over.Calls) != 2 {
 		t.Fatalf("when they are over: %+v", over)

@@ -62,7 +62,7 @@ func TestMetrics_Methods(t *testing.T) {
 	if text := string(s.Get("/metrics")); !strings.Contains(text, open) {
 		t.Errorf("no %s", open)
 	}
-	b.Finish()
+	b.Over()
 	r := s.Request(http.MethodGet, "/metrics")
 	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 	_, body := s.Do(r)
@@ -145,7 +145,7 @@ func TestMetrics_Ports(t *testing.T) {
 func TestMetrics_Monitoring(t *testing.T) {
 	b := startBusy(t)
 	s := startSite(t, b.Gatekeeper())
-	b.Finish() // so that calls have ended
+	b.Over() // so that calls have ended
 	text := string(s.Get("/metrics"))
 	used, err := packaging.Metrics(namespace + "_")
 	must(t, err)

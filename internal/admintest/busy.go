@@ -24,8 +24,7 @@ import (
 
 // Busy is a rack in the middle of its work, at rest: c1 controls two regions and
 // calls s2 with both, whose handler waits and has called s1 with one of them.
-// s1's attempts to write were denied. Its nodes write no ledgers, so the Gatekeeper has the calls. Direct
-// calls it would hear of later, from their callees, and without pointers.
+// s1's attempts to write were denied. The Gatekeeper has heard of both calls from their callees.
 type Busy struct {
 	*simrack.Rack
 	T                      testing.TB
@@ -62,13 +61,12 @@ func (w *waiting) IncrementRef(ctx context.Context, p *bifrost.GlobalPointer, n 
 	return w.Arrays.IncrementRef(ctx, p, n, delta)
 }
 
-// StartBusy brings the rack up and to rest. Its nodes have no ledgers: so the Gatekeeper decides about the
-// two calls, and they are in the call graph and the timelines. Direct calls with pointers are not.
+// StartBusy brings the rack up and to rest.
 func StartBusy(t testing.TB) *Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), Held: true}) // no blade is taken for dead on a slow machine
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk)}) // no blade is taken for dead on a slow machine
 	Must(t, err)
 	b := &Busy{Rack: rack, T: t, Ctx: ctx}
 	t.Cleanup(func() {
@@ -99,8 +97,33 @@ func StartBusy(t testing.TB) *Busy {
 	case <-ctx.Done():
 		t.Fatal("the nested call does not begin")
 	}
+	b.Told(2)
 	b.Deny(3)
 	return b
+}
+
+// Told waits until the Gatekeeper knows of so many calls under way: it hears of them from their callees.
+func (b *Busy) Told(want int) {
+	b.T.Helper()
+	for {
+		calls, _, err := b.Gatekeeper().Calls(b.Ctx, gatekeeper.CallQuery{Limit: 10})
+		Must(b.T, err)
+		if len(calls) == want {
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-b.Ctx.Done():
+			b.T.Fatalf("the Gatekeeper knows of the calls %+v", calls)
+		}
+	}
+}
+
+// Over lets the calls return, and waits until the Gatekeeper has heard that they are over.
+func (b *Busy) Over() {
+	b.T.Helper()
+	b.Finish()
+	b.Told(0)
 }
 
 func (b *Busy) join(blade, name string) *rpc.Node {
