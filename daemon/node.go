@@ -326,6 +326,13 @@ func (n *node) Calls(ctx context.Context, c control.NodeCalls) error {
 	return n.daemon.reg.ask.Ask(ctx, control.KindCalls, c, nil)
 }
 
+// Ledger implements join.Session.
+func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
+	var r control.LedgerReply
+	err := n.daemon.reg.ask.Ask(ctx, control.KindLedger, control.LedgerQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation}, &r)
+	return r.Ledger, err
+}
+
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
 	told, first := n.endSoon(control.Leave{Reason: "closed"})

@@ -261,6 +261,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.directCalls(p, m)
 	case control.KindEnded:
 		err = c.daemonEnded(p, m)
+	case control.KindLedger:
+		err = c.placeLedger(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

@@ -339,13 +339,18 @@ func (s *service) has(method rpcpacket.Method) bool {
 	return slices.ContainsFunc(s.exports, func(x *exported) bool { _, ok := x.methods[method]; return ok })
 }
 
-// awaited finds a node that serves a method, but not now: it has failed and is to come
-// back, or it moves.
+// returns reports whether a node that does not serve a service now is to: it has failed and is to come back, or it moves. A
+// program that was started by hand, and has left by itself, is not waited for.
+func (c *controller) returns(x *exported) bool {
+	_, back := c.recoveries.Awaits(x.node.address)
+	return (x.away || x.moves) && (!x.node.gone || back && !x.node.hasLeft())
+}
+
+// awaited finds a node that serves a method, but not now.
 func (c *controller) awaited(s *service, method rpcpacket.Method, id rpcpacket.ID) *exported {
 	var all []*exported
 	for _, x := range s.exports {
-		_, back := c.recoveries.Awaits(x.node.address)
-		if _, ok := x.methods[method]; ok && (x.away || x.moves) && (!x.node.gone || back && !x.node.hasLeft()) {
+		if _, ok := x.methods[method]; ok && c.returns(x) {
 			all = append(all, x)
 		}
 	}

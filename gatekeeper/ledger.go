@@ -74,6 +74,26 @@ func (c *controller) grantLedger(n *node) {
 	}
 }
 
+// placeLedger tells a node where it keeps its ledger. A node that has joined before a memory machine was in service gets one
+// as soon as one is.
+func (c *controller) placeLedger(p *port, m control.Message) error {
+	var q control.LedgerQuery
+	if err := m.Decode(&q); err != nil {
+		return err
+	}
+	n, err := c.nodeAt(p, "ledger", q.Node, q.Incarnation)
+	if err != nil {
+		return err
+	}
+	if n.ledger == nil {
+		if c.grantLedger(n); n.ledger != nil {
+			c.keepNode(n)
+		}
+	}
+	c.answer(p, m, control.LedgerReply{Ledger: n.ledger})
+	return nil
+}
+
 // endDirectHoldings frees what executions have allocated of which only the node's lost ledger knew.
 func (c *controller) endDirectHoldings(n *node) {
 	for _, r := range c.leases.ControlledBy(n.address) {

@@ -604,8 +604,7 @@ func (c *controller) policies(p *port, m control.Message) {
 	c.answer(p, m, control.PolicyList{Version: version, Policies: list})
 }
 
-// serving tells which nodes take direct calls of a method: those that have a ledger, which
-// keeps the service's state, too, if it has one.
+// serving tells which nodes take direct calls of a method.
 func (c *controller) serving(p *port, m control.Message) error {
 	var q control.Serving
 	if err := m.Decode(&q); err != nil {
@@ -616,15 +615,48 @@ func (c *controller) serving(p *port, m control.Message) error {
 		return &fault.Error{Code: fault.BadRequest, Op: "serving", Err: err}
 	}
 	var list control.ServingList
-	if s := c.services[rackaddr.Service(q.Service)]; s != nil && c.cfg.Ledgers == LedgersTruth {
-		for _, x := range s.exports {
-			_, has := x.methods[method]
-			if l := x.node.ledger; has && x.serves() && l != nil && (l.Stays || !x.stateful) && len(list.Nodes) < control.MaxServing {
-				list.Nodes = append(list.Nodes, x.node.address)
-				x.node.named = c.now
-			}
-		}
+	if c.cfg.Ledgers == LedgersTruth {
+		list = c.servingList(c.services[rackaddr.Service(q.Service)], q.Service, method)
 	}
 	c.answer(p, m, list)
 	return nil
+}
+
+// servingList lists the nodes that serve a method and have a ledger. If there are none, it lists those that are to come
+// back: calls to them wait there. A node that is leaving for good is in no list. Of a method that no node has exported it
+// lists the nodes of the service: a program may have registered the method meanwhile, else it refuses the call.
+func (c *controller) servingList(s *service, name string, method rpcpacket.Method) (list control.ServingList) {
+	if s == nil || s.name != name || len(s.exports) == 0 {
+		list.Why = "no node exports the service: deploy it (bifrost deploy), or check its name"
+		return list
+	}
+	known := s.has(method)
+	var awaited []*exported
+	list.Why = "its nodes are being stopped, or have left: start a program that exports it, or deploy it"
+	for _, x := range s.exports {
+		if _, has := x.methods[method]; known && !has {
+			continue
+		}
+		switch {
+		case c.table.Gone(x.node.address):
+			list.Why = "the state of the service is lost: " + x.node.anew()
+		case !x.serves() && !c.returns(x): // it is leaving for good
+		case x.node.ledger == nil:
+			list.Why = "no node that serves it has a ledger: exactly-once calls need a memory blade in service (bifrost memory), and a service whose runtime keeps a ledger (Go); or use policy none"
+		case !x.serves():
+			awaited = append(awaited, x)
+		case len(list.Nodes) < control.MaxServing:
+			list.Nodes = append(list.Nodes, x.node.address)
+			x.node.named = c.now
+		}
+	}
+	if list.Awaited = len(list.Nodes) == 0 && len(awaited) > 0; list.Awaited {
+		for _, x := range awaited[:min(len(awaited), control.MaxServing)] {
+			list.Nodes = append(list.Nodes, x.node.address)
+		}
+	}
+	if len(list.Nodes) > 0 {
+		list.Why = ""
+	}
+	return list
 }

@@ -472,7 +472,7 @@ func (n *Node) askForgetter(node [16]byte) {
 // askCallers asks from time to time whether callers are there whose answers are kept. It
 // returns when it has to be called next. The caller holds l.mu.
 func (l *ledger) askCallers(now time.Duration) (next time.Duration, ok bool) {
-	if l.place == nil || l.lost != nil || !l.table.Keeps() {
+	if !l.placed() || l.lost != nil || !l.table.Keeps() {
 		return 0, false
 	}
 	if l.forgets.asked == 0 {

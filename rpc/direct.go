@@ -337,7 +337,7 @@ var gatekeeperRPC = netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)
 
 // takes returns the service with a hash if the node takes direct calls of it.
 func (n *Node) takes(hash uint64) *export {
-	if n.ledger.place == nil {
+	if !n.ledger.placed() {
 		return nil
 	}
 	n.mu.Lock()
@@ -393,23 +393,29 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 }
 
 // sentTo is the node that a call was sent to last, zero if that is the Gatekeeper's or there is none. The caller holds e.mu.
-func (e *execution) sentTo(id rpcpacket.ID) (node [16]byte) {
+func (e *execution) sentTo(id rpcpacket.ID) [16]byte {
+	k, _ := e.lastTry(id)
+	return k.Node
+}
+
+// lastTry is what the ledger has of the last try of a call. The caller holds e.mu.
+func (e *execution) lastTry(id rpcpacket.ID) (k record.Call, known bool) {
 	for _, k := range slices.Backward(e.recorded.called) {
 		if k.ID == id {
-			return k.Node
+			return k, true
 		}
 	}
-	return node
+	return k, false
 }
 
-// refusedBy reports whether a node has refused a call.
-func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
+// unrefused notes that a call leaves for a node, which may have refused an earlier try of it.
+func (e *execution) unrefused(id rpcpacket.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.hasRefused(id, node.As16())
+	e.recorded.refused = slices.DeleteFunc(e.recorded.refused, func(k record.Call) bool { return k.ID == id })
 }
 
-// hasRefused is refusedBy for a caller that holds e.mu.
+// hasRefused reports whether a node has refused the last try of a call. The caller holds e.mu.
 func (e *execution) hasRefused(id rpcpacket.ID, node [16]byte) bool {
 	return slices.ContainsFunc(e.recorded.refused, func(k record.Call) bool { return k.ID == id && k.Node == node })
 }

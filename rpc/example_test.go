@@ -77,8 +77,8 @@ func ExampleCodeOf() {
 	fmt.Println(rpc.CodeOf(err))
 	fmt.Println(err)
 	// Output:
-	// no such method
-	// call Nobody.ping: no such method: no node exports the service at fd00:b1f0:0:3:3fad:99b5:21aa:8f8e (remote)
+	// unavailable
+	// call Nobody.ping: unavailable: no node serves Nobody.ping: no node exports the service: deploy it (bifrost deploy), or check its name; the call never began
 }
 
 func ExampleNode_Export() {

@@ -204,6 +204,9 @@ func (x *export) exportOf(methods []control.Method) control.Export {
 // publish makes the node ready for a service's calls and the rack route them.
 func (n *Node) publish(ctx context.Context, op string, x *export, methods []control.Method) error {
 	if x.manager != nil {
+		if err := n.ledger.awaitPlace(ctx, op); err != nil {
+			return err
+		}
 		if err := x.recover(ctx, op); err != nil {
 			return err
 		}

@@ -34,7 +34,11 @@ const askAgain = time.Second
 // restarts reports whether the node's program is started anew if the node is taken back: nobody starts one that was started by
 // hand.
 func (n *Node) restarts() bool {
-	return n.ledger != nil && n.ledger.place != nil && n.ledger.place.Stays && !n.ledger.place.ByHand
+	if !n.ledger.placed() {
+		return false
+	}
+	place := n.ledger.place.Load()
+	return place.Stays && !place.ByHand
 }
 
 // takeBack has the Gatekeeper fence the node and start its program anew, when all records so far are settled and if it is true

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
@@ -23,8 +24,11 @@ import (
 //
 //	child call, effect ◀── begun, journal settled        REPLY ◀── done settled
 type ledger struct {
-	node  *Node
-	place *control.LedgerPlace // nil: there is none, and nothing is written
+	node *Node
+	// place is where it is; nil while no memory machine is in service: then nothing is written. Granted is closed when it
+	// is known.
+	place   atomic.Pointer[control.LedgerPlace]
+	granted chan struct{}
 
 	mu    sync.Mutex
 	file  *dsmclient.Ledger // nil before the first record
@@ -63,7 +67,56 @@ func newLedger(n *Node) *ledger {
 	if !n.self.Direct {
 		return nil
 	}
-	return &ledger{node: n, place: n.self.Ledger, table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
+	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
+	if n.self.Ledger != nil {
+		l.grant(n.self.Ledger)
+	}
+	return l
+}
+
+// placed reports whether the node has a ledger.
+func (l *ledger) placed() bool { return l != nil && l.place.Load() != nil }
+
+// grant says where the ledger is.
+func (l *ledger) grant(place *control.LedgerPlace) {
+	l.place.Store(place)
+	close(l.granted)
+}
+
+// awaitPlace waits until the node has a ledger. Without one no service of it keeps a state, and no durable main runs.
+func (l *ledger) awaitPlace(ctx context.Context, op string) error {
+	if l == nil || l.placed() {
+		return nil
+	}
+	n := l.node
+	n.log.Warn("rpc: waits for a memory blade: none is in service, and the node's ledger is kept in one", "node", n.self.Name, "for", op)
+	select {
+	case <-l.granted:
+		return nil
+	case <-n.done:
+		return n.failure()
+	case <-ctx.Done():
+		return &Error{Code: fault.CodeOf(ctx.Err()), Op: op, Msg: "no memory blade is in service that could keep the node's ledger (bifrost memory)", Err: ctx.Err()}
+	}
+}
+
+// seekLedger gets a ledger for a node that has joined when no memory machine was in service.
+func (n *Node) seekLedger() {
+	for {
+		if r := n.session.Rack(); len(r.Memories)+len(r.Others) > 0 {
+			place, err := n.session.Ledger(n.base)
+			if err == nil && place != nil {
+				n.ledger.grant(place)
+				n.log.Info("rpc: the node has a ledger now", "node", n.self.Name)
+				return
+			}
+		}
+		select {
+		case <-time.After(servingLifetime):
+		case <-n.base.Done():
+			return
+		}
+	}
 }
 
 // goesDirect reports whether exactly-once calls of the node go direct where they can.
@@ -72,7 +125,7 @@ func (n *Node) goesDirect() bool { return n.ledger != nil }
 // read takes in what earlier incarnations of the node have written. The node does nothing
 // before.
 func (l *ledger) read(ctx context.Context) error {
-	if l == nil || l.place == nil || l.node.self.Incarnation == 1 {
+	if !l.placed() || l.node.self.Incarnation == 1 {
 		return nil
 	}
 	l.mu.Lock()
@@ -107,7 +160,8 @@ func (l *ledger) open() error {
 	if l.file != nil {
 		return nil
 	}
-	f, err := l.node.memory.OpenLedger(dsmclient.LedgerConfig{Machine: l.place.Machine, Birth: l.place.Birth, Run: l.node.self.Incarnation})
+	place := l.place.Load()
+	f, err := l.node.memory.OpenLedger(dsmclient.LedgerConfig{Machine: place.Machine, Birth: place.Birth, Run: l.node.self.Incarnation})
 	l.file = f
 	return err
 }
@@ -121,7 +175,7 @@ func (l *ledger) write(rs ...record.Record) (n uint64) {
 
 // add is write for whoever holds l.mu.
 func (l *ledger) add(rs ...record.Record) (n uint64) {
-	if l.lost != nil || l.place == nil || len(rs) == 0 {
+	if l.lost != nil || !l.placed() || len(rs) == 0 {
 		return 0
 	}
 	if err := l.open(); err != nil {
@@ -415,7 +469,7 @@ func (e *execution) durable(child record.Call) bool {
 	e.promote()
 	e.mu.Lock()
 	var called []record.Call
-	if !child.ID.IsZero() && !slices.Contains(e.recorded.called, child) {
+	if last, known := e.lastTry(child.ID); !child.ID.IsZero() && (!known || last != child) {
 		e.recorded.called = append(e.recorded.called, child)
 		called = append(called, child)
 	}

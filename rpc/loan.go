@@ -103,7 +103,7 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 		go n.whenSettled(from, n.accepts(m))
 	case v == direct.Duplicate && l.table.Shares(m.Call):
 		go l.askCaller(from.Addr().As16(), m.CallerIncarnation) // its next incarnation may be waiting for the end of the call
-	case v == direct.Late && l.place != nil:
+	case v == direct.Late && l.placed():
 		last := l.add(l.table.Void(from.Addr().As16(), &m.Header))
 		refusal := n.exception(m, Unavailable, "the call has not come", true, nil)
 		go func() {

@@ -85,6 +85,9 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 		return err
 	}
 	defer node.unclaimMain(name)
+	if err := node.ledger.awaitPlace(ctx, op); err != nil {
+		return err
+	}
 	if err := node.claimID(op, endpoint.MainID(name)); err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 // known is what the node's ledger has of a main.
 func (e *execution) known() (k record.Execution, last record.Checkpoint) {
 	l := e.node.ledger
-	if l == nil || l.place == nil {
+	if !l.placed() {
 		return k, last
 	}
 	l.mu.Lock()
@@ -147,7 +150,7 @@ func (e *execution) forgetEarlier(index uint32) {
 // reports whether the main has come to its end by what the ledger says, and the Gatekeeper does not
 // know that. Memory then has what the main did up to its last checkpoint, and nothing else.
 func (e *execution) endedBefore(ctx context.Context, was *join.Main) (ended bool, err error) {
-	if !was.Ledger || e.node.ledger == nil || e.node.ledger.place == nil {
+	if !was.Ledger || !e.node.ledger.placed() {
 		return false, nil
 	}
 	n := e.node
@@ -572,7 +575,7 @@ func (n *Node) claimMain(op, name string) error {
 // one that cannot be read.
 func (n *Node) claimID(op string, id rpcpacket.ID) error {
 	l := n.ledger
-	if l == nil || l.place == nil {
+	if !l.placed() {
 		return nil
 	}
 	l.mu.Lock()

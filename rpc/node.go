@@ -154,6 +154,9 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		go n.readDirect(newReader(n.directConn))
 	}
 	n.resume()
+	if n.goesDirect() && !n.ledger.placed() {
+		n.readers.Go(n.seekLedger)
+	}
 	n.readers.Go(n.watch)
 	n.listenForPings()
 	n.heedCancels()

@@ -304,24 +304,11 @@ func (n *Node) undelivered(w departed) {
 // redirect chooses another node for a one-way whose node has refused it for good, or has left
 // without it. It goes on until there is one, unless nobody serves the one-way any more.
 func (n *Node) redirect(w departed) {
-	l := n.ledger
 	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.now())
 	for n.base.Err() == nil {
-		to := n.server(n.base, w.may)
-		l.mu.Lock()
-		switch {
-		case !to.IsValid():
-		case to.As16() == w.node:
-			l.table.Again(w.node, w.ID)
-		default:
-			l.add(l.table.Moves(w.node, w.ID, to.As16())...)
-		}
-		last, next := l.last, l.table.Next()
-		l.mu.Unlock()
-		if l.settle(last) {
-			n.sendOneways(next)
-		}
-		if to.IsValid() {
+		to, err := n.findServer(n.base, w.may)
+		if err == nil {
+			n.sendTo(w, to)
 			return
 		}
 		if _, err := n.session.Service(n.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
@@ -334,6 +321,22 @@ func (n *Node) redirect(w departed) {
 		case <-time.After(servingLifetime):
 		case <-n.base.Done():
 		}
+	}
+}
+
+// sendTo sends a one-way to a node, which may be the one that has refused it.
+func (n *Node) sendTo(w departed, to netip.Addr) {
+	l := n.ledger
+	l.mu.Lock()
+	if to.As16() == w.node {
+		l.table.Again(w.node, w.ID)
+	} else {
+		l.add(l.table.Moves(w.node, w.ID, to.As16())...)
+	}
+	last, next := l.last, l.table.Next()
+	l.mu.Unlock()
+	if l.settle(last) {
+		n.sendOneways(next)
 	}
 }
 

@@ -439,24 +439,24 @@ type servers struct {
 	asked map[netip.Addr]bool // those about which the Gatekeeper is being asked
 }
 
+// serving is what is known of who takes the calls of a method.
 type serving struct {
-	nodes  []netip.Addr
-	at     time.Duration // in node time, when the Gatekeeper was asked
-	asking bool
-	turn   int
-	// refused is when nodes have refused a call because they close: they are not chosen for
-	// servingLifetime, though the Gatekeeper may not know it yet. If there is no other, it
-	// holds the calls.
+	list  control.ServingList // the Gatekeeper's last answer
+	heard bool                // it has answered
+	at    time.Duration       // in node time, when the last question ended
+	// asked counts the questions so far, and answered is the last one that the Gatekeeper has answered.
+	asked, answered uint64
+	under           *question // the question that is under way, if any
+	turn            int
+	// refused is when nodes have refused a call because they close. They are not chosen for servingLifetime, unless the
+	// Gatekeeper says that they serve again.
 	refused map[netip.Addr]time.Duration
 }
 
-// open lists the nodes that may be chosen.
-func (k *serving) open(now time.Duration) []netip.Addr {
-	if len(k.refused) == 0 {
-		return k.nodes
-	}
-	maps.DeleteFunc(k.refused, func(_ netip.Addr, at time.Duration) bool { return now-at >= servingLifetime })
-	return slices.DeleteFunc(slices.Clone(k.nodes), func(a netip.Addr) bool { _, no := k.refused[a]; return no })
+// question is one to the Gatekeeper: who takes the calls of a method.
+type question struct {
+	over chan struct{} // closed when it has ended
+	err  error         // valid then
 }
 
 const (
@@ -465,33 +465,33 @@ const (
 	// servingStale is after how long nobody is called of whom it said so then, unless it does
 	// not answer: nodes that leave wait so long for their callers.
 	servingStale = 2 * time.Second
-	// servingPatience bounds the wait for such an answer, or the first one. Without a first one
-	// the call goes through the Gatekeeper.
+	// servingPatience bounds the wait for such an answer if an earlier one is known.
 	servingPatience = time.Second
+	// servingAgain is how soon it is asked again if a call cannot leave, and maxServingAgain the longest such pause.
+	servingAgain, maxServingAgain = 20 * time.Millisecond, 250 * time.Millisecond
 )
 
-// server chooses who is to take a direct call of a method, nobody if no node does.
-func (n *Node) server(ctx context.Context, q control.Serving) netip.Addr {
-	s := &n.servers
-	s.mu.Lock()
+// of is what is known of a method. The caller holds s.mu.
+func (s *servers) of(q control.Serving) *serving {
 	k := s.known[q]
-	if k == nil || n.now()-k.at > servingStale && !k.asking {
-		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(ctx, servingPatience)
-		defer cancel()
-		n.askServing(ctx, q)
-		s.mu.Lock()
-		if k = s.known[q]; k == nil {
-			s.mu.Unlock()
-			return netip.Addr{}
+	if k == nil {
+		if s.known == nil {
+			s.known = map[control.Serving]*serving{}
 		}
+		k = &serving{turn: int(randomUint64() >> 1)} //nolint:gosec // not negative
+		s.known[q] = k
 	}
-	defer s.mu.Unlock()
-	if !k.asking && n.now()-k.at > servingLifetime {
-		k.asking = true
-		go n.askServing(n.base, q)
+	return k
+}
+
+// choose chooses one of the nodes of the last answer; the zero Addr if there are none, or all have refused a call just
+// now. The caller holds the mutex of servers.
+func (k *serving) choose(now time.Duration) netip.Addr {
+	maps.DeleteFunc(k.refused, func(_ netip.Addr, at time.Duration) bool { return now-at >= servingLifetime })
+	open := k.list.Nodes
+	if len(k.refused) > 0 {
+		open = slices.DeleteFunc(slices.Clone(open), func(a netip.Addr) bool { _, no := k.refused[a]; return no })
 	}
-	open := k.open(n.now())
 	if len(open) == 0 {
 		return netip.Addr{}
 	}
@@ -499,44 +499,125 @@ func (n *Node) server(ctx context.Context, q control.Serving) netip.Addr {
 	return open[k.turn%len(open)]
 }
 
-// askServing asks the Gatekeeper who takes direct calls of a method.
-func (n *Node) askServing(ctx context.Context, q control.Serving) {
-	list, err := n.session.Serving(ctx, q)
+// knownServer chooses who is to take a direct call of a method, by what is known; the zero Addr if the Gatekeeper has to be
+// asked first.
+func (n *Node) knownServer(q control.Serving) netip.Addr {
 	s := &n.servers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.known[q]
-	if k != nil {
-		k.asking, k.at = false, n.now()
+	if k == nil || !k.heard || n.now()-k.at > servingStale && k.under == nil {
+		return netip.Addr{}
 	}
-	if err != nil {
-		return
+	if n.now()-k.at > servingLifetime {
+		n.askServing(k, q)
 	}
-	if s.known == nil {
-		s.known = map[control.Serving]*serving{}
-	}
-	if k == nil {
-		k = &serving{at: n.now(), turn: int(randomUint64() >> 1)} //nolint:gosec // not negative
-		s.known[q] = k
-	}
-	k.nodes = list.Nodes
+	return k.choose(n.now())
 }
 
-// bind decides whether a call goes direct, and where to. An execution of a direct call is handed
-// over to the Gatekeeper before it makes a held call.
+// findServer asks the Gatekeeper who takes direct calls of a method, and chooses one of the nodes. It waits until the
+// Gatekeeper has answered, and while all of them refuse calls, since they close, and are to come back. The error says
+// that there are none, that the context has ended, or the node.
+func (n *Node) findServer(ctx context.Context, q control.Serving) (netip.Addr, error) {
+	s := &n.servers
+	patience := time.NewTimer(servingPatience)
+	defer patience.Stop()
+	s.mu.Lock()
+	k := s.of(q)
+	before := k.asked
+	for pause := servingAgain; ; pause = min(2*pause, maxServingAgain) {
+		u := n.askServing(k, q)
+		s.mu.Unlock()
+		patient := true
+		select {
+		case <-u.over:
+		case <-patience.C:
+			patient = false
+		case <-ctx.Done():
+			return netip.Addr{}, ctx.Err()
+		case <-n.base.Done():
+			return netip.Addr{}, n.whyEnded()
+		}
+		s.mu.Lock()
+		to, list, answered := k.choose(n.now()), k.list, k.answered > before
+		if !patient && !to.IsValid() {
+			continue
+		}
+		s.mu.Unlock()
+		switch {
+		case to.IsValid():
+			return to, nil
+		case answered && len(list.Nodes) == 0:
+			return netip.Addr{}, nobody(q, list.Why)
+		case fault.CodeOf(u.err) == BadRequest:
+			return netip.Addr{}, u.err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return netip.Addr{}, ctx.Err()
+		case <-n.base.Done():
+			return netip.Addr{}, n.whyEnded()
+		}
+		s.mu.Lock()
+	}
+}
+
+// nobody is the error of a call that no node takes.
+func nobody(q control.Serving, why string) error {
+	if why == "" {
+		why = "deploy the service"
+	}
+	return fault.New(Unavailable, "", "no node serves %s.%s: %s", q.Service, q.Method, why)
+}
+
+// askServing asks the Gatekeeper who takes direct calls of a method, one question at a time. It waits for as long as the
+// Gatekeeper is away. The caller holds the mutex of servers.
+func (n *Node) askServing(k *serving, q control.Serving) *question {
+	if k.under != nil {
+		return k.under
+	}
+	u := &question{over: make(chan struct{})}
+	k.asked++
+	k.under = u
+	from, number := n.now(), k.asked
+	go func() {
+		list, err := n.session.Serving(n.base, q)
+		s := &n.servers
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		k.under, k.at, u.err = nil, n.now(), err
+		defer close(u.over)
+		if err != nil {
+			return
+		}
+		k.list, k.heard, k.answered = list, true, number
+		if list.Awaited {
+			return
+		}
+		for _, node := range list.Nodes { // one that has refused is back, unless the Gatekeeper does not know yet that it closes
+			if at, refused := k.refused[node]; refused && at < from && n.now()-at >= servingAgain {
+				delete(k.refused, node)
+			}
+		}
+	}()
+	return u
+}
+
+// bind decides whether a call goes direct, and where to: an exactly-once call does, in a rack with ledgers. If no node
+// takes it, the call fails, and has never begun. What an execution does that was handed over to the Gatekeeper is held.
 //
 // A direct call says who waits for it. If that cannot be told, it is the Gatekeeper's, which
 // then finds the deadlocks.
 func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, kind thrift.TMessageType) (netip.Addr, error) {
-	n, q := c.node, control.Serving{Service: c.service, Method: m.name}
-	if !n.goesDirect() {
+	if !c.node.goesDirect() {
 		return netip.Addr{}, nil
 	}
 	exact := m.policy != PolicyNone
 	_, told := b.lineageOf()
 	if o == nil {
 		if exact && (told || kind == thrift.ONEWAY) {
-			return n.server(ctx, q), nil
+			return c.server(ctx, b, m)
 		}
 		return netip.Addr{}, nil
 	}
@@ -546,9 +627,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 			return to, nil
 		}
 		if e.direct.Load() && (told && kind == thrift.CALL || kind == thrift.ONEWAY && e.stays()) {
-			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
-				return to, nil
-			}
+			return c.server(ctx, b, m)
 		}
 	}
 	if exact || !told {
@@ -557,16 +636,32 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	return netip.Addr{}, nil
 }
 
+// server chooses who is to take a call. Whoever makes it gives its worker's slot back while it waits for that.
+func (c *client) server(ctx context.Context, b *opSequence, m *method) (netip.Addr, error) {
+	q := control.Serving{Service: c.service, Method: m.name}
+	if to := c.node.knownServer(q); to.IsValid() {
+		return to, nil
+	}
+	if b != nil {
+		b.e.yield()
+		defer b.e.resume()
+	}
+	return c.node.findServer(ctx, q)
+}
+
 // stays reports whether the node's ledger stays if the program fails now, so that the one-ways of a direct execution may
 // be in it. A node of a program that was started by hand has to keep something.
 func (e *execution) stays() bool {
-	place := e.node.ledger.place
+	place := e.node.ledger.place.Load()
 	return place.Stays && (!place.ByHand || e.main != nil || e.export != nil && e.export.inLedger())
 }
 
-// movedOn reports whether a direct call was refused for good by a node that closes.
+// movedOn reports whether a direct call was refused for good by a node that closes, or is gone. The Gatekeeper refuses a call
+// for what it lends: no other node could take it. Only a node puts its incarnation into an answer that the Gatekeeper
+// lets through.
 func (p *pending) movedOn() bool {
-	return p.straight && p.err == nil && p.answer.Refuses()
+	gatekeepers := p.answer.Flags&rpcpacket.FlagReleased != 0 && p.answer.CalleeIncarnation == 0
+	return p.straight && p.err == nil && p.answer.Refuses() && !gatekeepers
 }
 
 // unbind takes back the choice of the node that has refused a call.
@@ -585,13 +680,12 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.known[q]; k != nil {
-		if k.refused == nil {
-			k.refused = map[netip.Addr]time.Duration{}
-		}
-		k.refused[node] = now
-		k.at = 0 // it is asked again soon
+	k := s.of(q)
+	if k.refused == nil {
+		k.refused = map[netip.Addr]time.Duration{}
 	}
+	k.refused[node] = now
+	k.heard = false // it is asked again before the next call
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
@@ -617,6 +711,7 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 	if e.taints() {
 		h.Flags |= rpcpacket.FlagTainted
 	}
+	e.unrefused(id)
 	return e.durable(record.Call{ID: id, Node: p.Node, Lends: p.lends})
 }
 

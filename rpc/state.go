@@ -210,7 +210,7 @@ func (x *export) recover(ctx context.Context, op string) error {
 // inLedger reports whether the service's state is in the node's ledger.
 func (x *export) inLedger() bool {
 	n := x.node
-	return x.manager != nil && n.goesDirect() && n.ledger.place != nil && n.ledger.place.Stays
+	return x.manager != nil && n.ledger.placed() && n.ledger.place.Load().Stays
 }
 
 // maxState is the size of a state, or of a change of it, in a ledger.

@@ -239,10 +239,25 @@ type Serving struct {
 	Method  string `json:"method"` // its full name
 }
 
-// ServingList names them: at most MaxServing, nothing if calls of the method go through the
-// Gatekeeper.
+// ServingList names them: at most MaxServing.
 type ServingList struct {
 	Nodes []netip.Addr `json:"nodes,omitempty"`
+	// Awaited says that no node serves the method now, and that Nodes are to: they have failed and are to come back, or
+	// move to another blade. A call to one of them waits there.
+	Awaited bool `json:"awaited,omitempty"`
+	// Why says for people why there are no nodes, and what can be done.
+	Why string `json:"why,omitempty"`
+}
+
+// LedgerQuery asks where a node keeps its ledger. A node that has joined before a memory machine was in service has none.
+type LedgerQuery struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+}
+
+// LedgerReply answers it; Ledger is nil while no memory machine is in service.
+type LedgerReply struct {
+	Ledger *LedgerPlace `json:"ledger,omitempty"`
 }
 
 // MaxServing is how many nodes a ServingList names at most.

@@ -45,6 +45,7 @@ const (
 	KindServing   Kind = 10 // which nodes take direct calls of a method: Serving, ServingList
 	KindCalls     Kind = 11 // what direct calls a node serves: NodeCalls, empty
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
+	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
 )
 
 // From the Gatekeeper to a daemon.
@@ -90,7 +91,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",

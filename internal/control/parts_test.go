@@ -100,7 +100,8 @@ func largest() map[Kind][2]any {
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true, Left: true,
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
-		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode)}},
+		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true, strings.Repeat("w", 1<<12)}},
+		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, true, 1 << 31}}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),

@@ -69,6 +69,8 @@ type Session interface {
 	// Calls tells the Gatekeeper what direct calls the node serves. Node and Incarnation are
 	// filled in by the session.
 	Calls(ctx context.Context, c control.NodeCalls) error
+	// Ledger asks where the node keeps its ledger; nil as long as no memory machine is in service.
+	Ledger(ctx context.Context) (*control.LedgerPlace, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

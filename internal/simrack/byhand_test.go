@@ -162,7 +162,7 @@ func TestByHand_State(t *testing.T) {
 				t.Errorf("life %d: the node is %s, was %s; %d direct calls into R", life, n.Address(), address, n.Stats().Serial)
 			}
 		}
-		if got := h.held(ctx, t) - held; got > 2 { // those that waited
+		if got := h.held(ctx, t) - held; got > 0 {
 			t.Errorf("%d calls were held", got)
 		}
 		if all := h.awaited(ctx); len(all) > 0 {
@@ -387,9 +387,6 @@ func TestByHand_Forgotten(t *testing.T) {
 	withByHand(t, func(ctx context.Context, h *byHand) {
 		h.must(h.start(ctx, "s1", "counter", "R"))
 		h.counts(ctx, "R", 1)
-		if _, err := echo(ctx, h.caller, "R", "! "); err != nil { // the log has the id of this call as the state
-			t.Error(err)
-		}
 		address := h.nodes["counter"].Address()
 		if err := h.Gatekeeper().ForgetNode(ctx, address); rpc.CodeOf(err) != rpc.BadRequest {
 			t.Errorf("a node that is there is forgotten: %v", err)

@@ -49,11 +49,8 @@ func (s largeService) Echo(_ context.Context, data []byte) ([]byte, error) {
 	return answerTo(data), nil
 }
 
-// Increment has its execution handed over, and waits once until it is killed.
+// Increment waits once until it is killed.
 func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byte, error) {
-	if err := handOver(ctx, s.r.server); err != nil {
-		return nil, err
-	}
 	s.r.runs.Add(1)
 	if s.r.increments.Add(1) == s.r.waits {
 		s.r.up <- struct{}{}
@@ -190,33 +187,6 @@ func TestLargeCallsGoDirect(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestLargeCallHandedOver: the Gatekeeper delivers a call that was handed over to the node's next
-// incarnation without its arguments, which the ledger has.
-func TestLargeCallHandedOver(t *testing.T) {
-	withLarge(t, 1500, 0, func(r *large) {
-		data, done := bytes.Repeat([]byte("argument"), 3<<17), make(chan error, 1)
-		binary.BigEndian.PutUint64(data, 20<<10)
-		go func() {
-			got, err := arrays.NewArraysClient(r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover))).Increment(r.Context(), data, 1)
-			if err == nil && !bytes.Equal(got, answerTo(data)) {
-				err = errors.New("another array came back")
-			}
-			done <- err
-		}()
-		<-r.up
-		if s := r.server.Stats(); s.Enlisted != 1 || s.Large != 1 {
-			r.Errorf("%+v", s)
-		}
-		if err := r.KillSoon("s1", "app/p/1"); err != nil {
-			r.Fatal(err)
-		}
-		<-r.up
-		if err := <-done; err != nil || r.runs.Load() != 2 {
-			r.Errorf("%v after %d runs", err, r.runs.Load())
-		}
-	})
 }
 
 // TestLargeCallsWithoutRoom: a call that the ledger will never have room for fails, and the node

@@ -3,7 +3,6 @@ package simrack_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -50,27 +49,6 @@ func (r *shelf) borrows(handle func(ctx context.Context, p dsm.Pointer) error) *
 func lendTo(ctx context.Context, n *rpc.Node, p dsm.Pointer) error {
 	_, err := arrays.NewArraysClient(n.Client("Borrower", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(p), 8)
 	return err
-}
-
-// callHeld makes a call that is logged, since nobody serves it: an execution that makes it is handed over to the Gatekeeper.
-func callHeld(ctx context.Context, n *rpc.Node) error {
-	err := arrays.NewPingClient(n.Client("Nobody", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
-	if rpc.CodeOf(err) == rpc.NoSuchMethod && ctx.Err() == nil {
-		return nil
-	}
-	return fmt.Errorf("a call that nobody serves: %w", err)
-}
-
-// handOver has an execution change memory, and then has it handed over.
-func handOver(ctx context.Context, n *rpc.Node) error {
-	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
-	if err != nil {
-		return err
-	}
-	if err := callHeld(ctx, n); err != nil {
-		return err
-	}
-	return rpc.Memory(ctx).Free(ctx, p)
 }
 
 // lentOut lends a new region with contents, and then writes and frees it.

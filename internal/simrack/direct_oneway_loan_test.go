@@ -234,41 +234,6 @@ func TestDirectOneway_ToldLater(t *testing.T) {
 	})
 }
 
-// TestDirectOneway_HandedOver: the receiver of a region is handed over to the Gatekeeper, and another Gatekeeper follows
-// while it runs. The region is the receiver's all the time: it can write there.
-func TestDirectOneway_HandedOver(t *testing.T) {
-	withShelf(t, false, func(r *shelf) {
-		ended := make(chan struct{})
-		var n *rpc.Node
-		n = r.borrows(func(ctx context.Context, p dsm.Pointer) error {
-			defer close(ended)
-			if err := handOver(ctx, n); err != nil {
-				r.Error(err)
-			}
-			r.own(ctx, rpc.Memory(ctx), p)
-			r.CrashGatekeeper()
-			if err := r.RestartGatekeeper(r.Context()); err != nil {
-				r.Error(err)
-			}
-			r.own(ctx, rpc.Memory(ctx), p)
-			return nil
-		})
-		p, err := filled(r.Context(), r.client.Memory())
-		if err != nil {
-			r.Fatal(err)
-		}
-		if err := hand(r.Context(), r.client, "Borrower", p); err != nil {
-			r.Error(err)
-		}
-		<-ended
-		<-time.After(10 * time.Second) // virtual
-		if s := n.Stats(); s.Oneways != 1 || s.Enlisted != 1 {
-			r.Errorf("%+v: want a one-way that was handed over", s)
-		}
-		r.regions(0)
-	})
-}
-
 // TestDirectOneway_Large: a one-way that hands a region over and exceeds a packet goes direct, from an execution and from a
 // plain client. The receiver fetches the rest from its sender.
 func TestDirectOneway_Large(t *testing.T) {

@@ -482,46 +482,6 @@ func TestDirectRegions_Handed(t *testing.T) {
 	})
 }
 
-// passer is a service whose executions are handed over.
-type passer struct {
-	service.Arrays
-	node *rpc.Node
-}
-
-func (p passer) Echo(ctx context.Context, data []byte) ([]byte, error) {
-	return data, handOver(ctx, p.node)
-}
-
-// TestDirectRegions_HandedChild: an execution has allocated, and calls one that is handed over. Its
-// region is still there when that has ended, though the Gatekeeper does not know the execution.
-func TestDirectRegions_HandedChild(t *testing.T) {
-	withShelf(t, false, func(r *shelf) {
-		mid, err := r.Join(r.Context(), "c1", "mid")
-		if err == nil {
-			err = mid.Export(r.Context(), "Mid", arrays.NewArraysProcessor(passer{node: mid}))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
-			p, err := rpc.Memory(ctx).Alloc(ctx, 64)
-			if err != nil {
-				return err
-			}
-			if _, err := arrays.NewArraysClient(r.server.Client("Mid", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); err != nil {
-				return err
-			}
-			_, err = rpc.Memory(ctx).Write(ctx, p, []byte("there"))
-			return err
-		})
-		if s := mid.Stats(); s.Enlisted != 1 {
-			t.Errorf("%+v: want the call handed over", s)
-		}
-		r.direct()
-		r.regions(0)
-	})
-}
-
 // TestHostile_EndedRegions: a node cannot end what another one's execution has allocated, nor free
 // its regions.
 func TestHostile_EndedRegions(t *testing.T) {

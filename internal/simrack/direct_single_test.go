@@ -181,37 +181,6 @@ func TestSingle_TakenBack(t *testing.T) {
 	})
 }
 
-// TestSingle_HandedOver: an execution has changed the machine, and is then handed over. The
-// Gatekeeper logs its answer while the machine is away, and has it commit when it is back.
-func TestSingle_HandedOver(t *testing.T) {
-	withSingle(t, func(r *single) {
-		m3 := r.Host("m3")
-		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
-			if err := r.write(ctx, "one"); err != nil {
-				return err
-			}
-			err := callHeld(ctx, r.server)
-			m3.SetLink(false)
-			return err
-		})
-		<-time.After(away)
-		m3.SetLink(true)
-		<-time.After(away)
-		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
-			if err := r.holds(ctx, "one"); err != nil {
-				return err
-			}
-			return r.write(ctx, "two")
-		})
-		if s := r.server.Stats(); s.Enlisted != 1 || s.Ceded != 1 {
-			t.Errorf("%+v: want an execution that was handed over", s)
-		}
-		if u := r.MemoryServer("m3").Metrics().Undo; u.Executions != 0 {
-			t.Errorf("undo is left: %+v", u)
-		}
-	})
-}
-
 // TestSingle_Refused: a machine refuses to commit what an execution has done, as if its node were
 // fenced. The node cannot go on: it gives its identity back, and the next incarnation commits, and
 // answers.

@@ -29,9 +29,6 @@ type book struct {
 	at      dsm.Pointer
 	letters atomic.Int64 // that were read
 	keeps   bool         // it sends no letters
-	// hand is when the main is handed over in the second round: "" never, "first" before it writes to the book, "later"
-	// after that.
-	hand string
 }
 
 // slow is a service that reads what it is lent after a while, and returns a copy.
@@ -51,11 +48,6 @@ func (b *book) turn(ctx context.Context, round int) error {
 	m := rpc.Memory(ctx)
 	if err := b.post(ctx, round); err != nil {
 		return err
-	}
-	if b.hand == "first" && round == 1 {
-		if err := handOver(ctx, b.clerk.at()); err != nil {
-			return err
-		}
 	}
 	if round == 0 {
 		p, err := m.Alloc(ctx, 8)
@@ -78,9 +70,6 @@ func (b *book) turn(ctx context.Context, round int) error {
 	}
 	if err == nil {
 		_, err = m.Write(ctx, scrap, []byte(page(round)))
-	}
-	if err == nil && b.hand == "later" && round == 1 {
-		err = handOver(ctx, b.clerk.at())
 	}
 	if err == nil {
 		err = b.lent(ctx, page(round))
@@ -181,11 +170,11 @@ func decides(f wire.Frame) bool {
 
 // keeps runs a book's main to its end, and counts the frames that decide. At one of them, if there is one with that number, its
 // program is killed; the Gatekeeper dies with it if it is to.
-func keeps(t *testing.T, hand string, at int64, gatekeeper bool) (frames int64, s rpc.Stats) {
+func keeps(t *testing.T, at int64, gatekeeper bool) (frames int64, s rpc.Stats) {
 	t.Helper()
 	withClerk(t, 3, func(ctx context.Context, k *clerk) {
 		n, err := k.Join(ctx, "c1", "others")
-		b := &book{clerk: k, hand: hand}
+		b := &book{clerk: k}
 		if err == nil {
 			err = errors.Join(n.Export(ctx, "Slow", arrays.NewArraysProcessor(slow{})), n.Export(ctx, "Letters", arrays.NewArraysProcessor(letters{book: b})))
 		}
@@ -235,108 +224,18 @@ func keeps(t *testing.T, hand string, at int64, gatekeeper bool) (frames int64, 
 
 // TestMainMemory: a durable main allocates, writes, lends, frees, sends one-ways and makes checkpoints. Its program dies when any
 // packet has arrived that decides what becomes of that, alone or with the Gatekeeper. The next run finds what memory held at its
-// last checkpoint, and gets the regions that the one before had got. At the end nothing is left. The same holds if the main is
-// handed over to the Gatekeeper before it writes, or after that; otherwise it never is.
+// last checkpoint, and gets the regions that the one before had got. At the end nothing is left.
 func TestMainMemory(t *testing.T) {
-	for _, hand := range []string{"", "first", "later"} {
-		all, s := keeps(t, hand, 0, false)
-		if handed := s.MainsHanded > 0; handed != (hand != "") || (s.Ceded > 0) != handed {
-			t.Errorf("%q: handed over %d times, memory machines were told so %d times", hand, s.MainsHanded, s.Ceded)
-		}
-		t.Logf("%q: %d frames decide", hand, all)
-		for at := int64(1); at <= all; at++ {
-			if !testing.Short() || at%5 == 1 {
-				keeps(t, hand, at, at%3 == 0)
-			}
+	all, s := keeps(t, 0, false)
+	if s.MainsHanded+s.Ceded > 0 {
+		t.Errorf("handed over %d times, memory machines were told so %d times", s.MainsHanded, s.Ceded)
+	}
+	t.Logf("%d frames decide", all)
+	for at := int64(1); at <= all; at++ {
+		if !testing.Short() || at%5 == 1 {
+			keeps(t, at, at%3 == 0)
 		}
 	}
-}
-
-// TestMainMemory_HandedAgain: a main changes memory, and its program dies. The next run is handed over, changes memory, and
-// its program dies, too. All that is taken back.
-func TestMainMemory_HandedAgain(t *testing.T) {
-	withClerk(t, 2, func(ctx context.Context, k *clerk) {
-		b, runs := &book{clerk: k}, 0
-		k.aside = func(ctx context.Context, round int) error {
-			m := rpc.Memory(ctx)
-			if round == 0 {
-				p, err := m.Alloc(ctx, 8)
-				if err == nil {
-					_, err = m.Write(ctx, p, []byte(page(round)))
-				}
-				b.at = p
-				return err
-			}
-			if runs++; runs == 2 {
-				if err := handOver(ctx, k.at()); err != nil {
-					return err
-				}
-			}
-			if err := holds(ctx, m, b.at, page(0)); err != nil {
-				t.Errorf("run %d: %v", runs, err)
-			}
-			if _, err := m.Write(ctx, b.at, []byte(page(round))); err != nil || runs == 3 {
-				return err
-			}
-			for _, blade := range []string{"c1", "s1", "s2"} {
-				_ = k.KillSoon(blade, "office/clerk/1") // it runs at one of them
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		k.deploy(ctx)
-		k.ended(ctx)
-		if !slices.Equal(k.begun, []int{0, 1, 1}) || k.stats.MainsHanded != 1 {
-			t.Errorf("runs begun with rounds %v, handed over %d times", k.begun, k.stats.MainsHanded)
-		}
-		k.regions(ctx, 0)
-	})
-}
-
-// TestMainMemory_HandedFirst: a main has changed memory before its last checkpoint, which still owes words to forget. It is handed
-// over, changes memory, lends it, and its program dies. The Gatekeeper takes the change back when the callee has
-// answered; the next incarnation of the node does not commit it before.
-func TestMainMemory_HandedFirst(t *testing.T) {
-	withClerk(t, 2, func(ctx context.Context, k *clerk) {
-		n, err := k.Join(ctx, "c1", "others")
-		if err == nil {
-			err = n.Export(ctx, "Slow", arrays.NewArraysProcessor(slow{}))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, runs := &book{clerk: k}, 0
-		k.aside = func(ctx context.Context, round int) error {
-			m := rpc.Memory(ctx)
-			if round == 0 {
-				p, err := m.Alloc(ctx, 8)
-				if err == nil {
-					_, err = m.Write(ctx, p, []byte(page(round)))
-				}
-				b.at = p
-				return err
-			}
-			if err := holds(ctx, m, b.at, page(0)); err != nil {
-				t.Errorf("run %d: %v", runs, err)
-			}
-			if err := callHeld(ctx, k.at()); err != nil {
-				return err
-			}
-			if _, err := m.Write(ctx, b.at, []byte(page(round))); err != nil {
-				return err
-			}
-			if runs++; runs == 1 {
-				time.AfterFunc(5*time.Millisecond, func() { k.kill() })
-			}
-			return b.lent(ctx, page(round))
-		}
-		k.deploy(ctx)
-		k.ended(ctx)
-		if !slices.Equal(k.begun, []int{0, 1}) || k.stats.MainsHanded != 1 {
-			t.Errorf("runs begun with rounds %v, handed over %d times", k.begun, k.stats.MainsHanded)
-		}
-		k.regions(ctx, 0)
-	})
 }
 
 // TestMainMemory_Again: the function of a durable main fails, and the main runs once more in the same program. What the

@@ -233,7 +233,7 @@ func TestNodeGone(t *testing.T) {
 func TestUnknownMethod(t *testing.T) {
 	withTrio(t, func(r *trio) {
 		_, err := arrays.NewArraysClient(r.caller.Client("Nobody")).Echo(r.ctx, nil)
-		r.expect("unknown service", rpc.NoSuchMethod, err)
+		r.expect("unknown service", rpc.Unavailable, err)
 		err = arrays.NewPingClient(r.caller.Client("Arrays")).Ping(r.ctx)
 		r.expect("unknown method", rpc.NoSuchMethod, err)
 	})

@@ -25,8 +25,7 @@ import (
 )
 
 // register is a service with state: Echo of "" counts, of "memory" as well, with a region of
-// memory, of "! X" does X when the Gatekeeper decides about it, of "X Y" calls X with "Y", and of "? X Y" with policy
-// none.
+// memory, of "X Y" calls X with "Y", and of "? X Y" with policy none.
 // Its snapshot is large: more than the Gatekeeper's log would take.
 type register struct {
 	service.Arrays
@@ -51,11 +50,6 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 		}
 	}
 	switch {
-	case next == "!":
-		if err := handOver(ctx, r.node); err != nil {
-			return nil, err
-		}
-		return r.Echo(ctx, []byte(rest))
 	case next == "?":
 		next, rest, _ = strings.Cut(rest, " ")
 		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyNone))).Echo(ctx, []byte(rest))

@@ -35,11 +35,12 @@ const (
 	opAlive     = "alive"
 	opServing   = "serving"
 	opCalls     = "calls"
+	opLedger    = "ledger"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opState: true, opWho: true, opService: true, opServing: true, opCalls: true}
+var asks = map[string]bool{opState: true, opWho: true, opService: true, opServing: true, opCalls: true, opLedger: true}
 
 // request is a line from a program.
 type request struct {
@@ -81,6 +82,8 @@ type reply struct {
 	// Serving answers opServing, and Exported opExport.
 	Serving  *control.ServingList `json:"serving,omitempty"`
 	Exported *control.Exported    `json:"exported,omitempty"`
+	// Ledger answers opLedger; none yet if it is nil.
+	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
 }
 
 // joined is who the program is now.

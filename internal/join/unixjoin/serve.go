@@ -176,6 +176,8 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			break
 		}
 		err = s.node.Calls(ctx, *r.Calls)
+	case opLedger:
+		answer.Ledger, err = s.node.Ledger(ctx)
 	case opAddress:
 		err = s.node.Stack().AddAddress(r.Address)
 	case opUnaddress:

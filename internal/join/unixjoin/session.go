@@ -165,6 +165,12 @@ func (s *session) Calls(ctx context.Context, c control.NodeCalls) error {
 	return err
 }
 
+// Ledger implements join.Session.
+func (s *session) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
+	r, err := s.client.ask(ctx, request{Op: opLedger})
+	return r.Ledger, err
+}
+
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 

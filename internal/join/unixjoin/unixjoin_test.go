@@ -106,6 +106,12 @@ func (n *fakeNode) Serving(ctx context.Context, q control.Serving) (control.Serv
 	}
 	return control.ServingList{Nodes: []netip.Addr{rackaddr.Node(1)}}, nil
 }
+func (n *fakeNode) Ledger(context.Context) (*control.LedgerPlace, error) {
+	if n.name == "watched" {
+		return nil, nil
+	}
+	return &control.LedgerPlace{Machine: 3, Birth: 7}, nil
+}
 func (n *fakeNode) Calls(_ context.Context, c control.NodeCalls) error {
 	n.events <- fmt.Sprintf("calls: %d under way, %d over", len(c.Running), len(c.Ended))
 	return nil
@@ -249,6 +255,9 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "calls: 2 under way, 0 over")
+	if place, err := s.Ledger(t.Context()); err != nil || place == nil || place.Machine != 3 || place.Birth != 7 {
+		t.Errorf("ledger: %+v, %v", place, err)
+	}
 	_, err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.BadRequest || !f.Remote || f.Msg != "no methods" {

@@ -380,3 +380,8 @@ type fixed struct{ session *Session }
 
 // Join implements join.Joiner.
 func (f fixed) Join(context.Context, string) (join.Session, error) { return f.session, nil }
+
+// Ledger implements join.Session.
+func (s *Session) Ledger(context.Context) (*control.LedgerPlace, error) {
+	return s.identity.Ledger, nil
+}
