@@ -299,7 +299,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if err != nil {
 		return err
 	}
-	if l, told := b.lineageOf(); told && b != nil && m.policy == PolicyNone && kind == thrift.CALL {
+	if l, known := b.lineageOf(); known && l.fits() && b != nil && m.policy == PolicyNone && kind == thrift.CALL {
 		codec.trailer = l.append(nil)
 	}
 	owed := to.IsValid() && o != nil && kind == thrift.ONEWAY

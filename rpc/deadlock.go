@@ -16,7 +16,7 @@ import (
 //	ancestor (16 bytes) | execution (16) | … | execution (16)
 //
 // Nobody waits for a direct call without a lineage, as far as deadlocks go; who waits for one of
-// policy none is not known then, unless it has no parent.
+// policy none is not known then, unless it has no parent. A call whose lineage would be too long fails.
 type lineage struct {
 	// ancestor is the nearest execution on whose behalf the call is made that the Gatekeeper
 	// decides about; zero if there is none.
@@ -67,24 +67,25 @@ func (l *lineage) waitFor() []control.ExecutionID {
 	return all
 }
 
-// lineageOf is that of the calls which a branch makes; false if it cannot be told, or is too long.
-func (b *opSequence) lineageOf() (l lineage, ok bool) {
+// lineageOf is that of the calls which a branch makes. If it is not known who waits for the branch's execution, it has that
+// execution at most.
+func (b *opSequence) lineageOf() (l lineage, known bool) {
 	if b == nil {
 		return l, true
 	}
 	e := b.e
-	l = e.lineage
-	switch {
-	case e.journal != nil && !e.direct.Load():
+	l, known = e.lineage, e.journal != nil || e.named
+	if e.journal != nil && !e.direct.Load() {
 		l.ancestor = e.call.Call
-	case e.journal == nil && !e.named:
-		return l, false
 	}
 	if e.hasSlot() {
 		l.serial = append(slices.Clip(l.serial), e.call.Call)
 	}
-	return l, len(l.serial) <= control.MaxSerial
+	return l, known
 }
+
+// fits reports whether a trailer may have the lineage.
+func (l *lineage) fits() bool { return len(l.serial) <= control.MaxSerial }
 
 // hasSlot reports whether an execution has the one slot of a service with state.
 func (e *execution) hasSlot() bool { return e.export != nil && e.export.config.stateful() }

@@ -606,34 +606,27 @@ func (n *Node) askServing(k *serving, q control.Serving) *question {
 
 // bind decides whether a call goes direct, and where to: an exactly-once call does, in a rack with ledgers. If no node
 // takes it, the call fails, and has never begun. What an execution does that was handed over to the Gatekeeper is held.
-//
-// A direct call says who waits for it. If that cannot be told, it is the Gatekeeper's, which
-// then finds the deadlocks.
 func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, kind thrift.TMessageType) (netip.Addr, error) {
 	if !c.node.goesDirect() {
 		return netip.Addr{}, nil
 	}
-	exact := m.policy != PolicyNone
-	_, told := b.lineageOf()
-	if o == nil {
-		if exact && (told || kind == thrift.ONEWAY) {
-			return c.server(ctx, b, m)
-		}
+	if l, _ := b.lineageOf(); kind == thrift.CALL && !l.fits() {
+		return netip.Addr{}, fault.New(BadRequest, m.op, "more than %d services with state wait for each other's calls: have fewer of them call one another", control.MaxSerial)
+	}
+	if m.policy == PolicyNone {
 		return netip.Addr{}, nil
 	}
-	e := o.b.e
-	if exact {
-		if to := e.bound(id); to.IsValid() {
-			return to, nil
-		}
-		if e.direct.Load() && (told && kind == thrift.CALL || kind == thrift.ONEWAY && e.stays()) {
-			return c.server(ctx, b, m)
-		}
+	if o == nil {
+		return c.server(ctx, b, m)
 	}
-	if exact || !told {
+	e := o.b.e
+	if to := e.bound(id); to.IsValid() {
+		return to, nil
+	}
+	if !e.direct.Load() || kind == thrift.ONEWAY && !e.stays() {
 		return netip.Addr{}, e.enlist()
 	}
-	return netip.Addr{}, nil
+	return c.server(ctx, b, m)
 }
 
 // server chooses who is to take a call. Whoever makes it gives its worker's slot back while it waits for that.

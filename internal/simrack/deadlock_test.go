@@ -2,8 +2,11 @@ package simrack_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestDeadlockOfDirectCalls: services with state that are called direct, and wait for each
@@ -126,4 +135,67 @@ func wayOf(random *rand.Rand, cyclic bool) []string {
 		way = slices.Insert(way, last, "?")
 	}
 	return append(way, "")
+}
+
+// TestDeadlock_Long: services with state call each other in a row. A call for which more of them wait than its trailer can
+// name fails, whatever its policy; nothing is held.
+func TestDeadlock_Long(t *testing.T) {
+	withByHand(t, func(ctx context.Context, h *byHand) {
+		h.size = 8
+		var names []string
+		for k := range control.MaxSerial + 2 {
+			names = append(names, fmt.Sprint("R", k))
+			h.must(h.start(ctx, "s1", names[k], names[k]))
+		}
+		last := len(names) - 1
+		held := h.held(ctx, h.T)
+		if v, err := echo(ctx, h.caller, names[0], strings.Join(names[1:last], " ")+" "); err != nil || v != 1 {
+			h.Errorf("%d services wait: %d, %v", control.MaxSerial, v, err)
+		}
+		for _, policy := range []string{"", "? "} {
+			way := strings.Join(names[1:last], " ") + " " + policy + names[last] + " "
+			if _, err := echo(ctx, h.caller, names[0], way); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "16 services with state wait for each other") {
+				h.Errorf("%q: %v", way, err)
+			}
+		}
+		if n := h.held(ctx, h.T) - held; n > 0 {
+			h.Errorf("%d calls were held", n)
+		}
+		h.counts(ctx, names[last], 1)
+	})
+}
+
+// TestDeadlock_Unnamed: the caller of a handler of policy none does not say who waits for the call. The handler's exactly-once call
+// goes direct.
+func TestDeadlock_Unnamed(t *testing.T) {
+	ran := 0
+	withDirect(t, func(context.Context) error { ran++; return nil }, func(d *direct) {
+		before, err := d.rack.Gatekeeper().Snapshot(d.Context())
+		if err != nil {
+			d.Fatal(err)
+		}
+		method, err := rpcpacket.MethodOf("ping")
+		if err != nil {
+			d.Fatal(err)
+		}
+		args := thrift.NewTMemoryBuffer()
+		out := thrift.NewTBinaryProtocolConf(args, nil)
+		if err := errors.Join(out.WriteMessageBegin(d.Context(), "ping", thrift.CALL, 0), (&arrays.PingPingArgs{}).Write(d.Context(), out), out.WriteMessageEnd(d.Context())); err != nil {
+			d.Fatal(err)
+		}
+		front := rackaddr.Service("Front")
+		a := front.As16()
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyNone), NameLength: 4, Method: method,
+			Call: rpcpacket.SessionID(rpcpacket.SessionOf(d.client.Address(), 1<<20), 1), Parent: rpcpacket.ID{9}, Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Floor: 1,
+		}, Payload: args.Bytes()}
+		d.rack.Host("c1").SendRaw(netip.AddrPortFrom(d.client.Address(), rackaddr.PortRPC), netip.AddrPortFrom(front, rackaddr.PortRPC), m.Append(nil))
+		<-time.After(5 * time.Second) // virtual
+		if s := d.back.Stats(); ran != 1 || s.Direct != 1 {
+			d.Errorf("it has run %d times; %+v", ran, s)
+		}
+		if after, err := d.rack.Gatekeeper().Snapshot(d.Context()); err != nil || after.Counters.Calls != before.Counters.Calls {
+			d.Errorf("%d calls were held, %v", after.Counters.Calls-before.Counters.Calls, err)
+		}
+	})
 }
