@@ -108,7 +108,7 @@ func TestBranchIDs(t *testing.T) {
 			if _, _, early := b.caller.receive(time.Millisecond); early {
 				b.t.Error("answered while a branch is open")
 			}
-			down.reply(m, b.server.Address(), pong(b.t))
+			down.send(b.server.Address(), answer(m, pong(b.t)))
 		}
 		b.answer(call)
 	})
@@ -272,7 +272,7 @@ func TestDirectOneway(t *testing.T) {
 			t.Errorf("returned unacknowledged: %v", err)
 		default:
 		}
-		s.reply(m, n.Address(), nil)
+		s.send(n.Address(), answer(m, nil))
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -331,7 +331,7 @@ func TestDivergedState(t *testing.T) {
 func TestLocalOutcomes(t *testing.T) {
 	var got []error
 	handler := func(ctx context.Context, n *rpc.Node) error {
-		c := testsvc.NewTestClient(plain(n, "Down"))
+		c := testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyNone), rpc.WithPolicy(rpc.PolicyRecover, "ping")))
 		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 		defer cancel()
 		err := c.Ping(short)
@@ -340,10 +340,10 @@ func TestLocalOutcomes(t *testing.T) {
 		return noted(ctx)
 	}
 	onBench(t, handler, func(b *bench) {
-		down := newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
+		exactly, down := newCallee(b.t, b.rack, "exactly", rackaddr.Node(78), "Down"), newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
 		first := b.call()
 		b.send(first)
-		down.must() // and no answer
+		exactly.must() // and no answer
 		add := down.must()
 		three := int64(3)
 		down.send(b.server.Address(), answer(add, thriftMessage(b.t, "add", thrift.REPLY, &testsvc.TestAddResult{Success: &three})))
@@ -353,8 +353,12 @@ func TestLocalOutcomes(t *testing.T) {
 			t.Fatal(journal)
 		}
 		b.rerun(journal)
-		if m, _, ok := down.receive(time.Minute); ok {
-			t.Errorf("the re-run calls: %+v", m.Header)
+		for _, p := range []*peer{exactly, down} {
+			for m, _, ok := p.receive(time.Second); ok; m, _, ok = p.receive(time.Second) {
+				if m.Parent != first.Call { // a copy
+					t.Errorf("the re-run calls: %+v", m.Header)
+				}
+			}
 		}
 		if rpc.CodeOf(got[0]) != rpc.Deadline || !errors.Is(got[3], context.DeadlineExceeded) || fmt.Sprint(got[:3]) != fmt.Sprint(got[3:]) {
 			t.Errorf("got %v", got)
@@ -381,7 +385,7 @@ func TestAnsweredBefore(t *testing.T) {
 		down := newCallee(b.t, b.rack, "down", rackaddr.Node(78), "Down")
 		m := b.call()
 		b.send(m)
-		down.reply(down.must(), b.server.Address(), pong(b.t))
+		down.send(b.server.Address(), answer(down.must(), pong(b.t)))
 		b.answer(m)
 		journal := b.journal(m)
 		if len(journal) != 1 || got != nil {
@@ -391,7 +395,7 @@ func TestAnsweredBefore(t *testing.T) {
 		b.begun(m, journal)
 		first := down.must()
 		pass(time.Second)
-		down.reply(first, b.server.Address(), pong(b.t))
+		down.send(b.server.Address(), answer(first, pong(b.t)))
 		if a := b.answer(m); a.Type != rpcpacket.Reply || got != nil {
 			t.Errorf("%v, %v", a.Type, got)
 		}
@@ -421,7 +425,7 @@ func TestJournalBeforeCalls(t *testing.T) {
 			}) {
 				t.Errorf("call %d: the ledger does not say where it goes", want)
 			}
-			down.reply(m, b.server.Address(), pong(b.t))
+			down.send(b.server.Address(), answer(m, pong(b.t)))
 		}
 		b.answer(call)
 	})

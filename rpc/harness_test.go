@@ -189,11 +189,3 @@ func newCallee(t testing.TB, r *testrack.Rack, name string, at netip.Addr, servi
 	r.Play(at, service)
 	return p
 }
-
-// reply answers a direct call.
-func (p *peer) reply(m rpcpacket.Message, to netip.Addr, payload []byte) {
-	p.t.Helper()
-	h := m.Header
-	h.Type, h.Timeout, h.CalleeIncarnation = rpcpacket.Reply, 0, 1
-	p.send(to, (&rpcpacket.Message{Header: h, Payload: payload}).Append(nil))
-}

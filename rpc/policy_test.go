@@ -87,7 +87,7 @@ func TestPolicy_OfReRuns(t *testing.T) {
 			}
 			k := down.must()
 			entries := b.journal(m)
-			down.reply(k, b.server.Address(), pong(t))
+			down.send(b.server.Address(), answer(k, pong(t)))
 			b.answer(m)
 			return k, entries
 		}

@@ -31,7 +31,7 @@ func service(t *testing.T) (*peer, *rpc.Node) {
 // answer makes the reply to a call.
 func answer(call rpcpacket.Message, payload []byte) []byte {
 	h := call.Header
-	h.Type, h.Timeout, h.Flags = rpcpacket.Reply, 0, h.Flags|rpcpacket.FlagReleased // as by the Gatekeeper
+	h.Type, h.Timeout, h.CalleeIncarnation = rpcpacket.Reply, 0, 1
 	return (&rpcpacket.Message{Header: h, Payload: payload}).Append(nil)
 }
 
@@ -84,7 +84,7 @@ func TestPolicyOnTheWire(t *testing.T) {
 	ping := once.must()
 	once.send(n.Address(), answer(ping, pong(t)))
 	note := exactly.must()
-	exactly.reply(note, n.Address(), nil)
+	exactly.send(n.Address(), answer(note, nil))
 	add := exactly.must()
 	for add.Call == note.Call { // a copy
 		add = exactly.must()
@@ -283,7 +283,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 		first := once.must()
 		once.send(b.server.Address(), answer(first, pong(t)))
 		second := exactly.must()
-		exactly.reply(second, b.server.Address(), pong(t))
+		exactly.send(b.server.Address(), answer(second, pong(t)))
 		if first.Parent != call.Call || first.Index != 1 || first.Flags&rpcpacket.FlagSession == 0 {
 			t.Errorf("first: %+v", first.Header)
 		}
@@ -312,7 +312,7 @@ func TestExactCallOfPlainHandler(t *testing.T) {
 	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	m := downstream.must()
-	downstream.reply(m, server.Address(), pong(t))
+	downstream.send(server.Address(), answer(m, pong(t)))
 	if m.Parent != call.Call || m.Index != 1 || m.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover) {
 		t.Errorf("%+v", m.Header)
 	}
