@@ -318,7 +318,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		lasts = c.goDirect(p, b, o, to, codec, &h, id, proof)
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
 		if !o.durable(record.Call{}) {
-			return n.whyEnded()
+			return o.whyEnded(n)
 		}
 		return c.sendOneway(ctx, p, codec, &h, id)
 	case o != nil && m.policy != PolicyNone:
@@ -332,7 +332,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		lasts = o.durable(record.Call{})
 	}
 	if !lasts {
-		return n.whyEnded()
+		return o.whyEnded(n)
 	}
 	p.Exact = m.policy != PolicyNone && (!p.straight || p.lends)
 	p.Logged, p.Held = kind == thrift.ONEWAY && !p.straight, p.Exact || len(codec.pointers) > 0

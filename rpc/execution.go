@@ -399,6 +399,17 @@ func (e *execution) notHanded(why error) {
 	e.unproven = why
 }
 
+// whyEnded is why the execution can do nothing any more: the run of a durable main has ended for want of room, or the node has
+// ended.
+func (e *execution) whyEnded() error {
+	if e.journal != nil {
+		if full := e.journal.ended(); full != nil {
+			return full
+		}
+	}
+	return e.node.whyEnded()
+}
+
 // whyEnded is why the node can do nothing any more.
 func (n *Node) whyEnded() error {
 	if err := n.failure(); err != nil {

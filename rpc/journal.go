@@ -44,6 +44,7 @@ type journal struct {
 	taken    map[uint32]bool              // numbers of branches
 	stop     func() error                 // of a main: the error of the context that Main was given
 	stopped  bool                         // that has ended, and something that may follow from it was left out
+	full     *Error                       // of a main: its ledger has no room for what it is to write, so its run has ended
 }
 
 // newJournal returns the journal of an execution that is run again, from its
@@ -82,6 +83,9 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 	if j.failed != nil {
 		return nil, j.failed
 	}
+	if j.full != nil {
+		return nil, j.full
+	}
 	if j.stopped {
 		return nil, fault.FromContext(op, j.stop())
 	}
@@ -103,11 +107,31 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 func (j *journal) add(t trailer.Type, at position, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.full != nil {
+		return
+	}
 	if j.stop != nil && j.stop() != nil {
 		j.stopped = true
 		return
 	}
 	j.fresh = append(j.fresh, trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data})
+}
+
+// end ends the run of a main for want of room: whatever it does from now on fails with this error, and is not journalled. The
+// first reason counts.
+func (j *journal) end(why *Error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.full == nil {
+		j.full = why
+	}
+}
+
+// ended is why the run of a main has ended for want of room, nil if it has not.
+func (j *journal) ended() *Error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.full
 }
 
 // claim takes a number for a branch. It reports false if another has it.
@@ -140,6 +164,13 @@ func (j *journal) unwritten() []byte {
 	rest := j.fresh[min(uint64(len(j.fresh)), max(j.recorded, j.logged)-j.logged):]
 	j.recorded = j.logged + uint64(len(j.fresh))
 	return trailer.Append(nil, rest)
+}
+
+// hasUnwritten reports whether there are entries that the ledger does not have yet.
+func (j *journal) hasUnwritten() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.logged+uint64(len(j.fresh)) > max(j.recorded, j.logged)
 }
 
 // written is the mark of the entries that the ledger has, or is about to have.
@@ -239,6 +270,9 @@ func (o *operation) decided(err error) error {
 	if o == nil {
 		return err
 	}
+	if full := o.b.e.journal.ended(); full != nil {
+		return full
+	}
 	failure := plain(o.op, err)
 	if o.known != nil {
 		return o.diverged("the call was answered when the execution ran before, and now: %s", failure)
@@ -267,6 +301,14 @@ func (o *operation) answered(m *method, p *pending) {
 
 // durable is execution.durable of the execution whose operation it is; nil is none.
 func (o *operation) durable(child record.Call) bool { return o == nil || o.b.e.durable(child) }
+
+// whyEnded is execution.whyEnded of the execution whose operation it is; nil is none.
+func (o *operation) whyEnded(n *Node) error {
+	if o == nil {
+		return n.whyEnded()
+	}
+	return o.b.e.whyEnded()
+}
 
 // attach puts what the execution has journalled behind a call.
 func (o *operation) attach(p *pending, codec *codec) error {
@@ -442,7 +484,7 @@ func Effect(ctx context.Context, key string, f func(ctx context.Context) ([]byte
 	}
 	b.e.promote()
 	if !o.durable(record.Call{}) {
-		return nil, b.e.node.whyEnded()
+		return nil, b.e.whyEnded()
 	}
 	result, err := f(outside)
 	data := binary.BigEndian.AppendUint16(nil, uint16(len(key)))

@@ -288,35 +288,48 @@ func (l *ledger) squeeze() {
 const roomPatience = 2 * time.Second
 
 // reserve keeps room for a large answer: for its record, and for a base with it. It waits for a
-// while, and reports whether there is room. The time for which memory is away does not count.
+// while, and reports whether there is room.
 func (l *ledger) reserve(e *execution, bytes int) bool {
-	ctx, waited := l.node.base, time.Duration(0)
-	l.mu.Lock()
-	if err := l.open(); err != nil {
-		l.lose(err)
+	take := func() (missing int) {
+		if missing = bytes - shareOf(l.left()); missing <= 0 {
+			l.reserved, e.reserved = l.reserved+bytes, e.reserved+bytes
+		}
+		return missing
 	}
-	file, lost := l.file, l.lost
+	l.mu.Lock()
+	err := l.openNow()
 	l.mu.Unlock()
-	if lost != nil || !file.WaitRoom(ctx, 0) {
+	if err != nil || !l.file.WaitRoom(l.node.base, 0) {
 		return false
 	}
-	for begun := false; ; begun = true {
+	l.mu.Lock()
+	short := take()
+	l.mu.Unlock()
+	if short <= 0 {
+		return true
+	}
+	if e.promote(); !e.durable(record.Call{}) { // the caller asks no more for its last call in the lane
+		return false
+	}
+	return l.awaitRoom(take)
+}
+
+// awaitRoom waits for a while until a function, which is called with l.mu held, says that no bytes are missing, and reports
+// whether it has. The time for which memory is away does not count.
+func (l *ledger) awaitRoom(missing func() int) bool {
+	ctx, waited := l.node.base, time.Duration(0)
+	for {
 		l.mu.Lock()
-		short := bytes - shareOf(l.left())
+		short := missing()
 		if short <= 0 {
-			l.reserved, e.reserved = l.reserved+bytes, e.reserved+bytes
 			l.mu.Unlock()
 			return true
 		}
-		room := file.Room() + uint64(short) //nolint:gosec // positive
-		l.mu.Unlock()
-		if !begun { // the caller asks no more for its last call in the lane
-			if e.promote(); !e.durable(record.Call{}) {
-				return false
-			}
-			continue
+		if err := l.openNow(); err != nil {
+			l.mu.Unlock()
+			return false
 		}
-		l.mu.Lock()
+		file, room := l.file, l.file.Room()+uint64(short) //nolint:gosec // positive
 		l.squeeze()
 		last := l.last
 		l.mu.Unlock()
@@ -331,6 +344,16 @@ func (l *ledger) reserve(e *execution, bytes int) bool {
 			return false
 		}
 	}
+}
+
+// openNow has the ledger opened, unless it is lost. The caller holds l.mu.
+func (l *ledger) openNow() error {
+	if l.lost == nil {
+		if err := l.open(); err != nil {
+			l.lose(err)
+		}
+	}
+	return l.lost
 }
 
 // release gives back what is reserved for an execution: there is a record now, or none will come.
@@ -459,7 +482,7 @@ func (e *execution) durable(child record.Call) bool {
 	if l == nil || e.export == nil && e.main == nil || e.journal == nil {
 		return true
 	}
-	if !e.needsRoom() {
+	if e.writes(child) && !e.needsRoom() {
 		return false
 	}
 	// A call that goes direct is written down though its execution has just been handed over.
@@ -480,6 +503,14 @@ func (e *execution) durable(child record.Call) bool {
 	last := e.recorded.last
 	e.mu.Unlock()
 	return written && l.settle(last)
+}
+
+// writes reports whether durable has something to write: a run that repeats what an earlier one did has not.
+func (e *execution) writes(child record.Call) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last, known := e.lastTry(child.ID)
+	return !e.recorded.begun || !child.ID.IsZero() && (!known || last != child) || e.journal.hasUnwritten()
 }
 
 // unbound makes sure, before a held call leaves, that the ledger does not have it as a direct one any more: a node has refused it,

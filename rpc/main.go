@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -30,6 +31,9 @@ import (
 //	                                                 before it; the Gatekeeper hears which regions go
 //	at its end: checkpoint, ended ─▶ ledger ─settled─▶ memory commits ─▶ one-ways with pointers are taken
 //	                                                 ─▶ "it is over" ─▶ Gatekeeper
+//
+// If the ledger has no room for what it does, its run ends, after a while, as no space: the next run goes on from the
+// last checkpoint.
 //
 // Before it does what needs the Gatekeeper, as a direct execution does (enlist), it is handed over:
 // from then on its calls are logged there, up to its next checkpoint, which is logged there too. Then
@@ -76,7 +80,8 @@ func (m *main) lastCheckpoint() uint32 {
 // rack or is gone for good.
 //
 // When f returns an error, so does Main, and the next Main goes on from the last
-// checkpoint. A re-run that does something else than before fails as [Nondeterminism].
+// checkpoint. When the ledger has no room for what f does, within two seconds, that and all
+// that f does then fails as [NoSpace], and so does Main, unless f returns another error. A re-run that does something else than before fails as [Nondeterminism].
 // When ctx ends, the run of the main ends: what f learns of that is not kept for the next run, and
 // what f does then fails with the context's error.
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
@@ -243,6 +248,9 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	e.journal.stop = ctx.Err
 	err := f(running, state)
 	e.join()
+	if full := e.journal.ended(); err == nil && full != nil {
+		err = full
+	}
 	if err != nil || ctx.Err() != nil {
 		_ = e.trunk.finishMemory() // what it changes after that, its next run would be charged with
 	}
@@ -322,8 +330,7 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 	return nil
 }
 
-// recordCheckpoint has the ledger keep a checkpoint of a direct main. It reports whether it has: if
-// the ledger has no room for it, the main is handed over.
+// recordCheckpoint has the ledger keep a checkpoint of a direct main. It reports whether it has.
 func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bool, error) {
 	n := e.node
 	if !e.direct.Load() {
@@ -336,9 +343,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bo
 		return false, err
 	}
 	if !e.roomToCommit(len(state)) {
-		if err := e.enlist(); err != nil {
-			return false, err
-		}
+		return false, e.whyEnded()
 	}
 	e.enlisting <- struct{}{}
 	defer func() { <-e.enlisting }()
@@ -489,18 +494,17 @@ func (e *execution) writeHanded() bool {
 	return true
 }
 
-// leastMainRoom is how many bytes the ledger must have left for a direct main's next call or effect:
-// with less it is handed over.
+// leastMainRoom is how many bytes the ledger must have left for a durable main's next call, effect or change of memory.
 const leastMainRoom = 16 << 10
 
-// needsRoom hands a direct main over if the ledger is nearly full. It reports false if the node has
-// ended.
+// needsRoom waits until the ledger has room for what a main is about to do. It reports false if there is none, and the run of
+// the main has ended, or if the node has.
 func (e *execution) needsRoom() bool {
-	return e.main == nil || !e.direct.Load() || e.node.ledger.hasRoom(leastMainRoom) || e.enlist() == nil
+	return e.main == nil || !e.direct.Load() || e.awaitRoom(leastMainRoom, "for what it does next")
 }
 
-// roomToCommit reports whether the ledger has room for a main's next checkpoint, with a state of so many bytes, and for
-// the one-ways before it.
+// roomToCommit waits until the ledger has room for a main's next checkpoint, with a state of so many bytes, and for
+// the one-ways before it. It reports false as needsRoom does.
 func (e *execution) roomToCommit(state int) bool {
 	l := e.node.ledger
 	e.mu.Lock()
@@ -509,18 +513,29 @@ func (e *execution) roomToCommit(state int) bool {
 	l.mu.Lock()
 	kept := e.kept
 	l.mu.Unlock()
-	return l.hasRoom(roomOf(state) + max(0, roomOf(owing)-kept))
+	return e.awaitRoom(roomOf(state)+max(0, roomOf(owing)-kept), fmt.Sprintf("for a checkpoint of %d bytes and the one-ways before it", state))
 }
 
-// hasRoom reports whether the ledger has room for so many bytes that end nothing.
-func (l *ledger) hasRoom(bytes int) bool {
+// awaitRoom waits for a while until the ledger has room for so many bytes that end nothing. If it gets none, the run of the
+// main ends.
+func (e *execution) awaitRoom(bytes int, what string) bool {
+	l := e.node.ledger
+	missing := func() int { return bytes - l.left() }
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if bytes <= l.left() {
+	short := missing()
+	l.mu.Unlock()
+	if short <= 0 {
 		return true
 	}
-	l.squeeze()
-	return bytes <= l.left()
+	e.promote()
+	if l.awaitRoom(missing) {
+		return true
+	}
+	if e.node.base.Err() == nil {
+		e.journal.end(fault.New(NoSpace, "main", "the ledger of node %s has no room %s: the main has to make checkpoints more often, "+
+			"or have a smaller state; or give the ledgers more room (bifrost memory --ledger-space)", e.node.self.Name, what))
+	}
+	return false
 }
 
 // tellGatekeeper sends a main's message to the Gatekeeper and waits until it is logged.

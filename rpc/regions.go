@@ -92,7 +92,7 @@ func (e *execution) Changes(_ dsmpacket.Op, machine uint8) (direct bool, err err
 	case e.ceding.Load():
 		return false, e.enlist()
 	case !e.durableAt(machine):
-		return false, e.node.whyEnded()
+		return false, e.whyEnded()
 	}
 	return e.direct.Load() && !e.ceding.Load(), nil
 }
