@@ -16,9 +16,9 @@
 // What an execution sees is of two kinds. Its value depends on the program alone and
 // must be the model's. Its noise depends on all that is left to chance as well, and
 // goes into every call it makes and every answer it gives; so a re-run that sees
-// something else than the run before sends another call than is logged, which the
-// Gatekeeper refuses, or returns something else than its caller has seen already, which
-// the ledger notices.
+// something else than the run before makes another call than is on record, which fails as
+// nondeterminism, or returns something else than its caller has seen already, which
+// the books notice.
 //
 // The oracle asks, when the clients have ended:
 //

@@ -2,6 +2,8 @@ package crash
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +69,8 @@ func (r *Run) wasAway() bool {
 
 // forLoss reports whether an absence or a loss explains an error. Who needs a region that is
 // lost is told that it is unavailable, while its blade is away and when that has started anew. A re-run
-// whose journal is lost may fail as nondeterminism (ledger.failed).
+// whose journal is lost may fail as nondeterminism (ledger.failed). With a node's ledger the regions of its executions
+// go; one that is run again may find one of them in an answer that its callee has on record.
 func (r *Run) forLoss(err error) bool {
 	select {
 	case <-r.void:
@@ -79,8 +82,18 @@ func (r *Run) forLoss(err error) bool {
 		return r.wasAway()
 	case rpc.Nondeterminism:
 		return r.ledger.explained()
+	case rpc.PermissionDenied:
+		return strings.Contains(err.Error(), "it lies in no region") && r.someLedgerLost()
 	}
 	return false
+}
+
+// someLedgerLost reports whether the ledger of any program's node is lost.
+func (r *Run) someLedgerLost() bool {
+	r.mu.Lock()
+	programs := slices.Collect(maps.Keys(r.ledgers))
+	r.mu.Unlock()
+	return slices.ContainsFunc(programs, r.ledgerLost)
 }
 
 // noteLedger notes which machine has the ledger of a program's node.

@@ -23,7 +23,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	if err := r.idle(ctx, "callers or calls are left", r.atRest); err != nil {
 		return err
 	}
-	if r.opt.Setting.Truth && r.someOrphans() {
+	if r.someOrphans() {
 		<-time.After(orphansEnd) // virtual
 		if err := r.idle(ctx, "orphans are left", r.atRest); err != nil {
 			return err
@@ -47,7 +47,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	return r.clean(ctx)
 }
 
-// orphansEnd is after how long the direct calls that nobody waits for are over, or the Gatekeeper
+// orphansEnd is after how long the calls that nobody waits for are over, or the Gatekeeper
 // knows of them: their callees tell it some time after they have begun.
 const orphansEnd = 5 * time.Second
 

@@ -156,6 +156,23 @@ func TestForLoss(t *testing.T) {
 	}
 }
 
+// TestForLoss_Regions: that a region is gone is explained by a lost ledger, and by nothing else.
+func TestForLoss_Regions(t *testing.T) {
+	gone := fault.New(rpc.PermissionDenied, "reply", "pointer :: of a test: it lies in no region")
+	r := &Run{lost: map[string]bool{}, void: make(chan struct{}), ledger: newLedger(nil), machines: map[string]uint8{"m1": 1, "m2": 2}, ledgers: map[string]map[uint8]bool{"A": {2: true}}}
+	for _, step := range []struct {
+		blade     string // that is lost
+		explained bool
+	}{{"m1", false}, {"m2", true}} {
+		if r.lose(step.blade); r.forLoss(gone) != step.explained {
+			t.Errorf("with %s lost, that a region is gone is explained: %t", step.blade, !step.explained)
+		}
+		if r.forLoss(fault.New(rpc.PermissionDenied, "reply", "of a test")) {
+			t.Errorf("with %s lost, another denial is explained", step.blade)
+		}
+	}
+}
+
 // TestForLoss_Journal: a re-run may fail as nondeterminism when it, or an execution that it has called, was
 // begun before its node's ledger; nothing else may. So may the repetition of a call bring something else.
 func TestForLoss_Journal(t *testing.T) {

@@ -10,198 +10,119 @@ import (
 // named.)
 func TestRegressions(t *testing.T) {
 	sum := new(tally)
-	defer func(mix, policy string) { *flagMix, *flagPolicy = mix, policy }(*flagMix, *flagPolicy)
+	defer func(was string) { *flagMix = was }(*flagMix)
 	*flagMix = wide
 	for _, c := range []struct {
 		seed                    uint64
 		setting, network, point string
 	}{
-		// A job was told to move while its main ended, and ran it a second time elsewhere.
-		{255, "sync", slow, "62+A:drain:1.781338208s"},
-		// The node of a main that was not over had left, and the Gatekeeper, once it had begun
-		// anew, took it for running: nobody could go on with the main.
-		{197013, "mtu=4000,log=665812,age=238041h28m7.231169697s,jumps,pairs", "good", "99-B:kill,139-main0:twin,175-gk:restart:472.652µs"},
 		// A node left in order while calls to it were still on their way. They failed, as if they
 		// might have run.
-		{87, "age=453427h10m29.229294344s,truth,pairs", "good", "68+B:stop:3.103600295s,93-A:drain:254.992776ms"},
+		{87, "age=453427h10m29.229294344s,pairs", "good", "68+B:stop:3.103600295s,93-A:drain:254.992776ms"},
 		// A job's second incarnation was told to stop before its main had begun again, and the
 		// job counted as done.
-		{90129, "age=272518h38m4.183571883s,jumps,truth,limits=622847,pairs", uneven, "96-B:drain:780.594198ms,153-B:drain:23.529017ms"},
+		{90129, "age=272518h38m4.183571883s,jumps,limits=622847,pairs", uneven, "96-B:drain:780.594198ms,153-B:drain:23.529017ms"},
 		// A caller had gone on in its session before a call began that it had given up. The ledger got a record of the
 		// beginning that did not follow, and the node could not read it when it began anew.
-		{997014, "truth,pairs", slow, "149-B:drain:232.025443ms"},
+		{997014, "pairs", slow, "149-B:drain:232.025443ms"},
 		// An acknowledgement was lost of a held call's answer with regions, its caller left, and a copy of the answer was taken for that to
 		// a direct call: gatekeeper.TestResults_OfHeldCalls.
-		{120, "log=775593,truth,lends", "good", "63-B:pause:53.41914ms,88+gk:restart:70.508863ms"},
+		{120, "log=775593,lends", "good", "63-B:pause:53.41914ms,88+gk:restart:70.508863ms"},
 		// A call with a deadline had begun in time. It was run again, and answered as if it had not begun.
-		{20150, "truth,pairs", "lossy", "659+A:stop:3.653472054s"},
+		{20150, "pairs", "lossy", "659+A:stop:3.653472054s"},
 		// An execution was handed over, and its node died before the Gatekeeper had heard of it. The next run did
 		// not look for the regions of the first one.
-		{20473, "truth", "good", "88+B:kill,88+A:cut:9.616978487s,93-s3:cut:4.108141723s"},
+		{20473, "", "good", "88+B:kill,88+A:cut:9.616978487s,93-s3:cut:4.108141723s"},
 		// A program was told to stop while it joined, and left in order, with its node's calls: simrack.TestDrainedWhileItJoins.
-		{31012, "truth", uneven, "128+C:cut:2.246196ms,217-B:drain:288.463091ms"},
+		{31012, "", uneven, "128+C:cut:2.246196ms,217-B:drain:288.463091ms"},
 		// A blade was lost with a ledger on it. The execution ran again, and its call differed.
-		{20412, "truth", "good", "40-m2:cut:9.986135305s"},
+		{20412, "", "good", "40-m2:cut:9.986135305s"},
 		// The oracle did not know that a call runs once more, and may bring something else, when its callee's ledger is lost: TestForLoss_Journal.
-		{261, "log=887767,truth,limits=586860,lends", "good", "45+m2:stop:3.432646653s,53-A:cut:245.11816ms"},
+		{261, "log=887767,limits=586860,lends", "good", "45+m2:stop:3.432646653s,53-A:cut:245.11816ms"},
 		// A replaced Gatekeeper said that an answer was not logged: gatekeeper.TestPayload_LogTaken.
-		{70199, "mtu=9000,truth,limits=921264,pairs,calls=152", uneven, "1663-gk:oust:1.48498ms"},
-		// A delivery was lost of a call that its caller gave up, and its service stood still:
-		// execution.TestGivenUpFirst.
-		{1154, "mtu=1280,age=424737h19m10.307843174s", "late", "6+main0:kill"},
-		// A blade that drained failed, and calls were given up: resources, 12_leaving.txt.
-		{41, "", "good", "65+A:drain:2.57636946s,110-A:cut:40.427432ms"},
-		// A memory blade that started anew gave out the addresses of its former life.
-		{179, "sync,age=378854h4m53.643526968s", "lossy", "84+m2:cut:1.995273ms"},
-		// A main's last acknowledgement was lost, and a second Main of its name began anew: the
-		// first one waited for ever: execution.TestMainOverElsewhere.
-		{167, "mtu=1280,sync,age=376136h18m56.147135367s,jumps", "late", "36-main0:twin"},
-		// A Gatekeeper with a clock ahead ruled before its election id was on the log; its
-		// successor was refused for ever: gatekeeper.TestElectionIsLoggedFirst.
-		{30, "sync,age=377617h3m48.250519501s,jumps", "good", "31+gk:stop:3.814214685s,57+gk:oust:159.501758ms,81-gk:restart:1.744885722s,121+s4:drain"},
+		{70199, "mtu=9000,limits=921264,pairs,calls=152", uneven, "1663-gk:oust:1.48498ms"},
 		// A node got a ledger elsewhere while its memory blade was away, and the former one was left
 		// there for ever.
-		{169, "mtu=65535,age=290252h19m41.859203313s,truth,limits=442275", slow, "52+B:drain:3.584965378s,57+m1:pause:7.92761569s"},
-		{158, "mtu=4000,sync,age=232605h30m56.820217205s,jumps,truth", "good", "362+m2:pause:5.075508156s,392-B:cut:5.865399738s"},
-		{33, "mtu=30847,age=456569h0m0.346522182s,truth", "good", "195+B:drain:3.431765108s,220-m1:stop:5.428822448s,260-m2:cut:218.785416ms"},
-		{245, "mtu=65535,age=353734h31m0.892145005s,truth", "lossy", "71-m2:kill:714.739795ms,103+m1:stop:5.460475061s,253+main0:cut:173.069014ms,284-s4:cut:4.612124089s"},
+		{169, "mtu=65535,age=290252h19m41.859203313s,limits=442275", slow, "52+B:drain:3.584965378s,57+m1:pause:7.92761569s"},
+		{158, "mtu=4000,sync,age=232605h30m56.820217205s,jumps", "good", "362+m2:pause:5.075508156s,392-B:cut:5.865399738s"},
+		{33, "mtu=30847,age=456569h0m0.346522182s", "good", "195+B:drain:3.431765108s,220-m1:stop:5.428822448s,260-m2:cut:218.785416ms"},
+		{245, "mtu=65535,age=353734h31m0.892145005s", "lossy", "71-m2:kill:714.739795ms,103+m1:stop:5.460475061s,253+main0:cut:173.069014ms,284-s4:cut:4.612124089s"},
 		// A node was told to move before it had exported its service: calls were refused for good
 		// that were to wait for its next incarnation.
-		{3083, "truth", "good", "23-gk:restart:1.240483241s,242+B:cut:228.9µs,268-B:drain:163.219798ms"},
-		// The oracle took an entry that a call had given up for one that shows whether the call
-		// has run: TestOracle_DeadGaveUp.
-		{248, "log=179482,sync,age=471704h3m40.386785642s,jumps", "slow", "107-B:cut:5.095696834s,206-client0:kill"},
-		// A handler of policy none had made an exactly-once call. Its blade failed with its caller's:
-		// the call went on, and the handler that the caller called next made another one.
-		// A re-run failed because memory was away, before it had done all that it did before: it failed
-		// as nondeterminism, and that was logged.
-		{30131, "mtu=31343,age=407427h21m46.510353914s", "good", "70-main1:cut:1.529732ms,131-m2:pause:3.592979222s"},
+		{3083, "", "good", "23-gk:restart:1.240483241s,242+B:cut:228.9µs,268-B:drain:163.219798ms"},
 		// A handler of policy none had made an exactly-once call, whose delivery was lost with the switch.
 		// Its node failed and began anew: nobody sent the call again: execution.TestCallerFailed.
-		{30080, "truth,pairs", "good", "150+A:kill,150-sw:restart:135.704521ms"},
-		// The answer to a node's first allocation was lost while later ones came, as many as the
-		// Gatekeeper keeps: the first one was refused for ever, and the others waited for it:
-		// gatekeeper.TestAllocsAtTheLimit.
-		{148, "limits=430897,pairs,calls=136", "lossy", ""},
-		// A main ran again while a call of policy none, which its former run had made, still had its
-		// lease: the main was not allowed to free the region.
-		{932, "mtu=1280,log=820844,age=481765h48m46.055062468s,jumps,pairs", "good", "193+C:cut:160.932576ms,223-main1:twin"},
+		{30080, "pairs", "good", "150+A:kill,150-sw:restart:135.704521ms"},
 		// The nodes that ended mains were not the owners of the mains' names (the explorer's fault).
-		{106, "", "good", "50+main1:twin"},
-		{171, "age=259145h47m38.855201289s,truth", slow, "56-main0:stop:5.042803066s"},
-		{171, "age=259145h47m38.855201289s", slow, "40-main0:cut:5.042803066s"},
+		{171, "age=259145h47m38.855201289s", slow, "56-main0:stop:5.042803066s"},
 		// A late copy of the message that hands a direct call over brought it back to the Gatekeeper
 		// after it was forgotten: execution.TestEnlistedFirst.
-		{50026, "truth,pairs", "late", "74-C:cut:9.462355788s"},
+		{50026, "pairs", "late", "74-C:cut:9.462355788s"},
 		// A program began again while no machine was in service for its node's ledger: it ran without
 		// one, and did not answer the direct calls that waited for it: simrack.TestLedgerAway.
-		{195001, "mtu=1500,age=479258h35m43.639976266s,jumps,truth,pairs", slow, "34-B:cut:9.864912881s,54+m2:stop:4.957947762s,77-m1:pause:4.838669849s"},
+		{195001, "mtu=1500,age=479258h35m43.639976266s,jumps,pairs", slow, "34-B:cut:9.864912881s,54+m2:stop:4.957947762s,77-m1:pause:4.838669849s"},
 		// A copy filled another one in an epoch that began there later: what was appended to ledgers
 		// and written then was not given to the new copy: memory.TestFillInLaterEpoch.
 		// A caller left whose call had been handed over and ran on: the call's own calls were forgotten,
 		// and it waited for ever: direct.TestForgottenWhileItRuns.
-		{710079, "sync,age=489198h14m10.901344074s,truth,pairs", slow, "60-sw:stall:6.018128629s"},
+		{710079, "sync,age=489198h14m10.901344074s,pairs", slow, "60-sw:stall:6.018128629s"},
 		// A node's ledger was lost before its first record, which was to be a large one-way's: nobody noticed.
-		{62027, "truth,long,lends", "good", "0-gk:restart:1.154155102s,19+s3:cut:79.322µs,19-m2:cut:73.318082ms"},
+		{62027, "long,lends", "good", "0-gk:restart:1.154155102s,19+s3:cut:79.322µs,19-m2:cut:73.318082ms"},
 		// Callees forgot the calls of an execution that was handed over before the Gatekeeper had its answer, and it was
 		// run again: direct.TestHanded; and late copies of such calls were run: direct.TestForgottenWhileItRuns.
-		{3000164, "age=281712h53m28.406436076s,truth,pairs", "lossy", "213+C:cut:1.157119ms"},
-		{3001004, "age=440098h1m19.652090805s,jumps,truth,limits=434153,lends", "late", "63-A:kill,86+s3:cut:5.965221333s"},
+		{3000164, "age=281712h53m28.406436076s,pairs", "lossy", "213+C:cut:1.157119ms"},
+		{3001004, "age=440098h1m19.652090805s,jumps,limits=434153,lends", "late", "63-A:kill,86+s3:cut:5.965221333s"},
 		// A service's state was lost: the regions that were lent to it stayed so, and calls of policy none waited for its move.
-		{3001051, "mtu=39413,truth,long,lends", uneven, "88-m1:cut:7.605383365s"},
-		{3001163, "mtu=9000,truth,limits=1006723", "good", "209-C:drain:824.892118ms,209-m2:cut:4.359878808s"},
+		{3001051, "mtu=39413,long,lends", uneven, "88-m1:cut:7.605383365s"},
+		{3001163, "mtu=9000,limits=1006723", "good", "209-C:drain:824.892118ms,209-m2:cut:4.359878808s"},
 		// A service waited for a call whose delivery was lost and which its caller had given up:
 		// execution.TestFirstIsDeliveredAgain.
 		{
-			3001099, "sync,age=356251h10m21.830224138s,truth,pairs", "lossy",
+			3001099, "sync,age=356251h10m21.830224138s,pairs", "lossy",
 			"151-A:drain:821.153µs,607-m2:pause:31.161058ms,616-sw:hangup,728-sw:restart:104.367559ms",
 		},
 		// Memory was silent for three seconds, and a large one-way found "no space".
-		{3000209, "sync,age=258219h30m38.382149632s,truth,pairs,long,lends", slow, "8-m1:stop:3.072889562s,21+gk:restart:34.839117ms"},
+		{3000209, "sync,age=258219h30m38.382149632s,pairs,long,lends", slow, "8-m1:stop:3.072889562s,21+gk:restart:34.839117ms"},
 		// A held call was given to a node that was leaving for good while another one was to come back.
-		{4000513, "mtu=65535,sync,truth", uneven, "37+B:drain:2.15340178s,37-log:power:205.897918ms,47-B:kill"},
+		{4000513, "mtu=65535,sync", uneven, "37+B:drain:2.15340178s,37-log:power:205.897918ms,47-B:kill"},
 		// A callee that was handed over answered a direct main with pointers. The Gatekeeper waited until the main was handed
 		// over, which had no need of that: execution.TestDirectMain.
-		{8000748, "sync,age=404089h18m41.825515711s,jumps,truth,pairs,lends", "good", "235+A:cut:211.736441ms,239+s3:cut:6.050206858s"},
+		{8000748, "sync,age=404089h18m41.825515711s,jumps,pairs,lends", "good", "235+A:cut:211.736441ms,239+s3:cut:6.050206858s"},
 		// A caller called a node that closed again and again.
-		{312, "age=418076h47m51.818233024s,jumps,truth,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
-		{195044, "age=247321h48m39.118410343s,truth,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},
+		{312, "age=418076h47m51.818233024s,jumps,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
+		{195044, "age=247321h48m39.118410343s,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},
 		// Both blades of a machine began anew, and the state of a service was lost with its ledger.
 		// Its callers waited for ever: simrack.TestStatesLost.
-		{195, "log=1037480,sync,age=251871h55m22.063370243s,jumps,truth,pairs,calls=209", "good", "1276-m1:kill:356.411844ms,1305-m1:end:69.006196ms,1332-sw:hangup,1451-m2:end:405.740832ms"},
+		{195, "log=1037480,sync,age=251871h55m22.063370243s,jumps,pairs,calls=209", "good", "1276-m1:kill:356.411844ms,1305-m1:end:69.006196ms,1332-sw:hangup,1451-m2:end:405.740832ms"},
 		// A node that closed refused a one-way, and the refusal was lost. Its next incarnation dropped
 		// the copies for ever: direct.TestRefusedForGood.
-		{951056, "truth,pairs,long", "late", "64-m2:kill:946.626827ms,245+B:drain:776.393869ms"},
+		{951056, "pairs,long", "late", "64-m2:kill:946.626827ms,245+B:drain:776.393869ms"},
 		// Direct executions had allocated regions, and these were lost with their nodes' ledgers. The
 		// regions' records were left: simrack.TestDirectRegions_Lost.
-		{951108, "truth,pairs,long", uneven, "257+m2:cut:136.059878ms,359+m1:end:408.109949ms"},
+		{951108, "pairs,long", uneven, "257+m2:cut:136.059878ms,359+m1:end:408.109949ms"},
 		// A main was stopped while it waited for a branch, and journalled that: rpc.TestMainStopped.
-		{998039, "truth,pairs", "good", "81+B:redeploy:48.376549ms,94-B:stop:488.528048ms,150+A:drain:4.929981ms,181-main0:stop:3.843099153s"},
+		{998039, "pairs", "good", "81+B:redeploy:48.376549ms,94-B:stop:488.528048ms,150+A:drain:4.929981ms,181-main0:stop:3.843099153s"},
 	} {
-		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
-			crashes, err := ParseCrashes(c.point)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := ParseSetting(c.setting)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, want := program(t, c.seed, Setting{})
-			check(t, p, want, c.seed, Case{Network: c.network, Setting: s, Crashes: crashes}, sum)
-		})
+		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}
 	*flagMix = plain
-	for _, c := range []struct {
-		policy                  string
-		seed                    uint64
-		setting, network, point string
-	}{
-		// The oracle asked while a dead client's call was on its way.
-		{"recover", 100185, "", "good", "33-client0:kill"},
-		// A late copy of a join made a node that nobody was: gatekeeper.TestHeartbeat_Ghosts.
-		{"recover", 101490, "", "late", "4+B:kill,10-gk:restart:987ns"},
-		{"recover", 103978, "", "late", "17+gk:restart:600ns"},
-		// A new incarnation of a stateful service began a call while the effects of the
-		// one before were not yet final: execution.TestNextWaitsForEffects.
-		{"recover", 103340, "", "late", "62+A:kill"},
-		// A re-run did not have what it had handed over by a one-way: execution.TestHandedBack.
-		{"recover", 107755, "", "good", "27+A:kill"},
-		// A restarted Gatekeeper handed a result over once more, which had gone on:
-		// execution.TestMovedOnce.
-		{"recover", 107824, "", "good", "51-B:cut:3.203171775s,162+gk:restart:550.097714ms"},
-		{"recover", 107824, "", "good", "70-A:cut:5.497904438s,89-gk:restart:1.181546579s"},
-		{"recover", 107528, "", "good", "33-gk:restart:588.485µs"},
-		// A one-way that had left was not rolled back when its node failed, while a restarted
-		// Gatekeeper repeated its parent's commit: execution.TestLeftOneway.
-		{"recover", 113015, "", "good", "17-B:kill,69-gk:restart:406.858µs,79-A:kill"},
-		// A call of policy none never came to its callee, its caller began anew, and nobody heard
-		// the answer to the Gatekeeper's question for it: its lease stayed.
-		{mixed, 303891, "", "good", "11-C:pause:2.079364248s,97+main0:kill"},
-		// The end of a call of policy none was told before its caller had its region's rules
-		// back: lease, testdata/08_cut.txt.
-		{mixed, 3073, "", slow, "23+C:kill"},
-		// The oracle took two regions for one, which had one pointer after another:
-		// TestHistory_Reused.
-		{mixed, 8100083, "", "lossy", "118+main1:kill"},
-		// A main that was taken back had allocated a region, which was lost with its memory blade: the
-		// region's record was left: simrack.TestMain_TakenBack.
-		{mixed, 156, "age=292059h45m27.115374473s,limits=792815", "good", "122+main0:cut:6.908296105s,145+client1:kill,145-gk:restart:1.433459ms,175-m2:cut:4.840584605s"},
+	t.Run("plain", func(t *testing.T) {
 		// A memory blade of one copy was away, and a main's ledger there counted as lost: simrack.TestMainAway.
-		{mixed, 3007, "truth", "lossy", "60-A:kill,75+m1:pause:7.587648087s,75-main0:cut:9.017447527s,103-B:pause:253.757998ms"},
-	} {
-		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
-			crashes, err := ParseCrashes(c.point)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := ParseSetting(c.setting)
-			if err != nil {
-				t.Fatal(err)
-			}
-			*flagPolicy = c.policy
-			p, want := program(t, c.seed, Setting{})
-			check(t, p, want, c.seed, Case{Network: c.network, Setting: s, Crashes: crashes}, sum)
-		})
+		again(t, 3007, "", "lossy", "60-A:kill,75+m1:pause:7.587648087s,75-main0:cut:9.017447527s,103-B:pause:253.757998ms", sum)
+	})
+}
+
+// again runs one case.
+func again(t *testing.T, seed uint64, setting, network, point string, sum *tally) {
+	t.Helper()
+	crashes, err := ParseCrashes(point)
+	if err != nil {
+		t.Fatal(err)
 	}
+	s, err := ParseSetting(setting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, want := program(t, seed, s)
+	check(t, p, want, seed, Case{Network: network, Setting: s, Crashes: crashes}, sum)
 }

@@ -155,7 +155,6 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}
 	}
-	cfg.Held = !opt.Setting.Truth
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next
 		cfg.NoStreamWrites = opt.Seed%2 == 1

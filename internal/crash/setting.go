@@ -23,9 +23,6 @@ type Setting struct {
 	// Jumps says that each Gatekeeper and each memory blade that starts may find the clock
 	// set forward or back by up to a day.
 	Jumps bool
-	// Truth says that exactly-once calls go direct where they can, and are recovered from
-	// ledgers.
-	Truth bool
 	// Idle is how long the last client waits before it begins, and the rack with it.
 	Idle time.Duration
 	// Limits draws the limits and lifetimes of the Gatekeeper and of all nodes; 0 stands
@@ -36,7 +33,7 @@ type Setting struct {
 	// Long says that one call in longEach, and its answer, is longer than a jumbo frame. Of the calls
 	// that may bring a region it is every other one.
 	Long bool
-	// Lends says that direct calls pass the regions on that their executions have allocated.
+	// Lends says that calls pass the regions on that their executions have allocated.
 	Lends bool
 	// ByHand says that services with state and durable mains are started by hand, and again whenever they have ended.
 	ByHand bool
@@ -79,9 +76,6 @@ func (s Setting) String() string {
 	}
 	if s.Jumps {
 		parts = append(parts, "jumps")
-	}
-	if s.Truth {
-		parts = append(parts, "truth")
 	}
 	if s.Limits != 0 {
 		parts = append(parts, fmt.Sprint("limits=", s.Limits))
@@ -127,8 +121,6 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Age, err = time.ParseDuration(value)
 		case "jumps":
 			s.Jumps = true
-		case "truth":
-			s.Truth = true
 		case "idle":
 			s.Idle, err = time.ParseDuration(value)
 		case "calls":
@@ -173,18 +165,15 @@ func DrawSetting(seed uint64) (s Setting) {
 	if chance(1, 400) {
 		s.Idle = time.Duration(1+r.IntN(3)) * time.Hour
 	}
-	if s.Pairs = chance(3, 4); s.Pairs {
-		s.Truth = chance(7, 8)
-	} else {
-		s.Truth = chance(2, 3) // with a blade its ledgers may be lost: what had begun runs again, or not at all
-	}
+	s.Pairs = chance(3, 4) // with a blade that is alone its ledgers may be lost: what had begun runs again, or not at all
+	_ = chance(1, 2)       // for nothing: seeds keep the racks that they had
 	if chance(1, 3) {
 		s.Limits = 1 + r.Uint64N(1<<20)
 	}
 	if chance(1, 160) {
 		s.Calls = 100 + r.IntN(150)
 	}
-	if s.Truth && s.Calls == 0 && chance(1, 8) { // a short chorus: calls that write to memory, one after the other
+	if s.Calls == 0 && chance(1, 8) { // a short chorus: calls that write to memory, one after the other
 		s.Calls = 16 + r.IntN(16)
 	}
 	if s.Calls > 0 {
@@ -192,9 +181,9 @@ func DrawSetting(seed uint64) (s Setting) {
 			s.LogLimit = max(s.LogLimit, 256<<10)
 		}
 	}
-	s.Long = s.Truth && s.LogLimit == 0 && chance(1, 4) // of a small log a call or answer may take an eighth
-	s.Lends = s.Truth && chance(1, 2)
-	s.ByHand = s.Truth && chance(1, 6)
+	s.Long = s.LogLimit == 0 && chance(1, 4) // of a small log a call or answer may take an eighth
+	s.Lends = chance(1, 2)
+	s.ByHand = chance(1, 6)
 	return s
 }
 

@@ -176,7 +176,9 @@ func (w *rackWorld) Go(f func(world) error) branch {
 	return rpc.Go(w.ctx, func(ctx context.Context) error {
 		<-time.After(inner.branches)
 		inner.ctx = ctx
-		return f(&inner)
+		err := f(&inner)
+		w.run.ledger.failed(w.by, err) // the execution may fail with it while other branches run on
+		return err
 	})
 }
 

@@ -48,8 +48,6 @@ type Config struct {
 	ShareExports bool
 	// FillRate is gatekeeper.Config.FillRate.
 	FillRate uint64
-	// Held makes the Gatekeeper hold all exactly-once calls: gatekeeper.LedgersOff.
-	Held bool
 	// LedgerDir, if set, is where memory blades keep their ledgers: each in a directory of
 	// its own, which outlives the blade.
 	LedgerDir string
