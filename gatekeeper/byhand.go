@@ -14,7 +14,8 @@ import (
 )
 
 // Programs that somebody starts by hand end when they like, and nobody starts them again. The node of such a program
-// goes with the program, unless the node's ledger keeps the state of a service or the checkpoints of a durable main.
+// goes with the program, unless the node's ledger keeps the state of a service, the checkpoints of a durable main, or one-ways that the
+// node owes (owes).
 // Then the node is awaited: it is fenced, and its ledger, regions, address and names stay.
 //
 //	program dies or leaves ─▶ fall ─▶ fenced, awaited ─▶ a program of that name joins on that blade ─▶ next incarnation
@@ -94,8 +95,21 @@ func (c *controller) mayKeep(n *node, op string) error {
 	if kept < control.MaxKeptByHand {
 		return nil
 	}
-	return fault.New(fault.NoSpace, op, "blade %s has %d nodes with states or durable mains of programs that were started by hand, its maximum: "+
+	return fault.New(fault.NoSpace, op, "blade %s has %d nodes with states, durable mains or one-ways to deliver of programs that were started by hand, its maximum: "+
 		"have the Gatekeeper forget one that is awaited (bifrost nodes, bifrost forget NODE), or deploy the program", n.blade.hello.Blade, kept)
+}
+
+// owes keeps the node of a program that was started by hand until it has left in order, since its ledger is about to have one-ways.
+func (c *controller) owes(n *node) error {
+	if !n.byHand() || n.owes {
+		return nil
+	}
+	if err := c.mayKeep(n, "one-way"); err != nil {
+		return err
+	}
+	n.owes = true
+	c.keepNode(n)
+	return nil
 }
 
 // yieldMain gives up the node that is awaited for a main which a deployment is about to run. It stays if it keeps anything
@@ -105,7 +119,7 @@ func (c *controller) yieldMain(k claim, by owner) {
 		return
 	}
 	for _, n := range c.sortedFallen() {
-		if n.byHand() && c.comesBack(n) && !n.serial() && c.table.Mains(n.address) == 1 && c.table.Directs(endpoint.MainID(k.Name), n.address) {
+		if n.byHand() && c.comesBack(n) && !n.serial() && !n.owes && c.table.Mains(n.address) == 1 && c.table.Directs(endpoint.MainID(k.Name), n.address) {
 			n.why = "a deployment runs its main " + k.Name
 			c.unwanted(n, n.why)
 		}

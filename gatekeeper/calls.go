@@ -423,6 +423,13 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if q.Main != nil {
 		return c.mainEnded(p, m, n, q.Main)
 	}
+	if q.Owes {
+		if err := c.owes(n); err != nil {
+			return err
+		}
+		c.answer(p, m, nil)
+		return nil
+	}
 	if q.Over {
 		n.over = true
 		c.answer(p, m, nil)

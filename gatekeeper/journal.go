@@ -123,6 +123,8 @@ type nodeRecord struct {
 	// Orderly: its program has left by itself. Forsaken: nobody wants it back.
 	Orderly  bool `json:"orderly,omitempty"`
 	Forsaken bool `json:"forsaken,omitempty"`
+	// Owes: its ledger may have one-ways that are not delivered.
+	Owes bool `json:"owes,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -147,7 +149,7 @@ func (c *controller) keepNode(n *node) {
 	}
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
-			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Forsaken: n.forsaken,
+			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Forsaken: n.forsaken, Owes: n.owes,
 		})
 }
 

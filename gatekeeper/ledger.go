@@ -135,9 +135,9 @@ func (c *controller) loseStates(n *node) {
 }
 
 // keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
-// ledger. The last checkpoint of a main that is over may owe one-ways, until the node has left.
+// ledger, or one-ways that a node of a program started by hand owes. The last checkpoint of a main that is over may owe one-ways, until the node has left.
 func (c *controller) keeps(n *node) bool {
-	return n.ledger != nil && n.ledger.Stays && (n.serial() || c.table.Mains(n.address) > 0)
+	return n.ledger != nil && n.ledger.Stays && (n.owes || n.serial() || c.table.Mains(n.address) > 0)
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the

@@ -41,6 +41,7 @@ type node struct {
 	states      []uint64            // services of a deployment that has been taken back, whose states go with it
 	named       time.Time           // when a caller was last told of it
 	over        bool                // no direct call that is out to it has run, or will
+	owes        bool                // its ledger may have one-ways that are not delivered; of a program that was started by hand
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     []unknownRegion // its allocations that were not known after a restart
@@ -215,6 +216,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	}
 	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
 	if n.orderly && n.over {
+		n.owes = false
 		c.left = append(c.left[max(0, len(c.left)+1-mostLeft):], n.address)
 	}
 	if n.orderly {

@@ -255,7 +255,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.writes, n.ledger = old.exports, old.writes, old.ledger
+	n.exports, n.writes, n.ledger, n.owes = old.exports, old.writes, old.ledger, old.owes
 	for _, x := range n.exports {
 		x.node = n
 	}

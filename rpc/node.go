@@ -58,6 +58,7 @@ type Node struct {
 	callers    callers
 	meters     meters
 	servers    servers
+	owes       atomic.Bool // the Gatekeeper knows that the node may owe one-ways
 	leader     leader
 	pulse      pulse
 

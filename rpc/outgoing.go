@@ -623,10 +623,14 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	if to := e.bound(id); to.IsValid() {
 		return to, nil
 	}
-	if !e.direct.Load() || kind == thrift.ONEWAY && !e.stays() {
-		return netip.Addr{}, e.enlist()
+	if !e.direct.Load() {
+		return netip.Addr{}, nil // it was handed over
 	}
-	return c.server(ctx, b, m)
+	to, err := c.server(ctx, b, m)
+	if err == nil && kind == thrift.ONEWAY {
+		err = e.stays(ctx)
+	}
+	return to, err
 }
 
 // server chooses who is to take a call. Whoever makes it gives its worker's slot back while it waits for that.
@@ -642,11 +646,35 @@ func (c *client) server(ctx context.Context, b *opSequence, m *method) (netip.Ad
 	return c.node.findServer(ctx, q)
 }
 
-// stays reports whether the node's ledger stays if the program fails now, so that the one-ways of a direct execution may
-// be in it. A node of a program that was started by hand has to keep something.
-func (e *execution) stays() bool {
-	place := e.node.ledger.place.Load()
-	return place.Stays && (!place.ByHand || e.main != nil || e.export != nil && e.export.inLedger())
+// stays makes sure that the node's ledger stays if the program fails, before the one-ways of a direct execution are in it.
+// That of a program which was started by hand does only if the Gatekeeper knows that it keeps something: one-ways, if it
+// is nothing else. It is told that once.
+func (e *execution) stays(ctx context.Context) error {
+	n := e.node
+	if !n.ledger.place.Load().ByHand || e.main != nil || e.export.inLedger() || n.owes.Load() {
+		return nil
+	}
+	e.yield()
+	defer e.resume()
+	for {
+		err := n.session.Calls(ctx, control.NodeCalls{Owes: true})
+		switch {
+		case err == nil:
+			n.owes.Store(true)
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case n.base.Err() != nil:
+			return n.whyEnded()
+		case fault.CodeOf(err) == NoSpace:
+			return err
+		}
+		select {
+		case <-time.After(maxServingAgain):
+		case <-ctx.Done():
+		case <-n.base.Done():
+		}
+	}
 }
 
 // movedOn reports whether a direct call was refused for good by a node that closes, or is gone. The Gatekeeper refuses a call

@@ -27,6 +27,10 @@ type NodeCalls struct {
 	// outcome of any direct call that it has run: one that is still out to it has not run, and
 	// never will. Nothing else is set.
 	Over bool `json:"over,omitempty"`
+	// Owes says, in a message of its own, that the node's ledger is about to have one-ways which are to be delivered though
+	// its program ends. From then on a node of a program that was started by hand stays, until it says Over and leaves.
+	// The answer is NoSpace if its blade has MaxKeptByHand such nodes.
+	Owes bool `json:"owes,omitempty"`
 	// Waits, if it is set, is all that is told. It counts until the next one.
 	Waits *NodeWaits `json:"waits,omitempty"`
 	// Regions, if there are some, are all that is told.

@@ -105,7 +105,7 @@ func largest() map[Kind][2]any {
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
-			&room, true, &NodeWaits{
+			&room, true, true, &NodeWaits{
 				many(MaxWaits, func(i int) WaitingCall {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),

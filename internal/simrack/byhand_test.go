@@ -557,3 +557,97 @@ func TestByHand_Main(t *testing.T) {
 		}
 	})
 }
+
+// front starts a program by hand on s1 that keeps nothing: a ping of F sends R a one-way.
+func (h *byHand) front(ctx context.Context) {
+	h.Helper()
+	up := make(chan error, 1)
+	p, err := h.Rack.Run("s1", "front", func(ctx context.Context, j join.Joiner, _ control.Start) error {
+		node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("front"))
+		if err != nil {
+			up <- err
+			return err
+		}
+		h.mu.Lock()
+		h.nodes["front"] = node
+		h.mu.Unlock()
+		up <- node.Export(ctx, "F", arrays.NewPingProcessor(pinger(func(ctx context.Context) error {
+			_, err := node.Client("R", rpc.WithPolicy(rpc.PolicyRecover)).Call(ctx, "echo", &arrays.ArraysEchoArgs{}, nil)
+			return err
+		})))
+		<-ctx.Done()
+		if errors.Is(context.Cause(ctx), simrack.ErrKilled) {
+			return nil
+		}
+		return node.Close(context.WithoutCancel(ctx))
+	})
+	h.must(err)
+	h.running["front"] = p
+	h.must(<-up)
+}
+
+// TestByHand_Oneways: a program that was started by hand, and keeps nothing else, owes one-ways when it dies. Its node is awaited, and
+// the next program of its name delivers them, once; nothing is held. When it has left in order nobody waits for it.
+func TestByHand_Oneways(t *testing.T) {
+	withByHand(t, func(ctx context.Context, h *byHand) {
+		h.must(h.start(ctx, "s2", "counter", "R"))
+		h.front(ctx)
+		address, held := h.nodes["front"].Address(), h.held(ctx, h.T)
+		h.must(ping(ctx, h.caller, "F"))
+		<-time.After(time.Second) // virtual
+		h.counts(ctx, "R", 2)
+		h.must(h.Kill("s2", "counter"))
+		<-time.After(time.Second)        // virtual
+		h.must(ping(ctx, h.caller, "F")) // R is to come back
+		if s := h.nodes["front"].Stats(); s.Enlisted > 0 {
+			h.Errorf("%+v", s)
+		}
+		h.CrashGatekeeper()
+		h.must(h.RestartGatekeeper(ctx))
+		for range 2 {
+			h.must(h.Kill("s1", "front"))
+			<-time.After(time.Second) // virtual
+			if all := h.awaited(ctx); !slices.ContainsFunc(all, func(n gatekeeper.NodeState) bool { return n.Address == address }) {
+				h.Errorf("awaited are %+v", all)
+			}
+			h.front(ctx) // which can deliver nothing
+			if n := h.nodes["front"]; n.Address() != address {
+				h.Errorf("the node is %s, was %s", n.Address(), address)
+			}
+		}
+		h.must(h.start(ctx, "s2", "counter", "R"))
+		<-time.After(10 * time.Second) // virtual
+		h.counts(ctx, "R", 4)
+		h.leave("front")
+		<-time.After(time.Second) // virtual
+		if all := h.awaited(ctx); len(all) > 0 {
+			h.Errorf("awaited are %+v", all)
+		}
+		if n := h.held(ctx, h.T) - held; n > 0 {
+			h.Errorf("%d calls were held", n)
+		}
+	})
+}
+
+// TestByHand_OnewaysBounded: no further node of a blade can owe one-ways if as many as may keep something already. Its
+// executions are told so.
+func TestByHand_OnewaysBounded(t *testing.T) {
+	withByHand(t, func(ctx context.Context, h *byHand) {
+		h.size = 8
+		h.must(h.start(ctx, "s2", "counter", "R"))
+		h.front(ctx)
+		for k := range control.MaxKeptByHand {
+			name := fmt.Sprint("R", k)
+			h.must(h.start(ctx, "s1", name, name))
+			h.must(h.Kill("s1", name))
+		}
+		<-time.After(time.Second) // virtual
+		if err := ping(ctx, h.caller, "F"); rpc.CodeOf(err) != rpc.NoSpace || !strings.Contains(err.Error(), "bifrost forget") {
+			h.Errorf("one more: %v", err)
+		}
+		h.must(h.Gatekeeper().ForgetNode(ctx, h.awaited(ctx)[0].Address))
+		h.must(ping(ctx, h.caller, "F"))
+		<-time.After(time.Second) // virtual
+		h.counts(ctx, "R", 2)
+	})
+}
