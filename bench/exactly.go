@@ -21,8 +21,8 @@ import (
 var exactlyOnce = Experiment{
 	Experiment: report.Experiment{
 		Name: "exactly-once", Question: "What does exactly-once cost?",
-		Method: "The same calls with policy none (at most once; only what carries a pointer is held) and with policy recover, where every call and every answer " +
-			"is logged before it goes on; and a chain of four nested calls by value, on two blades in turn. Logs and ledgers are in memory, so no disk is measured.",
+		Method: "The same calls with policy none (at most once; only what carries a pointer is held) and with policy recover, where every outcome is in " +
+			"its callee's ledger before others see it; and a chain of four nested calls by value, on two blades in turn. Logs and ledgers are in memory, so no disk is measured.",
 		X: report.Axis{Title: "call", Scale: report.Category}, Y: report.Axis{Title: "latency, median", Unit: "µs", Scale: report.Linear},
 	},
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {

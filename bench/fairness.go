@@ -22,8 +22,8 @@ import (
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
-// MostSlower is how many times as long as without a flood the slowest hundredth of held
-// calls may take while another blade floods.
+// MostSlower is how many times as long as without a flood the slowest hundredth of calls with
+// pointers may take while another blade floods.
 const MostSlower = 3
 
 // LeastFlood is how many packets a second are a flood. What has less CPU time than that shows
@@ -62,16 +62,18 @@ type Fair struct {
 	Failed []string `json:"failed,omitempty"`
 }
 
-// fairPeer is whose calls are measured: exactly-once, so each is held, and its answer.
+// fairPeer is whose calls are measured.
 const fairPeer = "bifrost-exact"
 
-// Run makes a rack, measures held calls from c1 to s1 in peace, and then while s2 floods
+// fairWork is what they do. They have pointers, so each is held, and its answer.
+var fairWork = peer.Work{Op: peer.Increment, Size: 128 << 10}
+
+// Run makes a rack, measures calls with pointers from c1 to s1 in peace, and then while s2 floods
 // in each class.
 func (f *Fairness) Run(ctx context.Context) (results []Fair, err error) {
 	c := config.Thesis()
 	c.Name = f.Rack
 	c.Unmirrored()
-	c.Direct = false // direct calls do not pass the Gatekeeper
 	host := host(f.Bifrost)
 	cpus := AssignCPUs(runtime.NumCPU())
 	if f.OwnCPU {
@@ -171,7 +173,7 @@ func (f *Fairness) one(ctx context.Context, l *Lab, p *pair, class string) (r Fa
 			}
 		}()
 	}
-	done, err := p.client.Ask(ctx, agent.Request{Measure: &agent.Measure{Work: peer.Work{Op: peer.Ping}, Callers: 1, Warmup: time.Second, For: f.For}})
+	done, err := p.client.Ask(ctx, agent.Request{Measure: &agent.Measure{Work: fairWork, Callers: 1, Warmup: time.Second, For: f.For}})
 	if err != nil {
 		return r, fmt.Errorf("while %s is flooded: %w", class, err)
 	}

@@ -36,8 +36,6 @@ type Options struct {
 	Mininet string
 	// LowLatency keeps idle CPUs from sleeping while the run lasts; see machine.Awake.
 	LowLatency bool
-	// Held has the Gatekeeper hold all exactly-once calls (not config.Config.Direct).
-	Held bool
 	// Progress is told what is being done; never nil.
 	Progress func(format string, args ...any)
 }
@@ -136,7 +134,7 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 // rack describes a rack on which peers other than Bifröst can be measured, too: TCP passes.
 func (o *Options) rack(name string) config.Config {
 	c := config.Thesis()
-	c.Name, c.Switch, c.TCP, c.Direct = name, o.Switch, true, !o.Held
+	c.Name, c.Switch, c.TCP = name, o.Switch, true
 	return c
 }
 

@@ -131,7 +131,7 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	}
 	cfg := gatekeeper.Config{
 		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Logger: log,
-		Ports: o.ports, Open: o.open, ShareExports: o.share, TCP: o.tcp, Rates: o.rates, Machines: machines, PairByNumber: true, FillRate: o.fillRate, Ledgers: gatekeeper.LedgerMode(o.ledgers),
+		Ports: o.ports, Open: o.open, ShareExports: o.share, TCP: o.tcp, Rates: o.rates, Machines: machines, PairByNumber: true, FillRate: o.fillRate, Ledgers: gatekeeper.LedgersTruth,
 	}
 	export, err := exportSpans(ctx, o.otlp, &cfg)
 	if err != nil {
@@ -250,7 +250,6 @@ type gatekeeperOptions struct {
 	rates     gatekeeper.Rates
 	machines  []string
 	fillRate  uint64
-	ledgers   ledgerFlag
 
 	ca, cert, key string
 	insecure      bool
@@ -270,10 +269,6 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.open, "open", false, "admit any blade at ports that --port does not bind; without it, blades register at bound ports only")
 	f.BoolVar(&o.share, "share-exports", false, "let several programs that are not deployed export the same service; without it, a service belongs to the program that exports it first")
 	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "how many `BYTES` a second a memory blade sends at most to fill the second copy of its machine")
-	o.ledgers = ledgerFlag(gatekeeper.LedgersTruth)
-	f.Var(&o.ledgers, "ledgers", "how exactly-once calls are recovered. truth: calls are recovered from their callees' ledgers in the rack's memory; the Gatekeeper sees only those with pointers, to "+
-		"change rights (calls to a service with state only if the service is deployed and its ledger has two copies). off: the Gatekeeper holds every call, and "+
-		"recovers it from its log. Do not change the mode during a rack's life")
 	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two blades that each hold a copy, so that either may die, or m3 for one alone. "+
 		"Repeat it for each machine (default: m1 with m2, m3 with m4, and so on by the numbers in the names; a blade with a --machine id of its own is alone)")
 	f.StringSliceVar(&o.tcp, "tcp", nil, "let TCP pass between these `BLADES`; * stands for all (default: none)")
@@ -451,34 +446,6 @@ func (r rateFlag) Set(s string) error {
 
 // maxRate is the most that the meters of all switches count.
 const maxRate = 1_000_000_000
-
-// ledgerFlag is --ledgers.
-type ledgerFlag gatekeeper.LedgerMode
-
-var ledgerModes = map[string]gatekeeper.LedgerMode{"off": gatekeeper.LedgersOff, "truth": gatekeeper.LedgersTruth}
-
-// String implements pflag.Value.
-func (l *ledgerFlag) String() string {
-	for name, mode := range ledgerModes {
-		if mode == gatekeeper.LedgerMode(*l) {
-			return name
-		}
-	}
-	return "off"
-}
-
-// Type implements pflag.Value.
-func (*ledgerFlag) Type() string { return "MODE" }
-
-// Set implements pflag.Value.
-func (l *ledgerFlag) Set(s string) error {
-	mode, known := ledgerModes[s]
-	if !known {
-		return fmt.Errorf("%q is not a mode: choose off or truth", s)
-	}
-	*l = ledgerFlag(mode)
-	return nil
-}
 
 // defaultAdmin is where the admin API is, for servers and clients.
 const defaultAdmin = "127.0.0.1:8045"

@@ -68,10 +68,6 @@ type Config struct {
 	Heartbeat time.Duration
 	// TCP lets TCP pass between all blades; without it the switch drops TCP.
 	TCP bool
-	// Direct lets exactly-once calls go straight to their callees where they can, and recovers
-	// them from ledgers; without it the Gatekeeper has to hold each (bifrost gatekeeper
-	// --ledgers off).
-	Direct bool
 	// Blades in the order of their switch ports, which count from 1.
 	Blades []Blade
 	// Machines are memory machines by the names of their blades: one, or two of which
@@ -144,7 +140,7 @@ func (c *Config) memoryBlades() (names []string) {
 
 func defaults() Config {
 	return Config{
-		Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix, Heartbeat: DefaultHeartbeat, Direct: true,
+		Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix, Heartbeat: DefaultHeartbeat,
 	}
 }
 

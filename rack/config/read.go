@@ -48,7 +48,6 @@ func (r reader) config(n *yamlfile.Node) Config {
 		"dsm_prefix": func(n *yamlfile.Node, path string) { c.DSMPrefix = uint8(r.Integer(n, path, 8)) },
 		"heartbeat":  func(n *yamlfile.Node, path string) { c.Heartbeat = r.Duration(n, path) },
 		"tcp":        func(n *yamlfile.Node, path string) { c.TCP = r.Boolean(n, path) },
-		"direct":     func(n *yamlfile.Node, path string) { c.Direct = r.Boolean(n, path) },
 		"blades": func(n *yamlfile.Node, path string) {
 			r.List(n, path, func(n *yamlfile.Node, path string) { c.Blades = append(c.Blades, r.blade(n, path)) })
 		},

@@ -141,9 +141,6 @@ func gatekeeper(c config.Config, machines [][]string, ids []int, dir string) Pro
 	if c.TCP {
 		p.Args = append(p.Args, "--tcp", "*")
 	}
-	if !c.Direct {
-		p.Args = append(p.Args, "--ledgers", "off")
-	}
 	for _, m := range machines {
 		p.Args = append(p.Args, "--machine", strings.Join(m, pairing.Separator))
 	}

@@ -18,7 +18,6 @@ type benchOptions struct {
 	rack, sw, mininet  string
 	quick, json, again bool
 	lowLatency         bool
-	held               bool
 	out, document      string
 }
 
@@ -30,7 +29,6 @@ func (o *benchOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.mininet, "mininet", "", "measure on the rack that `FILE` describes (mininet/rack.py --experiment writes it)")
 	f.StringVar(&o.out, "out", "", "`DIR` to write report.json and pictures (SVG, PNG) to")
 	f.StringVar(&o.document, "document", "", "`FILE` to write the evaluation to, in Markdown; needs --out")
-	f.BoolVar(&o.held, "held", false, "on a rack whose Gatekeeper holds all exactly-once calls (bifrost gatekeeper --ledgers off)")
 	f.BoolVar(&o.lowLatency, "low-latency", false, "keep idle CPUs from sleeping while it runs, for every contender (holds /dev/cpu_dma_latency at 0)")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON instead of tables")
 	f.BoolVar(&o.again, "again", false, "measure nothing: read the report from --out and write tables, pictures and document again")
@@ -56,7 +54,7 @@ func (o *benchOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	run := bench.Options{
-		Experiments: chosen, Pace: bench.Thorough, Bifrost: exe, Version: version, Rack: o.rack, Switch: config.Switch(o.sw), Mininet: o.mininet, LowLatency: o.lowLatency, Held: o.held,
+		Experiments: chosen, Pace: bench.Thorough, Bifrost: exe, Version: version, Rack: o.rack, Switch: config.Switch(o.sw), Mininet: o.mininet, LowLatency: o.lowLatency,
 		Progress: func(format string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", a...) },
 	}
 	if o.quick {
