@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -44,23 +43,20 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...ds
 
 // BenchmarkController is a call with a pointer and its reply, without a switch and a
 // log: what the loop itself can do while so many other calls are out, each with a
-// region of its own; for either kind of policy.
+// region of its own.
 func BenchmarkController(b *testing.B) {
-	for _, policy := range []rpcpacket.Policy{rpcpacket.PolicyNone, rpcpacket.PolicyRecover} {
-		for _, others := range []int{10, 1000, 100_000, 1_000_000} {
-			b.Run(fmt.Sprintf("policy=%s/others=%d", policy, others), func(b *testing.B) {
-				if testing.Short() && others > 100_000 {
-					b.Skip("takes a minute and some GiB")
-				}
-				benchmarkController(b, policy, others)
-			})
-		}
+	for _, others := range []int{10, 1000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			if testing.Short() && others > 100_000 {
+				b.Skip("takes a minute and some GiB")
+			}
+			benchmarkController(b, others)
+		})
 	}
 }
 
-func benchmarkController(b *testing.B, policy rpcpacket.Policy, others int) {
+func benchmarkController(b *testing.B, others int) {
 	s := newSolo(b)
-	s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
 	p := s.region(rackaddr.Node(1), 1)
 	const each = 50_000 // a node has maxNodeCalls at most
 	for i := range others {
@@ -69,68 +65,32 @@ func benchmarkController(b *testing.B, policy rpcpacket.Policy, others int) {
 			s.ask(b, 1, control.KindJoin, control.Join{Blade: "c1", Name: "program", Token: uint64(i/each) + 2})
 		}
 		call, _ := heldPairOf(caller, uint64(i)+2, 1, 0, s.region(caller, uint64(i)+2))
-		s.packetIn(1, reasonCall, of(policy, call))
+		s.packetIn(1, reasonCall, call)
 		s.obey()
 	}
 	if n := s.leases.Calls(); n != others {
 		b.Fatalf("%d calls are out, want %d: %+v", n, others, s.count)
 	}
-	s.measure(b, policy, p)
+	s.measure(b, p)
 }
 
 // measure makes a call at a time.
-func (s *solo) measure(b *testing.B, policy rpcpacket.Policy, ps ...dsmpacket.Pointer) {
+func (s *solo) measure(b *testing.B, ps ...dsmpacket.Pointer) {
 	s.sent = 0
 	b.ReportAllocs()
 	n := uint64(0)
 	for b.Loop() {
 		n++
 		call, reply := heldPair(1, n, 0, ps...)
-		s.packetIn(1, reasonCall, of(policy, call))
+		s.packetIn(1, reasonCall, call)
 		s.obey()
-		s.packetIn(2, reasonCall, of(policy, reply))
+		s.packetIn(2, reasonCall, reply)
 		s.obey()
 	}
-	packets := 2
-	if policy != rpcpacket.PolicyNone {
-		packets = 3 // with the acknowledgement
-	}
-	if s.sent != packets*int(n) {
-		b.Fatalf("%d packets went on, want %d: %+v", s.sent, packets*int(n), s.count)
+	if s.sent != 2*int(n) {
+		b.Fatalf("%d packets went on, want %d: %+v", s.sent, 2*n, s.count)
 	}
 	b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
-}
-
-// of gives a call or reply a policy.
-func of(policy rpcpacket.Policy, f []byte) []byte {
-	if policy != rpcpacket.PolicyNone {
-		binary.BigEndian.PutUint16(f[frame.HeaderSize+4:], uint16((rpcpacket.FlagSession | rpcpacket.FlagHeld).WithPolicy(policy)))
-	}
-	return f
-}
-
-// BenchmarkExactly is an exactly-once call without a pointer and its reply, without a
-// switch and a log: what the Table of executions costs the loop while so many other
-// calls are out.
-func BenchmarkExactly(b *testing.B) {
-	for _, others := range []int{10, 1000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
-			if testing.Short() && others > 100_000 {
-				b.Skip("takes a minute and some GiB")
-			}
-			s := newSolo(b)
-			s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
-			for i := range others {
-				call, _ := heldPair(uint64(i)+2, 1, 0)
-				s.packetIn(1, reasonCall, of(rpcpacket.PolicyRecover, call))
-				s.obey()
-			}
-			if _, open := s.table.Calls(); open != others {
-				b.Fatalf("%d calls are out, want %d: %+v", open, others, s.count)
-			}
-			s.measure(b, rpcpacket.PolicyRecover)
-		})
-	}
 }
 
 // BenchmarkDirectCalls is what a node tells of direct calls that have ended: what such a call costs
@@ -139,7 +99,6 @@ func BenchmarkDirectCalls(b *testing.B) {
 	for _, each := range []int{1, 16, control.MaxDirectCalls} {
 		b.Run(fmt.Sprintf("each=%d", each), func(b *testing.B) {
 			s := newSolo(b)
-			s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
 			q := control.NodeCalls{Node: rackaddr.Node(2), Incarnation: 1, First: true}
 			calls := uint64(0)
 			b.ReportAllocs()

@@ -31,8 +31,6 @@ type blade struct {
 	reclaims   []control.RegionID
 	reclaiming int
 	commands   []*command  // without answer
-	commits    undoQueue   // memory blades
-	rollbacks  undoQueue   // likewise
 	missed     missed      // what it was out of service for
 	reserved   uint64      // memory blades: later starts begin above, see reserve
 	begin      uint64      // memory blades: above all addresses of earlier starts, 0 for the first
@@ -143,9 +141,7 @@ func (b *blade) reserve(addresses uint64) bool {
 }
 
 func newBlade() *blade {
-	b := &blade{nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
-	b.commits, b.rollbacks = newUndoQueues()
-	return b
+	return &blade{nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
 }
 
 // bladeAddress is the address of the blade at a port: its number in the address
@@ -441,8 +437,5 @@ func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
 
 // keyOf is the key of an execution that is on record.
 func (c *controller) keyOf(execution rpcpacket.ID) (key endpoint.Key, known bool) {
-	if v, known := c.table.View(execution); known {
-		return c.secret.Service(v.Header.Service), true
-	}
-	return c.secret.Main(execution), c.table.Known(execution)
+	return c.secret.Main(execution), c.mains.Known(execution)
 }

@@ -119,7 +119,7 @@ func (c *controller) yieldMain(k claim, by owner) {
 		return
 	}
 	for _, n := range c.sortedFallen() {
-		if n.byHand() && c.comesBack(n) && !n.serial() && !n.owes && c.table.Mains(n.address) == 1 && c.table.Directs(endpoint.MainID(k.Name), n.address) {
+		if mains, _ := c.mains.At(n.address); n.byHand() && c.comesBack(n) && !n.serial() && !n.owes && mains == 1 && c.mains.Runs(endpoint.MainID(k.Name), n.address) {
 			n.why = "a deployment runs its main " + k.Name
 			c.unwanted(n, n.why)
 		}
@@ -140,7 +140,7 @@ func (c *controller) awaitedSince(n *node) time.Time {
 func (c *controller) recovering() (all []recovery.View) {
 	for _, v := range c.recoveries.Recoveries() {
 		n := c.fallen[v.Node.Address]
-		if n == nil || !n.byHand() || !v.Waits.Spare || v.Waits.Rollback {
+		if n == nil || !n.byHand() || !v.Waits.Spare {
 			all = append(all, v)
 		}
 	}

@@ -38,9 +38,6 @@ func (c *controller) heldCall(h *held) {
 	if !ok {
 		return
 	}
-	if !c.whole(h, &m) {
-		return
-	}
 	exact := m.Flags.Policy() != rpcpacket.PolicyNone
 	switch m.Type {
 	case rpcpacket.Call, rpcpacket.Oneway:
@@ -50,11 +47,8 @@ func (c *controller) heldCall(h *held) {
 		}
 		c.heldRequest(n, h, &m)
 	case rpcpacket.Reply, rpcpacket.Exception:
-		if exact && c.directReply(n, h, &m) {
-			return
-		}
 		if exact {
-			c.exactReply(n, h, &m)
+			c.directReply(n, h, &m)
 			return
 		}
 		c.heldReply(n, h, &m)
@@ -119,7 +113,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.refuse(h, &m.Header, why)
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(c.table.Depth(m.Parent), len(h.payload))) {
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(!m.Parent.IsZero(), len(h.payload))) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
@@ -186,7 +180,7 @@ func (c *controller) choose(h *held, m *rpcpacket.Header) (*node, *fault.Error) 
 		x = c.awaited(s, m.Method, m.Call)
 	}
 	switch {
-	case x != nil && c.table.Gone(x.node.address):
+	case x != nil && x.node.lost:
 		return nil, fault.New(fault.Unavailable, "call", "the state of service %s is lost: deploy it anew", s.name)
 	case x != nil && x.moves:
 		return nil, moving

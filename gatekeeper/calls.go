@@ -6,13 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -167,19 +167,14 @@ func (g *Gatekeeper) Call(ctx context.Context, id rpcpacket.ID) (s CallState, ok
 // knownCall is a call on record, in the call graph, or in both.
 type knownCall struct {
 	id     rpcpacket.ID
-	record *call           // of a held one of policy none
-	exact  *execution.View // of an exactly-once one
-	direct *directCall     // of one that goes past us
-	view   callgraph.View  // of one without a record
+	record *call          // of a held one of policy none
+	direct *directCall    // of one that goes past us
+	view   callgraph.View // of one without a record
 }
 
 // known finds what is on record of a call in the graph.
 func (c *controller) known(v *callgraph.View) knownCall {
-	k := knownCall{id: v.ID, record: c.calls[v.ID], view: *v}
-	if e, ok := c.table.View(v.ID); ok {
-		k.exact = &e
-	}
-	return k
+	return knownCall{id: v.ID, record: c.calls[v.ID], view: *v}
 }
 
 // knownCalls yields every call, in no order.
@@ -190,13 +185,8 @@ func (c *controller) knownCalls() iter.Seq[knownCall] {
 				return
 			}
 		}
-		for v := range c.table.All {
-			if !yield(knownCall{id: v.Header.Call, exact: &v}) {
-				return
-			}
-		}
 		for v := range c.graph.All() {
-			if _, exact := c.table.View(v.ID); !exact && c.calls[v.ID] == nil && !yield(knownCall{id: v.ID, view: v}) {
+			if c.calls[v.ID] == nil && !yield(knownCall{id: v.ID, view: v}) {
 				return
 			}
 		}
@@ -207,9 +197,6 @@ func (c *controller) knownCall(id rpcpacket.ID) (k knownCall, ok bool) {
 	if r := c.calls[id]; r != nil {
 		return knownCall{id: id, record: r}, true
 	}
-	if v, ok := c.table.View(id); ok {
-		return knownCall{id: id, exact: &v}, true
-	}
 	v, ok := c.graph.Call(id)
 	k = knownCall{id: id, view: v, direct: c.told.calls[id]}
 	return k, ok || k.direct != nil
@@ -218,15 +205,12 @@ func (c *controller) knownCall(id rpcpacket.ID) (k knownCall, ok bool) {
 // callState puts together what the record and the graph know.
 func (c *controller) callState(k knownCall) CallState {
 	v := k.view
-	if k.record != nil || k.exact != nil {
+	if k.record != nil {
 		v, _ = c.graph.Call(k.id)
 	}
 	s := viewState(&v)
 	r := k.record
 	switch {
-	case k.exact != nil:
-		c.exactState(&s, k.exact)
-		return s
 	case k.direct != nil:
 		return k.direct.state()
 	case r == nil:
@@ -245,28 +229,7 @@ func (c *controller) callState(k knownCall) CallState {
 	return s
 }
 
-// exactStages are the names of an exactly-once call's stages as people see them.
-var exactStages = map[string]stage{
-	"admitting": stageWaiting, "running": stageRunning, "aborting": stageReplying, "committing": stageReplying,
-	"returning": stageReplying, "done": stageFinished,
-}
-
-// exactState adds what the Table knows of an exactly-once call.
-func (c *controller) exactState(s *CallState, v *execution.View) {
-	s.Call, s.Caller, s.Callee, s.Policy = v.Header.Call.String(), v.Caller, v.Callee.Address, v.Header.Flags.Policy().String()
-	s.Stage, s.Attempts, s.Oneway = stageNames[exactStages[v.Stage]], int(v.Attempts), v.Header.Type == rpcpacket.Oneway
-	if v.Held {
-		s.Stage = stageNames[stageWaiting]
-	}
-	if s.Method == "" { // it is not under way any more
-		s.Service, s.Method = c.namesOf(&v.Header, v.Callee.Address)
-	}
-	if !v.Header.Parent.IsZero() {
-		s.Parent = v.Header.Parent.String()
-	}
-}
-
-// namesOf are the names of an exactly-once call's service and method.
+// namesOf are the names of a direct call's service and method.
 func (c *controller) namesOf(h *rpcpacket.Header, callee netip.Addr) (service, method string) {
 	method = h.Method.String()
 	s := c.services[rackaddr.ServiceOf(h.Service)]
@@ -639,7 +602,7 @@ func (k *directCall) state() CallState {
 func (c *controller) toldAfter(q *CallQuery) (all []*directCall) {
 	for id, k := range c.told.calls {
 		meant := !q.Node.IsValid() || k.caller.Address == q.Node || k.callee.Address == q.Node
-		if _, known := c.table.View(id); meant && !known && id.Compare(q.From.direct) > 0 {
+		if meant && id.Compare(q.From.direct) > 0 {
 			all = append(all, k)
 		}
 	}
@@ -680,6 +643,27 @@ func (c *controller) toldOf(meant func(*directCall) bool) (all []CallState) {
 	slices.SortFunc(calls, func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
 	for _, k := range calls {
 		all = append(all, k.state())
+	}
+	return all
+}
+
+// toldGraph is a graph of the direct calls under way, by which their policies say who shares whose fate.
+func (c *controller) toldGraph() *callgraph.Graph {
+	calls := slices.SortedFunc(maps.Values(c.told.calls), func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
+	g := callgraph.New(len(calls))
+	for _, k := range calls {
+		_ = g.Sent(callgraph.Call{
+			ID: k.id, Parent: k.parent, Caller: callgraph.Node(k.caller), Callee: callgraph.Node(k.callee), Service: k.service, Method: k.method,
+			Policy: k.policy, Oneway: k.oneway,
+		}, k.began) // there is room, and each is there once
+	}
+	return g
+}
+
+// toldStates are the direct calls of views.
+func (c *controller) toldStates(views []callgraph.View) (all []CallState) {
+	for i := range views {
+		all = append(all, c.told.calls[views[i].ID].state())
 	}
 	return all
 }

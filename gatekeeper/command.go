@@ -133,21 +133,6 @@ func (p *port) cancel() {
 	clear(p.asked)
 }
 
-// settledRuns reads a memory blade's answer to a commit or rollback. A run that the blade
-// refuses is settled there: the blade has nothing of it. That another run's changes are
-// in its place must not happen, and is reported.
-func (c *controller) settledRuns(b *blade, m control.Message) {
-	var s control.Settled
-	if len(m.Body) == 0 || m.Decode(&s) != nil {
-		return
-	}
-	for _, run := range s.Refused {
-		c.count.Failures++
-		c.logger.Error("a memory blade has changes of another run", "blade", b.hello.Blade, "command", m.Kind, "execution", run.Execution,
-			"node", run.Node, "incarnation", run.Incarnation)
-	}
-}
-
 // port is a switch port from which a daemon has spoken.
 type port struct {
 	num    uint16

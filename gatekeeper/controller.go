@@ -11,8 +11,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
@@ -52,28 +52,21 @@ type controller struct {
 	lenders    map[netip.Addr]int            // how many of them nodes have made
 	handedOver handedOver                    // which answers may still hand regions over
 
-	// Exactly-once calls, and nodes that have failed: exactly.go, recover.go, undo.go.
-	table      *execution.Table
+	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
+	mains      *mains.Table
 	recoveries *recovery.Machine
-	todo       []any // actions of both that are to be carried out
-	working    bool  // and are being
-	parts      *rpcpacket.Assembler
-	arriving   *arrival                   // the call that is being judged
-	fresh      map[wal.Key][]byte         // packets of records that are not with the log yet
-	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
-	left       []netip.Addr               // nodes that have left in order, the latest last
-	beginnings map[rpcpacket.ID]beginning // durable mains that wait
-	joins      []joining                  // joins that wait for former incarnations of nodes
-	owners     owners                     // of the names of services and mains
-	deferred   map[rpcpacket.ID][]dsmpacket.Region
-	lending    map[rpcpacket.ID]execution.Run   // rollbacks that wait: see rollback
+	todo       []recovery.Action                // that are to be carried out
+	working    bool                             // and are being
+	fallen     map[netip.Addr]*node             // nodes that have failed, until they are back or cleaned up after
+	left       []netip.Addr                     // nodes that have left in order, the latest last
+	beginnings map[rpcpacket.ID]beginning       // durable mains that wait
+	joins      []joining                        // joins that wait for former incarnations of nodes
+	owners     owners                           // of the names of services and mains
 	unclaimed  map[rpcpacket.ID][]unknownRegion // by executions that are to run again
 	draining   []*draining                      // nodes that are stopped when they have finished their calls
-	resumed    map[rpcpacket.ID]bool            // calls whose results may have been handed over before a restart
 	holdings   holdings                         // on whose behalf regions are controlled
 	origins    origins                          // which allocations of executions regions are
 	servers    []*blade                         // memory blades in service, by address
-	lastAgain  time.Time                        // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
 	told       told // of direct calls
@@ -86,7 +79,6 @@ type controller struct {
 
 	began      uint64 // tells this rack from others: control.Welcome.Began
 	secret     endpoint.Secret
-	run        uint64     // how many Gatekeepers have begun with this log, with this one
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out
 	resuming   resumption // what is left to do after a restart
@@ -113,10 +105,10 @@ type output struct {
 
 func newController(cfg Config) *controller {
 	c := &controller{
-		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
-		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[wal.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
+		mains: mains.New(), recoveries: recovery.New(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), unclaimed: map[rpcpacket.ID][]unknownRegion{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.fleet = c.newRegistry()
 	c.tracer = c.remember
@@ -316,11 +308,7 @@ func (g *Gatekeeper) perform() {
 		}
 		return
 	}
-	err := g.outbox.put(&out.batch, out.packets)
-	if g.outbox.tail.batch.Len() == 0 {
-		g.ctl.submitted()
-	}
-	g.check(err)
+	g.check(g.outbox.put(&out.batch, out.packets))
 }
 
 // change has the switch's tables changed. Where that is told, it is as good as done,
@@ -406,7 +394,6 @@ func (c *controller) tick() {
 		}
 	}
 	c.repeatCommands()
-	c.deliverAgain()
 	c.probe()
 	c.probeLoans()
 	c.act(c.fleet.Tick(c.now))
@@ -453,9 +440,6 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 		if c.connected {
 			earliest(e.next)
 		}
-	}
-	if !c.lastAgain.IsZero() {
-		earliest(c.lastAgain.Add(probeInterval))
 	}
 	if due, waits := c.fleet.Deadline(); waits {
 		earliest(due)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -272,47 +271,36 @@ func (l *life) lose(arm func()) {
 	}
 }
 
-// TestCrash_AtTheEnd crashes the Gatekeeper before each message in the end of an
-// exactly-once execution that controls a region, which nobody is told of, and has
-// freed another one: whenever that is, neither is left, also if the caller has
-// settled the call by then.
+// TestCrash_AtTheEnd crashes the Gatekeeper before each message in the end of a
+// direct execution that has allocated two regions, of which the second one's answer was lost: whenever that is, the regions go when
+// the node has said so, and memory is told to free them.
 func TestCrash_AtTheEnd(t *testing.T) {
 	crashedAnywhere(t, (*life).end)
 }
 
 // end lets an execution of node b end.
 func (l *life) end(arm func()) {
-	m := l.a.exact("Arrays", "add")
-	l.a.call("Arrays", m)
-	call := l.b.message1()
-	for k := range uint64(2) {
-		l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, (k+1)<<12), m.Call)
-	}
-	l.freeFor(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12), m.Call)
+	e := rpcpacket.ID{7}
+	l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12), e)
 	arm()
-	l.until("reply", func() bool {
-		l.b.exactReply(l.a, &call)
-		for _, got := range l.a.messages() {
-			if got.Type == rpcpacket.Reply {
-				return true
-			}
+	l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12), e)
+	l.until("word", func() bool {
+		if l.died() {
+			return false
 		}
-		l.a.call("Arrays", m)
-		return slices.ContainsFunc(l.a.messages(), func(got rpcpacket.Message) bool { return got.Type == rpcpacket.Reply })
+		err := l.b.ask(control.KindCalls, control.NodeCalls{
+			Node: l.b.address, Incarnation: l.b.incarnation, Regions: []control.EndedRegions{{Execution: control.ExecutionID(e), Ended: true}},
+		}, nil)
+		return err == nil && !l.died()
 	})
-	if !l.died() {
-		l.b.call("Nobody", l.b.exact("Nobody", "asks")) // something to crash at
-		l.a.call("Arrays", l.a.exact("Arrays", "add"))  // its floor settles the first
-	}
 	l.fuse.disarm()
 	l.restart()
-	pass(2 * time.Second) // what is sent again has been
 	l.m1.converse()
 	if s := l.snapshot(); len(s.Regions) != 0 {
 		l.t.Errorf("left: %+v", s.Regions)
 	}
-	if len(l.m1.reclaimed) == 0 {
-		l.t.Error("the memory blade still has the region that nobody knows")
+	if !slices.ContainsFunc(l.m1.reclaimed, func(r control.RegionID) bool { return r.Offset == 1<<12 }) {
+		l.t.Errorf("the memory blade has freed %+v", l.m1.reclaimed)
 	}
 }
 
@@ -326,53 +314,23 @@ func TestCrash_AfterTheCaller(t *testing.T) {
 func (l *life) outlive(arm func()) {
 	l.m1.alloc(l.a, 1, 1)
 	p := l.m1.alloc(l.a, 1, 2)
-	own := l.m1.alloc(l.b, 1, 3) // so b's commit needs the memory blade's word
-	l.a.call("Arrays", l.a.exact("Arrays", "add", p))
-	call := l.b.message1()
+	own := l.m1.alloc(l.b, 1, 3)
+	m := l.a.exact("Arrays", "add", p)
+	l.a.lend(l.b, m)
+	if got := l.b.directly(); len(got) != 1 {
+		l.t.Fatalf("the callee got %+v", got)
+	}
 	l.a.leave()
 	arm()
 	l.until("reply", func() bool {
-		l.b.exactReply(l.a, &call)
-		return slices.ContainsFunc(l.b.messages(), func(got rpcpacket.Message) bool {
-			return got.Type == rpcpacket.Ack && got.Flags&rpcpacket.FlagDone != 0
-		})
+		l.b.exactReply(l.a, m)
+		return !l.died() && !l.gk.ctl.leases.Lends(m.Call)
 	})
 	l.fuse.disarm()
 	l.restart()
 	l.m1.converse()
 	if s := l.snapshot(); len(s.Regions) != 1 || l.b.may(l.m1, own) != "read+write" {
 		l.t.Errorf("left: %+v", s.Regions)
-	}
-}
-
-// TestCrash_HandingOver crashes the Gatekeeper before each message in the life of a
-// one-way that hands a region over: it arrives once, with the region.
-func TestCrash_HandingOver(t *testing.T) {
-	crashedAnywhere(t, (*life).handOver)
-}
-
-// handOver lets node a hand node b a region.
-func (l *life) handOver(arm func()) {
-	p := l.m1.alloc(l.a, 1, 1)
-	m := l.a.exact("Arrays", "add", p)
-	m.Type = rpcpacket.Oneway
-	arm()
-	var got []rpcpacket.Message
-	l.until("one-way", func() bool {
-		l.a.call("Arrays", m)
-		got = append(got, l.b.messages()...)
-		acked := slices.ContainsFunc(l.a.messages(), func(a rpcpacket.Message) bool { return a.Type == rpcpacket.Ack && a.Call == m.Call })
-		return acked && !l.died() // or it may not have left
-	})
-	l.fuse.disarm()
-	l.restart()
-	pass(2 * time.Second) // what is sent again has been
-	got = append(got, l.b.messages()...)
-	if len(got) == 0 || slices.ContainsFunc(got, func(o rpcpacket.Message) bool { return o.Type != rpcpacket.Oneway || o.Call != m.Call }) {
-		l.t.Errorf("the callee got %+v", got)
-	}
-	if a, b := l.a.may(l.m1, p), l.b.may(l.m1, p); a != "nothing" || b != "read+write" {
-		l.t.Errorf("a may %s, b %s", a, b)
 	}
 }
 
@@ -389,7 +347,7 @@ func (l *life) freeOnce(arm func()) {
 	arm()
 	l.a.memory(dsmpacket.OpFree, p)
 	if !l.died() {
-		l.b.call("Nobody", l.b.exact("Nobody", "asks")) // something to crash at
+		l.b.call("Nobody", l.b.message("Nobody", "asks", p)) // something to crash at
 	}
 	l.fuse.disarm()
 	l.restart()
@@ -405,17 +363,4 @@ func (b *testBlade) allocatedFor(n *testNode, p dsmpacket.Pointer, e rpcpacket.I
 	}
 	b.send(p.With(dsmpacket.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 	n.memoryAnswers()
-}
-
-// freeFor lets node b free a region on behalf of an execution: the memory blade marks
-// it.
-func (l *life) freeFor(p dsmpacket.Pointer, e rpcpacket.ID) {
-	l.b.request++
-	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: l.b.request, Floor: 1, Incarnation: l.b.incarnation, Execution: e}
-	l.b.send(l.b.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
-	for _, u := range l.m1.take() {
-		h.Kind, h.Status, h.Flags = dsmpacket.Reply, fault.OK, h.Flags|dsmpacket.FlagDeferred
-		l.m1.send(u.Dst.Addr(), u.Src.Addr(), rackaddr.PortDSM, h.Append(nil))
-	}
-	l.b.memoryAnswers()
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -186,7 +185,7 @@ func (c *controller) open(b *blade) bool {
 // serve the same; what only its own next incarnation can serve waits for that. The
 // Registry decides who empties, and for how long it may.
 //
-//	EmptyNode ─▶ no routes, Table.Empty if it moves ─▶ empty? every drainInterval ─▶ Emptied ─▶ StopNode
+//	EmptyNode ─▶ no routes ─▶ empty? every drainInterval ─▶ Emptied ─▶ StopNode
 //
 // A node that is about to leave by itself is emptied likewise, and told when it is; what
 // it has begun of other calls than exactly-once ones it knows itself.
@@ -245,9 +244,6 @@ func (c *controller) empty(n *node, moves bool) *draining {
 		return c.draining[i]
 	}
 	n.empties, n.moves = true, moves
-	if moves && !c.resuming.cores { // resumeCores does it when it has delivered what runs there
-		c.table.Empty(n.logged())
-	}
 	e := &draining{node: n, next: c.now}
 	c.draining, c.timers = append(c.draining, e), true
 	var phases []phase
@@ -290,7 +286,7 @@ func (c *controller) emptied() {
 			return true
 		case c.now.Before(e.next) || !c.connected:
 			return false
-		case !e.unrouted || c.resuming.due() || c.table.Busy(e.node.address) || e.wanted && c.serves(e.node) || c.stillCalled(e.node):
+		case !e.unrouted || c.resuming.due() || e.wanted && c.serves(e.node) || c.stillCalled(e.node):
 			e.quiet = 0
 		default:
 			e.quiet++
@@ -312,14 +308,8 @@ func (c *controller) emptied() {
 	}
 }
 
-// serves reports whether a node has calls to finish that are not exactly-once, as far
-// as is known.
-func (c *controller) serves(n *node) bool {
-	return slices.ContainsFunc(c.graph.Serves(n.identity()), func(v callgraph.View) bool {
-		_, exact := c.table.View(v.ID)
-		return !exact
-	})
-}
+// serves reports whether a node has calls of policy none to finish, as far as is known.
+func (c *controller) serves(n *node) bool { return len(c.graph.Serves(n.identity())) > 0 }
 
 // goesOn reports whether a node that ends is to have a next incarnation.
 func (c *controller) goesOn(n *node) bool {
@@ -328,7 +318,7 @@ func (c *controller) goesOn(n *node) bool {
 	}
 	// Of direct calls the node alone knows: if it has not said goodbye, its next incarnation
 	// finishes them.
-	if n.empties && !n.moves && !c.table.Busy(n.address) && (n.orderly || c.cfg.Ledgers != LedgersTruth) {
+	if n.empties && !n.moves && n.orderly {
 		return false
 	}
 	return c.fleet.GoesOn(n.address)

@@ -70,10 +70,6 @@ func New(cfg Config) (*Gatekeeper, error) {
 			return nil, fmt.Errorf("gatekeeper: begin with the log: %w", err)
 		}
 		cfg = ctl.cfg
-		if most := ctl.maxLogged(); most > 0 {
-			cfg.Logger.Warn("the log is small: exactly-once calls and answers that are larger fail as no space",
-				"limit", cfg.Store.Stats().Limit, "most", most, "remedy", fmt.Sprintf("give it %d bytes at least", logShare*rpcpacket.MaxWhole))
-		}
 	}
 	program, err := program()
 	if err != nil {
@@ -289,9 +285,6 @@ type Limits struct {
 	// Allocs bounds the allocations of one node at one memory machine that it has not
 	// settled; a client has far fewer requests out. Default: 65,536.
 	Allocs int
-	// Parts bounds the bytes of messages that have come in parts and are not whole; one
-	// message has up to 1 MiB. Default: 64 MiB.
-	Parts int
 	// Resume is how many calls are released again at a time after a restart. Default: 256.
 	Resume int
 	// Scan is how many regions or calls are looked at in a turn for somebody who lists
@@ -301,7 +294,7 @@ type Limits struct {
 
 // DefaultLimits are the defaults.
 var DefaultLimits = Limits{
-	Held: 4096, NodeCalls: 1 << 16, Calls: 1 << 20, NodeSessions: 1 << 16, Allocs: 1 << 16, Parts: 64 << 20, Resume: 256, Scan: 1024,
+	Held: 4096, NodeCalls: 1 << 16, Calls: 1 << 20, NodeSessions: 1 << 16, Allocs: 1 << 16, Resume: 256, Scan: 1024,
 }
 
 // withDefaults fills in what is left out. What is negative is an error.
@@ -313,7 +306,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	}{
 		{"Held", &l.Held, DefaultLimits.Held}, {"NodeCalls", &l.NodeCalls, DefaultLimits.NodeCalls}, {"Calls", &l.Calls, DefaultLimits.Calls},
 		{"NodeSessions", &l.NodeSessions, DefaultLimits.NodeSessions}, {"Allocs", &l.Allocs, DefaultLimits.Allocs},
-		{"Parts", &l.Parts, DefaultLimits.Parts}, {"Resume", &l.Resume, DefaultLimits.Resume}, {"Scan", &l.Scan, DefaultLimits.Scan},
+		{"Resume", &l.Resume, DefaultLimits.Resume}, {"Scan", &l.Scan, DefaultLimits.Scan},
 	} {
 		switch {
 		case *f.value < 0:

@@ -143,21 +143,20 @@ func (r *rack) view(id rpcpacket.ID) (v callgraph.View, ok bool) {
 func TestGraph_StagesOfHeldCall(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		m := s.a.exact("Arrays", "add", p)
+		m := s.a.message("Arrays", "add", p)
 		sent := time.Now()
 		s.a.call("Arrays", m)
 		call := s.b.message1()
 		v, ok := s.view(m.Call)
 		if !ok || v.Stage != callgraph.B1 || v.Caller.Address != s.a.address || v.Callee != (callgraph.Node{Address: s.b.address, Incarnation: 1}) ||
-			v.Service != "Arrays" || v.Method != "add" || v.Policy != rpcpacket.PolicyRecover || len(v.Pointers) != 1 || v.Pointers[0] != p || v.Loose {
+			v.Service != "Arrays" || v.Method != "add" || v.Policy != rpcpacket.PolicyNone || len(v.Pointers) != 1 || v.Pointers[0] != p || v.Loose {
 			t.Errorf("with the callee: %+v", v)
 		}
 		if v.Times[callgraph.A1].Before(sent) || v.Times[callgraph.B1].Before(v.Times[callgraph.A1]) {
 			t.Errorf("times %v, sent at %v", v.Times, sent)
 		}
-		s.b.exactReply(s.a, &call)
+		s.b.reply(s.a.address, &call)
 		s.a.message1()
-		s.b.message1() // the acknowledgement
 		if v, ok := s.view(m.Call); ok {
 			t.Errorf("after the reply: %+v", v)
 		}
@@ -260,30 +259,49 @@ func TestGraph_Answers(t *testing.T) {
 	})
 }
 
-// The same over two policies: B's own call asks for exactly-once. B's execution is of
-// policy none, so that call is the node's; its parent says for whom it waits.
-func TestGraph_DeadlockOverPolicies(t *testing.T) {
-	for name, held := range map[string]rpcpacket.Flags{"held": rpcpacket.FlagHeld, "not held": 0} {
-		t.Run(name, func(t *testing.T) {
-			inLogged(t, func(s *small) {
-				_, second := s.throughB(held)
-				bad := s.c.exact("S", "do")
-				bad.Parent = second.Call
-				s.c.call("S", bad)
-				s.digested()
-				if got := s.c.message1(); got.Type != rpcpacket.Exception || got.Code != fault.Deadlock {
-					t.Errorf("the call that waits for itself: got %+v", got.Header)
-				}
-				other := s.c.exact("S", "do") // nobody waits for it
-				s.c.call("S", other)
-				if got := s.b.message1(); got.Call != other.Call {
-					t.Errorf("the other call: %+v", got.Header)
-				}
-				s.b.exactReply(s.c, other, s.m1.alloc(s.b, 1, 1))
-				if got := s.c.message1(); got.Type != rpcpacket.Reply || got.Call != other.Call {
-					t.Errorf("its answer: %+v", got.Header)
-				}
-			})
-		})
-	}
+// TestFailureDomain: what fails with a blade follows from what nodes have told of direct calls, by the calls' policies, and from
+// the calls that the Gatekeeper sees.
+func TestFailureDomain(t *testing.T) {
+	inSmall(t, func(s *small) {
+		if err := s.c.export("Third", "do"); err != nil {
+			t.Fatal(err)
+		}
+		tell := func(n *testNode, service, method string, calls ...control.DirectCall) {
+			for i := range calls {
+				calls[i].Service, calls[i].Method = service, method
+			}
+			if err := n.ask(control.KindCalls, control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Running: calls}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outer, inner, other := control.ExecutionID{1}, control.ExecutionID{2}, control.ExecutionID{3}
+		by := func(n *testNode, id, parent control.ExecutionID, began int64, policy rpcpacket.Policy) control.DirectCall {
+			return control.DirectCall{ID: id, Parent: parent, Caller: n.address, Incarnation: n.incarnation, Began: began, Policy: uint8(policy)}
+		}
+		tell(s.b, "Arrays", "add", by(s.a, outer, control.ExecutionID{}, 3000, rpcpacket.PolicyRecover))
+		tell(s.c, "Third", "do", by(s.b, inner, outer, 2000, rpcpacket.PolicyFateShare), by(s.a, other, control.ExecutionID{}, 1000, rpcpacket.PolicyRecover))
+		held := s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))
+		s.a.call("Arrays", held)
+		s.b.message1()
+		ids := func(calls []CallState) (all []string) {
+			for _, k := range calls {
+				all = append(all, k.Call)
+			}
+			return all
+		}
+		d, err := s.gk.FailureDomain(context.Background(), "s2")
+		if err != nil || !slices.Equal(d.Nodes, []netip.Addr{s.c.address, s.b.address}) {
+			t.Errorf("nodes %v, %v, want that of the blade, and that which shares its fate", d.Nodes, err)
+		}
+		if want := []string{other.String(), inner.String(), outer.String()}; !slices.Equal(ids(d.Rerun), want) {
+			t.Errorf("run again %v, want %v", ids(d.Rerun), want)
+		}
+		if want := []string{held.Call.String()}; !slices.Equal(ids(d.Cut), want) || len(d.Out) != 0 {
+			t.Errorf("cut %v, want %v; out %v", ids(d.Cut), want, ids(d.Out))
+		}
+		d, err = s.gk.FailureDomain(context.Background(), "c1")
+		if want := []string{outer.String(), other.String(), held.Call.String()}; err != nil || !slices.Equal(ids(d.Out), want) || len(d.Rerun)+len(d.Cut) != 0 {
+			t.Errorf("of the caller's blade: out %v, want %v; run again %v, cut %v, %v", ids(d.Out), want, ids(d.Rerun), ids(d.Cut), err)
+		}
+	})
 }

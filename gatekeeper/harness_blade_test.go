@@ -44,8 +44,6 @@ type testBlade struct {
 	unfencing bool                        // it answers no fences
 	fenced    []control.Fence             // what it was told, under mu
 	unsettled control.Fenced              // what it answers to that
-	undoing   bool                        // it answers no commits and rollbacks
-	undone    []missedUndo                // commits and rollbacks that it was told
 	refusing  map[control.Kind]fault.Code // what it answers with an error, under mu
 
 	tap     atomic.Pointer[func(frame []byte)] // takes what arrives, if set
@@ -57,7 +55,7 @@ type testBlade struct {
 func (r *rack) plug(port uint16) *testBlade {
 	r.t.Helper()
 	b := &testBlade{
-		r: r, port: port, mac: frame.MAC{2, 0, 0, 0, 0, byte(port)}, boot: 1000 + uint64(port),
+		r: r, port: port, mac: frame.MAC{2, 0, 0, 0, 0, byte(port)}, boot: 1000 + uint64(port), birth: 7,
 		addr: netip.MustParseAddr(fmt.Sprintf("fe80::%x", port)),
 	}
 	b.peer = control.NewPeer(control.PeerConfig{Boot: b.boot, Follow: true})
@@ -86,7 +84,7 @@ func (b *testBlade) attach() {
 	}
 }
 
-// obey answers the Gatekeeper's commands to fence, commit and roll back at once, as a daemon does;
+// obey answers the Gatekeeper's commands to fence at once, as a daemon does;
 // other commands wait for converse. The caller holds mu.
 func (b *testBlade) obey(f []byte) bool {
 	u, err := frame.ParseUDP6(f)
@@ -114,20 +112,6 @@ func (b *testBlade) obey(f []byte) bool {
 			b.r.t.Error(err)
 		}
 		b.fenced = append(b.fenced, told)
-	case control.KindCommit, control.KindRollback:
-		if b.undoing {
-			return true
-		}
-		var told control.Commit // like control.Rollback
-		if err := m.Decode(&told); err != nil || told.Boot != b.boot {
-			b.r.t.Errorf("%s for start %d: %v", m.Kind, told.Boot, err)
-		}
-		for _, run := range told.Runs {
-			b.undone = append(b.undone, missedUndo{m.Kind, run})
-		}
-		body = []byte("{}")
-	case control.KindExecutions:
-		body = []byte("{}")
 	default:
 		return false
 	}

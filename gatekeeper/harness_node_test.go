@@ -20,7 +20,6 @@ type testNode struct {
 	session     uint64
 	sequence    uint64
 	request     uint64
-	handed      uint64 // calls handed over
 }
 
 // join makes a node on the blade.

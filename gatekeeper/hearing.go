@@ -333,7 +333,7 @@ func (c *controller) free(b *blade) uint64 {
 // rack is what nodes and daemons have to know of the rack.
 func (c *controller) rack() control.Rack {
 	_, policies := c.fleet.ExplicitPolicies()
-	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU, MaxLogged: c.maxLogged(), PolicyVersion: policies}
+	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU, PolicyVersion: policies}
 	for _, b := range c.blades {
 		switch {
 		case !b.memory() || !b.first():

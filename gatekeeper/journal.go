@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -53,32 +52,22 @@ func (c *controller) putData(r wal.Record, data any) {
 	c.put(r)
 }
 
-// logFormat is the version of what the Gatekeeper's records mean. Those of the first edition had
-// no version and no runs.
-const logFormat = 2
+// logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
+const logFormat = 3
 
 // rackRecord is the data of KindRack.
 type rackRecord struct {
-	// Format is logFormat; 0 in a log that an earlier build of this edition began.
-	Format   int              `json:"format"`
+	Format   int              `json:"format"`    // logFormat
 	LastNode uint64           `json:"last_node"` // number given out
 	Election control.Election `json:"election"`  // under which the Gatekeeper rules
 	Began    uint64           `json:"began"`     // control.Welcome.Began
-	Run      *uint64          `json:"run"`       // how many Gatekeepers have begun with this log
-	// Secret is endpoint.Secret. Nothing, in a log that an earlier version began: executions of
-	// which the log knows calls have to find these under the ids that they had.
-	Secret []byte `json:"secret,omitempty"`
+	Secret   []byte           `json:"secret"`    // endpoint.Secret
 }
 
 func (c *controller) keepRack() { c.putData(wal.Record{Kind: wal.KindRack}, c.rackRecord()) }
 
 func (c *controller) rackRecord() rackRecord {
-	run := c.run
-	r := rackRecord{Format: logFormat, LastNode: c.lastNode, Election: c.cfg.Election, Began: c.began, Run: &run}
-	if c.secret != (endpoint.Secret{}) {
-		r.Secret = slices.Clone(c.secret[:])
-	}
-	return r
+	return rackRecord{Format: logFormat, LastNode: c.lastNode, Election: c.cfg.Election, Began: c.began, Secret: slices.Clone(c.secret[:])}
 }
 
 // bladeRecord is the data of KindBlade.
@@ -263,7 +252,7 @@ func (c *controller) keepRegion(r dsmpacket.Region) {
 	f := c.frees[r.Base]
 	c.put(wal.Record{
 		Kind: wal.KindRegion, ID: id, Caller: wal.Node{Address: v.Controller, Incarnation: f.incarnation}, Callee: wal.Node{Address: v.Owner},
-		Order: f.request, Parent: f.execution, Data: data,
+		Order: f.request, Data: data,
 	})
 }
 
@@ -306,19 +295,17 @@ func (c *controller) keepStep(s lease.Step) {
 
 // keptLater reports whether what an event changes is written down when its rules are in
 // place, since what has caused it is. A Gatekeeper that begins between the two judges the
-// next copy anew: of an exactly-once one-way, direct or not, which would else be refused, for its caller
-// would not control any more what it hands over; of a free, which nobody might send
-// again, if its caller's execution is taken back and does not know that it was sent; of the
+// next copy anew: of a direct one-way, which would else be refused, for its caller
+// would not control any more what it hands over; of a free; of the
 // answer to a direct call, which would be denied, for its callee would not control any more what it hands over.
 func (c *controller) keptLater(s lease.Step) bool {
 	switch e := s.Event.(type) {
 	case lease.Oneway:
-		return c.exactly(e.ID).Stage == "admitting" || c.loans[e.ID] != nil
+		return c.loans[e.ID] != nil
 	case lease.Free:
 		return true
 	case lease.Reply:
-		k := c.loans[e.ID]
-		return len(e.Results) > 0 && k != nil && !c.handed(k)
+		return len(e.Results) > 0 && c.loans[e.ID] != nil
 	}
 	return false
 }
@@ -474,16 +461,12 @@ func (o *outbox) deliver(packets []packetOut) {
 // pressure is how much the log can take. What is under way must be able to end: so each
 // kind of record may fill the log only up to a mark, in sixteenths of it.
 //
-//	0              8    10    12    13    14    15    16
-//	├──────────────┴─────┴─────┴─────┴─────┴─────┴─────┤
-//	outermost calls│     │     │     │     │     │     what makes room
-//	calls made for these ┘     │     │     │     │
-//	calls made for those ──────┘     │     │     │
-//	answers to those ────────────────┘     │     │
-//	answers to calls made for outermost ───┘     │      (allocations as well)
-//	answers to outermost calls ──────────────────┘
-//
-// The records of the calls that an execution has made go when its own answer is logged.
+//	0              8       10        14      15    16
+//	├──────────────┴───────┴─────────┴───────┴─────┤
+//	outermost calls│       │         │       │     what makes room
+//	calls made for others ─┘         │       │
+//	answers to these, allocations ───┘       │
+//	answers to outermost calls ──────────────┘
 type pressure struct {
 	// stalled: the log does not take what it gets, or keeps too many packets waiting.
 	// What is sent again anyway should not wait in the outbox once more.
@@ -492,43 +475,35 @@ type pressure struct {
 	used, limit uint64
 }
 
-// The marks, in sixteenths, by how many executions wait for a call.
-var (
-	callMarks   = [...]uint64{8, 10, 12}
-	answerMarks = [...]uint64{15, 14, 13}
+// The marks, in sixteenths.
+const (
+	callMark        = 8
+	innerCallMark   = 10 // of a call that another one waits for
+	allocationMark  = 14 // of what an execution under way needs beside calls
+	innerAnswerMark = 14
+	answerMark      = 15
 )
-
-// allocationMark is that of what an execution under way needs beside calls.
-const allocationMark = 14
 
 // fits reports whether so many bytes do not pass a mark.
 func (p *pressure) fits(size int, mark uint64) bool {
 	return p.limit == 0 || p.used+uint64(size) <= p.limit/16*mark //nolint:gosec // not negative
 }
 
-// callMark is that of a new call for which so many executions wait.
-func callMark(depth int) uint64 { return callMarks[min(depth, len(callMarks)-1)] }
-
-// keepsAway reports whether such a call should stay away.
-func (p *pressure) keepsAway(depth, size int) bool {
-	return p.stalled || !p.fits(size, callMark(depth))
-}
-
-// mostOfRoom is how many times as many bytes as are left below a mark one node may have there. So
-// one has eight ninths of them, two have eight seventeenths each, and some are always left for
-// another one.
-const mostOfRoom = 8
-
-// exceeds reports whether a node with so many bytes of calls has too many for another one that
-// may fill the log up to a mark.
-func (p *pressure) exceeds(has, size int, mark uint64) bool {
-	room := p.limit / 16 * mark
-	return p.limit != 0 && has > 0 && uint64(has+size) > mostOfRoom*(room-min(p.used, room)) //nolint:gosec // not negative
+// keepsAway reports whether a new call should stay away; inner is for one that another call waits for.
+func (p *pressure) keepsAway(inner bool, size int) bool {
+	mark := uint64(callMark)
+	if inner {
+		mark = innerCallMark
+	}
+	return p.stalled || !p.fits(size, mark)
 }
 
 // takesAnswer reports whether there is room for the answer to such a call.
-func (p *pressure) takesAnswer(depth, size int) bool {
-	return p.fits(size, answerMarks[min(depth, len(answerMarks)-1)])
+func (p *pressure) takesAnswer(inner bool, size int) bool {
+	if inner {
+		return p.fits(size, innerAnswerMark)
+	}
+	return p.fits(size, answerMark)
 }
 
 // most is how many bytes a logged message has at most: an eighth of the log, so that a call,
@@ -549,22 +524,10 @@ func (c *controller) tooLarge(size int) *fault.Error {
 	return fault.New(fault.NoSpace, "call", "a message of %d bytes; the Gatekeeper's log, of %d bytes, takes %d at most: give it more room", size, c.pressure.limit, most)
 }
 
-// maxLogged tells nodes how large a message may be that is logged; 0 for as large as they
-// make any.
-func (c *controller) maxLogged() int {
-	if !c.logging() {
-		return 0
-	}
-	if most := c.cfg.Store.Stats().Limit / logShare; most < rpcpacket.MaxWhole {
-		return int(most) //nolint:gosec // small
-	}
-	return 0
-}
-
 // tellPressure tells people that the log has become too full for outermost calls, or has
 // room again; at most once in tellFull.
 func (c *controller) tellPressure() {
-	full := !c.pressure.fits(0, callMarks[0])
+	full := !c.pressure.fits(0, callMark)
 	if full == c.full || c.now.Sub(c.fullTold) < tellFull {
 		return
 	}
@@ -613,8 +576,8 @@ func (c *controller) park(h *held, m *rpcpacket.Message) bool {
 	if _, known := c.graph.Call(m.Parent); known {
 		return false
 	}
-	if _, known := c.table.Where(m.Parent); known {
-		return false // it is exactly-once, or a durable main
+	if c.mains.Known(m.Parent) {
+		return false
 	}
 	return c.wait(h, m, m.Parent)
 }

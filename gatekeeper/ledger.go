@@ -8,9 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -97,8 +94,7 @@ func (c *controller) placeLedger(p *port, m control.Message) error {
 // endDirectHoldings frees what executions have allocated of which only the node's lost ledger knew.
 func (c *controller) endDirectHoldings(n *node) {
 	for _, r := range c.leases.ControlledBy(n.address) {
-		e := c.holdings.holder[r.Base]
-		if _, known := c.table.View(e); !e.IsZero() && !known && !c.table.Open(e) {
+		if e := c.holdings.holder[r.Base]; !e.IsZero() && !c.mains.Open(e) {
 			c.endHoldings(e, n.address, false)
 		}
 	}
@@ -119,8 +115,7 @@ func (c *controller) forsakeAt(b *blade, n *node, then func(control.Message)) {
 // callers that have passed regions on wait for that.
 func (c *controller) loseStates(n *node) {
 	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", n.anew())
-	c.execute(c.table.Fail(wal.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
-	n.ledger.Since = n.incarnation
+	n.lost, n.ledger.Since = true, n.incarnation
 	left := len(c.servers)
 	if left == 0 {
 		c.voidLoans(n.address)
@@ -137,7 +132,8 @@ func (c *controller) loseStates(n *node) {
 // keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
 // ledger, or one-ways that a node of a program started by hand owes. The last checkpoint of a main that is over may owe one-ways, until the node has left.
 func (c *controller) keeps(n *node) bool {
-	return n.ledger != nil && n.ledger.Stays && (n.owes || n.serial() || c.table.Mains(n.address) > 0)
+	mains, _ := c.mains.At(n.address)
+	return n.ledger != nil && n.ledger.Stays && (n.owes || n.serial() || mains > 0)
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the
@@ -358,82 +354,54 @@ func (c *controller) equalLedgers(first, second *blade, x *comparison, then func
 	}
 }
 
-// Nodes hand executions of direct calls over that need the Gatekeeper (execution, enlist.go;
-// rpc, enlist.go):
+// What the switch holds of calls with a policy other than none. Each goes straight to the node that serves it; the Gatekeeper is told
+// of rights, and of what nobody asks for any more.
 //
-//	ENLIST  caller's address, whether it runs, origin, CALL ─▶ logged ─▶ ACK
-//	FORGET  ids                                     ─▶ struck out ─▶ ACK with them
-//	ask     ◀─ an answer with pointers is for an execution that is not enlisted
+//	CALL with pointers, to a node ─▶ loan.go
+//	FORGET  ids  ─▶ struck out ─▶ ACK with them
+//	SETTLED      ─▶ a client asks for no earlier call of a session
 
 // forgetItem is how many bytes name a call in a FORGET: its id comes first.
 const forgetItem = 32
 
-// enlistment takes a message about direct calls.
-func (c *controller) enlistment(n *node, h *held, m *rpcpacket.Message) {
+// exactRequest takes a call or one-way, or what a node says of calls.
+func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 	switch {
-	case c.cfg.Ledgers != LedgersTruth, m.CallerIncarnation != n.incarnation:
+	case rackaddr.NodePrefix.Contains(h.dst):
+		c.loanRequest(n, h, m)
+	case h.dst != rackaddr.Gatekeeper:
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call of policy %s goes to the node that serves it", m.Flags.Policy()))
+	case m.CallerIncarnation != n.incarnation:
 		c.count.Malformed++
-	case m.Type == rpcpacket.Call:
-		c.enlist(n, h, m)
-	case len(m.Payload)%forgetItem != 0:
-		c.count.Malformed++
+	case m.Flags&rpcpacket.FlagSettled != 0:
+		c.settledSession(n, m)
+	case m.Flags&rpcpacket.FlagEnlist != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
+		c.forgetDirect(n, m.Payload)
 	default:
-		c.forgetDirect(n, m.Payload, m.Floor)
+		c.count.Malformed++
 	}
 }
 
-// enlist takes a direct call over.
-func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
-	inner, caller, runs, why := enlisted(n, m)
-	if why != nil {
-		c.malformedCall(h, &m.Header, why)
+// settledSession takes a client's word that it asks no more for calls of a session. It counts
+// from the present incarnation only.
+func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
+	if m.Flags&rpcpacket.FlagSession == 0 || m.Call.Sequence() != 0 {
+		c.count.Malformed++
 		return
 	}
-	if !c.proven(caller.Address, &inner.Header, m.Payload[enlistHead-originBytes:enlistHead]) {
-		c.count.Unproven++ // by its caller's fault, or its callee's, whose port this is
-		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "nothing proves that call %s is one of node %s", inner.Call, caller.Address))
-		return
+	if s := n.sessions[m.Call.Session()]; s != nil {
+		c.settle(n, s, m.Floor)
 	}
-	if k := c.loans[inner.Call]; len(inner.Pointers) > 0 && (k == nil || k.caller != caller.Address || k.callee != n.address) {
-		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "enlist", "call %s lends nothing", inner.Call))
-		return
+	c.settleLoans(n, m.Call.Session(), m.Floor)
+	if c.pressure.stalled {
+		return // it says so again
 	}
-	_, known := c.table.Where(inner.Call)
-	if c.overloaded(c.pressure.stalled || !known && !c.pressure.fits(len(h.payload), allocationMark)) {
-		return
-	}
-	if !known && c.overloaded(c.pressure.exceeds(c.table.Charged(n.address), len(h.payload), allocationMark)) {
-		return
-	}
-	if s := c.services[rackaddr.ServiceOf(inner.Service)]; s != nil && !known {
-		// What the graph refuses runs all the same: it runs already, and waits for nothing yet.
-		_ = c.enter(callgraph.Call{
-			ID: inner.Call, Parent: m.Parent, Policy: inner.Flags.Policy(), Caller: callgraph.Node(caller), Callee: n.identity(),
-			Service: s.name, Method: s.methodName(n, inner.Method), Serial: s.stateful(), Begun: s.stateful(),
-		})
-		if runs {
-			c.graph.Delivered(inner.Call, n.identity(), c.now)
-		}
-	}
-	v, o := c.table.Enlist(execution.Request{
-		Message: &inner, Datagram: m.Payload[enlistHead:], Caller: caller, Callee: n.logged(), Now: c.now,
-		Serial: n.exports[rackaddr.ServiceOf(inner.Service)].stateful,
-	}, execution.Enlistment{Runs: runs, Receipt: m.Call, Number: m.Order, Floor: m.Floor})
-	if v == execution.Stale && !known {
-		c.graph.Remove(inner.Call)
-	}
-	c.judgedExact(v)
-	c.execute(o)
+	c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: m.Call, Floor: m.Floor, Flags: rpcpacket.FlagReleased}})
 }
 
-const (
-	// originBytes is how many bytes a call's origin has: a proof, and the hash of the service whose
-	// execution makes the call, or 0 (rpc, origin.go).
-	originBytes = 24
-	// enlistHead is what stands in front of the CALL in an ENLIST: the caller's address, whether
-	// the call runs, and its origin.
-	enlistHead = 17 + originBytes
-)
+// originBytes is how many bytes a call's origin has: a proof, and the hash of the service whose
+// execution makes the call, or 0 (rpc, origin.go).
+const originBytes = 24
 
 // proven reports whether a direct call is one of a node's sessions, or of an execution of its own, and whether
 // whoever made it has called, with this policy, the node that hands it over. The caller has proven that by what follows
@@ -464,27 +432,8 @@ func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []
 	return c.secret == endpoint.Secret{} || hmac.Equal(proof[:], want[:])
 }
 
-// enlisted reads an ENLIST.
-func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
-	if len(m.Payload) < enlistHead {
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "a payload of %d bytes: want %d at least", len(m.Payload), enlistHead)
-	}
-	inner, err := rpcpacket.Parse(m.Payload[enlistHead:])
-	flags := inner.Flags
-	switch {
-	case err != nil:
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%v", err)
-	case inner.Type != rpcpacket.Call || !flags.Exact() || flags&rpcpacket.FlagEnlist == 0:
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not a direct call", inner.Call)
-	case n.exports[rackaddr.ServiceOf(inner.Service)] == nil:
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not export the service of call %s", inner.Call)
-	}
-	caller = wal.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
-	return inner, caller, m.Payload[16] == 1, nil
-}
-
 // forgetDirect takes a node's word that nobody asks for direct calls.
-func (c *controller) forgetDirect(n *node, items []byte, floor uint64) {
+func (c *controller) forgetDirect(n *node, items []byte) {
 	var ids []rpcpacket.ID
 	foreign := false
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist}}
@@ -496,29 +445,18 @@ func (c *controller) forgetDirect(n *node, items []byte, floor uint64) {
 		c.count.Foreign++ // nothing follows from what it says of others' calls
 	}
 	c.forgetLoans(n, ids)
-	forgotten, out := c.table.ForgetDirect(n.address, ids, floor)
-	for _, id := range forgotten {
+	for _, id := range ids {
 		ack.Payload = append(ack.Payload, id[:]...)
 	}
-	c.execute(out)
-	if len(forgotten) > 0 {
+	if len(ids) > 0 {
 		c.tellNode(n.address, &ack)
 	}
 }
 
 // takesPart reports whether a node has made a call, or serves it, as far as the call is known.
 func (c *controller) takesPart(n *node, id rpcpacket.ID) bool {
-	if v, known := c.table.View(id); known {
-		return v.Caller == n.address || v.Callee.Address == n.address
-	}
 	k := c.loans[id]
 	return k == nil || k.caller == n.address || k.callee == n.address
-}
-
-// askToEnlist has a node enlist the execution that has made a call: the call's answer is
-// held back until then.
-func (c *controller) askToEnlist(e rpcpacket.ID, at netip.Addr, call rpcpacket.ID) {
-	c.tellNode(at, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist, Call: call, Parent: e}})
 }
 
 // tellNode sends a node a message of ours.

@@ -117,7 +117,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.refuse(h, &m.Header, why)
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(0, len(h.payload)) ||
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(false, len(h.payload)) ||
 		c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions)) {
 		return
 	}
@@ -294,36 +294,17 @@ func (c *controller) releaseLoan(k *loan, h *held) {
 	}.Append(nil))
 }
 
-// directReply takes the answer to a direct call that has leases, or that hands regions over. It
-// reports false if the call is none: nor is one of which nothing proves that, and whose answer is that of a
-// held call. The callee of a call that is not on record any more waits for an acknowledgement.
-func (c *controller) directReply(n *node, h *held, m *rpcpacket.Message) bool {
-	k := c.loans[m.Call]
-	_, handed := c.table.Where(m.Call)
-	switch {
-	case c.cfg.Ledgers != LedgersTruth:
-		return false
-	case k != nil && k.acceptedBy(m):
-		c.loanReply(k, n, h, m)
-	case handed:
-		return false
+// directReply takes the answer to a direct call that has leases, or that hands regions over. One without pointers, to a call
+// that is not on record any more, changes nothing: nobody asks for it.
+func (c *controller) directReply(n *node, h *held, m *rpcpacket.Message) {
+	switch k := c.loans[m.Call]; {
 	case k != nil:
 		c.loanReply(k, n, h, m)
-	case m.Type != rpcpacket.Reply || len(m.Pointers) == 0:
-		return false
+	case m.Type == rpcpacket.Reply && len(m.Pointers) > 0:
+		c.results(n, h, m)
 	default:
-		proven := c.mayReturn(h.dst, m)
-		if !proven && m.Flags&rpcpacket.FlagHeld != 0 {
-			return false
-		}
-		c.results(n, h, m, proven)
+		c.count.Late++
 	}
-	return true
-}
-
-// acceptedBy reports whether an answer says that a one-way has come. It says nothing of how the one-way ends.
-func (k *loan) acceptedBy(m *rpcpacket.Message) bool {
-	return k.oneway() && m.Type == rpcpacket.Reply && m.Flags&rpcpacket.FlagDone == 0
 }
 
 // loanReply takes the answer to a direct call that is on record. It may be one that an earlier
@@ -530,19 +511,6 @@ func (c *controller) voidLoans(callee netip.Addr) {
 	}
 }
 
-// handed reports whether a call was handed over: the Table has its answer, and ends its leases.
-func (c *controller) handed(k *loan) bool {
-	_, handed := c.table.Where(k.id())
-	return handed
-}
-
-// handedEnds notes that the Table has ended the leases of a call.
-func (c *controller) handedEnds(id rpcpacket.ID) {
-	if k := c.loans[id]; k != nil {
-		c.endLoan(k, loanAnswered)
-	}
-}
-
 // loanProbe is how long a call has leases until its callee is asked for the answer, and then
 // again. Somebody has to: the caller may have gone, or have given the call up, and an answer may
 // be lost, or the call itself.
@@ -563,8 +531,8 @@ func (c *controller) probeLoans() {
 func (c *controller) probeLoan(k *loan) {
 	k.asked, k.probe = c.now, c.now.Add(loanProbe)
 	n := c.nodes[k.callee]
-	if c.handed(k) || n == nil || n.blade.port == nil {
-		return // the Table has it answered; or its callee is to come back
+	if n == nil || n.blade.port == nil {
+		return // its callee is to come back
 	}
 	m := rpcpacket.Message{Header: k.header}
 	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
@@ -661,9 +629,9 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 	return nil
 }
 
-// resumeLoan gives a call its leases back, unless the Table does. A one-way has none.
+// resumeLoan gives a call its leases back. A one-way has none.
 func (c *controller) resumeLoan(k *loan, pointers []dsmpacket.Pointer) {
-	if !k.oneway() && !c.handed(k) {
+	if !k.oneway() {
 		c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: pointers})
 	}
 }

@@ -177,29 +177,6 @@ func TestLoan_Refused(t *testing.T) {
 	})
 }
 
-// TestLoan_Others: a node that lends memory and says that it is an execution's call, of which it only knows the
-// id, does not keep that one from being taken back.
-func TestLoan_Others(t *testing.T) {
-	inLoans(t, func(s *small, p dsmpacket.Pointer) {
-		call := s.a.exact("Arrays", "add")
-		s.b.handOver(s.a, call)
-		if m := s.b.message1(); m.Type != rpcpacket.Ack {
-			t.Fatalf("the call is not handed over: %+v", m.Header)
-		}
-		lent := s.c.exact("Arrays", "add", s.m1.alloc(s.c, 1, 2))
-		lent.Parent = call.Call
-		s.c.lend(s.a, lent)
-		if got := s.a.directly(); len(got) != 1 {
-			t.Fatalf("the callee got %+v", got)
-		}
-		s.b.leave()
-		pass(time.Second)
-		if n := s.snapshot().Counters.Rollbacks; n != 1 {
-			t.Errorf("%d executions are taken back, want 1", n)
-		}
-	})
-}
-
 // TestLoan_Lanes: a node has as many lanes as it may have, also if it lends the same memory again and again to
 // a callee that never runs the call.
 func TestLoan_Lanes(t *testing.T) {

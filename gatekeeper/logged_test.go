@@ -55,67 +55,34 @@ func originOf(service string, call *rpcpacket.Message) []byte {
 	return binary.BigEndian.AppendUint64(proof[:], hash)
 }
 
-// handOver has the Gatekeeper decide about a direct call that runs at the node, as rpc does
-// (rpc/execution.go).
-func (n *testNode) handOver(caller *testNode, call *rpcpacket.Message) {
-	n.handOverAs(caller, call, caller.origin(call))
-}
-
-// handOverAs is handOver with an origin that may be another call's.
-func (n *testNode) handOverAs(caller *testNode, call *rpcpacket.Message, origin []byte) {
-	n.handed++
-	inner := *call
-	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
-	inner.Floor = 0
-	a := caller.address.As16()
-	payload := slices.Concat(a[:], []byte{1}, origin)
-	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation,
-		Call: endpoint.ChildID(nil, call.Call, 1, 1), Service: call.Service, Order: n.handed,
-	}, Payload: inner.Append(payload)}
-	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
-}
-
-// An exactly-once reply is acknowledged when it is logged, each time it comes,
-// and a call that is sent again is answered from the log: the callee, which has
+// A call of policy none that is sent again when it has been answered is answered from the log: the callee, which may have
 // forgotten it, is not asked.
 func TestLogged_Reply(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		q := s.m1.alloc(s.b, 1, 2)
-		m := s.a.exact("Arrays", "add", p)
+		m := s.a.message("Arrays", "add", p)
 		s.a.call("Arrays", m)
 		call := s.b.message1()
-		for copies := range 2 {
-			s.b.exactReply(s.a, &call, q)
-			if got := s.b.message1(); got.Type != rpcpacket.Ack || got.Call != m.Call || got.Flags&rpcpacket.FlagReleased == 0 {
-				t.Errorf("the callee got %+v", got.Header)
-			}
-			if got := s.a.messages(); len(got) != 1-copies || copies == 0 && (got[0].Type != rpcpacket.Reply || got[0].Call != m.Call) {
-				t.Errorf("the caller got %+v", got)
-			}
+		s.b.reply(s.a.address, &call, q)
+		if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call {
+			t.Errorf("the caller got %+v", got)
 		}
-		for _, again := range []func(){func() {}, s.restart, s.restart} {
+		for i, again := range []func(){func() {}, s.restart, s.restart} {
 			again()
-			s.a.take() // a Gatekeeper that begins does not know whether the answer had left
-			s.b.take() // nor the acknowledgement
 			s.a.call("Arrays", m)
-			if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call || string(got.Payload) != "the answer" || len(got.Pointers) != 1 {
-				t.Errorf("the caller got %+v", got)
+			if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call || len(got.Pointers) != 1 {
+				t.Errorf("%d: the caller got %+v", i, got)
 			}
 			if got := s.b.messages(); len(got) != 0 {
-				t.Errorf("the callee got %+v", got)
+				t.Errorf("%d: the callee got %+v", i, got)
 			}
 			if n := s.snapshot().Counters.Recalled; n != 1 {
-				t.Errorf("%d replies came from the log", n)
+				t.Errorf("%d: %d replies came from the log", i, n)
 			}
 		}
 		s.a.leave() // nobody can ask any more
 		s.restart()
-		s.b.exactReply(s.a, &call, q)
-		if got := s.b.message1(); got.Type != rpcpacket.Ack {
-			t.Errorf("the callee of a settled call got %+v", got.Header)
-		}
 		if state := s.snapshot(); len(state.Calls)+len(state.Regions) != 0 {
 			t.Errorf("left: %+v, %+v", state.Calls, state.Regions)
 		}
@@ -260,59 +227,19 @@ func TestLogged_NumbersRise(t *testing.T) {
 	})
 }
 
-// An exactly-once one-way is acknowledged to its caller when it is logged, and
-// released again after a restart until its callee has completed it.
-func TestLogged_Oneway(t *testing.T) {
-	inLogged(t, func(s *small) {
-		p := s.m1.alloc(s.a, 1, 1)
-		m := s.a.exact("Arrays", "add", p)
-		m.Type = rpcpacket.Oneway
-		s.a.call("Arrays", m)
-		if got := s.a.message1(); got.Type != rpcpacket.Ack || got.Call != m.Call || got.Flags&rpcpacket.FlagDone != 0 {
-			t.Errorf("the caller got %+v", got.Header)
-		}
-		s.b.message1()
-		s.restart()
-		call := s.b.message1()
-		if call.Type != rpcpacket.Oneway || call.Call != m.Call || call.Flags&rpcpacket.FlagReplay == 0 {
-			t.Errorf("after a restart the callee got %+v", call.Header)
-		}
-		s.a.take()
-		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "nothing" || b != "read+write" {
-			t.Errorf("while it runs a may %s, b %s", a, b)
-		}
-		done := call
-		done.Type, done.Flags, done.Pointers, done.Payload = rpcpacket.Reply, (rpcpacket.FlagHeld | rpcpacket.FlagSession | rpcpacket.FlagDone).WithPolicy(rpcpacket.PolicyRecover), nil, nil
-		for range 2 {
-			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, done.Append(nil))
-			if got := s.b.message1(); got.Type != rpcpacket.Ack || got.Flags&rpcpacket.FlagDone == 0 {
-				t.Errorf("the callee got %+v", got.Header)
-			}
-			if got := s.a.messages(); len(got) != 0 {
-				t.Errorf("the caller got %+v", got)
-			}
-			s.restart()
-			if got := s.b.messages(); len(got) > 1 || len(got) == 1 && got[0].Type != rpcpacket.Ack {
-				t.Errorf("released again: %+v", got)
-			}
-		}
-		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "nothing" || b != "nothing" {
-			t.Errorf("it is over, and the service has no state to keep the region in: a may %s, b %s", a, b)
-		}
-	})
-}
-
 // While the log stalls, copies of what is known already do not pile up behind it, and
 // when it goes on, so do the calls.
 func TestStalledLog(t *testing.T) {
 	inLogged(t, func(s *small) {
-		known := s.a.exact("Arrays", "add")
+		known := s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))
 		s.a.call("Arrays", known)
 		if call := s.b.message1(); call.Call != known.Call {
 			t.Fatalf("the callee got %+v", call.Header)
 		}
+		p := s.m1.alloc(s.a, 1, 2)
 		s.disk.Pause = func() time.Duration { return time.Hour }
-		next := s.a.exact("Arrays", "add")
+		next := s.a.message("Arrays", "add", p)
+		next.Floor = 1
 		s.a.call("Arrays", next)
 		for range DefaultLimits.Held + 1000 {
 			s.a.call("Arrays", known)
@@ -332,48 +259,54 @@ func TestStalledLog(t *testing.T) {
 
 // Calls are counted once, not once more with their answers, and as resumed only if it was
 // another Gatekeeper that released them before.
-func TestCounters_OfExactCalls(t *testing.T) {
+func TestCounters_OfHeldCalls(t *testing.T) {
 	inLogged(t, func(s *small) {
-		count := func() Counters {
-			s.gk.turn.mu.Lock()
-			defer s.gk.turn.mu.Unlock()
-			return s.gk.ctl.count
-		}
-		first := s.a.exact("Arrays", "add")
+		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.a, 1, 2)
+		first := s.a.message("Arrays", "add", p)
 		s.a.call("Arrays", first)
 		s.a.call("Arrays", first) // released once more
-		if got := s.b.messages(); len(got) != 2 || got[1].Flags&rpcpacket.FlagReplay == 0 {
+		got := s.b.messages()
+		if len(got) != 2 {
 			t.Fatalf("the callee got %+v", got)
 		}
-		s.b.exactReply(s.a, first)
-		if c := count(); c.Calls != 1 || c.Resumed != 0 {
+		s.b.reply(s.a.address, &got[0])
+		if c := s.snapshot().Counters; c.Calls != 1 || c.Resumed != 0 {
 			t.Errorf("one call that was answered: %d calls, %d resumed", c.Calls, c.Resumed)
 		}
-		s.a.call("Arrays", s.a.exact("Arrays", "add"))
+		s.a.call("Arrays", s.a.message("Arrays", "add", q))
 		s.restart()
-		if c := count(); c.Calls != 0 || c.Resumed != 1 {
+		if c := s.snapshot().Counters; c.Calls != 0 || c.Resumed != 1 {
 			t.Errorf("after a restart: %d calls, %d resumed", c.Calls, c.Resumed)
 		}
 	})
 }
 
-// An answer to an exactly-once call that says it were one of policy none is not passed on,
-// and what the Gatekeeper does not know it does not vouch for.
+// An answer to an exactly-once call that says it were one of policy none is not vouched for.
 func TestForgedAnswer(t *testing.T) {
-	inLogged(t, func(s *small) {
-		m := s.a.exact("Arrays", "add")
-		s.a.call("Arrays", m)
-		s.b.message1()
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		m := s.a.exact("Arrays", "add", p)
+		s.a.lend(s.b, m)
+		s.got("a loan", m, "read")
 		forged := *m
-		forged.Type, forged.Flags, forged.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagHeld|rpcpacket.FlagSession, s.c.incarnation
-		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
-		quiet("a forged answer", s.a, s.c)
-		forged.Call = rpcpacket.ID{7}
+		forged.Type, forged.Flags, forged.CalleeIncarnation, forged.Pointers = rpcpacket.Reply, rpcpacket.FlagHeld|rpcpacket.FlagSession, s.c.incarnation, nil
 		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
 		for _, got := range s.a.messages() {
 			if got.Flags&rpcpacket.FlagReleased != 0 {
 				t.Errorf("the Gatekeeper vouches for %+v", got.Header)
 			}
 		}
+		s.may("after that", p, "read")
+	})
+}
+
+// TestExact_Misdirected: an exactly-once call goes to the node that serves it. One to a service is refused, with a pointer or without.
+func TestExact_Misdirected(t *testing.T) {
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		for what, m := range map[string]*rpcpacket.Message{"with a pointer": s.a.exact("Arrays", "add", p), "to be held": s.a.exact("Arrays", "add")} {
+			s.a.call("Arrays", m)
+			s.a.refused(what, fault.BadRequest)
+			quiet(what, s.b)
+		}
+		s.may("after that", p, "nothing")
 	})
 }

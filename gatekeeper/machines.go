@@ -485,13 +485,6 @@ func (c *controller) completeCopy(m *mirror) {
 	c.keepMirror(m)
 	c.serveMemory(second)
 	second.reclaims = slices.Clone(first.reclaims)
-	for _, q := range []struct{ from, to *undoQueue }{{&first.commits, &second.commits}, {&first.rollbacks, &second.rollbacks}} {
-		for _, e := range q.from.queue {
-			e.waiting++
-			q.to.queue = append(q.to.queue, e)
-		}
-		c.askUndo(second, q.to)
-	}
 	told := control.Mirror{Epoch: m.epoch, Incarnation: m.copies[0].Incarnation, Members: 2, Lost: m.lost}
 	c.fillCommand(m, first, control.KindComplete, control.Complete{Token: job.token, Mirror: told}, func() {
 		m.filling, m.why, m.pause = nil, "", 0

@@ -1,11 +1,17 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
+	"encoding/json"
 	"testing"
+	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // over says that a durable main has come to its end.
@@ -48,4 +54,175 @@ func TestMain_Over(t *testing.T) {
 			t.Errorf("a new run begins with %+v, %v", p, err)
 		}
 	})
+}
+
+// inMains runs a test in a rack with ledgers, where node a has two regions, p and q, and runs the main m.
+func inMains(t *testing.T, f func(s *small, p, q dsmpacket.Pointer)) {
+	t.Helper()
+	inLoans(t, func(s *small, p dsmpacket.Pointer) {
+		q := s.m1.alloc(s.a, 1, 2)
+		if part, err := s.a.runs("m"); err != nil || part.Done {
+			t.Fatalf("the main may begin: %+v, %v", part, err)
+		}
+		f(s, p, q)
+	})
+}
+
+// lends has the main m of a node call another one, which it lends a region.
+func (n *testNode) lends(to *testNode, index uint32, p dsmpacket.Pointer) *rpcpacket.Message {
+	id := endpoint.MainID("m")
+	m := n.exact("Arrays", "add", p)
+	m.Flags &^= rpcpacket.FlagSession
+	m.Parent, m.Branch, m.Index, m.Order, m.Floor = id, 0, index, rpcpacket.SessionOf(n.address, 9), uint64(index)
+	var proof endpoint.Proof
+	m.Call, proof = endpoint.Child(testSecret.Main(id), rpcpacket.PolicyRecover, id, 0, index)
+	m.Trailer = binary.BigEndian.AppendUint64(proof[:], 0)
+	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
+	return m
+}
+
+// asks sends a question for the main m, which may not be answered at once. It returns its id.
+func (n *testNode) asks() uint64 {
+	n.r.t.Helper()
+	data, err := json.Marshal(control.State{Node: n.address, Incarnation: n.incarnation, Name: "m", Main: true})
+	if err != nil {
+		n.r.t.Fatal(err)
+	}
+	id, err := n.peer.Ask(time.Now(), control.KindState, data)
+	if err != nil {
+		n.r.t.Fatal(err)
+	}
+	return id
+}
+
+// answered reports whether a question has been answered since the last look, and with what.
+func (n *testNode) answered(id uint64) (part control.StatePart, ok bool) {
+	n.r.t.Helper()
+	for _, m := range n.converse() {
+		if m.ID == id {
+			if err := m.Decode(&part); err != nil || m.Status != fault.OK {
+				n.r.t.Errorf("answered %s: %s, %v", m.Status, m.Body, err)
+			}
+			return part, true
+		}
+	}
+	return part, false
+}
+
+// TestMain_WaitsForLeases: the next run of a main does not begin while a call has leases that the former run has given: its callee
+// reads what that run has written. Others' calls, which only say that they are the main's, hold up nobody; nor does a restart let it
+// begin.
+func TestMain_WaitsForLeases(t *testing.T) {
+	for _, policy := range []rpcpacket.Policy{rpcpacket.PolicyRecover, rpcpacket.PolicyNone} {
+		t.Run(policy.String(), func(t *testing.T) {
+			inMains(t, func(s *small, p, q dsmpacket.Pointer) {
+				other := s.a.lends(s.b, 1, q)
+				s.got("the main's other call", other, "read")
+				var call *rpcpacket.Message
+				if policy == rpcpacket.PolicyNone {
+					call = s.a.message("Arrays", "add", p)
+					call.Parent = endpoint.MainID("m")
+					s.a.call("Arrays", call)
+					*call = s.b.message1()
+				} else {
+					call = s.a.lends(s.b, 2, p)
+					s.got("the main's call", call, "read")
+				}
+				id := s.a.asks()
+				if part, ok := s.a.answered(id); ok {
+					t.Errorf("it begins under a lease: %+v", part)
+				}
+				s.anew()
+				s.a.peer.Tick(time.Now().Add(time.Minute)) // it asks again
+				if part, ok := s.a.answered(id); ok {
+					t.Errorf("after a restart it begins under a lease: %+v", part)
+				}
+				s.b.take()
+				s.b.exactReply(s.a, other)
+				if part, ok := s.a.answered(id); ok {
+					t.Errorf("one of two calls has ended, and it begins: %+v", part)
+				}
+				if policy == rpcpacket.PolicyNone {
+					s.b.reply(s.a.address, call)
+				} else {
+					s.b.exactReply(s.a, call)
+				}
+				if part, ok := s.a.answered(id); !ok || part.Done || part.Run != id {
+					t.Errorf("the lease has ended, and the run begins: %v, %+v", ok, part)
+				}
+			})
+		})
+	}
+}
+
+// TestMain_OthersLend: a node that lends memory and says that it is a main's call does not keep that from beginning again.
+func TestMain_OthersLend(t *testing.T) {
+	inMains(t, func(s *small, _, _ dsmpacket.Pointer) {
+		lent := s.c.message("Arrays", "add", s.m1.alloc(s.c, 1, 3))
+		lent.Parent = endpoint.MainID("m")
+		s.c.call("Arrays", lent)
+		if got := s.b.messages(); len(got) != 1 {
+			t.Fatalf("the callee got %+v", got)
+		}
+		if part, err := s.a.runs("m"); err != nil || part.Done {
+			t.Errorf("the main may begin again: %+v, %v", part, err)
+		}
+	})
+}
+
+// TestMain_ItsNodeFails: whoever waits to run a main, and fails, is not answered, and its node's next incarnation may run it.
+func TestMain_ItsNodeFails(t *testing.T) {
+	inMains(t, func(s *small, p, _ dsmpacket.Pointer) {
+		call := s.a.lends(s.b, 1, p)
+		s.got("the main's call", call, "read")
+		s.a.asks()
+		crash := control.Leave{Node: s.a.address, Incarnation: s.a.incarnation, Crashed: true}
+		if err := s.a.ask(control.KindLeave, crash, nil); err != nil {
+			t.Fatal(err)
+		}
+		next := s.a.testBlade.join("c1", "program")
+		if next.address != s.a.address || next.incarnation != 2 {
+			t.Fatalf("the next one is node %s, incarnation %d", next.address, next.incarnation)
+		}
+		id := next.asks()
+		if part, ok := next.answered(id); ok {
+			t.Errorf("it begins under a lease: %+v", part)
+		}
+		s.b.exactReply(s.a, call)
+		if part, ok := next.answered(id); !ok || part.Done {
+			t.Errorf("the lease has ended, and the run begins: %v, %+v", ok, part)
+		}
+	})
+}
+
+// TestMain_Frees: what a main has got is freed when it is over, and when its node is gone for good.
+func TestMain_Frees(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		inMains(t, func(s *small, _, _ dsmpacket.Pointer) {
+			own := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12)
+			s.m1.allocatedFor(s.a, own, testSecret.ToMemory(endpoint.MainID("m")))
+			if got := s.a.may(s.m1, own); got != "read+write" {
+				t.Fatalf("the main's node may %q", got)
+			}
+			s.anew()
+			if gone {
+				crash := control.Leave{Node: s.a.address, Incarnation: s.a.incarnation, Crashed: true}
+				if err := s.a.ask(control.KindLeave, crash, nil); err != nil {
+					t.Fatal(err)
+				}
+				if _, there := s.gk.ctl.leases.Find(own); !there {
+					t.Error("its node is to come back, and the main's region is freed")
+				}
+				if err := s.gk.ForgetNode(s.t.Context(), s.a.address); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := s.a.over("m", 3); err != nil {
+				t.Fatal(err)
+			}
+			s.settle()
+			if _, there := s.gk.ctl.leases.Find(own); there {
+				t.Errorf("gone for good %v: the main's region stays", gone)
+			}
+		})
+	}
 }

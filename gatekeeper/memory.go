@@ -6,21 +6,17 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// freeing is a request to free a region that is out: which one, of which incarnation
-// of the region's controller (the next one counts its requests anew), and on behalf of
-// which execution, none for a plain client.
+// freeing is a request to free a region that is out: which one, and of which incarnation
+// of the region's controller (the next one counts its requests anew).
 type freeing struct {
 	request     uint64
 	incarnation uint32
-	execution   rpcpacket.ID
 	// The copies of a machine with two that have freed the region, and that have said
 	// they keep it, as bits, in a mirror epoch.
 	epoch      uint32
@@ -197,7 +193,7 @@ func (c *controller) heldFree(h *held) {
 			}
 		default:
 			if !c.frees[p].answered(&m) {
-				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation, execution: c.executionOf(m.Execution)}
+				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation}
 			}
 			c.granted.note(grantedFree{n.address, p, m.Request})
 			if r, ok := c.leases.Find(p); ok {
@@ -219,11 +215,6 @@ func (c *controller) heldFreed(h *held, p dsmpacket.Pointer, m *dsmpacket.Header
 	}
 	if !c.freedByAll(p.Bare(), m, gone) {
 		c.release(h, 0) // the region's last rule goes when the other copy has answered
-		return
-	}
-	if f := c.frees[p.Bare()]; gone && m.Flags&dsmpacket.FlagDeferred != 0 && !f.execution.IsZero() {
-		c.deferFree(f.execution, r.Region) // it goes when the execution has committed
-		c.release(h, 0)
 		return
 	}
 	released := false
@@ -298,7 +289,7 @@ func (c *controller) reclaimNamed(s unknownRegion) {
 	id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
 	if !s.execution.IsZero() {
 		name := s.execution
-		if c.table.Known(name) {
+		if c.mains.Known(name) {
 			name = c.secret.ToMemory(name)
 		}
 		id.Execution, id.Incarnation = control.ExecutionID(name), s.incarnation
@@ -513,32 +504,6 @@ func (h *holdings) end(e rpcpacket.ID) []dsmpacket.Region {
 	return regions
 }
 
-// exactly is what is known of an exactly-once call, nothing of another one.
-func (c *controller) exactly(id rpcpacket.ID) execution.View {
-	v, _ := c.table.View(id)
-	return v
-}
-
-// onBehalf is the execution that a call's results are for. A session's call may name
-// a parent, for whom it waits, but that is no execution that is known here when it ends.
-func (c *controller) onBehalf(v execution.View) rpcpacket.ID {
-	if v.Header.Flags&rpcpacket.FlagSession != 0 {
-		return rpcpacket.ID{}
-	}
-	return v.Header.Parent
-}
-
-// ended reports whether an execution has come to its end: it is done, or not known any
-// more.
-func (c *controller) ended(e rpcpacket.ID) bool {
-	if v, call := c.table.View(e); call {
-		return v.Stage == "done"
-	}
-	_, main := c.table.Where(e)
-	_, over := c.table.Over(e)
-	return !main || over
-}
-
 // holdAll notes that the regions of pointers are controlled on behalf of an execution.
 func (c *controller) holdAll(pointers []dsmpacket.Pointer, e rpcpacket.ID) {
 	for _, p := range pointers {
@@ -565,12 +530,6 @@ func (c *controller) endHoldings(e rpcpacket.ID, at netip.Addr, keep bool) {
 	}
 }
 
-// keepsState reports whether a service is one with state.
-func (c *controller) keepsState(hash uint64) bool {
-	s := c.services[rackaddr.ServiceOf(hash)]
-	return s != nil && s.stateful()
-}
-
 // forsake frees the regions of a node that has failed and is to come back, which its
 // program had on its own account: the next one knows nothing of them, unless it is
 // told by the state of its service.
@@ -593,7 +552,7 @@ func (c *controller) receiverOf(id rpcpacket.ID) rpcpacket.ID {
 	if c.loans[id] != nil {
 		return id
 	}
-	return c.exactly(id).Header.Call
+	return rpcpacket.ID{}
 }
 
 // heldBy is on whose behalf a region is controlled; zero for a node's own.
@@ -610,18 +569,14 @@ func (c *controller) controlled(s lease.Step) {
 		}
 	}
 	for _, r := range s.Changed {
-		v, ok := c.leases.Find(r.Base)
 		if e, is := s.Event.(lease.Withdrawn); is {
 			c.holdings.hold(r, e.Parent)
 		}
-		switch {
-		case !ok || v.Region != r:
+		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r {
 			c.holdings.release(r)
 			if !c.origins.lost[r.Base] {
 				c.origins.forget(r)
 			}
-		case v.Controller.IsValid():
-			c.mayWrite(v.Controller)
 		}
 	}
 }

@@ -10,53 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
-
-// A durable main's checkpoint commits what the main did, also at a memory blade that was
-// out of service or did not answer: it is told when it is back, and told to take back
-// only what came after, since the main has begun again.
-func TestCommit_MissedByABlade(t *testing.T) {
-	for _, c := range []struct{ silent, restart bool }{{true, false}, {true, true}, {false, false}, {false, true}} {
-		inLogged(t, func(s *small) {
-			awake := []*testBlade{s.a.testBlade, s.b.testBlade, s.c.testBlade}
-			s.m1.alloc(s.a, 1, 1)
-			s.a.begin("m")
-			s.m1.obeys(false)
-			if c.silent {
-				s.beat(missedHeartbeats*time.Second+time.Second, awake...)
-			}
-			s.a.checkpoint("m", 1)
-			if !c.silent {
-				quiet("before the commit", s.a)
-				s.beat(missedHeartbeats*time.Second+time.Second, awake...)
-			}
-			if got := s.a.message1(); got.Type != rpcpacket.Ack {
-				t.Errorf("%+v: the main got %+v", c, got.Header)
-			}
-			s.a.begin("m") // and what it did since is taken back
-			if c.restart {
-				s.restart()
-			}
-			s.m1.obeys(true)
-			s.beat(2*time.Second, awake...)
-			if got := s.m1.told(); len(got) > 0 {
-				t.Errorf("%+v: out of service, and told %+v", c, got) // it has not said what it still has
-			}
-			s.m1.hello("m1", control.Memory)
-			s.m1.mu.Lock()
-			defer s.m1.mu.Unlock()
-			run := control.Run{Execution: control.ExecutionID(testSecret.ToMemory(endpoint.MainID("m"))), Node: s.a.address, Incarnation: 1, Checkpoint: 1}
-			if len(s.m1.undone) > 0 {
-				run.Main = s.m1.undone[0].Run.Main
-			}
-			if !slices.Equal(s.m1.undone, []missedUndo{{control.KindCommit, run}, {control.KindRollback, run}}) {
-				t.Errorf("%+v: back, and told %+v, want %+v", c, s.m1.undone, run)
-			}
-		})
-	}
-}
 
 // A memory blade is told what it has missed until it has done it: also when it did not
 // answer, or answered with an error, and the Gatekeeper was killed meanwhile. Until then
@@ -67,11 +21,10 @@ func TestCatchUp_UntilDone(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", restart ", restart), func(t *testing.T) {
 				inLogged(t, func(s *small) {
 					s.m1.alloc(s.a, 1, 1)
-					s.a.begin("m")
 					s.beat(missedHeartbeats*time.Second+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade) // m1 is silent
-					s.a.begin("m")
-					s.m1.obeys(refuses != fault.OK)
-					s.m1.refuses(control.KindRollback, refuses)
+					s.a.leave()
+					s.m1.fencing(refuses != fault.OK)
+					s.m1.refuses(control.KindFence, refuses)
 					if s.m1.says("m1") == nil {
 						t.Fatal("the blade is welcome, and has not done what it has missed")
 					}
@@ -79,11 +32,11 @@ func TestCatchUp_UntilDone(t *testing.T) {
 					if restart {
 						s.restart()
 					}
-					s.m1.obeys(true)
-					s.m1.refuses(control.KindRollback, fault.OK)
+					s.m1.fencing(true)
+					s.m1.refuses(control.KindFence, fault.OK)
 					s.m1.hello("m1", control.Memory)
-					if got := s.m1.told(); len(got) != 1 || got[0].Kind != control.KindRollback || s.fencedBy(s.m1, s.b) != 1 {
-						t.Errorf("back, and told %+v", got)
+					if a, b := s.fencedBy(s.m1, s.a), s.fencedBy(s.m1, s.b); a != 1 || b != 1 {
+						t.Errorf("back, and told of %d and %d fences", a, b)
 					}
 				})
 			})
@@ -96,20 +49,19 @@ func TestCatchUp_UntilDone(t *testing.T) {
 func TestCatchUp_RefusedAndBack(t *testing.T) {
 	inLogged(t, func(s *small) {
 		s.m1.alloc(s.a, 1, 1)
-		s.a.begin("m")
 		if err := s.gk.MarkFailed(context.Background(), "m1", "pulled"); err != nil {
 			t.Fatal(err)
 		}
 		if s.m1.says("m1") == nil {
 			t.Fatal("the blade is welcome, though the operator has taken it out of service")
 		}
-		s.a.begin("m")
+		s.a.leave()
 		if err := s.gk.ReturnToService(context.Background(), "m1"); err != nil {
 			t.Fatal(err)
 		}
 		s.m1.hello("m1", control.Memory)
-		if got := s.m1.told(); len(got) != 1 || got[0].Kind != control.KindRollback {
-			t.Errorf("back, and told %+v", got)
+		if got := s.fencedBy(s.m1, s.a); got != 1 {
+			t.Errorf("back, and told of %d fences", got)
 		}
 	})
 }
@@ -121,32 +73,29 @@ func TestCommand_AnsweredWithAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inLogged(t, func(s *small) {
 				awake := []*testBlade{s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1}
-				s.m1.alloc(s.a, 1, 1)
-				s.a.begin("m")
-				s.m1.refuses(control.KindCommit, fault.Internal)
-				s.a.checkpoint("m", 1)
-				quiet("before the commit", s.a)
+				p := s.m1.alloc(s.a, 1, 1)
+				s.m1.refuses(control.KindFence, fault.Internal)
+				s.a.leave()
 				s.beat(2*time.Second, awake...)
-				quiet("the blade has refused it", s.a)
+				if _, there := s.gk.ctl.leases.Find(p); !there {
+					t.Error("the blade has refused the fence, and the node's region is freed")
+				}
 				if recovers {
-					s.m1.refuses(control.KindCommit, fault.OK)
+					s.m1.refuses(control.KindFence, fault.OK)
 				}
 				s.beat(max(commandPatience, missedHeartbeats*time.Second), awake...)
-				if got := s.a.message1(); got.Type != rpcpacket.Ack {
-					t.Errorf("the main got %+v", got.Header)
-				}
 				up := slices.ContainsFunc(s.snapshot().Blades, func(b BladeState) bool { return b.Name == "m1" && b.Status != StatusFailed })
 				if up != recovers {
 					t.Errorf("the blade is in service: %v", up)
 				}
-				if got := s.m1.told(); recovers && (len(got) != 1 || got[0].Run.Checkpoint != 1) || !recovers && len(got) != 0 {
-					t.Errorf("the blade has done %+v", got)
+				if got := s.fencedBy(s.m1, s.a); recovers && got != 1 || !recovers && got != 0 {
+					t.Errorf("the blade has obeyed %d times", got)
 				}
-				s.m1.refuses(control.KindCommit, fault.OK)
+				s.m1.refuses(control.KindFence, fault.OK)
 				if !recovers {
 					s.m1.hello("m1", control.Memory)
-					if got := s.m1.told(); len(got) != 1 || got[0].Kind != control.KindCommit {
-						t.Errorf("back, and told %+v", got)
+					if got := s.fencedBy(s.m1, s.a); got != 1 {
+						t.Errorf("back, and told of %d fences", got)
 					}
 				}
 			})
@@ -154,12 +103,11 @@ func TestCommand_AnsweredWithAnError(t *testing.T) {
 	}
 }
 
-// told returns the commits and rollbacks that a memory blade has done.
-func (b *testBlade) told() []missedUndo {
-	b.r.settle()
+// fencing says whether a memory blade answers fences.
+func (b *testBlade) fencing(yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.undone)
+	b.unfencing = !yes
 }
 
 // refuses makes a blade answer commands of a kind with an error.
@@ -171,7 +119,7 @@ func (b *testBlade) refuses(kind control.Kind, code fault.Code) {
 
 // says is hello that may be refused, or not be answered.
 func (b *testBlade) says(name string) error {
-	return b.ask(control.KindHello, control.Hello{Blade: name, Kind: control.Memory, MAC: b.mac.String(), Capacity: 1 << 30, Boot: b.boot}, nil)
+	return b.ask(control.KindHello, control.Hello{Blade: name, Kind: control.Memory, MAC: b.mac.String(), Capacity: 1 << 30, Boot: b.boot, Birth: b.birth}, nil)
 }
 
 // fencedBy is how many fences of a node a blade was told.
@@ -182,31 +130,6 @@ func (s *small) fencedBy(b *testBlade, n *testNode) (count int) {
 		}
 	}
 	return count
-}
-
-// obeys says whether a memory blade answers commits and rollbacks.
-func (b *testBlade) obeys(yes bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.undoing = !yes
-}
-
-// begin begins a durable main, or begins it again.
-func (n *testNode) begin(name string) {
-	n.r.t.Helper()
-	if err := n.ask(control.KindState, control.State{Node: n.address, Incarnation: n.incarnation, Name: name, Main: true}, nil); err != nil {
-		n.r.t.Error(err)
-	}
-}
-
-// checkpoint sends a main's checkpoint.
-func (n *testNode) checkpoint(name string, index uint32) {
-	id := endpoint.MainID(name)
-	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint).WithPolicy(rpcpacket.PolicyRecover),
-		Call: endpoint.ChildID(testSecret.Main(id), id, 0, index), Parent: id, Index: index, CallerIncarnation: n.incarnation,
-	}}
-	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }
 
 // TestMissed_Forsaken: of a node's fences a blade is told the latest, and also the latest that says that

@@ -34,12 +34,11 @@ type node struct {
 	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none
 	forsaken    bool                // nobody wants it back
-	writes      bool                // it has had control of a region
 	why         string              // it has ended
 	empties     bool                // it gets no new calls, and is stopped when it has none
 	moves       bool                // and goes on elsewhere then
-	states      []uint64            // services of a deployment that has been taken back, whose states go with it
 	named       time.Time           // when a caller was last told of it
+	lost        bool                // the ledger is lost that had the states of its services
 	over        bool                // no direct call that is out to it has run, or will
 	owes        bool                // its ledger may have one-ways that are not delivered; of a program that was started by hand
 	farewell    func()              // called when its identity is gone
@@ -47,6 +46,9 @@ type node struct {
 	unknown     []unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace
 }
+
+// logged is a node as the log knows it.
+func (n *node) logged() wal.Node { return wal.Node{Address: n.address, Incarnation: n.incarnation} }
 
 // mostLeft is of how many nodes that have left it is known that they did so in order. Callers
 // ask within seconds. After a restart it is known of none: calls to them may have run.
@@ -59,7 +61,7 @@ func (c *controller) who(p *port, m control.Message) error {
 		return err
 	}
 	n := c.nodeOrFallen(q.Node)
-	if n == nil || n.gone && !c.comesBack(n) || c.table.Gone(n.address) {
+	if n == nil || n.gone && !c.comesBack(n) || n.lost {
 		if slices.Contains(c.left, q.Node) {
 			c.answer(p, m, control.NodeInfo{Left: true})
 			return nil
@@ -137,7 +139,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			n.joined = true
 			c.event(Event{Kind: NodeJoined, Blade: b.hello.Blade, Node: n.address, Name: n.name})
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
-			c.recover(c.recoveries.Joined(n.logged(), c.now))
+			c.recover(c.recoveries.Joined(n.logged()))
 		}
 		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Direct: c.cfg.Ledgers == LedgersTruth})
 	}, u)
@@ -210,7 +212,8 @@ func (c *controller) leave(p *port, m control.Message) error {
 		why = "crashed"
 	}
 	crashed := l.Crashed
-	if !crashed && n.instance != "" && c.fleet.GoesOn(n.address) && c.table.Unfinished(n.logged()) {
+	mains, open := c.mains.At(n.address)
+	if !crashed && n.instance != "" && c.fleet.GoesOn(n.address) && open > 0 {
 		crashed, why = true, "it has left, but its durable main is not over" // a job, which has to go on
 		c.fleet.Paused(n.address)
 	}
@@ -220,10 +223,10 @@ func (c *controller) leave(p *port, m control.Message) error {
 		c.left = append(c.left[max(0, len(c.left)+1-mostLeft):], n.address)
 	}
 	if n.orderly {
-		if c.table.Finished(n.logged()) {
+		if mains > 0 && open == 0 {
 			c.fleet.Finish(n.address)
 		}
-		c.execute(c.table.Leave(n.logged()))
+		c.leaveMains(n)
 	}
 	c.removeNode(n, why)
 	return nil
@@ -466,14 +469,10 @@ func (c *controller) expel(k claim, apps []string) {
 // unused reports whether nothing is left of what a name stood for.
 func (c *controller) unused(k claim) bool {
 	if k.Kind == claimMain {
-		return !c.table.Known(endpoint.MainID(k.Name))
+		return !c.mains.Known(endpoint.MainID(k.Name))
 	}
-	a := rackaddr.Service(k.Name)
-	if s := c.services[a]; s != nil && len(s.exports) > 0 {
-		return false
-	}
-	state, _ := c.table.State(serviceHash(a))
-	return len(state) == 0
+	s := c.services[rackaddr.Service(k.Name)]
+	return s == nil || len(s.exports) == 0
 }
 
 // disownUnused forgets the owners of names of which nothing is left.

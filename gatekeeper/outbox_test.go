@@ -37,7 +37,7 @@ func (b *boxed) give(size int, id byte, h hop) {
 	b.t.Helper()
 	var batch wal.Batch
 	if size > 0 {
-		batch.Put(wal.Record{Kind: wal.KindState, ID: wal.ID{id}, Data: make([]byte, size)})
+		batch.Put(wal.Record{Kind: wal.KindMain, ID: wal.ID{id}, Data: make([]byte, size)})
 	}
 	if err := b.put(&batch, []packetOut{{hop: h}}); err != nil {
 		b.t.Fatal(err)
@@ -79,8 +79,8 @@ func TestOutbox_Order(t *testing.T) {
 		b.expect("confirmed", 1, 2, 3, 4)
 		b.give(0, 0, 5)
 		b.expect("nothing waits", 1, 2, 3, 4, 5)
-		if p := b.pressure(); b.held != 0 || p.keepsAway(0, 0) {
-			t.Errorf("%d held, pressed %v", b.held, p.keepsAway(0, 0))
+		if p := b.pressure(); b.held != 0 || p.keepsAway(false, 0) {
+			t.Errorf("%d held, pressed %v", b.held, p.keepsAway(false, 0))
 		}
 	})
 }
@@ -89,40 +89,40 @@ func TestOutbox_Order(t *testing.T) {
 // full, what is there waits until something is deleted.
 func TestOutbox_Full(t *testing.T) {
 	inBox(t, wal.Options{Limit: 1000}, func(b *boxed) {
-		// Whether calls of each depth find no room, then whether answers to them do not.
+		// Whether outermost calls, and those that they make, find no room, then whether answers to them do not.
 		pressed := func(at, want string) {
 			t.Helper()
 			p, got := b.pressure(), ""
-			for depth := range 4 {
-				got += map[bool]string{true: "x", false: "."}[p.keepsAway(depth, 10)]
+			for _, inner := range []bool{false, true} {
+				got += map[bool]string{true: "x", false: "."}[p.keepsAway(inner, 10)]
 			}
-			for depth := range 4 {
-				got += map[bool]string{true: ".", false: "x"}[p.takesAnswer(depth, 10)]
+			for _, inner := range []bool{false, true} {
+				got += map[bool]string{true: ".", false: "x"}[p.takesAnswer(inner, 10)]
 			}
 			if got != want {
-				t.Errorf("%s: calls and answers find no room, by depth: %s, want %s", at, got, want)
+				t.Errorf("%s: calls and answers find no room: %s, want %s", at, got, want)
 			}
 		}
-		pressed("empty", "........")
+		pressed("empty", "....")
 		b.give(560, 1, 1)
 		b.confirmAll()
-		pressed("one record", "x.......")
-		b.give(200, 2, 2)
+		pressed("one record", "x...")
+		b.give(250, 2, 2)
 		b.confirmAll()
-		pressed("two records", "xxxx..xx")
+		pressed("two records", "xx.x")
 		b.give(180, 3, 3)
 		b.give(0, 0, 4)
 		b.confirmAll()
 		b.expect("full", 1, 2)
-		pressed("full", "xxxx..xx")
+		pressed("full", "xx.x")
 		var batch wal.Batch
-		batch.Delete(wal.KindState, wal.ID{1})
+		batch.Delete(wal.KindMain, wal.ID{1})
 		if err := b.put(&batch, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.confirmAll()
 		b.expect("with room", 1, 2, 3, 4)
-		pressed("with room", "........")
+		pressed("with room", "x...")
 	})
 }
 

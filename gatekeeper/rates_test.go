@@ -122,19 +122,19 @@ func TestDrops(t *testing.T) {
 }
 
 // What the Gatekeeper refuses is counted at the port that it came in by, and by why. (The test
-// of overload is TestQuota_Log, that of foreign is TestForeignIDs.)
+// of foreign is TestForeignIDs.)
 func TestRefusals(t *testing.T) {
 	inLogged(t, func(s *small) {
-		others := s.m1.alloc(s.a, 1, 1)
-		first := s.c.exact("Arrays", "add")
+		others, own := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.c, 1, 2)
+		first := s.c.message("Arrays", "add", own)
 		s.c.call("Arrays", first)
 		given := s.b.message1()
-		s.b.exactReply(s.c, &given)
-		second := s.c.exact("Arrays", "add") // settles the first
+		s.b.reply(s.c.address, &given)
+		second := s.c.message("Arrays", "add", own) // settles the first
 		s.c.call("Arrays", second)
 		s.b.messages()
 		s.c.call("Arrays", first) // a late copy
-		wrong := s.c.exact("Arrays", "add")
+		wrong := s.c.message("Arrays", "add", own)
 		wrong.Service++
 		s.c.call("Arrays", wrong)
 		s.c.call("Arrays", s.c.message("Arrays", "add", others)) // lends what it does not have

@@ -22,7 +22,7 @@ import (
 //
 //	leave, silence, port, operator ─▶ removeNodes ─▶ Machine ─▶ Unidentify, Fence each memory blade
 //	                                                    │              │ all have answered
-//	                                                    └──────────────┴─▶ Fenced, Place ─▶ Joined, Whole ─▶ Recovered
+//	                                                    └──────────────┴─▶ Fenced, Place ─▶ Joined ─▶ Recovered
 //
 // Until then it is in fallen: its calls wait, and its address and regions are its
 // own.
@@ -31,24 +31,37 @@ import (
 // it wants.
 func (c *controller) recover(o recovery.Output) {
 	c.keepAll(o.Put, o.Delete)
-	for _, a := range o.Actions {
-		c.todo = append(c.todo, a)
+	c.todo = append(c.todo, o.Actions...)
+	if c.working {
+		return // whoever works carries them out, after those before them
 	}
-	c.work()
+	c.working = true
+	for len(c.todo) > 0 {
+		a := c.todo[0]
+		c.todo = c.todo[1:]
+		c.performRecovery(a)
+	}
+	c.todo, c.working = nil, false
+}
+
+// keepAll puts a core's records into the input's batch.
+func (c *controller) keepAll(put []wal.Record, strike []wal.Key) {
+	for _, r := range put {
+		c.put(r)
+	}
+	for _, k := range strike {
+		c.drop(k.Kind, k.ID)
+	}
 }
 
 func (c *controller) performRecovery(a recovery.Action) {
 	switch a := a.(type) {
-	case recovery.Cut:
-		c.execute(c.table.Fail(a.Node, a.Gone, c.now))
-	case recovery.FailCalls: // when it is fenced: see placeAgain
 	case recovery.Unidentify:
 		c.unidentifyNode(a.Node, a.Gone)
 	case recovery.Fence:
 		c.fence(a)
 	case recovery.Fenced:
 		c.event(Event{Kind: NodeFenced, Node: a.Node})
-		c.execute(c.table.Fenced(a.Node))
 	case recovery.Place:
 		c.placeAgain(a)
 	case recovery.Recovered:
@@ -59,15 +72,12 @@ func (c *controller) performRecovery(a recovery.Action) {
 // removeNode is removeNodes for one.
 func (c *controller) removeNode(n *node, why string) { c.removeNodes(why, n) }
 
-// removeNodes ends nodes that have failed together, or left, and those that share
-// their fate.
+// removeNodes ends nodes that have failed together, or left.
 func (c *controller) removeNodes(why string, nodes ...*node) {
 	var failures []recovery.Failure
-	for _, n := range c.failing(nodes) {
-		why := why
-		if !slices.Contains(nodes, n) {
-			c.stopInstance(n)
-			why = "it shares the fate of " + nodes[0].address.String()
+	for _, n := range nodes {
+		if n.gone {
+			continue
 		}
 		c.fall(n, why)
 		failures = append(failures, recovery.Failure{Node: n.logged(), Gone: !c.goesOn(n), Cause: why})
@@ -78,31 +88,6 @@ func (c *controller) removeNodes(why string, nodes ...*node) {
 		c.keepExports(n)
 	}
 	c.recover(c.recoveries.Fail(c.now, failures...))
-}
-
-// failing returns nodes and those that share their fate, because an unfinished call
-// between two of them says so. Who shares it is started anew, which only a deployed
-// program can be.
-func (c *controller) failing(nodes []*node) (all []*node) {
-	var failed []callgraph.Node
-	for _, n := range nodes {
-		if n.gone {
-			continue
-		}
-		all = append(all, n)
-		if !n.orderly { // who has said goodbye has failed nobody
-			failed = append(failed, n.identity())
-		}
-	}
-	if len(failed) == 0 {
-		return all
-	}
-	for _, k := range c.graph.Domain(failed...).Nodes {
-		if n := c.nodes[k.Address]; n != nil && n.incarnation == k.Incarnation && !slices.Contains(all, n) && c.fleet.GoesOn(n.address) {
-			all = append(all, n)
-		}
-	}
-	return all
 }
 
 // beginAnew starts a node's program anew, since the node says that it shares the fate of another one. Only a deployed program
@@ -123,6 +108,7 @@ func (c *controller) fall(n *node, why string) {
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)
 	c.fallen[n.address] = n
+	c.mainsFailed(n)
 	c.displaced(n, why)
 	for token, o := range b.joins {
 		if o == n {
@@ -189,9 +175,6 @@ func (c *controller) placeAgain(a recovery.Place) {
 		} else {
 			var phases []phase
 			for _, s := range sortedServices(n.exports) {
-				if n.exports[s].stateful && n.ends() {
-					n.states = append(n.states, serviceHash(s))
-				}
 				phases = append(phases, c.withdraw(n, s)...)
 			}
 			c.change(nil, phases...)
@@ -220,8 +203,9 @@ func (c *controller) cutCalls(id wal.Node) {
 func (c *controller) recovered(a recovery.Recovered) {
 	n := c.fallen[a.Node.Address]
 	if n == nil || n.incarnation != a.Node.Incarnation {
-		c.event(Event{Kind: NodeRecovered, Node: a.Node.Address, Message: "took " + a.Took.String()})
-		c.logger.Info("node recovered", "node", a.Node.Address, "took", a.Took)
+		took := c.now.Sub(a.Since)
+		c.event(Event{Kind: NodeRecovered, Node: a.Node.Address, Message: "took " + took.String()})
+		c.logger.Info("node recovered", "node", a.Node.Address, "took", took)
 		return
 	}
 	delete(c.fallen, n.address)
@@ -231,17 +215,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.loansGone(n.address)
 	c.endDirect(n.address)
 	c.graph.NodeGone(n.identity())
-	if n.ends() { // nobody runs its durable mains any more
-		mains, out := c.table.Disown(n.address)
-		c.execute(out)
-		for _, main := range mains {
-			c.endHoldings(main, n.address, false)
-		}
-	}
-	c.table.Forget(n.address)
-	for _, s := range n.states { // its regions are gone, and nobody has deployed it any more
-		c.execute(c.table.Reset(s))
-	}
+	c.disownMains(n)
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
 	c.logger.Info("node left", "node", n.address, "name", n.name, "reason", n.why)
@@ -255,7 +229,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.writes, n.ledger, n.owes = old.exports, old.writes, old.ledger, old.owes
+	n.exports, n.ledger, n.owes = old.exports, old.ledger, old.owes
 	for _, x := range n.exports {
 		x.node = n
 	}
@@ -270,15 +244,6 @@ func (c *controller) giveUpFallen() {
 			c.unwanted(n, "it is not wanted any more")
 		}
 	}
-}
-
-// ends reports whether what the node keeps ends with it, rather than go on at another node: the states of its
-// services, and its durable mains.
-func (n *node) ends() bool { return !n.byHand() || n.forsaken }
-
-// up says that a node can run the calls of what it has exported.
-func (c *controller) up(n *node, service netip.Addr) {
-	c.execute(c.table.Up(n.logged(), serviceHash(service)))
 }
 
 // stopInstance ends a program that runs, but must begin again.
@@ -469,7 +434,7 @@ func (c *controller) endOrigins(e rpcpacket.ID, checkpoint uint32) {
 // endedOrigins forgets the allocations of executions that have ended, after a restart.
 func (c *controller) endedOrigins() {
 	for e := range c.origins.all {
-		if c.ended(e) && !c.table.Open(e) {
+		if !c.mains.Open(e) {
 			c.endOrigins(e, 0)
 		}
 	}

@@ -28,10 +28,6 @@ func (c *controller) heldReply(n *node, h *held, m *rpcpacket.Message) {
 	if m.Type == rpcpacket.Reply {
 		results = m.Pointers
 	}
-	if _, exact := c.table.Where(m.Call); exact {
-		c.count.Foreign++ // its answer would tell its policy
-		return
-	}
 	k := c.calls[m.Call]
 	switch {
 	case k == nil && len(results) == 0:
@@ -56,7 +52,7 @@ func (c *controller) heldReply(n *node, h *held, m *rpcpacket.Message) {
 			c.releaseReply(k, h, m)
 		}
 	case stageRunning:
-		if c.overloaded(!c.pressure.takesAnswer(c.table.Depth(k.header.Parent), len(h.payload))) {
+		if c.overloaded(!c.pressure.takesAnswer(!k.header.Parent.IsZero(), len(h.payload))) {
 			return
 		}
 		k.stage, k.unlogged = stageReplying, h.payload
@@ -238,16 +234,6 @@ func (c *controller) heldNoRoute(h *held) {
 // for its reply: nobody else would ask, and if the reply was lost the leases of
 // the call would never end.
 const probeInterval = time.Second
-
-// deliverAgain delivers the exactly-once calls again that nobody else sends again.
-func (c *controller) deliverAgain() {
-	if !c.table.Lonely() {
-		c.lastAgain = time.Time{}
-	} else if !c.lastAgain.IsZero() && !c.now.Before(c.lastAgain.Add(probeInterval)) {
-		c.lastAgain = c.now
-		c.execute(c.table.Again())
-	}
-}
 
 // orphanLends reports whether a call of policy none that an earlier incarnation of a node has made is under way. Its callee
 // is asked for the reply.

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -29,8 +28,8 @@ import (
 // saved is the log's records by what they need to be restored after.
 type saved struct {
 	mirrors, blades, nodes, exports, windows, regions []wal.Record
-	calls                                             []savedCall // of either kind
-	exact, recoveries, loans, returned                []wal.Record
+	calls                                             []savedCall
+	mains, recoveries, loans, returned                []wal.Record
 	fleet                                             *wal.Record // nil for none
 }
 
@@ -38,6 +37,9 @@ type saved struct {
 // have followed from those on it, follows now: nodes that were being removed are.
 func (c *controller) restore(l *wal.Log) error {
 	c.now = time.Now()
+	if err := checkFormat(l); err != nil {
+		return err
+	}
 	var s saved
 	for r, err := range l.Records() {
 		if err == nil {
@@ -105,8 +107,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.windows = append(s.windows, r)
 	case wal.KindRegion:
 		s.regions = append(s.regions, r)
-	case wal.KindCheckpoint, wal.KindState, wal.KindSession, wal.KindCut:
-		s.exact = append(s.exact, r)
+	case wal.KindMain:
+		s.mains = append(s.mains, r)
 	case wal.KindLoan:
 		s.loans = append(s.loans, r)
 	case wal.KindReturned:
@@ -118,22 +120,23 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		if err != nil {
 			return err
 		}
-		if k.exact {
-			s.exact = append(s.exact, r)
-			if r.Kind == wal.KindReply {
-				return nil
-			}
-		}
 		s.calls = append(s.calls, k)
 	}
 	return nil
 }
 
-// firstEdition refuses a log of the first edition. It had other packets, and kept exports and
-// regions in another way.
-func firstEdition(r *wal.Record) error {
-	return fmt.Errorf("the log is %w: the first edition wrote it (record %d, %s). Move it away, which begins a new rack, and deploy again; "+
-		"or start the programs that wrote it, whose `bifrost apps --json` tells what was deployed", wal.ErrVersion, r.Sequence, r.Key())
+// checkFormat refuses a log that another version wrote, whose records mean something else.
+func checkFormat(l *wal.Log) error {
+	r, written, err := l.Get(wal.KindRack, wal.ID{})
+	if !written || err != nil {
+		return err
+	}
+	var rack rackRecord
+	if err := data(&r, &rack); err != nil || rack.Format == logFormat {
+		return err
+	}
+	return fmt.Errorf("the log is %w: it has format %d, this program knows %d. Move it away, which begins a new rack, and deploy again; "+
+		"or start the program that wrote it, whose `bifrost apps --json` tells what was deployed", wal.ErrVersion, rack.Format, logFormat)
 }
 
 // restoreRack also makes sure that the switch and the daemons see a later
@@ -143,21 +146,10 @@ func (c *controller) restoreRack(r *wal.Record) error {
 	if err := data(r, &rack); err != nil {
 		return err
 	}
-	switch {
-	case rack.Run == nil:
-		return firstEdition(r)
-	case rack.Format > logFormat:
-		return fmt.Errorf("the log is %w: it has format %d, this program knows %d. Start the program that wrote it", wal.ErrVersion, rack.Format, logFormat)
-	}
-	c.lastNode, c.began, c.run, c.secret = rack.LastNode, rack.Began, *rack.Run+1, endpoint.Secret{}
-	switch len(rack.Secret) {
-	case len(c.secret):
-		c.secret = endpoint.Secret(rack.Secret)
-	case 0:
-		c.logger.Warn("the log is of a version that gave executions no keys: a program that learns the id of an execution can compute those of its calls; begin with an empty log to end this")
-	default:
+	if len(rack.Secret) != len(c.secret) {
 		return corrupt(r, "a secret of %d bytes", len(rack.Secret))
 	}
+	c.lastNode, c.began, c.secret = rack.LastNode, rack.Began, endpoint.Secret(rack.Secret)
 	if e := rack.Election; !e.Less(c.cfg.Election) {
 		if e.Low++; e.Low == 0 {
 			e.High++
@@ -225,7 +217,7 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	}
 	n := &node{
 		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
-		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, forsaken: s.Forsaken, owes: s.Owes, writes: true, // as far as we know
+		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, forsaken: s.Forsaken, owes: s.Owes,
 		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 		named: c.now, // perhaps
 	}
@@ -340,10 +332,7 @@ func (c *controller) restoreRegion(r *wal.Record) error {
 		c.holdings.hold(region, rpcpacket.ID(holder))
 	}
 	if v.Freeing && r.Order != 0 {
-		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation, execution: r.Parent}
-	}
-	if v.Freeing && !r.Parent.IsZero() {
-		c.deferFree(r.Parent, region) // at the latest: it was answered, or is rolled back
+		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation}
 	}
 	return nil
 }
@@ -351,9 +340,9 @@ func (c *controller) restoreRegion(r *wal.Record) error {
 // restoreGone does what follows from the absence of nodes that regions and calls
 // still speak of: they were being removed.
 func (c *controller) restoreGone(s *saved) {
-	gone, absent := map[netip.Addr]bool{}, func(a netip.Addr) bool { return c.nodes[a] == nil && c.fallen[a] == nil }
+	gone := map[netip.Addr]bool{}
 	note := func(a netip.Addr) {
-		if a.IsValid() && absent(a) {
+		if a.IsValid() && c.nodeOrFallen(a) == nil {
 			gone[a] = true
 		}
 	}
@@ -374,7 +363,6 @@ func (c *controller) restoreGone(s *saved) {
 		c.loansGone(a)
 	}
 	c.steps(c.leases.Sweep())
-	c.table.Absent(absent)
 }
 
 // savedCall is a call on the log without its payload, which may be large and is
@@ -383,29 +371,18 @@ type savedCall struct {
 	call           *call
 	caller, callee wal.Node
 	pointers       []dsmpacket.Pointer // that it lends
-	exact          bool                // the Table of executions knows it
 }
 
 // readCall reads the record of a call, or of its outcome.
 func readCall(r *wal.Record) (s savedCall, err error) {
-	if len(r.Packet) > 2 && r.Packet[2] < rpcpacket.Version {
-		return s, firstEdition(r)
-	}
 	m, err := rpcpacket.Parse(r.Packet)
 	if err != nil {
 		return s, corrupt(r, "%v", err)
 	}
-	if m.Call != rpcpacket.ID(r.ID) {
-		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
+	if m.Call != rpcpacket.ID(r.ID) || m.Flags.Policy() != rpcpacket.PolicyNone || !r.Caller.Address.IsValid() || !r.Callee.Address.IsValid() {
+		return s, corrupt(r, "call %s of policy %s from %v to %v", m.Call, m.Flags.Policy(), r.Caller, r.Callee)
 	}
-	s = savedCall{caller: r.Caller, callee: r.Callee, exact: m.Flags.Policy() != rpcpacket.PolicyNone}
-	if s.exact {
-		s.call, s.pointers = &call{header: m.Header}, m.Pointers
-		return s, nil
-	}
-	if !r.Caller.Address.IsValid() || !r.Callee.Address.IsValid() {
-		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
-	}
+	s = savedCall{caller: r.Caller, callee: r.Callee}
 	k := &call{
 		header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, incarnation: r.Callee.Incarnation,
 		method: m.Method.String(), stage: stageFinished,
@@ -431,10 +408,6 @@ func readCall(r *wal.Record) (s savedCall, err error) {
 // makes, but an outcome after; so all are known before any is tied to another.
 func (c *controller) restoreCalls(all []savedCall) {
 	for _, s := range all {
-		if s.exact {
-			c.resumeExact(s)
-			continue
-		}
 		k := s.call
 		c.calls[k.id()] = k
 		if v := c.services[k.to]; v != nil {
@@ -456,9 +429,7 @@ func (c *controller) restoreCalls(all []savedCall) {
 	}
 	for _, restore := range []func(*call){c.restoreCall, c.forgetSettled} {
 		for _, s := range all {
-			if !s.exact {
-				restore(s.call)
-			}
+			restore(s.call)
 		}
 	}
 }
@@ -484,13 +455,12 @@ func (c *controller) restoreCall(k *call) {
 	}
 }
 
-// loadCores makes the Table of executions and the recovery Machine what they were.
+// loadCores makes the Table of durable mains and the recovery Machine what they were.
 // Memory blades are restored by then, nodes too.
 func (c *controller) loadCores(s *saved) (err error) {
-	if c.table, err = execution.Load(0, all(s.exact)); err != nil {
+	if c.mains, err = mains.Load(all(s.mains)); err != nil {
 		return err
 	}
-	s.exact = nil // packets may be large
 	if c.recoveries, err = recovery.Load(all(s.recoveries)); err != nil {
 		return err
 	}
@@ -510,44 +480,8 @@ func all(records []wal.Record) iter.Seq2[wal.Record, error] {
 	}
 }
 
-// resumeExact brings the leases of a running call back, and its place in the call
-// graph. One whose outcome is logged has ended its leases, or is about to.
-func (c *controller) resumeExact(s savedCall) {
-	id := s.call.header.Call
-	v, known := c.table.View(id)
-	if !known || v.Stage == "done" {
-		return
-	}
-	if v.Stage != "running" {
-		c.resumed[id] = true
-		return
-	}
-	c.leases.AddNode(v.Caller)
-	c.leases.AddNode(v.Callee.Address)
-	if v.Lends {
-		c.leases.Resume(lease.Call{ID: id, Parent: v.Header.Parent, Caller: v.Caller, Callee: v.Callee.Address, Pointers: s.pointers})
-	}
-	k := callgraph.Call{
-		ID: id, Parent: v.Header.Parent, Policy: v.Header.Flags.Policy(), Pointers: s.pointers,
-		Caller: callgraph.Node{Address: v.Caller, Incarnation: s.caller.Incarnation}, Callee: callgraph.Node(v.Callee),
-		Method: v.Header.Method.String(), Oneway: v.Header.Type == rpcpacket.Oneway,
-	}
-	if n := c.nodeOrFallen(v.Caller); n != nil {
-		k.Caller = n.identity()
-	}
-	if svc := c.services[rackaddr.ServiceOf(v.Header.Service)]; svc != nil {
-		k.Service, k.Serial = svc.name, svc.stateful()
-		if n := c.nodeOrFallen(v.Callee.Address); n != nil {
-			k.Callee, k.Method = n.identity(), svc.methodName(n, v.Header.Method)
-		}
-	}
-	_ = c.enter(k) // it was let in before
-}
-
-// resumeCores goes on with what a Gatekeeper that was killed may not have got done,
-// and delivers what runs. It needs the switch.
+// resumeCores goes on with what a Gatekeeper that was killed may not have got done. It needs the switch.
 func (c *controller) resumeCores() {
-	c.execute(c.table.Resume(c.now))
 	c.recover(c.recoveries.Resume())
 	var known []recovery.Failure
 	for _, v := range c.recoveries.Recoveries() {
@@ -561,19 +495,7 @@ func (c *controller) resumeCores() {
 	c.giveUpFallen()
 	for _, b := range c.sortedBlades() {
 		for _, n := range b.sortedNodes() {
-			c.recover(c.recoveries.Joined(n.logged(), c.now))
-		}
-	}
-	for _, b := range c.sortedBlades() {
-		for _, n := range b.sortedNodes() {
-			for _, s := range sortedServices(n.exports) {
-				if !n.exports[s].away {
-					c.up(n, s)
-				}
-			}
-			if n.empties && n.moves {
-				c.table.Empty(n.logged())
-			}
+			c.recover(c.recoveries.Joined(n.logged()))
 		}
 	}
 }

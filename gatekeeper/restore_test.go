@@ -1,11 +1,12 @@
 package gatekeeper
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -13,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -60,27 +60,6 @@ func TestRestore(t *testing.T) {
 				t.Errorf("%s: a may %s, b %s", r, a, b)
 			}
 		}
-	})
-}
-
-// A node that is gone has an exactly-once call out when the Gatekeeper starts again: what that
-// results in is nobody's, and freed.
-func TestRestore_CallerGone(t *testing.T) {
-	inLogged(t, func(s *small) {
-		s.a.call("Arrays", s.a.exact("Arrays", "add"))
-		s.b.message1()
-		s.a.leave()
-		s.m1.converse()
-		s.restart()
-		call := s.b.message1()
-		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
-		s.m1.allocatedFor(s.b, p, call.Call)
-		s.b.exactReply(s.a, &call, p)
-		s.m1.converse()
-		if state := s.snapshot(); len(state.Regions) != 0 {
-			t.Errorf("left: %+v", state.Regions)
-		}
-		s.m1.expectReclaimed("nobody's result", 1<<12)
 	})
 }
 
@@ -139,28 +118,47 @@ func (m *model) replayed() {
 	}
 }
 
-// Executions of which a log of an earlier version knows calls find these again: such a rack
-// has no keys, with its next Gatekeepers neither. Any other keeps its own.
+// A rack keeps its secret: the ids of calls that executions have made follow from it.
 func TestSecretIsKept(t *testing.T) {
-	for name, secret := range map[string]endpoint.Secret{"own": {7}, "none": {}} {
-		var c controller
-		c.cfg.Logger, c.logger, c.secret = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler), secret
-		for range 2 {
-			data, err := json.Marshal(c.rackRecord())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if has := bytes.Contains(data, []byte("secret")); has == (secret == endpoint.Secret{}) {
-				t.Errorf("%s: the record is %s", name, data)
-			}
-			c.secret = endpoint.Secret{9} // of a Gatekeeper that begins
-			if err := c.restoreRack(&wal.Record{Kind: wal.KindRack, Data: data}); err != nil {
-				t.Fatal(err)
-			}
-			if c.secret != secret {
-				t.Errorf("%s: the secret has become %x", name, c.secret)
-			}
+	var c controller
+	c.cfg.Logger, c.logger, c.secret = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler), endpoint.Secret{7}
+	for range 2 {
+		data, err := json.Marshal(c.rackRecord())
+		if err != nil {
+			t.Fatal(err)
 		}
+		c.secret = endpoint.Secret{9} // of a Gatekeeper that begins
+		if err := c.restoreRack(&wal.Record{Kind: wal.KindRack, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+		if c.secret != (endpoint.Secret{7}) {
+			t.Errorf("the secret has become %x", c.secret)
+		}
+	}
+}
+
+// A log of another format is refused as what it is, not as corrupt, with what an operator can do, whatever else is in it. Nothing
+// is written to it.
+func TestRestore_OtherFormat(t *testing.T) {
+	for _, format := range []int{0, logFormat - 1, logFormat + 1} {
+		l, err := wal.OpenMemory(new(wal.Disk), wal.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b wal.Batch
+		b.Put(wal.Record{Kind: wal.KindCall, ID: wal.ID{1}, Packet: []byte("of another format")})
+		b.Put(wal.Record{Kind: wal.KindRack, Data: fmt.Appendf(nil, `{"format":%d}`, format)})
+		if err := l.Append(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		err = newController(Config{Store: l, Logger: slog.New(slog.DiscardHandler)}).restore(l)
+		if !errors.Is(err, wal.ErrVersion) || errors.Is(err, wal.ErrCorrupt) || !strings.Contains(err.Error(), "begins a new rack") {
+			t.Errorf("format %d: %v", format, err)
+		}
+		if n := l.Stats().Records; n != 2 {
+			t.Errorf("format %d: %d records", format, n)
+		}
+		_ = l.Close()
 	}
 }
 
@@ -185,31 +183,5 @@ func TestElectionIsLoggedFirst(t *testing.T) {
 		}
 		disk.Crash() // what is not logged is lost
 		_ = store.Close()
-	}
-}
-
-// TestPayload_LogTaken: a Gatekeeper that another one has replaced cannot read its log any
-// more. It does not tell a node that an answer is not logged: the other one tells the answer.
-func TestPayload_LogTaken(t *testing.T) {
-	disk := new(wal.Disk)
-	l, err := wal.OpenMemory(disk, wal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := rpcpacket.ID{1}
-	var b wal.Batch
-	b.Put(wal.Record{Kind: wal.KindReply, ID: wal.ID(id), Packet: []byte("answer")})
-	if err := l.Append(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-	disk.Crash()
-	defer l.Close()
-	c := newController(Config{Store: l, Logger: slog.New(slog.DiscardHandler)})
-	ask := control.Message{Kind: control.KindState}
-	if err := c.payload(nil, ask, &control.State{Message: control.ExecutionID(id), Answer: true}, &node{}); err != nil {
-		t.Errorf("it answers %v", err)
-	}
-	if n := c.count.Failures; n != 1 {
-		t.Errorf("%d failures are counted, want 1", n)
 	}
 }

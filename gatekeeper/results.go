@@ -18,9 +18,10 @@ import (
 // When nobody asks for the answer any more the record goes. What protects against copies from then on
 // is a number for each lane, which the callee tells: see handedOver.
 
-// results takes the answer to a direct call that did not pass here; mayReturn has said whether it is proven. Its
-// caller must be there, in the incarnation that has asked for the answer; and it is the callee that is charged.
-func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool) {
+// results takes the answer to a direct call that did not pass here. It has to show that its call was made to whoever
+// answers it. Its caller must be there, in the incarnation that has asked for the answer; and it is the callee that is charged.
+func (c *controller) results(n *node, h *held, m *rpcpacket.Message) {
+	proven := len(m.Trailer) >= originBytes && c.proven(h.dst, &m.Header, m.Trailer[:originBytes])
 	caller := c.nodes[h.dst]
 	lane, number := direct.LaneOf(&m.Header)
 	switch {
@@ -35,7 +36,7 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool
 		return
 	}
 	full := c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.handedOver.full(h.dst, lane, c.cfg.Limits.NodeSessions)
-	if c.overloaded(full || c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.pressure.keepsAway(0, len(h.payload))) {
+	if c.overloaded(full || c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.pressure.keepsAway(false, len(h.payload))) {
 		return
 	}
 	k := &loan{header: headerOf(m), caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
@@ -43,17 +44,9 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message, proven bool
 	c.loanReply(k, n, h, m)
 }
 
-// mayReturn reports whether an answer shows that its call was made to whoever answers it.
-func (c *controller) mayReturn(caller netip.Addr, m *rpcpacket.Message) bool {
-	return len(m.Trailer) >= originBytes && c.proven(caller, &m.Header, m.Trailer[:originBytes])
-}
-
 // takes reports whether whoever has made a call may still get regions by its answer: nobody would free those of an execution
 // that has given the call up and has ended, or of a durable main that is over.
-func (c *controller) takes(k *loan) bool {
-	_, over := c.table.Over(k.header.Parent)
-	return !k.forgotten && !over
-}
+func (c *controller) takes(k *loan) bool { return !k.forgotten && !c.mainOver(k.header.Parent) }
 
 // givenUp takes a node's word that an execution of its has ended, and has given a call up. What the call has returned goes, also
 // if the execution's service has state: nobody knows the pointers. What it returns later stays its callee's. If there is no
@@ -92,10 +85,7 @@ func (c *controller) deny(k *loan, m *rpcpacket.Header) {
 // resultsFor is the execution that the results of a call are for, which is zero for a client's.
 func (c *controller) resultsFor(id rpcpacket.ID) rpcpacket.ID {
 	k := c.loans[id]
-	if k == nil || c.handed(k) {
-		return c.onBehalf(c.exactly(id))
-	}
-	if k.header.Flags&rpcpacket.FlagSession != 0 {
+	if k == nil || k.header.Flags&rpcpacket.FlagSession != 0 {
 		return rpcpacket.ID{}
 	}
 	return k.header.Parent

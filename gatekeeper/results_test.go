@@ -201,35 +201,14 @@ func TestResults_CrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestResults_OfHeldCalls: the acknowledgement of an answer with regions is lost, to a held call whose
-// caller leaves. The callee gets another one: a service with state runs nothing before.
-func TestResults_OfHeldCalls(t *testing.T) {
-	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
-		s.a.call("Arrays", s.a.exact("Arrays", "add"))
-		call := s.b.message1()
-		p := s.m1.alloc(s.b, 1, 2)
-		answer := call
-		answer.Type, answer.CalleeIncarnation, answer.Pointers = rpcpacket.Reply, s.b.incarnation, []dsmpacket.Pointer{p}
-		answer.Flags &^= rpcpacket.FlagReleased
-		again := func(what string) {
-			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, answer.Append(nil))
-			if ms := s.b.messages(); len(ms) != 1 || ms[0].Type != rpcpacket.Ack || ms[0].Flags&rpcpacket.FlagDone == 0 || ms[0].Call != call.Call {
-				t.Errorf("%s: the callee got %+v", what, ms)
-			}
-		}
-		again("first")
-		s.gotResults("first", p)
-		s.a.leave()
-		again("when the caller has left")
-	})
-}
-
 // TestResults_Mains: a durable main gets regions by answers, and they go when it is over. An answer that comes later
 // hands nothing over.
 func TestResults_Mains(t *testing.T) {
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
 		q, late := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
-		s.a.begin("m")
+		if _, err := s.a.runs("m"); err != nil {
+			t.Fatal(err)
+		}
 		id := endpoint.MainID("m")
 		call := func(index uint32) *rpcpacket.Message {
 			m := s.a.exact("Arrays", "add")

@@ -23,7 +23,7 @@ type resumption struct {
 	blades []*blade       // memory blades to be asked for what they have
 	// mirrors are the machines whose copies are to be told what they are.
 	mirrors []*mirror
-	cores   bool // what is left to do of exactly-once calls and recoveries
+	cores   bool // what is left to do of recoveries
 }
 
 // due reports whether there is something left.

@@ -99,9 +99,6 @@ func (c *controller) export(p *port, m control.Message) error {
 		c.event(Event{Kind: ServiceExported, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Service: s.name})
 		c.logger.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
 		c.answer(p, m, control.Exported{Key: c.secret.Service(serviceHash(s.address))})
-		if !n.gone {
-			c.up(n, s.address)
-		}
 	}, c.reroute(s)...)
 	return nil
 }
@@ -638,7 +635,7 @@ func (c *controller) servingList(s *service, name string, method rpcpacket.Metho
 			continue
 		}
 		switch {
-		case c.table.Gone(x.node.address):
+		case x.node.lost:
 			list.Why = "the state of the service is lost: " + x.node.anew()
 		case !x.serves() && !c.returns(x): // it is leaving for good
 		case x.node.ledger == nil:

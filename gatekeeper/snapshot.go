@@ -38,7 +38,7 @@ type Counters struct {
 	Late         uint64 `json:"late"`          // calls below their session's floor
 	Malformed    uint64 `json:"malformed"`     // held packets that make no sense
 	Foreign      uint64 `json:"foreign"`       // held packets from somebody who may not say that
-	Unproven     uint64 `json:"unproven"`      // calls handed over, and answers with pointers, whose callers have not proven the calls, or whose callees lie
+	Unproven     uint64 `json:"unproven"`      // answers with pointers whose callers have not proven the calls, or whose callees lie
 	Overload     uint64 `json:"overload"`      // held packets dropped because too many wait
 	Failures     uint64 `json:"failures"`      // rules or commands refused by switch or blade
 	Unsent       uint64 `json:"unsent"`        // packets that found no room towards the switch
@@ -48,9 +48,6 @@ type Counters struct {
 	Logged       uint64 `json:"logged"`        // records put on the log
 	Recalled     uint64 `json:"recalled"`      // replies sent again from the log
 	Resumed      uint64 `json:"resumed"`       // calls of a former Gatekeeper released again
-	Rollbacks    uint64 `json:"rollbacks"`     // executions whose nodes have failed, taken back
-	Aborted      uint64 `json:"aborted"`       // calls given up: their nodes are gone, or failed too often
-	Diverged     uint64 `json:"diverged"`      // executions that did something else when they were run again
 	CopiesLost   uint64 `json:"copies_lost"`   // copies of memory machines that have had two
 }
 
@@ -308,10 +305,9 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallsUnderWay: g.ctl.graph.Len() + len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recovering(),
+			CallCount: len(g.ctl.calls), CallsUnderWay: g.ctl.graph.Len() + len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(),
+			Recoveries: g.ctl.recovering(),
 		}
-		exact, _ := g.ctl.table.Calls()
-		o.CallCount = len(g.ctl.calls) + exact
 	})
 	if g.cfg.Store != nil {
 		s := g.cfg.Store.Stats()
@@ -465,7 +461,8 @@ type FailureDomain struct {
 	Regions []RegionState
 	// Rerun are the unfinished calls that would run again, the innermost first; Cut
 	// those that would fail; Out those that the nodes have sent elsewhere, and that
-	// run on; Waiting those elsewhere that wait for one of Rerun or Cut.
+	// run on; Waiting those elsewhere that wait for one of Rerun or Cut. Direct calls are
+	// as their callees have told last.
 	Rerun, Cut, Out, Waiting []CallState
 }
 
@@ -487,12 +484,15 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 	for _, n := range b.sortedNodes() {
 		failed = append(failed, n.identity())
 	}
-	d := c.graph.Domain(failed...)
+	direct := c.toldGraph()
+	d := direct.Domain(failed...)
 	for _, n := range d.Nodes {
 		out.Nodes = append(out.Nodes, n.Address)
 	}
-	out.Rerun, out.Cut, out.Out, out.Waiting = c.states(d.Rerun), c.states(d.Cut), c.states(d.Out), c.states(d.Waiting)
-	c.directDomain(&out)
+	held := c.graph.Domain(d.Nodes...)
+	out.Rerun, out.Cut = c.toldStates(d.Rerun), c.states(held.Cut)
+	out.Out = append(c.toldStates(d.Out), c.states(held.Out)...)
+	out.Waiting = append(c.toldStates(d.Waiting), c.states(held.Waiting)...)
 	if b.memory() {
 		for r := range c.leases.Regions() {
 			if r.Region.Base.Machine() == b.hello.Machine {
@@ -501,23 +501,6 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 		}
 	}
 	return out
-}
-
-// directDomain adds the direct calls that nodes have told of.
-func (c *controller) directDomain(out *FailureDomain) {
-	fails := func(n netip.Addr) bool { return slices.Contains(out.Nodes, n) }
-	for _, id := range slices.SortedFunc(maps.Keys(c.told.calls), rpcpacket.ID.Compare) {
-		k := c.told.calls[id]
-		switch {
-		case fails(k.callee.Address):
-			out.Rerun = append(out.Rerun, k.state())
-			if up := c.told.calls[k.parent]; up != nil && !fails(up.callee.Address) {
-				out.Waiting = append(out.Waiting, up.state())
-			}
-		case fails(k.caller.Address):
-			out.Out = append(out.Out, k.state())
-		}
-	}
 }
 
 // states are the calls of views.

@@ -15,23 +15,18 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// TraceStage says what has just become of an exactly-once call, or of the
-// execution that serves it.
+// TraceStage says what has just become of a call.
 type TraceStage string
 
 // The stages, in the order in which a call that nothing happens to goes through
-// them. A one-way and a durable main have no TraceAnswered.
+// them. A one-way has no TraceAnswered.
 const (
-	TraceSent        TraceStage = "sent"         // a1: held by the switch, and let in
-	TraceDelivered   TraceStage = "delivered"    // b1: logged, and released to its callee
-	TraceReplied     TraceStage = "replied"      // b2: its answer is being logged
-	TraceCommitting  TraceStage = "committing"   // what it did to memory is made final
-	TraceAnswered    TraceStage = "answered"     // a2: the answer is released to the caller
-	TraceReplayed    TraceStage = "replayed"     // delivered again; Attempt tells after how many failures
-	TraceRollingBack TraceStage = "rolling back" // its node has failed and is fenced
-	TraceRolledBack  TraceStage = "rolled back"  // what it did to memory is taken back
-	TraceRefused     TraceStage = "refused"      // the caller gets an exception of ours; Code says which
-	TraceEnded       TraceStage = "ended"        // given up, with Code
+	TraceSent      TraceStage = "sent"      // a1: the caller has sent it
+	TraceDelivered TraceStage = "delivered" // b1: its callee has it
+	TraceReplied   TraceStage = "replied"   // b2: its callee has answered it
+	TraceAnswered  TraceStage = "answered"  // a2: the answer is on its way to the caller
+	TraceReplayed  TraceStage = "replayed"  // it is run again; Attempt tells after how many failures
+	TraceRefused   TraceStage = "refused"   // the caller gets an exception of ours; Code says which
 )
 
 // TraceRecord is one step of a call. Service and the fields after it are set with
@@ -50,70 +45,6 @@ type TraceRecord struct {
 	Policy  rpcpacket.Policy
 	Oneway  bool
 	Sampled bool // it is not held: known from a digest
-}
-
-// trace tells whoever follows calls what has become of one. It costs nothing when
-// nobody does.
-func (c *controller) trace(stage TraceStage, id rpcpacket.ID, at wal.Node, attempt uint16) {
-	c.traceCode(stage, id, at, attempt, fault.OK)
-}
-
-// traceCode is trace of an answer that is an exception.
-func (c *controller) traceCode(stage TraceStage, id rpcpacket.ID, at wal.Node, attempt uint16, code fault.Code) {
-	if c.tracer != nil {
-		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Node: at, Attempt: attempt, Code: code})
-	}
-	if c.narrate {
-		if kind, ok := traceEvents[stage]; ok {
-			c.exactEvent(kind, id, attempt, nil)
-		}
-	}
-}
-
-// exactEvent tells subscribers about an exactly-once call.
-func (c *controller) exactEvent(kind EventKind, id rpcpacket.ID, attempt uint16, why *fault.Error) {
-	c.traceFailure(kind, id, why)
-	if !c.narrate {
-		return
-	}
-	e := Event{Kind: kind, Call: id.String(), Attempt: attempt}
-	if v, ok := c.table.View(id); ok {
-		e.Node, e.Peer = v.Caller, v.Callee.Address
-		e.Service, e.Method = c.namesOf(&v.Header, v.Callee.Address)
-	}
-	if why != nil {
-		e.Code, e.Message = why.Code, why.Msg
-	}
-	c.event(e)
-}
-
-var traceEvents = map[TraceStage]EventKind{
-	TraceDelivered: CallReleased, TraceReplied: ReplyHeld, TraceAnswered: ReplyReleased, TraceReplayed: CallReplayed,
-}
-
-func (c *controller) traceSent(k *callgraph.Call) {
-	if c.tracer != nil {
-		c.tracer(TraceRecord{
-			Time: c.now, Stage: TraceSent, Call: k.ID, Node: wal.Node(k.Callee), Parent: k.Parent, Caller: wal.Node(k.Caller),
-			Service: k.Service, Method: k.Method, Policy: k.Policy, Oneway: k.Oneway,
-		})
-	}
-	if c.narrate {
-		c.event(Event{Kind: CallHeld, Node: k.Caller.Address, Peer: k.Callee.Address, Service: k.Service, Method: k.Method, Call: k.ID.String()})
-	}
-}
-
-// whereabouts is the node that runs an execution.
-func (c *controller) whereabouts(id rpcpacket.ID) wal.Node {
-	if c.tracer == nil {
-		return wal.Node{}
-	}
-	a, _ := c.table.Where(id)
-	n := c.nodeOrFallen(a)
-	if n == nil {
-		return wal.Node{Address: a}
-	}
-	return n.logged()
 }
 
 // What became of the latest calls, also of those that are over: the trace.Recorder is
@@ -161,9 +92,8 @@ func (g *Gatekeeper) Totals(ctx context.Context) (t trace.Totals, err error) {
 }
 
 var traceKinds = map[TraceStage]trace.Kind{
-	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceCommitting: trace.Committing,
-	TraceAnswered: trace.Answered, TraceReplayed: trace.Replayed, TraceRollingBack: trace.RollingBack, TraceRolledBack: trace.RolledBack,
-	TraceRefused: trace.Refused, TraceEnded: trace.Ended,
+	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceAnswered: trace.Answered,
+	TraceReplayed: trace.Replayed, TraceRefused: trace.Refused,
 }
 
 // remember is the tracer. A call that was there before this run of the Gatekeeper
@@ -203,24 +133,7 @@ func (c *controller) traceLate(id rpcpacket.ID) (e trace.Event, ok bool) {
 		}
 		return e, true
 	}
-	v, known := c.table.View(id)
-	if !known {
-		return e, false
-	}
-	service, method := c.namesOf(&v.Header, v.Callee.Address)
-	e.About = trace.About{
-		Parent: v.Header.Parent, Caller: trace.Node{Address: v.Caller, Incarnation: v.Header.CallerIncarnation}, Callee: trace.Node(v.Callee),
-		Service: service, Method: method, Policy: v.Header.Flags.Policy(), Oneway: v.Header.Type == rpcpacket.Oneway,
-	}
-	return e, true
-}
-
-// traceFailure follows an exactly-once call that is refused or given up.
-func (c *controller) traceFailure(kind EventKind, id rpcpacket.ID, why *fault.Error) {
-	stage := map[EventKind]TraceStage{CallRefused: TraceRefused, CallEnded: TraceEnded}[kind]
-	if stage != "" && why != nil && c.tracer != nil {
-		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Code: why.Code})
-	}
+	return e, false
 }
 
 // traceRefused follows a call that never came on record.
@@ -297,35 +210,31 @@ const (
 	AppRestarted   EventKind = "app.restarted" // by an operator: its nodes are started again, one after the other
 	// AppRolledOut says that all nodes of a deployment run its new programs, AppRolledBack that
 	// the former ones come back, and why.
-	AppRolledOut   EventKind = "app.rolledout"
-	AppRolledBack  EventKind = "app.rolledback"
-	AppShort       EventKind = "app.short"  // there are not enough blades for a program, or there are again
-	PolicySet      EventKind = "policy.set" // by an operator: Message is the policy
-	ProgramStarted EventKind = "program.started"
-	ProgramFailed  EventKind = "program.failed" // a blade could not start it
-	NodeJoined     EventKind = "node.joined"
-	NodeLeft       EventKind = "node.left"
-	NodeFailed     EventKind = "node.failed"    // it has ended, and is being fenced
-	NodeFenced     EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
-	NodeRecovered  EventKind = "node.recovered" // its next incarnation serves
-	// ExecutionRolledBack says that what an execution did to memory is taken back.
-	ExecutionRolledBack EventKind = "execution.rolledback"
-	ServiceExported     EventKind = "service.exported"
-	RegionAllocated     EventKind = "region.allocated"
-	RegionFreed         EventKind = "region.freed"
-	RegionReclaimed     EventKind = "region.reclaimed" // its controller is gone, and the last lease
-	CallHeld            EventKind = "call.held"
-	CallReleased        EventKind = "call.released"
-	CallReplayed        EventKind = "call.replayed" // released again
-	CallDiverged        EventKind = "call.diverged" // an execution has repeated it with other arguments
-	ReplyHeld           EventKind = "reply.held"
-	ReplyReleased       EventKind = "reply.released"
-	CallRefused         EventKind = "call.refused"  // the caller gets an exception
-	CallEnded           EventKind = "call.ended"    // its callee is gone
-	CallCanceled        EventKind = "call.canceled" // an operator has had it cancelled where it runs
-	RulesRevoked        EventKind = "rules.revoked"
-	RulesGranted        EventKind = "rules.granted"
-	AccessDenied        EventKind = "access.denied" // by the switch
+	AppRolledOut    EventKind = "app.rolledout"
+	AppRolledBack   EventKind = "app.rolledback"
+	AppShort        EventKind = "app.short"  // there are not enough blades for a program, or there are again
+	PolicySet       EventKind = "policy.set" // by an operator: Message is the policy
+	ProgramStarted  EventKind = "program.started"
+	ProgramFailed   EventKind = "program.failed" // a blade could not start it
+	NodeJoined      EventKind = "node.joined"
+	NodeLeft        EventKind = "node.left"
+	NodeFailed      EventKind = "node.failed"    // it has ended, and is being fenced
+	NodeFenced      EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
+	NodeRecovered   EventKind = "node.recovered" // its next incarnation serves
+	ServiceExported EventKind = "service.exported"
+	RegionAllocated EventKind = "region.allocated"
+	RegionFreed     EventKind = "region.freed"
+	RegionReclaimed EventKind = "region.reclaimed" // its controller is gone, and the last lease
+	CallHeld        EventKind = "call.held"
+	CallReleased    EventKind = "call.released"
+	ReplyHeld       EventKind = "reply.held"
+	ReplyReleased   EventKind = "reply.released"
+	CallRefused     EventKind = "call.refused"  // the caller gets an exception
+	CallEnded       EventKind = "call.ended"    // its callee is gone
+	CallCanceled    EventKind = "call.canceled" // an operator has had it cancelled where it runs
+	RulesRevoked    EventKind = "rules.revoked"
+	RulesGranted    EventKind = "rules.granted"
+	AccessDenied    EventKind = "access.denied" // by the switch
 )
 
 // EventKinds returns all kinds of events.
@@ -336,8 +245,8 @@ func EventKinds() []string {
 		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppRolledOut,
 		AppRolledBack, AppShort,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
-		ExecutionRolledBack, ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
-		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,
+		ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
+		CallReleased, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,
 		RulesGranted, AccessDenied,
 	} {
 		all = append(all, string(k))
@@ -358,7 +267,6 @@ type Event struct {
 	Service string       `json:"service,omitempty"`
 	Method  string       `json:"method,omitempty"`
 	Call    string       `json:"call,omitempty"`
-	Attempt uint16       `json:"attempt,omitempty"` // how often the call's execution was cut off
 	Region  string       `json:"region,omitempty"`
 	Op      string       `json:"op,omitempty"`
 	Rules   []lease.Rule `json:"rules,omitempty"`

@@ -1,54 +1,19 @@
 package gatekeeper
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// What executions do to memory is kept or taken back by the memory blades, all of
-// those in service, on our word (dsm/memory/store). One command with many
-// executions is out to a blade at a time; what comes up meanwhile goes with the
-// next.
-//
-//	commit(E), rollback(E) ─▶ task ─▶ each blade's queue ─▶ command ─▶ answered, or the blade has failed
-//	                                                                        └─ by all ─▶ then
-
-// undoTask is a run of an execution that blades are to commit or roll back.
-type undoTask struct {
-	run     control.Run
-	waiting int // blades that have not answered
-	then    func()
-}
-
-// undoQueue is what one blade is to commit, or to roll back.
-type undoQueue struct {
-	kind  control.Kind
-	queue []*undoTask
-	out   int // of the queue, how many are in the command that is out
-}
-
-// runOf names a run as memory blades know it.
-func (c *controller) runOf(r execution.Run) control.Run {
-	return control.Run{Execution: control.ExecutionID(c.inMemory(r)), Node: r.At.Address, Incarnation: r.At.Incarnation, Main: r.Main, Checkpoint: r.Checkpoint}
-}
-
-// inMemory is what memory blades know the execution of a run as.
-func (c *controller) inMemory(r execution.Run) rpcpacket.ID {
-	if r.Main != 0 {
-		return c.secret.ToMemory(r.Execution)
-	}
-	return r.Execution
-}
+// Nodes have memory blades keep or take back what executions have changed, as their ledgers say. The Gatekeeper tells blades
+// which incarnations of nodes have ended, and looks after regions of which nobody else knows.
 
 // executionOf is the execution that memory blades know by a name. The id of a durable main is no name
 // of one: whoever uses it has an execution that nobody knows.
@@ -57,198 +22,21 @@ func (c *controller) executionOf(name [16]byte) rpcpacket.ID {
 	if id.IsZero() {
 		return id
 	}
-	if main := c.secret.FromMemory(id); c.table.Known(main) || c.table.Known(id) {
+	if main := c.secret.FromMemory(id); c.mains.Known(main) || c.mains.Known(id) {
 		return main
 	}
 	return id
 }
 
-// commit makes the memory blades keep what a run of an execution did, and then goes on.
-func (c *controller) commit(run execution.Run) {
-	id := run.Execution
-	c.trace(TraceCommitting, id, c.whereabouts(id), 0)
-	then := func() {
-		c.freeDeferred(id, true, func() {
-			c.execute(c.table.Committed(id))
-			if at, over := c.table.Over(id); over {
-				c.endHoldings(id, at, false)
-			} else if run.Checkpoint != 0 {
-				c.endOrigins(id, run.Checkpoint)
-			}
-		})
-	}
-	if c.changedNothing(id) {
-		then()
-		return
-	}
-	c.missSettling(control.KindCommit, c.runOf(run))
-	c.settleMemory(c.runOf(run), func(b *blade) *undoQueue { return &b.commits }, then)
-}
-
-// changedNothing reports whether an execution that has ended cannot have changed any
-// memory: it is a call's, and its node has never had control of a region. (The
-// runtime knows what became of all its requests when it answers, so each allocation's
-// answer has come by here.)
-func (c *controller) changedNothing(id rpcpacket.ID) bool {
-	v, call := c.table.View(id)
-	return call && !c.couldWrite(v.Callee.Address)
-}
-
-// rollback makes the memory blades take back what runs of an execution did, and then
-// goes on. It waits for calls of policy none that the execution has lent regions to: they may
-// run on without a caller. The next run would meet their leases, and could not write or free
-// what it has. (For calls of other policies the Table waits.)
-func (c *controller) rollback(run execution.Run) {
-	id := run.Execution
-	if c.lends(run) {
-		c.lending[id] = run
-		return
-	}
-	c.count.Rollbacks++
-	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
-	then := func() {
-		c.freeDeferred(id, false, func() {
-			c.takeBack(id, func() {
-				c.exactEvent(ExecutionRolledBack, id, 0, nil)
-				c.trace(TraceRolledBack, id, c.whereabouts(id), 0)
-				c.execute(c.table.RolledBack(id))
-			})
-		})
-	}
-	if run.AtNode { // the main's next run has memory take back what its ledger says
-		then()
-		return
-	}
-	c.missSettling(control.KindRollback, c.runOf(run))
-	c.settleMemory(c.runOf(run), func(b *blade) *undoQueue { return &b.rollbacks }, then)
-}
-
-// lends reports whether calls of policy none, or direct ones, have leases that a run of an execution has
-// given them. Those of other nodes only say that they are the execution's.
-func (c *controller) lends(run execution.Run) bool {
-	for call, k := range c.calls {
-		if k.header.Parent == run.Execution && k.caller == run.At.Address && (k.stage == stageWaiting || c.leases.Lends(call)) {
-			return true
-		}
-	}
-	for _, k := range c.loans {
-		if k.header.Parent == run.Execution && k.caller == run.At.Address && !k.over() {
-			return true
-		}
-	}
-	return false
-}
-
-// lentOver goes on with the rollback of an execution when the last call that it has lent
-// regions to has ended.
-func (c *controller) lentOver(id rpcpacket.ID) {
-	if run, waits := c.lending[id]; waits && !c.lends(run) {
-		delete(c.lending, id)
-		c.rollback(run)
-	}
-}
-
-// settleMemory queues a task with all memory blades in service.
-func (c *controller) settleMemory(run control.Run, queue func(*blade) *undoQueue, then func()) {
-	e := &undoTask{run: run, then: then}
-	for _, b := range c.servers {
-		q := queue(b)
-		q.queue = append(q.queue, e)
-		e.waiting++
-	}
-	if e.waiting == 0 {
-		then()
-		return
-	}
-	for _, b := range c.servers {
-		c.askUndo(b, queue(b))
-	}
-}
-
-// askUndo gives a blade its next command, if none is out.
-func (c *controller) askUndo(b *blade, q *undoQueue) {
-	if q.out > 0 || len(q.queue) == 0 || !b.alive() {
-		return
-	}
-	q.out = min(len(q.queue), control.MaxExecutions)
-	runs := make([]control.Run, q.out)
-	for i, e := range q.queue[:q.out] {
-		runs[i] = e.run
-	}
-	c.command(b, q.kind, undoBody(b, q.kind, runs), func(m control.Message) {
-		c.settledRuns(b, m)
-		c.undone(b, q)
-	})
-}
-
-// undoBody is a command of the kind for a blade's present start.
-func undoBody(b *blade, kind control.Kind, runs []control.Run) any {
-	if kind == control.KindRollback {
-		return control.Rollback{Boot: b.hello.Boot, Runs: runs}
-	}
-	return control.Commit{Boot: b.hello.Boot, Runs: runs}
-}
-
-// undone takes a blade's answer.
-func (c *controller) undone(b *blade, q *undoQueue) {
-	done := q.queue[:q.out]
-	q.queue, q.out = q.queue[q.out:], 0
-	if len(q.queue) == 0 {
-		q.queue = nil
-	}
-	c.askUndo(b, q)
-	for _, e := range done {
-		e.answered()
-	}
-}
-
-func (e *undoTask) answered() {
-	if e.waiting--; e.waiting == 0 {
-		e.then()
-	}
-}
-
-// excuse waits no longer for a memory blade that has failed or begun anew: what it
-// had of executions is gone, or is settled when it is back.
+// excuse waits no longer for a memory blade that has failed or begun anew. It is told of fences when it is back.
 func (c *controller) excuse(b *blade) {
-	waiting := []undoQueue{b.commits, b.rollbacks}
-	b.commits, b.rollbacks = newUndoQueues()
 	for _, o := range b.commands {
 		if f, ok := o.body.(control.Fence); ok {
 			b.missed.fence(f)
 		}
 	}
 	b.commands = nil
-	for _, q := range waiting {
-		for _, e := range q.queue {
-			if _, call := c.table.View(rpcpacket.ID(e.run.Execution)); !call || q.kind == control.KindRollback {
-				b.missed.record(q.kind, e.run)
-			}
-		}
-	}
 	c.keepMissed(b)
-	for _, q := range waiting {
-		for _, e := range q.queue {
-			e.answered()
-		}
-	}
-}
-
-func newUndoQueues() (commits, rollbacks undoQueue) {
-	return undoQueue{kind: control.KindCommit}, undoQueue{kind: control.KindRollback}
-}
-
-// mayWrite notes that a node has, or is about to have, control of a region.
-func (c *controller) mayWrite(a netip.Addr) {
-	if n := c.nodeOrFallen(a); n != nil {
-		n.writes = true
-	}
-}
-
-// couldWrite reports whether a node has had control of a region.
-func (c *controller) couldWrite(a netip.Addr) bool {
-	n := c.nodeOrFallen(a)
-	return n == nil || n.writes
 }
 
 func (c *controller) nodeOrFallen(a netip.Addr) *node {
@@ -256,53 +44,6 @@ func (c *controller) nodeOrFallen(a netip.Addr) *node {
 		return n
 	}
 	return c.fallen[a]
-}
-
-// deferFree notes that a memory blade has marked a region to be freed when an
-// execution commits.
-func (c *controller) deferFree(id rpcpacket.ID, r dsmpacket.Region) {
-	c.deferred[id] = appendRegion(c.deferred[id], r)
-}
-
-// freeDeferred ends the frees of an execution that was committed or rolled back:
-// the regions go with their last rules, or get their rules back. Then it goes on.
-func (c *controller) freeDeferred(id rpcpacket.ID, gone bool, then func()) {
-	regions := c.deferred[id]
-	delete(c.deferred, id)
-	if !gone {
-		for p, f := range c.frees { // also those whose answer has not come
-			if f.execution == id {
-				if r, ok := c.leases.Find(p); ok && r.Freeing {
-					regions = appendRegion(regions, r.Region)
-				}
-			}
-		}
-		slices.SortFunc(regions, func(a, b dsmpacket.Region) int { return bytes.Compare(a.Base[:], b.Base[:]) })
-	}
-	left := len(regions)
-	if left == 0 {
-		then()
-		return
-	}
-	for _, r := range regions {
-		delete(c.frees, r.Base)
-		c.submit(lease.Freed{Region: r, OK: gone}, verdict(func(s lease.Step, _ error) {
-			if s.Outcome == lease.Done && gone {
-				c.count.Frees++
-				c.event(Event{Kind: RegionFreed, Region: r.String()})
-			}
-			if left--; left == 0 {
-				then()
-			}
-		}))
-	}
-}
-
-func appendRegion(all []dsmpacket.Region, r dsmpacket.Region) []dsmpacket.Region {
-	if slices.Contains(all, r) {
-		return all
-	}
-	return append(all, r)
 }
 
 // A region comes up at a memory blade when that handles the request, and here when
@@ -366,12 +107,11 @@ func (c *controller) lost(s unknownRegion, owner netip.Addr) {
 // node decides, the next incarnation says when it has ended.
 func (c *controller) runsAgain(s *unknownRegion, at netip.Addr) bool {
 	direct := s.direct == at && at.IsValid()
-	if !direct && !c.table.Open(s.execution) {
+	if !direct && !c.mains.Open(s.execution) {
 		return false
 	}
 	_, awaited := c.recoveries.Awaits(at)
-	_, call := c.table.View(s.execution)
-	return !call && !direct || awaited || c.nodes[at] != nil
+	return !direct || awaited || c.nodes[at] != nil
 }
 
 // endDirect ends the executions about which a node has decided that is gone for good: nobody else
@@ -379,7 +119,7 @@ func (c *controller) runsAgain(s *unknownRegion, at netip.Addr) bool {
 // is forgotten.
 func (c *controller) endDirect(node netip.Addr) {
 	for _, e := range slices.SortedFunc(maps.Keys(c.origins.direct), rpcpacket.ID.Compare) {
-		if c.origins.direct[e] == node && !c.table.Open(e) {
+		if c.origins.direct[e] == node && !c.mains.Open(e) {
 			c.endOrigins(e, 0)
 		}
 	}
@@ -425,23 +165,20 @@ func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
 		case r.Ended:
 			c.endHoldings(e, n.address, r.Kept)
 			c.forgetAnswered(n, r)
-		case r.Checkpoint > 0 && c.table.Directs(e, n.address):
+		case r.Checkpoint > 0 && c.mains.Runs(e, n.address):
 			c.endOrigins(e, r.Checkpoint)
 		}
 	}
 	return nil
 }
 
-// decides reports whether a node may speak for an execution: the Gatekeeper does not know it, nor
-// anybody else as the controller of what it has allocated; or it is a durable main that is direct there, of which
+// decides reports whether a node may speak for an execution: the Gatekeeper does not know
+// anybody else as the controller of what it has allocated; or it is a durable main that runs there, of which
 // the Gatekeeper itself hears when it is over.
 func (c *controller) decides(n *node, r *control.EndedRegions) bool {
 	e := rpcpacket.ID(r.Execution)
-	if c.table.Directs(e, n.address) {
-		return !r.Ended
-	}
-	if _, known := c.table.View(e); known || c.table.Open(e) {
-		return false
+	if c.mains.Open(e) {
+		return c.mains.Runs(e, n.address) && !r.Ended
 	}
 	for _, r := range c.holdings.held[e] {
 		if v, ok := c.leases.Find(r.Base); ok && v.Region == r && v.Controller != n.address {
@@ -466,29 +203,18 @@ func (c *controller) reclaimUnknown(s unknownRegion) {
 }
 
 // A memory blade that is out of service, but has not begun anew, still has its
-// regions and what executions did to them. When it says hello again, it is told what
-// it has missed, before the first request reaches it:
+// regions and what executions did to them. When it says hello again, it is told of the fences that it
+// has missed, before the first request reaches it:
 //
-//	hello ─▶ fences ─▶ commits and rollbacks ─▶ commit of what has ended meanwhile ─▶ in service
-//	              each is struck out when the blade has done it
+//	hello ─▶ fences ─▶ in service
+//	         each is struck out when the blade has done it
 //
 // If the blade answers one of them with an error, its hello fails, and it says hello
 // again.
 
-// missed is what a memory blade was not there for. Commits are those of durable mains
-// that go on; of what has ended, the blade knows itself what is to be committed. An
-// execution cannot have changed anything there since the first of its commits and
-// rollbacks. So of each execution there are at most two: the first, which decides, and
-// the latest, after which the blade refuses all that are older.
+// missed is what a memory blade was not there for.
 type missed struct {
 	Fences []control.Fence `json:"fences,omitempty"`
-	Undos  []missedUndo    `json:"undos,omitempty"`
-}
-
-// missedUndo is a commit or rollback of a run.
-type missedUndo struct {
-	Kind control.Kind `json:"kind"` // KindCommit or KindRollback
-	Run  control.Run  `json:"run"`
 }
 
 // fence adds a fence, instead of one of an earlier incarnation. It reports whether it did. That an
@@ -506,47 +232,9 @@ func (m *missed) fence(f control.Fence) bool {
 	return true
 }
 
-// record adds a commit or rollback, in the place of a former latest one of the
-// execution. It reports whether it did.
-func (m *missed) record(kind control.Kind, run control.Run) bool {
-	u := missedUndo{kind, run}
-	if slices.Contains(m.Undos, u) {
-		return false
-	}
-	of := func(o missedUndo) bool { return o.Run.Execution == run.Execution }
-	if i := slices.IndexFunc(m.Undos, of); i >= 0 {
-		if k := slices.IndexFunc(m.Undos[i+1:], of); k >= 0 {
-			m.Undos = slices.Delete(m.Undos, i+1+k, i+2+k)
-		}
-	}
-	m.Undos = append(m.Undos, u)
-	return true
-}
-
-// next returns what is due next: a fence, or commits or rollbacks of one kind; nothing
-// for neither.
-func (m *missed) next() (f *control.Fence, undos []missedUndo) {
-	if len(m.Fences) > 0 {
-		first := m.Fences[0]
-		return &first, nil
-	}
-	for _, u := range m.Undos {
-		if u.Kind != m.Undos[0].Kind || len(undos) == control.MaxExecutions {
-			break
-		}
-		undos = append(undos, u)
-	}
-	return nil, undos
-}
-
 // done strikes out what the blade has done.
-func (m *missed) done(f *control.Fence, undos []missedUndo) {
-	m.Fences = slices.DeleteFunc(m.Fences, func(o control.Fence) bool { return f != nil && o == *f })
-	has := make(map[missedUndo]bool, len(undos))
-	for _, u := range undos {
-		has[u] = true
-	}
-	m.Undos = slices.DeleteFunc(m.Undos, func(o missedUndo) bool { return has[o] })
+func (m *missed) done(f control.Fence) {
+	m.Fences = slices.DeleteFunc(m.Fences, func(o control.Fence) bool { return o == f })
 }
 
 // portAddress is a blade's switch port, and from which address it speaks there.
@@ -573,19 +261,6 @@ func (c *controller) missFence(f control.Fence) {
 	}
 }
 
-// missSettling notes a commit of a durable main, or a rollback, for the blades that
-// are not there.
-func (c *controller) missSettling(kind control.Kind, run control.Run) {
-	if _, call := c.table.View(rpcpacket.ID(run.Execution)); call && kind == control.KindCommit {
-		return
-	}
-	for b := range c.absent {
-		if b.missed.record(kind, run) {
-			c.keepMissed(b)
-		}
-	}
-}
-
 // catchUp tells a memory blade what it has missed, and then goes on with its hello. What
 // an earlier hello has begun to tell is given up.
 func (c *controller) catchUp(p *port, hello control.Message, b *blade) error {
@@ -594,31 +269,28 @@ func (c *controller) catchUp(p *port, hello control.Message, b *blade) error {
 }
 
 func (c *controller) catchUpMore(p *port, hello control.Message, b *blade) error {
-	f, undos := b.missed.next()
-	done := func(m control.Message) {
+	if len(b.missed.Fences) == 0 {
+		var h control.Hello
+		if err := hello.Decode(&h); err != nil {
+			return err
+		}
+		b, err := c.admit(p, &h) // things may have changed meanwhile
+		if err != nil {
+			return err
+		}
+		return c.register(p, hello, b, h)
+	}
+	f := b.missed.Fences[0]
+	return c.ask(p, control.KindFence, f, func(m control.Message) {
+		if m.Status == fault.OK {
+			c.fenced(b, f, m)
+		}
 		if c.caughtUp(p, hello, m, b) {
-			c.settledRuns(b, m)
-			b.missed.done(f, undos)
+			b.missed.done(f)
 			c.keepMissed(b)
 			c.goOn(p, hello, c.catchUpMore(p, hello, b))
 		}
-	}
-	switch {
-	case f != nil:
-		return c.ask(p, control.KindFence, f, func(m control.Message) {
-			if m.Status == fault.OK {
-				c.fenced(b, *f, m)
-			}
-			done(m)
-		})
-	case len(undos) > 0:
-		runs := make([]control.Run, len(undos))
-		for i, u := range undos {
-			runs[i] = u.Run
-		}
-		return c.ask(p, undos[0].Kind, undoBody(b, undos[0].Kind, runs), done)
-	}
-	return c.commitRest(p, hello, b, control.ExecutionID{})
+	})
 }
 
 // caughtUp reports whether a blade has done what catchUp has asked, and still waits for
@@ -642,54 +314,4 @@ func (c *controller) goOn(p *port, hello control.Message, err error) {
 	if err != nil {
 		c.fail(p, hello, err)
 	}
-}
-
-// decided reports whether what an execution did is to stay: it is known no more, or its
-// outcome is logged and is not that it was given up.
-func (c *controller) decided(e rpcpacket.ID) bool {
-	v, call := c.table.View(e)
-	return !c.table.Open(e) || call && v.Stage == "committing"
-}
-
-// commitRest has a memory blade commit what executions did that have ended
-// meanwhile, page by page, and then goes on with its hello.
-func (c *controller) commitRest(p *port, hello control.Message, b *blade, from control.ExecutionID) error {
-	return c.ask(p, control.KindExecutions, control.Executions{From: from, Max: control.MaxExecutions}, func(m control.Message) {
-		if !c.caughtUp(p, hello, m, b) {
-			return
-		}
-		var page control.ExecutionList
-		if err := m.Decode(&page); err != nil {
-			c.goOn(p, hello, err)
-			return
-		}
-		ended := slices.DeleteFunc(page.Runs, func(r control.Run) bool { return !c.decided(c.executionOf(r.Execution)) })
-		next := func() error {
-			switch {
-			case page.Next != control.ExecutionID{}:
-				return c.commitRest(p, hello, b, page.Next)
-			case len(b.missed.Fences)+len(b.missed.Undos) > 0: // meanwhile
-				return c.catchUpMore(p, hello, b)
-			}
-			var h control.Hello
-			if err := hello.Decode(&h); err != nil {
-				return err
-			}
-			b, err := c.admit(p, &h) // things may have changed meanwhile
-			if err != nil {
-				return err
-			}
-			return c.register(p, hello, b, h)
-		}
-		if len(ended) == 0 {
-			c.goOn(p, hello, next())
-			return
-		}
-		c.goOn(p, hello, c.ask(p, control.KindCommit, undoBody(b, control.KindCommit, ended), func(m control.Message) {
-			if c.caughtUp(p, hello, m, b) {
-				c.settledRuns(b, m)
-				c.goOn(p, hello, next())
-			}
-		}))
-	})
 }

@@ -117,7 +117,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)
 	}
-	n.logged = loggedOf(session)
+	n.logged = rpcpacket.MaxWhole
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))
 	if err != nil {
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
@@ -172,15 +172,6 @@ func budgetOf(s join.Session) int {
 		mtu = min(m, mtu)
 	}
 	return min(mtu-netio.Overhead, maxDatagram)
-}
-
-// loggedOf is how large an exactly-once message may be: what every runtime takes, or
-// what the rack's log has room for if that is less.
-func loggedOf(s join.Session) int {
-	if most := s.Rack().MaxLogged; most > 0 {
-		return min(most, rpcpacket.MaxWhole)
-	}
-	return rpcpacket.MaxWhole
 }
 
 // now is the time that the cores go by.

@@ -230,7 +230,7 @@ func printTrace(w io.Writer, t *api.Trace, n names) error {
 }
 
 // mishaps are the steps that do not show in a bar.
-var mishaps = []string{"refused", "ended", "replayed", "rolling back", "rolled back"}
+var mishaps = []string{"refused", "replayed"}
 
 // bar draws one call between two times.
 func bar(k *api.Timeline, from, to time.Time) string {
@@ -258,7 +258,7 @@ func bar(k *api.Timeline, from, to time.Time) string {
 		fill(k.B2, end, '▒')
 	}
 	for _, s := range k.Steps {
-		if s.Kind == "rolling back" || s.Kind == "refused" || s.Kind == "ended" {
+		if s.Kind == "refused" {
 			cells[at(s.Time)] = '!'
 		}
 	}

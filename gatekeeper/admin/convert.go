@@ -36,7 +36,7 @@ func recoveryOf(v *recovery.View) api.Recovery {
 	for _, w := range []struct {
 		what string
 		is   bool
-	}{{"switch", v.Waits.Switch}, {"rollback", v.Waits.Rollback}, {"spare", v.Waits.Spare}} {
+	}{{"switch", v.Waits.Switch}, {"spare", v.Waits.Spare}} {
 		if w.is {
 			r.Waits = append(r.Waits, w.what)
 		}
@@ -51,7 +51,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign, Unproven: c.Unproven,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Probes: c.Probes, Reconciled: c.Reconciled,
 		Deadlocks: c.Deadlocks, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
-		Rollbacks: c.Rollbacks, Aborted: c.Aborted, Diverged: c.Diverged, CopiesLost: c.CopiesLost,
+		CopiesLost: c.CopiesLost,
 	}
 }
 
@@ -185,7 +185,7 @@ func denialOf(d *gatekeeper.Denial) api.Denial {
 func eventOf(id string, e *gatekeeper.Event) api.Event {
 	out := api.Event{
 		ID: id, Time: e.Time, Kind: string(e.Kind), Blade: e.Blade, Node: e.Node, Peer: e.Peer, Name: e.Name, Service: e.Service,
-		Method: e.Method, Call: e.Call, Region: e.Region, Op: e.Op, Code: codeOf(e.Code), Message: e.Message, Attempt: int(e.Attempt),
+		Method: e.Method, Call: e.Call, Region: e.Region, Op: e.Op, Code: codeOf(e.Code), Message: e.Message,
 	}
 	for _, r := range e.Rules {
 		out.Rules = append(out.Rules, api.AccessRule{Node: r.Node, Op: r.Op.String(), Region: r.Region.String()})

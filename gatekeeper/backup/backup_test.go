@@ -39,7 +39,7 @@ func sample(t testing.TB) (file []byte, has kept) {
 	t.Helper()
 	has = kept{
 		manifest: Manifest{Format: Format, Rack: 7, Blades: []Blade{{"m1", 1, 5, 7, 9, 1, true}, {"m2", 1, 5, 7, 8, 0, false}}, Regions: 3, Lacks: 1},
-		records:  []wal.Record{{Kind: wal.KindRack, Data: []byte("{}")}, {Kind: wal.KindState, ID: wal.NameID("s"), Order: 9, Data: []byte("state")}},
+		records:  []wal.Record{{Kind: wal.KindRack, Data: []byte("{}")}, {Kind: wal.KindMain, ID: wal.NameID("s"), Order: 9, Data: []byte("state")}},
 		ledgers: map[string][]control.LedgerContent{
 			"m1": {{Name: control.LedgerName{1}, Run: 1, First: 4, Chunks: []control.LedgerChunk{{Number: 4, Data: []byte("chunk")}}}},
 			"m2": {{Name: control.LedgerName{1}, Run: 1, First: 5}},

@@ -27,8 +27,6 @@ type Call struct {
 	Pointers       []dsmpacket.Pointer
 	// Serial: the service runs one call at a time.
 	Serial bool
-	// Begun: the service runs it already, and has others queued, whenever they were sent.
-	Begun bool
 	// Oneway: the caller does not wait, and nothing returns.
 	Oneway bool
 	// Loose: known from a digest only; Expire may remove it.
@@ -74,7 +72,6 @@ const (
 	oneway flags = 1 << iota
 	loose
 	orphan
-	begun
 )
 
 // call is a Call in the graph. It holds no Go pointer.
@@ -107,7 +104,7 @@ func (g *Graph) view(i int32) View {
 		Call: Call{
 			ID: c.id, Parent: c.parent, Caller: g.nodes.key(c.caller).node(), Callee: g.nodes.key(s.node).node(),
 			Service: m.service, Method: m.method, Policy: c.policy, Pointers: g.pointersOf(c),
-			Serial: g.servers.value(c.server).serial, Begun: c.is(begun), Oneway: c.is(oneway), Loose: c.is(loose),
+			Serial: g.servers.value(c.server).serial, Oneway: c.is(oneway), Loose: c.is(loose),
 		},
 		Attempts: int(c.attempts), Orphan: c.is(orphan), Sequence: c.sequence,
 	}

@@ -50,7 +50,7 @@ type step struct{ call, before int32 }
 // nothing to search unless a serial service runs an ancestor, as it is in most
 // programs; the cost is then the length of the chain.
 func (g *Graph) deadlock(c *Call) *Deadlock {
-	if !c.Serial || c.Oneway || c.Begun || g.index[c.Parent] == 0 {
+	if !c.Serial || c.Oneway || g.index[c.Parent] == 0 {
 		return nil
 	}
 	head := g.headFor(c)

@@ -98,9 +98,6 @@ func flagsOf(c *Call) (f flags) {
 	if c.Loose {
 		f |= loose
 	}
-	if c.Begun {
-		f |= begun
-	}
 	return f
 }
 
@@ -113,7 +110,7 @@ func nanos(t time.Time) int64 {
 }
 
 // enqueue ties a call to a service of a node and, unless it is finished, puts it
-// last there; one that has begun first.
+// last there.
 func (g *Graph) enqueue(i int32, callee Node, service string, serial bool) {
 	key := serverKey{g.nodes.use(callee.key()), g.services.use(service)}
 	s := g.servers.use(key)
@@ -123,11 +120,7 @@ func (g *Graph) enqueue(i int32, callee Node, service string, serial bool) {
 		n.servers = append(n.servers, s)
 	}
 	g.servers.value(s).serial = serial
-	switch c := g.calls.at(i); {
-	case c.finished():
-	case c.is(begun):
-		g.pushFront(byServer, &g.servers.value(s).calls, i)
-	default:
+	if !g.calls.at(i).finished() {
 		g.push(byServer, &g.servers.value(s).calls, i)
 	}
 }

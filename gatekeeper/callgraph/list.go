@@ -29,17 +29,6 @@ func (g *Graph) push(l list, e *ends, i int32) {
 	e.last = i
 }
 
-// pushFront puts call i first in a list.
-func (g *Graph) pushFront(l list, e *ends, i int32) {
-	g.calls.at(i).links[l] = link{next: e.first}
-	if e.first != 0 {
-		g.calls.at(e.first).links[l].prev = i
-	} else {
-		e.last = i
-	}
-	e.first = i
-}
-
 // unlink takes call i out of a list.
 func (g *Graph) unlink(l list, e *ends, i int32) {
 	k := g.calls.at(i).links[l]

@@ -60,7 +60,7 @@ func (m *model) behind(v *View) rpcpacket.ID {
 
 // deadlocked follows every wait from a new call on: does it come back?
 func (m *model) deadlocked(c Call) bool {
-	if !c.Serial || c.Oneway || c.Begun {
+	if !c.Serial || c.Oneway {
 		return false
 	}
 	seen := map[rpcpacket.ID]bool{}
@@ -87,15 +87,7 @@ func (m *model) deadlocked(c Call) bool {
 func (m *model) sent(c Call, at time.Time) {
 	m.sequence++
 	m.calls = append(m.calls, &View{Call: c, Times: [4]time.Time{at}, Sequence: m.sequence})
-	m.enqueue(c.ID, c.Begun)
-}
-
-func (m *model) enqueue(id rpcpacket.ID, begun bool) {
-	if begun {
-		m.queue = slices.Insert(m.queue, 0, id)
-	} else {
-		m.queue = append(m.queue, id)
-	}
+	m.queue = append(m.queue, c.ID)
 }
 
 func (m *model) delivered(id rpcpacket.ID, callee Node, at time.Time) bool {
@@ -107,7 +99,7 @@ func (m *model) delivered(id rpcpacket.ID, callee Node, at time.Time) bool {
 		v.Callee = callee
 		v.Attempts++
 		m.unqueue(id)
-		m.enqueue(id, v.Begun)
+		m.queue = append(m.queue, id)
 	}
 	v.Times[B1] = at
 	v.Stage = B1
@@ -157,8 +149,7 @@ func (m *model) gone(n Node) []View {
 	return cut
 }
 
-// moved renames a node. Where both names have calls, their order is that of Sent; those that
-// have begun go before the others.
+// moved renames a node. Where both names have calls, their order is that of Sent.
 func (m *model) moved(from, to Node) {
 	takes := func(n Node) bool {
 		return slices.ContainsFunc(m.calls, func(v *View) bool { return v.Caller == n || v.Callee == n })
@@ -183,13 +174,7 @@ func (m *model) moved(from, to Node) {
 			places, ids = append(places, k), append(ids, id)
 		}
 	}
-	rank := func(v *View) int64 {
-		if v.Begun {
-			return -int64(v.Sequence) //nolint:gosec // it counts up from 1
-		}
-		return int64(v.Sequence) //nolint:gosec // it counts up from 1
-	}
-	slices.SortFunc(ids, func(a, b rpcpacket.ID) int { return cmp.Compare(rank(at(a)), rank(at(b))) })
+	slices.SortFunc(ids, func(a, b rpcpacket.ID) int { return cmp.Compare(at(a).Sequence, at(b).Sequence) })
 	for k, place := range places {
 		m.queue[place] = ids[k]
 	}

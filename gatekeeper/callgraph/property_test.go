@@ -101,7 +101,6 @@ func (w *world) sent(t *rapid.T) {
 	}
 	c.Serial = rapid.Bool().Draw(t, "serial")
 	c.Service = fmt.Sprintf("S%t", c.Serial)
-	c.Begun = c.Serial && rapid.IntRange(0, 3).Draw(t, "begun") == 0
 	switch from := rapid.IntRange(0, 9).Draw(t, "parent"); {
 	case from < 7 && len(w.m.calls) > 0: // a nested call
 		parent := w.m.calls[len(w.m.calls)-1-rapid.IntRange(0, min(5, len(w.m.calls)-1)).Draw(t, "which")]

@@ -214,7 +214,7 @@ func (h *History) State() State {
 
 // kept are the beginnings of the kinds of events that are kept: what fails, and what
 // operators do. There are many of the others, and calls are kept by themselves.
-var kept = []string{"switch.", "blade.", "machine.", "app.", "policy.", "program.", "node.", "execution.", "call.diverged", "call.canceled", "access."}
+var kept = []string{"switch.", "blade.", "machine.", "app.", "policy.", "program.", "node.", "call.canceled", "access."}
 
 // Note takes an event.
 func (h *History) Note(e *gatekeeper.Event) {

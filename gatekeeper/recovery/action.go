@@ -19,16 +19,6 @@ type Output struct {
 // does no harm.
 type Action interface{ action() }
 
-// Cut says that nothing an incarnation sends counts from now on: execution.Fail.
-type Cut struct {
-	Node wal.Node
-	Gone bool
-}
-
-// FailCalls answers the calls of policy none that the node has received
-// (callgraph.Domain.Cut) with Unavailable, and ends their leases.
-type FailCalls struct{ Node wal.Node }
-
 // Unidentify takes the node's identity out of the switch and has its program
 // ended, if that still runs. Unidentified answers, when the switch has.
 type Unidentify struct {
@@ -45,8 +35,7 @@ type Fence struct {
 	Gone   bool
 }
 
-// Fenced says that nothing of the node's failed incarnations can happen any more:
-// execution.Fenced.
+// Fenced says that nothing of the node's failed incarnations can happen any more.
 type Fenced struct{ Node netip.Addr }
 
 // Place hands the node over to package resources (Registry.Ended): with Keep, its
@@ -57,14 +46,12 @@ type Place struct {
 	Keep bool
 }
 
-// Recovered says that a recovery has ended. Took is since the failure was told.
+// Recovered says that a recovery has ended. Since is when the failure was told.
 type Recovered struct {
-	Node wal.Node
-	Took time.Duration
+	Node  wal.Node
+	Since time.Time
 }
 
-func (Cut) action()        {}
-func (FailCalls) action()  {}
 func (Unidentify) action() {}
 func (Fence) action()      {}
 func (Fenced) action()     {}

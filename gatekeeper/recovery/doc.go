@@ -2,16 +2,16 @@
 // It is a pure core: inputs in, an Output out; it does no I/O, starts no goroutine and
 // reads no clock. One goroutine owns a Machine.
 //
-//	             ┌──────────────── fencing ───────────────┐   ┌──── restoring ────┐
-//	Fail ══log══▶ Cut, FailCalls, Unidentify, Fence each ─▶═log═▶ Fenced, Place ──▶ Recovered
-//	              Unidentified, Fenced by each server          Whole, Joined
-//	   ▲                                                                │
-//	   └──────────────────── the spare fails ───────────────────────────┘
+//	             ┌───── fencing ─────┐   ┌──── restoring ────┐
+//	Fail ══log══▶ Unidentify, Fence each ─▶═log═▶ Fenced, Place ──▶ Recovered
+//	              Unidentified, Fenced by each server     Joined
+//	   ▲                                                    │
+//	   └──────────────────── the spare fails ───────────────┘
 //
-// Package execution decides what is cut off and run again: Cut and Fenced tell it, and it
-// answers Whole. Package resources decides on which blade: Place tells it. So a recovery
-// that finds no spare waits in restoring, and goes on when resources has one. The calls
-// that wait for it stay in the log.
+// What the node's executions have done is decided by the node's next incarnation, from its ledger. Package resources
+// decides on which blade that runs: Place tells it. So a recovery
+// that finds no spare waits in restoring, and goes on when resources has one. If there will be no other incarnation, the
+// recovery ends with the fence.
 //
 // A recovery's phase is its record (KindRecovery: Callee the incarnation that has
 // failed, Attempt its phase, Order 1 if there will be no other incarnation, Time

@@ -45,8 +45,7 @@ func Load(records iter.Seq2[wal.Record, error]) (*Machine, error) {
 }
 
 // Resume emits again what a Gatekeeper that was killed may not have got done. It
-// comes after Load and AddServer, and after the Table of executions was loaded;
-// Joined must be called for the nodes that are there now.
+// comes after Load and AddServer; Joined must be called for the nodes that are there now.
 func (m *Machine) Resume() Output {
 	m.out = Output{} // AddServer's fences are among what follows
 	for _, r := range m.sorted() {
@@ -54,7 +53,6 @@ func (m *Machine) Resume() Output {
 			m.fence(r)
 			continue
 		}
-		m.do(Cut{r.Node, r.Gone})
 		m.restore(r)
 	}
 	return m.take()

@@ -28,7 +28,7 @@ type Phase uint8
 // The phases.
 const (
 	Fencing   Phase = iota + 1 // it is being cut off
-	Restoring                  // it may run elsewhere; what it executed is rolled back
+	Restoring                  // it may run elsewhere
 )
 
 // String returns the phase's name.
@@ -49,7 +49,6 @@ type recovery struct {
 	phase   Phase
 	cut     bool                // its identity is gone
 	unacked map[Server]struct{} // that have not confirmed the fence
-	whole   bool                // nothing is left to be rolled back
 	joined  bool
 }
 
@@ -100,7 +99,7 @@ func (m *Machine) Fail(now time.Time, failures ...Failure) Output {
 			continue
 		}
 		r.Failure = f
-		r.phase, r.whole, r.joined = Fencing, false, false
+		r.phase, r.joined = Fencing, false
 		m.keep(r)
 		m.fence(r)
 	}
@@ -110,8 +109,6 @@ func (m *Machine) Fail(now time.Time, failures ...Failure) Output {
 // fence cuts a node off.
 func (m *Machine) fence(r *recovery) {
 	r.cut, r.unacked = false, map[Server]struct{}{}
-	m.do(Cut{r.Node, r.Gone})
-	m.do(FailCalls{r.Node})
 	m.do(Unidentify{r.Node, r.Gone})
 	for _, s := range m.sortedServers() {
 		r.unacked[s] = struct{}{}
@@ -157,30 +154,22 @@ func (m *Machine) advance(r *recovery) {
 func (m *Machine) restore(r *recovery) {
 	m.do(Fenced{r.Node.Address})
 	m.do(Place{r.Node, !r.Gone})
-}
-
-// Whole says that nothing that the node's failed incarnations executed is left to
-// be rolled back.
-func (m *Machine) Whole(a netip.Addr, now time.Time) Output {
-	if r := m.recoveries[a]; r != nil && r.phase == Restoring {
-		r.whole = true
-		m.end(r, now)
-	}
-	return m.take()
+	m.end(r)
 }
 
 // Joined says that an incarnation of a node has joined.
-func (m *Machine) Joined(n wal.Node, now time.Time) Output {
+func (m *Machine) Joined(n wal.Node) Output {
 	m.present[n.Address] = max(m.present[n.Address], n.Incarnation)
 	if r := m.recoveries[n.Address]; r != nil && r.phase == Restoring && n.Incarnation > r.Node.Incarnation {
 		r.joined = true
-		m.end(r, now)
+		m.end(r)
 	}
 	return m.take()
 }
 
-func (m *Machine) end(r *recovery, now time.Time) {
-	if !r.whole || !r.joined && !r.Gone {
+// end ends a recovery whose node is back, or is gone for good.
+func (m *Machine) end(r *recovery) {
+	if !r.joined && !r.Gone {
 		return
 	}
 	delete(m.recoveries, r.Node.Address)
@@ -188,7 +177,7 @@ func (m *Machine) end(r *recovery, now time.Time) {
 		delete(m.present, r.Node.Address)
 	}
 	m.out.Delete = append(m.out.Delete, key(r.Node.Address))
-	m.do(Recovered{r.Node, now.Sub(r.since)})
+	m.do(Recovered{r.Node, r.since})
 }
 
 func (m *Machine) sorted() []*recovery {

@@ -3,367 +3,316 @@ package recovery
 import (
 	"fmt"
 	"io"
+	"iter"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
+	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
-	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// TestScripts runs testdata/*.txt: what happens, and what both cores make of it.
+// TestScripts runs testdata/*.txt: what happens, and what the Machine makes of it.
 //
-//	up A                     A's next incarnation joins and exports its service
-//	serial A                 that service runs one call at a time
-//	join C                   C joins and exports nothing
-//	call s1 C A              a plain client's first call
-//	call x A B in s1 [WORD…] a call of an execution: lend, oneway, arg=V, journal=V
-//	reply x [delta=V]        the callee answers
-//	begin M; checkpoint M 3 [done]
-//	fail A… [gone]           nodes fail together
-//	unidentified A; fenced m1 A; rolledback x
-//	server m1; noserver m1   memory servers
-//	again; restart           the Gatekeeper is killed, and begins with its log
-//	log; recoveries; state A
-//
-// Admissions, commits and leases are answered at once.
+//	up A                         A's next incarnation joins
+//	fail A… [gone]               nodes fail together
+//	unidentified A; fenced m1 A  the switch, or a memory server, has done it
+//	server m1; noserver m1       memory servers come and go
+//	restart m1… A…               the Gatekeeper is killed, and begins with its log; these are there
+//	recoveries; log
 func TestScripts(t *testing.T) {
 	scripts.Run(t, "testdata/*.txt", func() scripts.Command { return newScript().command })
 }
 
-// script is the state of one script. It uses a rack's log, and none of the rest.
+// script is the state of one script.
 type script struct {
-	rack
-	serial map[string]bool
-	inc    map[string]uint32
-	calls  map[rpcpacket.ID]rpcpacket.Message
-	out    io.Writer
+	machine *Machine
+	disk    map[wal.Key]wal.Record
+	inc     map[string]uint32
+	out     io.Writer
 }
 
 func newScript() *script {
-	return &script{
-		rack:   rack{disk: map[wal.Key]wal.Record{}, table: execution.New(3), machine: New()},
-		serial: map[string]bool{}, inc: map[string]uint32{}, calls: map[rpcpacket.ID]rpcpacket.Message{},
-	}
+	return &script{machine: New(), disk: map[wal.Key]wal.Record{}, inc: map[string]uint32{}}
 }
 
 func (s *script) node(name string) wal.Node {
 	return wal.Node{Address: rackaddr.Node(uint64(name[0] - 'A' + 1)), Incarnation: s.inc[name]}
 }
 
-func nameOf(a netip.Addr) string { return string('A' + rune(a.As16()[15]) - 1) }
-
-func idOf(name string) (id rpcpacket.ID) {
-	if n, err := strconv.Atoi(strings.TrimPrefix(name, "s")); err == nil {
-		return rpcpacket.SessionID(1, uint64(n))
-	}
-	if name == "M" {
-		return endpoint.MainID("M")
-	}
-	copy(id[:], name)
-	return id
-}
-
-func idText(id rpcpacket.ID) string {
-	switch {
-	case id == endpoint.MainID("M"):
-		return "M"
-	case id.Session() == 1:
-		return fmt.Sprintf("s%d", id.Sequence())
-	}
-	return strings.TrimRight(string(id[:]), "\x00")
+func nameOf(n wal.Node) string {
+	return fmt.Sprintf("%c%d", 'A'+rune(n.Address.As16()[15])-1, n.Incarnation)
 }
 
 func (s *script) command(out io.Writer, f []string) error {
 	s.out = out
 	switch f[0] {
-	case "serial":
-		s.serial[f[1]] = true
-	case "up", "join":
+	case "up":
 		s.inc[f[1]]++
-		s.join(f[1], f[0] == "up")
-	case "call":
-		s.call(f)
-	case "reply":
-		s.reply(f)
-	case "begin":
-		o, err := s.table.Begin(idOf("M"), "M", s.node(f[1]), 1, 0)
-		s.perform(o)
-		return err
-	case "checkpoint":
-		s.checkpoint(f)
+		s.act(s.machine.Joined(s.node(f[1])))
 	case "fail":
-		s.fail(f[1:])
+		gone := f[len(f)-1] == "gone"
+		var failures []Failure
+		for _, name := range f[1:] {
+			if name != "gone" {
+				failures = append(failures, Failure{s.node(name), gone, "it has failed"})
+			}
+		}
+		s.act(s.machine.Fail(time.Unix(1, 0), failures...))
 	case "unidentified":
 		s.act(s.machine.Unidentified(s.node(f[1])))
 	case "fenced":
 		s.act(s.machine.Fenced(Server(f[1]), s.node(f[2])))
-	case "rolledback":
-		s.perform(s.table.RolledBack(idOf(f[1])))
 	case "server":
 		s.act(s.machine.AddServer(Server(f[1])))
 	case "noserver":
 		s.act(s.machine.RemoveServer(Server(f[1])))
-	case "again":
-		s.perform(s.table.Again())
 	case "restart":
 		return s.restart(f[1:])
-	default:
-		return s.show(f)
-	}
-	return nil
-}
-
-func (s *script) join(name string, export bool) {
-	s.act(s.machine.Joined(s.node(name), now))
-	if export {
-		s.perform(s.table.Up(s.node(name), uint64(name[0])))
-	}
-}
-
-// words returns the values of WORD=V, and "" for a lone WORD.
-func words(f []string) map[string]string {
-	w := map[string]string{}
-	for _, word := range f {
-		k, v, _ := strings.Cut(word, "=")
-		w[k] = v
-	}
-	return w
-}
-
-func (s *script) call(f []string) {
-	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Call: idOf(f[1]),
-		CallerIncarnation: s.inc[f[2]], Service: uint64(f[3][0]),
-	}}
-	w := words(f[4:])
-	if len(f) > 5 && f[4] == "in" {
-		m.Parent = idOf(f[5])
-		m.Index, m.Branch = uint32(m.Call[1]), 0
-	} else {
-		m.Flags |= rpcpacket.FlagSession
-		m.Floor = m.Call.Sequence()
-	}
-	if _, ok := w["oneway"]; ok {
-		m.Type = rpcpacket.Oneway
-	}
-	if _, ok := w["lend"]; ok {
-		m.Pointers = []dsmpacket.Pointer{dsmpacket.Make(1, 1, 4096)}
-	}
-	m.Payload = []byte(w["arg"])
-	if j := w["journal"]; j != "" {
-		m.Trailer = trailer.Section{Type: trailer.Random, Data: []byte(j)}.Append(nil)
-	}
-	s.calls[m.Call] = m
-	b := m.Append(nil)
-	v, o := s.table.Call(execution.Request{Message: &m, Datagram: b, Caller: s.node(f[2]), Callee: s.node(f[3]), Serial: s.serial[f[3]], Now: now})
-	fmt.Fprintln(s.out, v)
-	s.perform(o)
-}
-
-func (s *script) reply(f []string) {
-	m := s.calls[idOf(f[1])]
-	a, _ := s.table.Callee(m.Call)
-	if !a.IsValid() {
-		a = s.node("A").Address
-	}
-	m.Type, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, s.inc[nameOf(a)], nil
-	m.Trailer = nil
-	if d := words(f[2:])["delta"]; d != "" {
-		m.Trailer = trailer.Section{Type: trailer.Delta, Data: []byte(d)}.Append(nil)
-	}
-	v, o := s.table.Reply(execution.Response{Message: &m, Datagram: m.Append(nil), Callee: s.node(nameOf(a)), Now: now})
-	fmt.Fprintln(s.out, v)
-	s.perform(o)
-}
-
-func (s *script) checkpoint(f []string) {
-	index, _ := strconv.Atoi(f[2])
-	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint, Call: idOf("cp" + f[2]), Parent: idOf("M"),
-		Index: uint32(index), CallerIncarnation: s.inc[f[1]],
-	}, Trailer: trailer.Section{Type: trailer.State, Data: []byte("state" + f[2])}.Append(nil)}
-	if len(f) > 3 {
-		m.Flags |= rpcpacket.FlagDone
-	}
-	v, o := s.table.Checkpoint(execution.Request{Message: &m, Datagram: m.Append(nil), Caller: s.node(f[1]), Now: now})
-	fmt.Fprintln(s.out, v)
-	s.perform(o)
-}
-
-func (s *script) fail(names []string) {
-	gone := slices.Contains(names, "gone")
-	var all []Failure
-	for _, n := range names {
-		if n != "gone" {
-			all = append(all, Failure{Node: s.node(n), Gone: gone, Cause: "test"})
-		}
-	}
-	s.act(s.machine.Fail(now, all...))
-}
-
-// restart kills the Gatekeeper; servers and nodes are those named.
-func (s *script) restart(f []string) (err error) {
-	if s.table, err = execution.Load(3, s.records()); err != nil {
-		return err
-	}
-	if s.machine, err = Load(s.records()); err != nil {
-		return err
-	}
-	for _, name := range f {
-		if len(name) > 1 {
-			s.machine.AddServer(Server(name))
-		}
-	}
-	s.perform(s.table.Resume(now))
-	s.act(s.machine.Resume())
-	for _, name := range f {
-		if len(name) == 1 {
-			s.join(name, true)
-		}
-	}
-	return nil
-}
-
-func (s *script) keep(put []wal.Record, strike []wal.Key) {
-	for _, r := range put {
-		s.seq++
-		r.Sequence = s.seq
-		s.disk[r.Key()] = r
-	}
-	for _, k := range strike {
-		delete(s.disk, k)
-	}
-}
-
-func (s *script) act(o Output) {
-	s.keep(o.Put, o.Delete)
-	for _, a := range o.Actions {
-		switch a := a.(type) {
-		case Cut:
-			fmt.Fprintf(s.out, "cut %s\n", s.text(a.Node))
-			s.perform(s.table.Fail(a.Node, a.Gone, now))
-		case FailCalls:
-			fmt.Fprintf(s.out, "fail calls of policy none to %s\n", s.text(a.Node))
-		case Unidentify:
-			fmt.Fprintf(s.out, "unidentify %s\n", s.text(a.Node))
-		case Fence:
-			fmt.Fprintf(s.out, "fence %s at %s\n", s.text(a.Node), a.Server)
-		case Fenced:
-			s.perform(s.table.Fenced(a.Node))
-		case Place:
-			fmt.Fprintf(s.out, "place %s, keep %v\n", s.text(a.Node), a.Keep)
-		case Recovered:
-			fmt.Fprintf(s.out, "%s recovered\n", s.text(a.Node))
-		}
-	}
-}
-
-func (s *script) text(n wal.Node) string {
-	return fmt.Sprintf("%s%d", nameOf(n.Address), n.Incarnation)
-}
-
-func (s *script) perform(o execution.Output) {
-	s.keep(o.Put, o.Delete)
-	for _, a := range o.Actions {
-		switch a := a.(type) {
-		case execution.Admit:
-			s.perform(s.table.Admitted(a.Call, nil))
-		case execution.Hand:
-			s.perform(s.table.Handed(a.Call))
-		case execution.Deliver:
-			fmt.Fprintf(s.out, "deliver %s to %s%s\n", idText(a.Call), s.text(a.To), s.detail(a))
-		case execution.Answer:
-			fmt.Fprintf(s.out, "answer %s to %s%s\n", idText(a.Call), nameOf(a.To), s.outcome(a.Call))
-		case execution.Except:
-			fmt.Fprintf(s.out, "except %s to %s: %s\n", idText(a.Call), nameOf(a.To), a.Why.Code)
-		case execution.Ack:
-			fmt.Fprintf(s.out, "ack %s to %s\n", idText(a.Call), nameOf(a.To))
-		case execution.Commit:
-			fmt.Fprintf(s.out, "commit %s\n", idText(a.Execution))
-			s.perform(s.table.Committed(a.Execution))
-		case execution.Return:
-			fmt.Fprintf(s.out, "return %s, aborted %v\n", idText(a.Call), a.Aborted)
-			s.perform(s.table.Returned(a.Call, nil, now))
-		case execution.Rollback:
-			fmt.Fprintf(s.out, "roll back %s\n", idText(a.Execution))
-		case execution.Whole:
-			s.act(s.machine.Whole(a.Node, now))
-		case execution.Begun:
-			state, journal, index := s.table.Main(a.Main)
-			fmt.Fprintf(s.out, "main begins at %s, state %q, journal %q, index %d, over %v\n", s.text(a.At), content(state), content(journal), index, a.Over)
-		case execution.Diverged:
-			fmt.Fprintf(s.out, "%s diverges from what %s did\n", idText(a.Call), idText(a.Parent))
-		case execution.Aborted:
-			fmt.Fprintf(s.out, "%s aborted: %s\n", idText(a.Call), a.Why.Msg)
-		}
-	}
-}
-
-func (s *script) detail(d execution.Deliver) (t string) {
-	if d.Order > 0 {
-		t += fmt.Sprintf(", number %d", d.Order)
-	}
-	if d.Attempt > 0 {
-		t += fmt.Sprintf(", attempt %d, journal %q", d.Attempt, content(d.Journal))
-	}
-	if d.Replay {
-		t += ", replay"
-	}
-	return t
-}
-
-func (s *script) outcome(id rpcpacket.ID) string {
-	m, err := rpcpacket.Parse(s.disk[wal.Key{Kind: wal.KindReply, ID: wal.ID(id)}].Packet)
-	switch {
-	case err != nil:
-		return ", which is not logged"
-	case m.Code != fault.OK:
-		return ": " + m.Code.String()
-	}
-	return ""
-}
-
-// content is the data of all sections.
-func content(b []byte) (s string) {
-	sections, _ := trailer.Parse(b)
-	for _, x := range sections {
-		s += string(x.Data)
-	}
-	return s
-}
-
-func (s *script) show(f []string) error {
-	switch f[0] {
-	case "log":
-		for r := range s.records() {
-			id := idText(rpcpacket.ID(r.ID))
-			switch r.Kind {
-			case wal.KindRecovery, wal.KindCut:
-				id = s.text(r.Callee)
-			case wal.KindState, wal.KindSession:
-				id = fmt.Sprint(r.Order)
-			}
-			fmt.Fprintf(s.out, "%s %s\n", r.Kind, id)
-		}
 	case "recoveries":
 		for _, v := range s.machine.Recoveries() {
-			fmt.Fprintf(s.out, "%s %s, waits for %+v\n", s.text(v.Node), v.Phase, v.Waits)
+			fmt.Fprintf(s.out, "%s %s, waits for %+v\n", nameOf(v.Node), v.Phase, v.Waits)
 		}
-	case "state":
-		sections, next := s.table.State(uint64(f[1][0]))
-		fmt.Fprintf(s.out, "%q, next %d\n", content(sections), next)
+	case "log":
+		for _, r := range s.records() {
+			fmt.Fprintf(s.out, "%s %s\n", r.Kind, nameOf(r.Callee))
+		}
 	default:
 		return fmt.Errorf("unknown command")
 	}
 	return nil
+}
+
+// act logs what the Machine has changed, and prints what it wants.
+func (s *script) act(o Output) {
+	s.log(o)
+	for _, a := range o.Actions {
+		switch a := a.(type) {
+		case Unidentify:
+			fmt.Fprintf(s.out, "unidentify %s\n", nameOf(a.Node))
+		case Fence:
+			gone := ""
+			if a.Gone {
+				gone = ", for good"
+			}
+			fmt.Fprintf(s.out, "fence %s at %s%s\n", nameOf(a.Node), a.Server, gone)
+		case Fenced:
+			fmt.Fprintf(s.out, "%c is cut off\n", 'A'+rune(a.Node.As16()[15])-1)
+		case Place:
+			fmt.Fprintf(s.out, "place %s, keep %v\n", nameOf(a.Node), a.Keep)
+		case Recovered:
+			fmt.Fprintf(s.out, "%s recovered\n", nameOf(a.Node))
+		}
+	}
+}
+
+func (s *script) log(o Output) {
+	for _, r := range o.Put {
+		s.disk[r.Key()] = r
+	}
+	for _, k := range o.Delete {
+		delete(s.disk, k)
+	}
+}
+
+func (s *script) records() []wal.Record {
+	return slices.SortedFunc(maps.Values(s.disk), func(a, b wal.Record) int { return a.Callee.Address.Compare(b.Callee.Address) })
+}
+
+func (s *script) all() iter.Seq2[wal.Record, error] {
+	return func(yield func(wal.Record, error) bool) {
+		for _, r := range s.records() {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *script) restart(there []string) (err error) {
+	if s.machine, err = Load(s.all()); err != nil {
+		return err
+	}
+	var nodes []wal.Node
+	for _, name := range there {
+		if name[0] >= 'a' {
+			s.machine.AddServer(Server(name))
+		} else {
+			nodes = append(nodes, s.node(name))
+		}
+	}
+	s.act(s.machine.Resume())
+	for _, n := range nodes {
+		s.act(s.machine.Joined(n))
+	}
+	return nil
+}
+
+// TestKillEverywhere has nodes fail and come back while memory servers come and go and answer late, and kills the Gatekeeper at any
+// step. No node is placed before the switch and each memory server in service have cut it off, and at last all are back.
+func TestKillEverywhere(t *testing.T) {
+	for seed := range uint64(300) {
+		newWorld(t, seed).run()
+	}
+}
+
+// world is a rack of three nodes and two memory servers, with a Gatekeeper that is killed.
+type world struct {
+	t   *testing.T
+	rnd *rand.Rand
+	*script
+	servers map[Server]bool
+	fenced  map[Server]map[netip.Addr]uint32
+	cut     map[netip.Addr]uint32
+	present map[netip.Addr]uint32 // incarnations that run
+	waits   map[netip.Addr]wal.Node
+	asked   []Action // that have not been answered
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), script: newScript(), servers: map[Server]bool{}, fenced: map[Server]map[netip.Addr]uint32{},
+		cut: map[netip.Addr]uint32{}, present: map[netip.Addr]uint32{}, waits: map[netip.Addr]wal.Node{},
+	}
+	for _, s := range []Server{"m1", "m2"} {
+		w.fenced[s] = map[netip.Addr]uint32{}
+		w.serve(s)
+	}
+	for i := range uint64(3) {
+		w.join(wal.Node{Address: rackaddr.Node(i + 1), Incarnation: 1})
+	}
+	return w
+}
+
+func (w *world) serve(s Server) {
+	w.servers[s] = true
+	w.do(w.machine.AddServer(s))
+}
+
+func (w *world) join(n wal.Node) {
+	w.present[n.Address] = n.Incarnation
+	delete(w.waits, n.Address)
+	w.do(w.machine.Joined(n))
+}
+
+// do logs an Output, and carries it out, unless the Gatekeeper is killed before.
+func (w *world) do(o Output) {
+	w.log(o)
+	if w.rnd.IntN(8) == 0 {
+		w.kill()
+		return
+	}
+	for _, a := range o.Actions {
+		switch a := a.(type) {
+		case Place:
+			w.placed(a)
+		case Unidentify, Fence:
+			w.asked = append(w.asked, a)
+		default:
+		}
+	}
+}
+
+// placed checks that a node is cut off that is to run elsewhere.
+func (w *world) placed(a Place) {
+	n := a.Node
+	if n.Incarnation < w.present[n.Address] {
+		return // it was before the Gatekeeper was killed, and is told again
+	}
+	if w.cut[n.Address] < n.Incarnation {
+		w.t.Fatalf("%s is placed, and has its identity", nameOf(n))
+	}
+	for s := range w.servers {
+		if w.fenced[s][n.Address] < n.Incarnation {
+			w.t.Fatalf("%s is placed, and %s obeys it", nameOf(n), s)
+		}
+	}
+	w.waits[n.Address] = n
+}
+
+// kill begins anew with the log.
+func (w *world) kill() {
+	var err error
+	if w.machine, err = Load(w.all()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.asked = nil
+	for s := range w.servers {
+		w.log(w.machine.AddServer(s))
+	}
+	w.do(w.machine.Resume())
+	for a, i := range w.present {
+		w.do(w.machine.Joined(wal.Node{Address: a, Incarnation: i}))
+	}
+}
+
+// answer answers something that was asked, in any order.
+func (w *world) answer() {
+	i := w.rnd.IntN(len(w.asked))
+	a := w.asked[i]
+	w.asked = slices.Delete(w.asked, i, i+1)
+	switch a := a.(type) {
+	case Unidentify:
+		w.cut[a.Node.Address] = max(w.cut[a.Node.Address], a.Node.Incarnation)
+		w.do(w.machine.Unidentified(a.Node))
+	case Fence:
+		if w.servers[a.Server] {
+			w.fenced[a.Server][a.Node.Address] = max(w.fenced[a.Server][a.Node.Address], a.Node.Incarnation)
+			w.do(w.machine.Fenced(a.Server, a.Node))
+		}
+	}
+}
+
+func (w *world) run() {
+	for range 60 {
+		switch node := rackaddr.Node(w.rnd.Uint64N(3) + 1); w.rnd.IntN(8) {
+		case 0:
+			if _, waits := w.waits[node]; !waits {
+				w.do(w.machine.Fail(time.Unix(1, 0), Failure{Node: wal.Node{Address: node, Incarnation: w.present[node]}}))
+			}
+		case 1:
+			if s := []Server{"m1", "m2"}[w.rnd.IntN(2)]; w.servers[s] {
+				delete(w.servers, s)
+				w.do(w.machine.RemoveServer(s))
+			} else {
+				for a := range w.cut { // it is told what it has missed before it serves
+					w.fenced[s][a] = max(w.fenced[s][a], w.cut[a])
+				}
+				w.serve(s)
+			}
+		case 2:
+			if n, waits := w.waits[node]; waits {
+				w.join(wal.Node{Address: node, Incarnation: n.Incarnation + 1})
+			}
+		default:
+			if len(w.asked) > 0 {
+				w.answer()
+			}
+		}
+	}
+	w.end()
+}
+
+// end lets all end, and checks that nothing is left.
+func (w *world) end() {
+	for range 1000 {
+		switch {
+		case len(w.asked) > 0:
+			w.answer()
+		case len(w.waits) > 0:
+			for a, n := range w.waits {
+				w.join(wal.Node{Address: a, Incarnation: n.Incarnation + 1})
+				break
+			}
+		case len(w.disk) == 0:
+			return
+		default:
+			w.kill()
+		}
+	}
+	w.t.Fatalf("left: %+v", w.machine.Recoveries())
 }

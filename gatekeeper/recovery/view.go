@@ -19,10 +19,9 @@ type View struct {
 
 // Waits is what a recovery waits for.
 type Waits struct {
-	Switch   bool     // to remove its identity
-	Servers  []Server // to confirm the fence
-	Rollback bool     // of what it executed
-	Spare    bool     // a blade, or the program to join there
+	Switch  bool     // to remove its identity
+	Servers []Server // to confirm the fence
+	Spare   bool     // a blade, or the program to join there
 }
 
 // Awaits returns the incarnation that has failed of a node that is to come back;
@@ -55,7 +54,7 @@ func (m *Machine) Recoveries() (views []View) {
 func (r *recovery) view() View {
 	v := View{Failure: r.Failure, Phase: r.phase, Since: r.since}
 	if r.phase != Fencing {
-		v.Waits.Rollback, v.Waits.Spare = !r.whole, !r.joined && !r.Gone
+		v.Waits.Spare = !r.joined && !r.Gone
 		return v
 	}
 	v.Waits.Switch = !r.cut

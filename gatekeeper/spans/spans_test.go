@@ -80,7 +80,7 @@ func calls() (outer, inner trace.Call) {
 	inner = trace.Call{
 		ID: rpcpacket.ID{2, 15: 9}, A1: at(20), Code: fault.Unavailable, Attempts: 1,
 		About: trace.About{Parent: outer.ID, Service: "Counter", Method: "add", Callee: trace.Node{Address: rackaddr.Node(3)}},
-		Steps: []trace.Step{step(20, trace.Sent), step(30, trace.RollingBack), step(40, trace.Replayed), step(50, trace.Ended)},
+		Steps: []trace.Step{step(20, trace.Sent), step(40, trace.Replayed), step(50, trace.Refused)},
 	}
 	return outer, inner
 }
@@ -120,7 +120,7 @@ func TestExport(t *testing.T) {
 			if front.Status.GetCode() == spanpb.Status_STATUS_CODE_ERROR || count.Status.GetCode() != spanpb.Status_STATUS_CODE_ERROR || count.Status.Message != "unavailable" {
 				t.Errorf("status %v and %v", front.Status, count.Status)
 			}
-			if len(front.Events) != 3 || front.Events[0].Name != "delivered" || front.Events[0].TimeUnixNano != uint64(at(10).UnixNano()) || len(count.Events) != 3 || count.Events[1].Name != "replayed" {
+			if len(front.Events) != 3 || front.Events[0].Name != "delivered" || front.Events[0].TimeUnixNano != uint64(at(10).UnixNano()) || len(count.Events) != 2 || count.Events[0].Name != "replayed" {
 				t.Errorf("events %v and %v", front.Events, count.Events)
 			}
 		})

@@ -20,21 +20,17 @@ type Kind uint8
 
 // The kinds, in the order in which a call goes through them that nothing happens to.
 const (
-	Sent        Kind = iota // a1: its caller has sent it
-	Delivered               // b1: its callee has it
-	Replied                 // b2: its callee has finished it
-	Committing              // what it did to memory is being made final
-	Answered                // a2: its caller has the answer
-	Refused                 // its caller gets an exception of the Gatekeeper's
-	Ended                   // it was given up: its callee is gone for good, or fails again and again
-	Replayed                // delivered again
-	RollingBack             // its node has failed and is cut off; what it did is being taken back
-	RolledBack              // and is
-	Recalled                // its answer was asked for again, and is the same
+	Sent      Kind = iota // a1: its caller has sent it
+	Delivered             // b1: its callee has it
+	Replied               // b2: its callee has finished it
+	Answered              // a2: its caller has the answer
+	Refused               // its caller gets an exception of the Gatekeeper's
+	Replayed              // run again
+	Recalled              // its answer was asked for again, and is the same
 )
 
 var kinds = [...]string{
-	"sent", "delivered", "replied", "committing", "answered", "refused", "ended", "replayed", "rolling back", "rolled back", "recalled",
+	"sent", "delivered", "replied", "answered", "refused", "replayed", "recalled",
 }
 
 // String returns the kind's name.
@@ -130,7 +126,7 @@ func (c *Call) note(e *Event) {
 	case Answered:
 		first(&c.A2)
 		c.Over = true
-	case Refused, Ended:
+	case Refused:
 		c.Over = true
 	default: // no edge of the timeline
 	}

@@ -15,21 +15,15 @@ type Kind uint8
 
 // The kinds. A comment says what ID is and which fields are used.
 const (
-	// KindCall is a held call or one-way as it was released, by call id: Packet,
-	// Parent, Caller, Callee (where it was delivered to), Order, Attempt.
+	// KindCall is a held call or one-way of policy none as it was released, by call id: Packet,
+	// Parent, Caller, Callee (where it was delivered to), Data (the service's address).
 	KindCall Kind = 1
-	// KindReply is a call's outcome, by call id: Packet (a reply or an exception
-	// with its commit trailer), Callee (who finished it).
+	// KindReply is such a call's outcome, by call id: Packet (a reply or an exception), Callee (who
+	// finished it).
 	KindReply Kind = 2
-	// KindCheckpoint is a durable main's last checkpoint, by execution id: Packet
-	// or Data, Caller (the main's node).
-	KindCheckpoint Kind = 3
-	// KindState is the state of a stateful service, by NameID: Data, Order (of
-	// the last call in it).
-	KindState Kind = 4
-	// KindSession is a client's sequence window of exactly-once calls, by its session
-	// and the low half of its node's address: Order (the floor), Caller (the node).
-	KindSession Kind = 5
+	// KindMain is a durable main, by execution id: Caller (the node that runs it, or has run it last),
+	// Order (of its last checkpoint among its operations, when it was over last), Attempt (1 if it is over), Data.
+	KindMain Kind = 3
 	// KindNode is what must be known of a node, by AddrID: Callee (its last
 	// incarnation), Data.
 	KindNode Kind = 6
@@ -46,10 +40,8 @@ const (
 	// KindAllocs is a node's window of allocations at a memory machine, by AddrID
 	// of the node with the machine in place of byte 0: Order (the floor), Data.
 	KindAllocs Kind = 11
-	// KindCut is which executions a node's failures have cut off, by AddrID: Callee
-	// (its last incarnation that failed), Attempt (1 if there will be no other), Data.
-	KindCut Kind = 12
-	// KindWindow is what KindSession is, of calls of policy none.
+	// KindWindow is a client's sequence window of calls of policy none, by its session
+	// and the low half of its node's address: Order (the floor), Caller (the node).
 	KindWindow Kind = 13
 	// KindMirror is which blades have copies of a memory machine, by the machine in byte 0
 	// of the id: Data.
@@ -71,7 +63,7 @@ const (
 	kindEnd      Kind = 19
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export", "owner", "loan", "returned"}
+var kindNames = [...]string{"", "call", "reply", "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 13: "window", "mirror", "export", "owner", "loan", "returned"}
 
 // String returns the kind's name.
 func (k Kind) String() string {
@@ -81,7 +73,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-func (k Kind) valid() bool { return k > 0 && k < kindEnd }
+func (k Kind) valid() bool { return k < kindEnd && kindNames[k] != "" }
 
 // ID names what a record is about.
 type ID [16]byte
@@ -125,10 +117,8 @@ type Record struct {
 	// Parent is the execution that made the call.
 	Parent         rpcpacket.ID
 	Caller, Callee Node
-	// Order is a place among the calls of a stateful service or a session.
-	Order uint64
-	// Attempt counts the deliveries before this one.
-	Attempt uint32
+	Order          uint64
+	Attempt        uint32
 	// Packet is a whole datagram's payload, header included.
 	Packet []byte
 	// Data is what else belongs to it, in a form of its owner's.

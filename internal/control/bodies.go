@@ -65,9 +65,6 @@ type Welcome struct {
 type Rack struct {
 	DSMPrefix uint8 `json:"dsm_prefix"`
 	MTU       int   `json:"mtu"`
-	// MaxLogged is how many bytes an exactly-once message has at most, since the
-	// Gatekeeper's log has no room for more; 0 if it has room for every one.
-	MaxLogged int `json:"max_logged,omitempty"`
 	// Memories are the memory blades in service, with free bytes as of now.
 	Memories []MemoryBlade `json:"memories"`
 	// Others are the memory machines that take no allocations now: their blades drain,

@@ -17,7 +17,7 @@ import (
 // leastLimits are those of the Gatekeeper, leastNode those of nodes.
 var (
 	leastLimits = gatekeeper.Limits{
-		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Parts: 4 << 20, Resume: 1, Scan: 1,
+		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Resume: 1, Scan: 1,
 	}
 	leastNode = rpc.Limits{
 		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
@@ -66,7 +66,7 @@ func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 1))}, leastLimits
 	return gatekeeper.Limits{
 		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), Calls: d.draw(least.Calls), NodeSessions: d.draw(least.NodeSessions),
-		Allocs: d.draw(least.Allocs), Parts: d.draw(least.Parts), Resume: d.draw(least.Resume), Scan: d.draw(least.Scan),
+		Allocs: d.draw(least.Allocs), Resume: d.draw(least.Resume), Scan: d.draw(least.Scan),
 	}
 }
 

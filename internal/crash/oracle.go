@@ -363,8 +363,7 @@ func (r *Run) memoryLeft() string {
 }
 
 // recordsLeft tells which records the log holds that nobody will ask for, "" if
-// none: all but those of blades, machines and the rack itself, which go on, and the numbers that
-// services have given to calls, which never begin anew; their states are gone.
+// none: all but those of blades, machines and the rack itself, which go on.
 func (r *Run) recordsLeft() string {
 	counts := map[string]int{}
 	for rec, err := range r.rack.Log().Records() {
@@ -372,7 +371,7 @@ func (r *Run) recordsLeft() string {
 			return err.Error()
 		}
 		switch {
-		case rec.Kind == wal.KindBlade, rec.Kind == wal.KindMirror, rec.Kind == wal.KindRack, rec.Kind == wal.KindState && len(rec.Data) == 0:
+		case rec.Kind == wal.KindBlade, rec.Kind == wal.KindMirror, rec.Kind == wal.KindRack:
 		default:
 			counts[rec.Kind.String()]++
 		}

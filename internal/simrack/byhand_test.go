@@ -453,7 +453,7 @@ func (h *byHand) nothingLeft(ctx context.Context, but ...*rpc.Node) {
 	for r, err := range h.Rack.Log().Records() {
 		h.must(err)
 		known := slices.ContainsFunc(but, func(n *rpc.Node) bool { return n.Address() == r.Callee.Address })
-		if r.Kind == wal.KindState && len(r.Data) > 0 || r.Kind == wal.KindCheckpoint || r.Kind == wal.KindNode && !known {
+		if r.Kind == wal.KindMain || r.Kind == wal.KindNode && !known {
 			h.Errorf("record %s is left", r.Key())
 		}
 	}
@@ -551,7 +551,7 @@ func TestByHand_Main(t *testing.T) {
 			t.Errorf("awaited are %+v", all)
 		}
 		for r, err := range h.Rack.Log().Records() {
-			if h.must(err); r.Kind == wal.KindCheckpoint {
+			if h.must(err); r.Kind == wal.KindMain {
 				t.Errorf("record %s is left", r.Key())
 			}
 		}

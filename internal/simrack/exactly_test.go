@@ -13,7 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -21,6 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	rules "github.com/bifrost-rack/bifrost/rpc/direct"
 )
 
 // bank is a rack that runs the counter example's programs, and lets a test look into
@@ -544,7 +544,7 @@ func TestExactly_KillsItsNodes(t *testing.T) {
 		}
 		b.must(ref.Free(b.ctx))
 		b.on(&b.entered, nil)
-		if n := b.runs.Load() - 1; n != execution.DefaultAttempts {
+		if n := b.runs.Load() - 1; n != rules.Attempts {
 			t.Errorf("it ran %d times", n)
 		}
 		b.add(to, 2)

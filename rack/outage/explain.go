@@ -57,5 +57,5 @@ const recent = 1000
 // kinds are those events.
 var kinds = []string{
 	"blade.failed", "program.started", "program.failed", "node.failed", "node.fenced", "node.joined", "node.recovered",
-	"service.exported", "execution.rolledback", "switch.lost", "switch.connected",
+	"service.exported", "switch.lost", "switch.connected",
 }

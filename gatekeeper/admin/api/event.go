@@ -6,7 +6,8 @@ import (
 )
 
 // Event is something that happened in the rack. Fields that do not apply are
-// absent.
+// absent. Of exactly-once calls without pointers there are no events: they go past the
+// Gatekeeper.
 type Event struct {
 	ID      string       `json:"id" doc:"BOOT-NUMBER; numbers count all events, so a gap means that some were lost" example:"9f86d081884c7d65-42"`
 	Time    time.Time    `json:"time"`
@@ -23,7 +24,6 @@ type Event struct {
 	Rules   []AccessRule `json:"rules,omitempty" doc:"Rules that were granted or revoked"`
 	Code    string       `json:"code,omitempty" doc:"Why something was refused" example:"permission denied"`
 	Message string       `json:"message,omitempty"`
-	Attempt int          `json:"attempt,omitempty" doc:"Of a call that is delivered again: how often its execution was begun before"`
 }
 
 // AccessRule permits one node one operation on one region.

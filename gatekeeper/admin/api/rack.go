@@ -29,7 +29,7 @@ type Recovery struct {
 	Cause       string     `json:"cause,omitempty"`
 	Phase       string     `json:"phase" enum:"fencing,restoring" doc:"fencing: it is being cut off; restoring: what it did is taken back, and it may start elsewhere"`
 	Since       time.Time  `json:"since"`
-	Waits       []string   `json:"waits" doc:"For what: switch, rollback, spare, or a memory blade by its name" example:"[\"m2\"]"`
+	Waits       []string   `json:"waits" doc:"For what: switch, spare, or a memory blade by its name" example:"[\"m2\"]"`
 }
 
 // Switch is the rack's switch as the Gatekeeper sees it.
@@ -77,7 +77,7 @@ type Counters struct {
 	Late         uint64 `json:"late" doc:"Calls below their session's floor"`
 	Malformed    uint64 `json:"malformed" doc:"Held packets that make no sense"`
 	Foreign      uint64 `json:"foreign" doc:"Held packets from somebody who may not say that"`
-	Unproven     uint64 `json:"unproven" doc:"Calls handed over, or answered with pointers, that nothing proves to be their callers': the caller or the callee lies"`
+	Unproven     uint64 `json:"unproven" doc:"Answers with pointers to calls that nothing proves to be their callers': the caller or the callee lies"`
 	Overload     uint64 `json:"overload" doc:"Held packets dropped because too many waited"`
 	Failures     uint64 `json:"failures" doc:"Rules or commands refused by the switch or a blade"`
 	Unsent       uint64 `json:"unsent" doc:"Packets that found no room towards the switch"`
@@ -87,9 +87,6 @@ type Counters struct {
 	Logged       uint64 `json:"logged" doc:"Records put on the log"`
 	Recalled     uint64 `json:"recalled" doc:"Replies sent again from the log"`
 	Resumed      uint64 `json:"resumed" doc:"Calls released again after a restart of the Gatekeeper"`
-	Rollbacks    uint64 `json:"rollbacks" doc:"Executions whose nodes have failed, taken back"`
-	Aborted      uint64 `json:"aborted" doc:"Calls given up: their nodes are gone, or failed too often"`
-	Diverged     uint64 `json:"diverged" doc:"Executions that did something else when they were run again"`
 	CopiesLost   uint64 `json:"copies_lost" doc:"Copies of memory machines that had two and have one"`
 }
 

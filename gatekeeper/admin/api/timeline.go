@@ -32,7 +32,7 @@ type Timeline struct {
 // Step is something that has happened to a call.
 type Step struct {
 	Time    time.Time  `json:"time"`
-	Kind    string     `json:"kind" enum:"sent,delivered,replied,committing,answered,refused,ended,replayed,rolling back,rolled back,recalled" doc:"sent a1; delivered b1; replied b2; committing: its memory is being made final; answered a2; refused or ended: with an exception; rolling back, rolled back: its node has failed, and what it did is taken back; replayed: delivered again; recalled: the same answer again"`
+	Kind    string     `json:"kind" enum:"sent,delivered,replied,answered,refused,replayed,recalled" doc:"sent a1; delivered b1; replied b2; answered a2; refused: with an exception of the Gatekeeper's; replayed: run again; recalled: the same answer again"`
 	Node    netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Where"`
 	Blade   string     `json:"blade,omitempty" doc:"The blade that the node was on then" example:"s1"`
 	Attempt int        `json:"attempt,omitempty" doc:"How often its execution had been begun before"`

@@ -34,7 +34,7 @@ function make(e) {
 }
 
 function tone(kind) {
-  if (kind === 'access.denied' || kind === 'blade.failed' || kind === 'switch.lost' || kind === 'call.ended' || kind === 'node.failed' || kind === 'call.diverged') return 'bad';
+  if (kind === 'access.denied' || kind === 'blade.failed' || kind === 'switch.lost' || kind === 'call.ended' || kind === 'node.failed') return 'bad';
   if (['call.refused', 'app.short', 'program.failed', 'blade.draining', 'node.fenced', 'execution.rolledback', 'call.replayed'].includes(kind)) return 'warn';
   if (kind.startsWith('rules.')) return 'dim';
   return '';
@@ -66,7 +66,6 @@ function words(e) {
     case 'node.failed': return [`${who} has failed`, e.message];
     case 'node.fenced': return [`${who} is cut off: nothing of it counts any more`];
     case 'node.recovered': return [`${who} is back`, e.message];
-    case 'execution.rolledback': return [`What ${method || 'a call'} did is taken back`, e.call];
     case 'policy.set': return [`Policy of ${method}: ${e.message}`];
     case 'service.exported': return [`${who} exports ${e.service}`];
     case 'region.allocated': return [`${who} allocated on ${e.blade}`, e.region];
@@ -74,8 +73,6 @@ function words(e) {
     case 'region.reclaimed': return ['Nobody had it any more: reclaimed', e.region];
     case 'call.held': return [`${who} calls ${method}: held`];
     case 'call.released': return [`${who} → ${nodeName(e.peer)}: ${method}`];
-    case 'call.replayed': return [`${who} → ${nodeName(e.peer)}: ${method} once more`, e.attempt ? `attempt ${e.attempt + 1}` : ''];
-    case 'call.diverged': return [`${method || 'An execution'} did something else when it was run again`, e.message];
     case 'reply.held': return [`Reply of ${method} held`];
     case 'reply.released': return [`Reply of ${method} goes on to ${who}`];
     case 'call.refused': return [`${who}: call ${method ? `of ${method} ` : ''}refused`, e.code];

@@ -177,7 +177,7 @@ function take(m) {
 
 // again tells that a packet was only let through once more, because it was sent once
 // more. Nobody wants to read that.
-const again = (e) => (e.kind.endsWith('.released') || (e.kind === 'call.replayed' && !e.attempt)) && state.feed.slice(0, 60).some((o) => o.kind === e.kind && o.call === e.call);
+const again = (e) => e.kind.endsWith('.released') && state.feed.slice(0, 60).some((o) => o.kind === e.kind && o.call === e.call);
 
 // note draws conclusions from an event.
 function note(e) {

@@ -104,7 +104,7 @@ function drawCall(li, k, from, whole) {
   if (k.b1) bars.push(bar('run', at(k.b1), k.b2 ? at(k.b2) : ends));
   if (k.b2) bars.push(bar('back', at(k.b2), ends));
   for (const t of k.steps) {
-    if (t.kind === 'rolling back' || t.kind === 'refused' || t.kind === 'ended') bars.push(s('rect', { class: 'fail', x: at(t.time), y: 0, width: 4, height: 10 }));
+    if (t.kind === 'refused') bars.push(s('rect', { class: 'fail', x: at(t.time), y: 0, width: 4, height: 10 }));
   }
   const steps = k.steps.map((t) => `+${number(micros(from, t.time) / 1000)} ms ${t.kind}`).join(', ');
   set(svg, { 'aria-label': steps });
