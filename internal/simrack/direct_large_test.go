@@ -286,3 +286,34 @@ func TestLargeAnswersWithoutRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestLargeAnswersWhileMemoryIsSilent: an answer waits for room in the ledger while memory is silent, for
+// longer than it would wait for room else.
+func TestLargeAnswersWhileMemoryIsSilent(t *testing.T) {
+	withLarge(t, 9000, 4<<20, func(r *large) {
+		link := func(up bool) {
+			for _, m := range []string{"m1", "m2", "m3"} {
+				r.Host(m).SetLink(up)
+			}
+		}
+		var all sync.WaitGroup
+		var answered atomic.Int64
+		const calls = 2 // the ledger has room for one answer at a time
+		for range calls {
+			all.Go(func() {
+				if err := r.echo(16, 1<<20); err != nil {
+					r.Error(err)
+				}
+				answered.Add(1)
+			})
+		}
+		<-time.After(10 * time.Millisecond) // virtual
+		if n := answered.Load(); n == 0 || n == calls {
+			r.Errorf("%d of %d calls are answered before memory is silent", n, calls)
+		}
+		link(false)
+		<-time.After(2600 * time.Millisecond) // virtual: not yet as long as tells a failure
+		link(true)
+		all.Wait()
+	})
+}
