@@ -174,8 +174,6 @@ type Config struct {
 	// PairByNumber pairs memory blades that Machines does not name: m1 with m2, m3 with m4
 	// (pairing.ByNumber). One that asks for a machine id of its own stays alone.
 	PairByNumber bool
-	// Ledgers says what exactly-once calls are recovered from.
-	Ledgers LedgerMode
 	// Ports bind ports of the switch to blades. Open admits blades at other ports, too,
 	// under names and machine ids that no port is bound to; without it a blade registers
 	// at its own port only. One of the two is required.

@@ -187,7 +187,7 @@ func (r *rack) cut() {
 // start starts a Gatekeeper and waits until the switch obeys it.
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
-	cfg.Conn, cfg.Secret, cfg.Ledgers = r.conn, testSecret, LedgersTruth
+	cfg.Conn, cfg.Secret = r.conn, testSecret
 	if cfg.Ports == nil {
 		cfg.Open, cfg.ShareExports = true, true
 	}

@@ -16,28 +16,12 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// LedgerMode says what ledgers are for in a rack. All nodes of a rack have the same.
-type LedgerMode uint8
-
-// The modes.
-const (
-	// LedgersOff: there are none.
-	LedgersOff LedgerMode = iota
-	// LedgersTruth: exactly-once calls go straight to their callees where they can
-	// (package rpc/direct), and are recovered from ledgers. The Gatekeeper decides about the
-	// others as without ledgers.
-	LedgersTruth
-)
-
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
 // node whose ledger is lost gets a new one, as soon as there is a machine for it. If the states
 // of its services were in the ledger, its programs fail to join, rather than begin anew, and
 // calls to it fail. If states or checkpoints are in the ledger, and the machine is not in service, the
 // node waits for the machine: nothing is lost yet.
 func (c *controller) grantLedger(n *node) {
-	if c.cfg.Ledgers == LedgersOff {
-		return
-	}
 	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
 		if c.birthOf(n.ledger.Machine) == 0 && c.keeps(n) {
 			c.logger.Warn("the memory machine that has a node's ledger is not in service: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine,
@@ -187,9 +171,6 @@ func (c *controller) keepsLedger(node netip.Addr, birth uint64) bool {
 // of ours, what may not have reached it: it keeps the ledgers that nodes have there, and no
 // others, and nothing of which only lost ledgers knew.
 func (c *controller) reconcileLedgers(b *blade) {
-	if c.cfg.Ledgers == LedgersOff {
-		return
-	}
 	c.listLedgers(b, control.Ledgers{})
 	nodes := slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return a.address.Compare(b.address) })
 	for _, n := range nodes {

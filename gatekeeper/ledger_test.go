@@ -19,7 +19,7 @@ func withLedgers(t *testing.T, f func(r *rack, c1, m1 *testBlade)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle, r.disk = synctest.Wait, new(wal.Disk)
-		r.start(Config{Ledgers: LedgersTruth})
+		r.start(Config{})
 		c1, m1 := r.plug(1), r.plug(4)
 		c1.hello("c1", control.Compute)
 		m1.birth = 7

@@ -177,7 +177,7 @@ func TestLoan_OnewayCrashAtEveryStep(t *testing.T) {
 					r := &rack{asks: asks}
 					r.fill(t)
 					r.settle, r.disk, r.fuse = synctest.Wait, new(wal.Disk), &fuse{ClientConnInterface: r.conn, r: r}
-					r.start(Config{Ledgers: LedgersTruth})
+					r.start(Config{})
 					s := newSmall(r)
 					p := s.m1.alloc(s.a, 1, 2)
 					m := s.a.hands(p)

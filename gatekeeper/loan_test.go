@@ -20,7 +20,7 @@ func inLoans(t *testing.T, f func(s *small, p dsmpacket.Pointer)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle, r.disk = synctest.Wait, new(wal.Disk)
-		r.start(Config{Ledgers: LedgersTruth})
+		r.start(Config{})
 		s := newSmall(r)
 		f(s, s.m1.alloc(s.a, 1, 1))
 	})
@@ -78,7 +78,7 @@ func TestLoan(t *testing.T) {
 			again := func(step int) {
 				if step == restart {
 					s.crash()
-					s.start(Config{Ledgers: LedgersTruth})
+					s.start(Config{})
 					s.settle()
 					if rights := map[int]string{1: "read", 2: "nothing", 3: "nothing"}; s.b.may(s.m1, p) != rights[step] {
 						t.Errorf("after restart %d the callee has not the rights to %s", step, rights[step])
@@ -154,7 +154,7 @@ func TestLoan_Refused(t *testing.T) {
 		s.a.lend(s.b, free)
 		s.a.refused("no region", fault.PermissionDenied)
 		s.crash()
-		s.start(Config{Ledgers: LedgersTruth})
+		s.start(Config{})
 		s.settle()
 		s.m1.alloc(s.a, 1, 2)
 		s.a.lend(s.b, free)
@@ -248,7 +248,7 @@ func TestLoan_AnotherAttempt(t *testing.T) {
 			}
 			if restart {
 				s.crash()
-				s.start(Config{Ledgers: LedgersTruth})
+				s.start(Config{})
 				s.settle()
 				s.b.directly()
 			}

@@ -77,7 +77,7 @@ func (s *small) onRecord(want int) {
 func (s *small) anew() {
 	s.t.Helper()
 	s.crash()
-	s.start(Config{Ledgers: LedgersTruth})
+	s.start(Config{})
 	s.settle()
 }
 
@@ -182,7 +182,7 @@ func TestResults_CrashAtEveryStep(t *testing.T) {
 					r := &rack{asks: asks}
 					r.fill(t)
 					r.settle, r.disk, r.fuse = synctest.Wait, new(wal.Disk), &fuse{ClientConnInterface: r.conn, r: r}
-					r.start(Config{Ledgers: LedgersTruth})
+					r.start(Config{})
 					s := newSmall(r)
 					p := s.m1.alloc(s.b, 1, 2)
 					call := s.a.exact("Arrays", "add")

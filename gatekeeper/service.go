@@ -611,11 +611,7 @@ func (c *controller) serving(p *port, m control.Message) error {
 	if err != nil {
 		return &fault.Error{Code: fault.BadRequest, Op: "serving", Err: err}
 	}
-	var list control.ServingList
-	if c.cfg.Ledgers == LedgersTruth {
-		list = c.servingList(c.services[rackaddr.Service(q.Service)], q.Service, method)
-	}
-	c.answer(p, m, list)
+	c.answer(p, m, c.servingList(c.services[rackaddr.Service(q.Service)], q.Service, method))
 	return nil
 }
 
