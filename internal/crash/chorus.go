@@ -36,7 +36,7 @@ const (
 	lendEach   = 16   // one call in so many lends a region
 	chorusSize = 4096 // of that region, bytes
 	longEach   = 8    // one answer in so many is long
-	longMarks  = 1500 // entries, some 28 kB: those of all voices fill a small log
+	longMarks  = 1500 // entries, some 28 kB: more than a jumbo frame
 	hoard      = 128  // regions that the first voice leaves to the rack, more than a packet names
 )
 

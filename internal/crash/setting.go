@@ -176,12 +176,7 @@ func DrawSetting(seed uint64) (s Setting) {
 	if s.Calls == 0 && chance(1, 8) { // a short chorus: calls that write to memory, one after the other
 		s.Calls = 16 + r.IntN(16)
 	}
-	if s.Calls > 0 {
-		if s.LogLimit > 0 { // an answer may take an eighth of the log: the chorus has some of 28 KiB
-			s.LogLimit = max(s.LogLimit, 256<<10)
-		}
-	}
-	s.Long = s.LogLimit == 0 && chance(1, 4) // of a small log a call or answer may take an eighth
+	s.Long = chance(1, 4)
 	s.Lends = chance(1, 2)
 	s.ByHand = chance(1, 6)
 	return s
