@@ -196,13 +196,13 @@ func (w *accessor) write(ctx context.Context, in access, b []byte) error {
 	}
 	w.control[in.region] <- struct{}{}
 	defer func() { <-w.control[in.region] }()
-	id := [16]byte{byte(w.id + 1)}
-	binary.BigEndian.PutUint64(id[8:], in.value)
-	c = c.With(dsmclient.Scope{Execution: id})
+	e := &memrack.Execution{ID: [16]byte{byte(w.id + 1)}}
+	binary.BigEndian.PutUint64(e.ID[8:], in.value)
+	c = c.With(dsmclient.Scope{Execution: e.ID}, e)
 	_, err := c.Write(ctx, p, b)
 	if err := c.Finish(context.Background()); err != nil {
 		w.rack.T.Error(err)
 	}
-	w.rack.Commit(uint64(w.id/2+1), 1, id)
+	w.rack.Commit(w.client, 1, e)
 	return err
 }

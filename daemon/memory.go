@@ -232,10 +232,6 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 		return query(s, msg, (*memory.Server).Fence)
 	case control.KindReclaim:
 		return command(m, s, msg, (*memory.Server).Reclaim, func(r *control.Reclaim) uint64 { return r.Boot })
-	case control.KindCommit:
-		return command(m, s, msg, (*memory.Server).Commit, func(c *control.Commit) uint64 { return c.Boot })
-	case control.KindRollback:
-		return command(m, s, msg, (*memory.Server).Rollback, func(r *control.Rollback) uint64 { return r.Boot })
 	case control.KindMirror:
 		return query(s, msg, outcome((*memory.Server).Become))
 	case control.KindAllocAt:
@@ -260,8 +256,6 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 		return query(s, msg, (*memory.Server).Backup)
 	case control.KindRegions:
 		return query(s, msg, (*memory.Server).Regions)
-	case control.KindExecutions:
-		return query(s, msg, (*memory.Server).Executions)
 	}
 	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not take this command")
 }

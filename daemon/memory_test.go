@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -191,8 +192,8 @@ func TestMemoryOfAnotherRack(t *testing.T) {
 	})
 }
 
-// TestMemoryUndo: a memory blade keeps undo if the Gatekeeper commits, and does as
-// it is told with what executions have done.
+// TestMemoryUndo: a memory blade keeps undo if the Gatekeeper says so, and does as
+// nodes say with what their executions have done. It obeys no command for another start.
 func TestMemoryUndo(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		r.gk.set(func() { r.gk.welcome.Undo = true })
@@ -212,7 +213,7 @@ func TestMemoryUndo(t *testing.T) {
 		first, second := control.ExecutionID{1}, control.ExecutionID{2}
 		write := func(id control.ExecutionID, text string) {
 			t.Helper()
-			if _, err := d.With(dsmclient.Scope{Execution: id}).Write(r.ctx, p, []byte(text)); err != nil {
+			if _, err := d.With(dsmclient.Scope{Execution: id}, new(memrack.Execution)).Write(r.ctx, p, []byte(text)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -225,31 +226,29 @@ func TestMemoryUndo(t *testing.T) {
 		}
 		write(first, "one")
 		for range 2 {
-			if err := r.gk.command(control.KindCommit, control.Commit{Boot: 77, Runs: []control.Run{{Execution: first, Node: rackaddr.Node(1), Incarnation: 1}}}, nil); err != nil {
+			if err := d.Commit(r.ctx, p.Machine(), control.Run{Execution: first, Incarnation: 1}); err != nil {
 				t.Error(err)
 			}
 		}
 		write(second, "two")
-		var l control.ExecutionList
-		if err := r.gk.command(control.KindExecutions, control.Executions{}, &l); err != nil || len(l.Runs) != 1 || l.Runs[0] != (control.Run{Execution: second, Node: rackaddr.Node(1), Incarnation: 1}) {
-			t.Errorf("%+v, %v", l, err)
-		}
 		read("two")
 		for range 2 {
-			if err := r.gk.command(control.KindRollback, control.Rollback{Boot: 77, Runs: l.Runs}, nil); err != nil {
+			if err := d.Rollback(r.ctx, p.Machine(), control.Run{Execution: second, Incarnation: 1}); err != nil {
 				t.Error(err)
 			}
 		}
 		read("one")
-		if err := r.gk.command(control.KindRollback, control.Rollback{Boot: 76, Runs: l.Runs}, nil); fault.CodeOf(err) != fault.Stale {
+		regions := []control.RegionID{{Offset: p.Offset(), Class: 6}}
+		if err := r.gk.command(control.KindReclaim, control.Reclaim{Boot: 76, Regions: regions}, nil); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("a command for another start of the daemon: %v", err)
 		}
-		for _, kind := range []control.Kind{control.KindCommit, control.KindRollback, control.KindExecutions} {
+		read("one")
+		for _, kind := range []control.Kind{control.KindReclaim, control.KindRegions} {
 			if err := r.gk.command(kind, 1, nil); fault.CodeOf(err) != fault.BadRequest {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
-		// A Gatekeeper that does not commit takes over.
+		// A Gatekeeper that wants no undo takes over.
 		r.gk.set(func() { r.gk.welcome.Undo, r.gk.reply.Known = false, false })
 		<-registered
 		write(first, "six")
@@ -271,7 +270,7 @@ func TestMachineChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer, err := m.handle(r.ctx, control.Message{Kind: control.KindExecutions, Body: []byte("{}")}); err != nil || !reflect.DeepEqual(answer, control.ExecutionList{}) {
+		if answer, err := m.handle(r.ctx, control.Message{Kind: control.KindRegions, Body: []byte("{}")}); err != nil || !reflect.DeepEqual(answer, control.RegionList{}) {
 			t.Errorf("a blade that has nothing yet answers %+v, %v", answer, err)
 		}
 		ended := make(chan error)

@@ -82,7 +82,7 @@ func (c *controller) endDirectHoldings(n *node) {
 			c.endHoldings(e, n.address, false)
 		}
 	}
-	c.endDirect(n.address)
+	c.endExecutions(n.address)
 }
 
 // forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may
@@ -354,9 +354,9 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call of policy %s goes to the node that serves it", m.Flags.Policy()))
 	case m.CallerIncarnation != n.incarnation:
 		c.count.Malformed++
-	case m.Flags&rpcpacket.FlagSettled != 0:
+	case m.Flags&(rpcpacket.FlagSettled|rpcpacket.FlagSession) == rpcpacket.FlagSettled|rpcpacket.FlagSession:
 		c.settledSession(n, m)
-	case m.Flags&rpcpacket.FlagEnlist != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
+	case m.Flags&rpcpacket.FlagSettled != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
 		c.forgetDirect(n, m.Payload)
 	default:
 		c.count.Malformed++
@@ -366,7 +366,7 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 // settledSession takes a client's word that it asks no more for calls of a session. It counts
 // from the present incarnation only.
 func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
-	if m.Flags&rpcpacket.FlagSession == 0 || m.Call.Sequence() != 0 {
+	if m.Call.Sequence() != 0 {
 		c.count.Malformed++
 		return
 	}
@@ -417,7 +417,7 @@ func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []
 func (c *controller) forgetDirect(n *node, items []byte) {
 	var ids []rpcpacket.ID
 	foreign := false
-	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist}}
+	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagSettled}}
 	for ; len(items) > 0; items = items[forgetItem:] {
 		ids = append(ids, rpcpacket.ID(items[:16]))
 		foreign = foreign || !c.takesPart(n, rpcpacket.ID(items[:16]))

@@ -43,7 +43,7 @@ func (n *testNode) origin(call *rpcpacket.Message) []byte {
 // forget tells the Gatekeeper that nobody asks for a direct call.
 func (n *testNode) forget(id rpcpacket.ID) {
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
+		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagSettled).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
 	}, Payload: append(id[:], make([]byte, 16)...)}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }

@@ -77,11 +77,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	if n == nil || m.Incarnation != n.incarnation { // of one that has ended: a re-run asks for the region again
 		c.count.Late++
 		if _, known := c.leases.Find(r.Base); !known {
-			s := unknownRegion{region: r, execution: c.executionOf(m.Execution), incarnation: m.Incarnation}
-			if m.Flags&dsmpacket.FlagDirect != 0 {
-				s.direct = h.dst
-			}
-			c.lost(s, h.dst)
+			c.lost(unknownRegion{region: r, execution: c.executionOf(m.Execution), node: h.dst, incarnation: m.Incarnation})
 		}
 		return
 	}
@@ -106,10 +102,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	if e := c.executionOf(m.Execution); !e.IsZero() {
 		if _, known := c.leases.Find(r.Base); !known {
 			c.holdings.hold(r, e)
-			c.origins.note(c.originOf(m), r)
-			if m.Flags&dsmpacket.FlagDirect != 0 {
-				c.origins.direct[e] = h.dst
-			}
+			c.origins.note(c.originOf(m), r, h.dst)
 		}
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {

@@ -645,7 +645,6 @@ func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket
 	c.command(second, control.KindAllocAt, control.AllocAt{
 		Node: h.dst, Incarnation: m.Incarnation, Request: m.Request, Floor: m.Floor, Execution: m.Execution,
 		Branch: m.Branch, Index: m.Index, Size: m.Length, Offset: r.Base.Offset(),
-		Direct: m.Flags&dsmpacket.FlagDirect != 0,
 	}, func(reply control.Message) {
 		delete(mir.allocating, a)
 		switch outcome(reply).Code {

@@ -213,7 +213,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
-	c.endDirect(n.address)
+	c.endExecutions(n.address)
 	c.graph.NodeGone(n.identity())
 	c.disownMains(n)
 	c.disownUnused()
@@ -319,22 +319,22 @@ type origins struct {
 	region map[origin]dsmpacket.Region
 	lost   map[dsmpacket.Pointer]bool // regions whose machine has lost them
 	all    map[rpcpacket.ID][]origin
-	direct map[rpcpacket.ID]netip.Addr // of executions about which a node decides: that node
+	node   map[rpcpacket.ID]netip.Addr // of each execution
 }
 
 func newOrigins() origins {
 	return origins{
 		of: map[dsmpacket.Pointer]origin{}, region: map[origin]dsmpacket.Region{}, lost: map[dsmpacket.Pointer]bool{}, all: map[rpcpacket.ID][]origin{},
-		direct: map[rpcpacket.ID]netip.Addr{},
+		node: map[rpcpacket.ID]netip.Addr{},
 	}
 }
 
-// note says which allocation a region is.
-func (s *origins) note(o origin, r dsmpacket.Region) {
+// note says which allocation of a node's execution a region is.
+func (s *origins) note(o origin, r dsmpacket.Region, node netip.Addr) {
 	if o == (origin{}) {
 		return
 	}
-	s.of[r.Base], s.region[o] = o, r
+	s.of[r.Base], s.region[o], s.node[o.execution] = o, r, node
 	s.all[o.execution] = append(s.all[o.execution], o)
 }
 
@@ -370,7 +370,7 @@ func (s *origins) forget(r dsmpacket.Region) {
 	rest := slices.DeleteFunc(s.all[o.execution], func(x origin) bool { return x == o })
 	if len(rest) == 0 {
 		delete(s.all, o.execution)
-		delete(s.direct, o.execution)
+		delete(s.node, o.execution)
 	} else {
 		s.all[o.execution] = rest
 	}
@@ -420,7 +420,10 @@ func (c *controller) restoreLost() {
 
 // keepLost writes down that a region is lost that an execution may ask for again.
 func (c *controller) keepLost(r dsmpacket.Region) {
-	c.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: c.origins.of[r.Base].append([]byte{r.Class, regionLost})})
+	o := c.origins.of[r.Base]
+	c.put(wal.Record{
+		Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Callee: wal.Node{Address: c.origins.node[o.execution]}, Data: o.append([]byte{r.Class, regionLost}),
+	})
 }
 
 // endOrigins forgets what an execution has allocated before a checkpoint, or until its
@@ -431,10 +434,10 @@ func (c *controller) endOrigins(e rpcpacket.ID, checkpoint uint32) {
 	}
 }
 
-// endedOrigins forgets the allocations of executions that have ended, after a restart.
+// endedOrigins forgets the allocations of executions whose nodes are gone for good, after a restart.
 func (c *controller) endedOrigins() {
-	for e := range c.origins.all {
-		if !c.mains.Open(e) {
+	for e, node := range c.origins.node {
+		if !c.remains(node) {
 			c.endOrigins(e, 0)
 		}
 	}

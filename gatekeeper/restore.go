@@ -303,7 +303,7 @@ func (c *controller) restoreRegion(r *wal.Record) error {
 	holder, allocation := r.Data[2:], []byte(nil)
 	if len(holder) >= originSize {
 		holder, allocation = holder[:len(holder)-originSize], holder[len(holder)-originSize:]
-		c.origins.note(parseOrigin(allocation), region)
+		c.origins.note(parseOrigin(allocation), region, r.Callee.Address)
 	}
 	if len(holder) != 0 && len(holder) != 16 {
 		return corrupt(r, "% x", r.Data)

@@ -113,7 +113,7 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 		}
 		page, err := regionList(m)
 		for _, r := range page.Regions {
-			c.lookAfterUnknown(c.unknownOf(b, r), r.Owner)
+			c.lookAfterUnknown(c.unknownOf(b, r))
 		}
 		if err == nil && page.Next > from {
 			err = c.auditFrom(b, page.Next)
@@ -138,24 +138,24 @@ func regionList(m control.Message) (page control.RegionList, err error) {
 }
 
 // lookAfterUnknown looks after a region that a memory blade has.
-func (c *controller) lookAfterUnknown(s unknownRegion, owner netip.Addr) {
+func (c *controller) lookAfterUnknown(s unknownRegion) {
 	if _, known := c.leases.Find(s.region.Base); known {
 		return
 	}
-	if n := c.nodes[owner]; n != nil {
+	if n := c.nodes[s.node]; n != nil {
 		if !slices.Contains(n.unknown, s) {
 			n.unknown = append(n.unknown, s)
 		}
 		return
 	}
-	c.lost(s, owner)
+	c.lost(s)
 }
 
 // reclaimAllUnknown reclaims what a node that is gone has never been given. What it
 // was given and has freed is not there any more, and never will be.
 func (c *controller) reclaimAllUnknown(n *node) {
 	for _, s := range n.unknown {
-		c.lost(s, n.address)
+		c.lost(s)
 	}
 	n.unknown = nil
 }

@@ -64,7 +64,7 @@ func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
 		return // an error is reported by whoever has asked; what it hides waits for an audit
 	}
 	for _, id := range told.Regions {
-		c.lost(c.unknownOf(b, id), f.Node)
+		c.lost(c.unknownOf(b, id))
 	}
 	if told.More {
 		c.audit(b)
@@ -72,28 +72,24 @@ func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
 }
 
 // unknownRegion is a region of a memory blade that nobody here knows, and the execution that
-// has allocated it, if that has not been committed, in which incarnation of its node; direct is the
-// node if it decides about the execution.
+// has allocated it, if that has not been committed, in which incarnation of which node.
 type unknownRegion struct {
 	region      dsmpacket.Region
 	execution   rpcpacket.ID
+	node        netip.Addr
 	incarnation uint32
-	direct      netip.Addr
 }
 
 // unknownOf is a region that a memory blade names.
 func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
-	s := unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), execution: c.executionOf(id.Execution), incarnation: id.Incarnation}
-	if id.Direct {
-		s.direct = id.Owner
-	}
-	return s
+	return unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), execution: c.executionOf(id.Execution), node: id.Owner, incarnation: id.Incarnation}
 }
 
 // lost looks after a region whose owner, an incarnation of a node, has ended, and may
-// not have heard of it.
-func (c *controller) lost(s unknownRegion, owner netip.Addr) {
-	if !s.execution.IsZero() && c.runsAgain(&s, owner) {
+// not have heard of it. The execution may yet ask for what it has allocated, if the node goes on: the next
+// incarnation says when the execution has ended.
+func (c *controller) lost(s unknownRegion) {
+	if !s.execution.IsZero() && c.remains(s.node) {
 		if !slices.Contains(c.unclaimed[s.execution], s) {
 			c.unclaimed[s.execution] = append(c.unclaimed[s.execution], s)
 		}
@@ -102,29 +98,23 @@ func (c *controller) lost(s unknownRegion, owner netip.Addr) {
 	c.reclaimUnknown(s)
 }
 
-// runsAgain reports whether an execution may yet ask for what it has allocated on a
-// node: it has not ended, and is not a call's that ends with that node. Of one about which the
-// node decides, the next incarnation says when it has ended.
-func (c *controller) runsAgain(s *unknownRegion, at netip.Addr) bool {
-	direct := s.direct == at && at.IsValid()
-	if !direct && !c.mains.Open(s.execution) {
-		return false
-	}
-	_, awaited := c.recoveries.Awaits(at)
-	return !direct || awaited || c.nodes[at] != nil
+// remains reports whether a node is there, or is to come back.
+func (c *controller) remains(node netip.Addr) bool {
+	_, awaited := c.recoveries.Awaits(node)
+	return awaited || c.nodes[node] != nil
 }
 
-// endDirect ends the executions about which a node has decided that is gone for good: nobody else
+// endExecutions ends the executions of a node that is gone for good: nobody else
 // says that they have ended. What they have allocated and never got is reclaimed, and what was lost
 // is forgotten.
-func (c *controller) endDirect(node netip.Addr) {
-	for _, e := range slices.SortedFunc(maps.Keys(c.origins.direct), rpcpacket.ID.Compare) {
-		if c.origins.direct[e] == node && !c.mains.Open(e) {
+func (c *controller) endExecutions(node netip.Addr) {
+	for _, e := range slices.SortedFunc(maps.Keys(c.origins.node), rpcpacket.ID.Compare) {
+		if c.origins.node[e] == node {
 			c.endOrigins(e, 0)
 		}
 	}
 	for _, e := range slices.SortedFunc(maps.Keys(c.unclaimed), rpcpacket.ID.Compare) {
-		if slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.direct == node }) {
+		if slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.node == node }) {
 			c.endUnclaimed(e)
 		}
 	}
@@ -185,7 +175,7 @@ func (c *controller) decides(n *node, r *control.EndedRegions) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.direct != n.address })
+	return !slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.node != n.address })
 }
 
 // endUnclaimed reclaims what an execution has allocated and never got.

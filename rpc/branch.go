@@ -312,7 +312,7 @@ func (b *opSequence) memory() *dsmclient.Client {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.client == nil {
-		b.client = e.node.memory.With(b.scope()).Asking(e)
+		b.client = e.node.memory.With(b.scope(), e)
 	}
 	return b.client
 }

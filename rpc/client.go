@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"sync"
@@ -119,7 +118,7 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	if err != nil {
 		return thrift.ResponseMeta{}, asThrift(err)
 	}
-	codec := newCodec(c.node.limit(c.logged(m)))
+	codec := newCodec(c.node.limit())
 	defer codec.free()
 	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
@@ -143,6 +142,8 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 	kind := thrift.CALL
 	if result == nil {
 		kind = thrift.ONEWAY
+	} else if err := b.tooDeep(m.op); err != nil {
+		return neverBegan(err)
 	}
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
 		return neverBegan(err)
@@ -165,9 +166,6 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	}
 	o.gains(p)
 	defer c.node.release(p)
-	if err := c.wholeAnswer(ctx, o, p); err != nil {
-		return coded(m.op, err)
-	}
 	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
 		c.node.memory.Gained(p.answer.Pointers...)
 	}
@@ -184,8 +182,8 @@ func (c *client) answer(ctx context.Context, b *opSequence, o *operation, m *met
 	return c.exchange(ctx, b, o, m, codec, kind)
 }
 
-// exchange sends a call and waits for its answer; nil is that of a one-way which nobody
-// logs. Whoever called it releases the answer.
+// exchange sends a call and waits for its answer; nil is that of a one-way which leaves later, or has
+// policy none. Whoever called it releases the answer.
 func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
 	lends := o == nil && kind == thrift.CALL
 	if err := c.node.pass(ctx, codec.pointers, lends); err != nil {
@@ -218,28 +216,6 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	return p, nil
 }
 
-// wholeAnswer fetches the rest of a logged answer that exceeds a packet. An execution
-// waits for it in any case, since the answer is part of its history.
-func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err error) {
-	if p.err != nil || p.answer.Flags&rpcpacket.FlagMore == 0 {
-		return nil
-	}
-	if o != nil {
-		ctx = c.node.base
-	}
-	p.answer.Payload, err = c.node.restOf(ctx, &p.answer, true)
-	c.node.out.mu.Lock()
-	defer c.node.out.mu.Unlock()
-	c.node.out.core.Fetched(c.node.now(), &p.Call)
-	c.node.wakeAt(c.node.now() + endpoint.SettleAfter)
-	return err
-}
-
-// logged reports whether all calls of a method are logged: none of them goes direct.
-func (c *client) logged(m *method) bool {
-	return m.policy != PolicyNone && !c.node.goesDirect()
-}
-
 // encode writes the call's Thrift message and checks its size.
 func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrift.TMessageType, args thrift.TStruct) error {
 	codec.speak(c.config.protocol)
@@ -259,8 +235,8 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if err := c.node.checkPointers(m.op, codec); err != nil {
 		return err
 	}
-	if logged := c.logged(m); codec.size() > codec.buf.limit {
-		return fault.New(c.node.tooLongCode(logged), m.op, "%s", c.node.tooLong("a message", codec, logged))
+	if codec.size() > codec.buf.limit {
+		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec))
 	}
 	m.meter.requests.add(uint64(codec.size()-rpcpacket.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
@@ -284,7 +260,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		h.Timeout, p.deadline = milliseconds(left), n.now()+left
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
-	if m.policy != PolicyNone {
+	if m.policy != PolicyNone && len(codec.pointers) > 0 {
 		h.Flags |= rpcpacket.FlagHeld
 	}
 	var id rpcpacket.ID
@@ -299,21 +275,14 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if err != nil {
 		return err
 	}
-	if l, known := b.lineageOf(); known && l.fits() && b != nil && m.policy == PolicyNone && kind == thrift.CALL {
+	if m.policy == PolicyNone && kind == thrift.CALL {
+		l := b.lineageOf()
 		codec.trailer = l.append(nil)
-	}
-	owed := to.IsValid() && o != nil && kind == thrift.ONEWAY
-	if m.policy != PolicyNone && (!to.IsValid() || owed) && codec.size() > n.logged {
-		return fault.New(n.tooLongCode(true), m.op, "%s", n.tooLong("a message", codec, true))
-	}
-	if owed {
-		if err := c.owe(o, p, to, m, codec, h, id, proof); err != nil || p.kept {
-			return err
-		}
-		to = netip.Addr{} // it has been handed over meanwhile
 	}
 	var lasts bool
 	switch {
+	case to.IsValid() && o != nil && kind == thrift.ONEWAY:
+		return c.owe(o, p, to, m, codec, h, id, proof)
 	case to.IsValid():
 		lasts = c.goDirect(p, b, o, to, codec, &h, id, proof)
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
@@ -321,11 +290,6 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 			return o.whyEnded(n)
 		}
 		return c.sendOneway(ctx, p, codec, &h, id)
-	case o != nil && m.policy != PolicyNone:
-		if err := o.attach(p, codec); err != nil {
-			return err
-		}
-		lasts = o.b.e.unbound(id)
 	case o != nil && len(codec.pointers) > 0:
 		lasts = o.lends(p)
 	default:
@@ -334,8 +298,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if !lasts {
 		return o.whyEnded(n)
 	}
-	p.Exact = m.policy != PolicyNone && (!p.straight || p.lends)
-	p.Logged, p.Held = kind == thrift.ONEWAY && !p.straight, p.Exact || len(codec.pointers) > 0
+	p.Released, p.Held = p.lends, len(codec.pointers) > 0
 	out, err := n.begin(p, codec, &h, id)
 	if err != nil {
 		return err
@@ -353,7 +316,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	case p.straight && !p.lends:
 		_, err = n.directConn.WriteBatch(p.out[:])
 	default:
-		_, err = n.conn.WriteBatch(n.pieces(p.out[:0], p.out[0]))
+		_, err = n.conn.WriteBatch(p.out[:])
 	}
 	if err != nil && n.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
@@ -436,7 +399,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		return e
 	}
 	if result == nil {
-		return nil // a one-way: a ledger or the log has it
+		return nil // a one-way: a ledger has it
 	}
 	headers, err := codec.takeHeaders(&p.answer)
 	if err != nil {
@@ -508,23 +471,6 @@ func coded(op string, err error) error {
 	return &Error{Code: Internal, Op: op, Err: err}
 }
 
-// checkWhole refuses a message that cannot be logged: its trailer is too large.
-func (n *Node) checkWhole(c *codec, op string) error {
-	if size := c.size(); size > n.logged {
-		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a logged message has %d at most: keep large data in distributed memory%s",
-			size, len(c.trailer), n.logged, n.smallLog())
-	}
-	return nil
-}
-
-// smallLog is the further remedy where the Gatekeeper's log is what limits a message.
-func (n *Node) smallLog() string {
-	if n.logged < rpcpacket.MaxWhole {
-		return ", or give the Gatekeeper's log more room"
-	}
-	return ""
-}
-
 // checkPointers refuses a message with so many pointers that its first packet may have no room for them. A message that
 // fits a packet has fewer: its payload has each pointer, too.
 func (n *Node) checkPointers(op string, c *codec) *Error {
@@ -534,28 +480,12 @@ func (n *Node) checkPointers(op string, c *codec) *Error {
 	return nil
 }
 
-// limit is how many bytes a message has at most, header included: one that is logged,
-// or one of policy none.
-func (n *Node) limit(logged bool) int {
-	if logged {
-		return n.logged
-	}
+// limit is how many bytes a message has at most, header included.
+func (n *Node) limit() int {
 	return rpcpacket.HeaderSize + int(min(n.large.most, math.MaxInt-rpcpacket.HeaderSize)) //nolint:gosec // bounded
 }
 
-// tooLongCode is the error of a message that is too long: the program's mistake, unless
-// it is the rack's log that is small.
-func (n *Node) tooLongCode(logged bool) Code {
-	if logged && n.logged < rpcpacket.MaxWhole {
-		return NoSpace
-	}
-	return BadRequest
-}
-
 // tooLong is why a message that a codec has written is refused.
-func (n *Node) tooLong(what string, c *codec, logged bool) string {
-	if !logged {
-		return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
-	}
-	return fmt.Sprintf("%s of %d bytes; a logged message has %d at most: pass large values by reference, or ask for policy none%s", what, c.size(), n.logged, n.smallLog())
+func (n *Node) tooLong(what string, c *codec) string {
+	return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
 }

@@ -7,48 +7,33 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// lineage is who waits for a call that its node makes, as the trailer says of a direct call, behind
-// its origin, and of one of policy none:
+// lineage is who waits for a call that its node makes, as far as deadlocks go: the executions that have the one slot
+// of a service with state meanwhile, the outermost first. The trailer has it, of an exactly-once call behind its origin:
 //
-//	ancestor (16 bytes) | execution (16) | … | execution (16)
-//
-// Nobody waits for a direct call without a lineage, as far as deadlocks go; who waits for one of
-// policy none is not known then, unless it has no parent. A call whose lineage would be too long fails.
-type lineage struct {
-	// ancestor is the nearest execution on whose behalf the call is made that the Gatekeeper
-	// decides about; zero if there is none.
-	ancestor rpcpacket.ID
-	// serial are the executions that have the one slot of a service with state meanwhile, the
-	// outermost first.
-	serial []rpcpacket.ID
-}
+//	execution (16 bytes) | … | execution (16)
+type lineage struct{ serial []rpcpacket.ID }
 
-// lineageIn reads the trailer of a call of policy none; false if it is no lineage.
+// lineageIn reads a lineage from a trailer; false if it is none.
 func lineageIn(trailer []byte) (l lineage, ok bool) {
-	const size = len(l.ancestor)
-	if len(trailer)%size != 0 || len(trailer) > (1+control.MaxSerial)*size {
+	const size = len(rpcpacket.ID{})
+	if len(trailer)%size != 0 || len(trailer) > control.MaxSerial*size {
 		return l, false
 	}
-	for i := 0; i < len(trailer); i += size {
-		id := rpcpacket.ID(trailer[i:])
-		if i == 0 {
-			l.ancestor = id
-			continue
-		}
-		l.serial = append(l.serial, id)
+	for ; len(trailer) > 0; trailer = trailer[size:] {
+		l.serial = append(l.serial, rpcpacket.ID(trailer))
 	}
 	return l, true
 }
 
 // nobody reports whether the lineage names nobody.
-func (l *lineage) nobody() bool { return l.ancestor.IsZero() && len(l.serial) == 0 }
+func (l *lineage) nobody() bool { return len(l.serial) == 0 }
 
 // append appends the lineage as a trailer.
 func (l *lineage) append(b []byte) []byte {
-	b = append(b, l.ancestor[:]...)
 	for _, id := range l.serial {
 		b = append(b, id[:]...)
 	}
@@ -58,30 +43,30 @@ func (l *lineage) append(b []byte) []byte {
 // waitFor are the executions that wait for the call.
 func (l *lineage) waitFor() []control.ExecutionID {
 	var all []control.ExecutionID
-	if !l.ancestor.IsZero() {
-		all = append(all, control.ExecutionID(l.ancestor))
-	}
 	for _, id := range l.serial {
 		all = append(all, control.ExecutionID(id))
 	}
 	return all
 }
 
-// lineageOf is that of the calls which a branch makes. If it is not known who waits for the branch's execution, it has that
-// execution at most.
-func (b *opSequence) lineageOf() (l lineage, known bool) {
+// lineageOf is that of the calls which a branch makes.
+func (b *opSequence) lineageOf() (l lineage) {
 	if b == nil {
-		return l, true
+		return l
 	}
-	e := b.e
-	l, known = e.lineage, e.journal != nil || e.named
-	if e.journal != nil && !e.direct.Load() {
-		l.ancestor = e.call.Call
+	l = b.e.lineage
+	if b.e.hasSlot() {
+		l.serial = append(slices.Clip(l.serial), b.e.call.Call)
 	}
-	if e.hasSlot() {
-		l.serial = append(slices.Clip(l.serial), e.call.Call)
+	return l
+}
+
+// tooDeep refuses a call for which more services with state would wait than a trailer names. A re-run has the same lineage.
+func (b *opSequence) tooDeep(op string) error {
+	if l := b.lineageOf(); !l.fits() {
+		return fault.New(BadRequest, op, "more than %d services with state wait for each other's calls: have fewer of them call one another", control.MaxSerial)
 	}
-	return l, known
+	return nil
 }
 
 // fits reports whether a trailer may have the lineage.
@@ -116,16 +101,13 @@ type waits struct {
 
 // watchWaits has the node look after calls that have begun to wait.
 func (x *export) watchWaits() {
-	if x.manager != nil && x.node.goesDirect() {
+	if x.manager != nil {
 		x.node.wakeAt(x.node.now() + waitsAfter)
 	}
 }
 
 // tickWaits tells what waits, if that is due, and returns when it has to be called next.
 func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
-	if !n.goesDirect() {
-		return 0, false
-	}
 	w := &n.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +115,7 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 		return due, true
 	}
 	report, next, more := n.waiting(now)
-	some := len(report.Calls)+len(report.Handed) > 0
+	some := len(report.Calls) > 0
 	if !some && !w.told {
 		return next, more
 	}
@@ -191,26 +173,13 @@ func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.D
 			}
 		}
 	}
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id, h := range l.handed {
-		switch due := h.at + waitsAfter; {
-		case due > now:
-			if !more || due < next {
-				next, more = due, true
-			}
-		case len(report.Handed) < control.MaxWaits:
-			report.Handed = append(report.Handed, control.HandedCall{ID: control.ExecutionID(id), For: h.lineage.waitFor()})
-		}
-	}
 	return report, next, more
 }
 
 // waitingCall is a call that waits for its turn behind another one; false if no execution can be
 // waiting for it that has the slot of a service with state.
 func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
-	direct := e.direct.Load()
+	direct := e.journal != nil
 	if holder == nil || e.nobody() && (direct || e.call.Parent.IsZero()) {
 		return control.WaitingCall{}, false
 	}
@@ -229,26 +198,4 @@ func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
 func (x *export) refuseWaiting(e *execution, why string) {
 	x.answerException(e, Deadlock, "the call would wait for itself: "+why)
 	e.close()
-}
-
-// handed is an execution for which services with state wait, and which was handed over to the
-// Gatekeeper.
-type handed struct {
-	lineage lineage
-	at      time.Duration // in node time
-}
-
-// noteHanded notes that an execution has been handed over, until the Gatekeeper has its answer.
-func (l *ledger) noteHanded(e *execution) {
-	if e.nobody() {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.handed == nil {
-		l.handed = map[rpcpacket.ID]handed{}
-	}
-	now := l.node.now()
-	l.handed[e.call.Call] = handed{e.lineage, now}
-	l.node.wakeAt(now + waitsAfter)
 }

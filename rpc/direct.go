@@ -18,7 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Direct calls: exactly-once calls that go from node to node. What the callee's ledger has of them
+// Exactly-once calls go from node to node. What the callee's ledger has of them
 // decides (package direct). Those with pointers pass the Gatekeeper, for their rights alone (loan.go).
 //
 //	caller ── CALL ──▶ callee: runs ── begun, journal ──▶ ledger     before children and effects
@@ -30,9 +30,6 @@ import (
 
 // openDirect opens the node's endpoint for direct calls.
 func (n *Node) openDirect() error {
-	if !n.goesDirect() {
-		return nil
-	}
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortDirect))
 	if err != nil {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
@@ -101,7 +98,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
-	case (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags.Direct():
+	case (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&rpcpacket.FlagHeld == 0:
 		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagSettled != 0:
 		n.forgotten(from.Addr(), m.Payload)
@@ -139,10 +136,6 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
 		return nil
 	}
-	if x.gate.Load() {
-		n.stats.stale.Add(1) // the service's next call is another
-		return nil
-	}
 	if m.Flags&rpcpacket.FlagSession == 0 && x.key != nil && !m.Call.Derived() {
 		n.foreign(from.Addr()) // the id may be that of somebody's next call in a session
 		return nil
@@ -162,7 +155,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		return nil
 	}
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, arguments)
-	if m.Type == rpcpacket.Oneway && (v == direct.Duplicate || v == direct.Forward) && l.table.State().Execution(m.Call) != nil {
+	if m.Type == rpcpacket.Oneway && v == direct.Duplicate && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
 		n.stats.recalled.Add(1)
 		n.whenSettled(from, n.accepts(m))
@@ -200,8 +193,6 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Refused:
 		n.stats.duplicates.Add(1)
 		n.whenSettled(from, x.refusal(m))
-	case direct.Forward:
-		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false, 0))
 	case direct.Superseded:
 		n.superseded(from.Addr(), m)
 	case direct.Diverged:
@@ -299,16 +290,13 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 
 // refusal has the caller of a call that has not begun, and never will here, choose another node.
 func (x *export) refusal(m *rpcpacket.Message) []byte {
-	return x.node.exception(m, Unavailable, "the node is closing", true, nil)
+	return x.node.exception(m, Unavailable, "the node is closing", true)
 }
 
 // drainDirect waits until nobody will ask for the answer to a direct call, or the node has
 // ended. Callers that have gone do not say so: the rack is asked about each, at once and
 // then every second.
 func (n *Node) drainDirect(ctx context.Context) {
-	if !n.goesDirect() {
-		return
-	}
 	l := n.ledger
 	var asked time.Time
 	for {
@@ -343,7 +331,7 @@ func (n *Node) takes(hash uint64) *export {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, x := range n.exports {
-		if x.hash == hash && x.ready && (!x.config.stateful() || x.inLedger()) {
+		if x.hash == hash && x.ready {
 			return x
 		}
 	}
@@ -353,9 +341,8 @@ func (n *Node) takes(hash uint64) *export {
 // directExecution makes the execution of a direct call, or that of its next run, of which
 // the ledger knows what the former ones did.
 func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Message, arguments uint64, known *record.Execution) *execution {
-	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments, enlisting: make(chan struct{}, 1)}
+	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments}
 	e.trunk.e = e
-	e.direct.Store(true)
 	e.account.ever = m.Type == rpcpacket.Oneway && len(m.Pointers) > 0 // the regions are its own
 	_, e.lineage, _ = originIn(m.Trailer)
 	if m.Timeout != 0 {
@@ -369,7 +356,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 
 // remember makes an execution one that goes on from what former runs did.
 func (e *execution) remember(known *record.Execution) {
-	e.resumed, e.earlier = true, known.Journal
+	e.resumed = true
 	e.recorded.begun = true
 	e.recorded.called = slices.Clone(known.Called)
 	for _, k := range known.Called {
@@ -392,7 +379,7 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	return netip.AddrFrom16(node)
 }
 
-// sentTo is the node that a call was sent to last, zero if that is the Gatekeeper's or there is none. The caller holds e.mu.
+// sentTo is the node that a call was sent to last, zero if there is none. The caller holds e.mu.
 func (e *execution) sentTo(id rpcpacket.ID) [16]byte {
 	k, _ := e.lastTry(id)
 	return k.Node

@@ -16,7 +16,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -41,13 +40,9 @@ type export struct {
 	told    chan struct{}             // closed when the rack has answered the first Export
 	closed  atomic.Bool               // close has been called
 	resting atomic.Bool               // SetServing has said so
-	gate    atomic.Bool               // holds back what comes past the Gatekeeper's order; see lift
-	first   join.State                // what the gate waits for
 	telling sync.Mutex                // over what the rack is told of the service
 
-	accepting sync.Mutex // over what follows
-	order     *endpoint.Order[*execution]
-	turns     []*execution // scratch
+	accepting sync.Mutex
 }
 
 // offer is what a service can do, as of the last Export.
@@ -107,7 +102,6 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		x.config.workers, x.manager = 1, newStateManager(x.config.state)
 	}
 	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue, most: n.limits.Started}
-	x.order = endpoint.NewOrder[*execution](1, x.config.queue+1)
 	offer, methods, err := x.methodList(p)
 	if err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
@@ -212,7 +206,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 		}
 	}
 	x.since = n.now()
-	if x.inLedger() {
+	if x.manager != nil {
 		x.resume() // before any call comes
 	}
 	if err := n.serve(op, x); err != nil {
@@ -233,7 +227,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	}
 	x.ready = true
 	go x.announce()
-	if !x.inLedger() {
+	if x.manager == nil {
 		go x.resume()
 	}
 	return nil
@@ -442,8 +436,8 @@ func (n *Node) SetServing(ctx context.Context, service string, serving bool) err
 // first incarnation.
 func (x *export) announce() {
 	n := x.node
-	if !n.goesDirect() || n.self.Incarnation == 1 || x.gate.Load() || n.takes(x.hash) != x {
-		return // when the gate opens, or the service is exported, announce is called again
+	if n.self.Incarnation == 1 || n.takes(x.hash) != x {
+		return
 	}
 	n.ledger.mu.Lock()
 	callers := n.ledger.table.Callers()

@@ -34,11 +34,8 @@ const askAgain = time.Second
 // restarts reports whether the node's program is started anew if the node is taken back: nobody starts one that was started by
 // hand.
 func (n *Node) restarts() bool {
-	if !n.ledger.placed() {
-		return false
-	}
 	place := n.ledger.place.Load()
-	return place.Stays && !place.ByHand
+	return place != nil && !place.ByHand
 }
 
 // takeBack has the Gatekeeper fence the node and start its program anew, when all records so far are settled and if it is true
@@ -95,7 +92,7 @@ func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
 // started writes down that the handler of a direct call starts which shares its caller's fate. It reports false if the node
 // ends.
 func (e *execution) started() bool {
-	if !e.direct.Load() || e.call.Flags.Policy() == PolicyRecover && e.call.Flags&rpcpacket.FlagTainted == 0 {
+	if e.journal == nil || e.call.Flags.Policy() == PolicyRecover && e.call.Flags&rpcpacket.FlagTainted == 0 {
 		return true
 	}
 	l := e.node.ledger

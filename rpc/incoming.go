@@ -16,12 +16,11 @@ import (
 
 // incoming is the called side of a node, for all of its services.
 type incoming struct {
-	mu      sync.Mutex
-	core    *endpoint.Callee
-	drained chan struct{} // gets a token when no answer waits to be acknowledged
+	mu   sync.Mutex
+	core *endpoint.Callee
 }
 
-// receive takes the i-th datagram that an export's endpoint has received. It
+// receive takes the i-th datagram that an export's endpoint has received, a call of policy none. It
 // returns the execution of a call that the goroutine is to run, or nil.
 func (x *export) receive(r *reader, i int) *execution {
 	n := x.node
@@ -31,19 +30,10 @@ func (x *export) receive(r *reader, i int) *execution {
 		n.malformed(from.Addr())
 		return nil
 	}
-	journal, err := journalOf(&m)
-	if err != nil {
-		n.malformed(from.Addr())
-		return nil
-	}
-	if journal == nil && x.gate.Load() {
-		n.stats.full.Add(1) // the service's next call is another
-		return nil
-	}
-	a, e := x.decide(from, &m, journal)
+	a, e := x.decide(from, &m)
 	switch a.Verdict {
 	case endpoint.Run:
-		if m.Flags&rpcpacket.FlagMore != 0 && !m.Flags.Exact() {
+		if m.Flags&rpcpacket.FlagMore != 0 {
 			return x.acceptLarge(e, len(r.messages[i].Buf))
 		}
 		e.buffer = r.take(i)
@@ -68,7 +58,7 @@ func (x *export) receive(r *reader, i int) *execution {
 }
 
 // decide asks the core, and makes the execution of a call to run.
-func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message, j *journal) (endpoint.Arrival, *execution) {
+func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message) (endpoint.Arrival, *execution) {
 	n := x.node
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
@@ -81,16 +71,9 @@ func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message, j *journal) (
 	if a.Verdict != endpoint.Run {
 		return a, nil
 	}
-	e := &execution{node: n, journal: j, export: x, entry: a.Entry, call: *m, from: from}
+	e := &execution{node: n, export: x, entry: a.Entry, call: *m, from: from}
 	e.trunk.e = e
-	switch {
-	case j != nil:
-		n.handedBefore(e)
-	case len(m.Trailer) > 0:
-		e.lineage, e.named = lineageIn(m.Trailer)
-	default:
-		e.named = m.Parent.IsZero()
-	}
+	e.lineage, _ = lineageIn(m.Trailer) // a stranger's trailer that is none names nobody
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}
@@ -111,7 +94,7 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 	case bulk.TooLong:
 		o, _ := m.Opening()
 		why := x.node.large.tooLong("a message", o.Total)
-		if e.direct.Load() {
+		if e.journal != nil {
 			go x.answerException(e, BadRequest, why) // it waits for the ledger
 		} else {
 			x.answerException(e, BadRequest, why)
@@ -133,7 +116,7 @@ func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
 	return x.accept(e)
 }
 
-// receipt registers the receipt of a one-way that nobody logs, and returns it; nil for
+// receipt registers the receipt of a one-way of policy none, and returns it; nil for
 // other calls.
 func (x *export) receipt(e *execution) []byte {
 	if !e.receipted() {
@@ -148,76 +131,33 @@ func (x *export) receipt(e *execution) []byte {
 	return b
 }
 
-// accept finds a slot for a new call, and for those whose turn it is then. It
-// returns the execution that the goroutine is to run, if any. Of a one-way it
+// accept finds a slot for a new call. It returns the execution that the goroutine is to run, if any. Of a one-way it
 // tells the caller's runtime that it need not be sent again.
 func (x *export) accept(e *execution) (run *execution) {
 	x.accepting.Lock()
 	defer x.accepting.Unlock()
 	to, receipt := e.from, x.receipt(e) // a call that waits may be over before it is acknowledged
 	var reply []byte
-	if e.call.Type == rpcpacket.Oneway && e.direct.Load() {
+	if e.call.Type == rpcpacket.Oneway && e.journal != nil {
 		reply = x.node.accepts(&e.call)
 	}
-	turns, taken := x.inOrder(e)
-	for _, turn := range turns {
-		turn.queued = x.node.now()
-		switch x.pool.admit(turn) {
-		case begun:
-			run = turn
-		case refused:
-			x.turnAway(turn)
-			taken = taken && turn != e
-		default: // waiting: it runs in its turn
-			x.watchWaits()
-		}
+	e.queued = x.node.now()
+	switch x.pool.admit(e) {
+	case begun:
+		run = e
+	case refused:
+		x.turnAway(e)
+		return nil
+	default: // waiting: it runs in its turn
+		x.watchWaits()
 	}
 	switch {
-	case receipt != nil && taken:
+	case receipt != nil:
 		x.node.send(to, receipt)
-	case reply != nil && taken:
+	case reply != nil:
 		x.beginOneway(e, reply)
 	}
 	return run
-}
-
-// inOrder returns the calls whose turn it is when e has come: of a stateful
-// service, which has one worker, those that the Gatekeeper has numbered next. It
-// reports false if e cannot be taken.
-func (x *export) inOrder(e *execution) ([]*execution, bool) {
-	x.turns = x.turns[:0]
-	number := e.call.Order
-	if !x.config.stateful() || e.direct.Load() { // a direct call has its place in a lane there
-		number = 0
-	}
-	turns, ok := x.order.Add(number, e, x.turns)
-	x.turns = turns
-	switch {
-	case !ok:
-		x.drop(e)
-	case len(turns) == 0:
-		e.keep()
-		x.postpone(e)
-	case len(turns) > 1:
-		x.turn(turns)
-	}
-	return turns, ok
-}
-
-// postpone notes that a call waits for its turn.
-func (x *export) postpone(e *execution) {
-	x.node.in.mu.Lock()
-	defer x.node.in.mu.Unlock()
-	x.node.in.core.Postpone(e.entry)
-}
-
-// turn notes that the turn of calls has come.
-func (x *export) turn(turns []*execution) {
-	x.node.in.mu.Lock()
-	defer x.node.in.mu.Unlock()
-	for _, e := range turns {
-		x.node.in.core.Turn(e.entry)
-	}
 }
 
 // drop forgets a call that there is no room for; it will come again.
@@ -229,7 +169,7 @@ func (x *export) drop(e *execution) {
 // forget undoes a call that has not run.
 func (x *export) forget(e *execution) {
 	defer e.freeBuffer()
-	if e.direct.Load() {
+	if e.journal != nil {
 		l := x.node.ledger
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -243,17 +183,15 @@ func (x *export) forget(e *execution) {
 	x.node.in.core.Forget(e.entry)
 }
 
-// turnAway refuses a call for which there is no room, or no time any more. A
-// one-way, whose caller has nobody to tell, is forgotten instead, as is what the
-// Gatekeeper can deliver to the next node: it will be sent again.
+// turnAway refuses a call of policy none for which there is no room, or no time any more. A
+// one-way, whose caller has nobody to tell, is forgotten instead, as is an exactly-once call: it will be sent again.
 func (x *export) turnAway(e *execution) {
-	closing := x.node.failure() != nil
-	if e.receipted() || closing && e.journal != nil || e.direct.Load() {
+	if e.receipted() || e.journal != nil {
 		x.drop(e)
 		return
 	}
 	defer e.freeBuffer()
-	if closing {
+	if x.node.failure() != nil {
 		x.answerException(e, Unavailable, "the node is closing")
 		return
 	}
@@ -276,20 +214,7 @@ func (in *incoming) settle(from netip.Addr, id rpcpacket.ID) {
 
 // send puts one message on the wire; a failure is a loss like any other.
 func (n *Node) send(to netip.AddrPort, datagram []byte) {
-	_, _ = n.conn.WriteBatch(n.pieces(nil, netio.Message{Buf: datagram, Remote: to}))
-}
-
-// pieces appends the datagrams that a message takes: one, unless it is to be
-// logged and has a large trailer.
-func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
-	if len(m.Buf) <= n.budget {
-		return append(out, m)
-	}
-	for _, b := range rpcpacket.Split(m.Buf, n.budget) {
-		m.Buf = b
-		out = append(out, m)
-	}
-	return out
+	_, _ = n.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: to}})
 }
 
 // refuse answers a call that is not run, without remembering it: the core knows
@@ -297,19 +222,19 @@ func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
 func (x *export) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
 	x.node.stats.refused.Add(1)
 	x.node.stats.blame.Add(to.Addr(), code.String())
-	x.node.send(to, x.node.exception(call, code, why, false, nil))
+	x.node.send(to, x.node.exception(call, code, why, false))
 }
 
 // exception makes a system exception in answer to a call, which did not begin if it is
 // unbegun.
-func (n *Node) exception(call *rpcpacket.Message, code Code, why string, unbegun bool, trailer []byte) []byte {
+func (n *Node) exception(call *rpcpacket.Message, code Code, why string, unbegun bool) []byte {
 	h := n.answerHeader(call)
 	h.Type, h.Code = rpcpacket.Exception, code
 	if unbegun {
 		h.Flags |= rpcpacket.FlagUnbegun
 	}
 	why = why[:min(len(why), maxMessage, n.budget-rpcpacket.HeaderSize)]
-	m := rpcpacket.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
+	m := rpcpacket.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, ""))}
 	return m.Append(nil)
 }
 

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -26,30 +25,25 @@ type position struct{ branch, index uint32 }
 
 // journal is what an exactly-once execution got from outside of itself. An
 // operation that a former attempt has journalled is answered from it; a new one
-// is added, and travels with each message of the execution until one of them is
-// known to be logged: so whatever the log has of the execution, it also has what
-// led there.
+// is added, and is written to the ledger before anything leaves that may follow from it.
 //
-//	redelivered CALL's trailer ──▶ past ──▶ recall         add ◀── new operations
-//	                                                        ▼
-//	answered: logged ──▶ forgets ◀── fresh ──▶ pending ──▶ trailer of CALL, REPLY
+//	the ledger's entries ──▶ past ──▶ recall         add ◀── new operations
+//	                                                  ▼
+//	                                                fresh ──▶ unwritten ──▶ ledger
 type journal struct {
-	mu       sync.Mutex
-	past     map[position]trailer.Section // not asked for again so far
-	last     map[uint32]uint32            // the highest index in past, by branch
-	fresh    []trailer.Section            // not known to be logged
-	logged   uint64                       // entries that were fresh and are known to be
-	recorded uint64                       // entries that were fresh and are in the ledger
-	failed   *Error                       // the re-run has diverged
-	taken    map[uint32]bool              // numbers of branches
-	stop     func() error                 // of a main: the error of the context that Main was given
-	stopped  bool                         // that has ended, and something that may follow from it was left out
-	full     *Error                       // of a main: its ledger has no room for what it is to write, so its run has ended
+	mu      sync.Mutex
+	past    map[position]trailer.Section // not asked for again so far
+	last    map[uint32]uint32            // the highest index in past, by branch
+	fresh   []trailer.Section            // not in the ledger
+	failed  *Error                       // the re-run has diverged
+	taken   map[uint32]bool              // numbers of branches
+	stop    func() error                 // of a main: the error of the context that Main was given
+	stopped bool                         // that has ended, and something that may follow from it was left out
+	full    *Error                       // of a main: its ledger has no room for what it is to write, so its run has ended
 }
 
-// newJournal returns the journal of an execution that is run again, from its
-// trailer; an empty trailer makes one of a first run. The trailer is copied. An
-// entry may be there twice, for it may have travelled with two messages.
+// newJournal returns the journal of an execution that is run again, from the entries
+// in the ledger; none make one of a first run. They are copied.
 func newJournal(b []byte) (*journal, error) {
 	j := new(journal)
 	if len(b) == 0 {
@@ -65,7 +59,7 @@ func newJournal(b []byte) (*journal, error) {
 		if !s.Type.Journal() {
 			return nil, wirefmt.Errorf("journal: %s is no entry", s.Type)
 		}
-		if old, ok := j.past[at]; ok && (old.Type != s.Type || !bytes.Equal(old.Data, s.Data)) {
+		if _, twice := j.past[at]; twice {
 			return nil, wirefmt.Errorf("journal: two entries for operation %d of branch %d", at.index, at.branch)
 		}
 		j.past[at] = s
@@ -88,6 +82,9 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 	}
 	if j.stopped {
 		return nil, fault.FromContext(op, j.stop())
+	}
+	if j.full != nil {
+		return nil, j.full
 	}
 	s, ok := j.past[at]
 	switch {
@@ -112,6 +109,8 @@ func (j *journal) add(t trailer.Type, at position, data []byte) {
 	}
 	if j.stop != nil && j.stop() != nil {
 		j.stopped = true
+	}
+	if j.stopped || j.full != nil {
 		return
 	}
 	j.fresh = append(j.fresh, trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data})
@@ -148,46 +147,21 @@ func (j *journal) claim(branch uint32) bool {
 	return true
 }
 
-// pending returns, as a trailer, what the next message of the execution has to
-// carry, and a mark for confirm.
-func (j *journal) pending() (b []byte, mark uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return trailer.Append(nil, j.fresh), j.logged + uint64(len(j.fresh))
-}
-
-// unwritten returns, as a trailer, the entries that the ledger does not have yet, and
+// unwritten returns, as sections of a trailer, the entries that the ledger does not have yet, and
 // counts them as written.
 func (j *journal) unwritten() []byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	rest := j.fresh[min(uint64(len(j.fresh)), max(j.recorded, j.logged)-j.logged):]
-	j.recorded = j.logged + uint64(len(j.fresh))
-	return trailer.Append(nil, rest)
+	b := trailer.Append(nil, j.fresh)
+	j.fresh = nil
+	return b
 }
 
 // hasUnwritten reports whether there are entries that the ledger does not have yet.
 func (j *journal) hasUnwritten() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.logged+uint64(len(j.fresh)) > max(j.recorded, j.logged)
-}
-
-// written is the mark of the entries that the ledger has, or is about to have.
-func (j *journal) written() uint64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return max(j.recorded, j.logged)
-}
-
-// confirm says that the message which got this mark has been logged.
-func (j *journal) confirm(mark uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if mark > j.logged {
-		j.fresh = slices.Delete(j.fresh, 0, int(mark-j.logged))
-		j.logged = mark
-	}
+	return len(j.fresh) > 0
 }
 
 // fail notes that the re-run has diverged; the first reason counts.
@@ -229,8 +203,8 @@ func (j *journal) close(err error) *Error {
 }
 
 // callJournalled makes a call of an exactly-once execution, unless a former attempt
-// has journalled how it ended. The id of a call that the Gatekeeper logs is the
-// same in each attempt, so its answer is found in the log; all else is answered
+// has journalled how it ended. The id of an exactly-once call is the
+// same in each attempt, so its answer is found at its callee; all else is answered
 // from the journal: errors that arose here, and what calls of policy none brought.
 func (c *client) callJournalled(ctx context.Context, b *opSequence, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
 	o, err := b.begin(m.op, trailer.Outcome)
@@ -254,7 +228,7 @@ func (c *client) callJournalled(ctx context.Context, b *opSequence, m *method, c
 	case was.code != OK:
 		return &Error{Code: was.code, Op: m.op, Msg: was.message, NeverBegan: was.neverBegan}
 	case m.policy != PolicyNone:
-		// It was answered, so it will be: the answer is in the log.
+		// It was answered, so it will be: the answer is in the callee's ledger.
 		return c.perform(context.WithoutCancel(ctx), b, o, m, codec, kind, result)
 	case (was.answer == nil) != (result == nil):
 		return o.diverged("the call was another when the execution ran before")
@@ -281,20 +255,14 @@ func (o *operation) decided(err error) error {
 	return failure
 }
 
-// answered journals that the call has been answered; p is nil for a one-way that
-// nobody logs.
+// answered journals that the call has been answered; p is nil for a one-way of policy none.
 func (o *operation) answered(m *method, p *pending) {
 	if o == nil || p != nil && p.err != nil {
 		return
 	}
 	out := outcome{fingerprint: o.fingerprint}
-	switch {
-	case p == nil:
-	case m.policy == PolicyNone:
+	if p != nil && m.policy == PolicyNone {
 		out.answer = &p.answer
-	case p.answer.Flags&rpcpacket.FlagReplay != 0: // what is logged is the call as a former run sent it
-	case p.answer.Type != rpcpacket.Exception || p.answer.Code == OK:
-		o.b.e.journal.confirm(p.mark) // an answer of the callee's: the call was logged
 	}
 	o.record(trailer.Outcome, out.encode())
 }
@@ -310,15 +278,9 @@ func (o *operation) whyEnded(n *Node) error {
 	return o.b.e.whyEnded()
 }
 
-// attach puts what the execution has journalled behind a call.
-func (o *operation) attach(p *pending, codec *codec) error {
-	codec.trailer, p.mark = o.b.e.journal.pending()
-	return o.b.e.node.checkWhole(codec, o.op)
-}
-
 // outcome is how a call of an exactly-once execution ended, as it is journalled:
 // error code (1 byte), fingerprint of the call (8), then the error's message. After code 0
-// comes nothing if the answer is in the log. If it is not, as with policy none, its type
+// comes nothing if the callee's ledger has the answer. With policy none the answer's type
 // (1), code (1) and payload come.
 type outcome struct {
 	code        Code

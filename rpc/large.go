@@ -21,8 +21,6 @@ import (
 //
 //	caller: pending.payload ──parts──▶ callee: transfer ──whole──▶ accept, run
 //	callee: Entry's payload, or the ledger's ──parts──▶ caller: transfer ──whole──▶ deliver
-//
-// Messages that the Gatekeeper logs go through the log instead; see fetchPayload.
 type large struct {
 	conn netio.Conn // [node]:45103
 	size int        // bytes of a part that fit a datagram
@@ -269,9 +267,6 @@ func (n *Node) answerOf(peer netip.Addr, h *bulk.Header) *sent.Payload {
 		if body := n.in.payload(peer, h.Call); body != nil {
 			return body
 		}
-	}
-	if !n.goesDirect() {
-		return nil
 	}
 	return n.ledger.payload(peer, h.Call, h.CalleeIncarnation)
 }

@@ -50,7 +50,6 @@ type ledger struct {
 	forgets forgets
 	reports reports
 	told    told
-	handed  map[rpcpacket.ID]handed
 	// hands has the durable mains that wait for what they hand over; see awaitTaken.
 	hands map[rpcpacket.ID]chan struct{}
 }
@@ -61,11 +60,8 @@ const leastBase = 8 << 10
 // squeezeEvery is how often a base is written for want of room.
 const squeezeEvery = time.Second
 
-// newLedger returns the ledger of a node, nil in a rack without ledgers.
+// newLedger returns the ledger of a node.
 func newLedger(n *Node) *ledger {
-	if !n.self.Direct {
-		return nil
-	}
 	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
 	if n.self.Ledger != nil {
 		l.grant(n.self.Ledger)
@@ -74,7 +70,7 @@ func newLedger(n *Node) *ledger {
 }
 
 // placed reports whether the node has a ledger.
-func (l *ledger) placed() bool { return l != nil && l.place.Load() != nil }
+func (l *ledger) placed() bool { return l.place.Load() != nil }
 
 // grant says where the ledger is.
 func (l *ledger) grant(place *control.LedgerPlace) {
@@ -84,7 +80,7 @@ func (l *ledger) grant(place *control.LedgerPlace) {
 
 // awaitPlace waits until the node has a ledger. Without one no service of it keeps a state, and no durable main runs.
 func (l *ledger) awaitPlace(ctx context.Context, op string) error {
-	if l == nil || l.placed() {
+	if l.placed() {
 		return nil
 	}
 	n := l.node
@@ -117,9 +113,6 @@ func (n *Node) seekLedger() {
 		}
 	}
 }
-
-// goesDirect reports whether exactly-once calls of the node go direct where they can.
-func (n *Node) goesDirect() bool { return n.ledger != nil }
 
 // read takes in what earlier incarnations of the node have written. The node does nothing
 // before.
@@ -235,9 +228,6 @@ func (l *ledger) lose(why error) {
 
 // end ends the ledger with its node: what handlers that are cut off come to is not written.
 func (l *ledger) end(why error) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost == nil {
@@ -306,15 +296,11 @@ type recorded struct {
 // may go on.
 func (e *execution) durable(child record.Call) bool {
 	l := e.node.ledger
-	if l == nil || e.export == nil && e.main == nil || e.journal == nil {
+	if e.journal == nil {
 		return true
 	}
 	if e.writes(child) && !e.needsRoom() {
 		return false
-	}
-	// A call that goes direct is written down though its execution has just been handed over.
-	if !e.direct.Load() && (child.Node == [16]byte{} || e.bound(child.ID).IsValid()) {
-		return true
 	}
 	e.promote()
 	e.mu.Lock()
@@ -362,7 +348,7 @@ func (e *execution) write(rs ...record.Record) bool {
 	l := e.node.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, begins := rs[0].(*record.Begun); begins && e.direct.Load() && l.table.Obsolete(&e.call.Header) {
+	if _, begins := rs[0].(*record.Begun); begins && l.table.Obsolete(&e.call.Header) {
 		e.recorded.begun = false
 		return false
 	}
@@ -385,29 +371,13 @@ func (e *execution) unwritten(called []record.Call) (rs []record.Record) {
 }
 
 func (e *execution) asBegun() *record.Begun {
-	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload}
+	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload, Trailer: e.call.Trailer}
 	r := &record.Begun{
 		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt), Arguments: e.arguments,
 	}
-	if e.direct.Load() {
-		r.Lane, r.Number = direct.LaneOf(&e.call.Header)
-		call.Trailer = e.call.Trailer
-	}
+	r.Lane, r.Number = direct.LaneOf(&e.call.Header)
 	r.Call = call.Append(nil)
 	return r
-}
-
-// answered notes that the Gatekeeper has acknowledged the answer of an execution, which has sent direct calls.
-func (l *ledger) answered(id rpcpacket.ID, sent []direct.Item) {
-	if l != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.handed, id)
-		l.add(l.table.Answered(id, sent)...)
-		if l.table.Owes() {
-			l.forgets.hurry(l.node)
-		}
-	}
 }
 
 // The Gatekeeper sees at most the rights of direct calls, so the node that serves them tells it: what is
@@ -460,8 +430,7 @@ func (l *ledger) takeUp(e *execution) {
 	l.haveNews(e.takenUp)
 }
 
-// leave notes that the ledger does not decide about a call any more, or that it was not run
-// after all. The caller holds l.mu.
+// leave notes that a call was not run after all. The caller holds l.mu.
 func (l *ledger) leave(id rpcpacket.ID) { delete(l.reports.running, id) }
 
 // ended notes how a direct call has ended. The caller holds l.mu.
@@ -508,9 +477,6 @@ func (l *ledger) haveNews(now time.Duration) {
 // tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
 // node has run, or will: their callers choose other nodes.
 func (n *Node) tellOver(ctx context.Context) {
-	if !n.goesDirect() {
-		return
-	}
 	l := n.ledger
 	l.mu.Lock()
 	over := l.lost == nil && l.table.Idle()
@@ -525,9 +491,6 @@ func (n *Node) tellOver(ctx context.Context) {
 
 // tickReports sends the report that is due, and returns when it has to be called next.
 func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
-	if !n.goesDirect() {
-		return 0, false
-	}
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 )
 
 func TestLimits(t *testing.T) {
-	l, err := Limits{Exact: 7, Lifetime: time.Minute}.withDefaults()
+	l, err := Limits{Window: 7, Lifetime: time.Minute}.withDefaults()
 	want := DefaultLimits
-	want.Exact, want.Lifetime = 7, time.Minute
+	want.Window, want.Lifetime = 7, time.Minute
 	if err != nil || l != want {
 		t.Errorf("%+v, %v; want %+v", l, err, want)
 	}

@@ -105,7 +105,7 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 		go l.askCaller(from.Addr().As16(), m.CallerIncarnation) // its next incarnation may be waiting for the end of the call
 	case v == direct.Late && l.placed():
 		last := l.add(l.table.Void(from.Addr().As16(), &m.Header))
-		refusal := n.exception(m, Unavailable, "the call has not come", true, nil)
+		refusal := n.exception(m, Unavailable, "the call has not come", true)
 		go func() {
 			if l.settle(last) {
 				n.send(from, refusal)

@@ -3,27 +3,22 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
-	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// A durable main of a deployment keeps its checkpoints and its journal in its node's ledger, if it has
-// one, and calls other nodes directly. The Gatekeeper says who may run it, and hears when it
-// is over.
+// A durable main has its checkpoints and its journal in its node's ledger. The Gatekeeper says who may run it, and
+// hears when it is over.
 //
-//	begin ──▶ Gatekeeper: "direct"
+//	begin ──▶ Gatekeeper
 //	journal ─▶ ledger       before a call, and before an effect
 //	one-way ─▶ kept until the next checkpoint, which has it
 //	memory ──▶ ledger       before the first change of a machine since the last checkpoint
@@ -33,23 +28,15 @@ import (
 //	                                                 ─▶ "it is over" ─▶ Gatekeeper
 //
 // If the ledger has no room for what it does, its run ends, after a while, as no space: the next run goes on from the
-// last checkpoint.
-//
-// Before it does what needs the Gatekeeper, as a direct execution does (enlist), it is handed over:
-// from then on its calls are logged there, up to its next checkpoint, which is logged there too. Then
-// the main is direct again. A later run reads both: the later checkpoint counts, and what either has
-// of the time since. What a run changed in memory after it is taken back before the next one begins.
+// last checkpoint. What a run changed in memory after that is taken back before the next one begins.
 
 // main is what a durable main has beside an execution.
 type main struct {
-	rtt    endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
 	epoch  atomic.Uint32 // index of the last checkpoint
 	begun  atomic.Bool   // there was a checkpoint since the program began
 	key    endpoint.Key  // what its calls are named with
 	memory rpcpacket.ID  // what memory blades know it as
 	run    uint64        // which of its runs this is
-	// ledger: the main is direct, even while it is handed over.
-	ledger bool
 }
 
 // lastCheckpoint is 0 for what is no main.
@@ -63,14 +50,13 @@ func (m *main) lastCheckpoint() uint32 {
 // Main runs a durable main: an execution that no call has begun, and that goes on
 // when its program is started again after a crash. f gets the state of the last
 // Checkpoint, nil if there is none, and repeats what came after it: exactly-once
-// calls find their answers in the log, and [Now], [Random], [Effect], [WaitAny] and calls
+// calls find their answers, and [Now], [Random], [Effect], [WaitAny] and calls
 // of [PolicyNone] give what they gave. The name must be unique in the rack, and one
 // Main of it run at a time.
 //
-// Checkpoints and answers are kept in the Gatekeeper's log. If the main is a job of a deployment
-// and the rack keeps ledgers, they are kept in the ledger of the job's node instead. If all copies of
-// the memory are lost that has the ledger, Main fails as [Unavailable]. Such a main needs the
-// Gatekeeper only at its start and its end, as long as it neither allocates memory nor passes pointers.
+// Checkpoints are kept in the ledger of the main's node. If all copies of the memory are lost that has the ledger, Main
+// fails as [Unavailable]. A main needs the Gatekeeper only at its start and its end, as long as it neither allocates
+// memory nor passes pointers.
 //
 // When f returns nil, the main is over: all that it did is committed, and Main returns nil.
 // The program may crash before it knows that. Then the first Main of this name in the
@@ -100,38 +86,31 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	if err != nil {
 		return coded(op, err)
 	}
-	e := &execution{node: node, main: &main{key: was.Key, memory: was.Memory, run: was.Run}, resumed: true, enlisting: make(chan struct{}, 1)}
+	e := &execution{node: node, main: &main{key: was.Key, memory: was.Memory, run: was.Run}, resumed: true}
 	e.call.Call, e.trunk.e = endpoint.MainID(name), e
 	if was.Done {
-		e.forgetEarlier(was.Index)
 		return nil
 	}
-	ended, err := e.endedBefore(ctx, &was)
+	past, err := e.past(ctx, was.Index)
 	if err != nil {
 		return err
 	}
-	if ended {
-		if err := node.ledger.awaitTaken(ctx, e.call.Call); err != nil {
-			return coded(op, err)
-		}
-		return e.tellEnded(ctx, op, was.Index)
+	if past.ended {
+		return e.isOver(ctx, op, past.index)
 	}
-	e.trunk.index = was.Index
-	e.main.epoch.Store(was.Index)
-	if e.journal, err = newJournal(was.Journal); err != nil {
+	e.trunk.index = past.index
+	e.main.epoch.Store(past.index)
+	if e.journal, err = newJournal(past.journal); err != nil {
 		return &Error{Code: Internal, Op: op, Msg: "malformed journal", Err: err}
 	}
 	defer e.keepSent()
 	defer e.leaveRoom()
-	return e.runMain(ctx, op, was.State, f)
+	return e.runMain(ctx, op, past.state, f)
 }
 
 // known is what the node's ledger has of a main.
 func (e *execution) known() (k record.Execution, last record.Checkpoint) {
 	l := e.node.ledger
-	if !l.placed() {
-		return k, last
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if is := l.table.State().Execution(e.call.Call); is != nil {
@@ -143,49 +122,42 @@ func (e *execution) known() (k record.Execution, last record.Checkpoint) {
 	return k, last
 }
 
-// forgetEarlier has the callees forget the calls before a checkpoint that the Gatekeeper has logged.
-func (e *execution) forgetEarlier(index uint32) {
-	if known, last := e.known(); len(known.Called) > 0 && last.Index < index {
-		e.recorded.called = slices.Clone(known.Called)
-		e.writeCheckpoint(index, nil, false)
-	}
+// mainPast is what a durable main goes on from.
+type mainPast struct {
+	ended   bool // it has come to its end, and the Gatekeeper does not know that
+	index   uint32
+	state   []byte
+	journal []byte
 }
 
-// endedBefore adds to what the Gatekeeper knows of a main what the node's ledger has of it. It
-// reports whether the main has come to its end by what the ledger says, and the Gatekeeper does not
-// know that. Memory then has what the main did up to its last checkpoint, and nothing else.
-func (e *execution) endedBefore(ctx context.Context, was *join.Main) (ended bool, err error) {
-	if !was.Ledger || !e.node.ledger.placed() {
-		return false, nil
-	}
+// past is what the node's ledger has of a main, whose last run that is over ended with an index. Memory then has what the
+// main did up to its last checkpoint, and nothing else.
+func (e *execution) past(ctx context.Context, over uint32) (p mainPast, err error) {
 	n := e.node
 	known, last := e.known()
 	if err := e.settleFormer(ctx, &known, last.Index); err != nil {
-		return false, err
+		return p, err
 	}
 	n.mu.Lock()
 	e.recorded = recorded{begun: true, called: slices.Clone(known.Called), sent: n.sent[e.call.Call]}
 	delete(n.sent, e.call.Call)
 	n.mu.Unlock()
+	p.index = over
 	switch {
-	case last.Index > was.Index && last.Ended: // its end is in the ledger, and not handed over
-		was.Index = last.Index
-		return true, nil
-	case last.Index < was.Index: // the Gatekeeper has logged a checkpoint since
-		e.writeCheckpoint(was.Index, nil, false)
+	case last.Index > over && last.Ended:
+		p.ended, p.index = true, last.Index
+		return p, nil
+	case last.Index < over: // the last run was at another node
+		e.writeCheckpoint(over, nil, false)
+	case last.Index > over:
+		p.state, p.index = slices.Concat([]byte{}, last.State), last.Index
+		fallthrough
 	default:
-		if last.Index > was.Index {
-			was.State, was.Index = slices.Concat([]byte{}, last.State), last.Index
-		}
-		was.Journal = slices.Concat(known.Journal, was.Journal)
-		if !was.Handed {
-			e.recorded.machines = slices.Clone(known.Machines)
-		}
+		p.journal = known.Journal
+		e.recorded.machines = slices.Clone(known.Machines)
 	}
-	e.main.ledger = true
-	e.resumed = was.Handed || len(e.recorded.machines) > 0
-	e.direct.Store(!was.Handed)
-	return false, nil
+	e.resumed = len(e.recorded.machines) > 0
+	return p, nil
 }
 
 // settleFormer waits until memory machines have what former runs of a main did up to its last checkpoint, and until
@@ -217,7 +189,9 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 // them may be on their way when that has them forgotten.
 func (e *execution) keepSent() {
 	n := e.node
-	sent := e.calledIn()
+	e.mu.Lock()
+	sent := e.recorded.sent
+	e.mu.Unlock()
 	if len(sent) == 0 {
 		return
 	}
@@ -232,11 +206,10 @@ func (e *execution) keepSent() {
 // leaveRoom gives back what is reserved in the ledger for one-ways that no checkpoint has: the main's next run sends
 // them again.
 func (e *execution) leaveRoom() {
-	if l := e.node.ledger; l != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.release(e)
-	}
+	l := e.node.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(e)
 }
 
 // runMain runs f as the trunk of e.
@@ -274,7 +247,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 
 // Checkpoint makes a state the one from which a durable main goes on after a
 // crash, and commits all that it has done so far: its one-ways leave, what it has
-// freed is reclaimed. It returns when that is logged, and when all memory that the main has changed has committed. Only the main's own context
+// freed is reclaimed. It returns when the ledger has it, and when all memory that the main has changed has committed. Only the main's own context
 // will do, and no branches may be open. On error the state may or may not be the
 // new one.
 func Checkpoint(ctx context.Context, state []byte) error {
@@ -287,7 +260,7 @@ func Checkpoint(ctx context.Context, state []byte) error {
 }
 
 // checkpoint makes a checkpoint, the last one if the main has ended, and waits until it is settled
-// in the ledger, or logged.
+// in the ledger and, of the last one, until the Gatekeeper knows that the main is over.
 func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, state []byte) error {
 	const op = "checkpoint"
 	e.mu.Lock()
@@ -306,21 +279,13 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 			return coded(op, err)
 		}
 	}
-	recorded, err := e.recordCheckpoint(o, ended, state)
-	if l := e.node.ledger; err == nil && ended && l != nil {
-		if err := l.awaitTaken(ctx, e.call.Call); err != nil {
-			return coded(op, err)
-		}
-	}
-	switch {
-	case err != nil:
-	case recorded && ended:
-		err = e.tellEnded(ctx, op, o.at.index)
-	case !recorded:
-		err = e.logCheckpoint(ctx, o, ended, state)
-	}
-	if err != nil {
+	if err := e.recordCheckpoint(o, ended, state); err != nil {
 		return err
+	}
+	if ended {
+		if err := e.isOver(ctx, op, o.at.index); err != nil {
+			return err
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -330,52 +295,37 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 	return nil
 }
 
-// recordCheckpoint has the ledger keep a checkpoint of a direct main. It reports whether it has.
-func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bool, error) {
+// recordCheckpoint has the ledger keep a checkpoint, and memory commit what the main has changed.
+func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) error {
 	n := e.node
-	if !e.direct.Load() {
-		return false, nil
-	}
-	codec := newCodec(n.budget)
-	defer codec.free()
-	codec.trailer = state
-	if err := n.checkWhole(codec, o.op); err != nil {
-		return false, err
+	if len(state) > maxState {
+		return fault.New(NoSpace, o.op, "a state of %d bytes, %d at most are kept: keep large data in distributed memory", len(state), maxState)
 	}
 	if !e.roomToCommit(len(state)) {
-		return false, e.whyEnded()
+		return e.whyEnded()
 	}
-	e.enlisting <- struct{}{}
-	defer func() { <-e.enlisting }()
-	if !e.direct.Load() {
-		return false, nil
-	}
-	_, mark := e.journal.pending()
+	e.journal.unwritten() // the checkpoint stands for it
 	r, last := e.writeCheckpoint(o.at.index, slices.Clone(state), ended)
 	k := checkpointOf(r, e.main.run)
 	if !n.ledger.settle(last) || !n.ledger.commit(n.base, k) {
-		return false, n.whyEnded()
+		return n.whyEnded()
 	}
 	n.ledger.mu.Lock()
 	leave := n.ledger.committed(k)
 	n.ledger.mu.Unlock()
 	n.sendOneways(leave)
 	n.stats.checkpoints.Add(1)
-	e.journal.confirm(mark)
-	return true, nil
+	return nil
 }
 
-// writeCheckpoint has the callees forget the calls before a checkpoint, which is in the ledger or
-// was logged. The one-ways of a direct main are in its record, and leave when that is settled and memory has committed. It
-// returns the record and its number.
+// writeCheckpoint has the callees forget the calls before a checkpoint. The main's one-ways are in its record, and leave
+// when that is settled and memory has committed. It returns the record and its number.
 func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *record.Checkpoint, last uint64) {
 	r = &record.Checkpoint{Main: e.call.Call, Index: index, State: state, Ended: ended, Memory: e.main.memory}
 	e.mu.Lock()
 	sent := e.recorded.sent
 	r.Owed = record.Owed{Called: e.recorded.toForget(), Oneways: e.oneways}
-	if e.direct.Load() {
-		e.owedOfMemory(&r.Owed)
-	}
+	e.owedOfMemory(&r.Owed)
 	e.recorded = recorded{begun: true, last: e.recorded.last}
 	e.account, e.resumed = account{}, false
 	e.oneways, e.owing = nil, 0
@@ -394,7 +344,7 @@ func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *
 	return r, last
 }
 
-// owedOfMemory fills in what a direct main owes because of what it has done to memory since its last checkpoint. The
+// owedOfMemory fills in what a main owes because of what it has done to memory since its last checkpoint. The
 // caller holds e.mu.
 func (e *execution) owedOfMemory(o *record.Owed) {
 	o.Machines = slices.Clone(e.recorded.machines)
@@ -409,9 +359,13 @@ func (e *execution) owedOfMemory(o *record.Owed) {
 	}
 }
 
-// tellEnded tells the Gatekeeper that a main is over, whose end is in the ledger, and waits until that is logged.
-func (e *execution) tellEnded(ctx context.Context, op string, index uint32) error {
+// isOver tells the Gatekeeper that a main is over, whose end is in the ledger, when others have what its one-ways hand
+// over. It waits until that is logged.
+func (e *execution) isOver(ctx context.Context, op string, index uint32) error {
 	n := e.node
+	if err := n.ledger.awaitTaken(ctx, e.call.Call); err != nil {
+		return coded(op, err)
+	}
 	err := n.session.Calls(ctx, control.NodeCalls{Main: &control.EndedMain{Execution: control.ExecutionID(e.call.Call), Index: index}})
 	switch {
 	case err == nil:
@@ -422,85 +376,13 @@ func (e *execution) tellEnded(ctx context.Context, op string, index uint32) erro
 	return coded(op, err)
 }
 
-// logCheckpoint has the Gatekeeper log a checkpoint of a main that is not direct, or is handed over.
-func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool, state []byte) error {
-	var flags rpcpacket.Flags
-	var section []byte
-	if ended {
-		flags = rpcpacket.FlagDone
-	} else {
-		section = trailer.Section{Type: trailer.State, Data: state}.Append(nil)
-	}
-	entries, mark := e.journal.pending()
-	// The state may have room behind it that is the program's.
-	if err := e.tellGatekeeper(ctx, o, flags, slices.Concat(section, entries)); err != nil {
-		return err
-	}
-	e.journal.confirm(mark)
-	if e.main.ledger {
-		e.writeCheckpoint(o.at.index, nil, ended)
-		e.ceding.Store(false)
-		e.direct.Store(!ended)
-	}
-	return nil
-}
-
-// handOver has the Gatekeeper log what a direct main does, up to its next checkpoint. The caller has
-// put a token into e.enlisting.
-func (e *execution) handOver() error {
-	e.mu.Lock()
-	if rs := e.unwritten(nil); len(rs) > 0 {
-		e.write(rs...)
-	}
-	mark, last := e.journal.written(), e.recorded.last
-	e.mu.Unlock()
-	if !e.node.ledger.settle(last) {
-		return e.node.whyEnded()
-	}
-	o := &operation{op: "hand over", at: position{enlistPlace, e.main.lastCheckpoint()}}
-	if err := e.tellGatekeeper(e.node.base, o, rpcpacket.FlagEnlist, nil); err != nil {
-		return err
-	}
-	e.journal.confirm(mark) // later runs have it from the ledger
-	e.node.stats.mains.Add(1)
-	if err := e.cede(); err != nil {
-		return err
-	}
-	if !e.writeHanded() {
-		return e.node.whyEnded()
-	}
-	if err := e.handOneways(); err != nil {
-		return err
-	}
-	return e.freeNow()
-}
-
-// writeHanded has the ledger say that the Gatekeeper decides about what the main has changed in memory, if it has changed
-// something: the next incarnation neither takes it back nor commits it. It reports false if the node has ended.
-func (e *execution) writeHanded() bool {
-	l := e.node.ledger
-	l.mu.Lock()
-	known, last := l.table.State().Execution(e.call.Call), uint64(0)
-	if known != nil && len(known.Machines)+len(known.Owed().Machines) > 0 {
-		last = l.add(&record.Handed{Execution: e.call.Call})
-	}
-	l.mu.Unlock()
-	if !l.settle(last) {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.recorded.machines = nil
-	return true
-}
-
 // leastMainRoom is how many bytes the ledger must have left for a durable main's next call, effect or change of memory.
 const leastMainRoom = 16 << 10
 
 // needsRoom waits until the ledger has room for what a main is about to do. It reports false if there is none, and the run of
 // the main has ended, or if the node has.
 func (e *execution) needsRoom() bool {
-	return e.main == nil || !e.direct.Load() || e.awaitRoom(leastMainRoom, "for what it does next")
+	return e.main == nil || e.awaitRoom(leastMainRoom, "for what it does next")
 }
 
 // roomToCommit waits until the ledger has room for a main's next checkpoint, with a state of so many bytes, and for
@@ -538,40 +420,6 @@ func (e *execution) awaitRoom(bytes int, what string) bool {
 	return false
 }
 
-// tellGatekeeper sends a main's message to the Gatekeeper and waits until it is logged.
-func (e *execution) tellGatekeeper(ctx context.Context, o *operation, flags rpcpacket.Flags, sections []byte) error {
-	n := e.node
-	codec := newCodec(n.budget)
-	defer codec.free()
-	codec.trailer = sections
-	if err := n.checkWhole(codec, o.op); err != nil {
-		return err
-	}
-	p := n.out.pendings.Get().(*pending)
-	p.RTT, p.Logged, p.to = &e.main.rtt, true, netio.Message{Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
-	h := rpcpacket.Header{
-		Type: rpcpacket.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
-		Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
-	}
-	out, err := n.begin(p, codec, &h, endpoint.ChildID(e.main.key, h.Parent, h.Branch, h.Index))
-	if err != nil {
-		n.release(p)
-		return coded(o.op, err)
-	}
-	n.send(p.to.Remote, out.datagram)
-	if err := (&client{node: n}).wait(ctx, o.b, p, &method{op: o.op}); err != nil {
-		return err
-	}
-	defer n.release(p)
-	switch {
-	case p.err != nil:
-		return coded(o.op, p.err)
-	case p.answer.Type == rpcpacket.Exception:
-		return fault.Remote(p.answer.Code, o.op, "%s", p.answer.Payload)
-	}
-	return nil
-}
-
 // claimMain keeps a main's name for one run.
 func (n *Node) claimMain(op, name string) error {
 	n.mu.Lock()
@@ -590,9 +438,6 @@ func (n *Node) claimMain(op, name string) error {
 // one that cannot be read.
 func (n *Node) claimID(op string, id rpcpacket.ID) error {
 	l := n.ledger
-	if !l.placed() {
-		return nil
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, free := l.table.Claim(id)

@@ -39,22 +39,18 @@ type Node struct {
 	stack   netio.Stack
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most
-	logged  int        // bytes of an exactly-once message at most
 	limits  Limits
 	memory  *dsmclient.Client
-	ledger  *ledger // nil in a rack without ledgers
+	ledger  *ledger
 	log     *slog.Logger
 	start   time.Time
 	stats   counters
 
-	out   outgoing
-	in    incoming
-	large large
-	// directConn is [node]:45105; nil where exactly-once calls do not go direct.
-	directConn netio.Conn
-	enlistRTT  endpoint.RTT // guarded by outgoing.mu
+	out        outgoing
+	in         incoming
+	large      large
+	directConn netio.Conn   // [node]:45105: exactly-once calls
 	onewayRTT  endpoint.RTT // of one-ways that the ledger has; guarded by out.mu
-	enlists    enlists
 	callers    callers
 	meters     meters
 	servers    servers
@@ -113,11 +109,9 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.limits = config.limits
 	n.out.init(&n.self, n.limits.Detached)
 	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee())
-	n.in.drained = make(chan struct{}, 1)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)
 	}
-	n.logged = rpcpacket.MaxWhole
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))
 	if err != nil {
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
@@ -150,12 +144,10 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.standIn()
 	n.readers.Add(1)
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
-	if n.directConn != nil {
-		n.readers.Add(1)
-		go n.readDirect(newReader(n.directConn))
-	}
+	n.readers.Add(1)
+	go n.readDirect(newReader(n.directConn))
 	n.resume()
-	if n.goesDirect() && !n.ledger.placed() {
+	if !n.ledger.placed() {
 		n.readers.Go(n.seekLedger)
 	}
 	n.readers.Go(n.watch)
@@ -257,9 +249,7 @@ func (n *Node) fail(err error) {
 	// elsewhere, or fails as Unavailable.
 	_ = n.conn.Close()
 	_ = n.large.conn.Close()
-	if n.directConn != nil {
-		_ = n.directConn.Close()
-	}
+	_ = n.directConn.Close()
 	n.cancel()
 	n.failCalls(err)
 	n.pulse.stop()
@@ -347,7 +337,7 @@ func (n *Node) withdraw(ctx context.Context, exports []*export) {
 	}
 }
 
-// quiesce waits until no handler runs, every answer that has to be is logged, and
+// quiesce waits until no handler runs, nobody asks for an answer any more, and
 // no one-way or call that lends memory is on its way.
 func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 	idle := make(chan struct{})
@@ -356,7 +346,6 @@ func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 		for _, x := range exports {
 			x.pool.calls.Wait()
 		}
-		n.drain()
 		n.drainDirect(ctx)
 		for range cap(n.out.detached) {
 			select {
@@ -444,26 +433,22 @@ type Stats struct {
 	Given      uint64 // of Oneways, those that hand regions over
 	Sent       uint64 // one-ways that left when the executions of direct calls were done
 	Large      uint64 // direct calls, and answers to some, that were larger than a packet
-	Doubtful   uint64 // changes of a state that a crash has left undecided
 	Lent       uint64 // direct calls begun here that lend regions
-	Enlisted   uint64 // executions of direct calls that were handed over to the Gatekeeper
-	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
+	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again
 	Recalled   uint64 // copies of direct calls answered from the ledger
 	NoRoom     uint64 // of Full, those for which the node's ledger has no room
 	LedgerRoom uint64 // bytes that new calls may take in the node's ledger; 0 before it has one, too
 	Committed  uint64 // executions of direct calls whose changes in memory the node has had committed
 	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
-	Ceded      uint64 // words to memory machines that the Gatekeeper decides about an execution from now on
-	Allocated  uint64 // regions that executions of direct calls have got while the node decided about them
+	Allocated  uint64 // regions that executions of direct calls have got
 	Freed      uint64 // regions that such executions have freed, for their end
-	// Of durable mains whose checkpoints are in the node's ledger: direct calls begun, checkpoints,
-	// and how often one was handed over to the Gatekeeper.
-	MainCalls, MainCheckpoints, MainsHanded uint64
-	TakenBack                               uint64 // 1 if the node has asked to be started anew, since it shares the fate of another one
+	// Of durable mains: direct calls begun, and checkpoints.
+	MainCalls, MainCheckpoints uint64
+	TakenBack                  uint64 // 1 if the node has asked to be started anew, since it shares the fate of another one
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, given, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, ceded, allocated, freed, lent, mainCalls, checkpoints, mains, takenBack atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, given, onewaysSent, largeDirect, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, lent, mainCalls, checkpoints, takenBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -492,19 +477,16 @@ func (n *Node) foreign(from netip.Addr) {
 // Stats returns the node's counters.
 func (n *Node) Stats() Stats {
 	c := &n.stats
-	room := uint64(0)
-	if l := n.ledger; l != nil {
-		l.mu.Lock()
-		room, _ = l.bytesLeft()
-		l.mu.Unlock()
-	}
+	n.ledger.mu.Lock()
+	room, _ := n.ledger.bytesLeft()
+	n.ledger.mu.Unlock()
 	return Stats{
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Given: c.given.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
-		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Ceded: c.ceded.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
-		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(), TakenBack: c.takenBack.Load(),
+		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Given: c.given.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
+		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
+		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), TakenBack: c.takenBack.Load(),
 	}
 }
 

@@ -17,12 +17,10 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// One-ways that direct executions and mains send are part of their commit: done, or the next checkpoint, has
-// them whole, and they leave when it is settled (package direct, oneways.go). If the execution is handed over
-// after it has sent some, these are handed over, too, before anything else that it does.
+// One-ways that executions and mains send are part of their commit: done, or the next checkpoint, has
+// them whole, and they leave when it is settled (package direct, oneways.go).
 //
-//	Client.Call ─▶ execution.oneways ─┬─ done, checkpoint ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
-//	                                  └─ handed over ────────────▶ ONEWAY, held, to the Gatekeeper
+//	Client.Call ─▶ execution.oneways ── done, checkpoint ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
 //
 // A one-way with pointers hands regions over. The switch holds it, and what its receiver says of it, for the Gatekeeper to
 // move control (loan.go). So an execution has what its one-ways hand over until its end, and the Gatekeeper hears what
@@ -32,13 +30,10 @@ import (
 // maxOwing is how many bytes of one-ways an execution sends at most: they are in one record.
 const maxOwing = 32 << 20
 
-// owe keeps a one-way until its execution is done, unless that has been handed over. It is for the
-// node that takes calls of the method now; p.kept says that it is kept.
+// owe keeps a one-way until its execution is done. It is for the node that takes calls of the method now.
 func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) error {
 	e := o.b.e
-	if h.Call = id; len(codec.pointers) == 0 {
-		h.Flags &^= rpcpacket.FlagHeld
-	}
+	h.Call = id
 	size := codec.size()
 	e.mu.Lock()
 	e.owing += size
@@ -49,9 +44,6 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.direct.Load() {
-		return nil
-	}
 	codec.trailer = originOf(o, proof).append(nil)
 	e.oneways = append(e.oneways, record.Oneway{
 		ID: id, Node: to.As16(), Service: []byte(c.service), Method: []byte(m.name), Message: slices.Clone(codec.datagram(&h)),
@@ -73,73 +65,6 @@ func (e *execution) reserveOneway(size int) bool {
 	kept := min(e.reserved, roomOf(size)) // less if the execution is done meanwhile
 	e.reserved, e.kept = e.reserved-kept, e.kept+kept
 	return true
-}
-
-// handOneways has the Gatekeeper log the one-ways of an execution that is being handed over, each
-// when the ledger has what led to it. When that is done, the execution is the Gatekeeper's.
-func (e *execution) handOneways() error {
-	for {
-		e.mu.Lock()
-		oneways := e.oneways
-		if e.oneways = nil; len(oneways) == 0 {
-			e.direct.Store(false)
-			e.mu.Unlock()
-			return nil
-		}
-		last := e.recorded.last
-		if rs := e.unwritten(nil); len(rs) > 0 {
-			e.write(rs...) // it has begun
-			last = e.recorded.last
-		}
-		e.mu.Unlock()
-		if !e.node.ledger.settle(last) {
-			return e.node.whyEnded()
-		}
-		for i := range oneways {
-			if err := e.handOneway(&oneways[i]); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// handOneway sends a one-way until the Gatekeeper has logged it.
-func (e *execution) handOneway(w *record.Oneway) error {
-	n, o := e.node, &e.node.out
-	m, err := rpcpacket.Parse(w.Message)
-	if err != nil {
-		return fault.New(Internal, "enlist", "one-way %s: %v", w.ID, err)
-	}
-	p := o.pendings.Get().(*pending)
-	m.Flags |= rpcpacket.FlagHeld
-	m.Trailer = nil
-	p.RTT, p.Logged, p.Exact, p.Held = &n.enlistRTT, true, true, true
-	p.to = netio.Message{Remote: netip.AddrPortFrom(rackaddr.ServiceOf(m.Service), rackaddr.PortRPC)}
-	p.datagram = m.Append(nil)
-	o.mu.Lock()
-	err = o.err
-	if err == nil && !o.core.BeginAs(n.now(), &p.Call, w.ID) {
-		err = fault.New(Nondeterminism, "enlist", "two calls with the same id %s", w.ID)
-	}
-	if err == nil {
-		n.wakeAt(p.Due())
-		n.stats.calls.Add(1)
-	}
-	o.mu.Unlock()
-	if err != nil {
-		n.release(p)
-		return err
-	}
-	n.send(p.to.Remote, p.datagram)
-	if !n.await(n.base, p) {
-		n.end(p)
-		return n.whyEnded() // p is the core's to forget
-	}
-	defer n.release(p)
-	if p.err == nil && p.answer.Type == rpcpacket.Exception {
-		n.report(&p.Call, p.answer.Code.String()+": "+string(p.answer.Payload))
-	}
-	return p.err
 }
 
 // putInPlace gives the one-ways of a commit that is about to be written their place among those of the
@@ -174,7 +99,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	p := o.pendings.Get().(*pending)
 	p.RTT, p.straight, p.detached, p.owed, p.Node = &n.onewayRTT, true, true, true, w.Node
 	hands := len(m.Pointers) > 0
-	p.lends, p.Exact, p.Held = hands, hands, hands
+	p.lends, p.Released, p.Held = hands, hands, hands
 	conn, port := n.directConn, uint16(rackaddr.PortDirect)
 	if hands {
 		conn, port = n.conn, rackaddr.PortRPC

@@ -186,9 +186,6 @@ type Limits struct {
 	// Detached is how many one-ways, and calls given up that lend memory, are out at
 	// once; a further one waits. Default: 1024.
 	Detached int
-	// Exact is how many exactly-once calls run, or wait for their answers to be
-	// acknowledged, at a time; some 200 bytes each, and the answers. Default: 65,536.
-	Exact int
 	// Sessions is how many callers' sessions are remembered, NodeSessions how many of one
 	// node, at some 200 bytes each, and Window how many calls of one session above the
 	// first that is not settled. Defaults: 262,144, 65,536 and 1024.
@@ -205,7 +202,7 @@ type Limits struct {
 
 // DefaultLimits are the defaults.
 var DefaultLimits = Limits{
-	Started: 4096, Detached: 1024, Exact: endpoint.DefaultLimits.Exact, Sessions: endpoint.DefaultLimits.Sessions,
+	Started: 4096, Detached: 1024, Sessions: endpoint.DefaultLimits.Sessions,
 	NodeSessions: endpoint.DefaultLimits.NodeSessions, Window: endpoint.DefaultLimits.Window, ReplyBytes: endpoint.DefaultLimits.ReplyBytes,
 	Lifetime: endpoint.DefaultLimits.Lifetime,
 }
@@ -218,7 +215,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		value     *int
 		otherwise int
 	}{
-		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Exact", &l.Exact, d.Exact}, {"Sessions", &l.Sessions, d.Sessions},
+		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Sessions", &l.Sessions, d.Sessions},
 		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"Window", &l.Window, d.Window}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
 	} {
 		switch {
@@ -244,7 +241,7 @@ func (l Limits) withDefaults() (Limits, error) {
 // callee are those of the calls that the node serves.
 func (l *Limits) callee() endpoint.Limits {
 	return endpoint.Limits{
-		Sessions: l.Sessions, NodeSessions: l.NodeSessions, Exact: l.Exact, Window: l.Window, ReplyBytes: l.ReplyBytes, Lifetime: l.Lifetime,
+		Sessions: l.Sessions, NodeSessions: l.NodeSessions, Window: l.Window, ReplyBytes: l.ReplyBytes, Lifetime: l.Lifetime,
 	}
 }
 
@@ -338,7 +335,7 @@ func (e *execution) mayBeAgain() bool {
 	if e.main != nil {
 		return !e.main.begun.Load()
 	}
-	return e.resumed || replays(&e.call.Header)
+	return e.resumed
 }
 
 // ahead is the place of the next operation.

@@ -53,7 +53,7 @@ func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
 // the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
 func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
 	trailer = from.append(nil)
-	if l, _ := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
+	if l := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
 		trailer = l.append(trailer)
 	}
 	if codec.size()+len(trailer) <= n.budget {

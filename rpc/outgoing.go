@@ -89,7 +89,6 @@ type pending struct {
 	owed     bool            // one that has left
 	moves    control.Serving // of one that has left: who may take it
 	of       *execution      // of which execution, if any
-	mark     uint64          // of the journal entries that it carries
 	lent     []dsm.Pointer   // what it carries, if the memory client is to know when they are back
 	// The answer, valid once ready has been received from.
 	ready  chan struct{}
@@ -171,7 +170,7 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 	}
 	p.datagram = c.datagram(h)
 	switch {
-	case len(p.datagram) > n.budget && (p.straight || h.Flags.Policy() == rpcpacket.PolicyNone):
+	case len(p.datagram) > n.budget:
 		n.enlarge(p, c, h)
 	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
@@ -270,7 +269,7 @@ func (n *Node) detach(p *pending) bool {
 // whether there is one.
 func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 	from := r.messages[i].Remote.Addr()
-	if m.Flags&rpcpacket.FlagMore != 0 && !m.Flags.Exact() { // else the log has the rest
+	if m.Flags&rpcpacket.FlagMore != 0 {
 		return n.completeLarge(len(r.messages[i].Buf), m, from)
 	}
 	return n.completeWith(func() *datagram { return r.take(i) }, m, from)
@@ -333,9 +332,6 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 		n.memory.Returned(p.lent...)
 	}
 	if p.detached {
-		n.out.mu.Lock()
-		n.out.core.Fetched(n.now(), call) // nobody wants the rest
-		n.out.mu.Unlock()
 		if p.owed && n.onewayAnswered(p, &m) {
 			n.release(p)
 			return false
@@ -396,7 +392,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 			straight = append(straight, p.again(now))
 			continue
 		}
-		out = n.pieces(out, p.again(now))
+		out = append(out, p.again(now))
 	}
 	for _, s := range o.core.Settle(now, nil) {
 		out = append(out, n.settlement(s))
@@ -427,31 +423,20 @@ func (n *Node) settlement(s endpoint.Settlement) netio.Message {
 	return netio.Message{Buf: m.Append(nil), Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
 }
 
-// bind decides whether a call goes direct, and where to: an exactly-once call does, in a rack with ledgers. If no node
-// takes it, the call fails, and has never begun. What an execution does that was handed over to the Gatekeeper is held.
+// bind chooses the node that an exactly-once call goes to, or is bound to; no node for a call of policy none. If no node
+// takes it, the call fails, and has never begun.
 func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, kind thrift.TMessageType) (netip.Addr, error) {
-	if !c.node.goesDirect() {
-		return netip.Addr{}, nil
-	}
-	if l, _ := b.lineageOf(); kind == thrift.CALL && !l.fits() {
-		return netip.Addr{}, fault.New(BadRequest, m.op, "more than %d services with state wait for each other's calls: have fewer of them call one another", control.MaxSerial)
-	}
 	if m.policy == PolicyNone {
 		return netip.Addr{}, nil
 	}
-	if o == nil {
-		return c.server(ctx, b, m)
-	}
-	e := o.b.e
-	if to := e.bound(id); to.IsValid() {
-		return to, nil
-	}
-	if !e.direct.Load() {
-		return netip.Addr{}, nil // it was handed over
+	if o != nil {
+		if to := o.b.e.bound(id); to.IsValid() {
+			return to, nil
+		}
 	}
 	to, err := c.server(ctx, b, m)
-	if err == nil && kind == thrift.ONEWAY {
-		err = e.stays(ctx)
+	if err == nil && o != nil && kind == thrift.ONEWAY {
+		err = o.b.e.stays(ctx)
 	}
 	return to, err
 }
@@ -469,12 +454,12 @@ func (c *client) server(ctx context.Context, b *opSequence, m *method) (netip.Ad
 	return c.node.findServer(ctx, q)
 }
 
-// stays makes sure that the node's ledger stays if the program fails, before the one-ways of a direct execution are in it.
+// stays makes sure that the node's ledger stays if the program fails, before the one-ways of an execution are in it.
 // That of a program which was started by hand does only if the Gatekeeper knows that it keeps something: one-ways, if it
 // is nothing else. It is told that once.
 func (e *execution) stays(ctx context.Context) error {
 	n := e.node
-	if !n.ledger.place.Load().ByHand || e.main != nil || e.export.inLedger() || n.owes.Load() {
+	if !n.ledger.place.Load().ByHand || e.main != nil || e.export.manager != nil || n.owes.Load() {
 		return nil
 	}
 	e.yield()
@@ -540,8 +525,6 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 	p.to.Remote, p.Balance = netip.AddrPortFrom(to, rackaddr.PortDirect), nil
 	if p.lends = len(codec.pointers) > 0; p.lends {
 		p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortRPC)
-	} else {
-		h.Flags &^= rpcpacket.FlagHeld
 	}
 	codec.trailer = nil
 	codec.trailer = n.straightTrailer(b, codec, h, originOf(o, proof))

@@ -69,7 +69,7 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 	case rpcpacket.Reply, rpcpacket.Exception:
 		return n.complete(r, i, m)
 	case rpcpacket.Ack:
-		return n.acknowledged(r, i, m)
+		n.acknowledged(r, i, m)
 	default:
 		n.malformed(r.messages[i].Remote.Addr())
 	}
@@ -387,9 +387,6 @@ func (n *Node) goOff() {
 	n.answerPing()
 	if due, ok := n.tick(now); ok {
 		n.wakeAt(max(due, now+gap))
-	}
-	if due, ok := n.tickAnswers(now); ok {
-		n.wakeAt(due)
 	}
 	if due, ok := n.tickForgets(now); ok {
 		n.wakeAt(due)

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// What executions of direct calls, and direct mains, do to memory is decided by their node. Before the first change
+// What executions and durable mains do to memory is decided by their node. Before the first change
 // on a machine its ledger names the machine (journal), so that the next incarnation takes the change
 // back there before it does anything else. At the end done is settled, then the machines
 // commit. Regions that the execution frees go after that, by the word of the Gatekeeper,
@@ -26,14 +25,12 @@ import (
 
 var _ dsmclient.Decider = (*execution)(nil)
 
-// account is what an execution has done with regions while its node decided about it; e.mu guards
-// it.
+// account is what an execution has done with regions; e.mu guards it.
 type account struct {
 	allocated []dsmpacket.Region // and has not freed
 	freed     []dsmpacket.Region // Class 0 if it is not known how large it is
 	handed    []dsmpacket.Region // by one-ways, likewise
 	ever      bool               // it has allocated some, or freed some
-	over      bool               // the Gatekeeper decides by now
 }
 
 // inMemory is what memory machines know the execution as.
@@ -54,47 +51,26 @@ func (e *execution) run() control.Run {
 }
 
 // takenBack waits until memory machines have taken back what former runs of an execution have done.
-// One that had been handed over to the Gatekeeper after that is not known to have been taken
-// back. It reports false if the node ends.
+// It reports false if the node ends.
 func (e *execution) takenBack() bool {
 	if !e.resumed {
 		return true
 	}
-	if e.direct.Load() {
-		l := e.node.ledger
-		owed := l.resumes.memory[e.call.Call]
-		if owed.over() {
-			return true
-		}
-		e.promote()
-		return l.await(e.node.base, owed.obeyed) == nil
-	}
-	if len(e.recorded.machines) == 0 {
+	l := e.node.ledger
+	owed := l.resumes.memory[e.call.Call]
+	if owed.over() {
 		return true
 	}
 	e.promote()
-	err := e.node.rollBack(e.node.base, e.node.formerRuns(e.call.Call), e.recorded.machines)
-	if err != nil {
-		e.node.cannotCommit(err)
-	}
-	return err == nil
+	return l.await(e.node.base, owed.obeyed) == nil
 }
 
-// Direct implements dsmclient.Decider.
-func (e *execution) Direct() bool { return e.direct.Load() }
-
-// Changes implements dsmclient.Decider. An execution of a direct call, or a durable main that is direct, stays direct while
-// it changes memory.
-func (e *execution) Changes(_ dsmpacket.Op, machine uint8) (direct bool, err error) {
-	switch {
-	case !e.direct.Load():
-		return false, nil
-	case e.ceding.Load():
-		return false, e.enlist()
-	case !e.durableAt(machine):
-		return false, e.whyEnded()
+// Changes implements dsmclient.Decider.
+func (e *execution) Changes(machine uint8) error {
+	if !e.durableAt(machine) {
+		return e.whyEnded()
 	}
-	return e.direct.Load() && !e.ceding.Load(), nil
+	return nil
 }
 
 // durableAt is durable for the first write to a memory machine.
@@ -110,10 +86,6 @@ func (e *execution) durableAt(machine uint8) bool {
 		return false
 	}
 	e.mu.Lock()
-	if !e.direct.Load() || e.ceding.Load() { // the Gatekeeper decides by now
-		e.mu.Unlock()
-		return true
-	}
 	written := slices.Contains(e.recorded.foreseen, machine) || e.writeChanges(machine)
 	last := e.recorded.last
 	e.mu.Unlock()
@@ -138,7 +110,7 @@ func (e *execution) writeChanges(machines ...uint8) bool {
 // call has changed: when it does, the ledger has that already. On a machine that it does not change
 // after all there is nothing to take back; one of a single copy may be away then, so it is not foretold.
 func (e *execution) foresee() {
-	if e.resumed || !e.direct.Load() {
+	if e.resumed || e.journal == nil {
 		return
 	}
 	machines := e.served.changes.Load()
@@ -171,40 +143,6 @@ func (m *served) hasChanged(machines []uint8) {
 	}
 }
 
-// Over implements dsmclient.Decider.
-func (e *execution) Over(machine uint8) error {
-	if !e.ceding.Load() {
-		return nil
-	}
-	return e.cedeAt(machine)
-}
-
-// cede has the memory machines that an execution has changed list it to the Gatekeeper, which has
-// taken it over: one that is back after it was away is told by the Gatekeeper what became of it. The
-// error says that the node has ended.
-func (e *execution) cede() error {
-	e.ceding.Store(true)
-	e.mu.Lock()
-	machines := slices.Clone(e.recorded.machines)
-	e.mu.Unlock()
-	for _, m := range machines {
-		if err := e.cedeAt(m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *execution) cedeAt(machine uint8) error {
-	n := e.node
-	if err := n.memory.HandOverRun(n.base, machine, e.run()); err != nil {
-		n.cannotCommit(err)
-		return n.whyEnded()
-	}
-	n.stats.ceded.Add(1)
-	return nil
-}
-
 // Changed implements dsmclient.Decider.
 func (e *execution) Changed(machine uint8) bool {
 	e.mu.Lock()
@@ -229,21 +167,9 @@ func (e *execution) Allocation(p dsm.Pointer) (dsmpacket.Region, bool) {
 }
 
 // Free implements dsmclient.Decider.
-func (e *execution) Free(ctx context.Context, p dsm.Pointer) error {
-	if e.noteFree(p) {
-		return e.node.memory.FreeFor(ctx, e.inMemory(), p)
-	}
-	return nil
-}
-
-// noteFree notes that a region goes at the end of the execution. It reports true if the execution
-// has been handed over meanwhile.
-func (e *execution) noteFree(p dsm.Pointer) (handed bool) {
+func (e *execution) Free(p dsm.Pointer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.account.over {
-		return true
-	}
 	r, own := regionIn(e.account.allocated, p)
 	if own {
 		e.account.allocated = slices.DeleteFunc(e.account.allocated, func(o dsmpacket.Region) bool { return o == r })
@@ -253,7 +179,6 @@ func (e *execution) noteFree(p dsm.Pointer) (handed bool) {
 	e.account.ever = true
 	e.account.freed = append(e.account.freed, r)
 	e.node.stats.freed.Add(1)
-	return false
 }
 
 // Freed implements dsmclient.Decider.
@@ -300,21 +225,6 @@ func (e *execution) owedOfRegions(o *record.Owed) {
 	}
 }
 
-// freeNow has memory machines free, when the Gatekeeper commits the execution, what was to be freed
-// at its end: it has been handed over.
-func (e *execution) freeNow() error {
-	e.mu.Lock()
-	freed := e.account.freed
-	e.account = account{over: true}
-	e.mu.Unlock()
-	for _, r := range freed {
-		if err := e.node.memory.FreeFor(e.node.base, e.inMemory(), r.Base); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // told is what the Gatekeeper is to be told of regions. The ledger's mutex guards it.
 type told struct {
 	waiting []*commit
@@ -354,9 +264,6 @@ func (l *ledger) regionsTold(k *commit) {
 
 // tickRegions tells the Gatekeeper what is due, and returns when it has to be called next.
 func (n *Node) tickRegions(now time.Duration) (next time.Duration, ok bool) {
-	if !n.goesDirect() {
-		return 0, false
-	}
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()

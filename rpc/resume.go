@@ -16,18 +16,13 @@ import (
 // resumption is what an incarnation has to do because of earlier ones.
 type resumption struct {
 	direct.Resumption
-	rest      map[uint64][]*record.Execution // Rerun and GiveUp, by service
-	memory    map[rpcpacket.ID]*owed         // of Commit and Rollback
-	forwarded chan struct{}                  // closed when the Gatekeeper knows those of Forward
+	rest   map[uint64][]*record.Execution // Rerun and GiveUp, by service
+	memory map[rpcpacket.ID]*owed         // of Commit and Rollback
 }
 
-// resume begins to do what earlier incarnations have left: what they owed, and what the
-// Gatekeeper decides about. What is to be run again waits for its service.
+// resume begins to do what earlier incarnations have left. What is to be run again waits for its service.
 func (n *Node) resume() {
 	l := n.ledger
-	if !n.goesDirect() {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumes.rest = map[uint64][]*record.Execution{}
@@ -48,42 +43,16 @@ func (n *Node) resume() {
 	}
 	go n.sendOneways(l.table.Next())
 	l.settleOwed()
-	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.Forward) + len(l.resumes.GiveUp)))
-	l.resumes.forwarded = make(chan struct{})
-	go func() {
-		defer close(l.resumes.forwarded)
-		for _, e := range l.resumes.Forward {
-			n.forward(e)
-		}
-	}()
+	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.GiveUp)))
 	if l.table.Owes() {
 		l.forgets.hurry(n)
 	}
 }
 
-// forward asks the Gatekeeper to go on with an execution about which it decides. It may never have
-// heard of it.
-func (n *Node) forward(e *record.Execution) {
-	m, err := rpcpacket.Parse(e.Begun.Call)
-	if err == nil {
-		err = n.tellEnlisted(netip.AddrFrom16(e.Begun.Caller), &m, false)
-	}
-	if n.base.Err() == nil { // it has it, or has refused it for good
-		n.ledger.write(&record.Logged{Execution: e.ID})
-	}
-	if err != nil {
-		n.log.Warn("rpc: an execution was not handed over", "call", e.ID.String(), "err", err)
-	}
-}
-
 // resume runs the executions of a service again that earlier incarnations have begun. One that has
-// seen the service's state comes before all that have not, and before the Gatekeeper's next call: no
-// other has seen the state since. The rest waits for the gate.
+// seen the service's state comes before all that have not: no other has seen the state since.
 func (x *export) resume() {
 	l := x.node.ledger
-	if !x.node.goesDirect() || x.config.stateful() && !x.inLedger() {
-		return
-	}
 	l.mu.Lock()
 	rest := l.resumes.rest[x.hash]
 	delete(l.resumes.rest, x.hash)
@@ -91,26 +60,26 @@ func (x *export) resume() {
 		l.table.Resumes(e.ID)
 	}
 	l.mu.Unlock()
-	var first []*record.Execution
 	if x.config.stateful() {
-		first = slices.DeleteFunc(slices.Clone(rest), untouched)
-		rest = slices.DeleteFunc(rest, func(e *record.Execution) bool { return !untouched(e) })
+		slices.SortStableFunc(rest, func(a, b *record.Execution) int {
+			switch {
+			case untouched(a) == untouched(b):
+				return 0
+			case untouched(a):
+				return 1
+			}
+			return -1
+		})
 	}
-	switch {
-	case !x.rerun(first): // the node has ended
-	case x.gate.Load():
-		go x.lift(rest)
-	default:
-		x.rerun(rest)
-	}
+	x.rerun(rest)
 }
 
 // untouched reports whether nothing is known of what an execution's former runs have seen or done:
 // they may never have had the service's slot.
 func untouched(e *record.Execution) bool { return len(e.Journal)+len(e.Called)+len(e.Machines) == 0 }
 
-// rerun runs executions again, in this order. It reports false if the node has ended.
-func (x *export) rerun(all []*record.Execution) bool {
+// rerun runs executions again, in this order.
+func (x *export) rerun(all []*record.Execution) {
 	l := x.node.ledger
 	for _, known := range all {
 		m, _ := rpcpacket.Parse(known.Begun.Call)                       // it was parsed before
@@ -145,12 +114,11 @@ func (x *export) rerun(all []*record.Execution) bool {
 			last := e.beginAgain()
 			l.mu.Unlock()
 			if !l.settle(last) {
-				return false
+				return // the node has ended
 			}
 		}
 		x.takeAgain(e)
 	}
-	return true
 }
 
 // takeAgain has an execution run that earlier incarnations have begun.

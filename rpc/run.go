@@ -22,7 +22,7 @@ import (
 // run runs a call on a worker and answers it.
 func (x *export) run(e *execution) {
 	defer e.close()
-	if !e.started() || !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() || !e.takenBack() {
+	if !e.started() || !e.afterSettled() || !e.takenBack() {
 		return // the node has ended
 	}
 	begun := time.Now()
@@ -31,10 +31,6 @@ func (x *export) run(e *execution) {
 	}
 	ctx := e.context(x.node.base)
 	e.begun = true
-	if e.lost {
-		x.answerException(e, Unavailable, "the ledger that had the arguments of the call is lost")
-		return
-	}
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
 		return
@@ -43,7 +39,7 @@ func (x *export) run(e *execution) {
 		x.answerException(e, Canceled, "an operator has cancelled the call before it began")
 		return
 	}
-	in, out := newCodec(0), newCodec(x.node.limit(e.logged()))
+	in, out := newCodec(0), newCodec(x.node.limit())
 	defer in.free()
 	defer out.free()
 	headers, err := in.takeHeaders(&e.call)
@@ -94,9 +90,6 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
 		return fault.New(BadRequest, "", "Thrift message type %d is neither a call nor a one-way", o.kind)
 	}
-	if o.kind == thrift.ONEWAY && e.call.Flags&rpcpacket.FlagEnlist != 0 {
-		e.call.Type = rpcpacket.Oneway // the Gatekeeper delivers it as a call
-	}
 	in.opening, in.opened, e.served, e.meter = o, true, m, m.meter
 	return nil
 }
@@ -132,17 +125,16 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	}
 	_ = out.putHeaders(e.answerHeaders()) // SetAnswerHeader has checked them
 	failure := x.check(ctx, e, out, err)
-	if failure == nil && e.direct.Load() {
-		failure = x.prepare(e, out)
-	}
 	if failure == nil && e.journal != nil {
-		out.trailer, failure = x.seal(e, out.size())
+		if failure = x.prepare(e, out); failure == nil {
+			failure = x.seal(e)
+		}
 	}
 	if failure != nil {
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
-	if e.returns && e.direct.Load() {
+	if e.returns {
 		out.trailer, _, _ = originIn(e.call.Trailer) // shows the Gatekeeper that the call was made here
 	}
 	h := x.node.answerHeader(&e.call)
@@ -190,7 +182,7 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 }
 
 // abandoned ends an execution that has not done what it did before. What it has
-// made of the service's state is not logged.
+// made of the service's state is undone.
 func (x *export) abandoned(e *execution, diverged *Error) {
 	if x.manager != nil {
 		if err := x.manager.undo(); err != nil {
@@ -234,10 +226,10 @@ func (x *export) checkSize(e *execution, out *codec) *Error {
 	if err := x.node.checkPointers("", out); err != nil {
 		return err
 	}
-	if out.size() <= min(x.node.limit(e.logged()), out.buf.limit) {
+	if out.size() <= min(x.node.limit(), out.buf.limit) {
 		return nil
 	}
-	return fault.New(x.node.tooLongCode(e.logged()), "", "%s", x.node.tooLong("an answer", out, e.logged()))
+	return fault.New(BadRequest, "", "%s", x.node.tooLong("an answer", out))
 }
 
 // codedIn returns the coded error in err, or nil.
@@ -258,8 +250,7 @@ func messageOf(e *Error) string {
 	return e.Error()
 }
 
-// complete ends a one-way call, which has no caller to tell an error; of one that
-// is logged, it reports that it is over.
+// complete ends a one-way call, which has no caller to tell an error.
 func (x *export) complete(e *execution, err error) {
 	if err != nil {
 		x.node.log.Warn("rpc: a one-way call has failed", "service", x.name, "method", e.call.Method.String(),
@@ -269,22 +260,39 @@ func (x *export) complete(e *execution, err error) {
 		x.finish(e, nil)
 		return
 	}
-	m := rpcpacket.Message{Header: x.node.answerHeader(&e.call), Trailer: x.lastWords(e)}
+	x.sealFailed(e)
+	m := rpcpacket.Message{Header: x.node.answerHeader(&e.call)}
 	m.Flags |= rpcpacket.FlagDone
 	x.reply(e, m.Append(nil))
 }
 
-// lastWords is the trailer of an exception or a completion. What a handler that
-// failed has made of the state is logged with its failure.
-func (x *export) lastWords(e *execution) []byte {
-	if e.journal == nil {
+// seal takes what has become of the service's state into the execution's commit.
+func (x *export) seal(e *execution) *Error {
+	if x.manager == nil || !e.begun || e.spoilt {
 		return nil
 	}
-	b, err := x.seal(e, rpcpacket.HeaderSize+maxMessage)
+	former := x.manager.was
+	change, err := x.manager.change(x.node.ledger.room())
 	if err != nil {
-		x.node.log.Error("rpc: a change of state is not logged yet", "service", x.name, "error", err)
+		if err.Err != nil {
+			x.node.fail(err) // only the ledger knows the state now; the next incarnation reads it
+		}
+		return err
 	}
-	return b
+	if len(change) > 0 {
+		e.former, e.change = former, change
+	}
+	return nil
+}
+
+// sealFailed is seal for a handler that has failed, or that is a one-way's. What it has made of the state counts.
+func (x *export) sealFailed(e *execution) {
+	if e.journal == nil {
+		return
+	}
+	if err := x.seal(e); err != nil {
+		x.node.log.Error("rpc: a change of state is undone", "service", x.name, "error", err)
+	}
 }
 
 // answerException answers a call with a system exception.
@@ -296,14 +304,15 @@ func (x *export) answerException(e *execution, code Code, why string) {
 	}
 	x.node.stats.refused.Add(1)
 	x.node.stats.blame.Add(e.from.Addr(), code.String())
-	x.reply(e, x.node.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
+	x.sealFailed(e)
+	x.reply(e, x.node.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0)))
 }
 
 // refusable reports whether a one-way is a direct one that has not begun.
 func (e *execution) refusable() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.direct.Load() && !e.recorded.begun
+	return e.journal != nil && !e.recorded.begun
 }
 
 // meter counts a call that a handler has served, and is answered now.
@@ -320,11 +329,7 @@ func (x *export) meter(e *execution, code Code, size int) {
 // before the answer is on its way.
 func (x *export) reply(e *execution, datagram []byte) {
 	if e.journal != nil {
-		if e.direct.Load() {
-			x.replyDirect(e, datagram)
-			return
-		}
-		x.commit(e, datagram)
+		x.replyDirect(e, datagram)
 		return
 	}
 	e.out[0] = netio.Message{Buf: datagram, Remote: e.from}
@@ -589,15 +594,13 @@ func (n *Node) cancelServed(call, deadlock string) {
 
 // served are the executions of a call that this node runs, or has queued.
 func (n *Node) served(id rpcpacket.ID) (all []*execution) {
-	if n.goesDirect() {
-		if e := n.ledger.underWay(id); e != nil {
-			all = append(all, e)
-		}
+	if e := n.ledger.underWay(id); e != nil {
+		all = append(all, e)
 	}
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
 	for _, entry := range n.in.core.Running(id) {
-		if e, ok := entry.Tag.(*execution); ok && !slices.Contains(all, e) {
+		if e, ok := entry.Tag.(*execution); ok {
 			all = append(all, e)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// What a direct execution has changed in memory is committed when it is done, or taken back. A
+// What an exactly-once execution has changed in memory is committed when it is done, or taken back. A
 // machine with one copy may be away then, and be back with what it had: its node tells it until it
 // has obeyed. One that has begun anew obeys at once, since it has nothing of the execution. The
 // answer waits for that, and so does what the execution owes:
@@ -84,9 +84,6 @@ func (l *ledger) await(ctx context.Context, over <-chan struct{}) error {
 // oweMemory finds out what earlier incarnations have left. Of what is to be committed nobody gets the
 // answer yet.
 func (n *Node) oweMemory() {
-	if !n.goesDirect() {
-		return
-	}
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,9 +174,6 @@ func (l *ledger) committed(k *commit) (leave []record.Oneway) {
 // undoubted waits until what earlier incarnations did is taken back at the machines of regions that are
 // passed on: others read them there. What has leases is read anyhow.
 func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
-	if !n.goesDirect() {
-		return nil
-	}
 	for _, o := range n.ledger.resumes.memory { // nobody changes it any more
 		there := func(p dsm.Pointer) bool { return slices.Contains(o.execution.Machines, p.Machine()) }
 		if o.commit != nil || len(o.lent) > 0 || !slices.ContainsFunc(ptrs, there) {
@@ -196,9 +190,6 @@ func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
 // call may read what they have changed. An execution that has lent memory waits for that when it
 // has its turn: its callees may wait for the service.
 func (x *export) settled(ctx context.Context) error {
-	if !x.inLedger() {
-		return nil
-	}
 	l := x.node.ledger
 	for _, o := range l.resumes.memory { // nobody changes it any more
 		if o.service != x.hash || len(o.lent) > 0 {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -35,7 +34,8 @@ func (n *newer) RestoreVersion(version string, b []byte) error {
 // TestVersionedState follows a state through three programs: each is told which one wrote what
 // it reads, and deltas follow snapshots of their own version only.
 func TestVersionedState(t *testing.T) {
-	logged := join.State{}
+	var base []byte
+	var deltas [][]byte
 	change := func(k *stateManager) {
 		t.Helper()
 		b, err := k.change(1 << 20)
@@ -48,51 +48,51 @@ func TestVersionedState(t *testing.T) {
 		}
 		for _, s := range sections {
 			if s.Type == trailer.Snapshot {
-				logged = join.State{Base: bytes.Clone(s.Data)}
+				base, deltas = bytes.Clone(s.Data), nil
 			} else {
-				logged.Deltas = append(logged.Deltas, bytes.Clone(s.Data))
+				deltas = append(deltas, bytes.Clone(s.Data))
 			}
 		}
 	}
 	first := &text{}
 	k := newStateManager(first)
-	if err := k.restore(join.State{Base: []byte("a")}); err != nil {
+	if err := k.restore([]byte("a"), nil); err != nil {
 		t.Fatal(err)
 	}
-	logged.Base = []byte("a")
+	base = []byte("a")
 	first.add("b")
 	change(k)
 
 	second := &newer{version: "2"}
 	k = newStateManager(second)
-	if err := k.restore(logged); err != nil || second.all != "ab" || strings.Join(second.was, ",") != "" || len(second.was) != 1 {
+	if err := k.restore(base, deltas); err != nil || second.all != "ab" || strings.Join(second.was, ",") != "" || len(second.was) != 1 {
 		t.Fatalf("%q from versions %q, %v", second.all, second.was, err)
 	}
 	second.add("c")
 	change(k)
-	if len(logged.Deltas) != 0 {
-		t.Errorf("a delta of version 2 follows a snapshot of the former program: %q", logged.Deltas)
+	if len(deltas) != 0 {
+		t.Errorf("a delta of version 2 follows a snapshot of the former program: %q", deltas)
 	}
 	second.add("d")
 	change(k)
-	if len(logged.Deltas) != 1 {
-		t.Errorf("%d deltas follow the own snapshot, want 1", len(logged.Deltas))
+	if len(deltas) != 1 {
+		t.Errorf("%d deltas follow the own snapshot, want 1", len(deltas))
 	}
 
 	third := &newer{version: "3"}
-	if err := newStateManager(third).restore(logged); err != nil || third.all != "abcd" || strings.Join(third.was, ",") != "2" {
+	if err := newStateManager(third).restore(base, deltas); err != nil || third.all != "abcd" || strings.Join(third.was, ",") != "2" {
 		t.Errorf("%q from versions %q, %v", third.all, third.was, err)
 	}
-	if err := newStateManager(&text{}).restore(logged); err == nil || !strings.Contains(err.Error(), `version "2"`) {
+	if err := newStateManager(&text{}).restore(base, deltas); err == nil || !strings.Contains(err.Error(), `version "2"`) {
 		t.Errorf("a program without versions takes a state with one: %v", err)
 	}
 	for _, cut := range []int{len(versionMark), len(versionMark) + 1} {
-		if err := newStateManager(third).restore(join.State{Base: logged.Base[:cut]}); err == nil {
+		if err := newStateManager(third).restore(base[:cut], nil); err == nil {
 			t.Errorf("a state cut after %d bytes is taken", cut)
 		}
 	}
 	for _, version := range []string{"", strings.Repeat("v", 256)} {
-		if err := newStateManager(&newer{version: version}).restore(join.State{}); err == nil {
+		if err := newStateManager(&newer{version: version}).restore(nil, nil); err == nil {
 			t.Errorf("a version of %d bytes is taken", len(version))
 		}
 	}

@@ -15,14 +15,13 @@ import (
 // TestTriesInTheLedger: an execution sends a call to a node that refuses it, to another one, and then to the first one again, which
 // is back. The ledger says so, or the next run would go to the node that has refused last.
 func TestTriesInTheLedger(t *testing.T) {
-	n := &Node{self: join.Identity{Direct: true, Incarnation: 1}, log: slog.New(slog.DiscardHandler)}
+	n := &Node{self: join.Identity{Incarnation: 1}, log: slog.New(slog.DiscardHandler)}
 	n.ledger = newLedger(n)
 	journal, err := newJournal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &execution{node: n, export: new(export), journal: journal, recorded: recorded{begun: true}}
-	e.direct.Store(true)
 	id := rpcpacket.ID{1}
 	var want []record.Call
 	for _, node := range []uint64{1, 2, 1, 1} {

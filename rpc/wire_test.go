@@ -247,26 +247,6 @@ func TestDuplicateCall(t *testing.T) {
 	}
 }
 
-// Numbered calls of a stateful service run in their order.
-func TestNumberedCalls(t *testing.T) {
-	r := testrack.New(t, wire.Config{})
-	var order []int64
-	h := &testsvc.Handler{Gate: func(_ context.Context, n int64) error { order = append(order, n); return nil }}
-	serve(t, r, h, rpc.WithState(noState{}))
-	caller := newPeer(t, r, "caller", rackaddr.Node(77))
-	for _, n := range []int64{3, 1, 4, 2, 5} {
-		m := callOf(t, "count", uint64(n), thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: n}))
-		m.Order, m.Floor = uint64(n), 1
-		caller.send(rackaddr.Service("Test"), m.Append(nil))
-	}
-	for range 5 {
-		caller.must()
-	}
-	if !slices.Equal(order, []int64{1, 2, 3, 4, 5}) {
-		t.Errorf("ran in order %v", order)
-	}
-}
-
 // A nested call names its parent; if both are exactly-once, its id follows from the
 // parent's, and its place in a lane is in the header.
 func TestNestedCallOnTheWire(t *testing.T) {

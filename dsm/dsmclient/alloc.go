@@ -57,7 +57,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
 	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
 	machines := c.link.candidates(rack.Memories)
-	if c.scope.direct() { // its answer would wait for a blade that is away
+	if c.scope.counts() { // its answer would wait for a blade that is away
 		slices.SortStableFunc(machines, func(a, b uint8) int { return copiesOf(rack, b) - copiesOf(rack, a) })
 	}
 	for _, machine := range machines {
@@ -100,7 +100,7 @@ func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, sco
 	}
 	slices.Sort(machines)
 	for _, m := range machines {
-		if c.scope.direct() && !c.scope.ask.Changed(uint8(m)) { //nolint:gosec // a machine has one byte
+		if !c.scope.decider.Changed(uint8(m)) { //nolint:gosec // a machine has one byte
 			continue
 		}
 		p, err := c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, uint8(m), 0), size, scope, true) //nolint:gosec // a machine has one byte
@@ -116,8 +116,7 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	if err := c.link.check(ctx, dsmpacket.OpAlloc, at); err != nil {
 		return Pointer{}, err
 	}
-	var err error
-	if scope.Direct, err = c.scope.changes(dsmpacket.OpAlloc, at.Machine()); err != nil {
+	if err := c.scope.changes(dsmpacket.OpAlloc, at.Machine()); err != nil {
 		return Pointer{}, err
 	}
 	t := c.link.operations.get()
@@ -126,16 +125,12 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	region, status, local := t.Region, t.Status, t.Local
 	c.link.operations.put(t)
 	if status != fault.OK {
-		err = failure(ctx, dsmpacket.OpAlloc, at, status, local)
+		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
 	}
-	if err = c.scope.over(scope.Direct, at.Machine(), err); err != nil {
-		return Pointer{}, err
-	}
-	if !c.scope.counts() {
+	if c.scope.counts() {
+		c.scope.decider.Allocated(region)
+	} else {
 		c.link.cache.fresh(region)
-	}
-	if scope.Direct {
-		c.scope.ask.Allocated(region)
 	}
 	return region.Base, nil
 }

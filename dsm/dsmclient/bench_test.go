@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -28,16 +27,15 @@ func BenchmarkWire(b *testing.B) {
 func BenchmarkUndo(b *testing.B) {
 	r := newRack(b, wire.Config{}, 1)
 	r.KeepUndo()
-	benchmarkUndo(b, r.Client(1, 1), r.Memories[0])
+	benchmarkUndo(b, r.Client(1, 1))
 }
 
-func benchmarkUndo(b *testing.B, c *dsmclient.Client, server *memory.Server) {
+func benchmarkUndo(b *testing.B, c *dsmclient.Client) {
 	for _, size := range []int{8, 4 << 10, 64 << 10, 2 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			plain, again, first := newTimed(b, c, size, 0), newTimed(b, c, size, 1), newTimed(b, c, size, 2)
 			commit := func(n byte) {
-				_, err := server.Commit(control.Commit{Runs: []control.Run{{Execution: control.ExecutionID{n}, Node: rackaddr.Node(1), Incarnation: 1}}})
-				must(b, err)
+				must(b, c.Commit(context.Background(), 1, control.Run{Execution: control.ExecutionID{n}, Incarnation: 1}))
 			}
 			again.write(b)
 			b.ResetTimer()
@@ -76,7 +74,7 @@ func newTimed(b *testing.B, c *dsmclient.Client, size int, execution byte) *time
 	must(b, err)
 	_, err = c.Write(context.Background(), t.at, t.buf) // so that there is something to keep
 	must(b, err)
-	t.client = c.With(dsmclient.Scope{Execution: [16]byte{execution}})
+	t.client = c.With(dsmclient.Scope{Execution: [16]byte{execution}}, new(memrack.Execution))
 	return t
 }
 

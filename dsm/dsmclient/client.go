@@ -3,7 +3,6 @@ package dsmclient
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -129,7 +128,7 @@ func (c *Client) move(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte)
 	if c.scope.freed(p) {
 		return 0, errFreed(op, p)
 	}
-	if scope.Direct, err = c.scope.changes(op, p.Machine()); err != nil {
+	if err := c.scope.changes(op, p.Machine()); err != nil {
 		return 0, err
 	}
 	if op == dsmpacket.OpFree {
@@ -141,7 +140,6 @@ func (c *Client) move(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte)
 	}
 	n, err := c.carryOut(ctx, op, p, b, scope)
 	u.end(err)
-	err = c.scope.over(scope.Direct, p.Machine(), err)
 	if c.scope.counts() {
 		c.link.cache.note([]Pointer{p}, (*regionCache).gone) // the write may be taken back
 	}
@@ -158,7 +156,7 @@ func (c *Client) free(ctx context.Context, p Pointer, scope transport.Scope) err
 		return errFreed(dsmpacket.OpFree, p)
 	case pool.Unknown:
 	}
-	if scope.Direct {
+	if c.scope.counts() {
 		return c.freeAtEnd(ctx, p, scope)
 	}
 	_, err := c.carryOut(ctx, dsmpacket.OpFree, p, nil, scope)
@@ -169,11 +167,11 @@ func errFreed(op dsmpacket.Op, p Pointer) error {
 	return fault.New(fault.PermissionDenied, op.String(), "%s has been freed", p)
 }
 
-// freeAtEnd has a region freed when the execution has ended, about which the node decides: it may
+// freeAtEnd has a region freed when the execution has ended: it may
 // be taken back until then. The memory machine is asked whether the node may write to the region,
 // which is whether it may free it, unless the execution has allocated it.
 func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope) error {
-	r, own := c.scope.ask.Allocation(p)
+	r, own := c.scope.decider.Allocation(p)
 	switch {
 	case own && r.Base != p.Bare():
 		return fault.New(fault.BadRequest, dsmpacket.OpFree.String(), "%s is inside of a region: free %s, where the region begins", p, r.Base)
@@ -186,14 +184,8 @@ func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope
 			return err
 		}
 	}
-	return c.scope.ask.Free(ctx, p.Bare())
-}
-
-// FreeFor has memory machines free a region when an execution is committed, about which the
-// Gatekeeper decides by now: one that was to be freed at the end of the execution.
-func (c *Client) FreeFor(ctx context.Context, execution [16]byte, p Pointer) error {
-	_, err := c.carryOut(ctx, dsmpacket.OpFree, p, nil, transport.Scope{Execution: execution, Index: math.MaxUint32})
-	return err
+	c.scope.decider.Free(p.Bare())
+	return nil
 }
 
 // carryOut has the memory blade carry out an operation.

@@ -124,7 +124,7 @@ func TestClose(t *testing.T) {
 	must(t, c.Close())
 	running.Wait()
 	must(t, c.Close())
-	for _, c := range []*dsmclient.Client{c, c.With(dsmclient.Scope{})} {
+	for _, c := range []*dsmclient.Client{c, c.With(dsmclient.Scope{}, nil)} {
 		_, err := c.Read(context.Background(), p, make([]byte, 8))
 		want(t, err, fault.Canceled, false)
 		want(t, c.Settle(context.Background(), p), fault.Canceled, false)
@@ -150,7 +150,7 @@ func TestScopeOnTheWire(t *testing.T) {
 	}}, 1)
 	c := r.Client(1, 7)
 	scope := dsmclient.Scope{Execution: [16]byte{1, 2, 3}, Branch: 5}
-	in := c.With(scope)
+	in, before := c.With(scope, new(memrack.Execution)), alloc(t, c, 64)
 	p := alloc(t, in, 1<<18)
 	buf := make([]byte, 1<<17) // several datagrams
 	if _, err := in.Write(t.Context(), p, buf); err != nil {
@@ -159,16 +159,18 @@ func TestScopeOnTheWire(t *testing.T) {
 	if _, err := c.Read(t.Context(), p, buf[:1]); err != nil {
 		t.Fatal(err)
 	}
-	must(t, in.Free(t.Context(), p))
+	must(t, in.Free(t.Context(), p))      // sends nothing
+	must(t, in.Free(t.Context(), before)) // asks whether it may
 	mu.Lock()
 	defer mu.Unlock()
 	for i, want := range []dsmpacket.Header{
+		{},
 		{Execution: scope.Execution, Branch: 5, Index: 0},
 		{Execution: scope.Execution, Branch: 5, Index: 1},
 		{Execution: scope.Execution, Branch: 5, Index: 1},
 		{Execution: scope.Execution, Branch: 5, Index: 1},
 		{},
-		{Execution: scope.Execution, Branch: 5, Index: 2},
+		{Execution: scope.Execution, Branch: 5, Index: 3},
 	} {
 		h := seen[uint64(i+1)]
 		if h.Execution != want.Execution || h.Branch != want.Branch || h.Index != want.Index || h.Incarnation != 7 {

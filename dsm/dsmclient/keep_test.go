@@ -185,7 +185,8 @@ func TestExecutionsKeepNothing(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c, ctx := r.keeping(), context.Background()
 	p := kept(t, c, 4096)
-	e := c.With(dsmclient.Scope{Execution: [16]byte{1}})
+	execution := &memrack.Execution{ID: [16]byte{1}}
+	e := c.With(dsmclient.Scope{Execution: execution.ID}, execution)
 	_, err := e.Read(ctx, p, make([]byte, 1)) // of its node's own region
 	must(t, err)
 	must(t, c.Free(ctx, p)) // is not kept any more
@@ -203,6 +204,10 @@ func TestExecutionsKeepNothing(t *testing.T) {
 	if err := e.Free(ctx, p); fault.CodeOf(err) != fault.PermissionDenied {
 		t.Errorf("the execution's free of what was freed: %v", err)
 	}
+	if n := r.used(); n != 4*4096+64 {
+		t.Errorf("%d bytes are in use, want all that the execution has allocated", n)
+	}
+	r.Commit(c, 1, execution)
 	if n := r.used(); n != 64 {
 		t.Errorf("%d bytes are in use, want those that wait to be used again", n)
 	}

@@ -194,7 +194,7 @@ func BenchmarkCable(b *testing.B) {
 func BenchmarkCableUndo(b *testing.B) {
 	c, s := kernelPair(b)
 	must(b, s.KeepUndo(true))
-	benchmarkUndo(b, c, s)
+	benchmarkUndo(b, c)
 }
 
 func BenchmarkCableEcho(b *testing.B) {

@@ -19,37 +19,23 @@ type Scope struct {
 	Replay bool
 }
 
-// Decider is an execution about which the node may decide itself (Commit, Rollback), and not the
-// Gatekeeper. Its methods may be called concurrently.
+// Decider is the execution on whose behalf a client's operations are. Its node decides what becomes
+// of what it changes (Commit, Rollback). Its methods may be called concurrently.
 type Decider interface {
-	// Direct reports whether the node decides.
-	Direct() bool
-	// Changes is asked before each operation that changes memory of a machine: op is OpAlloc,
-	// OpWrite or OpFree. It reports whether the node decides. An error ends the operation.
-	Changes(op dsmpacket.Op, machine uint8) (direct bool, err error)
-	// Over is told when an operation has ended about which Changes has said that the node decides. An
-	// error is that of the operation.
-	Over(machine uint8) error
+	// Changes is asked before each operation that changes memory of a machine. An error ends the
+	// operation.
+	Changes(machine uint8) error
 	// Changed reports whether this run, or one before it, may have changed something on a machine.
 	Changed(machine uint8) bool
-	// Allocated says that the execution has got a region while the node decided.
+	// Allocated says that the execution has got a region.
 	Allocated(r dsmpacket.Region)
 	// Allocation is the region of Allocated that a pointer points into, false if there is none.
 	Allocation(p Pointer) (dsmpacket.Region, bool)
 	// Free has the region that begins at p freed when the execution has ended.
-	Free(ctx context.Context, p Pointer) error
+	Free(p Pointer)
 	// Freed reports whether the execution has freed the region that a pointer points into, as far
 	// as that is known.
 	Freed(p Pointer) bool
-}
-
-// Asking has a client made With a scope ask about its execution. It returns the client, and must
-// be called before the first operation.
-func (c *Client) Asking(d Decider) *Client {
-	if c.scope.counts() {
-		c.scope.ask = d
-	}
-	return c
 }
 
 // With returns a client whose operations are on behalf of an execution: memory
@@ -63,12 +49,12 @@ func (c *Client) Asking(d Decider) *Client {
 // Nondeterminism. Who has made it must Finish it before the execution is
 // committed.
 //
-// With the zero Scope it returns a client without these rules.
-func (c *Client) With(s Scope) *Client {
+// With the zero Scope it returns a client without these rules, and d is not used.
+func (c *Client) With(s Scope, d Decider) *Client {
 	if s.Execution == [16]byte{} {
 		return &Client{link: c.link}
 	}
-	return &Client{link: c.link, scope: &scope{Scope: s}}
+	return &Client{link: c.link, scope: &scope{Scope: s, decider: d}}
 }
 
 // Finish ends a client made With a scope: operations that begin later fail. It
@@ -98,7 +84,7 @@ func (c *Client) settleBranch(ctx context.Context) error {
 // scope counts the operations of one branch; nil is that of no execution.
 type scope struct {
 	Scope
-	ask Decider // nil: nobody
+	decider Decider
 
 	mu       sync.Mutex
 	next     uint32
@@ -109,29 +95,15 @@ type scope struct {
 func (s *scope) counts() bool { return s != nil }
 
 // changes asks before an operation.
-func (s *scope) changes(op dsmpacket.Op, machine uint8) (direct bool, err error) {
-	if s == nil || s.ask == nil || op == dsmpacket.OpRead {
-		return false, nil
+func (s *scope) changes(op dsmpacket.Op, machine uint8) error {
+	if s == nil || op == dsmpacket.OpRead {
+		return nil
 	}
-	return s.ask.Changes(op, machine)
+	return s.decider.Changes(machine)
 }
-
-// over is told when an operation has ended, and returns what it comes to.
-func (s *scope) over(direct bool, machine uint8, err error) error {
-	if !direct {
-		return err
-	}
-	if late := s.ask.Over(machine); late != nil && err == nil {
-		return late
-	}
-	return err
-}
-
-// direct reports whether the node decides about the execution.
-func (s *scope) direct() bool { return s != nil && s.ask != nil && s.ask.Direct() }
 
 // freed reports whether a pointer's region goes at the end of the execution.
-func (s *scope) freed(p Pointer) bool { return s.direct() && s.ask.Freed(p) }
+func (s *scope) freed(p Pointer) bool { return s != nil && s.decider.Freed(p) }
 
 func (s *scope) replays() bool { return s != nil && s.Replay }
 

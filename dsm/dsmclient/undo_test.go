@@ -21,57 +21,61 @@ import (
 // if it had run once.
 func TestCrashAndReplay(t *testing.T) {
 	crashes := 0
-	for seed := range uint64(8) {
+	for seed := range uint64(16) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newImpairedRack(t, memrack.Virtual(seed, 9000), 3, memrack.Bad)
 			r.KeepUndo()
 			random := rand.New(rand.NewPCG(seed, 0))
-			program := &replayed{id: [16]byte{7, byte(seed)}, seed: seed}
+			program := &replayed{execution: &memrack.Execution{ID: [16]byte{7, byte(seed)}}, seed: seed}
 			owner := r.Client(1, 1)
 			program.shared, program.doomed = alloc(t, owner, 20_000), alloc(t, owner, 64)
 			_, err := owner.Write(t.Context(), program.shared, fill(20_000, 1))
 			must(t, err)
 			incarnation, reached := uint32(1), 0
-			for done := false; !done; incarnation++ {
+			for {
 				c := r.Client(2, incarnation)
+				if incarnation > 1 {
+					r.Rollback(c, incarnation-1, program.execution)
+					program.before(t, owner)
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(20_000))*time.Microsecond)
 				if incarnation > 5 {
 					ctx = t.Context()
 				}
-				done = program.run(ctx, t, c, incarnation > 1) == nil
+				done := program.run(ctx, t, c, incarnation > 1) == nil
 				cancel()
-				must(t, c.Close())
 				if done {
+					r.Commit(c, incarnation, program.execution)
 					break
 				}
-				r.Crash(2, incarnation, program.id)
+				must(t, c.Close())
+				r.Fence(2, incarnation)
+				incarnation++
 				if program.own[1] != (dsmclient.Pointer{}) {
 					reached++
 				}
-				program.before(t, owner)
 			}
-			r.Commit(2, incarnation, program.id)
 			r.Undone()
 			program.after(t, owner)
 			crashes += reached
 		})
 	}
-	if crashes < 4 {
-		t.Errorf("only %d crashes after an allocation", crashes)
+	if crashes < 6 {
+		t.Errorf("only %d crashes after the second allocation", crashes)
 	}
 }
 
 // replayed is a deterministic execution: it reads, changes and frees what there
 // was, and allocates.
 type replayed struct {
-	id             [16]byte
+	execution      *memrack.Execution
 	seed           uint64
 	shared, doomed dsmclient.Pointer
 	own            [4]dsmclient.Pointer // nil until the first run has got that far
 }
 
 func (p *replayed) run(ctx context.Context, t *testing.T, c *dsmclient.Client, again bool) error {
-	trunk := c.With(dsmclient.Scope{Execution: p.id, Replay: again})
+	trunk := c.With(dsmclient.Scope{Execution: p.execution.ID, Replay: again}, p.execution)
 	if _, err := trunk.Write(ctx, p.shared.Add(3000), fill(9000, 2)); err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (p *replayed) run(ctx context.Context, t *testing.T, c *dsmclient.Client, a
 	if err := trunk.Free(ctx, p.doomed); err != nil {
 		return err
 	}
-	if _, err := trunk.Read(ctx, p.doomed, make([]byte, 8)); fault.CodeOf(err) != fault.NotFound && ctx.Err() == nil {
+	if _, err := trunk.Read(ctx, p.doomed, make([]byte, 8)); fault.CodeOf(err) != fault.PermissionDenied && ctx.Err() == nil {
 		t.Errorf("seed %d: read of what was freed: %v", p.seed, err)
 	}
 	if err := trunk.Free(ctx, p.own[3]); err != nil {
@@ -114,7 +118,7 @@ func (p *replayed) before(t *testing.T, c *dsmclient.Client) {
 		t.Errorf("seed %d: not rolled back: %v", p.seed, err)
 	}
 	if _, err := c.Read(t.Context(), p.doomed, got[:64]); err != nil {
-		t.Errorf("seed %d: the free is not rolled back: %v", p.seed, err)
+		t.Errorf("seed %d: freed before the end: %v", p.seed, err)
 	}
 }
 
@@ -141,23 +145,24 @@ func (p *replayed) after(t *testing.T, c *dsmclient.Client) {
 func TestReplayFindsMachine(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	r.KeepUndo()
-	id := [16]byte{1}
+	e := &memrack.Execution{ID: [16]byte{1}}
 	c := r.Client(1, 1)
-	p := alloc(t, c.With(dsmclient.Scope{Execution: id}), 64)
+	p := alloc(t, c.With(dsmclient.Scope{Execution: e.ID}, e), 64)
 	for range 5 { // the rack grows
 		r.AddMemory()
 	}
 	r.KeepUndo()
 	for incarnation := range uint32(4) {
-		r.Crash(1, incarnation+1, id)
 		must(t, c.Close())
+		r.Fence(1, incarnation+1)
 		c = r.Client(1, incarnation+2)
-		if q := alloc(t, c.With(dsmclient.Scope{Execution: id, Replay: true}), 64); q != p {
+		r.Rollback(c, incarnation+1, e)
+		if q := alloc(t, c.With(dsmclient.Scope{Execution: e.ID, Replay: true}, e), 64); q != p {
 			t.Errorf("the re-run gets %s, had %s", q, p)
 		}
 	}
-	c = r.Client(9, 1)
-	if alloc(t, c.With(dsmclient.Scope{Execution: [16]byte{2}, Replay: true}), 64) == p {
+	c, e = r.Client(9, 1), &memrack.Execution{ID: [16]byte{2}}
+	if alloc(t, c.With(dsmclient.Scope{Execution: e.ID, Replay: true}, e), 64) == p {
 		t.Error("another execution gets the region")
 	}
 }
@@ -167,7 +172,7 @@ func TestBranchInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
-		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}), dsmpacket.Make(prefix, 9, 0)
+		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}, new(memrack.Execution)), dsmpacket.Make(prefix, 9, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
 		writing.Go(func() {
@@ -189,7 +194,7 @@ func TestBranchInOrder(t *testing.T) {
 		want(t, in.Finish(short), fault.Deadline, false)
 		_, err = in.Alloc(t.Context(), 64)
 		want(t, err, fault.BadRequest, false)
-		for _, c := range []*dsmclient.Client{c, c.With(dsmclient.Scope{})} {
+		for _, c := range []*dsmclient.Client{c, c.With(dsmclient.Scope{}, nil)} {
 			must(t, c.Finish(t.Context()))
 			alloc(t, c, 64)
 		}
@@ -203,7 +208,7 @@ func TestFinishTakesBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newImpairedRack(t, memrack.Virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
 			r.KeepUndo()
-			c := r.Client(1, 1).With(dsmclient.Scope{Execution: [16]byte{1}})
+			c := r.Client(1, 1).With(dsmclient.Scope{Execution: [16]byte{1}}, new(memrack.Execution))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(delay)*time.Millisecond/2+1)
 			defer cancel()
 			_, err := c.Alloc(ctx, 64)

@@ -21,8 +21,8 @@ type verdict struct {
 	told    bool
 }
 
-// Commit has a memory machine make final what a run of an execution about which the node decides
-// (Asking) has done there. The run is this node's, whatever Node says. Commit returns when every copy has, or
+// Commit has a memory machine make final what a run of an execution has done there (With). The run
+// is this node's, whatever Node says. Commit returns when every copy has, or
 // with the context's error; Stale says that the node is fenced, or that a later run has changed
 // something.
 func (c *Client) Commit(ctx context.Context, machine uint8, run control.Run) error {
@@ -32,11 +32,6 @@ func (c *Client) Commit(ctx context.Context, machine uint8, run control.Run) err
 // Rollback is Commit, but has what the run, or one of an earlier incarnation, has done taken back.
 func (c *Client) Rollback(ctx context.Context, machine uint8, run control.Run) error {
 	return c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, run)
-}
-
-// HandOverRun is Commit, but says that the Gatekeeper decides about the run from now on.
-func (c *Client) HandOverRun(ctx context.Context, machine uint8, run control.Run) error {
-	return c.link.tellVerdict(ctx, dsmpacket.LedgerHandOver, machine, run)
 }
 
 func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, run control.Run) error {

@@ -33,18 +33,10 @@ const (
 	// FlagRecall (in an alloc): answer only with the region that an earlier run of
 	// the execution got for this operation, NotFound if there is none.
 	FlagRecall uint8 = 1 << 1
-	// FlagDeferred (in the reply to a free, and to a settle that asks about one):
-	// the region is freed when the execution is committed, and comes back if it is
-	// rolled back. Until then it answers NotFound to everybody.
-	FlagDeferred uint8 = 1 << 2
 	// FlagDiverged (in a settle): the copies of the machine disagree about the request.
 	FlagDiverged uint8 = 1 << 0
 	// FlagNoted (in the reply to a settle): the copy has noted that the copies disagree.
 	FlagNoted uint8 = 1 << 1
-	// FlagDirect (in an alloc, write or free, and in the reply to an alloc): the node decides about
-	// the execution, and commits it or takes it back itself (LedgerCommit). The Gatekeeper does
-	// not know of it.
-	FlagDirect uint8 = 1 << 0
 	// FlagFinal (in a settle, and in the reply to one): a request that has not come will never be applied. A
 	// settle without it only asks, and a machine with one copy always makes it final.
 	FlagFinal uint8 = 1 << 3
@@ -61,12 +53,12 @@ const moreShift = 4
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the node decides about the execution (alloc and its reply, write, free), the record goes on in the next chunk (ledger); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: deferred (reply to free or settle); bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the record goes on in the next chunk (ledger); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: 0; bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk"},
 	{Name: "floor", Offset: 16, Size: 8, Doc: "the client's floor: all its requests below are settled; of an append to a ledger: the first chunk that is still needed; of a ledger's answers: bytes that new work may still append"},
-	{Name: "execution", Offset: 24, Size: 16, Doc: "the execution on whose behalf, 0 for none; of a ledger: its name; of a commit or rollback: the execution"},
+	{Name: "execution", Offset: 24, Size: 16, Doc: "the execution on whose behalf, about which its node decides, 0 for none; of a ledger: its name; of a commit or rollback: the execution"},
 	{Name: "branch", Offset: 40, Size: 8, Doc: "branch of the execution, 0 for its trunk; of a ledger: the machine's birth number, 0 in a request that does not know it; of a word about a durable main: which run of the main"},
 	{Name: "index", Offset: 48, Size: 4, Doc: "operation index within the branch; of a ledger: the run; of a commit or rollback: the incarnation whose changes it is about"},
 	{Name: "incarnation", Offset: 52, Size: 4, Doc: "incarnation of the node that asks"},

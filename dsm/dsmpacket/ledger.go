@@ -26,17 +26,15 @@ const (
 	// as the node's ledger says that it is done; LedgerRollback takes it back. Their Ledger is
 	// the execution's id, and their Run the incarnation of the node that has made the changes. Of a
 	// durable main, Main and Checkpoint say which of its runs, and which checkpoint (control.Run).
-	// LedgerHandOver, with the same fields, says that the Gatekeeper decides about the run from now on.
 	LedgerCommit   LedgerOp = 4
 	LedgerRollback LedgerOp = 5
-	LedgerHandOver LedgerOp = 6
 
 	// LastLedgerOp is the highest operation.
-	LastLedgerOp = LedgerHandOver
+	LastLedgerOp = LedgerRollback
 )
 
 // Word reports whether the operation is a node's word about one of its executions.
-func (o LedgerOp) Word() bool { return o >= LedgerCommit && o <= LedgerHandOver }
+func (o LedgerOp) Word() bool { return o == LedgerCommit || o == LedgerRollback }
 
 // String returns the operation's name.
 func (o LedgerOp) String() string {
@@ -51,8 +49,6 @@ func (o LedgerOp) String() string {
 		return "commit"
 	case LedgerRollback:
 		return "rollback"
-	case LedgerHandOver:
-		return "hand over"
 	}
 	return fmt.Sprintf("ledger op %d", uint8(o))
 }
@@ -109,7 +105,7 @@ func (q *LedgerRequest) Append(b []byte) []byte {
 		return append(h.Append(b), q.Chunk.Data...)
 	case LedgerRead:
 		h.Length, h.More = q.Size, q.More
-	case LedgerCommit, LedgerRollback, LedgerHandOver:
+	case LedgerCommit, LedgerRollback:
 		h.Branch, h.Length = q.Main, uint64(q.Checkpoint)
 	default: // opening a ledger needs no more
 	}
@@ -131,7 +127,7 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 	carried := uint64(0)
 	switch q.Op {
 	case LedgerOpen:
-	case LedgerCommit, LedgerRollback, LedgerHandOver:
+	case LedgerCommit, LedgerRollback:
 		if h.Length > math.MaxUint32 {
 			return q, wirefmt.Errorf("ledger: %s of checkpoint %d", q.Op, h.Length)
 		}

@@ -43,7 +43,7 @@ func TestLedgerAnswers(t *testing.T) {
 		{Op: LedgerOpen, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9, Chunk: Chunk{Number: 4}, Next: 8, Room: 5000},
 		{Op: LedgerAppend, Status: fault.Stale, Run: 4, Sealed: true, Birth: 9, Chunk: Chunk{Number: 7}, Next: 8, Mirror: Mirror{Epoch: 2, Copy: 1, Members: 2}},
 		{Op: LedgerRead, Chunk: Chunk{Number: 7, Continues: true, Data: []byte("text")}, Next: 8},
-		{Op: LedgerHandOver, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
+		{Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
 	} {
 		want := a
 		if want.Chunk.Data == nil {

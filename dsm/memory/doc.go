@@ -3,8 +3,8 @@
 // daemon) announces it and passes the Gatekeeper's commands on.
 //
 //	ReadBatch ─▶ parse ─▶ store.Handle ─▶ reply ─▶ WriteBatch      one goroutine
-//	                          ▲
-//	Fence, Reclaim, Commit ───┘  under the mutex                   the daemon's
+//	                       ▲
+//	Fence, Reclaim, ... ───┘  under the mutex                      the daemon's
 //
 // Large writes that wait are received into their regions: Peek shows the header, the store
 // says where the data goes when it may, and ReadBatch puts it there (Server.receiveInto).

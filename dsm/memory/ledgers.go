@@ -205,22 +205,21 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 			send()
 		}
 		return
-	case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback, dsmpacket.LedgerHandOver: // above
+	case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback: // above
 	}
 	send()
-}
-
-// words are what a node says of its executions.
-var words = map[dsmpacket.LedgerOp]store.Word{
-	dsmpacket.LedgerCommit: store.Keep, dsmpacket.LedgerRollback: store.TakeBack, dsmpacket.LedgerHandOver: store.HandOver,
 }
 
 // settleRun obeys a node's own word about an execution.
 func (s *Server) settleRun(m *netio.Message, r *store.Request, q *dsmpacket.LedgerRequest, out *answers) {
 	run := control.Run{Execution: control.ExecutionID(q.Ledger), Node: r.Node, Incarnation: q.Run, Main: q.Main, Checkpoint: q.Checkpoint}
+	obey := s.store.Commit
+	if q.Op == dsmpacket.LedgerRollback {
+		obey = s.store.Rollback
+	}
 	a := dsmpacket.LedgerAnswer{
 		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Main: q.Main, Checkpoint: q.Checkpoint, Mirror: s.store.Mirror(),
-		Status: s.store.SettleRun(run, q.Incarnation, words[q.Op]),
+		Status: obey(run, q.Incarnation),
 	}
 	s.ledgers.refuse(a.Status)
 	answer := store.Answer{From: r.To, Header: a.Header()}

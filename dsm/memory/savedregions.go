@@ -32,7 +32,7 @@ type SavedRegions struct {
 
 const (
 	savedFile  = "regions"
-	savedMagic = "bifrost regions 1\n"
+	savedMagic = "bifrost regions 2\n"
 )
 
 // Boot is what the daemon that serves this directory has for its boot number: that of the

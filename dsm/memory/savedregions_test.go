@@ -170,7 +170,7 @@ func TestSavedRegionsRefused(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	must(t, os.WriteFile(dir+"/regions", []byte("bifrost regions 2\n and a lot of what nobody knows"), 0o600))
+	must(t, os.WriteFile(dir+"/regions", []byte("bifrost regions 1\n and a lot of what nobody knows"), 0o600))
 	if _, err := OpenLedgerDisk(dir, false); !errors.Is(err, disk.ErrCorrupt) {
 		t.Errorf("of another format: %v", err)
 	}

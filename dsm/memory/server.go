@@ -207,26 +207,6 @@ func DefaultQuota(capacity uint64) store.Quota {
 // executions that end at about the same time overwrite.
 func undoLimit(capacity uint64) uint64 { return max(16<<20, capacity/4) }
 
-// Commit makes what runs of executions have done final; those without changes here are
-// no error.
-func (s *Server) Commit(c control.Commit) (answer control.Settled, err error) {
-	err = s.with(func(st *store.Store) error { answer = st.Commit(c); return nil })
-	return answer, err
-}
-
-// Rollback takes back what runs of executions have done; those without changes here are
-// no error.
-func (s *Server) Rollback(r control.Rollback) (answer control.Settled, err error) {
-	err = s.with(func(st *store.Store) error { answer = st.Rollback(r); return nil })
-	return answer, err
-}
-
-// Executions lists the executions with changes to commit or to take back.
-func (s *Server) Executions(q control.Executions) (l control.ExecutionList, err error) {
-	err = s.with(func(st *store.Store) error { l = st.Executions(q); return nil })
-	return l, err
-}
-
 // Become makes the server a copy of its machine (store.Store.Become). A copy of another
 // incarnation than before has no ledgers, and takes the machine's birth number.
 func (s *Server) Become(m control.Mirror) error {

@@ -325,12 +325,10 @@ func TestCommands(t *testing.T) {
 		t.Errorf("fenced, but %v", h.Status)
 	}
 	b.stop()
-	_, listing := b.server.Executions(control.Executions{})
+	_, listing := b.server.Regions(control.Regions{})
 	_, fencing := b.server.Fence(control.Fence{})
 	_, reclaiming := b.server.Reclaim(control.Reclaim{})
-	_, committing := b.server.Commit(control.Commit{})
-	_, rolling := b.server.Rollback(control.Rollback{})
-	for _, err := range []error{fencing, reclaiming, committing, rolling, b.server.KeepUndo(true), listing} {
+	for _, err := range []error{fencing, reclaiming, b.server.KeepUndo(true), listing} {
 		if fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("after the end: %v", err)
 		}

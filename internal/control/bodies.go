@@ -410,13 +410,13 @@ type AllocAt struct {
 	Index       uint32      `json:"index,omitempty"`
 	Size        uint64      `json:"size"` // bytes asked for
 	Offset      uint64      `json:"offset"`
-	// Direct says that the node decides about the execution.
-	Direct bool `json:"direct,omitempty"`
 }
 
 // Reclaim frees regions; one that is gone already is no error. Reclaimed answers it.
 type Reclaim struct {
-	Boot    uint64     `json:"boot"` // as for Commit
+	// Boot is the start of the daemon that the command is for (Hello.Boot). Another
+	// start refuses it as Stale.
+	Boot    uint64     `json:"boot"`
 	Regions []RegionID `json:"regions"`
 }
 
@@ -448,8 +448,6 @@ type RegionID struct {
 	Execution ExecutionID `json:"execution,omitzero"`
 	// Incarnation is the latest of the owner that has allocated it for the execution.
 	Incarnation uint32 `json:"incarnation,omitempty"`
-	// Direct says that the owner decides about the execution.
-	Direct bool `json:"direct,omitempty"`
 }
 
 // Region returns the region on machine m.

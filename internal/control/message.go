@@ -59,10 +59,6 @@ const (
 	KindOutput Kind = 48 // compute: what have programs printed: Output, OutputPart
 	// KindCancelCall is an operator's wish.
 	KindCancelCall Kind = 49 // compute: end the handler of a call: CancelCall, empty
-	// KindCommit, KindRollback and KindExecutions are for memory blades.
-	KindCommit     Kind = 21 // what executions did is final: Commit, empty
-	KindRollback   Kind = 22 // what executions did is taken back: Rollback, empty
-	KindExecutions Kind = 23 // list what can be taken back, for reconciliation: Executions, ExecutionList
 	// The rest is for machines with two copies.
 	KindMirror  Kind = 24 // memory: be this copy from now on: Mirror, empty
 	KindAllocAt Kind = 25 // memory: make the region that the first copy has made: AllocAt, empty
@@ -93,7 +89,6 @@ func (k Kind) String() string {
 var kindNames = map[Kind]string{
 	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
-	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
 	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",
 	KindFill: "fill", KindComplete: "complete",

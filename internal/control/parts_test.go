@@ -31,7 +31,7 @@ func someNode(i int) netip.Addr { return rackaddr.Node(uint64(1<<40 + i)) } //no
 func someExecution(i int) ExecutionID { return ExecutionID{0: byte(i), 1: byte(i >> 8), 15: 0xfe} } //nolint:gosec // its lowest bits
 
 func someRegion(i int) RegionID {
-	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i), Incarnation: 1 << 31, Direct: true} //nolint:gosec // not negative
+	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i), Incarnation: 1 << 31} //nolint:gosec // not negative
 }
 
 // largest is the largest request and reply of each kind that daemons and
@@ -41,7 +41,6 @@ func largest() map[Kind][2]any {
 		MTU: rackaddr.DefaultMTU, Memories: many(255, func(i int) MemoryBlade { return MemoryBlade{uint8(i), 1 << 50, 2} }), PolicyVersion: 1 << 60,
 	}
 	node, name := someNode(1), longest(0)
-	runs := many(MaxExecutions, func(i int) Run { return Run{someExecution(i), someNode(i), 1 << 31, 1 << 60, 1 << 31} })
 	const nodes, leases = 64, 16
 	lent := func(i int) NodeLeases {
 		l := NodeLeases{someNode(i), map[string]int{}, 1 << 40}
@@ -70,7 +69,7 @@ func largest() map[Kind][2]any {
 		}},
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
 		KindMirror:       {mirror, refusal},
-		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60, true}, refusal},
+		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
 		KindFill:         {Fill{1 << 60, true, 1 << 31, 1 << 31, node, node, 1 << 60}, refusal},
 		KindComplete:     {Complete{1 << 60, mirror}, refusal},
 		KindPeek:         {span, Content{1 << 60, make([]byte, MaxContent), true}},
@@ -123,9 +122,6 @@ func largest() map[Kind][2]any {
 		KindOutput: {Output{name, 1 << 60, 1 << 30, 1 << 30}, OutputPart{many(OutputPartSize>>13, func(int) OutputLine {
 			return OutputLine{name, 1 << 60, strings.Repeat("\x01", 8<<10)}
 		}), true, 1 << 60}},
-		KindCommit:     {Commit{1 << 60, runs}, Settled{runs}},
-		KindRollback:   {Rollback{1 << 60, runs}, Settled{runs}},
-		KindExecutions: {Executions{someExecution(1), MaxExecutions}, ExecutionList{runs, someExecution(1)}},
 	}
 }
 

@@ -2,23 +2,21 @@ package control
 
 import (
 	"encoding/json"
-	"net/netip"
-	"reflect"
 	"testing"
 )
 
 // An execution's id is hexadecimal in JSON; none is left out.
 func TestExecutionsOnTheWire(t *testing.T) {
-	want := Commit{Boot: 7, Runs: []Run{{Execution: ExecutionID{0: 1, 15: 0xfe}, Node: netip.MustParseAddr("fd00:b1f0::1"), Incarnation: 2}}}
+	want := RegionID{Offset: 7, Class: 6, Execution: ExecutionID{0: 1, 15: 0xfe}, Incarnation: 2}
 	b, err := json.Marshal(want)
-	if err != nil || string(b) != `{"boot":7,"runs":[{"execution":"010000000000000000000000000000fe","node":"fd00:b1f0::1","incarnation":2}]}` {
+	if err != nil || string(b) != `{"offset":7,"class":6,"execution":"010000000000000000000000000000fe","incarnation":2}` {
 		t.Fatalf("%s, %v", b, err)
 	}
-	var got Commit
-	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, want) {
+	var got RegionID
+	if err := json.Unmarshal(b, &got); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
-	if b, err := json.Marshal(Executions{}); err != nil || string(b) != "{}" {
+	if b, err := json.Marshal(RegionID{}); err != nil || string(b) != `{"offset":0,"class":0}` {
 		t.Errorf("%s, %v", b, err)
 	}
 }

@@ -20,7 +20,7 @@ var (
 		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Resume: 1, Scan: 1,
 	}
 	leastNode = rpc.Limits{
-		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+		Started: 1, Detached: 1, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
 		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
 	}
 )
@@ -77,7 +77,7 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 2))}, leastNode
 	return rpc.Limits{
-		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Exact: d.draw(least.Exact), Sessions: d.draw(least.Sessions),
+		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Sessions: d.draw(least.Sessions),
 		NodeSessions: d.draw(least.NodeSessions), Window: d.draw(least.Window), ReplyBytes: d.draw(least.ReplyBytes),
 		Lifetime: d.time(least.Lifetime), Memory: dsm.Limits{
 			Window: d.draw(least.Memory.Window), FirstTimeout: d.time(least.Memory.FirstTimeout), LeastTimeout: d.time(least.Memory.LeastTimeout),

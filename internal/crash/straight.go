@@ -164,11 +164,11 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.Given, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
-		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
+		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.Given, "one-ways that left with a done": s.Sent,
+		"direct calls and answers in parts": s.Large, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
-		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack, "memory left to the Gatekeeper": s.Ceded,
-		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, "mains handed over": s.MainsHanded, takenBack: s.TakenBack,
+		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack,
+		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, takenBack: s.TakenBack,
 	} {
 		if count > 0 {
 			c.did[what] += int(count) //nolint:gosec // few

@@ -174,27 +174,12 @@ func (r *Rack) KeepUndo() {
 	}
 }
 
-// Commit does what the Gatekeeper does when an outcome has been logged.
-func (r *Rack) Commit(node uint64, incarnation uint32, id [16]byte) {
-	for _, m := range r.Memories {
-		answer, err := m.Commit(control.Commit{Runs: []control.Run{{Execution: id, Node: rackaddr.Node(node), Incarnation: incarnation}}})
-		r.must(err)
-		if len(answer.Refused) > 0 {
-			r.T.Errorf("commit: %+v", answer)
-		}
-	}
-}
-
-// Crash does what the Gatekeeper does when a node has died: fence, roll back.
-func (r *Rack) Crash(node uint64, incarnation uint32, id [16]byte) {
+// Fence does what the Gatekeeper does when a node has died.
+func (r *Rack) Fence(node uint64, incarnation uint32) {
+	r.T.Helper()
 	for _, m := range r.Memories {
 		_, err := m.Fence(control.Fence{Node: rackaddr.Node(node), Incarnation: incarnation})
 		r.must(err)
-		answer, err := m.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: rackaddr.Node(node), Incarnation: incarnation}}})
-		r.must(err)
-		if len(answer.Refused) > 0 {
-			r.T.Errorf("rollback: %+v", answer)
-		}
 	}
 }
 

@@ -543,7 +543,7 @@ func TestByHand_Main(t *testing.T) {
 		k.ended(ctx)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if len(k.begun) < 10 || k.begun[len(k.begun)-1] == 0 || k.stats.MainCheckpoints == 0 || k.stats.MainsHanded > 0 {
+		if len(k.begun) < 10 || k.begun[len(k.begun)-1] == 0 || k.stats.MainCheckpoints == 0 {
 			t.Errorf("its runs begin with %v; %+v", k.begun, k.stats)
 		}
 		<-time.After(5 * time.Second) // virtual
@@ -599,9 +599,6 @@ func TestByHand_Oneways(t *testing.T) {
 		h.must(h.Kill("s2", "counter"))
 		<-time.After(time.Second)        // virtual
 		h.must(ping(ctx, h.caller, "F")) // R is to come back
-		if s := h.nodes["front"].Stats(); s.Enlisted > 0 {
-			h.Errorf("%+v", s)
-		}
 		h.CrashGatekeeper()
 		h.must(h.RestartGatekeeper(ctx))
 		for range 2 {

@@ -166,8 +166,8 @@ func TestDirectGiveUp_CalleeDies(t *testing.T) {
 				}
 				<-over
 				<-time.After(5 * time.Second) // virtual
-				if s := n.Stats(); s.Enlisted != 0 || r.runs.Load() != 2 {
-					t.Errorf("%d executions were handed over, and %d runs of the call: want 0 and 2", s.Enlisted, r.runs.Load())
+				if r.runs.Load() != 2 {
+					t.Errorf("%d runs of the call, want 2", r.runs.Load())
 				}
 				r.regions(1) // the client's own
 			})
@@ -281,9 +281,6 @@ func TestDirectGiveUp_CrashAtEveryPacket(t *testing.T) {
 				return nil
 			})
 			left.Store(0)
-			if n := r.server.Stats().Enlisted; n > 0 {
-				t.Errorf("packet %d: %d executions were handed over", at, n)
-			}
 			<-time.After(10 * time.Second) // virtual
 			if r.regions(0); t.Failed() {
 				t.Fatalf("packet %d", at)

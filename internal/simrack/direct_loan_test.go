@@ -92,13 +92,13 @@ func TestDirectLoan(t *testing.T) {
 		}
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
 		r.direct()
-		if s := n.Stats(); s.Lent != 3 || s.Enlisted != 0 {
+		if s := n.Stats(); s.Lent != 3 {
 			r.Errorf("%+v: want three direct calls with pointers", s)
 		}
 		if err := by(r.Context(), r.client.Memory(), r.client); err != nil {
 			r.Error(err)
 		}
-		if s := n.Stats(); s.Lent != 6 || s.Enlisted != 0 {
+		if s := n.Stats(); s.Lent != 6 {
 			r.Errorf("%+v: want six direct calls with pointers", s)
 		}
 		r.regions(0)
@@ -146,7 +146,7 @@ func TestDirectLoan_CallerDies(t *testing.T) {
 			_, err = rpc.Memory(ctx).Write(ctx, p, []byte("after"))
 			return err
 		})
-		if s := n.Stats(); s.Lent != 1 || s.Enlisted != 0 || r.runs.Load() != 2 {
+		if s := n.Stats(); s.Lent != 1 || r.runs.Load() != 2 {
 			r.Errorf("%d runs, %+v: want two, and one direct call with a pointer", r.runs.Load(), s)
 		}
 		r.direct()
@@ -218,7 +218,7 @@ func TestHostile_Released(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := *seen.Load()
-		if !m.Flags.Direct() {
+		if !m.Flags.Exact() {
 			t.Errorf("%+v is no direct call", m.Header)
 		}
 		m.Call = rpcpacket.SessionID(m.Call.Session(), m.Call.Sequence()+1)

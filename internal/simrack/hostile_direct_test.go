@@ -95,7 +95,7 @@ func TestHostile_Copies(t *testing.T) {
 				return err
 			}
 			m := *seen.Load()
-			if !m.Flags.Direct() || !m.Call.Derived() {
+			if !m.Flags.Exact() || !m.Call.Derived() {
 				t.Errorf("%+v is no direct call of an execution", m.Header)
 			}
 			m.Order, m.Floor = rpcpacket.SessionOf(stranger.Address(), 7), 1

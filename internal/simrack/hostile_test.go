@@ -307,7 +307,7 @@ func TestHostile_Answer(t *testing.T) {
 		go func() {
 			<-entered
 			m := *seen.Load()
-			if !m.Flags.Direct() {
+			if !m.Flags.Exact() {
 				t.Error("the call is not direct")
 			}
 			out := arrays.ArraysEchoResult{Success: []byte("forged")}
@@ -343,7 +343,7 @@ func TestHostile_Direct(t *testing.T) {
 		}
 		attack := func() {
 			first := *seen.Load()
-			if !first.Flags.Direct() {
+			if !first.Flags.Exact() {
 				t.Errorf("%+v is no direct call", first.Header)
 			}
 			a := rackaddr.Service("Arrays").As16()
@@ -394,7 +394,7 @@ func TestHostile_Direct(t *testing.T) {
 		if got, err := client(caller).Echo(ctx, []byte("true")); err != nil || string(got) != "true" {
 			t.Errorf("a call of a session that a stranger knows: %q, %v", got, err)
 		}
-		if got := seen.Load(); !got.Flags.Direct() {
+		if got := seen.Load(); !got.Flags.Exact() {
 			t.Errorf("%+v is no direct call", got.Header)
 		}
 		blamed := map[netip.Addr]uint64{}

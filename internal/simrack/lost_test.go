@@ -145,8 +145,14 @@ func twoMemories() []simrack.Blade {
 // TestRerunOfLostRegion: an execution has lent what it had allocated, and is run again when
 // the memory blade that had the region has lost it. The next run fails as unavailable,
 // though there is another blade to allocate on: it is not given another region, with which
-// its call would differ from the first run's.
+// its call would differ from the first run's. So it is if the Gatekeeper is another one by then.
 func TestRerunOfLostRegion(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(map[bool]string{false: "one Gatekeeper", true: "two"}[restart], func(t *testing.T) { rerunOfLostRegion(t, restart) })
+	}
+}
+
+func rerunOfLostRegion(t *testing.T, restart bool) {
 	blades := simrack.Thesis()
 	for i := range blades {
 		blades[i].Capacity = 1 << 20 // of the pair: too little for the region
@@ -166,6 +172,12 @@ func TestRerunOfLostRegion(t *testing.T) {
 			}
 			if err := startAnew(r.Context(), r.Rack, "m3"); err != nil {
 				t.Error(err)
+			}
+			if restart {
+				r.CrashGatekeeper()
+				if err := r.RestartGatekeeper(r.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 			return r.kill(ctx)
 		}

@@ -54,9 +54,6 @@ func withCrowded(t *testing.T, f func(c *crowded)) {
 		}
 		c.rack.Host("c1").SetLink(false) // it has nothing forgotten
 		f(c)
-		if s := office.Stats(); s.MainsHanded != 0 {
-			t.Errorf("%+v", s)
-		}
 		if err := c.rack.Close(); err != nil {
 			t.Error(err)
 		}

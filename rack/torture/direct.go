@@ -280,7 +280,7 @@ func (a *attacker) ledgers() (all [][]byte) {
 			case dsmpacket.LedgerRead:
 				q.Size, q.More = 1<<16, 3
 			case dsmpacket.LedgerOpen:
-			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback, dsmpacket.LedgerHandOver: // they are about the sender's own executions, whatever they name
+			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback: // they are about the sender's own executions, whatever they name
 			}
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, dsmpacket.LedgerAddress(rackaddr.DefaultDSMPrefix, machine, op).Addr(), rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))

@@ -59,7 +59,7 @@ func (t *Table) fateAgain(e *record.Execution) (f fate) {
 	f = fateOf(&m.Header)
 	f.incarnation, f.started = e.Begun.Incarnation, true
 	if dead, _ := t.state.Dead(e.Begun.Caller); f.incarnation > dead {
-		f.waits = f.up && !e.Handed && !e.Forgotten
+		f.waits = f.up && !e.Forgotten
 	} else if f.down {
 		f.incarnation = dead + 1
 	}
@@ -111,14 +111,13 @@ func (t *Table) supersedes(caller [16]byte, h *rpcpacket.Header, r *running) boo
 }
 
 // Outlived reports whether the node is to be taken back: it runs an execution for an incarnation of its caller that is dead,
-// and whose fate it shares. It returns which that is. The Gatekeeper takes back what was handed over, but for what is tainted
-// from afar.
+// and whose fate it shares. It returns which that is.
 func (t *Table) Outlived() (caller [16]byte, incarnation uint32, outlived bool) {
 	for id, r := range t.running {
 		if !r.down || !r.started || r.waits {
 			continue
 		}
-		if e := t.state.Execution(id); e != nil && (e.Forgotten || e.Handed && r.up) {
+		if e := t.state.Execution(id); e != nil && e.Forgotten {
 			continue
 		}
 		if dead, gone := t.state.Dead(r.caller); r.incarnation <= dead && !gone && !r.forgotten {

@@ -33,9 +33,7 @@ var controller = rackaddr.Gatekeeper.As16()
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
 // changed, that the Gatekeeper hears what becomes of regions, and that its callees
-// forget its calls; a durable main (see also oweMemory), that its callees forget those before its last checkpoint; one that is
-// forgotten, and was handed over, that the Gatekeeper forgets it, and then its callees. (The Gatekeeper may have the next
-// incarnation run it again. Then its calls ask for their outcomes.)
+// forget its calls; a durable main (see also oweMemory), that its callees forget those before its last checkpoint.
 func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 && e.Checkpoint == nil {
 		return
@@ -57,9 +55,6 @@ func (t *Table) owe(e *record.Execution) {
 		}
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
-	case t.leftAlone(e):
-		t.add(e.ID, Item{ID: e.ID}, controller, false) // its callees are told when the Gatekeeper has forgotten it
-		return
 	default:
 		return
 	}
@@ -97,17 +92,9 @@ func (t *Table) Untold(main rpcpacket.ID) [][16]byte {
 	return t.state.Execution(main).Owed().Frees
 }
 
-// leftAlone reports whether an execution was handed over, and neither its caller nor this node has
-// anything to do with it any more. While it runs here it asks for the outcomes of its calls. Until
-// the Gatekeeper is known to have it, the Gatekeeper may be asked to decide about it: it would take
-// a question that comes after the word to forget it for a new call.
-func (t *Table) leftAlone(e *record.Execution) bool {
-	return e.Forgotten && e.Logged && t.running[e.ID] == nil
-}
-
 // paid reports whether an execution has nothing more to do, and its ledger does not say so.
 func (t *Table) paid(e *record.Execution) bool {
-	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Checkpoint != nil || t.leftAlone(e))
+	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Checkpoint != nil)
 }
 
 // Owing lists the calls of a durable main that were to be forgotten at its last checkpoint, and are
@@ -200,13 +187,6 @@ func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []rec
 		delete(t.items, id)
 		if i.owner.IsZero() {
 			continue
-		}
-		if e := t.state.Execution(id); i.owner == id && e != nil { // the Gatekeeper has its answer, so nobody runs it again
-			t.oweForgets(id, e.Called)
-			for _, i := range t.sent[id] {
-				t.Sent(i)
-			}
-			delete(t.sent, id)
 		}
 		all = append(all, t.pay(i.owner)...)
 	}

@@ -3,9 +3,7 @@
 // verdicts and records out. The shell (package rpc) settles the records before it acts.
 //
 //	CALL ──Receive──▶ Run ─▶ [begun, journal] ─▶ done ─▶ REPLY ─▶ forgotten
-//	          │                       │
-//	          │                     handed ─▶ the Gatekeeper decides from then on (Forward)
-//	          └─▶ Answer, Duplicate, Late, Refused, Forward
+//	          └─▶ Answer, Duplicate, Late, Refused
 //
 // A caller sends all copies of a call to one node. It numbers its calls within lanes, in
 // which one call at a time is out; so a copy that is not known, and has a lower number than
@@ -34,7 +32,6 @@ const (
 	Run        Verdict = iota + 1 // it is new
 	Duplicate                     // it runs, or will run again: drop the copy
 	Answer                        // it is done: send the recorded answer
-	Forward                       // the Gatekeeper has been asked to decide: pass the copy on
 	Late                          // nobody waits for it any more: drop the copy
 	Refused                       // it was refused for good, if anybody waits for it: say so again
 	Diverged                      // it is done, and was another call then
@@ -43,7 +40,7 @@ const (
 	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
 )
 
-var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "refused", "diverged", "malformed", "foreign", "superseded"}
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "late", "refused", "diverged", "malformed", "foreign", "superseded"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
@@ -68,13 +65,12 @@ type Table struct {
 	later   map[rpcpacket.ID]bool // of them, those about which it is to be told later: see Tells
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
-	// sent are the places in lanes of calls of executions that have ended here, until their callees are to forget the
-	// calls: of those that an execution has given up, and of all if it was handed over.
+	// sent are the places in lanes of the calls that executions have given up which are done, until the callees are to forget
+	// the calls.
 	sent map[rpcpacket.ID][]Item
 }
 
-// running is a call that has been accepted and is not done; one that was handed over, until
-// the Gatekeeper has its answer.
+// running is a call that has been accepted and is not done.
 type running struct {
 	caller    [16]byte
 	lane      uint64 // in which it has come
@@ -128,8 +124,6 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 		return Superseded, e
 	case t.running[h.Call] != nil:
 		return Duplicate, nil
-	case e != nil && e.Handed && e.Done == nil: // else the Gatekeeper has refused it
-		return Forward, e
 	case e != nil && e.Done != nil && e.Done.Arguments != arguments:
 		return Diverged, e
 	case e != nil && e.Done != nil:
@@ -207,20 +201,6 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new.
 func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 
-// Answered notes that the Gatekeeper has the answer of an execution that runs here, and in which lanes it has
-// sent calls. It returns the record that the execution owes nothing any more, if that is so.
-func (t *Table) Answered(id rpcpacket.ID, sent []Item) []record.Record {
-	delete(t.running, id)
-	e := t.state.Execution(id)
-	if e != nil && e.Handed && len(sent) > 0 {
-		t.sent[id] = sent
-	}
-	if t.owe(e); t.paid(e) {
-		return []record.Record{&record.Over{Execution: id}}
-	}
-	return nil
-}
-
 // Refuse takes back that a call is run, for good: a node that closes has its caller choose
 // another one. When the record is settled, no later incarnation of the node runs the call
 // either.
@@ -260,8 +240,6 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		touched = t.state.Before(r.Lane, r.Number)
 	case *record.Done:
 		touched = t.state.Before(r.Lane, r.Number)
-	case *record.Logged:
-		touched = append(touched, t.state.Execution(r.Execution))
 	case *record.Forgotten:
 		for _, id := range r.Executions {
 			touched = append(touched, t.state.Execution(id))
@@ -305,10 +283,9 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 // Resumption is what the next incarnation of a node has to do, by what its ledger adds up
 // to.
 type Resumption struct {
-	// Rerun are executions that have begun and are not done, Forward those about which the
-	// Gatekeeper decides, if it has not said that it does, and GiveUp those that have begun too
+	// Rerun are executions that have begun and are not done, GiveUp those of them that have begun too
 	// often.
-	Rerun, Forward, GiveUp []*record.Execution
+	Rerun, GiveUp []*record.Execution
 	// Rollback are those of Rerun and GiveUp that may have written to memory, or have lent some to calls of policy none.
 	// Commit are those that are done whose changes may not be committed, or of whose regions the Gatekeeper is to be told after that; so are
 	// durable mains with a checkpoint. This comes before a re-run, and before an answer.
@@ -339,7 +316,7 @@ func (t *Table) Resume() (r Resumption) {
 		if t.commits[e.ID] || t.regions[e.ID] && !t.later[e.ID] {
 			r.Commit = append(r.Commit, e)
 		}
-		begun := e.Done == nil && e.Begun != nil && e.Begun.Lane != 0 && !e.Handed
+		begun := e.Done == nil && e.Begun != nil
 		if begun && (len(e.Machines) > 0 || lendsUnheard(e)) {
 			r.Rollback = append(r.Rollback, e)
 		}
@@ -350,8 +327,6 @@ func (t *Table) Resume() (r Resumption) {
 			r.Rerun = append(r.Rerun, e)
 		case t.paid(e):
 			r.Over = append(r.Over, &record.Over{Execution: e.ID})
-		case e.Handed && !e.Logged && e.Done == nil:
-			r.Forward = append(r.Forward, e)
 		}
 	}
 	return r

@@ -50,10 +50,6 @@ type Limits struct {
 	// Sessions is how many callers' sessions are remembered, and NodeSessions how
 	// many of one node. A session costs some 200 bytes.
 	Sessions, NodeSessions int
-	// Exact is how many exactly-once calls run, or wait for a worker or for their
-	// answers to be acknowledged, at a time; some 200 bytes each, and the answers.
-	// Those that wait for their turn (Postpone) do not count.
-	Exact int
 	// Window is how many calls of one session are remembered above its floor.
 	Window int
 	// ReplyBytes is how many bytes of answers are kept for re-sending.
@@ -67,7 +63,7 @@ type Limits struct {
 // DefaultLimits let a rack's busiest service remember 64 callers with 4096
 // concurrent calls each.
 var DefaultLimits = Limits{
-	Sessions: 1 << 18, NodeSessions: 1 << 16, Exact: 1 << 16, Window: 1 << 10,
+	Sessions: 1 << 18, NodeSessions: 1 << 16, Window: 1 << 10,
 	ReplyBytes: 64 << 20, Lifetime: 10 * time.Minute,
 }
 
@@ -77,19 +73,13 @@ type Entry struct {
 	// Tag is the shell's; it is cleared by Finish.
 	Tag any
 
-	session *session      // nil for an exactly-once call
-	number  uint64        // of its last delivery by the Gatekeeper, if it is exactly-once
+	session *session
 	reply   []byte        // the answer, as a datagram; nil while there is none
 	payload *sent.Payload // the answer's whole payload, if reply is only its first packet
 	running bool
-	early   bool  // it waits for its turn (Postpone)
-	gone    bool  // forgotten: its session's floor has passed it
-	settled bool  // the answer has been acknowledged: by a Gatekeeper that did not know the number, or by a caller that has all of a large one
-	waits   bool  // for the answer to be acknowledged
-	resent  uint8 // how often the answer has been sent again, then
-	// again is when to send the answer once more, while it waits to be acknowledged.
-	again time.Duration
-	kept  links[*Entry] // in Callee.replies or uncommitted while reply is kept
+	gone    bool          // forgotten: its session's floor has passed it
+	settled bool          // the caller has all of a large answer
+	kept    links[*Entry] // in Callee.replies while reply is kept
 }
 
 func newEntry(id rpcpacket.ID, s *session) *Entry {
@@ -114,12 +104,8 @@ type Callee struct {
 	limits      Limits
 	sessions    map[sessionKey]*session
 	perNode     map[netip.Addr]int
-	exact       map[rpcpacket.ID]*Entry // exactly-once calls that are not settled
-	early       int                     // how many of them wait for their turn
-	over        deliveries              // those that are
-	aging       list[*session]          // least recently heard of first
-	replies     list[*Entry]            // answers kept, the oldest first
-	uncommitted list[*Entry]            // answers to be acknowledged, the oldest first
+	aging       list[*session] // least recently heard of first
+	replies     list[*Entry]   // answers kept, the oldest first
 	replyBytes  int
 	abandoned   []*Entry
 }
@@ -128,16 +114,13 @@ type Callee struct {
 func NewCallee(incarnation uint32, limits Limits) *Callee {
 	return &Callee{
 		incarnation: incarnation, limits: limits, sessions: make(map[sessionKey]*session),
-		perNode: make(map[netip.Addr]int), exact: make(map[rpcpacket.ID]*Entry),
+		perNode: make(map[netip.Addr]int),
 	}
 }
 
 // Running returns the calls with an id that have arrived and are not answered: one, or none.
 // Ids of sessions are unique for a caller; those that callers draw alike are all returned.
 func (c *Callee) Running(id rpcpacket.ID) (all []*Entry) {
-	if e := c.exact[id]; e != nil && e.running {
-		all = append(all, e)
-	}
 	for _, s := range c.sessions {
 		if e := s.calls[id.Sequence()]; s.key.number == id.Session() && e != nil && e.running && e.ID == id {
 			all = append(all, e)
@@ -164,16 +147,13 @@ func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *rpcpacket
 	return a
 }
 
-// lookUp decides by what is known of the call. The window of a caller's session
-// does not bear on exactly-once calls: the Gatekeeper tells which of those run.
+// lookUp decides by what is known of the call. Exactly-once calls come to another port, and
+// the ledger decides about them.
 func (c *Callee) lookUp(now time.Duration, from netip.Addr, m *rpcpacket.Message) Arrival {
-	switch {
-	case m.Flags.Exact():
-		return c.receiveExact(m)
-	case m.Flags&rpcpacket.FlagSession != 0:
-		return c.receiveSession(now, from, m)
+	if m.Flags.Exact() || m.Flags&rpcpacket.FlagSession == 0 {
+		return Arrival{Verdict: Malformed}
 	}
-	return Arrival{Verdict: Malformed}
+	return c.receiveSession(now, from, m)
 }
 
 // known is what to do with a call that is known already.
@@ -187,37 +167,6 @@ func (e *Entry) known() Arrival {
 		return Arrival{Verdict: Duplicate}
 	}
 	return Arrival{Verdict: Lost}
-}
-
-// receiveExact decides about an exactly-once call, by its id and by the number under
-// which the Gatekeeper has delivered it. From anybody else there are none.
-func (c *Callee) receiveExact(m *rpcpacket.Message) Arrival {
-	if m.Call.IsZero() || m.Flags&rpcpacket.FlagReleased == 0 {
-		return Arrival{Verdict: Malformed}
-	}
-	run, number := rpcpacket.Delivered(m.Floor)
-	if c.begin(run); c.over.late(run, number) {
-		return Arrival{Verdict: Late}
-	}
-	if e := c.exact[m.Call]; e != nil {
-		e.number = max(e.number, m.Floor)
-		return e.known()
-	}
-	if len(c.exact)-c.early >= c.limits.Exact {
-		return Arrival{Verdict: Full}
-	}
-	e := newEntry(m.Call, nil)
-	e.number = m.Floor
-	c.exact[m.Call] = e
-	return Arrival{Verdict: Run, Entry: e}
-}
-
-// Adopt takes in a direct call that runs here, about which the Gatekeeper decides from now
-// on.
-func (c *Callee) Adopt(id rpcpacket.ID) *Entry {
-	e := newEntry(id, nil)
-	c.exact[id] = e
-	return e
 }
 
 // Answer keeps the answer to a call that goes on running, such as the receipt
@@ -234,7 +183,7 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 	}
 }
 
-// Finish ends a call that is not exactly-once. The reply, a whole datagram, is kept
+// Finish ends a call. The reply, a whole datagram, is kept
 // until the caller settles the call, or a lifetime has passed; it must not change
 // any more. It is nil if the call has an Answer already. The reply may be the first
 // packet of an answer whose whole payload is given, too; see Payload.
@@ -253,49 +202,21 @@ func (c *Callee) Finish(e *Entry, reply []byte, payload *sent.Payload) {
 // Forget undoes the Run of a call that was not run after all: when it arrives
 // again it is new. No Answer to it must have been sent.
 func (c *Callee) Forget(e *Entry) {
-	c.Turn(e)
 	e.running, e.Tag = false, nil
 	c.dropReply(e)
-	switch {
-	case e.gone:
-	case e.session != nil:
+	if !e.gone {
 		delete(e.session.calls, e.ID.Sequence())
-	default:
-		delete(c.exact, e.ID)
 	}
 	e.gone = true
 }
 
-// Postpone notes that an exactly-once call of a service with state waits for the
-// calls that come before it (Order, which bounds them). It takes no room from these:
-// they would never run.
-func (c *Callee) Postpone(e *Entry) {
-	if e.session == nil && !e.early && !e.gone {
-		e.early = true
-		c.early++
-	}
-}
-
-// Turn ends that.
-func (c *Callee) Turn(e *Entry) {
-	if e.early {
-		e.early = false
-		c.early--
-	}
-}
-
 // dropReply forgets an answer, not the call.
 func (c *Callee) dropReply(e *Entry) {
-	switch {
-	case e.reply == nil:
+	if e.reply == nil {
 		return
-	case e.waits:
-		c.uncommitted.remove(&e.kept)
-		e.waits = false
-	default:
-		c.replies.remove(&e.kept)
-		c.replyBytes -= len(e.reply) + len(e.payload.Bytes())
 	}
+	c.replies.remove(&e.kept)
+	c.replyBytes -= len(e.reply) + len(e.payload.Bytes())
 	e.payload.Release()
 	e.reply, e.payload = nil, nil
 }

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,12 +13,10 @@ import (
 
 // calleeMachine drives a Callee of incarnation 3 by script:
 //
-//	call NODE SESSION/SEQ FLOOR [oneway] [callee=N] [released] [age=D]
-//	exact ID RUN.NUMBER [forged] an exactly-once call, as the Gatekeeper delivers it
+//	call NODE SESSION/SEQ FLOOR [oneway] [exact] [callee=N] [released] [age=D]
 //	finish SESSION/SEQ REPLY     the handler has returned; - is no reply
-//	commit ID REPLY              it has, and the Gatekeeper must log the reply
-//	answer SESSION/SEQ REPLY, forget SESSION/SEQ|ID, ack ID RUN.NUMBER
-//	after D, size, tick, due
+//	answer SESSION/SEQ REPLY, forget SESSION/SEQ
+//	after D, size
 //	serve                        the service begins now
 type calleeMachine struct {
 	callee *Callee
@@ -28,7 +25,7 @@ type calleeMachine struct {
 	runs   map[string]*Entry
 }
 
-var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Exact: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
+var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
 
 func newCalleeMachine() func([]string) string {
 	m := &calleeMachine{callee: NewCallee(3, tightLimits), runs: map[string]*Entry{}}
@@ -40,56 +37,23 @@ func (m *calleeMachine) step(args []string) string {
 	switch args[0] {
 	case "call":
 		return m.call(args)
-	case "exact":
-		msg := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: hashID(args[1]), Floor: delivery(args[2])}}
-		msg.Flags = (rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover)
-		if len(args) > 3 {
-			msg.Flags &^= rpcpacket.FlagReleased
-		}
-		return m.print(args[1], c.Receive(m.now, m.since, netip.Addr{}, &msg))
 	case "finish":
 		c.Finish(m.runs[args[1]], replyBytes(args[2]), nil)
 	case "answer":
 		c.Answer(m.runs[args[1]], replyBytes(args[2]))
 	case "forget":
 		c.Forget(m.runs[args[1]])
-	case "commit":
-		c.Commit(m.now, m.runs[args[1]], replyBytes(args[2]), args[1])
-	case "ack":
-		if tag := c.Acknowledge(hashID(args[1]), delivery(args[2])); tag != nil {
-			return fmt.Sprintln(tag, "is committed")
-		}
 	case "serve":
 		m.since = m.now
-	case "due":
-		return fmt.Sprintln(c.Due())
-	case "tick":
-		var s string
-		for _, e := range c.Tick(m.now, nil) {
-			s += fmt.Sprintf("send %s\n", e.Reply())
-		}
-		return s
 	case "after":
 		d, _ := time.ParseDuration(args[1])
 		m.now += d
 	case "size":
-		return fmt.Sprintf("%d sessions, %d exact, %d replies of %d bytes\n", len(c.sessions), len(c.exact), c.replies.len, c.replyBytes)
+		return fmt.Sprintf("%d sessions, %d replies of %d bytes\n", len(c.sessions), c.replies.len, c.replyBytes)
 	default:
 		return "what?\n"
 	}
 	return ""
-}
-
-func hashID(s string) rpcpacket.ID {
-	n, _ := strconv.Atoi(s)
-	return rpcpacket.ID{15: byte(n)}
-}
-
-// delivery reads RUN.NUMBER.
-func delivery(s string) uint64 {
-	var run, number uint64
-	_, _ = fmt.Sscanf(s, "%d.%d", &run, &number)
-	return rpcpacket.DeliveryNumber(run, number)
 }
 
 func replyBytes(s string) []byte {
@@ -110,6 +74,8 @@ func (m *calleeMachine) call(args []string) string {
 		switch k, v, _ := strings.Cut(a, "="); k {
 		case "oneway":
 			msg.Type = rpcpacket.Oneway
+		case "exact":
+			msg.Flags = msg.Flags.WithPolicy(rpcpacket.PolicyRecover)
 		case "age":
 			d, _ := time.ParseDuration(v)
 			b := msg.Append(nil)

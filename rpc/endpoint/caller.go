@@ -15,12 +15,9 @@ type Call struct {
 	ID      rpcpacket.ID
 	Floor   uint64
 	Session bool // ID is (session, sequence): the header's FlagSession
-	// Logged makes an ACK end the call: the Gatekeeper has logged it, and that is
-	// all its sender wants to know. The shell sets it before Begin.
-	Logged bool
-	// Exact makes only an answer count that the Gatekeeper has released. The shell sets it
-	// before Begin.
-	Exact bool
+	// Released makes only an answer count that the Gatekeeper has released: it has judged the call's
+	// rights. The shell sets it before Begin.
+	Released bool
 	// Held says that the Gatekeeper keeps the call's outcome until the session has moved
 	// on. The shell sets it before Begin.
 	Held bool
@@ -46,7 +43,6 @@ type Call struct {
 	restarted  time.Duration // before, no word of its node makes a copy due
 	again      bool
 	unbegun    bool // nobody has got the one copy that was sent
-	fetching   bool // the rest of its answer, from the log
 	prev, next *Call
 }
 
@@ -243,7 +239,6 @@ func (c *Caller) Receive(now time.Duration, from netip.Addr, m *rpcpacket.Messag
 	}
 	call := c.Find(from, m)
 	if call != nil {
-		call.fetching = m.Flags&rpcpacket.FlagMore != 0 && call.lane != nil && m.Flags.Exact()
 		c.answered(now, call)
 	}
 	return call
@@ -252,9 +247,8 @@ func (c *Caller) Receive(now time.Duration, from netip.Addr, m *rpcpacket.Messag
 // Out returns the call with an id, nil if none is out.
 func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
-// Find returns the call that an answer is to, without ending it; nil if none is out. An
-// exactly-once call is answered by what the Gatekeeper has released or, if it went direct,
-// by the node that it was sent to. A node refuses one place in a lane: it may run the same call
+// Find returns the call that an answer is to, without ending it; nil if none is out. A direct
+// call is answered by the node that it was sent to, or by what the Gatekeeper has released. A node refuses one place in a lane: it may run the same call
 // when that is sent again, in another place.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
@@ -262,7 +256,7 @@ func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 		return nil
 	}
 	direct := call.Node != [16]byte{}
-	if (call.Exact || direct && from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
+	if (call.Released || direct && from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
 		return nil // forged
 	}
 	if direct && !call.Session && m.Refuses() && m.Flags&rpcpacket.FlagReleased == 0 && (m.Order != call.Lane() || m.Floor != call.Floor) {
@@ -279,16 +273,6 @@ func (c *Caller) Postpone(now time.Duration, id rpcpacket.ID) *Call {
 	if call != nil {
 		call.due = now + call.interval
 	}
-	return call
-}
-
-// Acknowledge takes an ACK and returns the call that is thereby ended, or nil.
-func (c *Caller) Acknowledge(now time.Duration, id rpcpacket.ID) *Call {
-	call := c.calls[id]
-	if call == nil || !call.Logged {
-		return nil
-	}
-	c.answered(now, call)
 	return call
 }
 
@@ -336,21 +320,10 @@ func (c *Caller) End(call *Call) bool {
 	call.RTT.out--
 	call.prev.next, call.next.prev = call.next, call.prev
 	call.prev, call.next = nil, nil
-	if call.lane != nil && !call.fetching {
+	if call.lane != nil {
 		c.idle = append(c.idle, call.lane)
 	}
 	return true
-}
-
-// Fetched says that the whole of a logged answer has been fetched of which Receive took
-// the first packet, or that it is not wanted: only then is the call settled, since what
-// is settled leaves the log. It does nothing for other calls.
-func (c *Caller) Fetched(now time.Duration, call *Call) {
-	if call.fetching && call.lane != nil {
-		call.lane.due = now + SettleAfter
-		c.idle = append(c.idle, call.lane)
-	}
-	call.fetching = false
 }
 
 // Detach leaves a call to the Caller until it is answered or, unless that is 0,

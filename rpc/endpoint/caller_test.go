@@ -161,11 +161,11 @@ func (m *callerMachine) tick() string {
 
 func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMachine) }
 
-// Only what the Gatekeeper has released answers an exactly-once call: its id can be
+// Only what the Gatekeeper has released answers a call whose rights it judges: the call's id can be
 // guessed by those who know the id of its parent.
 func TestForgedAnswer(t *testing.T) {
 	c := NewCaller(netip.Addr{}, func() uint64 { return 1 })
-	call := &Call{RTT: &RTT{}, Exact: true}
+	call := &Call{RTT: &RTT{}, Released: true}
 	c.BeginAs(0, call, ChildID(nil, rpcpacket.ID{1}, 0, 1))
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
 	if c.Receive(0, netip.Addr{}, &m) != nil {
@@ -196,25 +196,6 @@ func TestLateRefusal(t *testing.T) {
 	}
 	if refuse(again) != again {
 		t.Error("the second refusal does not count")
-	}
-}
-
-// TestFetched: a session whose logged answer is being fetched is not told as settled
-// until that is done, for what is settled leaves the log.
-func TestFetched(t *testing.T) {
-	c := NewCaller(netip.Addr{}, func() uint64 { return 7 })
-	var rtt RTT
-	call := &Call{RTT: &rtt}
-	c.Begin(0, call)
-	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
-	m.Flags = (rpcpacket.FlagSession | rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagMore).WithPolicy(rpcpacket.PolicyRecover)
-	if c.Receive(0, netip.Addr{}, &m) != call || len(c.idle) != 0 {
-		t.Fatalf("%d sessions are idle while an answer is fetched", len(c.idle))
-	}
-	c.Fetched(5, call)
-	c.Fetched(5, call)
-	if len(c.idle) != 1 || c.idle[0].due != 5+SettleAfter {
-		t.Errorf("%d sessions are idle after it", len(c.idle))
 	}
 }
 

@@ -86,13 +86,12 @@ var counters = func() []counter {
 	parts := prometheus.NewDesc("rpc_node_sent_parts_total", "Parts of messages that exceed a packet.", nil, nil)
 	dropped := prometheus.NewDesc("rpc_node_dropped_datagrams_total", "Datagrams that led to nothing. For want of room (full) their senders try again.", []string{"reason"}, nil)
 	direct := func(what string) *prometheus.Desc {
-		return prometheus.NewDesc("rpc_node_direct_calls_"+what+"_total", "Exactly-once calls that came straight from their callers: "+what+".", nil, nil)
+		return prometheus.NewDesc("rpc_node_direct_calls_"+what+"_total", "Exactly-once calls: "+what+".", nil, nil)
 	}
-	mains := prometheus.NewDesc("rpc_node_durable_mains_total", "What durable mains have done whose checkpoints are in the node's ledger.", []string{"what"}, nil)
+	mains := prometheus.NewDesc("rpc_node_durable_mains_total", "What durable mains have done.", []string{"what"}, nil)
 	return []counter{
 		{mains, []string{"calls"}, func(s *rpc.Stats) uint64 { return s.MainCalls }},
 		{mains, []string{"checkpoints"}, func(s *rpc.Stats) uint64 { return s.MainCheckpoints }},
-		{mains, []string{"handed_over"}, func(s *rpc.Stats) uint64 { return s.MainsHanded }},
 		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
@@ -102,11 +101,9 @@ var counters = func() []counter {
 		{direct("given"), nil, func(s *rpc.Stats) uint64 { return s.Given }},
 		{direct("oneways_sent"), nil, func(s *rpc.Stats) uint64 { return s.Sent }},
 		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
-		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
 		{direct("committed"), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
-		{direct("ceded"), nil, func(s *rpc.Stats) uint64 { return s.Ceded }},
 		{direct("rolled_back"), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
 		{direct("allocated_regions"), nil, func(s *rpc.Stats) uint64 { return s.Allocated }},
 		{direct("freed_regions"), nil, func(s *rpc.Stats) uint64 { return s.Freed }},

@@ -21,8 +21,7 @@ type Execution struct {
 	// Journal are the entries of all runs so far, nothing if it is done; of a durable main
 	// those since its last checkpoint.
 	Journal []byte
-	// Done is the outcome, nil while there is none and for a durable main. An amended
-	// answer is in it.
+	// Done is the outcome, nil while there is none and for a durable main.
 	Done *Done
 	// Checkpoint is a durable main's last one.
 	Checkpoint *Checkpoint
@@ -33,9 +32,6 @@ type Execution struct {
 	// Machines are the memory machines that all runs so far may have written to, nothing if it
 	// is done.
 	Machines []uint8
-	// Handed says that the Gatekeeper's log has what becomes of it, and Logged that the
-	// Gatekeeper has acknowledged that.
-	Handed, Logged bool
 	// Forgotten says that nobody asks for its outcome any more.
 	Forgotten bool
 }
@@ -56,7 +52,7 @@ func (e *Execution) Owed() Owed {
 }
 
 // Caller returns who has called, from which incarnation, and the call's place among that
-// one's calls; the lane is 0 if the Gatekeeper has delivered the call, or it is no call's.
+// one's calls; the lane is 0 if it is no call's.
 func (e *Execution) Caller() (caller [16]byte, incarnation uint32, lane, number uint64) {
 	switch {
 	case e.Done != nil:
@@ -79,12 +75,6 @@ type Service struct {
 	HasSnapshot bool
 	Snapshot    []byte
 	Deltas      [][]byte
-	// Order is the place of the last call that is done among those of the service.
-	Order uint64
-	// Doubtful is what the execution By has made of the state, as long as it is not decided
-	// whether that counts; By is zero if there is no such change.
-	By       rpcpacket.ID
-	Doubtful []byte
 }
 
 // Kind implements Record.
@@ -108,8 +98,6 @@ func (e *Execution) visit(c *coder) {
 	flag(c, "over", &e.Over, "1: nothing is owed")
 	calls(c, "called", &e.Called, "calls of all runs so far, nothing if it is done")
 	machines(c, &e.Machines, "memory machines that all runs so far may have written to, nothing if it is done")
-	flag(c, "handed", &e.Handed, "1: the Gatekeeper's log has what becomes of it")
-	flag(c, "logged", &e.Logged, "1: the Gatekeeper has acknowledged that")
 	flag(c, "forgotten", &e.Forgotten, "1: nobody asks for its outcome any more")
 }
 
@@ -118,9 +106,6 @@ func (s *Service) visit(c *coder) {
 	flag(c, "has_snapshot", &s.HasSnapshot, "1: the snapshot counts; 0: the service begins with what it has")
 	blob(c, "snapshot", &s.Snapshot, "the last snapshot")
 	list(c, "deltas", &s.Deltas, "what has changed since, in order", func(c *coder, d *[]byte) { blob(c, "delta", d, "one change") })
-	num(c, "order", &s.Order, "place of the last call that is done")
-	array(c, "by", &s.By, "the execution of a changed that is not decided; 0 if there is none")
-	blob(c, "doubtful", &s.Doubtful, "what that has made of the state")
 }
 
 // optional visits what may not be there: a flag, and the thing if the flag is 1. The

@@ -16,17 +16,12 @@ const (
 	KindBegun      Kind = 1
 	KindJournal    Kind = 2
 	KindDone       Kind = 3
-	KindAmended    Kind = 4
-	KindOver       Kind = 5
-	KindCheckpoint Kind = 6
-	KindForgotten  Kind = 7
-	KindBase       Kind = 8
-	KindHanded     Kind = 9
-	KindChanged    Kind = 10
-	KindDecided    Kind = 11
-	KindLogged     Kind = 12
-	KindDelivered  Kind = 13
-	KindMoved      Kind = 14
+	KindOver       Kind = 4
+	KindCheckpoint Kind = 5
+	KindForgotten  Kind = 6
+	KindBase       Kind = 7
+	KindDelivered  Kind = 8
+	KindMoved      Kind = 9
 )
 
 var kinds = [...]struct {
@@ -38,18 +33,10 @@ var kinds = [...]struct {
 		func() Record { return new(Journal) }},
 	KindDone: {"done", "the commit: the outcome of an execution, what it made of its service's state, and what is owed because of it. Nobody learns of the outcome before it is settled",
 		func() Record { return new(Done) }},
-	KindAmended:    {"amended", "another answer in the place of one that cannot be given, since the callee did not own a result", func() Record { return new(Amended) }},
 	KindOver:       {"over", "all that a done owed has been acknowledged", func() Record { return new(Over) }},
 	KindCheckpoint: {"checkpoint", "the commit of a durable main, up to here", func() Record { return new(Checkpoint) }},
 	KindForgotten:  {"forgotten", "nobody will ask for these outcomes any more, and late copies of these calls are refused", func() Record { return new(Forgotten) }},
 	KindBase:       {"base", "all records before it, folded: the ledger may be cut here", func() Record { return new(Base) }},
-	KindHanded: {"handed", "from now on the Gatekeeper's log has what becomes of the execution. It is settled before the Gatekeeper is asked. Of a durable main: up to its next checkpoint the Gatekeeper decides about what it changes in memory, since the memory machines have been told so",
-		func() Record { return new(Handed) }},
-	KindChanged: {"changed", "what an execution about which the Gatekeeper decides has made of its service's state. It is settled before the answer leaves for the Gatekeeper; it counts if that logs the answer",
-		func() Record { return new(Changed) }},
-	KindDecided: {"decided", "whether a changed counts. The service's next change is written after it", func() Record { return new(Decided) }},
-	KindLogged: {"logged", "the Gatekeeper's log has the execution that was handed over. It is settled before the Gatekeeper is told to forget the execution",
-		func() Record { return new(Logged) }},
 	KindDelivered: {"delivered", "a one-way that is owed is acknowledged. It is settled before its receiver is told to forget it",
 		func() Record { return new(Delivered) }},
 	KindMoved: {"moved", "the node that a one-way was for has refused it for good: it goes to another one. It is settled before that gets it",
@@ -77,8 +64,7 @@ type Begun struct {
 	// Caller is the address of the node that called, and Incarnation the caller's.
 	Caller      [16]byte
 	Incarnation uint32
-	// Lane and Number are the call's place among its caller's (Lane): Lane is 0 if the
-	// Gatekeeper has delivered it.
+	// Lane and Number are the call's place among its caller's (Lane).
 	Lane, Number uint64
 	// Arguments is as in Done.
 	Arguments uint64
@@ -95,7 +81,7 @@ func (r *Begun) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the call's id")
 	array(c, "caller", &r.Caller, "address of the node that called")
 	num(c, "incarnation", &r.Incarnation, "the caller's")
-	num(c, "lane", &r.Lane, "lane of the caller's; 0 if the Gatekeeper has delivered the call")
+	num(c, "lane", &r.Lane, "lane of the caller's")
 	num(c, "number", &r.Number, "the call's number in its lane")
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments; the caller's, if it exceeds a packet")
 	num(c, "attempt", &r.Attempt, "runs before this one")
@@ -117,8 +103,7 @@ type Journal struct {
 // Call is a call that an execution makes straight to a node; or one of policy none that lends memory.
 type Call struct {
 	ID rpcpacket.ID
-	// Node is the address that each copy of the call goes to, whoever sends it. It is zero if the Gatekeeper decides
-	// about the call, and if the call's policy is none.
+	// Node is the address that each copy of the call goes to, whoever sends it. It is zero if the call's policy is none.
 	Node [16]byte
 	// Lends says that the call has pointers: the Gatekeeper has a record of its rights.
 	Lends bool
@@ -136,7 +121,7 @@ func machines(c *coder, v *[]uint8, doc string) {
 func calls(c *coder, name string, v *[]Call, doc string) {
 	list(c, name, v, doc, func(c *coder, k *Call) {
 		array(c, "id", &k.ID, "call id")
-		array(c, "node", &k.Node, "address of the node that is called; 0 if the Gatekeeper delivers the call, or the policy is none")
+		array(c, "node", &k.Node, "address of the node that is called; 0 if the policy is none")
 		flag(c, "lends", &k.Lends, "1: the call has pointers, and the Gatekeeper a record of its rights")
 		flag(c, "givenUp", &k.GivenUp, "1: the execution has ended without the call's answer")
 	})
@@ -259,11 +244,9 @@ type Done struct {
 	// Answer is the answer: header, pointers and the whole message.
 	Answer []byte
 	// Service is the hash of the service, and State what has become of its state: sections
-	// of a trailer, nothing if it has none or has not changed. Order is the call's place
-	// among those of a service with state, 0 for others.
+	// of a trailer, nothing if it has none or has not changed.
 	Service uint64
 	State   []byte
-	Order   uint64
 	Owed    Owed
 	// Over says that nothing is owed: no Over follows.
 	Over bool
@@ -276,40 +259,15 @@ func (r *Done) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the call's id")
 	array(c, "caller", &r.Caller, "address of the node that called")
 	num(c, "incarnation", &r.Incarnation, "the caller's")
-	num(c, "lane", &r.Lane, "lane of the caller's; 0 if the Gatekeeper has delivered the call")
+	num(c, "lane", &r.Lane, "lane of the caller's")
 	num(c, "number", &r.Number, "the call's number in its lane")
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments")
 	blob(c, "answer", &r.Answer, "the answer: header, pointers and the whole message")
 	num(c, "service", &r.Service, "hash of the service")
 	blob(c, "state", &r.State, "what has become of the service's state: a snapshot or a delta, as in a commit trailer")
-	num(c, "order", &r.Order, "place among the calls of a service with state; 0 for others")
 	r.Owed.visit(c)
 	flag(c, "over", &r.Over, "1: nothing is owed, and no over follows")
 }
-
-// Handed says that the Gatekeeper's log has what becomes of an execution; of a durable main, that the Gatekeeper
-// decides about what it changes in memory up to its next checkpoint.
-type Handed struct {
-	Execution rpcpacket.ID
-}
-
-// Kind implements Record.
-func (*Handed) Kind() Kind { return KindHanded }
-
-func (r *Handed) visit(c *coder) {
-	array(c, "execution", &r.Execution, "id of the call, or of the durable main")
-}
-
-// Logged says that the Gatekeeper has acknowledged an execution that was handed over: later
-// incarnations do not hand it over again.
-type Logged struct {
-	Execution rpcpacket.ID
-}
-
-// Kind implements Record.
-func (*Logged) Kind() Kind { return KindLogged }
-
-func (r *Logged) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
 
 // Delivered says that a one-way is acknowledged: its receiver is to forget it.
 type Delivered struct {
@@ -339,54 +297,6 @@ func (r *Moved) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the id of the call, or of the durable main, that owes it")
 	array(c, "oneway", &r.Oneway, "its own id")
 	array(c, "node", &r.Node, "address of the node that it goes to now")
-}
-
-// Changed is what an execution about which the Gatekeeper decides has made of its service's
-// state, if the Gatekeeper logs its answer.
-type Changed struct {
-	Execution rpcpacket.ID
-	Service   uint64
-	// State is as in Done; there is a section at least.
-	State []byte
-}
-
-// Kind implements Record.
-func (*Changed) Kind() Kind { return KindChanged }
-
-func (r *Changed) visit(c *coder) {
-	array(c, "execution", &r.Execution, "the call's id")
-	num(c, "service", &r.Service, "hash of the service")
-	blob(c, "state", &r.State, "what becomes of the service's state: a snapshot or a delta, as in a commit trailer")
-}
-
-// Decided says whether the last Changed of a service counts.
-type Decided struct {
-	Execution rpcpacket.ID
-	Service   uint64
-	Counts    bool
-}
-
-// Kind implements Record.
-func (*Decided) Kind() Kind { return KindDecided }
-
-func (r *Decided) visit(c *coder) {
-	array(c, "execution", &r.Execution, "the call's id")
-	num(c, "service", &r.Service, "hash of the service")
-	flag(c, "counts", &r.Counts, "1: its answer is logged, and the change counts; 0: it is dropped")
-}
-
-// Amended is another answer in the place of one that cannot be given.
-type Amended struct {
-	Execution rpcpacket.ID
-	Answer    []byte
-}
-
-// Kind implements Record.
-func (*Amended) Kind() Kind { return KindAmended }
-
-func (r *Amended) visit(c *coder) {
-	array(c, "execution", &r.Execution, "the call's id")
-	blob(c, "answer", &r.Answer, "the exception")
 }
 
 // Over says that all that a commit owed has been acknowledged.

@@ -152,8 +152,6 @@ func (s *State) Apply(r Record) error {
 		err = s.journal(r)
 	case *Done:
 		err = s.done(r)
-	case *Amended:
-		err = s.amended(r)
 	case *Over:
 		err = s.over(r)
 	case *Checkpoint:
@@ -162,14 +160,6 @@ func (s *State) Apply(r Record) error {
 		err = s.forgotten(r)
 	case *Base:
 		err = s.base(r)
-	case *Handed:
-		err = s.handed(r)
-	case *Changed:
-		err = s.changed(r)
-	case *Decided:
-		err = s.decided(r)
-	case *Logged:
-		err = s.logged(r)
 	case *Delivered:
 		err = s.delivered(r)
 	case *Moved:
@@ -204,9 +194,6 @@ func (s *State) open(r Record, id rpcpacket.ID) (*Execution, error) {
 func (s *State) file(e *Execution) {
 	s.executions[e.ID] = e
 	caller, incarnation, number, n := e.Caller()
-	if number == 0 {
-		return
-	}
 	l := s.raise(Lane{Lane: number, Caller: caller, Incarnation: incarnation, Floor: n})
 	for _, o := range s.Before(number, n) {
 		s.forget(o)
@@ -231,7 +218,7 @@ func (s *State) raise(to Lane) *lane {
 // late reports whether a new call is refused.
 func (s *State) late(e *Execution, lane, number uint64) bool {
 	_, known := s.executions[e.ID]
-	return !known && lane != 0 && number < s.Floor(lane)
+	return !known && number < s.Floor(lane)
 }
 
 // forget notes that nobody asks for an execution's outcome any more. What is over goes.
@@ -263,6 +250,8 @@ func (s *State) begun(r *Begun) error {
 		return err
 	case e.Checkpoint != nil:
 		return refused(r, r.Execution, "it is a durable main")
+	case r.Lane == 0:
+		return refused(r, r.Execution, "its call has no lane")
 	case e.Begun != nil && r.Attempt <= e.Begun.Attempt:
 		return refused(r, r.Execution, "a later attempt has begun")
 	case s.late(e, r.Lane, r.Number):
@@ -273,28 +262,6 @@ func (s *State) begun(r *Begun) error {
 	return nil
 }
 
-func (s *State) handed(r *Handed) error {
-	e := s.executions[r.Execution]
-	switch {
-	case e != nil && e.Main():
-		s.handedMain(e)
-		return nil
-	case e == nil || e.Begun == nil || e.Handed:
-		return refused(r, r.Execution, "it does not run here")
-	}
-	e.Handed = true
-	return nil
-}
-
-// handedMain notes that nothing that a durable main has changed in memory is the node's to decide about any more.
-func (s *State) handedMain(e *Execution) {
-	e.Machines = nil
-	e.committed()
-	if e.Checkpoint == nil && len(e.Journal)+len(e.Called) == 0 {
-		delete(s.executions, e.ID)
-	}
-}
-
 // committed notes that memory machines have committed what a durable main had changed before its last
 // checkpoint.
 func (e *Execution) committed() {
@@ -303,15 +270,6 @@ func (e *Execution) committed() {
 		p.Owed.Machines, p.Owed.Run = nil, 0
 		e.Checkpoint = &p
 	}
-}
-
-func (s *State) logged(r *Logged) error {
-	e := s.executions[r.Execution]
-	if e == nil || !e.Handed || e.Logged {
-		return refused(r, r.Execution, "it was not handed over")
-	}
-	e.Logged = true
-	return nil
 }
 
 func (s *State) journal(r *Journal) error {
@@ -347,6 +305,8 @@ func (s *State) done(r *Done) error {
 		return err
 	case e.Checkpoint != nil:
 		return refused(r, r.Execution, "it is a durable main")
+	case r.Lane == 0:
+		return refused(r, r.Execution, "its call has no lane")
 	case s.late(e, r.Lane, r.Number):
 		return refused(r, r.Execution, "it lies below its lane's floor")
 	}
@@ -369,20 +329,11 @@ func (s *State) serve(r *Done) error {
 	if err != nil {
 		return err
 	}
-	if len(sections) == 0 && r.Order == 0 {
+	if len(sections) == 0 {
 		return nil
 	}
 	v, _ := s.Service(r.Service)
 	v.Service = r.Service
-	if len(sections) > 0 && !v.By.IsZero() {
-		return refused(r, r.Execution, "a change before it is not decided")
-	}
-	if r.Order > 0 {
-		if r.Order <= v.Order {
-			return refused(r, r.Execution, "a later call of the service is done")
-		}
-		v.Order = r.Order
-	}
 	if why := v.change(sections); why != "" {
 		return refused(r, r.Execution, why)
 	}
@@ -403,57 +354,6 @@ func (v *Service) change(sections []trailer.Section) (why string) {
 		}
 	}
 	return ""
-}
-
-func (s *State) changed(r *Changed) error {
-	sections, err := trailer.Parse(r.State)
-	if err != nil {
-		return err
-	}
-	v, _ := s.Service(r.Service)
-	after := v
-	why := after.change(sections)
-	switch {
-	case r.Execution.IsZero() || len(sections) == 0:
-		return refused(r, r.Execution, "it changes nothing")
-	case !v.By.IsZero():
-		return refused(r, r.Execution, "a change before it is not decided")
-	case why != "":
-		return refused(r, r.Execution, why)
-	}
-	v.Service, v.By, v.Doubtful = r.Service, r.Execution, r.State
-	s.services[r.Service] = &v
-	return nil
-}
-
-func (s *State) decided(r *Decided) error {
-	v, _ := s.Service(r.Service)
-	if r.Execution.IsZero() || v.By != r.Execution {
-		return refused(r, r.Execution, "it has changed nothing")
-	}
-	if r.Counts {
-		sections, err := trailer.Parse(v.Doubtful)
-		if err != nil {
-			return err
-		}
-		if why := v.change(sections); why != "" {
-			return refused(r, r.Execution, why)
-		}
-	}
-	v.By, v.Doubtful = rpcpacket.ID{}, nil
-	s.services[r.Service] = &v
-	return nil
-}
-
-func (s *State) amended(r *Amended) error {
-	e := s.executions[r.Execution]
-	if e == nil || e.Done == nil || e.Over {
-		return refused(r, r.Execution, "there is no outcome to amend")
-	}
-	d := *e.Done
-	d.Answer = r.Answer
-	e.Done = &d
-	return nil
 }
 
 func (s *State) delivered(r *Delivered) error {
@@ -505,7 +405,7 @@ func (s *State) owes(id rpcpacket.ID, o Owed) {
 
 func (s *State) over(r *Over) error {
 	e := s.executions[r.Execution]
-	if e == nil || e.Over || e.Done == nil && e.Checkpoint == nil && !e.Forgotten {
+	if e == nil || e.Over || e.Done == nil && e.Checkpoint == nil {
 		return refused(r, r.Execution, "nothing is owed")
 	}
 	e.Over = true
@@ -635,7 +535,6 @@ func (e *Execution) check() error {
 	case e.Done != nil && (e.Begun != nil || e.Checkpoint != nil || len(e.Journal) > 0 || len(e.Called) > 0 || len(e.Machines) > 0 || e.Done.Execution != e.ID),
 		e.Checkpoint != nil && (e.Begun != nil || e.Checkpoint.Main != e.ID),
 		e.Begun != nil && e.Begun.Execution != e.ID,
-		e.Handed && e.Begun == nil && e.Done == nil, e.Logged && !e.Handed,
 		e.Over && (e.Done == nil && e.Checkpoint == nil || e.Forgotten),
 		e.Done == nil && e.Begun == nil && e.Checkpoint == nil && len(e.Journal) == 0 && len(e.Called) == 0 && len(e.Machines) == 0:
 		return fault.New(fault.BadRequest, "base", "%s: no records add up to this", e.ID)

@@ -61,12 +61,6 @@ func (h *history) change() []byte {
 
 func callerOf(session uint64) [16]byte { return [16]byte{15: byte(session)} }
 
-// doubtful is whose change of the service's state is not decided.
-func (h *history) doubtful() rpcpacket.ID {
-	v, _ := h.state.Service(5)
-	return v.By
-}
-
 // step writes a record that may follow.
 func (h *history) step() {
 	id := rpcpacket.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
@@ -97,45 +91,28 @@ func (h *history) step() {
 		h.write(&Journal{Execution: main, Entries: entry})
 	case n == 3 && h.state.Execution(main) != nil && h.state.Execution(main).Checkpoint != nil && !h.state.Execution(main).Over:
 		h.write(&Over{Execution: main})
-	case n == 4 && !h.doubtful().IsZero():
-		h.write(&Decided{Execution: h.doubtful(), Service: 5, Counts: h.rng.IntN(2) == 0})
-	case n == 5 && h.doubtful().IsZero():
-		h.write(&Changed{Execution: id, Service: 5, State: trailer.Section{Type: trailer.Delta, Data: h.bytes()}.Append(nil)})
 	case e == nil && id.Sequence() < h.state.Floor(id.Session()), e != nil && e.Over:
 	case e == nil && n < 6:
 		h.write(&Begun{Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(), Call: h.bytes()})
 	case e == nil || e.Done == nil && n < 7:
 		h.write(&Journal{Execution: id, Entries: entry, Called: h.owed().Called})
-	case e.Begun != nil && !e.Handed && n == 7:
-		h.write(&Handed{Execution: id})
-	case e.Handed && !e.Logged && n == 7:
-		h.write(&Logged{Execution: id})
 	case e.Begun != nil && n == 8:
 		again := *e.Begun
 		again.Attempt++
 		h.write(&again)
 	case e.Done == nil:
-		h.order += h.rng.Uint64N(3)
 		d := &Done{
 			Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(),
-			Answer: h.bytes(), Service: 5, Over: h.rng.IntN(2) == 0,
-		}
-		if h.doubtful().IsZero() {
-			d.State = h.change()
+			Answer: h.bytes(), Service: 5, State: h.change(), Over: h.rng.IntN(2) == 0,
 		}
 		if !d.Over {
 			d.Owed = h.owed()
-		}
-		if v, _ := h.state.Service(5); h.order > v.Order {
-			d.Order = h.order
 		}
 		h.write(d)
 	case n == 10 && e.Done != nil && len(e.Done.Owed.Oneways) > 0:
 		h.write(&Moved{Execution: id, Oneway: e.Done.Owed.Oneways[0].ID, Node: [16]byte{7}})
 	case n == 11 && e.Done != nil && len(e.Done.Owed.Oneways) > 0:
 		h.write(&Delivered{Execution: id, Oneway: e.Done.Owed.Oneways[0].ID})
-	case n == 9 && e.Done != nil:
-		h.write(&Amended{Execution: id, Answer: h.bytes()})
 	default:
 		h.write(&Over{Execution: id})
 	}
@@ -167,50 +144,14 @@ func TestBaseStandsForAll(t *testing.T) {
 	}
 }
 
-// TestDoubtful: a change by an execution about which the Gatekeeper decides counts when that
-// is decided, and no other change is written before.
-func TestDoubtful(t *testing.T) {
-	delta := func(s string) []byte { return trailer.Section{Type: trailer.Delta, Data: []byte(s)}.Append(nil) }
-	a, b := packetID(1), packetID(2)
-	s := new(State)
-	step := func(r Record, why string, want ...string) {
-		t.Helper()
-		err := s.Apply(r)
-		if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
-			t.Errorf("%s: %v, want %q", r.Kind(), err, why)
-		}
-		v, _ := s.Service(5)
-		var got []string
-		for _, d := range v.Deltas {
-			got = append(got, string(d))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("after %s the state is %q, want %q", r.Kind(), got, want)
-		}
-	}
-	step(&Decided{Execution: a, Service: 5, Counts: true}, "changed nothing")
-	step(&Changed{Execution: a, Service: 5}, "changes nothing")
-	step(&Changed{Execution: a, Service: 5, State: delta("a")}, "")
-	step(&Changed{Execution: b, Service: 5, State: delta("b")}, "not decided")
-	step(&Done{Execution: b, Service: 5, State: delta("b")}, "not decided")
-	step(&Done{Execution: b, Service: 5, Over: true}, "")
-	step(&Decided{Execution: b, Service: 5, Counts: true}, "changed nothing")
-	step(&Decided{Execution: a, Service: 5}, "")
-	step(&Changed{Execution: a, Service: 5, State: delta("again")}, "")
-	step(&Decided{Execution: a, Service: 5, Counts: true}, "", "again")
-	step(&Done{Execution: packetID(3), Service: 5, State: delta("c"), Over: true}, "", "again", "c")
-}
-
-func packetID(n byte) rpcpacket.ID { return rpcpacket.ID{n} }
-
 // TestRefused: what does not follow from the records before it is an error that says so,
 // and changes nothing.
 func TestRefused(t *testing.T) {
 	a, b := rpcpacket.SessionID(1, 5), rpcpacket.SessionID(1, 6)
 	entry := trailer.Section{Type: trailer.Time, Data: make([]byte, 8)}.Append(nil)
 	before := []Record{
-		&Begun{Execution: a, Attempt: 1}, &Journal{Execution: a, Entries: entry},
-		&Done{Execution: b, Service: 3, Order: 4, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
+		&Begun{Execution: a, Lane: 1, Number: 5, Attempt: 1}, &Journal{Execution: a, Entries: entry},
+		&Done{Execution: b, Lane: 1, Number: 6, Service: 3, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
 		&Checkpoint{Main: rpcpacket.ID{9}, Index: 2},
 		&Forgotten{Lanes: []Lane{{Lane: 1, Floor: 4}}},
 	}
@@ -225,21 +166,19 @@ func TestRefused(t *testing.T) {
 		why string
 		r   Record
 	}{
-		{"later attempt", &Begun{Execution: a, Attempt: 1}},
+		{"later attempt", &Begun{Execution: a, Lane: 1, Number: 5, Attempt: 1}},
+		{"has no lane", &Begun{Execution: a, Attempt: 2}},
+		{"has no lane", &Done{Execution: a}},
 		{"it is done", &Begun{Execution: b}},
 		{"below its lane", &Begun{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
 		{"below its lane", &Done{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
-		{"does not run here", &Handed{Execution: b}},
-		{"was not handed over", &Logged{Execution: b}},
 		{"is not owed", &Delivered{Execution: b}},
 		{"is not owed", &Moved{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
 		{"it is done", &Done{Execution: b}},
-		{"a later call", &Done{Execution: a, Service: 3, Order: 4}},
-		{"no change of a state", &Done{Execution: a, Service: 3, State: entry}},
+		{"no change of a state", &Done{Execution: a, Lane: 1, Number: 5, Service: 3, State: entry}},
 		{"is a durable main", &Done{Execution: rpcpacket.ID{9}}},
-		{"no outcome to amend", &Amended{Execution: a}},
 		{"nothing is owed", &Over{Execution: rpcpacket.ID{8}}},
 		{"not known", &Forgotten{Executions: []rpcpacket.ID{{7}}}},
 		{"not known", &Forgotten{Executions: []rpcpacket.ID{b, b}}},
@@ -262,8 +201,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMainMemory: a checkpoint owes the commit of what the main has changed in memory, until the main changes memory again,
-// or is handed over. What it has changed since is known until then, too.
+// TestMainMemory: a checkpoint owes the commit of what the main has changed in memory, until the main changes memory
+// again. What it has changed since is known until the next checkpoint.
 func TestMainMemory(t *testing.T) {
 	main := rpcpacket.SessionID(77, 1)
 	for name, c := range map[string]struct {
@@ -271,10 +210,8 @@ func TestMainMemory(t *testing.T) {
 		owed, machines []uint8
 	}{
 		"changed":          {[]Record{&Journal{Execution: main, Machines: []uint8{2}}}, nil, []uint8{2}},
-		"handed at once":   {[]Record{&Journal{Execution: main, Machines: []uint8{2}}, &Handed{Execution: main}}, nil, nil},
 		"a checkpoint":     {[]Record{&Journal{Execution: main, Machines: []uint8{2}}, &Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}}, []uint8{2}, nil},
 		"changed again":    {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Journal{Execution: main, Machines: []uint8{1}}}, nil, []uint8{1}},
-		"handed over":      {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Handed{Execution: main}}, nil, nil},
 		"a second one":     {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Checkpoint{Main: main, Index: 4}}, nil, nil},
 		"all acknowledged": {[]Record{&Checkpoint{Main: main, Index: 3, Owed: Owed{Machines: []uint8{2}, Run: 1}}, &Over{Execution: main}}, nil, nil},
 	} {

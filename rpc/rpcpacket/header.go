@@ -146,12 +146,8 @@ const (
 // Policy returns the policy bits.
 func (f Flags) Policy() Policy { return Policy(f & flagPolicy) }
 
-// Exact reports whether a call is an exactly-once one: logged by the Gatekeeper
-// before it runs, as its answer is.
-func (f Flags) Exact() bool { return f&FlagHeld != 0 && f.Policy() != PolicyNone }
-
-// Direct reports whether a call is an exactly-once one that goes straight to its callee.
-func (f Flags) Direct() bool { return f&FlagHeld == 0 && f.Policy() != PolicyNone }
+// Exact reports whether a call is an exactly-once one.
+func (f Flags) Exact() bool { return f.Policy() != PolicyNone }
 
 // WithPolicy returns f with the policy bits set to p.
 func (f Flags) WithPolicy(p Policy) Flags { return f&^flagPolicy | Flags(p)&flagPolicy }

@@ -94,8 +94,6 @@ type Scope struct {
 	Execution [16]byte
 	Branch    uint64
 	Index     uint32
-	// Direct: the node decides about the execution (dsmpacket.FlagDirect). It does not count for reads.
-	Direct bool
 }
 
 // in reports whether two operations are in the same branch of an execution.

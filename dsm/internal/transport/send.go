@@ -44,21 +44,12 @@ func (e *Endpoint) next(t *Transfer) *request {
 		if t.Recall {
 			r.flags = dsmpacket.FlagRecall
 		}
-		if t.Scope.Direct {
-			r.flags |= dsmpacket.FlagDirect
-		}
 	case dsmpacket.OpFree:
 		r.to = t.Pointer.With(t.Op, 0)
-		if t.Scope.Direct {
-			r.flags = dsmpacket.FlagDirect
-		}
 	default:
 		r.n = min(e.cfg.MaxData, len(t.Buf)-t.issued)
 		r.to, r.length = t.Pointer.Add(int64(t.issued)).With(t.Op, 0), uint64(r.n)
 		r.cost += r.n
-		if t.Op == dsmpacket.OpWrite && t.Scope.Direct {
-			r.flags = dsmpacket.FlagDirect
-		}
 	}
 	return r
 }

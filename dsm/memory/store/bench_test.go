@@ -25,7 +25,7 @@ func BenchmarkWrite(b *testing.B) {
 				for b.Loop() {
 					w.write(b)
 					if how == "first" {
-						w.store.Commit(control.Commit{Runs: []control.Run{{Execution: control.ExecutionID{1}, Node: rackaddr.Node(1), Incarnation: 1}}})
+						w.store.Commit(control.Run{Execution: control.ExecutionID{1}, Node: rackaddr.Node(1), Incarnation: 1}, 1)
 					}
 				}
 			})

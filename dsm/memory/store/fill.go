@@ -210,7 +210,7 @@ func (r *region) copyOut(limit int) []byte {
 func (s *Store) restOfState() (rest []func(int) []byte) {
 	for _, key := range s.undo.inOrder() {
 		e := s.undo.byRun[key]
-		rest = append(rest, once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled, Moves: e.moves, Direct: e.direct})))
+		rest = append(rest, once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled})))
 	}
 	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
 		reg := s.regions.byBase[base]
@@ -245,7 +245,7 @@ func once(item []byte) func(int) []byte {
 func (r *region) item() []byte {
 	v := regionItem{Base: r.base, Class: r.class, Owner: r.owner.As16()}
 	if c := r.changes; c != nil {
-		v.Changed, v.Execution, v.Runner, v.Own, v.Used, v.Freed = true, c.by.id, c.by.by.node.As16(), c.own, c.used, c.freed
+		v.Changed, v.Execution, v.Runner, v.Own, v.Used = true, c.by.id, c.by.by.node.As16(), c.own, c.used
 		v.Branch, v.Index, v.Size = c.key.branch, c.key.index, c.size
 	}
 	return encode(itemRegion, v)
@@ -327,7 +327,7 @@ func clientItems(node netip.Addr, c *client) func(int) []byte {
 		for len(records) > 0 && len(item)+recordSize <= limit {
 			r := &records[0]
 			item = append(item, encode(0, recordItem{
-				ID: r.id, Length: r.length, Address: r.address, Op: uint8(r.op), Status: uint8(r.status), Class: r.class, Flags: r.flags, Dead: r.dead,
+				ID: r.id, Length: r.length, Address: r.address, Op: uint8(r.op), Status: uint8(r.status), Class: r.class, Dead: r.dead,
 			})[1:]...)
 			records = records[1:]
 		}

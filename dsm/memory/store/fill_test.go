@@ -120,7 +120,7 @@ func describe(s *Store) string {
 		r := s.regions.byBase[base]
 		fmt.Fprintf(&b, "%#x %d %v", base, r.class, r.owner)
 		if c := r.changes; c != nil {
-			fmt.Fprintf(&b, " %v %v %v %v %v %d:", c.by.id, c.own, c.used, c.freed, c.key, c.size)
+			fmt.Fprintf(&b, " %v %v %v %v %d:", c.by.id, c.own, c.used, c.key, c.size)
 			old := map[uint64][]byte{}
 			for i := range uint64(len(r.data)+pageSize-1) >> pageShift {
 				if c.saved.has(i) || c.turned != nil && c.turned[i>>6]>>(i&63)&1 != 0 {
@@ -133,7 +133,7 @@ func describe(s *Store) string {
 	}
 	for _, key := range s.undo.inOrder() {
 		e := s.undo.byRun[key]
-		fmt.Fprintln(&b, key.id, e.by, e.rolled, e.moves, e.live, len(e.allocs))
+		fmt.Fprintln(&b, key.id, e.by, e.rolled, e.live, len(e.allocs))
 	}
 	for _, node := range s.clients.inOrder() {
 		c := s.clients.byNode[node]

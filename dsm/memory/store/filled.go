@@ -17,7 +17,7 @@ const (
 	itemRegion            // a region, when all of its content has come: regionItem
 	itemUndo              // what a part of a page held before: undoItem, content
 	itemClient            // a client: clientItem, and some of its records: recordItem each
-	itemMark              // the last command about a durable main: markItem
+	itemMark              // the last word about a durable main: markItem
 	itemEnd               // nothing follows: endItem
 )
 
@@ -31,18 +31,17 @@ type (
 	runItem struct {
 		Execution, Node [16]byte
 		Incarnation     uint32
-		Rolled, Moves   bool
-		Direct          bool
+		Rolled          bool
 	}
 	regionItem struct {
-		Base                      uint64
-		Class                     uint8
-		Owner                     [16]byte
-		Changed, Own, Used, Freed bool
-		Execution, Runner         [16]byte
-		Branch                    uint64
-		Index                     uint32
-		Size                      uint64
+		Base               uint64
+		Class              uint8
+		Owner              [16]byte
+		Changed, Own, Used bool
+		Execution, Runner  [16]byte
+		Branch             uint64
+		Index              uint32
+		Size               uint64
 	}
 	undoItem struct {
 		Base, Page, From uint64
@@ -55,9 +54,9 @@ type (
 		Floor       uint64
 	}
 	recordItem struct {
-		ID, Length, Address      uint64
-		Op, Status, Class, Flags uint8
-		Dead                     bool
+		ID, Length, Address uint64
+		Op, Status, Class   uint8
+		Dead                bool
 	}
 	markItem struct {
 		Main, Node  [16]byte
@@ -225,7 +224,7 @@ func (s *Store) takeRun(b []byte) error {
 	if _, err := decode(b, &v); err != nil {
 		return err
 	}
-	e := &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled, moves: v.Moves, direct: v.Direct}
+	e := &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled}
 	switch {
 	case s.undo.byRun[e.key()] != nil:
 		return badItem("execution %v comes twice", v.Execution)
@@ -267,7 +266,7 @@ func (s *Store) takeRegion(b []byte) error {
 		return s.noUndo()
 	}
 	c := s.undo.attach(e, reg)
-	c.own, c.used, c.freed, c.key, c.size = v.Own, v.Used, v.Freed, allocKey{v.Branch, v.Index}, v.Size
+	c.own, c.used, c.key, c.size = v.Own, v.Used, allocKey{v.Branch, v.Index}, v.Size
 	if c.own {
 		e.keep(c)
 	}
@@ -343,7 +342,7 @@ func (s *Store) takeClient(b []byte) error {
 			return badItem("record %d of %s, whose floor is %d", r.ID, node, c.window.floor)
 		}
 		c.window.put(record{
-			id: r.ID, length: r.Length, address: r.Address, op: dsmpacket.Op(r.Op), status: fault.Code(r.Status), class: r.Class, flags: r.Flags, dead: r.Dead,
+			id: r.ID, length: r.Length, address: r.Address, op: dsmpacket.Op(r.Op), status: fault.Code(r.Status), class: r.Class, dead: r.Dead,
 		})
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzHandle gives a store any sequence of requests: 16 bytes of address and one
-// datagram each, behind a length byte; what is shorter is a command about an
+// datagram each, behind a length byte; what is shorter is a word about an
 // execution. It must answer or drop each, and keep its books.
 func FuzzHandle(f *testing.F) {
 	machine := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
@@ -37,13 +37,13 @@ func FuzzHandle(f *testing.F) {
 		h.Execution = control.ExecutionID{15: 7}
 		return h
 	}
-	for command := range byte(3) {
+	for command := range byte(4) {
 		f.Add(append(script(
 			Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
 			Request{To: at.With(dsmpacket.OpWrite, 0), Header: e(2, 3), Data: []byte("abc")},
 			Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: e(3, 64)},
 			Request{To: at.With(dsmpacket.OpFree, 0), Header: e(4, 0)},
-		), 2, command, 7))
+		), 5, command, 7, 0, 2, 0))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newTestStore(1 << 16)
@@ -69,22 +69,26 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// command commits a run of an execution, rolls it back, or limits the undo.
+// command commits a run of an execution, rolls it back, forsakes a node, or limits the undo.
 func command(s *Store, d []byte) {
 	if len(d) < 2 {
 		return
 	}
-	runs := []control.Run{{Execution: control.ExecutionID{15: d[1]}}}
+	run := control.Run{Execution: control.ExecutionID{15: d[1]}}
+	says := uint32(0)
 	if len(d) > 4 {
-		runs[0].Node, runs[0].Incarnation, runs[0].Main, runs[0].Checkpoint = rackaddr.Node(uint64(d[2]%4)), uint32(d[3]), uint64(d[4]%4), uint32(d[4]/4)
+		run.Node, run.Incarnation, run.Main, run.Checkpoint = rackaddr.Node(uint64(d[2]%4)), uint32(d[3]/2), uint64(d[4]%4), uint32(d[4]/4)
+		says = run.Incarnation + uint32(d[3]%2)
 	}
-	switch d[0] % 3 {
+	switch d[0] % 4 {
 	case 0:
-		s.Commit(control.Commit{Runs: runs})
+		s.Commit(run, says)
 	case 1:
-		s.Rollback(control.Rollback{Runs: runs})
+		s.Rollback(run, says)
 	case 2:
 		s.KeepUndo(uint64(d[1]) << 8)
+	case 3:
+		s.Fence(control.Fence{Node: run.Node, Incarnation: run.Incarnation, Forsaken: d[1]%2 == 0})
 	}
 }
 

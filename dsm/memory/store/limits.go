@@ -18,7 +18,7 @@ type Limits struct {
 	// node fenced longest ago is forgotten; the switch has long stopped carrying its
 	// packets. Default: 2^18 of some 200 bytes.
 	Clients int
-	// Marks bounds the durable mains whose last command is remembered. Past it, a command
+	// Marks bounds the durable mains whose last word is remembered. Past it, a word
 	// about the oldest one that is late by that much is not recognised by its run, but by
 	// its incarnation alone. Default: 2^14 of some 200 bytes.
 	Marks int

@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-// world is a store, and nodes that change it by executions about which they decide.
+// world is a store, and nodes that change it by executions.
 type world struct {
 	*Store
 	t            *testing.T
@@ -35,15 +35,21 @@ func (w *world) begins(node netip.Addr) {
 func (w *world) ask(node netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer, execution control.ExecutionID, data string, n uint64) Answer {
 	w.t.Helper()
 	w.requests[node]++
-	var flags uint8
-	if execution != (control.ExecutionID{}) {
-		flags = dsmpacket.FlagDirect
-	}
 	a, drop := w.Handle(&Request{Node: node, To: p, Data: []byte(data), Header: dsmpacket.Header{
-		Kind: dsmpacket.Request, Request: w.requests[node], Floor: 1, Execution: execution, Incarnation: w.incarnations[node], Length: n, Flags: flags,
+		Kind: dsmpacket.Request, Request: w.requests[node], Floor: 1, Execution: execution, Incarnation: w.incarnations[node], Length: n,
 	}})
-	if drop != NotDropped || a.Header.Status != fault.OK {
-		w.t.Fatalf("%s: %v, %v", op, drop, a.Header.Status)
+	if drop != NotDropped {
+		w.t.Fatalf("%s: %v", op, drop)
+	}
+	return a
+}
+
+// done is ask, and must succeed.
+func (w *world) done(node netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer, execution control.ExecutionID, data string, n uint64) Answer {
+	w.t.Helper()
+	a := w.ask(node, op, p, execution, data, n)
+	if a.Header.Status != fault.OK {
+		w.t.Fatalf("%s: %v", op, a.Header.Status)
 	}
 	return a
 }
@@ -51,12 +57,12 @@ func (w *world) ask(node netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer, execu
 func (w *world) alloc(node netip.Addr, execution control.ExecutionID) dsmpacket.Pointer {
 	w.t.Helper()
 	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 6)
-	return w.ask(node, dsmpacket.OpAlloc, at, execution, "", 64).From.With(dsmpacket.OpNone, 0)
+	return w.done(node, dsmpacket.OpAlloc, at, execution, "", 64).From.With(dsmpacket.OpNone, 0)
 }
 
 func (w *world) write(node netip.Addr, p dsmpacket.Pointer, execution control.ExecutionID, data string) {
 	w.t.Helper()
-	w.ask(node, dsmpacket.OpWrite, p.With(dsmpacket.OpWrite, 0), execution, data, uint64(len(data)))
+	w.done(node, dsmpacket.OpWrite, p.With(dsmpacket.OpWrite, 0), execution, data, uint64(len(data)))
 }
 
 // holds checks what a region begins with.
@@ -67,11 +73,10 @@ func (w *world) holds(p dsmpacket.Pointer, want string) {
 	}
 }
 
-// TestSettleRun_Main: a node commits what a durable main has written up to a checkpoint. A copy of that which comes
-// late does not commit what the main has written since, and does not take it from its node. So it is with a
-// rollback, also one within an incarnation. A node cannot speak for a main that has run elsewhere, nor have the words of
-// others forgotten.
-func TestSettleRun_Main(t *testing.T) {
+// TestWords_Main: a node commits what a durable main has written up to a checkpoint. A copy of that which comes
+// late does not commit what the main has written since, and does not take it back. So it is with a
+// rollback, also one within an incarnation. A node cannot have the words of others forgotten.
+func TestWords_Main(t *testing.T) {
 	id, at, other := control.ExecutionID{1}, rackaddr.Node(1), rackaddr.Node(2)
 	w := newWorld(t)
 	region := w.alloc(at, control.ExecutionID{})
@@ -79,52 +84,39 @@ func TestSettleRun_Main(t *testing.T) {
 		t.Helper()
 		w.write(at, region, id, data)
 	}
-	word := func(what string, word Word, incarnation uint32, main uint64, checkpoint uint32, want fault.Code) {
+	word := func(what string, obey func(control.Run, uint32) fault.Code, incarnation uint32, main uint64, checkpoint uint32, want fault.Code) {
 		t.Helper()
 		run := control.Run{Execution: id, Node: at, Incarnation: incarnation, Main: main, Checkpoint: checkpoint}
-		if got := w.SettleRun(run, w.incarnations[at], word); got != want {
+		if got := obey(run, w.incarnations[at]); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
 	write("one")
-	word("the first checkpoint", Keep, 1, 8, 5, fault.OK)
+	word("the first checkpoint", w.Commit, 1, 8, 5, fault.OK)
 	write("two")
-	word("a late copy", Keep, 1, 8, 5, fault.OK)
-	word("a late word that the run is handed over", HandOver, 1, 8, 4, fault.OK)
-	if l := w.Executions(control.Executions{}); len(l.Runs) != 0 {
-		t.Errorf("the Gatekeeper is told of %v", l.Runs)
-	}
-	word("the main's next run begins", TakeBack, 1, 8, 5, fault.OK)
+	word("a late copy", w.Commit, 1, 8, 5, fault.OK)
+	word("the main's next run begins", w.Rollback, 1, 8, 5, fault.OK)
 	w.holds(region, "one")
 	write("six")
-	word("a late copy of that", TakeBack, 1, 8, 5, fault.OK)
-	word("a late commit", Keep, 1, 8, 5, fault.Stale)
+	word("a late copy of that", w.Rollback, 1, 8, 5, fault.OK)
+	word("a late commit", w.Commit, 1, 8, 5, fault.Stale)
 	w.holds(region, "six")
 	w.Fence(control.Fence{Node: at, Incarnation: 1})
 	w.begins(at)
-	word("taken back by the next incarnation", TakeBack, 2, 9, 5, fault.OK)
+	word("taken back by the next incarnation", w.Rollback, 2, 9, 5, fault.OK)
 	w.holds(region, "one")
 	write("ten")
-	word("a commit for the former incarnation", Keep, 1, math.MaxUint64, 5, fault.Stale)
-	word("handed over", HandOver, 2, 10, 5, fault.OK)
-	if l := w.Executions(control.Executions{}); len(l.Runs) != 1 {
-		t.Errorf("the Gatekeeper is told of %v", l.Runs)
-	}
-	w.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: at, Incarnation: 2, Main: 10, Checkpoint: 5}}})
-	w.holds(region, "one")
+	word("a commit for the former incarnation", w.Commit, 1, math.MaxUint64, 5, fault.Stale)
+	w.holds(region, "ten")
+	word("the next checkpoint", w.Commit, 2, 9, 6, fault.OK)
 
-	run := control.Run{Execution: id, Node: other, Incarnation: 1, Main: 99, Checkpoint: 99}
-	w.alloc(at, id)
-	w.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: at, Incarnation: 2, Main: 11, Checkpoint: 5}}})
-	if got := w.SettleRun(run, 1, Keep); got != fault.BadRequest {
-		t.Errorf("another node speaks for the main: %v", got)
-	}
 	mine := w.undo.marks.last[markKey{id, at}]
+	run := control.Run{Node: other, Incarnation: 1, Main: 99, Checkpoint: 99}
 	for i := range 3 * nodeMarks {
 		run.Execution = control.ExecutionID{2, byte(i)}
-		w.SettleRun(run, 1, Keep)
+		w.Commit(run, 1)
 	}
-	if u := w.undo.marks; u.last[markKey{id, at}] != mine || len(u.order) > 1+nodeMarks {
+	if u := w.undo.marks; u.last[markKey{id, at}] != mine || len(u.order) != 1+nodeMarks || u.dropped != 2*nodeMarks {
 		t.Errorf("a node's words have taken %d marks, and the main's is %+v", len(u.order), u.last[markKey{id, at}])
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
-// marks are the last commands about durable mains: at most Limits.Marks, of which the
-// oldest goes.
+// marks are the last words about durable mains: at most Limits.Marks, of which the
+// oldest goes, and at most nodeMarks of one node.
 type marks struct {
 	last    map[markKey]mark
 	order   []markKey // in which they came up
@@ -18,13 +18,13 @@ type marks struct {
 	most    int
 }
 
-// markKey is a durable main at one of the nodes that have run it.
+// markKey is a durable main of a node.
 type markKey struct {
 	main control.ExecutionID
 	node netip.Addr
 }
 
-// mark is one command about a durable main.
+// mark is one word about a durable main.
 type mark struct {
 	incarnation uint32
 	run         uint64
@@ -42,7 +42,7 @@ func (m mark) compare(o mark) int {
 	return cmp.Or(cmp.Compare(m.incarnation, o.incarnation), cmp.Compare(m.run, o.run), cmp.Compare(m.checkpoint, o.checkpoint), back(m)-back(o))
 }
 
-// pass says obey, and remembers the command, if it is later than all before.
+// pass says obeyed, and remembers the word, if it is later than all before.
 func (m *marks) pass(run control.Run, back bool) verdict {
 	key, now := markKey{run.Execution, run.Node}, mark{run.Incarnation, run.Main, run.Checkpoint, back}
 	last, known := m.last[key]
@@ -55,21 +55,24 @@ func (m *marks) pass(run control.Run, back bool) verdict {
 		m.add(key)
 	}
 	m.last[key] = now
-	return obey
+	return obeyed
 }
 
 func (m *marks) add(key markKey) {
 	if m.last == nil {
 		m.last, m.ofNode = map[markKey]mark{}, map[netip.Addr]int{}
 	}
-	if len(m.order) == m.most {
+	switch {
+	case m.ofNode[key.node] == nodeMarks:
+		m.drop(slices.IndexFunc(m.order, func(k markKey) bool { return k.node == key.node }))
+	case len(m.order) == m.most:
 		m.drop(0)
 	}
 	m.order = append(m.order, key)
 	m.ofNode[key.node]++
 }
 
-// drop forgets the i-th oldest command.
+// drop forgets the i-th oldest word.
 func (m *marks) drop(i int) {
 	key := m.order[i]
 	delete(m.last, key)
@@ -80,20 +83,6 @@ func (m *marks) drop(i int) {
 	}
 }
 
-// nodeMarks is how many durable mains of one node are remembered because of its own words.
+// nodeMarks is how many durable mains of one node are remembered: a node that has spoken for more
+// loses the oldest word of its own.
 const nodeMarks = 64
-
-// makeRoom forgets the oldest command about a main of a node that has had its share. All may be remembered
-// of one node in a store that remembers few.
-func (m *marks) makeRoom(node netip.Addr) {
-	if m.ofNode[node] >= nodeMarks {
-		m.drop(slices.IndexFunc(m.order, func(k markKey) bool { return k.node == node }))
-	}
-}
-
-// after reports whether there was a command about a durable main that came after all that is known as the given
-// checkpoint of the run; false for a call's execution.
-func (m *marks) after(run control.Run) bool {
-	last, known := m.last[markKey{run.Execution, run.Node}]
-	return run.Main != 0 && known && last.compare(mark{run.Incarnation, run.Main, run.Checkpoint, true}) > 0
-}

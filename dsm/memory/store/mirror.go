@@ -58,9 +58,6 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 		Kind: dsmpacket.Request, Request: q.Request, Floor: q.Floor, Execution: q.Execution, Branch: q.Branch, Index: q.Index,
 		Incarnation: q.Incarnation, Length: q.Size,
 	}}
-	if q.Direct {
-		r.Header.Flags = dsmpacket.FlagDirect
-	}
 	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
 	switch {
 	case st == noRecord:
@@ -88,7 +85,7 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 	case reg.base != q.Offset:
 		return fault.New(fault.BadRequest, "alloc at", "an earlier run of the operation got %#x at this copy, not %#x", reg.base, q.Offset)
 	}
-	c.window.put(record{id: q.Request, op: dsmpacket.OpAlloc, length: q.Size, address: reg.base, class: reg.class, flags: r.Header.Flags})
+	c.window.put(record{id: q.Request, op: dsmpacket.OpAlloc, length: q.Size, address: reg.base, class: reg.class})
 	return nil
 }
 

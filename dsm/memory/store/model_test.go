@@ -55,8 +55,8 @@ type model struct {
 	store   *Store
 	limited bool
 	regions []*modelRegion
-	runs    [4]run  // by execution; 0 is a plain client
-	said    []order // that were obeyed, and may come again late
+	runs    [4]run // by execution; 0 is a plain client
+	said    []word // that were obeyed, and may come again late
 }
 
 // run is an execution's present run. Execution 3 is a durable main: it is rolled back
@@ -69,32 +69,33 @@ type run struct {
 	checkpoint uint32
 }
 
-// order is a commit or rollback.
-type order struct {
+// word is a commit or rollback, and which incarnation of the node says it.
+type word struct {
 	back bool
 	run  control.Run
+	says uint32
 }
 
-// tell gives the store a command, and returns whether it was refused.
-func (m *model) tell(c order) bool {
-	if c.back {
-		return len(m.store.Rollback(control.Rollback{Runs: []control.Run{c.run}}).Refused) > 0
+// tell gives the store a word.
+func (m *model) tell(w word) fault.Code {
+	if w.back {
+		return m.store.Rollback(w.run, w.says)
 	}
-	return len(m.store.Commit(control.Commit{Runs: []control.Run{c.run}}).Refused) > 0
+	return m.store.Commit(w.run, w.says)
 }
 
-// say gives the store a command that is due, twice.
-func (m *model) say(t interface{ Fatalf(string, ...any) }, e int, back bool) {
+// say gives the store a word that is due, twice.
+func (m *model) say(t interface{ Fatalf(string, ...any) }, e int, back bool, says uint32) {
 	r := &m.runs[e]
-	c := order{back, control.Run{
+	w := word{back, control.Run{
 		Execution: control.ExecutionID{15: byte(e)}, Node: rackaddr.Node(uint64(e + 1)), Incarnation: r.crashes + 1, Main: r.main, Checkpoint: r.checkpoint,
-	}}
+	}, says}
 	for range 2 {
-		if m.tell(c) {
-			t.Fatalf("refused: %+v", c)
+		if got := m.tell(w); got != fault.OK {
+			t.Fatalf("%v: %+v", got, w)
 		}
 	}
-	m.said = append(m.said, c)
+	m.said = append(m.said, w)
 }
 
 // late says again what was obeyed long ago: it changes nothing.
@@ -102,10 +103,15 @@ func (m *model) late(t *rapid.T) {
 	if len(m.said) == 0 {
 		t.Skip()
 	}
-	c := rapid.SampledFrom(m.said).Draw(t, "order")
-	if e := int(c.run.Execution[15]); c.run.Main != 0 || c.run.Incarnation < m.runs[e].crashes+1 {
-		m.tell(c)
+	w := rapid.SampledFrom(m.said).Draw(t, "word")
+	now := m.runs[w.run.Execution[15]].crashes + 1
+	if w.run.Main == 0 && w.run.Incarnation == now {
+		return
 	}
+	if rapid.Bool().Draw(t, "another copy") {
+		w.says = now
+	}
+	m.tell(w)
 }
 
 type modelRegion struct {
@@ -116,12 +122,11 @@ type modelRegion struct {
 	holder int    // execution with changes; 0: none
 	own    bool   // holder has allocated it,
 	index  uint32 // as this operation
-	freed  bool
 }
 
-// ask carries out an operation of an execution. It reports whether it was refused
-// for want of room.
-func (m *model) ask(t *rapid.T, e int, to dsmpacket.Pointer, index uint32, length uint64, data []byte) (Answer, bool) {
+// ask carries out an operation of an execution on a region, nil for a new one. It reports whether it
+// was refused for want of room.
+func (m *model) ask(t *rapid.T, e int, reg *modelRegion, to dsmpacket.Pointer, index uint32, length uint64, data []byte) (Answer, bool) {
 	r := &m.runs[e]
 	r.requests++
 	req := Request{Node: rackaddr.Node(uint64(e + 1)), To: to, Data: data, Header: dsmpacket.Header{
@@ -132,7 +137,7 @@ func (m *model) ask(t *rapid.T, e int, to dsmpacket.Pointer, index uint32, lengt
 	if drop != NotDropped {
 		t.Fatalf("dropped: %v", drop)
 	}
-	full := a.Header.Status == fault.Overloaded
+	full := a.Header.Status == fault.Overloaded && (reg == nil || reg.refusal(e) != fault.Overloaded)
 	if full && (!m.limited || e == 0) {
 		t.Fatal("overloaded without a limit")
 	}
@@ -148,11 +153,8 @@ func (m *model) pick(t *rapid.T) *modelRegion {
 
 // refusal is what a change of the region by e must be answered with.
 func (reg *modelRegion) refusal(e int) fault.Code {
-	switch {
-	case reg.freed:
-		return fault.NotFound
-	case reg.holder != 0 && reg.holder != e:
-		return fault.Internal
+	if reg.holder != 0 && reg.holder != e {
+		return fault.Overloaded
 	}
 	return fault.OK
 }
@@ -172,7 +174,7 @@ func (m *model) alloc(t *rapid.T) {
 	if again >= 0 {
 		asked = m.regions[again].asked
 	}
-	a, full := m.ask(t, e, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 0), index, asked, nil)
+	a, full := m.ask(t, e, nil, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 0), index, asked, nil)
 	if full || a.Header.Status == fault.NoSpace && again < 0 {
 		return
 	}
@@ -213,12 +215,12 @@ func (m *model) overwrite(t *rapid.T) {
 // put writes n bytes.
 func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 	data := bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, int(n))
-	a, full := m.ask(t, e, reg.Base.Add(int64(at)).With(dsmpacket.OpWrite, 0), 0, n, data)
+	a, full := m.ask(t, e, reg, reg.Base.Add(int64(at)).With(dsmpacket.OpWrite, 0), 0, n, data)
 	if full {
 		return
 	}
 	want := reg.refusal(e)
-	if n == 0 && at != 0 && !reg.freed {
+	if n == 0 && at != 0 {
 		want = fault.BadRequest // it asks whether the region that begins there may be freed
 	}
 	if a.Header.Status != want {
@@ -233,24 +235,16 @@ func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 func (m *model) free(t *rapid.T) {
 	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
 	index := rapid.SampledFrom([]uint32{reg.index, 1 << 30}).Draw(t, "index")
-	a, full := m.ask(t, e, reg.Base.With(dsmpacket.OpFree, 0), index, 0, nil)
-	if full {
-		return
+	a, _ := m.ask(t, e, reg, reg.Base.With(dsmpacket.OpFree, 0), index, 0, nil)
+	want := reg.refusal(e)
+	if want == fault.OK && e != 0 && (!reg.own || index != reg.index) {
+		want = fault.BadRequest // it may take back its own allocation, and nothing else
 	}
-	if want := reg.refusal(e); a.Header.Status != want {
+	if a.Header.Status != want {
 		t.Fatalf("free: %v, want %v", a.Header.Status, want)
 	}
-	back := reg.own && index == reg.index
-	switch {
-	case a.Header.Status != fault.OK:
-		return
-	case (a.Header.Flags&dsmpacket.FlagDeferred == 0) != (e == 0 || back):
-		t.Fatalf("free: flags %#x", a.Header.Flags)
-	case e == 0 || back:
+	if want == fault.OK {
 		m.drop(reg)
-	default:
-		reg.hold(e)
-		reg.freed = true
 	}
 }
 
@@ -275,16 +269,12 @@ func (m *model) end(t interface{ Fatalf(string, ...any) }, e int) {
 	if r.main != 0 {
 		r.checkpoint++
 	}
-	m.say(t, e, false)
+	m.say(t, e, false, r.crashes+1)
 	if r.main == 0 {
-		m.said = slices.DeleteFunc(m.said, func(c order) bool { return int(c.run.Execution[15]) == e })
+		m.said = slices.DeleteFunc(m.said, func(w word) bool { return int(w.run.Execution[15]) == e })
 	}
-	for _, reg := range slices.Clone(m.regions) {
-		switch {
-		case reg.holder != e:
-		case reg.freed:
-			m.drop(reg)
-		default:
+	for _, reg := range m.regions {
+		if reg.holder == e {
 			reg.holder, reg.own = 0, false
 		}
 	}
@@ -295,10 +285,12 @@ func (m *model) rollback(t *rapid.T) {
 	e := rapid.IntRange(1, 3).Draw(t, "execution")
 	r := &m.runs[e]
 	again := r.main != 0 && rapid.Bool().Draw(t, "the same incarnation")
+	says := r.crashes + 1
 	if !again {
+		says++
 		m.store.Fence(control.Fence{Node: rackaddr.Node(uint64(e + 1)), Incarnation: r.crashes + 1})
 	}
-	m.say(t, e, true)
+	m.say(t, e, true, says)
 	if r.allocs = 0; again {
 		r.main++
 	} else {
@@ -307,7 +299,6 @@ func (m *model) rollback(t *rapid.T) {
 	for _, reg := range m.regions {
 		if reg.holder == e {
 			copy(reg.data, reg.before)
-			reg.freed = false
 			if !reg.own {
 				reg.holder = 0
 			}
@@ -354,7 +345,7 @@ func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
 	for id, e := range s.undo.byRun {
 		used += executionCost
 		byNode[id.node] += e.cost
-		if e.moves != (s.undo.moving[id.id] == e) || id != e.key() {
+		if id != e.key() {
 			t.Fatalf("execution %v is not in order", id)
 		}
 		if e.live != live[e] || e.live == 0 || len(e.allocs) > e.live {

@@ -22,7 +22,7 @@ func (s *Store) alloc(r *Request, rec *record) {
 		reg, status = s.allocate(r, class)
 	}
 	if rec.status = status; status == fault.OK {
-		rec.length, rec.address, rec.class, rec.flags = r.Header.Length, reg.base, reg.class, r.Header.Flags&dsmpacket.FlagDirect
+		rec.length, rec.address, rec.class = r.Header.Length, reg.base, reg.class
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 // find returns the live region that holds the n bytes at p, and where in it.
 func (s *Store) find(p dsmpacket.Pointer, n uint64) (*region, uint64, fault.Code) {
 	reg := s.regions.find(p.Offset())
-	if reg == nil || reg.changes != nil && reg.changes.freed {
+	if reg == nil {
 		return nil, 0, s.absent(p)
 	}
 	at := p.Offset() - reg.base
@@ -127,27 +127,26 @@ func (s *Store) write(r *Request) (uint64, fault.Code) {
 	return n, fault.OK
 }
 
-// free ends the region whose first byte is asked for: for an execution when it
-// is committed, unless it takes its own allocation back that it has not seen the
-// end of.
-func (s *Store) free(r *Request) (flags uint8, status fault.Code) {
+// free ends the region whose first byte is asked for. An execution frees nothing but its own
+// allocation that it has not seen the end of. All else that it frees goes when it is done, by the
+// word of the Gatekeeper.
+func (s *Store) free(r *Request) fault.Code {
 	reg, at, status := s.find(r.To, 0)
-	switch {
-	case status != fault.OK:
-		return 0, status
-	case at != 0:
-		return 0, fault.BadRequest
-	}
-	c, status := s.change(r, reg)
 	if status != fault.OK {
-		return 0, status
+		return status
 	}
-	if c == nil || c.own && c.key == keyOf(r) {
-		s.release(reg)
-		return 0, fault.OK
+	c := reg.changes
+	switch {
+	case at != 0:
+		return fault.BadRequest
+	case c == nil && !s.undo.concerns(r):
+	case c == nil || c.by.id == r.Header.Execution && !(c.own && c.key == keyOf(r)):
+		return fault.BadRequest
+	case c.by.id != r.Header.Execution || !s.undo.runs(c.by, r):
+		return fault.Overloaded
 	}
-	c.freed = true
-	return dsmpacket.FlagDeferred, fault.OK
+	s.release(reg)
+	return fault.OK
 }
 
 func (s *Store) release(reg *region) {
@@ -181,7 +180,7 @@ func (s *Store) tell(r *Request, c *client) Answer {
 	}
 	if rec := c.window.find(id); rec != nil && !rec.dead {
 		a := answer(r, rec.status, rec.length)
-		a.Header.Flags = dsmpacket.FlagApplied | rec.flags
+		a.Header.Flags = dsmpacket.FlagApplied
 		return a
 	}
 	if s.regions.find(r.To.Offset()) == nil && s.absent(r.To) == fault.Unavailable {
@@ -265,7 +264,6 @@ type record struct {
 	op      dsmpacket.Op
 	status  fault.Code
 	class   uint8 // alloc: the new region's
-	flags   uint8 // of the reply
 	dead    bool  // settled before it came: it must never be applied
 }
 

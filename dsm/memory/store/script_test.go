@@ -3,6 +3,7 @@ package store
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -22,8 +24,9 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //	NODE[/INCARNATION] ID[^FLOOR] [eN[.INDEX]] OPERATION     a request, and its answer
 //	    alloc SIZE | recall SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
 //	    eN: on behalf of execution N, as operation INDEX of its trunk
-//	undo LIMIT     undo     commit RUN...     rollback RUN...     executions [eN [MAX]]
-//	    RUN: eN[@NODE/INCARNATION[:MAIN.CHECKPOINT]], where n1/1 is left out
+//	NODE[/INCARNATION] commit|rollback RUN...                a node's words about its executions
+//	    RUN: eN[/INCARNATION][:MAIN.CHECKPOINT], where the node's incarnation is left out
+//	undo LIMIT     undo     executions
 //	fence NODE/INCARNATION     reclaim P:CLASS[@eN/INCARNATION]...     regions [FROM [MAX]]
 //	used     clean N     records     forget     quota BYTES REGIONS UNDO     quotas
 //
@@ -133,9 +136,12 @@ func (s *script) command(w []string) error {
 		return err
 	case "records":
 		s.printf("%d", s.store.clients.records)
-	case "undo", "commit", "rollback", "executions":
+	case "undo", "executions":
 		return s.undo(w)
 	default:
+		if w[1] == "commit" || w[1] == "rollback" {
+			return s.words(w)
+		}
 		return s.request(w)
 	}
 	return nil
@@ -164,25 +170,49 @@ func (s *script) reclaim(words []string) error {
 	return nil
 }
 
-// runOf reads eN[@NODE/INCARNATION[:MAIN.CHECKPOINT]].
-func runOf(word string) (control.Run, error) {
-	e, at, named := strings.Cut(word, "@")
-	run := control.Run{Execution: executionID(e), Node: rackaddr.Node(1), Incarnation: 1}
-	if !named {
-		return run, nil
+// words carries out NODE[/INCARNATION] commit|rollback RUN....
+func (s *script) words(w []string) error {
+	node, says, err := nodeOf(w[0])
+	if err != nil {
+		return err
 	}
-	at, main, _ := strings.Cut(at, ":")
-	var node uint64
-	if _, err := fmt.Sscanf(at, "n%d/%d", &node, &run.Incarnation); err != nil {
-		return run, err
-	}
-	run.Node = rackaddr.Node(node)
-	if main != "" {
-		if _, err := fmt.Sscanf(main, "%d.%d", &run.Main, &run.Checkpoint); err != nil {
-			return run, err
+	for _, word := range w[2:] {
+		name, main, _ := strings.Cut(word, ":")
+		e, incarnation, named := strings.Cut(name, "/")
+		run := control.Run{Execution: executionID(e), Node: node, Incarnation: says}
+		if named {
+			n, _ := strconv.ParseUint(incarnation, 10, 32)
+			run.Incarnation = uint32(n)
+		}
+		if main != "" {
+			if _, err := fmt.Sscanf(main, "%d.%d", &run.Main, &run.Checkpoint); err != nil {
+				return err
+			}
+		}
+		obey := s.store.Commit
+		if w[1] == "rollback" {
+			obey = s.store.Rollback
+		}
+		if status := obey(run, says); status != fault.OK {
+			s.printf("%s: %s", e, status)
 		}
 	}
-	return run, nil
+	return nil
+}
+
+// nodeOf reads NODE[/INCARNATION].
+func nodeOf(word string) (node netip.Addr, incarnation uint32, err error) {
+	who, inc, _ := strings.Cut(word, "/")
+	var n uint64
+	if _, err := fmt.Sscanf(who, "n%d", &n); err != nil {
+		return node, 0, err
+	}
+	incarnation = 1
+	if inc != "" {
+		i, _ := strconv.Atoi(inc)
+		incarnation = uint32(i)
+	}
+	return rackaddr.Node(n), incarnation, nil
 }
 
 // executionID reads eN.
@@ -191,40 +221,14 @@ func executionID(word string) control.ExecutionID {
 	return control.ExecutionID{15: byte(n)}
 }
 
-// undo carries out the commands about executions.
+// undo carries out the commands about the undo.
 func (s *script) undo(w []string) error {
 	switch {
-	case w[0] == "commit" || w[0] == "rollback":
-		var runs []control.Run
-		for _, word := range w[1:] {
-			run, err := runOf(word)
-			if err != nil {
-				return err
-			}
-			runs = append(runs, run)
-		}
-		var answer control.Settled
-		if w[0] == "commit" {
-			answer = s.store.Commit(control.Commit{Runs: runs})
-		} else {
-			answer = s.store.Rollback(control.Rollback{Runs: runs})
-		}
-		for _, r := range answer.Refused {
-			s.printf("refused: e%d", r.Execution[15])
-		}
 	case w[0] == "executions":
-		var q control.Executions
-		if len(w) > 1 {
-			q.From = executionID(w[1])
+		for _, key := range s.store.undo.inOrder() {
+			e := s.store.undo.byRun[key]
+			s.printf("e%d by %s in incarnation %d", key.id[15], key.node, e.by.incarnation)
 		}
-		if len(w) > 2 {
-			q.Max, _ = strconv.Atoi(w[2])
-		}
-		l := s.store.Executions(q)
-		for _, run := range l.Runs {
-			s.printf("e%d by %s in incarnation %d", run.Execution[15], run.Node, run.Incarnation)
-		}
-		s.printf("next e%d", l.Next[15])
 	case len(w) > 1:
 		limit, err := strconv.ParseUint(w[1], 0, 64)
 		s.store.KeepUndo(limit)
@@ -241,16 +245,10 @@ func (s *script) undo(w []string) error {
 
 // request carries out NODE[/INC] ID[^FLOOR] [eN[.INDEX]] OPERATION.
 func (s *script) request(w []string) error {
-	var node uint64
-	r := Request{Header: dsmpacket.Header{Kind: dsmpacket.Request, Incarnation: 1, Floor: 1}}
-	who, inc, _ := strings.Cut(w[0], "/")
-	if _, err := fmt.Sscanf(who, "n%d", &node); err != nil {
+	r := Request{Header: dsmpacket.Header{Kind: dsmpacket.Request, Floor: 1}}
+	var err error
+	if r.Node, r.Header.Incarnation, err = nodeOf(w[0]); err != nil {
 		return err
-	}
-	r.Node = rackaddr.Node(node)
-	if inc != "" {
-		n, _ := strconv.Atoi(inc)
-		r.Header.Incarnation = uint32(n)
 	}
 	id, floor, _ := strings.Cut(w[1], "^")
 	r.Header.Request, _ = strconv.ParseUint(id, 0, 64)
@@ -311,9 +309,6 @@ func (s *script) answer(r *Request, a *Answer) {
 	text := a.Header.Status.String()
 	if a.Header.Flags&dsmpacket.FlagApplied != 0 {
 		text = "applied: " + text
-	}
-	if a.Header.Flags&dsmpacket.FlagDeferred != 0 {
-		text += ", deferred"
 	}
 	if a.Header.Length > 0 {
 		text += fmt.Sprintf(", %d bytes", a.Header.Length)

@@ -75,13 +75,13 @@ func TestShadow(t *testing.T) {
 		if reg.changes.turned == nil || len(s.store.undo.pages.list) > 0 {
 			t.Fatalf("round %d: turned %t, %d pages were copied", round, reg.changes.turned != nil, len(s.store.undo.pages.list))
 		}
-		runs := []control.Run{{Execution: control.ExecutionID{15: round}, Node: rackaddr.Node(1), Incarnation: 1}}
+		run := control.Run{Execution: control.ExecutionID{15: round}, Node: rackaddr.Node(1), Incarnation: 1}
 		if round%2 == 0 {
-			s.store.Rollback(control.Rollback{Runs: runs})
+			s.store.Rollback(run, 1)
 			s.holds(p, 1)
 			s.fill(p, 0, 1)
 		} else {
-			s.store.Commit(control.Commit{Runs: runs})
+			s.store.Commit(run, 1)
 			s.holds(p, round)
 			s.fill(p, 0, 1)
 		}
@@ -121,7 +121,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 		s.fill(p, 1, 2)
 		regions = append(regions, p)
 	}
-	s.store.Commit(control.Commit{Runs: []control.Run{{Execution: control.ExecutionID{15: 1}, Node: rackaddr.Node(1), Incarnation: 1}}})
+	s.store.Commit(control.Run{Execution: control.ExecutionID{15: 1}, Node: rackaddr.Node(1), Incarnation: 1}, 1)
 	if n := s.store.shadows.bytes; n != idleShadows {
 		t.Errorf("%d bytes of shadows are kept", n)
 	}
@@ -152,7 +152,7 @@ func (s *shaded) small() {
 	p := s.ask(dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, size, nil).From.Bare()
 	s.ask(dsmpacket.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
 	s.ask(dsmpacket.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))
-	s.store.Commit(control.Commit{Runs: []control.Run{{Execution: control.ExecutionID{15: 9}, Node: rackaddr.Node(1), Incarnation: 1}}})
+	s.store.Commit(control.Run{Execution: control.ExecutionID{15: 9}, Node: rackaddr.Node(1), Incarnation: 1}, 1)
 	reg := s.store.regions.find(p.Offset())
 	if reg.shadow == nil {
 		s.t.Fatal("no shadow")

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -53,7 +52,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
 		clients: newClients(cfg.Limits),
-		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, moving: map[control.ExecutionID]*execution{}, quota: cfg.Quota.Undo, marks: marks{most: cfg.Limits.Marks}},
+		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, quota: cfg.Quota.Undo, marks: marks{most: cfg.Limits.Marks}},
 		mirror:  dsmpacket.Mirror{Members: 1},
 	}
 }
@@ -206,7 +205,7 @@ func (s *Store) apply(r *Request, c *client) Answer {
 		rec.length, rec.status = s.write(r)
 		rec.address = r.To.Offset()
 	case dsmpacket.OpFree:
-		rec.flags, rec.status = s.free(r)
+		rec.status = s.free(r)
 		rec.address = r.To.Offset()
 	default: // process hands over no others
 	}
@@ -223,7 +222,6 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 		return refuse(r, fault.BadRequest) // two requests with one id
 	}
 	a := answer(r, rec.status, rec.length)
-	a.Header.Flags = rec.flags
 	if rec.op == dsmpacket.OpAlloc && rec.status == fault.OK {
 		a.From = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(dsmpacket.OpAlloc, rec.class)
 	}

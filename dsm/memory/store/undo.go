@@ -24,7 +24,6 @@ type undo struct {
 	quota       uint64 // of one node; 0 is no bound
 	byNode      map[netip.Addr]uint64
 	byRun       map[runKey]*execution
-	moving      map[control.ExecutionID]*execution // those that move
 	marks       marks
 	pages       spare
 	// Counters.
@@ -43,8 +42,6 @@ type execution struct {
 	id      control.ExecutionID
 	by      runner                // who runs it, or ran it last
 	rolled  bool                  // by's run was rolled back, and no other has begun here
-	moves   bool                  // rolled, and a durable main: any node that knows it may run it again
-	direct  bool                  // by decides about its changes, and the Gatekeeper may not know of it
 	cost    uint64                // what it and its changes are charged with
 	regions []*region             // that it has changed, and some that it has not any more
 	live    int                   // of the former
@@ -70,7 +67,6 @@ type changes struct {
 	region *region
 	by     *execution
 	cost   uint64 // what it is charged with
-	freed  bool   // to be freed by the commit
 	saved  pageSet
 	pages  []page
 	turned []uint64 // like shadow.there, the pages that were turned; nil while it does without
@@ -88,54 +84,22 @@ func (e *execution) key() runKey { return runKey{e.id, e.by.node} }
 func (u *undo) runs(e *execution, r *Request) bool {
 	now := runner{r.Node, r.Header.Incarnation}
 	if e.rolled && e.by.node == now.node {
-		u.stays(e)
-		e.by, e.rolled, e.direct = now, false, direct(r)
+		e.by, e.rolled = now, false
 	}
-	if e.by != now {
-		return false
-	}
-	e.direct = e.direct && direct(r) // once the Gatekeeper decides, that stays so
-	return true
+	return e.by == now
 }
 
-// of returns the execution that a node's requests under an id belong to, nil if there is
-// none: of that node, or a durable main that was rolled back elsewhere, which is that
-// node's from now on.
-func (u *undo) of(id control.ExecutionID, node netip.Addr) *execution {
-	if e := u.byRun[runKey{id, node}]; e != nil || len(u.moving) == 0 {
-		return e
-	}
-	e := u.moving[id]
-	if e == nil {
-		return nil
-	}
-	u.stays(e)
-	u.remove(e)
-	e.by.node = node
-	u.add(e)
-	return e
-}
-
-// stays keeps a durable main at its node.
-func (u *undo) stays(e *execution) {
-	if e.moves {
-		e.moves = false
-		delete(u.moving, e.id)
-	}
-}
+// of returns the execution that a request belongs to, nil if there is none.
+func (u *undo) of(r *Request) *execution { return u.byRun[runKey{r.Header.Execution, r.Node}] }
 
 // add makes an execution one that is known; remove undoes it.
 func (u *undo) add(e *execution) {
 	u.byRun[e.key()] = e
 	u.byNode[e.by.node] += e.cost
-	if e.moves {
-		u.moving[e.id] = e
-	}
 }
 
 func (u *undo) remove(e *execution) {
 	delete(u.byRun, e.key())
-	u.stays(e)
 	if u.byNode[e.by.node] -= e.cost; u.byNode[e.by.node] == 0 {
 		delete(u.byNode, e.by.node)
 	}
@@ -151,14 +115,11 @@ func (u *undo) charge(e *execution, cost uint64) {
 // credit takes back a charge.
 func (u *undo) credit(e *execution, cost uint64) { u.charge(e, -cost) }
 
-// change returns the changes to note a request's own in; nil if it is final at
-// once. A region that another execution has changed is refused: that must not
-// happen, and would make one of the two impossible to undo. An execution that an
-// earlier incarnation has run is to be rolled back first; the client asks again.
+// change returns the changes to note a request's own in; nil if it is final at once. A region
+// that another execution has changed is refused, since one of the two could not be undone
+// then: the node's commit may be on its way. So is one that an earlier incarnation has changed,
+// which is to be rolled back first. The client asks again.
 func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
-	if len(s.undo.moving) > 0 {
-		s.undo.of(r.Header.Execution, r.Node) // it may have run elsewhere
-	}
 	c := reg.changes
 	switch {
 	case c == nil && !s.undo.concerns(r):
@@ -168,10 +129,8 @@ func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
 			return nil, status
 		}
 		return s.undo.open(r, reg), fault.OK
-	case c.by.id != r.Header.Execution && (s.mirrored() || c.by.direct): // the commit may have reached the other copy only, or be on its way
-		return nil, fault.Overloaded
 	case c.by.id != r.Header.Execution:
-		return nil, fault.Internal
+		return nil, fault.Overloaded
 	case !s.undo.runs(c.by, r):
 		return nil, fault.Overloaded
 	}
@@ -185,7 +144,7 @@ func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 		return status
 	}
 	status = s.keep(c, at, n)
-	if !c.freed && len(c.pages) == 0 && c.turned == nil {
+	if len(c.pages) == 0 && c.turned == nil {
 		s.settleChanges(reg) // nothing is changed
 	}
 	return status
@@ -196,7 +155,7 @@ func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 // another size.
 func (s *Store) recall(r *Request) (*region, fault.Code) {
 	var c *changes
-	if e := s.undo.of(r.Header.Execution, r.Node); e != nil {
+	if e := s.undo.of(r); e != nil {
 		if !s.undo.runs(e, r) {
 			return nil, fault.Overloaded
 		}
@@ -222,7 +181,7 @@ func (u *undo) concerns(r *Request) bool {
 // admit reports whether the request's execution may change one more region.
 func (u *undo) admit(r *Request) fault.Code {
 	cost := uint64(regionCost)
-	if e := u.of(r.Header.Execution, r.Node); e == nil {
+	if e := u.of(r); e == nil {
 		cost += executionCost
 	} else if !u.runs(e, r) {
 		return fault.Overloaded
@@ -244,9 +203,9 @@ func (u *undo) room(node netip.Addr, cost uint64) fault.Code {
 
 // open begins the changes of an execution that admit has let in.
 func (u *undo) open(r *Request, reg *region) *changes {
-	e := u.of(r.Header.Execution, r.Node)
+	e := u.of(r)
 	if e == nil {
-		e = &execution{id: r.Header.Execution, by: runner{r.Node, r.Header.Incarnation}, direct: direct(r)}
+		e = &execution{id: r.Header.Execution, by: runner{r.Node, r.Header.Incarnation}}
 		u.add(e)
 		u.charge(e, executionCost)
 	}
@@ -311,63 +270,10 @@ func (u *undo) settle(reg *region) {
 	}
 }
 
-// A command about an execution names the run that it is for (control.Run), and is obeyed
-// only for the changes of that run:
-//
-//	the store has changes of          commit of run R         rollback of run R
-//	nobody                            nothing to do           nothing to do
-//	R                                 made final              taken back
-//	an earlier incarnation of R's     refused                 taken back
-//	a later incarnation of R's       refused                 refused
-//	another node                      nothing to do           nothing to do
-//	R or an earlier one, rolled back  allocations are final   nothing to do
-//
-// Requests do not tell the runs of a durable main within one incarnation apart, nor
-// what comes before and after a checkpoint. So the store remembers the last command
-// about each durable main (marks): the changes that it has came after that command.
-
-// verdict is what becomes of a command about a run.
-type verdict uint8
-
-const (
-	settled verdict = iota // there is nothing to do
-	obey
-	refused
-)
-
-// judge decides about a command; back says that it is a rollback. The execution is not
-// nil for obey.
-func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
-	if run.Main != 0 {
-		if v := u.marks.pass(run, back); v != obey {
-			return nil, v
-		}
-	}
-	e := u.byRun[runKey{run.Execution, run.Node}]
-	if e == nil && run.Main != 0 {
-		e = u.moving[run.Execution] // whoever has run it, its allocations may be final
-	}
-	if e == nil {
-		return nil, settled
-	}
-	same, older := e.by.node == run.Node, e.by.incarnation < run.Incarnation
-	switch {
-	case same && e.by.incarnation > run.Incarnation:
-		return nil, refused
-	case e.rolled && back:
-		return nil, settled
-	case e.rolled:
-		return e, obey
-	case older && !back:
-		return nil, refused
-	}
-	return e, obey
-}
-
 // Fence refuses a node's incarnations up to the given one from now on. It is
 // idempotent, but only the first time returns what they had allocated by requests
-// that they had not settled. If nobody is left to say what becomes of what they did by
-// executions about which the node decided, that is taken back.
+// that they had not settled. If nobody is left to say what becomes of what their executions
+// did, that is taken back.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
 		if rec.op != dsmpacket.OpAlloc && s.mirrored() {
@@ -397,7 +303,7 @@ const maxUnsettled = 64
 // execution has changed is taken back everywhere, so it is left out.
 func (s *Store) unsettled(answer *control.Fenced, rec *record) {
 	reg := s.regions.find(rec.address)
-	free := rec.op == dsmpacket.OpFree && rec.flags&dsmpacket.FlagDeferred == 0
+	free := rec.op == dsmpacket.OpFree
 	switch {
 	case rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
 	case len(answer.Writes)+len(answer.Frees) == maxUnsettled:
@@ -413,7 +319,7 @@ func (s *Store) unsettled(answer *control.Fenced, rec *record) {
 func (r *region) id() control.RegionID {
 	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
 	if c := r.changes; c != nil && c.own {
-		id.Execution, id.Incarnation, id.Direct = c.by.id, c.by.by.incarnation, c.by.direct
+		id.Execution, id.Incarnation = c.by.id, c.by.by.incarnation
 	}
 	return id
 }
@@ -484,17 +390,16 @@ type UndoStats struct {
 	Executions int
 	Bytes      uint64
 	// Pages have been kept; Commits and Rollbacks carried out, each of an
-	// execution that there was something of. Refused counts the runs and regions
-	// that commands named in vain: see control.Settled and control.Reclaimed.
+	// execution that there was something of. Refused counts words about other runs, and the
+	// regions that commands named in vain (control.Reclaimed).
 	Pages, Commits, Rollbacks, Refused uint64
-	// Forgotten counts durable mains whose last command is not remembered any more, for
+	// Forgotten counts durable mains whose last word is not remembered any more, for
 	// lack of room.
 	Forgotten uint64
 }
 
 // KeepUndo sets how many bytes the undo of executions may take; at first it is 0.
-// A write, free or
-// allocation that would need more is Overloaded, which its client repeats for
+// A write or allocation that would need more is Overloaded, which its client repeats for
 // some time, as others may be committed meanwhile. With 0 none is kept, and what
 // executions change from then on is final at once.
 func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
@@ -505,111 +410,9 @@ func (s *Store) Undo() UndoStats {
 	return UndoStats{Executions: len(u.byRun), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
 }
 
-// Commit makes final what runs of executions have done. It is idempotent.
-func (s *Store) Commit(c control.Commit) (answer control.Settled) {
-	for _, run := range c.Runs {
-		e, v := s.undo.judge(run, false)
-		switch v {
-		case obey:
-			s.undo.commits++
-			s.commit(e)
-		case refused:
-			s.undo.refused++
-			answer.Refused = append(answer.Refused, run)
-		default: // settled: it has been done before
-		}
-	}
-	return answer
-}
-
-func (s *Store) commit(e *execution) {
-	for _, reg := range e.regions {
-		switch c := reg.changes; {
-		case c == nil || c.by != e: // gone, or given back unchanged
-		case c.freed:
-			s.release(reg)
-		default:
-			s.settleChanges(reg)
-		}
-	}
-}
-
-// Rollback takes back what runs of executions have done. It is idempotent.
-func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
-	for _, run := range r.Runs {
-		e, v := s.undo.judge(run, true)
-		switch v {
-		case obey:
-			s.undo.rollbacks++
-			s.rollback(e)
-			s.undo.rolledBack(e, run)
-		case refused:
-			s.undo.refused++
-			answer.Refused = append(answer.Refused, run)
-		default: // settled: it has been done before
-		}
-	}
-	return answer
-}
-
-// rolledBack notes that a run was rolled back, whose execution may be left with regions that
-// it has allocated.
-func (u *undo) rolledBack(e *execution, run control.Run) {
-	e.by.incarnation, e.rolled = run.Incarnation, true
-	if run.Main == 0 || u.byRun[e.key()] != e {
-		return
-	}
-	if other := u.moving[e.id]; other != nil {
-		u.stays(other)
-	}
-	e.moves, u.moving[e.id] = true, e
-}
-
 // inOrder returns the keys of all executions, by id, then node.
 func (u *undo) inOrder() []runKey {
 	return slices.SortedFunc(maps.Keys(u.byRun), func(a, b runKey) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), a.node.Compare(b.node))
 	})
-}
-
-// rollback leaves of the execution the regions that it allocated, for its re-run
-// to find.
-func (s *Store) rollback(e *execution) {
-	var own []*region
-	for _, reg := range e.regions {
-		switch c := reg.changes; {
-		case c == nil || c.by != e: // gone, or given back unchanged
-		case c.own:
-			reg.note(reg.from, reg.to-reg.from)
-			s.arena.zero(reg.block, reg.from, reg.to)
-			reg.from, reg.to, c.freed, c.used = 0, 0, false, false
-			own = append(own, reg)
-		default:
-			c.restore()
-			s.settleChanges(reg)
-		}
-	}
-	e.regions = own
-}
-
-// Executions lists the executions that there is something of for the Gatekeeper to commit or
-// to roll back, in the order of their ids, as many as one datagram holds. Those about which
-// their nodes decide are left out.
-func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
-	limit := control.MaxExecutions
-	if q.Max > 0 {
-		limit = min(limit, q.Max)
-	}
-	for _, key := range s.undo.inOrder() {
-		if e := s.undo.byRun[key]; e.direct || bytes.Compare(key.id[:], q.From[:]) < 0 {
-			continue
-		}
-		// An id of several nodes is not divided: the next list begins with an id.
-		if n := len(l.Runs); n >= limit && l.Runs[n-1].Execution != key.id {
-			l.Next = key.id
-			break
-		}
-		l.Runs = append(l.Runs, control.Run{Execution: key.id, Node: key.node, Incarnation: s.undo.byRun[key].by.incarnation})
-	}
-	return l
 }
