@@ -51,9 +51,13 @@ func (c *controller) state(p *port, m control.Message) error {
 	if n.ledger != nil {
 		ask.Birth = n.ledger.Birth
 	}
+	known := c.mains.Known(ask.Main)
 	wait, err := c.mains.Begin(ask)
 	if err != nil {
 		return err
+	}
+	if !known {
+		c.disownOrigins(ask.Main)
 	}
 	c.beginnings[ask.Main] = beginning{p, m, n.address}
 	if !wait || !c.lends(ask.Main, n.address) {

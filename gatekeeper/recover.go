@@ -434,6 +434,22 @@ func (c *controller) endOrigins(e rpcpacket.ID, checkpoint uint32) {
 	}
 }
 
+// disownOrigins forgets what is on record as a durable main's that begins only now: programs have named the main's id at
+// memory blades, which everybody knows. From now on such an id is no name of the main (executionOf).
+func (c *controller) disownOrigins(main rpcpacket.ID) {
+	for _, o := range slices.Clone(c.origins.all[main]) {
+		r := c.origins.region[o]
+		lost := c.origins.lost[r.Base]
+		c.origins.forget(r)
+		c.holdings.release(r)
+		if lost {
+			c.drop(wal.KindRegion, wal.AddrID(r.Base.Addr()))
+		} else {
+			c.keepRegion(r)
+		}
+	}
+}
+
 // endedOrigins forgets the allocations of executions whose nodes are gone for good, after a restart.
 func (c *controller) endedOrigins() {
 	for e, node := range c.origins.node {

@@ -23,8 +23,8 @@ import (
 )
 
 // TestHostile_Main is row 10 for durable mains. A program knows the id of a
-// main, as all do whom the main has called. It asks for what the main has allocated, after the main
-// has failed and before its next run. The next run allocates as the first one did.
+// main, as all do whom the main has called. It asks for what the main has allocated, after the main's node
+// was forgotten and before its next run. The next run allocates as the first one did.
 func TestHostile_Main(t *testing.T) {
 	cfg, _ := watched("c1", "s1")
 	var asked, answered atomic.Pointer[dsmpacket.Header]
@@ -70,6 +70,14 @@ func TestHostile_Main(t *testing.T) {
 		}
 		first := run(errors.New("a crash"))
 		h.until("the main's node is awaited", func(s *gatekeeper.Snapshot) bool { return len(s.Nodes) == 2 && !s.Nodes[1].Awaited.IsZero() })
+		s, err := r.Gatekeeper().Snapshot(ctx)
+		if err == nil {
+			err = r.Gatekeeper().ForgetNode(ctx, s.Nodes[1].Address)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.until("the main's node is gone", func(s *gatekeeper.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Regions) == 0 })
 		m := *asked.Load()
 		m.Request, m.Floor, m.Incarnation, m.Execution, m.Flags = 1000, 0, 1, endpoint.MainID("job"), m.Flags&^dsmpacket.FlagRecall
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
