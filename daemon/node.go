@@ -167,7 +167,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	}
 	n := &node{
 		daemon: c, program: p, token: token, done: make(chan struct{}),
-		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Direct: j.Direct},
+		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger},
 	}
 	copy(n.identity.Key[:], j.Key)
 	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}

@@ -141,7 +141,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Direct: true})
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger})
 	}, u)
 	return nil
 }

@@ -49,7 +49,7 @@ func (s silence) Close() error                             { close(s.closed); re
 // quietNode is a node on a silent network that exports the test service.
 func quietNode(t testing.TB) (*Node, *export) {
 	t.Helper()
-	id := join.Identity{Name: "fuzz", Address: rackaddr.Node(1), Incarnation: 1, Direct: true}
+	id := join.Identity{Name: "fuzz", Address: rackaddr.Node(1), Incarnation: 1}
 	return exporting(t, testrack.Fixed(testrack.NewSession(silence{}, id)))
 }
 

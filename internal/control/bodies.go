@@ -169,9 +169,6 @@ type Joined struct {
 	Key []byte `json:"key,omitempty"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
-	// Direct says that exactly-once calls go straight to their callees where they can, and
-	// that the nodes' ledgers are what they are recovered from.
-	Direct bool `json:"direct,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.

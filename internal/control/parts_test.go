@@ -86,7 +86,7 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name, true}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, true, 1 << 31}, true}},
+		KindJoin:     {Join{name, name, 1 << 60, name, true}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, true, 1 << 31}}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
 		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, someExecution(3), true, true, make([]byte, 32), someExecution(4), true, true, 1 << 60}},

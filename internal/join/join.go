@@ -108,7 +108,6 @@ type Identity struct {
 	Incarnation uint32
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *control.LedgerPlace
-	// Direct and Key are control.Joined's. The zero Key is none.
-	Direct bool
-	Key    [32]byte `json:",omitzero"`
+	// Key is control.Joined's; the zero Key is none.
+	Key [32]byte `json:",omitzero"`
 }

@@ -137,7 +137,7 @@ func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
 		return nil, fault.New(fault.Internal, "join", "no ledger: %s, %v", granted.Message, err)
 	}
 	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: n.host, done: make(chan struct{}), identity: join.Identity{
-		Name: name, Blade: name, Address: n.address, Incarnation: n.Incarnation, Direct: true,
+		Name: name, Blade: name, Address: n.address, Incarnation: n.Incarnation,
 		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Stays: true, Since: 1},
 	}}
 	r.sessions = append(r.sessions, n.session)
