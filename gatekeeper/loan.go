@@ -386,7 +386,6 @@ func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
 		return
 	}
 	rpcpacket.SetReleased(h.payload, m.CalleeIncarnation)
-	rpcpacket.SetUnlogged(h.payload)
 	c.release(h, 0)
 }
 

@@ -368,7 +368,7 @@ func (e *execution) remember(known *record.Execution) {
 }
 
 // bound is the node that a call was sent to, or was about to be, by this run or a former one;
-// the zero Addr if there is none, or it has refused the call (unbound).
+// the zero Addr if there is none, or it has refused the call.
 func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -158,14 +158,7 @@ func (l *ledger) open() error {
 	return err
 }
 
-// write adds records, and returns the number of the last one.
-func (l *ledger) write(rs ...record.Record) (n uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.add(rs...)
-}
-
-// add is write for whoever holds l.mu.
+// add adds records, and returns the number of the last one. The caller holds l.mu.
 func (l *ledger) add(rs ...record.Record) (n uint64) {
 	if l.lost != nil || !l.placed() || len(rs) == 0 {
 		return 0
@@ -324,22 +317,6 @@ func (e *execution) writes(child record.Call) bool {
 	defer e.mu.Unlock()
 	last, known := e.lastTry(child.ID)
 	return !e.recorded.begun || !child.ID.IsZero() && (!known || last != child) || e.journal.hasUnwritten()
-}
-
-// unbound makes sure, before a held call leaves, that the ledger does not have it as a direct one any more: a node has refused it,
-// and the next run must not send it there again. It reports whether the execution may go on.
-func (e *execution) unbound(id rpcpacket.ID) bool {
-	e.mu.Lock()
-	if e.sentTo(id) == [16]byte{} {
-		e.mu.Unlock()
-		return true
-	}
-	child := record.Call{ID: id}
-	e.recorded.called = append(e.recorded.called, child)
-	written := e.write(&record.Journal{Execution: e.call.Call, Called: []record.Call{child}})
-	last := e.recorded.last
-	e.mu.Unlock()
-	return written && e.node.ledger.settle(last)
 }
 
 // write adds records of the execution, which has begun then. It reports false, and adds nothing, if the execution has not begun

@@ -64,11 +64,9 @@ func WithLogger(l *slog.Logger) JoinOption {
 }
 
 // WithMaxMessage says how many bytes the Thrift message of a call or answer has at most, sent
-// or received, if its policy is none, or if it goes direct with policy recover. Large messages
-// that wait or are being received take at most as much memory for each sender, and four times as
-// much for all. The default is [DefaultMaxMessage]. A direct call and its answer need twice their
-// size of room in the callee's ledger. Messages that are logged, as all others are, have at most
-// a little over a megabyte (rpcpacket.MaxWhole).
+// or received. Large messages that wait or are being received take at most as much memory for each sender, and four times as
+// much for all. The default is [DefaultMaxMessage]. An exactly-once call and its answer need twice
+// their size of room in the callee's ledger.
 func WithMaxMessage(bytes uint64) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.maxMessage = bytes })
 }

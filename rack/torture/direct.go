@@ -5,10 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -81,7 +79,7 @@ func (a *attacker) ownCall() (h rpcpacket.Header) {
 func (a *attacker) directMarks() [][]byte {
 	var all []rpcpacket.Message
 	pointer, lends := a.pointer()
-	for _, f := range []rpcpacket.Flags{rpcpacket.FlagReleased, rpcpacket.FlagHeld | rpcpacket.FlagReleased, rpcpacket.FlagReplay, rpcpacket.FlagEnlist, rpcpacket.FlagDone, rpcpacket.FlagPart} {
+	for _, f := range []rpcpacket.Flags{rpcpacket.FlagReleased, rpcpacket.FlagHeld | rpcpacket.FlagReleased, rpcpacket.FlagReplay, 1 << 13, rpcpacket.FlagDone, 1 << 8} {
 		m := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
 		m.Flags |= f
 		if all = append(all, m); lends {
@@ -238,30 +236,6 @@ func (a *attacker) directWords() [][]byte {
 		word(rpcpacket.Oneway, rpcpacket.FlagSettled, item), word(rpcpacket.Oneway, rpcpacket.FlagSettled, item[:20]),
 		word(rpcpacket.Ack, rpcpacket.FlagSettled, h.Call[:]), word(rpcpacket.Ack, rpcpacket.FlagUnbegun, nil),
 	)
-}
-
-// handedOver asks the Gatekeeper to decide about others' calls, and to forget them.
-func (a *attacker) handedOver() (all [][]byte) {
-	h, c := a.callOf()
-	inner := h
-	inner.Type, inner.Flags, inner.Service = rpcpacket.Call, (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), serviceHash("Counter")
-	inner.Attempt, inner.Order, inner.Floor = 0, 0, 0
-	caller := c.Caller
-	if !caller.IsValid() {
-		caller = a.itself()
-	}
-	address := caller.As16()
-	ask := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: inner.Flags, Call: rpcpacket.ID{1, byte(a.random.IntN(256))}, CallerIncarnation: a.session.Node().Incarnation, Order: a.random.Uint64N(9), Floor: 1 << 40,
-	}, Payload: (&rpcpacket.Message{Header: inner, Payload: []byte("no Thrift")}).Append(append(append(address[:], 1), make([]byte, 24)...))}
-	forget := ask
-	forget.Type, forget.Payload = rpcpacket.Oneway, slices.Concat(h.Call[:], make([]byte, 16))
-	for _, n := range append(slices.Clone(a.known.nodes), api.Node{Address: a.itself()}) {
-		for _, m := range []*rpcpacket.Message{&ask, &forget} {
-			all = append(all, a.udp(n.Address, rackaddr.Gatekeeper, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
-		}
-	}
-	return all
 }
 
 // ledgers opens, reads and writes the ledgers of others, and those of mains.

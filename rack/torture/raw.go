@@ -37,7 +37,6 @@ var assaults = []struct {
 	{"2: another's fate", (*attacker).directFates, false},
 	{"2: another's large call", (*attacker).pulls, false},
 	{"2: loan in another's name", (*attacker).loans, false},
-	{"2: another's call handed over", (*attacker).handedOver, false},
 	{"3: another's ledger", (*attacker).ledgers, false},
 	{"4: report of another's node", (*attacker).reports, true},
 	{"4: another blade's name", (*attacker).foreignHellos, true},

@@ -107,20 +107,12 @@ const (
 	FlagSession Flags = 1 << 3
 	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
 	FlagReleased Flags = 1 << 4
-	// FlagReplay: released again; the callee runs it only if it has not yet. Of an
-	// answer or Ack: what is logged is the call as a former run of its caller sent it,
-	// without the trailer of the present one.
+	// FlagReplay: released again; the callee runs it only if it has not yet.
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
-	// FlagCheckpoint: a durable main's checkpoint; the trailer is its state. With FlagEnlist: a
-	// main whose checkpoints are in a ledger is handed over; the index is that of the last one.
-	FlagCheckpoint Flags = 1 << 7
-	// FlagPart: the payload is a part of a held message; see Split.
-	FlagPart Flags = 1 << 8
 	// FlagMore: the payload is the beginning of one that exceeds the packet; see
-	// First. The receiver fetches the rest: from the sender (package bulk), or from
-	// the log if the message is exact.
+	// First. The receiver fetches the rest from the sender (package bulk).
 	FlagMore Flags = 1 << 9
 	// FlagSettled: a one-way to the Gatekeeper itself, which is no call: its sender will
 	// not ask again for any call of the session below Floor. An ACK with the same call
@@ -135,10 +127,6 @@ const (
 	// names a call, the call shares its caller's fate: the receiver, whose incarnation is the
 	// callee's in the header, is to be taken back. With FlagDone it answers that it is not.
 	FlagUnbegun Flags = 1 << 12
-	// FlagEnlist: a message to the Gatekeeper about direct calls that it is to decide about:
-	// a call asks it to, a one-way to forget what it has decided. Of a logged call: it was
-	// made direct.
-	FlagEnlist Flags = 1 << 13
 	// FlagTainted: of a direct call: it is made on behalf of a call of policy tainted.
 	FlagTainted Flags = 1 << 14
 )

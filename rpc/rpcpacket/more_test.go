@@ -11,7 +11,6 @@ import (
 // TestFirst: a first packet is as large as it may be, and says what it is the first of.
 func TestFirst(t *testing.T) {
 	m := sample()
-	m.Flags &^= FlagPart
 	m.Payload = bytes.Repeat([]byte("payload "), 1000)
 	whole := m.Append(nil)
 	for _, budget := range []int{1232, 1452, 7000} {

@@ -21,22 +21,21 @@ type Type uint8
 // The types. Time to Order, and Policy, are journal entries: what an execution got
 // from outside, or in which order, at a place in its program that Branch and Index name.
 const (
-	Time     Type = 1  // the clock: nanoseconds since 1970, 8 bytes
-	Random   Type = 2  // random bytes
-	Effect   Type = 3  // an outside effect's result: idempotency key, its length (2 bytes) in front, error code (1 byte), then the result or the error's message
-	Outcome  Type = 4  // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call that nobody logs
-	Order    Type = 5  // which branch's completion was observed: its number, 4 bytes
-	Snapshot Type = 6  // the service's whole state
-	Delta    Type = 7  // a change of the service's state, to be applied to what is logged
-	State    Type = 8  // a durable main's checkpoint
-	Spill    Type = 9  // a redelivered call's journal does not fit the packet: its length, 8 bytes; the callee fetches it (internal/join.FetchJournal)
-	Policy   Type = 10 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
+	Time     Type = 1 // the clock: nanoseconds since 1970, 8 bytes
+	Random   Type = 2 // random bytes
+	Effect   Type = 3 // an outside effect's result: idempotency key, its length (2 bytes) in front, error code (1 byte), then the result or the error's message
+	Outcome  Type = 4 // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call that nobody logs
+	Order    Type = 5 // which branch's completion was observed: its number, 4 bytes
+	Snapshot Type = 6 // the service's whole state
+	Delta    Type = 7 // a change of the service's state, to be applied to what is logged
+	State    Type = 8 // a durable main's checkpoint
+	Policy   Type = 9 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
 )
 
 // Journal reports whether a section of this type is a journal entry.
 func (t Type) Journal() bool { return t >= Time && t <= Order || t == Policy }
 
-var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "state", "spill", "policy"}
+var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "state", "policy"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -67,15 +66,6 @@ func (s Section) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(s.Data)))
 	return append(b, s.Data...)
 }
-
-// Spilled is the trailer of a call that is delivered again when its journal, of so
-// many bytes, does not fit the packet.
-func Spilled(length int) []byte {
-	return Section{Type: Spill, Data: binary.BigEndian.AppendUint64(nil, uint64(length))}.Append(nil)
-}
-
-// IsSpilled reports whether a trailer is one that Spilled has made.
-func IsSpilled(b []byte) bool { return len(b) == headerSize+8 && Type(b[0]) == Spill }
 
 // Append appends the wire form of all sections to b.
 func Append(b []byte, ss []Section) []byte {

@@ -44,3 +44,24 @@ func Abandon(datagram []byte) ([]byte, bool) {
 	be.PutUint64(b[96:], 0) // no payload, no trailer
 	return b, true
 }
+
+// SetReleased marks a datagram that Append made as released by the Gatekeeper
+// and binds it to an incarnation of the called node. The datagram must have a
+// whole header. Its UDP checksum is the caller's business.
+func SetReleased(datagram []byte, callee uint32) {
+	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) | FlagReleased
+	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
+	binary.BigEndian.PutUint32(datagram[68:], callee)
+}
+
+// SetCaller changes the incarnation in an answer that was written down for a former one of its caller.
+func SetCaller(datagram []byte, incarnation uint32) {
+	binary.BigEndian.PutUint32(datagram[64:], incarnation)
+}
+
+// Begun takes back what an exception says of its call: that it has not begun.
+func Begun(datagram []byte) []byte {
+	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) &^ FlagUnbegun
+	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
+	return datagram
+}
