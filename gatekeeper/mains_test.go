@@ -180,7 +180,7 @@ func TestMain_ItsNodeFails(t *testing.T) {
 		if err := s.a.ask(control.KindLeave, crash, nil); err != nil {
 			t.Fatal(err)
 		}
-		next := s.a.testBlade.join("c1", "program")
+		next := s.a.join("c1", "program")
 		if next.address != s.a.address || next.incarnation != 2 {
 			t.Fatalf("the next one is node %s, incarnation %d", next.address, next.incarnation)
 		}

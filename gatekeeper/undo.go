@@ -58,7 +58,7 @@ func (c *controller) nodeOrFallen(a netip.Addr) *node {
 // What is lost with the Gatekeeper's own end, the audit of its successor finds.
 
 // fenced takes a memory blade's answer to a fence.
-func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
+func (c *controller) fenced(b *blade, m control.Message) {
 	var told control.Fenced
 	if m.Status != fault.OK || len(m.Body) == 0 || json.Unmarshal(m.Body, &told) != nil {
 		return // an error is reported by whoever has asked; what it hides waits for an audit
@@ -273,7 +273,7 @@ func (c *controller) catchUpMore(p *port, hello control.Message, b *blade) error
 	f := b.missed.Fences[0]
 	return c.ask(p, control.KindFence, f, func(m control.Message) {
 		if m.Status == fault.OK {
-			c.fenced(b, f, m)
+			c.fenced(b, m)
 		}
 		if c.caughtUp(p, hello, m, b) {
 			b.missed.done(f)

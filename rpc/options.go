@@ -271,9 +271,6 @@ const (
 	// re-sent until its callee has it.
 	onewayLifetime = 30 * time.Second
 
-	// journalRetry is how long to wait after a journal could not be fetched.
-	journalRetry = 100 * time.Millisecond
-
 	// minMTU is the smallest MTU of IPv6 (RFC 8200), in bytes.
 	minMTU = 1280
 

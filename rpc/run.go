@@ -212,7 +212,7 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	case out.failed != nil:
 		return fault.New(Application, "", "the result cannot be sent: %v", out.failed)
 	}
-	if tooLong := x.checkSize(e, out); tooLong != nil {
+	if tooLong := x.checkSize(out); tooLong != nil {
 		return tooLong
 	}
 	if err := x.node.pass(ctx, out.pointers, false); err != nil {
@@ -222,7 +222,7 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 }
 
 // checkSize refuses an answer that is too long, or has too many pointers.
-func (x *export) checkSize(e *execution, out *codec) *Error {
+func (x *export) checkSize(out *codec) *Error {
 	if err := x.node.checkPointers("", out); err != nil {
 		return err
 	}

@@ -370,8 +370,8 @@ func (r *Run) recordsLeft() string {
 		if err != nil {
 			return err.Error()
 		}
-		switch {
-		case rec.Kind == wal.KindBlade, rec.Kind == wal.KindMirror, rec.Kind == wal.KindRack:
+		switch rec.Kind {
+		case wal.KindBlade, wal.KindMirror, wal.KindRack:
 		default:
 			counts[rec.Kind.String()]++
 		}

@@ -114,10 +114,9 @@ func TestForgetAfterSettled(t *testing.T) {
 	})
 }
 
-// TestForgetWhileForwarded: a node that has handed executions over comes back, and asks the
-// Gatekeeper about each. Their caller's word to forget them comes in the middle. None of them
-// runs again.
-func TestForgetWhileForwarded(t *testing.T) {
+// TestForgetWhileItComesBack: a node with executions of many calls comes back, over a slow network.
+// Their caller's word to forget them comes in the middle. None of them runs again.
+func TestForgetWhileItComesBack(t *testing.T) {
 	withRegisters(t, "", func(ctx context.Context, r *registers) {
 		r.deployFront(ctx, t)
 		n := r.client(ctx, t)

@@ -18,7 +18,6 @@ type history struct {
 	rng     *rand.Rand
 	state   State
 	records [][]byte
-	order   uint64
 	main    uint32
 }
 

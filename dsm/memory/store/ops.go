@@ -140,7 +140,7 @@ func (s *Store) free(r *Request) fault.Code {
 	case at != 0:
 		return fault.BadRequest
 	case c == nil && !s.undo.concerns(r):
-	case c == nil || c.by.id == r.Header.Execution && !(c.own && c.key == keyOf(r)):
+	case c == nil || c.by.id == r.Header.Execution && (!c.own || c.key != keyOf(r)):
 		return fault.BadRequest
 	case c.by.id != r.Header.Execution || !s.undo.runs(c.by, r):
 		return fault.Overloaded
