@@ -10,8 +10,7 @@ import (
 // Straighten makes most programs ones whose calls go direct (rpc/direct.go): plain clients,
 // services without state, no distributed memory but, in half of the services without state, what
 // executions allocate and free themselves; if lends is set, they pass it on to the calls that they make, and hand it over
-// by one-ways. In some of them the last service keeps its
-// state, so that executions of direct calls are handed over in the middle. Programs whose
+// by one-ways. In some of them services keep their states. Programs whose
 // regions Widen has enlarged stay as they are, so that direct racks have large regions, too.
 func (p *Program) Straighten(seed uint64, lends bool) {
 	g := &generator{r: rand.New(rand.NewPCG(seed, 0x57a1)), p: p}
