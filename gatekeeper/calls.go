@@ -498,7 +498,7 @@ func (n *node) has(service, method string) bool {
 // hearWaits takes which calls wait for their turn at a node, and has one refused if they wait for
 // each other.
 func (c *controller) hearWaits(n *node, q *control.NodeWaits) error {
-	if len(q.Calls) > control.MaxWaits || len(q.Handed) > control.MaxWaits {
+	if len(q.Calls) > control.MaxWaits {
 		return fault.New(fault.BadRequest, "calls", "node %s tells of too many calls that wait", n.address)
 	}
 	calls := make([]callgraph.Wait, len(q.Calls))
@@ -508,11 +508,7 @@ func (c *controller) hearWaits(n *node, q *control.NodeWaits) error {
 			ID: rpcpacket.ID(k.ID), Behind: rpcpacket.ID(k.Behind), For: callIDs(k.For), Service: k.Service, Method: k.Method, Direct: k.Direct,
 		}
 	}
-	handed := make([]callgraph.Handed, len(q.Handed))
-	for i := range q.Handed {
-		handed[i] = callgraph.Handed{ID: rpcpacket.ID(q.Handed[i].ID), For: callIDs(q.Handed[i].For)}
-	}
-	c.waits.Report(n.address, c.now, calls, handed)
+	c.waits.Report(n.address, c.now, calls)
 	if k, circle, found := c.waits.Deadlock(c.graph, n.address, c.now); found {
 		c.endDeadlock(&k, circle)
 	}

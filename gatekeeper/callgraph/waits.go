@@ -41,18 +41,10 @@ type Wait struct {
 	Node netip.Addr
 }
 
-// Handed is an execution that the Graph knows, and for which executions wait that it does not
-// know.
-type Handed struct {
-	ID  rpcpacket.ID
-	For []rpcpacket.ID
-}
-
 // waitsAt is what a node has told last.
 type waitsAt struct {
-	at     time.Time
-	calls  map[rpcpacket.ID]*waiting
-	handed []Handed
+	at    time.Time
+	calls map[rpcpacket.ID]*waiting
 }
 
 type waiting struct {
@@ -65,15 +57,15 @@ type waiting struct {
 const refusedFor = time.Second
 
 // Report takes what a node tells, in place of what it told before; nothing for nothing.
-func (w *Waits) Report(node netip.Addr, at time.Time, calls []Wait, handed []Handed) {
-	if len(calls)+len(handed) == 0 {
+func (w *Waits) Report(node netip.Addr, at time.Time, calls []Wait) {
+	if len(calls) == 0 {
 		delete(w.nodes, node)
 		return
 	}
 	if w.nodes == nil {
 		w.nodes = map[netip.Addr]*waitsAt{}
 	}
-	now := &waitsAt{at: at, calls: map[rpcpacket.ID]*waiting{}, handed: handed}
+	now := &waitsAt{at: at, calls: map[rpcpacket.ID]*waiting{}}
 	was := w.nodes[node]
 	for _, k := range calls {
 		k.Node = node
@@ -126,9 +118,6 @@ func (w *Waits) circles(g *Graph) *circles {
 				s.calls[id] = k
 				s.makes(k.For, id)
 			}
-		}
-		for _, h := range n.handed {
-			s.makes(h.For, h.ID)
 		}
 	}
 	return s

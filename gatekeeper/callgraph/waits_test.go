@@ -35,7 +35,6 @@ type waitsCall struct {
 	parent *waitsCall
 	at     *waitsService
 	held   bool // the graph has it
-	handed bool // the graph has what it makes, though it is direct
 	child  *waitsCall
 	ended  bool
 }
@@ -66,8 +65,8 @@ func (m *waitsModel) call(parent *waitsCall) {
 	m.made++
 	c := &waitsCall{id: rpcpacket.ID{15: m.made}, parent: parent, at: m.services[m.r.IntN(len(m.services))]}
 	if parent != nil {
-		parent.handed = parent.handed || m.r.IntN(4) == 0
-		c.held = parent.held || parent.handed
+		// What a held call makes is held. A direct one makes held calls, too, if no service with state waits for it.
+		c.held = parent.held || len(parent.lineage()) == 0 && m.r.IntN(4) == 0
 		parent.child = c
 	} else {
 		c.held = m.r.IntN(3) == 0
@@ -120,19 +119,16 @@ func (m *waitsModel) waitsForItself(c *waitsCall) bool {
 // tell has a node tell what waits there. It is received later.
 func (m *waitsModel) tell(s *waitsService) {
 	var waits []Wait
-	var handed []Handed
 	for _, c := range m.calls {
 		switch l := c.lineage(); {
 		case c.at != s:
 		case !c.runs() && (c.held || len(l) > 0):
 			waits = append(waits, Wait{ID: c.id, Behind: s.queue[0].id, For: l, Direct: !c.held, Service: s.name})
-		case c.handed && len(l) > 0:
-			handed = append(handed, Handed{c.id, l})
 		}
 	}
 	node := nodeOf(s.name).Address
 	s.report = func() {
-		m.waits.Report(node, m.now, waits, handed)
+		m.waits.Report(node, m.now, waits)
 		if k, circle, found := m.waits.Deadlock(m.graph, node, m.now); found {
 			m.refuse(k, circle)
 		}
@@ -213,7 +209,7 @@ func TestWaits_Refused(t *testing.T) {
 		if node == "B" {
 			k, n = Wait{ID: id(4), Behind: id(2), For: []rpcpacket.ID{id(1)}}, b
 		}
-		w.Report(n, at, []Wait{k}, nil)
+		w.Report(n, at, []Wait{k})
 		v, _, found := w.Deadlock(New(8), n, at)
 		return v.ID, found
 	}
