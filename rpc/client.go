@@ -61,7 +61,7 @@ type method struct {
 // waits as long as it takes. After [Deadline] or [Canceled] its outcome is unknown: it
 // may have run, but it does not begin to run any more once the callee hears of
 // it, and the handler's context ends. With another policy than [PolicyNone] the call is
-// given up: it runs to its end, and what comes of it is logged and read by nobody. A method without a result (one-way) returns when the call is sent, and is
+// given up: it runs to its end, and nobody reads its answer. A method without a result (one-way) returns when the call is sent, and is
 // delivered by the runtime. With another policy than PolicyNone it returns when the
 // one-way survives crashes: when the callee's ledger or the Gatekeeper's log has it. One that an
 // exactly-once execution sends is delivered when the execution has committed.

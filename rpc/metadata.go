@@ -127,7 +127,7 @@ var traceHeaders = []string{"traceparent", "tracestate"}
 // [MaxHeaders], or [MaxHeaderBytes], fail as [BadRequest].
 //
 // A handler sees headers by [Header], or [thrift.GetHeader]. Those of an exactly-once call
-// are logged with it, so a handler that is run again sees the same. A call that a
+// are in the callee's ledger with it, so a handler that is run again sees the same. A call that a
 // handler makes carries the trace context of the call that it serves (traceparent,
 // tracestate), and no other header that it has not set.
 func WithHeader(ctx context.Context, key, value string) context.Context {

@@ -51,12 +51,12 @@ func TestRegressions(t *testing.T) {
 		// that were to wait for its next incarnation.
 		{3083, "", "good", "23-gk:restart:1.240483241s,242+B:cut:228.9µs,268-B:drain:163.219798ms"},
 		// A handler of policy none had made an exactly-once call, whose delivery was lost with the switch.
-		// Its node failed and began anew: nobody sent the call again: execution.TestCallerFailed.
+		// Its node failed and began anew: nobody sent the call again.
 		{30080, "pairs", "good", "150+A:kill,150-sw:restart:135.704521ms"},
 		// The nodes that ended mains were not the owners of the mains' names (the explorer's fault).
 		{171, "age=259145h47m38.855201289s", slow, "56-main0:stop:5.042803066s"},
 		// A late copy of the message that hands a direct call over brought it back to the Gatekeeper
-		// after it was forgotten: execution.TestEnlistedFirst.
+		// after it was forgotten. No such message exists any more.
 		{50026, "pairs", "late", "74-C:cut:9.462355788s"},
 		// A program began again while no machine was in service for its node's ledger: it ran without
 		// one, and did not answer the direct calls that waited for it: simrack.TestLedgerAway.
@@ -64,12 +64,12 @@ func TestRegressions(t *testing.T) {
 		// A copy filled another one in an epoch that began there later: what was appended to ledgers
 		// and written then was not given to the new copy: memory.TestFillInLaterEpoch.
 		// A caller left whose call had been handed over and ran on: the call's own calls were forgotten,
-		// and it waited for ever: direct.TestForgottenWhileItRuns.
+		// and it waited for ever. Nothing is handed over any more.
 		{710079, "sync,age=489198h14m10.901344074s,pairs", slow, "60-sw:stall:6.018128629s"},
 		// A node's ledger was lost before its first record, which was to be a large one-way's: nobody noticed.
 		{62027, "long,lends", "good", "0-gk:restart:1.154155102s,19+s3:cut:79.322µs,19-m2:cut:73.318082ms"},
 		// Callees forgot the calls of an execution that was handed over before the Gatekeeper had its answer, and it was
-		// run again: direct.TestHanded; and late copies of such calls were run: direct.TestForgottenWhileItRuns.
+		// run again; and late copies of such calls were run.
 		{3000164, "age=281712h53m28.406436076s,pairs", "lossy", "213+C:cut:1.157119ms"},
 		{3001004, "age=440098h1m19.652090805s,jumps,limits=434153,lends", "late", "63-A:kill,86+s3:cut:5.965221333s"},
 		// A service's state was lost: the regions that were lent to it stayed so, and calls of policy none waited for its move.

@@ -7,7 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// Straighten makes most programs ones whose calls go direct (rpc/direct.go): plain clients,
+// Straighten makes most programs simpler ones: plain clients,
 // services without state, no distributed memory but, in half of the services without state, what
 // executions allocate and free themselves; if lends is set, they pass it on to the calls that they make, and hand it over
 // by one-ways. In some of them services keep their states. Programs whose

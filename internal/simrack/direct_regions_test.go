@@ -442,8 +442,8 @@ func TestDirectRegions_Lost(t *testing.T) {
 	})
 }
 
-// TestDirectRegions_Handed: an execution has allocated and freed, and is handed over then, since it
-// passes a pointer. What it has freed is freed by its commit.
+// TestDirectRegions_Handed: an execution has allocated and freed, and lends a region to a call
+// then, which the Gatekeeper sees. What it has freed is freed by its commit.
 func TestDirectRegions_Handed(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
 		echo, err := r.Join(r.Context(), "c1", "echo")
