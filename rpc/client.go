@@ -63,7 +63,7 @@ type method struct {
 // it, and the handler's context ends. With another policy than [PolicyNone] the call is
 // given up: it runs to its end, and nobody reads its answer. A method without a result (one-way) returns when the call is sent, and is
 // delivered by the runtime. With another policy than PolicyNone it returns when the
-// one-way survives crashes: when the callee's ledger or the Gatekeeper's log has it. One that an
+// one-way survives crashes: when the callee's ledger has it. One that an
 // exactly-once execution sends is delivered when the execution has committed.
 func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
 	address := rackaddr.Service(service)

@@ -46,7 +46,7 @@ type ledger struct {
 	// settling are the calls that are done, and whose record is not settled yet.
 	settling map[rpcpacket.ID]bool
 	resumes  resumption
-	// forgets is when the next words about what is to be forgotten leave; see commit.go.
+	// forgets is when the next words about what is to be forgotten leave; see forget.go.
 	forgets forgets
 	reports reports
 	told    told

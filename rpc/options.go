@@ -97,9 +97,9 @@ func WithQueue(n int) ExportOption {
 }
 
 // WithState gives a service its state. Its calls run one at a time, also while one
-// waits for a nested call, in the order that the Gatekeeper has numbered them in,
-// or of arrival; the next exactly-once call begins when the answer to the one
-// before is logged. Export restores what the rack has kept of the state. The
+// waits for a nested call, in the order of arrival;
+// the next exactly-once call begins when the node's ledger has the answer to the one
+// before. Export restores what the ledger has of the state. The
 // default is a stateless service.
 func WithState(s State) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.state, c.kept = s, true })
@@ -249,8 +249,8 @@ const (
 	// operator, the caller, nor the service's IDL.
 	DefaultPolicy = PolicyRecover
 
-	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer that is not
-	// logged has at most: 1 GiB and what a struct around such a value takes.
+	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer
+	// has at most: 1 GiB and what a struct around such a value takes.
 	DefaultMaxMessage = 1<<30 + 64<<10
 
 	// DefaultWorkers is how many handlers of an export run at once. Handlers
@@ -285,7 +285,7 @@ const (
 // policy is what becomes of a call that is made now: what an operator or a deployment
 // has said of the method goes before what this side knows.
 //
-// A re-run has to make its calls as they were made before, else one that was logged
+// A re-run has to make its calls as they were made before, else an exactly-once one
 // might run once more as one that is not. So an execution that goes by another's word
 // journals that, as an operation in front of the call; and one that is run again
 // goes by its journal, and where that says nothing by this side's word alone. (A

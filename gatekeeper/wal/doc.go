@@ -1,6 +1,6 @@
 // Package wal is the Gatekeeper's write-ahead log of what it has let happen
-// (docs/exactly-once.md): calls and replies before they are released, checkpoints, states,
-// and whatever else must outlive it. What Append or a Submit's callback has
+// (ARCHITECTURE.md): rights, calls and replies of policy none before they are released, who runs
+// which durable main, and whatever else must outlive it. What Append or a Submit's callback has
 // confirmed is logged: it is read back after the Gatekeeper's own crash.
 //
 //	Submit(batch) ─▶ queue (bounded) ─▶ committer ─▶ store ─▶ callbacks, in order

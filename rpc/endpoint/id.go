@@ -76,7 +76,7 @@ func (s Secret) derive(kind string, of []byte) Key {
 // index-th operation: the first 128 bits of an HMAC-SHA-256 with the key of the
 // execution's service or main over parent, branch (8 bytes), index (4) and "call"; of
 // a plain SHA-256 if there is no key. A re-run of the execution derives the same ids, at
-// another node too, and so finds the answers to its calls in the log instead of making them
+// another node too, and so finds the answers to its calls at their callees instead of making them
 // again. Nobody without the key knows an id before the call has been made. With a key the id
 // is Derived, so that it is no session's.
 func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {

@@ -2,8 +2,6 @@
 // their wire format, and what they add up to. It does no I/O.
 //
 //	CALL ─▶ begun ─▶ journal … ─▶ done ─▶ REPLY, one-ways, frees ─▶ over ─▶ forgotten
-//	                                │
-//	                             amended (an exception in the answer's place)
 //
 // Done is the commit of an execution: whoever has it settled may act on the outcome. A
 // State is the fold of records in their order. A Base is a State as a record: the fold of

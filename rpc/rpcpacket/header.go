@@ -39,7 +39,7 @@ const (
 	Reply     Type = 2
 	Exception Type = 3
 	Oneway    Type = 4
-	// Ack is sent by the Gatekeeper: it has logged the message whose call
+	// Ack is sent by the Gatekeeper: it has read the message whose call
 	// id it bears, so its sender can stop sending it again. With FlagUnbegun the
 	// sender goes on: nobody has got this copy. A node sends an Ack from its port of
 	// direct calls alone, with FlagSettled or FlagUnbegun.
@@ -107,7 +107,8 @@ const (
 	FlagSession Flags = 1 << 3
 	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
 	FlagReleased Flags = 1 << 4
-	// FlagReplay: released again; the callee runs it only if it has not yet.
+	// FlagReplay: of a call of policy none: released again; the callee runs it only if it has not yet.
+	// Of an exactly-once one: the Gatekeeper asks the callee what became of it.
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
@@ -198,10 +199,10 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
 	{Name: "call", Offset: 24, Size: 16, Doc: "call id"},
 	{Name: "parent", Offset: 40, Size: 16, Doc: "execution that calls; 0 for a plain client"},
-	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled, this one too if it is 1 above it (the caller has given it up); hash ids of a durable main's calls: index of its last checkpoint; exactly-once calls that the Gatekeeper has released, and ACKs of their answers: the delivery's number, 24 bits for the Gatekeeper's run and 40 for the call"},
+	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled, this one too if it is 1 above it (the caller has given it up); exactly-once calls with a hash id: the call's number in its lane"},
 	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called; 0 while the route decides"},
-	{Name: "order", Offset: 72, Size: 8, Doc: "place among a stateful service's calls; 0 while not numbered; of a direct call with a hash id: its lane, whose number is in floor"},
+	{Name: "order", Offset: 72, Size: 8, Doc: "exactly-once calls with a hash id: the caller's lane; 0 in all else"},
 	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
 	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},

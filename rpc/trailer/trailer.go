@@ -1,11 +1,8 @@
-// Package trailer is the commit trailer's wire format: what a runtime appends to
-// a message for the Gatekeeper's log, and strips from one that it gets (thesis
-// section 5.4). It does no I/O.
+// Package trailer is the wire format of what an execution journals, and of states and
+// their changes, as ledgers keep them (thesis section 5.4). It does no I/O.
 //
 // A trailer is a row of sections: type (1 byte), branch (4), index (4), length
-// (4), content. On a CALL it carries what the calling execution has journalled
-// since its last message; on a REPLY also the service's new state; on a CALL that
-// is delivered again, all that its execution had journalled before.
+// (4), content.
 package trailer
 
 import (
