@@ -295,11 +295,11 @@ func (n *node) Export(ctx context.Context, e control.Export) (x control.Exported
 	return x, nil
 }
 
-// StatePart implements join.Session.
-func (n *node) StatePart(ctx context.Context, s control.State) (part control.StatePart, err error) {
-	s.Node, s.Incarnation = n.identity.Address, n.identity.Incarnation
-	err = n.daemon.reg.ask.Ask(ctx, control.KindState, s, &part)
-	return part, err
+// BeginMain implements join.Session.
+func (n *node) BeginMain(ctx context.Context, m control.BeginMain) (begun control.BegunMain, err error) {
+	m.Node, m.Incarnation = n.identity.Address, n.identity.Incarnation
+	err = n.daemon.reg.ask.Ask(ctx, control.KindMain, m, &begun)
+	return begun, err
 }
 
 // Who implements join.Session.

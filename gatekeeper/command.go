@@ -232,8 +232,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.export(p, m)
 	case control.KindLeave:
 		err = c.leave(p, m)
-	case control.KindState:
-		err = c.state(p, m)
+	case control.KindMain:
+		err = c.askedForMain(p, m)
 	case control.KindPolicies:
 		c.policies(p, m)
 	case control.KindWho:

@@ -81,7 +81,7 @@ func TestQuota_Calls(t *testing.T) {
 func TestQuota_Names(t *testing.T) {
 	inSmall(t, func(s *small) {
 		begin := func(n *testNode, name string) error {
-			return n.ask(control.KindState, control.State{Node: n.address, Incarnation: n.incarnation, Name: name, Main: true}, nil)
+			return n.ask(control.KindMain, control.BeginMain{Node: n.address, Incarnation: n.incarnation, Name: name}, nil)
 		}
 		var err error
 		begun := 0

@@ -21,25 +21,18 @@ type beginning struct {
 	node netip.Addr // that asks
 }
 
-// state lets a node run a durable main, or makes a service's name its own.
-func (c *controller) state(p *port, m control.Message) error {
-	var q control.State
+// askedForMain lets a node run a durable main.
+func (c *controller) askedForMain(p *port, m control.Message) error {
+	var q control.BeginMain
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "state", q.Node, q.Incarnation)
+	n, err := c.nodeAt(p, "main", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}
-	if err := checkName("state", q.Name); err != nil {
+	if err := checkName("main", q.Name); err != nil {
 		return err
-	}
-	if !q.Main {
-		if err := c.claim(n, claim{claimService, q.Name}); err != nil {
-			return err
-		}
-		c.answer(p, m, control.StatePart{Next: 1})
-		return nil
 	}
 	if err := c.claim(n, claim{claimMain, q.Name}); err != nil {
 		return err
@@ -73,8 +66,8 @@ func (c *controller) beginMain(id rpcpacket.ID) {
 	q := c.beginnings[id]
 	delete(c.beginnings, id)
 	v, _ := c.mains.View(id)
-	c.answer(q.port, q.ask, control.StatePart{
-		Next: uint64(v.Index), Done: v.Over, Key: c.secret.Main(id), Memory: control.ExecutionID(c.secret.ToMemory(id)), Ledger: true, Run: v.Run,
+	c.answer(q.port, q.ask, control.BegunMain{
+		Over: v.Over, Index: v.Index, Key: c.secret.Main(id), Memory: control.ExecutionID(c.secret.ToMemory(id)), Run: v.Run,
 	})
 }
 

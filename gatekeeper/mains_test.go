@@ -22,8 +22,8 @@ func (n *testNode) over(name string, index uint32) error {
 }
 
 // runs asks to run a durable main.
-func (n *testNode) runs(name string) (part control.StatePart, err error) {
-	err = n.ask(control.KindState, control.State{Node: n.address, Incarnation: n.incarnation, Name: name, Main: true}, &part)
+func (n *testNode) runs(name string) (part control.BegunMain, err error) {
+	err = n.ask(control.KindMain, control.BeginMain{Node: n.address, Incarnation: n.incarnation, Name: name}, &part)
 	return part, err
 }
 
@@ -35,7 +35,7 @@ func TestMain_Over(t *testing.T) {
 		c2 := r.plug(2)
 		c2.hello("c2", control.Compute)
 		s := &small{rack: r, m1: m1, a: c1.join("c1", "job"), b: c2.join("c2", "job")}
-		if p, err := s.a.runs("m"); err != nil || p.Done || !p.Ledger {
+		if p, err := s.a.runs("m"); err != nil || p.Over {
 			t.Fatalf("the main may begin: %+v, %v", p, err)
 		}
 		if _, err := s.b.runs("m"); fault.CodeOf(err) != fault.PermissionDenied {
@@ -50,7 +50,7 @@ func TestMain_Over(t *testing.T) {
 			}
 			s.anew()
 		}
-		if p, err := s.a.runs("m"); err != nil || p.Done || p.Next != 4 || !p.Ledger {
+		if p, err := s.a.runs("m"); err != nil || p.Over || p.Index != 4 {
 			t.Errorf("a new run begins with %+v, %v", p, err)
 		}
 	})
@@ -61,7 +61,7 @@ func inMains(t *testing.T, f func(s *small, p, q dsmpacket.Pointer)) {
 	t.Helper()
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
 		q := s.m1.alloc(s.a, 1, 2)
-		if part, err := s.a.runs("m"); err != nil || part.Done {
+		if part, err := s.a.runs("m"); err != nil || part.Over {
 			t.Fatalf("the main may begin: %+v, %v", part, err)
 		}
 		f(s, p, q)
@@ -84,11 +84,11 @@ func (n *testNode) lends(to *testNode, index uint32, p dsmpacket.Pointer) *rpcpa
 // asks sends a question for the main m, which may not be answered at once. It returns its id.
 func (n *testNode) asks() uint64 {
 	n.r.t.Helper()
-	data, err := json.Marshal(control.State{Node: n.address, Incarnation: n.incarnation, Name: "m", Main: true})
+	data, err := json.Marshal(control.BeginMain{Node: n.address, Incarnation: n.incarnation, Name: "m"})
 	if err != nil {
 		n.r.t.Fatal(err)
 	}
-	id, err := n.peer.Ask(time.Now(), control.KindState, data)
+	id, err := n.peer.Ask(time.Now(), control.KindMain, data)
 	if err != nil {
 		n.r.t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func (n *testNode) asks() uint64 {
 }
 
 // answered reports whether a question has been answered since the last look, and with what.
-func (n *testNode) answered(id uint64) (part control.StatePart, ok bool) {
+func (n *testNode) answered(id uint64) (part control.BegunMain, ok bool) {
 	n.r.t.Helper()
 	for _, m := range n.converse() {
 		if m.ID == id {
@@ -147,7 +147,7 @@ func TestMain_WaitsForLeases(t *testing.T) {
 				} else {
 					s.b.exactReply(s.a, call)
 				}
-				if part, ok := s.a.answered(id); !ok || part.Done || part.Run != id {
+				if part, ok := s.a.answered(id); !ok || part.Over || part.Run != id {
 					t.Errorf("the lease has ended, and the run begins: %v, %+v", ok, part)
 				}
 			})
@@ -164,7 +164,7 @@ func TestMain_OthersLend(t *testing.T) {
 		if got := s.b.messages(); len(got) != 1 {
 			t.Fatalf("the callee got %+v", got)
 		}
-		if part, err := s.a.runs("m"); err != nil || part.Done {
+		if part, err := s.a.runs("m"); err != nil || part.Over {
 			t.Errorf("the main may begin again: %+v, %v", part, err)
 		}
 	})
@@ -189,7 +189,7 @@ func TestMain_ItsNodeFails(t *testing.T) {
 			t.Errorf("it begins under a lease: %+v", part)
 		}
 		s.b.exactReply(s.a, call)
-		if part, ok := next.answered(id); !ok || part.Done {
+		if part, ok := next.answered(id); !ok || part.Over {
 			t.Errorf("the lease has ended, and the run begins: %v, %+v", ok, part)
 		}
 	})

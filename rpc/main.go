@@ -8,7 +8,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -82,13 +81,13 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	if err := node.claimID(op, endpoint.MainID(name)); err != nil {
 		return err
 	}
-	was, err := join.FetchMain(ctx, node.session, name)
+	was, err := node.session.BeginMain(ctx, control.BeginMain{Name: name})
 	if err != nil {
 		return coded(op, err)
 	}
-	e := &execution{node: node, main: &main{key: was.Key, memory: was.Memory, run: was.Run}, resumed: true}
+	e := &execution{node: node, main: &main{key: was.Key, memory: rpcpacket.ID(was.Memory), run: was.Run}, resumed: true}
 	e.call.Call, e.trunk.e = endpoint.MainID(name), e
-	if was.Done {
+	if was.Over {
 		return nil
 	}
 	past, err := e.past(ctx, was.Index)

@@ -91,9 +91,6 @@ type GivenUpCall struct {
 // Calls that cannot be part of a deadlock are left out.
 type NodeWaits struct {
 	Calls []WaitingCall `json:"calls,omitempty"`
-	// Handed are executions of direct calls that run at the node, and about which the Gatekeeper
-	// decides by now.
-	Handed []HandedCall `json:"handed,omitempty"`
 }
 
 // WaitingCall is a call that waits for its turn.
@@ -108,13 +105,6 @@ type WaitingCall struct {
 	Method  string        `json:"method"`
 	// Direct says that the node decides about the call.
 	Direct bool `json:"direct,omitempty"`
-}
-
-// HandedCall is an execution that waits for nothing itself, with those that wait for it, as in
-// WaitingCall.
-type HandedCall struct {
-	ID  ExecutionID   `json:"id"`
-	For []ExecutionID `json:"for"`
 }
 
 // DirectCall is a direct call as its callee knows it.
@@ -144,7 +134,7 @@ type MethodCount struct {
 }
 
 // MaxDirectCalls is how many calls are in each list of a NodeCalls at most,
-// MaxMethodCounts how many counts, MaxWaits how many calls in each list of a NodeWaits, and
+// MaxMethodCounts how many counts, MaxWaits how many calls a NodeWaits, and
 // MaxSerial how many executions wait for one of these.
 const (
 	MaxDirectCalls  = 128

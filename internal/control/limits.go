@@ -26,7 +26,7 @@ const (
 	burstBytes   = 64 << 10
 	// maxKept bounds what a Peer keeps of what the other side sends, in bytes:
 	// messages that are not whole, and replies for duplicates. It is more than Window
-	// replies with a StatePart take. A request beyond that is dropped; it will be
+	// replies of 64 KiB take. A request beyond that is dropped; it will be
 	// sent again.
 	maxKept = 32 << 20
 	// MaxKeptByHand is how many nodes of programs that were started by hand may keep states of services or durable mains

@@ -38,7 +38,7 @@ const (
 	KindJoin      Kind = 3  // a program wants to be a node: Join, Joined
 	KindExport    Kind = 4  // a node exports a service: Export, Exported
 	KindLeave     Kind = 5  // a node has ended: Leave, empty
-	KindState     Kind = 6  // a node asks what is logged for it: State, StatePart
+	KindMain      Kind = 6  // a node asks whether it may run a durable main: BeginMain, BegunMain
 	KindPolicies  Kind = 7  // what operators and deployments say of methods: empty, PolicyList
 	KindWho       Kind = 8  // whose is an address: Who, NodeInfo
 	KindService   Kind = 9  // what is known of a service: Service, ServiceInfo
@@ -87,7 +87,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
 	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",

@@ -89,7 +89,7 @@ func largest() map[Kind][2]any {
 		KindJoin:     {Join{name, name, 1 << 60, name, true}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, true, 1 << 31}}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
-		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, someExecution(3), true, true, make([]byte, 32), someExecution(4), true, true, 1 << 60}},
+		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
 		KindService: {
 			Service{name},
@@ -108,7 +108,6 @@ func largest() map[Kind][2]any {
 				many(MaxWaits, func(i int) WaitingCall {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),
-				many(MaxWaits, func(i int) HandedCall { return HandedCall{someExecution(i), many(MaxSerial, someExecution)} }),
 			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), many(2*MaxEndedRegions, func(i int) GivenUpCall { return GivenUpCall{someExecution(i), math.MaxUint64, math.MaxUint64} }), true, true, math.MaxUint64, math.MaxUint64, math.MaxUint32}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
@@ -247,7 +246,7 @@ func TestOneSideRestartsMidway(t *testing.T) {
 	d := NewPeer(PeerConfig{Boot: 1, Follow: true, MaxDatagram: most})
 	g := NewPeer(PeerConfig{Boot: 2, Election: Election{Low: 1}, MaxDatagram: most})
 	request, old, reply := bytes.Repeat([]byte("q"), 5000), bytes.Repeat([]byte("o"), 5000), bytes.Repeat([]byte("r"), 5000)
-	if _, err := d.Ask(origin, KindState, request); err != nil {
+	if _, err := d.Ask(origin, KindMain, request); err != nil {
 		t.Fatal(err)
 	}
 	restarted := false
@@ -315,7 +314,7 @@ func TestTooLarge(t *testing.T) {
 	if _, err := p.Ask(origin, KindExport, make([]byte, MaxMessage+1)); fault.CodeOf(err) != fault.BadRequest {
 		t.Errorf("a request that is too large: %v", err)
 	}
-	_ = p.Input((&Message{Kind: KindState, ID: 1, Sender: 1}).Append(nil))
+	_ = p.Input((&Message{Kind: KindMain, ID: 1, Sender: 1}).Append(nil))
 	p.Answer(p.Ready().Requests[0], fault.OK, make([]byte, MaxMessage+1))
 	m, err := Parse(p.Ready().Send[0])
 	if err != nil || m.Status != fault.Internal || !strings.Contains(string(m.Body), "at most") {

@@ -55,10 +55,9 @@ type Session interface {
 	// are filled in by the session. With e.Withdraw it takes all services of the
 	// node away again: see control.Export.
 	Export(ctx context.Context, e control.Export) (control.Exported, error)
-	// StatePart hands over a part of what is logged of a service's state or of a
-	// durable main; see FetchState and FetchMain. Node and Incarnation are filled
+	// BeginMain asks whether the node may run a durable main; see control.BeginMain. Node and Incarnation are filled
 	// in by the session.
-	StatePart(ctx context.Context, s control.State) (control.StatePart, error)
+	BeginMain(ctx context.Context, m control.BeginMain) (control.BegunMain, error)
 	// Who tells what the Gatekeeper knows of the node at an address: NotFound if there is
 	// none. Its daemon asks each time.
 	Who(ctx context.Context, node netip.Addr) (control.NodeInfo, error)

@@ -157,19 +157,8 @@ func TestHostile_Names(t *testing.T) {
 					_, err := s.Export(ctx, control.Export{Service: "Ping", Methods: []control.Method{{Name: "ping"}}})
 					return err
 				},
-				"reads another's state": func(s join.Session) error {
-					_, err := s.StatePart(ctx, control.State{Name: "Ping"})
-					return err
-				},
 				"begins another's main": func(s join.Session) error {
-					_, err := s.StatePart(ctx, control.State{Main: true, Name: "accounts"})
-					return err
-				},
-				"reads another's checkpoint": func(s join.Session) error {
-					p, err := s.StatePart(ctx, control.State{Main: true, Name: "accounts", Offset: 1})
-					if err == nil {
-						t.Errorf("it has read %q", p.Data)
-					}
+					_, err := s.BeginMain(ctx, control.BeginMain{Name: "accounts"})
 					return err
 				},
 			} {

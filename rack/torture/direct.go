@@ -275,7 +275,7 @@ func (a *attacker) reports() (all [][]byte) {
 		control.KindCalls:  control.NodeCalls{Node: n.Address, Incarnation: n.Incarnation, Over: true},
 		control.KindLeave:  control.Leave{Node: n.Address, Incarnation: n.Incarnation, Crashed: true, Reason: "forged"},
 		control.KindExport: control.Export{Node: n.Address, Incarnation: n.Incarnation, Service: "Evil"},
-		control.KindState:  control.State{Node: n.Address, Incarnation: n.Incarnation, Name: "Counter"},
+		control.KindMain:   control.BeginMain{Node: n.Address, Incarnation: n.Incarnation, Name: "t0"},
 		control.KindEnded:  control.Ended{Blade: "m1", Boot: a.random.Uint64N(4)},
 	} {
 		b, err := controlPacket(kind, body)

@@ -200,12 +200,8 @@ func (a *attacker) ask(ctx context.Context) (all error) {
 		_, err := a.session.Export(ctx, control.Export{Service: service, Methods: []control.Method{{Name: "add"}}})
 		refused("exports "+service, err)
 	}
-	_, err := a.session.StatePart(ctx, control.State{Name: "Counter"})
-	refused("reads the state of Counter", err)
-	for _, offset := range []uint64{0, 1} {
-		_, err := a.session.StatePart(ctx, control.State{Main: true, Name: "t0", Offset: offset})
-		refused("reads the checkpoint of t0", err)
-	}
+	_, err := a.session.BeginMain(ctx, control.BeginMain{Name: "t0"})
+	refused("begins the main t0", err)
 	return all
 }
 

@@ -25,14 +25,13 @@ const (
 	Order    Type = 5 // which branch's completion was observed: its number, 4 bytes
 	Snapshot Type = 6 // the service's whole state
 	Delta    Type = 7 // a change of the service's state, to be applied to what is logged
-	State    Type = 8 // a durable main's checkpoint
-	Policy   Type = 9 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
+	Policy   Type = 8 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
 )
 
 // Journal reports whether a section of this type is a journal entry.
 func (t Type) Journal() bool { return t >= Time && t <= Order || t == Policy }
 
-var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "state", "policy"}
+var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "policy"}
 
 // String returns the type's name.
 func (t Type) String() string {

@@ -29,7 +29,7 @@ const (
 	opExport    = "export"
 	opLeave     = "leave"
 	opStatus    = "status"
-	opState     = "state"
+	opMain      = "main"
 	opWho       = "who"
 	opService   = "service"
 	opAlive     = "alive"
@@ -40,7 +40,7 @@ const (
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opState: true, opWho: true, opService: true, opServing: true, opCalls: true, opLedger: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opCalls: true, opLedger: true}
 
 // request is a line from a program.
 type request struct {
@@ -51,8 +51,9 @@ type request struct {
 	NoLedger bool            `json:"no_ledger,omitempty"` // opJoin's: control.Join's
 	Address  netip.Addr      `json:"address,omitzero"`
 	Export   *control.Export `json:"export,omitempty"`
-	State    *control.State  `json:"state,omitempty"`
-	Stalled  bool            `json:"stalled,omitempty"`
+	// Main is opMain's question.
+	Main    *control.BeginMain `json:"main,omitempty"`
+	Stalled bool               `json:"stalled,omitempty"`
 	// Speaks is opJoin's: the program's.
 	Speaks *control.Release `json:"speaks,omitempty"`
 	// Serving is opServing's question.
@@ -70,7 +71,7 @@ type reply struct {
 	Remote  bool                 `json:"remote,omitempty"` // the error is the Gatekeeper's
 	Joined  *joined              `json:"joined,omitempty"`
 	Status  *join.Status         `json:"status,omitempty"`
-	State   *control.StatePart   `json:"state,omitempty"`
+	Main    *control.BegunMain   `json:"main,omitempty"`
 	Who     *control.NodeInfo    `json:"who,omitempty"`
 	Service *control.ServiceInfo `json:"service,omitempty"`
 	Rack    *control.Rack        `json:"rack,omitempty"`

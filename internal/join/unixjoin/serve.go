@@ -154,12 +154,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 	var err error
 	answer := reply{ID: r.ID}
 	switch r.Op {
-	case opState:
-		if r.State == nil {
-			err = fault.New(fault.BadRequest, r.Op, "of what?")
+	case opMain:
+		if r.Main == nil {
+			err = fault.New(fault.BadRequest, r.Op, "which?")
 			break
 		}
-		answer.State, err = got(s.node.StatePart(ctx, *r.State))
+		answer.Main, err = got(s.node.BeginMain(ctx, *r.Main))
 	case opWho:
 		answer.Who, err = got(s.node.Who(ctx, r.Address))
 	case opService:

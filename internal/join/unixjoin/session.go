@@ -87,16 +87,16 @@ func (s *session) Export(ctx context.Context, e control.Export) (control.Exporte
 	return *r.Exported, nil
 }
 
-// StatePart implements join.Session.
-func (s *session) StatePart(ctx context.Context, ask control.State) (control.StatePart, error) {
-	r, err := s.client.ask(ctx, request{Op: opState, State: &ask})
-	if err == nil && r.State == nil {
-		err = fault.New(fault.Internal, opState, "the daemon's reply has no state")
+// BeginMain implements join.Session.
+func (s *session) BeginMain(ctx context.Context, m control.BeginMain) (control.BegunMain, error) {
+	r, err := s.client.ask(ctx, request{Op: opMain, Main: &m})
+	if err == nil && r.Main == nil {
+		err = fault.New(fault.Internal, opMain, "the daemon's reply has no main")
 	}
 	if err != nil {
-		return control.StatePart{}, err
+		return control.BegunMain{}, err
 	}
-	return *r.State, nil
+	return *r.Main, nil
 }
 
 // Who implements join.Session.

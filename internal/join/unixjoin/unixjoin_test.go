@@ -70,8 +70,8 @@ func (n *fakeNode) Node() join.Identity {
 }
 func (n *fakeNode) Stack() netio.Stack    { return fakeStack{node: n} }
 func (n *fakeNode) Done() <-chan struct{} { return n.done }
-func (n *fakeNode) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
-	return control.PartOf([]byte("what is logged of "+s.Name), s.Offset, 7), nil
+func (n *fakeNode) BeginMain(_ context.Context, m control.BeginMain) (control.BegunMain, error) {
+	return control.BegunMain{Key: []byte("key of " + m.Name), Run: 7}, nil
 }
 func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error) {
 	if a != rackaddr.Node(1) {
@@ -232,9 +232,8 @@ func TestLifeOfANode(t *testing.T) {
 		t.Errorf("export: %+v, %v", x, err)
 	}
 	n.want(t, "export Arrays")
-	part, err := s.StatePart(t.Context(), control.State{Name: "Arrays", Offset: 5})
-	if want := control.PartOf([]byte("what is logged of Arrays"), 5, 7); err != nil || string(part.Data) != string(want.Data) || part.Total != want.Total || part.Next != 7 {
-		t.Errorf("state: %+v, %v", part, err)
+	if begun, err := s.BeginMain(t.Context(), control.BeginMain{Name: "m"}); err != nil || string(begun.Key) != "key of m" || begun.Run != 7 {
+		t.Errorf("main: %+v, %v", begun, err)
 	}
 	if who, err := s.Who(t.Context(), rackaddr.Node(1)); err != nil || who.Name != "arrays" || len(who.Services) != 1 || who.Deployment != "arrays" {
 		t.Errorf("who: %+v, %v", who, err)
@@ -258,7 +257,7 @@ func TestLifeOfANode(t *testing.T) {
 	if place, err := s.Ledger(t.Context()); err != nil || place == nil || place.Machine != 3 || place.Birth != 7 {
 		t.Errorf("ledger: %+v, %v", place, err)
 	}
-	_, err = s.Export(t.Context(), control.Export{Service: "Bad"})
+	_, err := s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.BadRequest || !f.Remote || f.Msg != "no methods" {
 		t.Errorf("refused export: %v", err)

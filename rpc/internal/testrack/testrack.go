@@ -37,7 +37,7 @@ type Rack struct {
 	hosts      uint64
 	nodes      map[netip.Addr]*node
 	services   map[string][]netip.Addr
-	mains      map[control.ExecutionID]*control.StatePart
+	mains      map[control.ExecutionID]*control.BegunMain
 	sessions   []*Session
 	impairment wire.Impairment
 }
@@ -86,7 +86,7 @@ func New(t testing.TB, cfg wire.Config) *Rack {
 }
 
 func empty() *Rack {
-	return &Rack{nodes: map[netip.Addr]*node{}, services: map[string][]netip.Addr{}, mains: map[control.ExecutionID]*control.StatePart{}}
+	return &Rack{nodes: map[netip.Addr]*node{}, services: map[string][]netip.Addr{}, mains: map[control.ExecutionID]*control.BegunMain{}}
 }
 
 // Host adds a host to the rack.
@@ -319,16 +319,13 @@ func (s *Session) Serving(_ context.Context, q control.Serving) (control.Serving
 	return control.ServingList{Nodes: slices.Clone(s.rack.services[q.Service])}, nil
 }
 
-// StatePart implements join.Session: ledgers have all, but for whether a main is over.
-func (s *Session) StatePart(_ context.Context, ask control.State) (control.StatePart, error) {
-	if !ask.Main {
-		return control.StatePart{}, nil
-	}
+// BeginMain implements join.Session.
+func (s *Session) BeginMain(_ context.Context, ask control.BeginMain) (control.BegunMain, error) {
 	r, id := s.rack, control.ExecutionID(endpoint.MainID(ask.Name))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mains[id] == nil {
-		r.mains[id] = &control.StatePart{Memory: id, Ledger: true}
+		r.mains[id] = &control.BegunMain{Memory: id}
 	}
 	r.mains[id].Run++
 	return *r.mains[id], nil
@@ -340,7 +337,7 @@ func (s *Session) Calls(_ context.Context, c control.NodeCalls) error {
 		s.rack.mu.Lock()
 		defer s.rack.mu.Unlock()
 		is := s.rack.mains[c.Main.Execution]
-		is.Done, is.Next = true, uint64(c.Main.Index)
+		is.Over, is.Index = true, c.Main.Index
 	}
 	return nil
 }
