@@ -27,7 +27,7 @@ var (
 	bifrostKept = bifrostKind{name: "bifrost-kept", reference: true, kept: true, policy: rpc.PolicyNone}.peer("Bifröst, regions kept",
 		"by reference, policy none; the arguments' regions stay for the next call, results are freed in the background")
 	// bifrostExact is what a program gets that asks for exactly-once calls.
-	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, marked: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: each call and answer is logged before it goes on")
+	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, marked: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: the callee's ledger has the outcome before the answer leaves")
 	// memorySingle and memoryMirrored read and write memory of a machine with one blade, and
 	// with two of which each holds a copy: machines 2 and 1 of their experiment's rack.
 	memorySingle   = bifrostKind{name: "memory-single", reference: true, policy: rpc.PolicyNone, machine: 2}.peer("one copy", "a region on a memory blade that is alone")

@@ -84,8 +84,8 @@ func (w *hoard) program(ctx context.Context, j join.Joiner, s control.Start) err
 	return node.Close(context.WithoutCancel(ctx))
 }
 
-// TestSpill: what does not fit a datagram is logged none the less, through the rack's
-// own Gatekeeper, and a re-run has it again.
+// TestSpill: what does not fit a datagram is journalled none the less, in the node's
+// ledger, and a re-run has it again.
 func TestSpill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
