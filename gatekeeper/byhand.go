@@ -81,7 +81,7 @@ func (c *controller) admitJoins(node netip.Addr) {
 // mayKeep refuses a node more to keep something of a program that was started by hand, if its blade has as many such
 // nodes as it may.
 func (c *controller) mayKeep(n *node, op string) error {
-	if !n.byHand() || n.ledger == nil || !n.ledger.Stays || c.keeps(n) {
+	if !n.byHand() || n.ledger == nil || c.keeps(n) {
 		return nil
 	}
 	kept := 0

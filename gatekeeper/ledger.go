@@ -28,7 +28,7 @@ func (c *controller) grantLedger(n *node) {
 				"remedy", "have the machine return; if it is gone for good, "+n.anew())
 			return
 		}
-		if n.ledger.Stays && n.serial() {
+		if n.serial() {
 			c.loseStates(n)
 			return
 		}
@@ -117,7 +117,7 @@ func (c *controller) loseStates(n *node) {
 // ledger, or one-ways that a node of a program started by hand owes. The last checkpoint of a main that is over may owe one-ways, until the node has left.
 func (c *controller) keeps(n *node) bool {
 	mains, _ := c.mains.At(n.address)
-	return n.ledger != nil && n.ledger.Stays && (n.owes || n.serial() || mains > 0)
+	return n.ledger != nil && (n.owes || n.serial() || mains > 0)
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the
@@ -218,7 +218,7 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	}
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
-	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation, Stays: true, ByHand: n.byHand()}
+	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation, ByHand: n.byHand()}
 }
 
 // deletes reports whether a blade of a machine has not yet answered that it has deleted a

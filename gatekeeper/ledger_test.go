@@ -46,7 +46,7 @@ func TestLedger_Granted(t *testing.T) {
 		}
 		machine := m1.hello("m1", control.Memory).Machine
 		j := c1.joined("c1")
-		if j.Ledger == nil || *j.Ledger != (control.LedgerPlace{Machine: machine, Birth: 7, Stays: true, ByHand: true, Since: 1}) {
+		if j.Ledger == nil || *j.Ledger != (control.LedgerPlace{Machine: machine, Birth: 7, ByHand: true, Since: 1}) {
 			t.Fatalf("the ledger is at %+v", j.Ledger)
 		}
 		m1.converse()

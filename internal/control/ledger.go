@@ -90,9 +90,6 @@ type LedgerAnswer struct {
 type LedgerPlace struct {
 	Machine uint8  `json:"machine"` // the memory machine
 	Birth   uint64 `json:"birth"`   // its birth number when the ledger was granted
-	// Stays says that the ledger keeps the states of the node's services and the checkpoints of its durable mains. So it
-	// stays when the node's program fails: a later incarnation has it. Only Gatekeepers of earlier versions gave out others.
-	Stays bool `json:"states,omitempty"`
 	// ByHand says that nobody starts the node's program again, unless a person does. The ledger then stays only if it
 	// keeps a state or a main.
 	ByHand bool `json:"by_hand,omitempty"`

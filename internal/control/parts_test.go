@@ -86,7 +86,7 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name, true}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, true, 1 << 31}}},
+		KindJoin:     {Join{name, name, 1 << 60, name, true}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
 		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},
@@ -100,7 +100,7 @@ func largest() map[Kind][2]any {
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
 		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true, strings.Repeat("w", 1<<12)}},
-		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, true, 1 << 31}}},
+		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),

@@ -138,7 +138,7 @@ func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
 	}
 	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: n.host, done: make(chan struct{}), identity: join.Identity{
 		Name: name, Blade: name, Address: n.address, Incarnation: n.Incarnation,
-		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Stays: true, Since: 1},
+		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Since: 1},
 	}}
 	r.sessions = append(r.sessions, n.session)
 	return n.session, n.host.AddAddress(n.address)
