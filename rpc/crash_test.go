@@ -177,16 +177,28 @@ func inWorld(t *testing.T, l lot, onFrame func(*world, wire.Frame), f func(*worl
 		w.keep("ledger", func(ctx context.Context, n *rpc.Node) error {
 			l := &ledger{Handler: &testsvc.Handler{}}
 			w.mu.Lock()
-			w.ledger = l
+			w.ledger = nil
 			w.mu.Unlock()
-			return n.Export(ctx, "Ledger", testsvc.NewTestProcessor(l), rpc.WithState(l))
+			err := n.Export(ctx, "Ledger", testsvc.NewTestProcessor(l), rpc.WithState(l))
+			if err == nil {
+				w.mu.Lock()
+				w.ledger = l
+				w.mu.Unlock()
+			}
+			return err
 		})
 		w.keep("clerk", func(ctx context.Context, n *rpc.Node) error {
 			c := &clerk{Handler: &testsvc.Handler{}, world: w, node: n, Results: map[int64]int64{}}
 			w.mu.Lock()
-			w.clerk = c
+			w.clerk = nil
 			w.mu.Unlock()
-			return n.Export(ctx, "Clerk", testsvc.NewTestProcessor(c), rpc.WithState(c))
+			err := n.Export(ctx, "Clerk", testsvc.NewTestProcessor(c), rpc.WithState(c))
+			if err == nil {
+				w.mu.Lock()
+				w.clerk = c
+				w.mu.Unlock()
+			}
+			return err
 		})
 		pass(10 * time.Millisecond) // all are there
 		f(w)
@@ -250,25 +262,36 @@ func (w *world) leave(n *rpc.Node) bool {
 	return true
 }
 
+// services waits until both services have the states of their former incarnations.
+func (w *world) services() (*ledger, *clerk) {
+	for {
+		w.mu.Lock()
+		l, c := w.ledger, w.clerk
+		w.mu.Unlock()
+		if l != nil && c != nil {
+			return l, c
+		}
+		pass(time.Millisecond)
+	}
+}
+
 // check compares the ledger with what should be in it, when the one-ways have come.
 func (w *world) check(works ...int64) {
 	for range 100 {
 		pass(time.Second)
-		w.mu.Lock()
-		n := len(w.ledger.entries)
-		w.mu.Unlock()
-		if n >= 5*len(works) {
+		if l, _ := w.services(); len(l.entries) >= 5*len(works) {
 			break
 		}
 	}
 	pass(10 * time.Second) // with copies that are late
+	l, _ := w.services()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var want []int64
 	for _, a := range works {
 		want = append(want, 100*a, 100*a+1, 100*a+2, 100*a+3, -(100*a + 9))
 	}
-	got := slices.Sorted(slices.Values(w.ledger.entries))
+	got := slices.Sorted(slices.Values(l.entries))
 	if slices.Sort(want); !slices.Equal(got, want) {
 		w.t.Errorf("ledger: %v, want %v", got, want)
 	}
@@ -295,11 +318,9 @@ func (w *world) clientWorks(total int64) {
 		works = append(works, a)
 	}
 	w.check(works...)
-	w.mu.Lock()
-	if !maps.Equal(results, w.clerk.Results) {
-		w.t.Errorf("the client has got %v, the clerk's state is %v", results, w.clerk.Results)
+	if _, c := w.services(); !maps.Equal(results, c.Results) {
+		w.t.Errorf("the client has got %v, the clerk's state is %v", results, c.Results)
 	}
-	w.mu.Unlock()
 	closeNode(w.t, n)
 }
 
