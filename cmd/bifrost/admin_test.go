@@ -35,18 +35,7 @@ func watched(t *testing.T) (address, pointer string) {
 	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}})
 	must(t, err)
 	t.Cleanup(func() { must(t, rack.Close()) })
-	address = "unix:" + filepath.Join(t.TempDir(), "admin.sock")
-	l, err := admin.Listen(address, nil)
-	must(t, err)
-	s, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Version: "v1.2.3"})
-	must(t, err)
-	serving, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(serving, l) }()
-	t.Cleanup(func() {
-		stop()
-		must(t, <-ended)
-	})
+	address = serveRackAdmin(ctx, t, rack)
 	c, err := client.New(client.Config{Address: address})
 	must(t, err)
 	defer c.Close()
@@ -285,4 +274,22 @@ func TestAdminOptions(t *testing.T) {
 	if s, l, err := (&adminOptions{addresses: []string{"none"}}).open(nil, nil, log); s != nil || l != nil || err != nil {
 		t.Errorf("turned off: %v, %v, %v", s, l, err)
 	}
+}
+
+// serveRackAdmin serves the API of a rack's Gatekeeper until the test ends. It returns its address.
+func serveRackAdmin(ctx context.Context, t *testing.T, rack *simrack.Rack) (address string) {
+	t.Helper()
+	address = "unix:" + filepath.Join(t.TempDir(), "admin.sock")
+	l, err := admin.Listen(address, nil)
+	must(t, err)
+	s, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Version: "v1.2.3"})
+	must(t, err)
+	serving, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(serving, l) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	return address
 }

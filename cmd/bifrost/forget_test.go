@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -31,18 +29,7 @@ func TestForget(t *testing.T) {
 	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}})
 	must(t, err)
 	t.Cleanup(func() { must(t, rack.Close()) })
-	address := "unix:" + filepath.Join(t.TempDir(), "admin.sock")
-	l, err := admin.Listen(address, nil)
-	must(t, err)
-	s, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Version: "v1.2.3"})
-	must(t, err)
-	serving, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(serving, l) }()
-	t.Cleanup(func() {
-		stop()
-		must(t, <-ended)
-	})
+	address := serveRackAdmin(ctx, t, rack)
 	up := make(chan error, 1)
 	_, err = rack.Run("s1", "counter", func(ctx context.Context, j join.Joiner, _ control.Start) error {
 		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("counter"))

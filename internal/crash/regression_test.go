@@ -26,7 +26,7 @@ func TestRegressions(t *testing.T) {
 		// beginning that did not follow, and the node could not read it when it began anew.
 		{997014, "pairs", slow, "149-B:drain:232.025443ms"},
 		// An acknowledgement was lost of a held call's answer with regions, its caller left, and a copy of the answer was taken for that to
-		// a direct call: gatekeeper.TestResults_OfHeldCalls.
+		// a direct call. No call is held for its outcome any more.
 		{120, "log=775593,lends", "good", "63-B:pause:53.41914ms,88+gk:restart:70.508863ms"},
 		// A call with a deadline had begun in time. It was run again, and answered as if it had not begun.
 		{20150, "pairs", "lossy", "659+A:stop:3.653472054s"},
@@ -39,7 +39,7 @@ func TestRegressions(t *testing.T) {
 		{20412, "", "good", "40-m2:cut:9.986135305s"},
 		// The oracle did not know that a call runs once more, and may bring something else, when its callee's ledger is lost: TestForLoss_Journal.
 		{261, "log=887767,limits=586860,lends", "good", "45+m2:stop:3.432646653s,53-A:cut:245.11816ms"},
-		// A replaced Gatekeeper said that an answer was not logged: gatekeeper.TestPayload_LogTaken.
+		// A replaced Gatekeeper said that an answer was not logged. No answer is any more.
 		{70199, "mtu=9000,limits=921264,pairs,calls=152", uneven, "1663-gk:oust:1.48498ms"},
 		// A node got a ledger elsewhere while its memory blade was away, and the former one was left
 		// there for ever.
@@ -75,8 +75,7 @@ func TestRegressions(t *testing.T) {
 		// A service's state was lost: the regions that were lent to it stayed so, and calls of policy none waited for its move.
 		{3001051, "mtu=39413,long,lends", uneven, "88-m1:cut:7.605383365s"},
 		{3001163, "mtu=9000,limits=1006723", "good", "209-C:drain:824.892118ms,209-m2:cut:4.359878808s"},
-		// A service waited for a call whose delivery was lost and which its caller had given up:
-		// execution.TestFirstIsDeliveredAgain.
+		// A service waited for a call whose delivery was lost and which its caller had given up.
 		{
 			3001099, "sync,age=356251h10m21.830224138s,pairs", "lossy",
 			"151-A:drain:821.153µs,607-m2:pause:31.161058ms,616-sw:hangup,728-sw:restart:104.367559ms",
@@ -86,7 +85,7 @@ func TestRegressions(t *testing.T) {
 		// A held call was given to a node that was leaving for good while another one was to come back.
 		{4000513, "mtu=65535,sync", uneven, "37+B:drain:2.15340178s,37-log:power:205.897918ms,47-B:kill"},
 		// A callee that was handed over answered a direct main with pointers. The Gatekeeper waited until the main was handed
-		// over, which had no need of that: execution.TestDirectMain.
+		// over, which had no need of that. Nothing is handed over any more.
 		{8000748, "sync,age=404089h18m41.825515711s,jumps,pairs,lends", "good", "235+A:cut:211.736441ms,239+s3:cut:6.050206858s"},
 		// A caller called a node that closed again and again.
 		{312, "age=418076h47m51.818233024s,jumps,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
