@@ -315,12 +315,7 @@ func TestByHand_Deployed(t *testing.T) {
 						return err
 					}
 				}
-				return rpc.Main(ctx, n, "clerk", func(ctx context.Context, _ []byte) error {
-					err := rpc.Checkpoint(ctx, []byte("begun"))
-					close(began)
-					<-ctx.Done()
-					return err
-				})
+				return beginsClerk(ctx, n, began)
 			})
 			h.must(err)
 			<-began
@@ -403,12 +398,7 @@ func TestByHand_Forgotten(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return rpc.Main(ctx, n, "clerk", func(ctx context.Context, _ []byte) error {
-				err := rpc.Checkpoint(ctx, []byte("begun"))
-				close(began)
-				<-ctx.Done()
-				return err
-			})
+			return beginsClerk(ctx, n, began)
 		})
 		h.must(err)
 		<-began
@@ -646,5 +636,15 @@ func TestByHand_OnewaysBounded(t *testing.T) {
 		h.must(ping(ctx, h.caller, "F"))
 		<-time.After(time.Second) // virtual
 		h.counts(ctx, "R", 2)
+	})
+}
+
+// beginsClerk runs the main clerk, which closes began at its first checkpoint and then waits for its end.
+func beginsClerk(ctx context.Context, n *rpc.Node, began chan struct{}) error {
+	return rpc.Main(ctx, n, "clerk", func(ctx context.Context, _ []byte) error {
+		err := rpc.Checkpoint(ctx, []byte("begun"))
+		close(began)
+		<-ctx.Done()
+		return err
 	})
 }
