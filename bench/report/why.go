@@ -84,6 +84,6 @@ func (r *Report) whyTraps(workload string) string {
 func (r *Report) whyExactly() string {
 	e := r.Experiment("ping-overhead")
 	none, exact := e.value("thrift-udp", 0), e.value("bifrost-exact", 0)
-	return fmt.Sprintf("The same call takes %s µs with policy none. The other %s µs are two traps: call and answer go from the switch to the Gatekeeper over P4Runtime, "+
-		"are logged there, and come back.", number(none), number(exact-none))
+	return fmt.Sprintf("The same call takes %s µs with policy none. The other %s µs are one append to the callee's ledger, which the answer waits for: "+
+		"a packet to a memory server and back, and a third process that is woken.", number(none), number(exact-none))
 }
