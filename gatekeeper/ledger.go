@@ -387,7 +387,7 @@ const originBytes = 24
 // proven reports whether a direct call is one of a node's sessions, or of an execution of its own, and whether
 // whoever made it has called, with this policy, the node that hands it over. The caller has proven that by what follows
 // from the node's key, or from the key of the execution's service or main. So no node hands over a call
-// of which it only knows the id, nor one that somebody will make. A rack without keys has no proofs.
+// of which it only knows the id, nor one that somebody will make.
 func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []byte) bool {
 	var proof, want endpoint.Proof
 	policy := call.Flags.Policy()
@@ -398,8 +398,6 @@ func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []
 			return false
 		}
 		want = endpoint.NewProver(c.secret.Node(caller)).Prove(call.Call, policy)
-	case c.secret == endpoint.Secret{}:
-		return true
 	default:
 		key, of := c.secret.Service(service), keyOf{service: service}
 		if service == 0 {
@@ -410,7 +408,7 @@ func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []
 			return false // any node can make a name, and ids with its key
 		}
 	}
-	return c.secret == endpoint.Secret{} || hmac.Equal(proof[:], want[:])
+	return hmac.Equal(proof[:], want[:])
 }
 
 // forgetDirect takes a node's word that nobody asks for direct calls.

@@ -13,12 +13,11 @@ import (
 )
 
 // Secret is what all Keys of a rack follow from. Its Gatekeeper draws it and tells nobody.
-// The zero Secret is that of a rack whose log an earlier version began: its Keys are nil.
 type Secret [32]byte
 
 // Key is what the executions of one service, or of one durable main, name their calls with.
-// The nodes that run them know it, and the Gatekeeper. Nil stands for ids that anybody can
-// compute who knows the execution's.
+// The nodes that run them know it, and the Gatekeeper. Nil, in racks without a Gatekeeper, stands
+// for ids that anybody can compute who knows the execution's.
 type Key []byte
 
 // Service returns the key of the service with a hash.
@@ -36,26 +35,18 @@ func (s Secret) Node(address netip.Addr) Key { return s.derive("node", address.A
 // any node that knows the name at a memory blade may go on with what the main has allocated. Only the
 // main's nodes are told the name. It is the id, encrypted by AES-128.
 func (s Secret) ToMemory(main rpcpacket.ID) rpcpacket.ID {
-	if b := s.memory(); b != nil {
-		b.Encrypt(main[:], main[:])
-	}
+	s.memory().Encrypt(main[:], main[:])
 	return main
 }
 
 // FromMemory is the inverse of ToMemory.
 func (s Secret) FromMemory(name rpcpacket.ID) rpcpacket.ID {
-	if b := s.memory(); b != nil {
-		b.Decrypt(name[:], name[:])
-	}
+	s.memory().Decrypt(name[:], name[:])
 	return name
 }
 
 func (s Secret) memory() cipher.Block {
-	key := s.derive("memory", nil)
-	if key == nil {
-		return nil
-	}
-	b, err := aes.NewCipher(key[:16])
+	b, err := aes.NewCipher(s.derive("memory", nil)[:16])
 	if err != nil {
 		panic(err) // the key has the right size
 	}
@@ -63,9 +54,6 @@ func (s Secret) memory() cipher.Block {
 }
 
 func (s Secret) derive(kind string, of []byte) Key {
-	if s == (Secret{}) {
-		return nil
-	}
 	h := hmac.New(sha256.New, s[:])
 	h.Write([]byte(kind))
 	h.Write(of)
@@ -86,7 +74,7 @@ func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
 
 // Proof shows that whoever sends a call direct may use its id. The caller tells it to the node that
 // it calls, and to nobody else. That node tells it to the Gatekeeper, if the Gatekeeper is to decide
-// about the call. It is zero where ids have no keys.
+// about rights. It is zero without a key.
 //
 // By the policies fate-share and tainted a callee that fails has its caller's program started anew. So the
 // proof of such a call has the policy in it, and cannot be made of that of another policy.

@@ -24,7 +24,4 @@ func TestChildID(t *testing.T) {
 			}
 		}
 	}
-	if (Secret{}).Service(1) != nil || (Secret{}).Main(rpcpacket.ID{1}) != nil {
-		t.Error("a rack without a secret has keys")
-	}
 }
