@@ -50,7 +50,7 @@ Gatekeeper waits for a switch that is away or restarts, and then repairs its tab
 
 With --log, the Gatekeeper logs each decision before it tells anybody. When it is
 started again with the same directory, it knows the blades, nodes, services, regions
-and calls, and the rack goes on. Without --log, all of them begin anew.
+and who has rights to these, and the rack goes on. Without --log, all of them begin anew.
 
 --port binds a port of the switch to a blade. The blade registers at that port only,
 with the name and the kind that --port gives. So a program on one blade cannot take the

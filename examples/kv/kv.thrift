@@ -57,7 +57,7 @@ service Store {
   list<string> keys(1: string after) (bifrost.policy = "recover")
 } (bifrost.state = "incremental")
 
-/** Where a value is: what the service keeps, and the log remembers. */
+/** Where a value is: what the service keeps, and its ledger remembers. */
 struct Place {
   1: string key
   /** The global pointer to its region; none if the value is empty. */

@@ -53,7 +53,7 @@ func newServeCmd() *cobra.Command {
 }
 
 // serve is a node that exports the store until ctx ends or the node is lost. Only
-// when the store has again what the log remembers of it, ExportStore returns.
+// when the store has again what its ledger remembers of it, ExportStore returns.
 func serve(ctx context.Context) error {
 	node, err := rpc.Join(ctx, rpc.WithName("kv"))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package tally is the counter example: a service whose calls must happen exactly
 // once, one that passes its calls on, and a durable main that makes calls.
 //
-//	Teller ── add ──▶ Front ── add ──▶ Counter ── accounts in its state, logged with each answer
+//	Teller ── add ──▶ Front ── add ──▶ Counter ── accounts in its state, in the ledger with each answer
 //	(durable main)    (no state)          └────── the same accounts in a region, taken back and
 //	                                              written anew when a call runs again
 package tally

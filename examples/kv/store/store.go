@@ -2,7 +2,7 @@
 // value stands in distributed memory. The values are not part of it, for memory
 // blades outlive the service's node.
 //
-//	call ──▶ Store ── index: key → place ──▶ logged with the answer, as a delta
+//	call ──▶ Store ── index: key → place ──▶ in the ledger with the answer, as a delta
 //	           │                 │
 //	           └─ read, write ───▶ region on a memory blade; what a crashed call
 //	                              has written there is taken back before it runs again

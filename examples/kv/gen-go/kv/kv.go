@@ -590,7 +590,7 @@ func (p *Entry) String() string {
 	return fmt.Sprintf("Entry(%+v)", *p)
 }
 
-// Where a value is: what the service keeps, and the log remembers.
+// Where a value is: what the service keeps, and its ledger remembers.
 //
 // Attributes:
 //   - Key
