@@ -68,7 +68,7 @@ func constants() []constant {
 		{"INITIAL_TIMEOUT", endpoint.InitialTimeout, "until the first call of a method is sent again"},
 		{"MIN_TIMEOUT", endpoint.MinTimeout, "until a call is sent again, at least"},
 		{"MAX_TIMEOUT", endpoint.MaxTimeout, "between two copies of a call, at most"},
-		{"SETTLE_AFTER", endpoint.SettleAfter, "idle time of a session until the Gatekeeper is told that its outcomes are settled"},
+		{"SETTLE_AFTER", endpoint.SettleAfter, "idle time of a session until the Gatekeeper is told that nobody asks for its calls"},
 		{"SESSION_LIFETIME", endpoint.DefaultLimits.Lifetime, "silence after which a callee forgets a session"},
 	}
 }

@@ -18,7 +18,7 @@ type Call struct {
 	// Released makes only an answer count that the Gatekeeper has released: it has judged the call's
 	// rights. The shell sets it before Begin.
 	Released bool
-	// Held says that the Gatekeeper keeps the call's outcome until the session has moved
+	// Held says that the Gatekeeper keeps a record of the call until the session has moved
 	// on. The shell sets it before Begin.
 	Held bool
 
@@ -64,7 +64,7 @@ func (c *Call) Due() time.Duration {
 // lane is a session in which one call at a time is out.
 type lane struct {
 	session, sequence uint64
-	// owes: the Gatekeeper keeps an outcome that the lane's next call will settle. If
+	// owes: the Gatekeeper keeps a record of a call, which the lane's next call will settle. If
 	// there is none until due, the Gatekeeper is told so, later and later.
 	owes     bool
 	due      time.Duration
@@ -81,8 +81,8 @@ type Left struct {
 	Call rpcpacket.ID
 }
 
-// SettleAfter is how long a session is idle until the Gatekeeper is told that the
-// outcomes which it keeps are not needed any more.
+// SettleAfter is how long a session is idle until the Gatekeeper is told that its
+// records of the session's calls are not needed any more.
 const SettleAfter = 500 * time.Millisecond
 
 // Settlement says that a session's calls below the floor will not be asked for again.

@@ -33,7 +33,7 @@ class Lane:
 
     def __init__(self, session, sequence):
         self.session, self.sequence = session, sequence
-        self.owes = False  # the Gatekeeper keeps an outcome that the next call will settle
+        self.owes = False  # the Gatekeeper keeps a record of a call, which the next call will settle
         self.due = self.interval = 0.0
         # Whom the lane's last call went to, if that was direct, and its id. The lane's next call to that node settles
         # it, or word to the node (Caller.left).
@@ -43,7 +43,7 @@ class Lane:
 class Call:
     """A call that is out. The shell fills in message, held, expires and node, and waits as it likes.
 
-    held: the Gatekeeper keeps the call's outcome. node is whom a direct call goes to, None for others.
+    held: the switch holds the call, and the Gatekeeper keeps a record of it. node is whom a direct call goes to, None for others.
     """
 
     def __init__(self, message, rtt, held=False, expires=None, node=None):

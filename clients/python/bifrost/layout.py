@@ -44,7 +44,7 @@ MAX_CLASS = 40  # log2 of the largest region in bytes
 INITIAL_TIMEOUT = 0.02  # until the first call of a method is sent again
 MIN_TIMEOUT = 0.01  # until a call is sent again, at least
 MAX_TIMEOUT = 1  # between two copies of a call, at most
-SETTLE_AFTER = 0.5  # idle time of a session until the Gatekeeper is told that its outcomes are settled
+SETTLE_AFTER = 0.5  # idle time of a session until the Gatekeeper is told that nobody asks for its calls
 SESSION_LIFETIME = 600  # silence after which a callee forgets a session
 
 # Error codes.
