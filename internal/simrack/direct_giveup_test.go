@@ -43,97 +43,94 @@ func (r *shelf) givesUp(ctx context.Context, n *rpc.Node, service string, p dsm.
 	}
 }
 
-// TestDirectGiveUp: an execution gives a call up that returns a region, before the execution ends or after that, and stays
-// direct. The region goes, also if the execution's service has state. What the call was lent stays until it is answered.
-func TestDirectGiveUp(t *testing.T) {
+// eachGivenUp runs a test with a service that has a state and with one that has none, whose execution gives a call up. The call
+// lends a region or does not, and is answered before the execution ends or after that.
+func eachGivenUp(t *testing.T, f func(r *shelf, lends bool, takes time.Duration)) {
 	for _, state := range []bool{false, true} {
 		for _, lends := range []bool{false, true} {
 			for _, takes := range []time.Duration{time.Second, 10 * time.Second} {
 				t.Run(fmt.Sprintf("state %v, lends %v, takes %v", state, lends, takes), func(t *testing.T) {
-					withShelf(t, state, func(r *shelf) {
-						ran := r.copies(takes)
-						r.call(func(ctx context.Context, at *dsm.Pointer) error {
-							var p dsm.Pointer
-							if lends {
-								var err error
-								if p, err = fresh(ctx); err != nil {
-									return err
-								}
-								*at = p
-							}
-							r.givesUp(ctx, r.server, "Borrower", p)
-							<-time.After(2 * time.Second) // virtual
-							return nil
-						})
-						kept := 0
-						if state && lends {
-							kept = 1 // by the service
-						}
-						if takes > 2*time.Second {
-							want := kept
-							if lends {
-								want = 1
-							}
-							r.regions(want)
-							<-time.After(takes) // virtual
-						}
-						r.direct()
-						r.regions(kept)
-						if ran.Load() != 1 {
-							t.Errorf("the call has run %d times", ran.Load())
-						}
-					})
+					withShelf(t, state, func(r *shelf) { f(r, lends, takes) })
 				})
 			}
 		}
 	}
 }
 
-// TestDirectGiveUp_CallerDies: the caller's program dies when its execution has given a call up. The next run has given it
-// up, too, so that the call runs once. What it returns goes, whether it is answered before the next run ends or after that, and
-// also if the execution's service has state.
-func TestDirectGiveUp_CallerDies(t *testing.T) {
-	for _, state := range []bool{false, true} {
-		for _, lends := range []bool{false, true} {
-			for _, takes := range []time.Duration{time.Second, 10 * time.Second} {
-				t.Run(fmt.Sprintf("state %v, lends %v, takes %v", state, lends, takes), func(t *testing.T) {
-					withShelf(t, state, func(r *shelf) {
-						ran := r.copies(takes)
-						r.gives(fresh)
-						r.call(func(ctx context.Context, at *dsm.Pointer) error {
-							var p dsm.Pointer
-							if lends { // a region that it gets, so that there is nothing to take back
-								var err error
-								if p, err = get(ctx, r.server); err != nil {
-									return err
-								}
-								*at = p
-							}
-							r.givesUp(ctx, r.server, "Borrower", p)
-							if _, err := arrays.NewArraysClient(r.server.Client("Beside", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); err != nil {
-								return err
-							}
-							if r.runs.Load() == 1 {
-								return r.kill(ctx)
-							}
-							<-time.After(2 * time.Second) // virtual
-							return nil
-						})
-						if r.runs.Load() != 2 || ran.Load() != 1 {
-							t.Errorf("%d runs, and %d of the call: want 2 and 1", r.runs.Load(), ran.Load())
-						}
-						<-time.After(takes) // virtual
-						r.direct()
-						if state && lends {
-							r.regions(1) // the service has it
-						} else {
-							r.regions(0)
-						}
-					})
-				})
+// TestDirectGiveUp: an execution gives a call up that returns a region. The region goes, also if the execution's service has
+// state. What the call was lent stays until it is answered.
+func TestDirectGiveUp(t *testing.T) {
+	eachGivenUp(t, func(r *shelf, lends bool, takes time.Duration) {
+		ran := r.copies(takes)
+		r.call(func(ctx context.Context, at *dsm.Pointer) error {
+			var p dsm.Pointer
+			if lends {
+				var err error
+				if p, err = fresh(ctx); err != nil {
+					return err
+				}
+				*at = p
 			}
+			r.givesUp(ctx, r.server, "Borrower", p)
+			<-time.After(2 * time.Second) // virtual
+			return nil
+		})
+		kept := 0
+		if r.state && lends {
+			kept = 1 // by the service
 		}
-	}
+		if takes > 2*time.Second {
+			want := kept
+			if lends {
+				want = 1
+			}
+			r.regions(want)
+			<-time.After(takes) // virtual
+		}
+		r.direct()
+		r.regions(kept)
+		if ran.Load() != 1 {
+			r.Errorf("the call has run %d times", ran.Load())
+		}
+	})
+}
+
+// TestDirectGiveUp_CallerDies: the caller's program dies when its execution has given a call up. The next run has given it
+// up, too, so that the call runs once. What it returns goes, also if the execution's service has state.
+func TestDirectGiveUp_CallerDies(t *testing.T) {
+	eachGivenUp(t, func(r *shelf, lends bool, takes time.Duration) {
+		ran := r.copies(takes)
+		r.gives(fresh)
+		r.call(func(ctx context.Context, at *dsm.Pointer) error {
+			var p dsm.Pointer
+			if lends { // a region that it gets, so that there is nothing to take back
+				var err error
+				if p, err = get(ctx, r.server); err != nil {
+					return err
+				}
+				*at = p
+			}
+			r.givesUp(ctx, r.server, "Borrower", p)
+			if _, err := arrays.NewArraysClient(r.server.Client("Beside", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); err != nil {
+				return err
+			}
+			if r.runs.Load() == 1 {
+				return r.kill(ctx)
+			}
+			<-time.After(2 * time.Second) // virtual
+			return nil
+		})
+		if r.runs.Load() != 2 || ran.Load() != 1 {
+			r.Errorf("%d runs, and %d of the call: want 2 and 1", r.runs.Load(), ran.Load())
+		}
+		<-time.After(takes) // virtual
+		r.direct()
+		if r.state && lends {
+			r.regions(1) // the service has it
+		} else {
+			r.regions(0)
+		}
+	})
 }
 
 // TestDirectGiveUp_CalleeDies: the callee's program dies when the call has been given up. The call runs again, and returns a
