@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // crasher crashes what it is told to, at the packets that it is told.
@@ -155,4 +156,40 @@ func (c *crasher) wasHit(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.struck[name]
+}
+
+// wasLong counts long calls that have been lent regions, and long answers with one.
+func (c *crasher) wasLong(script []byte, lent, region bool) {
+	if len(script) < longSpaces {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lent {
+		c.did["long calls that lend memory"]++
+	}
+	if region {
+		c.did["long answers with a region"]++
+	}
+}
+
+// takenBack is what a node's Stats.TakenBack counts as.
+const takenBack = "nodes taken back for direct calls"
+
+// wentDirect counts what a node has done with direct calls.
+func (c *crasher) wentDirect(n *rpc.Node) {
+	s := n.Stats()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for what, count := range map[string]uint64{
+		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.Given, "one-ways that left with a done": s.Sent,
+		"direct calls and answers in parts": s.Large, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
+		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
+		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack,
+		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, takenBack: s.TakenBack,
+	} {
+		if count > 0 {
+			c.did[what] += int(count) //nolint:gosec // few
+		}
+	}
 }

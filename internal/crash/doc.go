@@ -61,7 +61,7 @@
 // In some wide cases services with state and durable mains belong to no deployment: somebody starts their programs by hand
 // (Setting.ByHand).
 //
-// In half of the wide cases the memory blades are the two copies of one machine (Setting.Pairs).
+// In three of four wide cases the memory blades are the two copies of one machine (Setting.Pairs).
 // Either may fail, while the other one is filled from it, too: as long as one complete copy can
 // be heard, the oracle asks what it asks when no memory blade fails, and that the copies are
 // equal in the end. EveryCopy loses each copy at every packet.

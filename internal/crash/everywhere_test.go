@@ -233,7 +233,7 @@ func setOut(t *testing.T, seed uint64) Setting {
 	return s
 }
 
-// program makes a seed's program; in the wide mix most of its calls go direct to their end.
+// program makes a seed's program.
 func program(t *testing.T, seed uint64, s Setting) (*Program, *Expectation) {
 	t.Helper()
 	p := Generate(seed)
@@ -242,7 +242,7 @@ func program(t *testing.T, seed uint64, s Setting) (*Program, *Expectation) {
 	}
 	if *flagMix == wide {
 		p.Widen(seed)
-		p.Straighten(seed, s.Lends)
+		p.Simplify(seed, s.Lends)
 	}
 	if *flagPolicy == "none" { // of which no main can be
 		for i := range p.Clients {

@@ -51,15 +51,15 @@ func mixedProgram(seed uint64) *Program {
 	return p
 }
 
-// TestStraighten: many programs of the wide mix have distributed memory, and some have large
+// TestSimplify: many programs of the wide mix have distributed memory, and some have large
 // regions.
-func TestStraighten(t *testing.T) {
+func TestSimplify(t *testing.T) {
 	const programs = 10 * seeds
 	memory, large := 0, 0
 	for seed := range uint64(programs) {
 		p := mixedProgram(seed)
 		p.Widen(seed)
-		p.Straighten(seed, seed%2 == 0)
+		p.Simplify(seed, seed%2 == 0)
 		memory += btoi(p.largest() > 0)
 		large += btoi(p.largest() >= 1<<20)
 	}

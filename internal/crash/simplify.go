@@ -3,16 +3,13 @@ package crash
 import (
 	"math/rand/v2"
 	"slices"
-
-	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// Straighten makes most programs simpler ones: plain clients,
-// services without state, no distributed memory but, in half of the services without state, what
-// executions allocate and free themselves; if lends is set, they pass it on to the calls that they make, and hand it over
-// by one-ways. In some of them services keep their states. Programs whose
-// regions Widen has enlarged stay as they are, so that direct racks have large regions, too.
-func (p *Program) Straighten(seed uint64, lends bool) {
+// Simplify takes distributed memory and states out of three of four programs: half of the services that have a state keep it.
+// In half of those without a state, executions still allocate and free memory themselves; if lends is set, in all of
+// them, and executions pass the memory on to the calls that they make, and hand it over by one-ways. Two of three durable mains
+// become plain clients. Programs whose regions Widen has enlarged stay as they are.
+func (p *Program) Simplify(seed uint64, lends bool) {
 	g := &generator{r: rand.New(rand.NewPCG(seed, 0x57a1)), p: p}
 	if g.chance(1, 4) || p.largest() > mostGenerated {
 		return
@@ -27,13 +24,13 @@ func (p *Program) Straighten(seed uint64, lends bool) {
 	for i := range p.Clients {
 		c := &p.Clients[i]
 		c.Main = c.Main && g.chance(1, 3)
-		s := straightener{Program: p, own: own, main: c.Main, service: -1, surely: true, lends: lends}
-		s.straighten(&c.Script)
+		s := simplifier{Program: p, own: own, main: c.Main, service: -1, surely: true, lends: lends}
+		s.simplify(&c.Script)
 	}
 }
 
-// straightener changes the script of a service, -1 for a client's.
-type straightener struct {
+// simplifier changes the script of a service, -1 for a client's.
+type simplifier struct {
 	*Program
 	own     []bool // services whose executions have memory of their own
 	main    bool   // a durable main's
@@ -45,11 +42,10 @@ type straightener struct {
 	given   bool // these are its own: it is a one-way's
 }
 
-// straighten drops what a script can do with memory and state alone. A service that has a state
-// counts in the region that it keeps instead: but for the first time, that needs no Gatekeeper. It
-// must not in branches, nor in calls that may be given up. In a service that has memory of its own,
+// simplify drops what a script does with memory. A service that has a state counts in the region that it keeps
+// instead, but not in branches, nor in calls that may be given up. In a service that has memory of its own,
 // what the script has allocated itself stays.
-func (w straightener) straighten(s *Script) {
+func (w simplifier) simplify(s *Script) {
 	state := w.service >= 0 && w.Services[w.service].Stateful
 	has := map[int]bool{} // slots: true if it is the script's own
 	for slot := range w.lent {
@@ -85,7 +81,7 @@ func (w straightener) straighten(s *Script) {
 
 // keeps reports whether a script keeps an operation, which it may change. It has these regions before,
 // and then those after it.
-func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
+func (w simplifier) keeps(op *Op, has map[int]bool, state bool) bool {
 	switch op.Kind {
 	case Alloc:
 		if w.service >= 0 && w.own[w.service] || w.service < 0 && w.lends && !w.main {
@@ -125,7 +121,7 @@ func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
 		in.main, in.service = false, op.Service
 	}
 	for j := range op.Body {
-		in.straighten(&op.Body[j])
+		in.simplify(&op.Body[j])
 	}
 	switch {
 	case op.Kind == Call && op.Slot >= 0 && op.Body[0].Result >= 0 && (w.service < 0 && (w.lends || !w.main) || w.service >= 0 && w.own[w.service]):
@@ -137,40 +133,4 @@ func (w straightener) keeps(op *Op, has map[int]bool, state bool) bool {
 		}
 	}
 	return true
-}
-
-// wasLong counts long calls that have been lent regions, and long answers with one.
-func (c *crasher) wasLong(script []byte, lent, region bool) {
-	if len(script) < longSpaces {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if lent {
-		c.did["long calls that lend memory"]++
-	}
-	if region {
-		c.did["long answers with a region"]++
-	}
-}
-
-// takenBack is what a node's Stats.TakenBack counts as.
-const takenBack = "nodes taken back for direct calls"
-
-// wentDirect counts what a node has done with direct calls.
-func (c *crasher) wentDirect(n *rpc.Node) {
-	s := n.Stats()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.Given, "one-ways that left with a done": s.Sent,
-		"direct calls and answers in parts": s.Large, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
-		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
-		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack,
-		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, takenBack: s.TakenBack,
-	} {
-		if count > 0 {
-			c.did[what] += int(count) //nolint:gosec // few
-		}
-	}
 }
