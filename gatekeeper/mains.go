@@ -1,10 +1,16 @@
 package gatekeeper
 
 import (
+	"context"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -136,4 +142,176 @@ func (c *controller) disownMains(n *node) {
 	for _, id := range ids {
 		c.endHoldings(id, n.address, false)
 	}
+}
+
+// Programs that somebody starts by hand end when they like, and nobody starts them again. The node of such a program
+// goes with the program, unless the node's ledger keeps the state of a service, the checkpoints of a durable main, or one-ways that the
+// node owes (owes).
+// Then the node is awaited: it is fenced, and its ledger, regions, address and names stay.
+//
+//	program dies or leaves ─▶ fall ─▶ fenced, awaited ─▶ a program of that name joins on that blade ─▶ next incarnation
+//	                                       └─▶ ForgetNode ─▶ gone for good
+//
+// While a node is awaited, calls that are under way to it wait. New calls wait too if the program has failed; if it has
+// left by itself, they fail as unavailable.
+
+// byHand reports whether somebody has started the node's program by hand: it belongs to no deployment.
+func (n *node) byHand() bool { return n.instance == "" }
+
+// hasLeft reports whether the node's program, which was started by hand, has left by itself: its services are withdrawn.
+func (n *node) hasLeft() bool { return n.byHand() && n.orderly }
+
+// comesBack reports whether a node that has fallen is to have a next incarnation.
+func (c *controller) comesBack(n *node) bool {
+	if n.byHand() {
+		_, awaited := c.recoveries.Awaits(n.address)
+		return awaited
+	}
+	return c.fleet.Keeps(n.address)
+}
+
+// awaitedBy returns the node that a program which joins is the next incarnation of, the oldest of several; nil for
+// none. It is not ready while the former incarnation can still do something.
+func (c *controller) awaitedBy(b *blade, j *control.Join) (n *node, ready bool) {
+	if j.Instance != "" {
+		return nil, true
+	}
+	for _, n := range c.sortedFallen() {
+		if n.byHand() && n.name == j.Name && n.blade.hello.Blade == b.hello.Blade && c.comesBack(n) {
+			v, _ := c.recoveries.Recovery(n.address)
+			return n, v.Phase != recovery.Fencing
+		}
+	}
+	return nil, true
+}
+
+// joining is a join that waits until a node's former incarnation is cut off. A blade has at most control.Window requests
+// under way.
+type joining struct {
+	node netip.Addr
+	port *port
+	ask  control.Message
+}
+
+// admitJoins goes on with joins that have waited for a node.
+func (c *controller) admitJoins(node netip.Addr) {
+	var ready []joining
+	c.joins = slices.DeleteFunc(c.joins, func(a joining) bool {
+		if a.node == node {
+			ready = append(ready, a)
+		}
+		return a.node == node
+	})
+	for _, a := range ready {
+		if err := c.join(a.port, a.ask); err != nil {
+			c.fail(a.port, a.ask, err)
+		}
+	}
+}
+
+// mayKeep refuses a node more to keep something of a program that was started by hand, if its blade has as many such
+// nodes as it may.
+func (c *controller) mayKeep(n *node, op string) error {
+	if !n.byHand() || n.ledger == nil || c.keeps(n) {
+		return nil
+	}
+	kept := 0
+	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
+		for _, o := range nodes {
+			if o.byHand() && o.blade.hello.Blade == n.blade.hello.Blade && c.keeps(o) {
+				kept++
+			}
+		}
+	}
+	if kept < control.MaxKeptByHand {
+		return nil
+	}
+	return fault.New(fault.NoSpace, op, "blade %s has %d nodes with states, durable mains or one-ways to deliver of programs that were started by hand, its maximum: "+
+		"have the Gatekeeper forget one that is awaited (bifrost nodes, bifrost forget NODE), or deploy the program", n.blade.hello.Blade, kept)
+}
+
+// owes keeps the node of a program that was started by hand until it has left in order, since its ledger is about to have one-ways.
+func (c *controller) owes(n *node) error {
+	if !n.byHand() || n.owes {
+		return nil
+	}
+	if err := c.mayKeep(n, "one-way"); err != nil {
+		return err
+	}
+	n.owes = true
+	c.keepNode(n)
+	return nil
+}
+
+// yieldMain gives up the node that is awaited for a main which a deployment is about to run. It stays if it keeps anything
+// else: then the deployment's main waits for an operator.
+func (c *controller) yieldMain(k claim, by owner) {
+	if k.Kind != claimMain || by.App == "" {
+		return
+	}
+	for _, n := range c.sortedFallen() {
+		if mains, _ := c.mains.At(n.address); n.byHand() && c.comesBack(n) && !n.serial() && !n.owes && mains == 1 && c.mains.Runs(endpoint.MainID(k.Name), n.address) {
+			n.why = "a deployment runs its main " + k.Name
+			c.unwanted(n, n.why)
+		}
+	}
+}
+
+// awaitedSince is since when the program of a node that has fallen is awaited; the zero time if it is not.
+func (c *controller) awaitedSince(n *node) time.Time {
+	if !n.byHand() || !c.comesBack(n) {
+		return time.Time{}
+	}
+	v, _ := c.recoveries.Recovery(n.address)
+	return v.Since
+}
+
+// recovering are the recoveries that are under way, without those of nodes for which nothing is left to be done until
+// somebody starts their programs.
+func (c *controller) recovering() (all []recovery.View) {
+	for _, v := range c.recoveries.Recoveries() {
+		n := c.fallen[v.Node.Address]
+		if n == nil || !n.byHand() || !v.Waits.Spare {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// ForgetNode gives up a node that is awaited: its state, its durable mains, its regions and its ledger go, and calls to
+// it fail. NotFound means that there is no such node; a node that is not awaited is refused.
+func (g *Gatekeeper) ForgetNode(ctx context.Context, node netip.Addr) error {
+	return g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) { // NodeLeft
+		op := "forget " + node.String()
+		n := c.nodeOrFallen(node)
+		switch {
+		case n == nil:
+			return nil, fault.New(fault.NotFound, op, "there is no node %s", node)
+		case !n.byHand():
+			return nil, fault.New(fault.BadRequest, op, "node %s belongs to deployment %s: undeploy that", node, n.owner().App)
+		case !n.gone:
+			return nil, fault.New(fault.BadRequest, op, "the program of node %s runs: end it first", node)
+		case !c.comesBack(n):
+			return nil, fault.New(fault.NotFound, op, "node %s is going already", node)
+		}
+		c.logger.Info("operator", "action", "forget", "node", node, "name", n.name, "blade", n.blade.hello.Blade)
+		n.why = "an operator has forgotten it"
+		c.unwanted(n, n.why)
+		return nil, nil
+	})
+}
+
+// unwanted ends the recovery of a node that nobody wants back.
+func (c *controller) unwanted(n *node, why string) {
+	n.forsaken = true
+	c.keepNode(n)
+	c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: true, Cause: why}))
+}
+
+// anew says how somebody begins anew with a node whose ledger is lost.
+func (n *node) anew() string {
+	if n.byHand() {
+		return "end its program, forget the node (bifrost forget " + n.address.String() + "), and start the program again"
+	}
+	return "undeploy its program, and deploy it anew"
 }
