@@ -1,8 +1,6 @@
 package gatekeeper
 
 import (
-	"crypto/hmac"
-	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -10,10 +8,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
@@ -333,114 +327,4 @@ func (c *controller) equalLedgers(first, second *blade, x *comparison, then func
 			})
 		}
 	}
-}
-
-// What the switch holds of calls with a policy other than none. Each goes straight to the node that serves it; the Gatekeeper is told
-// of rights, and of what nobody asks for any more.
-//
-//	CALL with pointers, to a node ─▶ loan.go
-//	FORGET  ids  ─▶ struck out ─▶ ACK with them
-//	SETTLED      ─▶ a client asks for no earlier call of a session
-
-// forgetItem is how many bytes name a call in a FORGET: its id comes first.
-const forgetItem = 32
-
-// exactRequest takes a call or one-way, or what a node says of calls.
-func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
-	switch {
-	case rackaddr.NodePrefix.Contains(h.dst):
-		c.loanRequest(n, h, m)
-	case h.dst != rackaddr.Gatekeeper:
-		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call of policy %s goes to the node that serves it", m.Flags.Policy()))
-	case m.CallerIncarnation != n.incarnation:
-		c.count.Malformed++
-	case m.Flags&(rpcpacket.FlagSettled|rpcpacket.FlagSession) == rpcpacket.FlagSettled|rpcpacket.FlagSession:
-		c.settledSession(n, m)
-	case m.Flags&rpcpacket.FlagSettled != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
-		c.forgetDirect(n, m.Payload)
-	default:
-		c.count.Malformed++
-	}
-}
-
-// settledSession takes a client's word that it asks no more for calls of a session. It counts
-// from the present incarnation only.
-func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
-	if m.Call.Sequence() != 0 {
-		c.count.Malformed++
-		return
-	}
-	if s := n.sessions[m.Call.Session()]; s != nil {
-		c.settle(n, s, m.Floor)
-	}
-	c.settleLoans(n, m.Call.Session(), m.Floor)
-	if c.pressure.stalled {
-		return // it says so again
-	}
-	c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: m.Call, Floor: m.Floor, Flags: rpcpacket.FlagReleased}})
-}
-
-// originBytes is how many bytes a call's origin has: a proof, and the hash of the service whose
-// execution makes the call, or 0 (rpc, origin.go).
-const originBytes = 24
-
-// proven reports whether a direct call is one of a node's sessions, or of an execution of its own, and whether
-// whoever made it has called, with this policy, the node that hands it over. The caller has proven that by what follows
-// from the node's key, or from the key of the execution's service or main. So no node hands over a call
-// of which it only knows the id, nor one that somebody will make.
-func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []byte) bool {
-	var proof, want endpoint.Proof
-	policy := call.Flags.Policy()
-	service := binary.BigEndian.Uint64(origin[copy(proof[:], origin):])
-	switch {
-	case call.Flags&rpcpacket.FlagSession != 0:
-		if !rpcpacket.Owns(caller, call.Call.Session()) {
-			return false
-		}
-		want = endpoint.NewProver(c.secret.Node(caller)).Prove(call.Call, policy)
-	default:
-		key, of := c.secret.Service(service), keyOf{service: service}
-		if service == 0 {
-			key, of = c.secret.Main(call.Parent), keyOf{main: call.Parent}
-		}
-		var id rpcpacket.ID
-		if id, want = endpoint.Child(key, policy, call.Parent, call.Branch, call.Index); id != call.Call || !c.hasKey(caller, of) {
-			return false // any node can make a name, and ids with its key
-		}
-	}
-	return hmac.Equal(proof[:], want[:])
-}
-
-// forgetDirect takes a node's word that nobody asks for direct calls.
-func (c *controller) forgetDirect(n *node, items []byte) {
-	var ids []rpcpacket.ID
-	foreign := false
-	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagSettled}}
-	for ; len(items) > 0; items = items[forgetItem:] {
-		ids = append(ids, rpcpacket.ID(items[:16]))
-		foreign = foreign || !c.takesPart(n, rpcpacket.ID(items[:16]))
-	}
-	if foreign {
-		c.count.Foreign++ // nothing follows from what it says of others' calls
-	}
-	c.forgetLoans(n, ids)
-	for _, id := range ids {
-		ack.Payload = append(ack.Payload, id[:]...)
-	}
-	if len(ids) > 0 {
-		c.tellNode(n.address, &ack)
-	}
-}
-
-// takesPart reports whether a node has made a call, or serves it, as far as the call is known.
-func (c *controller) takesPart(n *node, id rpcpacket.ID) bool {
-	k := c.loans[id]
-	return k == nil || k.caller == n.address || k.callee == n.address
-}
-
-// tellNode sends a node a message of ours.
-func (c *controller) tellNode(to netip.Addr, m *rpcpacket.Message) {
-	c.send(0, frame.UDP6{
-		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(to, rackaddr.PortRPC), Payload: m.Append(nil),
-	}.Append(nil))
 }
