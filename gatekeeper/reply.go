@@ -10,10 +10,13 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -336,4 +339,174 @@ func (h *held) reply(payload []byte) []byte {
 type packetOut struct {
 	hop   hop
 	frame []byte
+}
+
+// The answer to a direct call may hand regions over to the caller. It ends the call's loan, or makes
+// one that is over at once: this record says that the answer is known, so a copy of it moves nothing.
+// When nobody asks for the answer any more the record goes. What protects against copies from then on
+// is a number for each lane, which the callee tells: see handedOver.
+
+// results takes the answer to a direct call that did not pass here. It has to show that its call was made to whoever
+// answers it. Its caller must be there, in the incarnation that has asked for the answer; and it is the callee that is charged.
+func (c *controller) results(n *node, h *held, m *rpcpacket.Message) {
+	proven := len(m.Trailer) >= originBytes && c.proven(h.dst, &m.Header, m.Trailer[:originBytes])
+	caller := c.nodes[h.dst]
+	lane, number := direct.LaneOf(&m.Header)
+	switch {
+	case lane == 0 || !rpcpacket.Owns(h.dst, lane) || m.CalleeIncarnation > n.incarnation:
+		c.count.Foreign++
+		return
+	case !proven:
+		c.count.Unproven++ // by its caller's fault, or its callee's, whose port this is
+		return
+	case caller == nil || m.CallerIncarnation != caller.incarnation || c.handedOver.late(n.address, lane, number) || c.handedOver.late(h.dst, lane, number):
+		c.count.Late++
+		return
+	}
+	full := c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.handedOver.full(h.dst, lane, c.cfg.Limits.NodeSessions)
+	if c.overloaded(full || c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.pressure.keepsAway(false, len(h.payload))) {
+		return
+	}
+	k := &loan{header: headerOf(m), caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
+	c.addLoan(k)
+	c.loanReply(k, n, h, m)
+}
+
+// takes reports whether whoever has made a call may still get regions by its answer: nobody would free those of an execution
+// that has given the call up and has ended, or of a durable main that is over.
+func (c *controller) takes(k *loan) bool { return !k.forgotten && !c.mainOver(k.header.Parent) }
+
+// givenUp takes a node's word that an execution of its has ended, and has given a call up. What the call has returned goes, also
+// if the execution's service has state: nobody knows the pointers. What it returns later stays its callee's. If there is no
+// record of the call, the number of its lane keeps late answers, and late copies of the call, from handing anything over.
+func (c *controller) givenUp(n *node, e rpcpacket.ID, g control.GivenUpCall) {
+	if rpcpacket.Owns(n.address, g.Lane) {
+		c.keepFloor(n.address, g.Lane, g.Number)
+	}
+	k := c.loans[rpcpacket.ID(g.Call)]
+	if k == nil || k.caller != n.address || k.header.Parent != e {
+		return
+	}
+	if !k.over() {
+		c.forgetLoan(k)
+		return
+	}
+	for _, p := range k.returned {
+		if v, ok := c.leases.Find(p); ok && v.Controller == n.address && c.heldBy(v.Region) == e {
+			c.steps(c.leases.Abandon(v.Region, n.address))
+		}
+	}
+}
+
+// deny answers a call in the place of a callee that may not hand over what it has answered with.
+func (c *controller) deny(k *loan, m *rpcpacket.Header) {
+	b := exception(m, k.refusal)
+	if k.stage == loanDenied {
+		b = rpcpacket.Begun(b)
+	}
+	c.count.Refused++
+	c.send(0, frame.UDP6{
+		Src: netip.AddrPortFrom(k.callee, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Payload: b,
+	}.Append(nil))
+}
+
+// resultsFor is the execution that the results of a call are for, which is zero for a client's.
+func (c *controller) resultsFor(id rpcpacket.ID) rpcpacket.ID {
+	k := c.loans[id]
+	if k == nil || k.header.Flags&rpcpacket.FlagSession != 0 {
+		return rpcpacket.ID{}
+	}
+	return k.header.Parent
+}
+
+// forgetAnswered takes a callee's word that nobody asks for an answer any more, which may have had
+// pointers. A callee that names no lane does not say that.
+func (c *controller) forgetAnswered(n *node, r *control.EndedRegions) {
+	if r.Lane == 0 {
+		return
+	}
+	if c.callerIn(r.Lane) {
+		c.keepFloor(n.address, r.Lane, r.Number)
+	}
+	if k := c.loans[rpcpacket.ID(r.Execution)]; k != nil && k.callee == n.address {
+		c.forgetLoan(k)
+	}
+}
+
+// keepFloor notes that no message up to a number of a lane hands regions of a node over any more.
+func (c *controller) keepFloor(node lease.Node, lane, number uint64) {
+	if c.handedOver.end(node, lane, number, c.cfg.Limits.NodeSessions) {
+		c.put(wal.Record{Kind: wal.KindReturned, ID: sessionID(node, lane), Callee: wal.Node{Address: node}, Order: c.handedOver[node][lane]})
+	}
+}
+
+// callerIn reports whether the node whose lane this is may still get answers.
+func (c *controller) callerIn(lane uint64) bool {
+	return c.nodeOrFallen(rackaddr.Node(lane>>32)) != nil
+}
+
+// forgetReturned drops what handedOver has of a node that is gone, or that begins anew.
+func (c *controller) forgetReturned(node lease.Node, gone bool) {
+	c.handedOver.forget(node, gone, func(callee lease.Node, lane uint64) {
+		c.drop(wal.KindReturned, sessionID(callee, lane))
+	})
+}
+
+// restoreReturned brings back what a callee has said of a lane, unless one of the two nodes is gone.
+func (c *controller) restoreReturned(r *wal.Record) error {
+	callee, lane := r.Callee.Address, binary.BigEndian.Uint64(r.ID[:])
+	switch {
+	case !callee.IsValid() || r.ID != sessionID(callee, lane) || r.Order == 0:
+		return corrupt(r, "lane %x of callee %s, up to number %d", lane, callee, r.Order)
+	case c.nodeOrFallen(callee) == nil || !c.callerIn(lane):
+		c.drop(r.Kind, r.ID)
+	default:
+		c.handedOver.end(callee, lane, r.Order-1, c.cfg.Limits.NodeSessions)
+	}
+	return nil
+}
+
+// handedOver has, for each callee and each lane of a caller, the number of the first call of which an
+// answer may still hand regions over. A late copy of an answer to an earlier call must not: the callee
+// may have the regions again by then. The callee says so itself, so nobody else suffers if it lies. It
+// is on the log, and goes with the callee, and with the incarnation of the caller. It has the same of a node's own lanes: of
+// the one-ways that the node has sent there, and of the calls that its executions have given up.
+type handedOver map[lease.Node]map[uint64]uint64
+
+func (o handedOver) late(callee lease.Node, lane, number uint64) bool {
+	return number < o[callee][lane]
+}
+
+// full reports whether a callee may not have a lane: it has a number of them at most.
+func (o handedOver) full(callee lease.Node, lane uint64, most int) bool {
+	_, known := o[callee][lane]
+	return !known && len(o[callee]) >= most
+}
+
+// end notes that nobody asks for the answer to a call any more. It reports whether that is news.
+func (o handedOver) end(callee lease.Node, lane, number uint64, most int) bool {
+	if o.full(callee, lane, most) || number+1 <= o[callee][lane] {
+		return false // no call in this lane has handed anything over; or a later call has ended
+	}
+	if o[callee] == nil {
+		o[callee] = map[uint64]uint64{}
+	}
+	o[callee][lane] = number + 1
+	return true
+}
+
+// forget drops what a node has said, if it is gone, and what was said of its lanes: the calls of its
+// former incarnations are late in any case.
+func (o handedOver) forget(node lease.Node, gone bool, dropped func(callee lease.Node, lane uint64)) {
+	for callee, lanes := range o {
+		for lane := range lanes {
+			if gone && callee == node || rpcpacket.Owns(node, lane) {
+				delete(lanes, lane)
+				dropped(callee, lane)
+			}
+		}
+		if len(lanes) == 0 {
+			delete(o, callee)
+		}
+	}
 }
