@@ -30,7 +30,7 @@
 //
 // With a log, each input also has a batch of records (journal.go). Its packets wait until
 // this batch and those of all earlier inputs are logged. So a Gatekeeper that starts from
-// the log (restore.go, resume.go) knows at least what anybody was told.
+// the log (restore.go) knows at least what anybody was told.
 //
 // When the connection to the switch was lost and is there again, the Gatekeeper reads the
 // tables back and repairs them, before the plans go on.

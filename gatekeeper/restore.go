@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -19,6 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -575,4 +577,100 @@ func (g *Gatekeeper) logged(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// resumption is what a Gatekeeper has to do when it has begun with a log, once
+// the switch is as it should be.
+type resumption struct {
+	calls  []rpcpacket.ID // to be released again, in the order of the log
+	blades []*blade       // memory blades to be asked for what they have
+	// mirrors are the machines whose copies are to be told what they are.
+	mirrors []*mirror
+	cores   bool // what is left to do of recoveries
+}
+
+// due reports whether there is something left.
+func (r *resumption) due() bool { return len(r.calls)+len(r.blades)+len(r.mirrors) > 0 || r.cores }
+
+// resume does a part of what is left. A call that was logged may not have been
+// released, so it is now; one that was is a duplicate to its callee. Replies wait
+// for their callers to ask.
+func (c *controller) resume() {
+	if !c.connected {
+		return
+	}
+	if c.resuming.cores {
+		c.resuming.cores = false
+		c.resumeCores()
+		c.evict()
+	}
+	n := min(len(c.resuming.calls), c.cfg.Limits.Resume)
+	for _, id := range c.resuming.calls[:n] {
+		if err := c.releaseAgain(id); err != nil {
+			c.count.Failures++
+			c.logger.Error("the log does not give a call back", "call", id, "error", err)
+		}
+	}
+	if c.resuming.calls = c.resuming.calls[n:]; len(c.resuming.calls) == 0 {
+		c.resuming.calls = nil
+	}
+	for _, m := range c.resuming.mirrors {
+		c.resumeMirror(m)
+	}
+	c.resuming.mirrors = nil
+	for _, b := range c.resuming.blades {
+		if b.alive() {
+			c.audit(b)
+			c.reconcileLedgers(b)
+		}
+	}
+	c.resuming.blades = nil
+}
+
+// releaseAgain releases a logged call, unless it has ended since.
+func (c *controller) releaseAgain(id rpcpacket.ID) error {
+	k := c.calls[id]
+	if k == nil || k.stage != stageRunning && !k.oneway() {
+		return nil
+	}
+	n := c.nodes[k.callee]
+	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
+		return nil // it ends with its callee
+	}
+	r, ok, err := c.cfg.Store.Get(wal.KindCall, wal.ID(id))
+	if !ok || err != nil {
+		return err
+	}
+	m, err := rpcpacket.Parse(r.Packet)
+	if err != nil {
+		return err
+	}
+	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay
+	c.count.Resumed++
+	c.send(hopOf(n.blade.port.num), frame.UDP6{
+		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC), Payload: m.Append(nil),
+	}.Append(nil))
+	c.callEvent(CallReleased, k)
+	return nil
+}
+
+// corrupt says which record makes no sense.
+func corrupt(r *wal.Record, format string, args ...any) error {
+	return fmt.Errorf("the log is %w: record %d, %s: %s", wal.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
+}
+
+// data reads a record's JSON.
+func data(r *wal.Record, v any) error {
+	if err := json.Unmarshal(r.Data, v); err != nil {
+		return corrupt(r, "%v", err)
+	}
+	return nil
+}
+
+// refusalOf reads our own exception back, nil if it is another outcome.
+func refusalOf(m *rpcpacket.Message) *fault.Error {
+	if m.Type != rpcpacket.Exception || m.Code == fault.OK {
+		return nil
+	}
+	return &fault.Error{Code: m.Code, Op: "call", Msg: string(m.Payload)}
 }

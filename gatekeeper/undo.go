@@ -305,3 +305,72 @@ func (c *controller) goOn(p *port, hello control.Message, err error) {
 		c.fail(p, hello, err)
 	}
 }
+
+// audit asks a memory blade for its regions and looks after those that are not on
+// the log: their allocation was not answered before we were cut off. While their
+// owner is there it may still ask; after that they are reclaimed.
+func (c *controller) audit(b *blade) {
+	c.reclaimMore(b)
+	if err := c.auditFrom(b, 0); err != nil {
+		c.count.Failures++
+		c.logger.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
+	}
+}
+
+func (c *controller) auditFrom(b *blade, from uint64) error {
+	if !b.alive() {
+		return nil
+	}
+	boot := b.hello.Boot
+	return c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
+		if b.hello.Boot != boot {
+			return // it has lost them
+		}
+		page, err := regionList(m)
+		for _, r := range page.Regions {
+			c.lookAfterUnknown(c.unknownOf(b, r))
+		}
+		if err == nil && page.Next > from {
+			err = c.auditFrom(b, page.Next)
+		}
+		if err != nil {
+			c.count.Failures++
+			c.logger.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
+		}
+	})
+}
+
+// regionList reads a page of the answer.
+func regionList(m control.Message) (page control.RegionList, err error) {
+	switch m.Status {
+	case fault.OK:
+		err = json.Unmarshal(m.Body, &page)
+	case fault.Unavailable: // it does not serve memory yet, so it has none
+	default:
+		err = fault.Remote(m.Status, "regions", "%s", m.Body)
+	}
+	return page, err
+}
+
+// lookAfterUnknown looks after a region that a memory blade has.
+func (c *controller) lookAfterUnknown(s unknownRegion) {
+	if _, known := c.leases.Find(s.region.Base); known {
+		return
+	}
+	if n := c.nodes[s.node]; n != nil {
+		if !slices.Contains(n.unknown, s) {
+			n.unknown = append(n.unknown, s)
+		}
+		return
+	}
+	c.lost(s)
+}
+
+// reclaimAllUnknown reclaims what a node that is gone has never been given. What it
+// was given and has freed is not there any more, and never will be.
+func (c *controller) reclaimAllUnknown(n *node) {
+	for _, s := range n.unknown {
+		c.lost(s)
+	}
+	n.unknown = nil
+}
