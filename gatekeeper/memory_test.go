@@ -185,3 +185,89 @@ func TestDenied_IsReported(t *testing.T) {
 		}
 	})
 }
+
+// TestAllocWindow: a copy is told from a new answer also out of order, and the
+// window keeps nothing that the client has settled.
+func TestAllocWindow(t *testing.T) {
+	a := allocs{above: map[uint64]struct{}{}}
+	for _, id := range []uint64{5, 3} {
+		if a.late(id) {
+			t.Errorf("request %d is new", id)
+		}
+		a.handled(id)
+	}
+	for id, late := range map[uint64]bool{3: true, 4: false, 5: true, 6: false} {
+		if a.late(id) != late {
+			t.Errorf("late(%d) = %v", id, !late)
+		}
+	}
+	a.settle(5)
+	a.settle(2) // an old packet
+	if !a.late(4) || !a.late(5) || a.late(6) || len(a.above) != 1 {
+		t.Errorf("after settling below 5: %+v", a)
+	}
+}
+
+// TestAllocsAtTheLimit: a node that has settled none of as many allocations as are kept gets
+// no more, but for the one at its floor: the others are settled only after that.
+func TestAllocsAtTheLimit(t *testing.T) {
+	a := allocs{above: map[uint64]struct{}{}}
+	a.settle(3)
+	for id := uint64(4); id < 8; id++ {
+		a.handled(id)
+	}
+	if a.full(8, 5) || !a.full(8, 4) {
+		t.Error("the limit is not kept")
+	}
+	if a.full(3, 4) {
+		t.Error("the allocation for which all others wait is refused")
+	}
+	a.handled(3)
+	a.settle(8)
+	if a.full(8, 4) {
+		t.Errorf("full after all are settled: %+v", a)
+	}
+}
+
+// A copy of a free that comes when the first one is done meets no rule and is turned
+// around; but nobody was denied anything.
+func TestFree_CopyIsNoDenial(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		again := func() []dsmpacket.Header {
+			h := dsmpacket.Header{Kind: dsmpacket.Request, Request: s.a.request, Floor: 1, Incarnation: s.a.incarnation}
+			s.a.send(s.a.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+			return s.a.memoryAnswers()
+		}
+		s.a.memory(dsmpacket.OpFree, p)
+		if got := again(); len(got) != 0 {
+			t.Errorf("a copy under way is answered with %+v", got)
+		}
+		s.m1.serve()
+		s.a.memoryAnswers()
+		before := s.snapshot().Counters
+		if got := again(); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
+			t.Errorf("a copy is answered with %+v", got)
+		}
+		pass(digestWait)
+		if c := s.snapshot().Counters; c.Denied != 0 || c.Duplicates != before.Duplicates+1 || c.Frees != 1 {
+			t.Errorf("counters %+v, before %+v", c, before)
+		}
+		s.a.memory(dsmpacket.OpFree, p) // another request is another matter
+		pass(digestWait)
+		if c := s.snapshot().Counters; c.Denied != 1 {
+			t.Errorf("a second free: counters %+v", c)
+		}
+	})
+}
+
+// The latest frees are remembered, and no more.
+func TestGrantedFrees_Bounded(t *testing.T) {
+	var g grantedFrees
+	for i := range uint64(maxGranted + 10) {
+		g.note(grantedFree{node: rackaddr.Node(1), request: i})
+	}
+	if len(g.ring) != maxGranted || g.has(grantedFree{node: rackaddr.Node(1), request: 9}) || !g.has(grantedFree{node: rackaddr.Node(1), request: 10}) {
+		t.Errorf("%d frees are remembered", len(g.ring))
+	}
+}

@@ -2,6 +2,9 @@ package gatekeeper
 
 import (
 	"context"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -90,4 +93,22 @@ func TestTimeline_Sampled(t *testing.T) {
 			t.Errorf("the call: %+v, %v", tree, err)
 		}
 	})
+}
+
+// EventKinds has every kind that trace.go declares.
+func TestEventKinds(t *testing.T) {
+	source, err := os.ReadFile("trace.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`EventKind = "([a-z.]+)"`).FindAllStringSubmatch(string(source), -1)
+	kinds := EventKinds()
+	if len(declared) < 30 || len(kinds) != len(declared) {
+		t.Errorf("%d kinds are declared, %d listed", len(declared), len(kinds))
+	}
+	for _, d := range declared {
+		if !slices.Contains(kinds, d[1]) {
+			t.Errorf("%s is not listed", d[1])
+		}
+	}
 }
