@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/script"
 )
 
 // TestScripts runs testdata/*.txt: commands with the steps that they lead to.
@@ -29,17 +29,17 @@ import (
 // A command ends with & to leave its transitions in progress; otherwise they
 // are done at once. Region rMK is region K of machine M, of 4 KiB.
 func TestScripts(t *testing.T) {
-	scripts.Run(t, "testdata/*.txt", func() scripts.Command { return (&script{m: New()}).command })
+	script.Run(t, "testdata/*.txt", func() script.Command { return (&scripted{m: New()}).command })
 }
 
-// script is the state of one script.
-type script struct {
+// scripted is the state of one script.
+type scripted struct {
 	m      *Machine
 	moving []uint64 // transitions in progress, oldest first
 	out    io.Writer
 }
 
-func (s *script) command(out io.Writer, f []string) error {
+func (s *scripted) command(out io.Writer, f []string) error {
 	s.out = out
 	later := f[len(f)-1] == "&"
 	if later {
@@ -83,7 +83,7 @@ func (s *script) command(out io.Writer, f []string) error {
 	return nil
 }
 
-func (s *script) print(steps []Step, later bool) {
+func (s *scripted) print(steps []Step, later bool) {
 	for len(steps) > 0 {
 		step := steps[0]
 		steps = steps[1:]
@@ -111,7 +111,7 @@ func (s *script) print(steps []Step, later bool) {
 	}
 }
 
-func (s *script) show(what string) error {
+func (s *scripted) show(what string) error {
 	var lines []string
 	switch what {
 	case "pending":

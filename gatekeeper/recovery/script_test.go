@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/script"
 )
 
 // TestScripts runs testdata/*.txt: what happens, and what the Machine makes of it.
@@ -25,22 +25,22 @@ import (
 //	restart m1… A…               the Gatekeeper is killed, and begins with its log; these are there
 //	recoveries; log
 func TestScripts(t *testing.T) {
-	scripts.Run(t, "testdata/*.txt", func() scripts.Command { return newScript().command })
+	script.Run(t, "testdata/*.txt", func() script.Command { return newScript().command })
 }
 
-// script is the state of one script.
-type script struct {
+// scripted is the state of one script.
+type scripted struct {
 	machine *Machine
 	disk    map[wal.Key]wal.Record
 	inc     map[string]uint32
 	out     io.Writer
 }
 
-func newScript() *script {
-	return &script{machine: New(), disk: map[wal.Key]wal.Record{}, inc: map[string]uint32{}}
+func newScript() *scripted {
+	return &scripted{machine: New(), disk: map[wal.Key]wal.Record{}, inc: map[string]uint32{}}
 }
 
-func (s *script) node(name string) wal.Node {
+func (s *scripted) node(name string) wal.Node {
 	return wal.Node{Address: rackaddr.Node(uint64(name[0] - 'A' + 1)), Incarnation: s.inc[name]}
 }
 
@@ -48,7 +48,7 @@ func nameOf(n wal.Node) string {
 	return fmt.Sprintf("%c%d", 'A'+rune(n.Address.As16()[15])-1, n.Incarnation)
 }
 
-func (s *script) command(out io.Writer, f []string) error {
+func (s *scripted) command(out io.Writer, f []string) error {
 	s.out = out
 	switch f[0] {
 	case "up":
@@ -88,7 +88,7 @@ func (s *script) command(out io.Writer, f []string) error {
 }
 
 // act logs what the Machine has changed, and prints what it wants.
-func (s *script) act(o Output) {
+func (s *scripted) act(o Output) {
 	s.log(o)
 	for _, a := range o.Actions {
 		switch a := a.(type) {
@@ -110,7 +110,7 @@ func (s *script) act(o Output) {
 	}
 }
 
-func (s *script) log(o Output) {
+func (s *scripted) log(o Output) {
 	for _, r := range o.Put {
 		s.disk[r.Key()] = r
 	}
@@ -119,11 +119,11 @@ func (s *script) log(o Output) {
 	}
 }
 
-func (s *script) records() []wal.Record {
+func (s *scripted) records() []wal.Record {
 	return slices.SortedFunc(maps.Values(s.disk), func(a, b wal.Record) int { return a.Callee.Address.Compare(b.Callee.Address) })
 }
 
-func (s *script) all() iter.Seq2[wal.Record, error] {
+func (s *scripted) all() iter.Seq2[wal.Record, error] {
 	return func(yield func(wal.Record, error) bool) {
 		for _, r := range s.records() {
 			if !yield(r, nil) {
@@ -133,7 +133,7 @@ func (s *script) all() iter.Seq2[wal.Record, error] {
 	}
 }
 
-func (s *script) restart(there []string) (err error) {
+func (s *scripted) restart(there []string) (err error) {
 	if s.machine, err = Load(s.all()); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func TestKillEverywhere(t *testing.T) {
 type world struct {
 	t   *testing.T
 	rnd *rand.Rand
-	*script
+	*scripted
 	servers map[Server]bool
 	fenced  map[Server]map[netip.Addr]uint32
 	cut     map[netip.Addr]uint32
@@ -175,7 +175,7 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), script: newScript(), servers: map[Server]bool{}, fenced: map[Server]map[netip.Addr]uint32{},
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), scripted: newScript(), servers: map[Server]bool{}, fenced: map[Server]map[netip.Addr]uint32{},
 		cut: map[netip.Addr]uint32{}, present: map[netip.Addr]uint32{}, waits: map[netip.Addr]wal.Node{},
 	}
 	for _, s := range []Server{"m1", "m2"} {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/script"
 )
 
 // TestScripts runs testdata/*.txt. Options are words of the form key=value.

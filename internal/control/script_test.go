@@ -1,19 +1,17 @@
 package control
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/script"
+
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata do back into them")
 
 // TestScripts plays the conversations of testdata: a command line, its output
 // indented below. The two ends are g (the Gatekeeper) and d (a daemon), the
@@ -23,50 +21,15 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata do
 //	deliver N...           forget END ID          tick END DURATION (since the start)
 //	reboot END             elect N (a new Gatekeeper with that election id)
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(want))
-			if got == string(want) {
-				return
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			t.Errorf("%s is now:\n%s", file, got)
-		})
-	}
-}
-
-// play runs a script and returns it with the output it has now.
-func play(t *testing.T, script string) string {
-	s := &stage{ends: map[string]*Peer{}, boots: map[string]uint64{}}
-	s.start("g", PeerConfig{Election: Election{Low: 1}})
-	s.start("d", PeerConfig{Follow: true, MaxDatagram: HeaderSize + 40})
-	for line := range strings.Lines(script) {
-		if strings.HasPrefix(line, "  ") {
-			continue // old output
+	script.RunInline(t, "testdata/*.txt", func() script.Command {
+		s := &stage{ends: map[string]*Peer{}, boots: map[string]uint64{}}
+		s.start("g", PeerConfig{Election: Election{Low: 1}})
+		s.start("d", PeerConfig{Follow: true, MaxDatagram: HeaderSize + 40})
+		return func(out io.Writer, words []string) error {
+			s.out = out
+			return s.command(words[0], words[1:])
 		}
-		s.out.WriteString(line)
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
-		}
-		if err := s.command(words[0], words[1:]); err != nil {
-			t.Fatalf("%s: %v", strings.TrimSpace(line), err)
-		}
-	}
-	return s.out.String()
+	})
 }
 
 // stage is two peers with a wire between them on which nothing happens by itself.
@@ -77,7 +40,7 @@ type stage struct {
 	wire     []packetOn
 	requests []request
 	now      time.Time
-	out      strings.Builder
+	out      io.Writer
 }
 
 type packetOn struct {
@@ -130,9 +93,9 @@ func (s *stage) command(name string, args []string) error {
 	case "ask":
 		id, err := p.Ask(s.now, kindOf(args[1]), []byte(strings.Join(args[2:], " ")))
 		if err != nil {
-			fmt.Fprintf(&s.out, "  error: %v\n", err)
+			fmt.Fprintf(s.out, "error: %v\n", err)
 		} else {
-			fmt.Fprintf(&s.out, "  request %d\n", id)
+			fmt.Fprintf(s.out, "request %d\n", id)
 		}
 	case "tick":
 		d, err := time.ParseDuration(args[1])
@@ -187,7 +150,7 @@ func (s *stage) deliver(n string) error {
 	}
 	to := map[string]string{"g": "d", "d": "g"}[s.wire[i-1].from]
 	if err := s.ends[to].Input(s.wire[i-1].b); err != nil {
-		fmt.Fprintf(&s.out, "  error: %v\n", err)
+		fmt.Fprintf(s.out, "error: %v\n", err)
 	}
 	s.ready(to)
 	return nil
@@ -199,20 +162,20 @@ func (s *stage) ready(end string) {
 	for _, b := range r.Send {
 		m, err := Parse(b)
 		if err != nil {
-			fmt.Fprintf(&s.out, "  sends garbage: %v\n", err)
+			fmt.Fprintf(s.out, "sends garbage: %v\n", err)
 		}
 		s.wire = append(s.wire, packetOn{end, b})
-		fmt.Fprintf(&s.out, "  packet %d from %s: %s\n", len(s.wire), end, describe(m))
+		fmt.Fprintf(s.out, "packet %d from %s: %s\n", len(s.wire), end, describe(m))
 	}
 	for _, m := range r.Requests {
 		s.requests = append(s.requests, request{end, m})
-		fmt.Fprintf(&s.out, "  %s is asked: %s\n", end, describe(m))
+		fmt.Fprintf(s.out, "%s is asked: %s\n", end, describe(m))
 	}
 	for _, m := range r.Replies {
-		fmt.Fprintf(&s.out, "  %s has its answer: %s\n", end, describe(m))
+		fmt.Fprintf(s.out, "%s has its answer: %s\n", end, describe(m))
 	}
 	if at, ok := s.ends[end].Deadline(); ok {
-		fmt.Fprintf(&s.out, "  %s waits until %v\n", end, at.Sub(origin))
+		fmt.Fprintf(s.out, "%s waits until %v\n", end, at.Sub(origin))
 	}
 }
 

@@ -2,10 +2,13 @@ package endpoint
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/script"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -27,9 +30,12 @@ type calleeMachine struct {
 
 var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
 
-func newCalleeMachine() func([]string) string {
+func newCalleeMachine() script.Command {
 	m := &calleeMachine{callee: NewCallee(3, tightLimits), runs: map[string]*Entry{}}
-	return m.step
+	return func(out io.Writer, words []string) error {
+		_, err := io.WriteString(out, m.step(words))
+		return err
+	}
 }
 
 func (m *calleeMachine) step(args []string) string {
@@ -105,4 +111,6 @@ func (m *calleeMachine) print(name string, a Arrival) string {
 	return s + "\n"
 }
 
-func TestCalleeScripts(t *testing.T) { runScripts(t, "callee-*.txt", newCalleeMachine) }
+func TestCalleeScripts(t *testing.T) {
+	script.Run(t, "testdata/callee-*.txt", newCalleeMachine)
+}

@@ -2,11 +2,14 @@ package endpoint
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/script"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -28,11 +31,14 @@ type callerMachine struct {
 	rtts   map[string]*RTT
 }
 
-func newCallerMachine() func([]string) string {
+func newCallerMachine() script.Command {
 	m := &callerMachine{calls: map[string]*Call{}, rtts: map[string]*RTT{"": {}}}
 	// Sessions are 1, 2, …; their sequences start at 0.
 	m.caller = NewCaller(netip.Addr{}, func() uint64 { return 0 })
-	return m.step
+	return func(out io.Writer, words []string) error {
+		_, err := io.WriteString(out, m.step(words))
+		return err
+	}
 }
 
 func (m *callerMachine) step(args []string) string {
@@ -159,7 +165,9 @@ func (m *callerMachine) tick() string {
 	return b.String()
 }
 
-func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMachine) }
+func TestCallerScripts(t *testing.T) {
+	script.Run(t, "testdata/caller-*.txt", newCallerMachine)
+}
 
 // Only what the Gatekeeper has released answers a call whose rights it judges: the call's id can be
 // guessed by those who know the id of its parent.

@@ -1,21 +1,19 @@
 package transport
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/script"
+
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
 
 // TestScripts plays testdata/*.txt: one endpoint, and a script that is the
 // network and the servers. Command lines have their output indented below (go
@@ -35,62 +33,34 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //
 // P is MACHINE:ADDRESS. Time is shown when it has passed.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	script.RunInline(t, "testdata/*.txt", func() script.Command {
+		s := &scripted{names: map[string]*Transfer{}, mirrors: map[uint8]dsmpacket.Mirror{}}
+		s.e = New(Config{Incarnation: 7, MaxData: 100, Window: 3 * (100 + overhead)})
+		return func(out io.Writer, words []string) error {
+			s.out = out
+			if err := s.command(words); err != nil {
+				return err
 			}
-			got := play(t, string(want))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(want) {
-				t.Errorf("%s is now:\n%s", file, got)
-			}
-		})
-	}
+			s.flush()
+			return nil
+		}
+	})
 }
 
-func play(t *testing.T, text string) string {
-	s := &script{names: map[string]*Transfer{}, mirrors: map[uint8]dsmpacket.Mirror{}}
-	s.e = New(Config{Incarnation: 7, MaxData: 100, Window: 3 * (100 + overhead)})
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "  ") {
-			continue // old output
-		}
-		s.out.WriteString(line)
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
-		}
-		if err := s.command(words); err != nil {
-			t.Fatalf("%s: %v, after:\n%s", strings.TrimSpace(line), err, s.out.String())
-		}
-		s.flush()
-	}
-	return s.out.String()
-}
-
-type script struct {
+type scripted struct {
 	e     *Endpoint
 	now   time.Duration
 	sent  []Packet
 	names map[string]*Transfer
 	quiet bool
-	out   strings.Builder
+	out   io.Writer
 	// mirrors is what the machines' answers say of their copies.
 	mirrors map[uint8]dsmpacket.Mirror
 }
 
-func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
+func (s *scripted) printf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-func (s *script) command(w []string) error {
+func (s *scripted) command(w []string) error {
 	switch w[0] {
 	case "cancel":
 		code := fault.Canceled
@@ -139,7 +109,7 @@ func (s *script) command(w []string) error {
 	return nil
 }
 
-func (s *script) start(w []string) error {
+func (s *scripted) start(w []string) error {
 	t := &Transfer{Tag: w[0], Pointer: pointer(w[2])}
 	if m := t.Pointer.Machine(); s.mirrors[m].Members == 0 {
 		s.mirrors[m] = dsmpacket.Mirror{Epoch: 1, Members: 1}
@@ -167,7 +137,7 @@ func (s *script) start(w []string) error {
 }
 
 // pass lets time pass, as the shell's timer does.
-func (s *script) pass(d time.Duration) {
+func (s *scripted) pass(d time.Duration) {
 	for end := s.now + d; s.now < end; {
 		s.now = min(end, max(s.e.Wake(), s.now))
 		if s.now == s.e.Wake() {
@@ -181,7 +151,7 @@ func (s *script) pass(d time.Duration) {
 }
 
 // receive makes answers to datagrams.
-func (s *script) receive(w []string) error {
+func (s *scripted) receive(w []string) error {
 	var code fault.Code
 	name, copied, _ := strings.Cut(w[0], "@")
 	if rest := w[2:]; len(rest) > 0 && name == "answer" {
@@ -262,7 +232,7 @@ func spoil(what string, from *dsmpacket.Pointer, h *dsmpacket.Header, data []byt
 }
 
 // flush prints what has become ready.
-func (s *script) flush() {
+func (s *scripted) flush() {
 	r := s.e.Ready()
 	for _, p := range r.Send {
 		s.sent = append(s.sent, p)
@@ -298,7 +268,7 @@ func (s *script) flush() {
 	s.e.Clear()
 }
 
-func (s *script) done(t *Transfer) {
+func (s *scripted) done(t *Transfer) {
 	line := fmt.Sprintf("%s: %s", t.Tag, t.Status)
 	if t.Buf != nil {
 		line += fmt.Sprintf(", %d bytes", t.N)

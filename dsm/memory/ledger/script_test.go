@@ -1,18 +1,16 @@
 package ledger
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/script"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
 
 // TestScripts plays testdata/*.txt: command lines, with their output indented below
 // (go test -update writes it).
@@ -26,60 +24,28 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //
 // A LEDGER is nN, the ledger of that node, or any other word, that of a durable main.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(want))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(want) {
-				t.Errorf("%s is now:\n%s", file, got)
-			}
-		})
-	}
-}
-
-// play runs a script and returns it with the output that it has now.
-func play(t *testing.T, text string) string {
-	s := &script{disk: newDisk()}
-	s.store = New(testConfig)
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "  ") {
-			continue // old output
+	script.RunInline(t, "testdata/*.txt", func() script.Command {
+		s := &scripted{store: New(testConfig), disk: newDisk()}
+		return func(out io.Writer, words []string) error {
+			s.out = out
+			err := s.command(words)
+			s.disk.apply(s.store.Changes())
+			return err
 		}
-		s.out.WriteString(line)
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
-		}
-		if err := s.command(words); err != nil {
-			t.Fatalf("%s: %v", strings.TrimSpace(line), err)
-		}
-		s.disk.apply(s.store.Changes())
-	}
-	return s.out.String()
+	})
 }
 
 var testConfig = Config{Birth: 0xb1, Space: 4096, Total: 3 * 4096, Durable: true}
 
-type script struct {
+type scripted struct {
 	store *Store
 	disk  *disk
-	out   strings.Builder
+	out   io.Writer
 }
 
-func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
+func (s *scripted) printf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-func (s *script) command(w []string) error {
+func (s *scripted) command(w []string) error {
 	at := func(i int) string {
 		if i < len(w) {
 			return w[i]
@@ -131,7 +97,7 @@ func (s *script) command(w []string) error {
 	return nil
 }
 
-func (s *script) answer(a Answer) {
+func (s *scripted) answer(a Answer) {
 	state := "open"
 	switch {
 	case a.Run == 0:
@@ -142,7 +108,7 @@ func (s *script) answer(a Answer) {
 	s.printf("%s: run %d %s, chunks %d to %d", a.Status, a.Run, state, a.First, a.Next)
 }
 
-func (s *script) reload() error {
+func (s *scripted) reload() error {
 	used := s.store.Used()
 	var err error
 	if s.store, err = s.disk.load(); err != nil {

@@ -1,22 +1,20 @@
 package store
 
 import (
-	"flag"
 	"fmt"
+	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/script"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
 
 // TestScripts plays testdata/*.txt: command lines, with their output indented
 // below (go test -update writes it).
@@ -32,45 +30,13 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(want))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(want) {
-				t.Errorf("%s is now:\n%s", file, got)
-			}
-		})
-	}
-}
-
-// play runs a script and returns it with the output it has now.
-func play(t *testing.T, text string) string {
-	s := &script{store: newTestStore(1 << 20)}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "  ") {
-			continue // old output
+	script.RunInline(t, "testdata/*.txt", func() script.Command {
+		s := &scripted{store: newTestStore(1 << 20)}
+		return func(out io.Writer, words []string) error {
+			s.out = out
+			return s.command(words)
 		}
-		s.out.WriteString(line)
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
-		}
-		if err := s.command(words); err != nil {
-			t.Fatalf("%s: %v", strings.TrimSpace(line), err)
-		}
-	}
-	return s.out.String()
+	})
 }
 
 const testMachine = 2
@@ -82,15 +48,15 @@ func newTestStore(capacity int) *Store {
 	})
 }
 
-type script struct {
+type scripted struct {
 	store   *Store
 	regions []dsmpacket.Region
-	out     strings.Builder
+	out     io.Writer
 }
 
-func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
+func (s *scripted) printf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-func (s *script) command(w []string) error {
+func (s *scripted) command(w []string) error {
 	switch w[0] {
 	case "fence":
 		var n, inc int
@@ -147,7 +113,7 @@ func (s *script) command(w []string) error {
 	return nil
 }
 
-func (s *script) reclaim(words []string) error {
+func (s *scripted) reclaim(words []string) error {
 	var body control.Reclaim
 	for _, w := range words {
 		p, rest, _ := strings.Cut(w, ":")
@@ -171,7 +137,7 @@ func (s *script) reclaim(words []string) error {
 }
 
 // words carries out NODE[/INCARNATION] commit|rollback RUN....
-func (s *script) words(w []string) error {
+func (s *scripted) words(w []string) error {
 	node, says, err := nodeOf(w[0])
 	if err != nil {
 		return err
@@ -222,7 +188,7 @@ func executionID(word string) control.ExecutionID {
 }
 
 // undo carries out the commands about the undo.
-func (s *script) undo(w []string) error {
+func (s *scripted) undo(w []string) error {
 	switch {
 	case w[0] == "executions":
 		for _, key := range s.store.undo.inOrder() {
@@ -244,7 +210,7 @@ func (s *script) undo(w []string) error {
 }
 
 // request carries out NODE[/INC] ID[^FLOOR] [eN[.INDEX]] OPERATION.
-func (s *script) request(w []string) error {
+func (s *scripted) request(w []string) error {
 	r := Request{Header: dsmpacket.Header{Kind: dsmpacket.Request, Floor: 1}}
 	var err error
 	if r.Node, r.Header.Incarnation, err = nodeOf(w[0]); err != nil {
@@ -274,7 +240,7 @@ func (s *script) request(w []string) error {
 	return nil
 }
 
-func (s *script) operation(r *Request, w []string) error {
+func (s *scripted) operation(r *Request, w []string) error {
 	machine := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
 	var err error
 	switch w[0] {
@@ -305,7 +271,7 @@ func (s *script) operation(r *Request, w []string) error {
 }
 
 // answer prints a reply, and names a region that is new.
-func (s *script) answer(r *Request, a *Answer) {
+func (s *scripted) answer(r *Request, a *Answer) {
 	text := a.Header.Status.String()
 	if a.Header.Flags&dsmpacket.FlagApplied != 0 {
 		text = "applied: " + text
@@ -328,7 +294,7 @@ func (s *script) answer(r *Request, a *Answer) {
 	s.printf("%s", text)
 }
 
-func (s *script) name(reg dsmpacket.Region) int {
+func (s *scripted) name(reg dsmpacket.Region) int {
 	for i, r := range s.regions {
 		if r == reg {
 			return i + 1
@@ -339,7 +305,7 @@ func (s *script) name(reg dsmpacket.Region) int {
 }
 
 // pointer reads rK, rK+N or a bare address.
-func (s *script) pointer(word string) dsmpacket.Pointer {
+func (s *scripted) pointer(word string) dsmpacket.Pointer {
 	name, off, _ := strings.Cut(word, "+")
 	n, _ := strconv.ParseInt(off, 0, 64)
 	if k, err := strconv.Atoi(strings.TrimPrefix(name, "r")); err == nil && name[0] == 'r' && k <= len(s.regions) {

@@ -1,5 +1,6 @@
-// Package script runs data-driven tests: text files in which blocks of commands
-// stand above the output that they must print.
+// Package script runs data-driven tests: text files with commands and the output that
+// these must print. There are two forms. In one, Run's, blocks of commands stand above
+// their output, and a block ends with an empty line:
 //
 //	# A comment.
 //	command with arguments
@@ -7,8 +8,16 @@
 //	----
 //	what both print
 //
-// A block ends with an empty line. `go test -update` rewrites the output, to be
-// reviewed as a diff. Only tests import this package.
+// In the other one, RunInline's, the output of each command is indented below it:
+//
+//	# A comment.
+//	command with arguments
+//	  what it prints
+//	another command
+//	  what that prints
+//
+// `go test -update` rewrites the output, to be reviewed as a diff. Only tests import this
+// package.
 package script
 
 import (
@@ -28,8 +37,20 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 type Command func(out io.Writer, words []string) error
 
 // Run runs every file that the pattern matches as a subtest of its own, each
-// with a Command that begins anew.
+// with a Command that begins anew. Output stands below blocks of commands.
 func Run(t *testing.T, pattern string, begin func() Command) {
+	t.Helper()
+	run(t, pattern, begin, blocks)
+}
+
+// RunInline is Run for files in which output is indented below each command.
+func RunInline(t *testing.T, pattern string, begin func() Command) {
+	t.Helper()
+	run(t, pattern, begin, inline)
+}
+
+// run runs files, of which execute returns each with the output that its commands print now.
+func run(t *testing.T, pattern string, begin func() Command, execute func(text string, command Command) (string, error)) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -58,8 +79,8 @@ func Run(t *testing.T, pattern string, begin func() Command) {
 	}
 }
 
-// execute returns the script with the output that its commands print now.
-func execute(text string, command Command) (string, error) {
+// blocks executes a script in which output stands below blocks of commands.
+func blocks(text string, command Command) (string, error) {
 	var out, printed strings.Builder
 	commands, output := false, false
 	for k, line := range strings.Split(strings.TrimRight(text, "\n")+"\n", "\n") {
@@ -85,6 +106,34 @@ func execute(text string, command Command) (string, error) {
 		}
 	}
 	return strings.TrimRight(out.String(), "\n") + "\n", nil
+}
+
+// indent marks a line of output below its command.
+const indent = "  "
+
+// inline executes a script in which output is indented below each command.
+func inline(text string, command Command) (string, error) {
+	var out, printed strings.Builder
+	k := 0
+	for line := range strings.Lines(text) {
+		k++
+		if strings.HasPrefix(line, indent) {
+			continue // old output
+		}
+		out.WriteString(line)
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		printed.Reset()
+		if err := command(&printed, words); err != nil {
+			return "", fmt.Errorf("line %d, %q: %w", k, strings.TrimSpace(line), err)
+		}
+		for l := range strings.Lines(printed.String()) {
+			out.WriteString(indent + l)
+		}
+	}
+	return out.String(), nil
 }
 
 // firstDifference shows where two texts part.
