@@ -221,8 +221,8 @@ func statements(p *v1model.Program) iter.Seq[v1model.Stmt] {
 
 // argWords is how many words an argument of a message has.
 func argWords(e v1model.Expr) int {
-	if s := spanOf(e); s.bits <= 64*maxSpill {
-		return words(s.bits)
+	if s := v1model.SpanOf(e); s.Bits <= 64*maxSpill {
+		return words(s.Bits)
 	}
 	return 1
 }
@@ -263,7 +263,7 @@ func (g *gen) say(m message, size int) {
 func (g *gen) logMessage(s v1model.Log) {
 	at := g.st.digest + 8
 	for _, a := range s.Args {
-		if sp := spanOf(a); sp.bits > 64 && (sp.signed || sp.bits > 64*maxSpill) {
+		if sp := v1model.SpanOf(a); sp.Bits > 64 && (sp.Signed || sp.Bits > 64*maxSpill) {
 			g.lack("log message with a number that has no bounds")
 			return
 		}
@@ -310,7 +310,7 @@ func (x *Executor) tell(b []byte) bool {
 		for w := n - 1; w >= 0; w-- {
 			v.Lsh(v, 64).Or(v, new(big.Int).SetUint64(binary.NativeEndian.Uint64(b[8*w:])))
 		}
-		if spanOf(a).signed {
+		if v1model.SpanOf(a).Signed {
 			v.SetInt64(int64(v.Uint64()))
 		}
 		values, b = append(values, v), b[8*n:]

@@ -30,7 +30,7 @@ func (g *gen) reg(d int) asm.Register {
 }
 
 // num computes a number modulo 2^64 in the register of depth d, changing none
-// of lower depth. It is exact if the number's span is.
+// of lower depth. It is exact if the number's span fits 64 bits.
 func (g *gen) num(e v1model.Expr, d int) { g.word(e, 0, d) }
 
 // word computes the i-th word of a number.
@@ -175,7 +175,7 @@ func (g *gen) binary(e v1model.Binary, i, d int) {
 	}
 	switch e.Op {
 	case v1model.OpShl, v1model.OpShr:
-		if k, ok := smallConst(e.Y); ok {
+		if k, ok := v1model.SmallConst(e.Y); ok {
 			g.shiftConst(e, k, i, d)
 			return
 		}
@@ -183,7 +183,7 @@ func (g *gen) binary(e v1model.Binary, i, d int) {
 	// What follows computes one word. The high words of a number that fits the
 	// low one follow from its sign.
 	if i > 0 {
-		if p := spanOf(e); p.exact() && !p.signed {
+		if p := v1model.SpanOf(e); p.Fits64() && !p.Signed {
 			g.set(g.reg(d), 0)
 			return
 		}
@@ -234,7 +234,7 @@ func (g *gen) maskUnless(x v1model.Expr, i int, r asm.Register, w uint64) {
 	for w>>n&1 == 1 && n < 64 {
 		n++
 	}
-	if p := spanOf(x); i == 0 && !p.signed && p.bits <= n {
+	if p := v1model.SpanOf(x); i == 0 && !p.Signed && p.Bits <= n {
 		return
 	}
 	g.mask(r, n)
@@ -243,7 +243,7 @@ func (g *gen) maskUnless(x v1model.Expr, i int, r asm.Register, w uint64) {
 // shiftConst shifts by a constant, words of a number of any width.
 func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
 	r := g.reg(d)
-	p := spanOf(e.X)
+	p := v1model.SpanOf(e.X)
 	skip, rest := k/64, int32(k%64)
 	if e.Op == v1model.OpShl {
 		if i < skip {
@@ -262,11 +262,11 @@ func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
 		}
 		return
 	}
-	if p.signed {
+	if p.Signed {
 		g.shiftSigned(e, k, i, d)
 		return
 	}
-	if p.bits <= 64*(i+skip) {
+	if p.Bits <= 64*(i+skip) {
 		g.set(r, 0)
 		return
 	}
@@ -275,7 +275,7 @@ func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
 		return
 	}
 	g.emit(asm.RSh.Imm(r, rest))
-	if p.bits > 64*(i+skip+1) {
+	if p.Bits > 64*(i+skip+1) {
 		t := g.reg(d + 1)
 		g.word(e.X, i+skip+1, d+1)
 		g.emit(asm.LSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
@@ -283,7 +283,7 @@ func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
 }
 
 func (g *gen) shiftSigned(e v1model.Binary, k, i, d int) {
-	if !spanOf(e.X).exact() || i > 0 {
+	if !v1model.SpanOf(e.X).Fits64() || i > 0 {
 		g.lack("shift of a signed number of more than 64 bits")
 		return
 	}
@@ -293,22 +293,22 @@ func (g *gen) shiftSigned(e v1model.Binary, k, i, d int) {
 
 // exactBinary computes operators that need exact operands.
 func (g *gen) exactBinary(e v1model.Binary, d int) {
-	x, y, r := spanOf(e.X), spanOf(e.Y), g.reg(d)
+	x, y, r := v1model.SpanOf(e.X), v1model.SpanOf(e.Y), g.reg(d)
 	switch e.Op {
 	case v1model.OpWrap:
-		k, _ := smallConst(e.Y)
+		k, _ := v1model.SmallConst(e.Y)
 		g.num(e.X, d)
 		g.extend(r, max(k, 1))
 		return
 	case v1model.OpShl, v1model.OpShr:
-		if e.Op == v1model.OpShr && !x.exact() || !y.exact() || y.signed {
+		if e.Op == v1model.OpShr && !x.Fits64() || !y.Fits64() || y.Signed {
 			g.lack("shift of more than 64 bits by a number that is not constant")
 			return
 		}
 		g.shiftBy(e, x, d)
 		return
 	case v1model.OpDiv, v1model.OpMod:
-		if x.signed || y.signed || !x.exact() || !y.exact() {
+		if x.Signed || y.Signed || !x.Fits64() || !y.Fits64() {
 			g.lack("division of signed numbers or of more than 64 bits")
 			return
 		}
@@ -319,9 +319,9 @@ func (g *gen) exactBinary(e v1model.Binary, d int) {
 }
 
 // saturate brings a number to the nearest that some bits can hold.
-func (g *gen) saturate(e v1model.Binary, x span, d int) {
-	k, ok := smallConst(e.Y)
-	if !ok || !x.exact() || k < 1 || k > 63 && (k > 64 || e.Op == v1model.OpSaturateUnsigned) {
+func (g *gen) saturate(e v1model.Binary, x v1model.Span, d int) {
+	k, ok := v1model.SmallConst(e.Y)
+	if !ok || !x.Fits64() || k < 1 || k > 63 && (k > 64 || e.Op == v1model.OpSaturateUnsigned) {
 		g.lack("saturating arithmetic with more than 64 bits")
 		return
 	}
@@ -333,7 +333,7 @@ func (g *gen) saturate(e v1model.Binary, x span, d int) {
 	g.num(e.X, d)
 	fine := g.label("saturated")
 	g.set(bound, uint64(high))
-	if !x.signed {
+	if !x.Signed {
 		g.emit(asm.JLE.Reg(r, bound, fine), asm.Mov.Reg(r, bound))
 	} else {
 		under := g.label("above")
@@ -345,7 +345,7 @@ func (g *gen) saturate(e v1model.Binary, x span, d int) {
 	g.mark(fine)
 }
 
-func (g *gen) shiftBy(e v1model.Binary, x span, d int) {
+func (g *gen) shiftBy(e v1model.Binary, x v1model.Span, d int) {
 	r, n := g.reg(d), g.reg(d+1)
 	big, end := g.label("far"), g.label("shifted")
 	g.operands(e, d)
@@ -353,14 +353,14 @@ func (g *gen) shiftBy(e v1model.Binary, x span, d int) {
 	switch {
 	case e.Op == v1model.OpShl:
 		g.emit(asm.LSh.Reg(r, n))
-	case x.signed:
+	case x.Signed:
 		g.emit(asm.ArSh.Reg(r, n))
 	default:
 		g.emit(asm.RSh.Reg(r, n))
 	}
 	g.jump(end)
 	g.mark(big)
-	if e.Op == v1model.OpShr && x.signed {
+	if e.Op == v1model.OpShr && x.Signed {
 		g.emit(asm.ArSh.Imm(r, 63))
 	} else {
 		g.set(r, 0)
@@ -417,12 +417,12 @@ func (g *gen) condUnary(e v1model.Unary, d int, yes, no string) {
 	case v1model.OpLogicalNot:
 		g.condAt(e.X, d, no, yes)
 	case v1model.OpToBool:
-		p := spanOf(e.X)
-		if p.signed && !p.exact() {
+		p := v1model.SpanOf(e.X)
+		if p.Signed && !p.Fits64() {
 			g.lack("signed number of more than 64 bits")
 			return
 		}
-		for i := range words(p.bits) {
+		for i := range words(p.Bits) {
 			g.word(e.X, i, d)
 			g.emit(asm.JNE.Imm(g.reg(d), 0, yes))
 		}
@@ -482,19 +482,19 @@ var signedJumps = map[v1model.Op]asm.JumpOp{
 }
 
 func (g *gen) compare(e v1model.Binary, d int, yes, no string) {
-	p := join(spanOf(e.X), spanOf(e.Y))
+	p := v1model.SpanOf(e.X).Join(v1model.SpanOf(e.Y))
 	jump := unsignedJumps[e.Op]
-	if p.signed {
+	if p.Signed {
 		jump = signedJumps[e.Op]
 	}
 	switch {
-	case p.exact():
+	case p.Fits64():
 		g.compareWord(jump, e, 0, d, yes)
 		g.jump(no)
-	case p.signed:
+	case p.Signed:
 		g.lack("comparison of signed numbers of more than 64 bits")
 	default:
-		g.compareWide(e, words(p.bits), d, yes, no)
+		g.compareWide(e, words(p.Bits), d, yes, no)
 	}
 }
 

@@ -198,7 +198,7 @@ func advance(p *v1model.Program, v visit) (to visit, ahead int, ok bool) {
 			}
 			to.pos += h.Type.Bits / 8
 		case v1model.Advance:
-			if k, ok := smallConst(s.Bits); ok {
+			if k, ok := v1model.SmallConst(s.Bits); ok {
 				to.pos += k / 8
 			}
 		}
@@ -321,9 +321,13 @@ func (g *gen) parserStmt(s v1model.Stmt, done string) {
 	case v1model.Extract:
 		g.extract(s, done)
 	case v1model.Advance:
-		k, ok := smallConst(s.Bits)
+		k, ok := v1model.SmallConst(s.Bits)
 		if !ok || k%8 != 0 {
 			g.lack("advance by a number that is not constant")
+			return
+		}
+		if k > v1model.MaxFieldBits {
+			g.lack("advance by more than 8 KiB")
 			return
 		}
 		g.need(g.pos+k/8, done)

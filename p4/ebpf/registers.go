@@ -247,14 +247,14 @@ func calls(s v1model.Stmt) bool {
 // index computes the index of a cell in the register of a depth, and goes to a
 // label if there is no such cell. An index below zero is, unsigned, beyond every size.
 func (g *gen) index(e v1model.Expr, size, d int, none string) {
-	p := spanOf(e)
-	if !p.exact() {
+	p := v1model.SpanOf(e)
+	if !p.Fits64() {
 		g.lack("index of more than 64 bits")
 		return
 	}
 	g.num(e, d)
-	if !p.signed && p.bits < 31 && 1<<p.bits <= size {
-		g.emit(asm.And.Imm(g.reg(d), 1<<p.bits-1)) // no other can be; and no branch
+	if !p.Signed && p.Bits < 31 && 1<<p.Bits <= size {
+		g.emit(asm.And.Imm(g.reg(d), 1<<p.Bits-1)) // no other can be; and no branch
 		return
 	}
 	g.emit(asm.JGE.Imm(g.reg(d), int32(size), none))

@@ -32,7 +32,7 @@ func (g *gen) headers(e v1model.Expr) []*v1model.Header {
 			return hs[e.Member : e.Member+1]
 		}
 	case v1model.Element:
-		if k, ok := smallConst(e.Index); ok {
+		if k, ok := v1model.SmallConst(e.Index); ok {
 			return g.elementHeaders(e.Stack, k)
 		}
 	case v1model.Last:
@@ -104,7 +104,7 @@ func (g *gen) copyStmt(s v1model.Copy) {
 // shift moves a stack's elements by a number of places, to the end if way is 1, to
 // the front if it is -1. Those that come in are invalid.
 func (g *gen) shift(stack, count v1model.Expr, way int) {
-	k, ok := smallConst(count)
+	k, ok := v1model.SmallConst(count)
 	if !ok || g.parsing {
 		g.lack("push or pop of a number that is not constant, or in the parser")
 		return
@@ -174,7 +174,7 @@ func elementAt(e v1model.Expr) (of []*v1model.Header, index v1model.Expr) {
 		return nil, nil
 	}
 	s, ok := el.Stack.(v1model.StackValue)
-	if _, known := smallConst(el.Index); !ok || known {
+	if _, known := v1model.SmallConst(el.Index); !ok || known {
 		return nil, nil
 	}
 	return s.Stack.Headers, el.Index

@@ -114,7 +114,7 @@ func (c *compiler) assign(dst, src v1model.Expr) step {
 		v := low64(k.Value) & mask
 		return func(s *state) { s.w[fixed] = v }
 	}
-	if sp := spanOf(src); !sp.signed && sp.bits <= sl.width {
+	if sp := v1model.SpanOf(src); !sp.Signed && sp.Bits <= sl.width {
 		return func(s *state) { s.w[fixed] = x(s) }
 	}
 	return func(s *state) { s.w[fixed] = x(s) & mask }

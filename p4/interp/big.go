@@ -16,8 +16,8 @@ const maxShift = v1model.MaxFieldBits
 
 // big compiles an expression of numbers of any size: exact and slow.
 func (c *compiler) big(e v1model.Expr) bigNum {
-	if sp := spanOf(e); sp.as64() && !isVarbit(e) {
-		return bigNum64(c.num(e), sp.signed)
+	if sp := v1model.SpanOf(e); sp.Fits64() && !isVarbit(e) {
+		return bigNum64(c.num(e), sp.Signed)
 	}
 	return c.bigExact(e)
 }
@@ -117,13 +117,13 @@ func (c *compiler) bigBinary(e v1model.Binary) bigNum {
 	case v1model.OpShl, v1model.OpShr:
 		return bigShift(e.Op, x, c.count(e.Y))
 	case v1model.OpWrap:
-		w := constWidth(e.Y)
+		w := v1model.ConstWidth(e.Y)
 		return func(s *state, z *big.Int) { x(s, z); wrapBig(z, w) }
 	case v1model.OpSaturate:
-		top := new(big.Int).Lsh(big.NewInt(1), uint(constWidth(e.Y)-1))
+		top := new(big.Int).Lsh(big.NewInt(1), uint(v1model.ConstWidth(e.Y)-1))
 		return bigClamp(x, new(big.Int).Neg(top), new(big.Int).Sub(top, big.NewInt(1)))
 	case v1model.OpSaturateUnsigned:
-		top := new(big.Int).Lsh(big.NewInt(1), uint(constWidth(e.Y)))
+		top := new(big.Int).Lsh(big.NewInt(1), uint(v1model.ConstWidth(e.Y)))
 		return bigClamp(x, new(big.Int), top.Sub(top, big.NewInt(1)))
 	}
 	y := c.big(e.Y)

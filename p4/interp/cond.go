@@ -39,7 +39,7 @@ func (c *compiler) condUnary(e v1model.Unary) pred {
 		x := c.cond(e.X)
 		return func(s *state) bool { return !x(s) }
 	case v1model.OpToBool:
-		if spanOf(e.X).as64() {
+		if v1model.SpanOf(e.X).Fits64() {
 			x := c.num(e.X)
 			return func(s *state) bool { return x(s) != 0 }
 		}
@@ -81,18 +81,18 @@ func (c *compiler) condBinary(e v1model.Binary) pred {
 
 // compare compares numbers in the fewest bits that hold both exactly.
 func (c *compiler) compare(op v1model.Op, x, y v1model.Expr) pred {
-	sx, sy := spanOf(x), spanOf(y)
-	both := join(sx, sy)
+	sx, sy := v1model.SpanOf(x), v1model.SpanOf(y)
+	both := sx.Join(sy)
 	switch {
 	case isVarbit(x) || isVarbit(y):
 		return c.compareBig(op, x, y)
-	case both.as64():
+	case both.Fits64():
 		if k, ok := y.(v1model.Const); ok {
-			return compareConst(op, c.num(x), low64(k.Value), both.signed)
+			return compareConst(op, c.num(x), low64(k.Value), both.Signed)
 		}
-		return compare64(op, c.num(x), c.num(y), both.signed)
-	case both.bits <= 128:
-		return compare128(op, c.wide(x), c.wide(y), both.signed)
+		return compare64(op, c.num(x), c.num(y), both.Signed)
+	case both.Bits <= 128:
+		return compare128(op, c.wide(x), c.wide(y), both.Signed)
 	}
 	return c.compareBig(op, x, y)
 }

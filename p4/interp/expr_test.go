@@ -275,7 +275,7 @@ func TestExpressions(t *testing.T) {
 		}
 		e := g.number(1 + i%4)
 		want := g.value(e)
-		if sp := spanOf(e); sp.signed && want.BitLen() > sp.bits || !sp.signed && (want.Sign() < 0 || want.BitLen() > sp.bits) {
+		if sp := v1model.SpanOf(e); sp.Signed && want.BitLen() > sp.Bits || !sp.Signed && (want.Sign() < 0 || want.BitLen() > sp.Bits) {
 			t.Fatalf("%v is beyond its span %+v\n%#v", want, sp, e)
 		}
 		for f := len(fieldWidths)*2 - 1; f < len(prog.Headers[1].Type.Fields)-1; f++ {

@@ -146,11 +146,11 @@ func (c *compiler) index(e v1model.Expr) num { return c.unsigned(e, ^uint64(0)) 
 
 // unsigned compiles a number; negative is what stands for all that are negative.
 func (c *compiler) unsigned(e v1model.Expr, negative uint64) num {
-	sp := spanOf(e)
+	sp := v1model.SpanOf(e)
 	switch {
-	case !sp.signed && sp.as64():
+	case !sp.Signed && sp.Fits64():
 		return c.num(e)
-	case sp.as64():
+	case sp.Fits64():
 		x := c.num(e)
 		return func(s *state) uint64 {
 			if v := x(s); int64(v) >= 0 {
@@ -187,29 +187,29 @@ func (c *compiler) numBinary(e v1model.Binary) num {
 		x, n := c.num(e.X), c.count(e.Y)
 		return func(s *state) uint64 { return x(s) << n(s) }
 	case v1model.OpWrap:
-		x, w := c.num(e.X), constWidth(e.Y)
+		x, w := c.num(e.X), v1model.ConstWidth(e.Y)
 		if w >= 64 {
 			return x
 		}
 		return func(s *state) uint64 { return signExtend(x(s), w) }
 	}
-	x := spanOf(e.X)
-	if !x.as64() {
+	x := v1model.SpanOf(e.X)
+	if !x.Fits64() {
 		return c.numInexact(e)
 	}
 	switch e.Op {
 	case v1model.OpShr:
-		return numShr(c.num(e.X), c.count(e.Y), x.signed)
+		return numShr(c.num(e.X), c.count(e.Y), x.Signed)
 	case v1model.OpSaturateUnsigned:
-		return numClamp(c.num(e.X), x.signed, 0, mask64(constWidth(e.Y)))
+		return numClamp(c.num(e.X), x.Signed, 0, mask64(v1model.ConstWidth(e.Y)))
 	case v1model.OpSaturate:
-		if constWidth(e.Y) > 64 {
+		if v1model.ConstWidth(e.Y) > 64 {
 			return c.num(e.X)
 		}
-		top := mask64(constWidth(e.Y) - 1)
-		return numClamp(c.num(e.X), x.signed, ^top, top)
+		top := mask64(v1model.ConstWidth(e.Y) - 1)
+		return numClamp(c.num(e.X), x.Signed, ^top, top)
 	}
-	if y := spanOf(e.Y); x.signed || y.signed || !y.as64() {
+	if y := v1model.SpanOf(e.Y); x.Signed || y.Signed || !y.Fits64() {
 		return c.numBig(e)
 	}
 	return numDivide(e.Op, c.num(e.X), c.num(e.Y))

@@ -85,7 +85,7 @@ func (c *compiler) members(place int) []int {
 }
 
 func (c *compiler) element(of []int, index v1model.Expr) (href, int) {
-	if k, ok := smallConst(index); ok {
+	if k, ok := v1model.SmallConst(index); ok {
 		i := -1
 		if k < len(of) {
 			i = of[k]

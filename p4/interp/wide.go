@@ -11,9 +11,9 @@ type wide func(*state) u128
 
 // wide compiles an expression of numbers of up to 128 bits.
 func (c *compiler) wide(e v1model.Expr) wide {
-	if sp := spanOf(e); sp.as64() {
+	if sp := v1model.SpanOf(e); sp.Fits64() {
 		x := c.num(e)
-		if sp.signed {
+		if sp.Signed {
 			return func(s *state) u128 { return extend128(x(s), true) }
 		}
 		return func(s *state) u128 { return u128{0, x(s)} }
@@ -114,7 +114,7 @@ func (c *compiler) wideUnary(e v1model.Unary) wide {
 func wideOp(e v1model.Binary) bool {
 	switch e.Op {
 	case v1model.OpShr, v1model.OpSaturate, v1model.OpSaturateUnsigned:
-		return spanOf(e.X).bits <= 128
+		return v1model.SpanOf(e.X).Bits <= 128
 	case v1model.OpDiv, v1model.OpMod:
 		return false
 	}
@@ -128,22 +128,22 @@ func (c *compiler) wideBinary(e v1model.Binary) wide {
 		n := c.count(e.Y)
 		return func(s *state) u128 { return x(s).shl(n(s)) }
 	case v1model.OpShr:
-		n, signed := c.count(e.Y), spanOf(e.X).signed
+		n, signed := c.count(e.Y), v1model.SpanOf(e.X).Signed
 		return func(s *state) u128 { return x(s).shr(n(s), signed) }
 	case v1model.OpWrap:
-		w := constWidth(e.Y)
+		w := v1model.ConstWidth(e.Y)
 		if w >= 128 {
 			return x
 		}
 		return func(s *state) u128 { return signExtend128(x(s), w) }
 	case v1model.OpSaturate:
-		if constWidth(e.Y) > 128 {
+		if v1model.ConstWidth(e.Y) > 128 {
 			return x
 		}
-		top := mask128(constWidth(e.Y) - 1)
-		return wideClamp(x, spanOf(e.X).signed, u128{^top.hi, ^top.lo}, top)
+		top := mask128(v1model.ConstWidth(e.Y) - 1)
+		return wideClamp(x, v1model.SpanOf(e.X).Signed, u128{^top.hi, ^top.lo}, top)
 	case v1model.OpSaturateUnsigned:
-		return wideClamp(x, spanOf(e.X).signed, u128{}, mask128(min(constWidth(e.Y), 128)))
+		return wideClamp(x, v1model.SpanOf(e.X).Signed, u128{}, mask128(min(v1model.ConstWidth(e.Y), 128)))
 	}
 	return wideRing(e.Op, x, c.wide(e.Y))
 }
