@@ -6,9 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"pgregory.net/rapid"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // pair is a controller with a machine of two memory blades. What the blades and the switch do comes
@@ -150,6 +154,31 @@ func TestGroup_LateAnswer(t *testing.T) {
 	p.ready()
 	p.answer(0, control.KindMirror) // the switch has not answered yet
 	p.settle()
+}
+
+// TestGroup_AllocationOfALostCopy: the first copy of a machine is lost while the second one is to make a region that the first one has
+// made. The second one has given that place to another region meanwhile, and says so. That is no disagreement any more: the Gatekeeper
+// took it for one of two copies, and ended.
+func TestGroup_AllocationOfALostCopy(t *testing.T) {
+	p := newPair(t, t)
+	p.settle()
+	first, second := p.blade(0), p.blade(1)
+	r := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, first.hello.Machine, 1<<20), Class: 12}
+	p.allocAt(first, &held{dst: rackaddr.Node(1)}, r, &dsmpacket.Header{Request: 1, Length: 1 << 12}, nil)
+	k := slices.IndexFunc(second.commands, func(m *command) bool { return m.kind == control.KindAllocAt })
+	if k < 0 {
+		t.Fatal("the second copy is not told of the region")
+	}
+	late := second.commands[k]
+	p.loseCopy(first, "test")
+	body, err := json.Marshal(control.Outcome{Code: fault.BadRequest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.obeyed(second, late, control.Message{Body: body})
+	if got := first.mirror.copies; len(got) != 1 || got[0].Blade != pairNames[1] {
+		t.Errorf("the machine has the copies %v", got)
+	}
 }
 
 // TestGroup_AnyOrder: blades restart and fail, and answer in any order, and so does the switch.

@@ -626,7 +626,7 @@ type allocation struct {
 }
 
 // allocAt has the second copy make the region that the first one has made, and then goes
-// on with the first one's answer. If that fails, the client asks again.
+// on with the first one's answer. If that fails, or a copy is lost meanwhile, the client asks again.
 func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header, known *allocs) {
 	mir, second := b.mirror, c.other(b)
 	a := allocation{h.dst, m.Incarnation, m.Request}
@@ -642,10 +642,14 @@ func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket
 		mir.allocating = map[allocation]bool{}
 	}
 	mir.allocating[a] = true
+	epoch := mir.epoch
 	c.command(second, control.KindAllocAt, control.AllocAt{
 		Node: h.dst, Incarnation: m.Incarnation, Request: m.Request, Floor: m.Floor, Execution: m.Execution,
 		Branch: m.Branch, Index: m.Index, Size: m.Length, Offset: r.Base.Offset(),
 	}, func(reply control.Message) {
+		if mir.epoch != epoch {
+			return
+		}
 		delete(mir.allocating, a)
 		switch outcome(reply).Code {
 		case fault.OK:
