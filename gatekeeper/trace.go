@@ -44,7 +44,7 @@ type TraceRecord struct {
 	Method  string
 	Policy  rpcpacket.Policy
 	Oneway  bool
-	Sampled bool // it is not held: known from a digest
+	Sampled bool // it is not held: known from a digest, or by its callee
 }
 
 // What became of the latest calls, also of those that are over: the trace.Recorder is

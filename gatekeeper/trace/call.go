@@ -73,8 +73,9 @@ type About struct {
 	Service, Method string
 	Policy          rpcpacket.Policy
 	Oneway          bool
-	// Sampled: it is not held. Its times are those of the switch's digests, which come
-	// some moments late, or not at all; when its callee has finished it nobody knows.
+	// Sampled: it is not held. An exactly-once call's times are its callee's. Others are those of
+	// the switch's digests, which come some moments late, or not at all; when its callee has
+	// finished such a call nobody knows.
 	Sampled bool
 }
 

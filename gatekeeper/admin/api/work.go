@@ -42,11 +42,11 @@ type Call struct {
 	B1         time.Time `json:"b1,omitzero" doc:"When its callee got it"`
 	B2         time.Time `json:"b2,omitzero" doc:"When its callee had finished it"`
 	Oneway     bool      `json:"oneway,omitempty" doc:"Nobody waits for it"`
-	Sampled    bool      `json:"sampled,omitempty" doc:"It is not held: that it is under way is known from samples only"`
+	Sampled    bool      `json:"sampled,omitempty" doc:"It has policy none and is not held: that it is under way is known from the switch's samples only"`
 	Behind     string    `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
 	Orphan     bool      `json:"orphan,omitempty" doc:"Its caller is gone"`
 	Attempts   int       `json:"attempts,omitempty" doc:"How often it was delivered to another node after the first"`
-	Told       time.Time `json:"told,omitzero" doc:"Of a direct call, which goes past the Gatekeeper: when its callee told last that it is under way"`
+	Told       time.Time `json:"told,omitzero" doc:"Of an exactly-once call: when its callee told last that it is under way"`
 }
 
 // NodeCalls is what a node has to do with other nodes' calls, oldest first.
