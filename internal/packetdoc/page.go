@@ -48,7 +48,7 @@ func Page() string {
 		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LastLedgerOp])
 	}
 	b.WriteString("\n")
-	section(&b, "Calls", rackaddr.PortRPC, rpcpacket.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")
+	section(&b, "Calls", rackaddr.PortRPC, rpcpacket.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the trailer.")
 	section(&b, "Parts of calls", rackaddr.PortBulk, bulk.Layout, "Behind the header: the bytes of a part; of a pull 16 bytes for each range, offset and length. "+
 		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")
 	section(&b, "Memory", rackaddr.PortDSM, dsmpacket.Layout, "Behind the header: the data of a write, or of a read's reply.")

@@ -91,7 +91,7 @@ func (r *Begun) visit(c *coder) {
 // Journal is what an execution got from outside of itself.
 type Journal struct {
 	Execution rpcpacket.ID
-	// Entries are the sections of a trailer (package trailer).
+	// Entries are sections (package trailer).
 	Entries []byte
 	// Called are the calls that it is about to make, and to which nodes.
 	Called []Call
@@ -132,7 +132,7 @@ func (*Journal) Kind() Kind { return KindJournal }
 
 func (r *Journal) visit(c *coder) {
 	array(c, "execution", &r.Execution, "id of the call, or of the durable main")
-	blob(c, "entries", &r.Entries, "sections as in a commit trailer: time, randomness, effects, outcomes, order of completions, policies")
+	blob(c, "entries", &r.Entries, "sections ([wire.md](wire.md) has the types): time, randomness, effects, outcomes, order of completions, policies")
 	calls(c, "called", &r.Called, "calls that are about to be made")
 	machines(c, &r.Machines, "memory machines that are about to be written to")
 }
@@ -244,7 +244,7 @@ type Done struct {
 	// Answer is the answer: header, pointers and the whole message.
 	Answer []byte
 	// Service is the hash of the service, and State what has become of its state: sections
-	// of a trailer, nothing if it has none or has not changed.
+	// (package trailer), nothing if it has none or has not changed.
 	Service uint64
 	State   []byte
 	Owed    Owed
@@ -264,7 +264,7 @@ func (r *Done) visit(c *coder) {
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments")
 	blob(c, "answer", &r.Answer, "the answer: header, pointers and the whole message")
 	num(c, "service", &r.Service, "hash of the service")
-	blob(c, "state", &r.State, "what has become of the service's state: a snapshot or a delta, as in a commit trailer")
+	blob(c, "state", &r.State, "what has become of the service's state: a section, snapshot or delta")
 	r.Owed.visit(c)
 	flag(c, "over", &r.Over, "1: nothing is owed, and no over follows")
 }

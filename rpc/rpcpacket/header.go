@@ -1,7 +1,7 @@
 // Package rpcpacket is the wire format of calls: one datagram a message, IPv6 /
 // UDP (port rackaddr.PortRPC) / Header / further pointers / Thrift message /
-// commit trailer (thesis figure 5.2, made final with the fields that
-// exactly-once needs). It does no I/O.
+// trailer (thesis figure 5.2, made final with the fields that exactly-once
+// needs). The trailer says who has made the call, and who waits for it. It does no I/O.
 package rpcpacket
 
 import (
@@ -209,7 +209,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before; of a call of policy none that is sent again, its age in units of 10 ms"},
 	{Name: "pointer_count", Offset: 94, Size: 2, Doc: "pointers carried, the first included"},
 	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the payload: the Thrift message, headers in front"},
-	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the commit trailer"},
+	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the trailer: who has made the call, who waits for it"},
 	{Name: "service", Offset: 104, Size: 8, Doc: "the service's hash: the low half of its address"},
 	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},
 }}

@@ -1,7 +1,7 @@
 // Package trailer is the wire format of what an execution journals, and of states and
 // their changes, as ledgers keep them (thesis section 5.4). It does no I/O.
 //
-// A trailer is a row of sections: type (1 byte), branch (4), index (4), length
+// It is a row of sections: type (1 byte), branch (4), index (4), length
 // (4), content.
 package trailer
 
@@ -21,10 +21,10 @@ const (
 	Time     Type = 1 // the clock: nanoseconds since 1970, 8 bytes
 	Random   Type = 2 // random bytes
 	Effect   Type = 3 // an outside effect's result: idempotency key, its length (2 bytes) in front, error code (1 byte), then the result or the error's message
-	Outcome  Type = 4 // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call that nobody logs
+	Outcome  Type = 4 // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call of policy none
 	Order    Type = 5 // which branch's completion was observed: its number, 4 bytes
 	Snapshot Type = 6 // the service's whole state
-	Delta    Type = 7 // a change of the service's state, to be applied to what is logged
+	Delta    Type = 7 // a change of the service's state, to be applied to the latest snapshot and the changes since
 	Policy   Type = 8 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
 )
 
@@ -41,7 +41,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("section %d", uint8(t))
 }
 
-// Section is one part of a trailer. Data aliases what it was parsed from.
+// Section is one of a row. Data aliases what it was parsed from.
 type Section struct {
 	Type          Type
 	Branch, Index uint32
@@ -71,7 +71,7 @@ func Append(b []byte, ss []Section) []byte {
 	return b
 }
 
-// Parse takes a trailer apart. It refuses a truncated section and an unknown
+// Parse takes a row of sections apart. It refuses a truncated section and an unknown
 // type with an error that wraps wirefmt.ErrFormat.
 func Parse(b []byte) ([]Section, error) {
 	var ss []Section
