@@ -61,7 +61,9 @@ type method struct {
 // waits as long as it takes. After [Deadline] or [Canceled] its outcome is unknown: it
 // may have run, but it does not begin to run any more once the callee hears of
 // it, and the handler's context ends. With another policy than [PolicyNone] the call is
-// given up: it runs to its end, and nobody reads its answer. A method without a result (one-way) returns when the call is sent, and is
+// given up: it runs to its end, and nobody reads its answer. A handler of an exactly-once call, and a durable main, gets
+// that error only when the callee's ledger has the call, which then runs once, or has ended it before the handler began
+// ([NeverBegan]). It waits while the callee cannot be reached. A method without a result (one-way) returns when the call is sent, and is
 // delivered by the runtime. With another policy than PolicyNone it returns when the
 // one-way survives crashes: when the callee's ledger has it. One that an
 // exactly-once execution sends is delivered when the execution has committed.
@@ -204,13 +206,16 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 		c.node.release(p)
 		return nil, nil
 	}
-	if err := c.wait(ctx, b, p, m); err != nil {
+	if err := c.wait(ctx, b, o, p, m); err != nil {
 		return nil, err
 	}
 	if p.movedOn() {
 		c.unbind(o, p, m)
 		codec.takeBack(p.payload)
 		c.node.release(p)
+		if o != nil && o.late != nil {
+			return nil, neverBegan(o.late)
+		}
 		return c.exchange(ctx, b, o, m, codec, kind)
 	}
 	return p, nil
@@ -344,22 +349,26 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rp
 	return nil
 }
 
-// wait waits for the answer or the end of the context. On error the pending call
-// is no longer the caller's.
-func (c *client) wait(ctx context.Context, b *opSequence, p *pending, m *method) error {
+// wait waits for the answer or the end of the context. An execution that gives a direct call up waits for the callee's
+// word, too (giveup.go). On error the pending call is no longer the caller's.
+func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pending, m *method) error {
 	if b != nil {
 		b.e.yield()
 		defer b.e.resume()
 	}
-	if c.node.await(ctx, p) {
-		return nil
+	if o == nil || o.late == nil {
+		if c.node.await(ctx, p) {
+			return nil
+		}
 	}
-	detaches := p.token && p.of == nil // the Gatekeeper asks for the answer to an execution's
-	if detaches && c.node.detach(p) {
+	if p.of != nil {
+		return c.giveUp(ctx, o, p, m)
+	}
+	if p.token && c.node.detach(p) {
 		c.node.standIn() // for the answer
 		return fault.FromContext(m.op, ctx.Err())
 	}
-	if !detaches && c.node.end(p) {
+	if !p.token && c.node.end(p) {
 		if m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // that the callee knows
 			c.node.cancelCall(p)
 		}

@@ -106,6 +106,9 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagUnbegun != 0:
 		n.heard(from.Addr(), &m)
 		return nil
+	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0:
+		n.hasBegun(from.Addr(), &m)
+		return nil
 	}
 	n.malformed(from.Addr())
 	return nil
@@ -116,6 +119,9 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 func plausible(h *rpcpacket.Header, lends bool) bool {
 	const callers = rpcpacket.FlagSession | rpcpacket.FlagMore | rpcpacket.FlagHeaders | rpcpacket.FlagTainted
 	marks := h.Flags.WithPolicy(0) &^ callers
+	if h.Type == rpcpacket.Call {
+		marks &^= rpcpacket.FlagGivenUp
+	}
 	switch {
 	case h.Type != rpcpacket.Call && h.Type != rpcpacket.Oneway:
 		return true
@@ -145,6 +151,8 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.malformed(from.Addr())
 		return nil
 	}
+	givenUp := m.Flags&rpcpacket.FlagGivenUp != 0
+	m.Flags &^= rpcpacket.FlagGivenUp
 	l := n.ledger
 	l.mu.Lock()
 	if !l.table.Admits(from.Addr().As16(), &m.Header, size, l.left()) {
@@ -161,6 +169,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.whenSettled(from, n.accepts(m))
 		return nil
 	}
+	running := l.reports.running[m.Call]
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = known.Done.Answer
@@ -184,7 +193,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 			n.stats.noRoom.Add(1)
 			return nil
 		}
-		return n.takeCall(x, r, i, n.directExecution(x, from, m, arguments, nil), size, room)
+		e := n.directExecution(x, from, m, arguments, nil)
+		e.givenUp = givenUp
+		return n.takeCall(x, r, i, e, size, room)
 	case direct.Answer:
 		if answer != nil {
 			n.stats.recalled.Add(1)
@@ -203,6 +214,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.foreign(from.Addr())
 	default:
 		n.stats.duplicates.Add(1)
+		if givenUp && v == direct.Duplicate {
+			n.tellBegun(from, m, running)
+		}
 	}
 	return nil
 }
@@ -224,6 +238,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	if e.call.Type == rpcpacket.Oneway {
 		n.stats.oneways.Add(1)
 	}
+	late := e.givenUp && isOver(&e.call)
 	large := e.call.Flags&rpcpacket.FlagMore != 0
 	if large {
 		n.stats.largeDirect.Add(1)
@@ -241,7 +256,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	}
 	l.mu.Unlock()
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
-	if waits || room == neverRoom {
+	if waits || room == neverRoom || late {
 		e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
 	}
 	switch {
@@ -250,6 +265,9 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 		return nil
 	case room == neverRoom:
 		go x.answerException(e, NoSpace, fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size))
+		return nil
+	case late:
+		go x.answerException(e, Deadline, tooLate)
 		return nil
 	case large:
 		return x.acceptLarge(e, len(r.messages[i].Buf))

@@ -343,7 +343,13 @@ func TestLocalOutcomes(t *testing.T) {
 		exactly, down := newCallee(b.t, b.rack, "exactly", rackaddr.Node(78), "Down"), newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
 		first := b.call()
 		b.send(first)
-		exactly.must() // and no answer
+		given := exactly.must() // and no answer
+		for given.Flags&rpcpacket.FlagGivenUp == 0 {
+			given = exactly.must()
+		}
+		exactly.sendTo(b.server.Address(), rackaddr.PortDirect, (&rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Ack, Flags: rpcpacket.FlagGivenUp.WithPolicy(rpc.PolicyRecover), Call: given.Call,
+		}}).Append(nil))
 		add := down.must()
 		three := int64(3)
 		down.send(b.server.Address(), answer(add, thriftMessage(b.t, "add", thrift.REPLY, &testsvc.TestAddResult{Success: &three})))

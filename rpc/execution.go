@@ -43,6 +43,7 @@ type execution struct {
 
 	resumed bool          // the ledger has what former runs did
 	again   bool          // and that this one has begun
+	givenUp bool          // the first copy of the call that came says that its caller gives it up
 	returns bool          // the answer of the exactly-once call has pointers
 	takenUp time.Duration // of an exactly-once call: when, in node time
 	lineage
@@ -60,6 +61,9 @@ type execution struct {
 	change   []byte          // what it has made of a state that is in the ledger
 	oneways  []record.Oneway // that leave when it is done
 	owing    int             // bytes of these
+	accepted bool            // it has a slot, or waits for one: its call has come whole
+	promised bool            // its caller, which gives it up, is told that it has begun: its handler runs
+	late     bool            // its handler does not run, since its time was over before
 	told     bool            // the sender of the exactly-once one-way is told that it has begun, not that it is done
 	ended    bool
 	headers  []rpcpacket.KeyValue // of the answer

@@ -151,9 +151,14 @@ func (x *export) accept(e *execution) (run *execution) {
 	default: // waiting: it runs in its turn
 		x.watchWaits()
 	}
+	e.mu.Lock()
+	e.accepted = true
+	e.mu.Unlock()
 	switch {
 	case receipt != nil:
 		x.node.send(to, receipt)
+	case e.givenUp:
+		x.node.tellBegun(to, &e.call, e)
 	case reply != nil:
 		x.beginOneway(e, reply)
 	}

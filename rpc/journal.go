@@ -37,7 +37,7 @@ type journal struct {
 	fresh   []trailer.Section            // not in the ledger
 	failed  *Error                       // the re-run has diverged
 	taken   map[uint32]bool              // numbers of branches
-	stop    func() error                 // of a main: the error of the context that Main was given
+	within  context.Context              //nolint:containedctx // of a main: the context that Main was given
 	stopped bool                         // that has ended, and something that may follow from it was left out
 	full    *Error                       // of a main: its ledger has no room for what it is to write, so its run has ended
 }
@@ -81,7 +81,7 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 		return nil, j.full
 	}
 	if j.stopped {
-		return nil, fault.FromContext(op, j.stop())
+		return nil, fault.FromContext(op, j.within.Err())
 	}
 	if j.full != nil {
 		return nil, j.full
@@ -107,7 +107,7 @@ func (j *journal) add(t trailer.Type, at position, data []byte) {
 	if j.full != nil {
 		return
 	}
-	if j.stop != nil && j.stop() != nil {
+	if j.within != nil && j.within.Err() != nil {
 		j.stopped = true
 	}
 	if j.stopped || j.full != nil {
@@ -215,7 +215,11 @@ func (c *client) callJournalled(ctx context.Context, b *opSequence, m *method, c
 	o.fingerprint = c.fingerprint(codec)
 	if o.known == nil {
 		if err := ctx.Err(); err != nil {
-			return o.decided(neverBegan(fault.FromContext(m.op, err)))
+			late := fault.FromContext(m.op, err)
+			if !o.sentBefore(m.policy) {
+				return o.decided(neverBegan(late))
+			}
+			ctx, o.late = context.WithoutCancel(ctx), late
 		}
 		return c.perform(ctx, b, o, m, codec, kind, result)
 	}

@@ -217,7 +217,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	defer cancel()
 	defer context.AfterFunc(e.node.base, cancel)()
 	e.life.cancel = cancel
-	e.journal.stop = ctx.Err
+	e.journal.within = ctx
 	err := f(running, state)
 	e.join()
 	if full := e.journal.ended(); err == nil && full != nil {

@@ -89,6 +89,8 @@ type pending struct {
 	owed     bool            // one that has left
 	moves    control.Serving // of one that has left: who may take it
 	of       *execution      // of which execution, if any
+	givenUp  bool            // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
+	begun    bool            // the callee's ledger has it; valid once ready has been received from
 	lent     []dsm.Pointer   // what it carries, if the memory client is to know when they are back
 	// The answer, valid once ready has been received from.
 	ready  chan struct{}

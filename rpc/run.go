@@ -31,8 +31,8 @@ func (x *export) run(e *execution) {
 	}
 	ctx := e.context(x.node.base)
 	e.begun = true
-	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
-		x.answerException(e, Deadline, "the deadline passed before the handler began")
+	if !e.deadline.IsZero() && !begun.Before(e.deadline) && e.shed() {
+		x.answerException(e, Deadline, tooLate)
 		return
 	}
 	if e.canceled.Load() {

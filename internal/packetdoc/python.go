@@ -47,6 +47,7 @@ func constants() []constant {
 		{"FLAG_RELEASED", rpcpacket.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
 		{"FLAG_REPLAY", rpcpacket.FlagReplay, "call flag: released again"},
 		{"FLAG_DONE", rpcpacket.FlagDone, "call flag: completion of a one-way"},
+		{"FLAG_GIVEN_UP", rpcpacket.FlagGivenUp, "call flag of a direct call: an execution gives it up; of an ACK from a node: its ledger has such a call"},
 		{"FLAG_MORE", rpcpacket.FlagMore, "call flag: the first packet of a large message"},
 		{"FLAG_SETTLED", rpcpacket.FlagSettled, "call flag: to the Gatekeeper: a session is idle; to a node: calls that it may forget; in an ACK: they are forgotten"},
 		{"FLAG_HEADERS", rpcpacket.FlagHeaders, "call flag: headers stand in front of the Thrift message"},

@@ -240,13 +240,16 @@ func TestHostile_Marks(t *testing.T) {
 		for _, kind := range []rpcpacket.Type{rpcpacket.Call, rpcpacket.Oneway} {
 			for _, f := range []rpcpacket.Flags{
 				rpcpacket.FlagReleased, rpcpacket.FlagReplay, rpcpacket.FlagHeld, rpcpacket.FlagHeld | rpcpacket.FlagReleased, rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay,
-				1 << 13, rpcpacket.FlagDone, 1 << 7, 1 << 8, rpcpacket.FlagUnbegun, // the numbers are flags that nobody uses
+				1 << 13, rpcpacket.FlagDone, 1 << 8, 1 << 15, rpcpacket.FlagUnbegun, // the numbers are flags that nobody uses
 			} {
 				m := good
 				m.Type, m.Flags = kind, m.Flags|f
 				sent = append(sent, m)
 			}
 		}
+		oneway := good
+		oneway.Type, oneway.Flags = rpcpacket.Oneway, oneway.Flags|rpcpacket.FlagGivenUp
+		sent = append(sent, oneway)
 		begun := good
 		begun.Attempt = 4
 		noOrigin := good

@@ -45,6 +45,12 @@ func Abandon(datagram []byte) ([]byte, bool) {
 	return b, true
 }
 
+// SetGivenUp marks the datagram of a direct call, which Append has made, as given up.
+func SetGivenUp(datagram []byte) {
+	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) | FlagGivenUp
+	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
+}
+
 // SetReleased marks a datagram that Append made as released by the Gatekeeper
 // and binds it to an incarnation of the called node. The datagram must have a
 // whole header. Its UDP checksum is the caller's business.

@@ -42,7 +42,7 @@ const (
 	// Ack is sent by the Gatekeeper: it has read the message whose call
 	// id it bears, so its sender can stop sending it again. With FlagUnbegun the
 	// sender goes on: nobody has got this copy. A node sends an Ack from its port of
-	// direct calls alone, with FlagSettled or FlagUnbegun.
+	// direct calls alone, with FlagSettled, FlagUnbegun or FlagGivenUp.
 	Ack Type = 5
 )
 
@@ -112,6 +112,9 @@ const (
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
+	// FlagGivenUp: of a direct call: the execution that has made it gives it up, and waits until the
+	// callee's ledger has the call. Of an Ack from a node: the ledger has it.
+	FlagGivenUp Flags = 1 << 7
 	// FlagMore: the payload is the beginning of one that exceeds the packet; see
 	// First. The receiver fetches the rest from the sender (package bulk).
 	FlagMore Flags = 1 << 9

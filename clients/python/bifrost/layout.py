@@ -23,6 +23,7 @@ FLAG_SESSION = 8  # call flag: the call id is (session, sequence)
 FLAG_RELEASED = 16  # call flag: the Gatekeeper has released the packet; it alone can set it
 FLAG_REPLAY = 32  # call flag: released again
 FLAG_DONE = 64  # call flag: completion of a one-way
+FLAG_GIVEN_UP = 128  # call flag of a direct call: an execution gives it up; of an ACK from a node: its ledger has such a call
 FLAG_MORE = 512  # call flag: the first packet of a large message
 FLAG_SETTLED = 1024  # call flag: to the Gatekeeper: a session is idle; to a node: calls that it may forget; in an ACK: they are forgotten
 FLAG_HEADERS = 2048  # call flag: headers stand in front of the Thrift message
