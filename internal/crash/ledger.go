@@ -21,6 +21,7 @@ type ledger struct {
 	effects  map[int]int      // by operation
 	observed map[int]Outcome  // of calls and one-ways, by operation
 	trial    map[int]uint64   // values of tries that have not failed, by operation
+	givenUp  map[int]bool     // calls that executions say they have given up
 	spans    map[int]*span    // of calls, one-ways and memory operations
 	finished map[int]*Outcome // of clients
 	runs     map[int]int      // of calls' and one-ways' scripts
@@ -64,7 +65,7 @@ type access struct {
 
 func newLedger(inTry map[int]bool) *ledger {
 	return &ledger{inTry: inTry, first: map[ranAt]uint32{}, forgotten: map[int]bool{},
-		effects: map[int]int{}, trial: map[int]uint64{}, latest: map[int]uint32{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
+		effects: map[int]int{}, trial: map[int]uint64{}, givenUp: map[int]bool{}, latest: map[int]uint32{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
 
@@ -295,6 +296,26 @@ func (l *ledger) trials() map[int]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.trial)
+}
+
+// gaveUp notes that an execution acts on having given a call up.
+func (l *ledger) gaveUp(op int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.givenUp[op] = true
+}
+
+// neverRan are the calls that executions have given up, as they say, and that have never begun.
+func (l *ledger) neverRan() (all []int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for op := range l.givenUp {
+		if l.runs[op] == 0 {
+			all = append(all, op)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // sent notes that a one-way is logged. When it ran, nobody sees.

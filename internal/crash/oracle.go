@@ -36,6 +36,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 		return err
 	}
 	want = r.withoutTheDead(want)
+	r.judgeGivenUp()
 	r.judgeWholes(want)
 	r.withoutTheLost(want)
 	r.withTheForgotten(want)
@@ -99,6 +100,13 @@ func (r *Run) judgeTries(want *Expectation) {
 		for _, in := range want.Tries[op].Effects {
 			want.Effects[in] = 1
 		}
+	}
+}
+
+// judgeGivenUp: a call runs that an execution has given up, since that has its callee's word.
+func (r *Run) judgeGivenUp() {
+	if all := r.ledger.neverRan(); len(all) > 0 && !r.wasAway() {
+		r.ledger.complain("calls that executions have given up have never run: operations %v", all)
 	}
 }
 

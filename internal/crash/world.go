@@ -163,6 +163,9 @@ func (w *rackWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, err
 		err = &rpc.Error{Code: rpc.Canceled, Op: "call", Err: context.Cause(w.ctx)}
 	case w.ctx.Err() != nil:
 	case code == rpc.Deadline, code == rpc.Canceled:
+		if (w.actor != nil || w.durable) && !rpc.NeverBegan(err) {
+			w.run.ledger.gaveUp(op.N)
+		}
 		return uint64(code), nil
 	}
 	return 0, fmt.Errorf("operation %d: %w", op.N, err)
