@@ -34,10 +34,10 @@ func TestExactly_Rollout(t *testing.T) {
 			f.hold(&f.entered, time.Second)
 			f.roll("counter", "v2")
 			<-time.After(100 * time.Millisecond) // virtual
-			f.crash("counter/p/1")
 			f.mu.Lock()
 			before := f.began["counter/p/1"]
 			f.mu.Unlock()
+			f.crash("counter/p/1")
 			f.runs("counter", "v2", "")
 			if n := f.began["counter/p/1"] - before; n != 2 {
 				f.t.Errorf("%d programs began since the crash: want the former one and the new one", n)
