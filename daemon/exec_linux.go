@@ -27,23 +27,32 @@ type Exec struct {
 	Binaries *Binaries
 }
 
-// Run implements Runner.
+// self is the daemon's own program, also when its file has been replaced.
+const self = "/proc/self/exe"
+
+// Run implements Runner. An heir is the daemon's own program, with the arguments compute heir SERVICE...
 func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
-	path, err := e.find(&s)
-	if err != nil {
-		return nil, err
+	path, args := self, append([]string{"compute", "heir"}, s.Services...)
+	if !s.Heir {
+		var err error
+		if path, err = e.find(&s); err != nil {
+			return nil, err
+		}
+		args = s.Args[1:]
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, s.Args[1:]...)
-	if s.Binary != "" {
-		cmd.Args[0] = s.Args[0] // a kept file is called by its hash
-	}
+	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), join.ProgramVariable+"="+s.Name)
-	for k, v := range s.Env {
-		cmd.Env = append(cmd.Env, k+"="+v)
+	if !s.Heir {
+		if s.Binary != "" {
+			cmd.Args[0] = s.Args[0] // a kept file is called by its hash
+		}
+		for k, v := range s.Env {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
 	}
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -56,6 +56,28 @@ func TestExecEnvironmentAndOutput(t *testing.T) {
 	p.Kill()
 }
 
+// Here the daemon's own program is the test: an heir tells how it was called.
+func init() {
+	if len(os.Args) > 2 && os.Args[1] == "compute" && os.Args[2] == "heir" {
+		fmt.Println(strings.Join(os.Args[1:], " "), os.Getenv("BIFROST_PROGRAM"), os.Getenv("GIVEN"))
+		os.Exit(0)
+	}
+}
+
+// TestExecHeir: an heir is the daemon's own program, whatever the node's program was.
+func TestExecHeir(t *testing.T) {
+	var out strings.Builder
+	p, err := Exec{}.Run(control.Start{
+		Name: "prog", Args: []string{"/missing"}, Env: map[string]string{"GIVEN": "too"}, Binary: "x", Services: []string{"S", "T"}, Heir: true,
+	}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if <-p.Done(); p.Err() != nil || out.String() != "compute heir S T prog \n" {
+		t.Errorf("%q, %v", out.String(), p.Err())
+	}
+}
+
 func TestExecSignals(t *testing.T) {
 	p, out := run(t, `trap 'echo bye; exit 0' TERM; echo ready; sleep 1000 & wait`, nil)
 	if got := <-out; got != "ready" {

@@ -51,7 +51,7 @@ type program struct {
 // goesOn reports whether the program is what a command to start it wants, or wanted:
 // one that was overtaken by the start of a later incarnation must not end that.
 func (p *program) goesOn(s control.Start) bool {
-	same := p.start.Address == s.Address && p.start.Incarnation == s.Incarnation
+	same := p.start.Address == s.Address && p.start.Incarnation == s.Incarnation && p.start.Heir == s.Heir
 	return !p.spent && (same || s.Incarnation < p.start.Incarnation)
 }
 

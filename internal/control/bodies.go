@@ -472,6 +472,9 @@ type Start struct {
 	ProgressMS int64    `json:"progress_ms,omitempty"`
 	ReadyMS    int64    `json:"ready_ms,omitempty"`
 	Services   []string `json:"services,omitempty"`
+	// Heir asks for an heir of the node instead (rpc/heir): it answers from the node's ledger for Services and
+	// others that the node had, and runs nothing of the program.
+	Heir bool `json:"heir,omitempty"`
 }
 
 // Started tells the process id.

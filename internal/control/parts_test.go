@@ -114,7 +114,7 @@ func largest() map[Kind][2]any {
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions: {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {
-			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest)}, Started{1 << 30},
+			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest), true}, Started{1 << 30},
 		},
 		KindStop:       {Stop{name, 1 << 30}, nil},
 		KindCancelCall: {CancelCall{node, name, name}, nil},
