@@ -346,6 +346,9 @@ func (n *Node) takes(hash uint64) *export {
 	if !n.ledger.placed() {
 		return nil
 	}
+	if n.heir != nil {
+		return n.inherited(hash)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, x := range n.exports {

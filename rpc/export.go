@@ -432,11 +432,16 @@ func (n *Node) SetServing(ctx context.Context, service string, serving bool) err
 // Its callers are those whose calls its ledger keeps. If the ACK is lost, or a caller is not
 // among them, the call comes within endpoint.MaxTimeout.
 
-// announce tells the callers that the service takes direct calls, unless this is the node's
-// first incarnation.
+// announce tells the callers that the service takes direct calls.
 func (x *export) announce() {
-	n := x.node
-	if n.self.Incarnation == 1 || n.takes(x.hash) != x {
+	if n := x.node; n.takes(x.hash) == x {
+		n.announce()
+	}
+}
+
+// announce tells callers that the node is there, unless this is its first incarnation.
+func (n *Node) announce() {
+	if n.self.Incarnation == 1 {
 		return
 	}
 	n.ledger.mu.Lock()

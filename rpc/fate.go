@@ -32,8 +32,11 @@ type fates struct {
 const askAgain = time.Second
 
 // restarts reports whether the node's program is started anew if the node is taken back: nobody starts one that was started by
-// hand.
-func (n *Node) restarts() bool {
+// hand, and an heir runs nothing.
+func (n *Node) restarts() bool { return n.heir == nil && n.deployed() }
+
+// deployed reports whether the node's program belongs to a deployment, as far as the node knows.
+func (n *Node) deployed() bool {
 	place := n.ledger.place.Load()
 	return place != nil && !place.ByHand
 }

@@ -57,6 +57,7 @@ type Node struct {
 	owes       atomic.Bool // the Gatekeeper knows that the node may owe one-ways
 	leader     leader
 	pulse      pulse
+	heir       *heir // nil unless the program is an heir
 
 	base    context.Context // of handlers
 	cancel  context.CancelFunc
@@ -104,7 +105,7 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 func newNode(ctx context.Context, session join.Session, config *joinConfig) (*Node, error) {
 	n := &Node{
 		session: session, self: session.Node(), stack: session.Stack(), log: config.logger, start: time.Now(),
-		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool),
+		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool), heir: config.heir,
 	}
 	n.limits = config.limits
 	n.out.init(&n.self, n.limits.Detached)
@@ -147,6 +148,9 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.readers.Add(1)
 	go n.readDirect(newReader(n.directConn))
 	n.resume()
+	if n.heir != nil {
+		go n.endBegun()
+	}
 	if !n.ledger.placed() {
 		n.readers.Go(n.seekLedger)
 	}
@@ -298,22 +302,34 @@ func (n *Node) Close(ctx context.Context) error {
 		x.pool.shut()
 	}
 	cut := n.quiesce(ctx, exports)
-	if cut == nil && len(exports) > 0 {
+	if cut == nil && (len(exports) > 0 || n.heir != nil) {
 		n.tellOver(ctx)
 	}
 	turnAway(exports) // what has not begun in time
+	owes := cut != nil && n.owesAnswers()
 	n.fail(nil)
 	n.readers.Wait()
 	<-n.leader.vacant // whoever led has been told
 	n.leader.watch.Clear()
 	n.leader.vacant <- struct{}{}
-	if err := n.session.Close(ctx); cut == nil {
+	if owes {
+		n.session.Crash("the node has left, and has not finished its calls: " + cut.Error()) // its next incarnation does
+	} else if err := n.session.Close(ctx); cut == nil {
 		cut = err
 	}
 	if cut != nil {
 		return coded("close", cut)
 	}
 	return nil
+}
+
+// owesAnswers reports whether somebody may ask for an answer to a direct call, or something is owed, and the rack has a next
+// incarnation for that: not if the program was started by hand, and leaves by itself.
+func (n *Node) owesAnswers() bool {
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return n.deployed() && l.lost == nil && !l.table.Idle()
 }
 
 // turnAway refuses the calls that have not begun, and all that come.

@@ -43,6 +43,7 @@ type joinConfig struct {
 
 	maxMessage uint64
 	limits     Limits
+	heir       *heir // nil for a program that is no heir
 }
 
 // WithName says what people call the node, in status pages and logs. The

@@ -128,9 +128,13 @@ func (x *export) takeAgain(e *execution) {
 	}
 }
 
-// giveUp answers a call that has killed too many nodes, when what it did is taken back.
+// giveUp answers a call that has killed too many nodes, or whose node has an heir, when what the call did is taken back.
 func (x *export) giveUp(e *execution) {
+	why := "several nodes failed while they executed it"
+	if x.node.heir != nil {
+		why = "its node failed, or was stopped, while it executed the call, and does not come back: the deployment is taken back"
+	}
 	if e.takenBack() {
-		x.answerException(e, Unavailable, "several nodes failed while they executed it")
+		x.answerException(e, Unavailable, why)
 	}
 }

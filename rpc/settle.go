@@ -87,7 +87,11 @@ func (n *Node) oweMemory() {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.resumes.Resumption = l.table.Resume()
+	if n.heir == nil {
+		l.resumes.Resumption = l.table.Resume()
+	} else {
+		l.resumes.Resumption = l.table.Inherit()
+	}
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true

@@ -284,7 +284,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 // to.
 type Resumption struct {
 	// Rerun are executions that have begun and are not done, GiveUp those of them that have begun too
-	// often.
+	// often; for an heir, all.
 	Rerun, GiveUp []*record.Execution
 	// Rollback are those of Rerun and GiveUp that may have written to memory, or have lent some to calls of policy none.
 	// Commit are those that are done whose changes may not be committed, or of whose regions the Gatekeeper is to be told after that; so are
@@ -329,5 +329,12 @@ func (t *Table) Resume() (r Resumption) {
 			r.Over = append(r.Over, &record.Over{Execution: e.ID})
 		}
 	}
+	return r
+}
+
+// Inherit is Resume for an heir, which runs nothing.
+func (t *Table) Inherit() Resumption {
+	r := t.Resume()
+	r.GiveUp, r.Rerun = append(r.GiveUp, r.Rerun...), nil
 	return r
 }

@@ -194,6 +194,28 @@ func TestOnce(t *testing.T) {
 	}
 }
 
+// An heir runs nothing: what has begun ends, and what is done is answered.
+func TestInherit(t *testing.T) {
+	b := newBench(t)
+	one, two, three := inSession(9, 1), inSession(10, 1), inSession(11, 1)
+	for _, h := range []*rpcpacket.Header{&one, &two, &three} {
+		b.receive(client, *h, Run)
+	}
+	b.write(begun(client, one))
+	b.write(done(client, two))
+	b.crash()
+	r := b.Inherit()
+	if len(r.Rerun) != 0 || len(r.GiveUp) != 1 || r.GiveUp[0].ID != one.Call {
+		t.Fatalf("%+v", r)
+	}
+	b.receive(client, one, Duplicate)
+	b.receive(client, two, Answer)
+	b.receive(client, three, Run) // for its node to refuse it
+	if b.Idle() {
+		t.Error("nobody asks for an answer any more")
+	}
+}
+
 // What was dropped for want of room is new when it comes again; a lane's earlier number is
 // late.
 func TestDropped(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package bridge lets package stub, which generated code calls, at what package rpc keeps
+// Package bridge lets package stub, which generated code calls, and package heir at what package rpc keeps
 // to itself. Package rpc sets every variable when it is initialized; nobody changes one
 // after that. A reference is passed as any, since functions in variables have no type
 // parameters: it is a *rpc.Ref[T].
@@ -42,6 +42,9 @@ var (
 	End func(ctx context.Context, ref any)
 	// Construct sets the function that makes the structs of an empty reference: a func() T.
 	Construct func(ref, construct any)
+	// Heir is the program of an heir, for package heir. It is told the names of the node's services, as far as
+	// they are known.
+	Heir func(ctx context.Context, services []string) error
 	// DeclaredPolicy is what an IDL says of methods: a rpc.ClientOption.
 	DeclaredPolicy func(p rpcpacket.Policy, methods []string) any
 )
