@@ -21,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rpc/heir"
 )
 
 // computeOptions are the flags of `bifrost compute`.
@@ -64,8 +65,16 @@ blade. The daemon enforces this with nftables (table bifrost-INTERFACE).`,
 	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` that keeps what programs print, for bifrost logs; each blade needs its own (default: a temporary directory)")
 	cmd.Flags().StringVar(&o.logSize, "program-log-size", config.FormatSize(output.DefaultSize), "size in `BYTES` of a file of what a program prints; each program has two files")
 	cmd.Flags().StringVar(&o.files, "program-files", "", "`DIRECTORY` that keeps the files of programs, so that a program can be started again after its file was replaced; blades of one machine may share it (default: /var/cache/bifrost-programs, or bifrost-programs in the user's cache directory)")
-	cmd.AddCommand(newComputeStatusCmd())
+	cmd.AddCommand(newComputeStatusCmd(), newComputeHeirCmd())
 	return cmd
+}
+
+func newComputeHeirCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "heir [SERVICE...]", Hidden: true, Args: cobra.ArbitraryArgs,
+		Short: "Answer the calls of a node whose deployment is taken back; the daemon starts this",
+		RunE:  func(cmd *cobra.Command, services []string) error { return heir.Run(cmd.Context(), services...) },
+	}
 }
 
 // run runs the daemon until ctx ends.

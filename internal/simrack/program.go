@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/bifrost-rack/bifrost/rpc/heir"
 )
 
 // Program is what a rack runs in place of a binary: a function that joins by the
@@ -36,6 +37,11 @@ type runner struct {
 // Run implements daemon.Runner.
 func (r *runner) Run(s control.Start, _ io.Writer) (daemon.Process, error) {
 	f := r.programs[filepath.Base(s.Args[0])]
+	if s.Heir {
+		f = func(ctx context.Context, j join.Joiner, s control.Start) error {
+			return heir.Run(join.NewContext(ctx, j), s.Services...)
+		}
+	}
 	if f == nil {
 		return nil, fmt.Errorf("there is no program %q", s.Args[0])
 	}
