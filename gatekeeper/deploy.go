@@ -192,7 +192,8 @@ func (c *controller) open(b *blade) bool {
 //
 // If it ends before, or its patience does, it is recovered like any node: its next
 // incarnation finishes what it has not. A node that has nothing to finish then, and
-// does not move, is not brought back.
+// does not move, is not brought back. The next incarnation of a node whose deployment is taken back
+// is an heir.
 
 // drainInterval is how often the Gatekeeper looks whether a node has finished its
 // calls: longer than the digest of one takes that was on its way when the routes went.
@@ -318,7 +319,7 @@ func (c *controller) goesOn(n *node) bool {
 	}
 	// Of direct calls the node alone knows: if it has not said goodbye, its next incarnation
 	// finishes them.
-	if n.empties && !n.moves && n.orderly {
+	if n.orderly && !c.fleet.Wants(n.address) || n.ledger == nil && c.fleet.TakenBack(n.address) {
 		return false
 	}
 	return c.fleet.GoesOn(n.address)
@@ -332,6 +333,9 @@ func (s *service) has(method rpcpacket.Method) bool {
 // returns reports whether a node that does not serve a service now is to: it has failed and is to come back, or it moves. A
 // program that was started by hand, and has left by itself, is not waited for.
 func (c *controller) returns(x *exported) bool {
+	if !x.node.byHand() && !c.fleet.Wants(x.node.address) {
+		return false // it is leaving for good, or an heir
+	}
 	_, back := c.recoveries.Awaits(x.node.address)
 	return (x.away || x.moves) && (!x.node.gone || back && !x.node.hasLeft())
 }

@@ -279,7 +279,8 @@ func (c *controller) recovering() (all []recovery.View) {
 }
 
 // ForgetNode gives up a node that is awaited: its state, its durable mains, its regions and its ledger go, and calls to
-// it fail. NotFound means that there is no such node; a node that is not awaited is refused.
+// it fail. So it does with the heir of a node whose deployment is taken back. NotFound means that there is no such node;
+// any other node is refused.
 func (g *Gatekeeper) ForgetNode(ctx context.Context, node netip.Addr) error {
 	return g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) { // NodeLeft
 		op := "forget " + node.String()
@@ -288,6 +289,10 @@ func (g *Gatekeeper) ForgetNode(ctx context.Context, node netip.Addr) error {
 		case n == nil:
 			return nil, fault.New(fault.NotFound, op, "there is no node %s", node)
 		case !n.byHand():
+			if actions, ok := c.fleet.Forget(node, c.now); ok {
+				c.logger.Info("operator", "action", "forget", "node", node, "name", n.name, "blade", n.blade.hello.Blade)
+				return actions, nil
+			}
 			return nil, fault.New(fault.BadRequest, op, "node %s belongs to deployment %s: undeploy that", node, n.owner().App)
 		case !n.gone:
 			return nil, fault.New(fault.BadRequest, op, "the program of node %s runs: end it first", node)

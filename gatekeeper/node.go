@@ -213,7 +213,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	}
 	crashed := l.Crashed
 	mains, open := c.mains.At(n.address)
-	if !crashed && n.instance != "" && c.fleet.GoesOn(n.address) && open > 0 {
+	if !crashed && n.instance != "" && c.fleet.GoesOn(n.address) && !c.fleet.TakenBack(n.address) && open > 0 {
 		crashed, why = true, "it has left, but its durable main is not over" // a job, which has to go on
 		c.fleet.Paused(n.address)
 	}

@@ -463,6 +463,10 @@ func (c *controller) act(actions []resources.Action) {
 			c.emptyNode(a)
 		case resources.StopNode:
 			c.stopProgram(a)
+		case resources.GiveUp:
+			if n := c.fallen[a.Node]; n != nil {
+				c.unwanted(n, "it is not wanted any more")
+			}
 		case resources.Short:
 			c.short(a)
 		case resources.RolledOut:
@@ -494,6 +498,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 	start := control.Start{
 		Name: a.Instance, Args: a.Args, Env: a.Env, Binary: a.Binary, Address: a.Address, Incarnation: a.Incarnation, Services: a.Services,
 		AnswerMS: a.Liveness.Answer.Milliseconds(), ProgressMS: a.Liveness.Progress.Milliseconds(), ReadyMS: a.Liveness.Ready.Milliseconds(),
+		Heir: a.Heir,
 	}
 	err := c.ask(b.port, control.KindStart, start, func(m control.Message) {
 		if m.Status != fault.OK {

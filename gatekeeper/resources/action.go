@@ -31,6 +31,9 @@ type StartNode struct {
 	// Address and Incarnation are set when the node keeps its address.
 	Address     netip.Addr
 	Incarnation uint32
+	// Heir: it is not the program that is to run, but one that answers from the node's ledger what
+	// is known of its calls, and ends those that had begun. It leaves by itself.
+	Heir bool
 }
 
 // EmptyNode lets a node finish its calls without getting new ones; then call Emptied.
@@ -47,6 +50,10 @@ type StopNode struct {
 	Blade, Instance string
 	Grace           time.Duration
 }
+
+// GiveUp says that the next node of an instance does not come after all: nobody takes the address that was kept
+// for it.
+type GiveUp struct{ Node netip.Addr }
 
 // Short says that a deployment lacks blades, or no longer does (both numbers
 // 0). The operator is to be told.
@@ -78,6 +85,7 @@ func (EndNode) action()    {}
 func (StartNode) action()  {}
 func (EmptyNode) action()  {}
 func (StopNode) action()   {}
+func (GiveUp) action()     {}
 func (Short) action()      {}
 func (RolledOut) action()  {}
 func (RolledBack) action() {}

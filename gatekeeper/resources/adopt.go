@@ -35,11 +35,49 @@ func (r *Registry) GoesOn(a netip.Addr) bool {
 	return i != nil && (i.goesOn() || p.owes(i))
 }
 
-// Wants reports whether a deployment still wants a node to go on: one that only has
-// calls to finish is not wanted.
+// Wants reports whether a deployment still wants a node to go on, which is there or is to come back: one that
+// only has calls to finish is not wanted.
 func (r *Registry) Wants(a netip.Addr) bool {
 	_, i := r.instanceAt(a)
+	if r.nodes[a] == nil {
+		_, i = r.keeper(a)
+	}
 	return i != nil && i.goesOn()
+}
+
+// TakenBack reports whether the deployment of a node is taken back.
+func (r *Registry) TakenBack(a netip.Addr) bool {
+	p, i := r.instanceAt(a)
+	return i != nil && p.app.Removed
+}
+
+// Forget gives up an heir, wherever it is. It reports false if the node at the address is none, and is to have none now.
+func (r *Registry) Forget(a netip.Addr, now time.Time) (actions []Action, ok bool) {
+	p, i := r.instanceAt(a)
+	if r.nodes[a] == nil {
+		p, i = r.keeper(a)
+	}
+	if i == nil || !p.app.Removed || i.Status == Running && !i.Heir {
+		return nil, false
+	}
+	i.Tries = attempts
+	if i.Status == Running {
+		i.Stopped = true
+		r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
+	}
+	r.version++
+	r.converge(now)
+	return r.flush(), true
+}
+
+// keeper returns the instance for whose next node an address is kept, nil if there is none.
+func (r *Registry) keeper(a netip.Addr) (of *running, keeper *Instance) {
+	r.eachInstance(func(p *running, i *Instance) {
+		if i.Keep.Address == a && a.IsValid() {
+			of, keeper = p, i
+		}
+	})
+	return of, keeper
 }
 
 // instanceAt returns the instance that a node is, nil if it is none.
@@ -62,12 +100,12 @@ func (r *Registry) ProgramAt(a netip.Addr) (app, program string) {
 
 // Keeps reports whether an address belongs to a node, or is kept for the next node of
 // an instance.
-func (r *Registry) Keeps(a netip.Addr) (kept bool) {
+func (r *Registry) Keeps(a netip.Addr) bool {
 	if r.nodes[a] != nil {
 		return r.GoesOn(a)
 	}
-	r.eachInstance(func(p *running, i *Instance) { kept = kept || i.Keep.Address == a && (i.goesOn() || p.owes(i)) })
-	return kept
+	p, i := r.keeper(a)
+	return i != nil && (i.goesOn() || p.owes(i))
 }
 
 // Lost says that a blade has failed, and why. One that is unknown or has failed

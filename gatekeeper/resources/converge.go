@@ -142,15 +142,20 @@ func (p *running) surplus() (least *Instance) {
 }
 
 // retire ends an instance that is not wanted any more. One that has to finish calls
-// does that first, also if its node has failed.
+// does that first, also if its node has failed; an heir does it, if the deployment is taken back.
 func (r *Registry) retire(p *running, i *Instance, now time.Time) {
 	i.Retired = true
+	if i.Status != Running && !i.empties() && (i.Status == Ending || i.Keep.Address.IsValid()) {
+		i.Draining = now
+	}
 	switch {
 	case i.Status == Running:
 		r.empty(i, now)
-	case i.Status == Ending, i.Keep.Address.IsValid() && !p.app.Removed:
-		if !i.empties() {
-			i.Draining = now
+	case i.Status == Ending:
+	case i.Keep.Address.IsValid() && p.owes(i):
+		if p.app.Removed && i.Status == Starting && !i.Heir {
+			r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
+			i.set(Waiting, now)
 		}
 	case i.Status == Starting:
 		r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
@@ -162,6 +167,9 @@ func (r *Registry) retire(p *running, i *Instance, now time.Time) {
 
 // drop forgets an instance that has no node.
 func (r *Registry) drop(p *running, i *Instance) {
+	if i.Keep.Address.IsValid() {
+		r.emit(GiveUp{i.Keep.Address})
+	}
 	p.Instances = slices.DeleteFunc(p.Instances, func(o *Instance) bool { return o == i })
 	r.version++
 }
@@ -187,7 +195,7 @@ func (r *Registry) Emptied(node netip.Addr, incarnation uint32, now time.Time) [
 	if n == nil || n.Incarnation != incarnation || n.Ending {
 		return nil
 	}
-	if _, i := r.instance(n.Instance); i != nil && i.empties() && !i.Stopped {
+	if _, i := r.instance(n.Instance); i != nil && i.empties() && !i.Stopped && !i.Heir {
 		i.Draining, i.Owes = time.Time{}, false
 		r.stop(i)
 		r.converge(now)
@@ -216,7 +224,7 @@ func (r *Registry) impatient(now time.Time) {
 // that takes.
 func (r *Registry) patience(p *running, i *Instance) (until time.Time, ok bool) {
 	b := r.blades[i.Blade]
-	if i.Status != Running || i.Stopped || !i.empties() || !p.app.Removed && (b == nil || b.Mark != Draining) {
+	if i.Status != Running || i.Stopped || i.Heir || !i.empties() || !p.app.Removed && (b == nil || b.Mark != Draining) {
 		return until, false
 	}
 	since := i.Draining
@@ -241,7 +249,9 @@ func (r *Registry) start(s *survey, p *running, now time.Time) {
 			s.host(m.blade.Name, p.spec)
 		}
 		i.Blade, i.Next = m.blade.Name, ""
-		p.modernise(i)
+		if i.Heir = p.app.Removed; !i.Heir {
+			p.modernise(i)
+		}
 		i.set(Starting, now)
 		r.emit(p.startNode(i))
 	}
@@ -251,7 +261,10 @@ func (p *running) startNode(i *Instance) StartNode {
 	work := p.work(i)
 	s := StartNode{
 		Blade: i.Blade, Instance: i.Name, Args: slices.Clone(work.Args), Env: maps.Clone(work.Env), Binary: work.Binary,
-		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation, Liveness: work.Liveness.WithDefaults(),
+		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation, Liveness: work.Liveness.WithDefaults(), Heir: i.Heir,
+	}
+	if i.Heir {
+		s.Liveness = Liveness{}.WithDefaults() // it exports nothing
 	}
 	for _, v := range work.Services {
 		s.Services = append(s.Services, v.Name)

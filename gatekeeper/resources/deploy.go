@@ -127,13 +127,21 @@ func find(s *Spec, program string) *Program {
 	return nil
 }
 
-// Undeploy stops a deployment; it is gone when its last node is.
+// Undeploy stops a deployment; it is gone when its last node is. A node that does not finish its calls is stopped after a
+// while. It gets an heir then, as a node does that has failed.
 func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 	a := r.apps[name]
 	if a == nil {
 		return nil, fault.New(fault.NotFound, "undeploy", "no deployment is called %q", name)
 	}
-	a.Removed = true
+	if !a.Removed {
+		a.Removed = true
+		for _, p := range a.Programs {
+			for _, i := range p.Instances {
+				i.Tries, i.Failures, i.NotBefore = 0, 0, time.Time{} // an heir is another program
+			}
+		}
+	}
 	r.version++
 	r.converge(now)
 	return r.flush(), nil
@@ -154,7 +162,7 @@ func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {
 
 func (r *Registry) giveUpStart(i *Instance, now time.Time) {
 	r.failed(i, now)
-	if i.Finishes {
+	if i.Finishes || i.Heir {
 		i.Tries++ // the former program may be gone
 	}
 	i.Avoid = i.Blade

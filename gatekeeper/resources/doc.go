@@ -9,7 +9,7 @@
 //	                  │                        ├─▶ EmptyNode ──▶ Emptied ─────┤
 //	drain, fail ──────┤        ▲               │                              │
 //	tick ─────────────┘        └───────────────┼──────────────────────────────┘
-//	                                           └─▶ Short, RolledOut, RolledBack, Drained
+//	                                           └─▶ GiveUp, Short, RolledOut, RolledBack, Drained
 //
 // What the switch has to know is the Gatekeeper's own: ports, addresses, machine ids,
 // services with their methods and routes, memory that is in use, and which blades are silent.
@@ -21,7 +21,9 @@
 // EndNode, by Ended, once the node is fenced and its rules are gone; until then its
 // address belongs to it, and nothing takes its place. And EmptyNode, by
 // Emptied, once a node that is to be stopped has finished its calls. If such a node
-// ends before that, its instance goes on elsewhere until they are finished.
+// ends before that, its instance goes on elsewhere until they are finished. If the deployment is
+// taken back, the instance's next node is an heir: it answers what is known of the calls, ends
+// what had begun, and leaves by itself.
 //
 // Nodes come about in two ways. A program that somebody starts on a blade joins
 // by itself, and is gone for good when it ends. A deployed program (Spec) is

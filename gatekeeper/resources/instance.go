@@ -59,6 +59,8 @@ type Instance struct {
 	Tries    int  `json:"tries,omitempty"`
 	Finishes bool `json:"finishes,omitempty"`
 	Paused   bool `json:"paused,omitempty"`
+	// Heir: what was started last is an heir (StartNode.Heir).
+	Heir bool `json:"heir,omitempty"`
 	// Done: a job has left in an orderly way.
 	Done bool `json:"done,omitempty"`
 	// Next is a blade on which room is kept for it while it is being stopped.
@@ -155,9 +157,12 @@ func (i *Instance) empties() bool { return !i.Draining.IsZero() }
 
 // owes reports whether an instance that is not wanted any more has to finish calls: if
 // its node ends before, another one goes on with them. So does one whose blade drains while its successor finds no
-// place.
+// place. The next node of a deployment that was taken back is an heir.
 func (p *running) owes(i *Instance) bool {
-	return (i.empties() || i.Leaving) && !i.wanted() && !p.app.Removed
+	if i.wanted() || !i.empties() && !i.Leaving {
+		return false
+	}
+	return !p.app.Removed || i.Owes && i.Tries < attempts
 }
 
 // set changes the status.

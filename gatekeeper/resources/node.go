@@ -87,6 +87,9 @@ func (r *Registry) Leave(node netip.Addr, incarnation uint32, crashed bool, caus
 		case p.spec.Job && !i.Stopped:
 			i.Done = true
 		}
+		if i.Heir && !crashed {
+			i.Owes = false
+		}
 	}
 	r.endNode(n, cause, crashed, now)
 	r.converge(now)
@@ -113,6 +116,9 @@ func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
 	if _, i := r.instance(n.Instance); i != nil {
 		if i.Owes, i.Paused = i.Owes || crashed && !i.Paused, false; i.Owes {
 			i.Tries++
+		}
+		if crashed && i.Owes && i.Retired && !i.empties() { // it was stopped, and has not finished in time
+			i.Draining = now
 		}
 		i.set(Ending, now)
 	}

@@ -98,7 +98,7 @@ func (s *survey) choose(p *running, i *Instance) (*room, bool) {
 	var best *room
 	for _, m := range s.rooms {
 		spare := slices.Contains(p.Spares, m.blade.Name)
-		if !m.fits(p.spec) || m.full() && (!spare || m.used > m.blade.Capacity) {
+		if !m.fits(p.needs()) || m.full() && (!spare || m.used > m.blade.Capacity) {
 			continue
 		}
 		if best == nil || p.better(i, m, best) {
@@ -106,6 +106,16 @@ func (s *survey) choose(p *running, i *Instance) (*room, bool) {
 		}
 	}
 	return best, best != nil
+}
+
+// needs is what a blade must have for the program's next node. An heir may run on any.
+func (p *running) needs() *Program {
+	if !p.app.Removed {
+		return p.spec
+	}
+	anywhere := *p.spec
+	anywhere.Blades = nil
+	return &anywhere
 }
 
 // lighter orders blades by load, then by name.

@@ -125,6 +125,13 @@ func (w *world) joins(t *rapid.T, blade, name string) (Node, []Action, error) {
 // checkProgram checks that a node that goes on with what another one has begun runs the same,
 // unless that has been tried often enough.
 func (w *world) checkProgram(t *rapid.T, a StartNode) {
+	p, i := w.r.instance(a.Instance)
+	if p == nil || a.Heir != p.app.Removed || a.Heir && (!a.Address.IsValid() || i.Tries >= attempts) {
+		t.Fatalf("%+v is started", a)
+	}
+	if a.Heir {
+		return
+	}
 	w.runs[a.Instance] = a.Args[0]
 	was := w.owed[a.Instance]
 	if was == "" {
@@ -228,6 +235,9 @@ func (w *world) joinInstance(t *rapid.T, i Instance) {
 	w.do(t, actions)
 	p, _ := w.r.instance(i.Name)
 	for _, s := range p.spec.Services {
+		if i.Heir {
+			break
+		}
 		if err := w.export(t, n, s.Name); err != nil && !w.exportedByFree(s.Name) {
 			t.Fatalf("%s cannot export %s: %v", i.Name, s.Name, err)
 		}
@@ -240,8 +250,15 @@ func (w *world) exportedByFree(service string) bool {
 	return slices.ContainsFunc(w.r.Nodes(""), func(n Node) bool { return n.Instance == "" && slices.Contains(w.exports.of(n), service) })
 }
 
-// stopOne lets a program that was told to stop leave.
+// stopOne lets a program that was told to stop leave, or else an heir.
 func (w *world) stopOne(t *rapid.T) {
+	for _, d := range w.r.Deployments() {
+		for _, i := range d.Instances {
+			if i.Heir && i.Status == Running && len(w.stops) == 0 {
+				w.stops[i.Name] = true
+			}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.stops)) {
 		delete(w.stops, name)
 		for _, n := range w.r.Nodes("") {

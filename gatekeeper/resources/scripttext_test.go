@@ -34,7 +34,12 @@ func actionText(a Action) string {
 		if a.Address.IsValid() {
 			s += fmt.Sprintf(" as %s.%d", nodeText(a.Address), a.Incarnation)
 		}
+		if a.Heir {
+			s += ", an heir"
+		}
 		return s
+	case GiveUp:
+		return "give up: " + nodeText(a.Node)
 	case EmptyNode:
 		return fmt.Sprintf("empty: %s.%d %s on %s, moves %t", nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Blade, a.Moves)
 	case StopNode:

@@ -117,9 +117,7 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: "app", Programs: []resources.Program{{
-			Name: "p", Args: []string{"server"}, Nodes: 1, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Shelf", Stateful: r.state}},
-		}}}); err != nil {
+		if err := r.Gatekeeper().Deploy(t.Context(), shelfSpec(1, r.state)); err != nil {
 			t.Fatal(err)
 		}
 		<-r.up
@@ -131,6 +129,13 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 			t.Error(err)
 		}
 	})
+}
+
+// shelfSpec is the service's deployment.
+func shelfSpec(nodes int, state bool) resources.Spec {
+	return resources.Spec{Name: "app", Programs: []resources.Program{{
+		Name: "p", Args: []string{"server"}, Nodes: nodes, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Shelf", Stateful: state}},
+	}}}
 }
 
 // join joins a program that nobody has deployed.

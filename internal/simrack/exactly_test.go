@@ -498,7 +498,7 @@ func TestExactly_FateShare(t *testing.T) {
 }
 
 // TestExactly_Undeploy takes a deployment back while its node is being recovered, and
-// there is no blade for it: nothing of it is left.
+// there is no blade for it. Its heir runs when there is one, and then nothing of it is left.
 func TestExactly_Undeploy(t *testing.T) {
 	withBank(t, nil, func(b *bank) {
 		to, _ := b.client("c1", tally.CounterName)
@@ -512,6 +512,8 @@ func TestExactly_Undeploy(t *testing.T) {
 				}
 				<-time.After(time.Second)
 				b.must(b.Gatekeeper().Undeploy(b.ctx, "counter"))
+				<-time.After(time.Minute)
+				b.must(b.Gatekeeper().ReturnToService(b.ctx, "s1"))
 			}()
 		})
 		ref := rpc.RefOf(one())
@@ -520,6 +522,7 @@ func TestExactly_Undeploy(t *testing.T) {
 		}
 		b.must(ref.Free(b.ctx))
 		b.regions = 0
+		<-time.After(10 * time.Second)
 		s, err := b.Gatekeeper().Snapshot(b.ctx)
 		b.must(err)
 		if len(s.Nodes) != 1 || len(s.Services) != 0 {
