@@ -78,10 +78,19 @@ func newUndeployCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "undeploy NAME",
 		Short: "Stop a deployment",
-		Long: `Stop a deployment. Its programs are told to end, and killed if they do not. The deployment
-is gone when bifrost apps does not list it any more. The state of its services is deleted
-with it. If there is such state, the command asks first; without a terminal to ask at, it
-needs --delete-state.`,
+		Long: `Stop a deployment. Its programs get no new calls, are told to end, and have some seconds to
+finish the calls that they have; then they are killed. The deployment is gone when
+bifrost apps does not list it any more. The state of its services is deleted with it. If
+there is such state, the command asks first; without a terminal to ask at, it needs
+--delete-state.
+
+A program that fails before it has finished its calls, or is killed, leaves an heir: a
+process of the rack's own that takes the node's place, on any blade. The heir answers calls
+that have run. Calls that had begun fail as unavailable, after memory has taken back what
+they did. The heir delivers one-ways, and leaves when no caller needs an answer any more.
+So it stays while no blade has room for it, or a job that has called the node makes no
+checkpoint. To end this at once, and have calls fail though they may have run, use
+bifrost forget NODE.`,
 		Example: "  bifrost undeploy arrays\n  bifrost undeploy kv --delete-state",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

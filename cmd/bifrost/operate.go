@@ -106,10 +106,13 @@ func newForgetCmd() *cobra.Command {
 	var o clientOptions
 	return o.command(&cobra.Command{
 		Use:   "forget NODE",
-		Short: "Give up a node that waits for its program",
+		Short: "Give up a node that waits for its program, or an heir",
 		Long: `Give up a node that waits for its program. Somebody had started the program by hand, and it
 has ended (bifrost nodes). The states of its services and its durable mains are lost, its
-regions and its ledger are freed, and calls to it fail. NODE is its address.`,
+regions and its ledger are freed, and calls to it fail. NODE is its address.
+
+A node of a deployment that is being undeployed can be given up, too, when an heir has
+taken its place or is to do so (bifrost undeploy --help).`,
 		Example: "  bifrost nodes\n  bifrost forget fd00:b1f0:0:2::7",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
