@@ -99,6 +99,9 @@ func TestRegressions(t *testing.T) {
 		// Direct executions had allocated regions, and these were lost with their nodes' ledgers. The
 		// regions' records were left: simrack.TestDirectRegions_Lost.
 		{951108, "pairs,long", uneven, "257+m2:cut:136.059878ms,359+m1:end:408.109949ms"},
+		// A caller was gone for good while its call ran, of which the ledger had nothing. The answer was kept for ever, and so was the
+		// node's heir: rpc/direct.TestBuriedWhileItRuns.
+		{910048, "age=264677h59m50.66615301s,limits=830170,pairs,lends", "late", "127+gk:oust:1.670064479s,447+m2:stop:6.229970501s,463+client0:kill,476+A:kill"},
 		// A main was stopped while it waited for a branch, and journalled that: rpc.TestMainStopped.
 		{998039, "pairs", "good", "81+B:redeploy:48.376549ms,94-B:stop:488.528048ms,150+A:drain:4.929981ms,181-main0:stop:3.843099153s"},
 	} {

@@ -261,7 +261,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		touched = append(touched, e)
 		t.owe(e)
 		t.oweOneways(r.Execution, r.Owed.Oneways)
-		if was != nil && was.forgotten && e != nil && !e.Forgotten {
+		if e != nil && !e.Forgotten && (was != nil && was.forgotten || t.buried(e)) {
 			follow = append(follow, &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}})
 		}
 	}
@@ -280,6 +280,14 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	return follow, nil
 }
 
+// buried reports whether nobody asks for an execution since its caller is gone for good, or since the call is of a session of a dead
+// incarnation. The ledger may have learnt that before it knew of the execution.
+func (t *Table) buried(e *record.Execution) bool {
+	caller, incarnation, lane, _ := e.Caller()
+	dead, gone := t.state.Dead(caller)
+	return lane != 0 && incarnation <= dead && (gone || e.ID.Session() == lane)
+}
+
 // Resumption is what the next incarnation of a node has to do, by what its ledger adds up
 // to.
 type Resumption struct {
@@ -292,7 +300,7 @@ type Resumption struct {
 	Rollback, Commit []*record.Execution
 	// Oneways are those that owe one-ways, which leave when the changes are committed.
 	Oneways []*record.Execution
-	// Over are records of executions that owe nothing, though the ledger does not say so.
+	// Over are records of executions that owe nothing, or that nobody asks for, though the ledger does not say so.
 	Over []record.Record
 }
 
@@ -315,6 +323,9 @@ func (t *Table) Resume() (r Resumption) {
 		}
 		if t.commits[e.ID] || t.regions[e.ID] && !t.later[e.ID] {
 			r.Commit = append(r.Commit, e)
+		}
+		if e.Done != nil && !e.Forgotten && t.buried(e) {
+			r.Over = append(r.Over, &record.Forgotten{Executions: []rpcpacket.ID{e.ID}})
 		}
 		begun := e.Done == nil && e.Begun != nil
 		if begun && (len(e.Machines) > 0 || lendsUnheard(e)) {

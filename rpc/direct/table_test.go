@@ -463,6 +463,30 @@ func TestBuried(t *testing.T) {
 	}
 }
 
+// TestBuriedWhileItRuns: a caller is gone for good while its call runs of which the ledger has nothing. The call's outcome is
+// not kept.
+func TestBuriedWhileItRuns(t *testing.T) {
+	b := newBench(t)
+	kid := child(7, 1, 5, 1)
+	b.receive(server, kid, Run)
+	b.write(b.Bury(server, 1, true))
+	_, err := b.Apply(done(server, kid)) // and the node dies
+	if err != nil || b.Idle() {
+		t.Fatal(err)
+	}
+	b.write(b.Resume().Over...)
+	if b.State().Keeps() || !b.Idle() {
+		t.Fatal("something is kept after a crash")
+	}
+	b = newBench(t)
+	b.receive(server, kid, Run)
+	b.write(b.Bury(server, 1, true))
+	b.write(done(server, kid))
+	if b.State().Keeps() || !b.Idle() {
+		t.Fatal("something is kept")
+	}
+}
+
 // A stranger that knows the id and the session of a call uses neither, has nothing forgotten,
 // and makes no call of the session a late one.
 func TestForeign(t *testing.T) {
