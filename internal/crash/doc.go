@@ -31,8 +31,8 @@
 //   - Are the histories of each region and of each service's state linearizable?
 //     (Executions that were rolled back included.)
 //   - Of a plain client that died: has each of its calls run as a whole or not at all?
-//   - When all has ended: is no node, region, undo, call, access rule or log record left,
-//     but states and mains' checkpoints?
+//   - When all has ended and is undeployed: is no node, region, undo, call, access rule or log record left? In
+//     a third of the cases the programs are killed at the undeployment, so their nodes have heirs.
 //
 // There are two mixes of cases. In the plain one a crash is one of five things: a
 // program's kill, which its daemon notices; its blade's power cut; its link's failure, which

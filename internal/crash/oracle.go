@@ -317,6 +317,11 @@ func (r *Run) clean(ctx context.Context) error {
 	if err := gk.Undeploy(ctx, appName); err != nil {
 		return err
 	}
+	if r.opt.Seed%3 == 0 {
+		if err := r.killUndeployed(ctx); err != nil {
+			return err
+		}
+	}
 	r.endHands()
 	left := ""
 	err := r.idle(ctx, "something is left", func(s *gatekeeper.Snapshot) bool {
@@ -330,6 +335,17 @@ func (r *Run) clean(ctx context.Context) error {
 		r.ledger.complain("%s: %v", left, err)
 	}
 	return nil
+}
+
+// killUndeployed kills the programs that are to end: their nodes leave heirs.
+func (r *Run) killUndeployed(ctx context.Context) error {
+	all, err := r.rack.Gatekeeper().Deployments(ctx)
+	for _, d := range all {
+		for _, i := range d.Instances {
+			_ = r.rack.KillSoon(i.Blade, i.Name) // which may have ended
+		}
+	}
+	return err
 }
 
 // left tells what is left when all programs have ended, "" if nothing.
