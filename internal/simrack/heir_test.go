@@ -69,9 +69,10 @@ func (r *shelf) left() string {
 }
 
 // TestHeir_Answers: a call has run, its caller did not get the answer, and the deployment is taken back. The node fails before
-// the caller has asked again. Its heir has the answer.
+// the caller has asked again. Its heir has the answer. New calls do not wait for the heir.
 func TestHeir_Answers(t *testing.T) {
 	withShelf(t, true, func(r *shelf) {
+		other := r.join("s2", "other")
 		answer := r.begin(func(context.Context, *dsm.Pointer) error {
 			r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
 			return nil
@@ -82,6 +83,8 @@ func TestHeir_Answers(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(500 * time.Millisecond) // virtual
+		fails(t, ping(r.Context(), other, "Shelf"), time.Now(), "no node serves Shelf.ping")
+		r.must(other.Close(r.Context()))
 		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{})
 		if err := <-answer; err != nil {
 			t.Error(err)
@@ -119,6 +122,26 @@ func TestHeir_Ends(t *testing.T) {
 			t.Errorf("the call is answered, and memory has undo of %d executions", n)
 		}
 		fails(t, ping(r.Context(), r.client, "Shelf"), time.Now(), "no node serves Shelf.ping")
+		r.nothingLeft()
+	})
+}
+
+// TestHeir_Refuses: a call is under way to a node that has failed, and the deployment is taken back. The call has not come, and
+// its caller hears that it has never begun.
+func TestHeir_Refuses(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		r.call(func(context.Context, *dsm.Pointer) error { return nil })
+		r.must(r.CrashBlade("s1"))
+		answer := r.begin(func(context.Context, *dsm.Pointer) error { return nil })
+		r.must(r.Gatekeeper().MarkFailed(r.Context(), "s1", "test"))
+		<-time.After(time.Second) // virtual
+		r.undeploy()
+		if err := <-answer; rpc.CodeOf(err) != rpc.Unavailable || !rpc.NeverBegan(err) {
+			t.Errorf("the call has come to %v", err)
+		}
+		if n := r.runs.Load(); n != 1 {
+			t.Errorf("%d runs", n)
+		}
 		r.nothingLeft()
 	})
 }
