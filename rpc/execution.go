@@ -46,6 +46,8 @@ type execution struct {
 	givenUp bool          // the first copy of the call that came says that its caller gives it up
 	returns bool          // the answer of the exactly-once call has pointers
 	takenUp time.Duration // of an exactly-once call: when, in node time
+	// reported says that the Gatekeeper was told that it is under way; guarded by the ledger's mutex.
+	reported bool
 	lineage
 	queued time.Duration // when it began to wait for the slot of a service with state, in node time
 

@@ -373,8 +373,9 @@ const (
 // reports is what the node tells of direct calls. The ledger's mutex guards it.
 type reports struct {
 	running map[rpcpacket.ID]*execution
-	ended   []ended // the latest since the last report
+	ended   []ended // the latest since the last report, half of control.MaxDirectCalls at most
 	oldest  int     // of ended, once that is full
+	known   []ended // that an earlier report has named as under way, as many at most
 	counts  map[counted]uint64
 	told    bool          // something, before
 	news    bool          // there are some
@@ -419,9 +420,12 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 	delete(r.running, e.call.Call)
 	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now()}
 	r.counts[k.method]++
-	if len(r.ended) < control.MaxDirectCalls {
+	switch {
+	case e.reported && len(r.known) < control.MaxDirectCalls/2:
+		r.known = append(r.known, k)
+	case len(r.ended) < control.MaxDirectCalls/2:
 		r.ended = append(r.ended, k)
-	} else {
+	default:
 		r.ended[r.oldest] = k
 		r.oldest = (r.oldest + 1) % len(r.ended)
 	}
@@ -505,13 +509,17 @@ func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {
+		e.reported = true
 		k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp}
 		c.Running = append(c.Running, k.tell(now))
+	}
+	for i := range r.known {
+		c.Ended = append(c.Ended, r.known[i].tell(now))
 	}
 	for i := range r.ended {
 		c.Ended = append(c.Ended, r.ended[(r.oldest+i)%len(r.ended)].tell(now))
 	}
-	r.ended, r.oldest = r.ended[:0], 0
+	r.known, r.ended, r.oldest = r.known[:0], r.ended[:0], 0
 	for _, k := range slices.SortedFunc(maps.Keys(r.counts), func(a, b counted) int {
 		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.method, b.method), cmp.Compare(a.code, b.code))
 	}) {

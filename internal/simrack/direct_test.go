@@ -3,8 +3,10 @@ package simrack_test
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +178,42 @@ func TestDirectCallsAreCounted(t *testing.T) {
 		}
 		if n := d.front.Stats().Direct; n != all {
 			d.Errorf("%d calls went direct", n)
+		}
+	})
+}
+
+// TestDirectCallsUnderWayAreNamed: how a call has ended that was under way for a while is told, also if many others have ended since.
+func TestDirectCallsUnderWayAreNamed(t *testing.T) {
+	var release chan struct{} // of the bubble
+	var first atomic.Bool
+	withDirect(t, func(context.Context) error {
+		if first.CompareAndSwap(false, true) {
+			<-release
+			return errors.New("no")
+		}
+		return nil
+	}, func(d *direct) {
+		release = make(chan struct{})
+		result := make(chan error, 1)
+		go func() { result <- d.ping() }()
+		<-time.After(time.Second) // virtual: it has been told
+		var id rpcpacket.ID
+		for _, k := range d.underWay() {
+			if k.Service == "Back" {
+				id = callID(t, k.Call)
+			}
+		}
+		close(release)
+		want := rpc.CodeOf(<-result)
+		for range 200 {
+			if err := d.ping(); err != nil {
+				d.Fatal(err)
+			}
+		}
+		<-time.After(time.Second) // virtual
+		tree, _, err := d.rack.Gatekeeper().Timeline(d.Context(), id, 10)
+		if err != nil || len(tree) == 0 || want == fault.OK || tree[len(tree)-1].Code != want {
+			d.Errorf("%v: the timeline is %+v, %v", want, tree, err)
 		}
 	})
 }
