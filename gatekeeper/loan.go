@@ -245,13 +245,15 @@ func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.M
 	case (k.stage == loanVoid || k.stage == loanOpen && k.callee == callee.address) && !k.attempts(&m.Header):
 		c.nextAttempt(k, n, h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
-	case k.stage == loanVoid:
-		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "the call was given up"))
+	case k.stage == loanVoid && k.oneway():
+		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "the one-way was not taken"))
+	case k.stage == loanVoid && k.refusal != nil: // its callee has gone, and nobody knows it any more
+		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "%s", k.refusal.Msg))
 	case k.stage == loanRefused:
 		c.exceptLoan(k, h, &m.Header)
 	case k.stage == loanDenied:
 		c.deny(k, &m.Header)
-	default: // open; or answered, and its callee answers again, without any rights
+	default: // open; or answered or refused by its callee, which answers again, without any rights
 		if k.oneway() {
 			k.header = headerOf(m) // its place in a lane is what is late when nobody knows it any more
 		}

@@ -25,6 +25,9 @@ func TestRegressions(t *testing.T) {
 		// A caller had gone on in its session before a call began that it had given up. The ledger got a record of the
 		// beginning that did not follow, and the node could not read it when it began anew.
 		{997014, "pairs", slow, "149-B:drain:232.025443ms"},
+		// A callee had refused a call with a pointer whose time was over, and the refusal was lost. The Gatekeeper answered the next
+		// copy itself, as unavailable (gatekeeper: TestLoan_Probe).
+		{248, "log=179482,sync,age=471704h3m40.386785642s,jumps,lends", "lossy", "31+log:fill:213.895964ms"},
 		// An acknowledgement was lost of a held call's answer with regions, its caller left, and a copy of the answer was taken for that to
 		// a direct call. No call is held for its outcome any more.
 		{120, "log=775593,lends", "good", "63-B:pause:53.41914ms,88+gk:restart:70.508863ms"},
