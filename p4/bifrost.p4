@@ -53,7 +53,9 @@ const bit<8> RPC_REPLY     = 2;
 const bit<8> RPC_EXCEPTION = 3;
 const bit<8> RPC_ONEWAY    = 4;
 
-// Flags of a call header that only the Gatekeeper may set: released, replay.
+// Flags of a call header: the policy (0 is none), to be held, and what only the Gatekeeper
+// may set (released, replay).
+const bit<16> RPC_FLAGS_POLICY     = 0x0003;
 const bit<16> RPC_FLAG_HELD        = 0x0004;
 const bit<16> RPC_FLAGS_GATEKEEPER = 0x0030;
 
@@ -499,10 +501,13 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     hold(Reason.CALL);
                     exit;
                 }
-                tell();
-                if (meta.color != RED) {
-                    digest<call_digest_t>(1, {
-                        hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst, hdr.rpc.code });
+                // Of exactly-once calls their callees tell the Gatekeeper.
+                if ((hdr.rpc.flags & RPC_FLAGS_POLICY) == 0) {
+                    tell();
+                    if (meta.color != RED) {
+                        digest<call_digest_t>(1, {
+                            hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst, hdr.rpc.code });
+                    }
                 }
             }
             if (meta.hop == 0 && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {

@@ -306,6 +306,21 @@ func TestMeters(t *testing.T) {
 	}
 }
 
+// TestCallDigests: the Gatekeeper hears of calls of policy none. Of exactly-once ones their nodes tell it.
+func TestCallDigests(t *testing.T) {
+	for _, policy := range []rpcpacket.Policy{rpcpacket.PolicyNone, rpcpacket.PolicyRecover, rpcpacket.PolicyTainted} {
+		p, want := newPlane(t), 0
+		if policy == rpcpacket.PolicyNone {
+			want = 1
+		}
+		answer := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession.WithPolicy(policy), Call: rpcpacket.SessionID(1, 2)}}
+		out, _ := p.send(2, udp(server, client, rackaddr.PortRPC, answer.Append(nil)))
+		if len(out[1]) != 1 || len(p.digests) != want {
+			t.Errorf("policy %v: the answer is passed on %d times, and told %d times, want once and %d times", policy, len(out[1]), len(p.digests), want)
+		}
+	}
+}
+
 // TestPermission grants one operation on one region to one node and tries all others.
 func TestPermission(t *testing.T) {
 	p := newPlane(t)
