@@ -368,14 +368,17 @@ const (
 	reportAfter = 250 * time.Millisecond
 	// reportAgain is how often it is told that calls are still under way.
 	reportAgain = 2 * time.Second
+	// namedInReport is how many calls a report names at most that have begun and ended since the one before: the
+	// latest. All are counted. Each name costs the Gatekeeper some microseconds.
+	namedInReport = 16
 )
 
 // reports is what the node tells of direct calls. The ledger's mutex guards it.
 type reports struct {
 	running map[rpcpacket.ID]*execution
-	ended   []ended // the latest since the last report, half of control.MaxDirectCalls at most
+	ended   []ended // the latest since the last report, namedInReport at most
 	oldest  int     // of ended, once that is full
-	known   []ended // that an earlier report has named as under way, as many at most
+	known   []ended // that an earlier report has named as under way
 	counts  map[counted]uint64
 	told    bool          // something, before
 	news    bool          // there are some
@@ -421,9 +424,9 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now()}
 	r.counts[k.method]++
 	switch {
-	case e.reported && len(r.known) < control.MaxDirectCalls/2:
+	case e.reported && len(r.known) < control.MaxDirectCalls-namedInReport:
 		r.known = append(r.known, k)
-	case len(r.ended) < control.MaxDirectCalls/2:
+	case len(r.ended) < namedInReport:
 		r.ended = append(r.ended, k)
 	default:
 		r.ended[r.oldest] = k
