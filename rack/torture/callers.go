@@ -30,6 +30,10 @@ func (t *torture) deployTellers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	work := t.cfg.For
+	if t.cfg.Hostile {
+		work += infiltration // the name of a main that is over is anybody's
+	}
 	var spec api.AppSpec
 	for n := range tellers {
 		to := []string{"Counter", "Front"}[n%2]
@@ -37,7 +41,7 @@ func (t *torture) deployTellers(ctx context.Context) error {
 			Name: fmt.Sprint("t", n), Nodes: 1, Job: true, Blades: []string{"c1", "x2", "x1"},
 			Args: []string{
 				program, "teller", "--name", fmt.Sprint("t", n), "--account", strconv.Itoa(n), "--to", to,
-				"--count", "0", "--for", t.cfg.For.String(), "--every", strconv.Itoa(1 + 3*n),
+				"--count", "0", "--for", work.String(), "--every", strconv.Itoa(1 + 3*n),
 			},
 		})
 	}

@@ -62,18 +62,28 @@ type known struct {
 	recent  []api.Timeline // calls of plain clients, also such that are over
 }
 
-// attack attacks until ctx ends.
-func (t *torture) attack(ctx context.Context) (err error) {
+// infiltration is how long infiltrate may take after the first of the durable mains has begun.
+const infiltration = 10 * time.Second
+
+// infiltrate makes the attacker, and waits until the durable mains call: the name of one is whose program uses it first. That
+// is no part of the time to attack.
+func (t *torture) infiltrate(ctx context.Context) (*attacker, error) {
 	t.report.Sent = map[string]int{}
 	a := &attacker{t: t, random: rand.New(rand.NewPCG(t.cfg.Seed, 0xe71))}
 	if err := a.open(ctx); err != nil {
-		return err
+		return nil, err
 	}
+	begin, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if err := t.until(begin, a.tellersCall()); err != nil {
+		return nil, errors.Join(fmt.Errorf("the durable mains do not begin: %w", err), a.close())
+	}
+	return a, nil
+}
+
+// attack attacks until ctx ends.
+func (a *attacker) attack(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, a.close()) }()
-	// The name of a durable main is whose program uses it first.
-	if err := t.until(ctx, a.tellersCall()); err != nil {
-		return fmt.Errorf("the durable mains do not begin: %w", err)
-	}
 	for round := 0; ctx.Err() == nil; round++ {
 		if round%20 == 0 {
 			if err := errors.Join(a.learn(ctx), a.ask(ctx), a.trespass()); err != nil {

@@ -136,13 +136,20 @@ func (t *torture) run(ctx context.Context) (err error) {
 
 // hurt lets the executioner and the clients loose until the time is over.
 func (t *torture) hurt(ctx context.Context) error {
+	var a *attacker
+	if t.cfg.Hostile {
+		var err error
+		if a, err = t.infiltrate(ctx); err != nil {
+			return err
+		}
+	}
 	until, cancel := context.WithTimeout(ctx, t.cfg.For)
 	defer cancel()
 	g, until := errgroup.WithContext(until)
 	x := newExecutioner(t)
 	switch {
 	case t.cfg.Hostile:
-		g.Go(func() error { return t.attack(until) })
+		g.Go(func() error { return a.attack(until) })
 	case t.cfg.Memory:
 		rounds, over := context.WithCancel(context.WithoutCancel(ctx))
 		defer over()
