@@ -78,7 +78,7 @@ func (t *Table) Begin(q Question) (wait bool, err error) {
 	case m.at.Address != q.At.Address:
 		return refuse(fault.BadRequest, "its checkpoints are in the ledger of node %s: run it there, or give the node up (bifrost undeploy, bifrost forget)", m.at.Address)
 	case !m.over && m.birth != q.Birth:
-		return refuse(fault.Unavailable, "the ledger is lost that had its checkpoints: undeploy its program, and deploy it anew")
+		return refuse(fault.Unavailable, "the ledger is lost that had its checkpoints: undeploy its program, and deploy it anew; if somebody started it by hand, end it, and forget its node (bifrost nodes, bifrost forget NODE)")
 	}
 	m.asked = &q
 	return !m.over && !m.at.IsZero() && (m.at != q.At || m.run != q.Run), nil

@@ -138,6 +138,25 @@ func (r *Run) forgetTwin(twin daemon.Process, node string) {
 	}
 }
 
+// forgetLost has somebody forget the node of a main that was started by hand, if its ledger is lost: the main never goes on, and
+// nobody else may run it.
+func (r *Run) forgetLost(name string) error {
+	if !r.opt.Setting.ByHand || !r.wasAway() {
+		return nil
+	}
+	gk := r.rack.Gatekeeper()
+	o, err := gk.Overview(context.Background())
+	if err != nil {
+		return err
+	}
+	for _, n := range o.Nodes {
+		if n.Name == name && !n.Awaited.IsZero() {
+			return gk.ForgetNode(context.Background(), n.Address)
+		}
+	}
+	return nil
+}
+
 // started counts the programs that were started by hand.
 func (c *crasher) started() {
 	c.mu.Lock()

@@ -309,6 +309,9 @@ func (r *Run) endMain(ctx context.Context, name string) error {
 		if code := rpc.CodeOf(err); code != rpc.BadRequest && code != rpc.PermissionDenied {
 			break
 		}
+		if err := r.forgetLost(name); err != nil {
+			return errors.Join(err, n.Close(ctx))
+		}
 	}
 	return errors.Join(err, n.Close(ctx))
 }
