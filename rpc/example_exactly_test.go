@@ -112,7 +112,7 @@ func ExampleWithState() {
 	}
 	defer caller.Close(ctx)
 	client := arrays.NewPingClient(caller.Client("Tally", rpc.WithPolicy(rpc.PolicyRecover)))
-	err = client.Ping(ctx) // logged, with the new state, before it returns
+	err = client.Ping(ctx) // in the ledger, with the new state, before it returns
 	fmt.Println(tally.n, err)
 	// Output: 1 <nil>
 }

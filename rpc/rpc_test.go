@@ -43,7 +43,7 @@ func joinNode(t testing.TB, r *testrack.Rack, name string) *rpc.Node {
 	return n
 }
 
-// plain is a client whose calls nobody logs: a testrack has no Gatekeeper.
+// plain is a client of policy none: the peer of a test has no ledger.
 func plain(n *rpc.Node, service string) thrift.TClient {
 	return n.Client(service, rpc.WithPolicy(rpc.PolicyNone))
 }
