@@ -333,7 +333,7 @@ func (s *service) has(method rpcpacket.Method) bool {
 // returns reports whether a node that does not serve a service now is to: it has failed and is to come back, or it moves. A
 // program that was started by hand, and has left by itself, is not waited for.
 func (c *controller) returns(x *exported) bool {
-	if !x.node.byHand() && !c.fleet.Wants(x.node.address) {
+	if !x.node.byHand() && c.fleet.TakenBack(x.node.address) {
 		return false // it is leaving for good, or an heir
 	}
 	_, back := c.recoveries.Awaits(x.node.address)

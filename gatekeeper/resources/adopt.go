@@ -45,9 +45,12 @@ func (r *Registry) Wants(a netip.Addr) bool {
 	return i != nil && i.goesOn()
 }
 
-// TakenBack reports whether the deployment of a node is taken back.
+// TakenBack reports whether the deployment is taken back of a node, which is there or is to come back.
 func (r *Registry) TakenBack(a netip.Addr) bool {
 	p, i := r.instanceAt(a)
+	if r.nodes[a] == nil {
+		p, i = r.keeper(a)
+	}
 	return i != nil && p.app.Removed
 }
 

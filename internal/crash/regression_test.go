@@ -28,6 +28,8 @@ func TestRegressions(t *testing.T) {
 		// A callee had refused a call with a pointer whose time was over, and the refusal was lost. The Gatekeeper answered the next
 		// copy itself, as unavailable (gatekeeper: TestLoan_Probe).
 		{248, "log=179482,sync,age=471704h3m40.386785642s,jumps,lends", "lossy", "31+log:fill:213.895964ms"},
+		// A program was killed while its blade drained, and there was no other blade. New calls failed instead of waiting.
+		{6000035, "mtu=37307,age=491182h46m34.229402799s,pairs,long", "lossy", "67+gk:restart:321.947µs,96-C:drain:3.531164903s,178+C:kill"},
 		// An acknowledgement was lost of a held call's answer with regions, its caller left, and a copy of the answer was taken for that to
 		// a direct call. No call is held for its outcome any more.
 		{120, "log=775593,lends", "good", "63-B:pause:53.41914ms,88+gk:restart:70.508863ms"},
