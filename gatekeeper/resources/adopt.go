@@ -38,28 +38,19 @@ func (r *Registry) GoesOn(a netip.Addr) bool {
 // Wants reports whether a deployment still wants a node to go on, which is there or is to come back: one that
 // only has calls to finish is not wanted.
 func (r *Registry) Wants(a netip.Addr) bool {
-	_, i := r.instanceAt(a)
-	if r.nodes[a] == nil {
-		_, i = r.keeper(a)
-	}
+	_, i := r.holder(a)
 	return i != nil && i.goesOn()
 }
 
 // TakenBack reports whether the deployment is taken back of a node, which is there or is to come back.
 func (r *Registry) TakenBack(a netip.Addr) bool {
-	p, i := r.instanceAt(a)
-	if r.nodes[a] == nil {
-		p, i = r.keeper(a)
-	}
+	p, i := r.holder(a)
 	return i != nil && p.app.Removed
 }
 
 // Forget gives up an heir, wherever it is. It reports false if the node at the address is none, and is to have none now.
 func (r *Registry) Forget(a netip.Addr, now time.Time) (actions []Action, ok bool) {
-	p, i := r.instanceAt(a)
-	if r.nodes[a] == nil {
-		p, i = r.keeper(a)
-	}
+	p, i := r.holder(a)
 	if i == nil || !p.app.Removed || i.Status == Running && !i.Heir {
 		return nil, false
 	}
@@ -73,14 +64,18 @@ func (r *Registry) Forget(a netip.Addr, now time.Time) (actions []Action, ok boo
 	return r.flush(), true
 }
 
-// keeper returns the instance for whose next node an address is kept, nil if there is none.
-func (r *Registry) keeper(a netip.Addr) (of *running, keeper *Instance) {
+// holder returns the instance that has an address: its node is there, or the address is kept for its next node. It returns
+// nil if there is none.
+func (r *Registry) holder(a netip.Addr) (of *running, holder *Instance) {
+	if r.nodes[a] != nil {
+		return r.instanceAt(a)
+	}
 	r.eachInstance(func(p *running, i *Instance) {
 		if i.Keep.Address == a && a.IsValid() {
-			of, keeper = p, i
+			of, holder = p, i
 		}
 	})
-	return of, keeper
+	return of, holder
 }
 
 // instanceAt returns the instance that a node is, nil if it is none.
@@ -104,10 +99,7 @@ func (r *Registry) ProgramAt(a netip.Addr) (app, program string) {
 // Keeps reports whether an address belongs to a node, or is kept for the next node of
 // an instance.
 func (r *Registry) Keeps(a netip.Addr) bool {
-	if r.nodes[a] != nil {
-		return r.GoesOn(a)
-	}
-	p, i := r.keeper(a)
+	p, i := r.holder(a)
 	return i != nil && (i.goesOn() || p.owes(i))
 }
 
