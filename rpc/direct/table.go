@@ -261,7 +261,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		touched = append(touched, e)
 		t.owe(e)
 		t.oweOneways(r.Execution, r.Owed.Oneways)
-		if e != nil && !e.Forgotten && (was != nil && was.forgotten || t.buried(e)) {
+		if e != nil && !e.Forgotten && (was != nil && was.forgotten || t.state.Buried(e)) {
 			follow = append(follow, &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}})
 		}
 	}
@@ -278,14 +278,6 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		}
 	}
 	return follow, nil
-}
-
-// buried reports whether nobody asks for an execution since its caller is gone for good, or since the call is of a session of a dead
-// incarnation. The ledger may have learnt that before it knew of the execution.
-func (t *Table) buried(e *record.Execution) bool {
-	caller, incarnation, lane, _ := e.Caller()
-	dead, gone := t.state.Dead(caller)
-	return lane != 0 && incarnation <= dead && (gone || e.ID.Session() == lane)
 }
 
 // Resumption is what the next incarnation of a node has to do, by what its ledger adds up
@@ -324,7 +316,7 @@ func (t *Table) Resume() (r Resumption) {
 		if t.commits[e.ID] || t.regions[e.ID] && !t.later[e.ID] {
 			r.Commit = append(r.Commit, e)
 		}
-		if e.Done != nil && !e.Forgotten && t.buried(e) {
+		if e.Done != nil && !e.Forgotten && t.state.Buried(e) {
 			r.Over = append(r.Over, &record.Forgotten{Executions: []rpcpacket.ID{e.ID}})
 		}
 		begun := e.Done == nil && e.Begun != nil

@@ -110,6 +110,14 @@ func (s *State) Dead(caller [16]byte) (incarnation uint32, gone bool) {
 	return 0, false
 }
 
+// Buried reports whether nobody asks for a call's execution since its caller is gone for good, or since the call is of a session
+// of a dead incarnation. The records may have told that before they told of the execution.
+func (s *State) Buried(e *Execution) bool {
+	caller, incarnation, number, _ := e.Caller()
+	dead, gone := s.Dead(caller)
+	return number != 0 && incarnation <= dead && (gone || e.inSession(number))
+}
+
 // Base returns the state as a record. It shares memory with the state.
 func (s *State) Base() *Base {
 	b := &Base{Records: s.records}
@@ -478,8 +486,7 @@ func (s *State) bury(k Caller) {
 	}
 	s.callers[k.Node] = &k
 	for _, e := range s.Executions() {
-		caller, incarnation, number, _ := e.Caller()
-		if number != 0 && caller == k.Node && !e.Forgotten && incarnation <= k.Dead && (k.Gone || e.inSession(number)) {
+		if caller, _, _, _ := e.Caller(); caller == k.Node && !e.Forgotten && s.Buried(e) {
 			s.forget(e)
 		}
 	}
