@@ -199,18 +199,24 @@ func TestGraph_LooseCallsAge(t *testing.T) {
 	})
 }
 
+// chain has a call from a to b, which lends a region, and one on its behalf from b to c.
+func (s *small) chain() (p dsmpacket.Pointer, outer, inner rpcpacket.Message) {
+	s.t.Helper()
+	if err := s.c.export("Inner", "sum"); err != nil {
+		s.t.Fatal(err)
+	}
+	p = s.m1.alloc(s.a, 1, 1)
+	s.a.call("Arrays", s.a.message("Arrays", "add", p))
+	outer = s.b.message1()
+	s.b.call("Inner", s.b.nested(outer.Call, "Inner", "sum", p))
+	return p, outer, s.c.message1()
+}
+
 // TestGraph_Answers asks the graph about a chain of three calls over four nodes.
 func TestGraph_Answers(t *testing.T) {
 	inSmall(t, func(s *small) {
 		ctx := context.Background()
-		if err := s.c.export("Inner", "sum"); err != nil {
-			t.Fatal(err)
-		}
-		p := s.m1.alloc(s.a, 1, 1)
-		s.a.call("Arrays", s.a.message("Arrays", "add", p))
-		outer := s.b.message1()
-		s.b.call("Inner", s.b.nested(outer.Call, "Inner", "sum", p))
-		inner := s.c.message1()
+		p, _, inner := s.chain()
 		ids := func(calls []CallState) (all []string) {
 			for _, k := range calls {
 				all = append(all, k.Method)

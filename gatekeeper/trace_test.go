@@ -27,14 +27,7 @@ func TestTimeline(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.c.export("Inner", "sum"); err != nil {
-			t.Fatal(err)
-		}
-		p := s.m1.alloc(s.a, 1, 1)
-		s.a.call("Arrays", s.a.message("Arrays", "add", p))
-		outer := s.b.message1()
-		s.b.call("Inner", s.b.nested(outer.Call, "Inner", "sum", p))
-		inner := s.c.message1()
+		p, outer, inner := s.chain()
 		bad := s.c.message("Arrays", "add", p.Add(1<<20))
 		s.c.call("Arrays", bad)
 		s.c.refused("a pointer into nothing", fault.PermissionDenied)
