@@ -30,29 +30,15 @@ type Exec struct {
 // self is the daemon's own program, also when its file has been replaced.
 const self = "/proc/self/exe"
 
-// Run implements Runner. An heir is the daemon's own program, with the arguments compute heir SERVICE...
+// Run implements Runner.
 func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
-	path, args := self, append([]string{"compute", "heir"}, s.Services...)
-	if !s.Heir {
-		var err error
-		if path, err = e.find(&s); err != nil {
-			return nil, err
-		}
-		args = s.Args[1:]
+	cmd, err := e.command(&s)
+	if err != nil {
+		return nil, err
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Env = append(os.Environ(), join.ProgramVariable+"="+s.Name)
-	if !s.Heir {
-		if s.Binary != "" {
-			cmd.Args[0] = s.Args[0] // a kept file is called by its hash
-		}
-		for k, v := range s.Env {
-			cmd.Env = append(cmd.Env, k+"="+v)
-		}
 	}
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -65,6 +51,29 @@ func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
 		return nil, fmt.Errorf("%s: %w", s.Args[0], err)
 	}
 	return p, nil
+}
+
+// command is what a start runs. An heir is the daemon's own program, with the arguments compute heir SERVICE...
+func (e Exec) command(s *control.Start) (*exec.Cmd, error) {
+	env := append(os.Environ(), join.ProgramVariable+"="+s.Name)
+	if s.Heir {
+		cmd := exec.Command(self, append([]string{"compute", "heir"}, s.Services...)...)
+		cmd.Env = env
+		return cmd, nil
+	}
+	path, err := e.find(s)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, s.Args[1:]...)
+	if s.Binary != "" {
+		cmd.Args[0] = s.Args[0] // a kept file is called by its hash
+	}
+	for k, v := range s.Env {
+		env = append(env, k+"="+v)
+	}
+	cmd.Env = env
+	return cmd, nil
 }
 
 // find returns the file that a start is to run.
