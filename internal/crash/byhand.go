@@ -128,13 +128,11 @@ func (r *Run) forgetTwin(twin daemon.Process, node string) {
 		if err != nil {
 			continue
 		}
-		i := slices.IndexFunc(o.Nodes, func(n gatekeeper.NodeState) bool { return n.Name == node })
-		if i < 0 && len(o.Recoveries) == 0 {
+		there := slices.ContainsFunc(o.Nodes, func(n gatekeeper.NodeState) bool { return n.Name == node })
+		if !there && len(o.Recoveries) == 0 {
 			return
 		}
-		if i >= 0 && !o.Nodes[i].Awaited.IsZero() {
-			_ = gk.ForgetNode(context.Background(), o.Nodes[i].Address) // it is tried again
-		}
+		_ = forgetNamed(gk, o.Nodes, node) // it is tried again
 	}
 }
 
@@ -149,7 +147,12 @@ func (r *Run) forgetLost(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range o.Nodes {
+	return forgetNamed(gk, o.Nodes, name)
+}
+
+// forgetNamed has the Gatekeeper forget the node of a name, if it waits for its program.
+func forgetNamed(gk *gatekeeper.Gatekeeper, nodes []gatekeeper.NodeState, name string) error {
+	for _, n := range nodes {
 		if n.Name == name && !n.Awaited.IsZero() {
 			return gk.ForgetNode(context.Background(), n.Address)
 		}
