@@ -152,8 +152,8 @@ type operation struct {
 	// known is what a former attempt has journalled for it, or nil.
 	known       *trailer.Section
 	fingerprint uint64 // of a call
-	// late is why a call is given up as soon as it is made: a former run has sent it, and its time is over.
-	late error
+	// expired is why a call is given up as soon as it is made: a former run has sent it, and its time is over.
+	expired error
 }
 
 // begin begins an operation that makes journal entries of the types wanted. The

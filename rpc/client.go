@@ -213,8 +213,8 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 		c.unbind(o, p, m)
 		codec.takeBack(p.payload)
 		c.node.release(p)
-		if o != nil && o.late != nil {
-			return nil, neverBegan(o.late)
+		if o != nil && o.expired != nil {
+			return nil, neverBegan(o.expired)
 		}
 		return c.exchange(ctx, b, o, m, codec, kind)
 	}
@@ -311,17 +311,10 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	o.sentIn(p)
 	p.out[0] = p.to
 	p.out[0].Buf = out.datagram
-	switch {
-	case out.payload != nil:
-		conn := n.conn
-		if p.straight && !p.lends {
-			conn = n.directConn
-		}
+	if conn := n.connOf(p); out.payload != nil {
 		err = n.sendLarge(conn, p.out[0], out.payload, false, out.pushed)
-	case p.straight && !p.lends:
-		_, err = n.directConn.WriteBatch(p.out[:])
-	default:
-		_, err = n.conn.WriteBatch(p.out[:])
+	} else {
+		_, err = conn.WriteBatch(p.out[:])
 	}
 	if err != nil && n.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
@@ -356,10 +349,8 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 		b.e.yield()
 		defer b.e.resume()
 	}
-	if o == nil || o.late == nil {
-		if c.node.await(ctx, p) {
-			return nil
-		}
+	if (o == nil || o.expired == nil) && c.node.await(ctx, p) {
+		return nil
 	}
 	if p.of != nil {
 		return c.giveUp(ctx, o, p, m)

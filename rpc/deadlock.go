@@ -196,6 +196,5 @@ func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
 // refuseWaiting answers a call that would wait for itself, and has not begun. The answer is
 // recorded like any other.
 func (x *export) refuseWaiting(e *execution, why string) {
-	x.answerException(e, Deadlock, "the call would wait for itself: "+why)
-	e.close()
+	x.endUnbegun(e, Deadlock, "the call would wait for itself: "+why)
 }

@@ -169,7 +169,10 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.whenSettled(from, n.accepts(m))
 		return nil
 	}
-	running := l.reports.running[m.Call]
+	var running *execution
+	if givenUp {
+		running = l.reports.running[m.Call]
+	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = known.Done.Answer
@@ -238,7 +241,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	if e.call.Type == rpcpacket.Oneway {
 		n.stats.oneways.Add(1)
 	}
-	late := e.givenUp && isOver(&e.call)
+	expired := e.givenUp && isOver(&e.call)
 	large := e.call.Flags&rpcpacket.FlagMore != 0
 	if large {
 		n.stats.largeDirect.Add(1)
@@ -256,7 +259,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	}
 	l.mu.Unlock()
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
-	if waits || room == neverRoom || late {
+	if waits || room == neverRoom || expired {
 		e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
 	}
 	switch {
@@ -264,10 +267,10 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 		go x.refuseWaiting(e, "the service runs a call that waits for this one")
 		return nil
 	case room == neverRoom:
-		go x.answerException(e, NoSpace, fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size))
+		go x.endUnbegun(e, NoSpace, fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size))
 		return nil
-	case late:
-		go x.answerException(e, Deadline, tooLate)
+	case expired:
+		go x.endUnbegun(e, Deadline, tooLate)
 		return nil
 	case large:
 		return x.acceptLarge(e, len(r.messages[i].Buf))

@@ -65,7 +65,7 @@ type execution struct {
 	owing    int             // bytes of these
 	accepted bool            // it has a slot, or waits for one: its call has come whole
 	promised bool            // its caller, which gives it up, is told that it has begun: its handler runs
-	late     bool            // its handler does not run, since its time was over before
+	expired  bool            // its handler does not run, since its time was over before
 	told     bool            // the sender of the exactly-once one-way is told that it has begun, not that it is done
 	ended    bool
 	headers  []rpcpacket.KeyValue // of the answer

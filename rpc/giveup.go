@@ -7,7 +7,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -25,9 +24,9 @@ import (
 // instead. On error the pending call is no longer the caller's. A main whose context has ended does not wait: nothing that
 // it does now counts.
 func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method) error {
-	n, late := c.node, o.late
-	if late == nil {
-		late = fault.FromContext(m.op, ctx.Err())
+	n, why := c.node, o.expired
+	if why == nil {
+		why = fault.FromContext(m.op, ctx.Err())
 	}
 	within := o.b.e.journal.within
 	if within == nil {
@@ -43,7 +42,7 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 		return nil
 	}
 	n.release(p)
-	return late
+	return why
 }
 
 // askBegun marks a call as given up, and sends a copy at once.
@@ -58,35 +57,24 @@ func (n *Node) askBegun(p *pending) {
 	rpcpacket.SetGivenUp(p.datagram)
 	again := p.again(n.now())
 	o.mu.Unlock()
-	conn := n.directConn
-	if p.lends {
-		conn = n.conn
-	}
-	_, _ = conn.WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
+	_, _ = n.connOf(p).WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
 }
 
 // hasBegun takes a callee's word that its ledger has a call which is given up.
 func (n *Node) hasBegun(from netip.Addr, m *rpcpacket.Message) {
 	o := &n.out
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	call := o.core.Out(m.Call)
-	var p *pending
-	if call != nil && call.Node == from.As16() {
-		p = call.Tag.(*pending)
-	}
-	if p == nil || !p.givenUp {
-		o.mu.Unlock()
+	if call == nil || call.Node != from.As16() || !call.Tag.(*pending).givenUp {
 		n.stats.duplicates.Add(1)
 		return
 	}
-	o.core.End(call)
+	p := call.Tag.(*pending)
+	n.endNow(p)
 	p.begun = true
-	if p.peer.IsValid() {
-		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true})
-	}
-	o.mu.Unlock()
-	p.ready <- struct{}{}
-	n.interrupt() // whoever waits may be reading
+	p.ready <- struct{}{} // it has room
+	n.interrupt()         // whoever waits may be reading
 }
 
 // tellBegun tells the caller of a call, which gives it up, that the call has begun, when the ledger has that. If the call's
@@ -121,16 +109,13 @@ func (e *execution) begins(over bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.late:
+	case e.expired:
 		return false
 	case !e.accepted || e.promised:
 		return true
 	case over && !e.recorded.begun && e.export.pool.withdraw(e):
-		e.late = true
-		go func() {
-			e.export.answerException(e, Deadline, tooLate)
-			e.close()
-		}()
+		e.expired = true
+		go e.export.endUnbegun(e, Deadline, tooLate)
 		return false
 	}
 	e.promised = e.recorded.begun || e.write(e.unwritten(nil)...)
@@ -141,8 +126,8 @@ func (e *execution) begins(over bool) bool {
 func (e *execution) shed() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.late = !e.promised
-	return e.late
+	e.expired = !e.promised
+	return e.expired
 }
 
 // sentBefore reports whether a former run of the execution has sent the call that an operation makes now, and no node has

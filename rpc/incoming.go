@@ -151,9 +151,11 @@ func (x *export) accept(e *execution) (run *execution) {
 	default: // waiting: it runs in its turn
 		x.watchWaits()
 	}
-	e.mu.Lock()
-	e.accepted = true
-	e.mu.Unlock()
+	if e.journal != nil {
+		e.mu.Lock()
+		e.accepted = true
+		e.mu.Unlock()
+	}
 	switch {
 	case receipt != nil:
 		x.node.send(to, receipt)

@@ -215,11 +215,11 @@ func (c *client) callJournalled(ctx context.Context, b *opSequence, m *method, c
 	o.fingerprint = c.fingerprint(codec)
 	if o.known == nil {
 		if err := ctx.Err(); err != nil {
-			late := fault.FromContext(m.op, err)
+			why := fault.FromContext(m.op, err)
 			if !o.sentBefore(m.policy) {
-				return o.decided(neverBegan(late))
+				return o.decided(neverBegan(why))
 			}
-			ctx, o.late = context.WithoutCancel(ctx), late
+			ctx, o.expired = context.WithoutCancel(ctx), why
 		}
 		return c.perform(ctx, b, o, m, codec, kind, result)
 	}

@@ -100,9 +100,9 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	p.RTT, p.straight, p.detached, p.owed, p.Node = &n.onewayRTT, true, true, true, w.Node
 	hands := len(m.Pointers) > 0
 	p.lends, p.Released, p.Held = hands, hands, hands
-	conn, port := n.directConn, uint16(rackaddr.PortDirect)
+	conn, port := n.connOf(p), uint16(rackaddr.PortDirect)
 	if hands {
-		conn, port = n.conn, rackaddr.PortRPC
+		port = rackaddr.PortRPC
 	}
 	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}

@@ -229,6 +229,11 @@ func (n *Node) postpone(id rpcpacket.ID) {
 func (n *Node) end(p *pending) bool {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
+	return n.endNow(p)
+}
+
+// endNow is end for whoever holds out.mu.
+func (n *Node) endNow(p *pending) bool {
 	if !n.out.core.End(&p.Call) {
 		return false
 	}
@@ -364,6 +369,14 @@ func (p *pending) again(now time.Duration) netio.Message {
 	return m
 }
 
+// connOf is the endpoint that a call leaves from: a direct one has an endpoint of its own, unless it has pointers.
+func (n *Node) connOf(p *pending) netio.Conn {
+	if p.straight && !p.lends {
+		return n.directConn
+	}
+	return n.conn
+}
+
 // report logs what became of a call that nobody waits for.
 func (n *Node) report(call *endpoint.Call, why string) {
 	n.log.Warn("rpc: a call that nobody waits for has failed", "node", n.self.Name, "call", call.ID.String(), "why", why)
@@ -390,7 +403,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	var out, straight []netio.Message
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		if p.straight && !p.lends {
+		if n.connOf(p) == n.directConn {
 			straight = append(straight, p.again(now))
 			continue
 		}

@@ -295,6 +295,12 @@ func (x *export) sealFailed(e *execution) {
 	}
 }
 
+// endUnbegun ends a call whose handler has not begun, and does not.
+func (x *export) endUnbegun(e *execution, code Code, why string) {
+	x.answerException(e, code, why)
+	e.close()
+}
+
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
 	x.meter(e, code, len(why))

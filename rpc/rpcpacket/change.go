@@ -46,8 +46,10 @@ func Abandon(datagram []byte) ([]byte, bool) {
 }
 
 // SetGivenUp marks the datagram of a direct call, which Append has made, as given up.
-func SetGivenUp(datagram []byte) {
-	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) | FlagGivenUp
+func SetGivenUp(datagram []byte) { setFlag(datagram, FlagGivenUp) }
+
+func setFlag(datagram []byte, f Flags) {
+	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) | f
 	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
 }
 
@@ -55,8 +57,7 @@ func SetGivenUp(datagram []byte) {
 // and binds it to an incarnation of the called node. The datagram must have a
 // whole header. Its UDP checksum is the caller's business.
 func SetReleased(datagram []byte, callee uint32) {
-	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) | FlagReleased
-	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
+	setFlag(datagram, FlagReleased)
 	binary.BigEndian.PutUint32(datagram[68:], callee)
 }
 
