@@ -182,6 +182,22 @@ func (r *registers) held(ctx context.Context, t *testing.T) uint64 {
 	return s.Counters.Calls
 }
 
+// blade is where the node of a program runs.
+func (r *registers) blade(ctx context.Context, t *testing.T, program string) string {
+	t.Helper()
+	s, err := r.Gatekeeper().Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range s.Nodes {
+		if n.Name == "app/"+program+"/1" {
+			return n.Blade
+		}
+	}
+	t.Fatalf("no node of program %s has joined", program)
+	return ""
+}
+
 // client joins a client, and waits until it can call R and S.
 func (r *registers) client(ctx context.Context, t *testing.T) *rpc.Node {
 	t.Helper()
@@ -437,6 +453,41 @@ func (r *registers) lose(ctx context.Context, t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestStatesLost_Moving: a service is to move to another blade when its state is lost. Calls of policy none do not wait
+// for it to move.
+func TestStatesLost_Moving(t *testing.T) {
+	r := &registers{nodes: map[string]*rpc.Node{}, lone: true}
+	withRack(t, "", r, func(ctx context.Context, r *registers) {
+		n := r.client(ctx, t)
+		if v, err := echo(ctx, n, "R", ""); err != nil || v != 1 {
+			t.Fatalf("%d, %v", v, err)
+		}
+		for _, b := range r.memory() {
+			if err := r.CrashBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Gatekeeper().Drain(ctx, r.blade(ctx, t, "R"), "test"); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range r.memory() {
+			if err := r.BootBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(10 * time.Second)                         // virtual: the next incarnation has found that its ledger is lost
+		short, cancel := context.WithTimeout(ctx, time.Minute) // virtual
+		defer cancel()
+		_, err := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(rpc.PolicyNone))).Echo(short, nil)
+		if rpc.CodeOf(err) != rpc.Unavailable {
+			t.Error(err)
+		}
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDeclaredExceptions: an exception that the IDL declares is a failure of a kind of its own
