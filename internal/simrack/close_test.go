@@ -67,3 +67,25 @@ func TestCloseLosesNoCall(t *testing.T) {
 		}
 	})
 }
+
+// TestClose_CalleeAway: a client that closes does not wait for the nodes that it has called. They may be away for long.
+func TestClose_CalleeAway(t *testing.T) {
+	r := &registers{nodes: map[string]*rpc.Node{}}
+	withRack(t, "", r, func(ctx context.Context, r *registers) {
+		n := r.client(ctx, t)
+		if v, err := echo(ctx, n, "R", ""); err != nil || v != 1 {
+			t.Fatalf("%d, %v", v, err)
+		}
+		for _, b := range []string{"s1", "s2"} {
+			if err := r.CrashBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(10 * time.Second) // virtual: the client has told them what to forget, in vain
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := n.Close(short); err != nil {
+			t.Error(err)
+		}
+	})
+}

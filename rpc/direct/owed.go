@@ -356,11 +356,16 @@ func (t *Table) Bury(caller [16]byte, incarnation uint32, gone bool) record.Reco
 	return &record.Forgotten{Callers: []record.Caller{{Node: caller, Dead: incarnation, Gone: gone}}}
 }
 
-// Idle reports whether nobody will ask for anything of the node, and nobody has to be told
-// anything.
+// Idle reports whether nobody will ask for anything of the node, and it owes nobody a word. Words about a session's calls
+// are not owed: the rack tells the callees that the node has left.
 func (t *Table) Idle() bool {
-	if len(t.running)+len(t.items)+len(t.oneways.queues) > 0 {
+	if len(t.running)+len(t.oneways.queues) > 0 {
 		return false
+	}
+	for _, i := range t.items {
+		if !i.owner.IsZero() {
+			return false
+		}
 	}
 	for _, e := range t.state.Executions() {
 		if !e.Main() && (!e.Forgotten || !e.Over) {
