@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -101,6 +103,31 @@ func TestCommand_AnsweredWithAnError(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCommand_BladeFails: a memory blade that has failed is not asked any more what it was asked.
+func TestCommand_BladeFails(t *testing.T) {
+	inLogged(t, func(s *small) {
+		s.m1.alloc(s.a, 1, 1)
+		s.m1.fencing(false)
+		s.a.leave()
+		var came atomic.Int64
+		count := func([]byte) { came.Add(1) }
+		s.m1.tap.Store(&count)
+		s.beat(time.Second, s.b.testBlade, s.c.testBlade)
+		if came.Load() == 0 {
+			t.Fatal("the blade does not answer, and is not asked again")
+		}
+		if err := s.gk.MarkFailed(context.Background(), "m1", "pulled"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // what is on its way arrives
+		came.Store(0)
+		s.beat(10*time.Second, s.b.testBlade, s.c.testBlade)
+		if n := came.Load(); n > 0 {
+			t.Errorf("the blade has failed, and gets %d packets", n)
+		}
+	})
 }
 
 // fencing says whether a memory blade answers fences.
