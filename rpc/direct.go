@@ -19,7 +19,7 @@ import (
 )
 
 // Exactly-once calls go from node to node. What the callee's ledger has of them
-// decides (package direct). Those with pointers pass the Gatekeeper, for their rights alone (loan.go).
+// decides (package direct). Those with pointers pass the Gatekeeper, for their rights alone (regions.go).
 //
 //	caller ── CALL ──▶ callee: runs ── begun, journal ──▶ ledger     before children and effects
 //	                           ends ── done ────────────▶ ledger

@@ -23,7 +23,7 @@ import (
 //	Client.Call ─▶ execution.oneways ── done, checkpoint ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
 //
 // A one-way with pointers hands regions over. The switch holds it, and what its receiver says of it, for the Gatekeeper to
-// move control (loan.go). So an execution has what its one-ways hand over until its end, and the Gatekeeper hears what
+// move control (regions.go). So an execution has what its one-ways hand over until its end, and the Gatekeeper hears what
 // becomes of the execution's regions when they are delivered. A durable main has it until its next checkpoint, and is over
 // when its one-ways with pointers are delivered.
 
