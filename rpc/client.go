@@ -349,7 +349,7 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rp
 }
 
 // wait waits for the answer or the end of the context. An execution that gives a direct call up waits for the callee's
-// word, too (client.giveUp). On error the pending call is no longer the caller's.
+// word, too (forget.go). On error the pending call is no longer the caller's.
 func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pending, m *method) error {
 	if b != nil {
 		b.e.yield()
