@@ -1,17 +1,42 @@
 package rpc
 
 import (
+	"context"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
+	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // This file is about what an incarnation of a node does because of what the ledger has of earlier
 // ones.
+//
+// The two nodes of an unfinished call of policy fate-share or tainted may share a fate (rpc/direct/fate.go): when one of them
+// has failed, the other one is taken back. The latter tells the Gatekeeper so, which fences it and starts its program anew.
+//
+//	callee, next incarnation ── ACK, unbegun, call ──▶ caller ─▶ taken back ─▶ next incarnation ── CALL ──▶ callee runs it
+//	                         ◀── the same, done ──────    or it is not, and the callee runs it
+//	caller, next incarnation ── CALL ──▶ callee ── who is the caller? ──▶ Gatekeeper
+//	                                     callee ── caller dead ──▶ ledger, settled ─▶ taken back
+//
+// A node whose deployment is taken back may fail before it has finished its calls, or be stopped. Its next incarnation
+// is an heir then: a program of the rack's own, which runs no handler and no durable main. The heir has the node's ledger.
+//
+//	a call that is done          ─▶ the recorded answer
+//	one that had begun           ─▶ memory takes back what it did ─▶ done: unavailable
+//	one that is not known        ─▶ refused for good: its caller chooses another node
+//	what executions and mains owe ─▶ commits, one-ways, words about regions and to forget
+//
+// The heir leaves when nobody asks for an answer any more, and nothing is owed. Then the ledger is deleted.
 
 // resumption is what an incarnation has to do because of earlier ones.
 type resumption struct {
@@ -136,5 +161,249 @@ func (x *export) giveUp(e *execution) {
 	}
 	if e.takenBack() {
 		x.answerException(e, Unavailable, why)
+	}
+}
+
+// fates is what a node knows of executions that share fates.
+type fates struct {
+	telling atomic.Bool // the Gatekeeper is being told that the node is to be taken back
+	// waiting are the executions that wait for their callers to be taken back. The ledger's mutex guards it.
+	waiting map[rpcpacket.ID]chan struct{}
+}
+
+// askAgain bounds how often a caller is asked again to be taken back.
+const askAgain = time.Second
+
+// restarts reports whether the node's program is started anew if the node is taken back: nobody starts one that was started by
+// hand, and an heir runs nothing.
+func (n *Node) restarts() bool { return n.heir == nil && n.deployed() }
+
+// deployed reports whether the node's program belongs to a deployment, as far as the node knows.
+func (n *Node) deployed() bool {
+	place := n.ledger.place.Load()
+	return place != nil && !place.ByHand
+}
+
+// takeBack has the Gatekeeper fence the node and start its program anew, when all records so far are settled and if it is true
+// that it must. Until then the node goes on: what comes to its end meanwhile has not failed.
+func (n *Node) takeBack(why string, must func() bool) {
+	if !n.restarts() || !n.fates.telling.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer n.fates.telling.Store(false)
+		last, _ := n.ledger.unsettled()
+		if !must() || !n.ledger.settle(last) {
+			return
+		}
+		n.log.Info("rpc: the node is taken back", "node", n.self.Name, "why", why)
+		n.stats.takenBack.Add(1)
+		if err := n.session.Calls(n.base, control.NodeCalls{TakeBack: why}); err != nil && n.base.Err() == nil {
+			n.log.Warn("rpc: the Gatekeeper has not heard that the node is to be taken back", "node", n.self.Name, "err", err) // it is asked again
+		}
+	}()
+}
+
+// heedFates does what follows from a record, or a caller's word. The caller holds l.mu.
+func (l *ledger) heedFates() {
+	for id, released := range l.node.fates.waiting {
+		if _, _, waits := l.table.Waits(id); !waits {
+			close(released)
+			delete(l.node.fates.waiting, id)
+		}
+	}
+	if caller, incarnation, outlived := l.table.Outlived(); outlived {
+		node := netip.AddrFrom16(caller)
+		l.node.takeBack("it runs a call of "+node.String()+", which has failed", func() bool {
+			// A caller may say anything of its incarnation, and others suffer if the node is taken back.
+			info, err := l.node.session.Who(l.node.base, node)
+			return err == nil && info.Incarnation > incarnation
+		})
+	}
+}
+
+// superseded takes a copy of a call that comes from a later incarnation than the one for which the call runs, or is to run
+// again.
+func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.table.Bury(from.As16(), m.CallerIncarnation-1, false); r != nil {
+		l.add(r)
+	} else {
+		l.heedFates()
+	}
+}
+
+// started writes down that the handler of a direct call starts which shares its caller's fate. It reports false if the node
+// ends.
+func (e *execution) started() bool {
+	if e.journal == nil || e.call.Flags.Policy() == PolicyRecover && e.call.Flags&rpcpacket.FlagTainted == 0 {
+		return true
+	}
+	l := e.node.ledger
+	l.mu.Lock()
+	shares := l.table.Shares(e.call.Call)
+	if shares && !e.resumed {
+		e.call.CallerIncarnation = l.table.Starts(e.call.Call)
+	}
+	l.mu.Unlock()
+	switch {
+	case !shares:
+		return true
+	case e.resumed:
+		return e.again || e.awaitCaller()
+	}
+	return e.durable(record.Call{})
+}
+
+// awaitCaller waits until an execution that is run again may be: until its caller has been taken back, if that shares the
+// execution's fate. Then it writes down that the execution runs again. It reports false if the node ends.
+func (e *execution) awaitCaller() bool {
+	n, l, id := e.node, e.node.ledger, e.call.Call
+	for interval := forgetAfter; ; interval = min(2*interval, askAgain) {
+		l.mu.Lock()
+		caller, incarnation, waits := l.table.Waits(id)
+		if !waits {
+			last := e.beginAgain()
+			l.mu.Unlock()
+			e.promote()
+			return l.settle(last)
+		}
+		released := n.fates.waiting[id]
+		if released == nil {
+			if n.fates.waiting == nil {
+				n.fates.waiting = map[rpcpacket.ID]chan struct{}{}
+			}
+			released = make(chan struct{})
+			n.fates.waiting[id] = released
+		}
+		l.mu.Unlock()
+		e.promote()
+		ask := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Ack, Flags: rpcpacket.FlagUnbegun.WithPolicy(e.call.Flags.Policy()), Call: id,
+			CallerIncarnation: n.self.Incarnation, CalleeIncarnation: incarnation,
+		}}
+		n.sendDirect(netip.AddrFrom16(caller), &ask)
+		go l.askCaller(caller, incarnation)
+		timer := time.NewTimer(interval)
+		select {
+		case <-released:
+		case <-timer.C:
+		case <-n.done:
+			timer.Stop()
+			return false
+		}
+		timer.Stop()
+	}
+}
+
+// sendDirect sends a message to a node's port for direct calls.
+func (n *Node) sendDirect(to netip.Addr, m *rpcpacket.Message) {
+	_, _ = n.directConn.WriteBatch([]netio.Message{{Buf: m.Append(nil), Remote: netip.AddrPortFrom(to, rackaddr.PortDirect)}}) // a failure is a loss
+}
+
+// beginAgain writes that an execution is run again which the ledger has as begun, and for which incarnation of its caller. The
+// caller holds l.mu.
+func (e *execution) beginAgain() (record uint64) {
+	l := e.node.ledger
+	begun := *l.table.State().Execution(e.call.Call).Begun
+	begun.Attempt++
+	begun.Incarnation = l.table.Starts(e.call.Call)
+	e.call.CallerIncarnation, e.again = begun.Incarnation, true
+	return l.add(&begun)
+}
+
+// askedBack takes the word of a callee's next incarnation that an earlier one has begun a call of this node's, and that it
+// shares the fate of whoever waits for the call.
+func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
+	if m.CalleeIncarnation != n.self.Incarnation {
+		return // an earlier one is meant: that it has ended, copies of the call say, or the Gatekeeper
+	}
+	n.out.mu.Lock()
+	known, waits := false, false
+	if k := n.out.core.Out(m.Call); k != nil {
+		known, waits = true, k.Tag.(*pending).shares(from)
+	}
+	n.out.mu.Unlock()
+	switch {
+	case known && !waits:
+		n.foreign(from) // it is another node's call, or its failure is nobody else's
+	case waits && n.restarts():
+		n.takeBack("it shares the fate of "+from.String(), func() bool { return true })
+		return
+	}
+	answer := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Ack, Flags: (rpcpacket.FlagUnbegun | rpcpacket.FlagDone).WithPolicy(m.Flags.Policy()), Call: m.Call,
+		CallerIncarnation: n.self.Incarnation, CalleeIncarnation: m.CallerIncarnation,
+	}}
+	n.sendDirect(from, &answer)
+}
+
+// shares reports whether a call that is out goes direct to a node, and whoever waits for it shares that one's fate.
+func (p *pending) shares(node netip.Addr) bool {
+	if !p.straight || p.of == nil || p.Node != node.As16() {
+		return false
+	}
+	sent, err := rpcpacket.Parse(p.datagram)
+	return err == nil && direct.SharesUp(&sent.Header)
+}
+
+// spared takes a caller's word that it is not taken back.
+func (n *Node) spared(from netip.Addr, m *rpcpacket.Message) {
+	if m.CalleeIncarnation != n.self.Incarnation {
+		return
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.table.Spare(from.As16(), m.Call)
+	l.heedFates()
+}
+
+// taints reports whether calls that an execution makes are on behalf of a tainted one.
+func (e *execution) taints() bool {
+	return e.call.Flags.Policy() == PolicyTainted || e.call.Flags&rpcpacket.FlagTainted != 0
+}
+
+func init() { bridge.Heir = inherit }
+
+// heir is what an heir knows of the node that was.
+type heir struct {
+	services map[uint64]string // names of services, by their hashes
+}
+
+// inherit is the program of an heir. It returns when nothing is left to be done, and the node has left; with an error it has
+// not, and another heir goes on.
+func inherit(ctx context.Context, services []string) error {
+	h := &heir{services: map[uint64]string{}}
+	for _, name := range services {
+		h.services[serviceHash(rackaddr.Service(name))] = name
+	}
+	n, err := Join(ctx, WithName("heir"), joinFunc(func(c *joinConfig) { c.heir = h }))
+	if err != nil {
+		return err
+	}
+	n.drainDirect(ctx)
+	return n.Close(ctx)
+}
+
+// inherited is a service that the node had. It takes no calls.
+func (n *Node) inherited(hash uint64) *export {
+	x := &export{node: n, name: n.heir.services[hash], address: rackaddr.ServiceOf(hash), hash: hash}
+	x.pool.closed = true
+	x.offer.Store(&offer{methods: map[rpcpacket.Method]*served{}})
+	return x
+}
+
+// endBegun ends the executions that earlier incarnations have begun.
+func (n *Node) endBegun() {
+	l := n.ledger
+	l.mu.Lock()
+	services := slices.Sorted(maps.Keys(l.resumes.rest))
+	l.mu.Unlock()
+	n.announce()
+	for _, hash := range services {
+		n.inherited(hash).resume()
 	}
 }
