@@ -35,7 +35,7 @@ import (
 // rest when the Gatekeeper has let the first packet through (large.go).
 //
 // A one-way with pointers hands its receiver memory in the same way. Control moves, rather than leases begin, and what
-// comes back is the acknowledgement (oneway.go):
+// comes back is the acknowledgement (commit.go):
 //
 //	ONEWAY ──▶ the receiver's address ──held──▶ Gatekeeper: control moves ──▶ receiver, as any direct one-way
 //	REPLY, or EXCEPTION: it never takes the one-way ──held──▶ Gatekeeper: control returns ──▶ sender
