@@ -580,7 +580,7 @@ func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
 }
 
 // originBytes is how many bytes a call's origin has: a proof, and the hash of the service whose
-// execution makes the call, or 0 (rpc, origin.go).
+// execution makes the call, or 0 (rpc, metadata.go).
 const originBytes = 24
 
 // proven reports whether a direct call is one of a node's sessions, or of an execution of its own, and whether

@@ -7,73 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
-
-// lineage is who waits for a call that its node makes, as far as deadlocks go: the executions that have the one slot
-// of a service with state meanwhile, the outermost first. The trailer has it, of an exactly-once call behind its origin:
-//
-//	execution (16 bytes) | … | execution (16)
-type lineage struct{ serial []rpcpacket.ID }
-
-// lineageIn reads a lineage from a trailer; false if it is none.
-func lineageIn(trailer []byte) (l lineage, ok bool) {
-	const size = len(rpcpacket.ID{})
-	if len(trailer)%size != 0 || len(trailer) > control.MaxSerial*size {
-		return l, false
-	}
-	for ; len(trailer) > 0; trailer = trailer[size:] {
-		l.serial = append(l.serial, rpcpacket.ID(trailer))
-	}
-	return l, true
-}
-
-// nobody reports whether the lineage names nobody.
-func (l *lineage) nobody() bool { return len(l.serial) == 0 }
-
-// append appends the lineage as a trailer.
-func (l *lineage) append(b []byte) []byte {
-	for _, id := range l.serial {
-		b = append(b, id[:]...)
-	}
-	return b
-}
-
-// waitFor are the executions that wait for the call.
-func (l *lineage) waitFor() []control.ExecutionID {
-	var all []control.ExecutionID
-	for _, id := range l.serial {
-		all = append(all, control.ExecutionID(id))
-	}
-	return all
-}
-
-// lineageOf is that of the calls which a branch makes.
-func (b *opSequence) lineageOf() (l lineage) {
-	if b == nil {
-		return l
-	}
-	l = b.e.lineage
-	if b.e.hasSlot() {
-		l.serial = append(slices.Clip(l.serial), b.e.call.Call)
-	}
-	return l
-}
-
-// tooDeep refuses a call for which more services with state would wait than a trailer names. A re-run has the same lineage.
-func (b *opSequence) tooDeep(op string) error {
-	if l := b.lineageOf(); !l.fits() {
-		return fault.New(BadRequest, op, "more than %d services with state wait for each other's calls: have fewer of them call one another", control.MaxSerial)
-	}
-	return nil
-}
-
-// fits reports whether a trailer may have the lineage.
-func (l *lineage) fits() bool { return len(l.serial) <= control.MaxSerial }
-
-// hasSlot reports whether an execution has the one slot of a service with state.
-func (e *execution) hasSlot() bool { return e.export != nil && e.export.config.stateful() }
 
 // Direct calls go past the Gatekeeper, so nobody sees at once that some of them wait for each
 // other. A call whose lineage has the execution that its service runs is refused when it comes.

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,9 +12,165 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
+
+// A call carries more than its arguments. Its trailer is for the runtime: it tells who makes the call (origin), who waits for
+// the call (lineage) and, in the first packet of a call that exceeds a packet, which arguments the call has (a hash). Its headers
+// are for programs. They stand in front of the Thrift message, as those of an answer do.
+//
+// A handler may ask who calls it (CallerOf). No call carries that: the switch has checked the packet's source, and the
+// Gatekeeper knows the rest.
+
+// origin shows that a direct call or one-way is its caller's. It stands at the beginning of the
+// trailer:
+//
+//	proof (16 bytes) | service (8) | lineage
+//
+// The callee cannot check it. The callee passes it on to the Gatekeeper, which does, when the
+// Gatekeeper is to decide about the call. So a node that has only learnt the id of a call, from a
+// parent or a lineage, cannot say that the call runs here.
+type origin struct {
+	proof endpoint.Proof
+	// service is the hash of the service whose execution makes the call, since the id follows from
+	// its key; 0 for a call of a durable main, and in a session.
+	service uint64
+}
+
+const originSize = len(origin{}.proof) + 8
+
+// originOf is that of a call which an operation makes, with the proof that belongs to its id. Begin
+// adds the proof of a call in a session.
+func originOf(o *operation, proof endpoint.Proof) origin {
+	from := origin{proof: proof}
+	if o != nil && o.b.e.export != nil {
+		from.service = o.b.e.export.hash
+	}
+	return from
+}
+
+func (o origin) append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(b, o.proof[:]...), o.service)
+}
+
+// originIn splits the trailer of a direct call; false if it is none.
+func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
+	if len(trailer) < originSize {
+		return make([]byte, originSize), l, false
+	}
+	l, ok = lineageIn(trailer[originSize:])
+	return trailer[:originSize], l, ok
+}
+
+// straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
+// the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
+func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
+	trailer = from.append(nil)
+	if l := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
+		trailer = l.append(trailer)
+	}
+	if codec.size()+len(trailer) <= n.budget {
+		return trailer
+	}
+	whole := rpcpacket.Message{Header: *h, Pointers: codec.pointers, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	return appendArguments(trailer, &whole)
+}
+
+// appendArguments appends the hash of a message's arguments, in which the trailer of a first packet
+// ends.
+func appendArguments(b []byte, m *rpcpacket.Message) []byte {
+	return binary.BigEndian.AppendUint64(b, argumentsOf(m))
+}
+
+// measure returns how many bytes of arguments a direct call has, and their hash. If this is only
+// its first packet, it takes the hash off the trailer.
+func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
+	if m.Flags&rpcpacket.FlagMore == 0 {
+		return len(m.Payload), argumentsOf(m), nil
+	}
+	o, err := m.Opening()
+	at := len(m.Trailer) - argumentsSize
+	if err == nil && (at < 0 || o.Total > math.MaxInt/64) {
+		err = wirefmt.Errorf("first packet of a direct call: %d bytes, with a trailer of %d", o.Total, len(m.Trailer))
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	arguments = binary.BigEndian.Uint64(m.Trailer[at:])
+	m.Trailer = m.Trailer[:at]
+	return int(o.Total), arguments, nil
+}
+
+// argumentsSize is how many bytes the hash of a call's arguments has.
+const argumentsSize = 8
+
+// lineage is who waits for a call that its node makes, as far as deadlocks go: the executions that have the one slot
+// of a service with state meanwhile, the outermost first. The trailer has it, of an exactly-once call behind its origin:
+//
+//	execution (16 bytes) | … | execution (16)
+type lineage struct{ serial []rpcpacket.ID }
+
+// lineageIn reads a lineage from a trailer; false if it is none.
+func lineageIn(trailer []byte) (l lineage, ok bool) {
+	const size = len(rpcpacket.ID{})
+	if len(trailer)%size != 0 || len(trailer) > control.MaxSerial*size {
+		return l, false
+	}
+	for ; len(trailer) > 0; trailer = trailer[size:] {
+		l.serial = append(l.serial, rpcpacket.ID(trailer))
+	}
+	return l, true
+}
+
+// nobody reports whether the lineage names nobody.
+func (l *lineage) nobody() bool { return len(l.serial) == 0 }
+
+// append appends the lineage as a trailer.
+func (l *lineage) append(b []byte) []byte {
+	for _, id := range l.serial {
+		b = append(b, id[:]...)
+	}
+	return b
+}
+
+// waitFor are the executions that wait for the call.
+func (l *lineage) waitFor() []control.ExecutionID {
+	var all []control.ExecutionID
+	for _, id := range l.serial {
+		all = append(all, control.ExecutionID(id))
+	}
+	return all
+}
+
+// lineageOf is that of the calls which a branch makes.
+func (b *opSequence) lineageOf() (l lineage) {
+	if b == nil {
+		return l
+	}
+	l = b.e.lineage
+	if b.e.hasSlot() {
+		l.serial = append(slices.Clip(l.serial), b.e.call.Call)
+	}
+	return l
+}
+
+// tooDeep refuses a call for which more services with state would wait than a trailer names. A re-run has the same lineage.
+func (b *opSequence) tooDeep(op string) error {
+	if l := b.lineageOf(); !l.fits() {
+		return fault.New(BadRequest, op, "more than %d services with state wait for each other's calls: have fewer of them call one another", control.MaxSerial)
+	}
+	return nil
+}
+
+// fits reports whether a trailer may have the lineage.
+func (l *lineage) fits() bool { return len(l.serial) <= control.MaxSerial }
+
+// hasSlot reports whether an execution has the one slot of a service with state.
+func (e *execution) hasSlot() bool { return e.export != nil && e.export.config.stateful() }
 
 // Caller is the node whose call a handler serves. The switch vouches for Node: it drops
 // what comes from a port with an address that does not live there, so no program can
