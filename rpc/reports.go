@@ -1,0 +1,337 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// The Gatekeeper sees at most the rights of direct calls, so the node that serves them tells it: what is
+// under way, the latest that have ended, and how many have. Nothing depends on that but what
+// people see.
+//
+//	a call begins or ends ── reportAfter ──▶ report ──▶ daemon ──▶ Gatekeeper
+//
+// Direct calls go past the Gatekeeper, so nobody sees at once that some of them wait for each
+// other. A call whose lineage has the execution that its service runs is refused when it comes.
+// Longer circles the Gatekeeper finds: the nodes tell it which calls wait for their turn, and it
+// has one of the circle refused where it waits (package callgraph, Waits).
+//
+//	a call has waited for waitsAfter ── report ──▶ Gatekeeper: a circle? ── refuse ──▶ the call's node
+//	             ▲                                      │
+//	             └──────────── again, slower ◀──────────┘ acknowledged
+
+// reports is what the node tells of direct calls. The ledger's mutex guards it.
+type reports struct {
+	running map[rpcpacket.ID]*execution
+	ended   []ended // the latest since the last report, namedInReport at most
+	oldest  int     // of ended, once that is full
+	known   []ended // that an earlier report has named as under way
+	counts  map[counted]uint64
+	told    bool          // something, before
+	news    bool          // there are some
+	due     time.Duration // when the next report leaves, if there are news or calls under way
+	telling bool
+}
+
+const (
+	// reportAfter is how long news of direct calls are gathered.
+	reportAfter = 250 * time.Millisecond
+	// reportAgain is how often it is told that calls are still under way.
+	reportAgain = 2 * time.Second
+	// namedInReport is how many calls a report names at most that have begun and ended since the one before: the
+	// latest. All are counted. Each name costs the Gatekeeper some microseconds.
+	namedInReport = 16
+)
+
+// ended is a direct call that has ended.
+type ended struct {
+	call       rpcpacket.Header
+	from       netip.Addr
+	method     counted
+	began, end time.Duration
+}
+
+// counted is what calls are counted by. It says how one has ended, too.
+type counted struct {
+	service, method string
+	code            fault.Code
+}
+
+// takeUp notes that a direct call is under way. The caller holds l.mu.
+func (l *ledger) takeUp(e *execution) {
+	r := &l.reports
+	if r.running == nil {
+		r.running, r.counts = map[rpcpacket.ID]*execution{}, map[counted]uint64{}
+	}
+	e.takenUp = l.node.now()
+	r.running[e.call.Call] = e
+	l.haveNews(e.takenUp)
+}
+
+// leave notes that a call was not run after all. The caller holds l.mu.
+func (l *ledger) leave(id rpcpacket.ID) { delete(l.reports.running, id) }
+
+// ended notes how a direct call has ended. The caller holds l.mu.
+func (l *ledger) ended(e *execution, code fault.Code) {
+	r := &l.reports
+	if r.running[e.call.Call] != e {
+		return
+	}
+	delete(r.running, e.call.Call)
+	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now()}
+	r.counts[k.method]++
+	switch {
+	case e.reported && len(r.known) < control.MaxDirectCalls-namedInReport:
+		r.known = append(r.known, k)
+	case len(r.ended) < namedInReport:
+		r.ended = append(r.ended, k)
+	default:
+		r.ended[r.oldest] = k
+		r.oldest = (r.oldest + 1) % len(r.ended)
+	}
+	l.haveNews(k.end)
+}
+
+// countedAs is what the execution's call is counted by.
+func (e *execution) countedAs(code fault.Code) counted {
+	c := counted{service: e.export.name, code: code}
+	if m := e.export.offer.Load().methods[e.call.Method]; m != nil {
+		c.method = m.name
+	} else {
+		c.method = e.call.Method.String()
+	}
+	return c
+}
+
+// haveNews has a report leave soon. The caller holds l.mu.
+func (l *ledger) haveNews(now time.Duration) {
+	r := &l.reports
+	if r.news {
+		return
+	}
+	if r.news = true; r.due == 0 || r.due > now+reportAfter {
+		r.due = now + reportAfter
+	}
+	l.node.wakeAt(r.due)
+}
+
+// tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
+// node has run, or will: their callers choose other nodes.
+func (n *Node) tellOver(ctx context.Context) {
+	l := n.ledger
+	l.mu.Lock()
+	over := l.lost == nil && l.table.Idle()
+	l.mu.Unlock()
+	if !over {
+		return
+	}
+	if err := n.session.Calls(ctx, control.NodeCalls{Over: true}); err != nil {
+		n.log.Debug("rpc: the Gatekeeper does not know that the node leaves in order", "node", n.self.Name, "err", err)
+	}
+}
+
+// tickReports sends the report that is due, and returns when it has to be called next.
+func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &l.reports
+	switch {
+	case !r.news && len(r.running) == 0:
+		return 0, false
+	case now < r.due:
+		return r.due, true
+	case r.telling: // the last one is on its way
+		r.due = now + reportAfter
+		return r.due, true
+	}
+	report := l.report(now)
+	r.news, r.telling, r.told, r.due = false, true, true, now+reportAgain
+	go func() {
+		err := n.session.Calls(n.base, report)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if r.telling = false; err != nil {
+			n.log.Debug("rpc: the Gatekeeper has not heard of direct calls", "node", n.self.Name, "err", err)
+			l.haveNews(n.now())
+		}
+	}()
+	return r.due, len(r.running) > 0
+}
+
+// report is what is to be told now. What has ended is told once. The caller holds l.mu.
+func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
+	r := &l.reports
+	c.First = !r.told
+	if room, ok := l.bytesLeft(); ok {
+		c.Room = &room
+	}
+	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
+	c.More = max(0, len(running)-control.MaxDirectCalls)
+	for _, e := range running[:len(running)-c.More] {
+		e.reported = true
+		k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp}
+		c.Running = append(c.Running, k.tell(now))
+	}
+	for i := range r.known {
+		c.Ended = append(c.Ended, r.known[i].tell(now))
+	}
+	for i := range r.ended {
+		c.Ended = append(c.Ended, r.ended[(r.oldest+i)%len(r.ended)].tell(now))
+	}
+	r.known, r.ended, r.oldest = r.known[:0], r.ended[:0], 0
+	for _, k := range slices.SortedFunc(maps.Keys(r.counts), func(a, b counted) int {
+		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.method, b.method), cmp.Compare(a.code, b.code))
+	}) {
+		if len(c.Counts) < control.MaxMethodCounts {
+			c.Counts = append(c.Counts, control.MethodCount{Service: k.service, Method: k.method, Code: k.code, Calls: r.counts[k]})
+		}
+	}
+	return c
+}
+
+// tell is the call as the Gatekeeper is told of it. One that is under way has no end.
+func (k *ended) tell(now time.Duration) control.DirectCall {
+	h := &k.call
+	c := control.DirectCall{
+		ID: control.ExecutionID(h.Call), Parent: control.ExecutionID(h.Parent), Caller: k.from, Incarnation: h.CallerIncarnation,
+		Service: k.method.service, Method: k.method.method, Began: (now - k.began).Microseconds(), Attempt: h.Attempt, Code: k.method.code,
+		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()),
+	}
+	if k.end != 0 {
+		c.Took = max(1, (k.end - k.began).Microseconds())
+	}
+	return c
+}
+
+// underWay is the execution of a direct call that the node runs, nil if it does not. The caller
+// does not hold l.mu.
+func (l *ledger) underWay(id rpcpacket.ID) *execution {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reports.running[id]
+}
+
+const (
+	// waitsAfter is how long a call waits for its turn before it is told.
+	waitsAfter = 20 * time.Millisecond
+	// maxWaitsInterval is how often the same is told again at most.
+	maxWaitsInterval = 320 * time.Millisecond
+)
+
+// waits is what is told of calls that wait for their turn.
+type waits struct {
+	mu            sync.Mutex
+	due, interval time.Duration
+	telling       bool // the last report is on its way
+	told          bool // something that the Gatekeeper keeps
+}
+
+// watchWaits has the node look after calls that have begun to wait.
+func (x *export) watchWaits() {
+	if x.manager != nil {
+		x.node.wakeAt(x.node.now() + waitsAfter)
+	}
+}
+
+// tickWaits tells what waits, if that is due, and returns when it has to be called next.
+func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
+	w := &n.waits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if due, early := w.early(now); early {
+		return due, true
+	}
+	report, next, more := n.waiting(now)
+	some := len(report.Calls) > 0
+	if !some && !w.told {
+		return next, more
+	}
+	due := w.pace(now, some)
+	go func() {
+		if err := n.session.Calls(n.base, control.NodeCalls{Waits: &report}); err != nil {
+			n.log.Debug("rpc: the Gatekeeper has not heard which calls wait", "node", n.self.Name, "err", err)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.telling = false
+		n.wakeAt(w.due)
+	}()
+	return due, true
+}
+
+// early reports whether it is too early to tell anything, and when to look again.
+func (w *waits) early(now time.Duration) (due time.Duration, early bool) {
+	if w.telling {
+		return now + waitsAfter, true
+	}
+	return w.due, now < w.due
+}
+
+// pace notes that it is told now what waits, if there is some, and returns when to look again.
+func (w *waits) pace(now time.Duration, some bool) (due time.Duration) {
+	w.interval = min(max(waitsAfter, 2*w.interval), maxWaitsInterval)
+	if !some {
+		w.interval = 0
+	}
+	w.telling, w.told, w.due = true, some, now+max(waitsAfter, w.interval)
+	return w.due
+}
+
+// waiting is what has waited for its turn for long enough to be told, and when there will be
+// more, if there may be.
+func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.Duration, more bool) {
+	n.mu.Lock()
+	exports := slices.Collect(maps.Values(n.exports))
+	n.mu.Unlock()
+	for _, x := range exports {
+		if x.manager == nil {
+			continue
+		}
+		queue, holder := x.pool.waiting()
+		for _, e := range queue {
+			if due := e.queued + waitsAfter; due > now {
+				if !more || due < next {
+					next, more = due, true
+				}
+				continue
+			}
+			if k, ok := x.waitingCall(e, holder); ok && len(report.Calls) < control.MaxWaits {
+				report.Calls = append(report.Calls, k)
+			}
+		}
+	}
+	return report, next, more
+}
+
+// waitingCall is a call that waits for its turn behind another one; false if no execution can be
+// waiting for it that has the slot of a service with state.
+func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
+	direct := e.journal != nil
+	if holder == nil || e.nobody() && (direct || e.call.Parent.IsZero()) {
+		return control.WaitingCall{}, false
+	}
+	k := control.WaitingCall{
+		ID: control.ExecutionID(e.call.Call), Behind: control.ExecutionID(holder.call.Call), For: e.waitFor(),
+		Service: x.name, Direct: direct,
+	}
+	if m := x.offer.Load().methods[e.call.Method]; m != nil {
+		k.Method = m.name
+	}
+	return k, true
+}
+
+// refuseWaiting answers a call that would wait for itself, and has not begun. The answer is
+// recorded like any other.
+func (x *export) refuseWaiting(e *execution, why string) {
+	x.endUnbegun(e, Deadlock, "the call would wait for itself: "+why)
+}
