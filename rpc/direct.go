@@ -165,7 +165,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, arguments)
 	if m.Type == rpcpacket.Oneway && v == direct.Duplicate && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
-		n.stats.recalled.Add(1)
+		n.stats.answeredFromLedger.Add(1)
 		n.whenSettled(from, n.accepts(m))
 		return nil
 	}
@@ -201,7 +201,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		return n.takeCall(x, r, i, e, size, room)
 	case direct.Answer:
 		if answer != nil {
-			n.stats.recalled.Add(1)
+			n.stats.answeredFromLedger.Add(1)
 			n.sendRecorded(from, answer, 0)
 		}
 	case direct.Refused:
@@ -227,16 +227,16 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 // takeCall takes a new direct call, of so many bytes of arguments. It returns the execution that the
 // goroutine is to run, or nil.
 func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, room room) *execution {
-	n.stats.direct.Add(1)
+	n.stats.accepted.Add(1)
 	switch oneway := e.call.Type == rpcpacket.Oneway; {
 	case len(e.call.Pointers) == 0:
 	case oneway:
-		n.stats.given.Add(1)
+		n.stats.onewaysWithRegions.Add(1)
 	default:
-		n.stats.lent.Add(1)
+		n.stats.lending.Add(1)
 	}
 	if x.manager != nil {
-		n.stats.serial.Add(1)
+		n.stats.stateful.Add(1)
 	}
 	if e.call.Type == rpcpacket.Oneway {
 		n.stats.oneways.Add(1)
@@ -244,7 +244,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	expired := e.givenUp && isOver(&e.call)
 	large := e.call.Flags&rpcpacket.FlagMore != 0
 	if large {
-		n.stats.largeDirect.Add(1)
+		n.stats.largeMessages.Add(1)
 	}
 	if x.pool.isClosed() {
 		n.refuseDirect(x, e.from, &e.call)

@@ -443,28 +443,36 @@ type Stats struct {
 	Full       uint64 // calls dropped for lack of room, or not whole in time; they will be sent again
 	Stale      uint64 // calls dropped because they were meant for another incarnation
 	Parts      uint64 // parts of large messages sent
-	Direct     uint64 // direct calls accepted
-	Serial     uint64 // of Direct, those into services with state
-	Oneways    uint64 // of Direct, one-ways
-	Given      uint64 // of Oneways, those that hand regions over
-	Sent       uint64 // one-ways that left when the executions of direct calls were done
-	Large      uint64 // direct calls, and answers to some, that were larger than a packet
-	Lent       uint64 // direct calls begun here that lend regions
-	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again
-	Recalled   uint64 // copies of direct calls answered from the ledger
-	NoRoom     uint64 // of Full, those for which the node's ledger has no room
-	LedgerRoom uint64 // bytes that new calls may take in the node's ledger; 0 before it has one, too
-	Committed  uint64 // executions of direct calls whose changes in memory the node has had committed
-	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
-	Allocated  uint64 // regions that executions of direct calls have got
-	Freed      uint64 // regions that such executions have freed, for their end
-	// Of durable mains: direct calls begun, and checkpoints.
-	MainCalls, MainCheckpoints uint64
-	TakenBack                  uint64 // 1 if the node has asked to be started anew, since it shares the fate of another one
+
+	// Of exactly-once calls and one-ways, at the node that serves them:
+	Accepted           uint64 // calls and one-ways accepted
+	Stateful           uint64 // of Accepted, those of services with state
+	Lending            uint64 // of Accepted, calls that lend regions
+	Oneways            uint64 // of Accepted, one-ways
+	OnewaysWithRegions uint64 // of Oneways, those that hand regions over
+	LargeMessages      uint64 // calls, one-ways and answers larger than a packet
+	AnsweredFromLedger uint64 // copies of calls that the ledger had the answer to
+	NoRoom             uint64 // of Full, those for which the node's ledger has no room
+	LedgerRoom         uint64 // bytes that new calls may take in the node's ledger; 0 before it has one, too
+
+	// Of exactly-once executions, and of durable mains:
+	Resumed          uint64 // executions that earlier incarnations had begun, and this one has run again or ended
+	Committed        uint64 // executions and checkpoints whose changes in memory the node has had committed
+	RolledBack       uint64 // executions and runs of mains whose changes in memory it has had taken back
+	RegionsAllocated uint64 // regions allocated
+	RegionsFreed     uint64 // regions freed; they go when the execution is done, or at the next checkpoint
+	OnewaysSent      uint64 // one-ways that left because the execution was done, or the checkpoint settled
+	MainCalls        uint64 // exactly-once calls begun by durable mains
+	MainCheckpoints  uint64 // checkpoints of durable mains
+
+	TakenBack uint64 // 1 if the node has asked to be started anew, since it shares the fate of another one
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, given, onewaysSent, largeDirect, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, lent, mainCalls, checkpoints, takenBack atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts atomic.Uint64
+
+	accepted, stateful, lending, oneways, onewaysWithRegions, largeMessages, answeredFromLedger, noRoom            atomic.Uint64
+	resumed, committed, rolledBack, regionsAllocated, regionsFreed, onewaysSent, mainCalls, checkpoints, takenBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -500,8 +508,11 @@ func (n *Node) Stats() Stats {
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(), Direct: c.direct.Load(), Lent: c.lent.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Given: c.given.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
-		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
+		Parts:    c.parts.Load(),
+		Accepted: c.accepted.Load(), Stateful: c.stateful.Load(), Lending: c.lending.Load(), Oneways: c.oneways.Load(), OnewaysWithRegions: c.onewaysWithRegions.Load(),
+		LargeMessages: c.largeMessages.Load(), AnsweredFromLedger: c.answeredFromLedger.Load(), NoRoom: c.noRoom.Load(),
+		Resumed: c.resumed.Load(), Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),
+		RegionsAllocated: c.regionsAllocated.Load(), RegionsFreed: c.regionsFreed.Load(), OnewaysSent: c.onewaysSent.Load(),
 		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), TakenBack: c.takenBack.Load(),
 	}
 }

@@ -181,7 +181,7 @@ func (e *execution) Allocated(r dsmpacket.Region) {
 	defer e.mu.Unlock()
 	e.account.ever = true
 	e.account.allocated = append(e.account.allocated, r)
-	e.node.stats.allocated.Add(1)
+	e.node.stats.regionsAllocated.Add(1)
 }
 
 // Allocation implements dsmclient.Decider.
@@ -203,7 +203,7 @@ func (e *execution) Free(p dsm.Pointer) {
 	}
 	e.account.ever = true
 	e.account.freed = append(e.account.freed, r)
-	e.node.stats.freed.Add(1)
+	e.node.stats.regionsFreed.Add(1)
 }
 
 // Freed implements dsmclient.Decider.

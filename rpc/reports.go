@@ -161,7 +161,7 @@ func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if r.telling = false; err != nil {
-			n.log.Debug("rpc: the Gatekeeper has not heard of direct calls", "node", n.self.Name, "err", err)
+			n.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", n.self.Name, "err", err)
 			l.haveNews(n.now())
 		}
 	}()

@@ -162,7 +162,7 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 	if size <= x.node.budget {
 		return nil
 	}
-	x.node.stats.largeDirect.Add(1)
+	x.node.stats.largeMessages.Add(1)
 	if !x.node.ledger.reserve(e, roomOf(size)) {
 		return fault.New(NoSpace, "", "the node's ledger has no room for an answer of %d bytes: pass it by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
 	}

@@ -182,9 +182,9 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls that lend memory": s.Lent, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.Given, "one-ways that left with a done": s.Sent,
-		"direct calls and answers in parts": s.Large, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
-		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
+		"direct calls": s.Accepted, "direct calls that lend memory": s.Lending, "direct calls into services with state": s.Stateful, "one-ways that went direct": s.Oneways, "direct one-ways that hand memory over": s.OnewaysWithRegions, "one-ways that left with a done": s.OnewaysSent,
+		"direct calls and answers in parts": s.LargeMessages, "direct calls resumed": s.Resumed, "direct calls answered again": s.AnsweredFromLedger,
+		"regions allocated by direct executions": s.RegionsAllocated, "regions freed at the end of direct executions": s.RegionsFreed,
 		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack,
 		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, takenBack: s.TakenBack,
 	} {

@@ -158,8 +158,8 @@ func TestByHand_State(t *testing.T) {
 			h.must(h.start(ctx, "s1", "counter", "R"))
 			<-waits
 			h.counts(ctx, "R", 2*life+3)
-			if n := h.nodes["counter"]; n.Address() != address || n.Stats().Serial == 0 {
-				t.Errorf("life %d: the node is %s, was %s; %d direct calls into R", life, n.Address(), address, n.Stats().Serial)
+			if n := h.nodes["counter"]; n.Address() != address || n.Stats().Stateful == 0 {
+				t.Errorf("life %d: the node is %s, was %s; %d direct calls into R", life, n.Address(), address, n.Stats().Stateful)
 			}
 		}
 		if got := h.held(ctx, t) - held; got > 0 {

@@ -269,8 +269,8 @@ func (k *chain) fails(dies string, began map[string]int) {
 		k.Errorf("programs were started %v times, want %v", k.began, began)
 	}
 	for name, n := range k.nodes {
-		if s := n.Stats(); s.Direct+s.Resumed == 0 {
-			k.Errorf("%s: %d direct, %d resumed", name, s.Direct, s.Resumed)
+		if s := n.Stats(); s.Accepted+s.Resumed == 0 {
+			k.Errorf("%s: %d direct, %d resumed", name, s.Accepted, s.Resumed)
 		}
 	}
 }
@@ -301,8 +301,8 @@ func TestDirectFates_Spared(t *testing.T) {
 		if err := <-result; err != nil || k.ran["bottom"] != 2 || time.Since(began) > time.Second { // virtual
 			k.Errorf("%v, after %d runs and %v", err, k.ran["bottom"], time.Since(began))
 		}
-		if s := hand.Stats(); s.TakenBack+s.Direct != 1 {
-			k.Errorf("%d direct, taken back %d times", s.Direct, s.TakenBack)
+		if s := hand.Stats(); s.TakenBack+s.Accepted != 1 {
+			k.Errorf("%d direct, taken back %d times", s.Accepted, s.TakenBack)
 		}
 	})
 }
@@ -343,8 +343,8 @@ func TestHostile_Fates(t *testing.T) {
 		server := r.server
 		<-time.After(3 * time.Second) // virtual
 		close(over)
-		if s := server.Stats(); s.TakenBack != 0 || s.Direct != 1 || r.server != server {
-			t.Errorf("taken back %d times, %d direct calls; the same program: %v", s.TakenBack, s.Direct, r.server == server)
+		if s := server.Stats(); s.TakenBack != 0 || s.Accepted != 1 || r.server != server {
+			t.Errorf("taken back %d times, %d direct calls; the same program: %v", s.TakenBack, s.Accepted, r.server == server)
 		}
 	})
 }

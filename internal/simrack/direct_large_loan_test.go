@@ -60,7 +60,7 @@ func TestDirectLoan_Large(t *testing.T) {
 		if err := by(r.Context(), r.client.Memory(), r.client); err != nil {
 			r.Error(err)
 		}
-		if s := n.Stats(); s.Lent != 2 || s.Large != 2 {
+		if s := n.Stats(); s.Lending != 2 || s.LargeMessages != 2 {
 			r.Errorf("%+v: want two large direct calls with pointers", s)
 		}
 		if r.server.Stats().Parts == 0 || r.client.Stats().Parts == 0 {
@@ -98,7 +98,7 @@ func TestDirectLoan_LargeCallerDies(t *testing.T) {
 			caller.Impair(wire.Impairment{}, wire.Impairment{})
 			return r.kill(ctx)
 		})
-		if s := n.Stats(); s.Lent == 0 || r.runs.Load() != 2 {
+		if s := n.Stats(); s.Lending == 0 || r.runs.Load() != 2 {
 			r.Errorf("%d runs, %+v: want two, and direct calls with pointers", r.runs.Load(), s)
 		}
 		r.direct()
@@ -123,7 +123,7 @@ func TestDirectLoan_LargeGatekeeperDies(t *testing.T) {
 		callee.Impair(wire.Impairment{}, wire.Impairment{Loss: 0.5})
 		done := make(chan error, 1)
 		go func() { done <- lendTo(bulky(r.Context()), r.client, p) }()
-		for i := 0; n.Stats().Large == 0 && i < 1000; i++ {
+		for i := 0; n.Stats().LargeMessages == 0 && i < 1000; i++ {
 			<-time.After(time.Millisecond) // virtual
 		}
 		r.CrashGatekeeper()
@@ -137,7 +137,7 @@ func TestDirectLoan_LargeGatekeeperDies(t *testing.T) {
 		if err := r.client.Memory().Free(r.Context(), p); err != nil {
 			r.Error(err)
 		}
-		if s := n.Stats(); s.Lent != 1 {
+		if s := n.Stats(); s.Lending != 1 {
 			r.Errorf("%+v: want one direct call with a pointer", s)
 		}
 		r.regions(0)
@@ -198,7 +198,7 @@ func TestDirectResults_Large(t *testing.T) {
 			r.Error(err)
 		}
 		for _, n := range []*rpc.Node{giver, borrower} {
-			if s := n.Stats(); s.Direct != 2 || s.Large != 2 || s.Parts == 0 {
+			if s := n.Stats(); s.Accepted != 2 || s.LargeMessages != 2 || s.Parts == 0 {
 				r.Errorf("%+v: want two direct calls with large answers", s)
 			}
 		}
@@ -283,7 +283,7 @@ func TestDirectLoan_LargeRunsAgain(t *testing.T) {
 		if err := <-done; err != nil || r.runs.Load() != 2 {
 			r.Errorf("%v after %d runs", err, r.runs.Load())
 		}
-		if s := r.server.Stats(); s.Recalled == 0 {
+		if s := r.server.Stats(); s.AnsweredFromLedger == 0 {
 			r.Errorf("%+v: want an answer that was asked for again", s)
 		}
 	})

@@ -141,7 +141,7 @@ func TestLargeAnswersGoDirect(t *testing.T) {
 					r.Errorf("MTU %d, an answer of %d bytes: %v", mtu, size, err)
 				}
 			}
-			if s := r.server.Stats(); s.Direct != uint64(len(largeSizes())) || s.Parts == 0 {
+			if s := r.server.Stats(); s.Accepted != uint64(len(largeSizes())) || s.Parts == 0 {
 				r.Errorf("MTU %d: %+v", mtu, s)
 			}
 		})
@@ -167,7 +167,7 @@ func TestLargeAnswerSurvives(t *testing.T) {
 		if err := <-done; err != nil || r.runs.Load() != 1 {
 			r.Errorf("%v after %d runs", err, r.runs.Load())
 		}
-		if s := r.server.Stats(); s.Parts == 0 || s.Recalled == 0 {
+		if s := r.server.Stats(); s.Parts == 0 || s.AnsweredFromLedger == 0 {
 			r.Errorf("%+v", s)
 		}
 	})
@@ -182,7 +182,7 @@ func TestLargeCallsGoDirect(t *testing.T) {
 					r.Errorf("MTU %d, an argument of %d bytes: %v", mtu, size, err)
 				}
 			}
-			if s := r.server.Stats(); s.Direct != uint64(len(largeSizes())) || r.client.Stats().Parts == 0 {
+			if s := r.server.Stats(); s.Accepted != uint64(len(largeSizes())) || r.client.Stats().Parts == 0 {
 				r.Errorf("MTU %d: %+v", mtu, s)
 			}
 		})
@@ -208,7 +208,7 @@ func TestLargeCallsWithoutRoom(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if s := r.server.Stats(); s.Direct != 11 || s.NoRoom == 0 {
+		if s := r.server.Stats(); s.Accepted != 11 || s.NoRoom == 0 {
 			r.Errorf("%+v", s)
 		}
 	})
@@ -244,7 +244,7 @@ func TestLargeCallAnnounced(t *testing.T) {
 		if err := r.echo(6<<10, 16); err != nil || time.Since(began) > time.Second {
 			r.Errorf("another's call: %v after %s", err, time.Since(began))
 		}
-		if s := r.server.Stats(); s.Large != 1 || s.NoRoom != 0 {
+		if s := r.server.Stats(); s.LargeMessages != 1 || s.NoRoom != 0 {
 			r.Errorf("%+v", s)
 		}
 	})

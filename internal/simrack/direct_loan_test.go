@@ -92,13 +92,13 @@ func TestDirectLoan(t *testing.T) {
 		}
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
 		r.direct()
-		if s := n.Stats(); s.Lent != 3 {
+		if s := n.Stats(); s.Lending != 3 {
 			r.Errorf("%+v: want three direct calls with pointers", s)
 		}
 		if err := by(r.Context(), r.client.Memory(), r.client); err != nil {
 			r.Error(err)
 		}
-		if s := n.Stats(); s.Lent != 6 {
+		if s := n.Stats(); s.Lending != 6 {
 			r.Errorf("%+v: want six direct calls with pointers", s)
 		}
 		r.regions(0)
@@ -146,7 +146,7 @@ func TestDirectLoan_CallerDies(t *testing.T) {
 			_, err = rpc.Memory(ctx).Write(ctx, p, []byte("after"))
 			return err
 		})
-		if s := n.Stats(); s.Lent != 1 || r.runs.Load() != 2 {
+		if s := n.Stats(); s.Lending != 1 || r.runs.Load() != 2 {
 			r.Errorf("%d runs, %+v: want two, and one direct call with a pointer", r.runs.Load(), s)
 		}
 		r.direct()
@@ -193,7 +193,7 @@ func TestDirectLoan_GivenUp(t *testing.T) {
 			r.Error(err)
 		}
 		r.regions(0)
-		if s := n.Stats(); s.Lent != 1 {
+		if s := n.Stats(); s.Lending != 1 {
 			r.Errorf("%+v: want one direct call with a pointer", s)
 		}
 	})
@@ -228,8 +228,8 @@ func TestHostile_Released(t *testing.T) {
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), port), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		}
 		<-time.After(time.Second) // virtual: all have arrived
-		if s := callee.Stats(); s.Lent != 0 || s.Malformed != 1 {
-			t.Errorf("%d calls were taken for such that the Gatekeeper has let through, %d packets were malformed", s.Lent, s.Malformed)
+		if s := callee.Stats(); s.Lending != 0 || s.Malformed != 1 {
+			t.Errorf("%d calls were taken for such that the Gatekeeper has let through, %d packets were malformed", s.Lending, s.Malformed)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func TestDirectOneway_Regions(t *testing.T) {
 		}
 		r.direct()
 		r.regions(0)
-		if s := n.Stats(); s.Given != 6 {
+		if s := n.Stats(); s.OnewaysWithRegions != 6 {
 			r.Errorf("%+v: want six direct one-ways with pointers", s)
 		}
 	})
@@ -151,7 +151,7 @@ func TestDirectOneway_SenderDies(t *testing.T) {
 		if s := n.Stats(); s.Oneways != 2 {
 			r.Errorf("%+v: want two direct one-ways", s)
 		}
-		if s := r.server.Stats(); s.Sent != 1 {
+		if s := r.server.Stats(); s.OnewaysSent != 1 {
 			r.Errorf("%+v: want one one-way of the incarnation before", s)
 		}
 		r.regions(0)
@@ -226,7 +226,7 @@ func TestDirectOneway_ToldLater(t *testing.T) {
 		<-time.After(200 * time.Millisecond) // virtual
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{})
 		<-time.After(10 * time.Second) // virtual
-		if s := n.Stats(); s.Given != 2 {
+		if s := n.Stats(); s.OnewaysWithRegions != 2 {
 			r.Errorf("%+v: want two one-ways", s)
 		}
 		r.direct()
@@ -256,7 +256,7 @@ func TestDirectOneway_Large(t *testing.T) {
 		}
 		<-time.After(10 * time.Second) // virtual
 		r.direct()
-		if s := n.Stats(); s.Given != 2 || s.Large != 2 {
+		if s := n.Stats(); s.OnewaysWithRegions != 2 || s.LargeMessages != 2 {
 			r.Errorf("%+v: want two large direct one-ways with pointers", s)
 		}
 		r.regions(0)

@@ -52,7 +52,7 @@ func TestOnewaysGoDirect(t *testing.T) {
 		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{})
 		all := len(sizes) + 1
 		r.settled(int64(all))
-		if s := r.server.Stats(); s.Oneways != uint64(all) || s.Direct != s.Oneways {
+		if s := r.server.Stats(); s.Oneways != uint64(all) || s.Accepted != s.Oneways {
 			r.Errorf("%+v", s)
 		}
 		if err := r.RestartGatekeeper(r.Context()); err != nil {

@@ -218,7 +218,7 @@ func (r *shelf) regions(want int) {
 // direct checks that no execution was handed over to the Gatekeeper.
 func (r *shelf) direct() {
 	r.Helper()
-	if s := r.server.Stats(); s.Direct+s.Resumed == 0 {
+	if s := r.server.Stats(); s.Accepted+s.Resumed == 0 {
 		r.Errorf("%+v: want direct executions only", s)
 	}
 }

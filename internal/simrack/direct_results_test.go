@@ -100,7 +100,7 @@ func TestDirectResults(t *testing.T) {
 			r.Error(err)
 		}
 		r.regions(0)
-		if s := n.Stats(); s.Direct != 3 {
+		if s := n.Stats(); s.Accepted != 3 {
 			r.Errorf("%+v: want three direct calls", s)
 		}
 	})
@@ -131,7 +131,7 @@ func TestDirectResults_CallerDies(t *testing.T) {
 		if got[0] != got[1] || got[0].IsNil() {
 			r.Errorf("the runs got %v", got)
 		}
-		if s := n.Stats(); s.Direct != 1 || s.Recalled == 0 {
+		if s := n.Stats(); s.Accepted != 1 || s.AnsweredFromLedger == 0 {
 			r.Errorf("%+v: want one direct call, and its answer again", s)
 		}
 		r.direct()
@@ -159,7 +159,7 @@ func TestDirectResults_CallerDiesBefore(t *testing.T) {
 			r.own(ctx, rpc.Memory(ctx), p)
 			return nil
 		})
-		if s := n.Stats(); s.Direct != 1 || r.runs.Load() != 2 {
+		if s := n.Stats(); s.Accepted != 1 || r.runs.Load() != 2 {
 			r.Errorf("%d runs, %+v: want two, and one direct call", r.runs.Load(), s)
 		}
 		r.direct()
@@ -188,7 +188,7 @@ func TestDirectResults_GivenUp(t *testing.T) {
 		})
 		r.direct()
 		r.regions(0)
-		if s := n.Stats(); s.Direct != 1 {
+		if s := n.Stats(); s.Accepted != 1 {
 			r.Errorf("%+v: want one direct call", s)
 		}
 	})

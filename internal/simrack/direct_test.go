@@ -176,7 +176,7 @@ func TestDirectCallsAreCounted(t *testing.T) {
 				d.Errorf("%s: %+v", name, m)
 			}
 		}
-		if n := d.front.Stats().Direct; n != all {
+		if n := d.front.Stats().Accepted; n != all {
 			d.Errorf("%d calls went direct", n)
 		}
 	})

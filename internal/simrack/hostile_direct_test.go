@@ -268,8 +268,8 @@ func TestHostile_Marks(t *testing.T) {
 		}
 		<-time.After(time.Second) // virtual: all have arrived
 		s := callee.Stats()
-		if n := blamed(callee, stranger.Address(), "malformed"); s.Direct != 0 || s.Lent != 0 || n != uint64(len(sent)) {
-			t.Errorf("%d of %d packets are refused; %d calls run", n, len(sent), s.Direct)
+		if n := blamed(callee, stranger.Address(), "malformed"); s.Accepted != 0 || s.Lending != 0 || n != uint64(len(sent)) {
+			t.Errorf("%d of %d packets are refused; %d calls run", n, len(sent), s.Accepted)
 		}
 	})
 }

@@ -426,8 +426,8 @@ func TestHostile_DirectQuota(t *testing.T) {
 			<-time.After(time.Millisecond) // virtual
 		}
 		served := callee.Stats()
-		if served.NoRoom == 0 || served.Direct < 10 {
-			t.Errorf("of %d calls of a stranger %d were refused, %d served", flood, served.NoRoom, served.Direct)
+		if served.NoRoom == 0 || served.Accepted < 10 {
+			t.Errorf("of %d calls of a stranger %d were refused, %d served", flood, served.NoRoom, served.Accepted)
 		}
 		if n := blamed(callee, stranger.Address(), "quota"); n != served.NoRoom {
 			t.Errorf("%d calls are refused, %d of them counted as the stranger's", served.NoRoom, n)

@@ -169,7 +169,7 @@ func TestManyPointers(t *testing.T) {
 			})
 			return code
 		})
-		if s := n.Stats(); s.Lent != 4 {
+		if s := n.Stats(); s.Lending != 4 {
 			r.Errorf("%+v: want four direct calls with pointers, and no execution handed over", s)
 		}
 		r.direct()

@@ -254,7 +254,7 @@ func TestNobody_WithoutLedger(t *testing.T) {
 		if v, err := echo(ctx, caller, "R", ""); err != nil || v != 1 {
 			t.Errorf("R has counted %d, %v", v, err)
 		}
-		if s := server.Stats(); s.Direct != 2 || s.Serial != 1 || s.MainCheckpoints == 0 {
+		if s := server.Stats(); s.Accepted != 2 || s.Stateful != 1 || s.MainCheckpoints == 0 {
 			t.Errorf("%+v", s)
 		}
 	})

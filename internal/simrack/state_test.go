@@ -289,8 +289,8 @@ func (r *registers) lives(ctx context.Context, t *testing.T) {
 		r.mu.Lock()
 		s := r.nodes["R"].Stats()
 		r.mu.Unlock()
-		if got := r.held(ctx, t) - held; s.Serial < callers*each || got > 0 {
-			t.Errorf("life %d: %d direct calls into R, %d calls were held", life, s.Serial, got)
+		if got := r.held(ctx, t) - held; s.Stateful < callers*each || got > 0 {
+			t.Errorf("life %d: %d direct calls into R, %d calls were held", life, s.Stateful, got)
 		}
 		if err := n.Close(ctx); err != nil {
 			t.Error(err)

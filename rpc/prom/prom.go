@@ -8,7 +8,8 @@
 //
 // error_type is empty for a call that succeeded, else the name of its code. What the node
 // has done with packets is there, too: rpc_node_resent_datagrams_total,
-// rpc_node_dropped_datagrams_total{reason="full"} and others, as rpc.Stats has them, and
+// rpc_node_dropped_datagrams_total{reason="full"}, rpc_node_exactly_once_calls_accepted_total and others,
+// as rpc.Stats has them, and
 // rpc_node_refused_datagrams_total{node="fd00:b1f0:0:2::7",reason="foreign"}: who sends what is refused.
 package prom
 
@@ -85,8 +86,8 @@ var counters = func() []counter {
 	resent := prometheus.NewDesc("rpc_node_resent_datagrams_total", "Calls sent again, and answers to copies of calls.", nil, nil)
 	parts := prometheus.NewDesc("rpc_node_sent_parts_total", "Parts of messages that exceed a packet.", nil, nil)
 	dropped := prometheus.NewDesc("rpc_node_dropped_datagrams_total", "Datagrams that led to nothing. For want of room (full) their senders try again.", []string{"reason"}, nil)
-	direct := func(what string) *prometheus.Desc {
-		return prometheus.NewDesc("rpc_node_direct_calls_"+what+"_total", "Exactly-once calls: "+what+".", nil, nil)
+	exactly := func(what, help string) *prometheus.Desc {
+		return prometheus.NewDesc("rpc_node_exactly_once_"+what+"_total", help, nil, nil)
 	}
 	mains := prometheus.NewDesc("rpc_node_durable_mains_total", "What durable mains have done.", []string{"what"}, nil)
 	return []counter{
@@ -94,20 +95,20 @@ var counters = func() []counter {
 		{mains, []string{"checkpoints"}, func(s *rpc.Stats) uint64 { return s.MainCheckpoints }},
 		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
-		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
-		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
-		{direct("lent"), nil, func(s *rpc.Stats) uint64 { return s.Lent }},
-		{direct("oneways"), nil, func(s *rpc.Stats) uint64 { return s.Oneways }},
-		{direct("given"), nil, func(s *rpc.Stats) uint64 { return s.Given }},
-		{direct("oneways_sent"), nil, func(s *rpc.Stats) uint64 { return s.Sent }},
-		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
-		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
-		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
-		{direct("committed"), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
-		{direct("rolled_back"), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
-		{direct("allocated_regions"), nil, func(s *rpc.Stats) uint64 { return s.Allocated }},
-		{direct("freed_regions"), nil, func(s *rpc.Stats) uint64 { return s.Freed }},
-		{direct("without_room"), nil, func(s *rpc.Stats) uint64 { return s.NoRoom }},
+		{exactly("calls_accepted", "Exactly-once calls and one-ways that the node has accepted."), nil, func(s *rpc.Stats) uint64 { return s.Accepted }},
+		{exactly("calls_stateful", "Of those accepted: calls and one-ways of services with state."), nil, func(s *rpc.Stats) uint64 { return s.Stateful }},
+		{exactly("calls_lending", "Of those accepted: calls that lend regions."), nil, func(s *rpc.Stats) uint64 { return s.Lending }},
+		{exactly("oneways_accepted", "Of those accepted: one-ways."), nil, func(s *rpc.Stats) uint64 { return s.Oneways }},
+		{exactly("oneways_with_regions", "Of the one-ways accepted: those that hand regions over."), nil, func(s *rpc.Stats) uint64 { return s.OnewaysWithRegions }},
+		{exactly("oneways_sent", "One-ways that left because an execution was done, or a checkpoint of a durable main settled."), nil, func(s *rpc.Stats) uint64 { return s.OnewaysSent }},
+		{exactly("large_messages", "Exactly-once calls and one-ways that came, and answers, that exceed a packet."), nil, func(s *rpc.Stats) uint64 { return s.LargeMessages }},
+		{exactly("calls_answered_from_ledger", "Copies of exactly-once calls that the node's ledger had the answer to."), nil, func(s *rpc.Stats) uint64 { return s.AnsweredFromLedger }},
+		{exactly("calls_without_room", "Exactly-once calls dropped because the node's ledger has no room for them. They are sent again."), nil, func(s *rpc.Stats) uint64 { return s.NoRoom }},
+		{exactly("executions_resumed", "Executions that earlier incarnations of the node had begun, and this one has run again or ended."), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
+		{exactly("executions_committed", "Executions, and checkpoints of durable mains, whose changes in memory are committed."), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
+		{exactly("executions_rolled_back", "Executions, and runs of durable mains, whose changes in memory are taken back."), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
+		{exactly("regions_allocated", "Regions that executions and durable mains have allocated."), nil, func(s *rpc.Stats) uint64 { return s.RegionsAllocated }},
+		{exactly("regions_freed", "Regions that executions and durable mains have freed."), nil, func(s *rpc.Stats) uint64 { return s.RegionsFreed }},
 		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
 		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},
 		{dropped, []string{"malformed"}, func(s *rpc.Stats) uint64 { return s.Malformed }},

@@ -74,6 +74,7 @@ func TestCollector(t *testing.T) {
 			`rpc_` + side + `_response_size_bytes_count{` + blob + `} 3`,
 			`rpc_node_dropped_datagrams_total{reason="full"} 0`,
 			"rpc_node_resent_datagrams_total ",
+			"rpc_node_exactly_once_calls_accepted_total 0",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: no %s in\n%s", side, want, got)
