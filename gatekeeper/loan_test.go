@@ -222,6 +222,8 @@ func TestLoan_Probe(t *testing.T) {
 		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, m.Append(nil))
 		s.a.refused("never run", fault.Unavailable)
 		s.may("never run", p, "nothing")
+		s.beat(3*loanProbe, s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1)
+		quiet("the callee has said that it never runs the call", s.b)
 		s.a.lend(s.b, call) // the answer was lost
 		if again := s.b.directly(); len(again) != 1 || again[0].Call != call.Call {
 			t.Fatalf("the callee is not asked for its answer again, but gets %+v", again)
