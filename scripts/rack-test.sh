@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The rack as real processes, as root: in network namespaces with the software
 # switch (and bmv2 where simple_switch_grpc is on PATH), then under Mininet.
-# Programs, blades and the Gatekeeper are killed; TORTURE says how long at random
-# (15s). Nothing may be left behind.
+# Programs, blades, memory blades among them, and the Gatekeeper are killed; TORTURE says
+# how long at random (20s). Nothing may be left behind.
 set -eu
 cd "$(dirname "$0")/.."
 if ! unshare --net --mount true 2>/dev/null; then
@@ -207,10 +207,8 @@ if /usr/bin/python3 -c "import thrift" 2>/dev/null && command -v thrift >/dev/nu
 else
   echo "rack-test: clients/python skipped: apt-get install python3-thrift thrift-compiler"
 fi
-echo "== everything is killed at random, for a while"
-"$bifrost" rack torture --rack "$name" --for "${TORTURE:-15s}" --json || fail "rack torture"
-echo "== each memory blade dies and is filled again, then the blade of who uses them"
-"$bifrost" rack torture --memory --rack "$name" --for 4s --json || fail "rack torture --memory"
+echo "== everything is killed at random, memory blades among it, for a while"
+"$bifrost" rack torture --rack "$name" --for "${TORTURE:-20s}" --json || fail "rack torture"
 echo "== a hostile program attacks, with raw sockets and without privileges"
 "$bifrost" rack torture --hostile --rack "$name" --for 4s --json || fail "rack torture --hostile"
 if command -v simple_switch_grpc >/dev/null; then

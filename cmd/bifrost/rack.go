@@ -448,21 +448,21 @@ func newRackTortureCmd(o *rackOptions) *cobra.Command {
 		Use:    "torture",
 		Hidden: true, // for those who work on Bifröst
 		Short:  "Kill and pause at random, and check that every call is counted once",
-		Long: `Make a rack of its own, on which durable mains and plain clients call the counter example.
-For a time, kill and pause programs, blades and the Gatekeeper at random. At the end every
-account must have exactly what was added to it, and nothing may be left: no region, rule,
-node or call. Then the rack is removed.
+		Long: `Make a rack of its own, on which durable mains and plain clients call the counter example,
+and clients a key-value service whose values are in the rack's memory. Two memory blades
+hold a copy each of it.
 
-With --memory, kill memory blades instead, one after the other. Each is filled again before
-the next one dies. Then the blade of a key-value service dies whose values are in that
-memory. Every answer of the service is checked.
+For a time, kill and pause programs, compute blades, memory blades and the Gatekeeper at
+random. A memory blade is hit only while the other one has everything. Each kind of victim
+is hit at least once, even if that takes longer. At the end every account must have exactly
+what was added to it, every value must be what was set last, and nothing may be left: no
+region, ledger, record, rule, node or call. Then the rack is removed.
 
 With --hostile, nothing is killed. One program with raw sockets, on a blade of its own, and
 one program without privileges, beside the callers, try each hole of docs/security.md. No
 hole may open, no blade may fail, and no call may be counted twice.`,
 		Example: `  sudo bifrost rack torture --for 1m
   sudo bifrost rack torture --for 20s --seed 7 --json
-  sudo bifrost rack torture --memory --for 3m
   sudo bifrost rack torture --hostile --for 1m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -488,9 +488,7 @@ hole may open, no blade may fail, and no call may be counted twice.`,
 	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "seed of the random choice of what fails, how, and in what order (default: a random seed)")
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
 	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
-	cmd.Flags().BoolVar(&cfg.Memory, "memory", false, "kill memory blades, and the blade of a service whose values they hold, for at least one round")
 	cmd.Flags().BoolVar(&cfg.Hostile, "hostile", false, "kill nothing: hostile programs attack the rack")
-	cmd.MarkFlagsMutuallyExclusive("memory", "hostile")
 	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")
 	cmd.Flags().StringVar(&sw, "switch", "", "bifrost or bmv2 (default: bifrost)")
 	return o.withJSON(cmd)

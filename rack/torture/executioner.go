@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -18,14 +19,15 @@ type executioner struct {
 	t      *torture
 	random *rand.Rand
 	hurt   map[string]time.Time // blades, and when they are to be restored
+	memory memoryHit
 }
 
 func newExecutioner(t *torture) *executioner {
 	return &executioner{t: t, random: rand.New(rand.NewPCG(t.cfg.Seed, 0xbad)), hurt: map[string]time.Time{}}
 }
 
-// mostHurt is how many blades are dead or paused at a time: of the four that services
-// run on, two must live.
+// mostHurt is how many compute blades are dead or paused at a time: of the four that
+// services run on, two must live. A memory blade may be dead beside them.
 const mostHurt = 2
 
 // act is something to do, as often as its weight says; do tells whether it did.
@@ -37,44 +39,74 @@ type act struct {
 
 var acts = []act{
 	{"kill counter", 4, func(x *executioner, _ context.Context) (bool, error) { return x.signal("rack/counter/1", unix.SIGKILL) }},
-	{"kill front", 4, func(x *executioner, _ context.Context) (bool, error) { return x.signal("rack/front/1", unix.SIGKILL) }},
+	{"kill front", 3, func(x *executioner, _ context.Context) (bool, error) { return x.signal("rack/front/1", unix.SIGKILL) }},
+	{"kill store", 3, func(x *executioner, _ context.Context) (bool, error) { return x.signal("rack/store/1", unix.SIGKILL) }},
 	{"kill teller", 4, func(x *executioner, _ context.Context) (bool, error) {
 		return x.signal(teller(x.random.IntN(tellers)), unix.SIGKILL)
 	}},
 	{"hold up counter", 1, func(x *executioner, ctx context.Context) (bool, error) { return x.holdUp(ctx, "rack/counter/1") }},
 	{"kill blade", 3, func(x *executioner, ctx context.Context) (bool, error) { return x.fail(ctx, rack.Kill) }},
 	{"pause blade", 2, func(x *executioner, ctx context.Context) (bool, error) { return x.fail(ctx, rack.Pause) }},
+	{"kill memory blade", 3, func(x *executioner, ctx context.Context) (bool, error) { return x.failMemory(ctx, rack.Kill) }},
+	{"kill memory daemon", 1, func(x *executioner, ctx context.Context) (bool, error) { return x.failMemory(ctx, rack.Daemon) }},
+	{"pause memory blade", 2, func(x *executioner, ctx context.Context) (bool, error) { return x.failMemory(ctx, rack.Pause) }},
 	{"kill gatekeeper", 2, (*executioner).killGatekeeper},
 }
 
-// work does one act after the other, with pauses, until ctx ends.
-func (x *executioner) work(ctx context.Context) error {
-	total := 0
-	for _, a := range acts {
-		total += a.weight
-	}
+// work does one act after the other, with pauses, until the time is over, and each at least
+// once.
+func (x *executioner) work(ctx, until context.Context) error {
 	for {
 		if !x.pause(ctx, 50*time.Millisecond, 500*time.Millisecond) {
 			return nil
 		}
+		of := acts
+		if end, _ := until.Deadline(); until.Err() != nil {
+			if of = x.missing(); len(of) == 0 {
+				return nil
+			}
+			if time.Since(end) > settleTimeout {
+				return fmt.Errorf("in %v there was no moment to %s", x.t.cfg.For+settleTimeout, of[0].name)
+			}
+		}
 		if err := x.restore(ctx, time.Now()); err != nil {
 			return err
 		}
-		n := x.random.IntN(total)
-		for _, a := range acts {
-			if n -= a.weight; n >= 0 {
-				continue
-			}
-			done, err := a.do(x, context.WithoutCancel(ctx))
-			if err != nil {
-				return err
-			}
-			if done {
-				x.t.done[a.name]++
-			}
-			break
+		if err := x.next(context.WithoutCancel(ctx), of); err != nil {
+			return err
 		}
 	}
+}
+
+// missing returns the acts that were never done.
+func (x *executioner) missing() (missing []act) {
+	for i := range acts {
+		if x.t.done[acts[i].name] == 0 {
+			missing = append(missing, acts[i])
+		}
+	}
+	return missing
+}
+
+// next does an act of those that are to be done, or misses: a program that is just being
+// started cannot be killed, and not every blade may be hit at any moment.
+func (x *executioner) next(ctx context.Context, of []act) error {
+	total := 0
+	for i := range of {
+		total += of[i].weight
+	}
+	n := x.random.IntN(total)
+	for i := range of {
+		if n -= of[i].weight; n >= 0 {
+			continue
+		}
+		done, err := of[i].do(x, ctx)
+		if done {
+			x.t.done[of[i].name]++
+		}
+		return err
+	}
+	return nil
 }
 
 // pause waits for a random time; false if ctx has ended.
@@ -114,12 +146,24 @@ func (x *executioner) holdUp(ctx context.Context, instance string) (bool, error)
 func (x *executioner) fail(ctx context.Context, how rack.How) (bool, error) {
 	blades := []string{"s1", "s2", "x1", "x2", "c1"}
 	b := blades[x.random.IntN(len(blades))]
-	if _, is := x.hurt[b]; is || len(x.hurt) >= mostHurt {
+	hurt := 0
+	for _, other := range blades {
+		if _, is := x.hurt[other]; is {
+			hurt++
+		}
+	}
+	if _, is := x.hurt[b]; is || hurt >= mostHurt {
 		return false, nil
 	}
 	x.t.say("%s blade %s", how, b)
-	x.hurt[b] = time.Now().Add(4*x.t.cfg.Heartbeat + time.Duration(x.random.Int64N(int64(8*x.t.cfg.Heartbeat))))
+	x.hurt[b] = x.due(4)
 	return true, x.t.cfg.Host.Fail(ctx, x.t.cfg.Name, b, how)
+}
+
+// due is when a blade that fails now is to be restored, least heartbeats or more from now. After
+// three its silence is noticed.
+func (x *executioner) due(least time.Duration) time.Time {
+	return time.Now().Add(least*x.t.cfg.Heartbeat + time.Duration(x.random.Int64N(int64(8*x.t.cfg.Heartbeat))))
 }
 
 // restore brings blades back that are due.
@@ -134,17 +178,31 @@ func (x *executioner) restore(ctx context.Context, now time.Time) error {
 		if err := x.t.cfg.Host.Restore(ctx, x.t.cfg.Name, b); err != nil {
 			return err
 		}
+		if b == x.memory.blade {
+			x.memory.back = time.Now()
+		}
 	}
 	return nil
 }
 
-// killGatekeeper kills the Gatekeeper, half of the times together with the counter,
-// so that a recovery is under way when it comes back, and perhaps again soon after.
+// killGatekeeper kills the Gatekeeper, and perhaps again soon after. Two times out of three
+// it dies together with the counter or a memory blade, so that it is the next one that brings
+// that back.
 func (x *executioner) killGatekeeper(ctx context.Context) (bool, error) {
-	if x.random.IntN(2) == 0 {
-		if _, err := x.signal("rack/counter/1", unix.SIGKILL); err != nil {
-			return false, err
-		}
+	with := x.random.IntN(3)
+	var also bool
+	var err error
+	switch with {
+	case 0:
+		also, err = x.signal("rack/counter/1", unix.SIGKILL)
+	case 1:
+		also, err = x.failMemory(ctx, rack.Kill)
+	}
+	if err != nil {
+		return false, err
+	}
+	if also {
+		x.t.done[[]string{"kill gatekeeper with counter", "kill gatekeeper with memory blade"}[with]]++
 		x.pause(ctx, 1, 20*time.Millisecond)
 	}
 	for range 1 + x.random.IntN(2) {

@@ -1,190 +1,105 @@
 package torture
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/rack"
 )
 
-// With Config.Memory, memory blades die, one after the other, and a compute blade after
-// them. Beside the counter a key-value service is called, whose values are nowhere but in
-// distributed memory:
+// The rack has one memory machine of two blades. Each may die at any moment, but what both
+// have lost is lost: the executioner hits a blade only if the other one has everything.
 //
-//	first copy's blade dies ─▶ filled ─▶ second one's daemon dies ─▶ filled ─▶ kv's blade dies ─┐
-//	      ▲                                                                                     │
-//	      └─────────────────────────────────────────────────────────────────────────────────────┘
+//	hit m1 ─▶ m2 alone ─▶ m1 restored, filled ─▶ two copies ─▶ hit m1 or m2
+//	               ▲               │
+//	               └─ hit m1 again ┘
 
-// kvInstance is the key-value service's program.
-const kvInstance = "rack/store/1"
+// memoryBlades serve the rack's memory machine.
+var memoryBlades = []string{"m1", "m2"}
 
-// blobSize is how much of a value the key-value service is given at a time, in bytes.
-const blobSize = 100_000
-
-// memoryRounds kills memory blades and the key-value service's blade, round after round,
-// until ctx ends; the first round is finished in any case.
-func (t *torture) memoryRounds(ctx context.Context) error {
-	whole := context.WithoutCancel(ctx)
-	for round := 0; round == 0 || ctx.Err() == nil; round++ {
-		for _, how := range []rack.How{rack.Kill, rack.Daemon} {
-			if err := t.loseCopy(whole, how); err != nil {
-				return err
-			}
-		}
-		if err := t.loseService(whole); err != nil {
-			return err
-		}
-		t.done["round"]++
-	}
-	return nil
+// memoryHit is what became of the memory blade that was hit last.
+type memoryHit struct {
+	blade string
+	// epoch is of the last set of copies that may have counted the blade before it was hit.
+	epoch uint32
+	// back is when the blade was restored; zero before.
+	back time.Time
 }
 
-// loseCopy kills the blade that answers reads, or its daemon alone, waits until the machine
-// goes on with its other copy, restores the blade, and waits until it is filled.
-func (t *torture) loseCopy(ctx context.Context, how rack.How) error {
-	m, err := t.machine(ctx)
-	if err != nil {
-		return err
+// unnoticed is for how many heartbeats after a blade is back nobody may have noticed that
+// it was away; far more than it takes.
+const unnoticed = 10
+
+// whole reports whether a machine has two copies.
+func whole(m *api.Machine) bool { return m.InService == 2 && m.Why == "" }
+
+// mayHit reports whether nothing is lost if the blade dies now. The one that was hit last
+// may die as long as the other one has a copy, which was not hit since. The other one may die
+// when there are two copies, and the Gatekeeper does not say so for the sole reason that it has
+// not noticed the last hit yet.
+func (l memoryHit) mayHit(blade string, m *api.Machine, now time.Time, heartbeat time.Duration) bool {
+	switch {
+	case l.blade == "":
+		return whole(m)
+	case blade == l.blade:
+		return slices.ContainsFunc(m.Copies, func(other string) bool { return other != blade })
 	}
-	victim := m.Copies[0]
-	what := map[rack.How]string{rack.Kill: "memory blade ", rack.Daemon: "the daemon of "}[how] + victim
-	t.say("kill %s", what)
-	start := time.Now()
-	if err := t.cfg.Host.Fail(ctx, t.cfg.Name, victim, how); err != nil {
-		return err
-	}
-	if err := t.copies(ctx, 1); err != nil {
-		return fmt.Errorf("after the death of %s: %w", what, err)
-	}
-	t.say("the other copy serves, %v after the death of %s", time.Since(start).Round(time.Millisecond), what)
-	t.done["kill "+what]++
-	start = time.Now()
-	if err := t.cfg.Host.Restore(ctx, t.cfg.Name, victim); err != nil {
-		return err
-	}
-	if err := t.copies(ctx, 2); err != nil {
-		return fmt.Errorf("after %s is back: %w", victim, err)
-	}
-	t.say("%s is filled, %v after its start", victim, time.Since(start).Round(time.Millisecond))
-	return nil
+	noticed := m.Epoch >= l.epoch+2 || now.Sub(l.back) > unnoticed*heartbeat
+	return whole(m) && noticed && !l.back.IsZero()
 }
 
-// loseService kills the blade that the key-value service runs on, and restores it when the
-// service is elsewhere.
-func (t *torture) loseService(ctx context.Context) error {
-	was, err := t.whereIsKV(ctx)
-	if err != nil {
-		return err
-	}
-	t.say("kill blade %s of the key-value service", was)
-	if err := t.cfg.Host.Fail(ctx, t.cfg.Name, was, rack.Kill); err != nil {
-		return err
-	}
-	t.done["kill blade of kv"]++
-	waiting, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	if err := t.until(waiting, func(ctx context.Context) error {
-		if now, err := t.whereIsKV(ctx); err != nil || now == was {
-			return fmt.Errorf("the key-value service is on %s still: %w", now, err)
+// failMemory makes one of the memory blades fail for some time, if the other one has
+// everything. Mostly it is not the one that was hit last: that one need not be filled to be
+// hit, so it would be hit again and again.
+func (x *executioner) failMemory(ctx context.Context, how rack.How) (bool, error) {
+	for _, m := range memoryBlades {
+		if _, is := x.hurt[m]; is {
+			return false, nil
 		}
-		return nil
-	}); err != nil {
-		return err
 	}
-	return t.cfg.Host.Restore(ctx, t.cfg.Name, was)
-}
-
-// whereIsKV returns the blade that the key-value service runs on.
-func (t *torture) whereIsKV(ctx context.Context) (string, error) {
-	app, err := t.admin.App(ctx, "rack")
-	if err != nil {
-		return "", err
+	b := memoryBlades[0]
+	if again := x.random.IntN(6) == 0; (b == x.memory.blade) != again {
+		b = memoryBlades[1]
 	}
-	i := slices.IndexFunc(app.Instances, func(i api.Instance) bool { return i.Name == kvInstance })
-	if i < 0 || app.Instances[i].Blade == "" {
-		return "", fmt.Errorf("%s is on no blade", kvInstance)
+	m, err := x.t.machine(ctx)
+	if err != nil || !x.memory.mayHit(b, &m, time.Now(), x.t.cfg.Heartbeat) {
+		return false, err
 	}
-	return app.Instances[i].Blade, nil
+	what := map[rack.How]string{rack.Kill: "kill memory blade", rack.Pause: "pause memory blade", rack.Daemon: "kill the daemon of memory blade"}[how]
+	x.t.say("%s %s, %d of 2 copies in service", what, b, m.InService)
+	x.memory = memoryHit{blade: b, epoch: m.Epoch}
+	if !whole(&m) {
+		x.memory.epoch++ // it may be whole by now
+	}
+	x.hurt[b] = x.due(0)
+	return true, x.t.cfg.Host.Fail(ctx, x.t.cfg.Name, b, how)
 }
 
 // machine returns the rack's memory machine.
-func (t *torture) machine(ctx context.Context) (api.Machine, error) {
-	all, err := t.admin.Machines(ctx)
-	if err == nil && (len(all) != 1 || len(all[0].Copies) == 0) {
-		err = fmt.Errorf("memory machines %+v, want one with a copy", all)
-	}
-	if err != nil {
-		return api.Machine{}, err
-	}
-	return all[0], nil
-}
-
-// copies waits until so many copies of the memory machine serve.
-func (t *torture) copies(ctx context.Context, want int) error {
+func (t *torture) machine(ctx context.Context) (m api.Machine, err error) {
 	waiting, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	return t.until(waiting, func(ctx context.Context) error {
-		m, err := t.machine(ctx)
-		if err == nil && (m.InService != want || want > 1 && m.Why != "") {
-			err = fmt.Errorf("the memory machine has %d copies in service, not %d: %s", m.InService, want, m.Why)
+	err = t.until(waiting, func(ctx context.Context) error {
+		all, err := t.admin.Machines(ctx)
+		if err == nil && (len(all) != 1 || len(all[0].Blades) != 2) {
+			err = fmt.Errorf("memory machines %+v, want one of two blades", all)
+		}
+		if err == nil {
+			m = all[0]
 		}
 		return err
 	})
+	return m, err
 }
 
-// callKV calls the key-value service until ctx ends, and holds each answer against what it
-// must be: a number that counts, and a value that was set before.
-func (t *torture) callKV(ctx context.Context) error {
-	random := rand.New(rand.NewPCG(t.cfg.Seed, 0xb10b))
-	last := ""
-	for n := 1; ctx.Err() == nil; n++ {
-		whole := context.WithoutCancel(ctx)
-		out, err := t.kv(whole, "", "incr", "visits")
-		if err != nil {
-			return err
-		}
-		if got, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || got != n {
-			return fmt.Errorf("kv incr: call %d answers %q", n, out)
-		}
-		t.report.Updates++
-		if last != "" {
-			if got, err := t.kv(whole, "", "get", "blob"); err != nil || strings.TrimSpace(got) != last {
-				return fmt.Errorf("kv get: %d bytes, not the %d that were put, %w", len(got), len(last), err)
-			}
-		}
-		last = strings.Repeat(strconv.FormatUint(random.Uint64(), 36), blobSize/12)
-		if _, err := t.kv(whole, last, "put", "blob", "-"); err != nil {
-			return err
-		}
-		t.report.Updates++
+// mirrored objects until the memory machine has two copies.
+func (t *torture) mirrored(ctx context.Context) error {
+	m, err := t.machine(ctx)
+	if err == nil && !whole(&m) {
+		err = fmt.Errorf("the memory machine has %d copies in service, not 2: %s", m.InService, m.Why)
 	}
-	return nil
-}
-
-// kv runs the key-value service's client on c1.
-func (t *torture) kv(ctx context.Context, in string, args ...string) (string, error) {
-	program, err := t.cfg.Host.Locate("kv")
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command(program, append([]string{args[0], "--timeout", settleTimeout.String()}, args[1:]...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
-	if err := t.cfg.Host.Start(t.cfg.Name, "c1", cmd); err != nil {
-		return "", err
-	}
-	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
-	if err := cmd.Wait(); err != nil {
-		return "", errors.Join(fmt.Errorf("kv %s: %s", args[0], strings.TrimSpace(errs.String())), err)
-	}
-	return out.String(), nil
+	return err
 }

@@ -1,11 +1,13 @@
-// Package torture holds a rack of real processes to its word: a service that must
-// not count anything twice is called by durable mains and plain clients, while
-// programs, blades and the Gatekeeper are killed and paused at random. In the end
-// every account must have exactly what was added to it, and nothing may be left.
+// Package torture holds a rack of real processes to its word: services that must
+// not count anything twice are called by durable mains and plain clients, while
+// programs, compute blades, memory blades and the Gatekeeper are killed and paused at
+// random. In the end every account must have exactly what was added to it, every value
+// must be the one that was set, and nothing may be left.
 //
-//	c1  tellers: durable mains ─┐                 ┌─ s1  Front ─▶ Counter
-//	c2  clients: die for good ──┴──▶ switch ──────┴─ s2  Counter: state and memory
-//	                                              x1, x2  spares
+//	c1  tellers: durable mains ─┐          ┌─ s1  Front ─▶ Counter
+//	c2  clients: die for good   ├▶ switch ─┼─ s2  Counter: state and memory
+//	    clients of the Store   ─┘          ├─ x1  Store: values in memory; a spare, as x2 is
+//	                                       └─ m1, m2  a copy each of the rack's memory
 //
 // The seed decides who is hit, how, and in which order. At which moment of the work a
 // strike comes depends on the machine.
@@ -33,14 +35,12 @@ type Config struct {
 	Name string
 	// Switch joins the blades; "" stands for config.Bifrost.
 	Switch config.Switch
-	// For is how long, and Seed what happens.
+	// For is how long, and Seed what happens. Each act is done once at least, also if
+	// that takes longer.
 	For  time.Duration
 	Seed uint64
 	// Heartbeat is how often blades report; 0 stands for DefaultHeartbeat.
 	Heartbeat time.Duration
-	// Memory kills memory blades instead, and the blade of a service whose values are in
-	// their memory; see memory.go. At least one round is made.
-	Memory bool
 	// Hostile kills nothing, and has a program attack the rack instead; see hostile.go.
 	Hostile bool
 	// MTU is the rack's largest IPv6 packet in bytes; 0 stands for the default.
@@ -69,8 +69,11 @@ type Report struct {
 	Calls   int64 `json:"calls"`
 	Unknown int64 `json:"unknown"`
 	Clients int   `json:"clients"`
-	// Updates is how many changes the key-value service has acknowledged; with Memory.
+	// Updates is how many changes the key-value service has acknowledged; not with Hostile.
 	Updates int `json:"updates,omitempty"`
+	// Left is what was left when the rack was looked at for the last time; nil if that was
+	// not done.
+	Left *Left `json:"left,omitempty"`
 	// Sent is how many packets of each attack have left the hostile blades; with Hostile.
 	Sent map[string]int `json:"sent,omitempty"`
 	// Refused is what the Gatekeeper, switch and daemons have counted of the attacks, by
@@ -105,6 +108,7 @@ type torture struct {
 	start   time.Time
 	admin   *client.Client
 	clients []*plainClient // of their keeper
+	stored  keyValue       // of who calls the key-value service
 }
 
 // run brings the rack up and down.
@@ -143,20 +147,16 @@ func (t *torture) hurt(ctx context.Context) error {
 			return err
 		}
 	}
-	until, cancel := context.WithTimeout(ctx, t.cfg.For)
+	g, working := errgroup.WithContext(ctx)
+	until, cancel := context.WithTimeout(working, t.cfg.For)
 	defer cancel()
-	g, until := errgroup.WithContext(until)
 	x := newExecutioner(t)
-	switch {
-	case t.cfg.Hostile:
+	if t.cfg.Hostile {
 		g.Go(func() error { return a.attack(until) })
-	case t.cfg.Memory:
-		rounds, over := context.WithCancel(context.WithoutCancel(ctx))
-		defer over()
-		g.Go(func() error { defer over(); return t.memoryRounds(until) })
-		g.Go(func() error { return t.callKV(rounds) })
-	default:
-		g.Go(func() error { return x.work(until) })
+	} else {
+		calling, over := context.WithCancel(working)
+		g.Go(func() error { defer over(); return x.work(working, until) })
+		g.Go(func() error { return t.callKV(working, calling) })
 	}
 	g.Go(func() error { return t.keepClients(until) })
 	err := g.Wait()
@@ -166,7 +166,8 @@ func (t *torture) hurt(ctx context.Context) error {
 	return errors.Join(err, x.heal(ctx))
 }
 
-// rackOf is the rack: two blades for callers, two for services, two spares.
+// rackOf is the rack: two blades for callers, two for services, two spares, and two that
+// each hold a copy of the memory, so that either may die.
 func rackOf(cfg Config) config.Config {
 	c := config.Thesis()
 	c.Name, c.Heartbeat, c.Blades, c.Programs = cfg.Name, cfg.Heartbeat, nil, nil
@@ -190,12 +191,11 @@ func rackOf(cfg Config) config.Config {
 		for _, name := range []string{hostileBlade, wildBlade} {
 			c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
 		}
+		return c
 	}
-	if cfg.Memory {
-		c.Programs = append(c.Programs, config.Program{
-			Name: "store", Blade: "x1", Command: []string{"kv", "serve"}, Services: []string{"Store"}, Stateful: true, Spares: []string{"s1", "x2", "s2"},
-		})
-	}
+	c.Programs = append(c.Programs, config.Program{
+		Name: "store", Blade: "x1", Command: []string{"kv", "serve"}, Services: []string{"Store"}, Stateful: true, Spares: []string{"s1", "x2", "s2"},
+	})
 	return c
 }
 

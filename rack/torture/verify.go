@@ -25,7 +25,10 @@ func (t *torture) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.judge(totals); err != nil {
+	if err := errors.Join(t.judge(totals), t.stillStored(ctx)); err != nil {
+		return err
+	}
+	if err := t.until(ctx, t.mirrored); err != nil {
 		return err
 	}
 	for _, app := range []string{tellersApp, plan.App} {
@@ -36,7 +39,7 @@ func (t *torture) verify(ctx context.Context) error {
 	if err := t.until(ctx, t.nothingLeft); err != nil {
 		return fmt.Errorf("something is left: %w", err)
 	}
-	t.say("%d calls, each counted once; nothing is left", t.report.Calls)
+	t.say("%d calls and %d updates, each counted once; nothing is left", t.report.Calls, t.report.Updates)
 	return nil
 }
 
@@ -125,41 +128,68 @@ func (t *torture) judge(totals [tally.Accounts]int64) (err error) {
 	return err
 }
 
+// Left is what of the callers' and services' work is left when all is over.
+type Left struct {
+	Nodes    int `json:"nodes"`
+	Services int `json:"services"`
+	Calls    int `json:"calls"`
+	Waiting  int `json:"waiting"` // for their rules, or for each other
+	Regions  int `json:"regions"`
+	// Bytes is what regions take of the memory blades.
+	Bytes uint64 `json:"bytes"`
+	Rules int    `json:"rules"` // about regions
+	// Ledgers is how many ledgers the memory blades have, and LedgerBytes what these take.
+	Ledgers     int    `json:"ledgers"`
+	LedgerBytes uint64 `json:"ledger_bytes"`
+	// Records is how many held calls are on record, and LogRecords how many records the
+	// Gatekeeper's log has that an idle rack's has not.
+	Records    int `json:"records"`
+	LogRecords int `json:"log_records"`
+}
+
 // ownRecords is how many records the log of an idle rack has beside those of its
 // blades: what it has given out so far, its deployments, its policies, and its one
 // memory machine with two copies.
 const ownRecords = 4
 
-// nothingLeft objects to nodes, regions, calls, records of the log, rules about
-// regions, and to bytes in use at the memory blades.
+// nothingLeft objects to whatever is left, and puts it into the report.
 func (t *torture) nothingLeft(ctx context.Context) error {
 	s, err := t.admin.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if c := s.Counts; c.Nodes+c.Services+c.Regions+c.Calls+c.Recorded+c.Waiting > 0 {
-		return fmt.Errorf("%+v", c)
+	c := s.Counts
+	left := Left{
+		Nodes: c.Nodes, Services: c.Services, Calls: c.Calls, Waiting: c.Waiting, Regions: c.Regions, Records: c.Recorded,
+		LogRecords: max(0, c.LogRecords-len(rackOf(t.cfg).Blades)-ownRecords),
 	}
-	if n := s.Counts.LogRecords; n > len(rackOf(t.cfg).Blades)+ownRecords {
-		return fmt.Errorf("the log has %d records", n)
-	}
-	for r, err := range t.admin.Rules(ctx, "dsm_access") {
+	for _, err := range t.admin.Rules(ctx, "dsm_access") {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("rule %+v", r)
+		left.Rules++
 	}
-	for r, err := range t.admin.Regions(ctx, client.RegionFilter{}) {
+	listed := 0
+	for _, err := range t.admin.Regions(ctx, client.RegionFilter{}) {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("region %+v", r)
+		listed++
 	}
+	left.Regions = max(left.Regions, listed)
 	blades, err := t.admin.Blades(ctx)
+	if err != nil {
+		return err
+	}
 	for _, b := range blades {
-		if b.Used > 0 {
-			return fmt.Errorf("%d of blade %s are in use", b.Used, b.Name)
+		left.Bytes += b.Used
+		if b.Ledgers != nil {
+			left.Ledgers += b.Ledgers.Count
+			left.LedgerBytes += b.Ledgers.Used
 		}
 	}
-	return err
+	if t.report.Left = &left; left != (Left{}) {
+		return fmt.Errorf("%+v", left)
+	}
+	return nil
 }
