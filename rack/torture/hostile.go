@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -260,8 +261,12 @@ func (a *attacker) trespass() error {
 	})
 }
 
-// send sends a datagram from any address that the kernel allows.
+// send sends a datagram from any address that the kernel allows. No client is started
+// meanwhile: it would have the socket, too, until it is another program, and the next send
+// would find the port in use.
 func send(from, to netip.AddrPort, content []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), from.Port()), rackaddr.DefaultMTU)
 	if err != nil {
 		return err
