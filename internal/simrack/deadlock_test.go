@@ -20,6 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -54,6 +55,76 @@ func TestDeadlockOfDirectCalls(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestDeadlock_ByReference: a service with state calls another one by reference with policy none, which calls it back.
+func TestDeadlock_ByReference(t *testing.T) {
+	withRack(t, "", &registers{nodes: map[string]*rpc.Node{}, size: 8}, func(ctx context.Context, r *registers) {
+		n := r.client(ctx, t)
+		for what, code := range map[string]rpc.Code{"@ S ": rpc.OK, "@ S R ": rpc.Deadlock, "S @ R ": rpc.Deadlock, "@ S @ R ": rpc.Deadlock} {
+			began := time.Now()
+			if v, err := echo(ctx, n, "R", what); rpc.CodeOf(err) != code {
+				t.Errorf("R, %q: %d, %v", what, v, err)
+			}
+			if took := time.Since(began); took > time.Second { // virtual
+				t.Errorf("R, %q: it took %v", what, took)
+			}
+		}
+		if v, err := echo(ctx, n, "R", ""); err != nil || v != 1 {
+			t.Errorf("R in the end: %d, %v", v, err)
+		}
+		if v, err := echo(ctx, n, "S", ""); err != nil || v != 2 {
+			t.Errorf("S in the end: %d, %v", v, err)
+		}
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// byReference calls a register with policy none. What it is to do is lent to it, and its answer is handed over.
+func (r *register) byReference(ctx context.Context, service string, what []byte) ([]byte, error) {
+	m := rpc.Memory(ctx)
+	p, err := m.Alloc(ctx, max(1, uint64(len(what))))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.Write(ctx, p, what); err != nil {
+		return nil, err
+	}
+	g, err := arrays.NewArraysClient(r.node.Client(service, rpc.WithPolicy(rpc.PolicyNone))).EchoRef(ctx, rpc.GlobalPointer(p), int64(len(what)))
+	if err != nil {
+		return nil, errors.Join(err, m.Free(ctx, p))
+	}
+	got, err := rpc.PointerOf(g)
+	if err != nil {
+		return nil, err
+	}
+	answer := make([]byte, 8)
+	_, err = m.Read(ctx, got, answer)
+	return answer, errors.Join(err, m.Free(ctx, got), m.Free(ctx, p))
+}
+
+// EchoRef is Echo of what it is lent.
+func (r *register) EchoRef(ctx context.Context, data *bifrost.GlobalPointer, length int64) (*bifrost.GlobalPointer, error) {
+	p, err := rpc.PointerOf(data)
+	if err != nil {
+		return nil, err
+	}
+	m, what := rpc.Memory(ctx), make([]byte, length)
+	if _, err := m.Read(ctx, p, what); err != nil {
+		return nil, err
+	}
+	answer, err := r.Echo(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	result, err := m.Alloc(ctx, uint64(len(answer)))
+	if err != nil {
+		return nil, err
+	}
+	_, err = m.Write(ctx, result, answer)
+	return rpc.GlobalPointer(result), err
 }
 
 // TestDeadlocksAtRandom: six clients call services with state that call each other, one way and the

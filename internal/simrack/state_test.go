@@ -25,7 +25,7 @@ import (
 )
 
 // register is a service with state: Echo of "" counts, of "memory" as well, with a region of
-// memory, of "X Y" calls X with "Y", and of "? X Y" with policy none.
+// memory, of "X Y" calls X with "Y", of "? X Y" with policy none, and of "@ X Y" so by reference.
 // Its snapshot is large: more than the Gatekeeper's log would take.
 type register struct {
 	service.Arrays
@@ -50,6 +50,9 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 		}
 	}
 	switch {
+	case next == "@":
+		next, rest, _ = strings.Cut(rest, " ")
+		return r.byReference(ctx, next, []byte(rest))
 	case next == "?":
 		next, rest, _ = strings.Cut(rest, " ")
 		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyNone))).Echo(ctx, []byte(rest))
