@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"slices"
 	"testing"
 
@@ -42,6 +44,34 @@ func TestTakeBack(t *testing.T) {
 			t.Errorf("large %v: the call had %d bytes and has %d, or others; it has %d pointers", large, len(first), len(again), len(c.pointers))
 		}
 		c.free()
+	}
+}
+
+// TestArguments_Large: the first packet of a call that exceeds a packet has the hash of all its arguments, as its callee
+// would compute it. A call with another pointer has another hash.
+func TestArguments_Large(t *testing.T) {
+	hashOf := func(number uint64) uint64 {
+		c := newCodec(1 << 16)
+		defer c.free()
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, number)
+		err := errors.Join(c.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0), (&bifrost.GlobalPointer{Address: p[:]}).Write(t.Context(), c), c.WriteBinary(t.Context(), make([]byte, 2000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := rpcpacket.Header{Type: rpcpacket.Call, Service: 7}
+		trailer := (&Node{budget: 1400}).straightTrailer(nil, c, &h, origin{})
+		hash := binary.BigEndian.Uint64(trailer[len(trailer)-argumentsSize:])
+		whole, err := rpcpacket.Parse(c.datagram(&h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := argumentsOf(&whole); len(trailer) != originSize+argumentsSize || hash != want {
+			t.Errorf("the trailer has %d bytes, the hash %#x, want %#x", len(trailer), hash, want)
+		}
+		return hash
+	}
+	if one, other := hashOf(64), hashOf(128); one == other {
+		t.Errorf("both have the hash %#x", one)
 	}
 }
 
