@@ -109,9 +109,8 @@ type nodeRecord struct {
 	Instance string `json:"instance,omitempty"`
 	// Ledger is where it keeps its ledger.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
-	// Orderly: its program has left by itself. Forsaken: nobody wants it back.
-	Orderly  bool `json:"orderly,omitempty"`
-	Forsaken bool `json:"forsaken,omitempty"`
+	// Orderly: its program has left by itself.
+	Orderly bool `json:"orderly,omitempty"`
 	// Owes: its ledger may have one-ways that are not delivered.
 	Owes bool `json:"owes,omitempty"`
 }
@@ -138,7 +137,7 @@ func (c *controller) keepNode(n *node) {
 	}
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
-			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Forsaken: n.forsaken, Owes: n.owes,
+			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
 		})
 }
 

@@ -308,8 +308,6 @@ func (g *Gatekeeper) ForgetNode(ctx context.Context, node netip.Addr) error {
 
 // unwanted ends the recovery of a node that nobody wants back.
 func (c *controller) unwanted(n *node, why string) {
-	n.forsaken = true
-	c.keepNode(n)
 	c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: true, Cause: why}))
 }
 

@@ -33,7 +33,6 @@ type node struct {
 	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
 	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none
-	forsaken    bool                // nobody wants it back
 	why         string              // it has ended
 	empties     bool                // it gets no new calls, and is stopped when it has none
 	moves       bool                // and goes on elsewhere then

@@ -110,6 +110,7 @@ func TestOnewayRunsToItsEnd(t *testing.T) {
 			returned <- err
 		}()
 		<-r.up
+		<-time.After(100 * time.Millisecond) // virtual: it is sent when the ledger has the one-way
 		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{})
 		if err := <-returned; err != nil {
 			r.Fatal(err)
