@@ -73,8 +73,8 @@ fuzz: ## every fuzz target, those of wire formats for FUZZTIME (3s)
 mutants: ## put each known fault of the protocols into the code: the tests must find it
 	$(GO) run ./internal/mutants $(MUTANTS)
 
-some-mutants: ## ten of the mutants, in turn with the commits, last in line for the CPU
-	nice -n 19 $(GO) run ./internal/mutants --pick 10
+some-mutants: ## twenty of the mutants, in turn with the commits, last in line for the CPU
+	nice -n 19 $(GO) run ./internal/mutants --pick 20
 
 rack: build ## the namespace rack and Mininet, as root
 	scripts/rack-test.sh
