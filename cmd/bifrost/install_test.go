@@ -35,6 +35,8 @@ func publish(t *testing.T, proxy string) {
 	z := zip.NewWriter(f)
 	must(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
 		case err != nil:
 			return err
 		case d.IsDir() && (len(name) > 2 && name[0] == '.' || name == "bin" || name == "out" || name == "testdata" || name == "bench"):
@@ -45,6 +47,9 @@ func publish(t *testing.T, proxy string) {
 			return nil
 		}
 		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it was another test's: the drills of docs write backups here
+		}
 		if err != nil {
 			return err
 		}
