@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -101,4 +102,20 @@ func TestFigures(t *testing.T) {
 	total := lines["product"] + lines["harness"]
 	t.Logf("%s: %d files in %d packages; lines: product %d, harness %d, tests %d; a file: median %d, mean %d, 95th percentile %d, longest %d", *revision,
 		len(sizes), len(packages), lines["product"], lines["harness"], lines["tests"], sizes[len(sizes)/2], total/len(sizes), sizes[len(sizes)*95/100], sizes[len(sizes)-1])
+}
+
+// TestLinterPaths: each rule of the linters that is about some directory is about one that exists. A rule for a package that is
+// gone holds nobody to anything.
+func TestLinterPaths(t *testing.T) {
+	rules, err := os.ReadFile("../.golangci.yml")
+	must(t, err)
+	found := regexp.MustCompile(`"\*\*/([a-z0-9/]+)/(?:\*\*/)?\*\.go"`).FindAllStringSubmatch(string(rules), -1)
+	if len(found) < 20 {
+		t.Errorf("only %d rules name directories", len(found))
+	}
+	for _, m := range found {
+		if _, err := os.Stat(filepath.Join("..", m[1])); err != nil {
+			t.Errorf(".golangci.yml: %v", err)
+		}
+	}
 }
