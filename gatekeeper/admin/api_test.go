@@ -153,7 +153,7 @@ func TestActions(t *testing.T) {
 		t.Errorf("blades %+v", counts)
 	}
 	var kinds []string
-	for _, e := range getAs[api.List[api.Event]](s, "/v1/events/recent?kind=blade.draining,blade.returned,blade.failed").Items {
+	for _, e := range s.recent("blade.draining,blade.returned,blade.failed", 3) {
 		kinds = append(kinds, e.Kind+" "+e.Blade)
 	}
 	if !slices.Equal(kinds, []string{"blade.draining s1", "blade.returned s1", "blade.failed m1"}) {
@@ -277,7 +277,7 @@ func TestPolicies(t *testing.T) {
 	do("DELETE", "/v1/policies/Arrays/addRef", "", "fate-share operator")
 	do("DELETE", "/v1/policies/Arrays", "", "recover default")
 	var said []string
-	for _, e := range getAs[api.List[api.Event]](s, "/v1/events/recent?kind=policy.set").Items {
+	for _, e := range s.recent("policy.set", 4) {
 		said = append(said, e.Service+"."+e.Method+" "+e.Message)
 	}
 	if !slices.Equal(said, []string{"Arrays. fate-share", "Arrays.addRef none", "Arrays.addRef default", "Arrays. default"}) {

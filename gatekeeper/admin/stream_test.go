@@ -91,6 +91,21 @@ func (s *site) heard(seq uint64) {
 	}
 }
 
+// recent returns the latest events of some kinds, when there are so many: they come after the answers to what has caused them.
+func (s *site) recent(kinds string, n int) []api.Event {
+	s.T.Helper()
+	for {
+		_, more := s.server.hub.read(s.server.hub.latest(0), 1)
+		all := getAs[api.List[api.Event]](s, "/v1/events/recent?kind="+kinds).Items
+		if len(all) >= n {
+			return all
+		}
+		if more != nil {
+			<-more
+		}
+	}
+}
+
 func TestStream_ResumesWhereItEnded(t *testing.T) {
 	n := newNarrator()
 	s := startSite(t, n)
