@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -68,6 +69,40 @@ func TestLedger_Granted(t *testing.T) {
 		m1.converse()
 		if len(m1.granted) > 0 {
 			t.Errorf("a memory that has lost the ledger is granted %+v", m1.granted)
+		}
+	})
+}
+
+// TestLedger_NotAtDrainingBlade: nodes that join while a memory blade drains have their ledgers elsewhere.
+func TestLedger_NotAtDrainingBlade(t *testing.T) {
+	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
+		m2 := r.plug(5)
+		draining, stays := m1.hello("m1", control.Memory).Machine, m2.hello("m2", control.Memory).Machine
+		at := func() map[uint8]bool { // of two nodes with addresses in a row
+			machines := map[uint8]bool{}
+			for range 2 {
+				j := c1.joined("c1")
+				if j.Ledger == nil {
+					t.Fatal("a node has no ledger")
+				}
+				machines[j.Ledger.Machine] = true
+			}
+			return machines
+		}
+		if got := at(); !got[draining] || !got[stays] {
+			t.Errorf("before, ledgers are at machines %v", got)
+		}
+		if err := r.gk.Drain(context.Background(), "m1", "test"); err != nil {
+			t.Fatal(err)
+		}
+		if got := at(); got[draining] {
+			t.Errorf("while m1 drains, ledgers are at machines %v", got)
+		}
+		if err := r.gk.Drain(context.Background(), "m2", "test"); err != nil {
+			t.Fatal(err)
+		}
+		if got := at(); !got[draining] || !got[stays] {
+			t.Errorf("while both drain, ledgers are at machines %v", got)
 		}
 	})
 }
