@@ -85,11 +85,8 @@ func TestDeadlock_ByReference(t *testing.T) {
 // byReference calls a register with policy none. What it is to do is lent to it, and its answer is handed over.
 func (r *register) byReference(ctx context.Context, service string, what []byte) ([]byte, error) {
 	m := rpc.Memory(ctx)
-	p, err := m.Alloc(ctx, max(1, uint64(len(what))))
+	p, err := stored(ctx, m, what)
 	if err != nil {
-		return nil, err
-	}
-	if _, err := m.Write(ctx, p, what); err != nil {
 		return nil, err
 	}
 	g, err := arrays.NewArraysClient(r.node.Client(service, rpc.WithPolicy(rpc.PolicyNone))).EchoRef(ctx, rpc.GlobalPointer(p), int64(len(what)))
@@ -119,11 +116,7 @@ func (r *register) EchoRef(ctx context.Context, data *bifrost.GlobalPointer, len
 	if err != nil {
 		return nil, err
 	}
-	result, err := m.Alloc(ctx, uint64(len(answer)))
-	if err != nil {
-		return nil, err
-	}
-	_, err = m.Write(ctx, result, answer)
+	result, err := stored(ctx, m, answer)
 	return rpc.GlobalPointer(result), err
 }
 

@@ -162,12 +162,7 @@ func TestOnewaysOfExecutions(t *testing.T) {
 			t.Errorf("the Gatekeeper has held %d messages", now-held)
 		}
 		cut := wire.Impairment{Loss: 1}
-		blade := "s1"
-		r.mu.Lock()
-		if r.Host("s2").Accepts(r.nodes["S"].Address()) {
-			blade = "s2"
-		}
-		r.mu.Unlock()
+		blade := r.bladeOf("S")
 		r.after = func() { r.Host(blade).Impair(cut, cut) } // not for so long that anybody notices
 		post(10)
 		r.after = nil

@@ -43,9 +43,14 @@ func fresh(ctx context.Context) (dsm.Pointer, error) { return filled(ctx, rpc.Me
 
 // filled allocates a region with contents.
 func filled(ctx context.Context, m *dsm.Client) (dsm.Pointer, error) {
-	p, err := m.Alloc(ctx, 64)
+	return stored(ctx, m, []byte("contents"))
+}
+
+// stored allocates a region that begins with b.
+func stored(ctx context.Context, m *dsm.Client, b []byte) (dsm.Pointer, error) {
+	p, err := m.Alloc(ctx, max(64, uint64(len(b))))
 	if err == nil {
-		_, err = m.Write(ctx, p, []byte("contents"))
+		_, err = m.Write(ctx, p, b)
 	}
 	return p, err
 }

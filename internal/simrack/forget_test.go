@@ -125,11 +125,7 @@ func TestForgetWhileItComesBack(t *testing.T) {
 			defer r.mu.Unlock()
 			return r.nodes["S"]
 		}
-		former := serves()
-		blade := "s1"
-		if r.Host("s2").Accepts(former.Address()) {
-			blade = "s2"
-		}
+		former, blade := serves(), r.bladeOf("S")
 		slow := func(d time.Duration) {
 			for _, b := range []string{"s1", "s2"} {
 				r.Host(b).Impair(wire.Impairment{Delay: d}, wire.Impairment{Delay: d})

@@ -255,13 +255,7 @@ func TestHeir_OfJob(t *testing.T) {
 		k.aside = k.post
 		k.deployTo(ctx, "c1")
 		k.until(ctx, 10)
-		k.mu.Lock()
-		s := k.nodes["S"].Address()
-		k.mu.Unlock()
-		at := "s1"
-		if k.Host("s2").Accepts(s) {
-			at = "s2"
-		}
+		at := k.bladeOf("S")
 		k.Host(at).Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
 		k.until(ctx, 15)
 		if err := k.Gatekeeper().Undeploy(ctx, "office"); err != nil {
