@@ -33,12 +33,11 @@ func TestCompiles(t *testing.T) {
 		}
 		dirs := map[string]bool{}
 		for file := range changed {
-			dirs[filepath.Dir(file)] = filepath.Ext(file) == ".go"
-		}
-		for dir, is := range dirs {
-			if !is {
-				continue
+			if filepath.Ext(file) == ".go" {
+				dirs[filepath.Dir(file)] = true
 			}
+		}
+		for dir := range dirs {
 			if err := c.check(dir, changed); err != nil {
 				t.Errorf("mutant %s: %v", m.name, err)
 			}
