@@ -53,16 +53,17 @@ var (
 	transmit = calls{unix.SYS_SENDMSG, unix.SYS_SENDMMSG}
 )
 
-// do makes the system call for the first n messages and returns how many moved.
+// do makes the system call for the first n messages and returns how many moved. Go's
+// scheduler is not told of it: the socket does not block (package rawsys).
 func (b *batch) do(c calls, fd uintptr, n int) (int, syscall.Errno) {
 	for {
 		var r uintptr
 		var errno syscall.Errno
 		if first := unsafe.Pointer(&b.hdrs[0]); n == 1 {
-			r, _, errno = unix.Syscall(c.one, fd, uintptr(first), 0)
+			r, _, errno = unix.RawSyscall(c.one, fd, uintptr(first), 0)
 			b.hdrs[0].len, r = uint32(r), 1
 		} else {
-			r, _, errno = unix.Syscall6(c.several, fd, uintptr(first), uintptr(n), 0, 0, 0)
+			r, _, errno = unix.RawSyscall6(c.several, fd, uintptr(first), uintptr(n), 0, 0, 0)
 		}
 		if errno == unix.EINTR {
 			continue
