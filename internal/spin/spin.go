@@ -11,37 +11,33 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rawsys"
 )
 
-// For how long a reader that finds nothing asks again before it sleeps.
-const (
-	// Long is for those between whom held calls go round: caller, callee, switch and
-	// Gatekeeper. Such a call takes 200 µs where all of them spin for as long as it
-	// takes, and twice that where one of them is too early asleep; then all are, since
-	// each waits for the others.
-	Long = 600 * time.Microsecond
-	// Brief is for servers of many, which share CPUs with others. A round trip without
-	// the Gatekeeper takes 10 to 20 µs where both sides spin, and 100 where neither does.
-	// It must pay for one side alone, or the two would never find together. Threads that
-	// wait for the same CPU run in between: the servers of a machine's two copies may share
-	// one, and a write is done when both have answered.
-	Brief = 120 * time.Microsecond
-)
+// most is for how long a reader that finds nothing asks again before it sleeps. A call that is
+// held at the switch takes 200 µs where all spin for as long as it takes: caller, callee, switch
+// and Gatekeeper. It takes twice that where one of them is too early asleep; then all are, since
+// each waits for the others.
+const most = 600 * time.Microsecond
 
 // maxSkip is how many reads in a row do without spinning at most: where it never
 // pays, it costs a microsecond a read.
 const maxSkip = 1 << 9
 
 // triesAtOnce is how often a reader that spins asks before it lets others run again,
-// which takes about as long as asking, and may wake another thread.
+// which takes about as long as asking.
 const triesAtOnce = 4
 
-// longYield is how long another thread that shares work with us has a CPU at most. Who has
-// it for longer is busy with something else.
-const longYield = 400 * time.Microsecond
+// shared is how long a yield takes at least if another thread has run meanwhile. One that finds
+// nobody takes a third of a microsecond.
+const shared = 3 * time.Microsecond
 
-// How long a reader that gives way rests, which means that it does not spin, after other threads
-// have taken its CPU from it while it spun: twice as long each time that this happens soon after
-// a rest. A flood of packets makes spinning always pay, though others who have work wait for a
-// CPU meanwhile.
+// busy is how long a yield takes at least if the CPU is wanted for something else than an answer.
+// Each yield then costs a slice of the scheduler's, milliseconds. A thread that sleeps gets the
+// CPU back sooner when it is woken.
+const busy = 400 * time.Microsecond
+
+// How long a reader that keeps its CPU rests, which means that it does not spin, after other
+// threads have taken the CPU from it while it spun: twice as long each time that this happens soon
+// after a rest. A flood of packets makes spinning always pay, though others who have work wait for
+// a CPU meanwhile.
 const (
 	minRest = time.Millisecond
 	maxRest = 2 * time.Second
@@ -51,45 +47,45 @@ const (
 // next rest to be short again.
 const soonAfter = 4
 
-// preemptions says how often other threads have taken the CPU from this one. Tests replace it.
-var preemptions = rawsys.Preempted
+// What others do with the CPU: yield lets threads run that wait for it, and preemptions says how
+// often it was taken from this thread. Tests replace them.
+var (
+	yield       = rawsys.Yield
+	preemptions = rawsys.Preempted
+)
 
-// Spinner decides whether a reader spins: as long as it pays. Where it does not,
-// because nothing comes so soon or whoever would send waits for this CPU, it is
-// tried less and less often. The zero Spinner is ready; it is one reader's own.
+// Spinner decides whether a reader spins: as long as it pays, and as long as nobody else wants
+// its CPU. Who is waited for may be one of those, and to be woken on a CPU that is awake takes
+// two microseconds. Where spinning does not pay it is tried less and less often. The zero Spinner
+// is ready; it is one reader's own.
 type Spinner struct {
-	Time time.Duration // at most; Long if it is zero
-	// GivesWay is for readers in whose way all calls of a rack are: switch and Gatekeeper. They
-	// do not spin where others need the CPU. A program that waits for its own calls does.
-	GivesWay bool
+	// KeepsCPU is for readers in whose way all calls of a rack are: switch and Gatekeeper. They let
+	// nobody run before them, since a thread that yields goes to the end of the queue. They
+	// rest when others have taken their CPU from them.
+	KeepsCPU bool
 
 	skip, left int // reads to do without it after a failure, and of them still to come
-	// Likewise, how often to spin without a yield after one that took long.
-	keep, keeping int
-	// How long the last rest was, and its end.
+	// How long the last rest of a reader that keeps its CPU was, and its end.
 	rest time.Duration
 	till time.Time
 }
 
-// Spin calls try until it succeeds, or its time is over, and reports whether it has.
+// Spin calls try until it succeeds, its time is over, or others have had the CPU in vain. It
+// reports whether try has succeeded.
 func (s *Spinner) Spin(try func() bool) bool {
 	if s.left > 0 {
 		s.left--
 		return false
 	}
-	most := s.Time
-	if most == 0 {
-		most = Long
-	}
 	start := time.Now()
-	if !s.GivesWay {
-		return s.spin(try, start, most, most <= Brief && s.mayYield())
+	if !s.KeepsCPU {
+		return s.spin(try, start)
 	}
 	if start.Before(s.till) {
 		return false
 	}
 	thread, before := preemptions()
-	ok := s.spin(try, start, most, false)
+	ok := s.spin(try, start)
 	if t, after := preemptions(); t == thread && after > before {
 		s.preempted(time.Now())
 	}
@@ -97,23 +93,36 @@ func (s *Spinner) Spin(try func() bool) bool {
 }
 
 // spin is Spin, which it began at start.
-func (s *Spinner) spin(try func() bool, start time.Time, most time.Duration, yields bool) bool {
-	for n := 0; ; n++ {
-		if n%triesAtOnce == 0 {
-			runtime.Gosched() // what else there is to do in this program goes first
-			yields = yields && s.yield()
+func (s *Spinner) spin(try func() bool, start time.Time) bool {
+	for last := false; !last; {
+		runtime.Gosched() // what else there is to do in this program goes first
+		before := time.Now()
+		if !s.KeepsCPU {
+			yield()
 		}
-		if try() {
-			s.skip = 0
+		now := time.Now()
+		others := now.Sub(before)
+		last = !s.KeepsCPU && others >= shared || now.Sub(start) >= most
+		for range triesAtOnce {
+			if !try() {
+				continue
+			}
+			if s.KeepsCPU || others < busy {
+				s.skip = 0
+			} else {
+				s.fail()
+			}
 			return true
 		}
-		if n%triesAtOnce == 0 && time.Since(start) >= most {
-			break
-		}
 	}
+	s.fail()
+	return false
+}
+
+// fail notes that it did not pay.
+func (s *Spinner) fail() {
 	s.skip = min(max(1, 2*s.skip), maxSkip)
 	s.left = s.skip
-	return false
 }
 
 // preempted has the reader rest. It had no work itself, and others wanted its CPU.
@@ -124,33 +133,4 @@ func (s *Spinner) preempted(now time.Time) {
 		s.rest = minRest
 	}
 	s.till = now.Add(s.rest)
-}
-
-// mayYield reports whether to yield while spinning this time.
-func (s *Spinner) mayYield() bool {
-	if s.keeping > 0 {
-		s.keeping--
-		return false
-	}
-	return true
-}
-
-// yield lets other threads run that wait for this CPU, and reports whether to do so again.
-func (s *Spinner) yield() bool {
-	start := time.Now()
-	rawsys.Yield()
-	return s.yielded(time.Since(start))
-}
-
-// yielded notes how long others have had the CPU. Where something else keeps the CPUs busy,
-// each yield would cost a slice of the scheduler's, milliseconds, so it is tried less and
-// less often then.
-func (s *Spinner) yielded(took time.Duration) (again bool) {
-	if took < longYield {
-		s.keep = max(0, s.keep-1)
-		return true
-	}
-	s.keep = min(max(1, 2*s.keep), maxSkip)
-	s.keeping = s.keep
-	return false
 }

@@ -20,6 +20,7 @@ func preempts(t *testing.T, times func() int64) {
 // Spinning that does not pay is tried less and less often, and again at once when
 // it has paid.
 func TestSpinner(t *testing.T) {
+	others(t, 0)
 	var s Spinner
 	for i, want := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512} {
 		tried := 0
@@ -43,31 +44,54 @@ func TestSpinner(t *testing.T) {
 	}
 }
 
-// A spinner yields its CPU less and less often to what keeps it for long, and ever more often
-// again to what does not.
-func TestSpinner_Yields(t *testing.T) {
-	var s Spinner
-	for i, want := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512} {
-		if !s.mayYield() || s.yielded(longYield) {
-			t.Fatalf("long yield %d: it does not yield, or goes on", i)
+// others have the CPU for so long whenever a reader yields, for this test. It returns how often one has.
+func others(t *testing.T, have time.Duration) *int {
+	t.Helper()
+	was, times := yield, new(int)
+	t.Cleanup(func() { yield = was })
+	yield = func() {
+		*times++
+		for start := time.Now(); time.Since(start) < have; {
+			continue
 		}
-		for kept := range want {
-			if s.mayYield() {
-				t.Fatalf("long yield %d: yields after %d of %d spins", i, kept, want)
+	}
+	return times
+}
+
+// A spinner gives its CPU to others before each look. When they have had it in vain, it sleeps.
+func TestSpinner_GivesWay(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		have  time.Duration
+		tries int // the first that succeeds; 0: none
+		keeps bool
+		ok    bool
+		skips int
+		looks int
+	}{
+		{"in vain", shared, 0, false, false, 1, triesAtOnce},
+		{"they have answered", shared, 2, false, true, 0, 2},
+		{"they answer too late", shared, triesAtOnce + 1, false, false, 1, triesAtOnce},
+		{"they do something else", busy, 1, false, true, 1, 1},
+		{"nobody is there", 0, 3 * triesAtOnce, false, true, 0, 3 * triesAtOnce},
+		{"it keeps its CPU", busy, 3 * triesAtOnce, true, true, 0, 3 * triesAtOnce},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			preempts(t, func() int64 { return 0 })
+			yields := others(t, tt.have)
+			s, looks := Spinner{KeepsCPU: tt.keeps}, 0
+			ok := s.Spin(func() bool { looks++; return looks == tt.tries })
+			if ok != tt.ok || s.left != tt.skips || looks != tt.looks {
+				t.Errorf("%v after %d looks, skips %d; want %v after %d, %d", ok, looks, s.left, tt.ok, tt.looks, tt.skips)
 			}
-		}
-	}
-	for i := maxSkip - 1; i >= 0; i-- {
-		if !s.mayYield() || !s.yielded(longYield-1) || s.keep != i {
-			t.Fatalf("short yields: %d instead of %d", s.keep, i)
-		}
-	}
-	if !s.yielded(0) || s.keep != 0 {
-		t.Errorf("after many short yields: %d", s.keep)
+			if (*yields == 0) != tt.keeps {
+				t.Errorf("it has yielded %d times", *yields)
+			}
+		})
 	}
 }
 
-// A spinner that gives way rests where others need the CPU, twice as long each time that this happens again.
+// A spinner that keeps its CPU rests after others have taken it, twice as long each time that this happens again.
 func TestSpinner_Rests(t *testing.T) {
 	var times int64
 	preempts(t, func() int64 { return times })
@@ -75,19 +99,20 @@ func TestSpinner_Rests(t *testing.T) {
 		s.Spin(func() bool { spun = true; times++; return true })
 		return spun
 	}
+	others(t, 0)
 	for range 3 {
 		if !spins(&Spinner{}) {
-			t.Fatal("it rests without giving way")
+			t.Fatal("it rests though it does not keep its CPU")
 		}
 	}
-	s := Spinner{GivesWay: true, rest: maxRest, till: time.Now()}
+	s := Spinner{KeepsCPU: true, rest: maxRest, till: time.Now()}
 	if !spins(&s) || spins(&s) {
 		t.Error("it does not rest after others have taken its CPU")
 	}
 	if s.till = time.Now(); !spins(&s) {
 		t.Error("it does not spin after its rest")
 	}
-	s = Spinner{GivesWay: true}
+	s = Spinner{KeepsCPU: true}
 	at := time.Now()
 	for want := minRest; want < maxRest; want *= 2 {
 		if s.preempted(at); s.rest != want || !s.till.Equal(at.Add(want)) {

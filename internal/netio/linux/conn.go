@@ -45,13 +45,13 @@ type transfer struct {
 	errno syscall.Errno
 }
 
-func newConn(udp *net.UDPConn, mtu int, most time.Duration) (*conn, error) {
+func newConn(udp *net.UDPConn, mtu int) (*conn, error) {
 	raw, err := udp.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	at := udp.LocalAddr().(*net.UDPAddr).AddrPort()
-	c := &conn{udp: udp, raw: raw, local: at, most: min(mtu-netio.Overhead, netio.MaxDatagram), spinner: spin.Spinner{Time: most}}
+	c := &conn{udp: udp, raw: raw, local: at, most: min(mtu-netio.Overhead, netio.MaxDatagram)}
 	var fd uintptr
 	first := func() bool { return c.in.tryFirst(receive, fd) }
 	c.tryRead = func(f uintptr) bool {

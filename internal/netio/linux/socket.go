@@ -9,12 +9,10 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/spin"
 )
 
 // socketBuffer is what sockets ask for in each direction, in bytes: room for a
@@ -25,11 +23,6 @@ const socketBuffer = 8 << 20
 // Listen opens an endpoint for packets of at most mtu bytes. The address need
 // not be the machine's own yet: the blade's daemon may add it later.
 func Listen(local netip.AddrPort, mtu int) (netio.Conn, error) {
-	return listenSpinning(local, mtu, spin.Long)
-}
-
-// listenSpinning says for how long the endpoint's reader spins, too.
-func listenSpinning(local netip.AddrPort, mtu int, most time.Duration) (netio.Conn, error) {
 	if !local.Addr().Is6() {
 		return nil, fmt.Errorf("listen on %s: not an IPv6 address: %w", local, unix.EINVAL)
 	}
@@ -38,7 +31,7 @@ func listenSpinning(local netip.AddrPort, mtu int, most time.Duration) (netio.Co
 	if err != nil {
 		return nil, err // says what and where
 	}
-	c, err := newConn(pc.(*net.UDPConn), mtu, most)
+	c, err := newConn(pc.(*net.UDPConn), mtu)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", local, err), pc.Close())
 	}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/spin"
 )
 
 // Stack is a blade's interface with the sockets above it. Changing addresses
@@ -86,7 +85,7 @@ func (s *Stack) MTU() int { return s.mtu }
 
 // ListenUDP implements netio.Stack, for a daemon, which serves many.
 func (s *Stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
-	return listenSpinning(local, s.mtu, spin.Brief)
+	return Listen(local, s.mtu)
 }
 
 // AddAddress implements netio.Stack. The address is the interface's without
