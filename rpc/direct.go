@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -35,7 +36,7 @@ func (n *Node) openDirect() error {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.spinUnlessLarge(conn)
-	n.directConn = conn
+	n.directConn, n.nextReader = conn, standby.New[*reader]()
 	return nil
 }
 
@@ -72,10 +73,20 @@ func (n *Node) readDirect(r *reader) {
 			last = e
 		}
 		if last != nil {
-			go n.readDirect(r)
+			n.handOn(r)
 			last.export.pool.work(last)
-			return
+			var again bool
+			if r, again = n.nextReader.Wait(n.done); !again {
+				return
+			}
 		}
+	}
+}
+
+// handOn has another goroutine read on.
+func (n *Node) handOn(r *reader) {
+	if !n.nextReader.Give(r) {
+		go n.readDirect(r)
 	}
 }
 

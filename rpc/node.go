@@ -25,6 +25,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -49,8 +50,9 @@ type Node struct {
 	out        outgoing
 	in         incoming
 	large      large
-	directConn netio.Conn   // [node]:45105: exactly-once calls
-	onewayRTT  endpoint.RTT // of one-ways that the ledger has; guarded by out.mu
+	directConn netio.Conn             // [node]:45105: exactly-once calls
+	nextReader *standby.Post[*reader] // of these
+	onewayRTT  endpoint.RTT           // of one-ways that the ledger has; guarded by out.mu
 	callers    callers
 	meters     meters
 	servers    servers

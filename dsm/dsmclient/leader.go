@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/standby"
 )
 
 // leader is the right to read the socket. A caller that waits takes it if it is
@@ -25,7 +26,8 @@ type leader struct {
 	buffers  [readBatch][]byte      // each with room for any datagram
 	expected []transport.ReadBuffer // where the next messages are expected to belong
 	leading  sync.WaitGroup         // the client's own goroutines
-	watch    netio.Watch            // interrupts the read
+	next     *standby.Post[struct{}]
+	watch    netio.Watch // interrupts the read
 }
 
 // readBatch is how many datagrams are read at once: what a window lets come in.
@@ -33,7 +35,7 @@ const readBatch = 4
 
 // newLeader returns a vacant one, for datagrams of so many bytes.
 func newLeader(most int) *leader {
-	c := &leader{vacant: make(chan struct{}, 1), expected: make([]transport.ReadBuffer, 0, readBatch)}
+	c := &leader{vacant: make(chan struct{}, 1), expected: make([]transport.ReadBuffer, 0, readBatch), next: standby.New[struct{}]()}
 	all := make([]byte, readBatch*most)
 	for i := range c.buffers {
 		c.buffers[i] = all[i*most : (i+1)*most]
@@ -104,14 +106,26 @@ func (l *link) standIn() {
 	default:
 		return
 	}
-	l.leader.leading.Go(func() {
-		defer l.leave()
-		for l.busy() {
-			if served, ok := l.receive(nil); served || !ok {
-				return
-			}
+	if !l.leader.next.Give(struct{}{}) {
+		l.leader.leading.Go(l.leadUnasked)
+	}
+}
+
+// leadUnasked is the goroutine of standIn. It stays for the next time.
+func (l *link) leadUnasked() {
+	for ok := true; ok; _, ok = l.leader.next.Wait(l.over) {
+		l.readOn()
+		l.leave()
+	}
+}
+
+// readOn reads until there is nothing to hear, or a caller has been served.
+func (l *link) readOn() {
+	for l.busy() {
+		if served, ok := l.receive(nil); served || !ok {
+			return
 		}
-	})
+	}
 }
 
 func (l *link) busy() bool {
