@@ -155,6 +155,9 @@ func (l *ledger) open() error {
 	return err
 }
 
+// usualRecord is about how many bytes the record of a short call has.
+const usualRecord = 256
+
 // add adds records, and returns the number of the last one. The caller holds l.mu.
 func (l *ledger) add(rs ...record.Record) (n uint64) {
 	if l.lost != nil || !l.placed() || len(rs) == 0 {
@@ -167,7 +170,7 @@ func (l *ledger) add(rs ...record.Record) (n uint64) {
 	var all [][]byte
 	for len(rs) > 0 {
 		r := rs[0]
-		b := record.Append(nil, r)
+		b := record.Append(make([]byte, 0, usualRecord), r)
 		l.since += len(b)
 		rs = append(rs[1:len(rs):len(rs)], l.apply(r)...)
 		all = append(all, b)
