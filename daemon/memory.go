@@ -35,7 +35,7 @@ type Memory struct {
 	cfg MemoryConfig
 	reg *registrar
 
-	mu      sync.Mutex
+	mu      turn
 	machine uint8          // assigned; 0 before the first welcome
 	began   uint64         // of the rack: control.Welcome.Began
 	server  *memory.Server // nil before the first welcome
@@ -45,6 +45,13 @@ type Memory struct {
 	failure error              // the server's; to be read after serving
 	cancel  context.CancelFunc // ends Run
 }
+
+// turn is a lock that may be held while a disk is awaited: it has a token while somebody has it. In virtual time, whoever waits for a
+// mutex holds up all others.
+type turn chan struct{}
+
+func (t turn) lock()   { t <- struct{}{} }
+func (t turn) unlock() { <-t }
 
 // NewMemory returns a daemon whose endpoint is open; whoever gets it must Run it.
 func NewMemory(cfg MemoryConfig) (*Memory, error) {
@@ -66,7 +73,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	if cfg.Ledgers.Birth == 0 {
 		cfg.Ledgers.Birth = cfg.Boot
 	}
-	m := &Memory{cfg: cfg}
+	m := &Memory{cfg: cfg, mu: make(turn, 1)}
 	reg, err := newRegistrar(cfg.Blade, m)
 	if err != nil {
 		return nil, fmt.Errorf("memory blade %s: %w", cfg.Name, err)
@@ -90,14 +97,14 @@ func (m *Memory) Run(ctx context.Context) error {
 
 // Server is the blade's memory server, nil before the blade is registered.
 func (m *Memory) Server() *memory.Server {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.lock()
+	defer m.mu.unlock()
 	return m.server
 }
 
 func (m *Memory) hello() control.Hello {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.lock()
+	defer m.mu.unlock()
 	machine := m.cfg.Machine
 	if m.machine != 0 {
 		machine = m.machine
@@ -144,8 +151,8 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	if err := m.cfg.Stack.AddAddress(w.Address); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.lock()
+	defer m.mu.unlock()
 	epoch := max(m.cfg.Epoch, w.Addresses)
 	if m.server != nil && w.Machine != m.machine {
 		m.reg.log.Warn("the blade serves another machine: all regions go", "blade", m.cfg.Name, "machine", w.Machine, "before", m.machine)

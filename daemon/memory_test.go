@@ -128,7 +128,7 @@ func TestMirrorOvertakesWelcome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		early := &Memory{cfg: MemoryConfig{Blade: r.config(nil)}}
+		early := &Memory{cfg: MemoryConfig{Blade: r.config(nil)}, mu: make(turn, 1)}
 		if _, err := early.handle(r.ctx, control.Message{Kind: control.KindMirror, Body: body}); fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("mirror before the welcome: %v, want unavailable", err)
 		}
@@ -306,7 +306,7 @@ func TestLedgersBeforeWelcome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		early := &Memory{cfg: MemoryConfig{Blade: r.config(nil), Ledgers: memory.LedgerConfig{Disk: d}}}
+		early := &Memory{cfg: MemoryConfig{Blade: r.config(nil), Ledgers: memory.LedgerConfig{Disk: d}}, mu: make(turn, 1)}
 		for _, kind := range []control.Kind{control.KindFence, control.KindLedgers, control.KindLedgerGrant, control.KindLedgerDelete} {
 			if _, err := early.handle(r.ctx, control.Message{Kind: kind, Body: []byte("{}")}); fault.CodeOf(err) != fault.Unavailable {
 				t.Errorf("%s before the welcome: %v, want unavailable", kind, err)

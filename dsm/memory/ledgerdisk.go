@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"sync"
@@ -38,7 +39,7 @@ var (
 
 // LedgerDisk is a directory with ledgers.
 type LedgerDisk struct {
-	store *disk.Store
+	store keyValues
 	birth uint64 // 0 while there are none
 	rack  uint64 // whose they are: control.Welcome.Began; 0 if that is not known
 	read  []ledgerRecord
@@ -47,6 +48,14 @@ type LedgerDisk struct {
 	directory string
 	saved     *SavedRegions // nil: there are none
 	regions   *os.File      // RestoreRegions writes it; nil before
+}
+
+// keyValues is what keeps them: a disk.Store, or in tests a disk.MemoryStore.
+type keyValues interface {
+	Get(key []byte) ([]byte, error)
+	Scan(from, to []byte) iter.Seq2[disk.Entry, error]
+	Commit(fill func(*disk.Batch)) error
+	Close() error
 }
 
 // ledgerRecord is a ledger as it was read.
@@ -73,6 +82,19 @@ func openLedgerDisk(directory string, o disk.Options) (*LedgerDisk, error) {
 	d := &LedgerDisk{store: s, directory: directory}
 	if err := errors.Join(d.readAll(), d.readSaved()); err != nil {
 		return nil, fmt.Errorf("ledgers %s: %w", directory, errors.Join(err, s.Close()))
+	}
+	return d, nil
+}
+
+// MemoryLedgerDisk is OpenLedgerDisk with a disk in memory, for tests. It has no regions of a backup.
+func MemoryLedgerDisk(m *disk.Memory) (*LedgerDisk, error) {
+	s, err := disk.OpenMemory(m)
+	if err != nil {
+		return nil, err
+	}
+	d := &LedgerDisk{store: s}
+	if err := d.readAll(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return d, nil
 }
@@ -245,7 +267,7 @@ type committer struct {
 	disk *LedgerDisk
 	wake chan struct{} // has room for one token
 
-	turn sync.Mutex // of whoever commits
+	turn chan struct{} // holds a token while somebody commits
 
 	mu     sync.Mutex
 	jobs   []ledgerJob
@@ -260,7 +282,7 @@ type committer struct {
 const maxQueued = 64 << 20
 
 func newCommitter(d *LedgerDisk) *committer {
-	return &committer{disk: d, wake: make(chan struct{}, 1), birth: d.birth, rack: d.rack}
+	return &committer{disk: d, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), birth: d.birth, rack: d.rack}
 }
 
 // full reports whether requests have to wait.
@@ -305,8 +327,8 @@ func (c *committer) run(stop <-chan struct{}) error {
 // commit makes all that was added before durable, and sends the answers. An error is
 // final.
 func (c *committer) commit() error {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
 	c.mu.Lock()
 	jobs, birth, rack, err := c.jobs, c.birth, c.rack, c.err
 	c.jobs, c.queued = nil, 0

@@ -186,8 +186,16 @@ func (s *Store) checkVersion() error {
 // Batch is what a commit changes. A key that is put exactly once before it is deleted is
 // deleted with DeleteOnce: then both can go when they meet.
 type Batch struct {
-	b   *pebble.Batch
+	b   changes
 	err error
+}
+
+// changes is what makes changes: a batch of Pebble, or that of a Memory.
+type changes interface {
+	Set(key, value []byte, o *pebble.WriteOptions) error
+	Delete(key []byte, o *pebble.WriteOptions) error
+	SingleDelete(key []byte, o *pebble.WriteOptions) error
+	DeleteRange(from, to []byte, o *pebble.WriteOptions) error
 }
 
 // Put sets a key.
@@ -212,19 +220,20 @@ func (s *Store) Commit(fill func(*Batch)) (err error) {
 			err = fmt.Errorf("pebble: %v", r)
 		}
 	}()
-	b := Batch{b: s.db.NewBatch()}
+	batch := s.db.NewBatch()
 	defer func() {
 		if err == nil {
-			err = b.b.Close()
+			err = batch.Close()
 		}
 	}()
+	b := Batch{b: batch}
 	fill(&b)
 	s.commits++
 	b.Put(commitKey, binary.BigEndian.AppendUint64(nil, s.commits))
 	if b.err != nil {
 		return b.err
 	}
-	if err := b.b.Commit(pebble.Sync); err != nil {
+	if err := batch.Commit(pebble.Sync); err != nil {
 		return err
 	}
 	return s.tail.note(s.commits)

@@ -102,10 +102,15 @@ func (r *Rack) memoryDaemon(l *life, cfg daemon.Blade, b Blade) (run func(contex
 	m := daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Quota: b.Quota, Machine: r.cfg.machineOf(b.Name), Epoch: memory.EpochAt(r.cfg.Clock()), Limits: r.cfg.MemoryLimits}
 	m.Ledgers.Space = r.cfg.LedgerSpace
 	closing := func() error { return nil }
-	if r.cfg.LedgerDir != "" {
-		if m.Ledgers.Disk, err = memory.OpenLedgerDisk(filepath.Join(r.cfg.LedgerDir, b.Name), false); err != nil {
-			return nil, err
-		}
+	if disk := r.cfg.LedgerDisks[b.Name]; disk != nil {
+		m.Ledgers.Disk, err = memory.MemoryLedgerDisk(disk)
+	} else if r.cfg.LedgerDir != "" {
+		m.Ledgers.Disk, err = memory.OpenLedgerDisk(filepath.Join(r.cfg.LedgerDir, b.Name), false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Ledgers.Disk != nil {
 		closing = m.Ledgers.Disk.Close
 		m.Boot = m.Ledgers.Disk.Boot(m.Boot)
 		l.cfg.Boot = m.Boot
@@ -144,6 +149,7 @@ func (r *Rack) CrashBlade(name string) error {
 	}
 	b.mu.Lock()
 	l := b.life
+	r.crashDisk(b, l)
 	l.crashed = true
 	b.mu.Unlock()
 	b.host.Crash()
@@ -163,6 +169,7 @@ func (r *Rack) KillDaemon(name string) error {
 	}
 	b.mu.Lock()
 	l, crashed := b.life, b.life.crashed
+	r.crashDisk(b, l)
 	l.crashed = true
 	if !crashed {
 		l.witness.Add(1) // before the life can end
@@ -179,6 +186,13 @@ func (r *Rack) KillDaemon(name string) error {
 		return nil
 	})
 	return nil
+}
+
+// crashDisk ends the commits of a blade's disk that are under way, unless the blade has crashed before. The caller holds b.mu.
+func (r *Rack) crashDisk(b *blade, l *life) {
+	if disk := r.cfg.LedgerDisks[b.Name]; disk != nil && !l.crashed {
+		disk.Crash()
+	}
 }
 
 // BootBlade boots a blade that has crashed: its daemon says hello, and nothing runs on it.

@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -51,6 +52,8 @@ type Config struct {
 	// LedgerDir, if set, is where memory blades keep their ledgers: each in a directory of
 	// its own, which outlives the blade.
 	LedgerDir string
+	// LedgerDisks, if set, are the disks that memory blades keep their ledgers on, by the blades' names. They outlive the blades.
+	LedgerDisks map[string]*disk.Memory
 	// LedgerSpace is memory.LedgerConfig.Space.
 	LedgerSpace uint64
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.

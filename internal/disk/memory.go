@@ -1,0 +1,139 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble"
+)
+
+// Memory is a disk in memory, for tests: it outlives the stores that are opened on it, and what they have committed is on it. The
+// zero Memory is empty. Its methods may be called concurrently.
+type Memory struct {
+	// Pause, if set, makes the disk slow: it tells how long the next commit takes. It may be called concurrently.
+	Pause func() time.Duration
+
+	mu         sync.Mutex
+	values     map[string][]byte
+	open       bool
+	generation int // of stores: Crash ends those before
+}
+
+// errCrashed is what a store gets whose process has crashed.
+var errCrashed = errors.New("simulated crash")
+
+// Crash ends the process that has a store open, or its machine: a commit that has not returned is not on the disk.
+func (m *Memory) Crash() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.generation++
+	m.open = false
+}
+
+// OpenMemory opens the store on a disk in memory. It fails with ErrLocked while another one is open, until Close or Crash.
+func OpenMemory(m *Memory) (*MemoryStore, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open {
+		return nil, fmt.Errorf("the disk is %w", ErrLocked)
+	}
+	if m.open = true; m.values == nil {
+		m.values = map[string][]byte{}
+	}
+	return &MemoryStore{m, m.generation}, nil
+}
+
+// MemoryStore is a store on a Memory. It has the methods of Store.
+type MemoryStore struct {
+	disk       *Memory
+	generation int
+}
+
+// begin locks the disk if the store is open.
+func (s *MemoryStore) begin() error {
+	s.disk.mu.Lock()
+	if s.generation != s.disk.generation {
+		s.disk.mu.Unlock()
+		return errCrashed
+	}
+	return nil
+}
+
+// Commit is as Store.Commit.
+func (s *MemoryStore) Commit(fill func(*Batch)) error {
+	if s.disk.Pause != nil {
+		<-time.After(s.disk.Pause())
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.disk.mu.Unlock()
+	b := Batch{b: memoryBatch(s.disk.values)}
+	fill(&b)
+	return b.err
+}
+
+// Get is as Store.Get.
+func (s *MemoryStore) Get(key []byte) ([]byte, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.disk.mu.Unlock()
+	v, ok := s.disk.values[string(key)]
+	if !ok {
+		return nil, ErrNotFound
+	}
+	return slices.Clone(v), nil
+}
+
+// Scan is as Store.Scan.
+func (s *MemoryStore) Scan(from, to []byte) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := s.begin(); err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		values := maps.Clone(s.disk.values)
+		s.disk.mu.Unlock()
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			if k >= string(from) && (to == nil || k < string(to)) && !yield(Entry{[]byte(k), values[k]}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Close lets another store be opened.
+func (s *MemoryStore) Close() error {
+	if s.begin() == nil {
+		s.disk.open = false
+		s.disk.generation++
+		s.disk.mu.Unlock()
+	}
+	return nil
+}
+
+// memoryBatch changes values at once: nobody sees them before the whole batch is there.
+type memoryBatch map[string][]byte
+
+func (b memoryBatch) Set(key, value []byte, _ *pebble.WriteOptions) error {
+	b[string(key)] = slices.Clone(value)
+	return nil
+}
+
+func (b memoryBatch) Delete(key []byte, _ *pebble.WriteOptions) error {
+	delete(b, string(key))
+	return nil
+}
+
+func (b memoryBatch) SingleDelete(key []byte, o *pebble.WriteOptions) error { return b.Delete(key, o) }
+
+func (b memoryBatch) DeleteRange(from, to []byte, _ *pebble.WriteOptions) error {
+	maps.DeleteFunc(b, func(k string, _ []byte) bool { return k >= string(from) && k < string(to) })
+	return nil
+}
