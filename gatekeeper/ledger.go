@@ -175,15 +175,16 @@ func (c *controller) reconcileLedgers(b *blade) {
 	}
 }
 
-// deadUpTo is the last incarnation of a node that has ended, 0 if none has.
-func (c *controller) deadUpTo(node netip.Addr) uint32 {
+// deadUpTo is the last incarnation of a node that has ended, 0 if none has. Of a node that is gone for good all have, up to the one that
+// is known.
+func (c *controller) deadUpTo(node netip.Addr, known uint32) uint32 {
 	if n := c.nodes[node]; n != nil {
 		return n.incarnation - 1
 	}
 	if n := c.fallen[node]; n != nil {
 		return n.incarnation
 	}
-	return 0
+	return known
 }
 
 // chooseLedger spreads ledgers over the machines in service: over those of two blades, if
@@ -258,11 +259,19 @@ func (c *controller) listLedgers(b *blade, from control.Ledgers) {
 		}
 		for _, kept := range l.Ledgers {
 			node := netip.AddrFrom16(kept.Name)
+			then := func(control.Message) {}
 			if !c.keepsLedger(node, l.Birth) {
-				c.deleteAt(b, l.Birth, node)
-			} else if dead := c.deadUpTo(node); !kept.Sealed && kept.Run > 0 && kept.Run <= dead {
+				then = func(control.Message) {
+					if !c.keepsLedger(node, l.Birth) {
+						c.deleteAt(b, l.Birth, node)
+					}
+				}
+			}
+			if dead := c.deadUpTo(node, kept.Run); !kept.Sealed && kept.Run > 0 && kept.Run <= dead {
 				// It was not in service when that one was fenced, and has the ledger on disk.
-				c.command(b, control.KindFence, control.Fence{Node: node, Incarnation: dead}, nil)
+				c.command(b, control.KindFence, control.Fence{Node: node, Incarnation: dead}, then)
+			} else {
+				then(control.Message{})
 			}
 		}
 		if l.Next != (control.LedgerName{}) {

@@ -149,19 +149,23 @@ func TestLedger_Unwanted(t *testing.T) {
 }
 
 // TestLedger_Deleted: the ledger of a node that is gone goes, and so do those that no node
-// has, which a memory blade tells of.
+// has, which a memory blade tells of. One of a node that has gone while the blade was away is sealed first.
 func TestLedger_Deleted(t *testing.T) {
 	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
 		unknown := control.LedgerOf(rackaddr.Node(99))
-		m1.kept = []control.Ledger{{Name: unknown, Run: 3, Sealed: true, First: 1, Next: 5}}
+		open := control.LedgerOf(rackaddr.Node(98))
+		m1.kept = []control.Ledger{{Name: unknown, Run: 3, Sealed: true, First: 1, Next: 5}, {Name: open, Run: 2, First: 1, Next: 5}}
 		m1.hello("m1", control.Memory)
 		m1.converse()
-		if !slices.Equal(m1.deleted, []control.LedgerDelete{{Birth: 7, Name: unknown}}) {
+		if !slices.Equal(m1.deleted, []control.LedgerDelete{{Birth: 7, Name: unknown}, {Birth: 7, Name: open}}) {
 			t.Errorf("deleted %+v", m1.deleted)
+		}
+		if got := m1.fences(); !slices.Equal(got, []control.Fence{{Node: rackaddr.Node(98), Incarnation: 2}}) {
+			t.Errorf("fenced %+v", got)
 		}
 		j := c1.joined("c1")
 		m1.converse()
-		m1.deleted = nil
+		m1.deleted, m1.fenced = nil, nil
 		n := &testNode{testBlade: c1, address: j.Address, incarnation: 1}
 		n.leave()
 		pass(time.Second)
