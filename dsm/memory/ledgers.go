@@ -338,6 +338,17 @@ func (s *Server) Birth() (birth uint64) {
 	return birth
 }
 
+// LedgerState tells how a ledger stands; false if there is none, or after Run has returned.
+func (s *Server) LedgerState(name control.LedgerName) (state control.Ledger, ok bool) {
+	_ = s.now(func(*store.Store) error {
+		if _, ok = s.ledgers.store.Stat(ledger.Name(name)); ok {
+			state = s.ledgers.state(ledger.Name(name))
+		}
+		return nil
+	})
+	return state, ok
+}
+
 // Ledgers is what ledgers take; zero after Run has returned.
 func (s *Server) Ledgers() (space control.LedgerSpace) {
 	_ = s.now(func(*store.Store) error {

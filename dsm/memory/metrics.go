@@ -82,6 +82,12 @@ func (m *metrics) count(from netip.Addr, op dsmpacket.Op, a *store.Answer) {
 	}
 }
 
+// UndoOf is how many executions of a node have changed something that is neither committed nor taken back; 0 after Run has returned.
+func (s *Server) UndoOf(node netip.Addr) (n int) {
+	_ = s.now(func(st *store.Store) error { n = st.UndoOf(node); return nil })
+	return n
+}
+
 // Metrics returns the counters as of now.
 func (s *Server) Metrics() Metrics {
 	m := Metrics{

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -19,7 +20,8 @@ type crasher struct {
 	begin   sync.WaitGroup  // comebacks under way
 	hand    chan struct{}   // holds a token while a packet is looked at
 	began   time.Time
-	most    int // packets
+	most    int      // packets
+	refused *refusal // nil: the last request about a ledger may change it
 
 	mu      sync.Mutex
 	armed   bool
@@ -81,10 +83,14 @@ func (c *crasher) onFrame(f wire.Frame) {
 	}
 	c.hand <- struct{}{}
 	defer func() { <-c.hand }()
+	if f.Stage == wire.Arriving {
+		c.judgeLedgers(f)
+	}
 	at, armed := c.see(f)
 	if log := c.run.opt.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		log.Debug(describe(f), "packet", at)
 	}
+	c.copyLate(f, at, armed)
 	if !armed {
 		return
 	}
@@ -98,6 +104,23 @@ func (c *crasher) onFrame(f wire.Frame) {
 			m.Came = true
 			c.strike(m.Crash)
 		}
+	}
+}
+
+// copyLate keeps a copy of the packet that is to arrive once more, and lets it arrive.
+func (c *crasher) copyLate(f wire.Frame, at int, armed bool) {
+	l := c.run.opt.Late
+	if l == nil || f.Stage != wire.Arrived {
+		return
+	}
+	if l.Is != nil && !f.ToSwitch && l.Is(f) {
+		l.Is, l.blade, l.copy = nil, f.Host, bytes.Clone(f.Data)
+	}
+	if armed && at >= l.At && l.copy != nil {
+		f := wire.Frame{Host: l.blade, Data: l.copy}
+		l.copy = nil
+		c.judgeLedgers(f)
+		c.later(0, func() error { c.run.rack.Host(f.Host).Receive(f.Data); return nil })
 	}
 }
 

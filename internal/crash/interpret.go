@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 )
@@ -31,6 +32,7 @@ type world interface {
 	Bump(op *Op) (uint64, error)
 	Effect(op *Op) (uint64, error)
 	Look() (uint64, error)
+	Wait(time.Duration) error
 	Checkpoint(*machine) error
 }
 
@@ -169,6 +171,8 @@ func (m *machine) other(w world, op *Op) error {
 		seen, err = w.Effect(op)
 	case Look:
 		seen, err = w.Look()
+	case Wait:
+		err = w.Wait(op.Within)
 	default:
 		return errors.New("crash: no operation " + string(op.Kind))
 	}

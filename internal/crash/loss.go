@@ -26,6 +26,9 @@ const awayAfter = 1900 * time.Millisecond
 
 // awayMemory notes that a memory blade goes away for a time.
 func (r *Run) awayMemory(blade string, back time.Duration, loses bool) {
+	if r.opt.Setting.Disks && !r.p.usesMemory() {
+		return // calls wait, and nothing is lost
+	}
 	if r.opt.Setting.Pairs {
 		heard, counts := r.hitPair(blade, loses)
 		if heard {
@@ -120,6 +123,9 @@ func (r *Run) noteMachines(ctx context.Context) error {
 
 // ledgerLost reports whether all copies are lost of a machine that has had the ledger of a program's node.
 func (r *Run) ledgerLost(program string) bool {
+	if r.opt.Setting.Disks {
+		return false // they are on disk
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for blade := range r.lost {

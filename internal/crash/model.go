@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 )
@@ -154,4 +155,5 @@ func (w *modelWorld) Effect(op *Op) (uint64, error) {
 }
 
 func (w *modelWorld) Look() (uint64, error)     { return 0, nil }
+func (w *modelWorld) Wait(time.Duration) error  { return nil }
 func (w *modelWorld) Checkpoint(*machine) error { return nil }

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -360,11 +361,14 @@ func (r *Run) left(ctx context.Context, s *gatekeeper.Snapshot) string {
 		return "records " + left
 	}
 	rules, err := r.rack.Gatekeeper().Rules(ctx, "dsm_access")
-	switch {
+	identities, err2 := r.rack.Identities()
+	switch err = errors.Join(err, err2); {
 	case err != nil:
 		return err.Error()
 	case len(rules) > 0:
 		return fmt.Sprintf("access rules %v", rules)
+	case len(identities) > 0:
+		return fmt.Sprintf("identities of nodes %v", identities)
 	}
 	return ""
 }

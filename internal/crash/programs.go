@@ -29,6 +29,7 @@ type joiner struct {
 func (j joiner) Join(ctx context.Context, name string) (join.Session, error) {
 	s, err := j.Joiner.Join(ctx, name)
 	if err == nil {
+		j.run.judgeIdentity(begun{s.Node().Address, s.Node().Incarnation, j.as}, s.Node().Blade)
 		j.run.mu.Lock()
 		defer j.run.mu.Unlock()
 		*j.as = s.Node()
@@ -67,6 +68,9 @@ func (r *Run) on(blade string) (names []string) {
 // join makes a program a node, and tells as what. Each program has an instant of
 // its own to do so at: which of a blade's programs comes first would be up to the scheduler.
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, self join.Identity, err error) {
+	if s.Address.IsValid() {
+		r.judgeIdentity(begun{s.Address, s.Incarnation, &self}, "")
+	}
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
 	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &self}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
 	r.noteLedger(name, self)
@@ -191,6 +195,7 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		r.mu.Lock()
 		r.begun[name] = true
 		r.mu.Unlock()
+		r.judgeFormer(name, self)
 		m := newMachine(script, 0, nil)
 		if state != nil {
 			if err := json.Unmarshal(state, m); err != nil {

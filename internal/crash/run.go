@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -26,6 +27,8 @@ type Options struct {
 	Crashes Crashes
 	// When are crashes that wait for a moment, each of which comes once.
 	When []*Moment
+	// Late is a packet of which another copy arrives later; nil for none.
+	Late *Late
 	// Policy is that of all calls.
 	Policy rpc.Policy
 	// Quiesce is synctest.Wait: runs are in virtual time.
@@ -47,6 +50,17 @@ type Moment struct {
 	Is func(wire.Frame) bool
 	// Came is set when the moment has come, and is read after the run.
 	Came bool
+}
+
+// Late is a packet of which another copy arrives later.
+type Late struct {
+	// Is reports whether a packet to a blade is the one; it is asked until it has said so.
+	Is func(wire.Frame) bool
+	// At is the packet after which the copy arrives.
+	At int
+
+	blade string
+	copy  []byte // nil: it has not come yet, or the copy has arrived
 }
 
 // Report is what a run has come to.
@@ -87,23 +101,24 @@ type Run struct {
 	ledger *ledger
 	crash  *crasher
 
-	mu       sync.Mutex
-	places   map[string]place          // of programs that have joined
-	begun    map[string]bool           // durable mains that have
-	links    string                    // the network, as the links are now
-	halted   time.Time                 // until when the disk is
-	lost     map[string]bool           // machines whose regions are lost, or everything
-	ledgers  map[string]map[uint8]bool // machines that have had a program's ledger, by the program's name
-	machines map[string]uint8          // of memory blades; it does not change
-	away     bool                      // a machine was, so long that the rack may have noticed
-	pair     pair                      // the copies, if the memory blades are a pair
-	void     chan struct{}             // closed when everything is lost
-	wall     *rand.Rand                // for clocks that jump
-	up       map[string]chan struct{}
-	twins    []daemon.Process // second runs of durable mains
-	over     []chan struct{}  // closed when a client has come to its end
-	hands    hands
-	sung     [voices]uint64 // how many calls each voice has made
+	mu           sync.Mutex
+	places       map[string]place          // of programs that have joined
+	begun        map[string]bool           // durable mains that have
+	links        string                    // the network, as the links are now
+	incarnations []begun                   // of nodes, as they began
+	halted       time.Time                 // until when the disk is
+	lost         map[string]bool           // machines whose regions are lost, or everything
+	ledgers      map[string]map[uint8]bool // machines that have had a program's ledger, by the program's name
+	machines     map[string]uint8          // of memory blades; it does not change
+	away         bool                      // a machine was, so long that the rack may have noticed
+	pair         pair                      // the copies, if the memory blades are a pair
+	void         chan struct{}             // closed when everything is lost
+	wall         *rand.Rand                // for clocks that jump
+	up           map[string]chan struct{}
+	twins        []daemon.Process // second runs of durable mains
+	over         []chan struct{}  // closed when a client has come to its end
+	hands        hands
+	sung         [voices]uint64 // how many calls each voice has made
 
 	audited map[int]audited // what the services' books say in the end
 }
@@ -154,6 +169,12 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	}
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}
+	}
+	if opt.Setting.Disks {
+		cfg.LedgerDisks = map[string]*disk.Memory{}
+		for i, name := range memoryBlades {
+			cfg.LedgerDisks[name] = &disk.Memory{Pause: r.ledgerPause(newPauses(opt.Seed, uint64(4+i)))} //nolint:gosec // few
+		}
 	}
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next

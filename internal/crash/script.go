@@ -30,6 +30,7 @@ const (
 	Look       Kind = "look"       // at clock and dice; goes into the noise
 	Checkpoint Kind = "checkpoint" // of a durable main
 	Fail       Kind = "fail"       // the call ends with a declared exception
+	Wait       Kind = "wait"       // for the time Within; no random program waits
 )
 
 // Op is one operation. N is its number, unique in the program.
@@ -44,8 +45,8 @@ type Op struct {
 	Body    []Script `json:"b,omitempty"`
 	// Policy is that of a Call or Post, PolicyNone for the run's (Options.Policy).
 	Policy rpc.Policy `json:"p,omitempty"`
-	// Within is when a Hurry is given up. It is cancelled then if Cancel is set, else that
-	// is its deadline.
+	// Within is when a Hurry is given up, or how long a Wait takes. A Hurry is cancelled then if Cancel is set, else
+	// that is its deadline.
 	Within time.Duration `json:"w,omitempty"`
 	Cancel bool          `json:"x,omitempty"`
 }
@@ -77,6 +78,14 @@ func (s *Script) each(service int, f func(service int, op *Op)) {
 			op.Body[j].each(in, f)
 		}
 	}
+}
+
+// usesMemory reports whether a program has regions.
+func (p *Program) usesMemory() (uses bool) {
+	for i := range p.Clients {
+		p.Clients[i].Script.each(-1, func(_ int, op *Op) { uses = uses || op.Kind == Alloc || op.Kind == Bump })
+	}
+	return uses
 }
 
 // tried are the operations within tries: how often each is carried out is up to chance.
@@ -171,6 +180,8 @@ func (s *Script) write(b *strings.Builder, indent string) {
 			}
 		case Fork, Race:
 			b.WriteString(slots(op.Lend))
+		case Wait:
+			fmt.Fprintf(b, " for %s", op.Within)
 		}
 		b.WriteByte('\n')
 		for i := range op.Body {

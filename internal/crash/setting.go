@@ -39,6 +39,8 @@ type Setting struct {
 	ByHand bool
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
+	// Disks says that memory blades keep their ledgers on disk, and acknowledge what is there: ledgers outlive a loss of power.
+	Disks bool
 }
 
 // defaultMTU is that of the zero Setting: jumbo frames, as a rack has them.
@@ -95,6 +97,9 @@ func (s Setting) String() string {
 	if s.ByHand {
 		parts = append(parts, "byhand")
 	}
+	if s.Disks {
+		parts = append(parts, "disks")
+	}
 	if s.Calls != 0 {
 		parts = append(parts, fmt.Sprint("calls=", s.Calls))
 	}
@@ -133,6 +138,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Lends = true
 		case "byhand":
 			s.ByHand = true
+		case "disks":
+			s.Disks = true
 		default:
 			err = fmt.Errorf("no setting %q", name)
 		}

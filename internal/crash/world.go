@@ -251,6 +251,15 @@ func (w *rackWorld) Look() (uint64, error) {
 	return mix(uint64(rpc.Now(w.ctx).UnixNano()), binary.BigEndian.Uint64(b)), err
 }
 
+func (w *rackWorld) Wait(d time.Duration) error {
+	select {
+	case <-time.After(d): // virtual
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+}
+
 func (w *rackWorld) Checkpoint(m *machine) error {
 	if !w.durable {
 		return nil

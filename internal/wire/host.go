@@ -170,6 +170,9 @@ func (h *Host) accepts(a netip.Addr) bool {
 	return h.accepted[a] || slices.ContainsFunc(h.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// Receive hands a frame over at once, as one that was late on its way.
+func (h *Host) Receive(frame []byte) { h.receive(frame) }
+
 // SendRaw sends a datagram with any source, as a program with a raw socket can: no
 // endpoint has to be bound to it, and another may be.
 func (h *Host) SendRaw(src, dst netip.AddrPort, payload []byte) {

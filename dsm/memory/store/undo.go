@@ -410,6 +410,16 @@ func (s *Store) Undo() UndoStats {
 	return UndoStats{Executions: len(u.byRun), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
 }
 
+// UndoOf is how many executions of a node have changed something that is neither committed nor taken back.
+func (s *Store) UndoOf(node netip.Addr) (n int) {
+	for k, e := range s.undo.byRun {
+		if k.node == node && !e.rolled {
+			n++
+		}
+	}
+	return n
+}
+
 // inOrder returns the keys of all executions, by id, then node.
 func (u *undo) inOrder() []runKey {
 	return slices.SortedFunc(maps.Keys(u.byRun), func(a, b runKey) int {
