@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -51,7 +52,12 @@ func chain() *Program {
 // run runs chain and lets the oracle judge.
 func run(t *testing.T, opt Options) *Report {
 	t.Helper()
-	p := chain()
+	return runProgram(t, chain(), opt)
+}
+
+// runProgram runs a program and lets the oracle judge.
+func runProgram(t *testing.T, p *Program, opt Options) *Report {
+	t.Helper()
 	want, err := Model(p)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +65,7 @@ func run(t *testing.T, opt Options) *Report {
 	if opt.Network == "" {
 		opt.Network = "good"
 	}
-	opt.Seed = 1
+	opt.Seed = cmp.Or(opt.Seed, 1)
 	r := perform(t, p, want, opt)
 	for _, w := range r.Wrong {
 		t.Error(w)

@@ -31,8 +31,18 @@
 //   - Are the histories of each region and of each service's state linearizable?
 //     (Executions that were rolled back included.)
 //   - Of a plain client that died: has each of its calls run as a whole or not at all?
-//   - When all has ended and is undeployed: is no node, region, undo, call, access rule or log record left? In
+//   - When all has ended and is undeployed: is no node, identity, region, undo, call, access rule or log record left? In
 //     a third of the cases the programs are killed at the undeployment, so their nodes have heirs.
+//
+// Some rules have others behind them, and a run that breaks one of them may come to a good end. So the oracle asks while the rack runs,
+// too (rules.go):
+//
+//   - When a node's next incarnation begins, does the switch let nothing in from the former one?
+//   - When a run of a durable main begins, has memory what its last checkpoint says, and nothing that is in doubt?
+//   - Is a ledger opened only when its former run is sealed, and changed only by those who know its birth number?
+//
+// Scenes are small programs that are explored at every packet (scenes_test.go): callees that keep what they are lent, memory blades
+// that have their ledgers on disk and lose power, alone or with the whole rack, and packets of which a copy comes late.
 //
 // There are two mixes of cases. In the plain one a crash is one of five things: a
 // program's kill, which its daemon notices; its blade's power cut; its link's failure, which
