@@ -53,6 +53,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 		return Outcome{}, err
 	}
 	by := a.run.ledger.beginAt(op.N, a.self)
+	over := a.run.ledger.stints(ctx, by)
 	var ptrs []dsm.Pointer
 	for _, g := range lent {
 		p, err := rpc.PointerOf(g)
@@ -68,6 +69,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	m := newMachine(s, uint64(noise), ptrs)
 	m.Out.Value = uint64(op.N)
 	out, err := m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: by}, s)
+	over(err)
 	a.run.ledger.failed(by, err)
 	return out, err
 }

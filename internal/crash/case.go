@@ -43,6 +43,7 @@ const (
 	Drain    How = "drain"    // the blade that a program runs on is drained, and returns to service
 	Redeploy How = "redeploy" // the deployment is made anew, with more spares and then as before
 	Policy   How = "policy"   // the policy of a service is set to another one, and then left to the callers again
+	Undeploy How = "undeploy" // the program's deployment is taken back, which is another one than that of the other services then
 	Twin     How = "twin"     // a durable main is started a second time, on another blade
 )
 
@@ -55,7 +56,7 @@ const (
 
 // waysOf are the ways in which each kind of victim can be hit.
 var waysOf = map[string][]How{
-	"program":  {Kill, Cut, Pause, Stop, Drain, Redeploy, Policy, Twin},
+	"program":  {Kill, Cut, Pause, Stop, Drain, Redeploy, Undeploy, Policy, Twin},
 	"blade":    {Cut, Pause, Stop, Drain},
 	"memory":   {Kill, Cut, End, Pause, Stop},
 	Gatekeeper: {Restart, Stop, Oust},
@@ -165,8 +166,12 @@ var Networks = map[string]wire.Impairment{
 	slow:    {Delay: 20 * time.Microsecond},
 	uneven:  {Delay: 20 * time.Microsecond},
 	"lossy": {Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.03, Duplicate: 0.03, Reorder: 0.03},
+	faint:   {Delay: 20 * time.Microsecond},
 	"late":  {Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.01, Duplicate: 0.05, Late: 0.03, LateBy: 4 * time.Second},
 }
+
+// faint is the network on which the memory blades are badly heard, so that it takes a ledger some time to have what it has in the end.
+const faint = "faint"
 
 // uneven is the network on which each blade's link takes its own time: from what a packet
 // takes on a good one to a thousand times as much. So a ledger may be settled long after all
@@ -185,6 +190,9 @@ func linkOf(network, blade string, seed uint64) wire.Impairment {
 		_, _ = name.Write([]byte(blade)) // never fails
 		r := rand.New(rand.NewPCG(seed, name.Sum64()))
 		i.Delay = time.Duration(float64(i.Delay) * math.Pow(mostUneven, r.Float64()))
+	}
+	if network == faint && kindOf(blade) == "memory" {
+		i.Loss = 0.5
 	}
 	return i
 }

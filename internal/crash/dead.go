@@ -43,7 +43,7 @@ func (r *Run) doubt(e *Expectation, s *Script, dead bool) {
 			if !r.maybe(e, op) {
 				continue
 			}
-		case Call, Post:
+		case Call, Risk, Post:
 			inner = false
 			if dead && !r.maybe(e, op) {
 				continue
@@ -58,9 +58,9 @@ func (r *Run) doubt(e *Expectation, s *Script, dead bool) {
 }
 
 // maybe takes from what is expected a call that nobody has seen the end of, unless it shows
-// that it has run; then it reports true.
+// that it has run, or an execution has given it up, which has its callee's word that it runs; then maybe reports true.
 func (r *Run) maybe(e *Expectation, call *Op) bool {
-	if _, ok := r.ledger.trials()[call.N]; ok || r.ledger.seen(call.N) {
+	if _, ok := r.ledger.trials()[call.N]; ok || r.ledger.seen(call.N) || r.ledger.promised(call.N) && !r.wasAway() {
 		return true
 	}
 	adds, bumps, ran := map[int][]int{}, map[int]uint64{}, false
@@ -68,7 +68,7 @@ func (r *Run) maybe(e *Expectation, call *Op) bool {
 	for i := range call.Body {
 		call.Body[i].each(call.Service, func(service int, op *Op) {
 			switch op.Kind {
-			case Hurry, Try:
+			case Hurry, Try, Risk:
 				op.Body[0].each(op.Service, func(_ int, in *Op) { chance[in.N] = true })
 			case Add:
 				adds[service] = append(adds[service], op.N)

@@ -31,6 +31,9 @@
 //   - Are the histories of each region and of each service's state linearizable?
 //     (Executions that were rolled back included.)
 //   - Of a plain client that died: has each of its calls run as a whole or not at all?
+//   - Has a call run as a whole that an execution has given up?
+//   - Has a call that has shown something at a node run at no other one?
+//   - Does the run of a call of fate-share or tainted that counts belong to the last run of its caller?
 //   - When all has ended and is undeployed: is no node, identity, region, undo, call, access rule or log record left? In
 //     a third of the cases the programs are killed at the undeployment, so their nodes have heirs.
 //
@@ -80,6 +83,11 @@
 // need them fail, and the oracle asks all else: that calls which have not failed are done as
 // a whole, that none is done twice, that nobody reads what is wrong, and that nothing is left.
 //
+// In other scenes (scene_test.go) the oracle asks what it always does: services with state call each other in a circle (TestCircles); executions take their time, while those
+// fail whose fate they share, or to whom they return a region (TestFates); a deployment is taken back while its service is called (TestTakenBack);
+// nodes that close refuse calls (TestClosing); calls are given up whose callee's ledger is badly heard (TestGivenUp), or that no ledger
+// has yet (TestForsaken).
+//
 // Time is virtual (testing/synctest), so seconds of silence cost
 // nothing, and a seed with its crashes replays.
 //
@@ -89,6 +97,7 @@
 //	go test ./internal/crash -run TestCrashEverywhere -crash.for=1h -timeout 2h
 //	go test ./internal/crash -run TestCrashEverywhere -crash.from=5000 -crash.seeds=1000 -crash.cases=20
 //	go test ./internal/crash -run TestCrashEverywhere -crash.seed=11 -crash.net=late -crash.every
+//	go test ./internal/crash -run TestCircles -crash.every    all cases of a scene
 //	go test ./internal/crash -run TestCrashEverywhere -crash.seeds=500 -crash.cases=20 -v
 //	go test ./internal/crash -run TestCrashEverywhere -crash.mix=plain -crash.seeds=200 -v
 //	go test ./internal/crash -run TestCrashEverywhere -crash.mix=wide -crash.seed=7 -crash.net=lossy -crash.rack=mtu=1280,sync -crash.point=57-B:kill,57+sw:stall:1s -crash.v

@@ -23,6 +23,8 @@ type world interface {
 	// Try and Hurry return what is to go into the noise.
 	Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error)
 	Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error)
+	// Risk returns a refused outcome for a failure that may be.
+	Risk(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error)
 	// Go carries out f beside the rest, in a world of its own.
 	Go(f func(world) error) branch
 	// Any waits for one of the branches and tells which.
@@ -120,6 +122,11 @@ func (m *machine) step(ctx context.Context, w world, op *Op) error {
 	case Try:
 		seen, err := w.Try(op, m.Out.Noise, m.pick(op.Lend))
 		m.Out.Noise = mix(m.Out.Noise, seen)
+		return err
+	case Risk:
+		out, err := w.Risk(op, m.Out.Noise, m.pick(op.Lend))
+		m.Out.Noise = mix(m.Out.Noise, out.Noise)
+		m.Out.Marks = append(m.Out.Marks, out.Marks...)
 		return err
 	case Hurry:
 		seen, err := w.Hurry(op, m.Out.Noise, m.pick(op.Lend))

@@ -48,23 +48,10 @@ var memoryBlades = []string{"m1", "m2"}
 // spare if it can have only one node.
 func (r *Run) spec(more string) resources.Spec {
 	spec := resources.Spec{Name: appName}
-	for i, s := range r.p.Services {
-		name := ServiceName(i)
-		if r.byHand(i) {
-			continue
+	for i := range r.p.Services {
+		if !r.byHand(i) && !r.takenBack(i) && !r.p.Services[i].Beside {
+			spec.Programs = append(spec.Programs, r.programOf(i, more))
 		}
-		program := resources.Program{
-			Name: name, Args: []string{name}, Nodes: max(1, s.Nodes), Blades: r.bladesOf(i),
-			Services: []resources.ServiceSpec{{Name: name, Stateful: s.Stateful}},
-		}
-		switch {
-		case name != more:
-		case s.Stateful:
-			program.Spares++
-		default:
-			program.Nodes++
-		}
-		spec.Programs = append(spec.Programs, program)
 	}
 	if r.opt.Setting.Calls > 0 {
 		spec.Programs = append(spec.Programs, resources.Program{
@@ -72,6 +59,26 @@ func (r *Run) spec(more string) resources.Spec {
 		})
 	}
 	return spec
+}
+
+// programOf is a service's program in a deployment: see spec.
+func (r *Run) programOf(service int, more string) resources.Program {
+	name, s := ServiceName(service), r.p.Services[service]
+	program := resources.Program{
+		Name: name, Args: []string{name}, Nodes: max(1, s.Nodes), Blades: r.bladesOf(service),
+		Services: []resources.ServiceSpec{{Name: name, Stateful: s.Stateful}},
+	}
+	for next := service + 1; next < len(r.p.Services) && r.p.Services[next].Beside; next++ {
+		program.Services = append(program.Services, resources.ServiceSpec{Name: ServiceName(next), Stateful: r.p.Services[next].Stateful})
+	}
+	switch {
+	case name != more:
+	case s.Stateful:
+		program.Spares++
+	default:
+		program.Nodes++
+	}
+	return program
 }
 
 // serving are the blades that run programs of deployments.

@@ -18,14 +18,18 @@ import (
 // effects, and what executions have seen. Methods may be called concurrently.
 type ledger struct {
 	mu       sync.Mutex
-	effects  map[int]int      // by operation
-	observed map[int]Outcome  // of calls and one-ways, by operation
-	trial    map[int]uint64   // values of tries that have not failed, by operation
-	givenUp  map[int]bool     // calls that executions say they have given up
-	spans    map[int]*span    // of calls, one-ways and memory operations
-	finished map[int]*Outcome // of clients
-	runs     map[int]int      // of calls' and one-ways' scripts
-	latest   map[int]uint32   // incarnations that have begun them
+	effects  map[int]int                 // by operation
+	observed map[int]Outcome             // of calls and one-ways, by operation
+	trial    map[int]uint64              // values of tries that have not failed, by operation
+	givenUp  map[int]bool                // calls that executions say they have given up
+	spans    map[int]*span               // of calls, one-ways and memory operations
+	finished map[int]*Outcome            // of clients
+	runs     map[int]int                 // of calls' and one-ways' scripts
+	latest   map[int]uint32              // incarnations that have begun them
+	nodes    map[int]map[netip.Addr]bool // which have an execution as begun in their ledgers, since it has shown something
+	issues   map[int][]int64             // when calls and one-ways were made
+	refusals map[int]failure             // of calls that may fail, by operation
+	ran      map[int][]*stint            // the runs of executions, as of attempt
 	wrong    []string
 	began    time.Time
 	memory   []*access
@@ -65,7 +69,7 @@ type access struct {
 
 func newLedger(inTry map[int]bool) *ledger {
 	return &ledger{inTry: inTry, first: map[ranAt]uint32{}, forgotten: map[int]bool{},
-		effects: map[int]int{}, trial: map[int]uint64{}, givenUp: map[int]bool{}, latest: map[int]uint32{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
+		effects: map[int]int{}, trial: map[int]uint64{}, givenUp: map[int]bool{}, latest: map[int]uint32{}, ran: map[int][]*stint{}, refusals: map[int]failure{}, issues: map[int][]int64{}, nodes: map[int]map[netip.Addr]bool{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
 
@@ -75,6 +79,7 @@ func (l *ledger) now() int64 { return int64(time.Since(l.began)) }
 func (l *ledger) issue(op int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.issues[op] = append(l.issues[op], l.now())
 	if l.spans[op] == nil {
 		l.spans[op] = &span{l.now(), never}
 	}
@@ -132,6 +137,23 @@ func (l *ledger) beginAt(execution int, node join.Identity) attempt {
 	}
 	l.mu.Unlock()
 	return l.begin(execution, 0, node.Incarnation)
+}
+
+// shows notes that an execution has done what others see. Its node has it as begun in its ledger then.
+func (l *ledger) shows(by attempt, node netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes[by.execution] == nil {
+		l.nodes[by.execution] = map[netip.Addr]bool{}
+	}
+	l.nodes[by.execution][node] = true
+}
+
+// atSeveral reports whether several nodes have an execution as begun.
+func (l *ledger) atSeveral(execution int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.nodes[execution]) > 1 && !l.inTry[execution]
 }
 
 // failed notes that an attempt has failed. With a ledger the journals are lost of the executions that were
@@ -303,6 +325,13 @@ func (l *ledger) gaveUp(op int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.givenUp[op] = true
+}
+
+// promised reports whether an execution acts on having given a call up: the call runs.
+func (l *ledger) promised(op int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.givenUp[op]
 }
 
 // neverRan are the calls that executions have given up, as they say, and that have never begun.

@@ -131,6 +131,10 @@ func (w *modelWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, er
 	return 0, err
 }
 
+func (w *modelWorld) Risk(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
+	return w.Call(op, noise, lent)
+}
+
 func (w *modelWorld) Go(f func(world) error) branch { return modelBranch{f(w)} }
 
 type modelBranch struct{ err error }

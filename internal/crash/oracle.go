@@ -37,7 +37,10 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 		return err
 	}
 	want = r.withoutTheDead(want)
+	r.withoutTheRefused(want)
 	r.judgeGivenUp()
+	r.judgeFates()
+	r.judgeNodes()
 	r.judgeWholes(want)
 	r.withoutTheLost(want)
 	r.withTheForgotten(want)
@@ -111,6 +114,20 @@ func (r *Run) judgeGivenUp() {
 	}
 }
 
+// judgeNodes: an exactly-once call that has shown something at a node runs at no other one.
+func (r *Run) judgeNodes() {
+	if r.wasAway() {
+		return
+	}
+	for i := range r.p.Clients {
+		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) {
+			if op.executes() && op.Kind != Try && r.ledger.atSeveral(op.N) {
+				r.ledger.complain("call %d has run at several nodes", op.N)
+			}
+		})
+	}
+}
+
 // judgeWholes looks at the calls that handlers of policy none make. Such a handler may run
 // several times, or be cut off; but each call that it makes is done as a whole: what it
 // entered in the services' states is there for all of its operations equally often.
@@ -121,24 +138,29 @@ func (r *Run) judgeWholes(want *Expectation) {
 			if op.Kind != Call || !r.ledger.inTry[op.N] {
 				return
 			}
-			counts := map[int]int{}
-			for j := range op.Body {
-				op.Body[j].each(op.Service, func(service int, in *Op) {
-					if in.Kind != Add || r.audited[service].unknown {
-						return
-					}
-					want.loose[in.N] = most * most // see copied
-					n := 0
-					for _, m := range r.audited[service].marks {
-						n += btoi(m.Op == in.N)
-					}
-					counts[n]++
-				})
-			}
-			if len(counts) > 1 && !r.wasAway() {
-				r.ledger.complain("call %d of a handler of policy none was done by half: so many of its operations by how often they were done: %v", op.N, counts)
-			}
+			r.judgeWhole(op, func(in *Op) { want.loose[in.N] = most * most }) // see copied
 		})
+	}
+}
+
+// judgeWhole asks whether a call is done as a whole or not at all. It calls f for each of its entries in services' states.
+func (r *Run) judgeWhole(call *Op, f func(*Op)) {
+	counts := map[int]int{}
+	for j := range call.Body {
+		call.Body[j].each(call.Service, func(service int, in *Op) {
+			if in.Kind != Add || r.audited[service].unknown {
+				return
+			}
+			f(in)
+			n := 0
+			for _, m := range r.audited[service].marks {
+				n += btoi(m.Op == in.N)
+			}
+			counts[n]++
+		})
+	}
+	if len(counts) > 1 && !r.wasAway() {
+		r.ledger.complain("call %d was done by half: so many of its operations by how often they were done: %v", call.N, counts)
 	}
 }
 
@@ -315,7 +337,7 @@ func (r *Run) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := gk.Undeploy(ctx, appName); err != nil {
+	if err := errors.Join(gk.Undeploy(ctx, appName), r.undeployApart(ctx)); err != nil {
 		return err
 	}
 	if r.opt.Seed%3 == 0 {

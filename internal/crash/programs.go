@@ -95,20 +95,11 @@ func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.S
 		return err
 	}
 	defer r.crash.wentDirect(n)
-	a := &performer{run: r, service: service, node: n, self: self}
-	var opts []rpc.ExportOption
-	if kind := r.p.Services[service]; kind.Stateful {
-		a.books = new(books)
-		if kind.Deltas {
-			opts = append(opts, rpc.WithState(&deltaBooks{books: a.books}))
-		} else {
-			opts = append(opts, rpc.WithState(a.books))
+	for next := service; next == service || next < len(r.p.Services) && r.p.Services[next].Beside; next++ {
+		if err := r.export(ctx, next, n, self); err != nil {
+			return err
 		}
 	}
-	if err := n.Export(ctx, name, actor.NewActorProcessor(a), opts...); err != nil {
-		return err
-	}
-	r.once(r.up[name])
 	if !r.byHand(service) { // the rack ends a program whose node has ended
 		<-ctx.Done()
 		return leave(ctx, n)
@@ -119,6 +110,26 @@ func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.S
 	case <-n.Done():
 		return nil // somebody starts it again
 	}
+}
+
+// export exports a service.
+func (r *Run) export(ctx context.Context, service int, n *rpc.Node, self join.Identity) error {
+	name := ServiceName(service)
+	a := &performer{run: r, service: service, node: n, self: self}
+	var opts []rpc.ExportOption
+	if kind := r.p.Services[service]; kind.Stateful {
+		a.books = new(books)
+		if kind.Deltas {
+			opts = append(opts, rpc.WithState(&deltaBooks{books: a.books}))
+		} else {
+			opts = append(opts, rpc.WithState(a.books))
+		}
+	}
+	err := n.Export(ctx, name, actor.NewActorProcessor(a), opts...)
+	if err == nil {
+		r.once(r.up[name])
+	}
+	return err
 }
 
 // once closes a channel that may be closed already.
@@ -203,7 +214,9 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 			}
 		}
 		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next, self.Incarnation), durable: true}
+		over := r.ledger.stints(ctx, w.by)
 		out, err := m.run(ctx, w, script)
+		over(err)
 		r.ledger.failed(w.by, err)
 		switch {
 		case err == nil:

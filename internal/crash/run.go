@@ -71,8 +71,10 @@ type Report struct {
 	Runs    map[int]int    // how often the script of each call and one-way was begun
 	Wrong   []string       // what the oracle complains of; none is right
 	Did     map[string]int // how often what has happened to whom
-	Lost    bool           // memory was lost, or what was logged
-	Took    time.Duration
+	// Deadlocks is how many calls have failed because services wait for each other.
+	Deadlocks int
+	Lost      bool // memory was lost, or what was logged
+	Took      time.Duration
 }
 
 // Bounds of a run; what reaches them is stuck. The longest that must be waited for is
@@ -192,7 +194,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	err = errors.Join(err, r.rack.Close())
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
-		Wrong: r.ledger.complaints(), Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0,
+		Wrong: r.ledger.complaints(), Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0, Deadlocks: r.deadlocks(),
 	}, err
 }
 
@@ -202,6 +204,9 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 		return err
 	}
 	if err := r.rack.Gatekeeper().Deploy(ctx, r.spec("")); err != nil {
+		return err
+	}
+	if err := r.deployApart(ctx); err != nil {
 		return err
 	}
 	r.keepServices()

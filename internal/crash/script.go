@@ -21,6 +21,7 @@ const (
 	Call       Kind = "call"       // Service runs Body[0], is lent Lend; folded; its result region in Slot
 	Post       Kind = "post"       // Service runs Body[0] one-way, is given Lend
 	Try        Kind = "try"        // as Call, with policy none and no result: whether it fails goes into the noise
+	Risk       Kind = "risk"       // as Call, without a result: it may fail since services wait for each other, or since its service is taken back, which goes into the noise
 	Hurry      Kind = "hurry"      // as Call, but it is given up after Within, and has no result: what it comes to goes into the noise
 	Fork       Kind = "fork"       // Body beside each other, each may read Lend; folded in order
 	Race       Kind = "race"       // as Fork, but who ends first goes into the noise
@@ -53,7 +54,7 @@ type Op struct {
 
 // executes reports whether the body of an operation is an execution of Service.
 func (op *Op) executes() bool {
-	return op.Kind == Call || op.Kind == Post || op.Kind == Try || op.Kind == Hurry
+	return op.Kind == Call || op.Kind == Post || op.Kind == Try || op.Kind == Hurry || op.Kind == Risk
 }
 
 // Script is what one execution, or one branch of it, does. Its first slots are the
@@ -167,7 +168,7 @@ func (s *Script) write(b *strings.Builder, indent string) {
 			fmt.Fprintf(b, " r%d[%d:%d]", op.Slot, op.At, op.At+op.Size)
 		case Free:
 			fmt.Fprintf(b, " r%d", op.Slot)
-		case Call, Post, Try, Hurry:
+		case Call, Post, Try, Hurry, Risk:
 			fmt.Fprintf(b, " %s%s", ServiceName(op.Service), slots(op.Lend))
 			if op.Kind == Hurry {
 				fmt.Fprintf(b, " for %s", op.Within)
@@ -216,6 +217,7 @@ type Service struct {
 	Stateful bool
 	Deltas   bool // tells its changes, not only snapshots
 	Nodes    int  // that export it, at most 1 if it is stateful; 0 stands for 1
+	Beside   bool // the program of the service before exports it, too
 }
 
 // Client is one who calls: a durable main, or a plain client.

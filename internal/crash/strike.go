@@ -156,7 +156,7 @@ func (c *crasher) strikeProgram(one Crash, at place) bool {
 	case Kill:
 		c.count(one.Victim)
 		_ = c.run.rack.KillSoon(at.blade, at.instance) // which may have ended
-	case Drain, Redeploy, Policy, Twin:
+	case Drain, Redeploy, Undeploy, Policy, Twin:
 		c.people(one, at)
 	default:
 		return false
@@ -226,6 +226,10 @@ func (c *crasher) people(one Crash, at place) {
 			return gk.Deploy(ctx, c.run.spec(one.Victim))
 		}
 		undo = func(ctx context.Context, gk *gatekeeper.Gatekeeper) error { return gk.Deploy(ctx, c.run.spec("")) }
+	case Undeploy:
+		do = func(ctx context.Context, gk *gatekeeper.Gatekeeper) error {
+			return gk.Undeploy(ctx, appOf(one.Victim))
+		}
 	case Policy:
 		other := []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare, rpc.PolicyTainted}[one.At%3]
 		do = func(ctx context.Context, gk *gatekeeper.Gatekeeper) error {
@@ -244,6 +248,9 @@ func (c *crasher) people(one Crash, at place) {
 	c.later(0, func() error {
 		if err := c.order(one, do); err != nil {
 			return err
+		}
+		if undo == nil {
+			return nil
 		}
 		<-time.After(one.Back)
 		return c.order(one, undo)

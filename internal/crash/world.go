@@ -171,6 +171,21 @@ func (w *rackWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, err
 	return 0, fmt.Errorf("operation %d: %w", op.N, err)
 }
 
+func (w *rackWorld) Risk(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
+	out, err := w.Call(op, noise, lent)
+	select {
+	case <-w.node.Done(): // the caller's own end
+		return out, err
+	default:
+	}
+	switch code := rpc.CodeOf(err); {
+	case code == rpc.Deadlock, code == rpc.Unavailable && w.run.takenBack(op.Service):
+		w.run.ledger.refused(op.N, code, code == rpc.Deadlock || rpc.NeverBegan(err))
+		return Outcome{Refused: true, Noise: uint64(code)}, nil
+	}
+	return out, err
+}
+
 // Go gives each branch an instant of its own to begin at: which of them makes its first
 // call first would be up to the scheduler, and a case would not replay.
 func (w *rackWorld) Go(f func(world) error) branch {
@@ -238,6 +253,9 @@ func (w *rackWorld) Effect(op *Op) (uint64, error) {
 	})
 	if err == nil && len(b) != 8 {
 		err = fmt.Errorf("crash: operation %d: an effect returned %d bytes", op.N, len(b))
+	}
+	if err == nil && w.actor != nil {
+		w.run.ledger.shows(w.by, w.actor.self.Address)
 	}
 	if err != nil {
 		return 0, err
