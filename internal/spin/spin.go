@@ -25,9 +25,11 @@ const maxSkip = 1 << 9
 // which takes about as long as asking.
 const triesAtOnce = 4
 
-// shared is how long a yield takes at least if another thread has run meanwhile. One that finds
-// nobody takes a third of a microsecond.
-const shared = 3 * time.Microsecond
+// shared is how long a yield takes at least if another thread has done something meanwhile. One
+// that finds nobody takes a third of a microsecond. To let another reader look, and fall asleep,
+// takes five: of two memory servers on one CPU, which wait for the same write, one is to sleep,
+// and not both.
+const shared = 8 * time.Microsecond
 
 // busy is how long a yield takes at least if the CPU is wanted for something else than an answer.
 // Each yield then costs a slice of the scheduler's, milliseconds. A thread that sleeps gets the
