@@ -68,6 +68,8 @@ type Report struct {
 	// when their client was killed.
 	Calls   int64 `json:"calls"`
 	Unknown int64 `json:"unknown"`
+	// GivenUp is how many calls of plain clients have failed since too many nodes were killed while they executed them.
+	GivenUp int64 `json:"given_up,omitempty"`
 	Clients int   `json:"clients"`
 	// Updates is how many changes the key-value service has acknowledged; not with Hostile.
 	Updates int `json:"updates,omitempty"`

@@ -99,6 +99,10 @@ func (t *torture) totals(ctx context.Context) (totals [tally.Accounts]int64, err
 	return totals, nil
 }
 
+// gaveUp is what a call says that has been given up since as many nodes have failed while they executed it as may
+// (direct.Attempts). What it did is taken back, but for calls that it had made. A torture may well kill so many.
+const gaveUp = "several nodes failed while they executed it"
+
 // judge holds the accounts against what must be in them. A teller checks each answer
 // itself; here, its account must have what some number of calls adds. A plain client
 // that was killed may have had one call out.
@@ -118,7 +122,10 @@ func (t *torture) judge(totals [tally.Accounts]int64) (err error) {
 		if extra < 0 || extra > 1 {
 			err = errors.Join(err, fmt.Errorf("client %d: %d calls were acknowledged, %d counted", c.account, c.acknowledged, totals[c.account]))
 		}
-		if c.failure != "" {
+		switch {
+		case strings.Contains(c.failure, gaveUp):
+			t.report.GivenUp++
+		case c.failure != "":
 			err = errors.Join(err, fmt.Errorf("client %d: %s", c.account, c.failure))
 		}
 		t.report.Calls += c.acknowledged
