@@ -1,8 +1,14 @@
 package crash
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // parallel is a program in which a client calls A, and A calls B several times at once. B has two nodes. A knows for a while who they are, and
@@ -29,6 +35,90 @@ func TestClosing(t *testing.T) {
 		scene{program: parallel(), first: Crashes{
 			{At: at, After: true, Victim: "A", How: Stop, Back: 2 * time.Second}, {At: at, After: true, Victim: "s2", How: Drain, Back: 6 * time.Second},
 		}, may: kills("A"), skip: i, step: 11}.play(t)
+	}
+}
+
+// refusing is a program in which a client calls A, and A calls both nodes of B, twice. A knows who they are from the first time.
+func refusing() *Program {
+	p := &Program{Services: []Service{{}, {Nodes: 2}}, Apart: true}
+	next := numbered()
+	one := func() []Script {
+		return body(next(Op{Kind: Call, Service: 1, Slot: -1, Body: body(next(Op{Kind: Effect}))}))
+	}
+	both := func() Op { return next(Op{Kind: Fork, Body: append(one(), one()...)}) }
+	p.Clients = []Client{{Script: Script{Result: -1, Ops: []Op{next(Op{Kind: Wait, Within: 300 * time.Millisecond}), next(Op{Kind: Call, Service: 0, Slot: -1, Body: body(
+		both(), next(Op{Kind: Wait, Within: 1900 * time.Millisecond}), both(), next(Op{Kind: Wait, Within: 5 * time.Second}),
+	)})}}}}
+	return p
+}
+
+// TestRefusedCopies: a blade is drained, and the second call to its node of B is held up until the node closes. So the node refuses it, and it runs at
+// another one. Then the blade fails, or the node is killed since it takes too long. A copy of one of the two calls to that node arrives after each packet,
+// also when its next incarnation is there, and changes nothing.
+func TestRefusedCopies(t *testing.T) {
+	p, closing := refusing(), 2 // its number among the nodes
+	step, ran := 6, 0
+	switch {
+	case *flagEvery:
+		step = 1
+	case testing.Short():
+		step = 60
+	}
+	play := func(t *testing.T, late *Late, cut bool) *Report {
+		t.Helper()
+		ran++
+		refused := &Moment{Is: refusalOf(closing)}
+		if cut {
+			refused.Crash = Crash{Victim: "s2", How: Cut, Back: 100 * time.Millisecond, After: true}
+		}
+		return runProgram(t, p, Options{Seed: *flagFrom + uint64(ran), Late: late, When: []*Moment{ //nolint:gosec // not negative
+			{Crash: Crash{Victim: "s2", How: Drain, Back: 5500 * time.Millisecond}, Is: replyOf(closing)},
+			{Crash: Crash{Victim: "s1", How: Pause, Back: 1700 * time.Millisecond}, Is: nth(1, callTo(closing))},
+			refused,
+		}})
+	}
+	packets := play(t, nil, true).Packets
+	for at := 80; at < packets; at += step {
+		for n := range 2 {
+			for _, cut := range []bool{false, true} {
+				t.Run(fmt.Sprintf("call %d, packet %d, cut %t", n, at, cut), func(t *testing.T) {
+					late := &Late{At: at, Is: nth(n, callAt(closing))}
+					if play(t, late, cut); late.Is != nil {
+						t.Error("the first copy never came")
+					}
+				})
+			}
+		}
+	}
+	t.Logf("%d packets, %d cases", packets, ran)
+}
+
+// callAt tells a direct call to a service's node as it comes to the node's blade.
+func callAt(node int) func(wire.Frame) bool {
+	return func(f wire.Frame) bool {
+		m, ok := message(f)
+		u, _ := frame.ParseUDP6(f.Data)
+		return ok && !f.ToSwitch && m.Type == rpcpacket.Call && u.Dst.Addr() == nodeOf(node) && u.Dst.Port() == rackaddr.PortDirect
+	}
+}
+
+// refusalOf tells that a service's node refuses a call, as the word of it leaves.
+func refusalOf(node int) func(wire.Frame) bool {
+	return func(f wire.Frame) bool {
+		m, ok := message(f)
+		u, _ := frame.ParseUDP6(f.Data)
+		return ok && f.ToSwitch && m.Refuses() && u.Src.Addr() == nodeOf(node)
+	}
+}
+
+// nth tells the n-th packet, from 0, of those that another function tells.
+func nth(n int, is func(wire.Frame) bool) func(wire.Frame) bool {
+	return func(f wire.Frame) bool {
+		if is(f) {
+			n--
+			return n == -1
+		}
+		return false
 	}
 }
 
