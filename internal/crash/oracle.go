@@ -327,13 +327,13 @@ func (r *Run) idle(ctx context.Context, what string, good func(s *gatekeeper.Sna
 // clean undeploys everything and looks for what is left.
 func (r *Run) clean(ctx context.Context) error {
 	gk := r.rack.Gatekeeper()
-	if r.crash.happened("program twin") {
-		if err := r.endTwins(ctx); err != nil {
+	if _, some := r.mains(); some {
+		if err := gk.Undeploy(ctx, appName+"-mains"); err != nil {
 			return err
 		}
 	}
-	if _, some := r.mains(); some {
-		if err := gk.Undeploy(ctx, appName+"-mains"); err != nil {
+	if r.crash.happened("program twin") {
+		if err := r.endTwins(ctx); err != nil { // a main that can never end would have kept its name
 			return err
 		}
 	}

@@ -109,6 +109,9 @@ func TestRegressions(t *testing.T) {
 		{910048, "age=264677h59m50.66615301s,limits=830170,pairs,lends", "late", "127+gk:oust:1.670064479s,447+m2:stop:6.229970501s,463+client0:kill,476+A:kill"},
 		// A main was stopped while it waited for a branch, and journalled that: rpc.TestMainStopped.
 		{998039, "pairs", "good", "81+B:redeploy:48.376549ms,94-B:stop:488.528048ms,150+A:drain:4.929981ms,181-main0:stop:3.843099153s"},
+		// A main's ledger was lost, so its deployment kept the main's name, and the explorer waited in vain to end second runs of
+		// the main before it undeployed the deployment (the explorer's fault).
+		{7016, "mtu=1280,age=435409h35m29.505586984s,jumps", "lossy", "115-m2:cut:3.90509016s,216+main1:twin,216+A:cut:8.359013295s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}
