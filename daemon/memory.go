@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,8 +27,8 @@ type MemoryConfig struct {
 	Quota store.Quota
 	// Limits are memory.Config.Limits.
 	Limits store.Limits
-	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for that of the disk, or for
-	// Blade.Boot, which must be what Disk.Boot says. The disk is the caller's, to be closed after Run.
+	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot, which must be what Disk.Boot says; if the disk has a birth
+	// number, that counts. The disk is the caller's, to be closed after Run.
 	Ledgers memory.LedgerConfig
 }
 
@@ -67,12 +69,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	if cfg.Epoch == 0 {
 		cfg.Epoch = memory.EpochAt(time.Now())
 	}
-	if d := cfg.Ledgers.Disk; cfg.Ledgers.Birth == 0 && d != nil {
-		cfg.Ledgers.Birth = d.Birth()
-	}
-	if cfg.Ledgers.Birth == 0 {
-		cfg.Ledgers.Birth = cfg.Boot
-	}
+	cfg.Ledgers.Birth = cmp.Or(cfg.Ledgers.Birth, cfg.Boot)
 	m := &Memory{cfg: cfg, mu: make(turn, 1)}
 	reg, err := newRegistrar(cfg.Blade, m)
 	if err != nil {
@@ -85,12 +82,25 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 // Run serves until ctx ends; then all regions are gone. It returns nil unless the
 // blade cannot be registered or its endpoints fail.
 func (m *Memory) Run(ctx context.Context) error {
+	if err := m.begin(); err != nil {
+		return errors.Join(fmt.Errorf("memory blade %s: %w", m.cfg.Name, err), m.reg.conn.Close())
+	}
 	ctx, m.cancel = context.WithCancel(ctx)
 	err := m.reg.run(ctx)
 	m.cancel()
 	m.serving.Wait()
 	if err == nil {
 		err = m.failure
+	}
+	return err
+}
+
+// begin has the disk take the birth number before hello announces it: the Gatekeeper places ledgers where that number is.
+func (m *Memory) begin() (err error) {
+	m.mu.lock()
+	defer m.mu.unlock()
+	if d := m.cfg.Ledgers.Disk; d != nil {
+		m.cfg.Ledgers.Birth, err = d.Begin(m.cfg.Ledgers.Birth)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -315,5 +316,46 @@ func TestLedgersBeforeWelcome(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestBirthBeforeHello: a blade that loses power before it has committed anything has the same birth number when it starts again: the
+// Gatekeeper may have placed ledgers there. Before, a fresh blade announced a number that was not on disk.
+func TestBirthBeforeHello(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		power := &disk.Memory{Pause: func() time.Duration { return 100 * time.Millisecond }}
+		r.gk.set(func() { r.gk.refuse = fault.New(fault.Unavailable, "hello", "later") }) // no rack has the blade yet
+		var births []uint64
+		for boot := uint64(77); boot < 81; boot++ {
+			d, err := memory.MemoryLedgerDisk(power)
+			if err != nil {
+				t.Fatal(err)
+			}
+			blade := r.config(make(chan struct{}, 10))
+			blade.Boot = boot
+			m, err := NewMemory(MemoryConfig{Blade: blade, Capacity: 1 << 20, Ledgers: memory.LedgerConfig{Disk: d}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(r.ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- m.Run(ctx) }()
+			pass(150 * time.Millisecond) // it has said hello, and another commit would be under way
+			births = append(births, m.hello().Birth)
+			power.Crash()
+			cancel()
+			<-ended
+			r.gk.set(func() { r.gk.refuse = nil })
+		}
+		r.gk.set(func() {
+			for i, h := range r.gk.hellos {
+				if h.Birth != births[0] || births[i] != births[0] {
+					t.Errorf("start %d announces %#x, and has %#x; the first one announced %#x", i+1, h.Birth, births[i], births[0])
+				}
+			}
+			if len(r.gk.hellos) != 3 {
+				t.Errorf("%d blades were welcome, want 3", len(r.gk.hellos))
+			}
+		})
 	})
 }

@@ -64,8 +64,8 @@ func TestBackup(t *testing.T) {
 	must(t, d.Close())
 	d, err = OpenLedgerDisk(dir, false)
 	must(t, err)
-	if parts == 0 || d.Birth() != testBirth || len(d.read) != 1 || len(d.read[0].chunks) != chunks || d.read[0].meta.Run != 1 {
-		t.Errorf("%d parts, restored with birth number %d: %d ledgers", parts+1, d.Birth(), len(d.read))
+	if parts == 0 || d.birth != testBirth || len(d.read) != 1 || len(d.read[0].chunks) != chunks || d.read[0].meta.Run != 1 {
+		t.Errorf("%d parts, restored with birth number %d: %d ledgers", parts+1, d.birth, len(d.read))
 	}
 	if err := d.Restore(held.Birth+1, 0, nil); fault.CodeOf(err) != fault.BadRequest {
 		t.Errorf("a second restore: %v", err)

@@ -26,7 +26,7 @@ import (
 //
 //	l/ name (16) m                 run (4), sealed (1), writer and granted (node 16, incarnation 4), first chunk (8)
 //	l/ name (16) c number (8)      1 if the chunk continues (1), data
-//	b                              birth number (8), number of the rack (8)
+//	b                              birth number (8), number of the rack (8), 0 before a rack has them
 
 // ledgerVersion is the version of these.
 const ledgerVersion = 1
@@ -105,8 +105,19 @@ func ledgerRemedy(tail string) string {
 		"or remove %s, to go on without the lost commits: calls that they tell of may run again, or be lost", tail)
 }
 
-// Birth is the birth number that the ledgers had, 0 if there are none.
-func (d *LedgerDisk) Birth() uint64 { return d.birth }
+// Begin returns the birth number of the ledgers. If there are none yet, they begin with the given one, which is on disk when Begin
+// returns: whoever serves the disk may announce the number, and whoever starts on the disk next has the same. Begin is to
+// be called before a server has the disk.
+func (d *LedgerDisk) Begin(birth uint64) (uint64, error) {
+	if d.birth != 0 {
+		return d.birth, nil
+	}
+	if err := d.store.Commit(func(b *disk.Batch) { write(b, []ledgerJob{{anew: true}}, birth, 0) }); err != nil {
+		return 0, unwritable(err)
+	}
+	d.birth = birth
+	return birth, nil
+}
 
 // Rack is the number of the rack whose ledgers they are, 0 if that is not known.
 func (d *LedgerDisk) Rack() uint64 { return d.rack }
@@ -335,7 +346,7 @@ func (c *committer) commit() error {
 	c.mu.Unlock()
 	if err == nil && changes(jobs) {
 		if err = c.disk.store.Commit(func(b *disk.Batch) { write(b, jobs, birth, rack) }); err != nil {
-			err = fmt.Errorf("the ledgers cannot be written: %w", err)
+			err = unwritable(err)
 			c.mu.Lock()
 			c.err = err
 			c.mu.Unlock()
@@ -348,6 +359,8 @@ func (c *committer) commit() error {
 	}
 	return err
 }
+
+func unwritable(err error) error { return fmt.Errorf("the ledgers cannot be written: %w", err) }
 
 // changes reports whether jobs have something to be written.
 func changes(jobs []ledgerJob) bool {

@@ -87,7 +87,7 @@ func TestLedgerDisk(t *testing.T) {
 				must(t, d.Close())
 				d = openDisk(t, dir, disk.Options{Sync: sync})
 				b.restart(d, testRack)
-				if b.server.Birth() != birth || d.Birth() != birth {
+				if b.server.Birth() != birth || d.birth != birth {
 					t.Fatalf("birth number %#x, before %#x", b.server.Birth(), birth)
 				}
 			}
@@ -195,6 +195,39 @@ func TestLedgerDisk_Filled(t *testing.T) {
 		}
 		must(t, d.Close())
 	}
+}
+
+// TestLedgerDisk_Begin: the number that ledgers begin with is on disk before a server has them. It stays when power fails before any
+// rack has the blade, and is another one in another rack.
+func TestLedgerDisk_Begin(t *testing.T) {
+	m := new(disk.Memory)
+	begin := func(drawn, want uint64) *LedgerDisk {
+		t.Helper()
+		d, err := MemoryLedgerDisk(m)
+		must(t, err)
+		if birth, err := d.Begin(drawn); birth != want || err != nil {
+			t.Errorf("begins with %d, %v, want %d", birth, err, want)
+		}
+		return d
+	}
+	serve := func(d *LedgerDisk, rack, want uint64) {
+		t.Helper()
+		if l, err := newLedgers(LedgerConfig{Disk: d, Birth: d.birth, Rack: rack}); err != nil || l.birth != want {
+			t.Fatalf("rack %d: %v, birth number %d, want %d", rack, err, l.birth, want)
+		}
+	}
+	begin(3, 3)
+	m.Crash()
+	d := begin(4, 3)
+	serve(d, testRack, 3)
+	serve(d, testRack, 4) // another machine
+	m.Crash()
+	d = begin(9, 4)
+	serve(d, testRack, 4)
+	m.Crash()
+	serve(begin(9, 4), testRack+1, 5)
+	m.Crash()
+	serve(begin(9, 5), testRack+1, 5)
 }
 
 // crashedLedgers is the directory of a server that was killed when so many chunks had been

@@ -66,16 +66,20 @@ func newLedgers(cfg LedgerConfig) (l *ledgers, err error) {
 		return l, nil
 	}
 	l.commit = newCommitter(d)
-	read := d.read
-	if d.read = nil; d.birth != 0 && d.rack == cfg.Rack && !d.taken {
-		d.taken, l.birth = true, d.birth
+	read, first := d.read, !d.taken
+	d.read, d.taken = nil, true
+	switch {
+	case first && d.birth != 0 && d.rack == cfg.Rack:
+		l.birth = d.birth
 		l.store, err = restore(l.config(d.birth), read)
 		return l, err
+	case first && d.birth != 0 && d.rack == 0 && len(read) == 0:
+		l.begin(d.birth) // it has been announced, and no rack has had it
+	default:
+		l.begin(max(l.cfg.Birth, d.birth+1)) // nobody takes what begins for what the disk had
 	}
-	d.taken = true
-	l.begin(max(l.cfg.Birth, d.birth+1)) // nobody takes what begins for what the disk had
 	l.flush()
-	return l, nil
+	return l, l.waitForDisk()
 }
 
 func (l *ledgers) config(birth uint64) ledger.Config {

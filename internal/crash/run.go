@@ -175,7 +175,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Setting.Disks {
 		cfg.LedgerDisks = map[string]*disk.Memory{}
 		for i, name := range memoryBlades {
-			cfg.LedgerDisks[name] = &disk.Memory{Pause: r.ledgerPause(newPauses(opt.Seed, uint64(4+i)))} //nolint:gosec // few
+			cfg.LedgerDisks[name] = &disk.Memory{Pause: newPauses(opt.Seed, uint64(4+i)).next} //nolint:gosec // few
 		}
 	}
 	if opt.Network == slow {

@@ -44,19 +44,6 @@ func (r *Run) diskPause(p *pauses) (d time.Duration) {
 	return max(d, time.Until(r.halted))
 }
 
-// ledgerPause is how long the next commit of a memory blade's disk takes. All is on disk that services have begun with.
-func (r *Run) ledgerPause(p *pauses) func() time.Duration {
-	return func() time.Duration {
-		r.crash.mu.Lock()
-		armed := r.crash.armed
-		r.crash.mu.Unlock()
-		if !armed {
-			return 0
-		}
-		return p.next()
-	}
-}
-
 // stopDisk lets no commit end for a time.
 func (r *Run) stopDisk(d time.Duration) {
 	r.mu.Lock()
