@@ -291,10 +291,11 @@ func contentOf(k *ledger.Kept) control.LedgerContent {
 // rack that they had. It may be called again with further chunks of the same ledgers. The
 // disk has to be closed, and opened again, before a server may have it.
 func (d *LedgerDisk) Restore(birth, rack uint64, ledgers []control.LedgerContent) error {
-	if d.birth != 0 && (d.birth != birth || d.rack != rack) || d.taken || birth == 0 {
+	empty := d.birth == 0 || d.rack == 0 && rack != 0 && len(d.read) == 0 // no rack has had it
+	if !empty && (d.birth != birth || d.rack != rack) || d.taken || birth == 0 {
 		return fault.New(fault.BadRequest, "restore ledgers", "the directory has ledgers already")
 	}
-	job := ledgerJob{anew: d.birth == 0}
+	job := ledgerJob{anew: empty}
 	for i := range ledgers {
 		c := &ledgers[i]
 		name := ledger.Name(c.Name)

@@ -238,7 +238,10 @@ func (s *Server) serveFill() {
 		bufs[i] = make([]byte, s.fill.maxItem+fill.HeaderSize)
 	}
 	for n := 0; ; {
-		out := s.fillStep(in[:n])
+		out, last := s.fillStep(in[:n])
+		if last && s.ledgers.waitForDisk() != nil {
+			return // the server ends
+		}
 		for len(out) > 0 {
 			sent, err := s.fill.conn.WriteBatch(out)
 			if err != nil {
@@ -258,13 +261,14 @@ func (s *Server) serveFill() {
 	}
 }
 
-// fillStep takes packets and returns those to be sent. It sets when to go on without any.
-func (s *Server) fillStep(in []netio.Message) (out []netio.Message) {
+// fillStep takes packets and returns those to be sent. It sets when to go on without any. If they have the last item, which makes this
+// server a complete copy, they are to be sent when its ledgers are on disk: from then on it may be the copy that is needed.
+func (s *Server) fillStep(in []netio.Message) (out []netio.Message, last bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	f := &s.fill
 	if s.store == nil {
-		return nil
+		return nil, false
 	}
 	now := f.now()
 	for i := range in {
@@ -278,7 +282,7 @@ func (s *Server) fillStep(in []netio.Message) (out []netio.Message) {
 			f.sender.Receive(now, &p)
 		case f.receiver != nil:
 			if ack, ok := f.receiver.Receive(&p, s.takeItem); ok {
-				out = append(out, f.message(&ack))
+				out, last = append(out, f.message(&ack)), last || p.Kind == fill.Last
 			}
 		}
 	}
@@ -287,7 +291,7 @@ func (s *Server) fillStep(in []netio.Message) (out []netio.Message) {
 	if f.sender != nil {
 		out = append(out, s.pump(now)...)
 	}
-	return out
+	return out, last
 }
 
 // takeItem takes an item of the source's.

@@ -2,23 +2,31 @@ package memory
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/vfs"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -195,6 +203,59 @@ func TestLedgerDisk_Filled(t *testing.T) {
 		}
 		must(t, d.Close())
 	}
+}
+
+// TestLedgerDisk_FilledInTime: a copy that was filled says so when its ledgers are on disk. Before, both blades of a machine could
+// lose power then: the one that came back first was emptied for the other one, and that had nothing.
+func TestLedgerDisk_FilledInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1<<20)
+		m := &disk.Memory{Pause: func() time.Duration { return time.Second }}
+		d, err := MemoryLedgerDisk(m)
+		must(t, err)
+		b.restart(d, testRack)
+		must(t, b.server.Fill(control.Fill{Token: 7, Incarnation: 1, From: rackaddr.Blade(2), To: rackaddr.Blade(1), Rate: 1 << 20}))
+		source, regions := ledger.New(ledger.Config{Birth: 77, Space: 1 << 20, Total: 1 << 20}), store.New(store.Config{Prefix: prefix, Machine: machine})
+		conn, err := b.peer.ListenUDP(netip.AddrPortFrom(rackaddr.Blade(2), rackaddr.PortFill))
+		must(t, err)
+		defer conn.Close()
+		number, acked := uint64(0), atomic.Uint64{}
+		send := func(kind fill.Kind, part uint8, item []byte) {
+			number++
+			p := fill.Packet{Kind: kind, Part: part, Token: 7, Number: number, Data: item}
+			_, err := conn.WriteBatch([]netio.Message{{Buf: p.Append(nil), Remote: netip.AddrPortFrom(rackaddr.Blade(1), rackaddr.PortFill)}})
+			must(t, err)
+		}
+		go func() {
+			for {
+				in := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
+				if _, err := conn.ReadBatch(in); err != nil {
+					return
+				}
+				if p, err := fill.Parse(in[0].Buf); err != nil || p.Status != fault.OK {
+					t.Errorf("%+v, %v", p, err)
+				} else {
+					acked.Store(p.Number - 1)
+				}
+			}
+		}()
+		for part, from := range []part{&ledgers{store: source}, regions} {
+			from.Fill()
+			from.CloseFill()
+			for item, ok := from.FillNext(1 << 10); ok; item, ok = from.FillNext(1 << 10) {
+				send(fill.Item, uint8(part), item) //nolint:gosec // two
+			}
+		}
+		send(fill.Last, 0, binary.BigEndian.AppendUint32(nil, 1))
+		<-time.After(time.Second / 2)
+		if acked.Load() == number {
+			t.Error("the copy is complete, and its ledgers are not on disk")
+		}
+		<-time.After(10 * time.Second)
+		if acked.Load() != number {
+			t.Error("the copy is never complete")
+		}
+	})
 }
 
 // TestLedgerDisk_Begin: the number that ledgers begin with is on disk before a server has them. It stays when power fails before any

@@ -34,6 +34,7 @@ type bench struct {
 	t      testing.TB
 	server *Server
 	host   *wire.Host
+	peer   *wire.Host // has the socket
 	conn   netio.Conn
 	stop   func() // ends the server and waits for it
 	next   uint64
@@ -48,7 +49,7 @@ func newBench(t testing.TB, capacity uint64) *bench {
 	node, err := n.AddHost(wire.HostConfig{Name: "c1", Port: 2, Address: rackaddr.Blade(2)})
 	must(t, err)
 	must(t, node.AddAddress(rackaddr.Node(1)))
-	b := &bench{t: t, host: blade}
+	b := &bench{t: t, host: blade, peer: node}
 	b.conn, err = node.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
 	must(t, err)
 	t.Cleanup(func() { b.conn.Close() })
