@@ -181,6 +181,34 @@ func TestGroup_AllocationOfALostCopy(t *testing.T) {
 	}
 }
 
+// TestGroup_NeitherObeys: both blades of a machine report, and have not obeyed a command in time. Both go out of service, and their copies
+// count. They were doubted in turn, and the switch was probed again and again.
+func TestGroup_NeitherObeys(t *testing.T) {
+	p := newPair(t, t)
+	p.settle()
+	p.connect()
+	for n := range 2 {
+		p.command(p.blade(n), control.KindLedgers, control.Ledgers{}, func(control.Message) {})
+	}
+	p.now = p.now.Add(p.patience())
+	p.hearing.last, p.hearing.pulse = p.now, p.now
+	for n := range 2 {
+		p.blade(n).heard = p.now
+	}
+	for probes := 0; ; probes++ {
+		if p.listen(); p.hearing.probed.IsZero() {
+			break
+		}
+		if probes == 3 {
+			t.Fatal("the switch is probed without end")
+		}
+		p.probeAnswered(true)
+	}
+	if m := p.blade(0).mirror; p.blade(0).alive() || p.blade(1).alive() || len(m.copies) != 2 {
+		t.Errorf("in service: %v, %v; copies %v", p.blade(0).alive(), p.blade(1).alive(), m.copies)
+	}
+}
+
 // TestGroup_AnyOrder: blades restart and fail, and answer in any order, and so does the switch.
 func TestGroup_AnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -354,7 +354,7 @@ func (c *controller) giveUp(b *blade, at time.Time, why string) {
 		c.failed(b, why)
 		return
 	}
-	if o := c.other(b); !at.Before(c.silent(o)) {
+	if o := c.other(b); !at.Before(c.silent(o)) || o.overdue(at) >= 0 { // neither shows that it is there
 		c.bothAway(b.mirror, why)
 		return
 	}

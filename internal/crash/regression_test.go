@@ -112,6 +112,9 @@ func TestRegressions(t *testing.T) {
 		// A main's ledger was lost, so its deployment kept the main's name, and the explorer waited in vain to end second runs of
 		// the main before it undeployed the deployment (the explorer's fault).
 		{7016, "mtu=1280,age=435409h35m29.505586984s,jumps", "lossy", "115-m2:cut:3.90509016s,216+main1:twin,216+A:cut:8.359013295s"},
+		// Both blades of a machine reported, and obeyed no command in time: the Gatekeeper doubted one, then the other, and probed the switch
+		// without end.
+		{9000050, "pairs,lends", "good", "208-m2:stop:2.782976ms,208+m2:stop:5.928204153s,208-A:pause:5.809331092s,210+m1:stop:5.020263664s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}
