@@ -50,10 +50,11 @@ const (
 const soonAfter = 4
 
 // What others do with the CPU: yield lets threads run that wait for it, and preemptions says how
-// often it was taken from this thread. Tests replace them.
+// often it was taken from this thread; and what time it is. Tests replace them.
 var (
 	yield       = rawsys.Yield
 	preemptions = rawsys.Preempted
+	clock       = time.Now
 )
 
 // Spinner decides whether a reader spins: as long as it pays, and as long as nobody else wants
@@ -79,7 +80,7 @@ func (s *Spinner) Spin(try func() bool) bool {
 		s.left--
 		return false
 	}
-	start := time.Now()
+	start := clock()
 	if !s.KeepsCPU {
 		return s.spin(try, start)
 	}
@@ -98,11 +99,11 @@ func (s *Spinner) Spin(try func() bool) bool {
 func (s *Spinner) spin(try func() bool, start time.Time) bool {
 	for last := false; !last; {
 		runtime.Gosched() // what else there is to do in this program goes first
-		before := time.Now()
+		before := clock()
 		if !s.KeepsCPU {
 			yield()
 		}
-		now := time.Now()
+		now := clock()
 		others := now.Sub(before)
 		last = !s.KeepsCPU && others >= shared || now.Sub(start) >= most
 		for range triesAtOnce {
