@@ -49,8 +49,8 @@ const (
 // next rest to be short again.
 const soonAfter = 4
 
-// What others do with the CPU: yield lets threads run that wait for it, and preemptions says how
-// often it was taken from this thread; and what time it is. Tests replace them.
+// Tests replace these: yield lets threads run that wait for the CPU, and preemptions says how often
+// it was taken from this thread.
 var (
 	yield       = rawsys.Yield
 	preemptions = rawsys.Preempted
@@ -99,18 +99,13 @@ func (s *Spinner) Spin(try func() bool) bool {
 func (s *Spinner) spin(try func() bool, start time.Time) bool {
 	for last := false; !last; {
 		runtime.Gosched() // what else there is to do in this program goes first
-		before := clock()
-		if !s.KeepsCPU {
-			yield()
-		}
-		now := clock()
-		others := now.Sub(before)
-		last = !s.KeepsCPU && others >= shared || now.Sub(start) >= most
+		others := s.giveWay()
+		last = others >= shared || clock().Sub(start) >= most
 		for range triesAtOnce {
 			if !try() {
 				continue
 			}
-			if s.KeepsCPU || others < busy {
+			if others < busy {
 				s.skip = 0
 			} else {
 				s.fail()
@@ -120,6 +115,16 @@ func (s *Spinner) spin(try func() bool, start time.Time) bool {
 	}
 	s.fail()
 	return false
+}
+
+// giveWay lets others run, unless the reader keeps its CPU, and returns how long they have had it.
+func (s *Spinner) giveWay() time.Duration {
+	if s.KeepsCPU {
+		return 0
+	}
+	start := clock()
+	yield()
+	return clock().Sub(start)
 }
 
 // fail notes that it did not pay.
