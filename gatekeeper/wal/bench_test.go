@@ -42,7 +42,7 @@ func openBench(b *testing.B, name string, sync bool) *Log {
 	case "pebble":
 		s, err = openPebble(filepath.Join(dir, "log"), disk.Options{Sync: sync})
 	default:
-		s = &memoryStore{disk: &Disk{open: true, records: map[uint64][]byte{}}}
+		s, err = new(Disk).opened(false)
 	}
 	if err != nil {
 		b.Fatal(err)

@@ -7,8 +7,9 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/disk"
 )
 
 // Disk is where a log in memory keeps what is logged. It outlives the logs that
@@ -20,13 +21,11 @@ type Disk struct {
 	// be called concurrently.
 	Pause func() time.Duration
 
-	mu         sync.Mutex
-	records    map[uint64][]byte
-	unsynced   []undo // what LosePower takes back, oldest first
-	open       bool
-	generation int
-	full       bool // see Fill
-	refused    int  // commits since the disk was created
+	mu       disk.Openings
+	records  map[uint64][]byte
+	unsynced []undo // what LosePower takes back, oldest first
+	full     bool   // see Fill
+	refused  int    // commits since the disk was created
 }
 
 // undo is how to take one commit back.
@@ -35,23 +34,13 @@ type undo struct {
 	deleted map[uint64][]byte
 }
 
-// errCrashed is what a log gets whose Gatekeeper has crashed.
-var errCrashed = errors.New("simulated crash")
-
 // OpenMemory opens the log on a disk in memory. It fails with ErrLocked while
 // another one is open, until Close or Crash.
 func OpenMemory(d *Disk, o Options) (*Log, error) {
-	d.mu.Lock()
-	if d.open {
-		d.mu.Unlock()
-		return nil, fmt.Errorf("the log is %w", ErrLocked)
+	s, err := d.opened(o.Sync)
+	if err != nil {
+		return nil, fmt.Errorf("the log is %w", err)
 	}
-	d.open = true
-	if d.records == nil {
-		d.records = map[uint64][]byte{}
-	}
-	s := &memoryStore{disk: d, sync: o.Sync, generation: d.generation}
-	d.mu.Unlock()
 	l, err := open(s, o)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -59,15 +48,24 @@ func OpenMemory(d *Disk, o Options) (*Log, error) {
 	return l, nil
 }
 
+// opened opens the disk.
+func (d *Disk) opened(sync bool) (*memoryStore, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o, err := d.mu.Open()
+	if err != nil {
+		return nil, err
+	}
+	if d.records == nil {
+		d.records = map[uint64][]byte{}
+	}
+	return &memoryStore{o, d, sync}, nil
+}
+
 // Crash ends the Gatekeeper that has the log open: nothing more that it submits,
 // or has submitted and was not told is logged, is logged. Its Log only fails
 // from now on, and another can be opened. What is logged stays.
-func (d *Disk) Crash() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.generation++
-	d.open = false
-}
+func (d *Disk) Crash() { d.mu.Crash() }
 
 // LosePower crashes the Gatekeeper and takes back the last commits that were not
 // synced: all but the first keep of them. It returns how many it took back. With
@@ -161,26 +159,16 @@ const maxUnsynced = 1024
 
 // memoryStore is one opening of a Disk.
 type memoryStore struct {
-	disk       *Disk
-	sync       bool
-	generation int
-}
-
-// begin locks the disk if this opening of it is alive.
-func (s *memoryStore) begin() error {
-	s.disk.mu.Lock()
-	if s.generation != s.disk.generation {
-		s.disk.mu.Unlock()
-		return errCrashed
-	}
-	return nil
+	disk.Opening
+	disk *Disk
+	sync bool
 }
 
 func (s *memoryStore) commit(c change) error {
 	if s.disk.Pause != nil {
 		<-time.After(s.disk.Pause())
 	}
-	if err := s.begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return err
 	}
 	defer s.disk.mu.Unlock()
@@ -210,7 +198,7 @@ func (s *memoryStore) commit(c change) error {
 }
 
 func (s *memoryStore) get(sequence uint64) ([]byte, error) {
-	if err := s.begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return nil, err
 	}
 	defer s.disk.mu.Unlock()
@@ -223,7 +211,7 @@ func (s *memoryStore) get(sequence uint64) ([]byte, error) {
 
 func (s *memoryStore) scan() iter.Seq2[put, error] {
 	return func(yield func(put, error) bool) {
-		if err := s.begin(); err != nil {
+		if err := s.Begin(); err != nil {
 			yield(put{}, err)
 			return
 		}
@@ -250,10 +238,4 @@ func (s *memoryStore) footprint() (n uint64) {
 	return n
 }
 
-func (s *memoryStore) close() error {
-	if s.begin() == nil {
-		s.disk.open = false
-		s.disk.mu.Unlock()
-	}
-	return nil
-}
+func (s *memoryStore) close() error { return s.Close() }

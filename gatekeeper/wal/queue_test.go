@@ -23,7 +23,11 @@ func (s *blockedStore) commit(c change) error {
 }
 
 func openBlocked(t *testing.T, o Options) (*Log, *blockedStore) {
-	s := &blockedStore{&memoryStore{disk: &Disk{open: true, records: map[uint64][]byte{}}}, make(chan struct{}), make(chan error, 1)}
+	inner, err := new(Disk).opened(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &blockedStore{inner, make(chan struct{}), make(chan error, 1)}
 	l, err := open(s, o)
 	if err != nil {
 		t.Fatal(err)

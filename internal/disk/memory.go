@@ -18,50 +18,88 @@ type Memory struct {
 	// Pause, if set, makes the disk slow: it tells how long the next commit takes. It may be called concurrently.
 	Pause func() time.Duration
 
-	mu         sync.Mutex
-	values     map[string][]byte
-	open       bool
-	generation int // of stores: Crash ends those before
+	mu     Openings
+	values map[string][]byte
 }
 
-// errCrashed is what a store gets whose process has crashed.
+// Openings is the lock of what a disk in memory has, and knows who has the disk open: one at a time, until it is closed or the process
+// that has it crashes.
+type Openings struct {
+	sync.Mutex
+	open       bool
+	generation int // of openings: the present one's, if there is one
+}
+
+// Opening is one of them.
+type Opening struct {
+	of         *Openings
+	generation int
+}
+
+// errCrashed is what an opening gets whose process has crashed.
 var errCrashed = errors.New("simulated crash")
 
-// Crash ends the process that has a store open, or its machine: a commit that has not returned is not on the disk.
-func (m *Memory) Crash() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.generation++
-	m.open = false
+// Open opens the disk. It fails with ErrLocked while it is open. The caller holds the lock.
+func (o *Openings) Open() (Opening, error) {
+	if o.open {
+		return Opening{}, ErrLocked
+	}
+	o.open = true
+	return Opening{o, o.generation}, nil
 }
+
+// Crash ends the process that has the disk open, or its machine.
+func (o *Openings) Crash() {
+	o.Lock()
+	defer o.Unlock()
+	o.end()
+}
+
+func (o *Openings) end() {
+	o.generation++
+	o.open = false
+}
+
+// Begin locks the disk if this opening of it is alive.
+func (o Opening) Begin() error {
+	o.of.Lock()
+	if o.generation != o.of.generation {
+		o.of.Unlock()
+		return errCrashed
+	}
+	return nil
+}
+
+// Close lets another one open the disk.
+func (o Opening) Close() error {
+	if o.Begin() == nil {
+		o.of.end()
+		o.of.Unlock()
+	}
+	return nil
+}
+
+// Crash ends the process that has a store open, or its machine: a commit that has not returned is not on the disk.
+func (m *Memory) Crash() { m.mu.Crash() }
 
 // OpenMemory opens the store on a disk in memory. It fails with ErrLocked while another one is open, until Close or Crash.
 func OpenMemory(m *Memory) (*MemoryStore, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.open {
-		return nil, fmt.Errorf("the disk is %w", ErrLocked)
+	o, err := m.mu.Open()
+	if err != nil {
+		return nil, fmt.Errorf("the disk is %w", err)
 	}
-	if m.open = true; m.values == nil {
+	if m.values == nil {
 		m.values = map[string][]byte{}
 	}
-	return &MemoryStore{m, m.generation}, nil
+	return &MemoryStore{o, m}, nil
 }
 
 // MemoryStore is a store on a Memory. It has the methods of Store.
 type MemoryStore struct {
-	disk       *Memory
-	generation int
-}
-
-// begin locks the disk if the store is open.
-func (s *MemoryStore) begin() error {
-	s.disk.mu.Lock()
-	if s.generation != s.disk.generation {
-		s.disk.mu.Unlock()
-		return errCrashed
-	}
-	return nil
+	Opening
+	disk *Memory
 }
 
 // Commit is as Store.Commit.
@@ -69,7 +107,7 @@ func (s *MemoryStore) Commit(fill func(*Batch)) error {
 	if s.disk.Pause != nil {
 		<-time.After(s.disk.Pause())
 	}
-	if err := s.begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return err
 	}
 	defer s.disk.mu.Unlock()
@@ -80,7 +118,7 @@ func (s *MemoryStore) Commit(fill func(*Batch)) error {
 
 // Get is as Store.Get.
 func (s *MemoryStore) Get(key []byte) ([]byte, error) {
-	if err := s.begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return nil, err
 	}
 	defer s.disk.mu.Unlock()
@@ -94,7 +132,7 @@ func (s *MemoryStore) Get(key []byte) ([]byte, error) {
 // Scan is as Store.Scan.
 func (s *MemoryStore) Scan(from, to []byte) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if err := s.begin(); err != nil {
+		if err := s.Begin(); err != nil {
 			yield(Entry{}, err)
 			return
 		}
@@ -106,16 +144,6 @@ func (s *MemoryStore) Scan(from, to []byte) iter.Seq2[Entry, error] {
 			}
 		}
 	}
-}
-
-// Close lets another store be opened.
-func (s *MemoryStore) Close() error {
-	if s.begin() == nil {
-		s.disk.open = false
-		s.disk.generation++
-		s.disk.mu.Unlock()
-	}
-	return nil
 }
 
 // memoryBatch changes values at once: nobody sees them before the whole batch is there.
