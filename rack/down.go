@@ -15,7 +15,8 @@ import (
 // Down ends a rack and removes every trace of it: processes, whoever started
 // them, namespaces with their links, sockets and files. What a killed run has
 // left behind goes too, with or without a record. It fails with ErrNotUp if
-// there is nothing at all.
+// there is nothing at all, and with ErrHidden if a namespace keeps its name although all in it has
+// ended; with Force it removes that, too.
 func (h *Host) Down(ctx context.Context, name string) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -33,12 +34,12 @@ func (h *Host) Down(ctx context.Context, name string) error {
 	}
 	l, err := h.lock(name)
 	if errors.Is(err, fs.ErrNotExist) { // namespaces without a record
-		return teardown(ctx, name)
+		return h.teardown(ctx, name)
 	}
 	if err != nil {
 		return err
 	}
-	if err := teardown(ctx, name); err != nil {
+	if err := h.teardown(ctx, name); err != nil {
 		l.unlock()
 		return err
 	}
@@ -47,7 +48,7 @@ func (h *Host) Down(ctx context.Context, name string) error {
 
 // teardown ends all processes in the rack's namespaces, blades first so that
 // they can take their leave, and deletes the namespaces.
-func teardown(ctx context.Context, name string) error {
+func (h *Host) teardown(ctx context.Context, name string) error {
 	names, err := kernel.Namespaces(plan.Prefix(name))
 	if err != nil {
 		return err
@@ -62,10 +63,27 @@ func teardown(ctx context.Context, name string) error {
 	if err := errors.Join(stop(ctx, blades), stop(ctx, []string{center})); err != nil {
 		return fmt.Errorf("rack %s: %w", name, err)
 	}
-	for _, ns := range names {
-		err = errors.Join(err, kernel.DeleteNamespace(ns))
+	remove := kernel.DeleteNamespace
+	if h.Force {
+		remove = kernel.UncoverNamespace
 	}
-	return errors.Join(err, softswitch.Discard(plan.Keep(name))) // a killed switch has left it
+	var hidden error
+	for _, ns := range names {
+		if e := remove(ns); errors.Is(e, ErrHidden) {
+			hidden = h.hidden(name, e)
+		} else {
+			err = errors.Join(err, e)
+		}
+	}
+	return errors.Join(err, hidden, softswitch.Discard(plan.Keep(name))) // a killed switch has left it
+}
+
+// hidden is the error of a name that is left.
+func (h *Host) hidden(name string, err error) error {
+	return &Error{
+		Rack: name, Msg: err.Error() + "; everything in the rack has ended",
+		Remedy: fmt.Sprintf("`bifrost rack down --rack %s --force` removes it, and nothing else's", name), Err: err,
+	}
 }
 
 func stop(ctx context.Context, namespaces []string) error {

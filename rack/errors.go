@@ -3,6 +3,8 @@ package rack
 import (
 	"errors"
 	"os"
+
+	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 )
 
 // What goes wrong with racks; errors.Is tells them apart.
@@ -14,6 +16,7 @@ var (
 	ErrMissing  = errors.New("program not found")
 	ErrNotReady = errors.New("not ready")
 	ErrNoBlade  = errors.New("no such blade")
+	ErrHidden   = kernel.ErrHidden
 )
 
 // Error is what the operations of this package fail with: what is wrong and

@@ -67,6 +67,9 @@ type Host struct {
 	// directory, and the ledgers of memory blades below another one, each in a directory of
 	// the blade's name. Up calls it before it starts anything.
 	Begin func(log, ledgers string) error
+	// Force has Down also remove namespaces that are hidden (ErrHidden), from all mount
+	// namespaces of the machine.
+	Force bool
 	// Progress, if set, is told each step as it is done. It is called from one
 	// goroutine at a time.
 	Progress func(step string)

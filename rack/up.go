@@ -156,7 +156,7 @@ func stages(ps []plan.Process) func(yield func(plan.Stage, []plan.Process) bool)
 func (h *Host) rollBack(l *lockedRack) error {
 	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
 	defer cancel()
-	if err := teardown(ctx, l.name); err != nil {
+	if err := h.teardown(ctx, l.name); err != nil {
 		l.unlock()
 		return &Error{Rack: l.name, Msg: err.Error(), Remedy: h.downCommand(l.name) + " clears the rest away", Err: err}
 	}

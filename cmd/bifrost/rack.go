@@ -166,21 +166,29 @@ func (o *rackOptions) config(file, sw string) (config.Config, error) {
 }
 
 func newRackDownCmd(o *rackOptions) *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "End a rack and remove every trace of it",
 		Long: `End every process in the rack's namespaces, whoever started it. Then remove the rack's
-namespaces, links, sockets and files, also those that a killed run left behind.`,
-		Example: "  sudo bifrost rack down\n  sudo bifrost rack down --rack demo",
+namespaces, links, sockets and files, also those that a killed run left behind.
+
+If another program has mounted something over /run/netns while the rack was up, the names of
+the rack's namespaces stay. The command then says so, and --force removes them, too. Other
+network namespaces stay as they are.`,
+		Example: "  sudo bifrost rack down\n  sudo bifrost rack down --rack demo --force",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, name, err := o.find()
 			if err != nil {
 				return err
 			}
+			h.Force = force
 			return h.Down(cmd.Context(), name)
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "remove namespaces also where something was mounted over them")
+	return cmd
 }
 
 func newRackExecCmd(o *rackOptions) *cobra.Command {

@@ -37,6 +37,9 @@ func CreateNamespace(name string) error {
 	if Exists(name) {
 		return fmt.Errorf("network namespace %s: %w", name, fs.ErrExist)
 	}
+	if err := shareDirectory(); err != nil {
+		return err
+	}
 	err := excursion(func() error {
 		handle, err := netns.NewNamed(name) // moves the thread there
 		if err == nil {
@@ -49,6 +52,34 @@ func CreateNamespace(name string) error {
 	}
 	if err := loopbackUp(name); err != nil {
 		return errors.Join(err, DeleteNamespace(name))
+	}
+	return nil
+}
+
+// shareDirectory makes the directory a mount of its own, and a shared one, as iproute2 does
+// (ip-netns(8)). Else the next `ip netns add` did so: it binds the directory over itself, and the
+// mounts that were there before are hidden below, where nobody can end them.
+func shareDirectory() error {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	dir, err := os.Open(directory)
+	if err != nil {
+		return fmt.Errorf("open the directory of network namespaces: %w", err)
+	}
+	defer func() { _ = dir.Close() }()                              // which also unlocks it
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // iproute2 does the same meanwhile
+		return fmt.Errorf("lock %s: %w", directory, err)
+	}
+	share := func() error { return unix.Mount("", directory, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err = share()
+	if errors.Is(err, unix.EINVAL) { // it is no mount yet
+		if err = unix.Mount(directory, directory, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make %s a shared mount: %w", directory, err)
 	}
 	return nil
 }
@@ -98,18 +129,55 @@ func Namespaces(prefix string) ([]string, error) {
 	return names, nil
 }
 
+// ErrHidden: something was mounted over the directory of namespaces, and hides the mount of
+// one, which keeps its name.
+var ErrHidden = errors.New("hidden by what was mounted over " + directory)
+
 // DeleteNamespace removes a name, and with the last process or descriptor in it
-// the namespace and its links. A name that is not there is no error.
+// the namespace and its links. A name that is not there is no error. It fails with ErrHidden
+// if only UncoverNamespace can remove the name.
 func DeleteNamespace(name string) error {
 	path := filepath.Join(directory, name)
 	err := unix.Unmount(path, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: only the file was made
 		return fmt.Errorf("delete network namespace %s: %w", name, err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch err := os.Remove(path); {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("network namespace %s is %w", name, ErrHidden)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("delete network namespace %s: %w", name, err)
 	}
 	return nil
+}
+
+// UncoverNamespace removes a name as DeleteNamespace does, also where its mount is hidden. It
+// does so on a thread whose mounts are its own, and private: there it ends what is mounted over
+// the directory, and then removes the name. The kernel ends the mounts of a removed name in all
+// other mount namespaces. Nothing else changes there.
+func UncoverNamespace(name string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its mounts
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return fmt.Errorf("make a mount namespace: %w", err)
+			}
+			if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+				return fmt.Errorf("make its mounts private: %w", err)
+			}
+			for {
+				err := DeleteNamespace(name)
+				if !errors.Is(err, ErrHidden) {
+					return err
+				}
+				if under := unix.Unmount(directory, unix.MNT_DETACH); under != nil {
+					return errors.Join(err, fmt.Errorf("unmount %s: %w", directory, under))
+				}
+			}
+		}()
+	}()
+	return <-done
 }
 
 // OpenNamespace opens a named namespace; close it after use.
