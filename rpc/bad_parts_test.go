@@ -36,7 +36,7 @@ func inParts(t *testing.T, m rpcpacket.Message, answer bool) (first []byte, part
 	}
 	size, total, payload := budget-bulk.HeaderSize, o.Total, o.First
 	rest := bulk.Range{Offset: uint64(len(payload)), Length: total - uint64(len(payload))}
-	for _, c := range bulk.Cut(nil, []bulk.Range{rest}, size, size) {
+	for _, c := range bulk.Cut(nil, []bulk.Range{rest}, size) {
 		parts = append(parts, packetPart{bulk.Header{
 			Kind: bulk.Part, Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
 			Total: total, Offset: c.Offset, Size: uint32(c.Length), First: uint32(len(payload)),
@@ -159,6 +159,64 @@ func TestPartsOfAnswer(t *testing.T) {
 		unused(t, n)
 		if s := n.Stats(); s.Malformed != 3 {
 			t.Errorf("%d parts were malformed", s.Malformed)
+		}
+	})
+}
+
+// TestHostilePulls: a pull makes a node send no more packets than its answer has parts, however small the parts are that it
+// asks for, and however often it names the same bytes. It is refused, and counted by who sent it.
+func TestHostilePulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		caller := newPeer(t, p.rack, "caller", rackaddr.Node(77))
+		call := callOf(t, "blob", 1, thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 2<<20)}))
+		first, parts := inParts(t, call, false)
+		caller.send(rackaddr.Service("Test"), first)
+		synctest.Wait()
+		for _, part := range parts {
+			caller.sendTo(p.server.Address(), rackaddr.PortBulk, part.datagram())
+		}
+		answer := caller.must()
+		o, err := answer.Opening()
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := uint64(len(o.First))
+		size := uint32(len(answer.Append(nil)) - bulk.HeaderSize)
+		pull := bulk.Header{
+			Kind: bulk.Pull, Answer: true, Call: answer.Call, CallerIncarnation: 1, CalleeIncarnation: answer.CalleeIncarnation,
+			Total: o.Total, Size: size, First: uint32(begun),
+		}
+		before := p.server.Stats()
+		caller.sendTo(p.server.Address(), rackaddr.PortBulk, pull.Append(nil, bulk.Range{Offset: begun, Length: o.Total - begun}))
+		synctest.Wait()
+		honest := p.server.Stats().Parts - before.Parts
+		if honest == 0 || honest > o.Total/uint64(size)+1 {
+			t.Fatalf("an honest pull is answered with %d parts of %d bytes", honest, size)
+		}
+		before = p.server.Stats()
+		repeated := make([]bulk.Range, bulk.MaxRanges)
+		for i := range repeated {
+			repeated[i] = bulk.Range{Offset: begun, Length: uint64(size)}
+		}
+		for _, hostile := range []struct {
+			size   uint32
+			ranges []bulk.Range
+		}{
+			{1, []bulk.Range{{Offset: begun, Length: o.Total - begun}}},
+			{size - 1, []bulk.Range{{Offset: begun, Length: uint64(size) - 1}}},
+			{size + 1, []bulk.Range{{Offset: begun, Length: uint64(size) + 1}}},
+			{size, repeated},
+			{size, []bulk.Range{{Offset: begun + 1, Length: uint64(size)}}},
+			{size, []bulk.Range{{Offset: begun, Length: 1}}},
+		} {
+			pull.Size = hostile.size
+			caller.sendTo(p.server.Address(), rackaddr.PortBulk, pull.Append(nil, hostile.ranges...))
+			synctest.Wait()
+		}
+		after := p.server.Stats()
+		if after.Parts != before.Parts || after.Malformed-before.Malformed != 6 {
+			t.Errorf("hostile pulls are answered with %d parts, %d are malformed", after.Parts-before.Parts, after.Malformed-before.Malformed)
 		}
 	})
 }

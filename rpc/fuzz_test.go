@@ -263,7 +263,7 @@ func FuzzParts(f *testing.F) {
 	}
 	total, begun := uint64(len(m.Payload)), n.budget-rpcpacket.HeaderSize-rpcpacket.MorePreface
 	var parts []byte
-	for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: uint64(begun), Length: total - uint64(begun)}}, n.large.size, n.large.size) {
+	for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: uint64(begun), Length: total - uint64(begun)}}, n.large.size) {
 		h := bulk.Header{Kind: bulk.Part, Call: m.Call, CallerIncarnation: 1, Total: total, Offset: c.Offset, Size: uint32(c.Length), First: uint32(begun)}
 		part := append(h.Append(nil), m.Payload[c.Offset:c.Offset+c.Length]...)
 		parts = append(binary.BigEndian.AppendUint16(parts, uint16(len(part))), part...)

@@ -56,7 +56,7 @@ func (n *Node) openLarge(most uint64) error {
 	n.spinUnlessLarge(n.conn)
 	window := defaultWindow
 	if b, ok := conn.(netio.Buffered); ok {
-		window = b.ReceiveBuffer() / 2
+		window = min(b.ReceiveBuffer()/2, bulk.MaxPull)
 	}
 	l.conn, l.size, l.most = conn, n.budget-bulk.HeaderSize, most
 	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most})
@@ -132,7 +132,7 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 		return nil, bulk.Malformed
 	}
 	l := &n.large
-	size := min(n.budget, packetSize) - bulk.HeaderSize
+	size := packetSize - bulk.HeaderSize
 	n.stir()
 	l.mu.Lock()
 	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
@@ -239,7 +239,8 @@ func (n *Node) tickLarge(now time.Duration) (next time.Duration, ok bool) {
 	return next, ok
 }
 
-// servePull sends the parts that a receiver has asked for.
+// servePull sends the parts that a receiver has asked for. All messages of a node are cut into parts of one size: another
+// size is a mistake, or that of the node's last incarnation, whose message begins anew.
 func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 	var body *sent.Payload
 	if h.Answer {
@@ -252,13 +253,17 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 	}
 	defer body.Release()
 	payload := body.Bytes()
-	if uint64(len(payload)) != h.Total {
+	resized := int(h.Size) != n.large.size
+	if resized && payload != nil {
+		n.malformed(key.Peer)
+	}
+	if resized || uint64(len(payload)) != h.Total {
 		gone := *h
 		gone.Kind, gone.Size = bulk.Gone, 0
 		n.sendBulk(key.Peer, &gone, nil)
 		return
 	}
-	n.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, int(h.Size), n.large.size))
+	n.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, n.large.size))
 }
 
 // answerOf is the payload of the answer that a pull asks for, nil if it is not kept.
@@ -314,7 +319,7 @@ func (n *Node) sendLarge(conn netio.Conn, first netio.Message, body *sent.Payloa
 		Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
 		Total: uint64(len(payload)), First: uint32(len(o.First)), //nolint:gosec // of a datagram
 	}
-	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size, n.large.size)
+	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size)
 	if _, err := conn.WriteBatch([]netio.Message{first}); err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestLargeReader(t *testing.T) {
 			t.Fatalf("begin: %d", v)
 		}
 		var parts [][]byte
-		for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: 10, Length: uint64(total - 10)}}, size, size) {
+		for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: 10, Length: uint64(total - 10)}}, size) {
 			h := bulk.Header{Kind: bulk.Part, Call: key.Call, Total: uint64(total), First: 10, Offset: c.Offset, Size: uint32(c.Length)}
 			parts = append(parts, h.Append(nil))
 			parts[len(parts)-1] = append(parts[len(parts)-1], message[c.Offset:c.Offset+c.Length]...)

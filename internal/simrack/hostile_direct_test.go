@@ -78,7 +78,7 @@ func TestHostile_Copies(t *testing.T) {
 				t.Error(err)
 			}
 			total, first := o.Total, o.First
-			h := bulk.Header{Kind: bulk.Pull, Answer: answer, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: total, Size: 1 << 10, First: uint32(len(first))}
+			h := bulk.Header{Kind: bulk.Pull, Answer: answer, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: total, Size: partsOf(m), First: uint32(len(first))}
 			send(of, rackaddr.PortBulk, h.Append(nil, bulk.Range{Offset: uint64(len(first)), Length: total - uint64(len(first))}))
 		}
 		handler := &during{f: func(b []byte) {
@@ -139,7 +139,7 @@ func TestHostile_Arguments(t *testing.T) {
 			}
 			for _, guess := range []uint64{0, uint64(o.Token) ^ 2, uint64(o.Token) | 1<<32} {
 				h := bulk.Header{
-					Kind: bulk.Pull, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: o.Total, Offset: guess, Size: 1 << 10, First: uint32(len(o.First)),
+					Kind: bulk.Pull, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: o.Total, Offset: guess, Size: partsOf(&m), First: uint32(len(o.First)),
 				}
 				b := h.Append(nil, bulk.Range{Offset: uint64(len(o.First)), Length: o.Total - uint64(len(o.First))})
 				r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortBulk), netip.AddrPortFrom(caller.Address(), rackaddr.PortBulk), b)
@@ -163,6 +163,9 @@ func TestHostile_Arguments(t *testing.T) {
 		}
 	})
 }
+
+// partsOf is the size of the parts of a message whose first packet is m.
+func partsOf(m *rpcpacket.Message) uint32 { return uint32(len(m.Append(nil)) - bulk.HeaderSize) }
 
 // during is a service that does something while a call runs.
 type during struct {

@@ -59,7 +59,7 @@ var Layout = wirefmt.Layout{Name: "bulk", Fields: []wirefmt.Field{
 	{Name: "callee_incarnation", Offset: 28, Size: 4, Doc: "incarnation of the node called; 0 in parts of a call that nobody has asked for"},
 	{Name: "total", Offset: 32, Size: 8, Doc: "bytes of the whole payload"},
 	{Name: "offset", Offset: 40, Size: 8, Doc: "of a part: where its bytes belong in the payload; of a pull: the token of the first packet; 0 in all else"},
-	{Name: "size", Offset: 48, Size: 4, Doc: "of a part: its bytes; of a pull: how many bytes each part is to have, the last but one"},
+	{Name: "size", Offset: 48, Size: 4, Doc: "of a part: its bytes; of a pull: how many bytes each part but the last one has"},
 	{Name: "first", Offset: 52, Size: 4, Doc: "bytes of the payload in the first packet: where the first part begins"},
 }}
 
@@ -155,14 +155,21 @@ func (h *Header) parsePull(n int, body []byte) (Header, []Range, []byte, error) 
 		return *h, nil, nil, wirefmt.Errorf("pull: %d ranges in parts of %d bytes", n, h.Size)
 	}
 	ranges := make([]Range, n)
+	next := uint64(h.First) // where the last range has ended
 	for i := range ranges {
 		r := Range{Offset: be.Uint64(body[i*rangeSize:]), Length: be.Uint64(body[i*rangeSize+8:])}
-		if r.Length == 0 || r.Offset < uint64(h.First) || r.Offset > h.Total || r.Length > h.Total-r.Offset {
-			return *h, nil, nil, wirefmt.Errorf("pull: %d bytes at %d of %d", r.Length, r.Offset, h.Total)
+		if r.Length == 0 || r.Offset < next || r.Offset > h.Total || r.Length > h.Total-r.Offset || !h.wholeParts(r) {
+			return *h, nil, nil, wirefmt.Errorf("pull: %d bytes at %d of %d, in parts of %d", r.Length, r.Offset, h.Total, h.Size)
 		}
-		ranges[i] = r
+		ranges[i], next = r, r.Offset+r.Length
 	}
 	return *h, ranges, nil, nil
+}
+
+// wholeParts reports whether a range begins and ends where parts do.
+func (h *Header) wholeParts(r Range) bool {
+	size := uint64(h.Size)
+	return (r.Offset-uint64(h.First))%size == 0 && (r.Length%size == 0 || r.Offset+r.Length == h.Total)
 }
 
 // Push is how many bytes of parts, as Cost counts them, follow a first packet
@@ -170,8 +177,8 @@ func (h *Header) parsePull(n int, body []byte) (Header, []Range, []byte, error) 
 // first packet they fit the receive buffer that Linux gives an unprivileged socket.
 const Push = 200 << 10
 
-// MaxPull is how many bytes one pull is answered with at most: a pull of 1.3 KiB
-// cannot make a node send for longer than a millisecond.
+// MaxPull is how many bytes one pull is answered with at most, and so the largest window that is of
+// use: a pull of 1.3 KiB cannot make a node send for longer than a millisecond.
 const MaxPull = 4 << 20
 
 // Cost is what a datagram with a part of size bytes takes of a receive buffer: the
@@ -192,14 +199,16 @@ func Pushed(total, first uint64, size int) Range {
 	return Range{Offset: first, Length: n}
 }
 
-// Cut appends the parts that a pull asks for, in its order: of the size that it
-// names, but of most bytes at most. What exceeds MaxPull is left out.
-func Cut(out []Range, ranges []Range, size, most int) []Range {
-	step := uint64(min(size, most))
+// Cut appends the parts of size bytes that a pull asks for, in its order. The parts that
+// exceed MaxPull together are left out.
+func Cut(out []Range, ranges []Range, size int) []Range {
 	left := uint64(MaxPull)
 	for _, r := range ranges {
-		for r.Length > 0 && left > 0 {
-			n := min(step, r.Length, left)
+		for r.Length > 0 {
+			n := min(uint64(size), r.Length) //nolint:gosec // of a datagram
+			if n > left {
+				return out
+			}
 			out = append(out, Range{Offset: r.Offset, Length: n})
 			r.Offset, r.Length, left = r.Offset+n, r.Length-n, left-n
 		}

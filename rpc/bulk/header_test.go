@@ -80,6 +80,10 @@ func TestBadHeader(t *testing.T) {
 		"a pull beyond the end":   {Pull, func(b []byte) { b[71] = 91 }},
 		"a pull that wraps":       {Pull, func(b []byte) { copy(b[64:], bytes.Repeat([]byte{255}, 8)) }},
 		"parts of no size":        {Pull, func(b []byte) { b[51] = 0 }},
+		"ranges that overlap":     {Pull, func(b []byte) { copy(b[72:], b[56:72]) }},
+		"ranges that descend":     {Pull, func(b []byte) { b[79], b[87] = 10, 20 }},
+		"a range between parts":   {Pull, func(b []byte) { b[63]++ }},
+		"half a part":             {Pull, func(b []byte) { b[71] = 10 }},
 		"too many ranges":         {Pull, func(b []byte) { b[7] = 3 }},
 	} {
 		b := samples()[c.kind]
@@ -104,11 +108,13 @@ func FuzzParse(f *testing.F) {
 		}
 		if h.Kind == Pull {
 			sent := uint64(0)
-			for _, r := range Cut(nil, ranges, int(h.Size), 1000) {
+			next := uint64(h.First)
+			for i, r := range Cut(nil, ranges, int(h.Size)) {
 				sent += r.Length
-				if r.Length > 1000 || r.Offset+r.Length > h.Total {
-					t.Errorf("a part of %d bytes at %d of %d", r.Length, r.Offset, h.Total)
+				if r.Offset < next || r.Length > uint64(h.Size) || r.Offset+r.Length > h.Total || (r.Offset-uint64(h.First))%uint64(h.Size) != 0 {
+					t.Errorf("part %d: %d bytes at %d of %d, the last one ended at %d", i, r.Length, r.Offset, h.Total, next)
 				}
+				next = r.Offset + r.Length
 			}
 			if sent > MaxPull {
 				t.Errorf("a pull is answered with %d bytes", sent)

@@ -51,7 +51,7 @@ func (n *network) carry(pull bool, b []byte) {
 }
 
 func (n *network) parts(ranges []Range, size int) {
-	for _, r := range Cut(nil, ranges, size, size) {
+	for _, r := range Cut(nil, ranges, size) {
 		h := Header{
 			Kind: Part, Call: n.key.Call, Answer: n.key.Answer, Total: uint64(len(n.message)), First: uint32(n.first),
 			Offset: r.Offset, Size: uint32(r.Length),

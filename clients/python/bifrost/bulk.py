@@ -58,9 +58,17 @@ class Header:
         if len(h.data) != h.ranges * _RANGE.size or (h.kind == PULL) != (h.ranges > 0) or h.ranges > layout.BULK_RANGES:
             raise FormatError("bulk header: kind %d with %d ranges in %d bytes" % (h.kind, h.ranges, len(h.data)))
         h.spans = list(_RANGE.iter_unpack(h.data))
-        if h.kind == PULL and not h.size or any(not n or at < h.first or at + n > h.total for at, n in h.spans):
-            raise FormatError("pull: %s of %d" % (h.spans, h.total))
+        if h.kind == PULL:
+            h._check_pull()
         return h
+
+    def _check_pull(self):
+        """Ranges are of whole parts, and ascend."""
+        end = self.first
+        for at, n in self.spans:
+            if not n or not self.size or at < end or at + n > self.total or (at - self.first) % self.size or n % self.size and at + n < self.total:
+                raise FormatError("pull: %s of %d in parts of %d" % (self.spans, self.total, self.size))
+            end = at + n
 
     def of(self, kind, **changes):
         """A packet of another kind about the same message."""
@@ -72,11 +80,13 @@ class Header:
 
 
 def cut(spans, size):
-    """The parts that a pull asks for, (offset, length) each, of size bytes at most; not more than a pull may have."""
+    """The parts of size bytes that a pull asks for, (offset, length) each; not more than a pull may have."""
     left = layout.BULK_PULL_BYTES
     for at, n in spans:
-        while n > 0 and left > 0:
-            length = min(size, n, left)
+        while n > 0:
+            length = min(size, n)
+            if length > left:
+                return
             yield at, length
             at, n, left = at + length, n - length, left - length
 
@@ -184,6 +194,7 @@ class Transfer:
         """The ranges to ask for: what is lost, and what comes next once half of the window is free. room is what
         other transfers leave of the receive buffer."""
         spans, most = [], min(self.window, room)
+        self.again.sort()
         while self.again and len(spans) < layout.BULK_RANGES and (not self.out or self.out + cost(self.size) <= most):
             self._join(spans, self.again.pop(0), None)
         if self.out <= self.window // 2 and not self.again and len(spans) < layout.BULK_RANGES:

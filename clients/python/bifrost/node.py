@@ -66,7 +66,7 @@ class Node:
         self._direct = bind(self.address, layout.PORT_DIRECT)
         self._watch(self._direct, self._direct_received)
         self._parts = bind(self.address, layout.PORT_BULK)
-        window = self._parts.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        window = min(self._parts.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2, layout.BULK_PULL_BYTES)
         self._incoming = bulk.Receiver(window, max_message)  # the pump's, but for release
         self._watch(self._parts, self._part_received)
         session.on_end = self._fail
@@ -446,7 +446,7 @@ class Node:
             callee_incarnation=m.callee_incarnation if answer else self.incarnation,
         )
         now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[12:], "big")
-        t = self._incoming.begin(now, (source, m.call, answer), h, start, min(self.budget, size) - bulk.SIZE, to == own, rest)
+        t = self._incoming.begin(now, (source, m.call, answer), h, start, size - bulk.SIZE, to == own, rest)
         if t is None:
             return False
         self._go_on(t)
@@ -546,11 +546,11 @@ class Node:
                 if known and h.offset == wire.opening(call.message)[1]:  # it has the first packet
                     self._caller.postpone(time.monotonic(), h.call)
                     body = call.body
-        if len(body) != h.total:
+        if len(body) != h.total or h.size != self.budget - bulk.SIZE:  # else it may be of the last incarnation
             self._send_part(h.of(bulk.GONE, size=0).pack(), source)
             return
         view = memoryview(body)
-        for at, n in bulk.cut(h.spans, min(h.size, self.budget - bulk.SIZE)):
+        for at, n in bulk.cut(h.spans, h.size):
             self._send_part(h.of(bulk.PART, offset=at, size=n).pack(), source, view[at : at + n])
 
     def _send_part(self, header, to, data=b""):

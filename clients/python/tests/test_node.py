@@ -262,13 +262,16 @@ class NodeTest(unittest.TestCase):
         m = self.call()
         total, token, _, start = wire.opening(m)
         self.assertEqual((total, token, len(m.trailer)), (5000, 0, wire.ORIGIN + 8))
-        pull = bulk.Header(kind=bulk.PULL, call=m.call, caller_incarnation=3, total=5000, first=len(start), size=1000, spans=[(len(start), 2000)])
+        size = self.node.budget - bulk.SIZE
+        pull = bulk.Header(kind=bulk.PULL, call=m.call, caller_incarnation=3, total=5000, first=len(start), size=size, spans=[(len(start), 2 * size)])
         self.bulk.inject(pull.pack(), B)  # which has not got the call
         self.assertEqual(bulk.Header.parse(self.take(self.bulk)[1]).kind, bulk.GONE)
+        self.bulk.inject(pull.of(bulk.PULL, size=1, spans=[(len(start), 2 * size)]).pack(), A)  # in more packets than parts
+        self.assertEqual(bulk.Header.parse(self.take(self.bulk)[1]).kind, bulk.GONE)
         self.bulk.inject(pull.pack(), A)
-        for at in 0, 1000:
+        for at in 0, size:
             part = bulk.Header.parse(self.take(self.bulk)[1])
-            self.assertEqual((part.kind, bytes(part.data)), (bulk.PART, payload[len(start) + at :][:1000]))
+            self.assertEqual((part.kind, bytes(part.data)), (bulk.PART, payload[len(start) + at :][:size]))
         answer = os.urandom(3000)
         self.reply(m, flags=layout.FLAG_MORE, payload=(3000).to_bytes(8, "big") + bytes(8) + answer[:1000])
         ask = bulk.Header.parse(self.take(self.bulk)[1])
