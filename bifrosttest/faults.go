@@ -67,6 +67,8 @@ func (r *Rack) RestartGatekeeper() {
 
 // Trouble breaks one thing after the other until done is closed, and makes each whole
 // again: it kills programs of apps, pulls the plugs of their blades, crashes the Gatekeeper.
+// It pulls no plug of [ClientBlade], or of another blade with a node of the test's own ([Rack.Node]):
+// such a node would not come back.
 // Between two of them lie between 1 and so many milliseconds of virtual time. It returns how
 // often it has done what. Call it in a goroutine of its own; cause no other fault meanwhile.
 func (r *Rack) Trouble(gap int, done <-chan struct{}) (did map[string]int) {
@@ -125,11 +127,21 @@ func (r *Rack) breakSomething() (string, error) {
 		}
 		return "program killed", nil
 	}
+	if r.hasOwn(i.Blade) {
+		return "", nil
+	}
 	if err := r.rig.CrashBlade(i.Blade); err != nil {
 		return "", err
 	}
 	r.pause(5000) // a blade is silent for three seconds before it has failed
 	return "blade crashed", r.rig.BootBlade(i.Blade)
+}
+
+// hasOwn reports whether a blade has, or had, a node of the test's own.
+func (r *Rack) hasOwn(blade string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.own[blade]
 }
 
 // pause lets up to so many milliseconds pass.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// ClientBlade is the first compute blade of a rack whose [Config] names none. Programs
+// ClientBlade is the compute blade that every rack has for the test's own clients. Programs
 // whose app file names no blades do not run there.
 const ClientBlade = "c1"
 
@@ -38,7 +39,8 @@ type Config struct {
 	Seed uint64
 	// Network is what every link does to packets.
 	Network Network
-	// Compute and Memory are the names of the blades. Memory blades are paired in the
+	// Compute and Memory are the names of the blades; [ClientBlade] is there beside those of
+	// Compute, and need not be among them. Memory blades are paired in the
 	// order of their names; the last one of an odd number is not mirrored.
 	Compute, Memory []string
 	// Programs are what app files can start: the first argument of a program there is a
@@ -88,6 +90,9 @@ type Rack struct {
 	rng *rand.Rand // of Trouble
 	// servers are the blades of programs whose app file names none.
 	servers []string
+
+	mu  sync.Mutex
+	own map[string]bool // the blades with nodes of the test's own
 }
 
 // Run makes a rack, calls f in a bubble of virtual time (testing/synctest), and stops the
@@ -107,20 +112,24 @@ func Run(t *testing.T, cfg Config, f func(t *testing.T, r *Rack)) {
 				t.Errorf("bifrosttest: the rack does not stop in order: %v", err)
 			}
 		}()
-		servers := cfg.Compute
-		if len(servers) == 0 {
-			servers = []string{"s1", "s2"}
-		}
-		f(t, &Rack{t: t, rig: rig, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 11)), servers: servers})
+		f(t, &Rack{
+			t: t, rig: rig, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 11)), servers: cfg.servers(), own: map[string]bool{ClientBlade: true},
+		})
 	})
+}
+
+// servers are the compute blades beside ClientBlade.
+func (c *Config) servers() []string {
+	names := slices.DeleteFunc(slices.Clone(c.Compute), func(name string) bool { return name == ClientBlade })
+	if len(names) == 0 {
+		return []string{"s1", "s2"}
+	}
+	return names
 }
 
 // simulated is the configuration of the simulated rack.
 func (c *Config) simulated() simrack.Config {
-	compute, memory := c.Compute, c.Memory
-	if len(compute) == 0 {
-		compute = []string{ClientBlade, "s1", "s2"}
-	}
+	memory := c.Memory
 	if len(memory) == 0 {
 		memory = []string{"m1", "m2"}
 	}
@@ -132,7 +141,7 @@ func (c *Config) simulated() simrack.Config {
 		},
 		Programs: map[string]simrack.Program{}, Log: c.Logger,
 	}
-	for _, name := range compute {
+	for _, name := range append([]string{ClientBlade}, c.servers()...) {
 		s.Blades = append(s.Blades, simrack.Blade{Name: name, Kind: control.Compute})
 	}
 	for _, name := range memory {
@@ -182,9 +191,12 @@ func (r *Rack) must(what string, err error) {
 }
 
 // Node joins a node of the test's own on a compute blade. It ends with the rack, or the
-// blade; the test may close it before.
+// blade; the test may close it before. [Rack.Trouble] spares the blade from then on.
 func (r *Rack) Node(blade, name string) *rpc.Node {
 	r.t.Helper()
+	r.mu.Lock()
+	r.own[blade] = true
+	r.mu.Unlock()
 	n, err := r.rig.Join(r.ctx, blade, name)
 	r.must("joining "+name+" on "+blade, err)
 	return n

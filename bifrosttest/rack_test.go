@@ -107,3 +107,38 @@ func TestStart(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestClientBlade: a test's own nodes outlive trouble, whatever blades the rack has and wherever
+// programs run.
+func TestClientBlade(t *testing.T) {
+	const here = `
+name: here
+programs:
+  - {name: counter, command: [counter, serve], services: [{name: Counter, stateful: true}], blades: [a, c1]}
+`
+	for _, compute := range [][]string{nil, {"a", "b"}, {bifrosttest.ClientBlade, "a"}, {bifrosttest.ClientBlade}} {
+		for _, deployment := range []string{app, here} {
+			cfg := bifrosttest.Config{Seed: 3, Compute: compute, Programs: programs}
+			if deployment == here && !slices.Contains(compute, "a") {
+				continue
+			}
+			bifrosttest.Run(t, cfg, func(t *testing.T, r *bifrosttest.Rack) {
+				to := counter.OpenCounter(r.Client(), tally.CounterName)
+				r.DeployText(deployment)
+				if at := r.Where("counter"); deployment == app && slices.Contains(at, bifrosttest.ClientBlade) {
+					t.Errorf("compute blades %q: a program runs on %v", compute, at)
+				}
+				stop, did := make(chan struct{}), make(chan map[string]int)
+				go func() { did <- r.Trouble(20, stop) }()
+				for n := range int64(300) {
+					add(t, r, to, n+1)
+					<-time.After(10 * time.Millisecond)
+				}
+				close(stop)
+				if d := <-did; d["program killed"] == 0 || d["Gatekeeper crashed"] == 0 || deployment == app && d["blade crashed"] == 0 {
+					t.Errorf("compute blades %q: trouble did %v", compute, d)
+				}
+			})
+		}
+	}
+}

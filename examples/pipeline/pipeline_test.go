@@ -22,7 +22,7 @@ import (
 // onRack runs f in virtual time with each stage on a blade of its own.
 func onRack(t *testing.T, seed uint64, net bifrosttest.Network, f func(ctx context.Context, client *rpc.Node)) {
 	t.Helper()
-	cfg := bifrosttest.Config{Seed: seed, Network: net, Compute: append([]string{bifrosttest.ClientBlade}, stages.Names...)}
+	cfg := bifrosttest.Config{Seed: seed, Network: net, Compute: stages.Names}
 	bifrosttest.Run(t, cfg, func(t *testing.T, r *bifrosttest.Rack) {
 		for _, name := range stages.Names {
 			if err := stages.Serve(r.Context(), r.Node(name, name), name); err != nil {
