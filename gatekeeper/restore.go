@@ -656,7 +656,7 @@ func (c *controller) releaseAgain(id rpcpacket.ID) error {
 
 // corrupt says which record makes no sense.
 func corrupt(r *wal.Record, format string, args ...any) error {
-	return fmt.Errorf("the log is %w: record %d, %s: %s", wal.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
+	return wal.Refuse(fmt.Errorf("the log is %w: record %d, %s: %s", wal.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...)))
 }
 
 // data reads a record's JSON.

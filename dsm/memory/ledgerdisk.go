@@ -74,14 +74,14 @@ func OpenLedgerDisk(directory string, sync bool) (*LedgerDisk, error) {
 }
 
 func openLedgerDisk(directory string, o disk.Options) (*LedgerDisk, error) {
-	o.Name, o.Version, o.Remedy = "the store of ledgers", ledgerVersion, ledgerRemedy
+	o.Name, o.Version, o.Away = "the store of ledgers", ledgerVersion, ledgersAway
 	s, err := disk.Open(directory, o)
 	if err != nil {
 		return nil, fmt.Errorf("ledgers %s: %w", directory, err)
 	}
 	d := &LedgerDisk{store: s, directory: directory}
 	if err := errors.Join(d.readAll(), d.readSaved()); err != nil {
-		return nil, fmt.Errorf("ledgers %s: %w", directory, errors.Join(err, s.Close()))
+		return nil, fmt.Errorf("ledgers %s: %w", directory, errors.Join(disk.Refuse(err, ledgersAway), s.Close()))
 	}
 	return d, nil
 }
@@ -99,11 +99,8 @@ func MemoryLedgerDisk(m *disk.Memory) (*LedgerDisk, error) {
 	return d, nil
 }
 
-// ledgerRemedy says what an operator can do about ledgers that have lost commits.
-func ledgerRemedy(tail string) string {
-	return fmt.Sprintf("Restore the directory from a copy; or, if the memory machine has another copy, or its ledgers may be lost, move the directory away; "+
-		"or remove %s, to go on without the lost commits: calls that they tell of may run again, or be lost", tail)
-}
+// ledgersAway is what it means to move the directory away.
+const ledgersAway = "if the memory machine has another copy, or its ledgers may be lost"
 
 // Begin returns the birth number of the ledgers. If there are none yet, they begin with the given one, which is on disk when Begin
 // returns: whoever serves the disk may announce the number, and whoever starts on the disk next has the same. Begin is to
@@ -181,7 +178,7 @@ func (d *LedgerDisk) entry(e disk.Entry) error {
 }
 
 func corruptLedger(format string, args ...any) error {
-	return fmt.Errorf("the store of ledgers is %w: %s. Restore the directory from a copy; or move it away, which loses the ledgers that only this blade has", disk.ErrCorrupt, fmt.Sprintf(format, args...))
+	return fmt.Errorf("the store of ledgers is %w: %s", disk.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
 // restore returns a store with what was read.
@@ -189,7 +186,7 @@ func restore(cfg ledger.Config, read []ledgerRecord) (*ledger.Store, error) {
 	s := ledger.New(cfg)
 	for _, r := range read {
 		if err := s.Load(r.name, r.meta, r.chunks); err != nil {
-			return nil, fmt.Errorf("%w: %w", corruptLedger("a ledger is not whole"), err)
+			return nil, disk.Refuse(fmt.Errorf("%w: %w", corruptLedger("a ledger is not whole"), err), ledgersAway)
 		}
 	}
 	return s, nil

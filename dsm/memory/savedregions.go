@@ -51,7 +51,10 @@ func (d *LedgerDisk) savedPath() string { return filepath.Join(d.directory, save
 
 // corruptRegions says what to do about regions that cannot be read.
 func (d *LedgerDisk) corruptRegions(why error) error {
-	return fmt.Errorf("the regions of a backup in %s are %w: %w. Restore the backup again; or remove the file, to begin without regions", d.savedPath(), disk.ErrCorrupt, why)
+	return &disk.RefusedError{
+		Err:    fmt.Errorf("the regions of a backup in %s are %w: %w", d.savedPath(), disk.ErrCorrupt, why),
+		Remedy: "restore the backup again; or remove the file, to begin without regions",
+	}
 }
 
 // readSaved reads the header of the file, if there is one.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/disk"
@@ -83,6 +84,9 @@ func wholeOrRefused(t testing.TB, what, dir string, records int) (refused bool) 
 	l, err := Open(dir, Options{})
 	switch {
 	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrVersion):
+		if !strings.Contains(err.Error(), "or move the directory away, which begins a new rack") {
+			t.Errorf("%s: refused without a remedy: %v", what, err)
+		}
 		return true
 	case err != nil:
 		t.Errorf("%s: refused without a reason: %v", what, err)
@@ -141,6 +145,72 @@ func TestDamage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A log that lacks a file, or has only one of them, is whole or refused, with the reason and a
+// remedy that helps.
+func TestMissingFile(t *testing.T) {
+	const records = 20
+	dir := crashedLog(t, records, Options{})
+	all, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(all) < 6 {
+		t.Fatalf("files %q, %v", all, err)
+	}
+	refused := map[string]bool{}
+	for _, name := range all {
+		name := filepath.Base(name)
+		kind, _, _ := strings.Cut(strings.TrimSuffix(name, ".log"), "-")
+		at := copyOf(t, dir)
+		if err := os.Remove(filepath.Join(at, name)); err != nil {
+			t.Fatal(err)
+		}
+		refused[kind] = wholeOrRefused(t, "without "+name, at, records)
+		at = copyOf(t, dir)
+		for _, other := range all {
+			if other := filepath.Base(other); other != name && other != disk.TailName {
+				if err := os.Remove(filepath.Join(at, other)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		wholeOrRefused(t, "nothing but "+name, at, records)
+	}
+	if !refused["MANIFEST"] || !refused["marker.manifest.000001.MANIFEST"] || refused["CURRENT"] {
+		t.Errorf("refused without: %v", refused)
+	}
+}
+
+// What keeps a log from being opened that is no damage says so, with a remedy.
+func TestNotOpened_Remedy(t *testing.T) {
+	dir := closedLog(t)
+	l, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "end the process that has it open") {
+		t.Errorf("opened twice: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for failure, want := range map[error]string{
+		syscall.EACCES: "must belong to the user", syscall.ENOSPC: "make room", syscall.EIO: "or restore the directory from a copy",
+	} {
+		_, err := openPebble(dir, disk.Options{FS: brokenFS{vfs.Default, failure}})
+		if !errors.Is(err, failure) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", failure, err)
+		}
+	}
+}
+
+// brokenFS cannot open what is there.
+type brokenFS struct {
+	vfs.FS
+	err error
+}
+
+func (fs brokenFS) Open(name string, _ ...vfs.OpenOption) (vfs.File, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: fs.err}
 }
 
 // A record whose writing was cut off was never acknowledged: the log begins without it.

@@ -38,3 +38,9 @@ func corruptf(format string, args ...any) error {
 func versionError(what string, found, known uint64) error {
 	return fmt.Errorf("the log is %w: %s has version %d, this program knows %d", ErrVersion, what, found, known)
 }
+
+// away is what it means to move a log's directory away.
+const away = "which begins a new rack"
+
+// Refuse adds to the reason why a log is not used what an operator can do.
+func Refuse(err error) error { return disk.Refuse(err, away) }

@@ -92,7 +92,7 @@ func Open(directory string, o Options) (*Log, error) {
 	l, err := open(s, o)
 	if err != nil {
 		_ = s.close() // the first error tells more
-		return nil, fmt.Errorf("log %s: %w", directory, err)
+		return nil, fmt.Errorf("log %s: %w", directory, Refuse(err))
 	}
 	return l, nil
 }

@@ -2,7 +2,6 @@ package wal
 
 import (
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"slices"
 
@@ -27,15 +26,9 @@ type pebbleStore struct{ *disk.Store }
 
 // openPebble opens a store, or makes one.
 func openPebble(directory string, o disk.Options) (pebbleStore, error) {
-	o.Name, o.Version, o.Remedy = "the log", storeVersion, remedy
+	o.Name, o.Version, o.Away = "the log", storeVersion, away
 	s, err := disk.Open(directory, o)
 	return pebbleStore{s}, err
-}
-
-// remedy says what an operator can do about a log that has lost records.
-func remedy(tail string) string {
-	return fmt.Sprintf("Restore the directory from a copy; or move it away, to begin a new rack; or remove %s, to go on without the lost commits: "+
-		"calls that they tell of may run again, or be lost", tail)
 }
 
 // commit implements store.

@@ -37,15 +37,15 @@ var (
 // ErrNotFound is what reading a key that is not there fails with.
 var ErrNotFound = errors.New("no such key")
 
-// Options says how a store is kept. Name, Version and Remedy must be set.
+// Options says how a store is kept. Name, Version and Away must be set.
 type Options struct {
 	// Name is what errors call the store, such as "the log".
 	Name string
 	// Version is the version of how keys and values are written.
 	Version uint64
-	// Remedy says what an operator can do about a store that has lost commits, whose note
-	// of the last one is the file tail.
-	Remedy func(tail string) string
+	// Away is what it means to begin with another directory, as a clause that goes on from "move
+	// the directory away, ".
+	Away string
 	// Sync makes a commit durable when the disk has it.
 	Sync bool
 	// FS is where the files are, for tests; nil stands for the operating system's files.
@@ -87,8 +87,13 @@ type Store struct {
 }
 
 // Open opens the store in a directory, or makes one. It fails with ErrLocked, ErrVersion or
-// ErrCorrupt rather than begin with less than was committed.
+// ErrCorrupt rather than begin with less than was committed. Its errors are RefusedErrors.
 func Open(directory string, o Options) (*Store, error) {
+	s, err := openDirectory(directory, o)
+	return s, Refuse(err, o.Away)
+}
+
+func openDirectory(directory string, o Options) (*Store, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -115,7 +120,7 @@ func Open(directory string, o Options) (*Store, error) {
 func (s *Store) open() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("pebble: %v", r)
+			err = s.explain(panicked(r))
 			if s.db != nil {
 				_ = s.db.Close() // the first error tells more
 			}
@@ -217,7 +222,7 @@ func (b *Batch) note(err error) { b.err = cmp.Or(b.err, err) }
 func (s *Store) Commit(fill func(*Batch)) (err error) {
 	defer func() { // Pebble has no error for a write that fails: it calls quiet.Fatalf, or panics itself
 		if r := recover(); r != nil {
-			err = fmt.Errorf("pebble: %v", r)
+			err = panicked(r)
 		}
 	}()
 	batch := s.db.NewBatch()
@@ -243,7 +248,7 @@ func (s *Store) Commit(fill func(*Batch)) (err error) {
 func (s *Store) Get(key []byte) ([]byte, error) {
 	v, closer, err := s.db.Get(key)
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, s.explainRead(err)
 	}
 	b := slices.Clone(v)
 	return b, closer.Close()
@@ -258,14 +263,14 @@ func (s *Store) Scan(from, to []byte) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 		if err != nil {
-			yield(Entry{}, s.explain(err))
+			yield(Entry{}, s.explainRead(err))
 			return
 		}
 		defer func() { _ = it.Close() }() // its error is it.Error
 		for it.First(); it.Valid(); it.Next() {
 			v, err := it.ValueAndErr()
 			if err != nil {
-				yield(Entry{}, s.explain(err))
+				yield(Entry{}, s.explainRead(err))
 				return
 			}
 			if !yield(Entry{it.Key(), v}, nil) {
@@ -273,7 +278,7 @@ func (s *Store) Scan(from, to []byte) iter.Seq2[Entry, error] {
 			}
 		}
 		if err := it.Error(); err != nil {
-			yield(Entry{}, s.explain(err))
+			yield(Entry{}, s.explainRead(err))
 		}
 	}
 }
@@ -316,28 +321,38 @@ func (s *Store) flush() error {
 	return nil
 }
 
-// explain makes Pebble's errors recognisable.
-func (s *Store) explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, pebble.ErrNotFound):
-		return ErrNotFound
-	case pebble.IsCorruptionError(err):
-		return fmt.Errorf("%s is %w: %w", s.o.Name, ErrCorrupt, err)
-	case strings.Contains(err.Error(), "written in format major version"):
-		return fmt.Errorf("%s is %w: %w", s.o.Name, ErrVersion, err)
-	}
-	return err
-}
-
 // quiet is Pebble's logger: nobody has to read what it does, and what it cannot
 // go on from ends the commit, or in the background the process.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any) {}
 
-func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (quiet) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...) //nolint:err113 // Pebble's words
+	for _, a := range args {
+		if cause, ok := a.(error); ok {
+			err = &fatalError{err.Error(), cause}
+		}
+	}
+	panic(err)
+}
+
+// fatalError is what Pebble cannot go on from, with the error that it tells of.
+type fatalError struct {
+	msg   string
+	cause error
+}
+
+func (e *fatalError) Error() string { return e.msg }
+func (e *fatalError) Unwrap() error { return e.cause }
+
+// panicked is the error of a panic in Pebble.
+func panicked(r any) error {
+	if err, ok := r.(error); ok {
+		return fmt.Errorf("pebble: %w", err)
+	}
+	return fmt.Errorf("pebble: %v", r)
+}
 
 // pageCacheFS leaves it to the operating system when the write-ahead log goes to
 // disk. All else is synced, in the background, so that a loss of power leaves a

@@ -90,13 +90,18 @@ func (t *tail) check(commits uint64) error {
 		if n == 0 {
 			return nil // whoever made it was cut off before the first commit
 		}
-		return errors.Join(t.o.corrupt("%s, the note of the last commit, is damaged; the store ends with commit %d. %s", t.name, commits, t.o.Remedy(t.name)), ignoreEOF(err, n))
+		return errors.Join(t.lost("%s, the note of the last commit, is damaged; the store ends with commit %d", t.name, commits), ignoreEOF(err, n))
 	}
 	last, synced := be.Uint64(b[8:]), b[24] == 1
 	if commits >= last || be.Uint64(b[16:]) != t.boot && !synced {
 		return nil
 	}
-	return t.o.corrupt("it ends with commit %d, and %d were acknowledged: a file of it was damaged or shortened. %s", commits, last, t.o.Remedy(t.name))
+	return t.lost("it ends with commit %d, and %d were acknowledged: a file of it was damaged or shortened", commits, last)
+}
+
+// lost is the error of a store that may have lost commits.
+func (t *tail) lost(format string, args ...any) error {
+	return &shortenedError{t.o.corrupt(format, args...), t.name}
 }
 
 func ignoreEOF(err error, n int) error {
