@@ -51,6 +51,7 @@ func receiveAll(n *Node, from netip.AddrPort, datagrams [][]byte, batch int) {
 func TestLargeReader(t *testing.T) {
 	n, _ := quietNode(t)
 	from := netip.AddrPortFrom(nodeAt(7), rackaddr.PortBulk)
+	sequence := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 100
 		total := rapid.IntRange(size, 30*size).Draw(t, "bytes")
@@ -58,7 +59,8 @@ func TestLargeReader(t *testing.T) {
 		for i := range message {
 			message[i] = byte(i * i >> 3)
 		}
-		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.SessionID(1, 2)}
+		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.SessionID(1, sequence)}
+		sequence++
 		n.large.mu.Lock()
 		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, false)
 		n.large.asks()
@@ -84,6 +86,7 @@ func TestLargeReader(t *testing.T) {
 			}
 			datagrams = append(datagrams, p)
 		}
+		datagrams = append(datagrams, parts...) // what has overtaken too many is asked for again
 		receiveAll(n, from, datagrams, rapid.IntRange(1, readBatch).Draw(t, "batch"))
 		n.large.mu.Lock()
 		defer n.large.mu.Unlock()

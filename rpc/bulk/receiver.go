@@ -21,9 +21,12 @@ const (
 	// reorder is how many places later asked-for parts must come until one counts as
 	// lost (RFC 9002 section 6.1.1).
 	reorder = 3
-	// eager is up to which length a body is allocated at once. A larger one grows as
-	// parts come, so a false length costs its sender a quarter of it in traffic.
-	eager = 16 << 20
+	// ahead is how many times as much memory a body takes as has come of it, so a false length
+	// costs its sender a quarter of it in traffic.
+	ahead = 4
+	// overtaken is how many parts further than that a part may lie. One that overtakes
+	// more counts as lost.
+	overtaken = 8
 )
 
 // Config bounds a Receiver.
@@ -54,7 +57,7 @@ const (
 	Taken       Verdict = iota // taken in
 	Whole                      // taken in, and nothing is missing any more
 	Known                      // it has come before
-	Unrequested                // nobody asked for it
+	Unrequested                // nobody asked for it, or it has overtaken too many others
 	Malformed                  // it contradicts what the first packet said
 	TooLong                    // the message exceeds Config.Message
 	NoRoom                     // it exceeds PerPeer, Total, or its sender's share of it; later there may be room
@@ -71,6 +74,7 @@ type Transfer struct {
 	size         int    // of a part
 	parts        int    // how many there are
 	body         []byte // as far as it is allocated
+	came         uint64 // bytes
 
 	low    int    // the first part that is missing
 	flight []slot // the parts from low on that have been asked for
@@ -156,10 +160,10 @@ func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, s
 		return nil, NoRoom
 	}
 	t := &Transfer{
-		Key: k, total: total, first: uint64(len(first)), size: size, parts: int((total - uint64(len(first)) + uint64(size) - 1) / uint64(size)),
+		Key: k, total: total, first: uint64(len(first)), came: uint64(len(first)), size: size, parts: int((total - uint64(len(first)) + uint64(size) - 1) / uint64(size)),
 		window: 2 * Push, slow: r.cfg.Window, wait: FirstWait, at: len(r.order),
 	}
-	t.grow(min(total, eager))
+	t.grow(t.first)
 	copy(t.body, first)
 	r.open[k] = t
 	r.order = append(r.order, t)
@@ -303,7 +307,10 @@ func (r *Receiver) take(now time.Duration, t *Transfer, h *Header, data []byte) 
 		return Unrequested
 	case t.flight[i-t.low].asked == 0:
 		return Known
+	case h.Offset > ahead*t.came+overtaken*uint64(t.size): //nolint:gosec // of a datagram
+		return Unrequested
 	}
+	t.came += uint64(len(data))
 	t.grow(h.Offset + uint64(len(data)))
 	if at := t.body[h.Offset:]; &at[0] != &data[0] { // else it was received there
 		copy(at, data)
@@ -484,12 +491,12 @@ func (t *Transfer) length(i int) int {
 	return 0
 }
 
-// grow makes room for the message's first n bytes.
+// grow makes room for the message's first n bytes, and for some of those that come next.
 func (t *Transfer) grow(n uint64) {
 	if uint64(len(t.body)) >= n {
 		return
 	}
-	body := make([]byte, min(t.total, max(n, 4*uint64(len(t.body)))))
+	body := make([]byte, min(t.total, max(n, ahead*t.came)))
 	copy(body, t.body)
 	t.body = body
 }

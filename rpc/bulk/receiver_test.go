@@ -291,6 +291,31 @@ func TestQuota_Shares(t *testing.T) {
 	}
 }
 
+// TestQuota_OnDemand: a transfer takes memory in proportion to what has come, whatever its sender announces, and whichever of the
+// parts that were asked for it sends.
+func TestQuota_OnDemand(t *testing.T) {
+	const total, size = 16 << 20, 1176
+	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
+	came, taken := 0, 0
+	for seq := range uint64(60) {
+		k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, seq)}
+		x, v := r.Begin(0, k, total, make([]byte, 1000), size, true)
+		if v != Taken {
+			t.Fatal(v)
+		}
+		came += 1000
+		for i := len(x.flight) - 1; i >= 0; i -= 40 {
+			h := Header{Kind: Part, Call: k.Call, Total: total, First: 1000, Offset: x.offset(i), Size: size}
+			r.Receive(0, k, &h, make([]byte, size))
+			came += size
+		}
+		taken += len(x.body)
+	}
+	if taken > 16*came {
+		t.Errorf("%d bytes are taken for %d that have come", taken, came)
+	}
+}
+
 // TestFourLargest: four senders of the largest messages have room at a time.
 func TestFourLargest(t *testing.T) {
 	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})

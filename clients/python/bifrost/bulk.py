@@ -19,7 +19,8 @@ _RANGE = struct.Struct(">QQ")
 SIZE = _HEADER.size
 
 REORDER = 3  # a part is lost when one has come that was asked for so many places later
-EAGER = 16 << 20  # bytes of a message for which memory is taken at once; the rest as parts come
+AHEAD = 4  # times as much memory as has come of a message is taken for it
+OVERTAKEN = 8  # parts further than that a part may lie, else it counts as lost
 EARLY = 16  # parts that are kept although their message's first packet has not come
 
 
@@ -109,7 +110,8 @@ class Transfer:
         self.key, self.header, self.tag = key, header, tag
         self.total, self.first, self.size = header.total, header.first, size
         self.places = -(-(self.total - self.first) // size)
-        self.body = bytearray(min(self.total, EAGER))
+        self.came = self.first  # bytes
+        self.body = bytearray(min(self.total, AHEAD * self.came))
         self.asked = {}  # place: (number, when it was asked for or None), the oldest first
         self.again = []  # places that are lost
         self.next = 0  # the first place that was never asked for
@@ -139,6 +141,8 @@ class Transfer:
         place, rest = divmod(h.offset - self.first, self.size)
         if h.total != self.total or h.first != self.first or rest or h.size != self.length(place):
             raise FormatError("part: %d bytes at %d of %d" % (h.size, h.offset, h.total))
+        if h.offset > AHEAD * self.came + OVERTAKEN * self.size:
+            return False
         if place in self.asked:
             number, when = self.asked.pop(place)
             self.out -= cost(h.size)
@@ -149,9 +153,10 @@ class Transfer:
             number = 0
         else:
             return False
+        self.came += h.size
         end = h.offset + h.size
         if end > len(self.body):
-            self.body.extend(bytes(min(self.total, max(end, 4 * len(self.body))) - len(self.body)))
+            self.body.extend(bytes(min(self.total, max(end, AHEAD * self.came)) - len(self.body)))
         self.body[h.offset : end] = h.data
         c = cost(h.size)
         self.window = min(self.most, self.window + (c if self.window < self.slow else c * c // self.window))
