@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -32,6 +33,21 @@ func FuzzHandle(f *testing.F) {
 		Request{To: machine.With(dsmpacket.OpSettle, 0), Header: h(4, 2)},
 		Request{To: at.With(dsmpacket.OpFree, 0), Header: h(5, 0)},
 	))
+	more := func(id, length uint64) dsmpacket.Header {
+		h := h(id, length)
+		h.More = 3
+		return h
+	}
+	f.Add(script(
+		Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
+		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abc")},
+		Request{To: at.With(dsmpacket.OpRead, 0), Header: more(3, 16)},
+		Request{To: at.With(dsmpacket.OpRead, 0), Header: more(3, 0)},
+		Request{To: at.With(dsmpacket.OpRead, 0), Header: more(3, 17)},
+		Request{To: at.With(dsmpacket.OpWrite, 0), Header: more(2, 3), Data: []byte("abc")},
+		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abd")},
+		Request{To: machine.With(dsmpacket.OpSettle, 0), Header: h(4, 2)},
+	))
 	e := func(id, length uint64) dsmpacket.Header {
 		h := h(id, length)
 		h.Execution = control.ExecutionID{15: 7}
@@ -62,8 +78,9 @@ func FuzzHandle(f *testing.F) {
 				continue
 			}
 			r := Request{Node: rackaddr.Node(h.Branch % 4), To: dsmpacket.Pointer(d[:16]), Header: h, Data: data}
+			again := s.record(&r, h.Request) != nil
 			a, drop := handle(s, &r)
-			check(t, s, &r, &a, drop)
+			check(t, s, &r, &a, drop, again)
 			checkUndo(t, s)
 		}
 	})
@@ -92,16 +109,10 @@ func command(s *Store, d []byte) {
 	}
 }
 
-func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop) {
-	if drop != NotDropped {
-		return
-	}
-	if a.Header.Kind != dsmpacket.Reply || a.Header.Request != r.Header.Request || a.Header.Incarnation != r.Header.Incarnation {
-		t.Fatalf("%+v answers %+v", a.Header, r.Header)
-	}
-	if r.To.Op() == dsmpacket.OpRead && a.Header.Status == fault.OK && uint64(len(a.Data)) != r.Header.Length {
-		t.Fatalf("read of %d bytes has %d", r.Header.Length, len(a.Data))
-	}
+// check says what is wrong with the answer to a request: every field of its header, the
+// datagrams that it takes, and the store's books. A request that came again has its answer
+// from the client's window.
+func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool) {
 	used := uint64(0)
 	for _, reg := range s.regions.byBase {
 		used += 1 << reg.class
@@ -109,4 +120,82 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop) {
 	if used != s.Used() || used > uint64(len(s.arena.mem)) {
 		t.Fatalf("%d bytes in regions, %d counted", used, s.Used())
 	}
+	if drop != NotDropped {
+		return
+	}
+	want := r.Header
+	want.Kind, want.Mirror = dsmpacket.Reply, s.mirror
+	want.Status, want.Length = a.Header.Status, 0
+	want.Flags = 0
+	from, done, op := r.To, a.Header.Status == fault.OK, r.To.Op()
+	switch {
+	case op == dsmpacket.OpSettle:
+		want.Flags, want.Length = a.Header.Flags&(dsmpacket.FlagApplied|dsmpacket.FlagFinal|dsmpacket.FlagNoted), a.Header.Length
+		valid := r.Header.More == 0 && !again && r.Header.Length < r.Header.Request
+		if about := s.record(r, r.Header.Length); valid && about != nil && !about.dead &&
+			(want.Flags&dsmpacket.FlagApplied == 0 || want.Length != about.length || want.Status != about.status) {
+			t.Fatalf("%+v says of %+v", a.Header, *about)
+		}
+	case op == dsmpacket.OpRead && done:
+		want.Length = r.Header.Length
+	case done:
+		rec := s.record(r, r.Header.Request)
+		if rec == nil || rec.status != fault.OK || rec.op != op {
+			t.Fatalf("%+v has the record %+v", a.Header, rec)
+		}
+		want.Length = rec.length
+		if op == dsmpacket.OpFree && rec.length != 0 || op != dsmpacket.OpFree && !again && rec.length != r.Header.Length {
+			t.Fatalf("%+v has the record %+v", r.Header, *rec)
+		}
+		if op == dsmpacket.OpAlloc {
+			from = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(op, rec.class)
+		}
+	}
+	if a.Header != want || a.From != from {
+		t.Fatalf("%+v is answered with\n%+v, want\n%+v\nfrom %v, want %v", r.Header, a.Header, want, a.From, from)
+	}
+	if op == dsmpacket.OpWrite && done && !again {
+		if reg, at, _ := s.find(from, want.Length); reg == nil || !bytes.Equal(reg.view(at, want.Length), r.Data) {
+			t.Fatalf("%q is not where %+v wrote it", r.Data, r.Header)
+		}
+	}
+	checkDatagrams(t, s, r, a)
+}
+
+// checkDatagrams: a read that was carried out has a datagram for each request that it stood
+// for, with the bytes that lie there. Every other answer is one datagram without data, and
+// no answer says that other requests were carried out.
+func checkDatagrams(t *testing.T, s *Store, r *Request, a *Answer) {
+	n := uint64(0)
+	read := r.To.Op() == dsmpacket.OpRead && a.Header.Status == fault.OK
+	for d := range a.Datagrams() {
+		want, from, data := a.Header, a.From, []byte(nil)
+		if read {
+			want.Request, want.More, from = want.Request+n, 0, from.Add(int64(n*want.Length))
+			reg, at, status := s.find(from, want.Length)
+			if status != fault.OK {
+				t.Fatalf("%+v reads %v: %v", r.Header, from, status)
+			}
+			data = reg.view(at, want.Length)
+		}
+		if d.Header != want || d.From != from || !bytes.Equal(d.Data, data) {
+			t.Fatalf("datagram %d to %+v is\n%+v with %d bytes from %v, want\n%+v with %d from %v", n, r.Header, d.Header, len(d.Data), d.From, want, len(data), from)
+		}
+		n++
+	}
+	if want := uint64(r.Header.More) + 1; read && n != want || !read && n != 1 {
+		t.Fatalf("%d datagrams answer %+v with %+v", n, r.Header, a.Header)
+	}
+	if !read && a.Header.More != 0 && a.Header.Status == fault.OK {
+		t.Fatalf("%+v says that more was done than %+v", a.Header, r.Header)
+	}
+}
+
+// record is that of a request of the client that asks, nil if there is none.
+func (s *Store) record(r *Request, id uint64) *record {
+	c := s.clients.byNode[r.Node]
+	if c == nil || c.incarnation != r.Header.Incarnation {
+		return nil
+	}
+	return c.window.find(id)
 }

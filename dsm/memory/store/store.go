@@ -161,14 +161,14 @@ func (s *Store) handle(r *Request) (Answer, Drop) {
 	case r.Header.Request < c.window.floor:
 		return tooLate(r, Late)
 	}
+	if r.Header.More > 0 && r.To.Op() != dsmpacket.OpRead {
+		return refuse(r, fault.BadRequest), NotDropped
+	}
 	if rec := c.window.find(r.Header.Request); rec != nil {
 		if rec.dead {
 			return tooLate(r, Dead)
 		}
 		return s.replay(r, rec), NotDropped
-	}
-	if r.Header.More > 0 && r.To.Op() != dsmpacket.OpRead {
-		return refuse(r, fault.BadRequest), NotDropped
 	}
 	switch r.To.Op() {
 	case dsmpacket.OpRead:
