@@ -7,7 +7,9 @@ PREFIX  ?= /usr/local
 BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-FUZZTIME ?= 3s
+# How long "fuzz" tries each target, and "explore-fresh" new programs.
+FUZZTIME ?= 1m
+FRESHTIME ?= 1h
 # The modules of go.work.
 ALL     := ./... ./bench/... ./checks/... ./internal/crash/...
 
@@ -15,6 +17,8 @@ ALL     := ./... ./bench/... ./checks/... ./internal/crash/...
 # compiles again. The directories are those that a sparing PATH may lack.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+# Property tests draw the same values each time; "fuzz" has them draw others.
+export RAPID_SEED ?= 1
 # For binaries of tests, which nobody debugs and the linter's vet has seen.
 TESTFLAGS := -count=1 -timeout 20m -vet=off '-ldflags=-s -w'
 
@@ -51,8 +55,11 @@ unit: build ## tests but those of "explore", those that need root included when 
 
 # On one CPU, since a case's goroutines take turns: two cost a fifth more, and the other one
 # is for "unit", which waits much.
-explore: ## the crash explorer: 10,000 random programs and crashes
+explore: ## the crash explorer: 10,000 random programs and crashes, the same each time
 	$(GO) test $(TESTFLAGS) -timeout 40m -cpu 1 -parallel 1 ./internal/crash
+
+explore-fresh: ## the crash explorer with programs that nobody has run, for FRESHTIME (1h); by hand or nightly
+	$(GO) test $(TESTFLAGS) -timeout 0 -v -run TestCrashEverywhere ./internal/crash -crash.from=$$(date +%s) -crash.for=$(FRESHTIME)
 
 # Where goroutines meet. The cores start none (the linter holds them to it), and what
 # stands on these packages runs without the detector, in "unit".
@@ -67,7 +74,7 @@ race: ## tests under the race detector
 proof: ## what the P4 program promises, proved for all packets and tables; "unit" runs it too
 	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
 
-fuzz: ## every fuzz target, those of wire formats for FUZZTIME (3s)
+fuzz: ## look for inputs that fail: every fuzz target for FUZZTIME (1m), properties with new values; by hand or nightly
 	scripts/fuzz.sh $(FUZZTIME)
 
 mutants: ## put each known fault of the protocols into the code: the tests must find it
@@ -100,4 +107,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build install demo test setup check lint unit explore race proof fuzz mutants some-mutants rack systemd eval gen p4 clean
+.PHONY: help build install demo test setup check lint unit explore explore-fresh race proof fuzz mutants some-mutants rack systemd eval gen p4 clean

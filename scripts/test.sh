@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# What `make test` and CI run: make's stages, and what each took. Those joined by +
-# run beside each other, since one of them mostly waits, or has one CPU; those joined
-# by commas one after the other meanwhile. Output of all but the first is shown when
-# they have ended. A stage that fails keeps no other from running; the last lines say
-# which have failed, and the exit status that one has.
+# What `make test` and CI run: make's stages, and what each took. All inputs are fixed:
+# seeds, and for each commit its mutants. Those joined by + run beside each other, since
+# one of them mostly waits, or has one CPU; those joined by commas one after the other
+# meanwhile. Output of all but the first is shown when they have ended. A stage that
+# fails keeps no other from running; the last lines say which have failed, and the exit
+# status that one has.
 #
 #   scripts/test.sh [STAGE[,STAGE]…[+STAGE[,STAGE]…]…]…
 set -um # each stage has a process group, to be ended as a whole
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- lint+setup unit,race+explore,systemd rack+fuzz+some-mutants
+[ $# -gt 0 ] || set -- lint+setup unit,race+explore,systemd rack+some-mutants
 make=${MAKE:-make}
 for dir in "${TMPDIR:-/tmp}"/bft.*; do
   [ -d "/proc/${dir##*.}" ] || rm -rf "$dir"
