@@ -156,8 +156,13 @@ func FuzzCall(f *testing.F) {
 			if a.Verdict != endpoint.Resend {
 				t.Fatalf("a call that has run is now: %v", a.Verdict)
 			}
-			if _, err := rpcpacket.Parse(a.Reply); err != nil || len(a.Reply) > n.budget {
+			reply, err := rpcpacket.Parse(a.Reply)
+			if err != nil || len(a.Reply) > n.budget {
 				t.Fatalf("answered with %d bytes, %v", len(a.Reply), err)
+			}
+			if reply.Type != rpcpacket.Reply && reply.Type != rpcpacket.Exception || reply.Call != m.Call || reply.Method != m.Method || reply.Service != m.Service ||
+				reply.CallerIncarnation != m.CallerIncarnation || reply.CalleeIncarnation != 1 {
+				t.Fatalf("%+v is answered with %+v", m.Header, reply.Header)
 			}
 		}
 		r.free()

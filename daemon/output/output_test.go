@@ -203,6 +203,21 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// checkLines: lines are as a query asks for them.
+func checkLines(t *testing.T, q *Query, lines []Line) {
+	t.Helper()
+	used := 0
+	for i, l := range lines {
+		used += len(l.Text)
+		if l.Program != "p/x/1" || len(l.Text) > MaxLine || !l.Time.After(q.After) && !q.After.IsZero() || i > 0 && l.Time.Before(lines[i-1].Time) {
+			t.Errorf("line %d of %d to %+v: %+v", i, len(lines), q, l)
+		}
+	}
+	if q.Last > 0 && len(lines) > q.Last || used > MaxLine {
+		t.Errorf("%d lines of %d bytes to %+v", len(lines), used, q)
+	}
+}
+
 // FuzzRead reads whatever lies in the directory: an answer, or an error that names the file.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("1000 a\n2000 b\n"), int64(1500), 1)
@@ -215,7 +230,11 @@ func FuzzRead(f *testing.F) {
 		}
 		s, err := Open(Config{Dir: dir})
 		if err == nil {
-			_, _, err = s.Read(Query{After: time.Unix(0, after), Last: max(last, 0), Max: 100})
+			q := Query{After: time.Unix(0, after), Last: max(last, 0), Max: 100}
+			var lines []Line
+			if lines, _, err = s.Read(q); err == nil {
+				checkLines(t, &q, lines)
+			}
 		}
 		if err != nil && !strings.Contains(err.Error(), "p~x~1.log") {
 			t.Errorf("the error does not name the file: %v", err)

@@ -119,8 +119,9 @@ func FuzzBearer(f *testing.F) {
 	f.Add(" ")
 	f.Fuzz(func(t *testing.T, header string) {
 		token, ok := bearer(header)
-		if ok && token != "" && !strings.Contains(header, token) {
-			t.Errorf("%q gives %q", header, token)
+		scheme, rest, _ := strings.Cut(header, " ")
+		if ok != (len(header) > 6 && strings.EqualFold(header[:6], "bearer") && header[6] == ' ') || strings.TrimSpace(rest) != token {
+			t.Errorf("%q gives %q, %v: its scheme is %q", header, token, ok, scheme)
 		}
 	})
 }

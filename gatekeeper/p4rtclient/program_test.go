@@ -145,8 +145,8 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := p.Normal(e)
-		if err == nil && (again.Key() != e.Key() || !again.Equal(&e)) {
-			t.Fatalf("%s became %s", &e, &again)
+		if err != nil || again.Key() != e.Key() || !again.Equal(&e) {
+			t.Fatalf("%s became %s, %v", &e, &again, err)
 		}
 	})
 }

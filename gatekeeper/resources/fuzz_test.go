@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -24,6 +25,9 @@ func FuzzLoad(f *testing.F) {
 		again, err := Load(DefaultConfig(), exports{}, saved, now)
 		if err != nil {
 			t.Fatalf("%s\nsaved: %v", saved, err)
+		}
+		if twice, err := again.Save(); err != nil || !bytes.Equal(twice, saved) {
+			t.Fatalf("saved as\n%s\nthen as\n%s (%v)", saved, twice, err)
 		}
 		again.Resume(now)
 		for _, n := range again.Nodes("") {

@@ -121,39 +121,3 @@ func TestParseNewer(t *testing.T) {
 		}
 	}
 }
-
-func FuzzParse(f *testing.F) {
-	r := full()
-	f.Add(r.append(nil))
-	f.Add((&Record{Kind: KindRack}).append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parse(b)
-		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
-				t.Fatalf("untyped error %v", err)
-			}
-			return
-		}
-		if again := r.append(nil); !bytes.Equal(again, b) {
-			t.Fatalf("%x\nbecame %x", b, again)
-		}
-	})
-}
-
-// FuzzFields gets past the checksum, which random bytes do not.
-func FuzzFields(f *testing.F) {
-	r := full()
-	f.Add(r.append(nil)[8:])
-	f.Fuzz(func(t *testing.T, rest []byte) {
-		b := []byte{recordMagic >> 8, recordMagic & 0xff, recordVersion, byte(KindCall), 0, 0, 0, 0}
-		b = append(b, rest...)
-		binary.BigEndian.PutUint32(b[4:], checksum(b))
-		r, err := parse(b)
-		if err != nil {
-			return
-		}
-		if again := r.append(nil); !bytes.Equal(again, b) {
-			t.Fatalf("%x\nbecame %x", b, again)
-		}
-	})
-}

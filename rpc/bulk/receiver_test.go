@@ -376,7 +376,10 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// FuzzReceiver feeds a transfer with any packets.
+// content is what a message has at an offset, in FuzzReceiver.
+func content(offset uint64) byte { return byte(offset ^ offset>>8) }
+
+// FuzzReceiver feeds a transfer with any packets: what is whole has each byte in its place.
 func FuzzReceiver(f *testing.F) {
 	var all []byte
 	for i := range 9 {
@@ -392,8 +395,15 @@ func FuzzReceiver(f *testing.F) {
 			n := min(len(b), HeaderSize+100)
 			now += time.Millisecond
 			if h, _, data, err := parse(b[:n]); err == nil && h.Kind == Part {
-				if x, v := r.Receive(now, k, &h, data); v == Whole && len(x.Body()) != 1000 {
-					t.Fatalf("%d bytes are whole", len(x.Body()))
+				for i := range data {
+					data[i] = content(h.Offset + uint64(i))
+				}
+				if x, v := r.Receive(now, k, &h, data); v == Whole {
+					for i, c := range x.Body()[100:] {
+						if len(x.Body()) != 1000 || c != content(uint64(100+i)) {
+							t.Fatalf("byte %d of %d is %d", 100+i, len(x.Body()), c)
+						}
+					}
 				}
 			}
 			r.Tick(now)

@@ -75,8 +75,14 @@ func FuzzParse(f *testing.F) {
 		if s.Apply(r) != nil {
 			return
 		}
-		if err := new(State).Apply(s.Base()); err != nil {
+		base, again := s.Base(), new(State)
+		if err := again.Apply(base); err != nil {
 			t.Fatalf("the base of %+v: %v", r, err)
+		}
+		next := again.Base()
+		next.Records = base.Records // of a ledger, which counts the base, too
+		if !bytes.Equal(Append(nil, next), Append(nil, base)) {
+			t.Fatalf("the base of %+v is %+v, and then %+v", r, base, next)
 		}
 	})
 }

@@ -99,7 +99,8 @@ func TestFill(t *testing.T) {
 	})
 }
 
-// FuzzTake: items of a hostile or broken source are errors and nothing else.
+// FuzzTake: items of a hostile or broken source are errors and nothing else, and
+// what is taken is counted.
 func FuzzTake(f *testing.F) {
 	f.Add(encode(itemChunk, chunkItem{Number: 1}))
 	f.Add(encode(itemState, stateItem{First: 1, Next: 1}))
@@ -112,6 +113,22 @@ func FuzzTake(f *testing.F) {
 			if err := s.Take(item); err != nil && fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.NoSpace {
 				t.Fatal(err)
 			}
+		}
+		want := uint64(0)
+		for _, l := range s.ledgers {
+			want += l.room()
+		}
+		if s.filled == nil {
+			want += uint64(len(s.ledgers)) * ledgerCost
+		} else {
+			for _, of := range s.filled.chunks {
+				for _, c := range of {
+					want += cost(len(c.Data))
+				}
+			}
+		}
+		if s.used != want {
+			t.Fatalf("%d bytes are taken, %d counted", want, s.used)
 		}
 	})
 }

@@ -475,6 +475,7 @@ func drain(h *fakeHost) chan *fakeNode {
 	return h.nodes
 }
 
+// FuzzReadLine: a line that is taken says the same when it is written again.
 func FuzzReadLine(f *testing.F) {
 	f.Add(`{"id":1,"op":"join","speaks":{"protocol":1},"name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
 	f.Add(`{"id":2,"op":"address","address":"::1"}`+"\n", `{"rack":{"mtu":9000}}`+"\n")
@@ -482,18 +483,30 @@ func FuzzReadLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		var q request
 		if readLine(newReader(strings.NewReader(a)), &q) == nil {
-			var out strings.Builder
-			var again request
-			if err := writeLine(&out, q); err != nil {
-				t.Fatal(err)
-			}
-			if err := readLine(newReader(strings.NewReader(out.String())), &again); err != nil || again.Op != q.Op || again.ID != q.ID {
-				t.Fatalf("%+v became %+v, %v", q, again, err)
-			}
+			sameAgain(t, &q, new(request))
 		}
 		var r reply
 		if readLine(newReader(strings.NewReader(b)), &r) == nil {
-			_ = r.err("x")
+			sameAgain(t, &r, new(reply))
+			if err := r.err("x"); (err == nil) != (r.Code == fault.OK) {
+				t.Errorf("%+v is the error %v", r, err)
+			}
 		}
 	})
+}
+
+// sameAgain writes a line and reads it into again. What the two say is compared as JSON: a
+// list that is there and empty is written as none.
+func sameAgain(t *testing.T, line, again any) {
+	t.Helper()
+	var one, two strings.Builder
+	if err := writeLine(&one, line); err != nil {
+		t.Fatal(err)
+	}
+	if err := readLine(newReader(strings.NewReader(one.String())), again); err != nil {
+		t.Fatalf("%s: %v", one.String(), err)
+	}
+	if err := writeLine(&two, again); err != nil || two.String() != one.String() {
+		t.Fatalf("%s became %s, %v", one.String(), two.String(), err)
+	}
 }
