@@ -132,3 +132,57 @@ func FuzzTake(f *testing.F) {
 		}
 	})
 }
+
+// TestFillAfterDrop: a chunk that was given to the other copy and is dropped then, by a seal,
+// by the Gatekeeper or with its ledger, is given again as what has its number next.
+func TestFillAfterDrop(t *testing.T) {
+	node := rackaddr.Node(1)
+	name, first, second := NameOf(node), Writer{node, 1}, Writer{node, 2}
+	for what, drop := range map[string]func(s *Store){
+		"seal": func(s *Store) { s.Fence(first) },
+		"end": func(s *Store) {
+			s.Fence(first)
+			s.End(name, 1, 1, 2)
+		},
+		"delete": func(s *Store) {
+			s.Fence(first)
+			s.Delete(name)
+			s.Grant(name, second)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, next := New(Config{Birth: 7, Space: 1 << 20, Total: 1 << 20}), New(Config{Birth: 8, Space: 1 << 20, Total: 1 << 20})
+			next.BeFilled()
+			s.Fill()
+			hand := func() {
+				for item, ok := s.FillNext(5000); ok; item, ok = s.FillNext(5000) {
+					if err := next.Take(item); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			write := func(w Writer, text string, continues bool) {
+				t.Helper()
+				st, _ := s.Stat(name)
+				if a := s.Append(name, w.Incarnation, w, 0, dsmpacket.Chunk{Number: st.Next, Continues: continues, Data: []byte(text)}); a.Status != fault.OK {
+					t.Fatalf("%s: %v", text, a.Status)
+				}
+			}
+			s.Grant(name, first)
+			s.Open(name, 1, first)
+			write(first, "a whole record", false)
+			write(first, "half of one", what != "end")
+			hand()
+			drop(s)
+			s.Open(name, 2, second)
+			for s.ledgers[name].state.Next < 3 {
+				write(second, "another one", false)
+			}
+			s.CloseFill()
+			hand()
+			if a, b := describe(s), describe(next); a != b {
+				t.Fatalf("the copy is not what the source is:\n%s\n%s", a, b)
+			}
+		})
+	}
+}
