@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // ComputeConfig describes a compute blade.
@@ -66,6 +67,9 @@ type Compute struct {
 	unsettled  map[uint64]*request // joins and leaves that are under way, by token
 	policies   policies
 	ended      bool // nothing new begins
+	// What the users of the blade share: its nodes, and the questions to the Gatekeeper.
+	nodesOf     *share.Pool[uint32]
+	questionsOf *share.Pool[uint32]
 }
 
 var (
@@ -89,6 +93,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
 		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{},
 		policies: policies{asking: make(chan struct{}, 1)},
+		nodesOf:  share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())
 	reg, err := newRegistrar(cfg.Blade, c)

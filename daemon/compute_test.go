@@ -39,7 +39,7 @@ func TestLifeOfANode(t *testing.T) {
 				if _, err := s.Export(r.ctx, control.Export{Service: "Arrays", Methods: []control.Method{{Name: "add"}}}); err != nil {
 					t.Error(err)
 				}
-				if st := c.Status(); len(st.Nodes) != 1 || !slices.Equal(st.Nodes[0].Services, []string{"Arrays"}) || !st.Registered {
+				if st := c.Status(0); len(st.Nodes) != 1 || !slices.Equal(st.Nodes[0].Services, []string{"Arrays"}) || !st.Registered {
 					t.Errorf("status %+v", st)
 				}
 				if err := s.Close(r.ctx); err != nil {
@@ -111,7 +111,7 @@ func TestNewsOfTheRack(t *testing.T) {
 			<-changed
 			changed = h.Changed()
 		}
-		if n := c.Status().Nodes[0]; n.Leases["0:0:1001::40"] != 2 || n.PID != 5 {
+		if n := c.Status(0).Nodes[0]; n.Leases["0:0:1001::40"] != 2 || n.PID != 5 {
 			t.Errorf("status %+v", n)
 		}
 		if err := stop(); err != nil {
@@ -251,7 +251,7 @@ func TestGivenUpJoinLeaves(t *testing.T) {
 			t.Errorf("join: %v", err)
 		}
 		pass(time.Minute)
-		if l := r.gk.left(); len(l) != 1 || len(r.gk.joins) != 1 || len(c.Status().Nodes) != 0 {
+		if l := r.gk.left(); len(l) != 1 || len(r.gk.joins) != 1 || len(c.Status(0).Nodes) != 0 {
 			t.Errorf("%d joins, leaves %+v", len(r.gk.joins), l)
 		}
 		if err := stop(); err != nil {

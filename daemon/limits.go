@@ -1,6 +1,10 @@
 package daemon
 
-import "time"
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
 
 // Every time and bound of the daemons, in one place.
 const (
@@ -20,4 +24,7 @@ const (
 	// outputPatience is how long a program's output is read after its end, in case
 	// a process that has left its group holds on to it.
 	outputPatience = time.Second
+	// questions is how many questions of all programs to the Gatekeeper may be under way; each user has its share (package
+	// share). The rest of what the conversation takes (control.Window) is for the daemon's own: heartbeats, hellos, leaves.
+	questions = control.Window - 64
 )

@@ -101,11 +101,7 @@ func (c *Compute) left(ctx context.Context, p join.Program) {
 func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	c.left(ctx, p)
 	c.mu.Lock()
-	if len(c.nodes) >= c.cfg.Nodes {
-		c.mu.Unlock()
-		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, its maximum: end a program there, or raise bifrost compute --nodes", c.cfg.Name, c.cfg.Nodes)
-	}
-	if err := c.mayJoin(p); err != nil {
+	if err := c.takeNode(p); err != nil {
 		c.mu.Unlock()
 		return nil, err
 	}
@@ -115,16 +111,19 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	c.mu.Unlock()
 	defer c.endRequest(ask.Token)
 	var joined control.Joined
-	if err := c.askJoin(ctx, ask, &joined); err != nil {
+	err := c.askJoin(ctx, p.UID, ask, &joined)
+	if err != nil {
+		c.giveNode(p.UID)
 		return nil, err
 	}
 	// Its first call has to go by the policies of now.
-	err := c.learnPolicies(ctx, joined.Rack.PolicyVersion)
+	err = c.learnPolicies(ctx, joined.Rack.PolicyVersion)
 	var n *node
 	if err == nil {
 		n, err = c.adopt(p, ask.Token, joined)
 	}
 	if err != nil {
+		c.giveNode(p.UID)
 		gone := control.Leave{Node: joined.Address, Incarnation: joined.Incarnation, Reason: err.Error()}
 		if e := c.reg.ask.Ask(ctx, control.KindLeave, gone, nil); e != nil {
 			c.reg.log.Warn("leave", "node", joined.Address, "err", e)
@@ -135,13 +134,13 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 
 // askJoin asks the Gatekeeper for a node. One that has forgotten the blade, which was
 // silent for too long, is asked again when it knows it again.
-func (c *Compute) askJoin(ctx context.Context, ask control.Join, joined *control.Joined) error {
+func (c *Compute) askJoin(ctx context.Context, uid uint32, ask control.Join, joined *control.Joined) error {
 	for {
 		r, err := c.awaitRegistration(ctx)
 		if err != nil {
 			return err
 		}
-		err = c.reg.ask.Ask(ctx, control.KindJoin, ask, joined)
+		err = c.askFor(ctx, uid, control.KindJoin, ask, joined)
 		if fault.CodeOf(err) != fault.Stale || !c.registrationEnded(ctx, r) {
 			return err
 		}
@@ -202,6 +201,7 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 			}
 		}
 		delete(c.nodes, n.identity.Address)
+		c.nodesOf.Release(n.program.UID, 1)
 		delete(c.leases, n.identity.Address)
 		if telling {
 			c.unsettled[n.token] = &request{leaves: n.program, done: make(chan struct{})}
@@ -280,7 +280,7 @@ func (n *node) Export(ctx context.Context, e control.Export) (x control.Exported
 	default:
 	}
 	e.Node, e.Incarnation = n.identity.Address, n.identity.Incarnation
-	if err := n.daemon.reg.ask.Ask(ctx, control.KindExport, e, &x); err != nil {
+	if err := n.ask(ctx, control.KindExport, e, &x); err != nil {
 		return x, err
 	}
 	n.daemon.mu.Lock()
@@ -298,38 +298,38 @@ func (n *node) Export(ctx context.Context, e control.Export) (x control.Exported
 // BeginMain implements join.Session.
 func (n *node) BeginMain(ctx context.Context, m control.BeginMain) (begun control.BegunMain, err error) {
 	m.Node, m.Incarnation = n.identity.Address, n.identity.Incarnation
-	err = n.daemon.reg.ask.Ask(ctx, control.KindMain, m, &begun)
+	err = n.ask(ctx, control.KindMain, m, &begun)
 	return begun, err
 }
 
 // Who implements join.Session.
 func (n *node) Who(ctx context.Context, a netip.Addr) (info control.NodeInfo, err error) {
-	err = n.daemon.reg.ask.Ask(ctx, control.KindWho, control.Who{Node: a}, &info)
+	err = n.ask(ctx, control.KindWho, control.Who{Node: a}, &info)
 	return info, err
 }
 
 // Service implements join.Session.
 func (n *node) Service(ctx context.Context, name string) (info control.ServiceInfo, err error) {
-	err = n.daemon.reg.ask.Ask(ctx, control.KindService, control.Service{Name: name}, &info)
+	err = n.ask(ctx, control.KindService, control.Service{Name: name}, &info)
 	return info, err
 }
 
 // Serving implements join.Session.
 func (n *node) Serving(ctx context.Context, q control.Serving) (list control.ServingList, err error) {
-	err = n.daemon.reg.ask.Ask(ctx, control.KindServing, q, &list)
+	err = n.ask(ctx, control.KindServing, q, &list)
 	return list, err
 }
 
 // Calls implements join.Session.
 func (n *node) Calls(ctx context.Context, c control.NodeCalls) error {
 	c.Node, c.Incarnation = n.identity.Address, n.identity.Incarnation
-	return n.daemon.reg.ask.Ask(ctx, control.KindCalls, c, nil)
+	return n.ask(ctx, control.KindCalls, c, nil)
 }
 
 // Ledger implements join.Session.
 func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	var r control.LedgerReply
-	err := n.daemon.reg.ask.Ask(ctx, control.KindLedger, control.LedgerQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation}, &r)
+	err := n.ask(ctx, control.KindLedger, control.LedgerQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation}, &r)
 	return r.Ledger, err
 }
 

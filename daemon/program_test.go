@@ -27,7 +27,7 @@ func TestStartAndStop(t *testing.T) {
 			t.Fatalf("started %+v, %v", started, err)
 		}
 		first := <-runner.started
-		if p := c.Status().Programs; len(p) != 1 || p[0].Name != "arrays-1" || p[0].PID != 4711 {
+		if p := c.Status(0).Programs; len(p) != 1 || p[0].Name != "arrays-1" || p[0].PID != 4711 {
 			t.Errorf("programs %+v", p)
 		}
 		for name, tc := range map[string]struct {

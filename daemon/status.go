@@ -3,6 +3,7 @@ package daemon
 import (
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // Status implements join.Host.
-func (c *Compute) Status() join.Status {
+func (c *Compute) Status(uid uint32) join.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := join.Status{
@@ -32,9 +33,11 @@ func (c *Compute) Status() join.Status {
 		})
 	}
 	for _, p := range sortedValues(c.programs, strings.Compare) {
-		s.Programs = append(s.Programs, join.ProgramStatus{
-			Name: p.start.Name, PID: p.process.PID(), Args: slices.Clone(p.start.Args),
-		})
+		told := join.ProgramStatus{Name: p.start.Name, PID: p.process.PID()}
+		if uid == 0 || int(uid) == os.Geteuid() || uid == p.process.UID() {
+			told.Args = slices.Clone(p.start.Args)
+		}
+		s.Programs = append(s.Programs, told)
 	}
 	return s
 }

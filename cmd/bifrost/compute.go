@@ -20,6 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
+	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rpc/heir"
 )
@@ -93,11 +94,6 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeGuard(g)) }()
-	stopMetrics, err := o.blade.serveMetrics(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer stopMetrics()
 	l, err := unixjoin.Listen(join.SocketName)
 	if err != nil {
 		return err
@@ -120,13 +116,20 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	limits := unixjoin.NewLimits(o.nodes)
+	stopMetrics, err := o.blade.serveMetrics(ctx, g, metrics.Refusals("bifrost_compute_refused_total",
+		"What users of this blade were refused beyond their share: nodes, questions to the Gatekeeper, connections to the daemon, and bytes of lines there.", "user", d.Refused, limits.Refused))
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	b.Log.Info("compute blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "nodes", o.nodes)
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx)) // programs hear of the daemon's end after their nodes have left
 	served := make(chan error, 1)
 	running, cancel := context.WithCancel(ctx)
 	go func() {
 		defer cancel()
-		served <- unixjoin.Serve(serving, l, d, b.Log)
+		served <- unixjoin.Serve(serving, l, d, limits, b.Log)
 	}()
 	err = d.Run(running)
 	stop()
@@ -212,7 +215,7 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 	}
 	fmt.Fprintln(t, "PROGRAM\tPID\tCOMMAND")
 	for _, p := range s.Programs {
-		fmt.Fprintf(t, "%s\t%d\t%s\n", p.Name, p.PID, strings.Join(p.Args, " "))
+		fmt.Fprintf(t, "%s\t%d\t%s\n", p.Name, p.PID, or(strings.Join(p.Args, " "), "-"))
 	}
 	return t.Flush()
 }

@@ -14,8 +14,9 @@ import (
 type Host interface {
 	// Host makes a program a node; see Joiner.
 	Host(ctx context.Context, p Program) (Hosted, error)
-	// Status tells what the daemon knows.
-	Status() Status
+	// Status tells a user what the daemon knows. What a program was started with is told to root, the daemon's user, and the
+	// program's own.
+	Status(uid uint32) Status
 }
 
 // Program is what a program says of itself when it joins.
@@ -83,9 +84,9 @@ type NodeStatus struct {
 	MoreLeases  int            `json:"more_leases,omitempty"` // that are not among Leases: it names control.MaxLeases of a blade
 }
 
-// ProgramStatus is one program that the daemon has started.
+// ProgramStatus is one program that the daemon has started. Args is nil if they are not for who asks.
 type ProgramStatus struct {
 	Name string   `json:"name"`
 	PID  int      `json:"pid"`
-	Args []string `json:"args"`
+	Args []string `json:"args,omitempty"`
 }

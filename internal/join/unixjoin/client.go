@@ -27,6 +27,7 @@ type client struct {
 	next    uint64
 	waiting map[uint64]chan reply
 	rack    control.Rack
+	refused error     // the daemon does not take the connection
 	once    sync.Once // closes done
 	reading chan struct{}
 
@@ -51,6 +52,10 @@ func dial(ctx context.Context, socket string) (*client, error) {
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, dialError(socket, err)
+	}
+	if err := checkDaemon(socket, conn); err != nil {
+		conn.Close()
+		return nil, err
 	}
 	c := &client{conn: conn, done: make(chan struct{}), reading: make(chan struct{}), waiting: map[uint64]chan reply{}}
 	go c.read()
@@ -88,7 +93,8 @@ func (c *client) ask(ctx context.Context, r request) (reply, error) {
 	err := writeLine(c.conn, r)
 	c.writeMu.Unlock()
 	if err != nil {
-		return reply{}, &fault.Error{Code: fault.Unavailable, Op: r.Op, Msg: "the compute daemon is gone", Err: err}
+		<-c.reading // it ends, too
+		return reply{}, c.gone(r.Op, err)
 	}
 	select {
 	case a := <-answer:
@@ -98,11 +104,21 @@ func (c *client) ask(ctx context.Context, r request) (reply, error) {
 		case a := <-answer: // it came with the end
 			return a, a.err(r.Op)
 		default:
-			return reply{}, fault.New(fault.Unavailable, r.Op, "the compute daemon is gone")
+			return reply{}, c.gone(r.Op, nil)
 		}
 	case <-ctx.Done():
 		return reply{}, fault.FromContext(r.Op, ctx.Err())
 	}
+}
+
+// gone is why nobody answers any more: the daemon has refused the connection, or is gone.
+func (c *client) gone(op string, err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused != nil {
+		return c.refused
+	}
+	return &fault.Error{Code: fault.Unavailable, Op: op, Msg: "the compute daemon is gone", Err: err}
 }
 
 // read takes what the daemon sends until the connection ends.
@@ -112,10 +128,13 @@ func (c *client) read() {
 	in := newReader(c.conn)
 	for {
 		var r reply
-		if readLine(in, &r) != nil {
+		if _, err := in.read(&r); err != nil {
 			return
 		}
 		c.mu.Lock()
+		if r.ID == 0 && r.Code != fault.OK {
+			c.refused = r.err("connect")
+		}
 		if r.Rack != nil {
 			c.setRack(*r.Rack)
 		}

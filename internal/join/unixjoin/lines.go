@@ -13,14 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
 
-// maxLine is the longest line in bytes: a service of some thousand methods, or
-// the status of a blade with as many nodes.
-const maxLine = 1 << 20
-
-// maxRequests is how many requests of a connection wait at most while one is
-// carried out; a program that sends more without reading its replies is broken.
-const maxRequests = 64
-
 // The operations.
 const (
 	opJoin      = "join"
@@ -99,26 +91,58 @@ type joined struct {
 // errLine is what every error about the form of a line wraps.
 var errLine = errors.New("malformed line")
 
-// readLine reads one line into v. io.EOF is the end of a connection; other
-// errors but those of the connection itself wrap errLine.
-func readLine(r *bufio.Reader, v any) error {
-	b, err := r.ReadSlice('\n')
-	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
-		return fmt.Errorf("%w: longer than %d bytes", errLine, maxLine)
-	case errors.Is(err, io.EOF) && len(b) > 0:
-		return fmt.Errorf("%w: cut off", errLine)
-	case err != nil:
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%w: %w", errLine, err)
-	}
-	return nil
+// lineReader reads lines. It takes memory as a line comes.
+type lineReader struct {
+	in *bufio.Reader
+	// take, unless it is nil, is asked for each part of a line before it is kept; give has back what a line that cannot be
+	// read has taken. What was taken of a line that was read is for its reader to give back.
+	take func(bytes int) error
+	give func(bytes int)
 }
 
-// newReader returns a reader for readLine.
-func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
+// newReader returns a reader that may take all memory that lines need.
+func newReader(r io.Reader) *lineReader {
+	return &lineReader{in: bufio.NewReaderSize(r, firstBuffer), take: func(int) error { return nil }, give: func(int) {}}
+}
+
+// read reads one line into v, and returns how many bytes it has taken. io.EOF is the end of a connection; other errors but
+// those of the connection itself wrap errLine, or are take's.
+func (r *lineReader) read(v any) (size int, err error) {
+	defer func() {
+		if err != nil {
+			r.give(size)
+			size = 0
+		}
+	}()
+	var long []byte
+	for {
+		b, err := r.in.ReadSlice('\n')
+		full := errors.Is(err, bufio.ErrBufferFull)
+		switch {
+		case full && len(long)+len(b) >= maxLine:
+			return size, fmt.Errorf("%w: longer than %d bytes", errLine, maxLine)
+		case errors.Is(err, io.EOF) && len(long)+len(b) > 0:
+			return size, fmt.Errorf("%w: cut off", errLine)
+		case err != nil && !full:
+			return size, err
+		}
+		if err := r.take(len(b)); err != nil {
+			return size, err
+		}
+		size += len(b)
+		if full || long != nil {
+			long = append(long, b...)
+			b = long
+		}
+		if full {
+			continue
+		}
+		if err := json.Unmarshal(b, v); err != nil {
+			return size, fmt.Errorf("%w: %w", errLine, err)
+		}
+		return size, nil
+	}
+}
 
 // writeLine writes v as one line.
 func writeLine(w io.Writer, v any) error {

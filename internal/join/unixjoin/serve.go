@@ -2,6 +2,7 @@ package unixjoin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,8 +28,8 @@ func Listen(name string) (net.Listener, error) {
 
 // Serve brings the programs that connect to l to h, until ctx ends. Then it
 // closes l and all connections, whose nodes end as crashed unless h has ended
-// them before, and returns.
-func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) error {
+// them before, and returns. A connection beyond its user's share of limits is told so, and closed.
+func Serve(ctx context.Context, l net.Listener, h join.Host, limits *Limits, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -37,22 +38,31 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) e
 		<-ctx.Done()
 		_ = l.Close() // ends Accept
 	})
+	a := acceptor{listener: l, log: log}
+	defer a.close()
 	for {
-		conn, err := l.Accept()
+		conn, err := a.accept(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("socket %s: %w", l.Addr(), err)
 		}
-		wg.Go(func() {
-			who, err := peer(conn)
+		who, err := peer(conn)
+		if err == nil {
+			err = limits.connect(who.Uid)
 			if err != nil {
-				log.Warn("program's connection", "err", err)
-				conn.Close()
-				return
+				_ = writeLine(conn, failure(0, err)) // there is room for a line in a socket that is new
 			}
-			s := &server{host: h, conn: conn, program: who, health: make(chan bool, 1)}
+		}
+		if err != nil {
+			log.Debug("program's connection", "err", err) // Limits counts them
+			conn.Close()
+			continue
+		}
+		wg.Go(func() {
+			defer limits.disconnect(who.Uid)
+			s := &server{host: h, limits: limits, conn: conn, program: who, health: make(chan bool, 1)}
 			if err := s.serve(ctx); err != nil {
 				log.Warn("program's connection", "pid", who.Pid, "err", err)
 			}
@@ -63,6 +73,7 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) e
 // server is one connection.
 type server struct {
 	host    join.Host
+	limits  *Limits
 	conn    net.Conn
 	program *unix.Ucred
 	node    join.Hosted
@@ -82,7 +93,7 @@ func (s *server) serve(ctx context.Context) error {
 		<-ctx.Done()
 		s.conn.Close()
 	})
-	requests := make(chan request, maxRequests)
+	requests := make(chan arrived, maxRequests)
 	var broken error
 	wg.Go(func() {
 		defer cancel() // what is being carried out is for nobody any more
@@ -92,13 +103,14 @@ func (s *server) serve(ctx context.Context) error {
 	asking := make(chan struct{}, maxRequests)
 	for r := range requests {
 		if !asks[r.Op] {
-			_ = s.write(s.handle(ctx, &wg, r)) // the reader sees the connection's end; a leave behind it still counts
+			_ = s.write(s.handle(ctx, &wg, r.request)) // the reader sees the connection's end; a leave behind it still counts
+			s.limits.give(s.program.Uid, r.size)
 			continue
 		}
 		asking <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-asking }()
-			_ = s.write(s.handle(ctx, &wg, r)) // as above
+			defer func() { s.limits.give(s.program.Uid, r.size); <-asking }()
+			_ = s.write(s.handle(ctx, &wg, r.request)) // as above
 		})
 	}
 	if s.node != nil && !s.left.Load() {
@@ -107,42 +119,64 @@ func (s *server) serve(ctx context.Context) error {
 	return broken
 }
 
+// arrived is a request, and how many bytes its line has taken.
+type arrived struct {
+	request
+	size int
+}
+
 // read takes requests off the connection until it ends; that is no error.
-func (s *server) read(ctx context.Context, to chan<- request) error {
+func (s *server) read(ctx context.Context, to chan<- arrived) error {
 	in := newReader(s.conn)
+	in.take = func(n int) error { return s.limits.take(s.program.Uid, n) }
+	in.give = func(n int) { s.limits.give(s.program.Uid, n) }
 	for {
-		var r request
-		if err := readLine(in, &r); err != nil {
-			if errors.Is(err, errLine) {
+		var r arrived
+		var err error
+		if r.size, err = in.read(&r.request); err != nil {
+			if errors.Is(err, errLine) || fault.CodeOf(err) == fault.Overloaded {
 				return err
 			}
 			return nil
 		}
 		if r.ID == 0 {
-			return fmt.Errorf("%w: no id", errLine)
+			err = fmt.Errorf("%w: no id", errLine)
+		} else {
+			select {
+			case to <- r:
+				continue
+			case <-ctx.Done():
+			default:
+				err = fmt.Errorf("more than %d requests at a time", maxRequests)
+			}
 		}
-		select {
-		case to <- r:
-		case <-ctx.Done():
-			return nil
-		default:
-			return fmt.Errorf("more than %d requests at a time", maxRequests)
-		}
+		s.limits.give(s.program.Uid, r.size)
+		return err
 	}
 }
 
-// write sends a line.
+// write sends a line. The connection of a program that takes none ends when its user's share of memory for lines is used up.
 func (s *server) write(r reply) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
-	return writeLine(s.conn, r)
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = s.limits.take(s.program.Uid, len(b)+1)
+	}
+	if err != nil {
+		s.conn.Close()
+		return err
+	}
+	defer s.limits.give(s.program.Uid, len(b)+1)
+	_, err = s.conn.Write(append(b, '\n'))
+	return err
 }
 
 // handle carries out one request.
 func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) reply {
 	switch {
 	case r.Op == opStatus:
-		status := s.host.Status()
+		status := s.host.Status(s.program.Uid)
 		return reply{ID: r.ID, Status: &status}
 	case r.Op == opJoin && s.node == nil:
 		return s.join(ctx, wg, r)

@@ -49,7 +49,7 @@ func (h *fakeHost) Host(ctx context.Context, p join.Program) (join.Hosted, error
 	return n, nil
 }
 
-func (h *fakeHost) Status() join.Status {
+func (h *fakeHost) Status(uint32) join.Status {
 	return join.Status{Blade: "c1", Registered: true, Nodes: []join.NodeStatus{{Name: "n", Leases: map[string]int{"::1": 2}}}}
 }
 
@@ -194,7 +194,7 @@ func start(t *testing.T) (*fakeHost, string) {
 	h := &fakeHost{nodes: make(chan *fakeNode, 10)}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error)
-	go func() { served <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	go func() { served <- Serve(ctx, l, h, NewLimits(64), slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -381,7 +381,7 @@ func TestDaemonStops(t *testing.T) {
 	h := &fakeHost{nodes: make(chan *fakeNode, 10)}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error)
-	go func() { served <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	go func() { served <- Serve(ctx, l, h, NewLimits(64), slog.New(slog.DiscardHandler)) }()
 	s, n := joinNode(t, h, socket)
 	failed := make(chan error)
 	go func() { // a join under way
@@ -482,11 +482,11 @@ func FuzzReadLine(f *testing.F) {
 	f.Add("{}", "\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		var q request
-		if readLine(newReader(strings.NewReader(a)), &q) == nil {
+		if _, err := newReader(strings.NewReader(a)).read(&q); err == nil {
 			sameAgain(t, &q, new(request))
 		}
 		var r reply
-		if readLine(newReader(strings.NewReader(b)), &r) == nil {
+		if _, err := newReader(strings.NewReader(b)).read(&r); err == nil {
 			sameAgain(t, &r, new(reply))
 			if err := r.err("x"); (err == nil) != (r.Code == fault.OK) {
 				t.Errorf("%+v is the error %v", r, err)
@@ -503,7 +503,7 @@ func sameAgain(t *testing.T, line, again any) {
 	if err := writeLine(&one, line); err != nil {
 		t.Fatal(err)
 	}
-	if err := readLine(newReader(strings.NewReader(one.String())), again); err != nil {
+	if _, err := newReader(strings.NewReader(one.String())).read(again); err != nil {
 		t.Fatalf("%s: %v", one.String(), err)
 	}
 	if err := writeLine(&two, again); err != nil || two.String() != one.String() {
