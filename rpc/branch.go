@@ -56,12 +56,13 @@ func (b *opSequence) journalled() bool { return b != nil && b.e.journal != nil }
 // each has a context of its own, whose calls are numbered apart. The order in
 // which branches end is seen by [WaitAny] alone, which journals it.
 //
-// A handler's answer waits until its branches have ended. A panic of f becomes an
-// error. Outside of any execution Go is just a goroutine with a result.
+// A handler's answer waits until its branches have ended. If f panics or ends its goroutine, the branch fails as [Internal].
+// Outside of any execution Go is just a goroutine with a result.
 func Go(ctx context.Context, f func(ctx context.Context) error) *Branch {
 	parent := branchOf(ctx)
 	b := &Branch{done: make(chan struct{})}
 	if parent == nil {
+		b.err = errGoexit
 		go func() {
 			defer close(b.done)
 			b.err = f(ctx)
@@ -109,10 +110,13 @@ func (b *opSequence) fork(child *Branch) error {
 func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
 	defer b.e.branches.Done()
 	defer close(b.done)
+	returned := false
 	defer func() {
-		if v := recover(); v != nil {
-			b.e.node.log.Error("rpc: branch panicked", "execution", b.e.call.Call.String(), "panic", v, "stack", string(debug.Stack()))
-			b.err = fault.New(Application, "", "branch panicked: %v", v)
+		if !returned {
+			b.err = b.e.brokenBranch(recover())
+		}
+		if unknown := b.finishMemory(); unknown != nil && b.err == nil {
+			b.err = unknown
 		}
 		b.e.mu.Lock()
 		defer b.e.mu.Unlock()
@@ -120,9 +124,20 @@ func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
 		b.e.open--
 	}()
 	b.err = f(ctx)
-	if unknown := b.finishMemory(); unknown != nil && b.err == nil {
-		b.err = unknown
+	returned = true
+}
+
+// errGoexit is what a branch fails with that ends its goroutine.
+var errGoexit = fault.New(Internal, "rpc.Go", "the branch %s", escape(nil))
+
+// brokenBranch is the error of a branch that has panicked with a value, or, if that is nil, has ended its goroutine.
+func (e *execution) brokenBranch(panicked any) error {
+	why := "a branch " + escape(panicked)
+	e.node.log.Error("rpc: branch is faulty", "execution", e.call.Call.String(), "why", why, "stack", string(debug.Stack()))
+	if e.main != nil {
+		return fault.New(Internal, "rpc.Go", "%s", why)
 	}
+	return e.export.internal(e, why)
 }
 
 // join waits until all branches have ended. The trunk can open no more meanwhile.

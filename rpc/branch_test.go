@@ -128,7 +128,7 @@ func TestBranchFailures(t *testing.T) {
 		return nil
 	}, func(b *bench) {
 		b.run(b.call())
-		if rpc.CodeOf(failed) != rpc.Application {
+		if rpc.CodeOf(failed) != rpc.Internal {
 			b.t.Errorf("panicked: %v", failed)
 		}
 		if err := after(kept, 0, nil).Wait(); rpc.CodeOf(err) != rpc.BadRequest {

@@ -134,7 +134,7 @@ func TestPanicBecomesException(t *testing.T) {
 	p := newPair(t)
 	for range 3 { // also when the reader itself runs the handler
 		var coded *rpc.Error
-		if err := p.client.Fail(t.Context(), "panic"); !errors.As(err, &coded) || coded.Code != rpc.Application || !coded.Remote {
+		if err := p.client.Fail(t.Context(), "panic"); !errors.As(err, &coded) || coded.Code != rpc.Internal || !coded.Remote {
 			t.Fatalf("got %v", err)
 		}
 	}

@@ -54,14 +54,14 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // CodeOf returns the code of a call's error: OK for nil, [Declared] for
 // exceptions that the IDL declares, [Application] for those that it does not, [NoSuchMethod]
-// and [BadRequest] where Thrift says so, [Internal] for foreign errors.
+// and [BadRequest] where Thrift says so, [Internal] for foreign errors and nil pointers that are errors.
 func CodeOf(err error) Code {
 	var coded *Error
 	if err == nil || errors.As(err, &coded) {
 		return fault.CodeOf(err)
 	}
 	var app thrift.TApplicationException
-	if errors.As(err, &app) {
+	if errors.As(err, &app) && !isNil(app) {
 		switch app.TypeId() {
 		case thrift.UNKNOWN_METHOD:
 			return NoSuchMethod
@@ -71,7 +71,7 @@ func CodeOf(err error) Code {
 		return Application
 	}
 	var declared thrift.TException
-	if errors.As(err, &declared) && declared.TExceptionType() == thrift.TExceptionTypeCompiled {
+	if errors.As(err, &declared) && !isNil(declared) && declared.TExceptionType() == thrift.TExceptionTypeCompiled {
 		return Declared
 	}
 	return fault.CodeOf(err)

@@ -76,6 +76,12 @@ type served struct {
 // An error that a handler returns and its IDL does not declare reaches the caller
 // as in plain Thrift, as an application exception, except for an *Error, which
 // keeps its code.
+//
+// A handler that panics, or ends its goroutine (runtime.Goexit), fails its call as [Internal], and so does one whose error, or
+// result, panics when it is asked. What an exactly-once call has made of the service's state and of memory is taken back then, and
+// its one-ways do not leave; calls and effects that it has made stay. Of a call of policy none only the state is taken back, to what the last
+// exactly-once call has left. The node goes on. A panic in a goroutine that a handler has started itself, other than with [Go], ends the
+// program. What a handler does to its goroutine (runtime.LockOSThread, pprof labels) it has to undo: others run there.
 func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, opts ...ExportOption) error {
 	op := "export " + service
 	if old := n.exported(service); old != nil {
@@ -101,7 +107,7 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		}
 		x.config.workers, x.manager = 1, newStateManager(x.config.state)
 	}
-	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue, most: n.limits.Started}
+	x.pool = pool{run: x.perform, free: x.config.workers, limit: x.config.queue, most: n.limits.Started}
 	offer, methods, err := x.methodList(p)
 	if err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
@@ -236,7 +242,10 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 // methodList lists a processor's methods in order.
 func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, error) {
 	o := &offer{processor: p, methods: make(map[rpcpacket.Method]*served)}
-	functions := p.ProcessorMap()
+	var functions map[string]thrift.TProcessorFunction
+	if err := guarded("ProcessorMap", func() error { functions = p.ProcessorMap(); return nil }); err != nil {
+		return nil, nil, err
+	}
 	var methods []control.Method
 	for _, name := range slices.Sorted(maps.Keys(functions)) {
 		wire, err := rpcpacket.MethodOf(name)

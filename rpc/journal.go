@@ -186,12 +186,12 @@ func (j *journal) failure() *Error {
 	return j.failed
 }
 
-// close judges the execution at its end: it must have done all that it did before, unless
+// close judges the execution at its end, by its outcome: it must have done all that it did before, unless
 // it has failed because memory is away or lost, which it was not before.
-func (j *journal) close(err error) *Error {
+func (j *journal) close(code Code) *Error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if code := CodeOf(err); code == Unavailable || code == NoSpace {
+	if code == Unavailable || code == NoSpace {
 		return j.failed
 	}
 	if j.failed == nil && len(j.past) > 0 {

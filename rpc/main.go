@@ -65,7 +65,7 @@ func (m *main) lastCheckpoint() uint32 {
 // rack or is gone for good.
 //
 // When f returns an error, so does Main, and the next Main goes on from the last
-// checkpoint. When the ledger has no room for what f does, within two seconds, that and all
+// checkpoint. When f panics or ends its goroutine, so does Main, and the next Main goes on from there, too. When the ledger has no room for what f does, within two seconds, that and all
 // that f does then fails as [NoSpace], and so does Main, unless f returns another error. A re-run that does something else than before fails as [Nondeterminism].
 // When ctx ends, the run of the main ends: what f learns of that is not kept for the next run, and
 // what f does then fails with the context's error.
@@ -218,7 +218,16 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	defer context.AfterFunc(e.node.base, cancel)()
 	e.life.cancel = cancel
 	e.journal.within = ctx
+	returned := false
+	defer func() {
+		if !returned { // it panics, or ends its goroutine: so it goes on in the caller's
+			e.join()
+			_ = e.trunk.finishMemory()
+			e.end()
+		}
+	}()
 	err := f(running, state)
+	returned = true
 	e.join()
 	if full := e.journal.ended(); err == nil && full != nil {
 		err = full
@@ -230,7 +239,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	e.trunk.ended = false // for the last checkpoint
 	e.mu.Unlock()
 	if err == nil && ctx.Err() == nil {
-		if diverged := e.journal.close(nil); diverged == nil {
+		if diverged := e.journal.close(OK); diverged == nil {
 			err = e.checkpoint(running, &e.trunk, true, nil)
 		}
 	}

@@ -308,7 +308,7 @@ func (x *export) runReading(e *execution, r *reader) bool {
 	if x.node.base.Err() != nil {
 		e.promote() // close may have come too early to see e
 	}
-	x.run(e)
+	x.perform(e)
 	x.running.Store(nil)
 	still := e.role.state.CompareAndSwap(reading, worker)
 	next := x.pool.end(e)

@@ -243,7 +243,7 @@ func (e *execution) owedOfRegions(o *record.Owed) {
 	}
 	switch may := e.account.ever || len(e.recorded.open) > 0 || e.resumed && len(e.recorded.machines)+len(e.recorded.called) > 0; {
 	case !may:
-	case e.export.config.stateful():
+	case e.export.config.stateful() && !e.spoilt:
 		o.Regions = record.RegionsKept
 	default:
 		o.Regions = record.RegionsFreed

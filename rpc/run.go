@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -58,15 +57,19 @@ func (x *export) run(e *execution) {
 	x.node.stats.served.Add(1)
 	e.processed = true
 	e.foresee()
-	err = x.process(ctx, e, in, out)
+	e.begunAt = begun
+	e.meter.requests.add(uint64(len(e.call.Payload)), sizeUnit)
+	v := x.process(ctx, e, in, out)
 	e.join()
-	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
-		err = unknown
+	if unknown := e.trunk.finishMemory(); unknown != nil && v.code == OK {
+		v = failed(bare(codedIn(unknown)))
 	}
 	e.served.took(time.Since(begun))
-	e.meter.requests.add(uint64(len(e.call.Payload)), sizeUnit)
-	e.begunAt = begun
-	x.answer(ctx, e, out, err)
+	if v.broken {
+		x.brokeOff(e, v)
+		return
+	}
+	x.answer(ctx, e, out, v)
 }
 
 // open reads how the call's Thrift message begins and checks it against the
@@ -94,37 +97,24 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	return nil
 }
 
-// process runs the processor. A panic of the handler's becomes an error.
-func (x *export) process(ctx context.Context, e *execution, in, out *codec) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			x.node.log.Error("rpc: handler panicked", "service", x.name, "method", e.call.Method.String(),
-				"call", e.call.Call.String(), "panic", v, "stack", string(debug.Stack()))
-			err = fault.New(Application, "", "handler panicked: %v", v)
-		}
-	}()
-	_, exception := x.offer.Load().processor.Process(ctx, in, out)
-	if exception != nil {
-		return exception
-	}
-	return nil
-}
-
 // answer sends what the processor has written, or says why it cannot.
-func (x *export) answer(ctx context.Context, e *execution, out *codec, err error) {
+func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict) {
 	if e.journal != nil {
-		if diverged := e.journal.close(err); diverged != nil {
+		if diverged := e.journal.close(v.code); diverged != nil {
 			x.abandoned(e, diverged)
 			return
 		}
 	}
 	if e.call.Type == rpcpacket.Oneway {
-		x.meter(e, CodeOf(err), 0)
-		x.complete(e, err)
+		x.meter(e, v.code, 0)
+		x.complete(e, v.why)
 		return
 	}
 	_ = out.putHeaders(e.answerHeaders()) // SetAnswerHeader has checked them
-	failure := x.check(ctx, e, out, err)
+	failure := v.failure
+	if failure == nil {
+		failure = x.check(ctx, out)
+	}
 	if failure == nil && e.journal != nil {
 		if failure = x.prepare(e, out); failure == nil {
 			failure = x.seal(e)
@@ -139,8 +129,8 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	}
 	h := x.node.answerHeader(&e.call)
 	h.Type = rpcpacket.Type(out.kind)
-	outcome := CodeOf(err)
-	if err != nil && out.kind == thrift.REPLY { // the IDL declares it: it is an answer
+	outcome := v.code
+	if outcome != OK && out.kind == thrift.REPLY { // the IDL declares it: it is an answer
 		outcome = Declared
 		h.Code = Declared
 	}
@@ -181,35 +171,18 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	}
 }
 
-// abandoned ends an execution that has not done what it did before. What it has
-// made of the service's state is undone.
+// abandoned ends an execution that has not done what it did before. What it has done is taken back.
 func (x *export) abandoned(e *execution, diverged *Error) {
-	if x.manager != nil {
-		if err := x.manager.undo(); err != nil {
-			x.node.fail(&Error{Code: Internal, Op: "service " + x.name, Msg: "undo what a diverged execution did to the state", Err: err})
-		}
-	}
+	x.takeBackAll(e)
 	x.node.log.Error("rpc: a re-run has diverged", "service", x.name, "method", e.call.Method.String(),
 		"call", e.call.Call.String(), "attempt", e.call.Attempt, "why", diverged)
-	e.spoilt = true
 	x.answerException(e, Nondeterminism, messageOf(diverged))
 }
 
-// check decides whether what the processor has written can be sent: not if the
-// handler failed with a code of its own, or the result is no message. It returns
+// check decides whether what the processor has written can be sent: not if the result is no message. It returns
 // when the memory that the result points to is settled.
-func (x *export) check(ctx context.Context, e *execution, out *codec, err error) *Error {
-	coded := codedIn(err)
-	switch {
-	case coded != nil:
-		return &Error{Code: coded.Code, Msg: messageOf(coded)}
-	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return fault.New(fault.CodeOf(err), "", "the handler gave up: %v", err)
-	case out.kind == thrift.INVALID_TMESSAGE_TYPE && err != nil:
-		return fault.New(Application, "", "%v", err)
-	case out.kind == thrift.INVALID_TMESSAGE_TYPE:
-		return fault.New(BadRequest, "", "method %s is one-way here, and was called for a result: generate caller and service from the same IDL", e.call.Method)
-	case out.failed != nil:
+func (x *export) check(ctx context.Context, out *codec) *Error {
+	if out.failed != nil {
 		return fault.New(Application, "", "the result cannot be sent: %v", out.failed)
 	}
 	if tooLong := x.checkSize(out); tooLong != nil {
@@ -250,11 +223,11 @@ func messageOf(e *Error) string {
 	return e.Error()
 }
 
-// complete ends a one-way call, which has no caller to tell an error.
-func (x *export) complete(e *execution, err error) {
-	if err != nil {
+// complete ends a one-way call, which has no caller to tell why it has failed, if it has.
+func (x *export) complete(e *execution, why string) {
+	if why != "" {
 		x.node.log.Warn("rpc: a one-way call has failed", "service", x.name, "method", e.call.Method.String(),
-			"call", e.call.Call.String(), "error", err)
+			"call", e.call.Call.String(), "error", why)
 	}
 	if e.receipted() {
 		x.finish(e, nil)
@@ -276,6 +249,9 @@ func (x *export) seal(e *execution) *Error {
 	if err != nil {
 		if err.Err != nil {
 			x.node.fail(err) // only the ledger knows the state now; the next incarnation reads it
+		}
+		if err.Code == Internal {
+			return x.internal(e, messageOf(err))
 		}
 		return err
 	}
@@ -305,7 +281,7 @@ func (x *export) endUnbegun(e *execution, code Code, why string) {
 func (x *export) answerException(e *execution, code Code, why string) {
 	x.meter(e, code, len(why))
 	if e.call.Type == rpcpacket.Oneway && !e.refusable() {
-		x.complete(e, &Error{Code: code, Msg: why})
+		x.complete(e, why)
 		return
 	}
 	x.node.stats.refused.Add(1)

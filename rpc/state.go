@@ -16,6 +16,9 @@ import (
 //
 // The methods are called one at a time, and not while a handler runs; handlers of
 // the service run one at a time as well.
+//
+// A method that panics, or fails, fails the call, and Restore undoes what the call has changed. If Restore panics or fails then, the
+// node ends, since only its ledger knows the state.
 type State interface {
 	// Snapshot returns the whole state, of 64 megabytes at most, and half of the ledger's room. A call after which it
 	// has more fails as NoSpace, and Restore undoes what the call has changed.
@@ -108,7 +111,7 @@ func (k *stateManager) undo() error {
 // repeat applies what has changed since the snapshot.
 func (k *stateManager) repeat() error {
 	for _, d := range k.was.deltas {
-		if err := k.incremental.Apply(slices.Clone(d)); err != nil {
+		if err := guarded("Apply", func() error { return k.incremental.Apply(slices.Clone(d)) }); err != nil {
 			return err
 		}
 	}
@@ -130,7 +133,7 @@ func (k *stateManager) change(room int) ([]byte, *Error) {
 		return b, nil
 	}
 	if undone := k.undo(); undone != nil {
-		return nil, &Error{Code: Internal, Msg: "the service's state is neither kept nor undone (" + err.Error() + ")", Err: undone}
+		return nil, &Error{Code: Internal, Msg: "the service's state is neither kept nor undone (" + err.Error() + ")", Err: plain("undo", undone)}
 	}
 	return nil, codedIn(err)
 }
@@ -145,7 +148,8 @@ func (k *stateManager) sections(room int) ([]byte, past, error) {
 		}
 		return trailer.Section{Type: trailer.Snapshot, Data: s}.Append(nil), past{base: slices.Clone(s)}, nil
 	}
-	d, err := k.incremental.Delta()
+	var d []byte
+	err := guarded("Delta", func() (err error) { d, err = k.incremental.Delta(); return err })
 	if err != nil || len(d) == 0 {
 		return nil, now, err
 	}
@@ -226,9 +230,7 @@ func (x *export) takeBack(e *execution) {
 		return
 	}
 	x.manager.was = e.former
-	if err := x.manager.undo(); err != nil {
-		x.node.fail(&Error{Code: Internal, Op: "service " + x.name, Msg: "undo what a call that was given up did to the state", Err: err})
-	}
+	x.undo("a call that was given up")
 }
 
 // The snapshot of a VersionedState is kept behind a header that names the version: 16 bytes
@@ -240,11 +242,15 @@ var versionMark = []byte("\xb7\x1f\x05\x9e\xd3\x6a\x48\xc2\x93\x7d\xe1\x50\x2b\x
 
 // snapshot returns the state as it is kept.
 func (k *stateManager) snapshot() ([]byte, error) {
-	s, err := k.state.Snapshot()
+	var s []byte
+	err := guarded("Snapshot", func() (err error) { s, err = k.state.Snapshot(); return err })
 	if err != nil || k.versioned == nil {
 		return s, err
 	}
-	v := k.versioned.Version()
+	v, err := k.version()
+	if err != nil {
+		return nil, err
+	}
 	if v == "" || len(v) > 255 {
 		return nil, fault.New(BadRequest, "", "the state's version has %d bytes: must have 1 to 255", len(v))
 	}
@@ -258,11 +264,17 @@ func (k *stateManager) load(kept []byte) error {
 	case err != nil:
 		return err
 	case k.versioned != nil:
-		return k.versioned.RestoreVersion(version, snapshot)
+		return guarded("RestoreVersion", func() error { return k.versioned.RestoreVersion(version, snapshot) })
 	case version != "":
 		return fault.New(BadRequest, "", "version %q of the state is kept, and the state has no RestoreVersion: implement rpc.VersionedState", version)
 	}
-	return k.state.Restore(snapshot)
+	return guarded("Restore", func() error { return k.state.Restore(snapshot) })
+}
+
+// version is that of the state, which has versions.
+func (k *stateManager) version() (v string, err error) {
+	err = guarded("Version", func() error { v = k.versioned.Version(); return nil })
+	return v, err
 }
 
 // sameVersion reports whether a snapshot that is kept is of the version that the state writes, so that
@@ -272,7 +284,8 @@ func (k *stateManager) sameVersion(kept []byte) bool {
 	if k.versioned == nil {
 		return err == nil && version == ""
 	}
-	return err == nil && version == k.versioned.Version()
+	now, faulty := k.version()
+	return err == nil && faulty == nil && version == now
 }
 
 // versionOf splits a snapshot that is kept.

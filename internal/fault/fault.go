@@ -27,7 +27,7 @@ const (
 	Nondeterminism        // a replay diverged from what is logged
 	Deadlock              // the call would wait for itself
 	Stale                 // sent by an incarnation or controller that has been replaced
-	Internal              // a bug in Bifröst; the message helps to report it
+	Internal              // a bug in the called program, such as a handler that panics, or in Bifröst; the message helps to report it
 	Application           // the handler returned an error that its IDL does not declare
 	Unsupported           // the other side speaks, but cannot do this
 	Declared              // the handler returned an exception that its IDL declares: an answer, counted as a failure of its own kind
