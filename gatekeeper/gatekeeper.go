@@ -232,8 +232,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Heartbeat == 0 {
 		c.Heartbeat = time.Second
 	}
-	if c.Heartbeat < time.Millisecond {
-		return c, fmt.Errorf("gatekeeper: heartbeat of %s: at least a millisecond", c.Heartbeat)
+	if c.Heartbeat < time.Millisecond || c.Heartbeat > time.Hour {
+		return c, fmt.Errorf("gatekeeper: heartbeat of %s: want a millisecond to an hour", c.Heartbeat)
 	}
 	if err := pairing.Check(c.Machines); err != nil {
 		return c, fmt.Errorf("gatekeeper: %w", err)

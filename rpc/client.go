@@ -14,6 +14,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -268,7 +269,9 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	}
 	if d, ok := ctx.Deadline(); ok {
 		left := time.Until(d)
-		h.Timeout, p.deadline = milliseconds(left), n.now()+left
+		if h.Timeout = duration.Milliseconds(left); h.Timeout != 0 {
+			p.deadline = n.now() + left
+		}
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
 	if m.policy != PolicyNone && len(codec.pointers) > 0 {
@@ -332,7 +335,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 // has it. What fails here is a loss like any other.
 func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) error {
 	n := c.node
-	p.detached, p.Expires = true, n.now()+lifetimeOf(ctx)
+	p.detached, p.Expires = true, duration.Add(n.now(), lifetimeOf(ctx))
 	out, err := n.begin(p, codec, h, id)
 	if err != nil {
 		return err
@@ -374,13 +377,6 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 	}
 	<-p.ready // answered at the last moment
 	return nil
-}
-
-// milliseconds is the header's form of the time that is left: rounded up, for 0
-// means no deadline.
-func milliseconds(left time.Duration) uint32 {
-	ms := (left + time.Millisecond - 1) / time.Millisecond
-	return uint32(min(max(ms, 1), math.MaxUint32))
 }
 
 // lifetimeOf is for how long to try to deliver a one-way.

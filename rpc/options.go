@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -441,7 +442,7 @@ func (c *client) attempts(ctx context.Context, m *method, codec *codec, args, re
 		if err = c.call(ctx, m, codec, args, result); err == nil {
 			break
 		}
-		pause *= 2
+		pause = duration.Double(pause, 1)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -363,7 +364,7 @@ func (p *pending) again(now time.Duration) netio.Message {
 	m := p.to
 	m.Buf = slices.Clone(p.datagram)
 	if p.deadline != 0 {
-		rpcpacket.SetTimeout(m.Buf, milliseconds(p.deadline-now))
+		rpcpacket.SetTimeout(m.Buf, duration.Milliseconds(p.deadline-now))
 	}
 	rpcpacket.SetAge(m.Buf, p.Age(now))
 	return m

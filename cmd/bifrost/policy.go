@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/spf13/cobra"
 )
 
@@ -150,7 +151,7 @@ func failuresText(failed map[string]uint64) string {
 
 // took prints a number of seconds.
 func took(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
+	d := duration.Seconds(seconds)
 	if d >= time.Second {
 		return d.Round(10 * time.Millisecond).String()
 	}

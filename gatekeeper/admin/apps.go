@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/suggest"
 )
 
@@ -145,7 +146,7 @@ func programSpec(p *api.Program) resources.Program {
 		Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
 	if l := p.Liveness; l != nil {
-		out.Liveness = resources.Liveness{Answer: seconds(l.Answer), Progress: seconds(l.Progress), Ready: seconds(l.Ready)}
+		out.Liveness = resources.Liveness{Answer: duration.Seconds(l.Answer), Progress: duration.Seconds(l.Progress), Ready: duration.Seconds(l.Ready)}
 	}
 	for _, s := range p.Services {
 		service := resources.ServiceSpec{Name: s.Name, Stateful: s.Stateful}
@@ -155,10 +156,4 @@ func programSpec(p *api.Program) resources.Program {
 		out.Services = append(out.Services, service)
 	}
 	return out
-}
-
-// seconds is a number of seconds; what exceeds a century is one.
-func seconds(n float64) time.Duration {
-	const century = 100 * 365 * 24 * time.Hour
-	return time.Duration(min(max(n, -1), century.Seconds()) * float64(time.Second))
 }

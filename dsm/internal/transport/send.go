@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -325,7 +326,7 @@ func (e *estimator) timeout(doublings uint) time.Duration {
 	if e.mean > 0 {
 		t = max(e.mean+4*e.deviation, e.limits.LeastTimeout)
 	}
-	return min(t<<min(doublings, 10), e.limits.MostTimeout)
+	return min(duration.Double(t, int(min(doublings, 10))), e.limits.MostTimeout)
 }
 
 // lost returns when an answer that later ones have overtaken is given up.
