@@ -95,7 +95,7 @@ type grantKey struct{}
 
 // Authorize lets only those requests through whose bearer token is granted the role
 // that they need, and those for the page, its description and the health checks.
-// It answers others with 401, or 403 if the role is too small, and a problem document.
+// It answers others with 401, 403 if the role is too small, or 503 if the token has its share of connections, and a problem document.
 // refused, if it is not nil, is told of each of them.
 func Authorize(grants Grants, refused func(r *http.Request, reason string), next http.Handler) http.Handler {
 	if refused == nil {
@@ -123,6 +123,12 @@ func Authorize(grants Grants, refused func(r *http.Request, reason string), next
 			refused(r, "role")
 			deny(w, http.StatusForbidden, challenge+`, error="insufficient_scope"`,
 				fmt.Sprintf("the token %q has the role %s, and this needs %s", g.Name, g.Role, need))
+			return
+		}
+		if !admitted(r.Context(), g.Name) {
+			refused(r, "connections")
+			w.Header().Set("Connection", "close")
+			newProblem(http.StatusServiceUnavailable, fmt.Sprintf("the token %q has its share of %d connections", g.Name, maxConns)).write(w)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), grantKey{}, g)))

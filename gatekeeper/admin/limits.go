@@ -20,8 +20,12 @@ const (
 	// shutdownTimeout is how long requests under way may take when the server
 	// ends.
 	shutdownTimeout = 5 * time.Second
-	// maxConns bounds the connections of one listener; further ones wait.
-	maxConns = 256
+	// maxConns bounds the connections of one listener whose requests have had a token; each token has its share. maxStrangers
+	// bounds further ones: another one closes the oldest of them. On a socket, whose users are trusted, further ones wait.
+	maxConns     = 256
+	maxStrangers = 128
+	// strangerTimeout ends connections without a token that nobody uses.
+	strangerTimeout = 5 * time.Second
 	// maxStreams bounds the readers of events.
 	maxStreams = 64
 	// kept is how many events are kept for readers that were away: at a few

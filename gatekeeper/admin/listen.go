@@ -22,6 +22,8 @@ type Listener struct {
 	Trusted bool
 	// TLS tells whether it speaks TLS.
 	TLS bool
+
+	visitors *visitors // nil for a trusted one
 }
 
 // Listen opens HOST:PORT, with TLS if a configuration is given, or unix:PATH, a
@@ -42,11 +44,11 @@ func Listen(address string, cfg *tls.Config) (Listener, error) {
 		return Listener{}, errors.Join(
 			fmt.Errorf("admin address %s can be reached from elsewhere: it needs TLS, or a loopback address", address), l.Close())
 	}
-	l = netutil.LimitListener(l, maxConns)
-	if cfg != nil {
+	visitors := newVisitors(l)
+	if l = visitors; cfg != nil {
 		l = tls.NewListener(l, cfg)
 	}
-	return Listener{Listener: l, TLS: cfg != nil}, nil
+	return Listener{Listener: l, TLS: cfg != nil, visitors: visitors}, nil
 }
 
 // listenUnix opens a socket, also in the place of one that nobody listens on. It

@@ -131,6 +131,9 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 			_ = l.Close()
 			continue
 		}
+		if l.visitors != nil {
+			l.visitors.turnedAway = s.traffic.refused.WithLabelValues("stranger").Inc
+		}
 		server := NewHTTPServer(ctx, s.Handler(l.Trusted), s.log)
 		servers = append(servers, server)
 		wg.Go(func() {
@@ -157,7 +160,7 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 // requests end with ctx.
 func NewHTTPServer(ctx context.Context, h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: h, BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withVisitor,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -27,9 +27,9 @@ func newTraffic(r prometheus.Registerer) *traffic {
 		}, []string{"route"}),
 	}
 	t.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "http_refused_total", Help: "Requests to the admin API without the right to make them: no token, unknown token, or a role that is too small.",
+		Namespace: namespace, Name: "http_refused_total", Help: "Requests to the admin API that were refused: no token, unknown token, a role that is too small, or a token's share of connections; and connections without a token (stranger) that were closed for newer ones.",
 	}, []string{"reason"})
-	for _, reason := range []string{"no token", "unknown token", "role"} {
+	for _, reason := range []string{"no token", "unknown token", "role", "connections", "stranger"} {
 		t.refused.WithLabelValues(reason)
 	}
 	r.MustRegister(t.requests, t.seconds, t.refused)
