@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/apache/thrift v0.25.0
 	github.com/cilium/ebpf v0.22.0
-	github.com/cloudwego/thriftgo v0.4.2
 	github.com/cockroachdb/pebble v1.1.5
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/google/btree v1.1.3

@@ -55,6 +55,7 @@ func (f genFlags) run(out io.Writer, files []string) error {
 	var all []gen.File
 	var errs []error
 	for _, file := range files {
+		f.options.Beside = func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(f.out, filepath.FromSlash(name))) }
 		generated, err := gen.Generate(file, os.ReadFile, f.options)
 		all, errs = append(all, generated...), append(errs, err)
 	}

@@ -2,9 +2,6 @@ package gen
 
 import (
 	"fmt"
-	"strconv"
-
-	"github.com/cloudwego/thriftgo/parser"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
@@ -28,36 +25,35 @@ func (m marks) byRef() bool {
 }
 
 // method checks a method's annotations.
-func (c *checker) method(u *unit, s *parser.Service, f *parser.Function) marks {
-	line, on := u.methodLine(s.Name, f.Name), "method "+f.Name
+func (c *checker) method(u *unit, f *function) marks {
+	line, on := f.Line, "method "+f.Name
 	c.only(u, line, on, f.Annotations, markRef, markPolicy)
-	c.only(u, line, "the type of "+on, f.FunctionType.Annotations)
+	if f.Type != nil {
+		c.only(u, line, "the type of "+on, f.Type.Annotations)
+	}
 	m := marks{args: make([]bool, len(f.Arguments))}
 	m.policy = c.policy(u, line, on, f.Annotations)
 	for i, a := range f.Arguments {
-		m.args[i] = c.argument(u, s, f, a)
+		m.args[i] = c.argument(u, f, a)
 	}
 	for _, x := range f.Throws {
-		if line := u.fieldLine(s.Name, f.Name, x.Name); len(x.Annotations.Get(markRef)) > 0 {
+		if line := x.Line; len(x.Annotations.Get(markRef)) > 0 {
 			c.add(u, line, "an exception ends the call and all that it lent: return the value as a result",
 				"exception %s of %s: cannot be a reference", x.Name, on)
 		}
 	}
 	m.result = c.result(u, line, on, f)
-	if m.byRef() {
-		c.numbered(u, s, f)
-	}
 	return m
 }
 
 // policy returns the runtime's name of the policy that annotations ask for, "" if
 // they do not say.
-func (c *checker) policy(u *unit, line int, on string, list parser.Annotations) string {
+func (c *checker) policy(u *unit, line int, on string, list annotations) string {
 	return c.choice(u, line, on, markPolicy, c.mark(u, line, on, list, markPolicy), policies)
 }
 
 // result checks the mark of a method's result.
-func (c *checker) result(u *unit, line int, on string, f *parser.Function) bool {
+func (c *checker) result(u *unit, line int, on string, f *function) bool {
 	switch values := f.Annotations.Get(markRef); {
 	case len(values) == 0:
 		return false
@@ -65,23 +61,23 @@ func (c *checker) result(u *unit, line int, on string, f *parser.Function) bool 
 		c.add(u, line, "return one struct that has both", "%s: two results are marked %s, and a method has one", on, markRef)
 	case values[0] != bare && values[0] != "out":
 		c.add(u, line, "write (bifrost.ref)", "%s: %s has the unknown value %q", on, markRef, values[0])
-	case f.Void || f.Oneway:
+	case f.Type == nil || f.Oneway:
 		c.add(u, line, "declare a type for the result, or mark an argument behind its name", "%s: has no result that could be a reference", on)
 	default:
-		return c.passable(u, line, "the result of "+on, f.FunctionType)
+		return c.passable(u, line, "the result of "+on, f.Type)
 	}
 	return true
 }
 
 // argument checks an argument's mark.
-func (c *checker) argument(u *unit, s *parser.Service, f *parser.Function, a *parser.Field) bool {
-	line, on := u.fieldLine(s.Name, f.Name, a.Name), fmt.Sprintf("argument %s of method %s", a.Name, f.Name)
+func (c *checker) argument(u *unit, f *function, a *field) bool {
+	line, on := a.Line, fmt.Sprintf("argument %s of method %s", a.Name, f.Name)
 	c.only(u, line, on, a.Annotations, markRef)
 	c.only(u, line, "the type of "+on, a.Type.Annotations)
 	switch value := c.mark(u, line, on, a.Annotations, markRef); {
 	case value == "":
 		return false
-	case value == "out" && !f.Void:
+	case value == "out" && f.Type != nil:
 		c.add(u, line, "return one struct that has both, and mark the method", "%s: makes two results, and a method has one", on)
 	case value == "out":
 		c.add(u, line, "make it the method's result, and mark that behind the method", "%s: an argument goes in only", on)
@@ -96,7 +92,7 @@ func (c *checker) argument(u *unit, s *parser.Service, f *parser.Function, a *pa
 }
 
 // passable checks that a type can travel by reference.
-func (c *checker) passable(u *unit, line int, on string, at *parser.Type) bool {
+func (c *checker) passable(u *unit, line int, on string, at *idlType) bool {
 	t, err := c.scope.resolve(u, at)
 	if err != nil {
 		return true // what uses the type tells
@@ -160,7 +156,7 @@ func listRefusal(e *typ) (why, remedy string) {
 const pointerStruct = "GlobalPointer"
 
 // pointer returns the path to a global pointer within a type, or "".
-func (c *checker) pointer(t *typ, seen []*parser.StructLike) string {
+func (c *checker) pointer(t *typ, seen []*structLike) string {
 	for t.elem != nil {
 		t = t.elem
 	}
@@ -191,34 +187,8 @@ func (c *checker) pointer(t *typ, seen []*parser.StructLike) string {
 	return ""
 }
 
-// numbered refuses arguments without a number: the forms of a method must agree.
-func (c *checker) numbered(u *unit, s *parser.Service, f *parser.Function) {
-	at := u.methodAt(s.Name, f.Name)
-	for _, list := range [][]*parser.Field{f.Arguments, f.Throws} {
-		for _, a := range list {
-			if at >= 0 && (a.ID < 1 || !u.has(at, strconv.Itoa(int(a.ID)), ":", a.Name)) {
-				c.add(u, u.fieldLine(s.Name, f.Name, a.Name), "write a number from 1 in front, as in \"1: "+a.Type.Name+" "+a.Name+"\"",
-					"%s of method %s has no number", a.Name, f.Name)
-			}
-		}
-	}
-}
-
-// has reports whether a number and a colon come before a name, from a token on.
-func (u *unit) has(from int, number, colon, name string) bool {
-	for i := from; i+1 < len(u.tokens); i++ {
-		if u.tokens[i].text == name && u.tokens[i+1].text != "." && i > from+1 {
-			return false
-		}
-		if u.tokens[i].text == number && u.tokens[i+1].text == colon {
-			return true
-		}
-	}
-	return false
-}
-
 // names refuses methods of a service that are the same in a packet's header.
-func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(string) (rpcpacket.Method, error)) {
+func (c *checker) names(u *unit, s *service, methods []method, wire func(string) (rpcpacket.Method, error)) {
 	known := map[rpcpacket.Method]string{}
 	for _, m := range methods {
 		names := []string{m.fn.Name}
@@ -226,7 +196,7 @@ func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(
 			names = append(names, stub.Method(m.fn.Name))
 		}
 		for _, name := range names {
-			line := u.methodLine(s.Name, m.fn.Name)
+			line := m.fn.Line
 			w, err := wire(name)
 			switch other := known[w]; {
 			case err != nil:

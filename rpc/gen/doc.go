@@ -3,9 +3,9 @@
 // pass them by reference, into the package that "thrift --gen go" makes of the
 // same file. It is pure: files come from a function, and go to the caller.
 //
-//	IDL text ─ lex ─ complete ─ thriftgo's parser ─ load (includes) ─▶ unit (AST, tokens)
-//	                                                                     │ resolve
-//	   File ◀─ render (template) ◀─ plan (Go names, wire forms) ◀─ check ◀┘
+//	    IDL text ─ lex ─ parse ─ load (includes) ─▶ unit (document)
+//	                                                  │ resolve
+//	File ◀─ render (template) ◀─ plan (Go names, wire forms) ◀─ check ◀┘
 //
 // The marks:
 //

@@ -16,6 +16,9 @@ type Options struct {
 	// PackagePrefix stands in front of the import paths of included files' Go
 	// code; as the Thrift compiler's option package_prefix.
 	PackagePrefix string
+	// Beside reads what the Thrift compiler has generated, by names as of [File]: the stubs
+	// follow its version where versions name things differently. Without it they follow 0.25.
+	Beside ReadFunc
 	// Include are directories to look for included files in, besides that of the
 	// including one.
 	Include []string
@@ -30,8 +33,11 @@ type File struct {
 // Generate makes the stubs for one IDL file. It returns every mistake that it
 // finds, each an *Error, joined. The same input gives the same output.
 func Generate(file string, read ReadFunc, o Options) ([]File, error) {
-	return generate(file, read, o, rpcpacket.MethodOf)
+	return generate(file, read, o, wireNames)
 }
+
+// wireNames are the names of methods as packets carry them.
+var wireNames wireFunc = rpcpacket.MethodOf
 
 func generate(file string, read ReadFunc, o Options, wire wireFunc) ([]File, error) {
 	l := loader{read: read, dirs: o.Include, units: map[string]*unit{}}
@@ -39,7 +45,18 @@ func generate(file string, read ReadFunc, o Options, wire wireFunc) ([]File, err
 	if err != nil {
 		return nil, err
 	}
-	c := checker{scope: scope{self: u, imports: map[string]string{}}}
+	return generateUnit(u, o, wire)
+}
+
+// generateUnit makes the stubs of one of the files that were loaded.
+func generateUnit(u *unit, o Options, wire wireFunc) ([]File, error) {
+	dir := strings.ReplaceAll(u.namespace(), ".", "/")
+	var names naming
+	if o.Beside != nil {
+		beside, _ := o.Beside(path.Join(dir, u.name+".go")) // it may not be there yet
+		names = namingOf(beside)
+	}
+	c := checker{scope: newScope(u, names, "")}
 	view := c.plan(u, o.PackagePrefix, wire)
 	if err := c.problems.err(); err != nil {
 		return nil, err
@@ -52,6 +69,5 @@ func generate(file string, read ReadFunc, o Options, wire wireFunc) ([]File, err
 	if err != nil {
 		return nil, err
 	}
-	dir := strings.ReplaceAll(u.namespace(), ".", "/")
 	return []File{{Name: path.Join(dir, u.name+"-bifrost.go"), Content: content}}, nil
 }

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/cloudwego/thriftgo/parser"
 )
 
 // ReadFunc returns the text of a file; an error that is fs.ErrNotExist makes the
@@ -17,8 +15,7 @@ type ReadFunc func(path string) ([]byte, error)
 type unit struct {
 	path     string
 	name     string // of the Thrift program: the file's, without extension
-	tokens   []token
-	ast      *parser.Thrift
+	doc      *document
 	includes map[string]*unit // by the name that the file refers to them with
 }
 
@@ -39,22 +36,19 @@ func (l *loader) load(path string) (*unit, error) {
 }
 
 func (l *loader) parse(path, text string) (*unit, error) {
-	if p := unreadable(path, text); p != nil {
-		return nil, p
+	doc, err := parse(path, text)
+	if err != nil {
+		return nil, err
 	}
 	u := &unit{
 		path: path, name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)),
-		tokens: lex(text), includes: map[string]*unit{},
-	}
-	var err error
-	if u.ast, err = parseText(path, complete(text, u.tokens), text); err != nil {
-		return nil, err
+		doc: doc, includes: map[string]*unit{},
 	}
 	l.units[path] = u
 	l.open = append(l.open, path)
 	defer func() { l.open = l.open[:len(l.open)-1] }()
-	for _, inc := range u.ast.Includes {
-		sub, err := l.include(u, inc.Path)
+	for _, inc := range u.doc.Includes {
+		sub, err := l.include(u, inc)
 		if err != nil {
 			return nil, err
 		}
@@ -64,13 +58,8 @@ func (l *loader) parse(path, text string) (*unit, error) {
 }
 
 // include returns the file that u names in an include.
-func (l *loader) include(u *unit, name string) (*unit, error) {
-	line := 0
-	for i, t := range u.tokens {
-		if t.text == "include" && i+1 < len(u.tokens) && strings.Trim(u.tokens[i+1].text, `"'`) == name {
-			line = t.line
-		}
-	}
+func (l *loader) include(u *unit, inc include) (*unit, error) {
+	name, line := inc.Path, inc.Line
 	var missing error
 	for _, dir := range append([]string{filepath.Dir(u.path)}, l.dirs...) {
 		path := filepath.Join(dir, name)
@@ -95,73 +84,4 @@ func (l *loader) include(u *unit, name string) (*unit, error) {
 	}
 	return nil, &Error{File: u.path, Line: line, Msg: fmt.Sprintf("include %q: %v", name, missing),
 		Remedy: "give its directory with -I"}
-}
-
-// parseText runs the parser on a text that complete has made of the original one. It must not bring the program down, whatever it
-// is given.
-func parseText(path, text, original string) (ast *parser.Thrift, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			ast, err = nil, &Error{File: path, Msg: fmt.Sprintf("the parser gave up: %v", v)}
-		}
-	}()
-	ast, err = parser.ParseString(path, text)
-	if err != nil {
-		return nil, syntaxError(path, text, original, err)
-	}
-	return ast, nil
-}
-
-// syntaxError makes an error of the parser's, which tells the line and column where it
-// stopped: what stands there, and which bracket it had to close first, if it is another.
-func syntaxError(path, text, original string, err error) error {
-	msg := strings.Join(strings.Fields(err.Error()), " ")
-	e := &Error{File: path, Msg: "no Thrift IDL: " + msg}
-	i := strings.Index(msg, "line ")
-	var column int
-	if i < 0 {
-		return e
-	}
-	if n, _ := fmt.Sscanf(msg[i:], "line %d symbol %d", &e.Line, &column); n < 2 {
-		return e
-	}
-	var open []token
-	written := lex(original)
-	for _, t := range lex(text) {
-		place := t // in the original, which lacks what complete has added
-		if len(written) > 0 {
-			place = written[0]
-			if n, hex := hexadecimal(place.text); place.text == t.text || hex && n == t.text {
-				written = written[1:]
-			}
-		}
-		at := t.at - strings.LastIndexByte(text[:t.at], '\n')
-		if t.line > e.Line || t.line == e.Line && at >= column {
-			column = place.at - strings.LastIndexByte(original[:place.at], '\n')
-			e.Line, e.Msg = place.line, fmt.Sprintf("no Thrift IDL: column %d: found %q", column, place.text)
-			if want := closes(open); want != "" && strings.Contains(")}]>", t.text) && want != t.text { //nolint:gocritic // the brackets are the set
-				e.Msg += fmt.Sprintf(", expected %q for the %q of line %d", want, open[len(open)-1].text, open[len(open)-1].line)
-			}
-			return e
-		}
-		switch {
-		case strings.Contains("({[<", t.text): //nolint:gocritic // the brackets are the set
-			open = append(open, t)
-		case closes(open) == t.text && len(open) > 0:
-			open = open[:len(open)-1]
-		}
-	}
-	e.Msg = "no Thrift IDL: the file ends too early"
-	if want := closes(open); want != "" {
-		e.Msg += fmt.Sprintf(", expected %q for the %q of line %d", want, open[len(open)-1].text, open[len(open)-1].line)
-	}
-	return e
-}
-
-// closes is the bracket that closes the last open one, "" if none is open.
-func closes(open []token) string {
-	if len(open) == 0 {
-		return ""
-	}
-	return map[string]string{"(": ")", "{": "}", "[": "]", "<": ">"}[open[len(open)-1].text]
 }

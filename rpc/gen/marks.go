@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/cloudwego/thriftgo/parser"
 )
 
 // The annotations.
@@ -32,6 +30,12 @@ var policies = map[string]string{
 // states are the values of bifrost.state, and what a handler must then be.
 var states = map[string]string{bare: "State", "snapshot": "State", "incremental": "IncrementalState"}
 
+// stateMethods are the methods of these.
+var stateMethods = map[string][]string{
+	"State":            {"Snapshot", "Restore"},
+	"IncrementalState": {"Snapshot", "Restore", "Delta", "Apply"},
+}
+
 // checker collects the mistakes of IDL files.
 type checker struct {
 	problems problems
@@ -44,7 +48,7 @@ func (c *checker) add(u *unit, line int, remedy, format string, args ...any) {
 
 // mark returns the value of an annotation that may stand but once, "" if it does
 // not stand here.
-func (c *checker) mark(u *unit, line int, on string, list parser.Annotations, key string) string {
+func (c *checker) mark(u *unit, line int, on string, list annotations, key string) string {
 	values := list.Get(key)
 	if len(values) > 1 {
 		c.add(u, line, "write it once", "%s: two annotations %s", on, key)
@@ -56,7 +60,7 @@ func (c *checker) mark(u *unit, line int, on string, list parser.Annotations, ke
 }
 
 // only refuses annotations of ours that do not belong here.
-func (c *checker) only(u *unit, line int, on string, list parser.Annotations, allowed ...string) {
+func (c *checker) only(u *unit, line int, on string, list annotations, allowed ...string) {
 	for _, a := range list {
 		if !strings.HasPrefix(a.Key, markPrefix) || slices.Contains(allowed, a.Key) {
 			continue
@@ -92,23 +96,21 @@ func (c *checker) choice(u *unit, line int, on, key, value string, among map[str
 // file refuses marks where nothing travels by itself: in structs, exceptions and
 // typedefs.
 func (c *checker) file(u *unit) {
-	for _, list := range [][]*parser.StructLike{u.ast.Structs, u.ast.Unions, u.ast.Exceptions} {
-		for _, d := range list {
-			c.only(u, u.lineOf(d.Category, d.Name), d.Category+" "+d.Name, d.Annotations)
-			for _, f := range d.Fields {
-				c.member(u, d, f)
-			}
+	for _, d := range u.doc.Structs {
+		c.only(u, d.Line, d.Category+" "+d.Name, d.Annotations)
+		for _, f := range d.Fields {
+			c.member(u, d, f)
 		}
 	}
-	for _, d := range u.ast.Typedefs {
-		line := u.nameLine(0, d.Alias)
+	for _, d := range u.doc.Typedefs {
+		line := d.Line
 		c.only(u, line, "typedef "+d.Alias, d.Annotations)
 		c.only(u, line, "typedef "+d.Alias, d.Type.Annotations)
 	}
 }
 
-func (c *checker) member(u *unit, d *parser.StructLike, f *parser.Field) {
-	on, line := fmt.Sprintf("field %s of %s %s", f.Name, d.Category, d.Name), u.memberLine(d.Category, d.Name, f.Name)
+func (c *checker) member(u *unit, d *structLike, f *field) {
+	on, line := fmt.Sprintf("field %s of %s %s", f.Name, d.Category, d.Name), f.Line
 	if len(f.Annotations.Get(markRef))+len(f.Type.Annotations.Get(markRef)) > 0 {
 		remedy := "pass the whole struct by reference, where it is an argument or a result"
 		if d.Category == "exception" {

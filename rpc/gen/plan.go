@@ -1,18 +1,17 @@
 package gen
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/cloudwego/thriftgo/parser"
 )
 
 // method is a method of a service, its own or inherited.
 type method struct {
 	unit    *unit
-	service *parser.Service
-	fn      *parser.Function
+	service *service
+	fn      *function
 	marks   marks
 }
 
@@ -30,6 +29,7 @@ type importView struct{ Name, Path string }
 type serviceView struct {
 	Name     string // in IDL
 	Go       string
+	Line     int
 	State    string       // the runtime's interface that a handler has to be, or ""
 	Parent   string       // Go name of the service that it extends, qualified; or ""
 	Stubs    bool         // the parent has stubs, too
@@ -44,6 +44,12 @@ func (s serviceView) Refs() []methodView { return refs(s.Methods) }
 // All are its methods by reference, inherited ones included.
 func (s serviceView) All() []methodView { return append(s.Refs(), s.Inherits...) }
 
+// Prefix begins the names of what the stubs define for themselves.
+func (s serviceView) Prefix() string { return "ref" + s.Go }
+
+// Prefix is that of its service.
+func (m methodView) Prefix() string { return "ref" + m.Service }
+
 func refs(list []methodView) []methodView {
 	return slices.DeleteFunc(slices.Clone(list), func(m methodView) bool { return !m.ByRef })
 }
@@ -56,6 +62,7 @@ type policyView struct {
 type methodView struct {
 	Name         string // in IDL
 	Go           string
+	Line         int
 	Service      string // Go name
 	Args, Result string // Thrift's structs
 	Params       []paramView
@@ -82,13 +89,17 @@ type paramView struct {
 	Maker   string // RefOf or RefOfStruct
 }
 
+// Number is the field's number as a part of a name.
+func (p paramView) Number() string { return strings.Replace(fmt.Sprint(p.ID), "-", "_", 1) }
+
 // plan makes the view of a file; nil if nothing in it is marked.
 func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	c.file(u)
-	s := &scope{prefix: prefix, self: u, imports: map[string]string{}}
+	fresh := newScope(u, c.scope.naming, prefix)
+	s := &fresh
 	v := &fileView{Source: path.Base(u.path), Package: u.packageName()}
-	for _, d := range u.ast.Services {
-		c.only(u, u.lineOf("service", d.Name), "service "+d.Name, d.Annotations, markState, markPolicy)
+	for _, d := range u.doc.Services {
+		c.only(u, d.Line, "service "+d.Name, d.Annotations, markState, markPolicy)
 		own := c.methods(u, d)
 		all := append(slices.Clone(own), c.inherited(u, d)...)
 		c.names(u, d, all, wire)
@@ -112,11 +123,11 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 
 // methods checks a service's own methods. Those that do not say have the service's
 // policy.
-func (c *checker) methods(u *unit, s *parser.Service) []method {
-	general := c.policy(u, u.lineOf("service", s.Name), "service "+s.Name, s.Annotations)
+func (c *checker) methods(u *unit, s *service) []method {
+	general := c.policy(u, s.Line, "service "+s.Name, s.Annotations)
 	var list []method
 	for _, f := range s.Functions {
-		m := method{u, s, f, c.method(u, s, f)}
+		m := method{u, s, f, c.method(u, f)}
 		if m.marks.policy == "" {
 			m.marks.policy = general
 		}
@@ -127,14 +138,14 @@ func (c *checker) methods(u *unit, s *parser.Service) []method {
 
 // inherited returns what a service has from those that it extends. Their mistakes
 // are told when stubs are made of their own files.
-func (c *checker) inherited(u *unit, s *parser.Service) []method {
-	quiet := checker{scope: scope{self: u, imports: map[string]string{}}}
+func (c *checker) inherited(u *unit, s *service) []method {
+	quiet := checker{scope: newScope(u, c.scope.naming, "")}
 	var list []method
-	at, seen := u, []*parser.Service{s}
+	at, seen := u, []*service{s}
 	for d := s; d.Extends != ""; seen = append(seen, d) {
-		var parent *parser.Service
+		var parent *service
 		if at, parent = extends(at, d); parent == nil || slices.Contains(seen, parent) {
-			c.add(u, u.lineOf("service", s.Name), "define it, or include the file that does",
+			c.add(u, s.Line, "define it, or include the file that does",
 				"service %s extends %s, which is not known or extends itself", d.Name, d.Extends)
 			return nil
 		}
@@ -144,7 +155,7 @@ func (c *checker) inherited(u *unit, s *parser.Service) []method {
 }
 
 // extends finds the service that s extends.
-func extends(u *unit, s *parser.Service) (*unit, *parser.Service) {
+func extends(u *unit, s *service) (*unit, *service) {
 	name := s.Extends
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
 		u, name = u.includes[name[:i]], name[i+1:]
@@ -152,7 +163,7 @@ func extends(u *unit, s *parser.Service) (*unit, *parser.Service) {
 	if u == nil {
 		return nil, nil
 	}
-	for _, d := range u.ast.Services {
+	for _, d := range u.doc.Services {
 		if d.Name == name {
 			return u, d
 		}
@@ -162,9 +173,9 @@ func extends(u *unit, s *parser.Service) (*unit, *parser.Service) {
 
 // marked reports whether stubs are made for a service: it, a method, an argument or
 // a service that it extends has an annotation of ours.
-func marked(u *unit, s *parser.Service) bool {
+func marked(u *unit, s *service) bool {
 	for depth := 0; s != nil && depth <= maxTypedefs; depth++ {
-		lists := []parser.Annotations{s.Annotations}
+		lists := []annotations{s.Annotations}
 		for _, f := range s.Functions {
 			lists = append(lists, f.Annotations)
 			for _, a := range f.Arguments {

@@ -4,18 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/cloudwego/thriftgo/parser"
 )
 
 // typ is what an IDL type comes to.
 type typ struct {
-	kind   string             // base type, "enum", "struct", "map", "set" or "list"; typedefs are seen through
-	elem   *typ               // of a list, set or map
-	def    *parser.StructLike // of a struct, union or exception
-	unit   *unit              // that defines it
-	alias  bool               // it is named by a typedef
-	goType string             // as Thrift's Go has it in a signature
+	kind   string      // base type, "enum", "struct", "map", "set" or "list"; typedefs are seen through
+	elem   *typ        // of a list, set or map
+	def    *structLike // of a struct, union or exception
+	unit   *unit       // that defines it
+	alias  bool        // it is named by a typedef
+	goType string      // as Thrift's Go has it in a signature
 }
 
 // wire is the type's constant in Thrift's Go library.
@@ -42,18 +40,26 @@ func (t *typ) scalar() bool {
 
 // scope resolves the types of one program, and notes what its Go code imports.
 type scope struct {
+	naming
 	prefix  string // of import paths
 	self    *unit
 	imports map[string]string // path → name
+	types   map[string]bool   // names in Go
+}
+
+func newScope(u *unit, n naming, prefix string) scope {
+	s := scope{naming: n, prefix: prefix, self: u, imports: map[string]string{}, types: map[string]bool{}}
+	s.define(u, map[*unit]bool{})
+	return s
 }
 
 // maxTypedefs is how many typedefs may stand one behind the other.
 const maxTypedefs = 64
 
 // resolve finds out what a type that stands in u comes to.
-func (s *scope) resolve(u *unit, t *parser.Type) (*typ, error) { return s.resolveDeep(u, t, 0) }
+func (s *scope) resolve(u *unit, t *idlType) (*typ, error) { return s.resolveDeep(u, t, 0) }
 
-func (s *scope) resolveDeep(u *unit, t *parser.Type, depth int) (*typ, error) {
+func (s *scope) resolveDeep(u *unit, t *idlType, depth int) (*typ, error) {
 	if depth > maxTypedefs {
 		return nil, fmt.Errorf("type %s is defined by itself", t.Name)
 	}
@@ -86,16 +92,13 @@ var baseTypes = map[string]string{
 // may do with uuid.
 func defines(u *unit, name string) bool {
 	return structOf(u, name) != nil ||
-		slices.ContainsFunc(u.ast.Typedefs, func(d *parser.Typedef) bool { return d.Alias == name }) ||
-		slices.ContainsFunc(u.ast.Enums, func(d *parser.Enum) bool { return d.Name == name })
+		slices.ContainsFunc(u.doc.Typedefs, func(d *typedef) bool { return d.Alias == name }) ||
+		slices.ContainsFunc(u.doc.Enums, func(d *named) bool { return d.Name == name })
 }
 
 // container resolves a list, set or map.
-func (s *scope) container(u *unit, t *parser.Type, depth int) (*typ, error) {
-	if t.ValueType == nil || t.Name == "map" && t.KeyType == nil { // the parser takes the bare word for a name
-		return nil, fmt.Errorf("type %s: of what? write %s<…>", t.Name, t.Name)
-	}
-	elem, err := s.resolveDeep(u, t.ValueType, depth)
+func (s *scope) container(u *unit, t *idlType, depth int) (*typ, error) {
+	elem, err := s.resolveDeep(u, t.Value, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +106,7 @@ func (s *scope) container(u *unit, t *parser.Type, depth int) (*typ, error) {
 	if t.Name != "map" {
 		return r, nil
 	}
-	key, err := s.resolveDeep(u, t.KeyType, depth)
+	key, err := s.resolveDeep(u, t.Key, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +119,8 @@ func (s *scope) container(u *unit, t *parser.Type, depth int) (*typ, error) {
 
 // named resolves a type that u defines.
 func (s *scope) named(u *unit, name string, depth int) (*typ, error) {
-	goName := s.qualify(u) + publicName(name)
-	for _, d := range u.ast.Typedefs {
+	goName := s.qualify(u) + s.publicName(name)
+	for _, d := range u.doc.Typedefs {
 		if d.Alias == name {
 			t, err := s.resolveDeep(u, d.Type, depth+1)
 			if err != nil {
@@ -128,7 +131,7 @@ func (s *scope) named(u *unit, name string, depth int) (*typ, error) {
 			return &r, nil
 		}
 	}
-	for _, d := range u.ast.Enums {
+	for _, d := range u.doc.Enums {
 		if d.Name == name {
 			return &typ{kind: "enum", goType: goName}, nil
 		}
@@ -140,12 +143,10 @@ func (s *scope) named(u *unit, name string, depth int) (*typ, error) {
 }
 
 // structOf returns u's struct, union or exception of a name, or nil.
-func structOf(u *unit, name string) *parser.StructLike {
-	for _, list := range [][]*parser.StructLike{u.ast.Structs, u.ast.Unions, u.ast.Exceptions} {
-		for _, d := range list {
-			if d.Name == name {
-				return d
-			}
+func structOf(u *unit, name string) *structLike {
+	for _, d := range u.doc.Structs {
+		if d.Name == name {
+			return d
 		}
 	}
 	return nil
@@ -154,7 +155,7 @@ func structOf(u *unit, name string) *parser.StructLike {
 // namespace is where u's Go code lies, as Thrift has it: "a.b" is package b in a/b.
 func (u *unit) namespace() string {
 	for _, lang := range []string{"go", "*"} {
-		for _, n := range u.ast.Namespaces {
+		for _, n := range u.doc.Namespaces {
 			if n.Language == lang {
 				return n.Name
 			}
@@ -185,9 +186,9 @@ func (s *scope) qualify(u *unit) string {
 	return name + "."
 }
 
-// taken reports whether a package of that name is imported already.
+// taken reports whether a package cannot be imported under a name.
 func (s *scope) taken(name string) bool {
-	if name == "context" || name == "thrift" || name == "rpc" || name == "bifrost" {
+	if taken[name] || locals[name] || keywords[name] {
 		return true
 	}
 	for _, n := range s.imports {
@@ -198,12 +199,44 @@ func (s *scope) taken(name string) bool {
 	return false
 }
 
-// variable is an argument's name as a stub's parameter, which must not hide what
-// the stub uses.
-func (s *scope) variable(name string) string {
-	v := variableName(name)
-	if v == "ctx" || s.taken(v) {
-		return v + "_"
+// known reports whether a name is that of an imported package, or of a type of this one.
+func (s *scope) known(name string) bool {
+	for _, n := range s.imports {
+		if n == name {
+			return true
+		}
 	}
-	return v
+	return s.types[name]
+}
+
+// define notes the types of a unit and of those that it includes, if they are of this
+// package.
+func (s *scope) define(u *unit, seen map[*unit]bool) {
+	if seen[u] {
+		return
+	}
+	seen[u] = true
+	if u.namespace() == s.self.namespace() {
+		for name := range u.definitions(s.naming) {
+			s.types[name] = true
+		}
+	}
+	for _, sub := range u.includes {
+		s.define(sub, seen)
+	}
+}
+
+// definitions are the types of a unit: their names in IDL by their names in Go.
+func (u *unit) definitions(n naming) map[string]string {
+	m := map[string]string{}
+	for _, d := range u.doc.Structs {
+		m[n.publicName(d.Name)] = d.Name
+	}
+	for _, d := range u.doc.Typedefs {
+		m[n.publicName(d.Alias)] = d.Alias
+	}
+	for _, d := range u.doc.Enums {
+		m[n.publicName(d.Name)] = d.Name
+	}
+	return m
 }

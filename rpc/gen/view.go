@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cloudwego/thriftgo/parser"
-
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
@@ -14,12 +12,12 @@ import (
 type wireFunc = func(string) (rpcpacket.Method, error)
 
 // service makes the view of a service that has stubs.
-func (c *checker) service(s *scope, u *unit, d *parser.Service, own, all []method) serviceView {
-	v := serviceView{Name: d.Name, Go: publicName(d.Name)}
-	line := u.lineOf("service", d.Name)
+func (c *checker) service(s *scope, u *unit, d *service, own, all []method) serviceView {
+	line := d.Line
+	v := serviceView{Name: d.Name, Go: s.publicName(d.Name), Line: line}
 	v.State = c.choice(u, line, "service "+d.Name, markState, c.mark(u, line, "service "+d.Name, d.Annotations, markState), states)
 	if pu, parent := extends(u, d); parent != nil {
-		v.Parent, v.Stubs = s.qualify(pu)+publicName(parent.Name), marked(pu, parent)
+		v.Parent, v.Stubs = s.qualify(pu)+s.publicName(parent.Name), marked(pu, parent)
 	}
 	for _, m := range own {
 		v.Methods = append(v.Methods, c.view(s, m))
@@ -58,14 +56,17 @@ func policyViews(methods []method) []policyView {
 func (c *checker) view(s *scope, m method) methodView {
 	f, service := m.fn, m.service.Name
 	v := methodView{
-		Name: f.Name, Go: publicName(f.Name), Service: publicName(service), Oneway: f.Oneway, ByRef: m.marks.byRef(),
-		Args: helperName(service, f.Name, "args"), Result: helperName(service, f.Name, "result"), Doc: comment(f.ReservedComments),
+		Name: f.Name, Go: s.publicName(f.Name), Service: s.publicName(service), Line: f.Line, Oneway: f.Oneway, ByRef: m.marks.byRef(),
+		Args: s.helperName(service, f.Name, "args"), Result: s.helperName(service, f.Name, "result"), Doc: comment(f.Doc),
 	}
 	for i, a := range f.Arguments {
 		v.Params = append(v.Params, c.param(s, m, a, m.marks.args[i]))
 	}
-	if !f.Void {
-		r := c.param(s, m, &parser.Field{Name: "success", Type: f.FunctionType}, m.marks.result)
+	for i, name := range variables(f.Arguments, s.known) {
+		v.Params[i].Var = name
+	}
+	if f.Type != nil {
+		r := c.param(s, m, &field{Name: "success", Type: f.Type, Line: f.Line}, m.marks.result)
 		v.Returns = &r
 	}
 	if v.ByRef && m.unit == s.self {
@@ -77,11 +78,11 @@ func (c *checker) view(s *scope, m method) methodView {
 }
 
 // param makes the view of one field.
-func (c *checker) param(s *scope, m method, f *parser.Field, ref bool) paramView {
-	p := paramView{Name: f.Name, Var: s.variable(f.Name), Field: publicName(f.Name), ID: f.ID, Ref: ref}
+func (c *checker) param(s *scope, m method, f *field, ref bool) paramView {
+	p := paramView{Name: f.Name, Field: s.publicName(f.Name), ID: f.ID, Ref: ref}
 	t, err := s.resolve(m.unit, f.Type)
 	if err != nil {
-		c.add(m.unit, m.unit.fieldLine(m.service.Name, m.fn.Name, f.Name), "define it, or include the file that does",
+		c.add(m.unit, f.Line, "define it, or include the file that does",
 			"%s of method %s: %v", f.Name, m.fn.Name, err)
 		return p
 	}
@@ -92,8 +93,8 @@ func (c *checker) param(s *scope, m method, f *parser.Field, ref bool) paramView
 	switch t.kind {
 	case "struct":
 		name := s.qualify(t.unit)
-		p.Elem = "*" + name + publicName(t.def.Name)
-		p.Form = "stub.Struct(" + name + "New" + publicName(t.def.Name) + ")"
+		p.Elem = "*" + name + s.publicName(t.def.Name)
+		p.Form = "stub.Struct(" + name + "New" + s.publicName(t.def.Name) + ")"
 		p.Maker = "rpc.RefOfStruct[" + p.Elem + "]"
 	case "list":
 		p.Elem = "[]" + t.elem.goType
@@ -121,22 +122,21 @@ func comment(text string) []string {
 
 // collisions refuses IDL that defines what the stubs are called.
 func (c *checker) collisions(u *unit, v *fileView) {
-	defined := map[string]string{}
-	for _, list := range [][]*parser.StructLike{u.ast.Structs, u.ast.Unions, u.ast.Exceptions} {
-		for _, d := range list {
-			defined[publicName(d.Name)] = d.Name
-		}
-	}
-	for _, d := range u.ast.Typedefs {
-		defined[publicName(d.Alias)] = d.Alias
-	}
-	for _, d := range u.ast.Enums {
-		defined[publicName(d.Name)] = d.Name
+	defined := u.definitions(c.scope.naming)
+	for _, d := range u.doc.Consts {
+		defined[c.scope.publicName(d.Name)] = d.Name
 	}
 	for _, s := range v.Services {
-		for _, name := range []string{s.Go + "RefClient", s.Go + "RefHandler", "Open" + s.Go, "Export" + s.Go, "Add" + s.Go + "Refs"} {
+		for _, name := range []string{s.Go + "RefClient", s.Go + "RefHandler", s.Go + "Values", "New" + s.Go + "RefClient", "New" + s.Go + "RefProcessor",
+			"Open" + s.Go, "Export" + s.Go, "Add" + s.Go + "Refs"} {
 			if d := defined[name]; d != "" {
-				c.add(u, u.lineOf("service", s.Name), "rename it", "the stubs of service %s define %s, and so does the type %s", s.Name, name, d)
+				c.add(u, s.Line, "rename it", "the stubs of service %s define %s, and so does %s", s.Name, name, d)
+			}
+		}
+		for _, m := range s.Methods {
+			if s.State != "" && slices.Contains(stateMethods[s.State], m.Go) {
+				c.add(u, m.Line, "rename it, or leave bifrost.state out and give rpc.WithState another object than the handler",
+					"method %s of service %s: a handler with state has a method %s for the runtime", m.Name, s.Name, m.Go)
 			}
 		}
 	}

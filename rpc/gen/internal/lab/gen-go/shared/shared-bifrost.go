@@ -29,14 +29,14 @@ type StoreRefHandler interface {
 // StoreRefClient calls the service Store by reference; over plain Thrift, where
 // there is no memory to refer to, by value.
 type StoreRefClient struct {
-	*StoreClient
+	*refStoreplain
 	refs stub.Caller
 }
 
 // NewStoreRefClient makes a client of any other; see OpenStore for one with the
 // policies that the IDL gives to methods.
 func NewStoreRefClient(c thrift.TClient) *StoreRefClient {
-	return &StoreRefClient{StoreClient: NewStoreClient(c), refs: stub.NewCaller(c)}
+	return &StoreRefClient{refStoreplain: NewStoreClient(c), refs: stub.NewCaller(c)}
 }
 
 // OpenStore makes a client of a service of the rack, which is exported under the
@@ -48,7 +48,7 @@ func OpenStore(node *rpc.Node, service string, opts ...rpc.ClientOption) *StoreR
 // NewStoreRefProcessor makes a processor that serves the handler by reference, and
 // by value to those who know nothing of references.
 func NewStoreRefProcessor(h StoreRefHandler) *StoreProcessor {
-	p := NewStoreProcessor(refServedStore{h})
+	p := NewStoreProcessor(refStoreserved{h})
 	AddStoreRefs(p, h)
 	return p
 }
@@ -68,22 +68,28 @@ func ExportStore(ctx context.Context, node *rpc.Node, service string, h StoreRef
 // StoreValues is the service as plain Thrift has it: its values travel by
 // reference none the less, in memory that is freed when the call is over. (What a
 // callee still reads when its caller gives up stays until the caller's node ends.)
-func StoreValues(c *StoreRefClient) Store { return refValuesStore{c} }
+func StoreValues(c *StoreRefClient) Store { return refStorevalues{c} }
 
-type refValuesStore struct{ *StoreRefClient }
+// What is embedded has a name that no method can have.
+type (
+	refStoreplain   = StoreClient
+	refStoreclient  = StoreRefClient
+	refStorehandler = StoreRefHandler
 
-func (_c refValuesStore) Count(ctx context.Context, film []byte) (_r int64, _err error) {
+	refStorevalues struct{ *refStoreclient }
+	refStoreserved struct{ refStorehandler }
+)
+
+func (_c refStorevalues) Count(ctx context.Context, film []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.Done(ctx, _ref0, &_err)
-	return _c.StoreRefClient.Count(ctx, _ref0)
+	return _c.refStoreclient.Count(ctx, _ref0)
 }
 
-type refServedStore struct{ StoreRefHandler }
-
-func (_h refServedStore) Count(ctx context.Context, film []byte) (_r int64, _err error) {
+func (_h refStoreserved) Count(ctx context.Context, film []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.End(ctx, _ref0)
-	return _h.StoreRefHandler.Count(ctx, _ref0)
+	return _h.refStorehandler.Count(ctx, _ref0)
 }
 
 // Count calls count by reference.
@@ -110,7 +116,7 @@ func (_c *StoreRefClient) plainCount(ctx context.Context, film *rpc.Ref[[]byte])
 	if _err != nil {
 		return _r, _err
 	}
-	return _c.StoreClient.Count(ctx, _ref0)
+	return _c.refStoreplain.Count(ctx, _ref0)
 }
 
 // refStoreCount serves the method count by reference.

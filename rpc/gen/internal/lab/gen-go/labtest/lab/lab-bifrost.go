@@ -43,7 +43,7 @@ type LabRefHandler interface {
 // LabRefClient calls the service Lab by reference; over plain Thrift, where
 // there is no memory to refer to, by value.
 type LabRefClient struct {
-	*LabClient
+	*refLabplain
 	parent *shared.StoreRefClient
 	refs   stub.Caller
 }
@@ -51,7 +51,7 @@ type LabRefClient struct {
 // NewLabRefClient makes a client of any other; see OpenLab for one with the
 // policies that the IDL gives to methods.
 func NewLabRefClient(c thrift.TClient) *LabRefClient {
-	return &LabRefClient{LabClient: NewLabClient(c), parent: shared.NewStoreRefClient(c), refs: stub.NewCaller(c)}
+	return &LabRefClient{refLabplain: NewLabClient(c), parent: shared.NewStoreRefClient(c), refs: stub.NewCaller(c)}
 }
 
 // OpenLab makes a client of a service of the rack, which is exported under the
@@ -67,7 +67,7 @@ func OpenLab(node *rpc.Node, service string, opts ...rpc.ClientOption) *LabRefCl
 // NewLabRefProcessor makes a processor that serves the handler by reference, and
 // by value to those who know nothing of references.
 func NewLabRefProcessor(h LabRefHandler) *LabProcessor {
-	p := NewLabProcessor(refServedLab{h})
+	p := NewLabProcessor(refLabserved{h})
 	AddLabRefs(p, h)
 	return p
 }
@@ -101,26 +101,34 @@ func ExportLab(ctx context.Context, node *rpc.Node, service string, h LabRefHand
 // LabValues is the service as plain Thrift has it: its values travel by
 // reference none the less, in memory that is freed when the call is over. (What a
 // callee still reads when its caller gives up stays until the caller's node ends.)
-func LabValues(c *LabRefClient) Lab { return refValuesLab{c} }
+func LabValues(c *LabRefClient) Lab { return refLabvalues{c} }
 
-type refValuesLab struct{ *LabRefClient }
+// What is embedded has a name that no method can have.
+type (
+	refLabplain   = LabClient
+	refLabclient  = LabRefClient
+	refLabhandler = LabRefHandler
+
+	refLabvalues struct{ *refLabclient }
+	refLabserved struct{ refLabhandler }
+)
 
 // Count calls the service that Lab extends.
 func (_c *LabRefClient) Count(ctx context.Context, film *rpc.Ref[[]byte]) (_r int64, _err error) {
 	return _c.parent.Count(ctx, film)
 }
 
-func (_c refValuesLab) Develop(ctx context.Context, raw []byte, contrast int32) (_r []byte, _err error) {
+func (_c refLabvalues) Develop(ctx context.Context, raw []byte, contrast int32) (_r []byte, _err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.Done(ctx, _ref0, &_err)
-	_out, _err := _c.LabRefClient.Develop(ctx, _ref0, contrast)
+	_out, _err := _c.refLabclient.Develop(ctx, _ref0, contrast)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_c refValuesLab) Mix(ctx context.Context, film Film, a []int8, b []int16, c []int32, d []int64, e Curve, sheet *Print, frame *shared.Frame, medium *Medium, user UserID, prints map[Colour][]*Print, type_a1 []string) (_r int64, _err error) {
+func (_c refLabvalues) Mix(ctx context.Context, film Film, a []int8, b []int16, c []int32, d []int64, e Curve, sheet *Print, frame *shared.Frame, medium *Medium, user UserID, prints map[Colour][]*Print, type_a1 []string) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.Done(ctx, _ref0, &_err)
 	_ref1 := rpc.RefOf[[]int8](a)
@@ -139,82 +147,80 @@ func (_c refValuesLab) Mix(ctx context.Context, film Film, a []int8, b []int16, 
 	defer stub.Done(ctx, _ref7, &_err)
 	_ref8 := rpc.RefOfStruct[*Medium](medium)
 	defer stub.Done(ctx, _ref8, &_err)
-	return _c.LabRefClient.Mix(ctx, _ref0, _ref1, _ref2, _ref3, _ref4, _ref5, _ref6, _ref7, _ref8, user, prints, type_a1)
+	return _c.refLabclient.Mix(ctx, _ref0, _ref1, _ref2, _ref3, _ref4, _ref5, _ref6, _ref7, _ref8, user, prints, type_a1)
 }
 
-func (_c refValuesLab) Histogram(ctx context.Context, raw []byte) (_r []int32, _err error) {
+func (_c refLabvalues) Histogram(ctx context.Context, raw []byte) (_r []int32, _err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.Done(ctx, _ref0, &_err)
-	_out, _err := _c.LabRefClient.Histogram(ctx, _ref0)
+	_out, _err := _c.refLabclient.Histogram(ctx, _ref0)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_c refValuesLab) Show(ctx context.Context, title string) (_r *Print, _err error) {
-	_out, _err := _c.LabRefClient.Show(ctx, title)
+func (_c refLabvalues) Show(ctx context.Context, title string) (_r *Print, _err error) {
+	_out, _err := _c.refLabclient.Show(ctx, title)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_c refValuesLab) ScaleFrame(ctx context.Context, frame *shared.Frame, by float64) (_r *shared.Frame, _err error) {
+func (_c refLabvalues) ScaleFrame(ctx context.Context, frame *shared.Frame, by float64) (_r *shared.Frame, _err error) {
 	_ref0 := rpc.RefOfStruct[*shared.Frame](frame)
 	defer stub.Done(ctx, _ref0, &_err)
-	_out, _err := _c.LabRefClient.ScaleFrame(ctx, _ref0, by)
+	_out, _err := _c.refLabclient.ScaleFrame(ctx, _ref0, by)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_c refValuesLab) NewCurve_(ctx context.Context, points int32) (_r Curve, _err error) {
-	_out, _err := _c.LabRefClient.NewCurve_(ctx, points)
+func (_c refLabvalues) NewCurve_(ctx context.Context, points int32) (_r Curve, _err error) {
+	_out, _err := _c.refLabclient.NewCurve_(ctx, points)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_c refValuesLab) Colour(ctx context.Context, sheet *Print) (_r Colour, _err error) {
+func (_c refLabvalues) Colour(ctx context.Context, sheet *Print) (_r Colour, _err error) {
 	_ref0 := rpc.RefOfStruct[*Print](sheet)
 	defer stub.Done(ctx, _ref0, &_err)
-	return _c.LabRefClient.Colour(ctx, _ref0)
+	return _c.refLabclient.Colour(ctx, _ref0)
 }
 
-func (_c refValuesLab) Burn(ctx context.Context, raw []byte) (_err error) {
+func (_c refLabvalues) Burn(ctx context.Context, raw []byte) (_err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.Done(ctx, _ref0, &_err)
-	return _c.LabRefClient.Burn(ctx, _ref0)
+	return _c.refLabclient.Burn(ctx, _ref0)
 }
 
-func (_c refValuesLab) Archive(ctx context.Context, raw []byte, name string) (_err error) {
+func (_c refLabvalues) Archive(ctx context.Context, raw []byte, name string) (_err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.Done(ctx, _ref0, &_err)
-	return _c.LabRefClient.Archive(ctx, _ref0, name)
+	return _c.refLabclient.Archive(ctx, _ref0, name)
 }
 
-func (_c refValuesLab) Count(ctx context.Context, film []byte) (_r int64, _err error) {
+func (_c refLabvalues) Count(ctx context.Context, film []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.Done(ctx, _ref0, &_err)
-	return _c.LabRefClient.Count(ctx, _ref0)
+	return _c.refLabclient.Count(ctx, _ref0)
 }
 
-type refServedLab struct{ LabRefHandler }
-
-func (_h refServedLab) Develop(ctx context.Context, raw []byte, contrast int32) (_r []byte, _err error) {
+func (_h refLabserved) Develop(ctx context.Context, raw []byte, contrast int32) (_r []byte, _err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.End(ctx, _ref0)
-	_out, _err := _h.LabRefHandler.Develop(ctx, _ref0, contrast)
+	_out, _err := _h.refLabhandler.Develop(ctx, _ref0, contrast)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_h refServedLab) Mix(ctx context.Context, film Film, a []int8, b []int16, c []int32, d []int64, e Curve, sheet *Print, frame *shared.Frame, medium *Medium, user UserID, prints map[Colour][]*Print, type_a1 []string) (_r int64, _err error) {
+func (_h refLabserved) Mix(ctx context.Context, film Film, a []int8, b []int16, c []int32, d []int64, e Curve, sheet *Print, frame *shared.Frame, medium *Medium, user UserID, prints map[Colour][]*Print, type_a1 []string) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.End(ctx, _ref0)
 	_ref1 := rpc.RefOf[[]int8](a)
@@ -233,67 +239,67 @@ func (_h refServedLab) Mix(ctx context.Context, film Film, a []int8, b []int16, 
 	defer stub.End(ctx, _ref7)
 	_ref8 := rpc.RefOfStruct[*Medium](medium)
 	defer stub.End(ctx, _ref8)
-	return _h.LabRefHandler.Mix(ctx, _ref0, _ref1, _ref2, _ref3, _ref4, _ref5, _ref6, _ref7, _ref8, user, prints, type_a1)
+	return _h.refLabhandler.Mix(ctx, _ref0, _ref1, _ref2, _ref3, _ref4, _ref5, _ref6, _ref7, _ref8, user, prints, type_a1)
 }
 
-func (_h refServedLab) Histogram(ctx context.Context, raw []byte) (_r []int32, _err error) {
+func (_h refLabserved) Histogram(ctx context.Context, raw []byte) (_r []int32, _err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.End(ctx, _ref0)
-	_out, _err := _h.LabRefHandler.Histogram(ctx, _ref0)
+	_out, _err := _h.refLabhandler.Histogram(ctx, _ref0)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_h refServedLab) Show(ctx context.Context, title string) (_r *Print, _err error) {
-	_out, _err := _h.LabRefHandler.Show(ctx, title)
+func (_h refLabserved) Show(ctx context.Context, title string) (_r *Print, _err error) {
+	_out, _err := _h.refLabhandler.Show(ctx, title)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_h refServedLab) ScaleFrame(ctx context.Context, frame *shared.Frame, by float64) (_r *shared.Frame, _err error) {
+func (_h refLabserved) ScaleFrame(ctx context.Context, frame *shared.Frame, by float64) (_r *shared.Frame, _err error) {
 	_ref0 := rpc.RefOfStruct[*shared.Frame](frame)
 	defer stub.End(ctx, _ref0)
-	_out, _err := _h.LabRefHandler.ScaleFrame(ctx, _ref0, by)
+	_out, _err := _h.refLabhandler.ScaleFrame(ctx, _ref0, by)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_h refServedLab) NewCurve_(ctx context.Context, points int32) (_r Curve, _err error) {
-	_out, _err := _h.LabRefHandler.NewCurve_(ctx, points)
+func (_h refLabserved) NewCurve_(ctx context.Context, points int32) (_r Curve, _err error) {
+	_out, _err := _h.refLabhandler.NewCurve_(ctx, points)
 	if _err != nil {
 		return _r, _err
 	}
 	return _out.Take(ctx)
 }
 
-func (_h refServedLab) Colour(ctx context.Context, sheet *Print) (_r Colour, _err error) {
+func (_h refLabserved) Colour(ctx context.Context, sheet *Print) (_r Colour, _err error) {
 	_ref0 := rpc.RefOfStruct[*Print](sheet)
 	defer stub.End(ctx, _ref0)
-	return _h.LabRefHandler.Colour(ctx, _ref0)
+	return _h.refLabhandler.Colour(ctx, _ref0)
 }
 
-func (_h refServedLab) Burn(ctx context.Context, raw []byte) (_err error) {
+func (_h refLabserved) Burn(ctx context.Context, raw []byte) (_err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.End(ctx, _ref0)
-	return _h.LabRefHandler.Burn(ctx, _ref0)
+	return _h.refLabhandler.Burn(ctx, _ref0)
 }
 
-func (_h refServedLab) Archive(ctx context.Context, raw []byte, name string) (_err error) {
+func (_h refLabserved) Archive(ctx context.Context, raw []byte, name string) (_err error) {
 	_ref0 := rpc.RefOf[[]byte](raw)
 	defer stub.End(ctx, _ref0)
-	return _h.LabRefHandler.Archive(ctx, _ref0, name)
+	return _h.refLabhandler.Archive(ctx, _ref0, name)
 }
 
-func (_h refServedLab) Count(ctx context.Context, film []byte) (_r int64, _err error) {
+func (_h refLabserved) Count(ctx context.Context, film []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.End(ctx, _ref0)
-	return _h.LabRefHandler.Count(ctx, _ref0)
+	return _h.refLabhandler.Count(ctx, _ref0)
 }
 
 // Develop calls develop by reference.
@@ -327,7 +333,7 @@ func (_c *LabRefClient) plainDevelop(ctx context.Context, raw *rpc.Ref[[]byte], 
 	if _err != nil {
 		return _r, _err
 	}
-	_out, _err := _c.LabClient.Develop(ctx, _ref0, contrast)
+	_out, _err := _c.refLabplain.Develop(ctx, _ref0, contrast)
 	if _err != nil {
 		return _r, _err
 	}
@@ -500,7 +506,7 @@ func (_c *LabRefClient) plainMix(ctx context.Context, film *rpc.Ref[[]byte], a *
 	if _err != nil {
 		return _r, _err
 	}
-	return _c.LabClient.Mix(ctx, _ref0, _ref1, _ref2, _ref3, _ref4, _ref5, _ref6, _ref7, _ref8, user, prints, type_a1)
+	return _c.refLabplain.Mix(ctx, _ref0, _ref1, _ref2, _ref3, _ref4, _ref5, _ref6, _ref7, _ref8, user, prints, type_a1)
 }
 
 // refLabMix serves the method mix by reference.
@@ -659,7 +665,7 @@ func (_c *LabRefClient) plainHistogram(ctx context.Context, raw *rpc.Ref[[]byte]
 	if _err != nil {
 		return _r, _err
 	}
-	_out, _err := _c.LabClient.Histogram(ctx, _ref0)
+	_out, _err := _c.refLabplain.Histogram(ctx, _ref0)
 	if _err != nil {
 		return _r, _err
 	}
@@ -751,7 +757,7 @@ func (_c *LabRefClient) Show(ctx context.Context, title string) (_r *rpc.Ref[*Pr
 
 // plainShow calls the method by value.
 func (_c *LabRefClient) plainShow(ctx context.Context, title string) (_r *rpc.Ref[*Print], _err error) {
-	_out, _err := _c.LabClient.Show(ctx, title)
+	_out, _err := _c.refLabplain.Show(ctx, title)
 	if _err != nil {
 		return _r, _err
 	}
@@ -844,7 +850,7 @@ func (_c *LabRefClient) plainScaleFrame(ctx context.Context, frame *rpc.Ref[*sha
 	if _err != nil {
 		return _r, _err
 	}
-	_out, _err := _c.LabClient.ScaleFrame(ctx, _ref0, by)
+	_out, _err := _c.refLabplain.ScaleFrame(ctx, _ref0, by)
 	if _err != nil {
 		return _r, _err
 	}
@@ -938,7 +944,7 @@ func (_c *LabRefClient) NewCurve_(ctx context.Context, points int32) (_r *rpc.Re
 
 // plainNewCurve_ calls the method by value.
 func (_c *LabRefClient) plainNewCurve_(ctx context.Context, points int32) (_r *rpc.Ref[[]float64], _err error) {
-	_out, _err := _c.LabClient.NewCurve_(ctx, points)
+	_out, _err := _c.refLabplain.NewCurve_(ctx, points)
 	if _err != nil {
 		return _r, _err
 	}
@@ -1030,7 +1036,7 @@ func (_c *LabRefClient) plainColour(ctx context.Context, sheet *rpc.Ref[*Print])
 	if _err != nil {
 		return _r, _err
 	}
-	return _c.LabClient.Colour(ctx, _ref0)
+	return _c.refLabplain.Colour(ctx, _ref0)
 }
 
 // refLabColour serves the method colour by reference.
@@ -1123,7 +1129,7 @@ func (_c *LabRefClient) plainBurn(ctx context.Context, raw *rpc.Ref[[]byte]) (_e
 	if _err != nil {
 		return _err
 	}
-	return _c.LabClient.Burn(ctx, _ref0)
+	return _c.refLabplain.Burn(ctx, _ref0)
 }
 
 // refLabBurn serves the method burn by reference.
@@ -1218,7 +1224,7 @@ func (_c *LabRefClient) plainArchive(ctx context.Context, raw *rpc.Ref[[]byte], 
 		return _err
 	}
 	defer stub.Gave(raw)
-	return _c.LabClient.Archive(ctx, _ref0, name)
+	return _c.refLabplain.Archive(ctx, _ref0, name)
 }
 
 // refLabArchive serves the method archive by reference.
@@ -1275,14 +1281,14 @@ type KeeperRefHandler interface {
 // KeeperRefClient calls the service Keeper by reference; over plain Thrift, where
 // there is no memory to refer to, by value.
 type KeeperRefClient struct {
-	*KeeperClient
+	*refKeeperplain
 	refs stub.Caller
 }
 
 // NewKeeperRefClient makes a client of any other; see OpenKeeper for one with the
 // policies that the IDL gives to methods.
 func NewKeeperRefClient(c thrift.TClient) *KeeperRefClient {
-	return &KeeperRefClient{KeeperClient: NewKeeperClient(c), refs: stub.NewCaller(c)}
+	return &KeeperRefClient{refKeeperplain: NewKeeperClient(c), refs: stub.NewCaller(c)}
 }
 
 // OpenKeeper makes a client of a service of the rack, which is exported under the
@@ -1298,7 +1304,7 @@ func OpenKeeper(node *rpc.Node, service string, opts ...rpc.ClientOption) *Keepe
 // NewKeeperRefProcessor makes a processor that serves the handler by reference, and
 // by value to those who know nothing of references.
 func NewKeeperRefProcessor(h KeeperRefHandler) *KeeperProcessor {
-	p := NewKeeperProcessor(refServedKeeper{h})
+	p := NewKeeperProcessor(refKeeperserved{h})
 	AddKeeperRefs(p, h)
 	return p
 }
@@ -1324,22 +1330,28 @@ func ExportKeeper(ctx context.Context, node *rpc.Node, service string, h KeeperR
 // KeeperValues is the service as plain Thrift has it: its values travel by
 // reference none the less, in memory that is freed when the call is over. (What a
 // callee still reads when its caller gives up stays until the caller's node ends.)
-func KeeperValues(c *KeeperRefClient) Keeper { return refValuesKeeper{c} }
+func KeeperValues(c *KeeperRefClient) Keeper { return refKeepervalues{c} }
 
-type refValuesKeeper struct{ *KeeperRefClient }
+// What is embedded has a name that no method can have.
+type (
+	refKeeperplain   = KeeperClient
+	refKeeperclient  = KeeperRefClient
+	refKeeperhandler = KeeperRefHandler
 
-func (_c refValuesKeeper) Keep(ctx context.Context, film []byte) (_r int64, _err error) {
+	refKeepervalues struct{ *refKeeperclient }
+	refKeeperserved struct{ refKeeperhandler }
+)
+
+func (_c refKeepervalues) Keep(ctx context.Context, film []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.Done(ctx, _ref0, &_err)
-	return _c.KeeperRefClient.Keep(ctx, _ref0)
+	return _c.refKeeperclient.Keep(ctx, _ref0)
 }
 
-type refServedKeeper struct{ KeeperRefHandler }
-
-func (_h refServedKeeper) Keep(ctx context.Context, film []byte) (_r int64, _err error) {
+func (_h refKeeperserved) Keep(ctx context.Context, film []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](film)
 	defer stub.End(ctx, _ref0)
-	return _h.KeeperRefHandler.Keep(ctx, _ref0)
+	return _h.refKeeperhandler.Keep(ctx, _ref0)
 }
 
 // Keep calls keep by reference.
@@ -1364,7 +1376,7 @@ func (_c *KeeperRefClient) plainKeep(ctx context.Context, film *rpc.Ref[[]byte])
 	if _err != nil {
 		return _r, _err
 	}
-	return _c.KeeperClient.Keep(ctx, _ref0)
+	return _c.refKeeperplain.Keep(ctx, _ref0)
 }
 
 // refKeeperKeep serves the method keep by reference.
