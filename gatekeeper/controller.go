@@ -105,11 +105,12 @@ type output struct {
 
 func newController(cfg Config) *controller {
 	c := &controller{
-		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), unclaimed: map[rpcpacket.ID][]unknownRegion{}, holdings: newHoldings(), origins: newOrigins(),
 	}
+	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = c.newRegistry()
 	c.tracer = c.remember
 	c.told = told{map[netip.Addr]*toldBy{}, map[rpcpacket.ID]*directCall{}}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -138,6 +140,9 @@ func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error
 	if len(e.IDL) > control.MaxIDL {
 		return nil, fault.New(fault.BadRequest, "export", "service %s has an IDL of %d bytes: at most %d", e.Service, len(e.IDL), control.MaxIDL)
 	}
+	if i := strings.IndexFunc(e.IDL, controls); i >= 0 || !utf8.ValidString(e.IDL) {
+		return nil, fault.New(fault.BadRequest, "export", "service %s has an IDL that is no text: byte %d begins a control character, or it is not UTF-8", e.Service, i)
+	}
 	methods := make(map[rpcpacket.Method]control.Method, len(e.Methods))
 	for _, m := range e.Methods {
 		wire, err := rpcpacket.MethodOf(m.Name)
@@ -153,6 +158,16 @@ func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error
 		methods[wire] = m
 	}
 	return methods, nil
+}
+
+// controls reports whether a character of a text is one that controls terminals.
+func controls(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
+
+// hasMethod reports whether a service is there, and has a method.
+func (c *controller) hasMethod(service, method string) bool {
+	s := c.services[rackaddr.Service(service)]
+	wire, err := rpcpacket.MethodOf(method)
+	return s != nil && err == nil && s.has(wire)
 }
 
 // serviceFor finds the service of an export and checks that the node may join it.

@@ -153,7 +153,7 @@ func (o *clientOptions) run(f func(c *client.Client) error) error {
 func table(w io.Writer, rows ...string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(t, row)
+		fmt.Fprintln(t, oneLine(row))
 	}
 	return t.Flush()
 }

@@ -94,7 +94,7 @@ func (o *eventsOptions) print(w io.Writer, e *api.Event, n names) error {
 	if o.json {
 		return jsonLines(w, []*api.Event{e})
 	}
-	_, err := fmt.Fprintf(w, "%s  %-17s %s\n", clock(e.Time), e.Kind, strings.Join(describe(e, n), "  "))
+	_, err := fmt.Fprintf(w, "%s  %-17s %s\n", clock(e.Time), e.Kind, oneLine(strings.Join(describe(e, n), "  ")))
 	return err
 }
 

@@ -197,7 +197,10 @@ const (
 // wait asks until what was wanted of a blade is done. It shows how far that is on standard
 // error: on a terminal in one line, else now and then, and nothing of what is done at once.
 func (o *clientOptions) wait(cmd *cobra.Command, c *client.Client, blade string, is awaited) error {
-	p := progress{w: cmd.ErrOrStderr(), rewrites: isTerminal(os.Stderr) && cmd.ErrOrStderr() == os.Stderr, told: time.Now()}
+	p := progress{w: cmd.ErrOrStderr(), told: time.Now()}
+	if w, ok := p.w.(*printable); ok && w.w == os.Stderr && isTerminal(os.Stderr) {
+		p.terminal = os.Stderr
+	}
 	defer p.end()
 	tick := time.NewTicker(askInterval)
 	defer tick.Stop()
@@ -218,7 +221,7 @@ func (o *clientOptions) wait(cmd *cobra.Command, c *client.Client, blade string,
 // progress shows how far something is.
 type progress struct {
 	w        io.Writer
-	rewrites bool // a terminal: one line that changes
+	terminal io.Writer // below w, if that is one: one line that changes
 	last     string
 	told     time.Time
 }
@@ -226,8 +229,10 @@ type progress struct {
 func (p *progress) show(text string, now time.Time) {
 	switch {
 	case text == p.last:
-	case p.rewrites:
-		fmt.Fprintf(p.w, "\r%s\x1b[K", text)
+	case p.terminal != nil:
+		fmt.Fprint(p.terminal, "\r")
+		fmt.Fprint(p.w, text)
+		fmt.Fprint(p.terminal, "\x1b[K")
 		p.last = text
 	case now.Sub(p.told) >= tellInterval:
 		fmt.Fprintln(p.w, text)
@@ -237,7 +242,7 @@ func (p *progress) show(text string, now time.Time) {
 
 // end finishes the line.
 func (p *progress) end() {
-	if p.rewrites && p.last != "" {
+	if p.terminal != nil && p.last != "" {
 		fmt.Fprintln(p.w)
 	}
 }

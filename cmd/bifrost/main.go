@@ -23,7 +23,7 @@ func main() {
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err = withRemedy(err); err != nil {
-		fmt.Fprintln(os.Stderr, "bifrost:", err)
+		fmt.Fprintln(root.ErrOrStderr(), "bifrost:", err)
 		os.Exit(exitCode(err))
 	}
 }
@@ -57,6 +57,8 @@ Start with:  bifrost demo`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetOut(&printable{w: os.Stdout})
+	root.SetErr(&printable{w: os.Stderr})
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, cmd := range g.commands {

@@ -58,7 +58,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("lines %q", got)
 	}
 	out.Reset()
-	line := progress{w: &out, rewrites: true}
+	line := progress{w: &out, terminal: &out}
 	line.show("10 %", now)
 	line.show("11 %", now)
 	line.end()

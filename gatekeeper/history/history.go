@@ -94,7 +94,7 @@ type History struct {
 // New makes the History of a directory; with "" it is kept in memory. Run makes it work: until
 // then nothing is read or written. It does not fail: log says what cannot be read or written.
 func New(directory string, log *slog.Logger) *History {
-	h := &History{log: log, began: time.Now(), past: trace.New(maxWell + maxFailed), read: make(chan struct{})}
+	h := &History{log: log, began: time.Now(), past: trace.New(maxWell+maxFailed, nil), read: make(chan struct{})}
 	if directory != "" {
 		h.files = newFiles(directory)
 	}

@@ -61,7 +61,7 @@ func (s source) ends(n int, code fault.Code) {
 func run(t *testing.T, directory string, f func(h *History, s source)) (h *History, log string) {
 	t.Helper()
 	var text bytes.Buffer
-	h, s := New(directory, slog.New(slog.NewTextHandler(&text, nil))), source{trace.New(trace.DefaultCalls), new(sync.Mutex)}
+	h, s := New(directory, slog.New(slog.NewTextHandler(&text, nil))), source{trace.New(trace.DefaultCalls, nil), new(sync.Mutex)}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -266,7 +266,7 @@ func FuzzReadLine(f *testing.F) {
 		l := line{Event: e.event, Minute: e.minute}
 		if e.call != nil {
 			l.Call = written(e.call)
-			trace.New(3).Restore([]trace.Call{*e.call})
+			trace.New(3, nil).Restore([]trace.Call{*e.call})
 		}
 		text, err := json.Marshal(l)
 		must(t, err)

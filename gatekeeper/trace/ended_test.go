@@ -12,7 +12,7 @@ import (
 // Each call that has ended is taken once; of many the latest ones, and failed ones are not
 // pushed out by others.
 func TestTakeEnded(t *testing.T) {
-	r := New(1000)
+	r := New(1000, nil)
 	end := func(n int, code fault.Code) {
 		r.Note(sent(n, 0, n))
 		e := event(n, Answered, n+1)
@@ -33,7 +33,7 @@ func TestTakeEnded(t *testing.T) {
 	if calls, missed = r.TakeEnded(); len(calls) != 1 || missed != 0 || calls[0].ID != id(2) {
 		t.Errorf("then %d calls, %d missed", len(calls), missed)
 	}
-	small := New(2)
+	small := New(2, nil)
 	for n := range 5 {
 		small.Note(sent(n+1, 0, n))
 		small.Note(event(n+1, Answered, n))
@@ -45,7 +45,7 @@ func TestTakeEnded(t *testing.T) {
 
 // What was taken can be looked at in another Recorder, with those that belong together.
 func TestRestore(t *testing.T) {
-	r := New(10)
+	r := New(10, nil)
 	r.Note(sent(1, 0, 0))
 	r.Note(sent(2, 1, 1))
 	for _, n := range []int{2, 1} {
@@ -55,7 +55,7 @@ func TestRestore(t *testing.T) {
 		r.Note(e)
 	}
 	calls, _ := r.TakeEnded()
-	next := New(10)
+	next := New(10, nil)
 	next.Restore(append(slices.Clone(calls), calls[0], Call{ID: id(3)})) // one twice, and one that is not over
 	if next.Len() != 2 || len(next.Methods()) != 0 || next.Totals() != (Totals{}) {
 		t.Errorf("%d calls, figures of %d methods", next.Len(), len(next.Methods()))
@@ -75,7 +75,7 @@ func TestRestore(t *testing.T) {
 
 // Totals of two moments tell what happened in between.
 func TestTotals(t *testing.T) {
-	r := New(100)
+	r := New(100, nil)
 	play(r, 0, "look", fault.OK, 3*time.Millisecond, 4*time.Millisecond)
 	former := r.Totals()
 	play(r, 10, "store", fault.Unavailable, 30*time.Millisecond)

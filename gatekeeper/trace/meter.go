@@ -22,6 +22,9 @@ const MaxMethods = 1024
 // OtherMethods is the service and the method of what exceeds MaxMethods.
 const OtherMethods = "(others)"
 
+// UnknownMethods is the service and the method of what nobody has at the time.
+const UnknownMethods = "(unknown)"
+
 // Method is what has become of a method's calls. Times are from a1 to a2, by the Gatekeeper's
 // clock; of calls that are known from samples they are those of the samples.
 type Method struct {
@@ -72,22 +75,28 @@ func (m *Method) Quantile(q float64) (seconds float64, ok bool) {
 }
 
 // meter keeps the figures of methods. It is not safe for concurrent use.
-type meter struct{ methods map[[2]string]*Method }
+type meter struct {
+	methods map[[2]string]*Method
+	has     func(service, method string) bool // whether somebody has a method; nil: all are had
+}
 
-// of returns the figures of a call's method.
-func (m *meter) of(a *About) *Method {
-	key := [2]string{a.Service, a.Method}
+// of returns the figures of a method. A method that nobody has gets none of its own.
+func (m *meter) of(service, method string) *Method {
+	key := [2]string{service, method}
 	if v := m.methods[key]; v != nil {
 		return v
 	}
 	if m.methods == nil {
 		m.methods = map[[2]string]*Method{}
 	}
-	if len(m.methods) >= MaxMethods {
+	switch {
+	case m.has != nil && !m.has(service, method):
+		key = [2]string{UnknownMethods, UnknownMethods}
+	case len(m.methods) >= MaxMethods:
 		key = [2]string{OtherMethods, OtherMethods}
-		if v := m.methods[key]; v != nil {
-			return v
-		}
+	}
+	if v := m.methods[key]; v != nil {
+		return v
 	}
 	v := &Method{Service: key[0], Method: key[1], Ended: map[fault.Code]uint64{}}
 	m.methods[key] = v
@@ -112,29 +121,25 @@ func (m *meter) all() []Method {
 }
 
 // began counts a call that has become known.
-func (m *meter) began(k *Call) {
-	v := m.of(&k.About)
-	v.Open++
+func (m *meter) began(k *entry) {
+	k.figures = m.of(k.Service, k.Method)
+	k.figures.Open++
 	if k.queued() {
-		v.Queued++
+		k.figures.Queued++
 	}
 }
 
-// delivered counts a call that its callee has got.
-func (m *meter) delivered(k *Call) { m.of(&k.About).Queued-- }
-
 // lost takes back a call whose end was not heard of.
-func (m *meter) lost(k *Call) {
-	v := m.of(&k.About)
-	v.Open--
+func (k *entry) lost() {
+	k.figures.Open--
 	if k.queued() {
-		v.Queued--
+		k.figures.Queued--
 	}
 }
 
 // ended counts a call that is over. Queued says that it was until now.
-func (m *meter) ended(k *Call, at time.Time, queued bool) {
-	v := m.of(&k.About)
+func (k *entry) ended(at time.Time, queued bool) {
+	v := k.figures
 	v.Open--
 	if queued {
 		v.Queued--

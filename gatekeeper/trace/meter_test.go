@@ -24,7 +24,7 @@ func play(r *Recorder, from int, method string, code fault.Code, took ...time.Du
 // The figures of a method: how many calls are under way and queued, have ended and how, and how
 // long they took, with an example for each bucket.
 func TestMethods(t *testing.T) {
-	r := New(100)
+	r := New(100, nil)
 	play(r, 0, "look", fault.OK, 3*time.Millisecond, 4*time.Millisecond, 30*time.Millisecond, time.Hour)
 	play(r, 10, "look", fault.Unavailable, 200*time.Microsecond)
 	begin := func(id byte, kinds ...Kind) {
@@ -65,7 +65,7 @@ func TestMethods(t *testing.T) {
 // Calls whose end is not heard of before they make way for others are not under way for ever;
 // and the number of methods is bounded.
 func TestMethodsBounded(t *testing.T) {
-	r := New(2)
+	r := New(2, nil)
 	for k := range byte(10) {
 		r.Note(&Event{Call: rpcpacket.ID{k + 1}, Step: Step{Kind: Sent}, About: About{Method: "m"}})
 	}

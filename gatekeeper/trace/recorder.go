@@ -28,15 +28,17 @@ type Recorder struct {
 // parent has made before and after it; 0 is none.
 type entry struct {
 	Call
+	figures      *Method // those that count it; nil of one that was over when it became known
 	older, newer uint64
 }
 
 // family is the first and the last child of a parent that are kept.
 type family struct{ first, last uint64 }
 
-// New returns a Recorder of so many calls, 1 at least.
-func New(calls int) *Recorder {
-	return &Recorder{size: max(calls, 1), index: make(map[rpcpacket.ID]uint64), children: make(map[rpcpacket.ID]family), next: 1}
+// New returns a Recorder of so many calls, 1 at least. Has says whether some service has a method: the Recorder asks when it has no
+// figures of it, so that nobody fills it with methods that do not exist. Nil means that each one does.
+func New(calls int, has func(service, method string) bool) *Recorder {
+	return &Recorder{meter: meter{has: has}, size: max(calls, 1), index: make(map[rpcpacket.ID]uint64), children: make(map[rpcpacket.ID]family), next: 1}
 }
 
 // Note tells what has happened to a call. A Sent of a call that is not known makes it
@@ -52,14 +54,14 @@ func (r *Recorder) Note(e *Event) (over bool) {
 		return false
 	case !known:
 		seq = r.add(e)
-		r.meter.began(&r.at(seq).Call)
+		r.meter.began(r.at(seq))
 	}
 	k := r.at(seq)
 	was, queued := k.Over, k.queued()
 	k.note(e)
 	switch {
 	case k.Over && !was:
-		r.meter.ended(&k.Call, e.Time, queued)
+		k.ended(e.Time, queued)
 		if k.Failed() {
 			r.failed.note(seq)
 		} else {
@@ -67,14 +69,14 @@ func (r *Recorder) Note(e *Event) (over bool) {
 		}
 		return true
 	case queued && !k.queued():
-		r.meter.delivered(&k.Call)
+		k.figures.Queued--
 	}
 	return false
 }
 
 // Ended counts calls that have ended and of which no Event tells.
 func (r *Recorder) Ended(service, method string, code fault.Code, calls uint64) {
-	r.meter.of(&About{Service: service, Method: method}).Ended[code] += calls
+	r.meter.of(service, method).Ended[code] += calls
 }
 
 // Methods returns what has become of the calls of each method since the Recorder began.
@@ -101,7 +103,7 @@ func (r *Recorder) add(e *Event) uint64 {
 	k := r.at(seq)
 	if k.Sequence != 0 {
 		if !k.Over {
-			r.meter.lost(&k.Call)
+			k.lost()
 		}
 		r.forget(k)
 	}

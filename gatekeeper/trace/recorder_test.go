@@ -34,7 +34,7 @@ func sent(n, parent, ms int) *Event {
 
 // TestCheckpoints follows a call whose callee fails once.
 func TestCheckpoints(t *testing.T) {
-	r := New(4)
+	r := New(4, nil)
 	steps := []struct {
 		kind    Kind
 		ms      int
@@ -78,7 +78,7 @@ func TestCheckpoints(t *testing.T) {
 
 // A call that fails for ever does not grow.
 func TestSteps_Bounded(t *testing.T) {
-	r := New(1)
+	r := New(1, nil)
 	r.Note(sent(1, 0, 0))
 	for i := range 1000 {
 		r.Note(event(1, Replayed, i))
@@ -89,7 +89,7 @@ func TestSteps_Bounded(t *testing.T) {
 }
 
 func TestTree(t *testing.T) {
-	r := New(10)
+	r := New(10, nil)
 	for _, k := range [][2]int{{1, 0}, {2, 1}, {3, 2}, {4, 1}, {5, 0}, {6, 2}} {
 		r.Note(sent(k[0], k[1], k[0]))
 	}
@@ -129,7 +129,7 @@ func TestTree(t *testing.T) {
 func TestRecorder_LikeAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 8).Draw(t, "size")
-		r := New(size)
+		r := New(size, nil)
 		var all []Call
 		for i := range rapid.IntRange(0, 40).Draw(t, "events") {
 			n := rapid.IntRange(1, 15).Draw(t, "call")
@@ -193,7 +193,7 @@ func TestRecorder_LikeAList(t *testing.T) {
 
 // BenchmarkCall is what a call of four steps costs in a full recorder.
 func BenchmarkCall(b *testing.B) {
-	r := New(DefaultCalls)
+	r := New(DefaultCalls, nil)
 	events := []*Event{sent(1, 0, 0), event(1, Delivered, 1), event(1, Replied, 2), event(1, Answered, 3)}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

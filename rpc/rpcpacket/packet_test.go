@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -103,10 +104,18 @@ func TestMethodOf(t *testing.T) {
 	if m, err := MethodOf("exactly16letters"); err != nil || m.String() != "exactly16letters" {
 		t.Errorf("16 bytes: %q, %v", m, err)
 	}
-	for _, name := range []string{"", strings.Repeat("x", 256), "a\x00b"} {
+	for _, name := range []string{"", strings.Repeat("x", 256), "a\x00b", "a\nb", "a b", "\x1b[2J", "a\u009bb", "a\u202eb", "a\xff"} {
 		if _, err := MethodOf(name); err == nil {
 			t.Errorf("MethodOf(%q) succeeded", name)
 		}
+		var wire Method // which somebody sends all the same
+		copy(wire[:], name)
+		if shown := wire.String(); strings.ContainsFunc(shown, func(r rune) bool { return r == '\n' || !strconv.IsPrint(r) }) {
+			t.Errorf("%q is shown as %q", name, shown)
+		}
+	}
+	if m, err := MethodOf("größereÜberweisung"); err != nil || m.String() == "" || strings.Contains(m.String(), `"`) {
+		t.Errorf("a long name of other letters: %q, %v", m, err)
 	}
 }
 

@@ -125,8 +125,8 @@ class Memory:
 def method_of(name):
     """The 16 bytes that stand for a method's name in the header."""
     b = name.encode()
-    if not 1 <= len(b) <= 255 or 0 in b:
-        raise ValueError("method name %r: must have 1 to 255 bytes, none of them zero" % name)
+    if not 1 <= len(b) <= 255 or not name.isprintable() or any(c.isspace() for c in name):
+        raise ValueError("method name %r: must have 1 to 255 bytes of printable characters without spaces" % name)
     if len(b) <= 16:
         return b.ljust(16, b"\0")
     return b[:7] + b"~" + hashlib.sha256(b).digest()[:8]

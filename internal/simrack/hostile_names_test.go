@@ -1,0 +1,116 @@
+package simrack_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// TestHostile_MadeUpMethods is row 16: calls of methods that a service does not have, and to services that nobody has, take no
+// room among the figures of methods. Others' methods have theirs.
+func TestHostile_MadeUpMethods(t *testing.T) {
+	inVirtualTimeWith(t, simrack.Config{Schedule: &wire.Schedule{Seed: 1}}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
+		honest, stranger, callee := nodes[0], nodes[1], nodes[2]
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&service.Arrays{})); err != nil {
+			t.Fatal(err)
+		}
+		c := stranger.Client("Arrays", rpc.WithPolicy(rpc.PolicyNone))
+		for i := range trace.MaxMethods + 100 {
+			_, err := c.Call(ctx, fmt.Sprint("m", i), &arrays.ArraysEchoArgs{}, &arrays.ArraysEchoResult{})
+			if code := rpc.CodeOf(err); code != rpc.NoSuchMethod {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		if _, err := arrays.NewArraysClient(honest.Client("Arrays", rpc.WithPolicy(rpc.PolicyNone))).Echo(ctx, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second) // virtual: digests have come
+		methods, err := r.Gatekeeper().Methods(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := map[string]uint64{}
+		for i := range methods {
+			m := &methods[i]
+			rows[m.Service+"."+m.Method] = m.Open
+			for _, n := range m.Ended {
+				rows[m.Service+"."+m.Method] += n
+			}
+		}
+		if unknown := trace.UnknownMethods + "." + trace.UnknownMethods; len(rows) != 2 || rows["Arrays.echo"] != 1 || rows[unknown] != trace.MaxMethods+100 {
+			t.Errorf("%d rows: %d calls of Arrays.echo, %d of unknown methods", len(rows), rows["Arrays.echo"], rows[unknown])
+		}
+	})
+}
+
+// TestHostile_Escapes is row 17: what a program calls its methods, or says in its IDL, reaches nobody's terminal as anything but
+// text. An export and a call are refused, and what comes past them is shown in quotes.
+func TestHostile_Escapes(t *testing.T) {
+	inVirtualTimeWith(t, simrack.Config{Schedule: &wire.Schedule{Seed: 1}}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "s1", "s2")
+		stranger, callee := nodes[0], nodes[1]
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&service.Arrays{})); err != nil {
+			t.Fatal(err)
+		}
+		const evil = "a\x1b[2J\nb"
+		_, err := stranger.Client("Arrays", rpc.WithPolicy(rpc.PolicyNone)).Call(ctx, evil, &arrays.ArraysEchoArgs{}, &arrays.ArraysEchoResult{})
+		if rpc.CodeOf(err) != rpc.BadRequest || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("a call of %q: %v", evil, err)
+		}
+		j, err := r.Joiner("s1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := j.Join(ctx, "raw")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, e := range map[string]control.Export{
+			"method": {Service: "Evil", Methods: []control.Method{{Name: evil}}},
+			"IDL":    {Service: "Evil", Methods: []control.Method{{Name: "a"}}, IDL: "service Evil { /* \x1b[2J */ void a() }"},
+		} {
+			if _, err := s.Export(ctx, e); rpc.CodeOf(err) != rpc.BadRequest || strings.Contains(err.Error(), "\x1b") {
+				t.Errorf("a %s with an escape: %v", what, err)
+			}
+		}
+		if _, err := s.Export(ctx, control.Export{Service: "Evil", Methods: []control.Method{{Name: "a"}}, IDL: "service Evil {\r\n\tvoid a() // größer\n}"}); err != nil {
+			t.Errorf("an IDL with lines and tabs: %v", err)
+		}
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(evil)),
+			Call: rpcpacket.SessionID(rpcpacket.SessionOf(stranger.Address(), 7), 1), Floor: 1, CallerIncarnation: 1,
+		}}
+		copy(m.Method[:], evil)
+		to := rackaddr.Service("Arrays")
+		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortRPC), netip.AddrPortFrom(to, rackaddr.PortRPC), m.Append(nil))
+		<-time.After(time.Second) // virtual: it has come
+		calls, _, err := r.Gatekeeper().Timelines(ctx, trace.Query{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := false
+		for i := range calls {
+			shown = shown || strings.HasPrefix(calls[i].Method, `"a\x1b[2J\nb`)
+			if strings.ContainsAny(calls[i].Method, "\x1b\n") {
+				t.Errorf("a call of %q is shown", calls[i].Method)
+			}
+		}
+		if !shown {
+			t.Errorf("the call is not shown: %+v", calls)
+		}
+	})
+}
