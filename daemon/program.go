@@ -106,6 +106,7 @@ func (c *Compute) startOrGet(op string, s control.Start) (pid int, old *program,
 	out := c.outputOf(s.Name)
 	process, err := c.cfg.Runner.Run(s, out)
 	if err != nil {
+		fmt.Fprintf(out, "bifrost: %s does not start: %v\n", s.Name, err) // for those who look for its output
 		err = errors.Join(err, out.Close())
 		return 0, nil, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
 	}

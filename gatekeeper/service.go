@@ -503,7 +503,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 	failed := func(err error) {
 		c.event(Event{Kind: ProgramFailed, Blade: a.Blade, Name: a.Instance, Message: err.Error()})
 		c.logger.Warn("program does not start", "program", a.Instance, "blade", a.Blade, "error", err)
-		c.act(c.fleet.StartFailed(a.Instance, a.Blade, c.now))
+		c.act(c.fleet.StartFailed(a.Instance, a.Blade, err.Error(), c.now))
 	}
 	b := c.blades[a.Blade]
 	if b == nil || !b.alive() {

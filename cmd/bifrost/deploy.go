@@ -40,16 +40,20 @@ or is not ready 30 s after its start, the former program comes back. bifrost rol
 brings it back by hand. Exactly-once calls that are under way are executed once.
 
 A program's command is a path, or the name of a program beside bifrost or on the PATH of
-the blades' daemons. examples/arrays/app.yaml shows every key of an app file.`,
+the blades' daemons. A relative path begins at the app file, and must exist there.
+examples/arrays/app.yaml shows every key of an app file.`,
 		Example: `  bifrost deploy examples/arrays/app.yaml
   bifrost deploy --dry-run app.yaml     # what would change?
   bifrost deploy --wait app.yaml        # return when all nodes run it
   bifrost apps`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, spec, err := readApp(args[0], !anyBinary)
+			name, spec, absent, err := readApp(args[0], !anyBinary)
 			if err != nil {
 				return err
+			}
+			for _, program := range absent {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s is not on this machine; the blades must have it\n", program)
 			}
 			return o.run(func(c *client.Client) error {
 				if dry {
@@ -118,7 +122,7 @@ func newAppsCmd() *cobra.Command {
 		Use:   "apps",
 		Short: "List the deployments and the state of their programs",
 		Long: `List the deployments: how many instances of each program are wanted, on which blade each
-runs, its status, and how often it has failed.`,
+runs, its status, how often it has failed in a row, and why it has failed last.`,
 		Example: "  bifrost apps\n  bifrost apps --json | jq '.instances[] | select(.status != \"running\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -145,7 +149,7 @@ func (o *clientOptions) printApps(cmd *cobra.Command, c *client.Client, apps []a
 }
 
 func appRows(apps []api.App, n names) []string {
-	rows := []string{"APP\tPROGRAM\tWANTED\tINSTANCE\tSTATUS\tBLADE\tNODE\tFAILURES"}
+	rows := []string{"APP\tPROGRAM\tWANTED\tINSTANCE\tSTATUS\tBLADE\tNODE\tFAILURES\tLAST FAILURE"}
 	for i := range apps {
 		a := &apps[i]
 		for _, p := range a.Programs {
@@ -153,12 +157,12 @@ func appRows(apps []api.App, n names) []string {
 			for _, in := range a.Instances {
 				if in.Program == p.Name {
 					there++
-					rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d",
-						a.Name, p.Name, p.Nodes, in.Name, in.Status, or(in.Blade, "-"), n.of(in.Node), in.Failures))
+					rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%s",
+						a.Name, p.Name, p.Nodes, in.Name, in.Status, or(in.Blade, "-"), n.of(in.Node), in.Failures, or(in.Failure, "-")))
 				}
 			}
 			if there == 0 {
-				rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t-\t-\t-\t-\t-", a.Name, p.Name, p.Nodes))
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t-\t-\t-\t-\t-\t-", a.Name, p.Name, p.Nodes))
 			}
 		}
 	}
@@ -166,33 +170,41 @@ func appRows(apps []api.App, n names) []string {
 }
 
 // readApp reads the file of a deployment, and finds the programs that are on this
-// machine. With hash, their content is what blades are to run.
-func readApp(path string, hash bool) (name string, spec api.AppSpec, err error) {
+// machine. With hash, their content is what blades are to run. Those that are absent must be
+// on the blades; a relative path is meant for this machine, and must be there.
+func readApp(path string, hash bool) (name string, spec api.AppSpec, absent []string, err error) {
 	app, err := appfile.Read(path)
 	if err != nil {
-		return "", spec, err
+		return "", spec, nil, err
 	}
 	host, err := (&rackOptions{}).host()
 	if err != nil {
-		return "", spec, err
+		return "", spec, nil, err
 	}
 	for i := range app.Programs {
 		args := app.Programs[i].Args
-		if strings.Contains(args[0], "/") && !filepath.IsAbs(args[0]) {
+		relative := strings.Contains(args[0], "/") && !filepath.IsAbs(args[0])
+		if relative {
 			if args[0], err = filepath.Abs(filepath.Join(filepath.Dir(path), args[0])); err != nil {
-				return "", spec, err
+				return "", spec, nil, err
 			}
 		}
-		if found, err := host.Locate(args[0]); err == nil {
-			args[0] = found // else it may be there on the blades
-			if hash {
-				if app.Programs[i].Binary, err = hashOf(found); err != nil {
-					return "", spec, err
-				}
+		found, err := host.Locate(args[0])
+		if err != nil && relative {
+			return "", spec, nil, fmt.Errorf("program %s: %w", app.Programs[i].Name, err)
+		}
+		if err != nil {
+			absent = append(absent, args[0])
+			continue
+		}
+		args[0] = found
+		if hash {
+			if app.Programs[i].Binary, err = hashOf(found); err != nil {
+				return "", spec, nil, err
 			}
 		}
 	}
-	return app.Name, appSpec(&app), nil
+	return app.Name, appSpec(&app), absent, nil
 }
 
 // hashOf returns the SHA-256 of a file in hexadecimal.
@@ -273,7 +285,8 @@ func newRollbackCmd() *cobra.Command {
 		Long: `Bring back the programs that a deployment had before their last change, with their numbers
 of nodes, blades and policies. The former programs are rolled out like a change: nodes
 finish their calls, and are started again one after the other. The state of a service is
-not rolled back: the former program gets the state that the new program has left.`,
+not rolled back: the former program gets the state that the new program has left. If it
+fails three times, what ran before the rollback comes back, and --wait fails with the reason.`,
 		Example: "  bifrost rollback shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -317,10 +330,14 @@ func awaitRollout(ctx context.Context, w io.Writer, c *client.Client, deployed *
 			return now, fmt.Errorf("%s is being undeployed", now.Name)
 		case o.Revision != wanted && o.Back == "":
 			return now, fmt.Errorf("%s was changed again meanwhile: it is at revision %d now, not %d", now.Name, o.Revision, wanted)
+		case o.Stuck != "":
+			return now, fmt.Errorf("%s does not become ready: %s; bifrost logs %s says more", now.Name, o.Stuck, now.Name)
 		case o.Done && o.Revision != wanted:
 			return now, fmt.Errorf("%s was rolled back: %s; bifrost logs %s says more", now.Name, o.Back, now.Name)
-		case o.Done:
-			return now, nil
+		}
+		starting, err := jobsStart(&now)
+		if err != nil || o.Done && !starting {
+			return now, err
 		}
 		select {
 		case <-ctx.Done():
@@ -328,6 +345,30 @@ func awaitRollout(ctx context.Context, w io.Writer, c *client.Client, deployed *
 		case <-time.After(rolloutPace):
 		}
 	}
+}
+
+// patientFor is how often in a row a program may fail before a command that waits for it ends.
+const patientFor = 3
+
+// jobsStart reports whether an app has jobs that have not started, of which a rollout does not
+// tell. It fails if one fails again and again.
+func jobsStart(app *api.App) (starting bool, err error) {
+	for _, p := range app.Programs {
+		for _, i := range app.Instances {
+			if !p.Job || i.Program != p.Name || i.Status != "waiting" && i.Status != "starting" {
+				continue
+			}
+			if starting = true; i.Failures >= patientFor {
+				return true, failing(app, &i)
+			}
+		}
+	}
+	return starting, nil
+}
+
+// failing is the error of an instance that fails again and again.
+func failing(app *api.App, i *api.Instance) error {
+	return fmt.Errorf("%s has failed %d times: %s; bifrost logs %s says more", i.Name, i.Failures, i.Failure, app.Name)
 }
 
 // rolloutText says how far the rollout of an app is, and what its nodes do that are not there yet.
@@ -342,6 +383,8 @@ func rolloutText(app *api.App) string {
 		case i.Status == "draining" && i.Revision != o.Revision:
 			text += fmt.Sprintf("; %s finishes its calls", i.Name)
 		case i.Status == "running" && i.Revision == o.Revision || i.Status == "finished":
+		case i.Status != "running" && i.Failures > 0:
+			text += fmt.Sprintf("; %s is %s, after %d failures: %s", i.Name, i.Status, i.Failures, i.Failure)
 		case i.Status != "running":
 			text += fmt.Sprintf("; %s is %s", i.Name, i.Status)
 		}
@@ -374,6 +417,11 @@ func awaitRestart(ctx context.Context, w io.Writer, c *client.Client, app *api.A
 		}
 		if len(left) == 0 && runs {
 			return now, nil
+		}
+		for i := range now.Instances {
+			if in := &now.Instances[i]; in.Status != "running" && in.Failures >= patientFor {
+				return now, failing(&now, in)
+			}
 		}
 		select {
 		case <-ctx.Done():

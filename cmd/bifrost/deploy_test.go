@@ -1,12 +1,23 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // A program's path is relative to the file of the deployment, wherever bifrost and the
@@ -15,13 +26,79 @@ func TestReadApp(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	must(t, os.Mkdir("sub", 0o700))
+	for _, name := range []string{"server", "sub/server"} {
+		must(t, os.WriteFile(name, nil, 0o700)) //nolint:gosec // it could be run
+	}
 	for path, want := range map[string]string{
 		"app.yaml": filepath.Join(dir, "server"), "sub/app.yaml": filepath.Join(dir, "sub", "server"), dir + "/app.yaml": filepath.Join(dir, "server"),
 	} {
 		must(t, os.WriteFile(path, []byte("name: a\nprograms:\n  - name: p\n    command: [./server, x]\n"), 0o600))
-		if name, spec, err := readApp(path, false); err != nil || name != "a" || spec.Programs[0].Args[0] != want {
+		if name, spec, absent, err := readApp(path, false); len(absent) > 0 || err != nil || name != "a" || spec.Programs[0].Args[0] != want {
 			t.Errorf("%s: %s, %+v, %v; want %s", path, name, spec, err, want)
 		}
+	}
+	must(t, os.WriteFile("missing.yaml", []byte("name: a\nprograms:\n  - name: p\n    command: [./missing]\n"), 0o600))
+	if _, _, _, err := readApp("missing.yaml", false); err == nil || !strings.Contains(err.Error(), dir+"/missing") {
+		t.Errorf("a program that is not where the file says: %v", err)
+	}
+	must(t, os.WriteFile("missing.yaml", []byte("name: a\nprograms:\n  - name: p\n    command: [/opt/missing/p]\n"), 0o600))
+	if _, _, absent, err := readApp("missing.yaml", false); err != nil || !slices.Equal(absent, []string{"/opt/missing/p"}) {
+		t.Errorf("a program of the blades: %q, %v", absent, err)
+	}
+}
+
+// TestDeploy_Stuck: what cannot start ends --wait with the reason, and is shown; a rollback to a
+// program that cannot go on ends with what ran before.
+func TestDeploy_Stuck(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	var broken atomic.Bool
+	serve := func(old bool) simrack.Program {
+		return func(ctx context.Context, j join.Joiner, _ control.Start) error {
+			n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("p"))
+			if err == nil && old && broken.Load() {
+				return errors.New("cannot read the state")
+			}
+			if err == nil {
+				err = n.Export(ctx, "Counter", arrays.NewPingProcessor(service.Ping{}), rpc.WithState(nothing{}))
+			}
+			if err == nil {
+				<-ctx.Done()
+				err = ctx.Err()
+			}
+			return err
+		}
+	}
+	rack, err := simrack.Start(ctx, simrack.Config{
+		Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}, Programs: map[string]simrack.Program{"old": serve(true), "new": serve(false)},
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, rack.Close()) })
+	address := serveRackAdmin(ctx, t, rack)
+	t.Chdir(t.TempDir())
+	deploy := func(command string) (string, error) {
+		must(t, os.WriteFile("app.yaml", []byte("name: a\nprograms: [{name: p, command: ["+command+"], services: [{name: Counter, stateful: true}]}]\n"), 0o600))
+		return bifrost(t, "deploy", "app.yaml", "--wait", "--any-binary", "--admin-addr", address)
+	}
+	out, err := deploy("/opt/missing/p")
+	if err == nil || !strings.Contains(err.Error(), "a does not become ready: ") || !strings.Contains(err.Error(), "a/p/1: start a/p/1: unavailable: ") || !strings.Contains(err.Error(), "bifrost logs a") {
+		t.Errorf("a program that is missing: %s, %v", out, err)
+	}
+	if out, err = bifrost(t, "apps", "--admin-addr", address); err != nil || !strings.Contains(out, "LAST FAILURE") || !strings.Contains(out, "start a/p/1: unavailable") {
+		t.Errorf("apps: %s, %v", out, err)
+	}
+	for _, command := range []string{"/opt/old", "/opt/new"} {
+		if out, err = deploy(command); err != nil {
+			t.Fatalf("%s: %s, %v", command, out, err)
+		}
+	}
+	broken.Store(true)
+	out, err = bifrost(t, "rollback", "a", "--wait", "--admin-addr", address)
+	if err == nil || !strings.Contains(err.Error(), "a was rolled back: nodes with these programs have failed 3 times, last a/p/1: ") {
+		t.Errorf("rollback: %s, %v", out, err)
+	}
+	if out, err = bifrost(t, "apps", "--json", "--admin-addr", address); err != nil || !strings.Contains(out, `"/opt/new"`) || !strings.Contains(out, `"status":"running"`) {
+		t.Errorf("apps: %s, %v", out, err)
 	}
 }
 

@@ -106,12 +106,12 @@ func appOf(d *resources.Deployment) api.App {
 		Instances: each(d.Instances, func(i *resources.Instance) api.Instance {
 			status, since := instanceStatus(i)
 			return api.Instance{
-				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures, Revision: i.Revision,
+				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures, Failure: i.Failure, Revision: i.Revision,
 			}
 		}),
 	}
 	if o := d.Rollout; o.Revision > 0 {
-		out.Rollout = &api.Rollout{Revision: o.Revision, Former: o.Former, Done: o.Done, Ready: o.Ready, Nodes: o.Nodes, Since: o.Since, Back: o.Back}
+		out.Rollout = &api.Rollout{Revision: o.Revision, Former: o.Former, Done: o.Done, Ready: o.Ready, Nodes: o.Nodes, Since: o.Since, Back: o.Back, Stuck: o.Stuck}
 	}
 	return out
 }

@@ -127,7 +127,7 @@ func (r *Registry) Programs(blade string, names []string, now time.Time) []Actio
 	changed := false
 	r.eachInstance(func(_ *running, i *Instance) {
 		if i.Status == Starting && i.Begun && i.Blade == blade && !slices.Contains(names, i.Name) {
-			r.giveUpStart(i, now)
+			r.giveUpStart(i, "it ended before it had joined the rack", now)
 			changed = true
 		}
 	})

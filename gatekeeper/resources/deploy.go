@@ -138,7 +138,7 @@ func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 		a.Removed = true
 		for _, p := range a.Programs {
 			for _, i := range p.Instances {
-				i.Tries, i.Failures, i.NotBefore = 0, 0, time.Time{} // an heir is another program
+				i.Tries, i.Failures, i.Failure, i.NotBefore = 0, 0, "", time.Time{} // an heir is another program
 			}
 		}
 	}
@@ -147,21 +147,21 @@ func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 	return r.flush(), nil
 }
 
-// StartFailed says that a blade's daemon could not run an instance. It is tried
+// StartFailed says that a blade's daemon could not run an instance, and why. It is tried
 // again after a pause, on another blade if there is one.
-func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {
+func (r *Registry) StartFailed(instance, blade, cause string, now time.Time) []Action {
 	_, i := r.instance(instance)
 	if i == nil || i.Status != Starting || i.Blade != blade {
 		return nil
 	}
-	r.giveUpStart(i, now)
+	r.giveUpStart(i, cause, now)
 	r.version++
 	r.converge(now)
 	return r.flush()
 }
 
-func (r *Registry) giveUpStart(i *Instance, now time.Time) {
-	r.failed(i, now)
+func (r *Registry) giveUpStart(i *Instance, cause string, now time.Time) {
+	r.failed(i, cause, now)
 	if i.Finishes || i.Heir {
 		i.Tries++ // the former program may be gone
 	}

@@ -33,9 +33,10 @@ type Instance struct {
 	Node netip.Addr `json:"node,omitzero"`
 	// Keep is what its next node takes over from the last one.
 	Keep Keep `json:"keep,omitzero"`
-	// Failures counts those in a row; Since is when Status last changed;
-	// NotBefore is when it may be started again.
+	// Failures counts those in a row, Failure is the cause of the last one; Since is when Status
+	// last changed; NotBefore is when it may be started again.
 	Failures  int       `json:"failures,omitempty"`
+	Failure   string    `json:"failure,omitempty"`
 	Since     time.Time `json:"since"`
 	NotBefore time.Time `json:"not_before,omitzero"`
 	// Begun: its daemon runs the program, which has not joined yet.
@@ -88,8 +89,8 @@ type deployment struct {
 	Former   []Revision `json:"former,omitempty"`
 	Proven   bool       `json:"proven,omitempty"`
 	// Since is when it became the revision. Faults counts failures of nodes that run it until
-	// it is proven, Faulty is the instance that failed last. Back is why it is one that was
-	// there before.
+	// it is proven, Faulty is the instance that failed last, with the cause. Back is why it is one
+	// that was there before.
 	Since  time.Time `json:"since,omitzero"`
 	Faults int       `json:"faults,omitempty"`
 	Faulty string    `json:"faulty,omitempty"`
@@ -175,14 +176,18 @@ const (
 	leastCalm  = time.Second
 )
 
-// failed notes that an instance failed by itself and waits until it may be
+// maxCause bounds what is kept of the cause of a failure, in bytes.
+const maxCause = 256
+
+// failed notes that an instance failed by itself, and why, and waits until it may be
 // started again. After it has run for much longer than it paused before, the count
 // begins anew: what fails once in a while is started at once.
-func (r *Registry) failed(i *Instance, now time.Time) {
+func (r *Registry) failed(i *Instance, cause string, now time.Time) {
 	if i.Status == Running && now.Sub(i.Since) >= max(calmFactor*r.cfg.backoff(i.Failures), leastCalm) {
 		i.Failures = 0
 	}
 	i.Failures++
+	i.Failure = strings.ToValidUTF8(cause[:min(len(cause), maxCause)], "")
 	r.faulty(i)
 	i.NotBefore = now.Add(r.cfg.backoff(i.Failures))
 }

@@ -83,7 +83,7 @@ func (r *Registry) Leave(node netip.Addr, incarnation uint32, crashed bool, caus
 	if p, i := r.instance(n.Instance); i != nil {
 		switch {
 		case crashed || !p.spec.Job && !i.Stopped:
-			r.failed(i, now)
+			r.failed(i, cause, now)
 		case p.spec.Job && !i.Stopped:
 			i.Done = true
 		}

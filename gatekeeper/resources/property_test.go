@@ -217,7 +217,7 @@ func (w *world) comeUp(t *rapid.T) {
 				continue
 			}
 			if rapid.IntRange(0, 4).Draw(t, "fails") == 0 {
-				w.do(t, w.r.StartFailed(i.Name, i.Blade, w.now))
+				w.do(t, w.r.StartFailed(i.Name, i.Blade, "broken", w.now))
 			} else {
 				w.joinInstance(t, i)
 			}

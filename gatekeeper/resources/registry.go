@@ -2,6 +2,7 @@ package resources
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -57,7 +58,7 @@ func (r *Registry) Tick(now time.Time) []Action {
 	r.eachInstance(func(_ *running, i *Instance) {
 		if i.Status == Starting && now.Sub(i.Since) > r.cfg.StartTimeout {
 			r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
-			r.giveUpStart(i, now)
+			r.giveUpStart(i, fmt.Sprintf("it has not joined the rack within %v", r.cfg.StartTimeout), now)
 		}
 	})
 	r.impatient(now)

@@ -19,6 +19,9 @@ import (
 //	                 │ newNodeFaults failures of new nodes, or one not ready in time
 //	                 └─▶ revision n+2, with the programs of the last one that ran ─▶ RolledBack
 //
+// So is what an operator brings back (Rollback): what ran before comes again if it fails. What has
+// come back because another one failed stays, whatever becomes of it.
+//
 // Numbers of nodes, policies and blades change at once, and make no revision.
 
 // newNodeFaults is how many failures of nodes with a new program end its rollout.
@@ -48,6 +51,17 @@ type Rollout struct {
 	Since        time.Time
 	// Back is why the deployment has gone back to what it was before; "" if it has not.
 	Back string
+	// Stuck is why its nodes do not become ready: they fail, and nothing is left to go back to. They
+	// are started again all the same. "" while there is no reason.
+	Stuck string
+}
+
+// byOperator is the Back of a revision that an operator has brought back.
+const byOperator = "by an operator"
+
+// mayGoBack reports whether a deployment whose programs fail goes back to a former revision.
+func (a *deployment) mayGoBack() bool {
+	return (a.Back == "" || a.Back == byOperator) && a.last() != 0
 }
 
 // outdated reports whether an instance runs another program than it is to run. Jobs are
@@ -78,7 +92,7 @@ func (p *running) work(i *Instance) *Program {
 // last one has left nothing to finish.
 func (p *running) modernise(i *Instance) {
 	if i.Revision != p.app.Revision && i.free() {
-		i.Revision, i.Owes, i.Failures, i.NotBefore = p.app.Revision, false, 0, time.Time{}
+		i.Revision, i.Owes, i.Failures, i.Failure, i.NotBefore = p.app.Revision, false, 0, "", time.Time{}
 	}
 	i.Finishes = p.outdated(i)
 }
@@ -154,7 +168,7 @@ func (r *Registry) Rollback(name string, now time.Time) ([]Action, error) {
 	if number == 0 {
 		return nil, fault.New(fault.NotFound, op, "there is nothing to go back to: its programs have not changed since they ran")
 	}
-	a.goBack(number, "by an operator", now)
+	a.goBack(number, byOperator, now)
 	r.version++
 	r.converge(now)
 	return r.flush(), nil
@@ -213,18 +227,27 @@ func (r *Registry) follow(a *deployment, now time.Time) {
 		}
 		return
 	}
-	number := a.last()
-	if why := r.broken(a, now); why != "" && number != 0 && a.Back == "" {
+	if why := r.broken(a, now); why != "" && a.mayGoBack() {
+		number := a.last()
 		a.goBack(number, why, now)
 		r.version++
 		r.emit(RolledBack{App: a.Spec.Name, Revision: a.Revision, Former: number, Cause: why})
 	}
 }
 
+// failing says that nodes with the programs of a deployment's revision fail, "" if they have not
+// failed often.
+func (a *deployment) failing() string {
+	if a.Faults < newNodeFaults {
+		return ""
+	}
+	return fmt.Sprintf("nodes with these programs have failed %d times, last %s", a.Faults, a.Faulty)
+}
+
 // broken says why the rollout of a deployment cannot go on.
 func (r *Registry) broken(a *deployment, now time.Time) string {
-	if a.Faults >= newNodeFaults {
-		return fmt.Sprintf("nodes with the new programs have failed %d times, last %s", a.Faults, a.Faulty)
+	if why := a.failing(); why != "" {
+		return why
 	}
 	for _, p := range a.Programs {
 		for _, i := range p.Instances {
@@ -238,7 +261,7 @@ func (r *Registry) broken(a *deployment, now time.Time) string {
 
 // readyBy is until when a node with a new program has to be ready.
 func (r *Registry) readyBy(p *running, i *Instance) (due time.Time, ok bool) {
-	if a := p.app; a.Proven || a.Removed || a.Back != "" || a.last() == 0 {
+	if a := p.app; a.Proven || a.Removed || !a.mayGoBack() {
 		return due, false
 	}
 	if p.spec.Job || p.outdated(i) || !i.wanted() || i.Status != Running || r.ready(p, i) {
@@ -251,13 +274,16 @@ func (r *Registry) readyBy(p *running, i *Instance) (due time.Time, ok bool) {
 func (r *Registry) faulty(i *Instance) {
 	if p, _ := r.instance(i.Name); p != nil && !p.app.Proven && !p.outdated(i) {
 		p.app.Faults++
-		p.app.Faulty = i.Name
+		p.app.Faulty = i.Name + ": " + i.Failure
 	}
 }
 
 // rollout tells how far a deployment's rollout is.
 func (a *deployment) rollout(r *Registry) Rollout {
 	o := Rollout{Revision: a.Revision, Former: a.last(), Done: a.Proven, Since: a.Since, Back: a.Back}
+	if !a.Proven && !a.Removed && !a.mayGoBack() {
+		o.Stuck = a.failing()
+	}
 	for _, p := range a.Programs {
 		if p.spec.Job {
 			continue

@@ -239,7 +239,7 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 	case "undeploy":
 		k.print(k.r.Undeploy(o.arg(0), k.now))
 	case "startfailed":
-		k.print(k.r.StartFailed(o.arg(0), o.arg(1), k.now), nil)
+		k.print(k.r.StartFailed(o.arg(0), o.arg(1), "no such file", k.now), nil)
 	case "policy":
 		k.print(nil, k.r.SetPolicy(o.arg(0), o.arg(1), o.arg(2)))
 	default:
@@ -288,6 +288,9 @@ func (k *rack) show(what string, _ options) (bool, error) {
 				if i.empties() {
 					state = ", draining"
 				}
+				if i.Failures > 0 {
+					state += fmt.Sprintf(", failed %d times%s", i.Failures, because(i.Failure))
+				}
 				if i.Revision != d.Rollout.Revision {
 					state += fmt.Sprintf(", revision %d", i.Revision)
 				}
@@ -295,6 +298,9 @@ func (k *rack) show(what string, _ options) (bool, error) {
 			}
 			if o := d.Rollout; o.Revision > 1 {
 				fmt.Fprintf(k.out, "%s: revision %d, %d of %d ready, done %t, back to %d%s\n", d.Spec.Name, o.Revision, o.Ready, o.Nodes, o.Done, o.Former, because(o.Back))
+			}
+			if stuck := d.Rollout.Stuck; stuck != "" {
+				fmt.Fprintf(k.out, "%s is stuck%s\n", d.Spec.Name, because(stuck))
 			}
 			for _, p := range d.Spec.Programs {
 				if spares := d.Spares[p.Name]; len(spares) > 0 {

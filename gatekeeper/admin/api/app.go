@@ -26,6 +26,7 @@ type Rollout struct {
 	Nodes    int       `json:"nodes" doc:"How many are to"`
 	Since    time.Time `json:"since" doc:"When the programs changed"`
 	Back     string    `json:"back,omitempty" doc:"Why the programs of a former revision came back; absent if they are new"`
+	Stuck    string    `json:"stuck,omitempty" doc:"Why nodes do not become ready: they fail again and again, and there is no former revision to go back to. They are started again all the same"`
 }
 
 // AppSpec is what a deployment is to be.
@@ -83,6 +84,7 @@ type Instance struct {
 	Blade    string     `json:"blade,omitempty" doc:"Where it runs, or ran last"`
 	Node     netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Its address while it has one"`
 	Failures int        `json:"failures,omitempty" doc:"How often it has failed in a row"`
+	Failure  string     `json:"failure,omitempty" doc:"Why it has failed last" example:"program shop/arrays/1 has ended: exit status 1"`
 	Revision int        `json:"revision,omitempty" doc:"Which revision of its program it runs, or ran last"`
 }
 
