@@ -80,7 +80,7 @@ func (f *office) rolledOut(app, version, back string) {
 	began := time.Now()
 	f.roll(app, version)
 	if version == "broken" {
-		f.runs(app, back, "nodes with the new programs have failed 3 times, last "+f.app(app).Instances[0].Name)
+		f.runs(app, back, "nodes with these programs have failed 3 times, last "+f.app(app).Instances[0].Name+": it ended before it had joined the rack")
 		return
 	}
 	f.runs(app, version, "")
