@@ -237,8 +237,8 @@ type waiter interface{ ended() }
 type operation struct {
 	transport.Transfer
 	done chan struct{} // gets one value when the outcome is there
-	// sending is datagrams under way to the network that refer to Buf. It is added
-	// to under the link's mutex, while the outcome is not there.
+	// sending is datagrams under way to the network that refer to Buf, or repeat a request. It is
+	// added to under the link's mutex, while the outcome is not there.
 	sending sync.WaitGroup
 }
 

@@ -209,7 +209,7 @@ func (l *link) close() error {
 type outbox struct {
 	ms   []netio.Message
 	bufs [][]byte     // to use again, one for each message sent so far at most
-	refs []*operation // whose buffers messages refer to
+	refs []*operation // that are not over before the messages are sent
 }
 
 // referFrom is from how many bytes on data is sent from where it stands. To copy
@@ -226,7 +226,8 @@ func putOutbox(o *outbox) {
 	outboxes.Put(o)
 }
 
-// add takes a packet. Small data is copied.
+// add takes a packet. Small data is copied, and so is what is sent again. The operation of the others,
+// and of what is sent again, waits until it is sent.
 func (o *outbox) add(p *transport.Packet) {
 	i := len(o.ms)
 	if i == len(o.bufs) {
@@ -234,16 +235,28 @@ func (o *outbox) add(p *transport.Packet) {
 	}
 	m := netio.Message{Remote: netip.AddrPortFrom(p.To.Addr(), rackaddr.PortDSM)}
 	o.bufs[i] = p.Header.Append(o.bufs[i][:0])
-	if p.First != nil && len(p.Data) >= referFrom {
+	op := operationOf(p.Of)
+	refer := op != nil && !p.Again && len(p.Data) >= referFrom
+	if refer {
 		m.More[0] = p.Data
-		op := p.First.Tag.(*operation)
-		op.sending.Add(1)
-		o.refs = append(o.refs, op)
 	} else {
 		o.bufs[i] = append(o.bufs[i], p.Data...)
 	}
+	if refer || op != nil && p.Again {
+		op.sending.Add(1)
+		o.refs = append(o.refs, op)
+	}
 	m.Buf = o.bufs[i]
 	o.ms = append(o.ms, m)
+}
+
+// operationOf is the operation whose transfer it is, nil if nobody waits for it.
+func operationOf(t *transport.Transfer) *operation {
+	if t == nil {
+		return nil
+	}
+	op, _ := t.Tag.(*operation)
+	return op
 }
 
 // send hands the datagrams to the network. One that it does not take is lost

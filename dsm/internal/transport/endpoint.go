@@ -80,9 +80,12 @@ type Packet struct {
 	To     dsmpacket.Pointer
 	Header dsmpacket.Header
 	Data   []byte
-	// First is the transfer whose buffer Data is a part of, if it is sent for the
-	// first time: its caller waits, so the bytes do not change until they are sent.
-	First *Transfer
+	// Of is the transfer that the request belongs to, nil if it has none any more. Data is a part of
+	// its buffer.
+	Of *Transfer
+	// Again: the request has been sent before. Until this packet is sent, too, the transfer is not
+	// over for its caller, whatever the endpoint says: the region may be another node's then.
+	Again bool
 }
 
 // Never is the time that does not come.

@@ -90,15 +90,12 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 	e.wake = min(e.wake, r.deadline)
 	e.Stats.Sent++
 
-	pkt := Packet{To: r.to, Header: dsmpacket.Header{
+	pkt := Packet{To: r.to, Of: r.transfer, Again: r.sends > 1, Header: dsmpacket.Header{
 		Kind: dsmpacket.Request, Flags: r.flags, Request: r.id, Floor: p.floor, Length: r.length, Incarnation: e.cfg.Incarnation,
 		Execution: r.scope.Execution, Branch: r.scope.Branch, Index: r.scope.Index,
 	}}
 	if r.op() == dsmpacket.OpWrite {
 		pkt.Data = r.bytes()
-		if r.sends == 1 {
-			pkt.First = r.transfer
-		}
 	}
 	e.ready.Send = append(e.ready.Send, pkt)
 }
