@@ -4,7 +4,7 @@ Package p4/interp/stf runs such a script against any executor.
 """
 import z3
 
-from symbolic import DROP_PORT
+from symbolic import Applied
 
 
 class Case:
@@ -18,19 +18,19 @@ class Case:
 
     def script(self):
         p = self.path
-        lines = []
-        for t in p.tables:
-            if t.hit:
-                lines.append(self.entry(t))
+        entries = self.others() + [self.entry(t) for t in p.tables if t.hit]
+        lines = list({line.split("(")[0]: line for line in entries}.values())
         port = self.number(p.get("standard_metadata", "ingress_port"))
         lines += self.meters(port)
         lines += self.cells()
+        lines += self.copies()
+        lines += ["digest none"] if not p.digests else []
         for name, values in p.digests:
             fields = " ".join(f"{self.number(v):0{(v.size() + 7) // 8 * 2}x}" for v in values)
             lines.append(f"digest {name} {fields}")
         lines.append(f"packet {port} {self.packet()}")
         lines.append(f"expect {self.out()} {self.leaving()}$" if self.leaves() else "# dropped")
-        lines += self.registers_after()
+        lines += self.registers_after() + self.counted()
         return "\n".join(lines) + "\n"
 
     def cells(self):
@@ -44,10 +44,28 @@ class Case:
         return [f"register {name} {i} {self.number(z3.Select(self.path.registers[name], i))}" for name, i in sorted(cells) if name in self.path.registers]
 
     def meters(self, port):
-        """The meters' colours: of those that the path does not use, red."""
+        """The meters' colours."""
         used = {name: (self.number(index), self.number(colour)) for name, index, colour in self.path.meters}
-        return [f"meter {m['name']} {used.get(m['name'], (port, 2))[0]} {used.get(m['name'], (port, 2))[1]}"
-                for m in self.program.json["meter_arrays"]]
+        of = {m["name"]: used.get(m["name"]) or (port, 2 * (self.number(self.program.unused(m["name"])) == 2)) for m in self.program.json["meter_arrays"]}
+        return [f"meter {name} {index} {colour}" for name, (index, colour) in of.items()]
+
+    def copies(self):
+        """The replica that the path follows."""
+        p = self.path
+        lines = []
+        if self.number(p.group):
+            rid, to = (self.number(p.get("standard_metadata", f)) for f in ("egress_rid", "egress_port"))
+            lines += [f"mc_mgrp_create {self.number(p.group)}", f"mc_node_create {rid} {to}", f"mc_node_associate {self.number(p.group)} 0"]
+        return lines
+
+    def counted(self):
+        """What the counters have afterwards: the cells that count the packet, and all cells together."""
+        lines = []
+        for c in self.program.json["counter_arrays"]:
+            if not c["is_direct"]:
+                cells = [self.number(index) for name, index in self.path.counts if name == c["name"]]
+                lines += [f"counter {c['name']} {i} {cells.count(i)}" for i in sorted(set(cells))] + [f"counter {c['name']} * {len(cells)}"]
+        return lines
 
     def entry(self, t):
         keys = []
@@ -57,6 +75,18 @@ class Case:
             keys.append(f"{name}:{n:#x}" + (f"/{value.size()}" if kind == "lpm" else ""))
         params = [f"{d['name']}:{self.number(v):#x}" for d, v in zip(t.action["runtime_data"], t.params)]
         return f"add {t.name} {' '.join(keys)} {t.action['name']}({', '.join(params)})"
+
+    def others(self):
+        """What the tables say where a theorem asks them, and the path does not."""
+        lines = []
+        for e in self.path.asked:
+            if z3.is_true(self.model.eval(e.hit, model_completion=True)):
+                chosen = self.number(e.of("action", z3.BitVecSort(16)))
+                action = self.program.actions[chosen if chosen in e.table["action_ids"] else e.table["action_ids"][0]]
+                params = [e.of(f"{action['name']}.{d['name']}", z3.BitVecSort(d["bitwidth"])) for d in action["runtime_data"]]
+                keys = {k["name"]: value for k, value in zip(e.table["key"], e.key)}
+                lines.append(self.entry(Applied(e.table["name"], keys, True, action, params)))
+        return lines
 
     def tables(self):
         return [t for pl in self.program.json["pipelines"] for t in pl["tables"]]
@@ -72,10 +102,11 @@ class Case:
         return "".join(self.header(h, lambda h, f: self.path.input[(h, f)]) for h in self.path.parsed)
 
     def out(self):
-        return self.number(self.path.port)
+        """The port that the packet, or the copy that the path follows, leaves by."""
+        return self.number(z3.If(self.path.group != 0, self.path.get("standard_metadata", "egress_port"), self.path.out))
 
     def leaves(self):
-        return self.out() != DROP_PORT
+        return z3.is_true(self.model.eval(self.path.leaves, model_completion=True))
 
     def leaving(self):
         """The packet that comes out."""
@@ -85,7 +116,8 @@ class Case:
 def nice(path):
     """Conditions that make a case easy to read; it need not fulfil them."""
     port = path.get("standard_metadata", "ingress_port")
-    soft = [z3.Or(port == 510, z3.And(port >= 1, port <= 4))]
+    replica, rid = (path.get("standard_metadata", f) for f in ("egress_port", "egress_rid"))
+    soft = [z3.Or(port == 510, z3.And(port >= 1, port <= 4)), z3.And(replica >= 1, replica <= 4, replica != port), z3.And(rid >= 5, rid <= 9)]
     for (_, field), v in path.input.items():
         if field == "hop_limit":
             soft.append(v == 64)

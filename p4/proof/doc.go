@@ -1,9 +1,11 @@
 // Package proof proves what p4/bifrost.p4 promises, for all packets and all contents
 // of the tables. The prover is prove.py, which executes the compiled program
-// symbolically (symbolic.py) and asks Z3 for a packet that breaks a theorem
-// (theorems.py). Faults that are put into the program (mutants.py) have to be found.
+// symbolically (symbolic.py) and asks Z3 for a packet that breaks a theorem. verdicts.py
+// says of every packet what becomes of it, which counters count it, and what a digest
+// tells of it; theorems.py says what that is good for: who may do what. Faults that are
+// put into the program (mutants.py) have to be found.
 //
-//	make proof                                 theorems and mutants, in under a minute
+//	make proof                                 theorems and mutants, a minute on two CPUs
 //	/usr/bin/python3 p4/proof/prove.py --help
 //
 // A register is an array of which nothing is known at the start. bifrost.p4 has none yet, so

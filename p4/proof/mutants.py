@@ -276,3 +276,148 @@ def tcp_ignores_the_port(d):
 def routes_are_by_sender(d):
     """l3 looks up the source, so a direct call comes back."""
     must(replace(table(d, "l3")["key"], ["ipv6", "dst"], ["ipv6", "src"]))
+
+
+@mutant("both_copies_change", "each_packet_goes_where_it_should")
+def one_copy_changes(d):
+    """What changes a machine with two copies goes to the first one only."""
+    for c in conditional(d, "meta.group != 0"):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("both_copies_change", "each_packet_goes_where_it_should")
+def both_copies_allocate(d):
+    """An allocation goes to both copies, which may choose different addresses."""
+    n = 0
+    for c in conditional(d, "meta.group != 0"):
+        n += replace(c, {"type": "hexstr", "value": "0x01"}, {"type": "hexstr", "value": "0x07"})
+    must(n)
+
+
+@mutant("memory_is_asked_for_what_it_does", "each_packet_counts_as_what_became_of_it")
+def memory_is_asked_for_anything(d):
+    """Verdict and operation of a memory request are not looked at."""
+    for c in conditional(d, "DSM_LEDGER"):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("formats_are_checked", "memory_is_asked_for_what_it_does")
+def any_version_will_do(d):
+    """The version of calls and memory packets is not looked at."""
+    for header, fragment in (("rpc", "RPC_MAGIC"), ("dsm", "DSM_MAGIC")):
+        for c in conditional(d, fragment):
+            must(replace(c, field(header, "version"), {"type": "hexstr", "value": "0x02"}))
+
+
+@mutant("each_packet_is_held_for_its_reason")
+def a_call_passes_as_control(d):
+    """A held call has the reason of control, is urgent and has the rate of control."""
+    hold = next(a for a in actions(d, "hold") if says(a, "reason") == "0x02")
+    for p in hold["primitives"]:
+        if p["parameters"][0] in (field("packet_in", "reason"), field("packet_in", "urgent")):
+            p["parameters"][1] = {"type": "hexstr", "value": "0x01"}
+
+
+def says(action, name):
+    """What an action writes to a field of packet_in."""
+    return next(p["parameters"][1].get("value") for p in action["primitives"] if p["parameters"][0] == field("packet_in", name))
+
+
+def learned(d, name):
+    return next(l for l in d["learn_lists"] if l["name"] == name)
+
+
+@mutant("digests_are_true")
+def a_call_is_told_backwards(d):
+    """The digest of a call has its source and its destination swapped."""
+    e = learned(d, "call_digest_t")["elements"]
+    e[4], e[5] = e[5], e[4]
+
+
+@mutant("digests_are_true")
+def a_denial_is_told_late(d):
+    """The digest of a denial takes the source of the packet that has been turned around."""
+    learned(d, "denied_digest_t")["elements"][1] = field("ipv6", "src")
+
+
+@mutant("digests_are_true")
+def a_call_is_not_told(d):
+    """No digest tells of a call without a policy."""
+    for c in conditional(d, "RPC_FLAGS_POLICY"):
+        c["true_next"] = c["false_next"]
+
+
+def uncounted(d, action):
+    """Takes the counting out of an action."""
+    n = 0
+    for a in actions(d, action):
+        n += sum(p["op"] == "count" for p in a["primitives"])
+        a["primitives"] = [p for p in a["primitives"] if p["op"] != "count"]
+    must(n)
+
+
+@mutant("each_packet_counts_as_what_became_of_it")
+def a_denial_does_not_count(d):
+    """deny counts nothing."""
+    uncounted(d, "deny")
+
+
+@mutant("each_packet_counts_as_what_became_of_it")
+def a_drop_does_not_count(d):
+    """drop counts nothing."""
+    uncounted(d, "drop")
+
+
+@mutant("each_packet_is_held_for_its_reason")
+def what_is_throttled_does_not_count(d):
+    """throttle counts nothing."""
+    uncounted(d, "throttle")
+
+
+@mutant("each_packet_goes_where_it_should")
+def copies_are_addressed_by_port(d):
+    """replica looks the port up that a copy leaves by."""
+    t = next(t for t in egress(d)["tables"] if t["name"].endswith(".replica"))
+    must(replace(t["key"], ["standard_metadata", "egress_rid"], ["standard_metadata", "egress_port"]))
+
+
+@mutant("each_packet_goes_where_it_should")
+def forward_swaps_addresses(d):
+    """forward writes the Ethernet addresses of receiver and sender the wrong way round."""
+    for a in actions(d, "forward"):
+        must(replace(a, field("ethernet", "dst"), "?") and replace(a, field("ethernet", "src"), field("ethernet", "dst"))
+             and replace(a, "?", field("ethernet", "src")))
+
+
+@mutant("the_gatekeeper_names_the_hop", "each_packet_goes_where_it_should")
+def the_gatekeepers_hop_is_ignored(d):
+    """A packet from the Gatekeeper goes by its address, whatever hop it names."""
+    n = 0
+    for a in d["actions"]:
+        before = len(a["primitives"])
+        a["primitives"] = [p for p in a["primitives"] if field("packet_out", "hop") not in p["parameters"]]
+        n += before - len(a["primitives"])
+    must(n)
+
+
+@mutant("headers_are_found")
+def calls_are_not_parsed(d):
+    """The parser stops before the header of a call."""
+    state = next(s for s in d["parsers"][0]["parse_states"] if s["name"] == "parse_udp")
+    state["transitions"] = [t for t in state["transitions"] if t["next_state"] != "parse_rpc"]
+
+
+@mutant("what_crosses_is_not_rewritten")
+def headers_leave_in_another_order(d):
+    """The deparser writes the header of a call before that of UDP."""
+    order = d["deparsers"][0]["order"]
+    i, j = order.index("udp"), order.index("rpc")
+    order[i], order[j] = order[j], order[i]
+
+
+@mutant("nothing_has_a_second_way")
+def forwarded_packets_are_cloned(d):
+    """A copy of what is forwarded goes to a clone session too."""
+    d["field_lists"].append({"id": 1, "name": "fields", "elements": []})
+    for a in actions(d, "forward"):
+        a["primitives"].append({"op": "clone_ingress_pkt_to_egress", "parameters": [{"type": "hexstr", "value": "0x05"}, {"type": "hexstr", "value": "0x1"}]})

@@ -11,6 +11,10 @@ contents.
            for each parameter of each action. Any contents, of any match kind, are
            such functions. A default action that may be set is a variable.
   register an array, whose contents at the start are unknown
+  copies   a packet that goes to a multicast group is one of its copies: any replica
+
+The end of ingress is that of simple_switch: digests take their values then, a packet
+without a port and a group is dropped, and egress cannot choose another port.
 
 A field of a header that is not there reads as any value: the specification leaves
 it open. Arithmetic has 256 bits, which is more than any intermediate result of p4c
@@ -38,20 +42,28 @@ class Path:
         self.valid = {}       # header -> bool
         self.parsed = []      # headers in the order of the packet
         self.tables = []      # Applied, in order
-        self.digests = []     # (learn list id, expressions)
+        self.told = []        # ids of the learn lists of the digests that were asked for
+        self.digests = []     # (name, expressions) of each digest: of the end of ingress
         self.registers = {}   # name -> array
         self.cells = []       # (name, index) of each register cell that was read or written
-        self.notes = []       # clones and the like that were met
+        self.counts = []      # (name, index) of each cell of a counter that counts the packet; None is that of the table's entry
+        self.notes = []       # primitives that were met and are not followed: clones and the like
         self.meters = []      # (name, index, colour) of each meter that was used
         self.input = {}       # (header, field) -> variable, of parsed headers
-        self.short = False    # the packet ended before a header that the parser wanted
+        self.short = None     # the header that the parser wanted when the packet ended
+        self.out = None       # the port at the end of ingress
+        self.group = None     # the multicast group then; 0 is none
+        self.first = None     # what verdicts.py has found out of the path
+        self.asked = []       # its Entries: what tables say, whether or not the path applies them
+        self.leaves = None    # at the end: the packet, or this copy of it, leaves
 
     def copy(self):
         p = Path(self.program)
         p.conditions, p.fields, p.valid = self.conditions[:], dict(self.fields), dict(self.valid)
-        p.parsed, p.tables, p.digests = self.parsed[:], self.tables[:], self.digests[:]
+        p.parsed, p.tables, p.digests, p.told = self.parsed[:], self.tables[:], self.digests[:], self.told[:]
         p.registers, p.notes, p.input, p.short = dict(self.registers), self.notes[:], self.input, self.short
-        p.meters, p.cells = self.meters[:], self.cells[:]
+        p.meters, p.cells, p.counts = self.meters[:], self.cells[:], self.counts[:]
+        p.out, p.group = self.out, self.group
         return p
 
     def start(self, register):
@@ -80,18 +92,6 @@ class Path:
             if t.name.endswith("." + table):
                 return t
         return None
-
-    @property
-    def port(self):
-        return self.get("standard_metadata", "egress_spec")
-
-    @property
-    def group(self):
-        return self.get("standard_metadata", "mcast_grp")
-
-    @property
-    def drops(self):
-        return z3.And(self.port == DROP_PORT, self.group == 0)
 
 
 class Applied:
@@ -163,6 +163,10 @@ class Program:
         self.fresh += 1
         return z3.BitVec(f"{name}#{self.fresh}", width)
 
+    def unused(self, meter):
+        """What a meter would say that a path does not ask."""
+        return z3.BitVec(f"unused.{meter.rpartition('.')[2]}", 8)
+
     # ---- parser
 
     def paths(self):
@@ -176,15 +180,34 @@ class Program:
         out = []
         for p in self.parse(start, states, self.json["parsers"][0]["init_state"]):
             for q in self.control("ingress", p):
-                out.extend(self.control("egress", self.replicated(q)))
+                for leaving, r in self.end_of_ingress(q):
+                    out.extend(self.control("egress", r) if leaving else [r])
+        for p in out:
+            spec = p.get("standard_metadata", "egress_spec")
+            p.leaves = z3.simplify(z3.And(z3.Or(p.group != 0, p.out != DROP_PORT), spec != DROP_PORT))
         return out
+
+    def end_of_ingress(self, path):
+        """The ways on when ingress has decided: (whether egress follows, path)."""
+        path.out, path.group = path.get("standard_metadata", "egress_spec"), path.get("standard_metadata", "mcast_grp")
+        for told in path.told:
+            learn = self.learn[told]
+            path.digests = path.digests + [(learn["name"], [self.value(path, e, []) for e in learn["elements"]])]
+        dropped = z3.simplify(z3.And(path.out == DROP_PORT, path.group == 0))
+        for leaving, condition in ((False, dropped), (True, z3.simplify(z3.Not(dropped)))):
+            p = path.copy()
+            if not z3.is_true(condition):
+                p.conditions.append(condition)
+            if not z3.is_false(condition) and feasible(p):
+                yield leaving, self.replicated(p) if leaving else p
 
     def replicated(self, path):
         """The path with what egress sees: any replica of a packet that goes to a multicast group."""
         group = path.group != 0
-        for field, value in (("egress_rid", z3.BitVecVal(0, 16)), ("egress_port", path.port)):
+        for field, value in (("egress_rid", z3.BitVecVal(0, 16)), ("egress_port", path.out)):
             any_replica = z3.BitVec(f"replica.{field}", value.size())
             path.set("standard_metadata", field, z3.simplify(z3.If(group, any_replica, value)))
+        path.set("standard_metadata", "egress_spec", z3.BitVecVal(0, 9))
         return path
 
     def parse(self, path, states, name, depth=0):
@@ -198,7 +221,7 @@ class Program:
             if op["op"] == "extract":
                 header = op["parameters"][0]["value"]
                 short = path.copy()
-                short.short = True
+                short.short = header
                 short.fields[("standard_metadata", "parser_error")] = z3.BitVecVal(self.errors["PacketTooShort"], 32)
                 yield short
                 path.valid[header] = True
@@ -262,6 +285,8 @@ class Program:
     def apply(self, path, table):
         """The ways on from a table: (path, next node)."""
         keys, ends = {}, []
+        path.counts = path.counts + [(c["name"], None) for c in self.json["counter_arrays"]
+                                     if c["is_direct"] and c["binding"] == table["name"] and table["with_counters"]]
         for k in table["key"]:
             if k["target"][1] == "$valid$" or k["match_type"] == "valid":
                 keys[k["name"]] = path.get(k["target"][0], "$valid$")
@@ -331,8 +356,7 @@ class Program:
             elif op == "exit":
                 return [(path, True)]
             elif op == "generate_digest":
-                learn = self.learn[int(a[1]["value"], 16)]
-                path.digests = path.digests + [(learn["name"], [self.value(path, e, params) for e in learn["elements"]])]
+                path.told = path.told + [int(a[1]["value"], 16)]
             elif op == "register_read":
                 name = a[1]["value"]
                 index = fit(self.value(path, a[2], params), 32)
@@ -367,7 +391,9 @@ class Program:
                     path.meters = path.meters + [(a[0]["value"], index, value)]
                 else:
                     path.notes = path.notes + [op]
-            elif op in ("count", "log_msg"):
+            elif op == "count":
+                path.counts = path.counts + [(a[0]["value"], fit(self.value(path, a[1], params), 32))]
+            elif op == "log_msg":
                 pass
             elif op in ("clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate"):
                 path.notes = path.notes + [op]

@@ -6,9 +6,9 @@ that the Gatekeeper writes nothing else.
 """
 import z3
 
-CPU, DROP = 510, 511
+CPU, DROP, RED = 510, 511, 2
 RPC, DSM, CONTROL = 45100, 45101, 45102
-READ, WRITE, FREE, ALLOC = 2, 3, 4, 1
+ALLOC, READ, WRITE, FREE, SETTLE, LEDGER = 1, 2, 3, 4, 5, 6
 FLAG_HELD, FLAGS_GATEKEEPER = 0x0004, 0x0030
 
 THEOREMS = []
@@ -41,11 +41,11 @@ def from_cpu(p):
 
 
 def leaves(p):
-    return z3.Or(p.group != 0, p.port != DROP)
+    return p.leaves
 
 
 def to_cpu(p):
-    return z3.And(p.group == 0, p.port == CPU)
+    return z3.And(leaves(p), p.group == 0, p.out == CPU)
 
 
 def crosses(p):
@@ -63,14 +63,15 @@ def bits(value, high, low):
 
 
 def unchanged(p, *but):
-    """The headers that came are those that leave, except for some fields."""
-    same = []
+    """The headers that came are those that leave, in their order, except for some fields."""
+    leaving = [h for h in p.program.deparsed if p.valid.get(h)]
+    came_in = [h for h in p.parsed if h != "packet_out"]
+    same = [z3.BoolVal(leaving == ["packet_in"] * bool(p.valid.get("packet_in")) + came_in)]
     for h in p.parsed:
-        if h == "packet_out" or (h,) in but:
+        if h == "packet_out":
             continue
-        same.append(z3.BoolVal(bool(p.valid.get(h))))
         for f, _ in p.program.headers[h]:
-            if (h, f) not in but:
+            if (h, f) not in but and p.get(h, f) is not came(p, h, f):
                 same.append(p.get(h, f) == came(p, h, f))
     return z3.And(*same)
 
@@ -79,7 +80,7 @@ def turned(p):
     """The packet goes back to its sender as a denial."""
     if "dsm" not in p.parsed:
         return z3.BoolVal(False)
-    swapped = [p.port == port(p), p.group == 0]
+    swapped = [p.out == port(p), p.group == 0]
     for (h, f), (g, k) in SWAPS.items():
         swapped += [p.get(h, f) == came(p, g, k), p.get(g, k) == came(p, h, f)]
     but = [x for pair in SWAPS.items() for x in pair]
@@ -98,6 +99,11 @@ def is_control(p):
 
 def true():
     return z3.BoolVal(True)
+
+
+def operation(p):
+    """The operation of a request to memory: a byte of its address."""
+    return bits(came(p, "ipv6", "dst"), 79, 72)
 
 
 # ---- assumptions about tables
@@ -178,6 +184,43 @@ def memory_is_reached_by_home_only(p):
     home = p.taken("dsm_home")
     judged = z3.BoolVal("dsm" in p.parsed and home is not None and home.hit)
     return implies(z3.Not(from_cpu(p)), bits(came(p, "ipv6", "dst"), 127, 96) == 0, crosses(p), judged)
+
+
+@theorem
+def memory_is_asked_for_what_it_does(p):
+    """What reaches a memory machine is a request of this version: an allocation, an access that has a rule, a settlement or a ledger's; a free comes from the Gatekeeper only."""
+    home = p.taken("dsm_home")
+    if home is None or not home.hit:
+        return true()
+    op, access = operation(p), p.taken("dsm_access")
+    ruled = z3.BoolVal(access is not None and access.hit)
+    asks = z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 2, came(p, "dsm", "verdict") == 0x0100)
+    listed = z3.Or(*[op == x for x in (ALLOC, SETTLE, LEDGER)], z3.And(z3.Or(op == READ, op == WRITE), z3.Or(ruled, from_cpu(p))),
+                   z3.And(op == FREE, from_cpu(p)))
+    return implies(crosses(p), z3.Or(z3.And(asks, listed), turned(p)))
+
+
+@theorem
+def both_copies_change(p):
+    """What changes a machine with two copies goes to the multicast group of both; a read and an allocation go to the first one, which chooses."""
+    home = p.taken("dsm_home")
+    if home is None or not home.hit or "to_copies" not in home.action["name"]:
+        return z3.Implies(leaves(p), p.group == 0)
+    op = operation(p)
+    both = z3.And(home.params[1] != 0, op != READ, op != ALLOC)
+    return implies(crosses(p), z3.Not(turned(p)), p.group == z3.If(both, home.params[1], 0))
+
+
+@theorem
+def the_gatekeeper_names_the_hop(p):
+    """A packet that the Gatekeeper sends to a hop goes to the port of just this hop."""
+    if "packet_out" not in p.parsed:
+        return true()
+    hop, t = came(p, "packet_out", "hop"), p.taken("next_hop")
+    named = z3.BoolVal(False)
+    if t is not None and t.hit and "forward" in t.action["name"]:
+        named = z3.And(t.key("hop") == hop, p.group == 0, p.out == t.params[0])
+    return implies(hop != 0, leaves(p), named)
 
 
 @theorem
@@ -298,13 +341,13 @@ def direct_packets_go_by_address(p):
 
 @theorem
 def formats_are_checked(p):
-    """A call or memory packet leaves only with its magic and version; a call only with a type that blades may send."""
-    facts = [z3.Not(from_cpu(p)), leaves(p)]
+    """A call or memory packet leaves only with its magic and version; a call from a blade only with a type that blades may send."""
     if "rpc" in p.parsed:
         kind = came(p, "rpc", "type")
-        return implies(*facts, z3.And(came(p, "rpc", "magic") == 0xB1FC, z3.UGE(kind, 1), z3.ULE(kind, 4)))
+        return implies(leaves(p), z3.And(came(p, "rpc", "magic") == 0xB1FC, came(p, "rpc", "version") == 2,
+                                         z3.Or(from_cpu(p), z3.And(z3.UGE(kind, 1), z3.ULE(kind, 4)))))
     if "dsm" in p.parsed:
-        return implies(*facts, came(p, "dsm", "magic") == 0xB1FD)
+        return implies(leaves(p), z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 2))
     return true()
 
 
@@ -340,7 +383,7 @@ def next_hop_chooses_the_port(p):
     t, home = p.taken("next_hop"), p.taken("dsm_home")
     to, copies = z3.BoolVal(False), z3.BoolVal(False)
     if t is not None and t.hit and "forward" in t.action["name"]:
-        to = z3.And(p.group == 0, p.port == t.params[0])
+        to = z3.And(p.group == 0, p.out == t.params[0])
     if home is not None and home.hit and "to_copies" in home.action["name"]:
         op = bits(came(p, "ipv6", "dst"), 79, 72)
         copies = z3.And(p.group == home.params[1], op != READ, op != ALLOC)
@@ -381,25 +424,28 @@ def routes_are_exact(p):
     return implies(z3.Not(from_cpu(p)), z3.Or(kind == 1, kind == 4), crosses(p), routed)
 
 
-RED = 2
-
-
 def within(p, meter, of):
-    """The path uses a meter for a port, once, and is within its rate."""
+    """The path uses a meter for a port, once, and is within its rate. A meter that it does not use could say anything."""
     used = [(i, c) for name, i, c in p.meters if name.endswith("." + meter)]
-    if len(used) != 1:
+    if not used:
+        return p.program.unused(meter) != RED
+    if len(used) > 1:
         return z3.BoolVal(False)
     index, colour = used[0]
     return z3.And(index == z3.ZeroExt(32 - of.size(), of), colour != RED)
 
 
+def rate(p):
+    """A packet that is held is within the rate of its class, which its reason says."""
+    why = p.get("packet_in", "reason")
+    return z3.If(why == 1, within(p, "held_control", port(p)),
+                 z3.If(z3.Or(why == 2, why == 6), within(p, "held_calls", port(p)), within(p, "held_memory", port(p))))
+
+
 @theorem
 def what_is_held_has_a_rate(p):
     """A port has packets held only within the rate of their class: control, calls, memory."""
-    why = p.get("packet_in", "reason")
-    rate = z3.If(why == 1, within(p, "held_control", port(p)),
-                 z3.If(z3.Or(why == 2, why == 6), within(p, "held_calls", port(p)), within(p, "held_memory", port(p))))
-    return implies(to_cpu(p), rate)
+    return implies(to_cpu(p), rate(p))
 
 
 @theorem

@@ -11,9 +11,10 @@
 //	mc_mgrp_create GROUP · mc_node_create RID PORT … · mc_node_associate GROUP NODE
 //	mirroring_add SESSION PORT · mirroring_add_mc SESSION GROUP
 //	register_write NAME INDEX VALUE
-//	register NAME INDEX VALUE · counter NAME INDEX PACKETS BYTES   what is there now
+//	register NAME INDEX VALUE · counter NAME INDEX PACKETS [BYTES]   what is there now;
+//	                         index * is all cells of a counter together, packets only
 //	meter NAME INDEX COLOUR  a meter's cell finds all green (0), yellow (1) or red (2)
-//	digest NAME HEX …        the next digest, field by field
+//	digest NAME HEX …        the next digest, field by field; "digest none": none comes
 //
 // Values are 0x, 0b or decimal; * is a wildcard digit of a ternary key, and
 // VALUE/LENGTH is a prefix. A key or table may be named by the end of its name.

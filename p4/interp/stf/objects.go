@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // object runs a command on a multicast group, clone session, register or
@@ -19,6 +20,9 @@ func (r *Runner) object(verb string, words []string) error {
 		name, words = words[0], words[1:]
 	}
 	var n []uint64
+	if verb == "counter" && len(words) == 2 && words[0] == "*" {
+		return r.checkSum(name, words[1])
+	}
 	for _, w := range words {
 		v, err := number(w)
 		if err != nil {
@@ -26,7 +30,7 @@ func (r *Runner) object(verb string, words []string) error {
 		}
 		n = append(n, v.Uint64())
 	}
-	need := map[string]int{"mc_mgrp_create": 1, "mc_node_create": 1, "counter": 3, "meter": 2}
+	need := map[string]int{"mc_mgrp_create": 1, "mc_node_create": 1, "counter": 2, "meter": 2}
 	if want := max(need[verb], 1); len(n) < want || need[verb] == 0 && len(n) < 2 {
 		return fmt.Errorf("%s with %d numbers", verb, len(n))
 	}
@@ -49,7 +53,7 @@ func (r *Runner) object(verb string, words []string) error {
 	case "meter":
 		return r.meter(name, int(n[0]), n[1])
 	}
-	return r.checkCounter(name, int(n[0]), datapath.Counts{Packets: n[1], Bytes: n[2]})
+	return r.checkCounter(name, int(n[0]), n[1:])
 }
 
 func (r *Runner) node(rid uint32, ports []uint64) error {
@@ -103,18 +107,50 @@ func (r *Runner) checkRegister(name string, index int, want uint64) error {
 	return fmt.Errorf("no register %q", name)
 }
 
-func (r *Runner) checkCounter(name string, index int, want datapath.Counts) error {
-	for _, c := range r.prog.Counters {
-		if !strings.HasSuffix(c.Name, name) {
-			continue
-		}
-		got, err := r.sw.Counter(c.Name, index)
-		if err == nil && got != want {
-			err = fmt.Errorf("counter %s[%d] is %+v, not %+v", c.Name, index, got, want)
-		}
+// checkCounter compares a cell's packets, and its bytes if they are given.
+func (r *Runner) checkCounter(name string, index int, want []uint64) error {
+	c, err := r.counter(name)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("no counter %q", name)
+	got, err := r.sw.Counter(c.Name, index)
+	if err == nil && (got.Packets != want[0] || len(want) > 1 && got.Bytes != want[1]) {
+		err = fmt.Errorf("counter %s[%d] is %+v, not %d", c.Name, index, got, want)
+	}
+	return err
+}
+
+// checkSum compares the packets of all cells together.
+func (r *Runner) checkSum(name, packets string) error {
+	want, err := number(packets)
+	if err != nil {
+		return err
+	}
+	c, err := r.counter(name)
+	if err != nil {
+		return err
+	}
+	var sum uint64
+	for i := range c.Size {
+		got, err := r.sw.Counter(c.Name, i)
+		if err != nil {
+			return err
+		}
+		sum += got.Packets
+	}
+	if sum != want.Uint64() {
+		return fmt.Errorf("counter %s has %d packets, not %d", c.Name, sum, want)
+	}
+	return nil
+}
+
+func (r *Runner) counter(name string) (*v1model.Counter, error) {
+	for _, c := range r.prog.Counters {
+		if strings.HasSuffix(c.Name, name) {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("no counter %q", name)
 }
 
 // meter makes a meter's cell find everything green (0), yellow (1) or red (2).
