@@ -102,7 +102,7 @@ func (g *gen) copyStmt(s v1model.Copy) {
 }
 
 // shift moves a stack's elements by a number of places, to the end if way is 1, to
-// the front if it is -1. Those that come in are invalid.
+// the front if it is -1. Those that fall out come in at the other end, invalid.
 func (g *gen) shift(stack, count v1model.Expr, way int) {
 	k, ok := v1model.SmallConst(count)
 	if !ok || g.parsing {
@@ -116,13 +116,30 @@ func (g *gen) shift(stack, count v1model.Expr, way int) {
 			i = len(of) - 1 - n // the last one moves first
 		}
 		if from := i - way*k; from >= 0 && from < len(of) {
-			g.copyHeaders(of[i], of[from])
+			for n, h := range of[i] {
+				g.swapHeaders(h, of[from][n])
+			}
 			continue
 		}
 		for _, h := range of[i] {
 			g.invalidate(h)
 		}
 	}
+}
+
+// swapHeaders swaps two headers of the same type with their validity.
+func (g *gen) swapHeaders(a, b *v1model.Header) {
+	swap := func(a, b int, size asm.Size) {
+		g.emit(
+			asm.LoadMem(asm.R0, rState, int16(a), size), asm.LoadMem(asm.R1, rState, int16(b), size),
+			asm.StoreMem(rState, int16(a), asm.R1, size), asm.StoreMem(rState, int16(b), asm.R0, size))
+	}
+	for i := 0; i < g.st.headers[a.Index].size; i += 8 {
+		swap(g.st.headers[a.Index].base+i, g.st.headers[b.Index].base+i, asm.DWord)
+	}
+	swap(g.validAt(a), g.validAt(b), asm.Byte)
+	g.touch(a)
+	g.touch(b)
 }
 
 // copyHeaders copies headers to others of the same types.
@@ -152,11 +169,8 @@ func (g *gen) copyHeader(to, from *v1model.Header) {
 	g.mark(end)
 }
 
-// invalidate makes a header invalid. Its fields are 0 from then on. It uses R0.
-func (g *gen) invalidate(h *v1model.Header) {
-	g.zeroHeader(h)
-	g.storeImm(g.validAt(h), 0, asm.Byte)
-}
+// invalidate makes a header invalid. Its fields can still be read.
+func (g *gen) invalidate(h *v1model.Header) { g.storeImm(g.validAt(h), 0, asm.Byte) }
 
 func (g *gen) zeroHeader(h *v1model.Header) {
 	g.set(asm.R0, 0)

@@ -5,9 +5,12 @@ package ebpf
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // stacked is a packet for stacks.p4 of a kind: its labels or items end soon, late
@@ -86,5 +89,30 @@ func TestEndless(t *testing.T) {
 	p.k.take()
 	if err := p.kernel.test(1, frame, p.k.emit); err != nil || len(p.k.take()) != 1 {
 		t.Errorf("nothing leaves any more: %v", err)
+	}
+}
+
+// What pop_front takes out at one end of a stack comes in at the other, as in bmv2: it is
+// invalid, and its fields can be read until it is made valid.
+func TestPoppedElementsKeepTheirFields(t *testing.T) {
+	data, err := os.ReadFile("testdata/stacks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pop = "\"h.labels.pop_front(2)\"\n          }\n        }"
+	program := strings.Replace(string(data), pop, pop+`,
+		{"op": "assign", "parameters": [{"type": "field", "value": ["status", "peek"]}, {"type": "field", "value": ["labels[2]", "more"]}]},
+		{"op": "add_header", "parameters": [{"type": "header", "value": "labels[2]"}]}`, 1)
+	prog, err := v1model.Load([]byte(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPair(t, prog, 0)
+	frame := append(make([]byte, 14), 1, 2, 0x02, 0x11, 0x04, 0x22, 0x06, 0x33, 0x09, 0x44)
+	kernel, golang, _ := p.differs(1, append(frame, make([]byte, 40)...))
+	for _, got := range [][]string{kernel, golang} {
+		if want := "out 2: " + strings.Repeat("00", 14) + "00450011" + "0102" + "0633" + "0944" + "0000"; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%v, want %s…", got, want)
+		}
 	}
 }

@@ -198,7 +198,8 @@ func (c *compiler) setValid(st v1model.SetValid) step {
 	}
 	return func(s *state) {
 		if i := h(s); i >= 0 && s.w[c.lay.bases[i]] == 0 {
-			c.makeInvalid(s, i)
+			clear(s.w[c.lay.bases[i]:][:c.lay.heads[i].words])
+			s.varbit[i] = s.varbit[i][:0]
 			c.makeValid(s, i)
 			s.length += c.headerBytes(s, i)
 		}
@@ -217,11 +218,8 @@ func (c *compiler) makeValid(s *state, i int) {
 	s.w[c.lay.bases[i]] = 1
 }
 
-// makeInvalid marks a header invalid. Its fields are 0 from then on.
-func (c *compiler) makeInvalid(s *state, i int) {
-	clear(s.w[c.lay.bases[i]:][:c.lay.heads[i].words])
-	s.varbit[i] = s.varbit[i][:0]
-}
+// makeInvalid marks a header invalid. Its fields can still be read.
+func (c *compiler) makeInvalid(s *state, i int) { s.w[c.lay.bases[i]] = 0 }
 
 // headerBytes is a header's length on the wire.
 func (c *compiler) headerBytes(s *state, i int) uint64 {
@@ -238,4 +236,13 @@ func (c *compiler) copyHeader(s *state, dst, src int) {
 	copy(s.w[to+1:to+c.lay.heads[dst].words], s.w[c.lay.bases[src]+1:])
 	s.varbit[dst] = append(s.varbit[dst][:0], s.varbit[src]...)
 	c.makeValid(s, dst) // last, since the source may be of the same union
+}
+
+// swapHeaders swaps two headers of the same type with their validity.
+func (c *compiler) swapHeaders(s *state, i, j int) {
+	a, b := s.w[c.lay.bases[i]:][:c.lay.heads[i].words], s.w[c.lay.bases[j]:]
+	for k := range a {
+		a[k], b[k] = b[k], a[k]
+	}
+	s.varbit[i], s.varbit[j] = s.varbit[j], s.varbit[i]
 }

@@ -22,7 +22,7 @@
 // Where bmv2 crashes, hangs, or shows what an earlier packet left behind, the
 // executor does something defined instead:
 //
-//   - a field of a header that is not valid is zero if nothing was written to it;
+//   - a field of a header that was not valid before is zero if nothing was written to it;
 //   - an element beyond a stack reads as zero and invalid, writes to it are lost;
 //   - a negative index of a stack, register, counter or meter is beyond;
 //   - a lookahead beyond the packet is a parser error, PacketTooShort;

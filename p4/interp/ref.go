@@ -245,6 +245,13 @@ func (c *compiler) copyElement(s *state, dst, src []int) {
 	c.copyUnion(s, dst, src)
 }
 
+// swapElements swaps two of a stack's elements.
+func (c *compiler) swapElements(s *state, a, b []int) {
+	for k := range a {
+		c.swapHeaders(s, a[k], b[k])
+	}
+}
+
 func (c *compiler) invalidate(s *state, element []int) {
 	for _, i := range element {
 		c.makeInvalid(s, i)
@@ -262,15 +269,15 @@ func (c *compiler) elements(e v1model.Expr) ([][]int, int) {
 	panic(fmt.Sprintf("interp: %T is no stack", e))
 }
 
-// push compiles push_front: the elements move towards the end, invalid ones
-// come in at the front.
+// push compiles push_front: the elements move towards the end, and those that fall out
+// there come in at the front, invalid.
 func (c *compiler) push(st v1model.Push) step {
 	of, at := c.elements(st.Stack)
 	count := c.count(st.Count)
 	return func(s *state) {
 		n := int(min(count(s), uint64(len(of))))
 		for i := len(of) - 1; i >= n; i-- {
-			c.copyElement(s, of[i], of[i-n])
+			c.swapElements(s, of[i], of[i-n])
 		}
 		for _, e := range of[:n] {
 			c.invalidate(s, e)
@@ -279,15 +286,15 @@ func (c *compiler) push(st v1model.Push) step {
 	}
 }
 
-// pop compiles pop_front: the elements move towards the front, invalid ones
-// come in at the end.
+// pop compiles pop_front: the elements move towards the front, and those that fall out
+// there come in at the end, invalid.
 func (c *compiler) pop(st v1model.Pop) step {
 	of, at := c.elements(st.Stack)
 	count := c.count(st.Count)
 	return func(s *state) {
 		n := int(min(count(s), uint64(len(of))))
 		for i := range of[:len(of)-n] {
-			c.copyElement(s, of[i], of[i+n])
+			c.swapElements(s, of[i], of[i+n])
 		}
 		for _, e := range of[len(of)-n:] {
 			c.invalidate(s, e)
