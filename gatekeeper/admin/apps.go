@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -32,7 +33,7 @@ func (s *Server) registerApps(h huma.API) {
 
 func (s *Server) apps(ctx context.Context, _ *none) (api.List[api.App], error) {
 	all, err := s.backend.Deployments(ctx)
-	return api.List[api.App]{Items: each(all, appOf)}, err
+	return api.List[api.App]{Items: each(all, func(d *resources.Deployment) api.App { return appFor(ctx, d) })}, err
 }
 
 func (s *Server) app(ctx context.Context, in *NameInput) (api.App, error) {
@@ -42,7 +43,7 @@ func (s *Server) app(ctx context.Context, in *NameInput) (api.App, error) {
 	}
 	for i := range all {
 		if all[i].Spec.Name == in.Name {
-			return appOf(&all[i]), nil
+			return appFor(ctx, &all[i]), nil
 		}
 	}
 	return api.App{}, s.suggestedApp(ctx, newProblem(http.StatusNotFound, "there is no deployment "+in.Name), in.Name)
@@ -98,6 +99,25 @@ func (s *Server) undeploy(ctx context.Context, in *NameInput) (api.App, error) {
 		return api.App{Name: in.Name, Removed: true, Programs: []api.Program{}, Instances: []api.Instance{}}, nil
 	}
 	return left, err
+}
+
+// hidden stands for what an environment variable has, where only who may deploy may know it.
+const hidden = "(hidden)"
+
+// appFor is a deployment as whoever asks may see it.
+func appFor(ctx context.Context, d *resources.Deployment) api.App {
+	out := appOf(d)
+	if whoAsks(ctx).Role >= RoleDeploy {
+		return out
+	}
+	for i := range out.Programs {
+		p := &out.Programs[i]
+		p.Env = maps.Clone(p.Env)
+		for name := range p.Env {
+			p.Env[name] = hidden
+		}
+	}
+	return out
 }
 
 func appOf(d *resources.Deployment) api.App {

@@ -22,7 +22,7 @@ type Role uint8
 const (
 	// RoleMetrics reads /metrics.
 	RoleMetrics Role = iota + 1
-	// RoleRead reads everything.
+	// RoleRead reads everything but the environments of programs.
 	RoleRead
 	// RoleOperate acts upon blades, nodes, calls and policies, too.
 	RoleOperate
@@ -157,6 +157,14 @@ func bearer(header string) (token string, ok bool) {
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "bearer")
 }
 
+// whoAsks is whose token a request has.
+func whoAsks(ctx context.Context) *Grant {
+	if who, _ := ctx.Value(grantKey{}).(*Grant); who != nil {
+		return who
+	}
+	return local
+}
+
 // audit logs who has changed what, with what result.
 func audit(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -164,10 +172,7 @@ func audit(log *slog.Logger, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		who, _ := r.Context().Value(grantKey{}).(*Grant)
-		if who == nil {
-			who = local
-		}
+		who := whoAsks(r.Context())
 		start := time.Now()
 		sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(sw, r)

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 )
 
 func grant(name string, role Role) Grant {
@@ -69,6 +72,38 @@ func TestRoles(t *testing.T) {
 		if n := testutil.ToFloat64(s.traffic.refused.WithLabelValues(reason)); n != 1 {
 			t.Errorf("%v requests with %s were counted", n, reason)
 		}
+	}
+}
+
+// deployed is a backend with a deployment whose program has a secret in its environment.
+type deployed struct{ stopped }
+
+func (deployed) Deployments(context.Context) ([]resources.Deployment, error) {
+	return []resources.Deployment{{Spec: resources.Spec{Name: "a", Programs: []resources.Program{{Name: "p", Args: []string{"p"}, Env: map[string]string{"PASSWORD": "secret"}}}}}}, nil
+}
+
+// TestRoles_Env: only who may deploy reads what the environments of deployments' programs have; who may read sees which
+// variables there are.
+func TestRoles_Env(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.tokens")
+	names := map[Role]string{RoleRead: "viewer", RoleOperate: "operator", RoleDeploy: "ci"}
+	var all []Grant
+	for role, name := range names {
+		all = append(all, grant(name, role))
+	}
+	must(t, WriteGrants(path, all))
+	s, err := New(Config{Backend: deployed{}, Grants: &GrantsFile{Path: path}, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	for role, name := range names {
+		for _, of := range []string{"/v1/apps", "/v1/apps/a"} {
+			w := handle(s.Handler(false), as(name, http.MethodGet, of))
+			if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "PASSWORD") || strings.Contains(body, "secret") != (role == RoleDeploy) {
+				t.Errorf("%s as %s: %d %s", of, role, w.Code, body)
+			}
+		}
+	}
+	if w := handle(s.Handler(true), as("", http.MethodGet, "/v1/apps")); !strings.Contains(w.Body.String(), "secret") {
+		t.Errorf("at the Unix socket: %s", w.Body)
 	}
 }
 

@@ -40,7 +40,7 @@ type Program struct {
 	_        struct{}          `additionalProperties:"false"`
 	Name     string            `json:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
 	Args     []string          `json:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
-	Env      map[string]string `json:"env,omitempty" doc:"Added to the daemon's environment"`
+	Env      map[string]string `json:"env,omitempty" doc:"Added to the daemon's environment; values are hidden from tokens that may not deploy"`
 	Binary   string            `json:"binary,omitempty" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the program's file: nodes run that content only, which blades keep when they have run it; any if absent"`
 	Services []ProgramService  `json:"services,omitempty" doc:"What it exports; a node is ready when it exports all of them"`
 	Policy   string            `json:"policy,omitempty" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
