@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -206,6 +207,95 @@ func TestGroup_NeitherObeys(t *testing.T) {
 	}
 	if m := p.blade(0).mirror; p.blade(0).alive() || p.blade(1).alive() || len(m.copies) != 2 {
 		t.Errorf("in service: %v, %v; copies %v", p.blade(0).alive(), p.blade(1).alive(), m.copies)
+	}
+}
+
+// completing brings the second copy so far that the source is to complete it, and returns that command.
+func (p *pair) completing() control.Complete {
+	p.settle()
+	p.hello(1) // it has restarted
+	for len(p.line) > 0 {
+		p.written()
+	}
+	p.answer(1, control.KindFill)
+	p.answer(0, control.KindFill)
+	p.ready()
+	for len(p.line) > 0 {
+		p.written()
+	}
+	for _, m := range p.blade(0).commands {
+		if q, ok := m.body.(control.Complete); ok {
+			return q
+		}
+	}
+	p.t.Fatal("the copy is not completed")
+	return control.Complete{}
+}
+
+// TestGroup_RestartWhileCompleting: the Gatekeeper restarts when the second copy is completed, and does not know whether it was. The
+// first copy goes on alone, in an epoch of its own: in that of the two, clients would wait for answers of both.
+func TestGroup_RestartWhileCompleting(t *testing.T) {
+	p := newPair(t, t)
+	told := p.completing()
+	was := p.blade(0).mirror
+	data, err := json.Marshal(was.record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := newSolo(t)
+	if err := next.restoreMirror(&wal.Record{Kind: wal.KindMirror, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	if m := next.mirrors[was.machine]; m.epoch <= told.Mirror.Epoch || len(m.copies) != 1 {
+		t.Errorf("it goes on with %v in epoch %d, the two would be in epoch %d", m.copies, m.epoch, told.Mirror.Epoch)
+	}
+}
+
+// TestGroup_Reclaims: each copy is told of the regions that go, and so is one that is completed then, of those that the source
+// has not freed yet.
+func TestGroup_Reclaims(t *testing.T) {
+	p := newPair(t, t)
+	p.completing()
+	p.settle()
+	region := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, p.blade(0).hello.Machine, 1<<20), Class: 12}
+	p.reclaim([]dsmpacket.Region{region})
+	for i := range pairNames {
+		if got := p.blade(i).reclaims; len(got) != 1 || got[0].Offset != 1<<20 {
+			t.Errorf("%s is to free %+v", pairNames[i], got)
+		}
+	}
+	p.completing()
+	if got := p.blade(1).reclaims; len(got) != 1 || got[0].Offset != 1<<20 {
+		t.Errorf("the copy that is completed is to free %+v", got)
+	}
+}
+
+// TestGroup_FreesOfTheDead: what a dead node has had freed at one copy only is freed at the other one.
+func TestGroup_FreesOfTheDead(t *testing.T) {
+	for at := range pairNames {
+		p := newPair(t, t)
+		p.settle()
+		fence := control.Fence{Node: rackaddr.Node(1), Incarnation: 1}
+		for i := range pairNames {
+			var told control.Fenced
+			if i == at {
+				told.Frees = []uint64{1 << 20}
+			}
+			body, err := json.Marshal(told)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.compare(p.blade(i), fence, control.Message{Body: body}, func() {})
+		}
+		for i := range pairNames {
+			told := slices.ContainsFunc(p.blade(i).commands, func(m *command) bool {
+				q, ok := m.body.(control.Content)
+				return ok && m.kind == control.KindPoke && q.Gone && q.Offset == 1<<20
+			})
+			if told != (i != at) {
+				t.Errorf("freed at %s: %s is told: %t", pairNames[at], pairNames[i], told)
+			}
+		}
 	}
 }
 

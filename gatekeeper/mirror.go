@@ -77,11 +77,15 @@ type mirrorRecord struct {
 }
 
 func (c *controller) keepMirror(m *mirror) {
+	c.putData(wal.Record{Kind: wal.KindMirror, ID: wal.ID{m.machine}}, m.record())
+}
+
+func (m *mirror) record() mirrorRecord {
 	r := mirrorRecord{Machine: m.machine, Blades: m.blades, Epoch: m.epoch, Last: m.last, Copies: m.copies, Why: m.why, Out: m.out, Birth: m.birth, Lost: m.lost}
 	if m.filling != nil {
 		r.Filling = m.filling.blade
 	}
-	c.putData(wal.Record{Kind: wal.KindMirror, ID: wal.ID{m.machine}}, r)
+	return r
 }
 
 // restoreMirror brings a mirrored machine back, before its blades. A filling was cut off:

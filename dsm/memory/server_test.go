@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -404,4 +405,25 @@ func TestFillInLaterEpoch(t *testing.T) {
 	}
 	must(t, b.server.Become(control.Mirror{Epoch: 3, Incarnation: 1, Members: 1}))
 	must(t, b.server.Fill(q))
+}
+
+// TestCompletionTimesOut: a copy cannot be completed, since its blade cannot be heard. The source takes requests again, though
+// nobody tells it anything more: the Gatekeeper may have failed.
+func TestCompletionTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1<<20)
+		b.write(1, 2)
+		reg := b.alloc(64)
+		must(t, b.server.Become(control.Mirror{Epoch: 1, Incarnation: b.server.store.Mirror().Incarnation, Members: 1}))
+		must(t, b.server.Fill(control.Fill{Token: 1, Source: true, Epoch: 1, Incarnation: 2, From: rackaddr.Blade(1), To: rackaddr.Blade(2), Rate: 1 << 20}))
+		err := b.server.Complete(t.Context(), control.Complete{Token: 1, Mirror: control.Mirror{Epoch: 2, Members: 2}})
+		if fault.CodeOf(err) != fault.Deadline {
+			t.Fatalf("completed: %v", err)
+		}
+		b.send(reg.Base.With(dsmpacket.OpWrite, 0), 3, []byte("abc"))
+		if _, h, _ := b.receive(); h.Status != fault.OK || h.Mirror.Members != 1 {
+			t.Errorf("a write is answered with %+v", h)
+		}
+		b.write(2, 3)
+	})
 }

@@ -85,7 +85,8 @@
 //
 // In other scenes (scene_test.go) the oracle asks what it always does: services with state call each other in a circle (TestCircles); executions take their time, while those
 // fail whose fate they share, or to whom they return a region (TestFates); a deployment is taken back while its service is called (TestTakenBack);
-// nodes that close refuse calls (TestClosing), of which copies come late (TestRefusedCopies); calls are given up whose callee's ledger is badly heard (TestGivenUp), or that no ledger
+// nodes that close refuse calls (TestClosing), of which copies come late (TestRefusedCopies), or leave before a one-way has come (TestMovedOneway); a word to take
+// back what a run has written comes late (TestLateRollbacks); the Gatekeeper restarts while a copy is completed, and both blades of its machine fail (TestFillCutOff); calls are given up whose callee's ledger is badly heard (TestGivenUp), or that no ledger
 // has yet (TestForsaken).
 //
 // Time is virtual (testing/synctest), so seconds of silence cost

@@ -2,9 +2,11 @@ package crash
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -91,6 +93,68 @@ func TestRefusedCopies(t *testing.T) {
 		}
 	}
 	t.Logf("%d packets, %d cases", packets, ran)
+}
+
+// posting is a program in which a client calls A twice, and A sends one-ways to B each time, which has two nodes. A knows who they are
+// from the first time.
+func posting() *Program {
+	p := &Program{Services: []Service{{}, {Nodes: 2}}, Apart: true}
+	next := numbered()
+	post := func(times int) Op {
+		var ops []Op
+		for range times {
+			ops = append(ops, next(Op{Kind: Post, Service: 1, Body: body(next(Op{Kind: Effect}))}))
+		}
+		return next(Op{Kind: Call, Service: 0, Slot: -1, Body: body(ops...)})
+	}
+	wait := func(d time.Duration) Op { return next(Op{Kind: Wait, Within: d}) }
+	p.Clients = []Client{{Script: Script{Result: -1, Ops: []Op{post(2), wait(1900 * time.Millisecond), post(4), wait(5 * time.Second)}}}}
+	return p
+}
+
+// TestMovedOneway: a one-way of A is for a node of B that leaves before it has come. No ledger can be heard for a while then. The one-way
+// leaves for another node when A's ledger has that, and not before: another incarnation of A would send it to a third one.
+func TestMovedOneway(t *testing.T) {
+	const left, deaf = 100 * time.Millisecond, 1500 * time.Millisecond
+	var gone time.Time // when the node was
+	early, then := 0, 0
+	leaves := &Moment{Is: func(f wire.Frame) bool {
+		u, err := frame.ParseUDP6(f.Data)
+		if m, bad := control.Parse(u.Payload); err == nil && bad == nil && f.Host == "s2" && f.ToSwitch && m.Kind == control.KindLeave && gone.IsZero() {
+			gone = time.Now()
+		}
+		return false
+	}}
+	away := func(blade string) *Moment {
+		return &Moment{Crash: Crash{Victim: blade, How: Pause, Back: deaf}, Is: func(wire.Frame) bool { return !gone.IsZero() && time.Since(gone) > left }}
+	}
+	toFirst := func(f wire.Frame) bool {
+		u, _ := frame.ParseUDP6(f.Data)
+		return oneway(f) && u.Dst.Addr() == nodeOf(2)
+	}
+	sent := map[rpcpacket.ID]netip.Addr{}
+	moves := &Moment{Is: func(f wire.Frame) bool {
+		u, _ := frame.ParseUDP6(f.Data)
+		if !oneway(f) {
+			return false
+		}
+		m, _ := message(f)
+		if to, again := sent[m.Call]; again && to != u.Dst.Addr() && time.Since(gone) < left+deaf {
+			early++
+		} else if again && to != u.Dst.Addr() {
+			then++
+		}
+		sent[m.Call] = u.Dst.Addr()
+		return false
+	}}
+	runProgram(t, posting(), Options{Setting: Setting{Pairs: true}, When: []*Moment{
+		{Crash: Crash{Victim: "s2", How: Drain, Back: 5500 * time.Millisecond}, Is: replyOf(2)},
+		{Crash: Crash{Victim: "s1", How: Pause, Back: 1700 * time.Millisecond}, Is: nth(1, toFirst)},
+		leaves, away(memoryBlades[0]), away(memoryBlades[1]), moves,
+	}})
+	if t.Logf("%d one-ways move before the ledger can be heard, %d then", early, then); gone.IsZero() || early > 0 || then == 0 {
+		t.Errorf("the node has left at %s", gone)
+	}
 }
 
 // callAt tells a direct call to a service's node as it comes to the node's blade.

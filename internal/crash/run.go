@@ -73,8 +73,9 @@ type Report struct {
 	Did     map[string]int // how often what has happened to whom
 	// Deadlocks is how many calls have failed because services wait for each other.
 	Deadlocks int
-	Lost      bool // memory was lost, or what was logged
-	Took      time.Duration
+	Lost      bool          // memory was lost, or what was logged
+	Ended     time.Duration // of virtual time, until all clients had come to their ends
+	Took      time.Duration // until all was back and judged
 }
 
 // Bounds of a run; what reaches them is stuck. The longest that must be waited for is
@@ -99,7 +100,8 @@ type Run struct {
 	opt    Options
 	rack   *simrack.Rack
 	began  time.Time
-	disk   *wal.Disk // of the Gatekeeper's log
+	lasted time.Duration // when all clients have
+	disk   *wal.Disk     // of the Gatekeeper's log
 	ledger *ledger
 	crash  *crasher
 
@@ -194,7 +196,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	err = errors.Join(err, r.rack.Close())
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
-		Wrong: r.ledger.complaints(), Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0, Deadlocks: r.deadlocks(),
+		Wrong: r.ledger.complaints(), Ended: r.lasted, Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0, Deadlocks: r.deadlocks(),
 	}, err
 }
 
@@ -254,6 +256,7 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 	if err != nil && !errors.Is(err, errVoid) {
 		return err
 	}
+	r.lasted = time.Since(r.began)
 	<-time.After(r.opt.Linger)
 	r.crash.disarm()
 	r.impair("good")

@@ -143,6 +143,63 @@ func TestLateCopies(t *testing.T) {
 	}
 }
 
+// TestLateRollbacks: a service's program fails when its call has written to memory, and the next run writes there again. A copy of the
+// word that has taken the first run's writes back arrives after each packet of the rest, and changes nothing.
+func TestLateRollbacks(t *testing.T) {
+	var ops []Op
+	add := func(kinds ...Kind) {
+		for _, k := range kinds {
+			ops = append(ops, Op{N: 20 + len(ops), Kind: k, Size: 64})
+		}
+	}
+	add(Alloc, Write, Read, Write, Read, Write, Read, Effect)
+	p := &Program{Services: []Service{{}}, Clients: []Client{{Main: true, Script: Script{Result: -1, Ops: []Op{
+		{N: 10, Kind: Call, Slot: -1, Body: []Script{{Slots: 1, Result: -1, Ops: ops}}},
+	}}}}}
+	begin := 0
+	play := func(t *testing.T, late *Late) *Report {
+		t.Helper()
+		failed, packets := kill("A", true, memoryIs(0, dsmpacket.OpWrite, 2)), 0
+		is := failed.Is
+		failed.Is = func(f wire.Frame) bool {
+			packets++
+			begin = packets
+			return is(f)
+		}
+		return runProgram(t, p, Options{When: []*Moment{failed}, Late: late})
+	}
+	packets := play(t, nil).Packets
+	step := 1
+	if testing.Short() {
+		step = 20
+	}
+	for at := begin; at < packets; at += step {
+		t.Run(fmt.Sprint("packet ", at), func(t *testing.T) {
+			late := &Late{At: at, Is: rollbackOf(0)}
+			if play(t, late); late.Is != nil {
+				t.Error("nothing was taken back")
+			}
+		})
+	}
+	t.Logf("packets %d to %d", begin, packets)
+}
+
+// rollbackOf tells the word of a service's node that its executions' changes are to be taken back, as it comes to a memory blade.
+func rollbackOf(service int) func(wire.Frame) bool {
+	return func(f wire.Frame) bool {
+		u, err := frame.ParseUDP6(f.Data)
+		if err != nil || f.ToSwitch || u.Src.Addr() != nodeOf(service) || u.Dst.Port() != rackaddr.PortDSM {
+			return false
+		}
+		h, data, err := dsmpacket.Parse(u.Payload)
+		if err != nil {
+			return false
+		}
+		q, err := dsmpacket.ParseLedgerRequest(dsmpacket.FromAddr(u.Dst.Addr()), &h, data)
+		return err == nil && q.Op == dsmpacket.LedgerRollback
+	}
+}
+
 // ledgerIs tells the n-th request, from 0, about the ledger of a service's node as it comes to a memory blade.
 func ledgerIs(blade string, service, n int) func(wire.Frame) bool {
 	return func(f wire.Frame) bool {

@@ -410,6 +410,21 @@ func TestRefusedForGood(t *testing.T) {
 	b.receive(client, inSession(9, 2), Run)
 }
 
+// A call that a node has refused is forgotten by the node that took it in the end, before and after a crash.
+func TestForgottenByTheLast(t *testing.T) {
+	b := newBench(t)
+	one, child := inSession(9, 1), rpcpacket.ID{1}
+	b.receive(client, one, Run)
+	b.write(done(client, one, record.Call{ID: child, Node: other}, record.Call{ID: child, Node: server}))
+	for range 2 {
+		if got := b.Forgets(); len(got) != 1 || !slices.Equal(got[server], []Item{{ID: child}}) {
+			t.Fatalf("to be forgotten: %+v", got)
+		}
+		b.crash()
+		b.Resume()
+	}
+}
+
 // A session's call has its answer, and the node closes and refuses the next one, or is told to forget that one.
 // Either way nobody asks for the first one any more, and the node may go.
 func TestForgottenByTheNext(t *testing.T) {
