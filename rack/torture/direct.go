@@ -196,6 +196,38 @@ func (a *attacker) pulls() (all [][]byte) {
 	return append(all, a.directTo(rpcpacket.Message{Header: first, Payload: append(opening, "no Thrift"...), Trailer: make([]byte, 32)})...)
 }
 
+// smallParts ask for calls and answers in parts of one byte, and for the same bytes many times.
+func (a *attacker) smallParts() (all [][]byte) {
+	known, _ := a.callOf()
+	same := make([]bulk.Range, bulk.MaxRanges)
+	for i := range same {
+		same[i] = bulk.Range{Length: 1 << 10}
+	}
+	for _, n := range a.known.nodes {
+		for _, answer := range []bool{false, true} {
+			h := bulk.Header{Kind: bulk.Pull, Answer: answer, Call: known.Call, CallerIncarnation: n.Incarnation, CalleeIncarnation: n.Incarnation, Total: 4 << 20, Size: 1}
+			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, h.Append(nil, bulk.Range{Length: h.Total})))
+			h.Size = 1 << 10
+			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, h.Append(nil, same...)))
+		}
+	}
+	return all
+}
+
+// announced are first packets of calls of 16 MiB with policy none, which go on with nothing.
+func (a *attacker) announced() (all [][]byte) {
+	opening := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 16<<20), 0)
+	for range 20 {
+		h := a.ownCall()
+		h.Flags = rpcpacket.FlagSession | rpcpacket.FlagMore
+		h.Call = rpcpacket.SessionID(rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1)
+		h.Service = serviceHash("Front")
+		m := rpcpacket.Message{Header: h, Payload: append(opening[:len(opening):len(opening)], make([]byte, 900)...)}
+		all = append(all, a.udp(a.itself(), rackaddr.Service("Front"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+	}
+	return all
+}
+
 // loans lend what is others', in the name of others' calls.
 func (a *attacker) loans() (all [][]byte) {
 	pointer, ok := a.pointer()

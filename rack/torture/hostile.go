@@ -199,20 +199,25 @@ func unlessOver(ctx context.Context, err error) error {
 	return err
 }
 
-// ask asks as a node for what is others': rows 3 and 6.
+// ask asks as a node for what is others', and for names with escapes: rows 3, 6 and 17.
 func (a *attacker) ask(ctx context.Context) (all error) {
-	refused := func(what string, err error) {
+	refusedAs := func(want fault.Code, what string, err error) {
 		a.t.done[what]++
-		if code := fault.CodeOf(err); code != fault.PermissionDenied && ctx.Err() == nil {
+		if code := fault.CodeOf(err); code != want && ctx.Err() == nil {
 			all = errors.Join(all, fmt.Errorf("a stranger %s: %w", what, errors.Join(errAdmitted, err)))
 		}
 	}
+	refused := func(what string, err error) { refusedAs(fault.PermissionDenied, what, err) }
 	for _, service := range []string{"Counter", "Front"} {
 		_, err := a.session.Export(ctx, control.Export{Service: service, Methods: []control.Method{{Name: "add"}}})
 		refused("exports "+service, err)
 	}
 	_, err := a.session.BeginMain(ctx, control.BeginMain{Name: "t0"})
 	refused("begins the main t0", err)
+	_, err = a.session.Export(ctx, control.Export{Service: "Evil", Methods: []control.Method{{Name: "\x1b[2J\n"}}})
+	refusedAs(fault.BadRequest, "exports a method with escapes", err)
+	_, err = a.session.Export(ctx, control.Export{Service: "Evil", Methods: []control.Method{{Name: "a"}}, IDL: "// \x1b[2J"})
+	refusedAs(fault.BadRequest, "exports an IDL with escapes", err)
 	return all
 }
 

@@ -47,7 +47,9 @@ var assaults = []struct {
 	{"9: source port", (*attacker).otherPorts, false},
 	{"10: another's execution", (*attacker).claims, false},
 	{"10: lanes of words to forget", (*attacker).directLanes, false},
-	{"10: unknown methods", (*attacker).unknownMethods, false},
+	{"16: unknown methods", (*attacker).unknownMethods, false},
+	{"14: pulls of small parts", (*attacker).smallParts, false},
+	{"15: announced calls", (*attacker).announced, false},
 	{"11: ICMPv6 error and TCP", (*attacker).errorsAndTCP, false},
 }
 
