@@ -166,7 +166,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	}
 	n := &node{
 		daemon: c, program: p, token: token, done: make(chan struct{}),
-		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger},
+		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Exited: j.Exited},
 	}
 	copy(n.identity.Key[:], j.Key)
 	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
@@ -347,14 +347,17 @@ func (n *node) Close(ctx context.Context) error {
 	}
 }
 
-// Crash implements join.Session. Of a program that was killed because it hung, the reason is that.
-func (n *node) Crash(reason string) {
+// Crash implements join.Session.
+func (n *node) Crash(reason string) { n.endSoon(control.Leave{Reason: reason, Crashed: true}) }
+
+// Exited implements join.Hosted. Of a program that was killed because it hung, the reason is that.
+func (n *node) Exited(reason string) {
 	if p := n.started; p != nil {
 		if hung := n.daemon.hung(p); hung != "" {
 			reason = "program " + p.start.Name + " was killed: " + hung
 		}
 	}
-	n.endSoon(control.Leave{Reason: reason, Crashed: true})
+	n.endSoon(control.Leave{Reason: reason, Crashed: true, Exited: true})
 }
 
 // endSoon ends the node here at once, and tells the Gatekeeper as part of the

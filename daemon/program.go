@@ -143,7 +143,7 @@ func (c *Compute) watch(p *program) {
 func (c *Compute) bury(p *program) {
 	for _, n := range c.allNodes() {
 		if n.started == p {
-			n.Crash(fmt.Sprintf("program %s has ended: %s", p.start.Name, ending(p.process.Err())))
+			n.Exited(fmt.Sprintf("program %s has ended: %s", p.start.Name, ending(p.process.Err())))
 		}
 	}
 }

@@ -113,6 +113,9 @@ type nodeRecord struct {
 	Orderly bool `json:"orderly,omitempty"`
 	// Owes: its ledger may have one-ways that are not delivered.
 	Owes bool `json:"owes,omitempty"`
+	// Exited: it has ended with its program. AfterExit: the incarnation before it did.
+	Exited    bool `json:"exited,omitempty"`
+	AfterExit bool `json:"after_exit,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -138,6 +141,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
+			Exited: n.exited, AfterExit: n.afterExit,
 		})
 }
 

@@ -27,6 +27,8 @@ type node struct {
 	joined      bool // its rules are in place
 	gone        bool
 	orderly     bool // it has said goodbye
+	exited      bool // it has ended with its program
+	afterExit   bool // the incarnation before it did
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
 	lanes       map[uint64]uint64   // of direct calls that lend memory: the number of the last one
@@ -140,7 +142,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger})
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Exited: n.afterExit})
 	}, u)
 	return nil
 }
@@ -216,6 +218,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 		crashed, why = true, "it has left, but its durable main is not over" // a job, which has to go on
 		c.fleet.Paused(n.address)
 	}
+	n.exited = l.Exited
 	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
 	if n.orderly && n.over {
 		n.owes = false

@@ -229,7 +229,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes = old.exports, old.ledger, old.owes
+	n.exports, n.ledger, n.owes, n.afterExit = old.exports, old.ledger, old.owes, old.exited
 	for _, x := range n.exports {
 		x.node = n
 	}

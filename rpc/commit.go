@@ -103,11 +103,7 @@ func (n *Node) oweMemory() {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n.heir == nil {
-		l.resumes.Resumption = l.table.Resume()
-	} else {
-		l.resumes.Resumption = l.table.Inherit()
-	}
+	l.resumes.Resumption = l.table.Resume()
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true

@@ -49,6 +49,7 @@ type execution struct {
 
 	resumed bool          // the ledger has what former runs did
 	again   bool          // and that this one has begun
+	alone   *alone        // it runs alone until this ends; nil if it does not
 	givenUp bool          // the first copy of the call that came says that its caller gives it up
 	returns bool          // the answer of the exactly-once call has pointers
 	takenUp time.Duration // of an exactly-once call: when, in node time
@@ -156,6 +157,7 @@ func (e *execution) yield() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiting++
+	e.alone.end()
 	if e.waiting == 1 && e.shares() {
 		e.export.pool.release()
 	}
@@ -182,6 +184,7 @@ func (e *execution) end() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ended = true
+	e.alone.end()
 	return e.waiting == 0 || e.export.config.stateful()
 }
 

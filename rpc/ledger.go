@@ -523,6 +523,7 @@ func (e *execution) asBegun() *record.Begun {
 	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload, Trailer: e.call.Trailer}
 	r := &record.Begun{
 		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt), Arguments: e.arguments,
+		Run: e.node.self.Incarnation,
 	}
 	r.Lane, r.Number = direct.LaneOf(&e.call.Header)
 	r.Call = call.Append(nil)

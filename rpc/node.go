@@ -67,8 +67,9 @@ type Node struct {
 	readers sync.WaitGroup
 
 	fates   fates
-	waits   waits       // what is told of calls that wait for their turn
-	pinged  atomic.Bool // the daemon has asked whether the program is alive
+	turn    chan struct{} // who has it runs an execution alone; see oneByOne
+	waits   waits         // what is told of calls that wait for their turn
+	pinged  atomic.Bool   // the daemon has asked whether the program is alive
 	mu      sync.Mutex
 	exports map[string]*export
 	mains   map[string]bool // durable mains that run
@@ -108,6 +109,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n := &Node{
 		session: session, self: session.Node(), stack: session.Stack(), log: config.logger, start: time.Now(),
 		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool), heir: config.heir,
+		turn: make(chan struct{}, 1),
 	}
 	n.limits = config.limits
 	n.out.init(&n.self, n.limits.Detached)
@@ -459,6 +461,7 @@ type Stats struct {
 
 	// Of exactly-once executions, and of durable mains:
 	Resumed          uint64 // executions that earlier incarnations had begun, and this one has run again or ended
+	GivenUp          uint64 // of those, calls given up since the program had ended too often while they ran
 	Committed        uint64 // executions and checkpoints whose changes in memory the node has had committed
 	RolledBack       uint64 // executions and runs of mains whose changes in memory it has had taken back
 	RegionsAllocated uint64 // regions allocated
@@ -473,8 +476,8 @@ type Stats struct {
 type counters struct {
 	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts atomic.Uint64
 
-	accepted, stateful, lending, oneways, onewaysWithRegions, largeMessages, answeredFromLedger, noRoom            atomic.Uint64
-	resumed, committed, rolledBack, regionsAllocated, regionsFreed, onewaysSent, mainCalls, checkpoints, takenBack atomic.Uint64
+	accepted, stateful, lending, oneways, onewaysWithRegions, largeMessages, answeredFromLedger, noRoom                     atomic.Uint64
+	resumed, committed, rolledBack, regionsAllocated, regionsFreed, onewaysSent, mainCalls, checkpoints, takenBack, givenUp atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -513,7 +516,7 @@ func (n *Node) Stats() Stats {
 		Parts:    c.parts.Load(),
 		Accepted: c.accepted.Load(), Stateful: c.stateful.Load(), Lending: c.lending.Load(), Oneways: c.oneways.Load(), OnewaysWithRegions: c.onewaysWithRegions.Load(),
 		LargeMessages: c.largeMessages.Load(), AnsweredFromLedger: c.answeredFromLedger.Load(), NoRoom: c.noRoom.Load(),
-		Resumed: c.resumed.Load(), Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),
+		Resumed: c.resumed.Load(), GivenUp: c.givenUp.Load(), Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),
 		RegionsAllocated: c.regionsAllocated.Load(), RegionsFreed: c.regionsFreed.Load(), OnewaysSent: c.onewaysSent.Load(),
 		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), TakenBack: c.takenBack.Load(),
 	}

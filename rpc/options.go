@@ -79,6 +79,7 @@ type exportConfig struct {
 	state    State
 	kept     bool // WithState was given
 	policies perMethod[Policy]
+	failures perMethod[int]
 	idl      string
 }
 

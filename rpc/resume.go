@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
@@ -41,7 +42,7 @@ import (
 // resumption is what an incarnation has to do because of earlier ones.
 type resumption struct {
 	direct.Resumption
-	rest   map[uint64][]*record.Execution // Rerun and GiveUp, by service
+	rest   map[uint64][]*record.Execution // Rerun, by service
 	memory map[rpcpacket.ID]*owed         // of Commit and Rollback
 }
 
@@ -51,7 +52,7 @@ func (n *Node) resume() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumes.rest = map[uint64][]*record.Execution{}
-	for _, e := range slices.Concat(l.resumes.Rerun, l.resumes.GiveUp) {
+	for _, e := range l.resumes.Rerun {
 		m, err := rpcpacket.Parse(e.Begun.Call)
 		if err != nil {
 			n.log.Error("rpc: the ledger has a call that is no message", "call", e.ID.String(), "err", err)
@@ -68,7 +69,7 @@ func (n *Node) resume() {
 	}
 	go n.sendOneways(l.table.Next())
 	l.settleOwed()
-	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.GiveUp)))
+	n.stats.resumed.Add(uint64(len(l.resumes.Rerun)))
 	if l.table.Owes() {
 		l.forgets.hurry(n)
 	}
@@ -85,7 +86,7 @@ func (x *export) resume() {
 		l.table.Resumes(e.ID)
 	}
 	l.mu.Unlock()
-	if x.config.stateful() {
+	if x.config.stateful() { // which runs one at a time
 		slices.SortStableFunc(rest, func(a, b *record.Execution) int {
 			switch {
 			case untouched(a) == untouched(b):
@@ -95,72 +96,27 @@ func (x *export) resume() {
 			}
 			return -1
 		})
+	} else if x.node.self.Exited {
+		if x.node.self.Incarnation%2 != 0 { // of those that have failed alike, another one is first each time
+			slices.Reverse(rest)
+		}
+		slices.SortStableFunc(rest, func(a, b *record.Execution) int { return cmp.Compare(x.node.failures(b), x.node.failures(a)) })
+		go x.oneByOne(rest)
+		return
 	}
-	x.rerun(rest)
+	for _, e := range rest {
+		x.again(e, nil)
+	}
 }
 
 // untouched reports whether nothing is known of what an execution's former runs have seen or done:
 // they may never have had the service's slot.
 func untouched(e *record.Execution) bool { return len(e.Journal)+len(e.Called)+len(e.Machines) == 0 }
 
-// rerun runs executions again, in this order.
-func (x *export) rerun(all []*record.Execution) {
-	l := x.node.ledger
-	for _, known := range all {
-		m, _ := rpcpacket.Parse(known.Begun.Call)                       // it was parsed before
-		m.Attempt = uint16(min(known.Begun.Attempt+1, direct.Attempts)) //nolint:gosec // small
-		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, known.Begun.Arguments, known)
-		if e.journal, _ = newJournal(known.Journal); e.journal == nil {
-			x.node.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
-			continue
-		}
-		l.mu.Lock()
-		l.takeUp(e)
-		_, _, waits := l.table.Waits(known.ID)
-		l.mu.Unlock()
-		owed := !l.resumes.memory[known.ID].over()
-		switch {
-		case slices.Contains(l.resumes.GiveUp, known) && owed:
-			go x.giveUp(e)
-			continue
-		case slices.Contains(l.resumes.GiveUp, known):
-			x.giveUp(e)
-			continue
-		case (waits || owed) && !x.config.stateful(): // another call takes its slot meanwhile
-			go func() {
-				if e.takenBack() && e.awaitCaller() {
-					x.takeAgain(e)
-				}
-			}()
-			continue
-		}
-		if !waits {
-			l.mu.Lock()
-			last := e.beginAgain()
-			l.mu.Unlock()
-			if !l.settle(last) {
-				return // the node has ended
-			}
-		}
-		x.takeAgain(e)
-	}
-}
-
 // takeAgain has an execution run that earlier incarnations have begun.
 func (x *export) takeAgain(e *execution) {
 	if e := x.accept(e); e != nil {
 		go x.pool.work(e)
-	}
-}
-
-// giveUp answers a call that has killed too many nodes, or whose node has an heir, when what the call did is taken back.
-func (x *export) giveUp(e *execution) {
-	why := "several nodes failed while they executed it"
-	if x.node.heir != nil {
-		why = "its node failed, or was stopped, while it executed the call, and does not come back: the deployment is taken back"
-	}
-	if e.takenBack() {
-		x.answerException(e, Unavailable, why)
 	}
 }
 
@@ -235,13 +191,26 @@ func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
 	}
 }
 
-// started writes down that the handler of a direct call starts which shares its caller's fate. It reports false if the node
-// ends.
+// started writes down that the handler of a direct call starts which is run again, or shares its caller's fate, or may have ended the
+// program before. It reports false if the node ends.
 func (e *execution) started() bool {
+	l := e.node.ledger
+	if e.journal != nil && e.resumed && !e.again {
+		l.mu.Lock()
+		if _, _, waits := l.table.Waits(e.call.Call); !waits {
+			last := e.beginAgain()
+			l.mu.Unlock()
+			e.promote()
+			return l.settle(last)
+		}
+		l.mu.Unlock()
+	}
+	if e.journal != nil && !e.resumed && e.export.suspects() && !e.durable(record.Call{}) && e.node.base.Err() != nil {
+		return false
+	}
 	if e.journal == nil || e.call.Flags.Policy() == PolicyRecover && e.call.Flags&rpcpacket.FlagTainted == 0 {
 		return true
 	}
-	l := e.node.ledger
 	l.mu.Lock()
 	shares := l.table.Shares(e.call.Call)
 	if shares && !e.resumed {
@@ -307,8 +276,10 @@ func (n *Node) sendDirect(to netip.Addr, m *rpcpacket.Message) {
 // caller holds l.mu.
 func (e *execution) beginAgain() (record uint64) {
 	l := e.node.ledger
-	begun := *l.table.State().Execution(e.call.Call).Begun
+	known := l.table.State().Execution(e.call.Call)
+	begun := *known.Begun
 	begun.Attempt++
+	begun.Run, begun.Failures = e.node.self.Incarnation, e.node.failures(known)
 	begun.Incarnation = l.table.Starts(e.call.Call)
 	e.call.CallerIncarnation, e.again = begun.Incarnation, true
 	return l.add(&begun)

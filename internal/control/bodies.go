@@ -169,6 +169,8 @@ type Joined struct {
 	Key []byte `json:"key,omitempty"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
+	// Exited is Leave's, of the incarnation before this one.
+	Exited bool `json:"exited,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.
@@ -287,8 +289,10 @@ type Leave struct {
 	Node        netip.Addr `json:"node"`
 	Incarnation uint32     `json:"incarnation"`
 	Reason      string     `json:"reason,omitempty"`
-	// Crashed tells an end without Close from an orderly one.
+	// Crashed tells an end without Close from an orderly one. Exited says in addition that the node's program has ended: not that the
+	// node has given its identity back since something below it has failed.
 	Crashed bool `json:"crashed,omitempty"`
+	Exited  bool `json:"exited,omitempty"`
 }
 
 // Fence makes a memory server refuse everything from a node's incarnations up

@@ -42,6 +42,8 @@ const ProgramVariable = "BIFROST_PROGRAM"
 type Hosted interface {
 	Session
 	Canceller
+	// Exited is Crash of a program that has ended. Something that the program did may be why.
+	Exited(reason string)
 	// Changed is closed when Rack has something new to tell; ask again for the
 	// next time.
 	Changed() <-chan struct{}

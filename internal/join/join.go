@@ -107,6 +107,8 @@ type Identity struct {
 	Incarnation uint32
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *control.LedgerPlace
+	// Exited says that the incarnation before this one ended with its program.
+	Exited bool `json:",omitempty"`
 	// Key is control.Joined's; the zero Key is none.
 	Key [32]byte `json:",omitzero"`
 }

@@ -38,7 +38,8 @@ type shelf struct {
 	handle func(ctx context.Context, at *dsm.Pointer) error // at is the service's state
 	state  bool
 	client *rpc.Node
-	server *rpc.Node // of the present incarnation
+	server *rpc.Node    // of the present incarnation
+	tie    join.Session // of the server
 	runs   atomic.Int64
 	up     chan struct{}
 	begins func(*shelf) error                 // called before an incarnation exports the service, if set
@@ -56,8 +57,11 @@ type shelfService struct {
 
 func (s *shelfService) Echo(ctx context.Context, data []byte) ([]byte, error) {
 	s.r.runs.Add(1)
-	return data, s.r.handle(ctx, &s.at)
+	return data, s.r.handle(context.WithValue(ctx, echoed{}, string(data)), &s.at)
 }
+
+// echoed is where the handler's context has what Echo was called with.
+type echoed struct{}
 
 // EchoRef returns a region with contents.
 func (s *shelfService) EchoRef(ctx context.Context, _ *bifrost.GlobalPointer, _ int64) (*bifrost.GlobalPointer, error) {
@@ -148,8 +152,20 @@ func (r *shelf) join(blade, name string) *rpc.Node {
 	return n
 }
 
+// tied is a joiner that notes the session.
+type tied struct {
+	join.Joiner
+	r *shelf
+}
+
+func (k tied) Join(ctx context.Context, name string) (s join.Session, err error) {
+	s, err = k.Joiner.Join(ctx, name)
+	k.r.tie = s
+	return s, err
+}
+
 func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error {
-	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("server"))
+	n, err := rpc.Join(join.NewContext(ctx, tied{j, r}), rpc.WithName("server"))
 	if err != nil {
 		return err
 	}
@@ -169,7 +185,10 @@ func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error
 	if err := n.Export(ctx, "Shelf", arrays.NewArraysProcessor(h), options...); err != nil {
 		return err
 	}
-	r.up <- struct{}{}
+	select {
+	case r.up <- struct{}{}:
+	default: // nobody waits for it
+	}
 	<-ctx.Done()
 	if errors.Is(context.Cause(ctx), simrack.ErrKilled) {
 		return nil // like a process: not another word

@@ -20,7 +20,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
-	rules "github.com/bifrost-rack/bifrost/rpc/direct"
 )
 
 // bank is a rack that runs the counter example's programs, and lets a test look into
@@ -547,7 +546,7 @@ func TestExactly_KillsItsNodes(t *testing.T) {
 		}
 		b.must(ref.Free(b.ctx))
 		b.on(&b.entered, nil)
-		if n := b.runs.Load() - 1; n != rules.Attempts {
+		if n := b.runs.Load() - 1; n != rpc.DefaultFailures {
 			t.Errorf("it ran %d times", n)
 		}
 		b.add(to, 2)

@@ -109,7 +109,7 @@ func (p *process) crash(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, n := range p.nodes {
-		n.Crash(why) // nothing, for one that was closed
+		n.Exited(why) // nothing, for one that was closed
 	}
 }
 

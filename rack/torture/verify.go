@@ -99,9 +99,9 @@ func (t *torture) totals(ctx context.Context) (totals [tally.Accounts]int64, err
 	return totals, nil
 }
 
-// gaveUp is what a call says that has been given up since as many nodes have failed while they executed it as may
-// (direct.Attempts). What it did is taken back, but for calls that it had made. A torture may well kill so many.
-const gaveUp = "several nodes failed while they executed it"
+// gaveUp is what a call says that has been given up since its program has ended as often while it ran as may be
+// (rpc.DefaultFailures). What it did is taken back, but for calls that it had made. A torture may well kill so many.
+const gaveUp = "times while it executed the call"
 
 // judge holds the accounts against what must be in them. A teller checks each answer
 // itself; here, its account must have what some number of calls adds. A plain client

@@ -188,9 +188,6 @@ func TestFate_Model(t *testing.T) {
 			caller: 1, broken: map[uint32]bool{},
 		}
 		for range rapid.IntRange(0, 40).Draw(r, "steps") {
-			if k.over {
-				return
-			}
 			switch rapid.IntRange(0, 5).Draw(r, "step") {
 			case 0: // the caller fails
 				k.caller++
@@ -200,14 +197,11 @@ func TestFate_Model(t *testing.T) {
 				k.call(r)
 			}
 		}
-		for step := 0; !k.over && (!k.runs || k.forWho != k.caller); step++ {
+		for step := 0; !k.runs || k.forWho != k.caller; step++ {
 			if step > 10 {
 				r.Fatalf("the call of incarnation %d does not run: it runs %v for %d", k.caller, k.runs, k.forWho)
 			}
 			k.call(r)
-		}
-		if k.over {
-			return
 		}
 		h := sharing(k.policy, 0, k.caller)
 		k.write(done(server, h))
@@ -223,7 +217,6 @@ func (k *pair) calleeFails() {
 	k.runs = false
 	k.crash()
 	again := k.Resume()
-	k.over = len(again.GiveUp) > 0
 	for _, e := range again.Rerun {
 		k.Resumes(e.ID)
 		k.goOn(e.ID)

@@ -13,6 +13,7 @@
 package direct
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 
@@ -20,9 +21,6 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
-
-// Attempts is how often an execution is begun at most: then it ends as unavailable.
-const Attempts = 5
 
 // Verdict is what to do with a call that has arrived.
 type Verdict uint8
@@ -283,10 +281,9 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 // Resumption is what the next incarnation of a node has to do, by what its ledger adds up
 // to.
 type Resumption struct {
-	// Rerun are executions that have begun and are not done, GiveUp those of them that have begun too
-	// often; for an heir, all.
-	Rerun, GiveUp []*record.Execution
-	// Rollback are those of Rerun and GiveUp that may have written to memory, or have lent some to calls of policy none.
+	// Rerun are executions that have begun and are not done.
+	Rerun []*record.Execution
+	// Rollback are those of Rerun that may have written to memory, or have lent some to calls of policy none.
 	// Commit are those that are done whose changes may not be committed, or of whose regions the Gatekeeper is to be told after that; so are
 	// durable mains with a checkpoint. This comes before a re-run, and before an answer.
 	Rollback, Commit []*record.Execution
@@ -324,8 +321,6 @@ func (t *Table) Resume() (r Resumption) {
 			r.Rollback = append(r.Rollback, e)
 		}
 		switch {
-		case begun && e.Begun.Attempt+1 >= Attempts:
-			r.GiveUp = append(r.GiveUp, e)
 		case begun:
 			r.Rerun = append(r.Rerun, e)
 		case t.paid(e):
@@ -335,9 +330,12 @@ func (t *Table) Resume() (r Resumption) {
 	return r
 }
 
-// Inherit is Resume for an heir, which runs nothing.
-func (t *Table) Inherit() Resumption {
-	r := t.Resume()
-	r.GiveUp, r.Rerun = append(r.GiveUp, r.Rerun...), nil
-	return r
+// Failures is with how many runs of an execution that has begun the node's program has ended. The incarnation is that which runs now, and
+// exited says that the one before it ended with its program: that counts if the execution ran there.
+func Failures(e *record.Execution, incarnation uint32, exited bool) uint32 {
+	n := e.Begun.Failures
+	if exited && e.Begun.Run+1 == incarnation && n < math.MaxUint32 {
+		n++
+	}
+	return n
 }

@@ -204,8 +204,8 @@ func TestInherit(t *testing.T) {
 	b.write(begun(client, one))
 	b.write(done(client, two))
 	b.crash()
-	r := b.Inherit()
-	if len(r.Rerun) != 0 || len(r.GiveUp) != 1 || r.GiveUp[0].ID != one.Call {
+	r := b.Resume()
+	if len(r.Rerun) != 1 || r.Rerun[0].ID != one.Call {
 		t.Fatalf("%+v", r)
 	}
 	b.receive(client, one, Duplicate)
@@ -536,28 +536,18 @@ func TestForeign(t *testing.T) {
 	b.receive(client, three, Run)
 }
 
-// An execution that has begun too often is given up.
-func TestGivenUp(t *testing.T) {
-	b := newBench(t)
-	one := inSession(9, 1)
-	b.receive(client, one, Run)
-	for n := range uint32(Attempts) {
-		r := begun(client, one)
-		r.Attempt = n
-		b.write(r)
-		b.crash()
-		r2 := b.Resume()
-		if last := n == Attempts-1; len(r2.GiveUp) != btoi(last) || len(r2.Rerun) != btoi(!last) {
-			t.Fatalf("attempt %d: %+v", n, r2)
+// A failure counts for an execution that ran in the incarnation that ended with its program.
+func TestFailures(t *testing.T) {
+	for _, c := range []struct {
+		run, incarnation uint32
+		exited           bool
+		want             uint32
+	}{{1, 2, true, 4}, {1, 2, false, 3}, {1, 3, true, 3}, {3, 3, true, 3}} {
+		e := &record.Execution{Begun: &record.Begun{Run: c.run, Failures: 3}}
+		if n := Failures(e, c.incarnation, c.exited); n != c.want {
+			t.Errorf("run by %d, now %d, exited %v: %d failures, want %d", c.run, c.incarnation, c.exited, n, c.want)
 		}
 	}
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // A question about a call that lends memory is answered by what the ledger has, also when nobody

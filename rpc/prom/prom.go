@@ -105,6 +105,7 @@ var counters = func() []counter {
 		{exactly("calls_answered_from_ledger", "Copies of exactly-once calls that the node's ledger had the answer to."), nil, func(s *rpc.Stats) uint64 { return s.AnsweredFromLedger }},
 		{exactly("calls_without_room", "Exactly-once calls dropped because the node's ledger has no room for them. They are sent again."), nil, func(s *rpc.Stats) uint64 { return s.NoRoom }},
 		{exactly("executions_resumed", "Executions that earlier incarnations of the node had begun, and this one has run again or ended."), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
+		{exactly("executions_given_up", "Of those resumed: calls given up since the node's program had ended too often while they ran."), nil, func(s *rpc.Stats) uint64 { return s.GivenUp }},
 		{exactly("executions_committed", "Executions, and checkpoints of durable mains, whose changes in memory are committed."), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
 		{exactly("executions_rolled_back", "Executions, and runs of durable mains, whose changes in memory are taken back."), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
 		{exactly("regions_allocated", "Regions that executions and durable mains have allocated."), nil, func(s *rpc.Stats) uint64 { return s.RegionsAllocated }},

@@ -70,6 +70,9 @@ type Begun struct {
 	Arguments uint64
 	// Attempt counts the runs before this one.
 	Attempt uint32
+	// Run is the callee's incarnation that runs it. Failures counts the runs before this one with which the
+	// callee's program has ended.
+	Run, Failures uint32
 	// Call is the CALL: header, pointers and the whole message.
 	Call []byte
 }
@@ -85,6 +88,8 @@ func (r *Begun) visit(c *coder) {
 	num(c, "number", &r.Number, "the call's number in its lane")
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments; the caller's, if it exceeds a packet")
 	num(c, "attempt", &r.Attempt, "runs before this one")
+	num(c, "run", &r.Run, "the callee's incarnation that runs it")
+	num(c, "failures", &r.Failures, "of the runs before this one, those with which the callee's program has ended")
 	blob(c, "call", &r.Call, "the CALL: header, pointers and the whole message")
 }
 

@@ -3,7 +3,7 @@
 // join.Host).
 //
 // A connection is one node: it begins with a join and ends with a leave; a
-// connection that ends without one is a crash. Both sides speak in lines of JSON:
+// connection that ends without one is the end of the program. A "crash" says that it is not. Both sides speak in lines of JSON:
 //
 //	program ▶ {"id":1,"op":"join","name":"arrays"}
 //	daemon  ▶ {"id":1,"joined":{...}}

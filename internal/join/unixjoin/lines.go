@@ -20,6 +20,7 @@ const (
 	opUnaddress = "unaddress"
 	opExport    = "export"
 	opLeave     = "leave"
+	opCrash     = "crash"
 	opStatus    = "status"
 	opMain      = "main"
 	opWho       = "who"
@@ -46,6 +47,7 @@ type request struct {
 	// Main is opMain's question.
 	Main    *control.BeginMain `json:"main,omitempty"`
 	Stalled bool               `json:"stalled,omitempty"`
+	Reason  string             `json:"reason,omitempty"` // opCrash's
 	// Speaks is opJoin's: the program's.
 	Speaks *control.Release `json:"speaks,omitempty"`
 	// Serving is opServing's question.

@@ -85,6 +85,7 @@ type server struct {
 
 // serve carries out requests until the connection or ctx ends.
 func (s *server) serve(ctx context.Context) error {
+	daemon := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -113,8 +114,12 @@ func (s *server) serve(ctx context.Context) error {
 			_ = s.write(s.handle(ctx, &wg, r.request)) // as above
 		})
 	}
-	if s.node != nil && !s.left.Load() {
-		s.node.Crash("the program's connection has ended without a leave")
+	switch {
+	case s.node == nil || s.left.Load():
+	case daemon.Err() != nil:
+		s.node.Crash("the daemon stops")
+	default:
+		s.node.Exited("the program's connection has ended without a leave")
 	}
 	return broken
 }
@@ -227,6 +232,9 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		case s.health <- r.Stalled:
 		default: // it answers without being asked
 		}
+	case opCrash:
+		s.left.Store(true)
+		s.node.Crash(r.Reason)
 	case opLeave:
 		s.left.Store(true)
 		err = s.node.Close(ctx)

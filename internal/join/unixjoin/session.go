@@ -2,6 +2,7 @@ package unixjoin
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -17,6 +18,9 @@ import (
 // addressPatience bounds how long the daemon may take to add an address, which
 // it does by itself.
 const addressPatience = 10 * time.Second
+
+// crashPatience bounds how long the word of a node's crash takes to leave.
+const crashPatience = time.Second
 
 // Joiner joins by the compute daemon of the blade that the program runs on.
 type Joiner struct {
@@ -191,8 +195,15 @@ func (s *session) Close(ctx context.Context) error {
 	return err
 }
 
-// Crash implements join.Session. The daemon sees the connection's end.
-func (s *session) Crash(string) { s.client.conn.Close() }
+// Crash implements join.Session. If the daemon gets no word, it takes the connection's end for that of the program.
+func (s *session) Crash(reason string) {
+	c := s.client
+	_ = c.conn.SetWriteDeadline(time.Now().Add(crashPatience))
+	c.writeMu.Lock()
+	_ = writeLine(c.conn, request{ID: math.MaxUint64, Op: opCrash, Reason: reason})
+	c.writeMu.Unlock()
+	c.conn.Close()
+}
 
 // stack is the network of a node in a process of its own.
 type stack struct{ s *session }

@@ -117,7 +117,8 @@ func (n *fakeNode) Calls(_ context.Context, c control.NodeCalls) error {
 	return nil
 }
 
-func (n *fakeNode) Crash(reason string) { n.events <- "crash: " + reason; n.end() }
+func (n *fakeNode) Crash(reason string)  { n.events <- "crash: " + reason; n.end() }
+func (n *fakeNode) Exited(reason string) { n.events <- "exited: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
 	n.end()
@@ -354,7 +355,7 @@ func TestEnds(t *testing.T) {
 	h, socket := start(t)
 	s, n := joinNode(t, h, socket)
 	s.Crash("of a test")
-	n.want(t, "crash: ")
+	n.want(t, "crash: of a test")
 	<-s.Done()
 	if _, err := s.Export(t.Context(), control.Export{}); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("export after the daemon is gone: %v", err)

@@ -1,0 +1,120 @@
+package simrack_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// TestKillingCall: a call ends its service's program each time that it runs, before it has written anything or after that. It is given up
+// after as many failures as may be, whether the service has state or not, and the service goes on.
+func TestKillingCall(t *testing.T) {
+	for _, state := range []bool{false, true} {
+		for _, writes := range []bool{false, true} {
+			t.Run(fmt.Sprintf("state %v, writes %v", state, writes), func(t *testing.T) {
+				withShelf(t, state, func(r *shelf) {
+					r.handle = func(ctx context.Context, _ *dsm.Pointer) error {
+						if writes {
+							if _, err := rpc.Effect(ctx, "key", func(context.Context) ([]byte, error) { return nil, nil }); err != nil {
+								return err
+							}
+						}
+						return r.kill(ctx)
+					}
+					ctx, cancel := context.WithTimeout(r.Context(), time.Hour) // virtual
+					defer cancel()
+					_, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x"))
+					if rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "has ended 16 times") {
+						t.Errorf("got %v", err)
+					}
+					want := int64(rpc.DefaultFailures)
+					if !writes {
+						want++ // of the first run nothing is known
+					}
+					if n := r.runs.Load(); n != want {
+						t.Errorf("%d runs, want %d", n, want)
+					}
+					r.call(func(context.Context, *dsm.Pointer) error { return nil })
+				})
+			})
+		}
+	}
+}
+
+// TestBesideKillingCall: calls that run beside one which ends their program again and again come to their end. Only that one is given
+// up.
+func TestBesideKillingCall(t *testing.T) {
+	for _, after := range []time.Duration{0, 5 * time.Second} {
+		t.Run(fmt.Sprintf("after %v", after), func(t *testing.T) {
+			withShelf(t, false, func(r *shelf) {
+				const calls = 4
+				r.handle = func(ctx context.Context, _ *dsm.Pointer) error {
+					if ctx.Value(echoed{}) == "killer" {
+						<-time.After(after) // virtual
+						return r.kill(ctx)
+					}
+					select {
+					case <-time.After(30 * time.Second): // virtual
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				echo := func(data string) error {
+					ctx, cancel := context.WithTimeout(r.Context(), time.Hour) // virtual
+					defer cancel()
+					_, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(data))
+					return err
+				}
+				done := make(chan error, calls)
+				for range calls {
+					go func() { done <- echo("beside") }()
+				}
+				if err := echo("killer"); rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "has ended 16 times") {
+					t.Errorf("got %v", err)
+				}
+				for range calls {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestMachinesFail: a call is not given up since the machines fail under it that execute it, however often they do.
+func TestMachinesFail(t *testing.T) {
+	for _, state := range []bool{false, true} {
+		t.Run(fmt.Sprintf("state %v", state), func(t *testing.T) {
+			withShelf(t, state, func(r *shelf) {
+				const failures = rpc.DefaultFailures + 4
+				r.handle = func(ctx context.Context, _ *dsm.Pointer) error {
+					if _, err := rpc.Effect(ctx, "key", func(context.Context) ([]byte, error) { return nil, nil }); err != nil {
+						return err
+					}
+					if r.runs.Load() <= failures {
+						r.tie.Crash("a machine below the node has failed")
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				}
+				ctx, cancel := context.WithTimeout(r.Context(), time.Hour) // virtual
+				defer cancel()
+				if _, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); err != nil {
+					t.Error(err)
+				}
+				if n := r.runs.Load(); n != failures+1 {
+					t.Errorf("%d runs, want %d", n, failures+1)
+				}
+			})
+		})
+	}
+}
