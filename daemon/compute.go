@@ -60,7 +60,8 @@ type Compute struct {
 	changed    chan struct{} // closed when rack changes
 	registered registration  // the present one, or the next
 	nodes      map[netip.Addr]*node
-	services   map[netip.Addr]*node // who has a service's address
+	services   map[netip.Addr]*node         // who has a service's address
+	changing   map[netip.Addr]chan struct{} // addresses that are being added or removed; closed when that is over
 	leases     map[netip.Addr]control.NodeLeases
 	programs   map[string]*program
 	token      uint64              // of the last join
@@ -90,7 +91,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	}
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
-		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
+		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{}, changing: map[netip.Addr]chan struct{}{},
 		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{},
 		policies: policies{asking: make(chan struct{}, 1)},
 		nodesOf:  share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),

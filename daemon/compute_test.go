@@ -337,6 +337,53 @@ func TestAddressesOfNodes(t *testing.T) {
 	})
 }
 
+// slowGuard takes a second for each address that goes.
+type slowGuard struct{ noGuard }
+
+func (slowGuard) Disown(netip.Addr) error { time.Sleep(time.Second); return nil } // virtual
+
+// TestManyAddresses: a node has a bounded number of addresses. When it leaves, nothing of the blade waits until they are gone, but for
+// who wants one of them.
+func TestManyAddresses(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{Guard: slowGuard{}})
+		one, err := c.Join(r.ctx, "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range maxAddresses {
+			if err := one.Stack().AddAddress(rackaddr.ServiceOf(uint64(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := one.Stack().AddAddress(rackaddr.ServiceOf(maxAddresses)); fault.CodeOf(err) != fault.Overloaded {
+			t.Errorf("one more: %v", err)
+		}
+		began := time.Now()
+		if err := one.Close(r.ctx); err != nil {
+			t.Error(err)
+		}
+		two, err := c.Join(r.ctx, "two")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the blade has stood still for %v", took)
+		}
+		for i := range maxAddresses {
+			if err := two.Stack().AddAddress(rackaddr.ServiceOf(uint64(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < maxAddresses*time.Second/2 {
+			t.Errorf("all addresses were another node's after %v", took)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestHelloRefused: what only a person can resolve ends the daemon; what passes
 // does not.
 func TestHelloRefused(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 
 // Every time and bound of the daemons, in one place.
 const (
+	// maxAddresses is how many services a node serves.
+	maxAddresses = 1024
 	// defaultHeartbeat counts if the Gatekeeper's welcome names no interval.
 	defaultHeartbeat = 100 * time.Millisecond
 	// heartbeatPatience is how long a heartbeat waits for its reply. New ones go

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -26,8 +27,9 @@ type node struct {
 	once     sync.Once
 
 	// Guarded by daemon.mu:
-	exports []string                    // services, in order
-	cancel  func(call, deadlock string) // nil unless the program takes cancellations
+	addresses int                         // of services, those that are being added too
+	exports   []string                    // services, in order
+	cancel    func(call, deadlock string) // nil unless the program takes cancellations
 }
 
 var _ join.Hosted = (*node)(nil)
@@ -170,13 +172,21 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	}
 	copy(n.identity.Key[:], j.Key)
 	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
-	c.mu.Lock()
+	c.lockUnlessChanging(j.Address)
 	defer c.mu.Unlock()
-	if c.ended {
-		return nil, stopping("join")
+	var err error
+	added := !c.ended
+	if added {
+		c.change(j.Address, func() { err = c.addAddress(j.Address, p.UID) })
 	}
-	if err := c.addAddress(j.Address, p.UID); err != nil {
+	switch {
+	case err != nil:
 		return nil, &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
+	case c.ended && !added:
+		return nil, stopping("join")
+	case c.ended: // meanwhile
+		c.change(j.Address, func() { err = c.removeAddress(j.Address) })
+		return nil, errors.Join(stopping("join"), err)
 	}
 	n.started = c.programs[p.Instance]
 	c.nodes[j.Address] = n
@@ -206,17 +216,41 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 		if telling {
 			c.unsettled[n.token] = &request{leaves: n.program, done: make(chan struct{})}
 		}
-		for _, a := range addrs { // under the lock: the next incarnation may be waiting to add them
-			if err := c.removeAddress(a); err != nil {
-				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
-			}
-		}
+		c.removeAll(n, addrs)
 		if n.started != nil {
 			n.started.spent = true
 		}
 		close(n.done)
 	})
 	return first
+}
+
+// removeAll has addresses of a node that has ended removed, one after the other. Who waits to add one of them, such as the next
+// incarnation, waits until that is gone. The caller holds c.mu.
+func (c *Compute) removeAll(n *node, addrs []netip.Addr) {
+	over := make([]chan struct{}, len(addrs))
+	for i, a := range addrs {
+		over[i] = make(chan struct{})
+		c.changing[a] = over[i]
+	}
+	remove := func() {
+		for i, a := range addrs {
+			if err := c.removeAddress(a); err != nil {
+				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
+			}
+			c.mu.Lock()
+			delete(c.changing, a)
+			c.mu.Unlock()
+			close(over[i])
+		}
+	}
+	if c.work.Err() == nil {
+		c.tasks.Go(remove)
+		return
+	}
+	c.mu.Unlock() // nothing goes on any more
+	defer c.mu.Lock()
+	remove()
 }
 
 // node returns the node with an address, nil if there is none here.

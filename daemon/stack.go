@@ -23,33 +23,76 @@ func (s *nodeStack) AddAddress(a netip.Addr) error {
 	if !rackaddr.ServicePrefix.Contains(a) {
 		return fault.New(fault.PermissionDenied, "address", "%s is not the address of a service", a)
 	}
-	c := s.node.daemon
-	c.mu.Lock()
+	c, n := s.node.daemon, s.node
+	c.lockUnlessChanging(a)
 	defer c.mu.Unlock()
-	if c.nodes[s.node.identity.Address] != s.node {
-		return fault.New(fault.Stale, "address", "node %s has ended", s.node.identity.Address)
-	}
-	if owner := c.services[a]; owner != nil && owner != s.node {
+	switch owner := c.services[a]; {
+	case c.nodes[n.identity.Address] != n:
+		return fault.New(fault.Stale, "address", "node %s has ended", n.identity.Address)
+	case owner == n:
+		return nil
+	case owner != nil:
 		return fault.New(fault.Unavailable, "address", "blade %s hosts the service %s already, by node %s (%s)",
 			c.cfg.Name, a, owner.identity.Address, owner.identity.Name)
+	case n.addresses >= maxAddresses:
+		return fault.New(fault.Overloaded, "address", "node %s has the addresses of %d services, its maximum", n.identity.Address, n.addresses)
 	}
-	if err := c.addAddress(a, s.node.program.UID); err != nil {
+	n.addresses++
+	var err error
+	c.change(a, func() { err = c.addAddress(a, n.program.UID) })
+	switch {
+	case err != nil:
+		n.addresses--
 		return &fault.Error{Code: fault.Unavailable, Op: "address", Err: err}
+	case c.nodes[n.identity.Address] != n: // meanwhile
+		c.change(a, func() { err = c.removeAddress(a) })
+		return errors.Join(fault.New(fault.Stale, "address", "node %s has ended", n.identity.Address), err)
 	}
-	c.services[a] = s.node
+	c.services[a] = n
 	return nil
 }
 
 // RemoveAddress implements netio.Stack for addresses that the node has added.
-func (s *nodeStack) RemoveAddress(a netip.Addr) error {
+func (s *nodeStack) RemoveAddress(a netip.Addr) (err error) {
 	c := s.node.daemon
-	c.mu.Lock()
+	c.lockUnlessChanging(a)
 	defer c.mu.Unlock()
 	if c.services[a] != s.node {
 		return nil
 	}
 	delete(c.services, a)
-	return c.removeAddress(a)
+	s.node.addresses--
+	c.change(a, func() { err = c.removeAddress(a) })
+	return err
+}
+
+// The kernel takes its time to add and remove an address. It is not waited for under the daemon's lock, which heartbeats need: who
+// changes an address says so, and others wait for the end of that.
+
+// lockUnlessChanging takes c.mu when nobody changes an address.
+func (c *Compute) lockUnlessChanging(a netip.Addr) {
+	for {
+		c.mu.Lock()
+		over := c.changing[a]
+		if over == nil {
+			return
+		}
+		c.mu.Unlock()
+		<-over
+	}
+}
+
+// change changes an address that nobody else changes. The caller holds c.mu, which f has not.
+func (c *Compute) change(a netip.Addr, f func()) {
+	over := make(chan struct{})
+	c.changing[a] = over
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.changing, a)
+		close(over)
+	}()
+	f()
 }
 
 // addAddress gives the blade an address that only one user may send from.
