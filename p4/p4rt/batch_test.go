@@ -56,26 +56,61 @@ func (c *controller) writeAs(a p4v1.WriteRequest_Atomicity, updates ...*p4v1.Upd
 func (c *controller) everythingThere() []string {
 	c.t.Helper()
 	var out []string
+	for _, e := range c.everything() {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		out = append(out, string(b))
+	}
+	slices.Sort(out) // order is no state
+	return out
+}
+
+// everything reads all there is.
+func (c *controller) everything() (all []*p4v1.Entity) {
+	c.t.Helper()
 	for _, q := range []string{
 		`table_entry { meter_config {} counter_data {} }`, `table_entry { is_default_action: true meter_config {} counter_data {} }`,
 		`action_profile_member {}`, `action_profile_group {}`, `counter_entry {}`, `meter_entry {}`, `register_entry {}`, `value_set_entry {}`,
 		`packet_replication_engine_entry { multicast_group_entry {} }`, `packet_replication_engine_entry { clone_session_entry {} }`, `digest_entry {}`,
 		`direct_counter_entry { table_entry { table_id: 0x02000001 is_default_action: true } }`,
+		`direct_meter_entry { table_entry { table_id: 0x02000001 is_default_action: true } }`, `direct_counter_entry {}`, `direct_meter_entry {}`,
 	} {
 		es, err := c.read(entity(c.t, q))
 		if err != nil {
 			c.t.Fatalf("%s: %v", q, err)
 		}
-		for _, e := range es {
-			b, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			out = append(out, string(b))
-		}
+		all = append(all, es...)
 	}
-	slices.Sort(out) // order is no state
-	return out
+	return all
+}
+
+// Whatever a Read returns, a MODIFY takes back, and nothing changes by it; but for what
+// the program declares as const.
+func TestSection12_WhatIsReadIsTakenBack(t *testing.T) {
+	for _, populated := range []bool{false, true} {
+		virtual(t, func(b *bench) {
+			b.fakes.noDefaultMeters = !populated
+			c := b.dial()
+			c.mustBePrimary(1)
+			c.commit(testInfo(t))
+			if populated {
+				c.populate()
+			}
+			before := c.everythingThere()
+			for _, e := range c.everything() {
+				m := e.GetTableEntry()
+				fixed := m.GetIsConst() || m.GetIsDefaultAction() && m.GetAction() == nil
+				if err := c.write(&p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e}); err != nil && !fixed {
+					t.Errorf("%v: %v", e, codesOf(t, err))
+				}
+			}
+			if after := c.everythingThere(); !slices.Equal(before, after) {
+				t.Errorf("what was read and written back has changed the state\nbefore: %q\nafter: %q", before, after)
+			}
+		})
+	}
 }
 
 // everyUpdate is one update of each kind that a state like populate's allows.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/p4/datapath"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -210,6 +211,60 @@ func TestSection14_ReconcilePreservesTheState(t *testing.T) {
 		c.must(c.del(lpm1))
 		if err := c.config(reconcile, cfg); err != nil {
 			t.Errorf("possible reconciliation: %v", err)
+		}
+	})
+}
+
+// A data plane without meters for default entries: one of them has counted, which is all
+// that there is to preserve.
+func TestSection14_ReconcileADefaultEntryThatHasCounted(t *testing.T) {
+	virtual(t, func(b *bench) {
+		b.fakes.noDefaultMeters = true
+		c := b.dial()
+		c.mustBePrimary(1)
+		c.commit(testInfo(t))
+		entry := datapath.Entry{Table: "ingress.exact"}
+		if err := b.fakes.all[0].SetEntryCounts(entry, datapath.Counts{Packets: 1, Bytes: 60}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.config(reconcile, config(t, 5)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.fakes.all[1].EntryCounts(entry); err != nil || got.Packets != 1 {
+			t.Errorf("the default entry has counted %+v, %v", got, err)
+		}
+	})
+}
+
+// What a program's loading takes, nobody else waits: neither a write nor a new primary. A
+// program of a controller that is no primary any more does not come into force.
+func TestSection14_LoadingStopsNobody(t *testing.T) {
+	configured(t, func(b *bench, c *controller) {
+		next := b.dial()
+		b.fakes.loading, b.fakes.loaded = make(chan struct{}), make(chan struct{})
+		done := make(chan error)
+		for _, a := range []p4v1.SetForwardingPipelineConfigRequest_Action{verify, verifyNow} {
+			go func() { done <- c.config(a, config(t, 5)) }()
+			<-b.fakes.loading
+			if a == verify {
+				c.must(c.insert(lpm1))
+				c.expect(`table_entry { table_id: 0x02000002 }`, lpm1)
+			} else {
+				next.mustBePrimary(2)
+				next.must(next.del(lpm1))
+			}
+			b.fakes.loaded <- struct{}{}
+			if err := <-done; (err == nil) != (a == verify) || err != nil && status.Code(err) != codes.PermissionDenied {
+				t.Errorf("%v: %v", a, err)
+			}
+		}
+		if got, err := next.GetForwardingPipelineConfig(context.Background(), &p4v1.GetForwardingPipelineConfigRequest{DeviceId: device}); err != nil || got.GetConfig().GetCookie().GetCookie() == 5 {
+			t.Errorf("the program of the previous primary is in force: %v, %v", got.GetConfig().GetCookie(), err)
+		}
+		for i, f := range b.fakes.all {
+			if f.isClosed() != (i > 0) {
+				t.Errorf("program %d: closed is %t", i, f.isClosed())
+			}
 		}
 	})
 }

@@ -38,7 +38,8 @@
 // "port_status": true.
 //
 // Locking. Server.mu is held for writing by Writes and by configuration changes,
-// for reading by Read. The packet path (datapath.Sink) never takes it: a
+// for reading by Read. A program is loaded, and verified by the kernel, before the
+// lock is taken. The packet path (datapath.Sink) never takes it: a
 // Datapath may wait, inside Apply, for packets in flight to drain. What the
 // packet path needs is immutable (the codec) or has a lock of its own that is
 // held for microseconds (digests, senders).

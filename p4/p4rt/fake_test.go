@@ -39,6 +39,8 @@ type fake struct {
 	did     []string // what was done, in order, if tracing
 	tracing bool
 
+	// Default entries have no meters, as in the executors.
+	noDefaultMeters bool
 	// If set, Apply closes applying and waits for block.
 	applying, block chan struct{}
 }
@@ -221,6 +223,9 @@ func (f *fake) Meter(name string, i int, c *datapath.MeterConfig) error {
 }
 
 func (f *fake) EntryMeter(e datapath.Entry, c *datapath.MeterConfig) error {
+	if e.Match == nil && f.noDefaultMeters {
+		return datapath.ErrUnsupported
+	}
 	return f.setMeter(dpKey(e), c)
 }
 
@@ -288,15 +293,24 @@ type fakes struct {
 	mu  sync.Mutex
 	all []*fake
 	err error
+
+	noDefaultMeters bool
+	// If set, load sends to loading and waits for loaded.
+	loading, loaded chan struct{}
 }
 
 func (l *fakes) load(_ *p4info.Info, _ []byte, sink datapath.Sink) (datapath.Datapath, error) {
+	if l.loading != nil {
+		l.loading <- struct{}{}
+		<-l.loaded
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
 		return nil, l.err
 	}
 	f := newFake(sink)
+	f.noDefaultMeters = l.noDefaultMeters
 	l.all = append(l.all, f)
 	return f, nil
 }

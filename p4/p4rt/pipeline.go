@@ -30,8 +30,8 @@ type pipeline struct {
 	closing sync.Once
 }
 
-// newPipeline checks and loads a configuration. Errors are INVALID_ARGUMENT:
-// the configuration "cannot be realized".
+// newPipeline checks and loads a configuration, which may take seconds. Errors are
+// INVALID_ARGUMENT: the configuration "cannot be realized".
 func (s *Server) newPipeline(m *p4v1.ForwardingPipelineConfig) (*pipeline, error) {
 	info, err := p4info.Parse(m.GetP4Info())
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Server) newPipeline(m *p4v1.ForwardingPipelineConfig) (*pipeline, error
 	}
 	p.dp = dp
 	if p.store, err = newStore(info, dp); err != nil {
-		_ = p.close() // with the lock held: nothing has been written, so nothing is idle
+		_ = p.close()
 		return nil, unrealizable(err)
 	}
 	return p, nil
@@ -106,9 +106,15 @@ func (s *Server) tell(flow uint32, m *p4v1.StreamMessageResponse, size int, offe
 	return taken
 }
 
-// SetForwardingPipelineConfig implements the RPC of that name.
-func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
-	old, err := s.configure(r)
+// SetForwardingPipelineConfig implements the RPC of that name. The program is loaded
+// without the lock: writes, reads and arbitration go on meanwhile, and whoever is no
+// primary any more when that is done changes nothing.
+func (s *Server) SetForwardingPipelineConfig(ctx context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+	p, err := s.realize(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	old, err := s.configure(r, p)
 	for _, p := range old {
 		if cerr := p.close(); cerr != nil {
 			s.log.Error("closing a replaced pipeline", "error", cerr)
@@ -120,33 +126,53 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwa
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// configure changes the configuration and returns the pipelines that nothing
-// uses any more. They are closed without the lock, which their goroutines may
-// be waiting for.
-func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest) (unused []*pipeline, err error) {
+// mayConfigure checks a request for a configuration.
+func (s *Server) mayConfigure(r *p4v1.SetForwardingPipelineConfigRequest) error {
+	sc, err := s.mayChange(r)
+	switch {
+	case err != nil:
+		return err
+	case !sc.pipeline:
+		return status.Error(codes.PermissionDenied, "the role may not change the pipeline")
+	case r.GetAction() < p4v1.SetForwardingPipelineConfigRequest_VERIFY || r.GetAction() > p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+		return status.Errorf(codes.InvalidArgument, "action %v", r.GetAction())
+	}
+	commit := r.GetAction() == p4v1.SetForwardingPipelineConfigRequest_COMMIT
+	switch {
+	case commit && r.GetConfig() != nil:
+		return status.Error(codes.InvalidArgument, "COMMIT takes no config, it commits the saved one")
+	case !commit && r.GetConfig() == nil:
+		return status.Errorf(codes.InvalidArgument, "action %v needs a config", r.GetAction())
+	}
+	return nil
+}
+
+// realize loads the program that a request has, one at a time; COMMIT has none.
+func (s *Server) realize(ctx context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*pipeline, error) {
+	if err := s.mayConfigure(r); err != nil || r.GetConfig() == nil {
+		return nil, err
+	}
+	select {
+	case s.loading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	defer func() { <-s.loading }()
+	return s.newPipeline(r.GetConfig())
+}
+
+// configure changes the configuration to what realize has made of the request, and
+// returns the pipelines that nothing uses any more. They are closed without the lock,
+// which their goroutines may be waiting for.
+func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest, p *pipeline) (unused []*pipeline, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sc, err := s.mayChange(r)
-	if err != nil {
-		return nil, err
-	}
-	if !sc.pipeline {
-		return nil, status.Error(codes.PermissionDenied, "the role may not change the pipeline")
-	}
-	if r.GetAction() == p4v1.SetForwardingPipelineConfigRequest_COMMIT {
-		return s.commitSaved(r.GetConfig())
-	}
-	if r.GetAction() < p4v1.SetForwardingPipelineConfigRequest_VERIFY || r.GetAction() > p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT {
-		return nil, status.Errorf(codes.InvalidArgument, "action %v", r.GetAction())
-	}
-	if r.GetConfig() == nil {
-		return nil, status.Errorf(codes.InvalidArgument, "action %v needs a config", r.GetAction())
-	}
-	p, err := s.newPipeline(r.GetConfig())
-	if err != nil {
-		return nil, err
+	if err := s.mayConfigure(r); err != nil {
+		return []*pipeline{p}, err
 	}
 	switch r.GetAction() {
+	case p4v1.SetForwardingPipelineConfigRequest_COMMIT:
+		return s.commitSaved()
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY:
 		return []*pipeline{p}, nil
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE:
@@ -164,10 +190,7 @@ func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest) (unused [
 
 // commitSaved commits what VERIFY_AND_SAVE left. The writes since then went to
 // its own datapath, so there is nothing to replay.
-func (s *Server) commitSaved(config *p4v1.ForwardingPipelineConfig) ([]*pipeline, error) {
-	if config != nil {
-		return nil, status.Error(codes.InvalidArgument, "COMMIT takes no config, it commits the saved one")
-	}
+func (s *Server) commitSaved() ([]*pipeline, error) {
 	if s.pipe == nil || s.pipe == s.live.Load() {
 		return nil, status.Error(codes.NotFound, "no config has been saved")
 	}
@@ -203,12 +226,11 @@ func (s *Server) commit(p *pipeline) (unused []*pipeline) {
 // LoadConfig commits a configuration that does not come from a controller, such
 // as one named on the command line.
 func (s *Server) LoadConfig(c *p4v1.ForwardingPipelineConfig) error {
-	s.mu.Lock()
 	p, err := s.newPipeline(c)
 	if err != nil {
-		s.mu.Unlock()
 		return err
 	}
+	s.mu.Lock()
 	unused := s.commit(p)
 	s.mu.Unlock()
 	for _, p := range unused {

@@ -62,6 +62,8 @@ type Server struct {
 	arb  *arbiter
 	turn sync.Mutex // makes arbitration transitions, with their notices, one at a time
 
+	loading chan struct{} // capacity 1: a controller's program is being loaded
+
 	mu   sync.RWMutex // see the package comment
 	pipe *pipeline    // what reads and writes refer to; nil before the first config
 
@@ -75,7 +77,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Load == nil {
 		return nil, errors.New("p4rt: Config.Load is required")
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, arb: newArbiter(cfg.DeviceID)}
+	s := &Server{cfg: cfg, log: cfg.Log, arb: newArbiter(cfg.DeviceID), loading: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

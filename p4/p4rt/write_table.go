@@ -348,6 +348,9 @@ func (p *pipeline) writeDirectMeter(m *p4v1.DirectMeterEntry) error {
 	if err := checkMeter(t.info.Meter.Type, m.GetConfig()); err != nil {
 		return err
 	}
+	if m.GetConfig() == nil && e.msg.GetMeterConfig() == nil {
+		return nil // as it was; a data plane need not have meters for default entries
+	}
 	if err := p.dp.EntryMeter(e.dp, meterConfig(m.GetConfig())); err != nil {
 		return datapathError(err)
 	}
