@@ -60,12 +60,13 @@ func Load(data []byte) (*Program, error) {
 	return l.prog, nil
 }
 
-// version refuses formats that could mean something else by the same words.
+// version refuses formats that could mean something else by the same words. Programs
+// from before 2016 have no version, and bmv2 takes them.
 func (l *loader) version() error {
 	v := l.raw.Meta.Version
 	switch {
 	case len(v) == 0:
-		return malformed("no format version: not bmv2 JSON")
+		return nil
 	case len(v) != 2:
 		return malformed("format version %v", v)
 	case v[0] != formatMajor || v[1] > formatMinor:

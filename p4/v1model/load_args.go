@@ -105,6 +105,17 @@ func (c *call) constant() int {
 	return int(k.Value.Int64())
 }
 
+// dropPacket finds the fields of standard metadata that drop sets.
+func (c *call) dropPacket() Stmt {
+	spec, ok := c.standardField("standard_metadata", "egress_spec")
+	if !ok {
+		c.err = unsupported("program without the field standard_metadata.egress_spec: not v1model")
+		return nil
+	}
+	group, _ := c.standardField("intrinsic_metadata", "mcast_grp")
+	return Drop{spec, group}
+}
+
 // drop finds the fields that mark_to_drop sets. Its argument is standard
 // metadata or, if an action takes that as a parameter, a copy of it.
 func (c *call) drop() Stmt {

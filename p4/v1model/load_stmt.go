@@ -1,5 +1,10 @@
 package v1model
 
+import (
+	"slices"
+	"strings"
+)
+
 // call is a primitive call being loaded: it hands out its arguments in order
 // and remembers the first error.
 type call struct {
@@ -43,6 +48,20 @@ var primitives = map[string]struct {
 	"truncate":                    {1, func(c *call) Stmt { return Truncate{c.number()} }},
 	"exit":                        {0, func(c *call) Stmt { return Exit{} }},
 
+	// P4_14 had these, and bmv2 takes them still: compilers wrote them until 2018.
+	"drop":                {0, func(c *call) Stmt { return c.dropPacket() }},
+	"modify_field":        {2, func(c *call) Stmt { return Assign{c.lvalue(), c.number()} }},
+	"add_to_field":        {2, loadChange(OpAdd)},
+	"subtract_from_field": {2, loadChange(OpSub)},
+	"add":                 {3, loadOperation(OpAdd)},
+	"subtract":            {3, loadOperation(OpSub)},
+	"bit_xor":             {3, loadOperation(OpXor)},
+	"bit_or":              {3, loadOperation(OpOr)},
+	"bit_and":             {3, loadOperation(OpAnd)},
+	"shift_left":          {3, loadOperation(OpShl)},
+	"shift_right":         {3, loadOperation(OpShr)},
+	"copy_header":         {2, loadCopy(KindHeader)},
+
 	"_jump":         {1, func(c *call) Stmt { return Jump{c.constant()} }},
 	"_jump_if_zero": {2, func(c *call) Stmt { return JumpIfZero{c.number(), c.constant()} }},
 	"assert":        {1, func(c *call) Stmt { return Assert{c.boolean(), c.raw.Source.Fragment} }},
@@ -52,6 +71,7 @@ var primitives = map[string]struct {
 
 // body loads the statements of an action or, without jumps, of a deparser.
 func (l *loader) body(raw []rawPrimitive, jumps bool) ([]Stmt, error) {
+	raw = withoutNoOps(raw)
 	body := make([]Stmt, 0, len(raw))
 	for i := range raw {
 		s, err := l.stmt(&raw[i])
@@ -64,6 +84,28 @@ func (l *loader) body(raw []rawPrimitive, jumps bool) ([]Stmt, error) {
 		body = append(body, s)
 	}
 	return body, nil
+}
+
+// withoutNoOps leaves out what does nothing in P4_14, which has no jumps.
+func withoutNoOps(raw []rawPrimitive) []rawPrimitive {
+	noOp := func(p rawPrimitive) bool { return p.Op == "no_op" }
+	if !slices.ContainsFunc(raw, noOp) || slices.ContainsFunc(raw, func(p rawPrimitive) bool { return strings.HasPrefix(p.Op, "_jump") }) {
+		return raw
+	}
+	return slices.DeleteFunc(slices.Clone(raw), noOp)
+}
+
+// loadChange makes a statement that applies op to a field and a number.
+func loadChange(op Op) func(*call) Stmt {
+	return func(c *call) Stmt {
+		field := c.lvalue()
+		return Assign{field, Binary{op, field, c.number()}}
+	}
+}
+
+// loadOperation makes a statement that applies op to two numbers.
+func loadOperation(op Op) func(*call) Stmt {
+	return func(c *call) Stmt { return Assign{c.lvalue(), Binary{op, c.number(), c.number()}} }
 }
 
 // checkJump refuses jumps out of the body.

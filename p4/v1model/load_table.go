@@ -73,6 +73,9 @@ func (l *loader) tableActions(t *Table, raw *rawTable) error {
 	switch raw.Type {
 	case "simple":
 	case "indirect", "indirect_ws":
+		if raw.Profile == "" {
+			return unsupported("action profile without a name, as compilers wrote it before 2017: compile the program anew with p4c")
+		}
 		p, err := find(l.profiles, "action profile", raw.Profile)
 		if err != nil {
 			return err

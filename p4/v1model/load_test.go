@@ -2,6 +2,7 @@ package v1model_test
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -103,5 +104,41 @@ func TestLoadTables(t *testing.T) {
 	}
 	if masked := p.Table("I.masked").Key[0]; masked.Mask == nil || masked.Name != "middle" {
 		t.Errorf("masked key: %+v", masked)
+	}
+}
+
+// What compilers of P4_14 wrote, and bmv2 still takes, means what p4c writes today; and a
+// program of then has no format version.
+func TestOldPrimitives(t *testing.T) {
+	type m = map[string]any
+	field := func(name string) any { return m{"type": "field", "value": []string{"h", name}} }
+	expr := func(op string, l, r any) any {
+		return m{"type": "expression", "value": m{"op": op, "left": l, "right": r}}
+	}
+	call := func(op string, params ...any) any { return m{"op": op, "parameters": append([]any{}, params...)} }
+	a, b, header, std := field("a"), field("b"), m{"type": "header", "value": "h"}, m{"type": "header", "value": "standard_metadata"}
+	for _, c := range []struct{ old, now []any }{
+		{[]any{call("modify_field", a, b)}, []any{call("assign", a, b)}},
+		{[]any{call("add_to_field", a, b)}, []any{call("assign", a, expr("+", a, b))}},
+		{[]any{call("subtract_from_field", a, b)}, []any{call("assign", a, expr("-", a, b))}},
+		{[]any{call("add", a, b, a)}, []any{call("assign", a, expr("+", b, a))}},
+		{[]any{call("subtract", a, b, a)}, []any{call("assign", a, expr("-", b, a))}},
+		{[]any{call("bit_xor", a, b, a)}, []any{call("assign", a, expr("^", b, a))}},
+		{[]any{call("bit_or", a, b, a)}, []any{call("assign", a, expr("|", b, a))}},
+		{[]any{call("bit_and", a, b, a)}, []any{call("assign", a, expr("&", b, a))}},
+		{[]any{call("shift_left", a, b, a)}, []any{call("assign", a, expr("<<", b, a))}},
+		{[]any{call("shift_right", a, b, a)}, []any{call("assign", a, expr(">>", b, a))}},
+		{[]any{call("copy_header", header, header)}, []any{call("assign_header", header, header)}},
+		{[]any{call("no_op"), call("drop"), call("no_op")}, []any{call("mark_to_drop", std)}},
+	} {
+		var bodies [][]v1model.Stmt
+		for _, body := range [][]any{c.old, c.now} {
+			p := load(t, edit(t, edit(t, program(t, "tables"), "actions/I.set/primitives", body), "__meta__", nil))
+			i := slices.IndexFunc(p.Actions, func(a *v1model.Action) bool { return a.Name == "I.set" })
+			bodies = append(bodies, p.Actions[i].Body)
+		}
+		if !reflect.DeepEqual(bodies[0], bodies[1]) {
+			t.Errorf("%v is loaded as %+v, %v as %+v", c.old, bodies[0], c.now, bodies[1])
+		}
 	}
 }

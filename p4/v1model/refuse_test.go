@@ -82,7 +82,7 @@ func TestRefuses(t *testing.T) {
 	}{
 		{"tables", "__meta__/version", []int{3, 0}, v1model.ErrUnsupported, "format version 3.0"},
 		{"tables", "__meta__/version", []int{2, 99}, v1model.ErrUnsupported, "format version 2.99"},
-		{"tables", "__meta__", nil, v1model.ErrMalformed, "not bmv2 JSON"},
+		{"tables", "parsers", []any{}, v1model.ErrUnsupported, "0 parsers"},
 		{"tables", "extern_instances", []any{map[string]string{"name": "x", "type": "sponge"}}, v1model.ErrUnsupported, `extern "x" of type "sponge"`},
 		{"tables", "header_types/in_t/fields/0/1", 7, v1model.ErrMalformed, "whole bytes"},
 		{"tables", "header_types/in_t/fields/0/1", -8, v1model.ErrMalformed, "width -8"},
