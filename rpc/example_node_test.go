@@ -12,6 +12,7 @@ import (
 	byvalue "github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/kv/gen-go/kv"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
@@ -232,8 +233,8 @@ func ExampleErrorf() {
 }
 
 // A struct goes by reference as well.
-func ExampleRefOfStruct() {
-	ref := rpc.RefOfStruct(&kv.Entry{Version: 1, Value: []byte("by reference")})
+func ExampleNewRef() {
+	ref := rpc.NewRef(form.Struct(kv.NewEntry), &kv.Entry{Version: 1, Value: []byte("by reference")})
 	entry, err := ref.Load(context.Background()) // it has not been passed yet, so nothing is read
 	fmt.Println(string(entry.Value), err)
 	// Output: by reference <nil>

@@ -1,12 +1,10 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 	"unsafe"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -42,7 +41,7 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // until it returns. A Ref's methods may be called concurrently, except that the
 // order of what an exactly-once handler does must not depend on chance (see [Go]).
 type Ref[T any] struct {
-	form    form[T]
+	form    refForm[T]
 	turn    chan struct{} // holds one token, taken by whoever looks at the rest
 	value   T
 	known   bool // value is the reference's
@@ -66,6 +65,7 @@ const (
 	refLocal refState = iota // not in memory yet
 	refOwned
 	refLent
+	refWriting // a Writer's
 	refEnded
 )
 
@@ -73,10 +73,10 @@ const (
 // value must not be changed as long as the reference is used.
 func RefOf[T Plain](value T) *Ref[T] { return newRef(plainForm[T](), value) }
 
-// RefOfStruct is [RefOf] for a struct that the Thrift compiler has generated.
-func RefOfStruct[T Struct](value T) *Ref[T] { return newRef(structForm(zeroStruct[T]), value) }
+// NewRef is [RefOf] for a value of any type that IDL has: a [form.Type] says how its values stand in memory.
+func NewRef[T any](t form.Type[T], value T) *Ref[T] { return newRef(typedForm(t), value) }
 
-func newRef[T any](f form[T], value T) *Ref[T] {
+func newRef[T any](f refForm[T], value T) *Ref[T] {
 	r := &Ref[T]{form: f, turn: make(chan struct{}, 1), value: value, known: true}
 	r.turn <- struct{}{}
 	return r
@@ -169,7 +169,7 @@ func (r *Ref[T]) take(ctx context.Context, op string) error {
 func (r *Ref[T]) put() { r.turn <- struct{}{} }
 
 // MaxRef is how long a value that travels by reference may be, in bytes.
-const MaxRef = 1 << 30
+const MaxRef = form.MaxSize
 
 // refProbe is the length from which on a reference's last byte is read before
 // room is made for all of them: a caller that lies about a length costs little.
@@ -186,8 +186,11 @@ func inlineLimit(budget int) int { return min(maxInline, (budget-512)/2) }
 
 // usable refuses a reference that has ended, by itself or with its execution.
 func (p *refStorage) usable(op string) error {
-	if p.state == refEnded {
+	switch p.state {
+	case refEnded:
 		return &Error{Code: BadRequest, Op: op, Err: ErrRefEnded}
+	case refWriting:
+		return fault.New(BadRequest, op, "the reference is being written: close its Writer first")
 	}
 	if p.bound != nil {
 		p.bound.mu.Lock()
@@ -283,6 +286,9 @@ func (p *refStorage) belong(ctx context.Context, home *dsmclient.Client) {
 
 // free gives the memory back.
 func (p *refStorage) free(ctx context.Context, op string) error {
+	if p.state == refWriting {
+		p.state = refOwned // half of a value
+	}
 	if err := p.usable(op); err != nil {
 		return err
 	}
@@ -305,59 +311,22 @@ type Plain interface {
 	[]byte | []int8 | []int16 | []int32 | []int64 | []float64
 }
 
-// Struct is a pointer to a struct that the Thrift compiler has generated; it
-// stands in memory in Thrift's binary protocol. Global pointers within it are not
-// lent: the rack sees only those in messages.
-type Struct interface {
-	comparable
-	thrift.TStruct
-}
-
-// form is how values of a type stand in memory.
-type form[T any] struct {
+// refForm is how values of a type stand in memory.
+type refForm[T any] struct {
 	encode func(T) ([]byte, error)
 	decode func([]byte) (T, error)
+	typed  form.Type[T] // of values that are not Plain
+	plain  bool
 }
 
 // plainForm is the form of bytes and numbers.
-func plainForm[T Plain]() form[T] { return form[T]{encode: encodePlain[T], decode: decodePlain[T]} }
-
-// refConfig bounds what bytes in memory can make the library allocate.
-var refConfig = &thrift.TConfiguration{MaxMessageSize: MaxRef, MaxFrameSize: MaxRef}
-
-// structForm is the form of a struct, which construct makes with the IDL's defaults. T is
-// a Struct.
-func structForm[T any](construct func() T) form[T] {
-	return form[T]{encode: encodeStruct[T], decode: func(b []byte) (T, error) {
-		v := construct()
-		return v, decodeStruct(any(v).(thrift.TStruct), b)
-	}}
+func plainForm[T Plain]() refForm[T] {
+	return refForm[T]{encode: encodePlain[T], decode: decodePlain[T], plain: true}
 }
 
-// zeroStruct makes a struct without the IDL's defaults.
-func zeroStruct[T Struct]() T { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
-
-func encodeStruct[T any](v T) ([]byte, error) {
-	var none T
-	if any(v) == any(none) {
-		return nil, fmt.Errorf("a nil %T cannot be passed", v)
-	}
-	buf := thrift.NewTMemoryBuffer()
-	if err := any(v).(thrift.TStruct).Write(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
-}
-
-func decodeStruct(v thrift.TStruct, b []byte) error {
-	buf := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(b)}
-	if err := v.Read(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
-		return err
-	}
-	if n := buf.Len(); n != 0 {
-		return fmt.Errorf("%d bytes follow the %T", n, v)
-	}
-	return nil
+// typedForm is the form of all other values (package form).
+func typedForm[T any](t form.Type[T]) refForm[T] {
+	return refForm[T]{encode: t.Marshal, decode: t.Unmarshal, typed: t}
 }
 
 // number is what lists of numbers are made of.
@@ -447,7 +416,6 @@ func init() {
 	}
 	bridge.Return = func(ctx context.Context, ref any) (*bifrost.Reference, error) { return ref.(reference).hand(ctx) }
 	bridge.End = func(ctx context.Context, ref any) { ref.(reference).end(ctx) }
-	bridge.Construct = func(ref, construct any) { ref.(reference).construct(construct) }
 	bridge.DeclaredPolicy = func(p rpcpacket.Policy, methods []string) any { return withDeclaredPolicy(p, methods...) }
 }
 
@@ -460,7 +428,6 @@ type reference interface {
 	lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error
 	hand(ctx context.Context) (*bifrost.Reference, error)
 	end(ctx context.Context)
-	construct(f any)
 }
 
 // callerOf: a client that is not Node.Client's own, such as one that a middleware is
@@ -471,8 +438,6 @@ func callerOf(c thrift.TClient) bridge.Caller {
 	}
 	return bridge.Caller{}
 }
-
-func (r *Ref[T]) construct(f any) { r.form = structForm(f.(func() T)) }
 
 func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, op string) (*bifrost.Reference, error) {
 	if err := r.take(ctx, op); err != nil {

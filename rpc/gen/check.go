@@ -101,9 +101,6 @@ func (c *checker) passable(u *unit, line int, on string, at *idlType) bool {
 		c.add(u, line, remedy, "%s: %s cannot be a reference", on, why)
 		return false
 	}
-	if t.kind != "struct" {
-		return true
-	}
 	switch path := c.pointer(t, nil); path {
 	case "":
 		return true
@@ -111,7 +108,7 @@ func (c *checker) passable(u *unit, line int, on string, at *idlType) bool {
 		c.add(u, line, "leave the mark out", "%s: a global pointer is a reference already", on)
 	default:
 		c.add(u, line, "pass the pointer as an argument or a result of its own",
-			"%s: struct %s cannot be a reference: %s is a global pointer, which is lent only inside a message", on, t.def.Name, path)
+			"%s: %s cannot be a reference: %s is a global pointer, which is lent only inside a message", on, at.Name, path)
 	}
 	return false
 }
@@ -120,36 +117,15 @@ func (c *checker) passable(u *unit, line int, on string, at *idlType) bool {
 // instead.
 func refusal(t *typ) (why, remedy string) {
 	switch t.kind {
-	case "binary":
+	case "binary", "string", "map", "set", "list":
 		return "", ""
 	case "struct":
 		if t.def.Category == "exception" {
 			return "an exception", "throw it, or pass a struct with the same fields"
 		}
 		return "", ""
-	case "map", "set":
-		return "a " + t.kind, fmt.Sprintf("put it into a struct (struct Values { 1: %s<…> values }) and pass that", t.kind)
-	case "string":
-		return "a string", "declare it binary"
-	case "list":
-		return listRefusal(t.elem)
 	}
 	return "a value of type " + t.kind, "it is small: pass it by value"
-}
-
-func listRefusal(e *typ) (why, remedy string) {
-	switch e.kind {
-	case "i8", "i16", "i32", "i64", "double":
-		if e.alias {
-			return "a list of a typedef", "write list<" + e.kind + ">"
-		}
-		return "", ""
-	case "bool", "enum":
-		return "a list of " + e.kind, "its elements have no fixed size: use list<i8> or list<i32>"
-	case "uuid":
-		return "a list of uuid", "only numbers stand in memory one after the other: put it into a struct and pass that"
-	}
-	return "a list of " + e.kind, "its elements have no fixed size: put it into a struct and pass that"
 }
 
 // pointerStruct is the IDL name of what the runtime takes for a global pointer.
@@ -157,8 +133,19 @@ const pointerStruct = "GlobalPointer"
 
 // pointer returns the path to a global pointer within a type, or "".
 func (c *checker) pointer(t *typ, seen []*structLike) string {
-	for t.elem != nil {
-		t = t.elem
+	if t.elem != nil {
+		for _, part := range []*typ{t.key, t.elem} {
+			if part == nil {
+				continue
+			}
+			switch path := c.pointer(part, seen); path {
+			case "":
+			case "itself":
+				return "each of its elements"
+			default:
+				return path
+			}
+		}
 	}
 	if t.def == nil {
 		return ""
@@ -178,7 +165,7 @@ func (c *checker) pointer(t *typ, seen []*structLike) string {
 		}
 		switch path := c.pointer(ft, append(seen, t.def)); path {
 		case "":
-		case "itself":
+		case "itself", "each of its elements":
 			return f.Name
 		default:
 			return f.Name + "." + path

@@ -119,7 +119,7 @@ func markAll(u *unit) {
 // built them.
 func exports(t *testing.T) types.Importer {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}",
-		"../stub", "../idl/bifrost", "iter", "log/slog", "database/sql/driver", "regexp", "strings", "bytes", "errors", "fmt", "time")
+		"../stub", "../form", "../idl/bifrost", "iter", "log/slog", "database/sql/driver", "regexp", "strings", "bytes", "errors", "fmt", "time")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	list, err := cmd.Output()

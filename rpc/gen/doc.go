@@ -15,8 +15,8 @@
 //	  i64 size(1: binary raw (bifrost.ref)) (bifrost.policy = "recover")
 //	} (bifrost.state)
 //
-// By reference go binary, lists of fixed-size numbers, and structs without global
-// pointers inside. bifrost.policy (recover, none, fate-share or tainted) says what
+// By reference goes every value but a single number, as long as no global pointer is
+// inside: package form says how it stands in memory. bifrost.policy (recover, none, fate-share or tainted) says what
 // becomes of a method's calls when a node fails, behind a service that it does so for
 // all of its methods; bifrost.state (snapshot, the
 // default, or incremental) that the service has state.

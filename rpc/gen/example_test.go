@@ -34,9 +34,9 @@ service Lab {
 
 // What cannot be a reference is refused with its line and what to do.
 func ExampleGenerate_error() {
-	idl := "service Counts {\n  void put(1: map<string, i64> counts (bifrost.ref))\n}\n"
+	idl := "service Counts {\n  void put(1: i64 count (bifrost.ref))\n}\n"
 	_, err := gen.Generate("counts.thrift", func(string) ([]byte, error) { return []byte(idl), nil }, gen.Options{})
 	fmt.Println(err)
 	// Output:
-	// counts.thrift:2: argument counts of method put: a map cannot be a reference; put it into a struct (struct Values { 1: map<…> values }) and pass that
+	// counts.thrift:2: argument count of method put: a value of type i64 cannot be a reference; it is small: pass it by value
 }

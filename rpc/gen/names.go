@@ -104,7 +104,7 @@ var keywords = wordSet(`break case chan const continue default defer else error 
 		goto if import interface map package range return select struct switch type var`)
 
 // taken are names that the stubs use themselves: no package or parameter may hide them.
-var taken = wordSet(`bifrost context ctx rpc stub thrift
+var taken = wordSet(`bifrost context ctx form rpc stub thrift
 		any bool byte comparable complex64 complex128 error float32 float64 int int8 int16 int32 int64 rune string
 		uint uint8 uint16 uint32 uint64 uintptr true false iota nil append cap clear close complex copy delete imag len
 		make max min new panic print println real recover init main`)

@@ -21,6 +21,7 @@ type fileView struct {
 	Package  string
 	Imports  []importView
 	Bifrost  bool // something goes by reference
+	Forms    bool // package form is used
 	Services []serviceView
 }
 
@@ -86,8 +87,11 @@ type paramView struct {
 	Ref     bool
 	Elem    string // T of rpc.Ref[T]
 	Form    string // expression of its stub.Form
-	Maker   string // RefOf or RefOfStruct
+	maker   string // begins the expression of a reference to a value
 }
+
+// Make is the expression of a reference to a value.
+func (p paramView) Make(value string) string { return p.maker + value + ")" }
 
 // Number is the field's number as a part of a name.
 func (p paramView) Number() string { return strings.Replace(fmt.Sprint(p.ID), "-", "_", 1) }
@@ -113,6 +117,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	for _, s := range v.Services {
 		v.Bifrost = v.Bifrost || len(s.Refs()) > 0
 	}
+	v.Forms = s.forms
 	for p, name := range s.imports {
 		v.Imports = append(v.Imports, importView{name, p})
 	}

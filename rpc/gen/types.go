@@ -9,6 +9,7 @@ import (
 // typ is what an IDL type comes to.
 type typ struct {
 	kind   string      // base type, "enum", "struct", "map", "set" or "list"; typedefs are seen through
+	key    *typ        // of a map
 	elem   *typ        // of a list, set or map
 	def    *structLike // of a struct, union or exception
 	unit   *unit       // that defines it
@@ -38,6 +39,57 @@ func (t *typ) scalar() bool {
 	return true
 }
 
+// plain reports whether values stand in memory as they are: rpc.Plain.
+func (t *typ) plain() bool {
+	if t.kind == "list" {
+		switch t.elem.kind {
+		case "i8", "i16", "i32", "i64", "double":
+			return !t.elem.alias
+		}
+	}
+	return t.kind == "binary"
+}
+
+// underlying is the Go type without the name that a typedef gives to it.
+func (t *typ) underlying() string {
+	switch t.kind {
+	case "binary":
+		return "[]byte"
+	case "string":
+		return "string"
+	case "list", "set":
+		return "[]" + t.elem.goType
+	case "map":
+		return "map[" + t.key.goType + "]" + t.elem.goType
+	}
+	return t.goType
+}
+
+// forms are the functions of package form that make the types of scalars.
+var forms = map[string]string{
+	"bool": "Bool", "i8": "I8", "i16": "I16", "i32": "I32", "enum": "I32", "i64": "I64", "double": "Double", "uuid": "UUID", "string": "String", "binary": "Binary",
+}
+
+// form is the expression for how values of a type stand in memory; goType is the type's
+// name in Go.
+func (s *scope) form(t *typ, goType string) string {
+	switch t.kind {
+	case "struct":
+		return "form.Struct(" + s.qualify(t.unit) + "New" + s.publicName(t.def.Name) + ")"
+	case "list":
+		return "form.List[" + goType + "](" + s.form(t.elem, t.elem.goType) + ")"
+	case "set":
+		return "form.Set[" + goType + "](" + s.form(t.elem, t.elem.goType) + ")"
+	case "map":
+		return "form.Map[" + goType + "](" + s.form(t.key, t.key.goType) + ", " + s.form(t.elem, t.elem.goType) + ")"
+	case "binary":
+		if goType == "string" { // as the key of a map
+			return "form.String[string]()"
+		}
+	}
+	return "form." + forms[t.kind] + "[" + goType + "]()"
+}
+
 // scope resolves the types of one program, and notes what its Go code imports.
 type scope struct {
 	naming
@@ -45,6 +97,7 @@ type scope struct {
 	self    *unit
 	imports map[string]string // path → name
 	types   map[string]bool   // names in Go
+	forms   bool              // package form is used
 }
 
 func newScope(u *unit, n naming, prefix string) scope {
@@ -113,7 +166,7 @@ func (s *scope) container(u *unit, t *idlType, depth int) (*typ, error) {
 	if key.kind == "binary" {
 		key.goType = "string" // Go has no maps by slices
 	}
-	r.goType = "map[" + key.goType + "]" + elem.goType
+	r.key, r.goType = key, "map["+key.goType+"]"+elem.goType
 	return r, nil
 }
 

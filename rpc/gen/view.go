@@ -90,20 +90,13 @@ func (c *checker) param(s *scope, m method, f *field, ref bool) paramView {
 	if !ref {
 		return p
 	}
-	switch t.kind {
-	case "struct":
-		name := s.qualify(t.unit)
-		p.Elem = "*" + name + s.publicName(t.def.Name)
-		p.Form = "stub.Struct(" + name + "New" + s.publicName(t.def.Name) + ")"
-		p.Maker = "rpc.RefOfStruct[" + p.Elem + "]"
-	case "list":
-		p.Elem = "[]" + t.elem.goType
-	default:
-		p.Elem = "[]byte"
+	p.Elem = t.underlying()
+	if t.plain() {
+		p.Form, p.maker = "stub.Plain["+p.Elem+"]()", "rpc.RefOf["+p.Elem+"]("
+		return p
 	}
-	if t.kind != "struct" {
-		p.Form, p.Maker = "stub.Plain["+p.Elem+"]()", "rpc.RefOf["+p.Elem+"]"
-	}
+	typed := s.form(t, p.Elem)
+	p.Form, p.maker, s.forms = "stub.Typed("+typed+")", "rpc.NewRef["+p.Elem+"]("+typed+", ", true
 	return p
 }
 

@@ -8,14 +8,15 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
 )
 
-// SupportsGen2 is what code of the second generation of `bifrost gen` refers to: a
+// SupportsGen3 is what code of the third generation of `bifrost gen` refers to: a
 // runtime that does not support it does not have the name, so that the two do not
 // compile together.
-const SupportsGen2 = true
+const SupportsGen3 = true
 
 // Caller makes the calls of a generated client.
 type Caller struct{ bridge bridge.Caller }
@@ -43,13 +44,11 @@ func Plain[T rpc.Plain]() Form[T] {
 	return Form[T]{func() *rpc.Ref[T] { return rpc.RefOf[T](nil) }}
 }
 
-// Struct is the form of a struct that construct makes with the IDL's defaults.
-func Struct[T rpc.Struct](construct func() T) Form[T] {
+// Typed is the form of all other values.
+func Typed[T any](t form.Type[T]) Form[T] {
 	return Form[T]{func() *rpc.Ref[T] {
 		var none T
-		r := rpc.RefOfStruct(none)
-		bridge.Construct(r, construct)
-		return r
+		return rpc.NewRef(t, none)
 	}}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/kv/gen-go/kv"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 )
 
 // Name is what the service is exported as.
@@ -53,7 +54,7 @@ func (s *Store) Get(ctx context.Context, key string) (*rpc.Ref[*kv.Entry], error
 	if err != nil {
 		return nil, err
 	}
-	return rpc.RefOfStruct(&kv.Entry{Version: p.Version, Value: value}), nil
+	return rpc.NewRef(form.Struct(kv.NewEntry), &kv.Entry{Version: p.Version, Value: value}), nil
 }
 
 // Put implements the service.

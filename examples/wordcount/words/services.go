@@ -16,6 +16,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/wordcount/gen-go/wordcount"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 )
 
 // The names that the services are exported as.
@@ -44,7 +45,7 @@ func (Mapper) Count(ctx context.Context, text *rpc.Ref[[]byte]) (*rpc.Ref[*wordc
 	if err != nil {
 		return nil, err
 	}
-	return rpc.RefOfStruct(&wordcount.Counts{Words: count(b)}), nil
+	return rpc.NewRef(form.Struct(wordcount.NewCounts), &wordcount.Counts{Words: count(b)}), nil
 }
 
 // Reducer implements the service. It keeps nothing between calls.
@@ -66,7 +67,7 @@ func (Reducer) Merge(ctx context.Context, a, b *rpc.Ref[*wordcount.Counts]) (*rp
 			sum[w] += n
 		}
 	}
-	return rpc.RefOfStruct(&wordcount.Counts{Words: sum}), nil
+	return rpc.NewRef(form.Struct(wordcount.NewCounts), &wordcount.Counts{Words: sum}), nil
 }
 
 // count counts words: letters and digits in a row, without regard to case.

@@ -40,8 +40,6 @@ var (
 	Return func(ctx context.Context, ref any) (*bifrost.Reference, error)
 	// End ends a handler's argument, and frees it if the handler owns it.
 	End func(ctx context.Context, ref any)
-	// Construct sets the function that makes the structs of an empty reference: a func() T.
-	Construct func(ref, construct any)
 	// Heir is the program of an heir, for package heir. It is told the names of the node's services, as far as
 	// they are known.
 	Heir func(ctx context.Context, services []string) error

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/labtest/lab"
 	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/shared"
 )
@@ -126,7 +128,7 @@ func (h *handler) Show(_ context.Context, title string) (*rpc.Ref[*lab.Print], e
 	if title != "" {
 		p.Title = title
 	}
-	return rpc.RefOfStruct(p), nil
+	return rpc.NewRef(form.Struct(lab.NewPrint), p), nil
 }
 
 // ScaleFrame passes its argument on, and returns what came back as it is.
@@ -138,7 +140,7 @@ func (h *handler) ScaleFrame(ctx context.Context, frame *rpc.Ref[*shared.Frame],
 	if err != nil {
 		return nil, err
 	}
-	return rpc.RefOfStruct(&shared.Frame{Width: int32(float64(f.Width) * by), Height: int32(float64(f.Height) * by), Planes: f.Planes}), nil
+	return rpc.NewRef(form.Struct(shared.NewFrame), &shared.Frame{Width: int32(float64(f.Width) * by), Height: int32(float64(f.Height) * by), Planes: f.Planes}), nil
 }
 
 func (h *handler) NewCurve_(_ context.Context, points int32) (*rpc.Ref[[]float64], error) {
@@ -184,3 +186,34 @@ func (h *handler) Note(_ context.Context, number int64) error {
 func (h *handler) Plain(_ context.Context, curve lab.Curve, film lab.Film, _ bool, id int8) ([]map[lab.UserID][]lab.Colour, error) {
 	return []map[lab.UserID][]lab.Colour{{lab.UserID(len(curve) + len(film)): {lab.Colour(id)}}}, nil
 }
+
+// Album reads its arguments in place, and writes its result as it goes.
+func (h *handler) Album(ctx context.Context, prints *rpc.Ref[[]*lab.Print], colours *rpc.Ref[[]lab.Colour]) (*rpc.Ref[map[string][]*lab.Print], error) {
+	wanted, err := colours.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	place, err := prints.Place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := form.Elements(ctx, place, form.Struct(lab.NewPrint))
+	if err != nil {
+		return nil, err
+	}
+	album := map[string][]*lab.Print{}
+	for p, err := range list.All(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(wanted, p.Colour) {
+			album[p.Title] = append(album[p.Title], p)
+		}
+	}
+	return rpc.NewRef(albumType, album), nil
+}
+
+var (
+	printsType = form.List[[]*lab.Print](form.Struct(lab.NewPrint))
+	albumType  = form.Map[map[string][]*lab.Print](form.String[string](), printsType)
+)

@@ -43,6 +43,9 @@ service Lab extends shared.Store {
   void burn(1: binary raw (bifrost.ref)) throws (1: Corrupt c)
   oneway void archive(1: binary raw (bifrost.ref), 2: string name)
 
+  // Values of any type: of each title the prints that have it.
+  map<string, list<Print>> album(1: list<Print> prints (bifrost.ref), 2: set<Colour> colours (bifrost.ref)) (bifrost.ref)
+
   // By value.
   string greet(1: string name, 2: shared.Frame picture) throws (1: Corrupt c) (bifrost.policy = "recover")
   oneway void note(1: i64 number)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/labtest/lab"
 	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/shared"
 )
@@ -331,7 +332,7 @@ func TestPlainClient(t *testing.T) {
 // got, and nothing is copied or left.
 func TestNestedCallPassesOn(t *testing.T) {
 	onRack(t, func(w *world) {
-		frame := rpc.RefOfStruct(&shared.Frame{Width: 2, Height: 3})
+		frame := rpc.NewRef(form.Struct(shared.NewFrame), &shared.Frame{Width: 2, Height: 3})
 		got, err := w.client.ScaleFrame(w.ctx, frame, 4)
 		w.must(err)
 		f, err := got.Take(w.ctx)

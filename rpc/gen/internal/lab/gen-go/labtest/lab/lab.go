@@ -663,6 +663,10 @@ type Lab interface {
 	//  - Name
 	Archive(ctx context.Context, raw []byte, name string) (_err error)
 	// Parameters:
+	//  - Prints
+	//  - Colours
+	Album(ctx context.Context, prints []*Print, colours []Colour) (_r map[string][]*Print, _err error)
+	// Parameters:
 	//  - Name
 	//  - Picture
 	Greet(ctx context.Context, name string, picture *shared.Frame) (_r string, _err error)
@@ -876,34 +880,51 @@ func (p *LabClient) Archive(ctx context.Context, raw []byte, name string) (_err 
 }
 
 // Parameters:
-//   - Name
-//   - Picture
-func (p *LabClient) Greet(ctx context.Context, name string, picture *shared.Frame) (_r string, _err error) {
-	var _args27 LabGreetArgs
-	_args27.Name = name
-	_args27.Picture = picture
-	var _result29 LabGreetResult
+//   - Prints
+//   - Colours
+func (p *LabClient) Album(ctx context.Context, prints []*Print, colours []Colour) (_r map[string][]*Print, _err error) {
+	var _args27 LabAlbumArgs
+	_args27.Prints = prints
+	_args27.Colours = colours
+	var _result29 LabAlbumResult
 	var _meta28 thrift.ResponseMeta
-	_meta28, _err = p.Client_().Call(ctx, "greet", &_args27, &_result29)
+	_meta28, _err = p.Client_().Call(ctx, "album", &_args27, &_result29)
 	p.SetLastResponseMeta_(_meta28)
 	if _err != nil {
 		return
 	}
+	return _result29.GetSuccess(), nil
+}
+
+// Parameters:
+//   - Name
+//   - Picture
+func (p *LabClient) Greet(ctx context.Context, name string, picture *shared.Frame) (_r string, _err error) {
+	var _args30 LabGreetArgs
+	_args30.Name = name
+	_args30.Picture = picture
+	var _result32 LabGreetResult
+	var _meta31 thrift.ResponseMeta
+	_meta31, _err = p.Client_().Call(ctx, "greet", &_args30, &_result32)
+	p.SetLastResponseMeta_(_meta31)
+	if _err != nil {
+		return
+	}
 	switch {
-	case _result29.C != nil:
-		return _r, _result29.C
+	case _result32.C != nil:
+		return _r, _result32.C
 	}
 
-	return _result29.GetSuccess(), nil
+	return _result32.GetSuccess(), nil
 }
 
 // Parameters:
 //   - Number
 func (p *LabClient) Note(ctx context.Context, number int64) (_err error) {
-	var _args30 LabNoteArgs
-	_args30.Number = number
+	var _args33 LabNoteArgs
+	_args33.Number = number
 	p.SetLastResponseMeta_(thrift.ResponseMeta{})
-	if _, err := p.Client_().Call(ctx, "note", &_args30, nil); err != nil {
+	if _, err := p.Client_().Call(ctx, "note", &_args33, nil); err != nil {
 		return err
 	}
 	return nil
@@ -915,19 +936,19 @@ func (p *LabClient) Note(ctx context.Context, number int64) (_err error) {
 //   - RPC
 //   - XID
 func (p *LabClient) Plain(ctx context.Context, curve Curve, film Film, rpc bool, x_id int8) (_r []map[UserID][]Colour, _err error) {
-	var _args31 LabPlainArgs
-	_args31.Curve = curve
-	_args31.Film = film
-	_args31.RPC = rpc
-	_args31.XID = x_id
-	var _result33 LabPlainResult
-	var _meta32 thrift.ResponseMeta
-	_meta32, _err = p.Client_().Call(ctx, "plain", &_args31, &_result33)
-	p.SetLastResponseMeta_(_meta32)
+	var _args34 LabPlainArgs
+	_args34.Curve = curve
+	_args34.Film = film
+	_args34.RPC = rpc
+	_args34.XID = x_id
+	var _result36 LabPlainResult
+	var _meta35 thrift.ResponseMeta
+	_meta35, _err = p.Client_().Call(ctx, "plain", &_args34, &_result36)
+	p.SetLastResponseMeta_(_meta35)
 	if _err != nil {
 		return
 	}
-	return _result33.GetSuccess(), nil
+	return _result36.GetSuccess(), nil
 }
 
 type LabProcessor struct {
@@ -935,20 +956,21 @@ type LabProcessor struct {
 }
 
 func NewLabProcessor(handler Lab) *LabProcessor {
-	self34 := &LabProcessor{shared.NewStoreProcessor(handler)}
-	self34.AddToProcessorMap("develop", &labProcessorDevelop{handler: handler})
-	self34.AddToProcessorMap("mix", &labProcessorMix{handler: handler})
-	self34.AddToProcessorMap("histogram", &labProcessorHistogram{handler: handler})
-	self34.AddToProcessorMap("show", &labProcessorShow{handler: handler})
-	self34.AddToProcessorMap("scale_frame", &labProcessorScaleFrame{handler: handler})
-	self34.AddToProcessorMap("new_curve", &labProcessorNewCurve_{handler: handler})
-	self34.AddToProcessorMap("colour", &labProcessorColour{handler: handler})
-	self34.AddToProcessorMap("burn", &labProcessorBurn{handler: handler})
-	self34.AddToProcessorMap("archive", &labProcessorArchive{handler: handler})
-	self34.AddToProcessorMap("greet", &labProcessorGreet{handler: handler})
-	self34.AddToProcessorMap("note", &labProcessorNote{handler: handler})
-	self34.AddToProcessorMap("plain", &labProcessorPlain{handler: handler})
-	return self34
+	self37 := &LabProcessor{shared.NewStoreProcessor(handler)}
+	self37.AddToProcessorMap("develop", &labProcessorDevelop{handler: handler})
+	self37.AddToProcessorMap("mix", &labProcessorMix{handler: handler})
+	self37.AddToProcessorMap("histogram", &labProcessorHistogram{handler: handler})
+	self37.AddToProcessorMap("show", &labProcessorShow{handler: handler})
+	self37.AddToProcessorMap("scale_frame", &labProcessorScaleFrame{handler: handler})
+	self37.AddToProcessorMap("new_curve", &labProcessorNewCurve_{handler: handler})
+	self37.AddToProcessorMap("colour", &labProcessorColour{handler: handler})
+	self37.AddToProcessorMap("burn", &labProcessorBurn{handler: handler})
+	self37.AddToProcessorMap("archive", &labProcessorArchive{handler: handler})
+	self37.AddToProcessorMap("album", &labProcessorAlbum{handler: handler})
+	self37.AddToProcessorMap("greet", &labProcessorGreet{handler: handler})
+	self37.AddToProcessorMap("note", &labProcessorNote{handler: handler})
+	self37.AddToProcessorMap("plain", &labProcessorPlain{handler: handler})
+	return self37
 }
 
 type labProcessorDevelop struct {
@@ -956,7 +978,7 @@ type labProcessorDevelop struct {
 }
 
 func (p *labProcessorDevelop) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err35 error
+	var _write_err38 error
 	args := LabDevelopArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1008,21 +1030,21 @@ func (p *labProcessorDevelop) Process(ctx context.Context, seqId int32, iprot, o
 			if errors.Is(err2, thrift.ErrAbandonRequest) {
 				return false, thrift.WrapTException(err2)
 			}
-			_exc36 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing develop: "+err2.Error())
+			_exc39 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing develop: "+err2.Error())
 			if err2 := oprot.WriteMessageBegin(ctx, "develop", thrift.EXCEPTION, seqId); err2 != nil {
-				_write_err35 = thrift.WrapTException(err2)
+				_write_err38 = thrift.WrapTException(err2)
 			}
-			if err2 := _exc36.Write(ctx, oprot); _write_err35 == nil && err2 != nil {
-				_write_err35 = thrift.WrapTException(err2)
+			if err2 := _exc39.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
+				_write_err38 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.WriteMessageEnd(ctx); _write_err35 == nil && err2 != nil {
-				_write_err35 = thrift.WrapTException(err2)
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
+				_write_err38 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.Flush(ctx); _write_err35 == nil && err2 != nil {
-				_write_err35 = thrift.WrapTException(err2)
+			if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
+				_write_err38 = thrift.WrapTException(err2)
 			}
-			if _write_err35 != nil {
-				return false, thrift.WrapTException(_write_err35)
+			if _write_err38 != nil {
+				return false, thrift.WrapTException(_write_err38)
 			}
 			return true, err
 		}
@@ -1031,19 +1053,19 @@ func (p *labProcessorDevelop) Process(ctx context.Context, seqId int32, iprot, o
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "develop", thrift.REPLY, seqId); err2 != nil {
-		_write_err35 = thrift.WrapTException(err2)
+		_write_err38 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err35 == nil && err2 != nil {
-		_write_err35 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
+		_write_err38 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err35 == nil && err2 != nil {
-		_write_err35 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
+		_write_err38 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err35 == nil && err2 != nil {
-		_write_err35 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
+		_write_err38 = thrift.WrapTException(err2)
 	}
-	if _write_err35 != nil {
-		return false, thrift.WrapTException(_write_err35)
+	if _write_err38 != nil {
+		return false, thrift.WrapTException(_write_err38)
 	}
 	return true, err
 }
@@ -1053,7 +1075,7 @@ type labProcessorMix struct {
 }
 
 func (p *labProcessorMix) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err37 error
+	var _write_err40 error
 	args := LabMixArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1099,21 +1121,21 @@ func (p *labProcessorMix) Process(ctx context.Context, seqId int32, iprot, oprot
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc38 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing mix: "+err2.Error())
+		_exc41 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing mix: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "mix", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err37 = thrift.WrapTException(err2)
+			_write_err40 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc38.Write(ctx, oprot); _write_err37 == nil && err2 != nil {
-			_write_err37 = thrift.WrapTException(err2)
+		if err2 := _exc41.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
+			_write_err40 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err37 == nil && err2 != nil {
-			_write_err37 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
+			_write_err40 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err37 == nil && err2 != nil {
-			_write_err37 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
+			_write_err40 = thrift.WrapTException(err2)
 		}
-		if _write_err37 != nil {
-			return false, thrift.WrapTException(_write_err37)
+		if _write_err40 != nil {
+			return false, thrift.WrapTException(_write_err40)
 		}
 		return true, err
 	} else {
@@ -1121,19 +1143,19 @@ func (p *labProcessorMix) Process(ctx context.Context, seqId int32, iprot, oprot
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "mix", thrift.REPLY, seqId); err2 != nil {
-		_write_err37 = thrift.WrapTException(err2)
+		_write_err40 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err37 == nil && err2 != nil {
-		_write_err37 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
+		_write_err40 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err37 == nil && err2 != nil {
-		_write_err37 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
+		_write_err40 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err37 == nil && err2 != nil {
-		_write_err37 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
+		_write_err40 = thrift.WrapTException(err2)
 	}
-	if _write_err37 != nil {
-		return false, thrift.WrapTException(_write_err37)
+	if _write_err40 != nil {
+		return false, thrift.WrapTException(_write_err40)
 	}
 	return true, err
 }
@@ -1143,7 +1165,7 @@ type labProcessorHistogram struct {
 }
 
 func (p *labProcessorHistogram) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err39 error
+	var _write_err42 error
 	args := LabHistogramArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1189,21 +1211,21 @@ func (p *labProcessorHistogram) Process(ctx context.Context, seqId int32, iprot,
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc40 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing histogram: "+err2.Error())
+		_exc43 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing histogram: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "histogram", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err39 = thrift.WrapTException(err2)
+			_write_err42 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc40.Write(ctx, oprot); _write_err39 == nil && err2 != nil {
-			_write_err39 = thrift.WrapTException(err2)
+		if err2 := _exc43.Write(ctx, oprot); _write_err42 == nil && err2 != nil {
+			_write_err42 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err39 == nil && err2 != nil {
-			_write_err39 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err42 == nil && err2 != nil {
+			_write_err42 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err39 == nil && err2 != nil {
-			_write_err39 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err42 == nil && err2 != nil {
+			_write_err42 = thrift.WrapTException(err2)
 		}
-		if _write_err39 != nil {
-			return false, thrift.WrapTException(_write_err39)
+		if _write_err42 != nil {
+			return false, thrift.WrapTException(_write_err42)
 		}
 		return true, err
 	} else {
@@ -1211,19 +1233,19 @@ func (p *labProcessorHistogram) Process(ctx context.Context, seqId int32, iprot,
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "histogram", thrift.REPLY, seqId); err2 != nil {
-		_write_err39 = thrift.WrapTException(err2)
+		_write_err42 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err39 == nil && err2 != nil {
-		_write_err39 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err42 == nil && err2 != nil {
+		_write_err42 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err39 == nil && err2 != nil {
-		_write_err39 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err42 == nil && err2 != nil {
+		_write_err42 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err39 == nil && err2 != nil {
-		_write_err39 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err42 == nil && err2 != nil {
+		_write_err42 = thrift.WrapTException(err2)
 	}
-	if _write_err39 != nil {
-		return false, thrift.WrapTException(_write_err39)
+	if _write_err42 != nil {
+		return false, thrift.WrapTException(_write_err42)
 	}
 	return true, err
 }
@@ -1233,7 +1255,7 @@ type labProcessorShow struct {
 }
 
 func (p *labProcessorShow) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err41 error
+	var _write_err44 error
 	args := LabShowArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1279,21 +1301,21 @@ func (p *labProcessorShow) Process(ctx context.Context, seqId int32, iprot, opro
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc42 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing show: "+err2.Error())
+		_exc45 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing show: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "show", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err41 = thrift.WrapTException(err2)
+			_write_err44 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc42.Write(ctx, oprot); _write_err41 == nil && err2 != nil {
-			_write_err41 = thrift.WrapTException(err2)
+		if err2 := _exc45.Write(ctx, oprot); _write_err44 == nil && err2 != nil {
+			_write_err44 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err41 == nil && err2 != nil {
-			_write_err41 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err44 == nil && err2 != nil {
+			_write_err44 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err41 == nil && err2 != nil {
-			_write_err41 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err44 == nil && err2 != nil {
+			_write_err44 = thrift.WrapTException(err2)
 		}
-		if _write_err41 != nil {
-			return false, thrift.WrapTException(_write_err41)
+		if _write_err44 != nil {
+			return false, thrift.WrapTException(_write_err44)
 		}
 		return true, err
 	} else {
@@ -1301,19 +1323,19 @@ func (p *labProcessorShow) Process(ctx context.Context, seqId int32, iprot, opro
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "show", thrift.REPLY, seqId); err2 != nil {
-		_write_err41 = thrift.WrapTException(err2)
+		_write_err44 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err41 == nil && err2 != nil {
-		_write_err41 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err44 == nil && err2 != nil {
+		_write_err44 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err41 == nil && err2 != nil {
-		_write_err41 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err44 == nil && err2 != nil {
+		_write_err44 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err41 == nil && err2 != nil {
-		_write_err41 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err44 == nil && err2 != nil {
+		_write_err44 = thrift.WrapTException(err2)
 	}
-	if _write_err41 != nil {
-		return false, thrift.WrapTException(_write_err41)
+	if _write_err44 != nil {
+		return false, thrift.WrapTException(_write_err44)
 	}
 	return true, err
 }
@@ -1323,7 +1345,7 @@ type labProcessorScaleFrame struct {
 }
 
 func (p *labProcessorScaleFrame) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err43 error
+	var _write_err46 error
 	args := LabScaleFrameArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1369,21 +1391,21 @@ func (p *labProcessorScaleFrame) Process(ctx context.Context, seqId int32, iprot
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc44 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing scale_frame: "+err2.Error())
+		_exc47 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing scale_frame: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "scale_frame", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err43 = thrift.WrapTException(err2)
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc44.Write(ctx, oprot); _write_err43 == nil && err2 != nil {
-			_write_err43 = thrift.WrapTException(err2)
+		if err2 := _exc47.Write(ctx, oprot); _write_err46 == nil && err2 != nil {
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err43 == nil && err2 != nil {
-			_write_err43 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err46 == nil && err2 != nil {
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err43 == nil && err2 != nil {
-			_write_err43 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err46 == nil && err2 != nil {
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if _write_err43 != nil {
-			return false, thrift.WrapTException(_write_err43)
+		if _write_err46 != nil {
+			return false, thrift.WrapTException(_write_err46)
 		}
 		return true, err
 	} else {
@@ -1391,19 +1413,19 @@ func (p *labProcessorScaleFrame) Process(ctx context.Context, seqId int32, iprot
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "scale_frame", thrift.REPLY, seqId); err2 != nil {
-		_write_err43 = thrift.WrapTException(err2)
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err43 == nil && err2 != nil {
-		_write_err43 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err46 == nil && err2 != nil {
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err43 == nil && err2 != nil {
-		_write_err43 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err46 == nil && err2 != nil {
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err43 == nil && err2 != nil {
-		_write_err43 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err46 == nil && err2 != nil {
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if _write_err43 != nil {
-		return false, thrift.WrapTException(_write_err43)
+	if _write_err46 != nil {
+		return false, thrift.WrapTException(_write_err46)
 	}
 	return true, err
 }
@@ -1413,7 +1435,7 @@ type labProcessorNewCurve_ struct {
 }
 
 func (p *labProcessorNewCurve_) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err45 error
+	var _write_err48 error
 	args := LabNewCurveArgs_{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1459,21 +1481,21 @@ func (p *labProcessorNewCurve_) Process(ctx context.Context, seqId int32, iprot,
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc46 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing new_curve: "+err2.Error())
+		_exc49 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing new_curve: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "new_curve", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err45 = thrift.WrapTException(err2)
+			_write_err48 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc46.Write(ctx, oprot); _write_err45 == nil && err2 != nil {
-			_write_err45 = thrift.WrapTException(err2)
+		if err2 := _exc49.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
+			_write_err48 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err45 == nil && err2 != nil {
-			_write_err45 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
+			_write_err48 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err45 == nil && err2 != nil {
-			_write_err45 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
+			_write_err48 = thrift.WrapTException(err2)
 		}
-		if _write_err45 != nil {
-			return false, thrift.WrapTException(_write_err45)
+		if _write_err48 != nil {
+			return false, thrift.WrapTException(_write_err48)
 		}
 		return true, err
 	} else {
@@ -1481,19 +1503,19 @@ func (p *labProcessorNewCurve_) Process(ctx context.Context, seqId int32, iprot,
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "new_curve", thrift.REPLY, seqId); err2 != nil {
-		_write_err45 = thrift.WrapTException(err2)
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err45 == nil && err2 != nil {
-		_write_err45 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err45 == nil && err2 != nil {
-		_write_err45 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err45 == nil && err2 != nil {
-		_write_err45 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if _write_err45 != nil {
-		return false, thrift.WrapTException(_write_err45)
+	if _write_err48 != nil {
+		return false, thrift.WrapTException(_write_err48)
 	}
 	return true, err
 }
@@ -1503,7 +1525,7 @@ type labProcessorColour struct {
 }
 
 func (p *labProcessorColour) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err47 error
+	var _write_err50 error
 	args := LabColourArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1549,21 +1571,21 @@ func (p *labProcessorColour) Process(ctx context.Context, seqId int32, iprot, op
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc48 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing colour: "+err2.Error())
+		_exc51 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing colour: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "colour", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err47 = thrift.WrapTException(err2)
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc48.Write(ctx, oprot); _write_err47 == nil && err2 != nil {
-			_write_err47 = thrift.WrapTException(err2)
+		if err2 := _exc51.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err47 == nil && err2 != nil {
-			_write_err47 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err47 == nil && err2 != nil {
-			_write_err47 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if _write_err47 != nil {
-			return false, thrift.WrapTException(_write_err47)
+		if _write_err50 != nil {
+			return false, thrift.WrapTException(_write_err50)
 		}
 		return true, err
 	} else {
@@ -1571,19 +1593,19 @@ func (p *labProcessorColour) Process(ctx context.Context, seqId int32, iprot, op
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "colour", thrift.REPLY, seqId); err2 != nil {
-		_write_err47 = thrift.WrapTException(err2)
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err47 == nil && err2 != nil {
-		_write_err47 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err47 == nil && err2 != nil {
-		_write_err47 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err47 == nil && err2 != nil {
-		_write_err47 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if _write_err47 != nil {
-		return false, thrift.WrapTException(_write_err47)
+	if _write_err50 != nil {
+		return false, thrift.WrapTException(_write_err50)
 	}
 	return true, err
 }
@@ -1593,7 +1615,7 @@ type labProcessorBurn struct {
 }
 
 func (p *labProcessorBurn) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err49 error
+	var _write_err52 error
 	args := LabBurnArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1643,40 +1665,40 @@ func (p *labProcessorBurn) Process(ctx context.Context, seqId int32, iprot, opro
 			if errors.Is(err2, thrift.ErrAbandonRequest) {
 				return false, thrift.WrapTException(err2)
 			}
-			_exc50 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing burn: "+err2.Error())
+			_exc53 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing burn: "+err2.Error())
 			if err2 := oprot.WriteMessageBegin(ctx, "burn", thrift.EXCEPTION, seqId); err2 != nil {
-				_write_err49 = thrift.WrapTException(err2)
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if err2 := _exc50.Write(ctx, oprot); _write_err49 == nil && err2 != nil {
-				_write_err49 = thrift.WrapTException(err2)
+			if err2 := _exc53.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.WriteMessageEnd(ctx); _write_err49 == nil && err2 != nil {
-				_write_err49 = thrift.WrapTException(err2)
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.Flush(ctx); _write_err49 == nil && err2 != nil {
-				_write_err49 = thrift.WrapTException(err2)
+			if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if _write_err49 != nil {
-				return false, thrift.WrapTException(_write_err49)
+			if _write_err52 != nil {
+				return false, thrift.WrapTException(_write_err52)
 			}
 			return true, err
 		}
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "burn", thrift.REPLY, seqId); err2 != nil {
-		_write_err49 = thrift.WrapTException(err2)
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err49 == nil && err2 != nil {
-		_write_err49 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err49 == nil && err2 != nil {
-		_write_err49 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err49 == nil && err2 != nil {
-		_write_err49 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if _write_err49 != nil {
-		return false, thrift.WrapTException(_write_err49)
+	if _write_err52 != nil {
+		return false, thrift.WrapTException(_write_err52)
 	}
 	return true, err
 }
@@ -1704,12 +1726,102 @@ func (p *labProcessorArchive) Process(ctx context.Context, seqId int32, iprot, o
 	return true, err
 }
 
+type labProcessorAlbum struct {
+	handler Lab
+}
+
+func (p *labProcessorAlbum) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err54 error
+	args := LabAlbumArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "album", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := LabAlbumResult{}
+	if retval, err2 := p.handler.Album(ctx, args.Prints, args.Colours); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc55 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing album: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "album", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc55.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
+		}
+		if _write_err54 != nil {
+			return false, thrift.WrapTException(_write_err54)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "album", thrift.REPLY, seqId); err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
+	}
+	if _write_err54 != nil {
+		return false, thrift.WrapTException(_write_err54)
+	}
+	return true, err
+}
+
 type labProcessorGreet struct {
 	handler Lab
 }
 
 func (p *labProcessorGreet) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err51 error
+	var _write_err56 error
 	args := LabGreetArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1759,21 +1871,21 @@ func (p *labProcessorGreet) Process(ctx context.Context, seqId int32, iprot, opr
 			if errors.Is(err2, thrift.ErrAbandonRequest) {
 				return false, thrift.WrapTException(err2)
 			}
-			_exc52 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing greet: "+err2.Error())
+			_exc57 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing greet: "+err2.Error())
 			if err2 := oprot.WriteMessageBegin(ctx, "greet", thrift.EXCEPTION, seqId); err2 != nil {
-				_write_err51 = thrift.WrapTException(err2)
+				_write_err56 = thrift.WrapTException(err2)
 			}
-			if err2 := _exc52.Write(ctx, oprot); _write_err51 == nil && err2 != nil {
-				_write_err51 = thrift.WrapTException(err2)
+			if err2 := _exc57.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.WriteMessageEnd(ctx); _write_err51 == nil && err2 != nil {
-				_write_err51 = thrift.WrapTException(err2)
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.Flush(ctx); _write_err51 == nil && err2 != nil {
-				_write_err51 = thrift.WrapTException(err2)
+			if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
 			}
-			if _write_err51 != nil {
-				return false, thrift.WrapTException(_write_err51)
+			if _write_err56 != nil {
+				return false, thrift.WrapTException(_write_err56)
 			}
 			return true, err
 		}
@@ -1782,19 +1894,19 @@ func (p *labProcessorGreet) Process(ctx context.Context, seqId int32, iprot, opr
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "greet", thrift.REPLY, seqId); err2 != nil {
-		_write_err51 = thrift.WrapTException(err2)
+		_write_err56 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err51 == nil && err2 != nil {
-		_write_err51 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err51 == nil && err2 != nil {
-		_write_err51 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err51 == nil && err2 != nil {
-		_write_err51 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
 	}
-	if _write_err51 != nil {
-		return false, thrift.WrapTException(_write_err51)
+	if _write_err56 != nil {
+		return false, thrift.WrapTException(_write_err56)
 	}
 	return true, err
 }
@@ -1827,7 +1939,7 @@ type labProcessorPlain struct {
 }
 
 func (p *labProcessorPlain) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err53 error
+	var _write_err58 error
 	args := LabPlainArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1873,21 +1985,21 @@ func (p *labProcessorPlain) Process(ctx context.Context, seqId int32, iprot, opr
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc54 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing plain: "+err2.Error())
+		_exc59 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing plain: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "plain", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err53 = thrift.WrapTException(err2)
+			_write_err58 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc54.Write(ctx, oprot); _write_err53 == nil && err2 != nil {
-			_write_err53 = thrift.WrapTException(err2)
+		if err2 := _exc59.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err53 == nil && err2 != nil {
-			_write_err53 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err53 == nil && err2 != nil {
-			_write_err53 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
 		}
-		if _write_err53 != nil {
-			return false, thrift.WrapTException(_write_err53)
+		if _write_err58 != nil {
+			return false, thrift.WrapTException(_write_err58)
 		}
 		return true, err
 	} else {
@@ -1895,19 +2007,19 @@ func (p *labProcessorPlain) Process(ctx context.Context, seqId int32, iprot, opr
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "plain", thrift.REPLY, seqId); err2 != nil {
-		_write_err53 = thrift.WrapTException(err2)
+		_write_err58 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err53 == nil && err2 != nil {
-		_write_err53 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err53 == nil && err2 != nil {
-		_write_err53 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err53 == nil && err2 != nil {
-		_write_err53 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
 	}
-	if _write_err53 != nil {
-		return false, thrift.WrapTException(_write_err53)
+	if _write_err58 != nil {
+		return false, thrift.WrapTException(_write_err58)
 	}
 	return true, err
 }
@@ -2536,14 +2648,14 @@ func (p *LabMixArgs) ReadField2(ctx context.Context, iprot thrift.TProtocol) err
 	tSlice := make([]int8, 0, size)
 	p.A = tSlice
 	for i := 0; i < size; i++ {
-		var _elem55 int8
+		var _elem60 int8
 		if v, err := iprot.ReadByte(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
 			temp := int8(v)
-			_elem55 = temp
+			_elem60 = temp
 		}
-		p.A = append(p.A, _elem55)
+		p.A = append(p.A, _elem60)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -2559,13 +2671,13 @@ func (p *LabMixArgs) ReadField3(ctx context.Context, iprot thrift.TProtocol) err
 	tSlice := make([]int16, 0, size)
 	p.B = tSlice
 	for i := 0; i < size; i++ {
-		var _elem56 int16
+		var _elem61 int16
 		if v, err := iprot.ReadI16(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem56 = v
+			_elem61 = v
 		}
-		p.B = append(p.B, _elem56)
+		p.B = append(p.B, _elem61)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -2581,13 +2693,13 @@ func (p *LabMixArgs) ReadField4(ctx context.Context, iprot thrift.TProtocol) err
 	tSlice := make([]int32, 0, size)
 	p.C = tSlice
 	for i := 0; i < size; i++ {
-		var _elem57 int32
+		var _elem62 int32
 		if v, err := iprot.ReadI32(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem57 = v
+			_elem62 = v
 		}
-		p.C = append(p.C, _elem57)
+		p.C = append(p.C, _elem62)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -2603,13 +2715,13 @@ func (p *LabMixArgs) ReadField5(ctx context.Context, iprot thrift.TProtocol) err
 	tSlice := make([]int64, 0, size)
 	p.D = tSlice
 	for i := 0; i < size; i++ {
-		var _elem58 int64
+		var _elem63 int64
 		if v, err := iprot.ReadI64(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem58 = v
+			_elem63 = v
 		}
-		p.D = append(p.D, _elem58)
+		p.D = append(p.D, _elem63)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -2625,13 +2737,13 @@ func (p *LabMixArgs) ReadField6(ctx context.Context, iprot thrift.TProtocol) err
 	tSlice := make(Curve, 0, size)
 	p.E = tSlice
 	for i := 0; i < size; i++ {
-		var _elem59 float64
+		var _elem64 float64
 		if v, err := iprot.ReadDouble(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem59 = v
+			_elem64 = v
 		}
-		p.E = append(p.E, _elem59)
+		p.E = append(p.E, _elem64)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -2683,32 +2795,32 @@ func (p *LabMixArgs) ReadField11(ctx context.Context, iprot thrift.TProtocol) er
 	tMap := make(map[Colour][]*Print, size)
 	p.Prints = tMap
 	for i := 0; i < size; i++ {
-		var _key60 Colour
+		var _key65 Colour
 		if v, err := iprot.ReadI32(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
 			temp := Colour(v)
-			_key60 = temp
+			_key65 = temp
 		}
 		_, size, err := iprot.ReadListBegin(ctx)
 		if err != nil {
 			return thrift.PrependError("error reading list begin: ", err)
 		}
 		tSlice := make([]*Print, 0, size)
-		_val61 := tSlice
+		_val66 := tSlice
 		for i := 0; i < size; i++ {
-			_elem62 := &Print{
+			_elem67 := &Print{
 				Title: "untitled",
 			}
-			if err := _elem62.Read(ctx, iprot); err != nil {
-				return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem62), err)
+			if err := _elem67.Read(ctx, iprot); err != nil {
+				return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem67), err)
 			}
-			_val61 = append(_val61, _elem62)
+			_val66 = append(_val66, _elem67)
 		}
 		if err := iprot.ReadListEnd(ctx); err != nil {
 			return thrift.PrependError("error reading list end: ", err)
 		}
-		p.Prints[_key60] = _val61
+		p.Prints[_key65] = _val66
 	}
 	if err := iprot.ReadMapEnd(ctx); err != nil {
 		return thrift.PrependError("error reading map end: ", err)
@@ -2724,13 +2836,13 @@ func (p *LabMixArgs) ReadField12(ctx context.Context, iprot thrift.TProtocol) er
 	tSet := make([]string, 0, size)
 	p.Type = tSet
 	for i := 0; i < size; i++ {
-		var _elem63 string
+		var _elem68 string
 		if v, err := iprot.ReadString(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem63 = v
+			_elem68 = v
 		}
-		p.Type = append(p.Type, _elem63)
+		p.Type = append(p.Type, _elem68)
 	}
 	if err := iprot.ReadSetEnd(ctx); err != nil {
 		return thrift.PrependError("error reading set end: ", err)
@@ -3306,13 +3418,13 @@ func (p *LabHistogramResult) ReadField0(ctx context.Context, iprot thrift.TProto
 	tSlice := make([]int32, 0, size)
 	p.Success = tSlice
 	for i := 0; i < size; i++ {
-		var _elem64 int32
+		var _elem69 int32
 		if v, err := iprot.ReadI32(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem64 = v
+			_elem69 = v
 		}
-		p.Success = append(p.Success, _elem64)
+		p.Success = append(p.Success, _elem69)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -4000,13 +4112,13 @@ func (p *LabNewCurveResult_) ReadField0(ctx context.Context, iprot thrift.TProto
 	tSlice := make(Curve, 0, size)
 	p.Success = tSlice
 	for i := 0; i < size; i++ {
-		var _elem65 float64
+		var _elem70 float64
 		if v, err := iprot.ReadDouble(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem65 = v
+			_elem70 = v
 		}
-		p.Success = append(p.Success, _elem65)
+		p.Success = append(p.Success, _elem70)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -4631,6 +4743,358 @@ func (p *LabArchiveArgs) String() string {
 }
 
 // Attributes:
+//   - Prints
+//   - Colours
+type LabAlbumArgs struct {
+	Prints  []*Print `thrift:"prints,1" db:"prints" json:"prints"`
+	Colours []Colour `thrift:"colours,2" db:"colours" json:"colours"`
+}
+
+func NewLabAlbumArgs() *LabAlbumArgs {
+	return &LabAlbumArgs{}
+}
+
+func (p *LabAlbumArgs) GetPrints() []*Print {
+	return p.Prints
+}
+
+func (p *LabAlbumArgs) GetColours() []Colour {
+	return p.Colours
+}
+func (p *LabAlbumArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.LIST {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.SET {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *LabAlbumArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	_, size, err := iprot.ReadListBegin(ctx)
+	if err != nil {
+		return thrift.PrependError("error reading list begin: ", err)
+	}
+	tSlice := make([]*Print, 0, size)
+	p.Prints = tSlice
+	for i := 0; i < size; i++ {
+		_elem71 := &Print{
+			Title: "untitled",
+		}
+		if err := _elem71.Read(ctx, iprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem71), err)
+		}
+		p.Prints = append(p.Prints, _elem71)
+	}
+	if err := iprot.ReadListEnd(ctx); err != nil {
+		return thrift.PrependError("error reading list end: ", err)
+	}
+	return nil
+}
+
+func (p *LabAlbumArgs) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	_, size, err := iprot.ReadSetBegin(ctx)
+	if err != nil {
+		return thrift.PrependError("error reading set begin: ", err)
+	}
+	tSet := make([]Colour, 0, size)
+	p.Colours = tSet
+	for i := 0; i < size; i++ {
+		var _elem72 Colour
+		if v, err := iprot.ReadI32(ctx); err != nil {
+			return thrift.PrependError("error reading field 0: ", err)
+		} else {
+			temp := Colour(v)
+			_elem72 = temp
+		}
+		p.Colours = append(p.Colours, _elem72)
+	}
+	if err := iprot.ReadSetEnd(ctx); err != nil {
+		return thrift.PrependError("error reading set end: ", err)
+	}
+	return nil
+}
+
+func (p *LabAlbumArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "album_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *LabAlbumArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "prints", thrift.LIST, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:prints: ", p), err)
+	}
+	if err := oprot.WriteListBegin(ctx, thrift.STRUCT, len(p.Prints)); err != nil {
+		return thrift.PrependError("error writing list begin: ", err)
+	}
+	for _, v := range p.Prints {
+		if err := v.Write(ctx, oprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", v), err)
+		}
+	}
+	if err := oprot.WriteListEnd(ctx); err != nil {
+		return thrift.PrependError("error writing list end: ", err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:prints: ", p), err)
+	}
+	return err
+}
+
+func (p *LabAlbumArgs) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "colours", thrift.SET, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:colours: ", p), err)
+	}
+	if err := oprot.WriteSetBegin(ctx, thrift.I32, len(p.Colours)); err != nil {
+		return thrift.PrependError("error writing set begin: ", err)
+	}
+	for i := 0; i < len(p.Colours); i++ {
+		for j := i + 1; j < len(p.Colours); j++ {
+			if func(tgt, src Colour) bool {
+				if tgt != src {
+					return false
+				}
+				return true
+			}(p.Colours[i], p.Colours[j]) {
+				return thrift.PrependError("", fmt.Errorf("%T error writing set field: slice is not unique", p.Colours))
+			}
+		}
+	}
+	for _, v := range p.Colours {
+		if err := oprot.WriteI32(ctx, int32(v)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err)
+		}
+	}
+	if err := oprot.WriteSetEnd(ctx); err != nil {
+		return thrift.PrependError("error writing set end: ", err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:colours: ", p), err)
+	}
+	return err
+}
+
+func (p *LabAlbumArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("LabAlbumArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type LabAlbumResult struct {
+	Success map[string][]*Print `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewLabAlbumResult() *LabAlbumResult {
+	return &LabAlbumResult{}
+}
+
+var LabAlbumResult_Success_DEFAULT map[string][]*Print
+
+func (p *LabAlbumResult) GetSuccess() map[string][]*Print {
+	return p.Success
+}
+func (p *LabAlbumResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *LabAlbumResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.MAP {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *LabAlbumResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	_, _, size, err := iprot.ReadMapBegin(ctx)
+	if err != nil {
+		return thrift.PrependError("error reading map begin: ", err)
+	}
+	tMap := make(map[string][]*Print, size)
+	p.Success = tMap
+	for i := 0; i < size; i++ {
+		var _key73 string
+		if v, err := iprot.ReadString(ctx); err != nil {
+			return thrift.PrependError("error reading field 0: ", err)
+		} else {
+			_key73 = v
+		}
+		_, size, err := iprot.ReadListBegin(ctx)
+		if err != nil {
+			return thrift.PrependError("error reading list begin: ", err)
+		}
+		tSlice := make([]*Print, 0, size)
+		_val74 := tSlice
+		for i := 0; i < size; i++ {
+			_elem75 := &Print{
+				Title: "untitled",
+			}
+			if err := _elem75.Read(ctx, iprot); err != nil {
+				return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem75), err)
+			}
+			_val74 = append(_val74, _elem75)
+		}
+		if err := iprot.ReadListEnd(ctx); err != nil {
+			return thrift.PrependError("error reading list end: ", err)
+		}
+		p.Success[_key73] = _val74
+	}
+	if err := iprot.ReadMapEnd(ctx); err != nil {
+		return thrift.PrependError("error reading map end: ", err)
+	}
+	return nil
+}
+
+func (p *LabAlbumResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "album_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *LabAlbumResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.MAP, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.LIST, len(p.Success)); err != nil {
+			return thrift.PrependError("error writing map begin: ", err)
+		}
+		for k, v := range p.Success {
+			if err := oprot.WriteString(ctx, string(k)); err != nil {
+				return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err)
+			}
+			if err := oprot.WriteListBegin(ctx, thrift.STRUCT, len(v)); err != nil {
+				return thrift.PrependError("error writing list begin: ", err)
+			}
+			for _, v := range v {
+				if err := v.Write(ctx, oprot); err != nil {
+					return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", v), err)
+				}
+			}
+			if err := oprot.WriteListEnd(ctx); err != nil {
+				return thrift.PrependError("error writing list end: ", err)
+			}
+		}
+		if err := oprot.WriteMapEnd(ctx); err != nil {
+			return thrift.PrependError("error writing map end: ", err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *LabAlbumResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("LabAlbumResult(%+v)", *p)
+}
+
+// Attributes:
 //   - Name
 //   - Picture
 type LabGreetArgs struct {
@@ -5146,13 +5610,13 @@ func (p *LabPlainArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) e
 	tSlice := make(Curve, 0, size)
 	p.Curve = tSlice
 	for i := 0; i < size; i++ {
-		var _elem66 float64
+		var _elem76 float64
 		if v, err := iprot.ReadDouble(ctx); err != nil {
 			return thrift.PrependError("error reading field 0: ", err)
 		} else {
-			_elem66 = v
+			_elem76 = v
 		}
-		p.Curve = append(p.Curve, _elem66)
+		p.Curve = append(p.Curve, _elem76)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -5354,40 +5818,40 @@ func (p *LabPlainResult) ReadField0(ctx context.Context, iprot thrift.TProtocol)
 			return thrift.PrependError("error reading map begin: ", err)
 		}
 		tMap := make(map[UserID][]Colour, size)
-		_elem67 := tMap
+		_elem77 := tMap
 		for i := 0; i < size; i++ {
-			var _key68 UserID
+			var _key78 UserID
 			if v, err := iprot.ReadI64(ctx); err != nil {
 				return thrift.PrependError("error reading field 0: ", err)
 			} else {
 				temp := UserID(v)
-				_key68 = temp
+				_key78 = temp
 			}
 			_, size, err := iprot.ReadSetBegin(ctx)
 			if err != nil {
 				return thrift.PrependError("error reading set begin: ", err)
 			}
 			tSet := make([]Colour, 0, size)
-			_val69 := tSet
+			_val79 := tSet
 			for i := 0; i < size; i++ {
-				var _elem70 Colour
+				var _elem80 Colour
 				if v, err := iprot.ReadI32(ctx); err != nil {
 					return thrift.PrependError("error reading field 0: ", err)
 				} else {
 					temp := Colour(v)
-					_elem70 = temp
+					_elem80 = temp
 				}
-				_val69 = append(_val69, _elem70)
+				_val79 = append(_val79, _elem80)
 			}
 			if err := iprot.ReadSetEnd(ctx); err != nil {
 				return thrift.PrependError("error reading set end: ", err)
 			}
-			_elem67[_key68] = _val69
+			_elem77[_key78] = _val79
 		}
 		if err := iprot.ReadMapEnd(ctx); err != nil {
 			return thrift.PrependError("error reading map end: ", err)
 		}
-		p.Success = append(p.Success, _elem67)
+		p.Success = append(p.Success, _elem77)
 	}
 	if err := iprot.ReadListEnd(ctx); err != nil {
 		return thrift.PrependError("error reading list end: ", err)
@@ -5519,28 +5983,28 @@ func (p *KeeperClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 // Parameters:
 //   - Film
 func (p *KeeperClient) Keep(ctx context.Context, film []byte) (_r int64, _err error) {
-	var _args71 KeeperKeepArgs
-	_args71.Film = film
-	var _result73 KeeperKeepResult
-	var _meta72 thrift.ResponseMeta
-	_meta72, _err = p.Client_().Call(ctx, "keep", &_args71, &_result73)
-	p.SetLastResponseMeta_(_meta72)
+	var _args81 KeeperKeepArgs
+	_args81.Film = film
+	var _result83 KeeperKeepResult
+	var _meta82 thrift.ResponseMeta
+	_meta82, _err = p.Client_().Call(ctx, "keep", &_args81, &_result83)
+	p.SetLastResponseMeta_(_meta82)
 	if _err != nil {
 		return
 	}
-	return _result73.GetSuccess(), nil
+	return _result83.GetSuccess(), nil
 }
 
 func (p *KeeperClient) Kept(ctx context.Context) (_r int64, _err error) {
-	var _args74 KeeperKeptArgs
-	var _result76 KeeperKeptResult
-	var _meta75 thrift.ResponseMeta
-	_meta75, _err = p.Client_().Call(ctx, "kept", &_args74, &_result76)
-	p.SetLastResponseMeta_(_meta75)
+	var _args84 KeeperKeptArgs
+	var _result86 KeeperKeptResult
+	var _meta85 thrift.ResponseMeta
+	_meta85, _err = p.Client_().Call(ctx, "kept", &_args84, &_result86)
+	p.SetLastResponseMeta_(_meta85)
 	if _err != nil {
 		return
 	}
-	return _result76.GetSuccess(), nil
+	return _result86.GetSuccess(), nil
 }
 
 type KeeperProcessor struct {
@@ -5563,10 +6027,10 @@ func (p *KeeperProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 
 func NewKeeperProcessor(handler Keeper) *KeeperProcessor {
 
-	self77 := &KeeperProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self77.processorMap["keep"] = &keeperProcessorKeep{handler: handler}
-	self77.processorMap["kept"] = &keeperProcessorKept{handler: handler}
-	return self77
+	self87 := &KeeperProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self87.processorMap["keep"] = &keeperProcessorKeep{handler: handler}
+	self87.processorMap["kept"] = &keeperProcessorKept{handler: handler}
+	return self87
 }
 
 func (p *KeeperProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -5579,12 +6043,12 @@ func (p *KeeperProcessor) Process(ctx context.Context, iprot, oprot thrift.TProt
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x78 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x88 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x78.Write(ctx, oprot)
+	x88.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x78
+	return false, x88
 
 }
 
@@ -5593,7 +6057,7 @@ type keeperProcessorKeep struct {
 }
 
 func (p *keeperProcessorKeep) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err79 error
+	var _write_err89 error
 	args := KeeperKeepArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -5639,21 +6103,21 @@ func (p *keeperProcessorKeep) Process(ctx context.Context, seqId int32, iprot, o
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc80 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing keep: "+err2.Error())
+		_exc90 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing keep: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "keep", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err79 = thrift.WrapTException(err2)
+			_write_err89 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc80.Write(ctx, oprot); _write_err79 == nil && err2 != nil {
-			_write_err79 = thrift.WrapTException(err2)
+		if err2 := _exc90.Write(ctx, oprot); _write_err89 == nil && err2 != nil {
+			_write_err89 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err79 == nil && err2 != nil {
-			_write_err79 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err89 == nil && err2 != nil {
+			_write_err89 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err79 == nil && err2 != nil {
-			_write_err79 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err89 == nil && err2 != nil {
+			_write_err89 = thrift.WrapTException(err2)
 		}
-		if _write_err79 != nil {
-			return false, thrift.WrapTException(_write_err79)
+		if _write_err89 != nil {
+			return false, thrift.WrapTException(_write_err89)
 		}
 		return true, err
 	} else {
@@ -5661,19 +6125,19 @@ func (p *keeperProcessorKeep) Process(ctx context.Context, seqId int32, iprot, o
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "keep", thrift.REPLY, seqId); err2 != nil {
-		_write_err79 = thrift.WrapTException(err2)
+		_write_err89 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err79 == nil && err2 != nil {
-		_write_err79 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err89 == nil && err2 != nil {
+		_write_err89 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err79 == nil && err2 != nil {
-		_write_err79 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err89 == nil && err2 != nil {
+		_write_err89 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err79 == nil && err2 != nil {
-		_write_err79 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err89 == nil && err2 != nil {
+		_write_err89 = thrift.WrapTException(err2)
 	}
-	if _write_err79 != nil {
-		return false, thrift.WrapTException(_write_err79)
+	if _write_err89 != nil {
+		return false, thrift.WrapTException(_write_err89)
 	}
 	return true, err
 }
@@ -5683,7 +6147,7 @@ type keeperProcessorKept struct {
 }
 
 func (p *keeperProcessorKept) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err81 error
+	var _write_err91 error
 	args := KeeperKeptArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -5729,21 +6193,21 @@ func (p *keeperProcessorKept) Process(ctx context.Context, seqId int32, iprot, o
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc82 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing kept: "+err2.Error())
+		_exc92 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing kept: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "kept", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err81 = thrift.WrapTException(err2)
+			_write_err91 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc82.Write(ctx, oprot); _write_err81 == nil && err2 != nil {
-			_write_err81 = thrift.WrapTException(err2)
+		if err2 := _exc92.Write(ctx, oprot); _write_err91 == nil && err2 != nil {
+			_write_err91 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err81 == nil && err2 != nil {
-			_write_err81 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err91 == nil && err2 != nil {
+			_write_err91 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err81 == nil && err2 != nil {
-			_write_err81 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err91 == nil && err2 != nil {
+			_write_err91 = thrift.WrapTException(err2)
 		}
-		if _write_err81 != nil {
-			return false, thrift.WrapTException(_write_err81)
+		if _write_err91 != nil {
+			return false, thrift.WrapTException(_write_err91)
 		}
 		return true, err
 	} else {
@@ -5751,19 +6215,19 @@ func (p *keeperProcessorKept) Process(ctx context.Context, seqId int32, iprot, o
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "kept", thrift.REPLY, seqId); err2 != nil {
-		_write_err81 = thrift.WrapTException(err2)
+		_write_err91 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err81 == nil && err2 != nil {
-		_write_err81 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err91 == nil && err2 != nil {
+		_write_err91 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err81 == nil && err2 != nil {
-		_write_err81 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err91 == nil && err2 != nil {
+		_write_err91 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err81 == nil && err2 != nil {
-		_write_err81 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err91 == nil && err2 != nil {
+		_write_err91 = thrift.WrapTException(err2)
 	}
-	if _write_err81 != nil {
-		return false, thrift.WrapTException(_write_err81)
+	if _write_err91 != nil {
+		return false, thrift.WrapTException(_write_err91)
 	}
 	return true, err
 }
@@ -6186,11 +6650,11 @@ func (p *UntouchedClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 }
 
 func (p *UntouchedClient) Nothing(ctx context.Context) (_err error) {
-	var _args83 UntouchedNothingArgs
-	var _result85 UntouchedNothingResult
-	var _meta84 thrift.ResponseMeta
-	_meta84, _err = p.Client_().Call(ctx, "nothing", &_args83, &_result85)
-	p.SetLastResponseMeta_(_meta84)
+	var _args93 UntouchedNothingArgs
+	var _result95 UntouchedNothingResult
+	var _meta94 thrift.ResponseMeta
+	_meta94, _err = p.Client_().Call(ctx, "nothing", &_args93, &_result95)
+	p.SetLastResponseMeta_(_meta94)
 	if _err != nil {
 		return
 	}
@@ -6217,9 +6681,9 @@ func (p *UntouchedProcessor) ProcessorMap() map[string]thrift.TProcessorFunction
 
 func NewUntouchedProcessor(handler Untouched) *UntouchedProcessor {
 
-	self86 := &UntouchedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self86.processorMap["nothing"] = &untouchedProcessorNothing{handler: handler}
-	return self86
+	self96 := &UntouchedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self96.processorMap["nothing"] = &untouchedProcessorNothing{handler: handler}
+	return self96
 }
 
 func (p *UntouchedProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -6232,12 +6696,12 @@ func (p *UntouchedProcessor) Process(ctx context.Context, iprot, oprot thrift.TP
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x87 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x97 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x87.Write(ctx, oprot)
+	x97.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x87
+	return false, x97
 
 }
 
@@ -6246,7 +6710,7 @@ type untouchedProcessorNothing struct {
 }
 
 func (p *untouchedProcessorNothing) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err88 error
+	var _write_err98 error
 	args := UntouchedNothingArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -6292,39 +6756,39 @@ func (p *untouchedProcessorNothing) Process(ctx context.Context, seqId int32, ip
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc89 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing nothing: "+err2.Error())
+		_exc99 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing nothing: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "nothing", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err88 = thrift.WrapTException(err2)
+			_write_err98 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc89.Write(ctx, oprot); _write_err88 == nil && err2 != nil {
-			_write_err88 = thrift.WrapTException(err2)
+		if err2 := _exc99.Write(ctx, oprot); _write_err98 == nil && err2 != nil {
+			_write_err98 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err88 == nil && err2 != nil {
-			_write_err88 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err98 == nil && err2 != nil {
+			_write_err98 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err88 == nil && err2 != nil {
-			_write_err88 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err98 == nil && err2 != nil {
+			_write_err98 = thrift.WrapTException(err2)
 		}
-		if _write_err88 != nil {
-			return false, thrift.WrapTException(_write_err88)
+		if _write_err98 != nil {
+			return false, thrift.WrapTException(_write_err98)
 		}
 		return true, err
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "nothing", thrift.REPLY, seqId); err2 != nil {
-		_write_err88 = thrift.WrapTException(err2)
+		_write_err98 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err88 == nil && err2 != nil {
-		_write_err88 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err98 == nil && err2 != nil {
+		_write_err98 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err88 == nil && err2 != nil {
-		_write_err88 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err98 == nil && err2 != nil {
+		_write_err98 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err88 == nil && err2 != nil {
-		_write_err88 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err98 == nil && err2 != nil {
+		_write_err98 = thrift.WrapTException(err2)
 	}
-	if _write_err88 != nil {
-		return false, thrift.WrapTException(_write_err88)
+	if _write_err98 != nil {
+		return false, thrift.WrapTException(_write_err98)
 	}
 	return true, err
 }

@@ -1,0 +1,71 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/examples/kv/gen-go/kv"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
+)
+
+// A list is written as its entries come, and a page of it is read: neither needs room for
+// all of it.
+func ExampleRef_Place() {
+	ctx := context.Background()
+	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: rpc.Join
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, _ := rack.Join(ctx, "c1", "client")
+
+	entry := form.Struct(kv.NewEntry)
+	feed := rpc.NewRef(form.List[[]*kv.Entry](entry), nil)
+	writer, err := feed.Writer(ctx, node)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i := range int64(100) {
+		post := &kv.Entry{Version: i, Value: make([]byte, 10<<10)}
+		if err := form.Append(writer, entry, post); err != nil {
+			fmt.Println(err, feed.Free(ctx)) // what is half written goes
+			return
+		}
+	}
+	if err := writer.Close(); err != nil { // now it can be passed to any service
+		fmt.Println(err)
+		return
+	}
+
+	place, err := feed.Place(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	posts, err := form.Elements(ctx, place, entry)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page, _ := posts.Slice(40, 43)
+	for post, err := range page.All(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(post.Version)
+	}
+	_, err = posts.At(ctx, 100)
+	fmt.Println(posts.Len(), err)
+	fmt.Println(feed.Free(ctx))
+	// Output:
+	// 40
+	// 41
+	// 42
+	// 100 index out of range: element 100 of 100
+	// <nil>
+}
