@@ -184,7 +184,7 @@ func (d *decoder) ReadBool(context.Context) (bool, error) {
 	return err == nil && b[0] != 0, err
 }
 
-func (d *decoder) ReadByte(context.Context) (int8, error) {
+func (d *decoder) ReadByte(context.Context) (int8, error) { //nolint:govet // Thrift's method
 	b, err := d.fixed(1)
 	if err != nil {
 		return 0, err

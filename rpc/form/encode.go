@@ -140,7 +140,7 @@ func (e *encoder) WriteBool(_ context.Context, v bool) error {
 	}
 	return e.append(0)
 }
-func (e *encoder) WriteByte(_ context.Context, v int8) error { return e.append(byte(v)) }
+func (e *encoder) WriteByte(_ context.Context, v int8) error { return e.append(byte(v)) } //nolint:govet // Thrift's method
 func (e *encoder) WriteI16(_ context.Context, v int16) error {
 	e.b = order.AppendUint16(e.b, uint16(v))
 	return e.wrote()

@@ -48,8 +48,8 @@ func Bool[T ~bool]() Type[T] {
 
 // I8 is IDL's i8 and byte.
 func I8[T ~int8]() Type[T] {
-	return scalar(thrift.BYTE, func(e *encoder, v T) error { return e.WriteByte(background, int8(v)) }, //nolint:govet // Thrift's method
-		func(d *decoder) (T, error) { v, err := d.ReadByte(background); return T(v), err }) //nolint:govet // Thrift's method
+	return scalar(thrift.BYTE, func(e *encoder, v T) error { return e.WriteByte(background, int8(v)) },
+		func(d *decoder) (T, error) { v, err := d.ReadByte(background); return T(v), err })
 }
 
 // I16 is IDL's i16.

@@ -50,13 +50,12 @@ func (t *typ) plain() bool {
 	return t.kind == "binary"
 }
 
-// underlying is the Go type without the name that a typedef gives to it.
+// underlying is the Go type without the name that a typedef gives to it. A string keeps the
+// name, without which values are of another type.
 func (t *typ) underlying() string {
 	switch t.kind {
 	case "binary":
 		return "[]byte"
-	case "string":
-		return "string"
 	case "list", "set":
 		return "[]" + t.elem.goType
 	case "map":

@@ -48,7 +48,7 @@ typedef Failed Broken
 service Types {
   map<string, list<Later>> posts(1: list<Later> a (bifrost.ref), 2: set<string> b (bifrost.ref), 3: map<binary, set<A>> c (bifrost.ref), 4: Nested d (bifrost.ref),
     5: list<bool> e (bifrost.ref), 6: list<Colour> f (bifrost.ref), 7: string g (bifrost.ref), 8: list<Either> h (bifrost.ref), 9: Blobs i (bifrost.ref),
-    10: list<list<double>> j (bifrost.ref), 11: list<A> k (bifrost.ref), 12: map<i8, map<i16, Nothing>> l (bifrost.ref)) (bifrost.ref)
+    10: list<list<double>> j (bifrost.ref), 11: list<A> k (bifrost.ref), 12: map<i8, map<i16, Nothing>> l (bifrost.ref), 13: requiredly m (bifrost.ref)) (bifrost.ref)
   void plain(),
   oneway void away(1: B raw (bifrost.ref));
   async void old(1: A a)
