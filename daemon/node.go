@@ -108,7 +108,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 		return nil, err
 	}
 	c.token++
-	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.token, Instance: p.Instance, NoLedger: p.NoLedger}
+	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.token, Instance: p.Instance, NoLedger: p.NoLedger, User: p.UID}
 	c.unsettled[ask.Token] = &request{done: make(chan struct{})}
 	c.mu.Unlock()
 	defer c.endRequest(ask.Token)

@@ -116,6 +116,8 @@ type nodeRecord struct {
 	// Exited: it has ended with its program. AfterExit: the incarnation before it did.
 	Exited    bool `json:"exited,omitempty"`
 	AfterExit bool `json:"after_exit,omitempty"`
+	// User is the Unix user that its program runs as.
+	User uint32 `json:"user,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -141,7 +143,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
-			Exited: n.exited, AfterExit: n.afterExit,
+			Exited: n.exited, AfterExit: n.afterExit, User: n.user,
 		})
 }
 

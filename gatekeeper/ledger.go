@@ -143,7 +143,7 @@ func (n *node) serial() bool {
 // grantAt has a blade keep a node's ledger. It may be repeated.
 func (c *controller) grantAt(b *blade, n *node) {
 	name := control.LedgerOf(n.address)
-	q := control.LedgerGrant{Birth: n.ledger.Birth, Name: name, Node: n.address, Incarnation: n.incarnation}
+	q := control.LedgerGrant{Birth: n.ledger.Birth, Name: name, Node: n.address, Incarnation: n.incarnation, Owner: n.charged()}
 	birth, node := n.ledger.Birth, n.address
 	c.command(b, control.KindLedgerGrant, q, func(reply control.Message) {
 		c.ledgerAnswered(b, "grant", name, reply)

@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // withLedgers has a Gatekeeper whose nodes have ledgers, a compute blade, and a memory
@@ -51,7 +52,7 @@ func TestLedger_Granted(t *testing.T) {
 			t.Fatalf("the ledger is at %+v", j.Ledger)
 		}
 		m1.converse()
-		want := control.LedgerGrant{Birth: 7, Name: control.LedgerOf(j.Address), Node: j.Address, Incarnation: 1}
+		want := control.LedgerGrant{Birth: 7, Name: control.LedgerOf(j.Address), Node: j.Address, Incarnation: 1, Owner: share.Owner{Port: 1}}
 		if !slices.Equal(m1.granted, []control.LedgerGrant{want}) {
 			t.Errorf("granted %+v", m1.granted)
 		}

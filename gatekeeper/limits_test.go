@@ -181,3 +181,45 @@ func TestFull_Alloc(t *testing.T) {
 		t.Errorf("%d regions are left, %d reclaimed", s.leases.Len(), s.count.Reclaims)
 	}
 }
+
+// A user of a blade has its share of the rack's nodes, and the blade has: other blades', and another user of the blade, find some.
+func TestQuota_Nodes(t *testing.T) {
+	c := &controller{nodes: map[netip.Addr]*node{}}
+	number := uint64(0)
+	greedy, other := &blade{nodes: map[netip.Addr]*node{}}, &blade{nodes: map[netip.Addr]*node{}}
+	join := func(b *blade, user uint32, instance string) error {
+		err := c.mayHaveNode(b, &control.Join{User: user, Instance: instance})
+		if err == nil {
+			number++
+			n := &node{address: rackaddr.Node(number), blade: b, user: user}
+			c.nodes[n.address], b.nodes[n.address] = n, n
+		}
+		return err
+	}
+	one := 0
+	for ; one < maxNodes && join(greedy, 1000, "") == nil; one++ {
+	}
+	if one < maxNodes/2 || one > maxNodes*7/9 {
+		t.Errorf("a user has %d of %d nodes", one, maxNodes)
+	}
+	if err := join(greedy, 1001, ""); err != nil {
+		t.Errorf("another user of the blade: %v", err)
+	}
+	for user := uint32(2000); user < 2000+maxNodes; user++ { // as many users as the blade likes
+		_ = join(greedy, user, "")
+	}
+	if n := len(greedy.nodes); n > maxNodes*7/8 {
+		t.Errorf("a blade has %d of %d nodes", n, maxNodes)
+	}
+	if err := join(greedy, 1, ""); fault.CodeOf(err) != fault.Overloaded || !strings.Contains(err.Error(), "its share") {
+		t.Errorf("a node too many: %v", err)
+	}
+	if err := join(greedy, 1000, "app/program/1"); err != nil {
+		t.Errorf("a program of a deployment: %v", err)
+	}
+	for n := range 100 {
+		if err := join(other, 1000, ""); err != nil {
+			t.Fatalf("node %d of another blade: %v", n, err)
+		}
+	}
+}

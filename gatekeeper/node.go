@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -35,6 +36,7 @@ type node struct {
 	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
 	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none
+	user        uint32              // that its program runs as, by the word of its blade
 	why         string              // it has ended
 	empties     bool                // it gets no new calls, and is stopped when it has none
 	moves       bool                // and goes on elsewhere then
@@ -105,6 +107,9 @@ func (c *controller) join(p *port, m control.Message) error {
 		if len(c.nodes) >= maxNodes {
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes, its maximum", len(c.nodes))
 		}
+		if err := c.mayHaveNode(b, &j); err != nil {
+			return err
+		}
 		former, ready := c.awaitedBy(b, &j)
 		if !ready {
 			c.joins = append(c.joins, joining{former.address, p, m})
@@ -147,11 +152,34 @@ func (c *controller) join(p *port, m control.Message) error {
 	return nil
 }
 
+// charged is who is charged for the node; zero while its blade is away.
+func (n *node) charged() share.Owner {
+	if n.blade.port == nil {
+		return share.Owner{}
+	}
+	return share.Owner{Port: uint32(n.blade.port.num), User: n.user}
+}
+
+// mayHaveNode refuses a program that somebody has started by hand if its owner has its share of the rack's nodes: the blade
+// among all blades, and its user among the blade's. Where programs of deployments run is the rack's own choice.
+func (c *controller) mayHaveNode(b *blade, j *control.Join) error {
+	user := uint64(0)
+	for _, n := range b.nodes {
+		if n.user == j.User {
+			user++
+		}
+	}
+	if j.Instance != "" || share.RoomOf(user, uint64(len(b.nodes)), uint64(len(c.nodes)), maxNodes) > 0 {
+		return nil
+	}
+	return fault.New(fault.Overloaded, "join", "user %d of blade %q has %d nodes, and the blade %d: its share of the rack's %d", j.User, b.hello.Blade, user, len(b.nodes), maxNodes)
+}
+
 // newNode makes a program a node: a new one, or the next incarnation of one that has
 // fallen.
 func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node) *node {
 	n := &node{
-		name: j.Name, address: identity.Address, incarnation: identity.Incarnation, blade: b, token: j.Token, instance: identity.Instance,
+		name: j.Name, address: identity.Address, incarnation: identity.Incarnation, blade: b, token: j.Token, instance: identity.Instance, user: j.User,
 		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 	}
 	if n.incarnation == 1 {

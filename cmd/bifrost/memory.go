@@ -13,6 +13,8 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -113,7 +115,8 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	b.Log.Info("memory blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "capacity", config.FormatSize(capacity))
-	stop, err := o.blade.serveMetrics(ctx, g, memoryMetrics{d})
+	stop, err := o.blade.serveMetrics(ctx, g, memoryMetrics{d}, metrics.Refusals("bifrost_memory_refused_owner_total",
+		"What owners, users of blades, were refused beyond their share of the machine: bytes of ledgers.", "owner", refusedOwners(d)))
 	if err != nil {
 		return err
 	}
@@ -171,6 +174,23 @@ var (
 	metricBlame    = prometheus.NewDesc("bifrost_memory_refused_node_packets_total", "Requests that were refused, by the node that sent them; \"other\" stands for further nodes than 256.", []string{"node", "reason"}, nil)
 	metricNoLedger = memoryMetric("refused_ledger_requests_total", "Requests and commands about ledgers that were refused.", "reason")
 )
+
+// refusedOwners is what a memory server refuses by owner.
+func refusedOwners(d *daemon.Memory) metrics.Refused {
+	return func(each func(owner, what string, n uint64)) {
+		server := d.Server()
+		if server == nil {
+			return // not registered yet
+		}
+		for o, n := range server.RefusedOwners() {
+			name := o.String()
+			if o == (share.Owner{}) {
+				name = "other"
+			}
+			each(name, "ledgers", n)
+		}
+	}
+}
 
 // memoryMetrics tells Prometheus of a memory server's counters.
 type memoryMetrics struct{ d *daemon.Memory }

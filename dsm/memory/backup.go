@@ -283,7 +283,7 @@ const ledgerNameCost = 300
 func contentOf(k *ledger.Kept) control.LedgerContent {
 	return control.LedgerContent{
 		Name: control.LedgerName(k.Name), Run: k.Meta.Run, Sealed: k.Meta.Sealed, First: k.Meta.First,
-		Writer: control.LedgerWriter(k.Meta.Writer), Granted: control.LedgerWriter(k.Meta.Granted),
+		Writer: control.LedgerWriter(k.Meta.Writer), Granted: control.LedgerWriter(k.Meta.Granted), Owner: k.Meta.Owner,
 	}
 }
 
@@ -303,7 +303,7 @@ func (d *LedgerDisk) Restore(birth, rack uint64, ledgers []control.LedgerContent
 			job.changes = append(job.changes, ledger.Change{Name: name, Put: &dsmpacket.Chunk{Number: k.Number, Continues: k.Continues, Data: k.Data}})
 		}
 		job.changes = append(job.changes, ledger.Change{Name: name, Meta: &ledger.Meta{
-			Run: c.Run, Sealed: c.Sealed, Writer: ledger.Writer(c.Writer), Granted: ledger.Writer(c.Granted), First: c.First,
+			Run: c.Run, Sealed: c.Sealed, Writer: ledger.Writer(c.Writer), Granted: ledger.Writer(c.Granted), First: c.First, Owner: c.Owner,
 		}})
 	}
 	d.birth, d.rack = birth, rack

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/internal/disk"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // A server may keep its ledgers in a directory. What a batch of requests changes is
@@ -24,12 +25,12 @@ import (
 //
 // Keys and values, big endian:
 //
-//	l/ name (16) m                 run (4), sealed (1), writer and granted (node 16, incarnation 4), first chunk (8)
+//	l/ name (16) m                 run (4), sealed (1), writer and granted (node 16, incarnation 4), first chunk (8), owner (port 4, user 4)
 //	l/ name (16) c number (8)      1 if the chunk continues (1), data
 //	b                              birth number (8), number of the rack (8), 0 before a rack has them
 
 // ledgerVersion is the version of these.
-const ledgerVersion = 1
+const ledgerVersion = 2
 
 var (
 	birthKey     = []byte("b")
@@ -227,10 +228,11 @@ type metaValue struct {
 	Granted    [16]byte
 	GrantedInc uint32
 	First      uint64
+	Port, User uint32 // of the owner
 }
 
 func appendMeta(b []byte, m *ledger.Meta) []byte {
-	v := metaValue{Run: m.Run, Sealed: m.Sealed, WriterInc: m.Writer.Incarnation, GrantedInc: m.Granted.Incarnation, First: m.First}
+	v := metaValue{Run: m.Run, Sealed: m.Sealed, WriterInc: m.Writer.Incarnation, GrantedInc: m.Granted.Incarnation, First: m.First, Port: m.Owner.Port, User: m.Owner.User}
 	if m.Writer.Node.IsValid() {
 		v.Writer = m.Writer.Node.As16()
 	}
@@ -249,7 +251,7 @@ func parseMeta(b []byte) (m ledger.Meta, err error) {
 	if n, err := binary.Decode(b, binary.BigEndian, &v); err != nil || n != len(b) || b[4] > 1 || v.First == 0 {
 		return m, corruptLedger("the state is %x", b)
 	}
-	m = ledger.Meta{Run: v.Run, Sealed: v.Sealed, First: v.First}
+	m = ledger.Meta{Run: v.Run, Sealed: v.Sealed, First: v.First, Owner: share.Owner{Port: v.Port, User: v.User}}
 	m.Writer, m.Granted = metaWriter(v.Writer, v.WriterInc), metaWriter(v.Granted, v.GrantedInc)
 	return m, nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 const testRack = 5
@@ -171,7 +172,7 @@ func TestLedgerDisk_Anew(t *testing.T) {
 func TestLedgerDisk_Filled(t *testing.T) {
 	source := ledger.New(ledger.Config{Birth: 77, Space: 1 << 20, Total: 1 << 20})
 	w := ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1}
-	source.Grant(ledger.NameOf(w.Node), w)
+	source.Grant(ledger.NameOf(w.Node), w, share.Owner{Port: 7, User: 1000})
 	source.Open(ledger.NameOf(w.Node), 1, w)
 	for n := uint64(1); n < 9; n++ {
 		source.Append(ledger.NameOf(w.Node), 1, w, 0, chunk(n, text(n)))

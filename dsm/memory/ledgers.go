@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // LedgerConfig says what ledgers a server has room for. It takes memory only as ledgers
@@ -289,7 +290,7 @@ func (l *ledgers) command(birth uint64, name control.LedgerName, do func(*ledger
 func (s *Server) GrantLedger(q control.LedgerGrant) (a control.LedgerAnswer, err error) {
 	err = s.durably(s.with, func(*store.Store) error {
 		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
-			return st.Grant(ledger.Name(q.Name), ledger.Writer{Node: q.Node, Incarnation: q.Incarnation})
+			return st.Grant(ledger.Name(q.Name), ledger.Writer{Node: q.Node, Incarnation: q.Incarnation}, q.Owner)
 		})
 		return nil
 	})
@@ -351,6 +352,19 @@ func (s *Server) LedgerState(name control.LedgerName) (state control.Ledger, ok 
 		return nil
 	})
 	return state, ok
+}
+
+// RefusedOwners is how often owners were refused room for ledgers beyond their share. Those beyond share.MaxOwners are counted together, under
+// the zero Owner. It is empty after Run has returned.
+func (s *Server) RefusedOwners() map[share.Owner]uint64 {
+	all := map[share.Owner]uint64{}
+	_ = s.now(func(*store.Store) error {
+		if others := s.ledgers.store.Refused(func(o share.Owner, n uint64) { all[o] = n }); others > 0 {
+			all[share.Owner{}] += others
+		}
+		return nil
+	})
+	return all
 }
 
 // Ledgers is what ledgers take; zero after Run has returned.

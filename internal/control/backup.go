@@ -2,6 +2,8 @@ package control
 
 import (
 	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // The steps of a backup of a memory blade, in their order.
@@ -69,6 +71,7 @@ type LedgerContent struct {
 	Sealed  bool          `json:"sealed,omitempty"`
 	Writer  LedgerWriter  `json:"writer,omitzero"`
 	Granted LedgerWriter  `json:"granted,omitzero"`
+	Owner   share.Owner   `json:"owner,omitzero"`
 	First   uint64        `json:"first"` // its first chunk's number, or its next one's if it has none
 	Chunks  []LedgerChunk `json:"chunks,omitempty"`
 }

@@ -157,6 +157,8 @@ type Join struct {
 	// NoLedger says that the program runs no exactly-once calls: it gets no ledger, and no caller
 	// sends it such a call.
 	NoLedger bool `json:"no_ledger,omitempty"`
+	// User is the Unix user that the program runs as. With the blade's port it is who is charged for the node (share.Owner).
+	User uint32 `json:"user,omitempty"`
 }
 
 // Joined names the new node; its rules are in place.

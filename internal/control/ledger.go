@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // LedgerName names a ledger within a memory machine: the address of a node, or the hash of
@@ -44,6 +45,8 @@ type LedgerGrant struct {
 	Name        LedgerName `json:"name"`
 	Node        netip.Addr `json:"node"`
 	Incarnation uint32     `json:"incarnation"`
+	// Owner is who is charged for the ledger from now on.
+	Owner share.Owner `json:"owner,omitzero"`
 }
 
 // LedgerEnd makes a copy of a sealed ledger equal to the machine's other copy: it ends at

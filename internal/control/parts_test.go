@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // many returns n values, with the largest indices that are likely.
@@ -59,12 +60,12 @@ func largest() map[Kind][2]any {
 	room := uint64(1) << 60
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
 	return map[Kind][2]any{
-		KindLedgerGrant: {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31}, ledger},
+		KindLedgerGrant: {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31, share.Owner{Port: 1 << 31, User: 1 << 31}}, ledger},
 		KindLedgerEnd:   {LedgerEnd{1 << 60, someLedger(1).Name, 1 << 31, 1 << 60, 1 << 60}, ledger},
 		KindLedgers:     {Ledgers{someLedger(1).Name}, LedgerList{1 << 60, many(MaxLedgers, someLedger), someLedger(1).Name}},
 		KindBackup: {Backup{1 << 60, BackupRelease, BackupPosition{1 << 30, 1 << 30, 1 << 40}}, BackupPart{
 			refusal, true, 1 << 60, 1 << 60, 1 << 31, many(BackupPartSize>>15, func(int) LedgerContent {
-				return LedgerContent{someLedger(1).Name, 1 << 31, true, LedgerWriter{node, 1 << 31}, LedgerWriter{node, 1 << 31}, 1 << 60, many(2, func(int) LedgerChunk { return LedgerChunk{1 << 60, true, make([]byte, 1<<14)} })}
+				return LedgerContent{someLedger(1).Name, 1 << 31, true, LedgerWriter{node, 1 << 31}, LedgerWriter{node, 1 << 31}, share.Owner{Port: 1 << 31, User: 1 << 31}, 1 << 60, many(2, func(int) LedgerChunk { return LedgerChunk{1 << 60, true, make([]byte, 1<<14)} })}
 			}), nil, BackupPosition{1 << 30, 1 << 30, 1 << 40}, true,
 		}},
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
@@ -86,7 +87,7 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name, true}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, true}},
+		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, true}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true, true}, nil},
 		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},

@@ -13,6 +13,12 @@ type Owner struct {
 // String names the owner for people and as the label of metrics.
 func (o Owner) String() string { return fmt.Sprintf("port %d user %d", o.Port, o.User) }
 
+// RoomOf is how many units a user may take more who holds so many, of those that its blade holds, of those that are used of a
+// total.
+func RoomOf(user, blade, used, total uint64) uint64 {
+	return Room(user, blade, blade+Room(blade, used, total))
+}
+
 // Owners is a total that blades share, and the users of a blade among themselves. Its methods must not be
 // called concurrently.
 type Owners struct {
@@ -35,8 +41,7 @@ func (s *Owners) Held(o Owner) uint64 { return s.users[o] }
 
 // Room is how many units an owner may take now.
 func (s *Owners) Room(o Owner) uint64 {
-	blade := s.ports.Held(o.Port)
-	return Room(s.users[o], blade, blade+s.ports.Room(o.Port))
+	return RoomOf(s.users[o], s.ports.Held(o.Port), s.ports.used, s.ports.total)
 }
 
 // Take, Force, Release and Refusals are Pool's.

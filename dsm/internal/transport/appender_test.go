@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // appendLab is one ledger on a mirrored machine, its writer, and a network between them
@@ -46,7 +47,7 @@ func newAppendLab(t *testing.T, seed uint64, copies int) *appendLab {
 	l := &appendLab{t: t, rng: rand.New(rand.NewPCG(seed, 1)), epoch: 1}
 	for range copies {
 		c := ledger.New(labConfig)
-		c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1})
+		c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1}, share.Owner{})
 		l.copies = append(l.copies, c)
 	}
 	l.loss = []float64{0, 0.02, 0.3}[l.rng.IntN(3)]
@@ -384,7 +385,7 @@ func TestAppender_Room(t *testing.T) {
 		l.loss = 0.2
 		for range copies {
 			c := ledger.New(ledger.Config{Birth: labBirth, Space: space, Total: 3 * space})
-			c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1})
+			c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1}, share.Owner{})
 			l.copies = append(l.copies, c)
 		}
 		l.run = 0
@@ -429,7 +430,7 @@ func TestAppender_Full(t *testing.T) {
 	l := newAppendLab(t, 4, 0)
 	l.loss = 0.2
 	c := ledger.New(ledger.Config{Birth: labBirth, Space: 4096, Total: 8192})
-	c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1})
+	c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1}, share.Owner{})
 	l.copies, l.run = []*ledger.Store{c}, 0
 	l.open()
 	last := uint64(0)

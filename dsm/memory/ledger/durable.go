@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Change is one change of a durable store. Changes make an empty store what this one
@@ -33,6 +34,8 @@ type Meta struct {
 	Granted Writer
 	// First is the number of its first chunk, or of its next one if it has none.
 	First uint64
+	// Owner is who is charged for it.
+	Owner share.Owner
 }
 
 // Changes returns what has changed since the last call, in order. The shell makes the
@@ -65,7 +68,7 @@ func (s *Store) dropped(name Name, first, next uint64) {
 }
 
 func (l *ledger) meta() *Meta {
-	return &Meta{Run: l.state.Run, Sealed: l.state.Sealed, Writer: l.state.Writer, Granted: l.granted, First: l.state.First}
+	return &Meta{Run: l.state.Run, Sealed: l.state.Sealed, Writer: l.state.Writer, Granted: l.granted, First: l.state.First, Owner: l.owner}
 }
 
 // Load puts one ledger back as a durable store had it: its state, and its chunks in the
@@ -84,13 +87,13 @@ func (s *Store) Load(name Name, m Meta, chunks []dsmpacket.Chunk) error {
 			return damaged(name, fmt.Sprintf("chunk %d is missing", want))
 		}
 	}
-	l := s.begin(name)
+	l := s.begin(name, m.Owner)
 	l.granted = m.Granted
 	l.state = State{Run: m.Run, Sealed: m.Sealed, Writer: m.Writer, First: m.First, Next: m.First}
 	for _, c := range chunks {
 		l.put(c)
 	}
-	s.used += l.room()
+	s.charge(l)
 	return nil
 }
 

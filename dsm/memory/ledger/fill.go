@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // The ledgers of a machine's first copy are given to its second one while they are written
@@ -35,7 +36,9 @@ type (
 		WriterInc, GrantedInc uint32
 		First, Next           uint64
 	}
-	endItem struct{ Ledgers, Birth uint64 }
+	// ownerItem stands behind a stateItem; that of an earlier version of the source has none.
+	ownerItem struct{ Port, User uint32 }
+	endItem   struct{ Ledgers, Birth uint64 }
 )
 
 // filling is a source's side.
@@ -106,7 +109,7 @@ func (s *Store) FillNext(int) (item []byte, ok bool) {
 		First: l.state.First, Next: l.state.Next,
 	}
 	v.Writer, v.Granted = address(l.state.Writer.Node), address(l.granted.Node)
-	return encode(itemState, v), true
+	return append(encode(itemState, v), encode(0, ownerItem(l.owner))[1:]...), true
 }
 
 // chunk gives the next chunk, nil if there is none now.
@@ -202,10 +205,15 @@ func (s *Store) Take(item []byte) error {
 		return s.fits()
 	case itemState:
 		var v stateItem
-		if _, err := read(&v); err != nil {
+		rest, err := read(&v)
+		if err != nil {
 			return err
 		}
-		return s.takeState(&v)
+		var owner ownerItem
+		if _, err := binary.Decode(rest, binary.BigEndian, &owner); err != nil {
+			owner = ownerItem{} // nobody known
+		}
+		return s.takeState(&v, share.Owner(owner))
 	case itemEnd:
 		var v endItem
 		if _, err := read(&v); err != nil {
@@ -233,12 +241,12 @@ func (s *Store) fits() error {
 }
 
 // takeState makes a ledger of the chunks that have come.
-func (s *Store) takeState(v *stateItem) error {
+func (s *Store) takeState(v *stateItem, owner share.Owner) error {
 	of := s.filled.chunks[v.Name]
 	if v.First == 0 || v.First > v.Next || v.Next-v.First > uint64(len(of)) || s.ledgers[v.Name] != nil {
 		return badItem("chunks %d to %d of a ledger, %d have come", v.First, v.Next, len(of))
 	}
-	l := &ledger{granted: writerOf(v.Granted, v.GrantedInc), state: State{
+	l := &ledger{granted: writerOf(v.Granted, v.GrantedInc), owner: owner, state: State{
 		Run: v.Run, Sealed: v.Sealed, Writer: writerOf(v.Writer, v.WriterInc), First: v.First, Next: v.Next,
 	}}
 	for n := v.First; n < v.Next; n++ {
@@ -250,6 +258,8 @@ func (s *Store) takeState(v *stateItem) error {
 		l.state.Used += cost(len(c.Data))
 	}
 	delete(s.filled.chunks, v.Name)
+	l.counted, l.held = l.room(), l.room() // its chunks are counted already
+	s.shares.Force(l.owner, ledgerCost+l.held)
 	s.ledgers[v.Name] = l
 	return nil
 }
@@ -262,6 +272,7 @@ func (s *Store) takeEnd(v *endItem) error {
 	s.used = 0
 	for _, l := range s.ledgers {
 		s.used += ledgerCost + l.room()
+		s.charge(l)
 	}
 	if err := s.fits(); err != nil {
 		return err

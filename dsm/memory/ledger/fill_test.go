@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // describe writes down all that another copy must have.
@@ -44,7 +45,7 @@ func TestFill(t *testing.T) {
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"grant": func(*rapid.T) { w := node(); s.Grant(NameOf(w.Node), w) },
+			"grant": func(*rapid.T) { w := node(); s.Grant(NameOf(w.Node), w, share.Owner{Port: 1}) },
 			"open":  func(*rapid.T) { w := node(); s.Open(NameOf(w.Node), w.Incarnation, w) },
 			"append": func(t *rapid.T) {
 				w := node()
@@ -147,7 +148,7 @@ func TestFillAfterDrop(t *testing.T) {
 		"delete": func(s *Store) {
 			s.Fence(first)
 			s.Delete(name)
-			s.Grant(name, second)
+			s.Grant(name, second, share.Owner{Port: 1})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -168,7 +169,7 @@ func TestFillAfterDrop(t *testing.T) {
 					t.Fatalf("%s: %v", text, a.Status)
 				}
 			}
-			s.Grant(name, first)
+			s.Grant(name, first, share.Owner{Port: 1})
 			s.Open(name, 1, first)
 			write(first, "a whole record", false)
 			write(first, "half of one", what != "end")

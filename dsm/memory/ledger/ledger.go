@@ -5,6 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Name names a ledger within a machine: the address of a node, or the hash of the
@@ -39,6 +40,9 @@ type State struct {
 type ledger struct {
 	state   State
 	granted Writer                     // who may open it next, beside the node whose name it has
+	owner   share.Owner                // who is charged for it
+	counted uint64                     // room, as the store's figures have it
+	held    uint64                     // bytes that the owner is charged with beside ledgerCost: room at least
 	chunks  []dsmpacket.Chunk          // First … Next-1
 	early   map[uint64]dsmpacket.Chunk // appends that came before their predecessors
 	waiting uint64                     // bytes of early

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // TestScripts plays testdata/*.txt: command lines, with their output indented below
@@ -19,7 +20,7 @@ import (
 //	append LEDGER RUN nN/I NUMBER[^KEEP] TEXT[…]   TEXT… continues in the next chunk
 //	fill LEDGER RUN nN/I NUMBER BYTES              a chunk of as many bytes
 //	read LEDGER FROM SIZE    stat LEDGER    used    names
-//	grant LEDGER nN/I    fence nN/I    end LEDGER RUN FIRST NEXT    delete LEDGER
+//	grant LEDGER nN/I [pPORT/USER]    fence nN/I    end LEDGER RUN FIRST NEXT    delete LEDGER
 //	reload                                         as after a restart, from the changes
 //
 // A LEDGER is nN, the ledger of that node, or any other word, that of a durable main.
@@ -79,7 +80,12 @@ func (s *scripted) command(w []string) error {
 			s.printf("%s", label(n))
 		}
 	case "grant":
-		s.answer(s.store.Grant(name(at(1)), writer(at(2))))
+		w := writer(at(2))
+		owner := share.Owner{Port: uint32(w.Node.As16()[15])} // the node's own
+		if _, err := fmt.Sscanf(at(3), "p%d/%d", &owner.Port, &owner.User); at(3) != "" && err != nil {
+			return err
+		}
+		s.answer(s.store.Grant(name(at(1)), w, owner))
 	case "fence":
 		for _, n := range s.store.Fence(writer(at(1))) {
 			st, _ := s.store.Stat(n)
@@ -105,7 +111,7 @@ func (s *scripted) answer(a Answer) {
 	case a.Sealed:
 		state = "sealed"
 	}
-	s.printf("%s: run %d %s, chunks %d to %d", a.Status, a.Run, state, a.First, a.Next)
+	s.printf("%s: run %d %s, chunks %d to %d, room %d", a.Status, a.Run, state, a.First, a.Next, a.Room)
 }
 
 func (s *scripted) reload() error {

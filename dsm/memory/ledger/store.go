@@ -8,6 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 const (
@@ -29,7 +30,7 @@ type Config struct {
 	Birth uint64
 	// Space is how many bytes one ledger may take.
 	Space uint64
-	// Total is how many bytes all ledgers together may take.
+	// Total is how many bytes all ledgers together may take. Each owner has its share (package share).
 	Total uint64
 	// Durable makes the store keep what has changed for Changes.
 	Durable bool
@@ -39,7 +40,8 @@ type Config struct {
 type Store struct {
 	cfg     Config
 	ledgers map[Name]*ledger
-	used    uint64
+	used    uint64        // what all ledgers take
+	shares  *share.Owners // what their owners are charged with: that, and what is reserved
 	changes []Change
 	// fill is set while another copy is filled from here, filled while this one is filled.
 	fill   *filling
@@ -48,7 +50,7 @@ type Store struct {
 
 // New returns a store without ledgers.
 func New(cfg Config) *Store {
-	return &Store{cfg: cfg, ledgers: make(map[Name]*ledger)}
+	return &Store{cfg: cfg, ledgers: make(map[Name]*ledger), shares: share.NewOwners(cfg.Total)}
 }
 
 // Answer is the answer to a request.
@@ -124,11 +126,42 @@ func (s *Store) fenced(w Writer) bool {
 }
 
 // begin makes a ledger that nobody has opened.
-func (s *Store) begin(name Name) *ledger {
-	l := &ledger{state: State{First: 1, Next: 1}}
+func (s *Store) begin(name Name, owner share.Owner) *ledger {
+	l := &ledger{owner: owner, state: State{First: 1, Next: 1}}
 	s.ledgers[name] = l
 	s.used += ledgerCost
+	s.shares.Force(owner, ledgerCost)
+	s.charge(l)
+	if s.tail() < s.cfg.Space/reserve {
+		for _, other := range s.ledgers { // theirs is smaller now
+			s.charge(other)
+		}
+	}
 	return l
+}
+
+// tail is how many bytes beyond what a ledger takes are reserved for it in the space of all, for what ends executions and for
+// bases: what others append does not take them. It is the last eighth of a ledger's space, or less where there are so many ledgers that these would be
+// more than half of the space of all.
+func (s *Store) tail() uint64 {
+	return min(s.cfg.Space/reserve, s.cfg.Total/2/max(1, uint64(len(s.ledgers))))
+}
+
+// charge brings up to date what a ledger's owner is charged with: what the ledger takes, and as much of its tail as the owner's
+// share allows.
+func (s *Store) charge(l *ledger) {
+	room := l.room()
+	s.used += room - l.counted
+	l.counted = room
+	if want := max(room, min(room+s.tail(), s.cfg.Space)); want < l.held {
+		s.shares.Release(l.owner, l.held-want)
+		l.held = want
+	} else if want > l.held {
+		need := room - min(room, l.held)
+		more := max(need, min(want-l.held, s.shares.Room(l.owner)))
+		s.shares.Force(l.owner, more)
+		l.held += more
+	}
 }
 
 // Append stores a chunk behind its predecessor, or keeps it until the predecessor
@@ -143,10 +176,13 @@ func (s *Store) Append(name Name, run uint32, w Writer, keep uint64, c dsmpacket
 	if c.Number == 0 || keep > min(l.state.Next, c.Number) {
 		return s.refuse(l, fault.BadRequest)
 	}
-	limit, others := s.limit(l), s.used-l.room()
+	limit := s.limit(l)
 	s.cut(name, l, keep)
 	added, status := l.append(c, limit)
-	s.used = others + l.room()
+	if status == fault.NoSpace && limit < s.cfg.Space {
+		s.shares.Refuse(l.owner)
+	}
+	s.charge(l)
 	for i := range added {
 		s.put(name, &added[i])
 	}
@@ -196,14 +232,20 @@ func (s *Store) Read(name Name, from uint64, size int) ([]dsmpacket.Chunk, Answe
 // Grant makes a ledger if there is none, and says which writer may open it next, beside
 // the node whose name it has. The Gatekeeper grants each node its own ledger, at the
 // machine that is to keep it, and the ledger of a durable main to the node that is to run
-// it. A ledger beyond the machine's space is refused as NoSpace.
-func (s *Store) Grant(name Name, w Writer) Answer {
+// it. The owner is charged for it from then on; the zero Owner leaves
+// it to whoever was. A ledger beyond the owner's share of the machine's space is refused as NoSpace.
+func (s *Store) Grant(name Name, w Writer, owner share.Owner) Answer {
 	l := s.ledgers[name]
-	if l == nil {
-		if s.used+ledgerCost > s.cfg.Total {
-			return s.refuse(nil, fault.NoSpace)
-		}
-		l = s.begin(name)
+	switch {
+	case l == nil && s.shares.Room(owner) < ledgerCost:
+		s.shares.Refuse(owner)
+		return s.refuse(nil, fault.NoSpace)
+	case l == nil:
+		l = s.begin(name, owner)
+	case owner != (share.Owner{}) && l.owner != owner:
+		s.shares.Release(l.owner, ledgerCost+l.held)
+		s.shares.Force(owner, ledgerCost+l.held)
+		l.owner = owner
 	}
 	l.granted = w
 	s.changed(name, l)
@@ -237,9 +279,8 @@ func (s *Store) Fence(w Writer) (names []Name) {
 // seal ends the run that has a ledger open.
 func (s *Store) seal(name Name, l *ledger) {
 	next := l.state.Next
-	s.used -= l.room()
 	l.seal()
-	s.used += l.room()
+	s.charge(l)
 	s.unsent(name, l.state.Next)
 	s.dropped(name, l.state.Next, next)
 	s.changed(name, l)
@@ -261,10 +302,9 @@ func (s *Store) End(name Name, run uint32, first, next uint64) Answer {
 		return s.refuse(l, fault.BadRequest)
 	}
 	was := l.state.Next
-	s.used -= l.room()
 	s.cut(name, l, first)
 	l.endAt(next)
-	s.used += l.room()
+	s.charge(l)
 	s.unsent(name, l.state.Next)
 	s.dropped(name, l.state.Next, was)
 	return s.answer(l)
@@ -281,7 +321,8 @@ func (s *Store) Delete(name Name) Answer {
 		return s.refuse(l, fault.Unavailable)
 	}
 	s.dropped(name, l.state.First, l.state.Next)
-	s.used -= ledgerCost + l.room()
+	s.used -= ledgerCost + l.counted
+	s.shares.Release(l.owner, ledgerCost+l.held)
 	s.unsent(name, 0)
 	delete(s.ledgers, name)
 	if s.cfg.Durable {
@@ -295,18 +336,24 @@ func (s *Store) answer(l *ledger) Answer {
 	a := Answer{Birth: s.cfg.Birth}
 	if l != nil {
 		a.Run, a.Sealed, a.First, a.Next = l.state.Run, l.state.Sealed, l.state.First, l.state.Next
-		limit := s.limit(l)
-		limit -= min(limit, s.cfg.Space/reserve)
+		space, tail := s.cfg.Space, s.tail()
+		limit := s.held(l)
+		limit = min(space-space/reserve, limit-min(limit, tail))
 		a.Room = limit - min(limit, l.room())
 	}
 	return a
 }
 
-// limit is how many bytes a ledger may take: the space of one, or what others leave of that
-// of all.
-func (s *Store) limit(l *ledger) uint64 {
-	others := s.used - l.room()
-	return min(s.cfg.Space, s.cfg.Total-min(s.cfg.Total, others))
+// held is how many bytes a ledger's owner may hold for it.
+func (s *Store) held(l *ledger) uint64 { return l.held + s.shares.Room(l.owner) }
+
+// limit is how many bytes a ledger may take: the space of one, or what its owner's share allows.
+func (s *Store) limit(l *ledger) uint64 { return min(s.cfg.Space, s.held(l)) }
+
+// Refused tells how often owners were refused room beyond their share. Owners beyond share.MaxOwners are counted together,
+// as that returns.
+func (s *Store) Refused(each func(owner share.Owner, n uint64)) (others uint64) {
+	return s.shares.Refusals().Each(each)
 }
 
 func (s *Store) refuse(l *ledger, status fault.Code) Answer {
