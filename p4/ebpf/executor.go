@@ -75,10 +75,12 @@ type Executor struct {
 	sweeper  sweeper
 	tcx      atomic.Bool // the kernel has it, as far as is known
 
-	mu     sync.Mutex // guards what follows
-	ports  map[datapath.Port]*port
-	pinned string // where; empty if Pin was not called
-	closed bool
+	mu    sync.Mutex // guards what follows
+	ports map[datapath.Port]*port
+	// detached are ports that were attached, for what they have counted.
+	detached map[datapath.Port]*port
+	pinned   string // where; empty if Pin was not called
+	closed   bool
 
 	testing sync.Mutex    // one test packet at a time
 	tests   atomic.Uint64 // digests that tests have sent
@@ -97,7 +99,7 @@ var (
 func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	x := &Executor{
 		prog: prog, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
-		tables: map[string]*table{}, ports: map[datapath.Port]*port{},
+		tables: map[string]*table{}, ports: map[datapath.Port]*port{}, detached: map[datapath.Port]*port{},
 		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{}, testOutputs: max(cfg.testOutputs, 1),
 	}
 	if x.sink == nil {

@@ -91,13 +91,18 @@ func (x *Executor) DetachPort(num datapath.Port) error {
 		return fmt.Errorf("port %d is not attached", num)
 	}
 	delete(x.ports, num)
+	x.detached[num] = p
 	return p.detach()
 }
 
-// PortCounts tells a port's counters; they are 0 if it is not attached.
+// PortCounts tells a port's counters, also when it has been detached; they are 0 if it
+// never was attached.
 func (x *Executor) PortCounts(num datapath.Port) PortCounts {
 	x.mu.Lock()
 	p := x.ports[num]
+	if p == nil {
+		p = x.detached[num]
+	}
 	x.mu.Unlock()
 	if p == nil {
 		return PortCounts{}

@@ -120,15 +120,18 @@ func (s *Switch) movePort(p *port, from, to kernelExecutor) error {
 		if err := from.DetachPort(p.num); err != nil {
 			return err
 		}
+		p.stats() // the last ones
 		next, err := s.openInterface(p.num, p.name)
 		if err == nil {
 			next.cap = p.cap
+			next.follows(p)
 			s.ports[p.num].Store(next)
 			next.out.(link).begin()
 		}
 		return err
 	}
 	if from == nil {
+		p.stats() // what the kernel has dropped, while there is a socket to ask
 		p.out.(link).close()
 	}
 	next, err := s.attachKernel(to, p.num, p.name, true)
@@ -139,12 +142,15 @@ func (s *Switch) movePort(p *port, from, to kernelExecutor) error {
 	if k, ok := p.out.(*kernelPort); ok {
 		k.tapped.Wait() // move has ended it
 	}
+	next.follows(p)
 	s.ports[p.num].Store(next)
 	next.out.(link).begin()
 	if from != nil {
-		return from.DetachPort(p.num)
+		err = from.DetachPort(p.num)
+		p.stats() // the last ones
+		next.follows(p)
 	}
-	return nil
+	return err
 }
 
 // local tells whether some port is in this process.

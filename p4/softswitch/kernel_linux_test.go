@@ -322,7 +322,7 @@ func attached(t *testing.T, hosts ...*lab) (programs int) {
 }
 
 // The pipeline can be replaced under traffic; ports move from executor to
-// executor of either kind.
+// executor of either kind, and go on counting.
 func TestKernel_PortsMoveBetweenExecutors(t *testing.T) {
 	needRoot(t)
 	var load Loader = LoadGo
@@ -342,6 +342,10 @@ func TestKernel_PortsMoveBetweenExecutors(t *testing.T) {
 		if got := receive(t, cb, 10); got[0] != byte(i) {
 			t.Fatalf("pipeline %d: got % x", i, got)
 		}
+		until(t, func() bool { // what is sent is counted when it is gone
+			ports := r.sw.Ports()
+			return ports[0].RxPackets > uint64(i) && ports[1].TxPackets > uint64(i)
+		})
 	}
 	if r.sw.kernel() == nil {
 		t.Error("auto has not chosen eBPF")

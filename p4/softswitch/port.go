@@ -38,6 +38,10 @@ type port struct {
 	out  transmitter
 	cap  *capture // nil if nothing is captured
 	n    counters
+
+	// before is what the port had counted when it moved here from another executor;
+	// nil if it did not.
+	before atomic.Pointer[PortStats]
 }
 
 // counters are a port's counters. Received means taken off the wire, sent means
@@ -70,7 +74,6 @@ type PortStats struct {
 }
 
 func (p *port) stats() PortStats {
-	n := &p.n
 	up := true
 	switch o := p.out.(type) {
 	case link:
@@ -78,12 +81,32 @@ func (p *port) stats() PortStats {
 	case *function:
 		up = !o.down.Load()
 	}
-	return PortStats{
-		Port: p.num, Name: p.name, Up: up,
-		RxPackets: n.rxPackets.Load(), RxBytes: n.rxBytes.Load(), TxPackets: n.txPackets.Load(), TxBytes: n.txBytes.Load(),
-		RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(), RxFull: n.rxFull.Load(),
-		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(), Looped: n.looped.Load(), Vanished: n.vanished.Load(),
+	st := p.counted()
+	st.Port, st.Name, st.Up = p.num, p.name, up
+	return st
+}
+
+// counted are the counters as they were brought up to date last.
+func (p *port) counted() (st PortStats) {
+	if b := p.before.Load(); b != nil {
+		st = *b
 	}
+	n := &p.n
+	for to, from := range map[*uint64]*atomic.Uint64{
+		&st.RxPackets: &n.rxPackets, &st.RxBytes: &n.rxBytes, &st.TxPackets: &n.txPackets, &st.TxBytes: &n.txBytes,
+		&st.RxOversize: &n.rxOversize, &st.RxOffload: &n.rxOffload, &st.RxFull: &n.rxFull,
+		&st.TxFull: &n.txFull, &st.TxTooLong: &n.txTooLong, &st.TxDown: &n.txDown, &st.TxOffload: &n.txOffload,
+		&st.Looped: &n.looped, &st.Vanished: &n.vanished,
+	} {
+		*to += from.Load()
+	}
+	return st
+}
+
+// follows makes p go on counting where old, which counts no more, has stopped.
+func (p *port) follows(old *port) {
+	st := old.counted()
+	p.before.Store(&st)
 }
 
 // receive counts a frame that has come in.
