@@ -33,8 +33,9 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 //	a call's ──┴── short ──── long ───┘      a handler's argument ──▶ lent ──▶ ended
 //	result
 //
-// A short value (at most 16 KiB, and half of a packet) stays local: it travels inside
-// each message that carries the reference, and takes no memory of the rack.
+// A short value (what fits a packet less 512 bytes) stays local: it travels inside
+// each message that carries the reference, and takes no memory of the rack. A message
+// whose values exceed a packet together goes in parts, like any other.
 //
 // An owned Ref may be passed to any number of calls, which copies nothing; its
 // owner frees it. A handler may read a lent one and pass it on in nested calls
@@ -175,14 +176,15 @@ const MaxRef = form.MaxSize
 // room is made for all of them: a caller that lies about a length costs little.
 const refProbe = 16 << 20
 
-// maxInline is up to which length a value travels inside a message instead of in
-// memory, in bytes. In memory it would take a call two held packets and four round
-// trips more, which cost as much as to copy ten times as many bytes.
-const maxInline = 16 << 10
+// besideValue is how many bytes of a packet are left for what stands beside a value.
+// It need not be enough: a message that exceeds a packet goes in parts.
+const besideValue = 512
 
-// inlineLimit is that length where a datagram has at most budget bytes: two values fit
-// a packet, with all that is around them.
-func inlineLimit(budget int) int { return min(maxInline, (budget-512)/2) }
+// inline is up to which length a value travels inside a message instead of in memory, in
+// bytes: whatever fits a packet and a message (WithMaxMessage). In memory it would take a
+// call two held packets and four round trips more. On two CPUs that is 716 µs there and
+// back instead of 45 for 62,000 bytes.
+func (n *Node) inline() int { return min(n.budget, n.limit()) - besideValue }
 
 // usable refuses a reference that has ended, by itself or with its execution.
 func (p *refStorage) usable(op string) error {
@@ -434,7 +436,7 @@ type reference interface {
 // wrapped around, counts as plain Thrift.
 func callerOf(c thrift.TClient) bridge.Caller {
 	if c, ok := c.(*client); ok {
-		return bridge.Caller{Memory: c.node.memory, Inline: inlineLimit(c.node.budget)}
+		return bridge.Caller{Memory: c.node.memory, Inline: c.node.inline()}
 	}
 	return bridge.Caller{}
 }
@@ -589,7 +591,7 @@ func (r *Ref[T]) hand(ctx context.Context) (*bifrost.Reference, error) {
 	defer r.put()
 	limit := 0
 	if b := branchOf(ctx); b != nil && b.e != nil {
-		limit = inlineLimit(b.e.node.budget)
+		limit = b.e.node.inline()
 	}
 	if w, err := r.inside(op, limit); w != nil || err != nil {
 		if err == nil && r.storage.state == refLocal {

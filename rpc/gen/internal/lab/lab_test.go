@@ -10,6 +10,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/form"
@@ -94,7 +95,10 @@ func everywhere(t *testing.T, f func(w *world)) {
 	t.Run("Thrift over TCP", func(t *testing.T) { overTCP(t, f) })
 }
 
-var film = []byte(strings.Repeat("all that is not black ", 1000))
+var film = []byte(strings.Repeat("all that is not black ", filmLength))
+
+// filmLength makes a film longer than a packet.
+const filmLength = 4000
 
 func TestByReference(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -118,7 +122,7 @@ func TestByReference(t *testing.T) {
 		}
 		counts, err := w.client.Histogram(w.ctx, raw)
 		w.must(err)
-		if c, err := counts.Take(w.ctx); err != nil || len(c) != 256 || c['a'] != 3000 {
+		if c, err := counts.Take(w.ctx); err != nil || len(c) != 256 || c['a'] != 3*filmLength {
 			t.Errorf("histogram: %v, %v", c, err)
 		}
 		n, err := w.client.Count(w.ctx, raw)
@@ -135,7 +139,7 @@ func TestByReference(t *testing.T) {
 // TestShortReferences: what is short travels inside calls and answers, and takes no
 // memory of the rack; what is one byte longer stands there.
 func TestShortReferences(t *testing.T) {
-	const short = 16 << 10
+	const short = 65487 - 512 // of a packet on the rack's links
 	onRack(t, func(w *world) {
 		for _, size := range []int{1, 1000, short, short + 1} {
 			want := 0
@@ -166,6 +170,44 @@ func TestShortReferences(t *testing.T) {
 			}
 			w.empty()
 		}
+	})
+}
+
+// TestShortReferencesTogether: values that fit a packet one by one exceed it together. They
+// travel inside a message in parts, and none of them takes memory.
+func TestShortReferencesTogether(t *testing.T) {
+	onRack(t, func(w *world) {
+		const each = 40_000
+		film, curve := rpc.RefOf(make([]byte, each)), rpc.RefOf(make([]int8, each))
+		sheet, medium := rpc.NewRef(form.Struct(lab.NewPrint), lab.NewPrint()), rpc.NewRef(form.Struct(lab.NewMedium), &lab.Medium{Film: []byte("m")})
+		frame := rpc.NewRef(form.Struct(shared.NewFrame), &shared.Frame{})
+		n, err := w.client.Mix(w.ctx, film, curve, rpc.RefOf([]int16{}), rpc.RefOf([]int32{}), rpc.RefOf([]int64{}), rpc.RefOf([]float64{}),
+			sheet, frame, medium, 0, nil, nil)
+		if want := int64(each + len("untitled") + 1); n != want || err != nil {
+			t.Errorf("mix: %d, %v, want %d", n, err, want)
+		}
+		s, err := w.rack.Gatekeeper().Snapshot(w.ctx)
+		w.must(err)
+		if len(s.Regions) != 0 {
+			t.Errorf("the values take %d regions", len(s.Regions))
+		}
+	})
+}
+
+// TestShortReferencesOfShortMessages: a value that exceeds what the caller's messages may have
+// stands in memory, whether it fits a packet or not.
+func TestShortReferencesOfShortMessages(t *testing.T) {
+	onRack(t, func(w *world) {
+		on, err := w.rack.Joiner("c1")
+		w.must(err)
+		node, err := rpc.Join(join.NewContext(w.ctx, on), rpc.WithName("narrow"), rpc.WithMaxMessage(4096))
+		w.must(err)
+		defer func() { w.must(node.Close(w.ctx)) }()
+		raw := rpc.RefOf(make([]byte, 4096))
+		if n, err := lab.OpenLab(node, "Lab").Count(w.ctx, raw); n != 4096 || err != nil {
+			t.Errorf("count: %d, %v", n, err)
+		}
+		w.must(raw.Free(w.ctx))
 	})
 }
 
