@@ -154,7 +154,7 @@ func (c *controller) refuseFor(n, callee *node, h *held, m *rpcpacket.Message, w
 func (c *controller) callOf(n, callee *node, h *held, m *rpcpacket.Message) *call {
 	return &call{
 		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
-		service: c.services[h.dst].name, method: m.Method.String(),
+		service: c.services[h.dst].name, method: m.Method.String(), lent: m.Pointers,
 	}
 }
 
@@ -252,6 +252,8 @@ func (c *controller) knownRequest(k *call, h *held, m *rpcpacket.Message) {
 	case c.logging() && k.stage == stageFinished && !k.oneway():
 		c.count.Duplicates++
 		c.releaseLogged(k)
+	case k.to.IsValid() && k.to != h.dst, k.oneway() != (m.Type == rpcpacket.Oneway), !samePointers(k.lent, m.Pointers):
+		c.malformedCall(h, &m.Header, errOtherPointers)
 	default:
 		c.count.Duplicates++
 		c.releaseRequest(k, h, m) // a callee that has done it answers from its cache
@@ -462,6 +464,7 @@ type call struct {
 	incarnation    uint32 // the callee's, to which the call is bound
 	service        string
 	method         string
+	lent           []dsmpacket.Pointer // by the call, or handed over by the one-way
 	stage          stage
 	settled        bool // the caller will not ask again
 	// refusal is the exception that the caller got from us instead of a reply.

@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"bytes"
 	"maps"
 	"net/netip"
 	"slices"
@@ -242,6 +243,8 @@ func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.M
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
 	case k.oneway() != (m.Type == rpcpacket.Oneway):
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "a call and a one-way have the same id"))
+	case k.stage == loanOpen && !samePointers(k.lent, m.Pointers):
+		c.malformedCall(h, &m.Header, errOtherPointers)
 	case (k.stage == loanVoid || k.stage == loanOpen && k.callee == callee.address) && !k.attempts(&m.Header):
 		c.nextAttempt(k, n, h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
@@ -253,12 +256,32 @@ func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.M
 		c.exceptLoan(k, h, &m.Header)
 	case k.stage == loanDenied:
 		c.deny(k, &m.Header)
-	default: // open; or answered or refused by its callee, which answers again, without any rights
-		if k.oneway() {
-			k.header = headerOf(m) // its place in a lane is what is late when nobody knows it any more
-		}
-		c.releaseLoan(k, h)
+	case k.oneway():
+		k.header = headerOf(m) // its place in a lane is what is late when nobody knows it any more
+		c.releaseCopy(k, h, m)
+	default:
+		c.releaseCopy(k, h, m)
 	}
+}
+
+// releaseCopy lets another copy of an open call go on. Of one that is over only the question goes on what has become of it: its callee
+// has no rights from it any more, so what it ran now, it would do with its own.
+func (c *controller) releaseCopy(k *loan, h *held, m *rpcpacket.Message) {
+	if k.over() {
+		c.askCallee(k, headerOf(m))
+		return
+	}
+	c.releaseLoan(k, h)
+}
+
+// errOtherPointers refuses a copy of a call with other pointers than those that the call on record got its rights for: its callee
+// would use its own rights on their regions.
+var errOtherPointers = fault.New(fault.BadRequest, "call", "the call is on record with other pointers")
+
+// samePointers reports whether two copies of a call name the same pointers, in whatever order.
+func samePointers(a, b []dsmpacket.Pointer) bool {
+	order := func(p, q dsmpacket.Pointer) int { return bytes.Compare(p[:], q[:]) }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
 }
 
 // nextAttempt takes a call that is made again: by the caller's next incarnation, or since the callee never runs the former
@@ -531,11 +554,16 @@ func (c *controller) probeLoans() {
 // probeLoan asks for the answer to an open call.
 func (c *controller) probeLoan(k *loan) {
 	k.asked, k.probe = c.now, c.now.Add(loanProbe)
+	c.askCallee(k, k.header)
+}
+
+// askCallee asks in the caller's name what has become of an attempt of a call.
+func (c *controller) askCallee(k *loan, attempt rpcpacket.Header) {
 	n := c.nodes[k.callee]
 	if n == nil || n.blade.port == nil {
 		return // its callee is to come back
 	}
-	m := rpcpacket.Message{Header: k.header}
+	m := rpcpacket.Message{Header: attempt}
 	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
 	c.count.Probes++
 	c.send(hopOf(n.blade.port.num), frame.UDP6{

@@ -61,6 +61,15 @@ func (s *small) got(what string, m *rpcpacket.Message, rights string) {
 	}
 }
 
+// asked checks that the callee is asked what has become of a call, and gets nothing else of a copy of it.
+func (s *small) asked(what string, m *rpcpacket.Message) {
+	s.t.Helper()
+	all := s.b.directly()
+	if len(all) != 1 || all[0].Call != m.Call || all[0].Flags&rpcpacket.FlagReplay == 0 || len(all[0].Pointers)+len(all[0].Payload) != 0 {
+		s.t.Errorf("%s: the callee got %+v", what, all)
+	}
+}
+
 // may checks what the callee may do with a region.
 func (s *small) may(what string, p dsmpacket.Pointer, rights string) {
 	s.t.Helper()
@@ -98,7 +107,8 @@ func TestLoan(t *testing.T) {
 			s.may("answered", p, "nothing")
 			again(2)
 			s.a.lend(s.b, call)
-			s.got("a late copy", call, "nothing")
+			s.asked("a late copy", call)
+			s.may("a late copy", p, "nothing")
 			s.b.exactReply(s.a, call)
 			if m := s.a.message1(); m.Type != rpcpacket.Reply {
 				t.Errorf("again, the caller got %+v", m.Header)
@@ -137,7 +147,8 @@ func TestLoan_RegionsEnd(t *testing.T) {
 				t.Errorf("%s: the caller got %+v", what, m.Header)
 			}
 			s.a.lend(s.b, call)
-			s.got(what, call, "nothing")
+			s.asked(what, call)
+			s.may(what, p, "nothing")
 		}
 	})
 }
@@ -348,4 +359,64 @@ func TestLoan_Nodes(t *testing.T) {
 			t.Errorf("%d loans of %d nodes are on record, %v", loans, lenders, err)
 		}
 	})
+}
+
+// TestHostile_OtherPointers: a copy of a call or one-way with other pointers than those on record is let through at no stage of
+// it, and is counted as malformed. Else the callee would use its own rights on its own regions for the caller.
+func TestHostile_OtherPointers(t *testing.T) {
+	copies := map[string]func(s *small, p dsmpacket.Pointer) (m *rpcpacket.Message, send func(*rpcpacket.Message), answer func()){
+		"call": func(s *small, p dsmpacket.Pointer) (*rpcpacket.Message, func(*rpcpacket.Message), func()) {
+			m := s.a.exact("Arrays", "add", p)
+			return m, func(m *rpcpacket.Message) { s.a.lend(s.b, m) }, func() { s.b.exactReply(s.a, m) }
+		},
+		"one-way": func(s *small, p dsmpacket.Pointer) (*rpcpacket.Message, func(*rpcpacket.Message), func()) {
+			m := s.a.hands(p)
+			return m, func(m *rpcpacket.Message) { s.a.lend(s.b, m) }, func() { s.b.accepts(s.a, m) }
+		},
+		"call of policy none": func(s *small, p dsmpacket.Pointer) (*rpcpacket.Message, func(*rpcpacket.Message), func()) {
+			m := s.a.message("Arrays", "add", p)
+			return m, func(m *rpcpacket.Message) { s.a.call("Arrays", m) }, func() {}
+		},
+		"one-way of policy none": func(s *small, p dsmpacket.Pointer) (*rpcpacket.Message, func(*rpcpacket.Message), func()) {
+			m := s.a.message("Arrays", "add", p)
+			m.Type = rpcpacket.Oneway
+			return m, func(m *rpcpacket.Message) { s.a.call("Arrays", m) }, func() {}
+		},
+	}
+	for what, begin := range copies {
+		for restart := range 2 {
+			inLoans(t, func(s *small, p dsmpacket.Pointer) {
+				own := s.m1.alloc(s.b, 1, 2)
+				m, send, answer := begin(s, p)
+				send(m)
+				if got := s.b.take(); len(got) != 1 {
+					t.Fatalf("%s: the callee got %+v", what, got)
+				}
+				s.b.take()
+				for _, stage := range []string{"open", "answered"} {
+					if restart == 1 {
+						s.anew()
+						s.b.take()
+					}
+					before := s.snapshot().Counters.Malformed
+					for _, other := range [][]dsmpacket.Pointer{{own}, {p, own}, {p, p}} {
+						c := *m
+						c.Pointers = other
+						send(&c)
+						for _, u := range s.b.take() {
+							if got, err := rpcpacket.Parse(u.Payload); err != nil || len(got.Pointers)+len(got.Payload) > 0 {
+								t.Errorf("%s, %s, with %d other pointers: the callee got %+v, %v", what, stage, len(other), got, err)
+							}
+						}
+					}
+					if n := s.snapshot().Counters.Malformed - before; stage == "open" && n != 3 {
+						t.Errorf("%s: %d malformed packets, want 3", what, n)
+					}
+					s.a.take()
+					answer()
+					s.a.take()
+				}
+			})
+		}
+	}
 }

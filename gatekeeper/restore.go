@@ -372,7 +372,6 @@ func (c *controller) restoreGone(s *saved) {
 type savedCall struct {
 	call           *call
 	caller, callee wal.Node
-	pointers       []dsmpacket.Pointer // that it lends
 }
 
 // readCall reads the record of a call, or of its outcome.
@@ -398,8 +397,9 @@ func readCall(r *wal.Record) (s savedCall, err error) {
 	case r.Kind == wal.KindReply:
 		k.header.Type, k.refusal = rpcpacket.Call, refusalOf(&m)
 	case m.Type == rpcpacket.Oneway: // it was over when it was released
+		k.lent = m.Pointers
 	case m.Type == rpcpacket.Call:
-		k.stage, s.pointers = stageRunning, m.Pointers
+		k.stage, k.lent = stageRunning, m.Pointers
 	default:
 		return s, corrupt(r, "a call of type %s", m.Type)
 	}
@@ -421,8 +421,8 @@ func (c *controller) restoreCalls(all []savedCall) {
 		if k.stage == stageRunning {
 			c.leases.AddNode(k.caller)
 			c.leases.AddNode(k.callee)
-			c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: s.pointers})
-			_ = c.atA1(k, s.pointers) // it was let in before
+			c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: k.lent})
+			_ = c.atA1(k, k.lent) // it was let in before
 			c.atB1(k)
 		}
 		if k.stage == stageRunning || k.oneway() {

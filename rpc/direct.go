@@ -186,11 +186,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
-		answer = known.Done.Answer
-		if known.Done.Owed.Later && known.Done.Incarnation != m.CallerIncarnation {
-			answer = slices.Clone(answer)
-			rpcpacket.SetCaller(answer, m.CallerIncarnation)
-		}
+		answer = answerFor(known.Done.Answer, known.Done, m.CallerIncarnation)
 	}
 	var room room
 	if v == direct.Run {
@@ -493,6 +489,16 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	e.promote()
 	l.tell(e, d, n)
+}
+
+// answerFor is what is said of an execution that is done to an incarnation of its caller, which gets what the answer hands over.
+func answerFor(answer []byte, d *record.Done, incarnation uint32) []byte {
+	if !d.Owed.Later || d.Incarnation == incarnation {
+		return answer
+	}
+	answer = slices.Clone(answer)
+	rpcpacket.SetCaller(answer, incarnation)
+	return answer
 }
 
 // sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and

@@ -453,7 +453,8 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	defer l.mu.Unlock()
 	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
 	case v == direct.Answer && !l.settling[m.Call]:
-		go n.sendRecorded(from, answerOf(known), 0)
+		n.stats.answeredFromLedger.Add(1)
+		go n.sendRecorded(from, answerFor(answerOf(known), known.Done, m.CallerIncarnation), 0)
 	case v == direct.Duplicate && m.Type == rpcpacket.Oneway && known != nil:
 		go n.whenSettled(from, n.accepts(m))
 	case v == direct.Duplicate && l.table.Shares(m.Call):
