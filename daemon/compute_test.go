@@ -340,7 +340,10 @@ func TestAddressesOfNodes(t *testing.T) {
 // slowGuard takes a second for each address that goes.
 type slowGuard struct{ noGuard }
 
-func (slowGuard) Disown(netip.Addr) error { time.Sleep(time.Second); return nil } // virtual
+func (slowGuard) Disown(netip.Addr) error {
+	<-time.After(time.Second) // virtual
+	return nil
+}
 
 // TestManyAddresses: a node has a bounded number of addresses. When it leaves, nothing of the blade waits until they are gone, but for
 // who wants one of them.

@@ -60,7 +60,7 @@ func ExampleWithMethodPolicy() {
 		return
 	}
 	defer node.Close(ctx)
-	err = node.Export(ctx, "Clerk", arrays.NewPingProcessor(byvalue.Ping{}), rpc.WithWorkers(8), rpc.WithQueue(64),
+	err = node.Export(ctx, "Clerk", arrays.NewPingProcessor(byvalue.Ping{}), rpc.WithWorkers(8), rpc.WithQueue(64), rpc.WithMaxFailures(4),
 		rpc.WithMethodPolicy(rpc.PolicyRecover), rpc.WithMethodPolicy(rpc.PolicyNone, "ping"))
 	fmt.Println(err)
 

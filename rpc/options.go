@@ -252,6 +252,10 @@ const (
 	// operator, the caller, nor the service's IDL.
 	DefaultPolicy = PolicyRecover
 
+	// DefaultFailures is after how many failures of its program an execution is given up
+	// (WithMaxFailures).
+	DefaultFailures = 16
+
 	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer
 	// has at most: 1 GiB and what a struct around such a value takes.
 	DefaultMaxMessage = 1<<30 + 64<<10

@@ -188,10 +188,10 @@ func (n *Node) inline() int { return min(n.budget, n.limit()) - besideValue }
 
 // usable refuses a reference that has ended, by itself or with its execution.
 func (p *refStorage) usable(op string) error {
-	switch p.state {
-	case refEnded:
+	if p.state == refEnded {
 		return &Error{Code: BadRequest, Op: op, Err: ErrRefEnded}
-	case refWriting:
+	}
+	if p.state == refWriting {
 		return fault.New(BadRequest, op, "the reference is being written: close its Writer first")
 	}
 	if p.bound != nil {

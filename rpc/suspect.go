@@ -25,9 +25,6 @@ import (
 // alone when the program ends, so that failures of others do not go on to count. Calls of an incarnation that follows another end of its predecessor cost
 // no more than ever.
 
-// DefaultFailures is after how many failures an execution is given up, unless WithMaxFailures says otherwise.
-const DefaultFailures = 16
-
 // WithMaxFailures says after how many failures an exactly-once call of these methods, or of all others if none is named, is given
 // up: it then fails as [Unavailable], and what it has done is taken back. A failure is an end of the service's program while the call ran; failures of machines, and of
 // nodes that are taken back, are none. 0 is never. The default is [DefaultFailures].

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,7 +19,7 @@ type printable struct {
 
 // Write implements io.Writer.
 func (p *printable) Write(b []byte) (int, error) {
-	all := append(p.rest, b...)
+	all := slices.Concat(p.rest, b)
 	out := make([]byte, 0, len(all))
 	for len(all) > 0 && utf8.FullRune(all) {
 		r, size := utf8.DecodeRune(all)

@@ -32,8 +32,10 @@ func NewOwners(total uint64) *Owners {
 	return &Owners{ports: New[uint32](total), users: map[Owner]uint64{}}
 }
 
-// Used is how many units all owners hold, Total how many there are.
-func (s *Owners) Used() uint64  { return s.ports.used }
+// Used is how many units all owners hold.
+func (s *Owners) Used() uint64 { return s.ports.used }
+
+// Total is how many units there are.
 func (s *Owners) Total() uint64 { return s.ports.total }
 
 // Held is how many units an owner holds.
@@ -44,7 +46,7 @@ func (s *Owners) Room(o Owner) uint64 {
 	return RoomOf(s.users[o], s.ports.Held(o.Port), s.ports.used, s.ports.total)
 }
 
-// Take, Force, Release and Refusals are Pool's.
+// Take takes units for an owner, or counts a refusal and reports false.
 func (s *Owners) Take(o Owner, n uint64) bool {
 	if n > s.Room(o) {
 		s.refusals.Add(o)

@@ -54,8 +54,10 @@ type Pool[O comparable] struct {
 // New returns a pool of so many units, below 1<<60, of which nobody holds any.
 func New[O comparable](total uint64) *Pool[O] { return &Pool[O]{total: total, held: map[O]uint64{}} }
 
-// Used is how many units all owners hold, Total how many there are.
-func (p *Pool[O]) Used() uint64  { return p.used }
+// Used is how many units all owners hold.
+func (p *Pool[O]) Used() uint64 { return p.used }
+
+// Total is how many units there are.
 func (p *Pool[O]) Total() uint64 { return p.total }
 
 // Held is how many units an owner holds.

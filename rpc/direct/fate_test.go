@@ -173,7 +173,6 @@ type pair struct {
 	policy rpcpacket.Policy
 	caller uint32 // its incarnation
 	runs   bool   // the handler, at the callee
-	over   bool   // it has been run too often
 	// broken are the incarnations of the caller for which a run of the handler was cut off.
 	broken map[uint32]bool
 	forWho uint32 // the incarnation for which the handler runs

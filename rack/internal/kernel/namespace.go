@@ -129,8 +129,8 @@ func Namespaces(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// ErrHidden: something was mounted over the directory of namespaces, and hides the mount of
-// one, which keeps its name.
+// ErrHidden says that something was mounted over the directory of namespaces, and hides the mount
+// of one, which keeps its name.
 var ErrHidden = errors.New("hidden by what was mounted over " + directory)
 
 // DeleteNamespace removes a name, and with the last process or descriptor in it
