@@ -49,10 +49,13 @@ type codec struct {
 	answered thrift.THeaderMap // headers of the answer
 	outcome  Code              // of the answer that was decoded
 	// Of the message being read.
-	opening opening // taken off before the generated code asks for it, if opened
-	opened  bool
-	depth   int  // of the struct that is read
-	aliased bool // what is read may share the message's memory
+	opening  opening // taken off before the generated code asks for it, if opened
+	opened   bool
+	depth    int                 // of the struct that is read
+	listed   []dsmpacket.Pointer // by the packet, if inPacket
+	inPacket bool                // the message has come in a packet: the rack has seen the pointers that it lists, and no others
+	address  bool                // the field that is read may be that of a GlobalPointer
+	aliased  bool                // what is read may share the message's memory
 }
 
 // opening is how a Thrift message begins.
@@ -94,7 +97,7 @@ func (c *codec) reset() {
 }
 
 func (c *codec) free() {
-	c.buf.in, c.opened = nil, false
+	c.buf.in, c.opened, c.listed, c.inPacket = nil, false, nil, false
 	if cap(c.buf.out) > maxDatagram {
 		c.buf.out = nil // what is large is the garbage collector's: parts of it may be on their way
 	}
@@ -154,7 +157,7 @@ func (c *codec) datagram(h *rpcpacket.Header) []byte {
 
 // read makes the codec read a message's payload.
 func (c *codec) read(payload []byte) {
-	c.buf.in, c.depth, c.aliased = payload, 0, len(payload) > maxDatagram
+	c.buf.in, c.depth, c.aliased, c.address = payload, 0, len(payload) > maxDatagram, false
 }
 
 // speak makes the codec write, or read, in a protocol. One that keeps state is made anew:
@@ -259,13 +262,41 @@ func (c *codec) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageTy
 // its own, which nobody uses again. Else they are copied.
 func (c *codec) ReadBinary(ctx context.Context) ([]byte, error) {
 	if c.protocol == Compact {
-		return c.TProtocol.ReadBinary(ctx)
+		b, err := c.TProtocol.ReadBinary(ctx)
+		if err == nil {
+			err = c.mayName(b)
+		}
+		return b, err
 	}
 	b, err := c.readBytes("binary")
+	if err == nil {
+		err = c.mayName(b)
+	}
 	if err != nil || c.aliased {
 		return b, err
 	}
 	return append(make([]byte, 0, len(b)), b...), nil
+}
+
+// ReadFieldBegin notes whether the field may be the address of a GlobalPointer, which never is what is outermost. The encoding
+// does not tell: the same holds for any binary that is field 1 of a struct.
+func (c *codec) ReadFieldBegin(ctx context.Context) (name string, kind thrift.TType, id int16, err error) {
+	name, kind, id, err = c.TProtocol.ReadFieldBegin(ctx)
+	c.address = kind == thrift.STRING && id == 1 && c.depth > 1
+	return name, kind, id, err
+}
+
+// mayName refuses a global pointer that the packet does not list: the rack has not seen it, so who reads it would use its own
+// rights on the region for whoever has sent it.
+func (c *codec) mayName(value []byte) error {
+	if !c.address || !c.inPacket || len(value) != len(dsmpacket.Pointer{}) {
+		return nil
+	}
+	p, err := dsmpacket.FromBytes(value)
+	if err != nil || p.IsNil() || slices.Contains(c.listed, p) {
+		return nil //nolint:nilerr // whoever uses it is told that it is no pointer
+	}
+	return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("the message has the pointer %s, its packet does not list it", p))
 }
 
 // ReadString reads a string.

@@ -96,3 +96,46 @@ func TestMostPointers(t *testing.T) {
 		}
 	}
 }
+
+// TestPointersAreListed: who reads a message gets the global pointers that its packet lists, and no others, however deep they are and
+// whatever the protocol is. Whatever else is 16 bytes long is none of it.
+func TestPointersAreListed(t *testing.T) {
+	p, other := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 128)
+	outer := func(c *codec, inner thrift.TStruct) error { // as the arguments of a method are
+		return errors.Join(c.WriteStructBegin(t.Context(), "args"), c.WriteFieldBegin(t.Context(), "p", thrift.STRUCT, 3), inner.Write(t.Context(), c),
+			c.WriteFieldEnd(t.Context()), c.WriteFieldStop(t.Context()), c.WriteStructEnd(t.Context()))
+	}
+	for _, protocol := range []Protocol{Binary, Compact} {
+		for what, c := range map[string]struct {
+			in, out thrift.TStruct
+			listed  []dsmpacket.Pointer
+			refused bool
+		}{
+			"listed":         {&bifrost.GlobalPointer{Address: p[:]}, &bifrost.GlobalPointer{}, []dsmpacket.Pointer{other, p}, false},
+			"not listed":     {&bifrost.GlobalPointer{Address: p[:]}, &bifrost.GlobalPointer{}, nil, true},
+			"another":        {&bifrost.GlobalPointer{Address: p[:]}, &bifrost.GlobalPointer{}, []dsmpacket.Pointer{other}, true},
+			"nil":            {&bifrost.GlobalPointer{Address: make([]byte, 16)}, &bifrost.GlobalPointer{}, nil, false},
+			"in a reference": {&bifrost.Reference{Pointer: &bifrost.GlobalPointer{Address: p[:]}}, &bifrost.Reference{}, nil, true},
+			"listed, in one": {&bifrost.Reference{Pointer: &bifrost.GlobalPointer{Address: p[:]}}, &bifrost.Reference{}, []dsmpacket.Pointer{p}, false},
+			"value of one":   {&bifrost.Reference{Length: 16, Value: p[:]}, &bifrost.Reference{}, nil, false},
+		} {
+			w, r := newCodec(maxDatagram), newCodec(0)
+			w.speak(protocol)
+			if err := errors.Join(w.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0), outer(w, c.in), w.WriteMessageEnd(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			m := rpcpacket.Message{Pointers: c.listed, Payload: w.buf.out[rpcpacket.HeaderSize:]}
+			_, err := r.takeHeaders(&m)
+			if _, openErr := r.open(t.Context()); err != nil || openErr != nil {
+				t.Fatal(err, openErr)
+			}
+			_, begun := r.ReadStructBegin(t.Context())
+			_, _, _, field := r.ReadFieldBegin(t.Context())
+			if err := errors.Join(begun, field, c.out.Read(t.Context(), r)); (err != nil) != c.refused {
+				t.Errorf("%v, %s: %v", protocol, what, err)
+			}
+			w.free()
+			r.free()
+		}
+	}
+}

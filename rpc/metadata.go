@@ -380,5 +380,6 @@ func (c *codec) takeHeaders(m *rpcpacket.Message) (headers []rpcpacket.KeyValue,
 		}
 	}
 	c.read(message)
+	c.listed, c.inPacket = m.Pointers, true
 	return headers, nil
 }

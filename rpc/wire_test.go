@@ -125,7 +125,12 @@ func TestPointersInTheHeader(t *testing.T) {
 	if !slices.Equal(call.Pointers, []dsm.Pointer{p(1), p(2), p(3)}) || call.Flags&rpcpacket.FlagHeld != 0 {
 		t.Errorf("pointers %v, flags %x", call.Pointers, call.Flags)
 	}
-	s.send(n.Address(), answer(call, thriftMessage(t, "plant", thrift.REPLY, &testsvc.TestPlantResult{Success: tree})))
+	reply, err := rpcpacket.Parse(answer(call, thriftMessage(t, "plant", thrift.REPLY, &testsvc.TestPlantResult{Success: tree})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply.Pointers = call.Pointers
+	s.send(n.Address(), reply.Append(nil))
 	if got, err := rpc.PointerOf((<-done).Named["a"]); got != p(3) || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
