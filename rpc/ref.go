@@ -30,12 +30,19 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 //
 //	RefOf ──▶ local ──first call──▶ owned ──Free, Take, one-way, result──▶ ended
 //	           ▲                      ▲
-//	a call's ──┴── short ──── long ───┘      a handler's argument ──▶ lent ──▶ ended
+//	a call's ──┴── by value ──────────┘      a handler's argument ──▶ lent ──▶ ended
 //	result
 //
-// A short value (what fits a packet less 512 bytes) stays local: it travels inside
-// each message that carries the reference, and takes no memory of the rack. A message
-// whose values exceed a packet together goes in parts, like any other.
+// A value that does not stand in memory travels inside the messages that carry the
+// reference, and stays local, as long as that is cheaper:
+//
+//   - up to what fits a packet less 512 bytes, always;
+//   - up to 2 MiB, in parts, in calls of policy none which no exactly-once execution
+//     makes, and in answers to those which no handler makes. From 1 MiB on that is for
+//     the first call alone: what is lent again, or has come in a message and is lent on,
+//     is put into memory once.
+//
+// The choice depends on nothing else, so that a re-run makes it again.
 //
 // An owned Ref may be passed to any number of calls, which copies nothing; its
 // owner frees it. A handler may read a lent one and pass it on in nested calls
@@ -55,6 +62,8 @@ type refStorage struct {
 	pointer dsm.Pointer       // nil if length is 0
 	length  int64             // bytes
 	inline  []byte            // the bytes, of a value that has come inside a message
+	passed  bool              // inside a message
+	onward  bool              // the region is the execution's own: a lent value's that is passed on
 	home    *dsmclient.Client // of the node, for one that belongs to no execution
 	bound   *execution        // that it belongs to, or nil
 }
@@ -176,15 +185,31 @@ const MaxRef = form.MaxSize
 // room is made for all of them: a caller that lies about a length costs little.
 const refProbe = 16 << 20
 
-// besideValue is how many bytes of a packet are left for what stands beside a value.
-// It need not be enough: a message that exceeds a packet goes in parts.
-const besideValue = 512
+// Where the ways of a value cross, in bytes, by what two CPUs have shown (there and back,
+// quiet): 62,000 bytes take 45 µs inside a packet and 716 through regions, 64 KiB 106 in
+// parts and 738, 2 MiB 1,895 and 3,577.
+const (
+	// besideValue is how much of a packet is left for what stands beside a value. It need
+	// not be enough: a message that exceeds a packet goes in parts.
+	besideValue = 512
+	// mostInParts is up to which length a value travels in parts. Longer ones have not been
+	// measured, and would take as much memory of their receiver as of the rack.
+	mostInParts = 2 << 20
+	// againFrom is the length from which on a value that is passed a second time does so by
+	// a region: the two packets of such a call that are held take as long as to send it.
+	againFrom = 1 << 20
+)
 
 // inline is up to which length a value travels inside a message instead of in memory, in
-// bytes: whatever fits a packet and a message (WithMaxMessage). In memory it would take a
-// call two held packets and four round trips more. On two CPUs that is 716 µs there and
-// back instead of 45 for 62,000 bytes.
-func (n *Node) inline() int { return min(n.budget, n.limit()) - besideValue }
+// bytes: whatever fits a packet and a message (WithMaxMessage) or, in parts, more. What a
+// ledger is to keep does not go in parts, for it would need twice the room there.
+func (n *Node) inline(parts bool) int {
+	most := n.budget
+	if parts {
+		most = mostInParts + besideValue
+	}
+	return min(most, n.limit()) - besideValue
+}
 
 // usable refuses a reference that has ended, by itself or with its execution.
 func (p *refStorage) usable(op string) error {
@@ -405,8 +430,8 @@ func decodeNumbers[E number](b []byte) ([]E, error) {
 
 func init() {
 	bridge.CallerOf = callerOf
-	bridge.Lend = func(ctx context.Context, c bridge.Caller, name string, ref any) (*bifrost.Reference, error) {
-		return ref.(reference).lend(ctx, c, "argument "+name)
+	bridge.Lend = func(ctx context.Context, c bridge.Caller, method, name string, ref any) (*bifrost.Reference, error) {
+		return ref.(reference).lend(ctx, c, method, "argument "+name)
 	}
 	bridge.Gave = func(ref any) { ref.(reference).gave() }
 	bridge.Result = func(ctx context.Context, c bridge.Caller, ref any, w *bifrost.Reference) error {
@@ -423,7 +448,7 @@ func init() {
 
 // reference is a *Ref[T] of any T.
 type reference interface {
-	lend(ctx context.Context, c bridge.Caller, op string) (*bifrost.Reference, error)
+	lend(ctx context.Context, c bridge.Caller, method, op string) (*bifrost.Reference, error)
 	gave()
 	result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error
 	done(ctx context.Context, err *error)
@@ -436,17 +461,35 @@ type reference interface {
 // wrapped around, counts as plain Thrift.
 func callerOf(c thrift.TClient) bridge.Caller {
 	if c, ok := c.(*client); ok {
-		return bridge.Caller{Memory: c.node.memory, Inline: c.node.inline()}
+		return bridge.Caller{Memory: c.node.memory, Inline: c.inline}
 	}
 	return bridge.Caller{}
 }
 
-func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, op string) (*bifrost.Reference, error) {
+// inline is up to which length a value travels inside a call of a method, in bytes.
+func (c *client) inline(ctx context.Context, method string) int {
+	b := branchOf(ctx)
+	if b.journalled() {
+		return c.node.inline(false)
+	}
+	p, err := c.policy(b, method)
+	return c.node.inline(err == nil && p == PolicyNone)
+}
+
+func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, method, op string) (*bifrost.Reference, error) {
 	if err := r.take(ctx, op); err != nil {
 		return nil, err
 	}
 	defer r.put()
-	if w, err := r.inside(op, c.Inline); w != nil || err != nil {
+	if err := r.storage.usable(op); err != nil || r.storage.stands() {
+		return r.storage.reference(), err
+	}
+	limit := c.Inline(ctx, method)
+	if r.storage.passed || r.storage.inline != nil {
+		limit = min(limit, againFrom-1)
+	}
+	if w, err := r.inside(op, limit); w != nil || err != nil {
+		r.storage.passed = err == nil
 		return w, err
 	}
 	if err := r.store(ctx, op, c.Memory); err != nil {
@@ -455,18 +498,15 @@ func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, op string) (*bifrost
 	return r.storage.reference(), nil
 }
 
-// inside returns what a message carries for a value that is short and does not stand in
-// memory; nil for any other.
+// stands reports whether the value is in memory, or needs none.
+func (p *refStorage) stands() bool {
+	return p.state == refOwned || p.state == refLent && (p.inline == nil || p.onward)
+}
+
+// inside returns what a message carries for a value of at most limit bytes; nil for a longer one.
 func (r *Ref[T]) inside(op string, limit int) (*bifrost.Reference, error) {
-	if err := r.storage.usable(op); err != nil {
-		return nil, err
-	}
-	lent := r.storage.state == refLent && r.storage.inline != nil // it came so, and so it goes on
-	if !lent && r.storage.state != refLocal {
-		return nil, nil
-	}
 	b, err := r.bytes(op)
-	if err != nil || len(b) == 0 || len(b) > limit && !lent {
+	if err != nil || len(b) == 0 || len(b) > limit {
 		return nil, err
 	}
 	return &bifrost.Reference{Pointer: GlobalPointer(dsm.Pointer{}), Length: int64(len(b)), Value: b}, nil
@@ -484,16 +524,22 @@ func (r *Ref[T]) bytes(op string) ([]byte, error) {
 	return b, nil
 }
 
-// store puts a local reference's value into memory.
+// store puts a value that does not stand in memory there. The region of a lent one is
+// this execution's, and goes with it.
 func (r *Ref[T]) store(ctx context.Context, op string, home *dsmclient.Client) error {
-	if err := r.storage.usable(op); err != nil || r.storage.state != refLocal {
-		return err
-	}
 	b, err := r.bytes(op)
 	if err != nil {
 		return err
 	}
-	return r.storage.write(ctx, op, home, b)
+	lent := r.storage
+	if err := r.storage.write(ctx, op, home, b); err != nil {
+		r.storage = lent
+		return err
+	}
+	if lent.state == refLent {
+		r.storage.state, r.storage.bound, r.storage.inline, r.storage.onward = refLent, lent.bound, lent.inline, true
+	}
+	return nil
 }
 
 func (p *refStorage) reference() *bifrost.Reference {
@@ -589,31 +635,43 @@ func (r *Ref[T]) hand(ctx context.Context) (*bifrost.Reference, error) {
 		return nil, err
 	}
 	defer r.put()
-	limit := 0
-	if b := branchOf(ctx); b != nil && b.e != nil {
-		limit = b.e.node.inline()
-	}
-	if w, err := r.inside(op, limit); w != nil || err != nil {
-		if err == nil && r.storage.state == refLocal {
-			r.storage.state = refEnded
-		}
-		return w, err
-	}
-	place := &r.storage
-	if place.state == refLent {
-		value, err := r.load(ctx, op)
-		if err != nil {
-			return nil, err
-		}
-		r = newRef(r.form, value)
-		place = &r.storage
-	}
-	if err := r.store(ctx, op, nil); err != nil {
+	if err := r.storage.usable(op); err != nil {
 		return nil, err
 	}
-	w := place.reference()
-	place.state = refEnded
+	w := r.storage.reference()
+	if r.storage.state != refOwned {
+		var err error
+		if w, err = r.copied(ctx, op); err != nil {
+			return nil, err
+		}
+	}
+	if r.storage.state != refLent {
+		r.storage.state = refEnded
+	}
 	return w, nil
+}
+
+// copied is a value that does not stand in memory, or was lent, as an answer carries it.
+func (r *Ref[T]) copied(ctx context.Context, op string) (*bifrost.Reference, error) {
+	c := newRef(r.form, r.value)
+	if c.storage.inline = r.storage.inline; c.storage.inline == nil {
+		var err error
+		if c.value, err = r.load(ctx, op); err != nil {
+			return nil, err
+		}
+	}
+	limit := 0
+	if b := branchOf(ctx); b != nil && b.e != nil {
+		// A caller that is an execution may be an exactly-once one, which journals the answer.
+		limit = b.e.node.inline(b.e.journal == nil && b.e.call.Parent.IsZero())
+	}
+	if w, err := c.inside(op, limit); w != nil || err != nil {
+		return w, err
+	}
+	if err := c.store(ctx, op, nil); err != nil {
+		return nil, err
+	}
+	return c.storage.reference(), nil
 }
 
 func (r *Ref[T]) end(ctx context.Context) {
@@ -621,6 +679,9 @@ func (r *Ref[T]) end(ctx context.Context) {
 		return
 	}
 	defer r.put()
+	if r.storage.onward {
+		r.storage.state = refOwned
+	}
 	if r.storage.state == refOwned {
 		late, cancel := afterwards(ctx)
 		defer cancel()

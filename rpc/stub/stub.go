@@ -52,10 +52,10 @@ func Typed[T any](t form.Type[T]) Form[T] {
 	}}
 }
 
-// Lend is what a call carries for an argument: it puts the value into memory unless it
-// stands there or is short.
-func Lend[T any](ctx context.Context, c Caller, name string, r *rpc.Ref[T]) (*bifrost.Reference, error) {
-	return bridge.Lend(ctx, c.bridge, name, r)
+// Lend is what a call of a method carries for an argument: it puts the value into memory
+// unless it stands there or travels inside the call.
+func Lend[T any](ctx context.Context, c Caller, method, name string, r *rpc.Ref[T]) (*bifrost.Reference, error) {
+	return bridge.Lend(ctx, c.bridge, method, name, r)
 }
 
 // Gave ends a reference that a one-way call has carried away.
@@ -85,7 +85,7 @@ func Lent[T any](ctx context.Context, f Form[T], name string, w *bifrost.Referen
 }
 
 // Return is what an answer carries for a handler's result: it puts the value into memory
-// unless it stands there or is short. What the handler was lent is copied, for it is not
+// unless it stands there or travels inside the answer. What the handler was lent is copied, for it is not
 // the handler's to hand over. The reference ends.
 func Return[T any](ctx context.Context, r *rpc.Ref[T]) (*bifrost.Reference, error) {
 	return bridge.Return(ctx, r)

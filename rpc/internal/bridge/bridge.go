@@ -17,15 +17,16 @@ import (
 // Caller is how a client's calls pass references.
 type Caller struct {
 	Memory *dsmclient.Client // of the client's node; nil over plain Thrift
-	Inline int               // up to which length, in bytes, values travel inside the message
+	// Inline is up to which length, in bytes, values travel inside a call of a method.
+	Inline func(ctx context.Context, method string) int
 }
 
 var (
 	// CallerOf returns how a client passes references.
 	CallerOf func(c thrift.TClient) Caller
-	// Lend puts an argument's value into memory, unless it stands there or is short, and
-	// returns what the call carries.
-	Lend func(ctx context.Context, c Caller, name string, ref any) (*bifrost.Reference, error)
+	// Lend puts an argument's value into memory, unless it stands there or travels inside the
+	// call, and returns what the call of the method carries.
+	Lend func(ctx context.Context, c Caller, method, name string, ref any) (*bifrost.Reference, error)
 	// Gave ends a reference that a one-way call has carried away.
 	Gave func(ref any)
 	// Result fills an empty reference with what a call has returned.

@@ -130,7 +130,7 @@ func (_c *MarkedRefClient) Increment(ctx context.Context, data *rpc.Ref[[]byte],
 		return _c.plainIncrement(ctx, data, delta)
 	}
 	var _args refMarkedIncrementArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "data", data); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "increment.ref", "data", data); _err != nil {
 		return
 	}
 	_args.plain.Delta = delta
@@ -231,10 +231,10 @@ func (_c *MarkedRefClient) Add(ctx context.Context, a *rpc.Ref[[]byte], b *rpc.R
 		return _c.plainAdd(ctx, a, b)
 	}
 	var _args refMarkedAddArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "a", a); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "add.ref", "a", a); _err != nil {
 		return
 	}
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "b", b); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "add.ref", "b", b); _err != nil {
 		return
 	}
 	var _result refMarkedAddResult

@@ -111,7 +111,7 @@ func (_c *CounterRefClient) Add(ctx context.Context, account int32, amounts *rpc
 	}
 	var _args refCounterAddArgs
 	_args.plain.Account = account
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "amounts", amounts); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "add.ref", "amounts", amounts); _err != nil {
 		return
 	}
 	var _result refCounterAddResult
@@ -302,7 +302,7 @@ func (_c *FrontRefClient) Add(ctx context.Context, account int32, amounts *rpc.R
 	}
 	var _args refFrontAddArgs
 	_args.plain.Account = account
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "amounts", amounts); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "add.ref", "amounts", amounts); _err != nil {
 		return
 	}
 	var _result refFrontAddResult

@@ -264,7 +264,7 @@ func (_c *StoreRefClient) Put(ctx context.Context, key string, value *rpc.Ref[[]
 	}
 	var _args refStorePutArgs
 	_args.plain.Key = key
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "value", value); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "put.ref", "value", value); _err != nil {
 		return
 	}
 	var _result refStorePutResult
@@ -359,7 +359,7 @@ func (_c *StoreRefClient) CompareAndSet(ctx context.Context, key string, version
 	var _args refStoreCompareAndSetArgs
 	_args.plain.Key = key
 	_args.plain.Version = version
-	if _args.ref3, _err = stub.Lend(ctx, _c.refs, "value", value); _err != nil {
+	if _args.ref3, _err = stub.Lend(ctx, _c.refs, "compareAndSet.ref", "value", value); _err != nil {
 		return
 	}
 	var _result refStoreCompareAndSetResult
@@ -466,7 +466,7 @@ func (_c *StoreRefClient) Append(ctx context.Context, key string, more *rpc.Ref[
 	}
 	var _args refStoreAppendArgs
 	_args.plain.Key = key
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "more", more); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "append.ref", "more", more); _err != nil {
 		return
 	}
 	var _result refStoreAppendResult

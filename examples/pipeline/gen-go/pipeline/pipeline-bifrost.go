@@ -107,7 +107,7 @@ func (_c *StageRefClient) Run(ctx context.Context, text *rpc.Ref[[]byte]) (_r *r
 		return _c.plainRun(ctx, text)
 	}
 	var _args refStageRunArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "text", text); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "run.ref", "text", text); _err != nil {
 		return
 	}
 	var _result refStageRunResult

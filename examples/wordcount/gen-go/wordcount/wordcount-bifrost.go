@@ -115,7 +115,7 @@ func (_c *MapperRefClient) Count(ctx context.Context, text *rpc.Ref[[]byte]) (_r
 		return _c.plainCount(ctx, text)
 	}
 	var _args refMapperCountArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "text", text); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "count.ref", "text", text); _err != nil {
 		return
 	}
 	var _result refMapperCountResult
@@ -309,10 +309,10 @@ func (_c *ReducerRefClient) Merge(ctx context.Context, a *rpc.Ref[*Counts], b *r
 		return _c.plainMerge(ctx, a, b)
 	}
 	var _args refReducerMergeArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "a", a); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "merge.ref", "a", a); _err != nil {
 		return
 	}
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "b", b); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "merge.ref", "b", b); _err != nil {
 		return
 	}
 	var _result refReducerMergeResult

@@ -100,7 +100,7 @@ func (_c *StoreRefClient) Count(ctx context.Context, film *rpc.Ref[[]byte]) (_r 
 		return _c.plainCount(ctx, film)
 	}
 	var _args refStoreCountArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "film", film); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "count.ref", "film", film); _err != nil {
 		return
 	}
 	var _result refStoreCountResult

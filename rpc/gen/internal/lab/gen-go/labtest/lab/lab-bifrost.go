@@ -338,7 +338,7 @@ func (_c *LabRefClient) Develop(ctx context.Context, raw *rpc.Ref[[]byte], contr
 		return _c.plainDevelop(ctx, raw, contrast)
 	}
 	var _args refLabDevelopArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "raw", raw); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "develop.ref", "raw", raw); _err != nil {
 		return
 	}
 	_args.plain.Contrast = contrast
@@ -459,31 +459,31 @@ func (_c *LabRefClient) Mix(ctx context.Context, film *rpc.Ref[[]byte], a *rpc.R
 		return _c.plainMix(ctx, film, a, b, c, d, e, sheet, frame, medium, user, prints, type_a1)
 	}
 	var _args refLabMixArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "film", film); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "mix.ref", "film", film); _err != nil {
 		return
 	}
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "a", a); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "mix.ref", "a", a); _err != nil {
 		return
 	}
-	if _args.ref3, _err = stub.Lend(ctx, _c.refs, "b", b); _err != nil {
+	if _args.ref3, _err = stub.Lend(ctx, _c.refs, "mix.ref", "b", b); _err != nil {
 		return
 	}
-	if _args.ref4, _err = stub.Lend(ctx, _c.refs, "c", c); _err != nil {
+	if _args.ref4, _err = stub.Lend(ctx, _c.refs, "mix.ref", "c", c); _err != nil {
 		return
 	}
-	if _args.ref5, _err = stub.Lend(ctx, _c.refs, "d", d); _err != nil {
+	if _args.ref5, _err = stub.Lend(ctx, _c.refs, "mix.ref", "d", d); _err != nil {
 		return
 	}
-	if _args.ref6, _err = stub.Lend(ctx, _c.refs, "e", e); _err != nil {
+	if _args.ref6, _err = stub.Lend(ctx, _c.refs, "mix.ref", "e", e); _err != nil {
 		return
 	}
-	if _args.ref7, _err = stub.Lend(ctx, _c.refs, "sheet", sheet); _err != nil {
+	if _args.ref7, _err = stub.Lend(ctx, _c.refs, "mix.ref", "sheet", sheet); _err != nil {
 		return
 	}
-	if _args.ref8, _err = stub.Lend(ctx, _c.refs, "frame", frame); _err != nil {
+	if _args.ref8, _err = stub.Lend(ctx, _c.refs, "mix.ref", "frame", frame); _err != nil {
 		return
 	}
-	if _args.ref9, _err = stub.Lend(ctx, _c.refs, "medium", medium); _err != nil {
+	if _args.ref9, _err = stub.Lend(ctx, _c.refs, "mix.ref", "medium", medium); _err != nil {
 		return
 	}
 	_args.plain.User = user
@@ -677,7 +677,7 @@ func (_c *LabRefClient) Histogram(ctx context.Context, raw *rpc.Ref[[]byte]) (_r
 		return _c.plainHistogram(ctx, raw)
 	}
 	var _args refLabHistogramArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "raw", raw); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "histogram.ref", "raw", raw); _err != nil {
 		return
 	}
 	var _result refLabHistogramResult
@@ -861,7 +861,7 @@ func (_c *LabRefClient) ScaleFrame(ctx context.Context, frame *rpc.Ref[*shared.F
 		return _c.plainScaleFrame(ctx, frame, by)
 	}
 	var _args refLabScaleFrameArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "frame", frame); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "scale_frame.ref", "frame", frame); _err != nil {
 		return
 	}
 	_args.plain.By = by
@@ -1048,7 +1048,7 @@ func (_c *LabRefClient) Colour(ctx context.Context, sheet *rpc.Ref[*Print]) (_r 
 		return _c.plainColour(ctx, sheet)
 	}
 	var _args refLabColourArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "sheet", sheet); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "colour.ref", "sheet", sheet); _err != nil {
 		return
 	}
 	var _result refLabColourResult
@@ -1137,7 +1137,7 @@ func (_c *LabRefClient) Burn(ctx context.Context, raw *rpc.Ref[[]byte]) (_err er
 		return _c.plainBurn(ctx, raw)
 	}
 	var _args refLabBurnArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "raw", raw); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "burn.ref", "raw", raw); _err != nil {
 		return
 	}
 	var _result refLabBurnResult
@@ -1234,7 +1234,7 @@ func (_c *LabRefClient) Archive(ctx context.Context, raw *rpc.Ref[[]byte], name 
 		return _c.plainArchive(ctx, raw, name)
 	}
 	var _args refLabArchiveArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "raw", raw); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "archive.ref", "raw", raw); _err != nil {
 		return
 	}
 	_args.plain.Name = name
@@ -1304,10 +1304,10 @@ func (_c *LabRefClient) Album(ctx context.Context, prints *rpc.Ref[[]*Print], co
 		return _c.plainAlbum(ctx, prints, colours)
 	}
 	var _args refLabAlbumArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "prints", prints); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "album.ref", "prints", prints); _err != nil {
 		return
 	}
-	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "colours", colours); _err != nil {
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, "album.ref", "colours", colours); _err != nil {
 		return
 	}
 	var _result refLabAlbumResult
@@ -1503,7 +1503,7 @@ func (_c *KeeperRefClient) Keep(ctx context.Context, film *rpc.Ref[[]byte]) (_r 
 		return _c.plainKeep(ctx, film)
 	}
 	var _args refKeeperKeepArgs
-	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "film", film); _err != nil {
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, "keep.ref", "film", film); _err != nil {
 		return
 	}
 	var _result refKeeperKeepResult
