@@ -127,11 +127,12 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 	if why == nil && c.park(h, m) {
 		return // it is judged later
 	}
-	if why == nil && len(n.calls) >= c.cfg.Limits.NodeCalls {
-		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record, its maximum", n.address, len(n.calls))
+	full := c.charges[n.address] >= c.cfg.Limits.NodeCalls
+	if why == nil && full {
+		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record, its maximum", n.address, c.charges[n.address])
 	}
 	switch {
-	case why != nil && callee != nil && len(n.calls) < c.cfg.Limits.NodeCalls:
+	case why != nil && callee != nil && !full:
 		c.refuseFor(n, callee, h, m, why)
 	case why != nil:
 		c.refuse(h, &m.Header, why)
@@ -145,6 +146,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 func (c *controller) refuseFor(n, callee *node, h *held, m *rpcpacket.Message, why *fault.Error) {
 	k := c.callOf(n, callee, h, m)
 	k.stage, k.refusal = stageFinished, why
+	c.addCall(k)
 	c.record(n, k)
 	c.keepRefusal(k, why)
 	c.refuse(h, &m.Header, why)
@@ -203,6 +205,7 @@ func (c *controller) choose(h *held, m *rpcpacket.Header) (*node, *fault.Error) 
 func (c *controller) newRequest(n, callee *node, h *held, m *rpcpacket.Message) {
 	k := c.callOf(n, callee, h, m)
 	k.stage, k.method, k.unlogged = stageWaiting, c.services[h.dst].methodName(callee, m.Method), h.payload
+	c.addCall(k)
 	c.record(n, k)
 	c.count.Calls++
 	c.callEvent(CallHeld, k)
@@ -478,9 +481,41 @@ func (k *call) id() rpcpacket.ID { return k.header.Call }
 // oneway reports whether nobody will answer the call.
 func (k *call) oneway() bool { return k.header.Type == rpcpacket.Oneway }
 
-// record puts a new call on record with its caller.
-func (c *controller) record(n *node, k *call) {
+// charged is whose quota the record of a call takes: its caller's or, of a call that is known by its answer alone, that of whoever has
+// sent the answer. Anybody may say that it answers a call.
+func (k *call) charged() lease.Node {
+	if k.to.IsValid() {
+		return k.caller
+	}
+	return k.callee
+}
+
+// addCall puts a new call on record, and charges it.
+func (c *controller) addCall(k *call) {
 	c.calls[k.id()] = k
+	c.charges[k.charged()]++
+}
+
+// callsGone drops what is on record of the answers of a node that is gone for good: no copy of them comes any more.
+func (c *controller) callsGone(a lease.Node) {
+	var all []*call
+	for _, k := range c.calls {
+		if k.caller != a && k.charged() == a {
+			all = append(all, k)
+		}
+	}
+	slices.SortFunc(all, func(a, b *call) int { return a.id().Compare(b.id()) })
+	for _, k := range all {
+		k.settled = true
+		c.forgetSettled(k)
+		if n := c.nodes[k.caller]; n != nil {
+			n.forgetSession(k.id().Session(), a)
+		}
+	}
+}
+
+// record ties a call to its caller.
+func (c *controller) record(n *node, k *call) {
 	n.calls[k] = struct{}{}
 	s := n.sessionOf(k.id())
 	s.calls = append(s.calls, k)
@@ -500,6 +535,9 @@ func (c *controller) forgetSettled(k *call) {
 		return
 	}
 	delete(c.calls, k.id())
+	if c.charges[k.charged()]--; c.charges[k.charged()] == 0 {
+		delete(c.charges, k.charged())
+	}
 	delete(c.orphans, k)
 	c.dropCall(k)
 	n := c.nodes[k.caller]

@@ -48,6 +48,7 @@ type controller struct {
 	mirrors    map[uint8]*mirror             // machines with two blades
 	frees      map[dsmpacket.Pointer]freeing // regions being freed
 	orphans    map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
+	charges    map[netip.Addr]int            // how many of calls are charged to nodes
 	loans      map[rpcpacket.ID]*loan        // direct calls that lend memory
 	lenders    map[netip.Addr]int            // how many of them nodes have made
 	handedOver handedOver                    // which answers may still hand regions over
@@ -106,7 +107,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{}, charges: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), unclaimed: map[rpcpacket.ID][]unknownRegion{}, holdings: newHoldings(), origins: newOrigins(),
 	}

@@ -273,7 +273,8 @@ type Limits struct {
 	// up to 64 KiB each. Default: 4096.
 	Held int
 	// NodeCalls bounds the calls of one caller that are on record, finished ones
-	// included that the caller has not settled yet. Default: 65,536.
+	// included that the caller has not settled yet. Answers that hand regions over, to calls that were not held, count for whoever
+	// has sent them. Default: 65,536.
 	NodeCalls int
 	// Calls bounds the calls in the call graph. Default: 1,048,576, some 300 MiB.
 	Calls int

@@ -81,6 +81,57 @@ func TestQuota_Calls(t *testing.T) {
 	})
 }
 
+// TestHostile_Answers: what a node says that it has answered in another one's name is charged to itself. The other one makes calls,
+// and others answer it. When the node is gone, nothing is left of it.
+func TestHostile_Answers(t *testing.T) {
+	inLogged(t, func(s *small) {
+		s.gk.ctl.cfg.Limits.NodeCalls = 3
+		p := s.m1.alloc(s.a, 1, 1)
+		nothing := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<30)
+		forge := func(session uint64) {
+			m := s.a.message("Arrays", "make")
+			m.Call = rpcpacket.SessionID(session, 1)
+			s.c.reply(s.a.address, m, nothing)
+		}
+		before := s.snapshot().Counters
+		for i := range uint32(5) {
+			forge(rpcpacket.SessionOf(s.a.address, 100+i))
+		}
+		forge(rpcpacket.SessionOf(s.c.address, 100))
+		after := s.snapshot().Counters
+		if full, foreign := after.Overload-before.Overload, after.Foreign-before.Foreign; full != 2 || foreign != 1 {
+			t.Errorf("%d answers are refused for want of room, and %d as foreign; want 2 and 1", full, foreign)
+		}
+		s.a.take()
+		call := s.a.message("Arrays", "add", p)
+		s.a.call("Arrays", call)
+		if got := s.b.messages(); len(got) != 1 || got[0].Call != call.Call {
+			t.Errorf("of the victim's call, the callee got %+v", got)
+		}
+		s.a.call("Arrays", s.a.message("Arrays", "make"))
+		made := s.b.message1()
+		s.b.reply(s.a.address, &made, s.m1.alloc(s.b, 1, 2))
+		if re := s.a.message1(); re.Type != rpcpacket.Reply {
+			t.Errorf("of an honest answer, the victim got %+v", re.Header)
+		}
+		s.anew()
+		count := func() (calls, charged int) {
+			if err := s.gk.query(t.Context(), func(c *controller) error { calls, charged = len(c.calls), c.charges[s.c.address]; return nil }); err != nil {
+				t.Error(err)
+			}
+			return calls, charged
+		}
+		if calls, charged := count(); calls != 5 || charged != 3 {
+			t.Errorf("of %d calls on record %d are charged to the stranger, want 3 of 5", calls, charged)
+		}
+		s.c.leave()
+		pass(time.Second)
+		if calls, charged := count(); calls != 2 || charged != 0 {
+			t.Errorf("when it is gone, of %d calls on record %d are charged to it, want 2 and none", calls, charged)
+		}
+	})
+}
+
 // Who owns as many names as one may own gets no more. Others do.
 func TestQuota_Names(t *testing.T) {
 	inSmall(t, func(s *small) {

@@ -512,12 +512,13 @@ func (c *controller) sortedLoans(meant func(*loan) bool) (all []*loan) {
 	return all
 }
 
-// loansGone follows the end of a node that is gone for good: nobody asks for the calls that it has made. Those that it has
+// loansGone follows the end of a node that is gone for good: nobody asks for the calls that it has made, or answered with regions. Those that it has
 // served have lost their leases before (voidLoans).
 func (c *controller) loansGone(a netip.Addr) {
 	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.charged == a }) {
 		c.forgetLoan(k)
 	}
+	c.callsGone(a)
 	c.forgetReturned(a, true)
 }
 

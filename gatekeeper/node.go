@@ -318,6 +318,17 @@ func (n *node) sessionOf(id rpcpacket.ID) *session {
 	return s
 }
 
+// forgetSession drops a session that only answers of a node have made, which is gone.
+func (n *node) forgetSession(id uint64, callee netip.Addr) {
+	s := n.sessions[id]
+	if s == nil {
+		return
+	}
+	if delete(s.replied, callee); len(s.replied)+len(s.calls) == 0 && s.floor == 0 {
+		delete(n.sessions, id)
+	}
+}
+
 // The names of services and of durable mains have owners: a deployment, or a program that
 // somebody started by hand. Only the owner's nodes export a service, and read what is
 // logged of its state or of a main's checkpoint. A service that deployments declare is

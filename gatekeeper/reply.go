@@ -67,11 +67,14 @@ func (c *controller) heldReply(n *node, h *held, m *rpcpacket.Message) {
 }
 
 // unheldCall puts a call on record that was not held, when its reply hands over
-// regions. Its caller must be a node.
+// regions. Its caller must be a node. Whoever has sent the reply is charged: the caller may know nothing of it.
 func (c *controller) unheldCall(n *node, h *held, m *rpcpacket.Message) *call {
 	caller := c.nodes[h.dst]
-	if caller == nil || m.Flags&rpcpacket.FlagSession == 0 || len(caller.calls) >= c.cfg.Limits.NodeCalls || len(caller.sessions) >= c.cfg.Limits.NodeSessions {
+	if caller == nil || m.Flags&rpcpacket.FlagSession == 0 || !rpcpacket.Owns(caller.address, m.Call.Session()) {
 		c.count.Foreign++
+		return nil
+	}
+	if c.overloaded(c.charges[n.address] >= c.cfg.Limits.NodeCalls) {
 		return nil
 	}
 	s := caller.sessionOf(m.Call)
@@ -84,6 +87,7 @@ func (c *controller) unheldCall(n *node, h *held, m *rpcpacket.Message) *call {
 		header: m.Header, caller: caller.address, callee: n.address, incarnation: n.incarnation,
 		method: m.Method.String(), stage: stageRunning,
 	}
+	c.addCall(k)
 	c.record(caller, k)
 	return k
 }

@@ -411,7 +411,7 @@ func readCall(r *wal.Record) (s savedCall, err error) {
 func (c *controller) restoreCalls(all []savedCall) {
 	for _, s := range all {
 		k := s.call
-		c.calls[k.id()] = k
+		c.addCall(k)
 		if v := c.services[k.to]; v != nil {
 			k.service = v.name
 			if n := c.nodes[k.callee]; n != nil {
