@@ -16,6 +16,9 @@ func (p *Program) decode(e *p4v1.TableEntry) (Entry, error) {
 	out := Entry{Table: t.name}
 	for _, f := range t.fields {
 		m, err := f.decodeMatch(e.GetMatch())
+		if err == nil {
+			_, err = f.fit(m)
+		}
 		if err != nil {
 			return Entry{}, fmt.Errorf("entry of table %s, field %s: %w", t.name, f.name, err)
 		}

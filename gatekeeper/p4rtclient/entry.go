@@ -124,7 +124,7 @@ func (f field) encodeMatch(out *matched, ms []Match) (some bool, err error) {
 	if slices.ContainsFunc(ms[i+1:], func(o Match) bool { return o.Field == f.name }) {
 		return false, fmt.Errorf("given twice")
 	}
-	v, err := m.Value.fit(f.width)
+	v, err := f.fit(m)
 	if err != nil {
 		return false, err
 	}
@@ -134,16 +134,26 @@ func (f field) encodeMatch(out *matched, ms []Match) (some bool, err error) {
 		out.match.FieldMatchType = &out.exact.which
 		return true, nil
 	}
-	switch {
-	case m.PrefixLen < 0 || m.PrefixLen > f.width:
-		return false, fmt.Errorf("prefix length %d of %d bits", m.PrefixLen, f.width)
-	case !v.trailingZeros(f.width - m.PrefixLen):
-		return false, fmt.Errorf("%s has bits outside of its prefix of %d", v, m.PrefixLen)
-	case m.PrefixLen == 0:
+	if m.PrefixLen == 0 {
 		return false, nil
 	}
 	out.match.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: []byte(v), PrefixLen: int32(m.PrefixLen)}}
 	return true, nil
+}
+
+// fit returns the value of a match in the field's width. It refuses what P4Runtime does: a value or a
+// prefix that is too long, and bits outside of the prefix.
+func (f field) fit(m Match) (Value, error) {
+	v, err := m.Value.fit(f.width)
+	switch {
+	case err != nil || !f.lpm:
+		return v, err
+	case m.PrefixLen < 0 || m.PrefixLen > f.width:
+		return v, fmt.Errorf("prefix length %d of %d bits", m.PrefixLen, f.width)
+	case !v.trailingZeros(f.width - m.PrefixLen):
+		return v, fmt.Errorf("%s has bits outside of its prefix of %d", v, m.PrefixLen)
+	}
+	return v, nil
 }
 
 func (a *action) encode(ps []Param) ([]*p4v1.Action_Param, error) {
