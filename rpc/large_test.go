@@ -80,6 +80,48 @@ func TestLargeOnBadNetwork(t *testing.T) {
 	})
 }
 
+// slowly takes its time over a blob.
+type slowly struct {
+	*testsvc.Handler
+	wait time.Duration
+}
+
+func (h slowly) Blob(_ context.Context, raw []byte) ([]byte, error) {
+	<-time.After(h.wait) // virtual
+	return raw[:1], nil
+}
+
+// The copies of a large call that its callee runs do not bring its parts again.
+func TestCopiesWithoutParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testrack.New(t, wire.Config{MTU: 1500, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})
+		caller := joinNode(t, r, "client")
+		parts := map[time.Duration]uint64{}
+		for _, wait := range []time.Duration{0, time.Minute} {
+			name := "After" + wait.String()
+			if err := joinNode(t, r, name).Export(t.Context(), name, testsvc.NewTestProcessor(slowly{&testsvc.Handler{}, wait})); err != nil {
+				t.Fatal(err)
+			}
+			c := testsvc.NewTestClient(plain(caller, name))
+			if err := c.Ping(t.Context()); err != nil { // now the caller knows where parts go
+				t.Fatal(err)
+			}
+			before := caller.Stats()
+			if got, err := c.Blob(t.Context(), noise(1, 1<<20)); len(got) != 1 || err != nil {
+				t.Errorf("blob: %d bytes, %v", len(got), err)
+			}
+			after := caller.Stats()
+			parts[wait] = after.Parts - before.Parts
+			if resent := after.Resent - before.Resent; wait > 0 && resent == 0 {
+				t.Error("no copy was sent")
+			}
+		}
+		if parts[0] == 0 || parts[0] != parts[time.Minute] {
+			t.Errorf("a call in %d parts sends %d with copies", parts[0], parts[time.Minute])
+		}
+	})
+}
+
 // A message beyond a limit is refused with the limit and the remedy: by the caller, by
 // the callee, and each of them for an answer.
 func TestTooLarge(t *testing.T) {
