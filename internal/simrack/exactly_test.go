@@ -266,7 +266,7 @@ func (b *bank) client(blade, service string) (tally.Adder, *rpc.Node) {
 }
 
 // one is an amount of 1 that stands in memory: it is too long to travel inside a call.
-func one() []byte { return append([]byte{1}, make([]byte, 16<<10)...) }
+func one() []byte { return append([]byte{1}, make([]byte, 64<<10)...) }
 
 // add adds 1 and checks what the account has then.
 func (b *bank) add(to tally.Adder, want int64) {

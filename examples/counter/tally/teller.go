@@ -155,7 +155,7 @@ func givenUp(err error) bool {
 func (t *Teller) Amounts(calls int64) []byte {
 	amounts := []byte{1, byte(t.Account), byte(calls), byte(calls >> 8)}
 	if calls%2 == 0 {
-		amounts = append(amounts, make([]byte, 16<<10)...)
+		amounts = append(amounts, make([]byte, 64<<10)...)
 	}
 	return amounts
 }
