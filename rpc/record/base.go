@@ -34,6 +34,8 @@ type Execution struct {
 	Machines []uint8
 	// Forgotten says that nobody asks for its outcome any more.
 	Forgotten bool
+
+	weight int // as it counts in a State's Weight
 }
 
 // Main reports whether it is a durable main, and no call's.
@@ -75,6 +77,8 @@ type Service struct {
 	HasSnapshot bool
 	Snapshot    []byte
 	Deltas      [][]byte
+
+	size int // bytes of both
 }
 
 // Kind implements Record.

@@ -19,6 +19,7 @@ type State struct {
 	services   map[uint64]*Service
 	lanes      map[uint64]*lane
 	callers    map[[16]byte]*Caller
+	weight     Weight
 }
 
 // lane is a Lane, and the calls that are known of the session that it is.
@@ -144,6 +145,7 @@ func compareAddresses(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 func (s *State) empty() {
 	s.executions, s.services = map[rpcpacket.ID]*Execution{}, map[uint64]*Service{}
 	s.lanes, s.callers = map[uint64]*lane{}, map[[16]byte]*Caller{}
+	s.weighAll()
 }
 
 // Apply adds the next record. A record that does not follow from those before it is an
@@ -209,6 +211,7 @@ func (s *State) file(e *Execution) {
 	if e.inSession(number) && !slices.Contains(l.calls, e.ID) {
 		l.calls = append(l.calls, e.ID)
 	}
+	s.weigh(e)
 }
 
 // raise raises a lane's floor. A later incarnation of the caller may send a call of an
@@ -218,6 +221,7 @@ func (s *State) raise(to Lane) *lane {
 	if l == nil {
 		l = &lane{Lane: to}
 		s.lanes[to.Lane] = l
+		s.weight.Calls += laneSize
 	}
 	l.Floor = max(l.Floor, to.Floor)
 	return l
@@ -241,10 +245,13 @@ func (s *State) forget(e *Execution) {
 	if e.Over {
 		s.remove(e)
 	}
+	s.weigh(e)
 }
 
 func (s *State) remove(e *Execution) {
 	delete(s.executions, e.ID)
+	s.weight.Calls -= e.weight
+	e.weight = 0
 	_, _, number, _ := e.Caller()
 	if l := s.lanes[number]; l != nil && e.inSession(number) {
 		l.calls = slices.DeleteFunc(l.calls, func(id rpcpacket.ID) bool { return id == e.ID })
@@ -303,6 +310,7 @@ func (s *State) journal(r *Journal) error {
 		e.committed() // or the main could not change memory again
 	}
 	s.executions[e.ID] = e
+	s.weigh(e)
 	return nil
 }
 
@@ -345,6 +353,10 @@ func (s *State) serve(r *Done) error {
 	if why := v.change(sections); why != "" {
 		return refused(r, r.Execution, why)
 	}
+	if was := s.services[r.Service]; was != nil {
+		s.weight.States -= was.weigh()
+	}
+	s.weight.States += v.weigh()
 	s.services[r.Service] = &v
 	return nil
 }
@@ -354,9 +366,10 @@ func (v *Service) change(sections []trailer.Section) (why string) {
 	for _, section := range sections {
 		switch section.Type {
 		case trailer.Snapshot:
-			v.HasSnapshot, v.Snapshot, v.Deltas = true, section.Data, nil
+			v.HasSnapshot, v.Snapshot, v.Deltas, v.size = true, section.Data, nil, len(section.Data)
 		case trailer.Delta:
 			v.Deltas = append(v.Deltas[:len(v.Deltas):len(v.Deltas)], section.Data)
+			v.size += len(section.Data)
 		default:
 			return section.Type.String() + " is no change of a state"
 		}
@@ -404,11 +417,12 @@ func (s *State) owes(id rpcpacket.ID, o Owed) {
 		d := *e.Done
 		d.Owed = o
 		e.Done = &d
-		return
+	} else {
+		p := *e.Checkpoint
+		p.Owed = o
+		e.Checkpoint = &p
 	}
-	p := *e.Checkpoint
-	p.Owed = o
-	e.Checkpoint = &p
+	s.weigh(e)
 }
 
 func (s *State) over(r *Over) error {
@@ -444,6 +458,7 @@ func (s *State) checkpoint(r *Checkpoint) error {
 	}
 	e.Checkpoint, e.Journal, e.Called, e.Machines, e.Over = &p, nil, nil, nil, false
 	s.executions[e.ID] = e
+	s.weigh(e)
 	return nil
 }
 
@@ -484,15 +499,20 @@ func (s *State) bury(k Caller) {
 	if was := s.callers[k.Node]; was != nil {
 		k.Dead, k.Gone = max(k.Dead, was.Dead), k.Gone || was.Gone
 	}
+	if s.callers[k.Node] == nil {
+		s.weight.Calls += callerSize
+	}
 	s.callers[k.Node] = &k
 	for _, e := range s.Executions() {
 		if caller, _, _, _ := e.Caller(); caller == k.Node && !e.Forgotten && s.Buried(e) {
 			s.forget(e)
 		}
 	}
+	lanes := len(s.lanes)
 	maps.DeleteFunc(s.lanes, func(_ uint64, l *lane) bool {
 		return l.Caller == k.Node && (k.Gone || l.Incarnation <= k.Dead)
 	})
+	s.weight.Calls -= laneSize * (lanes - len(s.lanes))
 }
 
 // base replaces the state. It must stand for all records before it, as far as those are
@@ -532,6 +552,7 @@ func (s *State) base(r *Base) error {
 		len(next.lanes) != len(r.Lanes) || len(next.callers) != len(r.Callers) {
 		return fault.New(fault.BadRequest, "base", "its entries are out of order, or there twice")
 	}
+	next.weighAll()
 	*s = next
 	return nil
 }

@@ -1,0 +1,99 @@
+package record
+
+import "github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+
+// A base must always fit into the ledger. So a State knows at each moment how many bytes its base would have at most, with those
+// of the small records that will follow from what is in it: that somebody has acknowledged or forgotten something needs no room
+// that was not kept. Writing such a record makes the State lighter by more than the record has.
+
+// Weight is an upper bound of how many bytes of a ledger a base takes, and with it what follows from it.
+type Weight struct {
+	// Calls is that of executions, lanes and callers, States that of services' states.
+	Calls, States int
+}
+
+// Upper bounds of parts of records, in bytes: numbers count as ten.
+const (
+	idSize       = 16
+	numberSize   = 10
+	small        = 2*numberSize + dsmpacket.ChunkCost // around a record that is in a chunk of its own
+	executionTop = idSize + 6*numberSize
+	begunTop     = idSize + 16 + 6*numberSize
+	doneTop      = idSize + 16 + 14*numberSize
+	commitTop    = 2*idSize + 12*numberSize // of a checkpoint
+	callSize     = idSize + 16 + 2
+	laneSize     = 16 + 3*numberSize
+	callerSize   = 16 + 2*numberSize
+	serviceTop   = 4 * numberSize
+	machineSize  = numberSize
+	overSize     = small + idSize
+	forgottenTop = small + idSize + laneSize + 4*numberSize
+	onewayTop    = idSize + 16 + 5*numberSize + small + 2*idSize + callSize // with delivered, and the call that it is then
+)
+
+// Weight is that of the state. It is kept, not computed.
+func (s *State) Weight() Weight { return s.weight }
+
+// weigh counts an execution anew that has changed.
+func (s *State) weigh(e *Execution) {
+	if s.executions[e.ID] != e {
+		return
+	}
+	w := e.weigh()
+	s.weight.Calls += w - e.weight
+	e.weight = w
+}
+
+func (e *Execution) weigh() int {
+	n := executionTop + laneSize + len(e.Journal) + callSize*len(e.Called) + machineSize*len(e.Machines)
+	if e.Begun != nil {
+		n += begunTop + len(e.Begun.Call)
+	}
+	if e.Done != nil {
+		n += doneTop + len(e.Done.Answer) + e.Done.Owed.weigh()
+	}
+	if e.Checkpoint != nil {
+		n += commitTop + len(e.Checkpoint.State) + e.Checkpoint.Owed.weigh()
+	}
+	if !e.Over {
+		n += overSize
+	}
+	if !e.Forgotten {
+		n += forgottenTop
+	}
+	return n
+}
+
+func (o *Owed) weigh() int {
+	n := machineSize*len(o.Machines) + 16*len(o.Frees) + callSize*len(o.Called)
+	for i := range o.Oneways {
+		w := &o.Oneways[i]
+		n += onewayTop + len(w.Service) + len(w.Method) + len(w.Message)
+	}
+	return n
+}
+
+// Size is how many bytes the service's state has: its last snapshot, and what has changed since.
+func (v *Service) Size() int { return v.size }
+
+func (v *Service) weigh() int { return serviceTop + v.size + numberSize*len(v.Deltas) }
+
+// weighAll counts everything anew.
+func (s *State) weighAll() {
+	s.weight = Weight{Calls: 5*numberSize + laneSize*len(s.lanes) + callerSize*len(s.callers)}
+	for _, e := range s.executions {
+		e.weight = e.weigh()
+		s.weight.Calls += e.weight
+	}
+	for _, v := range s.services {
+		v.size = len(v.Snapshot)
+		for _, d := range v.Deltas {
+			v.size += len(d)
+		}
+		s.weight.States += v.weigh()
+	}
+}
+
+// Unwritten notes that so many records, the last ones that were applied, are not in the ledger: the base that comes next stands
+// for them.
+func (s *State) Unwritten(records int) { s.records -= uint64(records) } //nolint:gosec // not negative
