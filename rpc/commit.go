@@ -328,7 +328,7 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	e.owing += size
 	all := e.owing
 	e.mu.Unlock()
-	if all > maxOwing || all > c.node.budget && !e.reserveOneway(size) {
+	if all > maxOwing || !e.reserveOneway(size+len(c.service)+len(m.name)) {
 		return fault.New(NoSpace, m.op, "no room for a one-way of %d bytes: the node's ledger needs room for it, and an execution sends %d bytes of one-ways at most", size, maxOwing)
 	}
 	e.mu.Lock()
@@ -342,17 +342,17 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	return nil
 }
 
-// reserveOneway keeps room in the ledger for a one-way until the execution is done. It waits for a
+// reserveOneway has room promised for a one-way, which is in the outcome of the execution. It waits for a
 // while, and reports whether there is room.
 func (e *execution) reserveOneway(size int) bool {
 	l := e.node.ledger
-	if !l.reserve(e, roomOf(size)) {
+	bytes := l.cost(size + recordSize)
+	if !l.reserve(e, bytes) {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	kept := min(e.reserved, roomOf(size)) // less if the execution is done meanwhile
-	e.reserved, e.kept = e.reserved-kept, e.kept+kept
+	e.promise.end += min(bytes, e.promise.left) // less if the execution is done meanwhile
 	return true
 }
 
@@ -576,7 +576,7 @@ func (x *export) beginOneway(e *execution, reply []byte) {
 		e.mu.Unlock()
 		return
 	}
-	e.told = e.write(e.unwritten(nil)...)
+	_, e.told = e.tryWrite(record.Call{})
 	told := e.told
 	e.mu.Unlock()
 	if told {

@@ -166,7 +166,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	m.Flags &^= rpcpacket.FlagGivenUp
 	l := n.ledger
 	l.mu.Lock()
-	if !l.table.Admits(from.Addr().As16(), &m.Header, size, l.left()) {
+	left := l.left()
+	admitted := l.table.Admits(from.Addr().As16(), &m.Header, size, left)
+	if !admitted && !l.dropped(from.Addr(), m, true) {
 		l.crowded(from.Addr())
 		l.mu.Unlock()
 		n.stats.full.Add(1)
@@ -188,24 +190,32 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = answerFor(known.Done.Answer, known.Done, m.CallerIncarnation)
 	}
-	var room room
+	why := ""
 	if v == direct.Run {
 		l.table.Weighs(m.Call, size)
-		if room = l.roomFor(m, size); room == noRoom {
+		fits := admitted && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.accepts(weightOf(m, size), left)
+		switch {
+		case fits:
+			l.progresses(from.Addr())
+		case l.never(l.firstOf(weightOf(m, size))):
+			why = fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
+		case !admitted || l.dropped(from.Addr(), m, false):
+			why = fmt.Sprintf("the node's ledger has had no room for another call for %s: it keeps what callers have not forgotten; give the ledgers more room (bifrost memory --ledger-space)", shortPatience)
+		default:
+			l.opened()
 			l.table.Drop(m.Call) // it will be sent again
+			l.mu.Unlock()
+			n.stats.full.Add(1)
+			n.stats.noRoom.Add(1)
+			return nil
 		}
 	}
 	l.mu.Unlock()
 	switch v {
 	case direct.Run:
-		if room == noRoom {
-			n.stats.full.Add(1)
-			n.stats.noRoom.Add(1)
-			return nil
-		}
 		e := n.directExecution(x, from, m, arguments, nil)
 		e.givenUp = givenUp
-		return n.takeCall(x, r, i, e, size, room)
+		return n.takeCall(x, r, i, e, size, why)
 	case direct.Answer:
 		if answer != nil {
 			n.stats.answeredFromLedger.Add(1)
@@ -231,9 +241,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	return nil
 }
 
-// takeCall takes a new direct call, of so many bytes of arguments. It returns the execution that the
-// goroutine is to run, or nil.
-func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, room room) *execution {
+// takeCall takes a new direct call, of so many bytes of arguments. If there is no room for it, noRoom says why. It returns the
+// execution that the goroutine is to run, or nil.
+func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, noRoom string) *execution {
 	n.stats.accepted.Add(1)
 	switch oneway := e.call.Type == rpcpacket.Oneway; {
 	case len(e.call.Pointers) == 0:
@@ -260,21 +270,20 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	l := n.ledger
 	l.mu.Lock()
 	l.takeUp(e)
-	if large && room == someRoom {
-		e.reserved = roomOf(size)
-		l.reserved += e.reserved
+	if noRoom == "" {
+		l.promiseFirst(e, weightOf(&e.call, size))
 	}
 	l.mu.Unlock()
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
-	if waits || room == neverRoom || expired {
+	if waits || noRoom != "" || expired {
 		e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
 	}
 	switch {
 	case waits:
 		go x.refuseWaiting(e, "the service runs a call that waits for this one")
 		return nil
-	case room == neverRoom:
-		go x.endUnbegun(e, NoSpace, fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size))
+	case noRoom != "":
+		go x.endUnbegun(e, NoSpace, noRoom)
 		return nil
 	case expired:
 		go x.endUnbegun(e, Deadline, tooLate)
@@ -479,7 +488,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	l.settling[h.Call] = true
 	l.putInPlace(d.Owed.Oneways)
-	n := l.add(d)
+	n := l.write(e.promise.folds, d)
 	l.release(e)
 	l.table.SentBy(h.Call, sent)
 	l.mu.Unlock()

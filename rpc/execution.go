@@ -37,9 +37,7 @@ type execution struct {
 	from      netip.AddrPort
 	claim     uint64 // bytes of a large call, as they count for its sender
 	arguments uint64 // of a direct call: their hash
-	// reserved is how many bytes of the ledger are kept for it until it is begun or done, and kept how
-	// many for its one-ways, until it is done; guarded by the ledger's mutex.
-	reserved, kept int
+	promise   promise
 	// deadline is the caller's; the zero Time is none.
 	deadline time.Time
 	out      [1]netio.Message

@@ -206,9 +206,11 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, l.left())
 	if w.Record != nil {
 		l.add(w.Record)
+		l.progresses(from)
 	}
 	if w.Full > 0 {
 		l.crowded(from)
+		l.makeRoom()
 	}
 	l.mu.Unlock()
 	if w.Foreign > 0 {
@@ -412,7 +414,10 @@ func (e *execution) begins(over bool) bool {
 		go e.export.endUnbegun(e, Deadline, tooLate)
 		return false
 	}
-	e.promised = e.recorded.begun || e.write(e.unwritten(nil)...)
+	if !e.recorded.begun {
+		e.tryWrite(record.Call{})
+	}
+	e.promised = e.recorded.begun
 	return true
 }
 

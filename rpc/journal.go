@@ -39,7 +39,8 @@ type journal struct {
 	taken   map[uint32]bool              // numbers of branches
 	within  context.Context              //nolint:containedctx // of a main: the context that Main was given
 	stopped bool                         // that has ended, and something that may follow from it was left out
-	full    *Error                       // of a main: its ledger has no room for what it is to write, so its run has ended
+	bytes   int                          // of fresh
+	full    *Error                       // the ledger has no room for what the execution is to write, so its run has ended
 }
 
 // newJournal returns the journal of an execution that is run again, from the entries
@@ -113,10 +114,11 @@ func (j *journal) add(t trailer.Type, at position, data []byte) {
 	if j.stopped || j.full != nil {
 		return
 	}
-	j.fresh = append(j.fresh, trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data})
+	s := trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data}
+	j.fresh, j.bytes = append(j.fresh, s), j.bytes+s.Size()
 }
 
-// end ends the run of a main for want of room: whatever it does from now on fails with this error, and is not journalled. The
+// end ends the run of an execution for want of room: whatever it does from now on fails with this error, and is not journalled. The
 // first reason counts.
 func (j *journal) end(why *Error) {
 	j.mu.Lock()
@@ -126,7 +128,7 @@ func (j *journal) end(why *Error) {
 	}
 }
 
-// ended is why the run of a main has ended for want of room, nil if it has not.
+// ended is why the run has ended for want of room, nil if it has not.
 func (j *journal) ended() *Error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -153,15 +155,15 @@ func (j *journal) unwritten() []byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	b := trailer.Append(nil, j.fresh)
-	j.fresh = nil
+	j.fresh, j.bytes = nil, 0
 	return b
 }
 
-// hasUnwritten reports whether there are entries that the ledger does not have yet.
-func (j *journal) hasUnwritten() bool {
+// size is how many bytes unwritten would return.
+func (j *journal) size() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return len(j.fresh) > 0
+	return j.bytes
 }
 
 // fail notes that the re-run has diverged; the first reason counts.
@@ -191,7 +193,7 @@ func (j *journal) failure() *Error {
 func (j *journal) close(code Code) *Error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if code == Unavailable || code == NoSpace {
+	if code == Unavailable || code == NoSpace || j.full != nil {
 		return j.failed
 	}
 	if j.failed == nil && len(j.past) > 0 {

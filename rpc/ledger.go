@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,16 +29,10 @@ type ledger struct {
 	file  *dsmclient.Ledger // nil before the first record
 	lost  error             // nothing is written any more
 	table *direct.Table
-	since int    // bytes since the last base
 	last  uint64 // the last record's number
-	based int    // bytes of the last base
-	// reserved is how many bytes large messages will take of whose executions there is no
-	// record yet (execution.reserved).
-	reserved int
-	// squeezed is when a base was last written for want of room, in node time.
-	squeezed time.Duration
-	// most is how many bytes the ledger has room for, as far as is known.
-	most int
+	room  room
+	// appended is the cost of all records so far.
+	appended int
 	// settling are the calls that are done, and whose record is not settled yet.
 	settling map[rpcpacket.ID]bool
 	resumes  resumption
@@ -50,12 +43,6 @@ type ledger struct {
 	// hands has the durable mains that wait for what they hand over; see awaitTaken.
 	hands map[rpcpacket.ID]chan struct{}
 }
-
-// leastBase is how many bytes of records are not worth a base.
-const leastBase = 8 << 10
-
-// squeezeEvery is how often a base is written for want of room.
-const squeezeEvery = time.Second
 
 // newLedger returns the ledger of a node.
 func newLedger(n *Node) *ledger {
@@ -139,8 +126,9 @@ func (l *ledger) read(ctx context.Context) error {
 	defer l.mu.Unlock()
 	l.table = direct.New(state)
 	for _, b := range records {
-		l.since += len(b)
+		l.room.written += l.cost(len(b))
 	}
+	l.room.changes = min(l.room.written, l.cost(state.Weight().States))
 	return nil
 }
 
@@ -158,8 +146,11 @@ func (l *ledger) open() error {
 // usualRecord is about how many bytes the record of a short call has.
 const usualRecord = 256
 
-// add adds records, and returns the number of the last one. The caller holds l.mu.
-func (l *ledger) add(rs ...record.Record) (n uint64) {
+// add adds records, and returns the number of the last one. Those that follow from them are added, too. The caller holds l.mu.
+func (l *ledger) add(rs ...record.Record) (n uint64) { return l.write(false, rs...) }
+
+// write is add; folded says that a base is written in the place of the records, if it can be. The caller holds l.mu.
+func (l *ledger) write(folded bool, rs ...record.Record) (n uint64) {
 	if l.lost != nil || !l.placed() || len(rs) == 0 {
 		return 0
 	}
@@ -168,34 +159,42 @@ func (l *ledger) add(rs ...record.Record) (n uint64) {
 		return 0
 	}
 	var all [][]byte
+	cost, changes := 0, 0
 	for len(rs) > 0 {
 		r := rs[0]
 		b := record.Append(make([]byte, 0, usualRecord), r)
-		l.since += len(b)
+		if d, ok := r.(*record.Done); ok {
+			changes += len(d.State)
+		}
+		cost += l.cost(len(b))
 		rs = append(rs[1:len(rs):len(rs)], l.apply(r)...)
 		all = append(all, b)
 	}
+	l.appended += cost
+	l.room.written += cost
+	l.room.changes += changes
+	due := l.due()
+	if (folded || due && cost > l.room.written/2) && l.baseFits() {
+		l.room.written -= cost // they are not there: the base stands for them
+		l.room.changes -= changes
+		l.last = max(l.last, l.base(len(all)))
+		return l.last
+	}
 	n = l.file.Append(all...)
 	l.last = max(l.last, n)
-	if l.since > leastBase {
-		l.last = max(l.last, l.base())
+	if due && l.baseFits() {
+		l.last = max(l.last, l.base(0))
 	}
 	return n
 }
 
-// base writes what all records add up to, which makes room of those before. The caller holds
-// l.mu.
-func (l *ledger) base() uint64 {
-	base := l.table.State().Base()
-	b := record.Append(nil, base)
-	l.apply(base)
-	l.based, l.since = len(b), -len(b) // the next one when there is twice as much
-	return l.file.Base(b)
-}
-
 // apply keeps what the records add up to. It returns records that are to follow.
 func (l *ledger) apply(r record.Record) []record.Record {
+	weight := l.table.State().Weight()
 	follow, err := l.table.Apply(r)
+	if l.table.State().Weight().Calls < weight.Calls {
+		l.hasFreed()
+	}
 	if err != nil {
 		l.node.log.Error("rpc: a ledger's record does not follow from those before it", "node", l.node.self.Name, "err", err)
 	}
@@ -267,44 +266,6 @@ func (l *ledger) unsettled() (last uint64, settled bool) {
 	return l.last, n >= l.last
 }
 
-// room says whether a ledger has room for a new call.
-type room uint8
-
-const (
-	someRoom  room = iota
-	noRoom         // not yet
-	neverRoom      // it is too large
-)
-
-// roomOf is how much room a large message needs: for its record, and for a base with it.
-func roomOf(size int) int { return 2 * size }
-
-// shareOf is how much of the room in a ledger one large message may take: a ninth is left for others.
-func shareOf(room int) int { return room - room/9 }
-
-// roomFor reports whether the ledger has room for a new call with so many bytes of arguments: for
-// what it writes at least, and for a base that stands for all records so far. The last eighth of
-// the space is not counted: it is for what ends the executions that have begun. If there is no
-// room, a base may give some back. The caller holds l.mu.
-func (l *ledger) roomFor(m *rpcpacket.Message, size int) room {
-	large := m.Flags&rpcpacket.FlagMore != 0
-	if large && !l.opened() {
-		return noRoom // nobody knows yet
-	}
-	left := l.left()
-	if large {
-		left = shareOf(left)
-	}
-	if left >= roomOf(size) {
-		return someRoom
-	}
-	if large && l.neverFits(m.Call, roomOf(size)) {
-		return neverRoom
-	}
-	l.squeeze()
-	return noRoom
-}
-
 // opened reports whether the ledger is open, and has it opened. The caller holds l.mu.
 func (l *ledger) opened() bool {
 	if l.lost == nil {
@@ -316,127 +277,11 @@ func (l *ledger) opened() bool {
 			l.lose(err)
 		}
 	}
-	return l.lost != nil || l.file.Room() < math.MaxInt
-}
-
-// neverFits reports whether there will be no room for a call that needs so many bytes, whatever is
-// forgotten. The caller holds l.mu.
-func (l *ledger) neverFits(id rpcpacket.ID, bytes int) bool {
 	if l.lost != nil {
-		return false
-	}
-	written := l.based + (l.since + l.based)
-	l.most = max(l.most, int(min(l.file.Room(), math.MaxInt/16))+written) //nolint:gosec // far below
-	if bytes > shareOf(l.most-leastBase) {
 		return true
 	}
-	settled, _ := l.file.Settled()
-	return l.table.Alone(id) && l.squeezed > 0 && l.node.now() > l.squeezed+squeezeEvery/2 && settled >= l.last
-}
-
-// squeeze writes a base for want of room. The caller holds l.mu.
-func (l *ledger) squeeze() {
-	if now := l.node.now(); l.since+l.based > 0 && now >= l.squeezed+squeezeEvery {
-		l.squeezed = now
-		l.last = max(l.last, l.base())
-	}
-}
-
-// roomPatience bounds the wait for room for a large answer. Within it an idle session has its
-// last answer forgotten.
-const roomPatience = 2 * time.Second
-
-// reserve keeps room for a large answer: for its record, and for a base with it. It waits for a
-// while, and reports whether there is room.
-func (l *ledger) reserve(e *execution, bytes int) bool {
-	take := func() (missing int) {
-		if missing = bytes - shareOf(l.left()); missing <= 0 {
-			l.reserved, e.reserved = l.reserved+bytes, e.reserved+bytes
-		}
-		return missing
-	}
-	l.mu.Lock()
-	err := l.openNow()
-	l.mu.Unlock()
-	if err != nil || !l.file.WaitRoom(l.node.base, 0) {
-		return false
-	}
-	l.mu.Lock()
-	short := take()
-	l.mu.Unlock()
-	if short <= 0 {
-		return true
-	}
-	if e.promote(); !e.durable(record.Call{}) { // the caller asks no more for its last call in the lane
-		return false
-	}
-	return l.awaitRoom(take)
-}
-
-// awaitRoom waits for a while until a function, which is called with l.mu held, says that no bytes are missing, and reports
-// whether it has. The time for which memory is away does not count.
-func (l *ledger) awaitRoom(missing func() int) bool {
-	ctx, waited := l.node.base, time.Duration(0)
-	for {
-		l.mu.Lock()
-		short := missing()
-		if short <= 0 {
-			l.mu.Unlock()
-			return true
-		}
-		if err := l.openNow(); err != nil {
-			l.mu.Unlock()
-			return false
-		}
-		file, room := l.file, l.file.Room()+uint64(short) //nolint:gosec // positive
-		l.squeeze()
-		last := l.last
-		l.mu.Unlock()
-		if !l.settle(last) {
-			return false
-		}
-		from := l.node.now()
-		again, stop := context.WithTimeout(ctx, squeezeEvery)
-		file.WaitRoom(again, room)
-		stop()
-		if waited += l.node.now() - from; waited >= roomPatience || ctx.Err() != nil {
-			return false
-		}
-	}
-}
-
-// openNow has the ledger opened, unless it is lost. The caller holds l.mu.
-func (l *ledger) openNow() error {
-	if l.lost == nil {
-		if err := l.open(); err != nil {
-			l.lose(err)
-		}
-	}
-	return l.lost
-}
-
-// release gives back what is reserved for an execution: there is a record now, or none will come.
-// The caller holds l.mu.
-func (l *ledger) release(e *execution) {
-	l.reserved, e.reserved, e.kept = l.reserved-e.reserved-e.kept, 0, 0
-}
-
-// bytesLeft is how many bytes new calls may take, for people; false if the node has written
-// nothing yet, or writes nothing any more. The caller holds l.mu.
-func (l *ledger) bytesLeft() (uint64, bool) {
-	if l.file == nil || l.lost != nil || l.file.Room() == math.MaxUint64 {
-		return 0, false
-	}
-	return uint64(max(l.left(), 0)), true //nolint:gosec // not negative
-}
-
-// left is how many bytes new calls may take. The caller holds l.mu.
-func (l *ledger) left() int {
-	if l.file == nil || l.lost != nil {
-		return math.MaxInt / 16 // nothing is written
-	}
-	base := l.based + (l.since + l.based)                                          // at most: the last one, and what has come since
-	return int(min(l.file.Room(), math.MaxInt/16)) - base - leastBase - l.reserved //nolint:gosec // far below
+	_, open := l.look()
+	return open
 }
 
 // recorded is what the ledger has of an execution. The execution's mutex guards it.
@@ -464,46 +309,14 @@ func (e *execution) durable(child record.Call) bool {
 	if e.journal == nil {
 		return true
 	}
-	if e.writes(child) && !e.needsRoom() {
+	e.promote()
+	if !e.writeDown(child) {
 		return false
 	}
-	e.promote()
 	e.mu.Lock()
-	var called []record.Call
-	if last, known := e.lastTry(child.ID); !child.ID.IsZero() && (!known || last != child) {
-		e.recorded.called = append(e.recorded.called, child)
-		called = append(called, child)
-	}
-	written := true
-	if rs := e.unwritten(called); len(rs) > 0 {
-		written = e.write(rs...)
-	}
 	last := e.recorded.last
 	e.mu.Unlock()
-	return written && l.settle(last)
-}
-
-// writes reports whether durable has something to write: a run that repeats what an earlier one did has not.
-func (e *execution) writes(child record.Call) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	last, known := e.lastTry(child.ID)
-	return !e.recorded.begun || !child.ID.IsZero() && (!known || last != child) || e.journal.hasUnwritten()
-}
-
-// write adds records of the execution, which has begun then. It reports false, and adds nothing, if the execution has not begun
-// and its lane has gone on: nobody waits for it, and a ledger in which it begins now could not be read. The caller holds e.mu.
-func (e *execution) write(rs ...record.Record) bool {
-	l := e.node.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, begins := rs[0].(*record.Begun); begins && l.table.Obsolete(&e.call.Header) {
-		e.recorded.begun = false
-		return false
-	}
-	e.recorded.last = l.add(rs...)
-	l.reserved, e.reserved = l.reserved-e.reserved, 0
-	return true
+	return l.settle(last)
 }
 
 // unwritten is what the ledger does not have yet of an execution that is about to go on.

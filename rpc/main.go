@@ -65,7 +65,8 @@ func (m *main) lastCheckpoint() uint32 {
 // rack or is gone for good.
 //
 // When f returns an error, so does Main, and the next Main goes on from the last
-// checkpoint. When f panics or ends its goroutine, so does Main, and the next Main goes on from there, too. When the ledger has no room for what f does, within two seconds, that and all
+// checkpoint. When f panics or ends its goroutine, so does Main, and the next Main goes on from there, too. When the ledger has no room for what f does, and
+// nothing is forgotten for two seconds, that and all
 // that f does then fails as [NoSpace], and so does Main, unless f returns another error. A re-run that does something else than before fails as [Nondeterminism].
 // When ctx ends, the run of the main ends: what f learns of that is not kept for the next run, and
 // what f does then fails with the context's error.
@@ -306,10 +307,18 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 // recordCheckpoint has the ledger keep a checkpoint, and memory commit what the main has changed.
 func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) error {
 	n := e.node
-	if len(state) > maxState {
-		return fault.New(NoSpace, o.op, "a state of %d bytes, %d at most are kept: keep large data in distributed memory", len(state), maxState)
+	limit, err := n.ledger.limitOfStates()
+	if err != nil {
+		return err
 	}
-	if !e.roomToCommit(len(state)) {
+	if len(state) > limit {
+		return fault.New(NoSpace, o.op, "a state of %d bytes, %d at most are kept, half of the ledger: keep large data in distributed memory", len(state), limit)
+	}
+	e.mu.Lock()
+	size := len(state) + recordSize + e.owing + calledSize*len(e.recorded.called)
+	e.mu.Unlock()
+	if !n.ledger.awaitCheckpoint(e, size) {
+		e.hasNoRoom(fmt.Sprintf("for a checkpoint of %d bytes and the one-ways before it", len(state)))
 		return e.whyEnded()
 	}
 	e.journal.unwritten() // the checkpoint stands for it
@@ -344,8 +353,9 @@ func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *
 	r.Owed.Called = append(l.table.Owing(e.call.Call), r.Owed.Called...)
 	r.Owed.Frees = append(slices.Clone(l.table.Untold(e.call.Call)), r.Owed.Frees...)
 	l.putInPlace(r.Owed.Oneways)
+	folds := e.promise.folds
 	l.release(e)
-	last = l.add(r)
+	last = l.write(folds, r)
 	for _, i := range sent {
 		l.table.Sent(i)
 	}
@@ -384,49 +394,8 @@ func (e *execution) isOver(ctx context.Context, op string, index uint32) error {
 	return coded(op, err)
 }
 
-// leastMainRoom is how many bytes the ledger must have left for a durable main's next call, effect or change of memory.
+// leastMainRoom is how many bytes are kept for a durable main's next checkpoint before it makes a call or an effect, or changes memory.
 const leastMainRoom = 16 << 10
-
-// needsRoom waits until the ledger has room for what a main is about to do. It reports false if there is none, and the run of
-// the main has ended, or if the node has.
-func (e *execution) needsRoom() bool {
-	return e.main == nil || e.awaitRoom(leastMainRoom, "for what it does next")
-}
-
-// roomToCommit waits until the ledger has room for a main's next checkpoint, with a state of so many bytes, and for
-// the one-ways before it. It reports false as needsRoom does.
-func (e *execution) roomToCommit(state int) bool {
-	l := e.node.ledger
-	e.mu.Lock()
-	owing := e.owing
-	e.mu.Unlock()
-	l.mu.Lock()
-	kept := e.kept
-	l.mu.Unlock()
-	return e.awaitRoom(roomOf(state)+max(0, roomOf(owing)-kept), fmt.Sprintf("for a checkpoint of %d bytes and the one-ways before it", state))
-}
-
-// awaitRoom waits for a while until the ledger has room for so many bytes that end nothing. If it gets none, the run of the
-// main ends.
-func (e *execution) awaitRoom(bytes int, what string) bool {
-	l := e.node.ledger
-	missing := func() int { return bytes - l.left() }
-	l.mu.Lock()
-	short := missing()
-	l.mu.Unlock()
-	if short <= 0 {
-		return true
-	}
-	e.promote()
-	if l.awaitRoom(missing) {
-		return true
-	}
-	if e.node.base.Err() == nil {
-		e.journal.end(fault.New(NoSpace, "main", "the ledger of node %s has no room %s: the main has to make checkpoints more often, "+
-			"or have a smaller state; or give the ledgers more room (bifrost memory --ledger-space)", e.node.self.Name, what))
-	}
-	return false
-}
 
 // claimMain keeps a main's name for one run.
 func (n *Node) claimMain(op, name string) error {

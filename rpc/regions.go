@@ -107,14 +107,16 @@ func (e *execution) durableAt(machine uint8) bool {
 		return true
 	}
 	e.promote()
-	if !e.needsRoom() {
+	e.mu.Lock()
+	foreseen := slices.Contains(e.recorded.foreseen, machine)
+	e.mu.Unlock()
+	if !foreseen && !e.writeDown(record.Call{}, machine) {
 		return false
 	}
 	e.mu.Lock()
-	written := slices.Contains(e.recorded.foreseen, machine) || e.writeChanges(machine)
 	last := e.recorded.last
 	e.mu.Unlock()
-	if !written || !e.node.ledger.settle(last) {
+	if !e.node.ledger.settle(last) {
 		return false
 	}
 	e.mu.Lock()
@@ -123,12 +125,6 @@ func (e *execution) durableAt(machine uint8) bool {
 		e.recorded.machines = append(e.recorded.machines, machine)
 	}
 	return true
-}
-
-// writeChanges adds to the ledger that the execution is about to change memory machines. The caller
-// holds e.mu.
-func (e *execution) writeChanges(machines ...uint8) bool {
-	return e.write(append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: machines})...)
 }
 
 // foresee adds to the ledger that the execution will change the memory machines that the method's last
@@ -144,7 +140,7 @@ func (e *execution) foresee() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.writeChanges(*machines...) {
+	if _, written := e.tryWrite(record.Call{}, *machines...); written {
 		e.recorded.foreseen = *machines
 	}
 }

@@ -51,6 +51,7 @@ func (n *Node) resume() {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.makeRoom() // an earlier incarnation may have left a ledger that is full
 	l.resumes.rest = map[uint64][]*record.Execution{}
 	for _, e := range l.resumes.Rerun {
 		m, err := rpcpacket.Parse(e.Begun.Call)
@@ -282,7 +283,7 @@ func (e *execution) beginAgain() (record uint64) {
 	begun.Run, begun.Failures = e.node.self.Incarnation, e.node.failures(known)
 	begun.Incarnation = l.table.Starts(e.call.Call)
 	e.call.CallerIncarnation, e.again = begun.Incarnation, true
-	return l.add(&begun)
+	return l.write(l.cost(len(begun.Call)) > l.left(), &begun)
 }
 
 // askedBack takes the word of a callee's next incarnation that an earlier one has begun a call of this node's, and that it

@@ -143,17 +143,20 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 	x.reply(e, datagram)
 }
 
-// prepare finds room in the ledger for the answer to a direct call, if the answer exceeds a packet.
+// prepare has room promised in the ledger for the answer to a direct call, unless the answer is short.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	size := out.size()
 	if e.returns = len(out.pointers) > 0; e.returns {
 		size += originSize
 	}
-	if size <= x.node.budget {
+	if size > x.node.budget {
+		x.node.stats.largeMessages.Add(1)
+	}
+	if size <= endAnswer {
 		return nil
 	}
-	x.node.stats.largeMessages.Add(1)
-	if !x.node.ledger.reserve(e, roomOf(size)) {
+	l := x.node.ledger
+	if !l.reserve(e, l.cost(size+recordSize)-l.cost(endSize)) {
 		return fault.New(NoSpace, "", "the node's ledger has no room for an answer of %d bytes: pass it by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
 	}
 	return nil
@@ -245,7 +248,15 @@ func (x *export) seal(e *execution) *Error {
 		return nil
 	}
 	former := x.manager.was
-	change, err := x.manager.change(x.node.ledger.room())
+	limit, ended := x.limitOf()
+	if ended != nil {
+		return codedIn(ended)
+	}
+	change, err := x.manager.change(limit)
+	if err == nil && len(change) > 0 && !x.node.ledger.awaitState(e, len(change)+recordSize, x.manager.was.size()) {
+		x.manager.was = former
+		err = x.manager.revert(fault.New(NoSpace, "", "the node's ledger has no room for a change of the service's state by %d bytes", len(change)))
+	}
 	if err != nil {
 		if err.Err != nil {
 			x.node.fail(err) // only the ledger knows the state now; the next incarnation reads it
@@ -287,6 +298,9 @@ func (x *export) answerException(e *execution, code Code, why string) {
 	x.node.stats.refused.Add(1)
 	x.node.stats.blame.Add(e.from.Addr(), code.String())
 	x.sealFailed(e)
+	if e.journal != nil && len(why) > endAnswer && !x.node.ledger.mayTake(e, len(why)) {
+		why = why[:endAnswer]
+	}
 	x.reply(e, x.node.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0)))
 }
 

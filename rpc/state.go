@@ -20,8 +20,9 @@ import (
 // A method that panics, or fails, fails the call, and Restore undoes what the call has changed. If Restore panics or fails then, the
 // node ends, since only its ledger knows the state.
 type State interface {
-	// Snapshot returns the whole state, of 64 megabytes at most, and half of the ledger's room. A call after which it
-	// has more fails as NoSpace, and Restore undoes what the call has changed.
+	// Snapshot returns the whole state. The states of a node's services may take half of its ledger together: 32 MiB of the 64 MiB
+	// that "bifrost memory --ledger-space" gives a node if nobody says otherwise. A call after which they take more fails as
+	// NoSpace, and Restore undoes what the call has changed.
 	Snapshot() ([]byte, error)
 	// Restore replaces the state by one that Snapshot returned.
 	Restore(snapshot []byte) error
@@ -118,28 +119,36 @@ func (k *stateManager) repeat() error {
 	return nil
 }
 
+// size is how many bytes the state has, as it is kept.
+func (p *past) size() int { return len(p.base) + p.since }
+
 // change returns, as sections of a trailer, what has become of the state since the
-// last answer. If the ledger has no room for it, it is undone: a call that fails for
+// last answer. If the state has more bytes than the limit then, the change is undone: a call that fails for
 // that reason has no effect.
-func (k *stateManager) change(room int) ([]byte, *Error) {
-	b, now, err := k.sections(room)
+func (k *stateManager) change(limit int) ([]byte, *Error) {
+	b, now, err := k.sections(limit)
 	switch {
 	case err != nil:
 		err = fault.New(Internal, "", "the service's state: %v", err)
-	case len(b) > room:
-		err = fault.New(NoSpace, "", "the service's state has changed by %d bytes, the ledger has room for %d: keep large data in distributed memory", len(b), room)
+	case len(b) > 0 && now.size() > limit:
+		err = fault.New(NoSpace, "", "the service's state would have %d bytes, and may have %d: the states of a node may take half of its ledger; keep large data in distributed memory", now.size(), limit)
 	default:
 		k.was = now
 		return b, nil
 	}
+	return nil, k.revert(err)
+}
+
+// revert undoes what a call has made of the state since the last answer, and returns why.
+func (k *stateManager) revert(why error) *Error {
 	if undone := k.undo(); undone != nil {
-		return nil, &Error{Code: Internal, Msg: "the service's state is neither kept nor undone (" + err.Error() + ")", Err: plain("undo", undone)}
+		return &Error{Code: Internal, Msg: "the service's state is neither kept nor undone (" + why.Error() + ")", Err: plain("undo", undone)}
 	}
-	return nil, codedIn(err)
+	return codedIn(why)
 }
 
 // sections returns what has changed, and what the past is once that has left.
-func (k *stateManager) sections(room int) ([]byte, past, error) {
+func (k *stateManager) sections(limit int) ([]byte, past, error) {
 	now := k.was
 	if k.incremental == nil {
 		s, err := k.snapshot()
@@ -153,21 +162,15 @@ func (k *stateManager) sections(room int) ([]byte, past, error) {
 	if err != nil || len(d) == 0 {
 		return nil, now, err
 	}
-	b := trailer.Section{Type: trailer.Delta, Data: d}.Append(nil)
 	now.deltas, now.since = append(now.deltas, slices.Clone(d)), now.since+len(d)
-	if now.since <= max(len(now.base), leastFold) && len(b) <= room && k.sameVersion(now.base) {
-		return b, now, nil
+	if now.since <= max(len(now.base), leastFold) && now.size() <= limit && k.sameVersion(now.base) {
+		return trailer.Section{Type: trailer.Delta, Data: d}.Append(nil), now, nil
 	}
 	s, err := k.snapshot()
 	if err != nil {
 		return nil, now, err
 	}
-	if folded := (trailer.Section{Type: trailer.Snapshot, Data: s}); folded.Size() <= room {
-		b = folded.Append(nil)
-	} else if !k.sameVersion(now.base) {
-		return nil, now, fault.New(NoSpace, "", "the state's version has changed, which needs a snapshot of %d bytes; the ledger has room for %d: keep large data in distributed memory", len(s), room)
-	}
-	return b, past{base: slices.Clone(s)}, nil
+	return trailer.Section{Type: trailer.Snapshot, Data: s}.Append(nil), past{base: slices.Clone(s)}, nil
 }
 
 // The state of a service is in its node's ledger, and nowhere else.
@@ -192,21 +195,6 @@ func (x *export) recover(ctx context.Context, op string) error {
 		return &Error{Code: Internal, Op: op, Msg: "restore the state", Err: err}
 	}
 	return nil
-}
-
-// maxState is the size of a state, or of a change of it, in a ledger.
-const maxState = 64 << 20
-
-// room is how large a change of a state may be: the ledger must have room for a base with it,
-// too.
-func (l *ledger) room() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.file == nil {
-		return maxState
-	}
-	room := l.file.Room()
-	return int(min(maxState, (room-min(room, uint64(l.reserved)))/2)) //nolint:gosec // at most maxState
 }
 
 // afterSettled waits, before the execution of a call of policy none runs, whose doings the ledger does not order, until

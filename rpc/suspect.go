@@ -112,6 +112,7 @@ func (x *export) again(known *record.Execution, a *alone) bool {
 	}
 	l.mu.Lock()
 	l.takeUp(e)
+	l.promiseAgain(e)
 	_, _, waits := l.table.Waits(known.ID)
 	l.mu.Unlock()
 	owed := !l.resumes.memory[known.ID].over()

@@ -66,7 +66,7 @@ bifrost rack up makes this route. If it is missing, the error says how to make i
 	cmd.Flags().StringVar(&o.capacity, "capacity", "1GiB", "memory to serve, in `BYTES` or with KiB, MiB, GiB, TiB")
 	cmd.Flags().StringVar(&o.nodeMemory, "node-memory", "", "how many `BYTES` one node may allocate (default: all but an eighth of --capacity)")
 	cmd.Flags().Uint64Var(&o.nodeRegions, "node-regions", memory.DefaultRegions, "how many regions one node may have")
-	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "how many `BYTES` the ledger of one node may take")
+	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "how many `BYTES` of records the ledger of one node may take, and as much for a moment while it is folded")
 	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "how many `BYTES` all ledgers may take together (default: 16 times --ledger-space)")
 	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers when the daemon ends (default: ledgers are in memory only)")
 	cmd.Flags().BoolVar(&o.ledgerSync, "ledger-sync", false, "with --ledger-dir: acknowledge a record only when the disk has it, so that a loss of power loses no acknowledged record")

@@ -95,8 +95,8 @@ func (l *Ledger) add(add func() uint64) uint64 {
 // Wait waits until a record, and with it all before it, is settled; record 0 stands for the
 // opening of the ledger. It returns why that
 // will never be: Stale if another run has the ledger, NotFound if the machine does not have
-// it, NoSpace if it is full, Internal if a copy has lost it; or the context's error, or
-// Canceled if the client is closed.
+// it, Internal if a copy has lost it; or the context's error, or
+// Canceled if the client is closed. While the ledger has no room for the record, Wait waits.
 func (l *Ledger) Wait(ctx context.Context, record uint64) error {
 	l.link.mu.Lock()
 	l.until(ctx, func() bool { over, _ := l.over(record); return over })
@@ -213,14 +213,31 @@ func (l *Ledger) Close() {
 	k.standIn()
 }
 
-// Room is how many bytes new work may still append, with dsmpacket.ChunkCost for each
-// datagram: what is left of the ledger's space but for its last eighth, which is for what
-// ends executions and for bases. Before the ledger is open it is unlimited. Append itself
-// does not refuse what is beyond it.
-func (l *Ledger) Room() uint64 {
+// Standing is how a ledger stands. Before it is open, all is 0.
+type Standing struct {
+	// Settled is the number of the last settled record.
+	Settled uint64
+	// Room is how many bytes may still be appended, as Cost counts them, but for an eighth of the space. Append itself does not
+	// refuse what is beyond it: it waits.
+	Room uint64
+	// Space is how many bytes of records the ledger may take, as Cost counts them. While a base is not settled yet, there may be
+	// as many before it.
+	Space uint64
+}
+
+// Standing tells how the ledger stands.
+func (l *Ledger) Standing() (s Standing) {
 	l.link.mu.Lock()
 	defer l.link.mu.Unlock()
-	return l.core.Room()
+	if l.core.Open() {
+		s = Standing{Settled: l.core.Settled(), Room: l.core.Room(), Space: l.core.Space()}
+	}
+	return s
+}
+
+// Cost is how many bytes of a ledger a record of so many bytes takes at most.
+func (l *Ledger) Cost(bytes int) int {
+	return dsmpacket.RecordSize(bytes) + (1+bytes/l.link.maxData)*dsmpacket.ChunkCost
 }
 
 // WaitRoom waits until the ledger is open and has room for so many bytes, and reports whether

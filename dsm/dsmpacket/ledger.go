@@ -1,6 +1,7 @@
 package dsmpacket
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -165,14 +166,16 @@ type LedgerAnswer struct {
 	Chunk Chunk
 	// Next is the ledger's next chunk: all below it are there.
 	Next uint64
-	// Room is how many bytes new work may still append, with ChunkCost for each chunk: what
-	// is left but for the last eighth of the ledger's space.
+	// Room is how many bytes may still be appended, with ChunkCost for each chunk, but for an eighth of the
+	// ledger's space.
 	Room uint64
+	// Space is how many bytes of records a ledger may take. Only the answer to an open that succeeds has it, behind the header.
+	Space uint64
 	// Mirror is which copy answers.
 	Mirror Mirror
 }
 
-// Header returns the header of the answer. What was read goes behind it.
+// Header returns the header of the answer. Data goes behind it.
 func (a *LedgerAnswer) Header() Header {
 	h := Header{
 		Kind: Reply, Status: a.Status, Request: a.Chunk.Number, Execution: a.Ledger, Branch: a.Birth, Index: a.Run,
@@ -190,6 +193,17 @@ func (a *LedgerAnswer) Header() Header {
 	return h
 }
 
+// spaceSize is how many bytes LedgerAnswer.Space has behind the header.
+const spaceSize = 8
+
+// Data is what goes behind the header.
+func (a *LedgerAnswer) Data() []byte {
+	if a.Op == LedgerOpen && a.Status == fault.OK {
+		return binary.BigEndian.AppendUint64(nil, a.Space)
+	}
+	return a.Chunk.Data
+}
+
 // ParseLedgerAnswer reads the answer that came from an address. It refuses what is no
 // answer to a ledger operation with an error that wraps wirefmt.ErrFormat.
 func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, error) {
@@ -200,7 +214,9 @@ func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, erro
 	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LastLedgerOp {
 		return a, wirefmt.Errorf("ledger: kind %d, operation %s, argument %d", h.Kind, from.Op(), from.Arg())
 	}
-	if a.Op != LedgerRead && len(data) > 0 {
+	if opened := a.Op == LedgerOpen && a.Status == fault.OK; opened && len(data) == spaceSize {
+		a.Space, a.Chunk.Data = binary.BigEndian.Uint64(data), data[:0]
+	} else if a.Op != LedgerRead && len(data) > 0 || opened {
 		return a, wirefmt.Errorf("ledger: the answer to %s carries %d bytes", a.Op, len(data))
 	}
 	if a.Op.Word() {

@@ -40,7 +40,7 @@ func TestLedgerRequests(t *testing.T) {
 
 func TestLedgerAnswers(t *testing.T) {
 	for _, a := range []LedgerAnswer{
-		{Op: LedgerOpen, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9, Chunk: Chunk{Number: 4}, Next: 8, Room: 5000},
+		{Op: LedgerOpen, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9, Chunk: Chunk{Number: 4}, Next: 8, Room: 5000, Space: 9000},
 		{Op: LedgerAppend, Status: fault.Stale, Run: 4, Sealed: true, Birth: 9, Chunk: Chunk{Number: 7}, Next: 8, Mirror: Mirror{Epoch: 2, Copy: 1, Members: 2}},
 		{Op: LedgerRead, Chunk: Chunk{Number: 7, Continues: true, Data: []byte("text")}, Next: 8},
 		{Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
@@ -50,7 +50,7 @@ func TestLedgerAnswers(t *testing.T) {
 			want.Chunk.Data = []byte{}
 		}
 		header := a.Header()
-		h, data := parseLedger(t, append(header.Append(nil), a.Chunk.Data...))
+		h, data := parseLedger(t, append(header.Append(nil), a.Data()...))
 		got, err := ParseLedgerAnswer(LedgerAddress(0x10, 1, a.Op), &h, data)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v became %+v, %v", a, got, err)
@@ -79,7 +79,7 @@ func FuzzLedger(f *testing.F) {
 		}
 		if a, err := ParseLedgerAnswer(at, &h, data); err == nil {
 			header := a.Header()
-			h, data := parseLedger(t, append(header.Append(nil), a.Chunk.Data...))
+			h, data := parseLedger(t, append(header.Append(nil), a.Data()...))
 			if again, err := ParseLedgerAnswer(at, &h, data); err != nil || !reflect.DeepEqual(again, a) {
 				t.Fatalf("%+v became %+v, %v", a, again, err)
 			}

@@ -16,7 +16,8 @@ import (
 // LedgerConfig says what ledgers a server has room for. It takes memory only as ledgers
 // are written.
 type LedgerConfig struct {
-	// Space is how many bytes one ledger may take; 0 stands for DefaultLedgerSpace.
+	// Space is how many bytes of records one ledger may take, and as much again for a moment while a base is written; 0 stands
+	// for DefaultLedgerSpace.
 	Space uint64
 	// Total is how many bytes all of them may take; 0 stands for 16 times Space.
 	Total uint64
@@ -185,7 +186,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		Op: q.Op, Ledger: q.Ledger, Incarnation: q.Incarnation, Chunk: dsmpacket.Chunk{Number: q.Chunk.Number}, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
 	}
 	send := func() {
-		answer := store.Answer{From: r.To, Header: a.Header(), Data: a.Chunk.Data}
+		answer := store.Answer{From: r.To, Header: a.Header(), Data: a.Data()}
 		s.metrics.count(r.Node, dsmpacket.OpLedger, &answer)
 		out.add(m.Remote, &answer)
 	}
@@ -234,7 +235,7 @@ func (s *Server) settleRun(m *netio.Message, r *store.Request, q *dsmpacket.Ledg
 
 // tell puts what the store says of a ledger into an answer.
 func (l *ledgers) tell(a *dsmpacket.LedgerAnswer, told ledger.Answer) {
-	a.Status, a.Run, a.Sealed, a.Next, a.Room = told.Status, told.Run, told.Sealed, told.Next, told.Room
+	a.Status, a.Run, a.Sealed, a.Next, a.Room, a.Space = told.Status, told.Run, told.Sealed, told.Next, told.Room, told.Space
 	l.refuse(told.Status)
 }
 

@@ -318,6 +318,18 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item, room i
 	return w
 }
 
+// Passed returns the record that nobody asks any more for the calls of a session before one that has come, nil if the node keeps
+// none. The call itself may be dropped: the caller would not have made it if it waited for another one.
+func (t *Table) Passed(caller [16]byte, h *rpcpacket.Header) record.Record {
+	lane, number := LaneOf(h)
+	dead, _ := t.state.Dead(caller)
+	if h.Flags&rpcpacket.FlagSession == 0 || !rpcpacket.Owns(netip.AddrFrom16(caller), lane) || h.CallerIncarnation <= dead ||
+		h.CallerIncarnation < t.heard[caller] || len(t.state.Before(lane, number)) == 0 {
+		return nil
+	}
+	return &record.Forgotten{Lanes: []record.Lane{{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number}}}
+}
+
 // asks reports whether a node is the one that a call is of, as far as the call is known. Nobody calls a
 // durable main.
 func (t *Table) asks(caller [16]byte, e *record.Execution, runs *running) bool {

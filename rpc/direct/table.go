@@ -181,10 +181,8 @@ func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Ex
 // Weighs notes how many bytes the arguments have of a call that is to be run.
 func (t *Table) Weighs(id rpcpacket.ID, arguments int) { t.running[id].arguments = arguments }
 
-// Alone reports whether a call that is to be run is all that the node has to do.
-func (t *Table) Alone(id rpcpacket.ID) bool {
-	return len(t.running) == 1 && t.running[id] != nil && !t.state.Keeps()
-}
+// Unwritten is that of the state.
+func (t *Table) Unwritten(records int) { t.state.Unwritten(records) }
 
 // Resumes notes that an execution is run again.
 func (t *Table) Resumes(id rpcpacket.ID) {

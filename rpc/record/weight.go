@@ -18,7 +18,7 @@ const (
 	numberSize   = 10
 	small        = 2*numberSize + dsmpacket.ChunkCost // around a record that is in a chunk of its own
 	executionTop = idSize + 6*numberSize
-	begunTop     = idSize + 16 + 6*numberSize
+	begunTop     = idSize + 16 + 9*numberSize
 	doneTop      = idSize + 16 + 14*numberSize
 	commitTop    = 2*idSize + 12*numberSize // of a checkpoint
 	callSize     = idSize + 16 + 2
@@ -77,6 +77,14 @@ func (o *Owed) weigh() int {
 func (v *Service) Size() int { return v.size }
 
 func (v *Service) weigh() int { return serviceTop + v.size + numberSize*len(v.Deltas) }
+
+// Sizes is how many bytes the states of all services have.
+func (s *State) Sizes() (bytes int) {
+	for _, v := range s.services {
+		bytes += v.size
+	}
+	return bytes
+}
 
 // weighAll counts everything anew.
 func (s *State) weighAll() {

@@ -1,8 +1,6 @@
 package transport
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -16,9 +14,6 @@ const (
 	// appendReorder is how far behind an acknowledged chunk a missing one has to be to
 	// count as lost.
 	appendReorder = 3
-	// fullPatience is how long a ledger may be full before the run gives it up. A base that is
-	// about to be settled, or another node's, makes room.
-	fullPatience = 10 * time.Second
 )
 
 // AppenderConfig says what a run knows of its ledger once it has opened it.
@@ -30,7 +25,7 @@ type AppenderConfig struct {
 	// Epoch is the mirror epoch, Members how many copies the machine has in it.
 	Epoch   uint32
 	Members int
-	// Room is how many bytes new work may append, as the copies said at the opening.
+	// Room is how many bytes may be appended, as the copies said at the opening.
 	Room uint64
 	// Limits say when chunks are sent again.
 	Limits Limits
@@ -43,6 +38,9 @@ type AppenderConfig struct {
 // While nothing is in flight a record leaves at once. Records that come meanwhile, or
 // together, share chunks (group commit). A record that does not fit into a chunk has several for itself,
 // each of which but the last continues.
+//
+// A chunk for which a copy has no room is sent again until there is some, as one for which nobody answers: a base before it that
+// is about to be settled makes room, or another node does.
 type Appender struct {
 	cfg      AppenderConfig
 	appended uint64         // number of the last record
@@ -54,7 +52,7 @@ type Appender struct {
 	keep     uint64         // the first chunk that is still needed
 	acked    map[uint8]uint64
 	rooms    map[uint8]uint64 // as the copies of the present epoch have said last
-	full     time.Duration    // since when the ledger has been full; Never if it is not
+	full     bool             // a copy has refused a chunk for want of room, and none is settled since
 	rtt      estimator
 	due      time.Duration
 	err      error
@@ -89,7 +87,7 @@ type chunk struct {
 // NewAppender returns the appender of a run that has opened its ledger.
 func NewAppender(cfg AppenderConfig) *Appender {
 	cfg.Limits = cfg.Limits.withDefaults()
-	a := &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), rooms: make(map[uint8]uint64), full: Never, due: Never}
+	a := &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), rooms: make(map[uint8]uint64), due: Never}
 	a.rtt.limits = &a.cfg.Limits
 	return a
 }
@@ -128,17 +126,17 @@ func (a *Appender) add(now time.Duration, rs ...ledgerRecord) uint64 {
 func (a *Appender) Settled() uint64 { return a.settled }
 
 // Err returns why nothing is appended any more, nil while all is well: Stale if the run
-// has ended, NoSpace if the ledger is full, Internal if a copy is not the one that the run
-// has opened.
+// has ended, Internal if a copy is not the one that the run has opened.
 func (a *Appender) Err() error { return a.err }
 
-// Room is how many bytes new work may still append: what the copy with the least has left
-// but for the last eighth of the ledger's space, without what is on its way there. The rest
-// is for what ends executions, and for bases.
+// Room is how many bytes may still be appended: what the copy with the least has left
+// but for an eighth of the ledger's space, without what is on its way there.
 func (a *Appender) Room() uint64 {
-	room := a.cfg.Room
-	if len(a.rooms) > 0 {
-		room = slices.Min(slices.Collect(maps.Values(a.rooms)))
+	room, heard := a.cfg.Room, false
+	for _, r := range a.rooms {
+		if !heard || r < room {
+			room, heard = r, true
+		}
 	}
 	for _, c := range a.flight {
 		room -= min(room, uint64(len(c.Data))+dsmpacket.ChunkCost)
@@ -247,11 +245,7 @@ func (a *Appender) Receive(now time.Duration, r *dsmpacket.LedgerAnswer) {
 		return
 	case r.Status == fault.OK, r.Status == fault.Overloaded:
 	case r.Status == fault.NoSpace:
-		a.full = min(a.full, now)
-		if now-a.full >= fullPatience {
-			a.fail(fault.NoSpace, "copy %d has had no room for chunk %d for %s: give its memory server more --ledger-space", m.Copy, r.Chunk.Number, fullPatience)
-			return
-		}
+		a.full = true
 	case r.Status == fault.Stale:
 		a.fail(fault.Stale, "another run has the ledger")
 		return
@@ -320,8 +314,8 @@ func (a *Appender) settle(now time.Duration) {
 		c := a.flight[0]
 		a.flight = a.flight[1:]
 		a.settled = c.ends
-		if a.full != Never {
-			a.full = Never
+		if a.full {
+			a.full = false
 			for _, c := range a.flight {
 				a.transmit(now, c) // they have been refused, too
 			}

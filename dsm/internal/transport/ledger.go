@@ -38,6 +38,7 @@ type Ledger struct {
 	err      error
 	send     []dsmpacket.LedgerRequest
 
+	space      uint64 // how many bytes of records the ledger may take
 	first, end uint64 // chunks of former runs: first … end-1
 	reading    bool
 	reader     *ledgerReader // nil unless reading, and before the ledger is open
@@ -107,6 +108,9 @@ func (l *Ledger) Room() uint64 {
 	}
 	return l.appender.Room()
 }
+
+// Space is how many bytes of records the ledger may take, as its memory machine says; 0 before the ledger is open.
+func (l *Ledger) Space() uint64 { return l.space }
 
 // Err returns why nothing is appended any more, nil while all is well: besides what an
 // Appender says, NotFound if the machine does not have the ledger, PermissionDenied if it
@@ -215,6 +219,7 @@ func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	}
 	l.first, l.end = a.Chunk.Number, a.Next
 	room := a.Room
+	l.space = a.Space
 	for _, o := range l.opened {
 		if o.Next != a.Next {
 			clear(l.opened) // the Gatekeeper has not made the copies equal yet
@@ -222,6 +227,7 @@ func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 		}
 		l.first = max(l.first, o.Chunk.Number) // what one of them has dropped is not needed
 		room = min(room, o.Room)
+		l.space = min(l.space, o.Space)
 	}
 	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members), Room: room, Limits: l.cfg.Limits})
 	l.appender.add(now, l.waiting...)

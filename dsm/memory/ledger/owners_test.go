@@ -24,7 +24,7 @@ func fillUp(s *Store, w Writer, size int) (taken uint64) {
 
 // TestOwners: many nodes of one owner that write all they can leave room for others, and every ledger that is open has its last eighth.
 func TestOwners(t *testing.T) {
-	const space, total = 64 << 10, 16 * 64 << 10
+	const space, total = 64 << 10, 32 * 64 << 10
 	s := New(Config{Birth: 1, Space: space, Total: total})
 	begin := func(node uint64, owner share.Owner) Writer {
 		w := Writer{rackaddr.Node(node), 1}
@@ -124,7 +124,7 @@ func TestCharges(t *testing.T) {
 func checkCharges(t interface{ Fatalf(string, ...any) }, s *Store) {
 	used, held := uint64(0), map[share.Owner]uint64{}
 	for _, l := range s.ledgers {
-		if l.counted != l.room() || l.held < l.room() || l.held > max(l.room(), min(l.room()+s.cfg.Space/reserve, s.cfg.Space)) {
+		if l.counted != l.room() || l.held < l.room() || l.held > max(l.room(), min(l.room()+s.cfg.Space/reserve, 2*s.cfg.Space)) {
 			t.Fatalf("a ledger of %d bytes, counted as %d, is charged %d", l.room(), l.counted, l.held)
 		}
 		used += ledgerCost + l.room()

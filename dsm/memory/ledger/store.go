@@ -18,7 +18,7 @@ const (
 	// ledgerCost is what a ledger is charged with beside its chunks. An empty one
 	// costs as much, so that names alone cannot fill a machine.
 	ledgerCost = 512
-	// reserve is which part of a ledger's space Answer.Room leaves out: the last eighth.
+	// reserve is which part of a ledger's space Answer.Room leaves out: an eighth.
 	reserve = 8
 )
 
@@ -28,7 +28,8 @@ type Config struct {
 	// answer: a copy with another birth number is not the copy that a writer knew, and
 	// its ledgers are not those that it wrote. It is not 0.
 	Birth uint64
-	// Space is how many bytes one ledger may take.
+	// Space is how many bytes of records one ledger may take. For a moment, while a base is written beside the records that it
+	// stands for, a ledger takes up to twice as much: so a base always fits.
 	Space uint64
 	// Total is how many bytes all ledgers together may take. Each owner has its share (package share).
 	Total uint64
@@ -63,10 +64,11 @@ type Answer struct {
 	Run         uint32
 	Sealed      bool
 	First, Next uint64
-	// Room is how many bytes may still be appended before the last eighth of the space
-	// begins, which is for what ends executions and for bases. It counts
-	// dsmpacket.ChunkCost for each chunk.
+	// Room is how many bytes may still be appended, but for an eighth of the space, which is for what
+	// makes room. It counts dsmpacket.ChunkCost for each chunk.
 	Room uint64
+	// Space is Config.Space.
+	Space uint64
 }
 
 // Used is how many bytes all ledgers take, those that cannot be read yet included.
@@ -153,7 +155,7 @@ func (s *Store) charge(l *ledger) {
 	room := l.room()
 	s.used += room - l.counted
 	l.counted = room
-	if want := max(room, min(room+s.tail(), s.cfg.Space)); want < l.held {
+	if want := max(room, min(room+s.tail(), 2*s.cfg.Space)); want < l.held {
 		s.shares.Release(l.owner, l.held-want)
 		l.held = want
 	} else if want > l.held {
@@ -333,12 +335,12 @@ func (s *Store) Delete(name Name) Answer {
 
 // answer tells how a ledger stands; nil stands for none.
 func (s *Store) answer(l *ledger) Answer {
-	a := Answer{Birth: s.cfg.Birth}
+	a := Answer{Birth: s.cfg.Birth, Space: s.cfg.Space}
 	if l != nil {
 		a.Run, a.Sealed, a.First, a.Next = l.state.Run, l.state.Sealed, l.state.First, l.state.Next
 		space, tail := s.cfg.Space, s.tail()
 		limit := s.held(l)
-		limit = min(space-space/reserve, limit-min(limit, tail))
+		limit = min(2*space-space/reserve, limit-min(limit, tail))
 		a.Room = limit - min(limit, l.room())
 	}
 	return a
@@ -347,8 +349,8 @@ func (s *Store) answer(l *ledger) Answer {
 // held is how many bytes a ledger's owner may hold for it.
 func (s *Store) held(l *ledger) uint64 { return l.held + s.shares.Room(l.owner) }
 
-// limit is how many bytes a ledger may take: the space of one, or what its owner's share allows.
-func (s *Store) limit(l *ledger) uint64 { return min(s.cfg.Space, s.held(l)) }
+// limit is how many bytes a ledger may take: its space and as much for a base, or what its owner's share allows.
+func (s *Store) limit(l *ledger) uint64 { return min(2*s.cfg.Space, s.held(l)) }
 
 // Refused tells how often owners were refused room beyond their share. Owners beyond share.MaxOwners are counted together,
 // as that returns.

@@ -1,0 +1,217 @@
+package simrack_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// roomFor and roomCallers make TestRoom_Crowd what issues ask for: -room.for=10m -room.callers=1000.
+var (
+	roomFor     = flag.Duration("room.for", 5*time.Second, "virtual time of TestRoom_Crowd")
+	roomCallers = flag.Int("room.callers", 100, "callers of TestRoom_Crowd")
+)
+
+// crowd is a rack whose node s1 has services that fill its ledger.
+type crowd struct {
+	*testing.T
+	*simrack.Rack
+	ctx                   context.Context //nolint:containedctx // of the test
+	client, server, other *rpc.Node
+}
+
+func withCrowd(t *testing.T, space uint64, mtu int, f func(c *crowd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour) // virtual
+		defer cancel()
+		c := &crowd{T: t, ctx: ctx}
+		var err error
+		if c.Rack, err = simrack.Start(ctx, simrack.Config{
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), MTU: mtu, LedgerSpace: space,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		nodes := joinAll(t, ctx, c.Rack, "c1", "s1", "s2")
+		c.client, c.server, c.other = nodes[0], nodes[1], nodes[2]
+		for name, h := range map[string]arrays.Arrays{"Large": service.Arrays{}, "Effects": effective{}, "Sized": sized{}} {
+			if err := c.server.Export(ctx, name, arrays.NewArraysProcessor(h)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.server.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{})); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ping(); err != nil { // so s2 is a caller that s1 knows
+			t.Fatal(err)
+		}
+		f(c)
+		select {
+		case <-c.server.Done():
+			t.Error("the node with the full ledger has ended")
+		default:
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (c *crowd) ping() error { return ping(c.ctx, c.other, "Ping") }
+
+// call calls with as many bytes of data as say what is to be done.
+func (c *crowd) call(service string, n int) error {
+	got, err := arrays.NewArraysClient(c.client.Client(service, rpc.WithPolicy(rpc.PolicyRecover))).Echo(c.ctx, fmt.Append(nil, n))
+	if err == nil && service == "Sized" && len(got) != n {
+		return fmt.Errorf("an answer of %d bytes, want %d", len(got), n)
+	}
+	return err
+}
+
+// effective gets something from outside that has as many bytes as its argument says.
+type effective struct{ service.Arrays }
+
+// Echo implements arrays.Arrays.
+func (effective) Echo(ctx context.Context, data []byte) ([]byte, error) {
+	var n int
+	if _, err := fmt.Sscan(string(data), &n); err != nil {
+		return nil, err
+	}
+	b, err := rpc.Effect(ctx, "outside", func(context.Context) ([]byte, error) { return make([]byte, n), nil })
+	if err != nil {
+		return nil, err
+	}
+	if _, err := rpc.Effect(ctx, "second", func(context.Context) ([]byte, error) { return nil, nil }); err != nil {
+		return nil, err
+	}
+	return fmt.Append(nil, len(b)), nil
+}
+
+// sized answers with as many bytes as its argument says.
+type sized struct{ service.Arrays }
+
+// Echo implements arrays.Arrays.
+func (sized) Echo(_ context.Context, data []byte) ([]byte, error) {
+	var n int
+	if _, err := fmt.Sscan(string(data), &n); err != nil {
+		return nil, err
+	}
+	return make([]byte, n), nil
+}
+
+// TestRoom_AfterEffects: what effects bring is written as far as there is room, and a call for whose effect there is none fails as no
+// space. A ledger that was short of room goes on to take the calls of callers that it knows.
+func TestRoom_AfterEffects(t *testing.T) {
+	for _, k := range []struct {
+		calls, size int
+		fits        bool
+	}{{1, 1 << 20, true}, {1, 16 << 20, true}, {1, 30 << 20, false}, {1, 50 << 20, false}, {20, 4 << 20, true}} {
+		if testing.Short() && k.calls*k.size > 16<<20 {
+			continue
+		}
+		withCrowd(t, 0, 9000, func(c *crowd) {
+			var all sync.WaitGroup
+			for range k.calls {
+				all.Go(func() {
+					if err := c.call("Effects", k.size); k.fits && err != nil || !k.fits && rpc.CodeOf(err) != rpc.NoSpace {
+						c.Errorf("%d effects of %d bytes: %v", k.calls, k.size, err)
+					}
+				})
+			}
+			all.Wait()
+			began := time.Now()
+			if err := c.ping(); err != nil || time.Since(began) > time.Second {
+				c.Errorf("after %d effects of %d bytes: a known caller's call: %v after %s", k.calls, k.size, err, time.Since(began))
+			}
+		})
+	}
+}
+
+// TestRoom_Answers: more calls at once than the ledger has room for answers: all are answered, one after the other.
+func TestRoom_Answers(t *testing.T) {
+	calls, space := 1500, uint64(0)
+	if testing.Short() {
+		calls, space = 150, 6<<20
+	}
+	withCrowd(t, space, 65535, func(c *crowd) {
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				if err := c.call("Sized", 48<<10); err != nil {
+					c.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if err := c.ping(); err != nil {
+			c.Error(err)
+		}
+	})
+}
+
+// TestRoom_Crowd: a small ledger under many callers, each of which makes one call after the other: every call is answered.
+func TestRoom_Crowd(t *testing.T) {
+	for _, mtu := range []int{65535, 9000} {
+		withCrowd(t, 1<<20, mtu, func(c *crowd) {
+			var all sync.WaitGroup
+			var answered atomic.Int64
+			end := time.Now().Add(*roomFor)
+			for range *roomCallers {
+				all.Go(func() {
+					for time.Now().Before(end) {
+						if err := c.call("Sized", 48<<10); err != nil {
+							c.Error(err)
+							return
+						}
+						answered.Add(1)
+						<-time.After(time.Second) // virtual
+					}
+				})
+			}
+			all.Wait()
+			s := c.server.Stats()
+			c.Logf("MTU %d: %d calls answered, %d copies dropped for want of room", mtu, answered.Load(), s.NoRoom)
+			if answered.Load() < int64(*roomCallers) || s.NoRoom == 0 {
+				c.Errorf("MTU %d: %d calls answered, %d dropped", mtu, answered.Load(), s.NoRoom)
+			}
+		})
+	}
+}
+
+// TestRoom_TakenByItsCaller: what an execution has called is kept until it is done. If that takes all the room, its next call would
+// wait for its own end: it ends as no space. So do calls of others that wait for the execution.
+func TestRoom_TakenByItsCaller(t *testing.T) {
+	withCrowd(t, 1<<20, 65535, func(c *crowd) {
+		made := 0
+		front := pinger(func(ctx context.Context) error {
+			for made = 0; made < 100; made++ {
+				if _, err := arrays.NewArraysClient(c.other.Client("Sized", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, fmt.Append(nil, 48<<10)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err := c.other.Export(c.ctx, "Front", arrays.NewPingProcessor(front)); err != nil {
+			c.Fatal(err)
+		}
+		began := time.Now()
+		if err := ping(c.ctx, c.client, "Front"); rpc.CodeOf(err) != rpc.NoSpace || made < 4 || time.Since(began) > time.Minute {
+			c.Errorf("after %d calls and %s: %v", made, time.Since(began), err)
+		}
+		if err := c.call("Sized", 48<<10); err != nil {
+			c.Errorf("when it is forgotten: %v", err)
+		}
+	})
+}

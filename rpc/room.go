@@ -1,0 +1,591 @@
+package rpc
+
+import (
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// Room in a ledger is a promise (docs/exactly-once.md, "Room in a ledger"). What an execution writes was promised to it before:
+//
+//	a call comes ──── room for begun, and for a short outcome ──▶ accepted     else dropped: it is sent again
+//	journal, answer, one-way ───────── the rest is asked for ───▶ written      else the execution waits, and fails as no space
+//	over, delivered, forgotten ── are in the weight of what is on record ─────▶ written, and wait for nobody
+//
+// All that is promised may be written, and after that a base still fits. Whoever gets no room sees to it that there will be
+// some (makeRoom).
+
+// room is the account of a ledger's space, in bytes as the memory machine counts them (dsmclient.Ledger.Cost). The ledger's
+// mutex guards it.
+type room struct {
+	space    int // of the ledger; 0 before it is open
+	promised int // what executions may still write
+	first    int // of that, what was promised when calls were accepted, without their arguments
+	written  int // the records since the last base, and it
+	changes  int // of that, states and their changes
+	// base is the number of a base that is not settled, 0 if there is none. beforeBase and beforeChanges are what written and
+	// changes were when it was written.
+	base                      uint64
+	beforeBase, beforeChanges int
+	committing                int           // changes of states that are about to be written
+	folding                   bool          // one is about to be written as a base: nobody else writes a base
+	squeezed                  time.Duration // when a base was last written for little gain, in node time
+	freed                     uint64        // counts what has been forgotten
+	changed                   chan struct{} // closed when there may be more room; nil if nobody waits
+	// short is since when all calls have been dropped for want of room, shortOf since when those of one caller, in node time;
+	// 0 if one was accepted.
+	short   time.Duration
+	shortOf map[[16]byte]time.Duration
+}
+
+// promise is what a ledger has promised to an execution, in bytes. The ledger's mutex guards it.
+type promise struct {
+	left       int  // what it may still write
+	first      int  // what was promised when its call was accepted, without its arguments
+	end        int  // of left, what its outcome takes
+	committing int  // a change of state that is about to be written
+	folds      bool // its outcome is about to be written within a base
+}
+
+const (
+	// leastBase is how many bytes of records are not worth a base.
+	leastBase = 8 << 10
+	// squeezeEvery is how often a base is written that gains little.
+	squeezeEvery = time.Second
+	// unknownRoom is how much is promised before the ledger is open.
+	unknownRoom = 32 << 10
+	// endSize is how many bytes the record of a short outcome has at most, endAnswer of them the answer.
+	endSize, endAnswer = 1536, 1024
+	// recordSize is how many bytes a record has beside what it carries, at most.
+	recordSize = 400
+	// machinesSize is how many bytes the record has that says which memory machines an execution is about to change.
+	machinesSize = 128
+	// calledSize is what a call that an execution makes adds to its journal, and to its outcome.
+	calledSize = 40
+	// roomPatience is how long whoever waits for room waits while nothing is forgotten, mostPatience how long in all.
+	roomPatience, mostPatience = 2 * time.Second, 30 * time.Second
+	// shortPatience is how long a call is dropped for want of room while nobody gets some: then it ends as no space.
+	shortPatience = 10 * time.Second
+)
+
+// cost is how much of the ledger's space a record of so many bytes takes.
+func (l *ledger) cost(bytes int) int {
+	if l.file == nil {
+		return bytes + 128 + bytes/16
+	}
+	return l.file.Cost(bytes)
+}
+
+// look brings the account up to date; false before the ledger is open. The caller holds l.mu.
+func (l *ledger) look() (s dsmclient.Standing, open bool) {
+	r := &l.room
+	if l.file == nil {
+		return s, false
+	}
+	s = l.file.Standing()
+	if r.space = int(s.Space); r.space == 0 { //nolint:gosec // far below
+		return s, false
+	}
+	if r.base != 0 && s.Settled >= r.base {
+		r.base, r.beforeBase, r.beforeChanges = 0, 0, 0
+	}
+	s.Room = min(s.Room, math.MaxInt/16)
+	return s, true
+}
+
+// forCalls is how much of the space is for calls: their records, and a base of these. States have as much as the whole space
+// for the same (limitOfStates), beyond it.
+func (r *room) forCalls() int { return r.space - r.space/8 }
+
+// left is how many bytes may still be promised: twice as many fit, since a base must fit beside the records. The caller holds
+// l.mu.
+func (l *ledger) left() int {
+	r := &l.room
+	if l.lost != nil || !l.placed() {
+		return math.MaxInt / 16 // nothing is written
+	}
+	s, open := l.look()
+	if !open {
+		return unknownRoom - r.promised
+	}
+	w, free := l.table.State().Weight(), int(s.Room) //nolint:gosec // bounded
+	calls := r.written - r.changes
+	left := min(r.forCalls()-calls-l.cost(w.Calls), free+r.beforeBase-l.cost(w.Calls+w.States))/2 - r.promised
+	if r.base != 0 { // until it is settled, what lies before it is there, too
+		left = min(left, r.forCalls()-(r.beforeBase-r.beforeChanges)-calls-r.promised, free-r.promised)
+	}
+	return left
+}
+
+// shareOf is how much of the room one promise may take: a ninth is left for others.
+func shareOf(room int) int { return room - room/9 }
+
+// never reports whether so many bytes never can be promised, whatever is forgotten. The caller holds l.mu.
+func (l *ledger) never(bytes int) bool {
+	return l.lost == nil && l.room.space > 0 && bytes > shareOf((l.room.forCalls()-l.cost(recordSize))/2)
+}
+
+// weightOf is how many bytes a call has in the record that it has begun, with so many bytes of arguments.
+func weightOf(m *rpcpacket.Message, arguments int) int {
+	return arguments + len(m.Trailer) + 16*len(m.Pointers)
+}
+
+// firstOf is what is promised to a call with so many bytes (weightOf) when it is accepted: that it may say that it has begun,
+// which memory machines it will change, and how it has ended.
+func (l *ledger) firstOf(arguments int) int {
+	return l.cost(arguments+recordSize) + l.cost(machinesSize) + l.cost(endSize)
+}
+
+// accepts reports whether there is room for a new call of so many bytes (weightOf); half of the room is for what
+// calls ask for later. left is what left returns. The caller holds l.mu.
+func (l *ledger) accepts(arguments, left int) bool {
+	r := &l.room
+	return l.firstOf(arguments) <= shareOf(left) && (r.first == 0 || r.first+l.firstOf(0) <= (left+r.promised)/2)
+}
+
+// promiseFirst promises a call that is accepted what it needs at least. The caller holds l.mu.
+func (l *ledger) promiseFirst(e *execution, arguments int) {
+	p := &e.promise
+	p.end, p.first = l.cost(endSize), l.firstOf(0)
+	l.promises(e, l.firstOf(arguments))
+	l.room.first += p.first
+}
+
+// promiseAgain promises an execution that is run again what it had at least: that is not asked for, since it is accepted. The
+// caller holds l.mu.
+func (l *ledger) promiseAgain(e *execution) {
+	e.promise.end = l.cost(endSize + calledSize*len(e.recorded.called))
+	l.promises(e, e.promise.end)
+}
+
+// promises adds to what an execution may write. The caller holds l.mu.
+func (l *ledger) promises(e *execution, bytes int) {
+	e.promise.left += bytes
+	l.room.promised += bytes
+}
+
+// takes notes that an execution has written so many bytes. The caller holds l.mu.
+func (l *ledger) takes(e *execution, bytes int) { l.promises(e, -min(bytes, e.promise.left)) }
+
+// release gives back what is promised to an execution that writes nothing more. The caller holds l.mu.
+func (l *ledger) release(e *execution) {
+	p, r := &e.promise, &l.room
+	r.promised, r.first, r.committing = r.promised-p.left, r.first-p.first, r.committing-p.committing
+	if p.folds {
+		r.folding = false
+	}
+	*p = promise{}
+	l.wakeWaiting()
+}
+
+// wakeWaiting has all look again that wait for room. The caller holds l.mu.
+func (l *ledger) wakeWaiting() {
+	if l.room.changed != nil {
+		close(l.room.changed)
+		l.room.changed = nil
+	}
+}
+
+// hasFreed notes that something is forgotten. The caller holds l.mu.
+func (l *ledger) hasFreed() {
+	l.room.freed++
+	l.wakeWaiting()
+}
+
+// garbage is how many bytes of the ledger a base would give back. The caller holds l.mu.
+func (l *ledger) garbage() (bytes, base int) {
+	w := l.table.State().Weight()
+	base = l.cost(w.Calls + w.States)
+	return l.room.written - base, base
+}
+
+// due reports whether a base is worth its bytes. The caller holds l.mu.
+func (l *ledger) due() bool {
+	garbage, base := l.garbage()
+	return garbage > base+leastBase
+}
+
+// baseFits reports whether a base can be written now: if none is on its way, as good as always, since that is part of the promise. The caller
+// holds l.mu.
+func (l *ledger) baseFits() bool {
+	s, open := l.look()
+	_, base := l.garbage()
+	return open && l.room.base == 0 && !l.room.folding && base+l.room.promised <= int(s.Room)+l.room.space/8 //nolint:gosec // bounded
+}
+
+// makeRoom writes a base for want of room, if that gives some. The caller holds l.mu.
+func (l *ledger) makeRoom() {
+	garbage, base := l.garbage()
+	now := l.node.now()
+	little := garbage <= base/4+leastBase/2
+	if l.lost != nil || garbage <= 0 || little && now < l.room.squeezed+squeezeEvery || !l.baseFits() {
+		return
+	}
+	if little {
+		l.room.squeezed = now
+	}
+	l.last = max(l.last, l.base(0))
+}
+
+// base writes what all records add up to, which makes room of those before. The last records that were applied, so many, are
+// not written but in the base. The caller holds l.mu.
+func (l *ledger) base(unwritten int) uint64 {
+	l.table.Unwritten(unwritten)
+	state, r := l.table.State(), &l.room
+	base := state.Base()
+	b := record.Append(nil, base)
+	l.apply(base)
+	r.beforeBase, r.beforeChanges = r.written, r.changes
+	r.written, r.changes = l.cost(len(b)), l.cost(state.Weight().States)
+	r.base = l.file.Base(b)
+	return r.base
+}
+
+// dropped notes that a call was dropped for want of room, of its caller's part of that if it is over its quota, and sees
+// to it that there will be some. It reports whether that has gone on for too long. The caller holds l.mu.
+func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool) (tooLong bool) {
+	r, now := &l.room, max(l.node.now(), 1)
+	if passed := l.table.Passed(caller.As16(), &m.Header); passed != nil {
+		l.add(passed) // it asks for its former answers no more
+	}
+	l.makeRoom()
+	since := r.short
+	if overQuota {
+		since = r.shortOf[caller.As16()]
+	}
+	if since != 0 {
+		return now >= since+shortPatience && l.allSettled() && l.accepts(0, l.left()+r.space/16)
+	}
+	if r.short == 0 {
+		r.short = now
+	}
+	if r.shortOf[caller.As16()] == 0 && len(r.shortOf) < 1<<10 {
+		if r.shortOf == nil {
+			r.shortOf = map[[16]byte]time.Duration{}
+		}
+		r.shortOf[caller.As16()] = now
+	}
+	return false
+}
+
+// progresses notes that a call of a caller was accepted, or that it has something forgotten. The caller holds l.mu.
+func (l *ledger) progresses(caller netip.Addr) {
+	if l.room.short = 0; len(l.room.shortOf) > 0 {
+		delete(l.room.shortOf, caller.As16())
+	}
+}
+
+// allSettled reports whether memory has all records. The caller holds l.mu.
+func (l *ledger) allSettled() bool {
+	s, open := l.look()
+	return open && s.Settled >= l.last
+}
+
+// reserve promises an execution so many bytes more. It waits for a while, and reports whether there is room.
+func (l *ledger) reserve(e *execution, bytes int) bool {
+	return l.awaitRoom(e, func(left int) bool {
+		if bytes > shareOf(left) {
+			return false
+		}
+		l.promises(e, bytes)
+		return true
+	}, func() bool { return l.never(bytes) })
+}
+
+// mayTake is reserve for whoever does not wait.
+func (l *ledger) mayTake(e *execution, bytes int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	bytes = l.cost(bytes)
+	if bytes > shareOf(l.left()) {
+		return false
+	}
+	l.promises(e, bytes)
+	return true
+}
+
+// awaitRoom waits until a function, which is called with l.mu held and with what is left, has taken what it needs, and reports whether it
+// has. It gives up when nothing is forgotten for a while, and at once if never says so. The time for which memory is away does not
+// count.
+func (l *ledger) awaitRoom(e *execution, take func(left int) bool, never func() bool) bool {
+	n := l.node
+	try := func() (ok, open bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch {
+		case !l.placed():
+			return true, true // nothing is written
+		case l.openNow() != nil:
+			return false, true
+		}
+		_, open = l.look()
+		return open && take(l.left()), open
+	}
+	if ok, open := try(); ok || open && l.givesUp(never) {
+		return ok
+	}
+	e.promote()
+	if e.export != nil { // those that wait for its slot may be what gives room
+		e.yield()
+		defer e.resume()
+	}
+	if !l.awaitOpen() {
+		return false
+	}
+	timer := time.NewTimer(roomPatience)
+	defer timer.Stop()
+	for waited, all := time.Duration(0), time.Duration(0); waited < roomPatience && all < mostPatience; {
+		l.mu.Lock()
+		if passed := l.table.Passed(e.from.Addr().As16(), &e.call.Header); passed != nil {
+			l.add(passed)
+		}
+		l.makeRoom()
+		last := l.last
+		l.mu.Unlock()
+		if !l.settle(last) || l.givesUp(never) {
+			return false
+		}
+		if ok, _ := try(); ok {
+			return true
+		}
+		l.mu.Lock()
+		if l.room.changed == nil {
+			l.room.changed = make(chan struct{})
+		}
+		changed, freed := l.room.changed, l.room.freed
+		l.mu.Unlock()
+		from := n.now()
+		timer.Reset(squeezeEvery / 4)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-n.base.Done():
+			return false
+		}
+		took := n.now() - from
+		waited, all = waited+took, all+took
+		l.mu.Lock()
+		if l.room.freed != freed {
+			waited = 0
+		}
+		l.mu.Unlock()
+	}
+	return false
+}
+
+// awaitOpen waits until the ledger is open. It reports false if it never will be: then it is lost.
+func (l *ledger) awaitOpen() bool {
+	err := l.file.Wait(l.node.base, 0)
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.node.base.Err() == nil {
+			l.lose(err)
+		} else if l.lost == nil {
+			l.lost = err
+		}
+	}
+	return err == nil
+}
+
+// givesUp reports whether there never will be room, or the ledger is lost.
+func (l *ledger) givesUp(never func() bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost != nil || never()
+}
+
+// isLost reports whether nothing is written any more.
+func (l *ledger) isLost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost != nil
+}
+
+// openNow has the ledger opened, unless it is lost. The caller holds l.mu.
+func (l *ledger) openNow() error {
+	if l.lost == nil {
+		if err := l.open(); err != nil {
+			l.lose(err)
+		}
+	}
+	return l.lost
+}
+
+// bytesLeft is how many bytes new calls may take, for people; false if the node has written
+// nothing yet, or writes nothing any more. The caller holds l.mu.
+func (l *ledger) bytesLeft() (uint64, bool) {
+	if _, open := l.look(); !open || l.lost != nil {
+		return 0, false
+	}
+	return uint64(max(l.left(), 0)), true //nolint:gosec // not negative
+}
+
+// limitOfStates is how many bytes the states of the node's services may have together: half of the ledger. It waits until the
+// ledger is open.
+func (l *ledger) limitOfStates() (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.openNow(); err != nil {
+		return 0, err
+	}
+	if _, open := l.look(); !open {
+		l.mu.Unlock()
+		open = l.awaitOpen()
+		if l.mu.Lock(); !open {
+			return 0, l.node.whyEnded()
+		}
+		l.look()
+	}
+	return l.room.space / 2, nil
+}
+
+// limitOf is how many bytes a service's state may have, and its next change.
+func (x *export) limitOf() (int, error) {
+	l := x.node.ledger
+	all, err := l.limitOfStates()
+	if err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	state := l.table.State()
+	was, _ := state.Service(x.hash)
+	return all - (state.Sizes() - was.Size()), nil
+}
+
+// awaitState waits until a change of its service's state may be written, after which the state has so many bytes: beside what is written,
+// or in the place of it within a base. Calls take no room from states.
+func (l *ledger) awaitState(e *execution, change, size int) bool {
+	return l.awaitRoom(e, func(int) bool {
+		s, _ := l.look()
+		r, p, state := &l.room, &e.promise, l.table.State()
+		was, _ := state.Service(e.export.hash)
+		w := state.Weight()
+		cost, states, free := l.cost(change), l.cost(w.States+size-was.Size()), int(s.Room) //nolint:gosec // bounded
+		switch {
+		case r.changes+r.committing+cost+states <= r.space && r.promised+cost <= free:
+			p.committing = cost
+			r.committing += cost
+		case r.base == 0 && !r.folding && l.cost(w.Calls)+states+r.promised <= free+r.space/8:
+			p.folds, r.folding = true, true
+		default:
+			return false
+		}
+		return true
+	}, func() bool { return false })
+}
+
+// awaitCheckpoint waits until a durable main's checkpoint may be written, whose record has so many bytes: beside what is written, or, since it
+// stands for the former checkpoint and all since, within a base.
+func (l *ledger) awaitCheckpoint(e *execution, bytes int) bool {
+	return l.awaitRoom(e, func(left int) bool {
+		s, _ := l.look()
+		r, p, w := &l.room, &e.promise, l.table.State().Weight()
+		was := 0
+		if k := l.table.State().Execution(e.call.Call); k != nil {
+			if was = len(k.Journal); k.Checkpoint != nil {
+				was += len(k.Checkpoint.State)
+			}
+		}
+		more := max(0, l.cost(bytes)-p.left)
+		promised, base := r.promised-p.left, l.cost(w.Calls+bytes-was)
+		switch {
+		case more <= shareOf(left):
+			l.promises(e, more)
+		case r.base == 0 && !r.folding && r.written-r.changes+base+promised <= r.forCalls() && 2*(base+promised) <= r.forCalls() &&
+			base+l.cost(w.States)+promised <= int(s.Room)+r.space/8: //nolint:gosec // bounded
+			p.folds, r.folding = true, true
+		default:
+			return false
+		}
+		return true
+	}, func() bool { return false })
+}
+
+// tryWrite writes what the ledger does not have yet of an execution that is about to go on, to make a call if child is one, and to change
+// memory machines. If more is needed for that than was promised, it writes nothing, and returns how much is missing. It reports false if
+// the execution has not begun and its lane has gone on: nobody waits for it, and a ledger in which it begins now could not be
+// read. The caller holds e.mu.
+func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int, written bool) {
+	l, p := e.node.ledger, &e.promise
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var called []record.Call
+	if last, known := e.lastTry(child.ID); !child.ID.IsZero() && (!known || last != child) {
+		called = []record.Call{child}
+	}
+	need, end := 0, calledSize*len(called)
+	if e.main != nil {
+		end += max(0, leastMainRoom-p.end)
+	}
+	if !e.recorded.begun {
+		need += l.cost(recordSize + weightOf(&e.call, len(e.call.Payload)))
+	}
+	if n := e.journal.size() + calledSize*len(called); n > 0 {
+		need += l.cost(recordSize + n)
+	}
+	if len(machines) > 0 {
+		need += l.cost(machinesSize)
+	}
+	if need > 0 && l.lost == nil && l.placed() && need+end > p.left-p.end {
+		return need + end - (p.left - p.end), false
+	}
+	rs := e.unwritten(called)
+	if len(machines) > 0 {
+		rs = append(rs, &record.Journal{Execution: e.call.Call, Machines: machines})
+	}
+	if len(rs) == 0 {
+		return 0, true
+	}
+	if _, begins := rs[0].(*record.Begun); begins && l.table.Obsolete(&e.call.Header) {
+		e.recorded.begun = false
+		return 0, false
+	}
+	e.recorded.called = append(e.recorded.called, called...)
+	before := l.appended
+	e.recorded.last = l.add(rs...)
+	l.takes(e, l.appended-before)
+	p.end += end
+	return 0, true
+}
+
+// writeDown is tryWrite, and waits for the room that is missing. If it gets none, the run of the execution ends: all that it does
+// from then on fails as no space.
+func (e *execution) writeDown(child record.Call, machines ...uint8) bool {
+	for {
+		e.mu.Lock()
+		missing, written := e.tryWrite(child, machines...)
+		e.mu.Unlock()
+		if missing == 0 {
+			return written
+		}
+		if !e.needsRoom(missing, "for what it does next") {
+			return false
+		}
+	}
+}
+
+// needsRoom has so many bytes more promised. It reports false if there are none, and the run of the execution has ended, or if the node
+// has.
+func (e *execution) needsRoom(bytes int, what string) bool {
+	return e.node.ledger.reserve(e, bytes) || e.hasNoRoom(what)
+}
+
+// hasNoRoom ends the run of an execution for want of room. It reports false.
+func (e *execution) hasNoRoom(what string) bool {
+	remedy, op := "a call has to do less, or to keep large data in distributed memory", "call"
+	if e.main != nil {
+		remedy, op = "the main has to make checkpoints more often, or have a smaller state", "main"
+	}
+	if !e.node.ledger.isLost() {
+		e.journal.end(fault.New(NoSpace, op, "the ledger of node %s has no room %s: %s; or give the ledgers more room (bifrost memory --ledger-space)",
+			e.node.self.Name, what, remedy))
+	}
+	return false
+}
