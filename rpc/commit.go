@@ -329,7 +329,7 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	all := e.owing
 	e.mu.Unlock()
 	if all > maxOwing || !e.reserveOneway(size+len(c.service)+len(m.name)) {
-		return fault.New(NoSpace, m.op, "no room for a one-way of %d bytes: the node's ledger needs room for it, and an execution sends %d bytes of one-ways at most", size, maxOwing)
+		return c.node.noRoom(m.op, "no room for a one-way of %d bytes: the node's ledger needs room for it, and an execution sends %d bytes of one-ways at most", size, maxOwing)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -577,15 +577,23 @@ func (e *execution) needsRoom(bytes int, what string) bool {
 	return e.node.ledger.reserve(e, bytes) || e.hasNoRoom(what)
 }
 
+// noRoom is why an execution was promised nothing: there is no room, or the node has ended meanwhile.
+func (n *Node) noRoom(op, format string, args ...any) *Error {
+	if n.base.Err() != nil || n.ledger.isLost() {
+		return codedIn(coded(op, n.whyEnded()))
+	}
+	return fault.New(NoSpace, op, format, args...)
+}
+
 // hasNoRoom ends the run of an execution for want of room. It reports false.
 func (e *execution) hasNoRoom(what string) bool {
 	remedy, op := "a call has to do less, or to keep large data in distributed memory", "call"
 	if e.main != nil {
 		remedy, op = "the main has to make checkpoints more often, or have a smaller state", "main"
 	}
-	if !e.node.ledger.isLost() {
+	if n := e.node; n.base.Err() == nil && !n.ledger.isLost() {
 		e.journal.end(fault.New(NoSpace, op, "the ledger of node %s has no room %s: %s; or give the ledgers more room (bifrost memory --ledger-space)",
-			e.node.self.Name, what, remedy))
+			n.self.Name, what, remedy))
 	}
 	return false
 }

@@ -157,7 +157,7 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 	}
 	l := x.node.ledger
 	if !l.reserve(e, l.cost(size+recordSize)-l.cost(endSize)) {
-		return fault.New(NoSpace, "", "the node's ledger has no room for an answer of %d bytes: pass it by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
+		return x.node.noRoom("", "the node's ledger has no room for an answer of %d bytes: pass it by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
 	}
 	return nil
 }
@@ -255,7 +255,7 @@ func (x *export) seal(e *execution) *Error {
 	change, err := x.manager.change(limit)
 	if err == nil && len(change) > 0 && !x.node.ledger.awaitState(e, len(change)+recordSize, x.manager.was.size()) {
 		x.manager.was = former
-		err = x.manager.revert(fault.New(NoSpace, "", "the node's ledger has no room for a change of the service's state by %d bytes", len(change)))
+		err = x.manager.revert(x.node.noRoom("", "the node's ledger has no room for a change of the service's state by %d bytes", len(change)))
 	}
 	if err != nil {
 		if err.Err != nil {

@@ -115,6 +115,9 @@ func TestRegressions(t *testing.T) {
 		// Both blades of a machine reported, and obeyed no command in time: the Gatekeeper doubted one, then the other, and probed the switch
 		// without end.
 		{9000050, "pairs,lends", "good", "208-m2:stop:2.782976ms,208+m2:stop:5.928204153s,208-A:pause:5.809331092s,210+m1:stop:5.020263664s"},
+		// A blade was cut off while a durable main waited for room in its ledger. What the main did failed as no space, and not as
+		// unavailable.
+		{55, "sync,age=363286h37m57.681750492s,jumps,pairs,long,lends,byhand", "good", "36+B:cut:718.5ms"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

@@ -468,7 +468,7 @@ func TestByHand_Bounded(t *testing.T) {
 			if k == 0 {
 				first = h.nodes[name].Address()
 			}
-			if k < 40 { // a blade runs 64 nodes at a time
+			if k < 40 { // a blade runs 96 nodes at a time
 				h.must(h.Kill("s1", name))
 			}
 		}

@@ -136,8 +136,8 @@ func (c *Config) machineOf(blade string) uint8 {
 	return uint8(1 + slices.IndexFunc(machines, func(m []string) bool { return slices.Contains(m, blade) })) //nolint:gosec // at most 255
 }
 
-// computeNodes is how many nodes a compute blade runs at most.
-const computeNodes = 64
+// computeNodes is how many nodes a compute blade runs at most. One user may have 64 of them and more (package share).
+const computeNodes = 96
 
 // ports bind each port of the switch to its blade.
 func (c *Config) ports() map[uint16]gatekeeper.Port {

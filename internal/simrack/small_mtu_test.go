@@ -16,7 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// TestSmallMTU: at the smallest MTU of IPv6 a blade has as many nodes as it may have, one
+// TestSmallMTU: at the smallest MTU of IPv6 a blade has 64 nodes, one
 // of them exports a thousand methods, and what another one leaves behind, more regions than a
 // packet names, is reclaimed. No blade fails meanwhile.
 func TestSmallMTU(t *testing.T) {
