@@ -19,7 +19,7 @@ func TestGen(t *testing.T) {
 		return path
 	}
 	right := write("right.thrift", "include \"sub/types.thrift\"\nnamespace go a.b\nservice S { types.Film m(1: types.Film f (bifrost.ref)) }\n")
-	wrong := write("wrong.thrift", "\nservice S { void m(1: set<i32> f (bifrost.ref)) }\n")
+	wrong := write("wrong.thrift", "\nservice S { void m(1: binary f (bifrost.ref = \"inout\")) }\n")
 	if err := os.MkdirAll(filepath.Join(dir, "lib", "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestBadLedgerRequests(t *testing.T) {
 		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 2, Chunk: chunk(1, "x")}, fault.Stale},
 		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(0, "x")}, fault.BadRequest},
 		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 2, Incarnation: 2}, fault.Unavailable},
-		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(1, string(make([]byte, 5000)))}, fault.NoSpace},
+		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(1, string(make([]byte, 9000)))}, fault.NoSpace},
 	}
 	for _, r := range refused {
 		if a := b.ask(r.q); a.Status != r.want || a.Next > 1 {

@@ -18,7 +18,7 @@ func TestRollout(t *testing.T) {
 	if err != nil || !report.OK || report.Calls != report.Counted || report.Calls < 300 || report.Former != "" {
 		t.Fatalf("%+v, %v\n%s", report, err, out.String())
 	}
-	for _, want := range []string{"version 2 is deployed", "rolled back: nodes with the new programs have failed 3 times", "each was counted once"} {
+	for _, want := range []string{"version 2 is deployed", "rolled back: nodes with these programs have failed 3 times, last ", "each was counted once"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the story does not say %q:\n%s", want, out.String())
 		}
