@@ -47,13 +47,13 @@ type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
 var completeArgs = map[string]lister{
 	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
 	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades, "bifrost forget": listAwaited,
-	"bifrost undeploy": listApps, "bifrost restart": listApps, "bifrost logs": listInstances, "bifrost who": listRegions,
+	"bifrost undeploy": listApps, "bifrost restart": listApps, "bifrost rollback": listApps, "bifrost trace": listTraced, "bifrost policy": listMethods, "bifrost logs": listInstances, "bifrost who": listRegions,
 	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
 }
 
 // completeFlags are the values of flags: of one command's, or of all of that name.
 var completeFlags = map[string]lister{
-	"--rack": listRacks, "--node": listNodes, "--pointer": listRegions,
+	"--rack": listRacks, "--node": listNodes, "--pointer": listRegions, "--service": listServices,
 	"--table":      listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop", "tcp_allowed", "replica"),
 	"--log-level":  listed("debug", "info", "warn", "error", "off"),
 	"--log-format": listed("text", "json"),
@@ -68,10 +68,13 @@ var completeFlags = map[string]lister{
 func complete(cmd *cobra.Command) {
 	if list := completeArgs[cmd.CommandPath()]; list != nil {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 && (cmd.Name() != "mirror" || len(args) > 1) {
-				return nil, cobra.ShellCompDirectiveDefault
+			switch {
+			case len(args) == 0, len(args) == 1 && cmd.Name() == "mirror":
+				return list.ask(cmd)
+			case len(args) == 1 && cmd.Name() == "policy":
+				return policies, cobra.ShellCompDirectiveNoFileComp
 			}
-			return list.ask(cmd)
+			return nil, cobra.ShellCompDirectiveDefault
 		}
 	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -188,6 +191,45 @@ func listInstances(cmd *cobra.Command) ([]cobra.Completion, error) {
 			}
 			return all, err
 		}, func(name *string) cobra.Completion { return *name })
+}
+
+func listServices(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) ([]api.Service, error) { return c.Services(ctx) },
+		func(s *api.Service) cobra.Completion { return s.Name })
+}
+
+// listMethods lists services, and their methods.
+func listMethods(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) (all []string, err error) {
+			services, err := c.Services(ctx)
+			for _, s := range services {
+				all = append(all, s.Name)
+				for _, m := range s.Methods {
+					all = append(all, s.Name+"."+m.Name)
+				}
+			}
+			return all, err
+		}, func(name *string) cobra.Completion { return *name })
+}
+
+// mostCalls is how many calls a shell is offered.
+const mostCalls = 100
+
+// listTraced lists the latest calls that bifrost trace tells of.
+func listTraced(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) (some []api.Timeline, err error) {
+			for t, err := range c.Timelines(ctx, client.TimelineFilter{}) {
+				if err != nil || len(some) == mostCalls {
+					return some, err
+				}
+				some = append(some, t)
+			}
+			return some, nil
+		},
+		func(t *api.Timeline) cobra.Completion { return cobra.CompletionWithDesc(t.ID, t.Service+"."+t.Method) })
 }
 
 // mostRegions is how many regions a shell is offered.

@@ -25,6 +25,11 @@ func TestComplete(t *testing.T) {
 		"drain":             `(?s)^c1\tcompute, in use\n.*m3\tmemory, .*\n:4\n$`,
 		"return c1":         `^:0\n$`,
 		"undeploy":          `^:4\n$`,
+		"rollback":          `^:4\n$`,
+		"trace":             `^([0-9a-f]{32}\t\S*\n)+:4\n$`,
+		"policy":            `^Ping\nPing\.ping\n:4\n$`,
+		"policy Ping":       `^recover\nfate-share\ntainted\nnone\ndefault\n:4\n$`,
+		"methods --service": `^Ping\n:4\n$`,
 		"who":               "^" + regexp.QuoteMeta(pointer) + `\t4 KiB on m\d\n:4\n$`,
 		"regions --node":    `^fd00:b1f0:0:2::1\tc1/client\n:4\n$`,
 		"regions --pointer": "^" + regexp.QuoteMeta(pointer) + `\t`,
@@ -45,6 +50,13 @@ func TestComplete(t *testing.T) {
 		if got := ask(append(strings.Fields(command), "")...); got != want {
 			t.Errorf("bifrost %s: %q, want %q", command, got, want)
 		}
+	}
+	// A policy of a service that nobody has is refused, in plain words.
+	if out, err := bifrost(t, "policy", "Pong.add", "tainted", "--admin-addr", address); err == nil || err.Error() != "no node exports a service Pong, and no deployment declares one: deploy it first (did you mean Ping?)" {
+		t.Errorf("policy of a service that is not there: %s, %v", out, err)
+	}
+	if out, err := bifrost(t, "rollback", "nobody", "--admin-addr", address); err == nil || strings.Contains(err.Error(), "Not Found") {
+		t.Errorf("rollback of an app that is not there: %s, %v", out, err)
 	}
 	// Who cannot be asked is not waited for, and spoils no command line.
 	if got := ask("drain", "--admin-addr", "unix:"+t.TempDir()+"/none", ""); got != ":4\n" {

@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/internal/duration"
+	"github.com/bifrost-rack/bifrost/internal/suggest"
 	"github.com/spf13/cobra"
 )
 
@@ -39,12 +40,6 @@ sent from then on. Calls under way keep the policy that they were sent with. Whe
 says service or default, a caller may ask for another policy.`,
 		Example: "  bifrost policy\n  bifrost policy Counter.add\n  bifrost policy Counter.add tainted\n  bifrost policy Counter default",
 		Args:    cobra.MaximumNArgs(2),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 1 {
-				return policies, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
 				list, err := policy(cmd, c, args)
@@ -74,6 +69,9 @@ func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, 
 		if err == nil {
 			err = checkMethod(services, service, method)
 		}
+		if err == nil && args[1] != defaultPolicy {
+			err = checkService(cmd.Context(), c, services, service)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -98,6 +96,39 @@ func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, 
 		return nil, fmt.Errorf("%s: nobody exports it, and no policy is set for it", args[0])
 	}
 	return some, nil
+}
+
+// checkService refuses a service that nobody has: no node exports it, no deployment declares it, and
+// no policy is set for it.
+func checkService(ctx context.Context, c *client.Client, services []api.Service, service string) error {
+	var names []string
+	for _, s := range services {
+		names = append(names, s.Name)
+	}
+	apps, err := c.Apps(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range apps {
+		for _, p := range a.Programs {
+			for _, s := range p.Services {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	all, err := c.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		names = append(names, p.Service)
+	}
+	if slices.Contains(names, service) {
+		return nil
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return fmt.Errorf("no node exports a service %s, and no deployment declares one: deploy it first%s", service, suggest.Text(service, names))
 }
 
 func policyRows(list []api.Policy) []string {

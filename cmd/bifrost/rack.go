@@ -8,8 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -44,7 +46,7 @@ program. The machine's own network is not touched. Needs root.`,
   sudo bifrost rack down`,
 		Args: cobra.NoArgs,
 	}
-	cmd.PersistentFlags().StringVar(&o.name, "rack", "", "the rack's name (default: the one that is up)")
+	cmd.PersistentFlags().StringVar(&o.name, "rack", "", "the rack's name (default: the one whose Gatekeeper is $"+addressVariable+", or else the one that is up)")
 	cmd.AddCommand(newRackUpCmd(o), newRackExecCmd(o), newRackStatusCmd(o), newRackLogsCmd(o), newRackFailCmd(o), newRackRestoreCmd(o), newRackTortureCmd(o), newRackOutageCmd(o), newRackDownCmd(o))
 	return cmd
 }
@@ -68,8 +70,17 @@ func (o *rackOptions) find() (*rack.Host, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	name, err := h.Find(o.name)
+	name, err := h.Find(or(o.name, rackOf(h, os.Getenv(addressVariable))))
 	return h, name, err
+}
+
+// rackOf is the rack of this machine whose Gatekeeper has an address, "" if there is none.
+func rackOf(h *rack.Host, address string) string {
+	path, _ := strings.CutPrefix(address, "unix:")
+	if name := filepath.Base(filepath.Dir(path)); path != "" && path == h.AdminSocket(name) {
+		return name
+	}
+	return ""
 }
 
 // withJSON adds --json to a command.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/rack"
 )
 
 // The command of rack exec is taken as it is, with and without -- before it.
@@ -20,6 +22,18 @@ func TestSplitExec(t *testing.T) {
 		blade, command, err := splitExec(tc.args)
 		if !slices.Equal(command, tc.command) || (err == nil) != (tc.command != nil) || err == nil && blade != "c1" {
 			t.Errorf("%q: %s, %q, %v", tc.args, blade, command, err)
+		}
+	}
+}
+
+// The rack commands take the rack that $BIFROST_ADMIN_ADDR means, as the others do.
+func TestRackOf(t *testing.T) {
+	h := &rack.Host{}
+	for address, want := range map[string]string{
+		"unix:" + h.AdminSocket("demo"): "demo", "unix:/tmp/admin.sock": "", "127.0.0.1:8045": "", "": "",
+	} {
+		if got := rackOf(h, address); got != want {
+			t.Errorf("%q is rack %q, want %q", address, got, want)
 		}
 	}
 }

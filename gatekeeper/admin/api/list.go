@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -26,13 +27,13 @@ type Mistake struct {
 	Location string `json:"location,omitempty" doc:"Where, such as query.limit"`
 }
 
-// Error implements error: the detail and all mistakes.
+// Error implements error: the detail and all mistakes, for people who do not know HTTP. The title,
+// in HTTP's words, stands for a detail that is missing.
+//
+// Status tells programs which kind of error it is.
 func (p *Problem) Error() string {
 	var b strings.Builder
-	b.WriteString(p.Title)
-	if p.Detail != "" {
-		b.WriteString(": " + p.Detail)
-	}
+	b.WriteString(cmp.Or(p.Detail, p.Title))
 	for _, m := range p.Errors {
 		fmt.Fprintf(&b, "; %s: %s", m.Location, m.Message)
 	}

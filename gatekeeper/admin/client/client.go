@@ -121,7 +121,7 @@ func problem(resp *http.Response) error {
 	if mediaType(resp) == "application/problem+json" && json.Unmarshal(b, &p) == nil && p.Status != 0 {
 		return &p
 	}
-	return &api.Problem{Title: resp.Status, Status: resp.StatusCode, Detail: "this does not seem to be a Gatekeeper"}
+	return &api.Problem{Title: resp.Status, Status: resp.StatusCode, Detail: fmt.Sprintf("what listens there does not seem to be a Gatekeeper (it answers %s): name the Gatekeeper with --admin-addr", resp.Status)}
 }
 
 func mediaType(resp *http.Response) string {
