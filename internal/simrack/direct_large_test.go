@@ -237,7 +237,7 @@ func TestLargeCallAnnounced(t *testing.T) {
 		m.Call.Derive()
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call
 		const space = 4 << 20
-		binary.BigEndian.PutUint64(m.Payload, (space-space/8)/2-24<<10) // a record and a base of that size take nearly all
+		binary.BigEndian.PutUint64(m.Payload, (space-space/8)/2-16<<10) // a record and a base of that size take nearly all
 		r.Host("s2").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(time.Millisecond) // virtual: it has arrived
 		began := time.Now()
