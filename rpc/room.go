@@ -431,8 +431,8 @@ func (l *ledger) bytesLeft() (uint64, bool) {
 func (l *ledger) limitOfStates() (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.openNow(); err != nil {
-		return 0, err
+	if l.openNow() != nil {
+		return 0, l.node.whyEnded()
 	}
 	if _, open := l.look(); !open {
 		l.mu.Unlock()
