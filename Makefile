@@ -20,7 +20,7 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 # Property tests draw the same values each time; "fuzz" has them draw others.
 export RAPID_SEED ?= 1
 # For binaries of tests, which nobody debugs and the linter's vet has seen.
-TESTFLAGS := -count=1 -timeout 20m -vet=off '-ldflags=-s -w'
+TESTFLAGS := -count=1 -timeout 40m -vet=off '-ldflags=-s -w'
 
 .DEFAULT_GOAL := help
 

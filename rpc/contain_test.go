@@ -86,7 +86,7 @@ func misbehaves(t *testing.T, p *pair, h *checker, method string, call func(cont
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // virtual
 	defer cancel()
-	if err := p.server.Export(ctx, "Odd", testsvc.NewTestProcessor(h), rpc.WithWorkers(1), rpc.WithQueue(0)); err != nil {
+	if err := p.server.Export(ctx, "Odd", testsvc.NewTestProcessor(h), rpc.WithWorkers(1), rpc.WithQueue(1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
