@@ -187,6 +187,7 @@ func TestHostilePulls(t *testing.T) {
 			Kind: bulk.Pull, Answer: true, Call: answer.Call, CallerIncarnation: 1, CalleeIncarnation: answer.CalleeIncarnation,
 			Total: o.Total, Size: size, First: uint32(begun),
 		}
+		synctest.Wait() // it has counted what it sends of its own accord
 		before := p.server.Stats()
 		caller.sendTo(p.server.Address(), rackaddr.PortBulk, pull.Append(nil, bulk.Range{Offset: begun, Length: o.Total - begun}))
 		synctest.Wait()

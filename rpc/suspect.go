@@ -85,9 +85,9 @@ func (x *export) oneByOne(all []*record.Execution) {
 		case <-n.done:
 			return
 		}
-		a := &alone{over: make(chan struct{})}
+		a, failures := &alone{over: make(chan struct{})}, n.failures(known) // which changes as soon as it runs
 		if x.again(known, a) {
-			t := time.NewTimer(min(firstAlone<<min(n.failures(known), 16), mostAlone))
+			t := time.NewTimer(min(firstAlone<<min(failures, 16), mostAlone))
 			select {
 			case <-a.over:
 			case <-t.C:

@@ -111,7 +111,7 @@ func bifrost(t *testing.T, args ...string) (string, error) {
 func TestWatch(t *testing.T) {
 	address, pointer := watched(t)
 	for command, want := range map[string]string{
-		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +64 nodes +- +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
+		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +96 nodes +- +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
 		"machines":                 `^MACHINE .*\n1 +m1 \+ m2 +2 `,
 		"blades":                   `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +(-|0 B of 1 GiB) +-\n$`,
 		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +\S+ MiB +Ping\n$`,

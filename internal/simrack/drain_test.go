@@ -121,7 +121,7 @@ func withOffice(t *testing.T, service string, policy rpc.Policy, f func(*office)
 		fl.fronts(2)
 		fl.until(func(running []string) bool { return len(running) == 2 })
 		b.sessions = clients + 1
-		fl.pause.Store(int64(10 * time.Millisecond))
+		fl.pause.Store(int64(50 * time.Millisecond))
 		b.mu.Lock()
 		b.answered = func(string) { <-time.After(time.Duration(fl.pause.Load())) }
 		b.mu.Unlock()
