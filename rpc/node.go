@@ -55,6 +55,7 @@ type Node struct {
 	onewayRTT  endpoint.RTT           // of one-ways that the ledger has; guarded by out.mu
 	callers    callers
 	meters     meters
+	learned    learned
 	servers    servers
 	owes       atomic.Bool // the Gatekeeper knows that the node may owe one-ways
 	leader     leader
@@ -448,6 +449,9 @@ type Stats struct {
 	Stale      uint64 // calls dropped because they were meant for another incarnation
 	Parts      uint64 // parts of large messages sent
 
+	RefsInMessages uint64 // values by reference (Ref) that this node has sent inside calls and answers
+	RefsInRegions  uint64 // values by reference that it has put into memory for a call or an answer
+
 	// Of exactly-once calls and one-ways, at the node that serves them:
 	Accepted           uint64 // calls and one-ways accepted
 	Stateful           uint64 // of Accepted, those of services with state
@@ -474,7 +478,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, refsInMessages, refsInRegions atomic.Uint64
 
 	accepted, stateful, lending, oneways, onewaysWithRegions, largeMessages, answeredFromLedger, noRoom                     atomic.Uint64
 	resumed, committed, rolledBack, regionsAllocated, regionsFreed, onewaysSent, mainCalls, checkpoints, takenBack, givenUp atomic.Uint64
@@ -513,7 +517,9 @@ func (n *Node) Stats() Stats {
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts:    c.parts.Load(),
+		Parts: c.parts.Load(),
+
+		RefsInMessages: c.refsInMessages.Load(), RefsInRegions: c.refsInRegions.Load(),
 		Accepted: c.accepted.Load(), Stateful: c.stateful.Load(), Lending: c.lending.Load(), Oneways: c.oneways.Load(), OnewaysWithRegions: c.onewaysWithRegions.Load(),
 		LargeMessages: c.largeMessages.Load(), AnsweredFromLedger: c.answeredFromLedger.Load(), NoRoom: c.noRoom.Load(),
 		Resumed: c.resumed.Load(), GivenUp: c.givenUp.Load(), Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),

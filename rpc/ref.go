@@ -8,16 +8,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/apache/thrift/lib/go/thrift"
-
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/form"
-	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
-	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // ErrRefEnded is what the use of a reference fails with (wrapped in an *Error of
@@ -40,9 +34,13 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 //   - up to 2 MiB, in parts, in calls of policy none which no exactly-once execution
 //     makes, and in answers to those which no handler makes. From 1 MiB on that is for
 //     the first call alone: what is lent again, or has come in a message and is lent on,
-//     is put into memory once.
+//     is put into memory once. An argument that the last two callees lent on goes into
+//     memory before its first call.
 //
-// The choice depends on nothing else, so that a re-run makes it again.
+// In exactly-once executions the choice depends on nothing else than the value, so that a
+// re-run makes it again. An IDL may choose: (bifrost.ref = "region") always puts a value into memory,
+// (bifrost.ref = "value") keeps one that is not there inside messages, up to what they may
+// have (WithMaxMessage). Stats and metrics count both ways.
 //
 // An owned Ref may be passed to any number of calls, which copies nothing; its
 // owner frees it. A handler may read a lent one and pass it on in nested calls
@@ -63,6 +61,7 @@ type refStorage struct {
 	length  int64             // bytes
 	inline  []byte            // the bytes, of a value that has come inside a message
 	passed  bool              // inside a message
+	lentOn  bool              // it has been an argument of a call
 	onward  bool              // the region is the execution's own: a lent value's that is passed on
 	home    *dsmclient.Client // of the node, for one that belongs to no execution
 	bound   *execution        // that it belongs to, or nil
@@ -184,32 +183,6 @@ const MaxRef = form.MaxSize
 // refProbe is the length from which on a reference's last byte is read before
 // room is made for all of them: a caller that lies about a length costs little.
 const refProbe = 16 << 20
-
-// Where the ways of a value cross, in bytes, by what two CPUs have shown (there and back,
-// quiet): 62,000 bytes take 45 µs inside a packet and 716 through regions, 64 KiB 106 in
-// parts and 738, 2 MiB 1,895 and 3,577.
-const (
-	// besideValue is how much of a packet is left for what stands beside a value. It need
-	// not be enough: a message that exceeds a packet goes in parts.
-	besideValue = 512
-	// mostInParts is up to which length a value travels in parts. Longer ones have not been
-	// measured, and would take as much memory of their receiver as of the rack.
-	mostInParts = 2 << 20
-	// againFrom is the length from which on a value that is passed a second time does so by
-	// a region: the two packets of such a call that are held take as long as to send it.
-	againFrom = 1 << 20
-)
-
-// inline is up to which length a value travels inside a message instead of in memory, in
-// bytes: whatever fits a packet and a message (WithMaxMessage) or, in parts, more. What a
-// ledger is to keep does not go in parts, for it would need twice the room there.
-func (n *Node) inline(parts bool) int {
-	most := n.budget
-	if parts {
-		most = mostInParts + besideValue
-	}
-	return min(most, n.limit()) - besideValue
-}
 
 // usable refuses a reference that has ended, by itself or with its execution.
 func (p *refStorage) usable(op string) error {
@@ -424,268 +397,4 @@ func decodeNumbers[E number](b []byte) ([]E, error) {
 	v := make([]E, len(b)/size)
 	_, err := binary.Decode(b, binary.LittleEndian, v)
 	return v, err
-}
-
-// What generated code does with references, for package stub.
-
-func init() {
-	bridge.CallerOf = callerOf
-	bridge.Lend = func(ctx context.Context, c bridge.Caller, method, name string, ref any) (*bifrost.Reference, error) {
-		return ref.(reference).lend(ctx, c, method, "argument "+name)
-	}
-	bridge.Gave = func(ref any) { ref.(reference).gave() }
-	bridge.Result = func(ctx context.Context, c bridge.Caller, ref any, w *bifrost.Reference) error {
-		return ref.(reference).result(ctx, c, w)
-	}
-	bridge.Done = func(ctx context.Context, ref any, err *error) { ref.(reference).done(ctx, err) }
-	bridge.Lent = func(ctx context.Context, ref any, name string, w *bifrost.Reference, owned bool) error {
-		return ref.(reference).lent(ctx, "argument "+name, w, owned)
-	}
-	bridge.Return = func(ctx context.Context, ref any) (*bifrost.Reference, error) { return ref.(reference).hand(ctx) }
-	bridge.End = func(ctx context.Context, ref any) { ref.(reference).end(ctx) }
-	bridge.DeclaredPolicy = func(p rpcpacket.Policy, methods []string) any { return withDeclaredPolicy(p, methods...) }
-}
-
-// reference is a *Ref[T] of any T.
-type reference interface {
-	lend(ctx context.Context, c bridge.Caller, method, op string) (*bifrost.Reference, error)
-	gave()
-	result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error
-	done(ctx context.Context, err *error)
-	lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error
-	hand(ctx context.Context) (*bifrost.Reference, error)
-	end(ctx context.Context)
-}
-
-// callerOf: a client that is not Node.Client's own, such as one that a middleware is
-// wrapped around, counts as plain Thrift.
-func callerOf(c thrift.TClient) bridge.Caller {
-	if c, ok := c.(*client); ok {
-		return bridge.Caller{Memory: c.node.memory, Inline: c.inline}
-	}
-	return bridge.Caller{}
-}
-
-// inline is up to which length a value travels inside a call of a method, in bytes.
-func (c *client) inline(ctx context.Context, method string) int {
-	b := branchOf(ctx)
-	if b.journalled() {
-		return c.node.inline(false)
-	}
-	p, err := c.policy(b, method)
-	return c.node.inline(err == nil && p == PolicyNone)
-}
-
-func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, method, op string) (*bifrost.Reference, error) {
-	if err := r.take(ctx, op); err != nil {
-		return nil, err
-	}
-	defer r.put()
-	if err := r.storage.usable(op); err != nil || r.storage.stands() {
-		return r.storage.reference(), err
-	}
-	limit := c.Inline(ctx, method)
-	if r.storage.passed || r.storage.inline != nil {
-		limit = min(limit, againFrom-1)
-	}
-	if w, err := r.inside(op, limit); w != nil || err != nil {
-		r.storage.passed = err == nil
-		return w, err
-	}
-	if err := r.store(ctx, op, c.Memory); err != nil {
-		return nil, err
-	}
-	return r.storage.reference(), nil
-}
-
-// stands reports whether the value is in memory, or needs none.
-func (p *refStorage) stands() bool {
-	return p.state == refOwned || p.state == refLent && (p.inline == nil || p.onward)
-}
-
-// inside returns what a message carries for a value of at most limit bytes; nil for a longer one.
-func (r *Ref[T]) inside(op string, limit int) (*bifrost.Reference, error) {
-	b, err := r.bytes(op)
-	if err != nil || len(b) == 0 || len(b) > limit {
-		return nil, err
-	}
-	return &bifrost.Reference{Pointer: GlobalPointer(dsm.Pointer{}), Length: int64(len(b)), Value: b}, nil
-}
-
-// bytes are those of a value that does not stand in memory.
-func (r *Ref[T]) bytes(op string) ([]byte, error) {
-	if r.storage.inline != nil {
-		return r.storage.inline, nil
-	}
-	b, err := r.form.encode(r.value)
-	if err != nil {
-		return nil, &Error{Code: BadRequest, Op: op, Err: err}
-	}
-	return b, nil
-}
-
-// store puts a value that does not stand in memory there. The region of a lent one is
-// this execution's, and goes with it.
-func (r *Ref[T]) store(ctx context.Context, op string, home *dsmclient.Client) error {
-	b, err := r.bytes(op)
-	if err != nil {
-		return err
-	}
-	lent := r.storage
-	if err := r.storage.write(ctx, op, home, b); err != nil {
-		r.storage = lent
-		return err
-	}
-	if lent.state == refLent {
-		r.storage.state, r.storage.bound, r.storage.inline, r.storage.onward = refLent, lent.bound, lent.inline, true
-	}
-	return nil
-}
-
-func (p *refStorage) reference() *bifrost.Reference {
-	return &bifrost.Reference{Pointer: GlobalPointer(p.pointer), Length: p.length}
-}
-
-func (r *Ref[T]) gave() {
-	<-r.turn
-	defer r.put()
-	r.storage.state = refEnded
-}
-
-func (r *Ref[T]) result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error {
-	if err := r.arrive("result", w); err != nil {
-		err.Remote = true
-		return err
-	}
-	r.storage.state = r.storage.arrived()
-	r.storage.belong(ctx, c.Memory)
-	return nil
-}
-
-func (r *Ref[T]) done(ctx context.Context, err *error) {
-	if r.take(ctx, "free reference") != nil {
-		return // whoever has it is not done, which only a program's mistake brings about
-	}
-	defer r.put()
-	if r.storage.state == refEnded {
-		return
-	}
-	late, cancel := afterwards(ctx)
-	defer cancel()
-	if ferr := r.free(late, "free reference"); ferr != nil && *err == nil {
-		*err = ferr
-	}
-}
-
-func (r *Ref[T]) lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error {
-	b := branchOf(ctx)
-	if b == nil || b.e == nil {
-		return fault.New(Unsupported, op, "references travel over Bifröst only, not over other Thrift transports")
-	}
-	if err := r.arrive(op, w); err != nil {
-		return err
-	}
-	r.storage.state, r.storage.bound = refLent, b.e
-	if owned {
-		r.storage.state = r.storage.arrived()
-	}
-	return nil
-}
-
-// arrived is the state of a reference that its receiver may do with what it likes.
-func (p *refStorage) arrived() refState {
-	if p.inline != nil {
-		return refLocal
-	}
-	return refOwned
-}
-
-// arrive checks what a message carries, and makes it what the reference is to.
-func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
-	if w == nil {
-		return fault.New(BadRequest, op, "the message carries no reference")
-	}
-	var none T
-	r.value, r.known = none, false
-	if g := w.Pointer; g != nil && len(g.Address) > 0 {
-		p, err := dsmpacket.FromBytes(g.Address)
-		if err != nil {
-			return &Error{Code: BadRequest, Op: op, Err: err}
-		}
-		r.storage.pointer = p
-	}
-	r.storage.length = w.Length
-	if w.Value != nil {
-		if !r.storage.pointer.IsNil() || w.Length == 0 || int64(len(w.Value)) != w.Length {
-			return fault.New(BadRequest, op, "the message has a value of %d bytes, but a length of %d and the pointer %s", len(w.Value), w.Length, r.storage.pointer)
-		}
-		r.storage.inline = w.Value
-		return nil
-	}
-	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.storage.pointer.IsNil() {
-		return fault.New(BadRequest, op, "the message has a reference of %d bytes at %s: want 0 bytes and no pointer, or 1 to %d bytes and a pointer", w.Length, r.storage.pointer, MaxRef)
-	}
-	return nil
-}
-
-// hand: what the handler was lent is copied, for it is not the handler's to hand over.
-func (r *Ref[T]) hand(ctx context.Context) (*bifrost.Reference, error) {
-	const op = "result"
-	if err := r.take(ctx, op); err != nil {
-		return nil, err
-	}
-	defer r.put()
-	if err := r.storage.usable(op); err != nil {
-		return nil, err
-	}
-	w := r.storage.reference()
-	if r.storage.state != refOwned {
-		var err error
-		if w, err = r.copied(ctx, op); err != nil {
-			return nil, err
-		}
-	}
-	if r.storage.state != refLent {
-		r.storage.state = refEnded
-	}
-	return w, nil
-}
-
-// copied is a value that does not stand in memory, or was lent, as an answer carries it.
-func (r *Ref[T]) copied(ctx context.Context, op string) (*bifrost.Reference, error) {
-	c := newRef(r.form, r.value)
-	if c.storage.inline = r.storage.inline; c.storage.inline == nil {
-		var err error
-		if c.value, err = r.load(ctx, op); err != nil {
-			return nil, err
-		}
-	}
-	limit := 0
-	if b := branchOf(ctx); b != nil && b.e != nil {
-		// A caller that is an execution may be an exactly-once one, which journals the answer.
-		limit = b.e.node.inline(b.e.journal == nil && b.e.call.Parent.IsZero())
-	}
-	if w, err := c.inside(op, limit); w != nil || err != nil {
-		return w, err
-	}
-	if err := c.store(ctx, op, nil); err != nil {
-		return nil, err
-	}
-	return c.storage.reference(), nil
-}
-
-func (r *Ref[T]) end(ctx context.Context) {
-	if r.take(ctx, "") != nil {
-		return
-	}
-	defer r.put()
-	if r.storage.onward {
-		r.storage.state = refOwned
-	}
-	if r.storage.state == refOwned {
-		late, cancel := afterwards(ctx)
-		defer cancel()
-		_ = r.free(late, "") // the region goes with the node at the latest
-	}
-	r.storage.state = refEnded
 }

@@ -1,7 +1,9 @@
 package gen
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
@@ -9,19 +11,14 @@ import (
 
 // marks is what a method's annotations say.
 type marks struct {
-	args   []bool // by reference, by index
-	result bool
+	args   []string // the runtime's constant of how each travels by reference, by index; "" is by value
+	result string
 	policy string // the runtime's constant, or ""
 }
 
 // byRef reports whether anything travels by reference.
 func (m marks) byRef() bool {
-	for _, a := range m.args {
-		if a {
-			return true
-		}
-	}
-	return m.result
+	return m.result != "" || slices.ContainsFunc(m.args, func(a string) bool { return a != "" })
 }
 
 // method checks a method's annotations.
@@ -31,7 +28,7 @@ func (c *checker) method(u *unit, f *function) marks {
 	if f.Type != nil {
 		c.only(u, line, "the type of "+on, f.Type.Annotations)
 	}
-	m := marks{args: make([]bool, len(f.Arguments))}
+	m := marks{args: make([]string, len(f.Arguments))}
 	m.policy = c.policy(u, line, on, f.Annotations)
 	for i, a := range f.Arguments {
 		m.args[i] = c.argument(u, f, a)
@@ -53,42 +50,50 @@ func (c *checker) policy(u *unit, line int, on string, list annotations) string 
 }
 
 // result checks the mark of a method's result.
-func (c *checker) result(u *unit, line int, on string, f *function) bool {
+func (c *checker) result(u *unit, line int, on string, f *function) string {
 	switch values := f.Annotations.Get(markRef); {
 	case len(values) == 0:
-		return false
+		return ""
 	case len(values) > 1:
 		c.add(u, line, "return one struct that has both", "%s: two results are marked %s, and a method has one", on, markRef)
-	case values[0] != bare && values[0] != "out":
-		c.add(u, line, "write (bifrost.ref)", "%s: %s has the unknown value %q", on, markRef, values[0])
+	case ways[values[0]] == "" && values[0] != "out":
+		c.add(u, line, refRemedy, "%s: %s has the unknown value %q", on, markRef, values[0])
 	case f.Type == nil || f.Oneway:
 		c.add(u, line, "declare a type for the result, or mark an argument behind its name", "%s: has no result that could be a reference", on)
 	default:
-		return c.passable(u, line, "the result of "+on, f.Type)
+		return c.way(u, line, "the result of "+on, values[0], f.Type)
 	}
-	return true
+	return ways[bare]
 }
 
 // argument checks an argument's mark.
-func (c *checker) argument(u *unit, f *function, a *field) bool {
+func (c *checker) argument(u *unit, f *function, a *field) string {
 	line, on := a.Line, fmt.Sprintf("argument %s of method %s", a.Name, f.Name)
 	c.only(u, line, on, a.Annotations, markRef)
 	c.only(u, line, "the type of "+on, a.Type.Annotations)
 	switch value := c.mark(u, line, on, a.Annotations, markRef); {
 	case value == "":
-		return false
+		return ""
 	case value == "out" && f.Type != nil:
 		c.add(u, line, "return one struct that has both, and mark the method", "%s: makes two results, and a method has one", on)
 	case value == "out":
 		c.add(u, line, "make it the method's result, and mark that behind the method", "%s: an argument goes in only", on)
 	case value == "inout":
 		c.add(u, line, "take it as an argument and return what becomes of it", "%s: what is lent cannot be written", on)
-	case value != bare && value != "in":
-		c.add(u, line, "write (bifrost.ref)", "%s: %s has the unknown value %q", on, markRef, value)
+	case ways[value] == "" && value != "in":
+		c.add(u, line, refRemedy, "%s: %s has the unknown value %q", on, markRef, value)
 	default:
-		return c.passable(u, line, on, a.Type)
+		return c.way(u, line, on, value, a.Type)
 	}
-	return true
+	return ways[bare]
+}
+
+// way is how a value of a type travels by reference, "" if it cannot.
+func (c *checker) way(u *unit, line int, on, value string, t *idlType) string {
+	if !c.passable(u, line, on, t) {
+		return ""
+	}
+	return cmp.Or(ways[value], ways[bare])
 }
 
 // passable checks that a type can travel by reference.

@@ -15,6 +15,9 @@
 //	  i64 size(1: binary raw (bifrost.ref)) (bifrost.policy = "recover")
 //	} (bifrost.state)
 //
+// (bifrost.ref = "region") has a value stand in memory always, and (bifrost.ref = "value") has
+// one that does not stand there travel inside messages always; else the runtime chooses (rpc.Ref).
+//
 // By reference goes every value but a single number, as long as no global pointer is
 // inside: package form says how it stands in memory. bifrost.policy (recover, none, fate-share or tainted) says what
 // becomes of a method's calls when a node fails, behind a service that it does so for

@@ -22,6 +22,12 @@ var places = map[string]string{
 	markState:  "it belongs behind a service",
 }
 
+// ways are the values of bifrost.ref, and the runtime's names for them (package stub).
+var ways = map[string]string{bare: "Cheapest", "region": "InRegion", "value": "InMessage"}
+
+// refRemedy is what to do about another value.
+const refRemedy = `write (bifrost.ref), (bifrost.ref = "region") or (bifrost.ref = "value")`
+
 // policies are the values of bifrost.policy, and the runtime's names for them.
 var policies = map[string]string{
 	"none": "PolicyNone", "recover": "PolicyRecover", "fate-share": "PolicyFateShare", "tainted": "PolicyTainted",

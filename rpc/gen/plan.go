@@ -51,6 +51,11 @@ func (s serviceView) Prefix() string { return "ref" + s.Go }
 // Prefix is that of its service.
 func (m methodView) Prefix() string { return "ref" + m.Service }
 
+// RefParams are the arguments by reference.
+func (m methodView) RefParams() []paramView {
+	return slices.DeleteFunc(slices.Clone(m.Params), func(p paramView) bool { return !p.Ref })
+}
+
 func refs(list []methodView) []methodView {
 	return slices.DeleteFunc(slices.Clone(list), func(m methodView) bool { return !m.ByRef })
 }
@@ -85,6 +90,7 @@ type paramView struct {
 	// Address says that Thrift's struct of the result has a pointer to it.
 	Address bool
 	Ref     bool
+	Way     string // stub's name of how the reference travels
 	Elem    string // T of rpc.Ref[T]
 	Form    string // expression of its stub.Form
 	maker   string // begins the expression of a reference to a value

@@ -71,15 +71,15 @@ func (c *checker) view(s *scope, m method) methodView {
 	}
 	if v.ByRef && m.unit == s.self {
 		for _, x := range f.Throws {
-			v.Throws = append(v.Throws, c.param(s, m, x, false))
+			v.Throws = append(v.Throws, c.param(s, m, x, ""))
 		}
 	}
 	return v
 }
 
-// param makes the view of one field.
-func (c *checker) param(s *scope, m method, f *field, ref bool) paramView {
-	p := paramView{Name: f.Name, Field: s.publicName(f.Name), ID: f.ID, Ref: ref}
+// param makes the view of one field, and of how it travels by reference.
+func (c *checker) param(s *scope, m method, f *field, way string) paramView {
+	p := paramView{Name: f.Name, Field: s.publicName(f.Name), ID: f.ID, Ref: way != "", Way: way}
 	t, err := s.resolve(m.unit, f.Type)
 	if err != nil {
 		c.add(m.unit, f.Line, "define it, or include the file that does",
@@ -87,7 +87,7 @@ func (c *checker) param(s *scope, m method, f *field, ref bool) paramView {
 		return p
 	}
 	p.Type, p.Wire, p.Address = t.goType, t.wire(), t.scalar()
-	if !ref {
+	if way == "" {
 		return p
 	}
 	p.Elem = t.underlying()

@@ -85,6 +85,7 @@ var refused = prometheus.NewDesc("rpc_node_refused_datagrams_total", "Datagrams 
 var counters = func() []counter {
 	resent := prometheus.NewDesc("rpc_node_resent_datagrams_total", "Calls sent again, and answers to copies of calls.", nil, nil)
 	parts := prometheus.NewDesc("rpc_node_sent_parts_total", "Parts of messages that exceed a packet.", nil, nil)
+	values := prometheus.NewDesc("rpc_node_sent_values_total", "Values by reference that were sent inside a message, or put into memory for one.", []string{"where"}, nil)
 	dropped := prometheus.NewDesc("rpc_node_dropped_datagrams_total", "Datagrams that led to nothing. For want of room (full) their senders try again.", []string{"reason"}, nil)
 	exactly := func(what, help string) *prometheus.Desc {
 		return prometheus.NewDesc("rpc_node_exactly_once_"+what+"_total", help, nil, nil)
@@ -95,6 +96,8 @@ var counters = func() []counter {
 		{mains, []string{"checkpoints"}, func(s *rpc.Stats) uint64 { return s.MainCheckpoints }},
 		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
+		{values, []string{"message"}, func(s *rpc.Stats) uint64 { return s.RefsInMessages }},
+		{values, []string{"region"}, func(s *rpc.Stats) uint64 { return s.RefsInRegions }},
 		{exactly("calls_accepted", "Exactly-once calls and one-ways that the node has accepted."), nil, func(s *rpc.Stats) uint64 { return s.Accepted }},
 		{exactly("calls_stateful", "Of those accepted: calls and one-ways of services with state."), nil, func(s *rpc.Stats) uint64 { return s.Stateful }},
 		{exactly("calls_lending", "Of those accepted: calls that lend regions."), nil, func(s *rpc.Stats) uint64 { return s.Lending }},

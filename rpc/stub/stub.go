@@ -4,6 +4,7 @@ package stub
 
 import (
 	"context"
+	"math"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -13,10 +14,10 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
 )
 
-// SupportsGen3 is what code of the third generation of `bifrost gen` refers to: a
+// SupportsGen4 is what code of the fourth generation of `bifrost gen` refers to: a
 // runtime that does not support it does not have the name, so that the two do not
 // compile together.
-const SupportsGen3 = true
+const SupportsGen4 = true
 
 // Caller makes the calls of a generated client.
 type Caller struct{ bridge bridge.Caller }
@@ -52,10 +53,70 @@ func Typed[T any](t form.Type[T]) Form[T] {
 	}}
 }
 
+// How values travel that the IDL marks (bifrost.ref).
+const (
+	Cheapest  = bridge.Cheapest  // (bifrost.ref): as the runtime likes
+	InRegion  = bridge.InRegion  // (bifrost.ref = "region")
+	InMessage = bridge.InMessage // (bifrost.ref = "value")
+)
+
 // Lend is what a call of a method carries for an argument: it puts the value into memory
 // unless it stands there or travels inside the call.
-func Lend[T any](ctx context.Context, c Caller, method, name string, r *rpc.Ref[T]) (*bifrost.Reference, error) {
-	return bridge.Lend(ctx, c.bridge, method, name, r)
+func Lend[T any](ctx context.Context, c Caller, w bridge.Way, method, name string, r *rpc.Ref[T]) (*bifrost.Reference, error) {
+	return bridge.Lend(ctx, c.bridge, bridge.Argument{Method: method, Name: name, Way: w}, r)
+}
+
+// Learn notes what an answer says of the call's arguments by reference, in the order of the IDL.
+func (c Caller) Learn(method string, u Uses, names ...string) {
+	if c.bridge.Learn == nil {
+		return
+	}
+	for i, name := range names {
+		c.bridge.Learn(bridge.Argument{Method: method, Name: name}, u.passedOn(i))
+	}
+}
+
+// Uses is what a callee says in an answer of the arguments by reference: the n-th bit, in the order
+// of the IDL, is 1 if the handler passed the n-th one on. Of arguments beyond the 63rd it says nothing.
+type Uses int64
+
+// UsesField is the number of the field of an answer that has them. Who does not know it skips it.
+const UsesField = math.MaxInt16
+
+// mostUses is of how many arguments Uses tell.
+const mostUses = 63
+
+// UsesOf returns what a handler has done with its arguments.
+func UsesOf(refs ...any) (u Uses) {
+	for i, r := range refs[:min(len(refs), mostUses)] {
+		if bridge.PassedOn(r) {
+			u |= 1 << i
+		}
+	}
+	return u
+}
+
+func (u Uses) passedOn(i int) bool { return i < mostUses && u>>i&1 != 0 }
+
+// Write writes the field, unless nothing was passed on.
+func (u Uses) Write(ctx context.Context, out thrift.TProtocol) error {
+	if u == 0 {
+		return nil
+	}
+	if err := out.WriteFieldBegin(ctx, "uses", thrift.I64, UsesField); err != nil {
+		return err
+	}
+	if err := out.WriteI64(ctx, int64(u)); err != nil {
+		return err
+	}
+	return out.WriteFieldEnd(ctx)
+}
+
+// Read reads it.
+func (u *Uses) Read(ctx context.Context, in thrift.TProtocol) error {
+	v, err := in.ReadI64(ctx)
+	*u = Uses(v)
+	return err
 }
 
 // Gave ends a reference that a one-way call has carried away.
@@ -87,8 +148,8 @@ func Lent[T any](ctx context.Context, f Form[T], name string, w *bifrost.Referen
 // Return is what an answer carries for a handler's result: it puts the value into memory
 // unless it stands there or travels inside the answer. What the handler was lent is copied, for it is not
 // the handler's to hand over. The reference ends.
-func Return[T any](ctx context.Context, r *rpc.Ref[T]) (*bifrost.Reference, error) {
-	return bridge.Return(ctx, r)
+func Return[T any](ctx context.Context, w bridge.Way, r *rpc.Ref[T]) (*bifrost.Reference, error) {
+	return bridge.Return(ctx, w, r)
 }
 
 // End ends a handler's argument; one that it owns and has not passed on is freed.

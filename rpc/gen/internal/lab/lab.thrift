@@ -57,5 +57,11 @@ service Keeper {
   i64 kept() (bifrost.policy = "none")
 } (bifrost.state, bifrost.policy = "recover")
 
+// Values that do not travel the cheapest way.
+service Forced {
+  binary out_of_region(1: binary raw (bifrost.ref = "region")) (bifrost.ref = "value")
+  binary out_of_message(1: binary raw (bifrost.ref = "value")) (bifrost.ref = "region")
+}
+
 /** No stubs are made for it. */
 service Untouched { void nothing() }

@@ -27,6 +27,7 @@ type world struct {
 	thrift  thrift.TClient // under it
 	rack    *simrack.Rack  // nil over TCP
 	node    *rpc.Node
+	server  *rpc.Node // that serves Lab
 }
 
 func (w *world) must(err error) {
@@ -56,6 +57,7 @@ func onRack(t *testing.T, f func(w *world)) {
 	}
 	w.node = join("c1")
 	first, second := join("s2"), join("s1")
+	w.server = first
 	w.must(lab.ExportLab(ctx, second, "Second", newHandler()))
 	w.handler.again = lab.OpenLab(first, "Second")
 	w.must(lab.ExportLab(ctx, first, "Lab", w.handler))

@@ -137,6 +137,88 @@ func TestPassedOn(t *testing.T) {
 	})
 }
 
+// TestLearned: what callees pass on goes into memory before its first call, as soon as two answers have
+// said so, and no more when they have stopped. Shorter values do not, nor do those of exactly-once calls of handlers.
+func TestLearned(t *testing.T) {
+	const mega = 1 << 20
+	onRack(t, func(w *world) {
+		none, server := rpc.WithPolicy(rpc.PolicyNone), w.server
+		last := &passer{last: func() {}}
+		w.must(server.Export(w.ctx, "Last", lab.NewKeeperRefProcessor(last)))
+		front := &passer{next: lab.NewKeeperRefClient(server.Client("Last", none)), last: func() {}}
+		w.must(server.Export(w.ctx, "Front", lab.NewKeeperRefProcessor(front)))
+		client := lab.NewKeeperRefClient(w.node.Client("Front", none))
+		keep := func(size int) (regions, messages uint64) {
+			before := w.node.Stats()
+			raw := rpc.RefOf(ones(size))
+			_, err := client.Keep(w.ctx, raw)
+			w.must(err)
+			w.must(raw.Free(w.ctx))
+			after := w.node.Stats()
+			return after.RefsInRegions - before.RefsInRegions, after.RefsInMessages - before.RefsInMessages
+		}
+		for i, c := range []struct {
+			size   int
+			passes bool
+			region uint64
+		}{
+			{mega, true, 0}, {mega, true, 0}, {mega, true, 1}, {mega - 1, true, 0}, // it passes them on
+			{mega, false, 1}, {mega, false, 1}, {mega, false, 0}, // and has stopped
+			{mega, true, 0}, {mega, true, 0}, {mega, true, 1}, // and goes on
+		} {
+			front.next = nil
+			if c.passes {
+				front.next = lab.NewKeeperRefClient(server.Client("Last", none))
+			}
+			if region, message := keep(c.size); region != c.region || message != 1-c.region {
+				t.Errorf("call %d of %d bytes: %d regions, %d in messages; want %d regions", i, c.size, region, message, c.region)
+			}
+		}
+		w.empty()
+	})
+}
+
+// TestForced: the IDL says how a value travels, whatever its size and the policy.
+func TestForced(t *testing.T) {
+	onRack(t, func(w *world) {
+		server := w.server
+		w.must(lab.ExportForced(w.ctx, server, "Forced", forced{}))
+		for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+			client := lab.OpenForced(w.node, "Forced", rpc.WithPolicy(policy))
+			for _, size := range []int{1, 100_000, 3 << 20} {
+				for way, call := range map[string]func(context.Context, *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error){
+					"region, then value": client.OutOfRegion, "value, then region": client.OutOfMessage,
+				} {
+					before, served := w.node.Stats(), server.Stats()
+					raw := rpc.RefOf(ones(size))
+					got, err := call(w.ctx, raw)
+					w.must(err)
+					there, back := w.node.Stats().RefsInRegions-before.RefsInRegions, server.Stats().RefsInRegions-served.RefsInRegions
+					if b, err := got.Take(w.ctx); len(b) != size || err != nil || b[size-1] != 1 {
+						t.Errorf("%s, %d bytes: came back as %d bytes, %v", way, size, len(b), err)
+					}
+					if out := way == "region, then value"; (there == 1) != out || (back == 1) == out {
+						t.Errorf("%s, %d bytes, %s: %d regions there, %d back", way, size, policy, there, back)
+					}
+					w.must(raw.Free(w.ctx))
+					w.empty()
+				}
+			}
+		}
+	})
+}
+
+type forced struct{}
+
+func (forced) OutOfRegion(ctx context.Context, raw *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error) {
+	b, err := raw.Load(ctx)
+	return rpc.RefOf(b), err
+}
+
+func (f forced) OutOfMessage(ctx context.Context, raw *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error) {
+	return f.OutOfRegion(ctx, raw)
+}
+
 // darkroom makes a value of its own and has it developed.
 type darkroom struct {
 	*handler

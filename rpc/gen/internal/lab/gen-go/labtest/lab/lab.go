@@ -6608,6 +6608,719 @@ func (p *KeeperKeptResult) String() string {
 	return fmt.Sprintf("KeeperKeptResult(%+v)", *p)
 }
 
+type Forced interface {
+	// Parameters:
+	//  - Raw
+	OutOfRegion(ctx context.Context, raw []byte) (_r []byte, _err error)
+	// Parameters:
+	//  - Raw
+	OutOfMessage(ctx context.Context, raw []byte) (_r []byte, _err error)
+}
+
+type ForcedClient struct {
+	c    thrift.TClient
+	meta thrift.ResponseMeta
+}
+
+func NewForcedClientFactory(t thrift.TTransport, f thrift.TProtocolFactory) *ForcedClient {
+	return &ForcedClient{
+		c: thrift.NewTStandardClient(f.GetProtocol(t), f.GetProtocol(t)),
+	}
+}
+
+func NewForcedClientProtocol(t thrift.TTransport, iprot thrift.TProtocol, oprot thrift.TProtocol) *ForcedClient {
+	return &ForcedClient{
+		c: thrift.NewTStandardClient(iprot, oprot),
+	}
+}
+
+func NewForcedClient(c thrift.TClient) *ForcedClient {
+	return &ForcedClient{
+		c: c,
+	}
+}
+
+func (p *ForcedClient) Client_() thrift.TClient {
+	return p.c
+}
+
+func (p *ForcedClient) LastResponseMeta_() thrift.ResponseMeta {
+	return p.meta
+}
+
+func (p *ForcedClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
+	p.meta = meta
+}
+
+// Parameters:
+//   - Raw
+func (p *ForcedClient) OutOfRegion(ctx context.Context, raw []byte) (_r []byte, _err error) {
+	var _args93 ForcedOutOfRegionArgs
+	_args93.Raw = raw
+	var _result95 ForcedOutOfRegionResult
+	var _meta94 thrift.ResponseMeta
+	_meta94, _err = p.Client_().Call(ctx, "out_of_region", &_args93, &_result95)
+	p.SetLastResponseMeta_(_meta94)
+	if _err != nil {
+		return
+	}
+	return _result95.GetSuccess(), nil
+}
+
+// Parameters:
+//   - Raw
+func (p *ForcedClient) OutOfMessage(ctx context.Context, raw []byte) (_r []byte, _err error) {
+	var _args96 ForcedOutOfMessageArgs
+	_args96.Raw = raw
+	var _result98 ForcedOutOfMessageResult
+	var _meta97 thrift.ResponseMeta
+	_meta97, _err = p.Client_().Call(ctx, "out_of_message", &_args96, &_result98)
+	p.SetLastResponseMeta_(_meta97)
+	if _err != nil {
+		return
+	}
+	return _result98.GetSuccess(), nil
+}
+
+type ForcedProcessor struct {
+	processorMap map[string]thrift.TProcessorFunction
+	handler      Forced
+}
+
+func (p *ForcedProcessor) AddToProcessorMap(key string, processor thrift.TProcessorFunction) {
+	p.processorMap[key] = processor
+}
+
+func (p *ForcedProcessor) GetProcessorFunction(key string) (processor thrift.TProcessorFunction, ok bool) {
+	processor, ok = p.processorMap[key]
+	return processor, ok
+}
+
+func (p *ForcedProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
+	return p.processorMap
+}
+
+func NewForcedProcessor(handler Forced) *ForcedProcessor {
+
+	self99 := &ForcedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self99.processorMap["out_of_region"] = &forcedProcessorOutOfRegion{handler: handler}
+	self99.processorMap["out_of_message"] = &forcedProcessorOutOfMessage{handler: handler}
+	return self99
+}
+
+func (p *ForcedProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	name, _, seqId, err2 := iprot.ReadMessageBegin(ctx)
+	if err2 != nil {
+		return false, thrift.WrapTException(err2)
+	}
+	if processor, ok := p.GetProcessorFunction(name); ok {
+		return processor.Process(ctx, seqId, iprot, oprot)
+	}
+	iprot.Skip(ctx, thrift.STRUCT)
+	iprot.ReadMessageEnd(ctx)
+	x100 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
+	x100.Write(ctx, oprot)
+	oprot.WriteMessageEnd(ctx)
+	oprot.Flush(ctx)
+	return false, x100
+
+}
+
+type forcedProcessorOutOfRegion struct {
+	handler Forced
+}
+
+func (p *forcedProcessorOutOfRegion) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err101 error
+	args := ForcedOutOfRegionArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "out_of_region", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := ForcedOutOfRegionResult{}
+	if retval, err2 := p.handler.OutOfRegion(ctx, args.Raw); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc102 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing out_of_region: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "out_of_region", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err101 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc102.Write(ctx, oprot); _write_err101 == nil && err2 != nil {
+			_write_err101 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err101 == nil && err2 != nil {
+			_write_err101 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err101 == nil && err2 != nil {
+			_write_err101 = thrift.WrapTException(err2)
+		}
+		if _write_err101 != nil {
+			return false, thrift.WrapTException(_write_err101)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "out_of_region", thrift.REPLY, seqId); err2 != nil {
+		_write_err101 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err101 == nil && err2 != nil {
+		_write_err101 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err101 == nil && err2 != nil {
+		_write_err101 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err101 == nil && err2 != nil {
+		_write_err101 = thrift.WrapTException(err2)
+	}
+	if _write_err101 != nil {
+		return false, thrift.WrapTException(_write_err101)
+	}
+	return true, err
+}
+
+type forcedProcessorOutOfMessage struct {
+	handler Forced
+}
+
+func (p *forcedProcessorOutOfMessage) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err103 error
+	args := ForcedOutOfMessageArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "out_of_message", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := ForcedOutOfMessageResult{}
+	if retval, err2 := p.handler.OutOfMessage(ctx, args.Raw); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc104 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing out_of_message: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "out_of_message", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err103 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc104.Write(ctx, oprot); _write_err103 == nil && err2 != nil {
+			_write_err103 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err103 == nil && err2 != nil {
+			_write_err103 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err103 == nil && err2 != nil {
+			_write_err103 = thrift.WrapTException(err2)
+		}
+		if _write_err103 != nil {
+			return false, thrift.WrapTException(_write_err103)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "out_of_message", thrift.REPLY, seqId); err2 != nil {
+		_write_err103 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err103 == nil && err2 != nil {
+		_write_err103 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err103 == nil && err2 != nil {
+		_write_err103 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err103 == nil && err2 != nil {
+		_write_err103 = thrift.WrapTException(err2)
+	}
+	if _write_err103 != nil {
+		return false, thrift.WrapTException(_write_err103)
+	}
+	return true, err
+}
+
+// HELPER FUNCTIONS AND STRUCTURES
+
+// Attributes:
+//   - Raw
+type ForcedOutOfRegionArgs struct {
+	Raw []byte `thrift:"raw,1" db:"raw" json:"raw"`
+}
+
+func NewForcedOutOfRegionArgs() *ForcedOutOfRegionArgs {
+	return &ForcedOutOfRegionArgs{}
+}
+
+func (p *ForcedOutOfRegionArgs) GetRaw() []byte {
+	return p.Raw
+}
+func (p *ForcedOutOfRegionArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfRegionArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Raw = v
+	}
+	return nil
+}
+
+func (p *ForcedOutOfRegionArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "out_of_region_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfRegionArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "raw", thrift.STRING, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:raw: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Raw); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.raw (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:raw: ", p), err)
+	}
+	return err
+}
+
+func (p *ForcedOutOfRegionArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ForcedOutOfRegionArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type ForcedOutOfRegionResult struct {
+	Success []byte `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewForcedOutOfRegionResult() *ForcedOutOfRegionResult {
+	return &ForcedOutOfRegionResult{}
+}
+
+var ForcedOutOfRegionResult_Success_DEFAULT []byte
+
+func (p *ForcedOutOfRegionResult) GetSuccess() []byte {
+	return p.Success
+}
+func (p *ForcedOutOfRegionResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ForcedOutOfRegionResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfRegionResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = v
+	}
+	return nil
+}
+
+func (p *ForcedOutOfRegionResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "out_of_region_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfRegionResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRING, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteBinary(ctx, p.Success); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ForcedOutOfRegionResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ForcedOutOfRegionResult(%+v)", *p)
+}
+
+// Attributes:
+//   - Raw
+type ForcedOutOfMessageArgs struct {
+	Raw []byte `thrift:"raw,1" db:"raw" json:"raw"`
+}
+
+func NewForcedOutOfMessageArgs() *ForcedOutOfMessageArgs {
+	return &ForcedOutOfMessageArgs{}
+}
+
+func (p *ForcedOutOfMessageArgs) GetRaw() []byte {
+	return p.Raw
+}
+func (p *ForcedOutOfMessageArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfMessageArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Raw = v
+	}
+	return nil
+}
+
+func (p *ForcedOutOfMessageArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "out_of_message_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfMessageArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "raw", thrift.STRING, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:raw: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Raw); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.raw (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:raw: ", p), err)
+	}
+	return err
+}
+
+func (p *ForcedOutOfMessageArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ForcedOutOfMessageArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type ForcedOutOfMessageResult struct {
+	Success []byte `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewForcedOutOfMessageResult() *ForcedOutOfMessageResult {
+	return &ForcedOutOfMessageResult{}
+}
+
+var ForcedOutOfMessageResult_Success_DEFAULT []byte
+
+func (p *ForcedOutOfMessageResult) GetSuccess() []byte {
+	return p.Success
+}
+func (p *ForcedOutOfMessageResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ForcedOutOfMessageResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfMessageResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = v
+	}
+	return nil
+}
+
+func (p *ForcedOutOfMessageResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "out_of_message_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ForcedOutOfMessageResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRING, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteBinary(ctx, p.Success); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ForcedOutOfMessageResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ForcedOutOfMessageResult(%+v)", *p)
+}
+
 type Untouched interface { //No stubs are made for it.
 
 	Nothing(ctx context.Context) (_err error)
@@ -6650,11 +7363,11 @@ func (p *UntouchedClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 }
 
 func (p *UntouchedClient) Nothing(ctx context.Context) (_err error) {
-	var _args93 UntouchedNothingArgs
-	var _result95 UntouchedNothingResult
-	var _meta94 thrift.ResponseMeta
-	_meta94, _err = p.Client_().Call(ctx, "nothing", &_args93, &_result95)
-	p.SetLastResponseMeta_(_meta94)
+	var _args105 UntouchedNothingArgs
+	var _result107 UntouchedNothingResult
+	var _meta106 thrift.ResponseMeta
+	_meta106, _err = p.Client_().Call(ctx, "nothing", &_args105, &_result107)
+	p.SetLastResponseMeta_(_meta106)
 	if _err != nil {
 		return
 	}
@@ -6681,9 +7394,9 @@ func (p *UntouchedProcessor) ProcessorMap() map[string]thrift.TProcessorFunction
 
 func NewUntouchedProcessor(handler Untouched) *UntouchedProcessor {
 
-	self96 := &UntouchedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self96.processorMap["nothing"] = &untouchedProcessorNothing{handler: handler}
-	return self96
+	self108 := &UntouchedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self108.processorMap["nothing"] = &untouchedProcessorNothing{handler: handler}
+	return self108
 }
 
 func (p *UntouchedProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -6696,12 +7409,12 @@ func (p *UntouchedProcessor) Process(ctx context.Context, iprot, oprot thrift.TP
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x97 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x109 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x97.Write(ctx, oprot)
+	x109.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x97
+	return false, x109
 
 }
 
@@ -6710,7 +7423,7 @@ type untouchedProcessorNothing struct {
 }
 
 func (p *untouchedProcessorNothing) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err98 error
+	var _write_err110 error
 	args := UntouchedNothingArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -6756,39 +7469,39 @@ func (p *untouchedProcessorNothing) Process(ctx context.Context, seqId int32, ip
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc99 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing nothing: "+err2.Error())
+		_exc111 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing nothing: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "nothing", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err98 = thrift.WrapTException(err2)
+			_write_err110 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc99.Write(ctx, oprot); _write_err98 == nil && err2 != nil {
-			_write_err98 = thrift.WrapTException(err2)
+		if err2 := _exc111.Write(ctx, oprot); _write_err110 == nil && err2 != nil {
+			_write_err110 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err98 == nil && err2 != nil {
-			_write_err98 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err110 == nil && err2 != nil {
+			_write_err110 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err98 == nil && err2 != nil {
-			_write_err98 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err110 == nil && err2 != nil {
+			_write_err110 = thrift.WrapTException(err2)
 		}
-		if _write_err98 != nil {
-			return false, thrift.WrapTException(_write_err98)
+		if _write_err110 != nil {
+			return false, thrift.WrapTException(_write_err110)
 		}
 		return true, err
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "nothing", thrift.REPLY, seqId); err2 != nil {
-		_write_err98 = thrift.WrapTException(err2)
+		_write_err110 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err98 == nil && err2 != nil {
-		_write_err98 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err110 == nil && err2 != nil {
+		_write_err110 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err98 == nil && err2 != nil {
-		_write_err98 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err110 == nil && err2 != nil {
+		_write_err110 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err98 == nil && err2 != nil {
-		_write_err98 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err110 == nil && err2 != nil {
+		_write_err110 = thrift.WrapTException(err2)
 	}
-	if _write_err98 != nil {
-		return false, thrift.WrapTException(_write_err98)
+	if _write_err110 != nil {
+		return false, thrift.WrapTException(_write_err110)
 	}
 	return true, err
 }
