@@ -93,7 +93,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 func TestSmoke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "eval")
 	document := filepath.Join(dir, "evaluation.md")
-	out, errs, err := command(t, "exactly-once", "exactly-once-work", "ping-overhead", "mirrored-memory", "--out", dir, "--document", document)
+	out, errs, err := command(t, "exactly-once", "exactly-once-work", "ping-overhead", "mirrored-memory", "patterns-onward-3", "posts", "--out", dir, "--document", document)
 	if err != nil {
 		t.Fatal(err, errs)
 	}
@@ -107,7 +107,7 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory", "exactly-once-work"} {
+	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory", "exactly-once-work", "patterns-onward-3", "posts"} {
 		e := r.Experiment(name)
 		if e == nil || len(e.Notes) > 0 || e.Repeats != 2 {
 			t.Fatalf("%s: %+v", name, e)

@@ -20,9 +20,10 @@ type Experiment struct {
 
 // Experiments are all there are, in the order in which they run.
 func Experiments() []Experiment {
-	return []Experiment{
-		switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, referenceThreshold, whereTimeGoes, exactlyOnce, exactWork, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime,
-	}
+	return slices.Concat(
+		[]Experiment{switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, referenceThreshold}, patterns,
+		[]Experiment{posts, whereTimeGoes, exactlyOnce, exactWork, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime},
+	)
 }
 
 // Choose returns the experiments of the given names; all if there are none.

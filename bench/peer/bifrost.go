@@ -42,7 +42,8 @@ var (
 type bifrostKind struct {
 	name      string
 	reference bool
-	marked    bool // arrays are marked in the IDL
+	marked    bool   // arrays are marked in the IDL
+	patterns  string // how values travel in the ways to use them; "" if it has none
 	kept      bool
 	policy    rpc.Policy
 	// machine is where memory that is read and written must be; 0 is anywhere.
@@ -100,6 +101,10 @@ func (k bifrostKind) serve(ctx context.Context, s Site) (Server, error) {
 func (k bifrostKind) export(ctx context.Context, n *bifrostNode, s Site) error {
 	services := map[string]thrift.TProcessor{}
 	switch {
+	case k.patterns != "":
+		if s.Index == 0 {
+			services[postsName] = marked.NewPostsRefProcessor(postsHandler{})
+		}
 	case s.Nodes > 0:
 		services[oneOf("Arrays", s.Index)] = processor(refHandler{})
 	case s.Index == 0:
@@ -107,6 +112,10 @@ func (k bifrostKind) export(ctx context.Context, n *bifrostNode, s Site) error {
 		services[markedName] = marked.NewMarkedRefProcessor(markedHandler{})
 	}
 	for _, number := range s.own() {
+		if k.patterns != "" {
+			services[patternsOf(number)] = k.servePatterns(n.Node, number)
+			continue
+		}
 		h := newHop(number, k.dialer(n.Node))
 		n.hops = append(n.hops, h)
 		services[hopName(number)] = hop.NewHopProcessor(h)

@@ -13,6 +13,9 @@
 //	bifrost           the same, arguments by reference
 //	bifrost-regions   the same, each in a region that the program makes
 //	bifrost-kept      the same, by a program that keeps its arguments' regions
+//	ref-chosen        values by reference that travel as the runtime likes
+//	ref-value         the same, inside messages always
+//	ref-region        the same, in memory always
 //	bifrost-exact     by reference, and every call executes exactly once
 //	memory-single     reads and writes of memory with one copy
 //	memory-mirrored   the same with two copies
@@ -151,7 +154,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica, thriftUDPExact}
+var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica, thriftUDPExact, refChosen, refValue, refRegion}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

@@ -153,7 +153,7 @@ func TestNobodyThere(t *testing.T) {
 
 // Programs by reference need a compute blade, and say so.
 func TestNoBlade(t *testing.T) {
-	for _, p := range []Peer{bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, thriftUDP} {
+	for _, p := range []Peer{bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, thriftUDP, refChosen, refValue, refRegion} {
 		if _, err := p.Serve(t.Context(), NewSite(p.Name, false, netip.IPv6Loopback())); err == nil || !strings.Contains(err.Error(), "compute") {
 			t.Errorf("%s: %v", p.Name, err)
 		}

@@ -18,6 +18,15 @@ func (c bifrostClient) byReference(ctx context.Context, w Work) (Operation, func
 	if err := w.check(); err != nil {
 		return nil, nil, err
 	}
+	if c.kind.patterns != "" {
+		switch w.Op {
+		case Whole, Page, Back, Onward:
+			return c.use(w), func() {}, nil
+		case Posts, OnePost:
+			return c.posts(ctx, w)
+		}
+		return nil, nil, cannot("a way of references", w)
+	}
 	switch w.Op {
 	case Read, Write, Hold:
 		return c.access(ctx, w)

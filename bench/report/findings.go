@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/bench/stats"
 )
@@ -52,6 +54,9 @@ func (r *Report) Findings() []Finding {
 		{Measure: "add arrays by reference, regions kept / raw TCP, mean over sizes", Thesis: "–", Aim: 3, Value: add.meanRatio("bifrost-kept", "tcp", 0)},
 		{Measure: "increment array by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: inc.meanRatio("bifrost", fasterThrift, large)},
 		{Measure: "add arrays by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: add.meanRatio("bifrost", fasterThrift, large)},
+		{Measure: "rpc.Ref / the better of always by value and always by region, mean over patterns and sizes", Thesis: "–", Aim: 1.1, Value: stats.Mean(r.chosen())},
+		{Measure: "rpc.Ref / the better of both, the worst pattern and size", Thesis: "–", Aim: 1.1, Value: worst(r.chosen())},
+		{Measure: "one of 100 posts of 10 KiB read in place / the list by value", Thesis: "–", Aim: 0.05, Value: r.Experiment("posts").value("ref-chosen", PostsOne) / r.Experiment("posts").value("ref-chosen", PostsList)},
 		{Measure: "1 MiB through 4 chained calls, by reference / the faster Thrift TCP by value", Thesis: "–", Aim: 1, Value: chain.ratioAt("bifrost", fasterThrift, 4)},
 		{Measure: "read of 4 KiB / Redis GET", Thesis: "–", Aim: 0.7, Value: memory.ratioAt("bifrost-read", "redis-read", page)},
 		{Measure: "bandwidth of a 2 MiB read / TCP on the same path", Thesis: "–", Aim: 1.5, More: true, Value: memory.ratioAt("tcp-read", "bifrost-read", two)},
@@ -96,6 +101,36 @@ const (
 	MemoryCPU      = "memory-cpu"
 	MostServers    = 16
 )
+
+// What the points of experiment posts are.
+const (
+	PostsList = 0 // the list by value
+	PostsOne  = 1 // one of its posts, in place
+)
+
+// chosen are the ratios of what rpc.Ref chooses to the better of both ways, at each pattern and size.
+func (r *Report) chosen() (ratios []float64) {
+	for i := range r.Experiments {
+		e := &r.Experiments[i]
+		if !strings.HasPrefix(e.Name, "patterns-") {
+			continue
+		}
+		for _, p := range e.series("ref-chosen").Points {
+			if better := least(e.value("ref-value", p.X), e.value("ref-region", p.X)); !math.IsNaN(better) {
+				ratios = append(ratios, p.Value/better)
+			}
+		}
+	}
+	return ratios
+}
+
+// worst is the largest ratio; NaN if there is none.
+func worst(ratios []float64) float64 {
+	if len(ratios) == 0 {
+		return math.NaN()
+	}
+	return slices.Max(ratios)
+}
 
 // p99OfPing is that of a contender's latency, NaN if it was not measured.
 func (e *Experiment) p99OfPing(name string) float64 {

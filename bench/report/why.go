@@ -33,6 +33,8 @@ func (r *Report) Why(f Finding) string {
 		return r.whyExactly()
 	case strings.HasPrefix(f.Measure, "ping, policy none"):
 		return "Nothing is held, and both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
+	case strings.HasPrefix(f.Measure, "rpc.Ref /"):
+		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by which arguments callees pass on."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
 		return "Each hop by reference is a held call and a held answer, as each passes on the lease; by value it is one copy of the array more."
 	case strings.Contains(f.Measure, "two copies"):

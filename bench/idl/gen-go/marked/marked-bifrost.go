@@ -8,6 +8,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
@@ -343,6 +344,1709 @@ func (r *refMarkedAddResult) Read(ctx context.Context, in thrift.TProtocol) erro
 			return stub.ReadRef(&r.ref0)
 		case id == stub.UsesField && kind == thrift.I64:
 			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// ChosenRefHandler is the service Chosen as a handler implements it: what the IDL
+// marks with (bifrost.ref) comes and goes by reference. A reference that a handler
+// gets ends when it returns (a one-way's is its own, and freed then); the one
+// that it returns is the caller's.
+type ChosenRefHandler interface {
+	Whole(ctx context.Context, data *rpc.Ref[[]byte]) (int64, error)
+	Page(ctx context.Context, data *rpc.Ref[[]byte]) (int64, error)
+	Back(ctx context.Context, data *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error)
+	Onward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (int64, error)
+}
+
+// ChosenRefClient calls the service Chosen by reference; over plain Thrift, where
+// there is no memory to refer to, by value.
+type ChosenRefClient struct {
+	*refChosenplain
+	refs stub.Caller
+}
+
+// NewChosenRefClient makes a client of any other; see OpenChosen for one with the
+// policies that the IDL gives to methods.
+func NewChosenRefClient(c thrift.TClient) *ChosenRefClient {
+	return &ChosenRefClient{refChosenplain: NewChosenClient(c), refs: stub.NewCaller(c)}
+}
+
+// OpenChosen makes a client of a service of the rack, which is exported under the
+// name of service.
+func OpenChosen(node *rpc.Node, service string, opts ...rpc.ClientOption) *ChosenRefClient {
+	return NewChosenRefClient(node.Client(service, opts...))
+}
+
+// NewChosenRefProcessor makes a processor that serves the handler by reference, and
+// by value to those who know nothing of references.
+func NewChosenRefProcessor(h ChosenRefHandler) *ChosenProcessor {
+	p := NewChosenProcessor(refChosenserved{h})
+	AddChosenRefs(p, h)
+	return p
+}
+
+// AddChosenRefs adds the methods by reference to a processor of the service.
+func AddChosenRefs(p interface {
+	AddToProcessorMap(string, thrift.TProcessorFunction)
+}, h ChosenRefHandler) {
+	p.AddToProcessorMap("whole.ref", refChosenWhole{h})
+	p.AddToProcessorMap("page.ref", refChosenPage{h})
+	p.AddToProcessorMap("back.ref", refChosenBack{h})
+	p.AddToProcessorMap("onward.ref", refChosenOnward{h})
+}
+
+// ExportChosen serves the handler on a node.
+func ExportChosen(ctx context.Context, node *rpc.Node, service string, h ChosenRefHandler, opts ...rpc.ExportOption) error {
+	return node.Export(ctx, service, NewChosenRefProcessor(h), opts...)
+}
+
+// ChosenValues is the service as plain Thrift has it: its values travel by
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
+func ChosenValues(c *ChosenRefClient) Chosen { return refChosenvalues{c} }
+
+// What is embedded has a name that no method can have.
+type (
+	refChosenplain   = ChosenClient
+	refChosenclient  = ChosenRefClient
+	refChosenhandler = ChosenRefHandler
+
+	refChosenvalues struct{ *refChosenclient }
+	refChosenserved struct{ refChosenhandler }
+)
+
+func (_c refChosenvalues) Whole(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refChosenclient.Whole(ctx, _ref0)
+}
+
+func (_c refChosenvalues) Page(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refChosenclient.Page(ctx, _ref0)
+}
+
+func (_c refChosenvalues) Back(ctx context.Context, data []byte) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	_out, _err := _c.refChosenclient.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_c refChosenvalues) Onward(ctx context.Context, data []byte, left int32) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refChosenclient.Onward(ctx, _ref0, left)
+}
+
+func (_h refChosenserved) Whole(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refChosenhandler.Whole(ctx, _ref0)
+}
+
+func (_h refChosenserved) Page(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refChosenhandler.Page(ctx, _ref0)
+}
+
+func (_h refChosenserved) Back(ctx context.Context, data []byte) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	_out, _err := _h.refChosenhandler.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_h refChosenserved) Onward(ctx context.Context, data []byte, left int32) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refChosenhandler.Onward(ctx, _ref0, left)
+}
+
+// Whole calls whole by reference.
+func (_c *ChosenRefClient) Whole(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainWhole(ctx, data)
+	}
+	var _args refChosenWholeArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "whole.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refChosenWholeResult
+	if _, _err = _c.Client_().Call(ctx, "whole.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("whole.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainWhole calls the method by value.
+func (_c *ChosenRefClient) plainWhole(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refChosenplain.Whole(ctx, _ref0)
+}
+
+// refChosenWhole serves the method whole by reference.
+type refChosenWhole struct{ handler ChosenRefHandler }
+
+func (_p refChosenWhole) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refChosenWholeArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "whole", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refChosenWhole) run(ctx context.Context, args *refChosenWholeArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refChosenWholeResult
+	value, failure := _p.handler.Whole(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refChosenWholeArgs is what a call of whole by reference carries.
+type refChosenWholeArgs struct {
+	plain ChosenWholeArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refChosenWholeArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "whole_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refChosenWholeArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refChosenWholeResult is what its answer carries.
+type refChosenWholeResult struct {
+	plain ChosenWholeResult
+	uses  stub.Uses
+}
+
+func (r *refChosenWholeResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "whole_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refChosenWholeResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Page calls page by reference.
+func (_c *ChosenRefClient) Page(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainPage(ctx, data)
+	}
+	var _args refChosenPageArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "page.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refChosenPageResult
+	if _, _err = _c.Client_().Call(ctx, "page.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("page.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainPage calls the method by value.
+func (_c *ChosenRefClient) plainPage(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refChosenplain.Page(ctx, _ref0)
+}
+
+// refChosenPage serves the method page by reference.
+type refChosenPage struct{ handler ChosenRefHandler }
+
+func (_p refChosenPage) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refChosenPageArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "page", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refChosenPage) run(ctx context.Context, args *refChosenPageArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refChosenPageResult
+	value, failure := _p.handler.Page(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refChosenPageArgs is what a call of page by reference carries.
+type refChosenPageArgs struct {
+	plain ChosenPageArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refChosenPageArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "page_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refChosenPageArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refChosenPageResult is what its answer carries.
+type refChosenPageResult struct {
+	plain ChosenPageResult
+	uses  stub.Uses
+}
+
+func (r *refChosenPageResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "page_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refChosenPageResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Back calls back by reference.
+func (_c *ChosenRefClient) Back(ctx context.Context, data *rpc.Ref[[]byte]) (_r *rpc.Ref[[]byte], _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainBack(ctx, data)
+	}
+	var _args refChosenBackArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "back.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refChosenBackResult
+	if _, _err = _c.Client_().Call(ctx, "back.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("back.ref", _result.uses, "data")
+	return stub.Result(ctx, _c.refs, stub.Plain[[]byte](), _result.ref0)
+}
+
+// plainBack calls the method by value.
+func (_c *ChosenRefClient) plainBack(ctx context.Context, data *rpc.Ref[[]byte]) (_r *rpc.Ref[[]byte], _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	_out, _err := _c.refChosenplain.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return rpc.RefOf[[]byte](_out), nil
+}
+
+// refChosenBack serves the method back by reference.
+type refChosenBack struct{ handler ChosenRefHandler }
+
+func (_p refChosenBack) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refChosenBackArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "back", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refChosenBack) run(ctx context.Context, args *refChosenBackArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refChosenBackResult
+	value, failure := _p.handler.Back(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	w, err := stub.Return(ctx, stub.Cheapest, value)
+	if err != nil {
+		return nil, err
+	}
+	result.ref0 = w
+	return &result, nil
+}
+
+// refChosenBackArgs is what a call of back by reference carries.
+type refChosenBackArgs struct {
+	plain ChosenBackArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refChosenBackArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "back_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refChosenBackArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refChosenBackResult is what its answer carries.
+type refChosenBackResult struct {
+	plain ChosenBackResult
+	ref0  *bifrost.Reference
+	uses  stub.Uses
+}
+
+func (r *refChosenBackResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "back_result", stub.WriteRef("success", 0, r.ref0), r.uses.Write)
+}
+
+func (r *refChosenBackResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRUCT:
+			return stub.ReadRef(&r.ref0)
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Onward calls onward by reference.
+func (_c *ChosenRefClient) Onward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainOnward(ctx, data, left)
+	}
+	var _args refChosenOnwardArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "onward.ref", "data", data); _err != nil {
+		return
+	}
+	_args.plain.Left = left
+	var _result refChosenOnwardResult
+	if _, _err = _c.Client_().Call(ctx, "onward.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("onward.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainOnward calls the method by value.
+func (_c *ChosenRefClient) plainOnward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refChosenplain.Onward(ctx, _ref0, left)
+}
+
+// refChosenOnward serves the method onward by reference.
+type refChosenOnward struct{ handler ChosenRefHandler }
+
+func (_p refChosenOnward) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refChosenOnwardArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "onward", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refChosenOnward) run(ctx context.Context, args *refChosenOnwardArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refChosenOnwardResult
+	value, failure := _p.handler.Onward(ctx, arg0, args.plain.Left)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refChosenOnwardArgs is what a call of onward by reference carries.
+type refChosenOnwardArgs struct {
+	plain ChosenOnwardArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refChosenOnwardArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "onward_args", stub.WriteRef("data", 1, a.ref1), a.plain.writeField2)
+}
+
+func (a *refChosenOnwardArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		case id == 2 && kind == thrift.I32:
+			return a.plain.ReadField2
+		}
+		return nil
+	})
+}
+
+// refChosenOnwardResult is what its answer carries.
+type refChosenOnwardResult struct {
+	plain ChosenOnwardResult
+	uses  stub.Uses
+}
+
+func (r *refChosenOnwardResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "onward_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refChosenOnwardResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// ByValueRefHandler is the service ByValue as a handler implements it: what the IDL
+// marks with (bifrost.ref) comes and goes by reference. A reference that a handler
+// gets ends when it returns (a one-way's is its own, and freed then); the one
+// that it returns is the caller's.
+type ByValueRefHandler interface {
+	Whole(ctx context.Context, data *rpc.Ref[[]byte]) (int64, error)
+	Page(ctx context.Context, data *rpc.Ref[[]byte]) (int64, error)
+	Back(ctx context.Context, data *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error)
+	Onward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (int64, error)
+}
+
+// ByValueRefClient calls the service ByValue by reference; over plain Thrift, where
+// there is no memory to refer to, by value.
+type ByValueRefClient struct {
+	*refByValueplain
+	refs stub.Caller
+}
+
+// NewByValueRefClient makes a client of any other; see OpenByValue for one with the
+// policies that the IDL gives to methods.
+func NewByValueRefClient(c thrift.TClient) *ByValueRefClient {
+	return &ByValueRefClient{refByValueplain: NewByValueClient(c), refs: stub.NewCaller(c)}
+}
+
+// OpenByValue makes a client of a service of the rack, which is exported under the
+// name of service.
+func OpenByValue(node *rpc.Node, service string, opts ...rpc.ClientOption) *ByValueRefClient {
+	return NewByValueRefClient(node.Client(service, opts...))
+}
+
+// NewByValueRefProcessor makes a processor that serves the handler by reference, and
+// by value to those who know nothing of references.
+func NewByValueRefProcessor(h ByValueRefHandler) *ByValueProcessor {
+	p := NewByValueProcessor(refByValueserved{h})
+	AddByValueRefs(p, h)
+	return p
+}
+
+// AddByValueRefs adds the methods by reference to a processor of the service.
+func AddByValueRefs(p interface {
+	AddToProcessorMap(string, thrift.TProcessorFunction)
+}, h ByValueRefHandler) {
+	p.AddToProcessorMap("whole.ref", refByValueWhole{h})
+	p.AddToProcessorMap("page.ref", refByValuePage{h})
+	p.AddToProcessorMap("back.ref", refByValueBack{h})
+	p.AddToProcessorMap("onward.ref", refByValueOnward{h})
+}
+
+// ExportByValue serves the handler on a node.
+func ExportByValue(ctx context.Context, node *rpc.Node, service string, h ByValueRefHandler, opts ...rpc.ExportOption) error {
+	return node.Export(ctx, service, NewByValueRefProcessor(h), opts...)
+}
+
+// ByValueValues is the service as plain Thrift has it: its values travel by
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
+func ByValueValues(c *ByValueRefClient) ByValue { return refByValuevalues{c} }
+
+// What is embedded has a name that no method can have.
+type (
+	refByValueplain   = ByValueClient
+	refByValueclient  = ByValueRefClient
+	refByValuehandler = ByValueRefHandler
+
+	refByValuevalues struct{ *refByValueclient }
+	refByValueserved struct{ refByValuehandler }
+)
+
+func (_c refByValuevalues) Whole(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refByValueclient.Whole(ctx, _ref0)
+}
+
+func (_c refByValuevalues) Page(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refByValueclient.Page(ctx, _ref0)
+}
+
+func (_c refByValuevalues) Back(ctx context.Context, data []byte) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	_out, _err := _c.refByValueclient.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_c refByValuevalues) Onward(ctx context.Context, data []byte, left int32) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refByValueclient.Onward(ctx, _ref0, left)
+}
+
+func (_h refByValueserved) Whole(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refByValuehandler.Whole(ctx, _ref0)
+}
+
+func (_h refByValueserved) Page(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refByValuehandler.Page(ctx, _ref0)
+}
+
+func (_h refByValueserved) Back(ctx context.Context, data []byte) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	_out, _err := _h.refByValuehandler.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_h refByValueserved) Onward(ctx context.Context, data []byte, left int32) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refByValuehandler.Onward(ctx, _ref0, left)
+}
+
+// Whole calls whole by reference.
+func (_c *ByValueRefClient) Whole(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainWhole(ctx, data)
+	}
+	var _args refByValueWholeArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InMessage, "whole.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refByValueWholeResult
+	if _, _err = _c.Client_().Call(ctx, "whole.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("whole.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainWhole calls the method by value.
+func (_c *ByValueRefClient) plainWhole(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refByValueplain.Whole(ctx, _ref0)
+}
+
+// refByValueWhole serves the method whole by reference.
+type refByValueWhole struct{ handler ByValueRefHandler }
+
+func (_p refByValueWhole) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByValueWholeArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "whole", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByValueWhole) run(ctx context.Context, args *refByValueWholeArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByValueWholeResult
+	value, failure := _p.handler.Whole(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refByValueWholeArgs is what a call of whole by reference carries.
+type refByValueWholeArgs struct {
+	plain ByValueWholeArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByValueWholeArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "whole_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refByValueWholeArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refByValueWholeResult is what its answer carries.
+type refByValueWholeResult struct {
+	plain ByValueWholeResult
+	uses  stub.Uses
+}
+
+func (r *refByValueWholeResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "whole_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refByValueWholeResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Page calls page by reference.
+func (_c *ByValueRefClient) Page(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainPage(ctx, data)
+	}
+	var _args refByValuePageArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InMessage, "page.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refByValuePageResult
+	if _, _err = _c.Client_().Call(ctx, "page.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("page.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainPage calls the method by value.
+func (_c *ByValueRefClient) plainPage(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refByValueplain.Page(ctx, _ref0)
+}
+
+// refByValuePage serves the method page by reference.
+type refByValuePage struct{ handler ByValueRefHandler }
+
+func (_p refByValuePage) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByValuePageArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "page", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByValuePage) run(ctx context.Context, args *refByValuePageArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByValuePageResult
+	value, failure := _p.handler.Page(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refByValuePageArgs is what a call of page by reference carries.
+type refByValuePageArgs struct {
+	plain ByValuePageArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByValuePageArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "page_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refByValuePageArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refByValuePageResult is what its answer carries.
+type refByValuePageResult struct {
+	plain ByValuePageResult
+	uses  stub.Uses
+}
+
+func (r *refByValuePageResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "page_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refByValuePageResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Back calls back by reference.
+func (_c *ByValueRefClient) Back(ctx context.Context, data *rpc.Ref[[]byte]) (_r *rpc.Ref[[]byte], _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainBack(ctx, data)
+	}
+	var _args refByValueBackArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InMessage, "back.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refByValueBackResult
+	if _, _err = _c.Client_().Call(ctx, "back.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("back.ref", _result.uses, "data")
+	return stub.Result(ctx, _c.refs, stub.Plain[[]byte](), _result.ref0)
+}
+
+// plainBack calls the method by value.
+func (_c *ByValueRefClient) plainBack(ctx context.Context, data *rpc.Ref[[]byte]) (_r *rpc.Ref[[]byte], _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	_out, _err := _c.refByValueplain.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return rpc.RefOf[[]byte](_out), nil
+}
+
+// refByValueBack serves the method back by reference.
+type refByValueBack struct{ handler ByValueRefHandler }
+
+func (_p refByValueBack) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByValueBackArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "back", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByValueBack) run(ctx context.Context, args *refByValueBackArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByValueBackResult
+	value, failure := _p.handler.Back(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	w, err := stub.Return(ctx, stub.InMessage, value)
+	if err != nil {
+		return nil, err
+	}
+	result.ref0 = w
+	return &result, nil
+}
+
+// refByValueBackArgs is what a call of back by reference carries.
+type refByValueBackArgs struct {
+	plain ByValueBackArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByValueBackArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "back_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refByValueBackArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refByValueBackResult is what its answer carries.
+type refByValueBackResult struct {
+	plain ByValueBackResult
+	ref0  *bifrost.Reference
+	uses  stub.Uses
+}
+
+func (r *refByValueBackResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "back_result", stub.WriteRef("success", 0, r.ref0), r.uses.Write)
+}
+
+func (r *refByValueBackResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRUCT:
+			return stub.ReadRef(&r.ref0)
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Onward calls onward by reference.
+func (_c *ByValueRefClient) Onward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainOnward(ctx, data, left)
+	}
+	var _args refByValueOnwardArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InMessage, "onward.ref", "data", data); _err != nil {
+		return
+	}
+	_args.plain.Left = left
+	var _result refByValueOnwardResult
+	if _, _err = _c.Client_().Call(ctx, "onward.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("onward.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainOnward calls the method by value.
+func (_c *ByValueRefClient) plainOnward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refByValueplain.Onward(ctx, _ref0, left)
+}
+
+// refByValueOnward serves the method onward by reference.
+type refByValueOnward struct{ handler ByValueRefHandler }
+
+func (_p refByValueOnward) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByValueOnwardArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "onward", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByValueOnward) run(ctx context.Context, args *refByValueOnwardArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByValueOnwardResult
+	value, failure := _p.handler.Onward(ctx, arg0, args.plain.Left)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refByValueOnwardArgs is what a call of onward by reference carries.
+type refByValueOnwardArgs struct {
+	plain ByValueOnwardArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByValueOnwardArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "onward_args", stub.WriteRef("data", 1, a.ref1), a.plain.writeField2)
+}
+
+func (a *refByValueOnwardArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		case id == 2 && kind == thrift.I32:
+			return a.plain.ReadField2
+		}
+		return nil
+	})
+}
+
+// refByValueOnwardResult is what its answer carries.
+type refByValueOnwardResult struct {
+	plain ByValueOnwardResult
+	uses  stub.Uses
+}
+
+func (r *refByValueOnwardResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "onward_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refByValueOnwardResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// ByRegionRefHandler is the service ByRegion as a handler implements it: what the IDL
+// marks with (bifrost.ref) comes and goes by reference. A reference that a handler
+// gets ends when it returns (a one-way's is its own, and freed then); the one
+// that it returns is the caller's.
+type ByRegionRefHandler interface {
+	Whole(ctx context.Context, data *rpc.Ref[[]byte]) (int64, error)
+	Page(ctx context.Context, data *rpc.Ref[[]byte]) (int64, error)
+	Back(ctx context.Context, data *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error)
+	Onward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (int64, error)
+}
+
+// ByRegionRefClient calls the service ByRegion by reference; over plain Thrift, where
+// there is no memory to refer to, by value.
+type ByRegionRefClient struct {
+	*refByRegionplain
+	refs stub.Caller
+}
+
+// NewByRegionRefClient makes a client of any other; see OpenByRegion for one with the
+// policies that the IDL gives to methods.
+func NewByRegionRefClient(c thrift.TClient) *ByRegionRefClient {
+	return &ByRegionRefClient{refByRegionplain: NewByRegionClient(c), refs: stub.NewCaller(c)}
+}
+
+// OpenByRegion makes a client of a service of the rack, which is exported under the
+// name of service.
+func OpenByRegion(node *rpc.Node, service string, opts ...rpc.ClientOption) *ByRegionRefClient {
+	return NewByRegionRefClient(node.Client(service, opts...))
+}
+
+// NewByRegionRefProcessor makes a processor that serves the handler by reference, and
+// by value to those who know nothing of references.
+func NewByRegionRefProcessor(h ByRegionRefHandler) *ByRegionProcessor {
+	p := NewByRegionProcessor(refByRegionserved{h})
+	AddByRegionRefs(p, h)
+	return p
+}
+
+// AddByRegionRefs adds the methods by reference to a processor of the service.
+func AddByRegionRefs(p interface {
+	AddToProcessorMap(string, thrift.TProcessorFunction)
+}, h ByRegionRefHandler) {
+	p.AddToProcessorMap("whole.ref", refByRegionWhole{h})
+	p.AddToProcessorMap("page.ref", refByRegionPage{h})
+	p.AddToProcessorMap("back.ref", refByRegionBack{h})
+	p.AddToProcessorMap("onward.ref", refByRegionOnward{h})
+}
+
+// ExportByRegion serves the handler on a node.
+func ExportByRegion(ctx context.Context, node *rpc.Node, service string, h ByRegionRefHandler, opts ...rpc.ExportOption) error {
+	return node.Export(ctx, service, NewByRegionRefProcessor(h), opts...)
+}
+
+// ByRegionValues is the service as plain Thrift has it: its values travel by
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
+func ByRegionValues(c *ByRegionRefClient) ByRegion { return refByRegionvalues{c} }
+
+// What is embedded has a name that no method can have.
+type (
+	refByRegionplain   = ByRegionClient
+	refByRegionclient  = ByRegionRefClient
+	refByRegionhandler = ByRegionRefHandler
+
+	refByRegionvalues struct{ *refByRegionclient }
+	refByRegionserved struct{ refByRegionhandler }
+)
+
+func (_c refByRegionvalues) Whole(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refByRegionclient.Whole(ctx, _ref0)
+}
+
+func (_c refByRegionvalues) Page(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refByRegionclient.Page(ctx, _ref0)
+}
+
+func (_c refByRegionvalues) Back(ctx context.Context, data []byte) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	_out, _err := _c.refByRegionclient.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_c refByRegionvalues) Onward(ctx context.Context, data []byte, left int32) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.Done(ctx, _ref0, &_err)
+	return _c.refByRegionclient.Onward(ctx, _ref0, left)
+}
+
+func (_h refByRegionserved) Whole(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refByRegionhandler.Whole(ctx, _ref0)
+}
+
+func (_h refByRegionserved) Page(ctx context.Context, data []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refByRegionhandler.Page(ctx, _ref0)
+}
+
+func (_h refByRegionserved) Back(ctx context.Context, data []byte) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	_out, _err := _h.refByRegionhandler.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_h refByRegionserved) Onward(ctx context.Context, data []byte, left int32) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](data)
+	defer stub.End(ctx, _ref0)
+	return _h.refByRegionhandler.Onward(ctx, _ref0, left)
+}
+
+// Whole calls whole by reference.
+func (_c *ByRegionRefClient) Whole(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainWhole(ctx, data)
+	}
+	var _args refByRegionWholeArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InRegion, "whole.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refByRegionWholeResult
+	if _, _err = _c.Client_().Call(ctx, "whole.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("whole.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainWhole calls the method by value.
+func (_c *ByRegionRefClient) plainWhole(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refByRegionplain.Whole(ctx, _ref0)
+}
+
+// refByRegionWhole serves the method whole by reference.
+type refByRegionWhole struct{ handler ByRegionRefHandler }
+
+func (_p refByRegionWhole) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByRegionWholeArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "whole", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByRegionWhole) run(ctx context.Context, args *refByRegionWholeArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByRegionWholeResult
+	value, failure := _p.handler.Whole(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refByRegionWholeArgs is what a call of whole by reference carries.
+type refByRegionWholeArgs struct {
+	plain ByRegionWholeArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByRegionWholeArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "whole_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refByRegionWholeArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refByRegionWholeResult is what its answer carries.
+type refByRegionWholeResult struct {
+	plain ByRegionWholeResult
+	uses  stub.Uses
+}
+
+func (r *refByRegionWholeResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "whole_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refByRegionWholeResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Page calls page by reference.
+func (_c *ByRegionRefClient) Page(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainPage(ctx, data)
+	}
+	var _args refByRegionPageArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InRegion, "page.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refByRegionPageResult
+	if _, _err = _c.Client_().Call(ctx, "page.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("page.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainPage calls the method by value.
+func (_c *ByRegionRefClient) plainPage(ctx context.Context, data *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refByRegionplain.Page(ctx, _ref0)
+}
+
+// refByRegionPage serves the method page by reference.
+type refByRegionPage struct{ handler ByRegionRefHandler }
+
+func (_p refByRegionPage) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByRegionPageArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "page", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByRegionPage) run(ctx context.Context, args *refByRegionPageArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByRegionPageResult
+	value, failure := _p.handler.Page(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refByRegionPageArgs is what a call of page by reference carries.
+type refByRegionPageArgs struct {
+	plain ByRegionPageArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByRegionPageArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "page_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refByRegionPageArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refByRegionPageResult is what its answer carries.
+type refByRegionPageResult struct {
+	plain ByRegionPageResult
+	uses  stub.Uses
+}
+
+func (r *refByRegionPageResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "page_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refByRegionPageResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Back calls back by reference.
+func (_c *ByRegionRefClient) Back(ctx context.Context, data *rpc.Ref[[]byte]) (_r *rpc.Ref[[]byte], _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainBack(ctx, data)
+	}
+	var _args refByRegionBackArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InRegion, "back.ref", "data", data); _err != nil {
+		return
+	}
+	var _result refByRegionBackResult
+	if _, _err = _c.Client_().Call(ctx, "back.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("back.ref", _result.uses, "data")
+	return stub.Result(ctx, _c.refs, stub.Plain[[]byte](), _result.ref0)
+}
+
+// plainBack calls the method by value.
+func (_c *ByRegionRefClient) plainBack(ctx context.Context, data *rpc.Ref[[]byte]) (_r *rpc.Ref[[]byte], _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	_out, _err := _c.refByRegionplain.Back(ctx, _ref0)
+	if _err != nil {
+		return _r, _err
+	}
+	return rpc.RefOf[[]byte](_out), nil
+}
+
+// refByRegionBack serves the method back by reference.
+type refByRegionBack struct{ handler ByRegionRefHandler }
+
+func (_p refByRegionBack) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByRegionBackArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "back", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByRegionBack) run(ctx context.Context, args *refByRegionBackArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByRegionBackResult
+	value, failure := _p.handler.Back(ctx, arg0)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	w, err := stub.Return(ctx, stub.InRegion, value)
+	if err != nil {
+		return nil, err
+	}
+	result.ref0 = w
+	return &result, nil
+}
+
+// refByRegionBackArgs is what a call of back by reference carries.
+type refByRegionBackArgs struct {
+	plain ByRegionBackArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByRegionBackArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "back_args", stub.WriteRef("data", 1, a.ref1))
+}
+
+func (a *refByRegionBackArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		}
+		return nil
+	})
+}
+
+// refByRegionBackResult is what its answer carries.
+type refByRegionBackResult struct {
+	plain ByRegionBackResult
+	ref0  *bifrost.Reference
+	uses  stub.Uses
+}
+
+func (r *refByRegionBackResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "back_result", stub.WriteRef("success", 0, r.ref0), r.uses.Write)
+}
+
+func (r *refByRegionBackResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRUCT:
+			return stub.ReadRef(&r.ref0)
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Onward calls onward by reference.
+func (_c *ByRegionRefClient) Onward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainOnward(ctx, data, left)
+	}
+	var _args refByRegionOnwardArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.InRegion, "onward.ref", "data", data); _err != nil {
+		return
+	}
+	_args.plain.Left = left
+	var _result refByRegionOnwardResult
+	if _, _err = _c.Client_().Call(ctx, "onward.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("onward.ref", _result.uses, "data")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainOnward calls the method by value.
+func (_c *ByRegionRefClient) plainOnward(ctx context.Context, data *rpc.Ref[[]byte], left int32) (_r int64, _err error) {
+	_ref0, _err := data.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refByRegionplain.Onward(ctx, _ref0, left)
+}
+
+// refByRegionOnward serves the method onward by reference.
+type refByRegionOnward struct{ handler ByRegionRefHandler }
+
+func (_p refByRegionOnward) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refByRegionOnwardArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "onward", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refByRegionOnward) run(ctx context.Context, args *refByRegionOnwardArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "data", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refByRegionOnwardResult
+	value, failure := _p.handler.Onward(ctx, arg0, args.plain.Left)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refByRegionOnwardArgs is what a call of onward by reference carries.
+type refByRegionOnwardArgs struct {
+	plain ByRegionOnwardArgs
+	ref1  *bifrost.Reference // data
+}
+
+func (a *refByRegionOnwardArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "onward_args", stub.WriteRef("data", 1, a.ref1), a.plain.writeField2)
+}
+
+func (a *refByRegionOnwardArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		case id == 2 && kind == thrift.I32:
+			return a.plain.ReadField2
+		}
+		return nil
+	})
+}
+
+// refByRegionOnwardResult is what its answer carries.
+type refByRegionOnwardResult struct {
+	plain ByRegionOnwardResult
+	uses  stub.Uses
+}
+
+func (r *refByRegionOnwardResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "onward_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refByRegionOnwardResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// PostsRefHandler is the service Posts as a handler implements it: what the IDL
+// marks with (bifrost.ref) comes and goes by reference. A reference that a handler
+// gets ends when it returns (a one-way's is its own, and freed then); the one
+// that it returns is the caller's.
+type PostsRefHandler interface {
+	Latest(ctx context.Context, count int32, size int32) (*rpc.Ref[[]*Post], error)
+}
+
+// PostsRefClient calls the service Posts by reference; over plain Thrift, where
+// there is no memory to refer to, by value.
+type PostsRefClient struct {
+	*refPostsplain
+	refs stub.Caller
+}
+
+// NewPostsRefClient makes a client of any other; see OpenPosts for one with the
+// policies that the IDL gives to methods.
+func NewPostsRefClient(c thrift.TClient) *PostsRefClient {
+	return &PostsRefClient{refPostsplain: NewPostsClient(c), refs: stub.NewCaller(c)}
+}
+
+// OpenPosts makes a client of a service of the rack, which is exported under the
+// name of service.
+func OpenPosts(node *rpc.Node, service string, opts ...rpc.ClientOption) *PostsRefClient {
+	return NewPostsRefClient(node.Client(service, opts...))
+}
+
+// NewPostsRefProcessor makes a processor that serves the handler by reference, and
+// by value to those who know nothing of references.
+func NewPostsRefProcessor(h PostsRefHandler) *PostsProcessor {
+	p := NewPostsProcessor(refPostsserved{h})
+	AddPostsRefs(p, h)
+	return p
+}
+
+// AddPostsRefs adds the methods by reference to a processor of the service.
+func AddPostsRefs(p interface {
+	AddToProcessorMap(string, thrift.TProcessorFunction)
+}, h PostsRefHandler) {
+	p.AddToProcessorMap("latest.ref", refPostsLatest{h})
+}
+
+// ExportPosts serves the handler on a node.
+func ExportPosts(ctx context.Context, node *rpc.Node, service string, h PostsRefHandler, opts ...rpc.ExportOption) error {
+	return node.Export(ctx, service, NewPostsRefProcessor(h), opts...)
+}
+
+// PostsValues is the service as plain Thrift has it: its values travel by
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
+func PostsValues(c *PostsRefClient) Posts { return refPostsvalues{c} }
+
+// What is embedded has a name that no method can have.
+type (
+	refPostsplain   = PostsClient
+	refPostsclient  = PostsRefClient
+	refPostshandler = PostsRefHandler
+
+	refPostsvalues struct{ *refPostsclient }
+	refPostsserved struct{ refPostshandler }
+)
+
+func (_c refPostsvalues) Latest(ctx context.Context, count int32, size int32) (_r []*Post, _err error) {
+	_out, _err := _c.refPostsclient.Latest(ctx, count, size)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_h refPostsserved) Latest(ctx context.Context, count int32, size int32) (_r []*Post, _err error) {
+	_out, _err := _h.refPostshandler.Latest(ctx, count, size)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+// Latest calls latest by reference.
+func (_c *PostsRefClient) Latest(ctx context.Context, count int32, size int32) (_r *rpc.Ref[[]*Post], _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainLatest(ctx, count, size)
+	}
+	var _args refPostsLatestArgs
+	_args.plain.Count = count
+	_args.plain.Size = size
+	var _result refPostsLatestResult
+	if _, _err = _c.Client_().Call(ctx, "latest.ref", &_args, &_result); _err != nil {
+		return
+	}
+	return stub.Result(ctx, _c.refs, stub.Typed(form.List[[]*Post](form.Struct(NewPost))), _result.ref0)
+}
+
+// plainLatest calls the method by value.
+func (_c *PostsRefClient) plainLatest(ctx context.Context, count int32, size int32) (_r *rpc.Ref[[]*Post], _err error) {
+	_out, _err := _c.refPostsplain.Latest(ctx, count, size)
+	if _err != nil {
+		return _r, _err
+	}
+	return rpc.NewRef[[]*Post](form.List[[]*Post](form.Struct(NewPost)), _out), nil
+}
+
+// refPostsLatest serves the method latest by reference.
+type refPostsLatest struct{ handler PostsRefHandler }
+
+func (_p refPostsLatest) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refPostsLatestArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "latest", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refPostsLatest) run(ctx context.Context, args *refPostsLatestArgs) (thrift.TStruct, error) {
+	var result refPostsLatestResult
+	value, failure := _p.handler.Latest(ctx, args.plain.Count, args.plain.Size)
+	if failure != nil {
+		return nil, failure
+	}
+	w, err := stub.Return(ctx, stub.InRegion, value)
+	if err != nil {
+		return nil, err
+	}
+	result.ref0 = w
+	return &result, nil
+}
+
+// refPostsLatestArgs is what a call of latest by reference carries.
+type refPostsLatestArgs struct {
+	plain PostsLatestArgs
+}
+
+func (a *refPostsLatestArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "latest_args", a.plain.writeField1, a.plain.writeField2)
+}
+
+func (a *refPostsLatestArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.I32:
+			return a.plain.ReadField1
+		case id == 2 && kind == thrift.I32:
+			return a.plain.ReadField2
+		}
+		return nil
+	})
+}
+
+// refPostsLatestResult is what its answer carries.
+type refPostsLatestResult struct {
+	plain PostsLatestResult
+	ref0  *bifrost.Reference
+}
+
+func (r *refPostsLatestResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "latest_result", stub.WriteRef("success", 0, r.ref0))
+}
+
+func (r *refPostsLatestResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRUCT:
+			return stub.ReadRef(&r.ref0)
 		}
 		return nil
 	})
