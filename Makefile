@@ -98,7 +98,7 @@ gen: ## regenerate Thrift code with a thrift compiler on PATH
 	$(THRIFT) --gen py -out out/gen-py rpc/idl/bifrost.thrift && cp out/gen-py/bifrost/ttypes.py clients/python/bifrost/
 	cd examples/arrays && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out gen-go arrays.thrift
 	gofmt -w rpc/idl examples/arrays/gen-go
-	$(GO) generate ./examples/counter ./examples/kv ./examples/pipeline ./examples/wordcount ./rpc/gen/internal/lab ./rpc/internal/crosstest
+	$(GO) generate ./examples/counter ./examples/feed ./examples/kv ./examples/pipeline ./examples/wordcount ./rpc/gen/internal/lab ./rpc/internal/crosstest
 
 p4: ## recompile the P4 program with a p4c on PATH
 	$(P4C) --arch v1model --std p4-16 -o p4/bifrost.json --p4runtime-files p4/bifrost.p4info.txt p4/bifrost.p4

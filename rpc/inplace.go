@@ -9,8 +9,45 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/form"
 )
 
-// Place is where the value stands, to read parts of it: [form.Elements] of a list,
-// [form.Entries] of a map, [form.FieldsOf] a struct, [form.Place.Read] of a binary. What
+// Elements opens a list or set by reference, to read its elements one by one: Len, At, Slice
+// and All of a [form.Array]. What is read depends on what is asked for, not on how long the list is.
+func Elements[E any](ctx context.Context, r *Ref[[]E]) (form.Array[E], error) {
+	p, err := r.Place(ctx)
+	if err != nil {
+		return form.Array[E]{}, err
+	}
+	if !r.form.plain {
+		return form.ElementsOf(ctx, p, r.form.typed)
+	}
+	var elem any
+	switch any(*new(E)).(type) {
+	case int8:
+		elem = form.I8[int8]()
+	case int16:
+		elem = form.I16[int16]()
+	case int32:
+		elem = form.I32[int32]()
+	case int64:
+		elem = form.I64[int64]()
+	case float64:
+		elem = form.Double[float64]()
+	default:
+		return form.Array[E]{}, fault.New(BadRequest, "read part", "a binary has no elements: read its Place")
+	}
+	return form.Elements(ctx, p, elem.(form.Type[E]))
+}
+
+// Entries opens a map by reference, to look single keys up: Get and All of a [form.Dict].
+func Entries[K comparable, V any](ctx context.Context, r *Ref[map[K]V]) (form.Dict[K, V], error) {
+	p, err := r.Place(ctx)
+	if err != nil {
+		return form.Dict[K, V]{}, err
+	}
+	return form.EntriesOf(ctx, p, r.form.typed)
+}
+
+// Place is where the value stands, to read parts of it: [Elements] of a list,
+// [Entries] of a map, the function FieldsOf that is generated for a struct, or [form.FieldsOf], and [form.Place.Read] of a binary. What
 // they read depends on what is asked for, not on how long the value is. They can be used
 // as long as the reference, with the context of its handler.
 func (r *Ref[T]) Place(ctx context.Context) (form.Place, error) {

@@ -12,7 +12,7 @@ import (
 
 // A list is written as its entries come, and a page of it is read: neither needs room for
 // all of it.
-func ExampleRef_Place() {
+func ExampleElements() {
 	ctx := context.Background()
 	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: rpc.Join
 	if err != nil {
@@ -41,12 +41,7 @@ func ExampleRef_Place() {
 		return
 	}
 
-	place, err := feed.Place(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	posts, err := form.Elements(ctx, place, entry)
+	posts, err := rpc.Elements(ctx, feed)
 	if err != nil {
 		fmt.Println(err)
 		return

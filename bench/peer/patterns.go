@@ -186,12 +186,7 @@ func (c bifrostClient) posts(ctx context.Context, w Work) (Operation, func(), er
 		return nil, nil, err
 	}
 	free := func() { _ = list.Free(context.WithoutCancel(ctx)) }
-	place, err := list.Place(ctx)
-	if err != nil {
-		free()
-		return nil, nil, err
-	}
-	posts, err := form.Elements(ctx, place, form.Struct(marked.NewPost))
+	posts, err := rpc.Elements(ctx, list)
 	if err != nil {
 		free()
 		return nil, nil, err

@@ -147,6 +147,25 @@ type Array[E any] struct {
 	from, to int // of the elements that are in it
 }
 
+// ElementsOf opens the value of a type, a list or set. It reads how many elements there are.
+func ElementsOf[E any](ctx context.Context, p Place, t Type[[]E]) (Array[E], error) {
+	elem, ok := t.parts[0].(Type[E])
+	if !ok {
+		return Array[E]{}, fmt.Errorf("%T has no elements that are read in place", *new([]E))
+	}
+	return Elements(ctx, p, elem)
+}
+
+// EntriesOf opens the value of a type, a map. It reads how many entries there are.
+func EntriesOf[K comparable, V any](ctx context.Context, p Place, t Type[map[K]V]) (Dict[K, V], error) {
+	key, ok := t.parts[0].(Type[K])
+	value, also := t.parts[1].(Type[V])
+	if !ok || !also {
+		return Dict[K, V]{}, fmt.Errorf("%T has no entries that are read in place", *new(map[K]V))
+	}
+	return Entries(ctx, p, key, value)
+}
+
 // Elements opens a list or set. It reads how many elements there are.
 func Elements[E any](ctx context.Context, p Place, elem Type[E]) (Array[E], error) {
 	if p.raw {

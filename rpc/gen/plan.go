@@ -23,6 +23,15 @@ type fileView struct {
 	Bifrost  bool // something goes by reference
 	Forms    bool // package form is used
 	Services []serviceView
+	Structs  []structView // that stand in values by reference
+}
+
+// structView is a struct whose fields can be read in place.
+type structView struct {
+	Name   string // in IDL
+	Go     string
+	Line   int
+	Fields []paramView
 }
 
 type importView struct{ Name, Path string }
@@ -123,6 +132,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	for _, s := range v.Services {
 		v.Bifrost = v.Bifrost || len(s.Refs()) > 0
 	}
+	v.Structs = c.structs(s)
 	v.Forms = s.forms
 	for p, name := range s.imports {
 		v.Imports = append(v.Imports, importView{name, p})

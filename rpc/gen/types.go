@@ -72,8 +72,12 @@ var forms = map[string]string{
 // form is the expression for how values of a type stand in memory; goType is the type's
 // name in Go.
 func (s *scope) form(t *typ, goType string) string {
+	s.forms = true
 	switch t.kind {
 	case "struct":
+		if t.unit == s.self && !slices.Contains(s.inPlace, t.def) {
+			s.inPlace = append(s.inPlace, t.def)
+		}
 		return "form.Struct(" + s.qualify(t.unit) + "New" + s.publicName(t.def.Name) + ")"
 	case "list":
 		return "form.List[" + goType + "](" + s.form(t.elem, t.elem.goType) + ")"
@@ -97,6 +101,7 @@ type scope struct {
 	imports map[string]string // path → name
 	types   map[string]bool   // names in Go
 	forms   bool              // package form is used
+	inPlace []*structLike     // of this file, that stand in values by reference
 }
 
 func newScope(u *unit, n naming, prefix string) scope {

@@ -96,8 +96,25 @@ func (c *checker) param(s *scope, m method, f *field, way string) paramView {
 		return p
 	}
 	typed := s.form(t, p.Elem)
-	p.Form, p.maker, s.forms = "stub.Typed("+typed+")", "rpc.NewRef["+p.Elem+"]("+typed+", ", true
+	p.Form, p.maker = "stub.Typed("+typed+")", "rpc.NewRef["+p.Elem+"]("+typed+", "
 	return p
+}
+
+// structs makes the views of the structs that values by reference have in them, those that their fields
+// have in them included.
+func (c *checker) structs(s *scope) (all []structView) {
+	for i := 0; i < len(s.inPlace); i++ { // it grows
+		d := s.inPlace[i]
+		v := structView{Name: d.Name, Go: s.publicName(d.Name), Line: d.Line}
+		for _, f := range d.Fields {
+			if t, err := s.resolve(s.self, f.Type); err == nil { // else what uses the type tells
+				v.Fields = append(v.Fields, paramView{Name: f.Name, Field: s.publicName(f.Name), ID: f.ID, Type: t.goType, Form: s.form(t, t.goType)})
+			}
+		}
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b structView) int { return strings.Compare(a.Go, b.Go) })
+	return all
 }
 
 // comment makes Go comment lines of IDL's.
@@ -118,6 +135,13 @@ func (c *checker) collisions(u *unit, v *fileView) {
 	defined := u.definitions(c.scope.naming)
 	for _, d := range u.doc.Consts {
 		defined[c.scope.publicName(d.Name)] = d.Name
+	}
+	for _, d := range v.Structs {
+		for _, name := range []string{d.Go + "Fields", d.Go + "FieldsOf"} {
+			if other := defined[name]; other != "" {
+				c.add(u, d.Line, "rename it", "the stubs of struct %s define %s, and so does %s", d.Name, name, other)
+			}
+		}
 	}
 	for _, s := range v.Services {
 		for _, name := range []string{s.Go + "RefClient", s.Go + "RefHandler", s.Go + "Values", "New" + s.Go + "RefClient", "New" + s.Go + "RefProcessor",

@@ -2051,3 +2051,30 @@ func (r *refPostsLatestResult) Read(ctx context.Context, in thrift.TProtocol) er
 		return nil
 	})
 }
+
+// PostFields reads fields of a Post where it stands, each without the others.
+// A field that is not set is the zero value and false.
+type PostFields struct{ refPostFields }
+
+type refPostFields = form.Fields // a name that no field has
+
+// PostFieldsOf opens a Post. It reads which fields it has.
+func PostFieldsOf(ctx context.Context, p form.Place) (PostFields, error) {
+	f, err := form.FieldsOf(ctx, p)
+	return PostFields{f}, err
+}
+
+// ID reads the field id.
+func (f PostFields) ID(ctx context.Context) (int64, bool, error) {
+	return form.Field(ctx, f.refPostFields, 1, form.I64[int64]())
+}
+
+// Author reads the field author.
+func (f PostFields) Author(ctx context.Context) (string, bool, error) {
+	return form.Field(ctx, f.refPostFields, 2, form.String[string]())
+}
+
+// Text reads the field text.
+func (f PostFields) Text(ctx context.Context) ([]byte, bool, error) {
+	return form.Field(ctx, f.refPostFields, 3, form.Binary[[]byte]())
+}

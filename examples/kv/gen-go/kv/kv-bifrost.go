@@ -565,3 +565,25 @@ func (r *refStoreAppendResult) Read(ctx context.Context, in thrift.TProtocol) er
 		return nil
 	})
 }
+
+// EntryFields reads fields of a Entry where it stands, each without the others.
+// A field that is not set is the zero value and false.
+type EntryFields struct{ refEntryFields }
+
+type refEntryFields = form.Fields // a name that no field has
+
+// EntryFieldsOf opens a Entry. It reads which fields it has.
+func EntryFieldsOf(ctx context.Context, p form.Place) (EntryFields, error) {
+	f, err := form.FieldsOf(ctx, p)
+	return EntryFields{f}, err
+}
+
+// Version reads the field version.
+func (f EntryFields) Version(ctx context.Context) (int64, bool, error) {
+	return form.Field(ctx, f.refEntryFields, 1, form.I64[int64]())
+}
+
+// Value reads the field value.
+func (f EntryFields) Value(ctx context.Context) ([]byte, bool, error) {
+	return form.Field(ctx, f.refEntryFields, 2, form.Binary[[]byte]())
+}

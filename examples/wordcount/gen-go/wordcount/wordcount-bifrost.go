@@ -425,3 +425,20 @@ func (r *refReducerMergeResult) Read(ctx context.Context, in thrift.TProtocol) e
 		return nil
 	})
 }
+
+// CountsFields reads fields of a Counts where it stands, each without the others.
+// A field that is not set is the zero value and false.
+type CountsFields struct{ refCountsFields }
+
+type refCountsFields = form.Fields // a name that no field has
+
+// CountsFieldsOf opens a Counts. It reads which fields it has.
+func CountsFieldsOf(ctx context.Context, p form.Place) (CountsFields, error) {
+	f, err := form.FieldsOf(ctx, p)
+	return CountsFields{f}, err
+}
+
+// Words reads the field words.
+func (f CountsFields) Words(ctx context.Context) (map[string]int64, bool, error) {
+	return form.Field(ctx, f.refCountsFields, 1, form.Map[map[string]int64](form.String[string](), form.I64[int64]()))
+}

@@ -193,11 +193,7 @@ func (h *handler) Album(ctx context.Context, prints *rpc.Ref[[]*lab.Print], colo
 	if err != nil {
 		return nil, err
 	}
-	place, err := prints.Place(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list, err := form.Elements(ctx, place, form.Struct(lab.NewPrint))
+	list, err := rpc.Elements(ctx, prints)
 	if err != nil {
 		return nil, err
 	}

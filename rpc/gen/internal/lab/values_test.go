@@ -30,9 +30,7 @@ func TestAnyValue(t *testing.T) {
 	everywhere(t, func(w *world) {
 		album, err := w.client.Album(w.ctx, rpc.NewRef(printsType, prints(100)), rpc.NewRef(form.Set[[]lab.Colour](form.I32[lab.Colour]()), []lab.Colour{lab.Colour_RED}))
 		w.must(err)
-		root, err := album.Place(w.ctx)
-		w.must(err)
-		entries, err := form.Entries(w.ctx, root, form.String[string](), printsType)
+		entries, err := rpc.Entries(w.ctx, album)
 		if err != nil || entries.Len() != 7 {
 			t.Fatalf("%d titles, %v", entries.Len(), err)
 		}
@@ -52,9 +50,9 @@ func TestAnyValue(t *testing.T) {
 		}
 		at, err := list.Place(w.ctx, 0)
 		w.must(err)
-		fields, err := form.FieldsOf(w.ctx, at)
+		fields, err := lab.PrintFieldsOf(w.ctx, at)
 		w.must(err)
-		if title, ok, err := form.Field(w.ctx, fields, 1, form.String[string]()); title != "print 3" || !ok || err != nil {
+		if title, ok, err := fields.Title(w.ctx); title != "print 3" || !ok || err != nil {
 			t.Errorf("the title of the first is %q, %t, %v", title, ok, err)
 		}
 		if _, ok, err := entries.Get(w.ctx, "nobody's"); ok || err != nil {
@@ -95,9 +93,7 @@ func TestRefWriter(t *testing.T) {
 		if n := len(whole["print 0"]); n != 29 {
 			t.Errorf("%d of 29 prints of a title", n)
 		}
-		place, err := ref.Place(w.ctx)
-		w.must(err)
-		list, err := form.Elements(w.ctx, place, form.Struct(lab.NewPrint))
+		list, err := rpc.Elements(w.ctx, ref)
 		w.must(err)
 		if p, err := list.At(w.ctx, 199); err != nil || p.Frame.Width != 199 {
 			t.Errorf("the last: %v, %v", p, err)
@@ -122,9 +118,7 @@ func TestPartsOfPlain(t *testing.T) {
 	everywhere(t, func(w *world) {
 		curve, err := w.client.NewCurve_(w.ctx, 20000)
 		w.must(err)
-		place, err := curve.Place(w.ctx)
-		w.must(err)
-		list, err := form.Elements(w.ctx, place, form.Double[float64]())
+		list, err := rpc.Elements(w.ctx, curve)
 		w.must(err)
 		if v, err := list.At(w.ctx, 12345); err != nil || v != 6172.5 || list.Len() != 20000 {
 			t.Errorf("%v of %d, %v", v, list.Len(), err)
@@ -133,7 +127,10 @@ func TestPartsOfPlain(t *testing.T) {
 		got, err := w.client.Develop(w.ctx, rpc.RefOf(film), 1)
 		w.must(err)
 		b := make([]byte, 5)
-		place, err = got.Place(w.ctx)
+		if _, err := rpc.Elements(w.ctx, got); rpc.CodeOf(err) != rpc.BadRequest {
+			t.Errorf("elements of a binary: %v", err)
+		}
+		place, err := got.Place(w.ctx)
 		w.must(err)
 		if err := place.Read(w.ctx, 22, b); err != nil || !bytes.Equal(b, inverted(film)[22:27]) {
 			t.Errorf("%x, %v", b, err)

@@ -1935,3 +1935,52 @@ func (r *refForcedOutOfMessageResult) Read(ctx context.Context, in thrift.TProto
 		return nil
 	})
 }
+
+// MediumFields reads fields of a Medium where it stands, each without the others.
+// A field that is not set is the zero value and false.
+type MediumFields struct{ refMediumFields }
+
+type refMediumFields = form.Fields // a name that no field has
+
+// MediumFieldsOf opens a Medium. It reads which fields it has.
+func MediumFieldsOf(ctx context.Context, p form.Place) (MediumFields, error) {
+	f, err := form.FieldsOf(ctx, p)
+	return MediumFields{f}, err
+}
+
+// Film reads the field film.
+func (f MediumFields) Film(ctx context.Context) ([]byte, bool, error) {
+	return form.Field(ctx, f.refMediumFields, 1, form.Binary[[]byte]())
+}
+
+// Sheet reads the field sheet.
+func (f MediumFields) Sheet(ctx context.Context) (*Print, bool, error) {
+	return form.Field(ctx, f.refMediumFields, 2, form.Struct(NewPrint))
+}
+
+// PrintFields reads fields of a Print where it stands, each without the others.
+// A field that is not set is the zero value and false.
+type PrintFields struct{ refPrintFields }
+
+type refPrintFields = form.Fields // a name that no field has
+
+// PrintFieldsOf opens a Print. It reads which fields it has.
+func PrintFieldsOf(ctx context.Context, p form.Place) (PrintFields, error) {
+	f, err := form.FieldsOf(ctx, p)
+	return PrintFields{f}, err
+}
+
+// Title reads the field title.
+func (f PrintFields) Title(ctx context.Context) (string, bool, error) {
+	return form.Field(ctx, f.refPrintFields, 1, form.String[string]())
+}
+
+// Colour reads the field colour.
+func (f PrintFields) Colour(ctx context.Context) (Colour, bool, error) {
+	return form.Field(ctx, f.refPrintFields, 2, form.I32[Colour]())
+}
+
+// Frame reads the field frame.
+func (f PrintFields) Frame(ctx context.Context) (*shared.Frame, bool, error) {
+	return form.Field(ctx, f.refPrintFields, 3, form.Struct(shared.NewFrame))
+}
