@@ -494,7 +494,7 @@ func TestByHand_Bounded(t *testing.T) {
 // on from its checkpoints, which are in its node's ledger. When it is over and its program has left, its node goes.
 func TestByHand_Main(t *testing.T) {
 	withByHand(t, func(ctx context.Context, h *byHand) {
-		const rounds = 40
+		const rounds = 60
 		h.must(h.start(ctx, "s1", "counter", "R"))
 		k := &clerk{registers: h.registers, t: t, rounds: rounds, over: make(chan struct{})}
 		start := func() {

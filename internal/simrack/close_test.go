@@ -34,7 +34,7 @@ func TestCloseLosesNoCall(t *testing.T) {
 			}
 		}
 		var callers sync.WaitGroup
-		var over atomic.Bool
+		var closed, over atomic.Bool
 		var calls atomic.Int64
 		for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
 			for range 4 {
@@ -45,16 +45,17 @@ func TestCloseLosesNoCall(t *testing.T) {
 							return
 						}
 						calls.Add(1)
+						if closed.Load() {
+							<-time.After(20 * time.Millisecond) // virtual
+						}
 					}
 				})
 			}
 		}
-		around := 100 * time.Millisecond
-		if testing.Short() { // under the race detector, twelve round trips before and after
-			around = 5 * time.Millisecond
-		}
+		const around = 20 * time.Millisecond // virtual: fifty round trips
 		<-time.After(around)
 		before := calls.Load()
+		time.AfterFunc(around, func() { closed.Store(true) }) // a node takes its time to close, and what it refuses it refuses at first
 		if err := one.Close(ctx); err != nil {
 			t.Error(err)
 		}

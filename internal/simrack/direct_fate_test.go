@@ -230,6 +230,9 @@ func TestDirectFates(t *testing.T) {
 		"tainted below, callee dies":       {recovers, tainted, "bottom", map[string]int{"top": 1, "middle": 2, "bottom": 2}},
 	} {
 		for _, kind := range []links{{}, {state: true}, {lends: true}, {state: true, lends: true}} {
+			if testing.Short() && kind.state != kind.lends { // with the race detector
+				continue
+			}
 			kind.policies = map[string]rpc.Policy{"top": recovers, "middle": c.middle, "bottom": c.bottom}
 			t.Run(fmt.Sprintf("%s, state %v, lends %v", name, kind.state, kind.lends), func(t *testing.T) {
 				withChain(t, kind, func(k *chain) { k.fails(c.dies, c.began) })

@@ -228,7 +228,7 @@ func TestDirectGiveUp_Gatekeeper(t *testing.T) {
 // TestDirectGiveUp_CrashAtEveryPacket: the caller's program dies at each packet from the beginning of an execution on that gives
 // a call up, and at some the Gatekeeper does, too. Nothing is left.
 func TestDirectGiveUp_CrashAtEveryPacket(t *testing.T) {
-	for at, over := 1, false; !over; at++ {
+	for at, over := 1, false; !over; at += packetStep() {
 		var left atomic.Int64
 		var struck atomic.Bool
 		of := &shelf{state: at%4 > 1, frame: func(r *shelf, _ wire.Frame) {

@@ -71,6 +71,7 @@ func TestDrain_None(t *testing.T) {
 		t.Run(service, func(t *testing.T) {
 			withOffice(t, service, rpc.PolicyNone, func(f *office) {
 				f.pace()
+				f.pause.Store(int64(50 * time.Millisecond))
 				f.drain(instance)
 			})
 		})
@@ -80,7 +81,7 @@ func TestDrain_None(t *testing.T) {
 // TestExactly_DrainGatekeeper restarts the Gatekeeper at some moment of a drain.
 func TestExactly_DrainGatekeeper(t *testing.T) {
 	for _, instance := range []string{"fronts/p/2", "counter/p/1"} {
-		for _, after := range []time.Duration{0, 100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 45 * time.Millisecond} {
+		for _, after := range []time.Duration{0, 100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 145 * time.Millisecond} {
 			t.Run(instance+" "+after.String(), func(t *testing.T) {
 				withOffice(t, tally.FrontName, rpc.PolicyRecover, func(f *office) {
 					at := f.where(instance)
@@ -121,7 +122,7 @@ func withOffice(t *testing.T, service string, policy rpc.Policy, f func(*office)
 		fl.fronts(2)
 		fl.until(func(running []string) bool { return len(running) == 2 })
 		b.sessions = clients + 1
-		fl.pause.Store(int64(50 * time.Millisecond))
+		fl.pause.Store(int64(150 * time.Millisecond))
 		b.mu.Lock()
 		b.answered = func(string) { <-time.After(time.Duration(fl.pause.Load())) }
 		b.mu.Unlock()

@@ -402,8 +402,12 @@ func (k *clerk) counted(ctx context.Context, want int) {
 // without a Gatekeeper, and comes to its end when there is one. Its callees keep nothing of it then. It
 // does so with memory of two copies, and of one.
 func TestMainWithoutGatekeeper(t *testing.T) {
-	withClerk(t, 100, func(ctx context.Context, k *clerk) { k.alone(ctx, t) })
-	withMemory(t, 100, nil, func(ctx context.Context, k *clerk) { k.alone(ctx, t) })
+	rounds := 100
+	if testing.Short() { // with the race detector
+		rounds = 30
+	}
+	withClerk(t, rounds, func(ctx context.Context, k *clerk) { k.alone(ctx, t) })
+	withMemory(t, rounds, nil, func(ctx context.Context, k *clerk) { k.alone(ctx, t) })
 }
 
 // alone kills the Gatekeeper for a while.
@@ -437,9 +441,13 @@ func (k *clerk) alone(ctx context.Context, t *testing.T) {
 // goes on from its last checkpoint, and each of its calls and one-ways runs once, also if it changes memory. The
 // Gatekeeper decides about nothing that it does. What it does not free goes when it is over.
 func TestMainInLedger(t *testing.T) {
+	rounds := 60
+	if testing.Short() { // with the race detector
+		rounds = 30
+	}
 	for _, aside := range []string{"calls", "one-ways", "regions", "memory", "regions and frees"} {
 		t.Run(aside, func(t *testing.T) {
-			withClerk(t, 60, func(ctx context.Context, k *clerk) {
+			withClerk(t, rounds, func(ctx context.Context, k *clerk) {
 				counted := 0
 				hands := func(round int) bool { return round%3 == 0 }
 				switch aside {

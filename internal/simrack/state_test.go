@@ -26,7 +26,7 @@ import (
 
 // register is a service with state: Echo of "" counts, of "memory" as well, with a region of
 // memory, of "X Y" calls X with "Y", of "? X Y" with policy none, and of "@ X Y" so by reference.
-// Its snapshot is large: more than the Gatekeeper's log would take.
+// Its snapshot takes three packets.
 type register struct {
 	service.Arrays
 	node  *rpc.Node
@@ -35,7 +35,10 @@ type register struct {
 	ahead func() // called before a nested call, if set
 }
 
-const registerSize = 1<<20 + 1<<12
+const (
+	registerSize  = 1 << 17
+	registerSpace = 8 << 20 // of its ledger: the same share is its state as of a default ledger one of 1 MiB
+)
 
 func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	next, rest, calls := strings.Cut(string(b), " ")
@@ -85,7 +88,7 @@ type registers struct {
 	joined func() // called when F has an identity, and has not read its ledger yet, if set
 	times  int    // how many nested calls F makes; 0 is 1
 	size   int    // of snapshots; 0 is registerSize
-	space  uint64 // for a ledger; 0 is the default
+	space  uint64 // for a ledger; 0 is registerSpace
 	lone   bool   // the memory has one copy
 }
 
@@ -141,7 +144,7 @@ func (r *registers) config(dir string) simrack.Config {
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 		},
 		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
-		Disk: new(wal.Disk), LedgerDir: dir, LedgerSpace: r.space,
+		Disk: new(wal.Disk), LedgerDir: dir, LedgerSpace: cmp.Or(r.space, registerSpace),
 		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 	}
 	if r.lone {
@@ -226,7 +229,7 @@ func echo(ctx context.Context, n *rpc.Node, service, what string) (uint64, error
 // TestLargestState: a state may take half of its ledger, at its first change and at each later one, whoever dies between; what is
 // larger is refused each time, and changes nothing.
 func TestLargestState(t *testing.T) {
-	const space, most = 8 << 20, 4<<20 - 8 // what is kept has eight bytes more
+	const space, most = 2 << 20, 1<<20 - 8 // what is kept has eight bytes more
 	for _, size := range []int{space / 4, space * 3 / 7, most, most + 1, space * 3 / 4} {
 		withStates(t, "", size, space, func(ctx context.Context, r *registers) {
 			n := r.client(ctx, t)
