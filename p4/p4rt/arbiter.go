@@ -150,6 +150,32 @@ func (a *arbiter) promote(c *client) []notice {
 	return a.notices(c.role, true, func(o *client) bool { return o == c })
 }
 
+// heard notes a role's highest election id from before this process.
+func (a *arbiter) heard(name string, id *p4v1.Uint128) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.roles[name]
+	if r == nil {
+		r = &role{name: name, scope: everything}
+		a.roles[name] = r
+	}
+	if r.highest == nil || compareIDs(id, r.highest) > 0 {
+		r.highest = id
+	}
+}
+
+// elections are the highest election ids of all roles.
+func (a *arbiter) elections() (all []*p4v1.WriteRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(a.roles)) {
+		if id := a.roles[name].highest; id != nil {
+			all = append(all, &p4v1.WriteRequest{Role: name, ElectionId: id})
+		}
+	}
+	return all
+}
+
 // publish brings what primaries returns up to date.
 func (a *arbiter) publish() {
 	a.mu.Lock()

@@ -2,6 +2,7 @@ package p4rt
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
@@ -263,37 +264,46 @@ func (p *pipeline) adoptRegisters(old *pipeline) error {
 // zero tells whether there is nothing to carry over.
 func zero(c datapath.Counts) bool { return c == datapath.Counts{} }
 
-// Persister keeps the committed pipeline and what controllers have written to it, for
-// a server that starts after this process has died (Restore). Counters and
+// Persister keeps the committed pipeline, what controllers have written to it, and the highest
+// election id of each role, for a server that starts after this process has died (Restore). Counters and
 // registers belong to the data plane, which keeps them itself or not at all. The
 // server makes its calls one at a time.
 type Persister interface {
-	// Begin replaces all that is kept by a pipeline and the updates that give it its
+	// Begin replaces all that is kept by a pipeline and what gives it its
 	// state. dp is the pipeline's datapath, which is about to be committed or has
 	// been. The messages are the server's.
-	Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error
-	// Append adds updates that have been made, before the controller is answered.
-	// With long, the updates kept are many more than the state needs, and the server
+	Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, state []*p4v1.WriteRequest) error
+	// Append adds updates that have been made, before the controller is answered, or the id of a role's new
+	// primary. With long, what is kept is much more than the state needs, and the server
 	// calls Begin.
-	Append(updates []*p4v1.Update) (long bool, err error)
+	Append(r *p4v1.WriteRequest) (long bool, err error)
 }
 
-// Restore commits a pipeline that a Persister has kept, and makes its updates, which
-// next gives in order until it returns nil.
-func (s *Server) Restore(config *p4v1.ForwardingPipelineConfig, next func() (*p4v1.Update, error)) error {
+// updatesAtOnce is how many updates a request that is kept has at most.
+const updatesAtOnce = 1000
+
+// Restore commits a pipeline that a Persister has kept, and gives it its state, which
+// next returns in order until it returns nil.
+func (s *Server) Restore(config *p4v1.ForwardingPipelineConfig, next func() (*p4v1.WriteRequest, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, err := s.newPipeline(config)
 	if err != nil {
 		return err
 	}
-	for n := 1; ; n++ {
-		u, err := next()
-		if u == nil && err == nil {
+	for n := 0; ; {
+		r, err := next()
+		if r == nil && err == nil {
 			break
 		}
-		if err == nil {
-			err = p.update(u)
+		if r.GetElectionId() != nil {
+			s.arb.heard(r.GetRole(), r.GetElectionId())
+		}
+		for _, u := range r.GetUpdates() {
+			n++
+			if err = p.update(u); err != nil {
+				break
+			}
 		}
 		if err != nil {
 			_ = p.close() // nothing is idle: it has never been committed
@@ -318,7 +328,11 @@ func (s *Server) begin(p *pipeline) {
 		return nil
 	})
 	if err == nil {
-		err = s.cfg.Persister.Begin(p.dp, p.msg, updates)
+		state := s.arb.elections()
+		for some := range slices.Chunk(updates, updatesAtOnce) {
+			state = append(state, &p4v1.WriteRequest{Updates: some})
+		}
+		err = s.cfg.Persister.Begin(p.dp, p.msg, state)
 	}
 	p.made = nil
 	if err != nil {
@@ -333,8 +347,21 @@ func (s *Server) keep() {
 	if p == nil || len(p.made) == 0 {
 		return
 	}
-	long, err := s.cfg.Persister.Append(p.made)
+	r := &p4v1.WriteRequest{Updates: p.made}
 	p.made = nil
+	s.append(p, r)
+}
+
+// elected makes the server's Persister keep the id of a role's new primary: the role must not go to a lower one when
+// this process has died. Callers hold s.mu.
+func (s *Server) elected(role string, id *p4v1.Uint128) {
+	if s.cfg.Persister != nil && s.pipe != nil { // else begin does it
+		s.append(s.pipe, &p4v1.WriteRequest{Role: role, ElectionId: id})
+	}
+}
+
+func (s *Server) append(p *pipeline, r *p4v1.WriteRequest) {
+	long, err := s.cfg.Persister.Append(r)
 	if err != nil {
 		s.log.Error("updates are not kept: they would be gone if this process died", "error", err)
 	}

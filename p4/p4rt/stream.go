@@ -76,6 +76,7 @@ func (s *Server) arbitrate(c *client, m *p4v1.MasterArbitrationUpdate) error {
 		// behind us find that nobody, or somebody else, is primary.
 		s.mu.Lock()
 		then := s.arb.promote(c)
+		s.elected(c.role.name, m.GetElectionId())
 		if p := s.live.Load(); p != nil {
 			// What the previous primary did not acknowledge, this one wants to hear.
 			for _, d := range p.digests {

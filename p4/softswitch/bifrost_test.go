@@ -124,12 +124,24 @@ func (r *rack) receive(done chan struct{}) {
 // lead becomes primary.
 func (r *rack) lead() {
 	r.t.Helper()
-	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
-		Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: testDevice, ElectionId: electionID},
-	}})
-	if m := r.next().GetArbitration(); m == nil || m.GetStatus().GetCode() != 0 {
-		r.t.Fatalf("not primary: %v", m)
+	if !r.elected("", electionID.GetLow()) {
+		r.t.Fatal("not primary")
 	}
+}
+
+// elected asks to be a role's primary, and reports whether it is.
+func (r *rack) elected(name string, id uint64) bool {
+	r.t.Helper()
+	m := &p4v1.MasterArbitrationUpdate{DeviceId: testDevice, ElectionId: &p4v1.Uint128{Low: id}}
+	if name != "" {
+		m.Role = &p4v1.Role{Name: name}
+	}
+	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}})
+	answer := r.next().GetArbitration()
+	if answer == nil {
+		r.t.Fatal("no answer to an arbitration message")
+	}
+	return answer.GetStatus().GetCode() == 0
 }
 
 // load loads a program.

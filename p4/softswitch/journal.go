@@ -28,7 +28,7 @@ const maxJournalMessage = 256 << 20
 // journalHeader is the first line of a journal, in JSON. Behind it lie protocol
 // buffer messages, each with its length as a varint in front: the
 // p4.v1.ForwardingPipelineConfig, then a p4.v1.WriteRequest for each batch of
-// updates.
+// updates, or for the highest election id of a role.
 type journalHeader struct {
 	Format     int    `json:"format"`
 	Generation uint64 `json:"generation"` // which pins belong to it
@@ -46,7 +46,7 @@ type journal struct {
 const minLong = 4 << 20
 
 // createJournal writes a journal and puts it in its place in one step.
-func createJournal(path string, h journalHeader, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) (*journal, error) {
+func createJournal(path string, h journalHeader, config *p4v1.ForwardingPipelineConfig, state []*p4v1.WriteRequest) (*journal, error) {
 	var b bytes.Buffer
 	if err := json.NewEncoder(&b).Encode(h); err != nil { // ends the line
 		return nil, err
@@ -54,13 +54,10 @@ func createJournal(path string, h journalHeader, config *p4v1.ForwardingPipeline
 	if _, err := protodelim.MarshalTo(&b, config); err != nil {
 		return nil, err
 	}
-	const batch = 1000
-	for len(updates) > 0 {
-		n := min(batch, len(updates))
-		if _, err := protodelim.MarshalTo(&b, &p4v1.WriteRequest{Updates: updates[:n]}); err != nil {
+	for _, r := range state {
+		if _, err := protodelim.MarshalTo(&b, r); err != nil {
 			return nil, err
 		}
-		updates = updates[n:]
 	}
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -75,10 +72,10 @@ func createJournal(path string, h journalHeader, config *p4v1.ForwardingPipeline
 	return &journal{f: f, size: int64(b.Len()), initial: int64(b.Len())}, nil
 }
 
-// add appends a batch. With long, most of the journal is likely outdated.
-func (j *journal) add(updates []*p4v1.Update) (long bool, err error) {
+// add appends a request. With long, most of the journal is likely outdated.
+func (j *journal) add(r *p4v1.WriteRequest) (long bool, err error) {
 	var b bytes.Buffer
-	if _, err := protodelim.MarshalTo(&b, &p4v1.WriteRequest{Updates: updates}); err != nil {
+	if _, err := protodelim.MarshalTo(&b, r); err != nil {
 		return false, err
 	}
 	n, err := j.f.Write(b.Bytes())
@@ -91,8 +88,7 @@ type journalReader struct {
 	journalHeader
 	config *p4v1.ForwardingPipelineConfig
 
-	r       *bufio.Reader
-	pending []*p4v1.Update
+	r *bufio.Reader
 }
 
 // readJournal reads a journal's beginning. Errors say what is wrong with it.
@@ -114,21 +110,13 @@ func readJournal(r io.Reader) (*journalReader, error) {
 	return j, nil
 }
 
-// next is the next update, nil at the end. A message that was being written when
+// next is the next request, nil at the end. A message that was being written when
 // the process died ends the journal.
-func (j *journalReader) next() (*p4v1.Update, error) {
-	for len(j.pending) == 0 {
-		m := &p4v1.WriteRequest{}
-		err := protodelim.UnmarshalOptions{MaxSize: maxJournalMessage}.UnmarshalFrom(j.r, m)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, nil //nolint:nilnil // the end, as documented
-		}
-		if err != nil {
-			return nil, err
-		}
-		j.pending = m.GetUpdates()
+func (j *journalReader) next() (*p4v1.WriteRequest, error) {
+	m := &p4v1.WriteRequest{}
+	err := protodelim.UnmarshalOptions{MaxSize: maxJournalMessage}.UnmarshalFrom(j.r, m)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, nil //nolint:nilnil // the end, as documented
 	}
-	u := j.pending[0]
-	j.pending = j.pending[1:]
-	return u, nil
+	return m, err
 }

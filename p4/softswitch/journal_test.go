@@ -24,12 +24,12 @@ func someJournal(t testing.TB) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
 	config := &p4v1.ForwardingPipelineConfig{P4DeviceConfig: []byte("program")}
-	j, err := createJournal(path, journalHeader{journalFormat, 7}, config, []*p4v1.Update{someUpdate(1), someUpdate(2), someUpdate(3)})
+	j, err := createJournal(path, journalHeader{journalFormat, 7}, config, []*p4v1.WriteRequest{{Updates: []*p4v1.Update{someUpdate(1), someUpdate(2), someUpdate(3)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := uint32(4); n <= 5; n++ {
-		if _, err := j.add([]*p4v1.Update{someUpdate(n)}); err != nil {
+		if _, err := j.add(&p4v1.WriteRequest{Updates: []*p4v1.Update{someUpdate(n)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,11 +45,13 @@ func someJournal(t testing.TB) []byte {
 
 func readUpdates(j *journalReader) (ids []uint32, err error) {
 	for {
-		u, err := j.next()
-		if u == nil || err != nil {
+		r, err := j.next()
+		if r == nil || err != nil {
 			return ids, err
 		}
-		ids = append(ids, u.GetEntity().GetTableEntry().GetTableId())
+		for _, u := range r.GetUpdates() {
+			ids = append(ids, u.GetEntity().GetTableEntry().GetTableId())
+		}
 	}
 }
 

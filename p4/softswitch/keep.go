@@ -28,7 +28,7 @@ var ErrKept = errors.New("in use by another switch")
 // persister keeps a switch's pipeline beyond its process (p4rt.Persister):
 //
 //	/run/bifrost-switch/NAME/lock           held by the process
-//	/run/bifrost-switch/NAME/journal        the program, and what controllers wrote
+//	/run/bifrost-switch/NAME/journal        the program, what controllers wrote, and their highest election ids
 //	/sys/fs/bpf/bifrost-switch/NAME/5/…     maps of the executor of generation 5
 //	/sys/fs/bpf/bifrost-switch/NAME/ports/3 the attachment of port 3
 //
@@ -96,8 +96,8 @@ func (k *persister) generation(n uint64) string {
 
 // Begin implements p4rt.Persister. After an error nothing is kept, rather than
 // something wrong.
-func (k *persister) Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error {
-	err := k.begin(dp, config, updates)
+func (k *persister) Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, state []*p4v1.WriteRequest) error {
+	err := k.begin(dp, config, state)
 	if err != nil {
 		err = errors.Join(err, k.forget())
 	}
@@ -113,7 +113,7 @@ func (k *persister) forget() error {
 	return nil
 }
 
-func (k *persister) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error {
+func (k *persister) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, state []*p4v1.WriteRequest) error {
 	gen := k.gen
 	if dp != k.current {
 		gen++
@@ -123,7 +123,7 @@ func (k *persister) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineC
 			}
 		}
 	}
-	j, err := createJournal(k.path(), journalHeader{journalFormat, gen}, config, updates)
+	j, err := createJournal(k.path(), journalHeader{journalFormat, gen}, config, state)
 	if err != nil {
 		return err
 	}
@@ -141,11 +141,11 @@ func (k *persister) endJournal() {
 
 // Append implements p4rt.Persister. After an error nothing is kept until the next
 // Begin, rather than something wrong.
-func (k *persister) Append(updates []*p4v1.Update) (long bool, err error) {
+func (k *persister) Append(r *p4v1.WriteRequest) (long bool, err error) {
 	if k.journal == nil {
 		return false, nil // said already
 	}
-	if long, err = k.journal.add(updates); err != nil {
+	if long, err = k.journal.add(r); err != nil {
 		err = errors.Join(err, k.forget())
 	}
 	return long, err

@@ -275,6 +275,41 @@ func TestKeep_Killed(t *testing.T) {
 	}
 }
 
+// A role does not go to a lower election id than it has had, though the switch was killed since: of before the program
+// was loaded, and of after that, and after what is kept was written anew.
+func TestKeep_Elections(t *testing.T) {
+	k := newKeptLab(t)
+	socket, says := k.start()
+	if says != "ready" {
+		t.Fatal(says)
+	}
+	other := connect(t, socket, "")
+	if !other.elected("watcher", 9) {
+		t.Fatal("nobody else is there")
+	}
+	r := connect(t, socket, "BifrostIngress.")
+	r.lead()
+	r.load(p4.JSON, p4.Info)
+	if !r.elected("", 5) {
+		t.Fatal("5 is more than 1")
+	}
+	for range 2 {
+		k.kill()
+		if socket, says = k.start(); says != "ready" {
+			t.Fatal(says)
+		}
+		for role, highest := range map[string]uint64{"": 5, "watcher": 9} {
+			r := connect(t, socket, "BifrostIngress.")
+			if r.elected(role, highest-1) {
+				t.Errorf("role %q went to %d, and has had %d", role, highest-1, highest)
+			}
+			if !r.elected(role, highest) {
+				t.Errorf("role %q did not go to %d, which it had before", role, highest)
+			}
+		}
+	}
+}
+
 // Packets to the controller that come while nobody is there arrive late, and those under
 // way when the switch is killed arrive, once or twice; none is changed.
 func TestKeep_PacketsToController(t *testing.T) {
