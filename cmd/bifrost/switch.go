@@ -260,7 +260,7 @@ func listen(ctx context.Context, addr string, mode os.FileMode) (net.Listener, e
 func logCounters(log *slog.Logger, sw *softswitch.Switch) {
 	for _, p := range sw.Ports() {
 		log.Info("port", "port", p.Port, "interface", p.Name, "rx", p.RxPackets, "tx", p.TxPackets,
-			"rx_drops", p.RxOversize+p.RxOffload+p.RxFull+p.Looped, "tx_drops", p.TxFull+p.TxTooLong+p.TxDown+p.TxOffload)
+			"rx_drops", p.RxOversize+p.RxOffload+p.RxShort+p.RxFull+p.Looped, "tx_drops", p.TxFull+p.TxTooLong+p.TxDown+p.TxOffload)
 	}
 	for _, t := range sw.Tables() {
 		log.Info("table", "table", t.Table, "hits", t.Hits, "misses", t.Misses)
@@ -511,7 +511,7 @@ func (m switchMetrics) Collect(to chan<- prometheus.Metric) {
 			direction, reason string
 			n                 uint64
 		}{
-			{"in", "oversize", p.RxOversize}, {"in", "offload", p.RxOffload}, {"in", "full", p.RxFull}, {"in", "looped", p.Looped},
+			{"in", "oversize", p.RxOversize}, {"in", "offload", p.RxOffload}, {"in", "short", p.RxShort}, {"in", "full", p.RxFull}, {"in", "looped", p.Looped},
 			{"out", "full", p.TxFull}, {"out", "too_long", p.TxTooLong}, {"out", "down", p.TxDown}, {"out", "offload", p.TxOffload},
 		} {
 			count(metricDropped, d.n, port, p.Name, d.direction, d.reason)

@@ -47,6 +47,7 @@ const (
 	nTxResize  // headers that could not be grown or shrunk, or checksums not be finished behind them
 	nLost      // for a port that is not attached
 	nLooped    // of which the program wanted too many copies
+	nRxShort   // shorter than an Ethernet header
 	statSize
 )
 
@@ -95,18 +96,18 @@ func (g *gen) begin(window int) {
 // fetch loads the frame's first bytes; a VLAN tag, which the kernel has taken
 // out, is put back.
 func (g *gen) fetch(window int) {
-	tagged, fetched := g.label("tagged"), g.label("fetched")
+	tagged, fetched, short := g.label("tagged"), g.label("fetched"), g.label("too_short")
 	eth := g.st.ethernet()
 	g.context(rTemp, ctxLen)
 	g.context(asm.R0, ctxVLANPresent)
 	g.emit(asm.JNE.Imm(asm.R0, 0, tagged))
 	g.store(stWireLen, rTemp)
-	g.emit(asm.JLT.Imm(rTemp, minEthernet, verdict))
+	g.emit(asm.JLT.Imm(rTemp, minEthernet, short))
 	g.loadBytes(0, eth, window)
 	g.jump(fetched)
 
 	g.mark(tagged)
-	g.emit(asm.JLT.Imm(rTemp, minEthernet, verdict))
+	g.emit(asm.JLT.Imm(rTemp, minEthernet, short))
 	g.emit(asm.Mov.Imm(rTemp, 12))
 	g.loadBytes(0, eth, 12)
 	g.emit(
@@ -120,9 +121,14 @@ func (g *gen) fetch(window int) {
 	g.context(rTemp, ctxLen)
 	g.emit(asm.Mov.Reg(asm.R0, rTemp), asm.Add.Imm(asm.R0, 4))
 	g.store(stWireLen, asm.R0)
-	g.emit(asm.JLT.Imm(rTemp, minEthernet, verdict), asm.Sub.Imm(rTemp, 12))
+	g.emit(asm.JLT.Imm(rTemp, minEthernet, short), asm.Sub.Imm(rTemp, 12))
 	g.loadBytes(12, eth+16, window-16)
 	g.countTag()
+	g.jump(fetched)
+	g.mark(short) // on devices that have no Ethernet header; the kernel drops them on others
+	g.load(asm.R0, stPort)
+	g.stat(nRxShort, -1)
+	g.jump(verdict)
 	g.mark(fetched)
 	if g.sumsPayload() {
 		g.windowStart()

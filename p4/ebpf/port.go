@@ -43,6 +43,7 @@ type PortCounts struct {
 	RxOffload uint64 // super-packets and unfinished checksums that cannot be judged, or super-packets for the CPU port
 	TxTooLong uint64 // frames longer than the interface's MTU
 	TxResize  uint64 // frames whose headers could not be made longer or shorter, or whose checksum could then not be finished
+	RxShort   uint64 // frames shorter than an Ethernet header
 	Looped    uint64 // packets of which the program wanted too many copies, or copies of copies
 	Vanished  uint64 // times that the interface was gone
 }
@@ -111,7 +112,7 @@ func (x *Executor) PortCounts(num datapath.Port) PortCounts {
 	return PortCounts{
 		Up:        p.up.Load(),
 		RxPackets: v[nRxPackets/8], RxBytes: v[nRxBytes/8], TxPackets: v[nTxPackets/8], TxBytes: v[nTxBytes/8],
-		RxOffload: v[nRxOffload/8], TxTooLong: v[nTxTooLong/8], TxResize: v[nTxResize/8], Looped: v[nLooped/8], Vanished: p.vanished.Load(),
+		RxOffload: v[nRxOffload/8], RxShort: v[nRxShort/8], TxTooLong: v[nTxTooLong/8], TxResize: v[nTxResize/8], Looped: v[nLooped/8], Vanished: p.vanished.Load(),
 	}
 }
 

@@ -90,3 +90,26 @@ func TestReal_WithoutEthernet(t *testing.T) {
 	}
 	t.Logf("%d packets came out, %d were dropped", came, dropped)
 }
+
+// A frame that is shorter than an Ethernet header is dropped and counted.
+func TestReal_Short(t *testing.T) {
+	inNamespace(t)
+	p := newPair(t, load(t, "testdata/stacks.json"), 0)
+	in := openTun(t, p.kernel, "tun1", 0)
+	if err := p.kernel.AttachPort(1, "tun1", false); err != nil {
+		t.Fatal(err)
+	}
+	const most = minEthernet - 1
+	for n := 1; n <= most; n++ {
+		if _, err := in.Write(append([]byte{0, 0, 0x12, 0x34}, make([]byte, n)...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // until the kernel has dealt with them
+		if c := p.kernel.PortCounts(1); c.RxShort == most && c.RxPackets == 0 {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("%d of %d short frames are counted, and %d as packets", c.RxShort, most, c.RxPackets)
+		}
+	}
+}

@@ -20,7 +20,7 @@ var ErrOtherVersion = errors.New("kept by another version of the switch")
 // journalFormat is the version of the journal's layout, and of what its
 // generation pins. It changes whenever the values in pinned maps change their
 // meaning.
-const journalFormat = 1
+const journalFormat = 2
 
 // maxJournalMessage bounds one message of a journal, as it does one of P4Runtime.
 const maxJournalMessage = 256 << 20

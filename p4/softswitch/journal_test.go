@@ -100,7 +100,7 @@ func TestJournal_Damaged(t *testing.T) {
 	}{
 		"nothing":        {"", nil, "no journal"},
 		"not JSON":       {"program\n", nil, "no journal"},
-		"newer format":   {strings.Replace(b, `"format":1`, `"format":2`, 1), ErrOtherVersion, "format 2"},
+		"newer format":   {strings.Replace(b, `"format":2`, `"format":3`, 1), ErrOtherVersion, "format 3"},
 		"huge message":   {strings.SplitAfter(b, "\n")[0] + "\xff\xff\xff\xff\xff\x01", nil, "config"},
 		"another length": {strings.SplitAfter(b, "\n")[0] + "\x01\xff", nil, "config"},
 	} {

@@ -39,6 +39,7 @@ func (x *ebpfExecutor) portStats(num datapath.Port, c *counters) bool {
 	c.txPackets.Store(n.TxPackets)
 	c.txBytes.Store(n.TxBytes)
 	c.rxOffload.Store(n.RxOffload)
+	c.rxShort.Store(n.RxShort)
 	c.txTooLong.Store(n.TxTooLong)
 	c.txOffload.Store(n.TxResize)
 	c.looped.Store(n.Looped)

@@ -48,7 +48,7 @@ type port struct {
 // handed to it.
 type counters struct {
 	rxPackets, rxBytes, txPackets, txBytes atomic.Uint64
-	rxOversize, rxOffload, rxFull          atomic.Uint64
+	rxOversize, rxOffload, rxFull, rxShort atomic.Uint64
 	txFull, txTooLong, txDown, txOffload   atomic.Uint64
 	vanished, captureErrors, looped        atomic.Uint64
 }
@@ -64,6 +64,7 @@ type PortStats struct {
 
 	RxOversize uint64 // frames longer than the switch takes
 	RxOffload  uint64 // super-packets and unfinished checksums that cannot be judged
+	RxShort    uint64 // frames shorter than an Ethernet header (kernel executor)
 	RxFull     uint64 // frames that the kernel dropped because the switch was busy
 	TxFull     uint64 // frames for which the interface's queue had no room
 	TxTooLong  uint64 // frames longer than the interface's MTU
@@ -94,7 +95,7 @@ func (p *port) counted() (st PortStats) {
 	n := &p.n
 	for to, from := range map[*uint64]*atomic.Uint64{
 		&st.RxPackets: &n.rxPackets, &st.RxBytes: &n.rxBytes, &st.TxPackets: &n.txPackets, &st.TxBytes: &n.txBytes,
-		&st.RxOversize: &n.rxOversize, &st.RxOffload: &n.rxOffload, &st.RxFull: &n.rxFull,
+		&st.RxOversize: &n.rxOversize, &st.RxOffload: &n.rxOffload, &st.RxFull: &n.rxFull, &st.RxShort: &n.rxShort,
 		&st.TxFull: &n.txFull, &st.TxTooLong: &n.txTooLong, &st.TxDown: &n.txDown, &st.TxOffload: &n.txOffload,
 		&st.Looped: &n.looped, &st.Vanished: &n.vanished,
 	} {
