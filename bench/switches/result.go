@@ -40,12 +40,33 @@ type Result struct {
 	Batched map[string]float64  `json:"batched_updates_s"`
 	Revoke  map[string]Quantile `json:"revoke_us"`
 	Effect  map[string]Effect   `json:"effect"`
-	// Ratio is of the round trips' medians. The others are the median over the rounds
-	// of what one contender had in the round by what the other had, a moment before
-	// or after: what else the machine does comes and goes, and meets both.
-	Ratio       map[string]float64 `json:"ratio"`
-	TCPRatio    map[string]float64 `json:"tcp_ratio"`
-	PacketRatio map[string]float64 `json:"packet_ratio"`
+	// Ratios are of pairs of contenders.
+	Ratio       map[string]Ratio `json:"ratio"` // of round trips
+	TCPRatio    map[string]Ratio `json:"tcp_ratio"`
+	PacketRatio map[string]Ratio `json:"packet_ratio"`
+}
+
+// Ratio is what one contender has by what another one has.
+type Ratio struct {
+	// Value is of the medians that the tables show.
+	Value float64 `json:"value"`
+	// Low and High are the extremes over the rounds, in each of which both were measured a moment apart.
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// mostSpread is how many times as high as the lowest ratio of a round the highest may be, for the ratio to tell anything.
+const mostSpread = 1.5
+
+// Tells reports whether the rounds agree. If they do not, the machine was busy with something else.
+func (r Ratio) Tells() bool { return r.Low > 0 && r.High <= mostSpread*r.Low }
+
+func (r Ratio) String() string {
+	doubt := ""
+	if !r.Tells() {
+		doubt = "?"
+	}
+	return fmt.Sprintf("%.2f%s (%.2f to %.2f)", r.Value, doubt, r.Low, r.High)
 }
 
 // Quantile is the median and the 99th percentile.
@@ -64,8 +85,8 @@ var compared = [][2]string{
 
 // samples is what a contender has measured in all rounds.
 type samples struct {
-	trips             []time.Duration
-	tcp, udp, packets []float64 // bytes, datagrams and datagrams a second
+	trips             [][]time.Duration // of each round
+	tcp, udp, packets []float64         // bytes, datagrams and datagrams a second
 	writes            []writes
 }
 
@@ -103,7 +124,7 @@ func summary(rules int, all map[string]*samples) Result {
 		Updates: map[string]float64{}, Batched: map[string]float64{}, Revoke: map[string]Quantile{}, Effect: map[string]Effect{},
 	}
 	for name, s := range all {
-		r.RoundTrip[name] = quantile(s.trips)
+		r.RoundTrip[name] = quantile(slices.Concat(s.trips...))
 		r.TCP[name] = median(s.tcp) * 8 / 1e9
 		r.UDP[name] = median(s.udp) * 8 * fullDatagram / 1e9
 		r.Packets[name] = median(s.packets)
@@ -111,9 +132,14 @@ func summary(rules int, all map[string]*samples) Result {
 			r.addWrites(name, s.writes)
 		}
 	}
-	r.Ratio = ratios(all, func(s *samples) []float64 { return []float64{quantile(s.trips).P50} })
-	r.TCPRatio = ratios(all, func(s *samples) []float64 { return s.tcp })
-	r.PacketRatio = ratios(all, func(s *samples) []float64 { return s.packets })
+	r.Ratio = ratios(all, func(name string) float64 { return r.RoundTrip[name].P50 }, func(s *samples) (each []float64) {
+		for _, round := range s.trips {
+			each = append(each, quantile(round).P50)
+		}
+		return each
+	})
+	r.TCPRatio = ratios(all, func(name string) float64 { return r.TCP[name] }, func(s *samples) []float64 { return s.tcp })
+	r.PacketRatio = ratios(all, func(name string) float64 { return r.Packets[name] }, func(s *samples) []float64 { return s.packets })
 	return r
 }
 
@@ -130,22 +156,23 @@ func (r *Result) addWrites(name string, rounds []writes) {
 	r.Updates[name], r.Batched[name], r.Revoke[name], r.Effect[name] = median(single), median(batched), quantile(revoke), e
 }
 
-// ratios are of all pairs that are compared and there, round by round.
-func ratios(all map[string]*samples, of func(*samples) []float64) map[string]float64 {
-	out := map[string]float64{}
+// ratios are of all pairs that are compared and there: whole is what a table has of a contender, rounds what it had in each
+// round.
+func ratios(all map[string]*samples, whole func(name string) float64, rounds func(*samples) []float64) map[string]Ratio {
+	out := map[string]Ratio{}
 	for _, c := range compared {
-		if all[c[0]] == nil || all[c[1]] == nil {
+		if all[c[0]] == nil || all[c[1]] == nil || whole(c[1]) == 0 {
 			continue
 		}
 		var each []float64
-		y := of(all[c[1]])
-		for i, x := range of(all[c[0]]) {
+		y := rounds(all[c[1]])
+		for i, x := range rounds(all[c[0]]) {
 			if i < len(y) && y[i] > 0 {
 				each = append(each, x/y[i])
 			}
 		}
 		if len(each) > 0 {
-			out[c[0]+"/"+c[1]] = median(each)
+			out[c[0]+"/"+c[1]] = Ratio{whole(c[0]) / whole(c[1]), slices.Min(each), slices.Max(each)}
 		}
 	}
 	return out
@@ -188,11 +215,20 @@ func (r Result) Print(w io.Writer) error {
 		}
 	}
 	p.line("")
+	p.line("%-14s %-22s %-22s %-22s", "ratios", "round trip", "TCP", "packets")
+	doubtful := false
 	for _, c := range compared {
 		key := c[0] + "/" + c[1]
-		if _, ok := r.Ratio[key]; ok {
-			p.line("%-14s round trip %.2f, TCP %.2f, packets %.2f", key, r.Ratio[key], r.TCPRatio[key], r.PacketRatio[key])
+		if trip, ok := r.Ratio[key]; ok {
+			tcp, packets := r.TCPRatio[key], r.PacketRatio[key]
+			p.line("%-14s %-22s %-22s %-22s", key, trip, tcp, packets)
+			doubtful = doubtful || !trip.Tells() || !tcp.Tells() || !packets.Tells()
 		}
+	}
+	p.line("")
+	p.line("A ratio is of the figures above; in brackets are the lowest and the highest of a round.")
+	if doubtful {
+		p.line("Where it says ?, the rounds differ by more than half: the machine was too busy to tell. Run it again when nothing else does.")
 	}
 	return p.err
 }

@@ -159,7 +159,7 @@ func (r *running) roundTrip(d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	r.trips = append(r.trips, trips[len(trips)/10:]...) // the first ones find cold caches
+	r.trips = append(r.trips, trips[len(trips)/10:]) // the first ones find cold caches
 	return nil
 }
 

@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "ebpf/bridge") || r.Ratio["ebpf/bridge"] <= 0 {
+	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "ebpf/bridge") || r.Ratio["ebpf/bridge"].Value <= 0 {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }
@@ -103,11 +103,11 @@ func TestSoak_RestartNeedsTheKernel(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	trips := func(us ...int) (d []time.Duration) {
+	trips := func(us ...int) (rounds [][]time.Duration) { // one in each
 		for _, u := range us {
-			d = append(d, time.Duration(u)*time.Microsecond)
+			rounds = append(rounds, []time.Duration{time.Duration(u) * time.Microsecond})
 		}
-		return d
+		return rounds
 	}
 	r := summary(7, map[string]*samples{
 		"ebpf": {trips: trips(30, 10, 20), tcp: []float64{1e9}, packets: []float64{3, 1, 2}, writes: []writes{
@@ -116,11 +116,21 @@ func TestSummary(t *testing.T) {
 		// In the second round the machine was slow for both.
 		"bridge": {trips: trips(40, 40, 40), tcp: []float64{2e9}, packets: []float64{4, 2, 8}},
 	})
-	if r.Rules != 7 || r.RoundTrip["ebpf"].P50 != 20 || r.Ratio["ebpf/bridge"] != 0.5 || r.TCPRatio["ebpf/bridge"] != 0.5 ||
-		r.PacketRatio["ebpf/bridge"] != 0.5 || r.TCP["ebpf"] != 8 || r.Updates["ebpf"] != 6 || r.Effect["ebpf"] != (Effect{3, 30, 1}) {
+	if r.Rules != 7 || r.RoundTrip["ebpf"].P50 != 20 || r.Ratio["ebpf/bridge"] != (Ratio{0.5, 0.25, 0.75}) || r.TCPRatio["ebpf/bridge"] != (Ratio{0.5, 0.5, 0.5}) ||
+		r.PacketRatio["ebpf/bridge"] != (Ratio{0.5, 0.25, 0.75}) || r.TCP["ebpf"] != 8 || r.Updates["ebpf"] != 6 || r.Effect["ebpf"] != (Effect{3, 30, 1}) {
 		t.Errorf("%+v", r)
 	}
 	if _, ok := r.Ratio["go/bmv2"]; ok {
 		t.Error("a ratio of contenders that were not there")
+	}
+	var out strings.Builder
+	if err := r.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	// The table has 20 and 40 µs, and 2 and 4 packets a second: the ratios are of these. The rounds of TCP agree, the others do not.
+	for _, want := range []string{"ebpf/bridge    0.50? (0.25 to 0.75)   0.50 (0.50 to 0.50)    0.50? (0.25 to 0.75)", "too busy to tell"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
 	}
 }
