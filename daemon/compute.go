@@ -31,10 +31,10 @@ type ComputeConfig struct {
 	Guard Guard
 }
 
-// Guard gives addresses of the blade to users: nobody else sends from them. Package
+// Guard gives addresses of the blade to users and to the sockets with a mark: nobody else sends from them. Package
 // guard has one. Methods may be called concurrently.
 type Guard interface {
-	Own(a netip.Addr, uid uint32) error
+	Own(a netip.Addr, uid, mark uint32) error
 	// Disown takes an address from its owner; one without is no error.
 	Disown(a netip.Addr) error
 }
@@ -42,8 +42,8 @@ type Guard interface {
 // noGuard is a Guard that keeps nobody apart.
 type noGuard struct{}
 
-func (noGuard) Own(netip.Addr, uint32) error { return nil }
-func (noGuard) Disown(netip.Addr) error      { return nil }
+func (noGuard) Own(netip.Addr, uint32, uint32) error { return nil }
+func (noGuard) Disown(netip.Addr) error              { return nil }
 
 // Compute is the daemon of a compute blade. It is a join.Host, and a join.Joiner
 // for programs in its own process. Methods may be called concurrently.
@@ -67,9 +67,12 @@ type Compute struct {
 	token      uint64              // of the last join
 	unsettled  map[uint64]*request // joins and leaves that are under way, by token
 	policies   policies
+	marks      map[uint32]bool // of nodes, also of those that join
+	lastMark   uint32
 	ended      bool // nothing new begins
-	// What the users of the blade share: its nodes, and the questions to the Gatekeeper.
+	// What the users of the blade share: its nodes, the sockets of their services, and the questions to the Gatekeeper.
 	nodesOf     *share.Pool[uint32]
+	socketsOf   *share.Pool[uint32]
 	questionsOf *share.Pool[uint32]
 }
 
@@ -93,8 +96,9 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{}, changing: map[netip.Addr]chan struct{}{},
 		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{},
-		policies: policies{asking: make(chan struct{}, 1)},
-		nodesOf:  share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),
+		policies: policies{asking: make(chan struct{}, 1)}, marks: map[uint32]bool{},
+		nodesOf: share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),
+		socketsOf: share.New[uint32](serviceSockets),
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())
 	reg, err := newRegistrar(cfg.Blade, c)

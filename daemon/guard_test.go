@@ -45,7 +45,7 @@ type guardFake struct {
 	owners map[netip.Addr]uint32
 }
 
-func (g *guardFake) Own(a netip.Addr, uid uint32) error {
+func (g *guardFake) Own(a netip.Addr, uid, _ uint32) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.owners[a] = uid

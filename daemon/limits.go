@@ -10,6 +10,9 @@ import (
 const (
 	// maxAddresses is how many services a node serves.
 	maxAddresses = 1024
+	// serviceSockets is how many sockets of services all nodes have together; each user has its share (package share). A socket
+	// takes a descriptor of the daemon.
+	serviceSockets = 2 * maxAddresses
 	// defaultHeartbeat counts if the Gatekeeper's welcome names no interval.
 	defaultHeartbeat = 100 * time.Millisecond
 	// heartbeatPatience is how long a heartbeat waits for its reply. New ones go

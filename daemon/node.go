@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // node is one program's tie to the rack: a join.Hosted. It begins with host and
@@ -23,11 +24,13 @@ type node struct {
 	token    uint64   // of its join
 	started  *program // nil for one that was not started here
 	stack    *nodeStack
+	mark     uint32 // of its sockets
 	done     chan struct{}
 	once     sync.Once
 
 	// Guarded by daemon.mu:
-	addresses int                         // of services, those that are being added too
+	addresses int // of services, those that are being added too
+	endpoints map[netip.AddrPort]netio.Conn
 	exports   []string                    // services, in order
 	cancel    func(call, deadlock string) // nil unless the program takes cancellations
 }
@@ -167,7 +170,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 		c.forget(old, false)
 	}
 	n := &node{
-		daemon: c, program: p, token: token, done: make(chan struct{}),
+		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{},
 		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Exited: j.Exited},
 	}
 	copy(n.identity.Key[:], j.Key)
@@ -177,16 +180,20 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	var err error
 	added := !c.ended
 	if added {
-		c.change(j.Address, func() { err = c.addAddress(j.Address, p.UID) })
+		c.change(j.Address, func() { err = c.addAddress(j.Address, p.UID, n.mark) })
 	}
 	switch {
 	case err != nil:
-		return nil, &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
+		err = &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
 	case c.ended && !added:
-		return nil, stopping("join")
+		err = stopping("join")
 	case c.ended: // meanwhile
 		c.change(j.Address, func() { err = c.removeAddress(j.Address) })
-		return nil, errors.Join(stopping("join"), err)
+		err = errors.Join(stopping("join"), err)
+	}
+	if err != nil {
+		delete(c.marks, n.mark)
+		return nil, err
 	}
 	n.started = c.programs[p.Instance]
 	c.nodes[j.Address] = n
@@ -195,7 +202,18 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	return n, nil
 }
 
-// forget ends a node on this blade: its addresses go, and its program hears of
+// takeMark takes a mark that no node's sockets bear.
+func (c *Compute) takeMark() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.lastMark++; c.marks[rackaddr.Mark(c.lastMark)]; c.lastMark++ {
+	}
+	m := rackaddr.Mark(c.lastMark)
+	c.marks[m] = true
+	return m
+}
+
+// forget ends a node on this blade: its addresses go, its sockets end, and its program hears of
 // it. If the Gatekeeper is to be told, that follows (tell). It is false if the node has
 // ended before.
 func (c *Compute) forget(n *node, telling bool) (first bool) {
@@ -221,6 +239,10 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 			n.started.spent = true
 		}
 		close(n.done)
+		for at := range n.endpoints {
+			n.closeEndpoint(at)
+		}
+		delete(c.marks, n.mark)
 	})
 	return first
 }

@@ -2,19 +2,72 @@ package daemon
 
 import (
 	"errors"
+	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-// nodeStack is the blade's network as one node may use it: it opens endpoints,
-// and adds the addresses of its services. The daemon takes them back when the
+// nodeStack is the blade's network as one node may use it: it opens endpoints at its address and those of its services,
+// and adds the addresses of its services. The daemon closes and takes back all of them when the
 // node ends.
 type nodeStack struct {
 	netio.Stack
 	node *node
+}
+
+// ListenUDP implements netio.Stack for the node's own address and ports, and for its services. A further endpoint at the same
+// address and port ends the one before.
+func (s *nodeStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
+	c, n := s.node.daemon, s.node
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := local.Addr() == n.identity.Address && slices.Contains(rackaddr.NodePorts, local.Port())
+	service := c.services[local.Addr()] == n && local.Port() == rackaddr.PortRPC
+	switch {
+	case c.nodes[n.identity.Address] != n:
+		return nil, fault.New(fault.Stale, "listen", "node %s has ended", n.identity.Address)
+	case !own && !service:
+		return nil, fault.New(fault.PermissionDenied, "listen", "%s is not an address and port of node %s", local, n.identity.Address)
+	}
+	if old := n.endpoints[local]; old != nil {
+		n.closeEndpoint(local)
+	}
+	if uid := n.program.UID; service && !c.socketsOf.Take(uid, 1) {
+		return nil, fault.New(fault.Overloaded, "listen", "nodes of user %d have sockets of %d services on blade %s, its share of %d: export fewer services there",
+			uid, c.socketsOf.Held(uid), c.cfg.Name, c.socketsOf.Total())
+	}
+	conn, err := c.listen(local, n.mark)
+	if err != nil {
+		if service {
+			c.socketsOf.Release(n.program.UID, 1)
+		}
+		return nil, &fault.Error{Code: fault.Unavailable, Op: "listen", Err: err}
+	}
+	n.endpoints[local] = conn
+	return conn, nil
+}
+
+// listen opens an endpoint of a node, whose program may run in another process.
+func (c *Compute) listen(local netip.AddrPort, mark uint32) (netio.Conn, error) {
+	if h, ok := c.cfg.Stack.(netio.Hoster); ok {
+		return h.ListenNode(local, mark)
+	}
+	return c.cfg.Stack.ListenUDP(local)
+}
+
+// closeEndpoint ends an endpoint, for the program too. The caller holds daemon.mu.
+func (n *node) closeEndpoint(local netip.AddrPort) {
+	if err := n.endpoints[local].Close(); err != nil && !errors.Is(err, net.ErrClosed) { // a program of this process may have closed it
+		n.daemon.reg.log.Warn("socket remains until its program ends", "node", n.identity.Address, "socket", local, "err", err)
+	}
+	delete(n.endpoints, local)
+	if local.Addr() != n.identity.Address {
+		n.daemon.socketsOf.Release(n.program.UID, 1)
+	}
 }
 
 // AddAddress implements netio.Stack for addresses of services. A blade hosts one
@@ -39,7 +92,7 @@ func (s *nodeStack) AddAddress(a netip.Addr) error {
 	}
 	n.addresses++
 	var err error
-	c.change(a, func() { err = c.addAddress(a, n.program.UID) })
+	c.change(a, func() { err = c.addAddress(a, n.program.UID, n.mark) })
 	switch {
 	case err != nil:
 		n.addresses--
@@ -62,6 +115,9 @@ func (s *nodeStack) RemoveAddress(a netip.Addr) (err error) {
 	}
 	delete(c.services, a)
 	s.node.addresses--
+	if at := netip.AddrPortFrom(a, rackaddr.PortRPC); s.node.endpoints[at] != nil {
+		s.node.closeEndpoint(at)
+	}
 	c.change(a, func() { err = c.removeAddress(a) })
 	return err
 }
@@ -95,9 +151,9 @@ func (c *Compute) change(a netip.Addr, f func()) {
 	f()
 }
 
-// addAddress gives the blade an address that only one user may send from.
-func (c *Compute) addAddress(a netip.Addr, uid uint32) error {
-	if err := c.cfg.Guard.Own(a, uid); err != nil {
+// addAddress gives the blade an address that only one user, and sockets with one mark, may send from.
+func (c *Compute) addAddress(a netip.Addr, uid, mark uint32) error {
+	if err := c.cfg.Guard.Own(a, uid, mark); err != nil {
 		return err
 	}
 	if err := c.cfg.Stack.AddAddress(a); err != nil {

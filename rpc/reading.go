@@ -78,8 +78,14 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 
 // readFailed ends the node when one of its endpoints fails of its own accord; also
 // when somebody else has closed it, as a blade that crashes does. What the node
-// itself has closed, because it has ended, is no news.
+// itself has closed, because it has ended, is no news. Its daemon closes them when the session has ended.
 func (n *Node) readFailed(err error) {
+	select {
+	case <-n.session.Done():
+		n.fail(n.identityLost())
+		return
+	default:
+	}
 	n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "receive", Err: err})
 }
 

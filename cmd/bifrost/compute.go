@@ -21,6 +21,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rpc/heir"
 )
@@ -44,8 +46,9 @@ and makes each program that joins the rack here a node. It also starts and stops
 programs that the Gatekeeper places here. Programs find the daemon by the abstract Unix
 socket ` + join.SocketName + ` of their network namespace, and need no privilege.
 
-The daemon needs root, or CAP_NET_ADMIN, to give the interface the addresses of its
-nodes. The interface needs a route to the rack by way of the switch's MAC address.
+The daemon needs root, or CAP_NET_ADMIN and CAP_NET_RAW, to give the interface the
+addresses of its nodes, and to make and end their sockets. Nobody else on this machine can
+use the UDP ports of nodes: 45100, 45101, 45103 and 45105. The interface needs a route to the rack by way of the switch's MAC address.
 bifrost rack up makes this route. If it is missing, the error says how to make it.
 Packets between two nodes of this blade leave by the interface, too, so that the switch
 judges them.
@@ -98,6 +101,9 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := holdPorts(ctx, stack); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	defer func() { _ = l.Close() }() // Serve has closed it, if it came to that
 	kept, forget, err := o.openOutput()
 	if err != nil {
@@ -118,7 +124,7 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	}
 	limits := unixjoin.NewLimits(o.nodes)
 	stopMetrics, err := o.blade.serveMetrics(ctx, g, metrics.Refusals("bifrost_compute_refused_total",
-		"What users of this blade were refused beyond their share: nodes, questions to the Gatekeeper, connections to the daemon, and bytes of lines there.", "user", d.Refused, limits.Refused))
+		"What users of this blade were refused beyond their share: nodes, sockets of services, questions to the Gatekeeper, connections to the daemon, and bytes of lines there.", "user", d.Refused, limits.Refused))
 	if err != nil {
 		return err
 	}
@@ -134,6 +140,16 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	err = d.Run(running)
 	stop()
 	return errors.Join(err, <-served)
+}
+
+// portPatience is how long programs of a daemon before may take to close their sockets.
+const portPatience = 5 * time.Second
+
+// holdPorts keeps the ports of nodes from all others of this machine.
+func holdPorts(ctx context.Context, stack *linux.Stack) error {
+	ctx, cancel := context.WithTimeout(ctx, portPatience)
+	defer cancel()
+	return stack.HoldPorts(ctx, rackaddr.NodePorts...)
 }
 
 // programFiles is where the files of programs are kept unless it is said.

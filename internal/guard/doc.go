@@ -5,12 +5,19 @@
 // installs rules for nftables in its network namespace; each packet that this machine
 // sends towards the switch passes them:
 //
+//	a node's socket (marked), UDP from or to the port of control ▶ drop (control)
+//	a node's socket, source address is that node's or a service's▶ send, without the mark
+//	a node's socket, any other source address ───────────────────▶ drop (address)
 //	sender is root or the daemon's user ─────────────────────────▶ send
 //	UDP from or to the port of control ──────────────────────────▶ drop (control)
 //	source address belongs to the sender's user ─────────────────▶ send
 //	source is an address of nodes or services ───────────────────▶ drop (address)
 //	UDP from or to a port of calls or memory ────────────────────▶ drop (port)
 //	else ────────────────────────────────────────────────────────▶ send
+//
+// The daemon makes the sockets of nodes, so the kernel takes these for its own: they bear a mark for each node
+// (rackaddr.Mark), which only CAP_NET_ADMIN and CAP_NET_RAW can change. What a program sends by sockets that it has made itself goes
+// by its user.
 //
 // A second chain drops what arrives by the loopback interface for the rack's addresses or
 // ports: it would pass by the switch (loopback).

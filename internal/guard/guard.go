@@ -34,9 +34,13 @@ type Guard struct {
 	mu     sync.Mutex
 	conn   *nftables.Conn
 	table  *nftables.Table
-	owners *nftables.Set
-	uids   map[netip.Addr]uint32 // what owners holds
+	owners *nftables.Set        // users
+	nodes  *nftables.Set        // marks
+	held   map[netip.Addr]owner // what both hold
 }
+
+// owner is who may send from an address: programs of a user by sockets of their own, and a node by those that bear its mark.
+type owner struct{ uid, mark uint32 }
 
 // Open installs the rules for an interface in the network namespace of the calling
 // thread; no address has an owner yet. Rules that a dead daemon has left are replaced in
@@ -46,7 +50,7 @@ func Open(iface string) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	g := &Guard{conn: conn, uids: map[netip.Addr]uint32{}}
+	g := &Guard{conn: conn, held: map[netip.Addr]owner{}}
 	if err := g.install(iface, uint32(os.Geteuid())); err != nil {
 		return nil, errors.Join(fmt.Errorf("guard interface %s by nftables: %w", iface, explain(err)), conn.CloseLasting())
 	}
@@ -64,8 +68,11 @@ func explain(err error) error {
 	return err
 }
 
-// keyType is what identifies an owner: the address, then the user.
-var keyType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeUID)
+// What identifies an owner: the address, then the user or the mark.
+var (
+	userType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeUID)
+	markType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeMark)
+)
 
 func (g *Guard) install(iface string, daemon uint32) error {
 	g.table = &nftables.Table{Family: nftables.TableFamilyIPv6, Name: "bifrost-" + iface}
@@ -75,11 +82,14 @@ func (g *Guard) install(iface string, daemon uint32) error {
 	for _, r := range Reasons {
 		g.conn.AddObj(&nftables.NamedObj{Table: g.table, Name: string(r), Type: nftables.ObjTypeCounter, Obj: &expr.Counter{}})
 	}
-	g.owners = &nftables.Set{Table: g.table, Name: "owners", KeyType: keyType, Concatenation: true}
-	if err := g.conn.AddSet(g.owners, nil); err != nil {
-		return err
+	g.owners = &nftables.Set{Table: g.table, Name: "owners", KeyType: userType, Concatenation: true}
+	g.nodes = &nftables.Set{Table: g.table, Name: "nodes", KeyType: markType, Concatenation: true}
+	for _, s := range []*nftables.Set{g.owners, g.nodes} {
+		if err := g.conn.AddSet(s, nil); err != nil {
+			return err
+		}
 	}
-	g.chain("sent", nftables.ChainHookOutput, sentRules(iface, daemon, g.owners))
+	g.chain("sent", nftables.ChainHookOutput, sentRules(iface, daemon, g.owners, g.nodes))
 	g.chain("received", nftables.ChainHookInput, receivedRules())
 	return g.conn.Flush()
 }
@@ -95,41 +105,62 @@ func (g *Guard) chain(name string, hook *nftables.ChainHook, rules []rule) {
 	}
 }
 
-// Own lets a user, and nobody else but root and the daemon's user, send from an address.
-func (g *Guard) Own(a netip.Addr, uid uint32) error {
+// Own lets a user's programs, the sockets with a mark (rackaddr.Mark), and nobody else but root and the daemon's user, send from
+// an address.
+func (g *Guard) Own(a netip.Addr, uid, mark uint32) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if old, is := g.uids[a]; is && old == uid {
+	now := owner{uid, mark}
+	old, is := g.held[a]
+	if is && old == now {
 		return nil
-	} else if is {
-		if err := g.conn.SetDeleteElements(g.owners, []nftables.SetElement{element(a, old)}); err != nil {
-			return fmt.Errorf("give %s to user %d: %w", a, uid, err)
+	}
+	if err := g.change(a, old, is, now); err != nil {
+		return fmt.Errorf("give %s to user %d: %w", a, uid, err)
+	}
+	g.held[a] = now
+	return nil
+}
+
+// change gives an address to its next owner, in one step. The caller holds g.mu.
+func (g *Guard) change(a netip.Addr, old owner, is bool, now owner) error {
+	if is {
+		if err := g.remove(a, old); err != nil {
+			return err
 		}
 	}
-	if err := g.conn.SetAddElements(g.owners, []nftables.SetElement{element(a, uid)}); err != nil {
-		return fmt.Errorf("give %s to user %d: %w", a, uid, err)
+	if err := g.conn.SetAddElements(g.owners, element(a, now.uid)); err != nil {
+		return err
 	}
-	if err := g.conn.Flush(); err != nil {
-		return fmt.Errorf("give %s to user %d: %w", a, uid, err)
+	if err := g.conn.SetAddElements(g.nodes, element(a, now.mark)); err != nil {
+		return err
 	}
-	g.uids[a] = uid
-	return nil
+	return g.conn.Flush()
+}
+
+// remove has the next flush take an address from its owner. The caller holds g.mu.
+func (g *Guard) remove(a netip.Addr, old owner) error {
+	if err := g.conn.SetDeleteElements(g.owners, element(a, old.uid)); err != nil {
+		return err
+	}
+	return g.conn.SetDeleteElements(g.nodes, element(a, old.mark))
 }
 
 // Disown takes an address from its owner; one without is no error.
 func (g *Guard) Disown(a netip.Addr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	uid, is := g.uids[a]
+	old, is := g.held[a]
 	if !is {
 		return nil
 	}
-	delete(g.uids, a)
-	if err := g.conn.SetDeleteElements(g.owners, []nftables.SetElement{element(a, uid)}); err != nil {
-		return fmt.Errorf("take %s from user %d: %w", a, uid, err)
+	delete(g.held, a)
+	err := g.remove(a, old)
+	if err == nil {
+		err = g.conn.Flush()
 	}
-	if err := g.conn.Flush(); err != nil {
-		return fmt.Errorf("take %s from user %d: %w", a, uid, err)
+	if err != nil {
+		return fmt.Errorf("take %s from user %d: %w", a, old.uid, err)
 	}
 	return nil
 }

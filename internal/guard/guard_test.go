@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/google/nftables"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -119,9 +120,9 @@ func TestSent(t *testing.T) {
 	ns := blade(t)
 	g, err := Open("eth0")
 	must(t, err)
-	must(t, g.Own(ofAlice, alice))
-	must(t, g.Own(service, alice))
-	must(t, g.Own(ofBob, bob))
+	must(t, g.Own(ofAlice, alice, rackaddr.Mark(1)))
+	must(t, g.Own(service, alice, rackaddr.Mark(1)))
+	must(t, g.Own(ofBob, bob, rackaddr.Mark(2)))
 	const free = 40000
 	before := map[Reason]uint64{}
 	check := func(what string, uid int, from netip.Addr, sport uint16, to netip.Addr, dport uint16, want Reason) {
@@ -170,7 +171,7 @@ func TestSent(t *testing.T) {
 	if values[string(Address)] != 5 || values[string(Control)] != 4 || values[string(Port)] != 3 {
 		t.Errorf("metrics %v", values)
 	}
-	must(t, g.Own(ofAlice, bob))
+	must(t, g.Own(ofAlice, bob, rackaddr.Mark(2)))
 	check("a former owner", alice, ofAlice, rackaddr.PortRPC, remote, rackaddr.PortRPC, Address)
 	check("the new owner", bob, ofAlice, rackaddr.PortRPC, remote, rackaddr.PortRPC, "")
 	must(t, g.Disown(ofAlice))
@@ -230,7 +231,7 @@ func TestReceived(t *testing.T) {
 		}
 		g, err := Open("eth0")
 		must(t, err)
-		must(t, g.Own(ofBob, bob))
+		must(t, g.Own(ofBob, bob, rackaddr.Mark(2)))
 		if arrives() {
 			t.Errorf("a packet arrives at %s by lo", to)
 		}
@@ -248,4 +249,58 @@ func TestOpen_Refused(t *testing.T) {
 	if !errors.Is(err, unix.EPERM) {
 		t.Errorf("an unprivileged user opens a guard: %v", err)
 	}
+}
+
+// TestSent_Nodes: a socket that the daemon has made for a node sends from the addresses of that node alone, though the kernel
+// takes it for the daemon's, as long as they are that node's. Its mark is gone behind the guard.
+func TestSent_Nodes(t *testing.T) {
+	blade(t)
+	g, err := Open("eth0")
+	must(t, err)
+	defer func() { must(t, g.Close()) }()
+	after := nftables.ChainPolicyAccept
+	later := g.conn.AddChain(&nftables.Chain{Name: "later", Table: g.table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter, Policy: &after})
+	g.conn.AddRule(&nftables.Rule{Table: g.table, Chain: later, Exprs: when(ofNode(), drop(Loopback))})
+	must(t, g.conn.Flush())
+	stack, err := linux.Open("eth0")
+	must(t, err)
+	defer func() { must(t, stack.Close()) }()
+	must(t, stack.HoldPorts(t.Context(), rackaddr.NodePorts...))
+	must(t, g.Own(ofAlice, alice, rackaddr.Mark(1)))
+	must(t, g.Own(service, alice, rackaddr.Mark(1)))
+	must(t, g.Own(ofBob, bob, rackaddr.Mark(2)))
+	c, err := stack.ListenNode(netip.AddrPortFrom(ofAlice, rackaddr.PortRPC), rackaddr.Mark(1))
+	must(t, err)
+	defer c.Close()
+	before := map[Reason]uint64{}
+	check := func(what string, from, to netip.Addr, port uint16, want Reason) {
+		t.Helper()
+		_, err := c.WriteBatch([]netio.Message{{Buf: []byte("hello"), Remote: netip.AddrPortFrom(to, port), Local: from}})
+		if want == "" && err != nil || want != "" && !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: %v, want it dropped for %q", what, err, want)
+		}
+		if want != "" {
+			before[want]++
+		}
+		dropped, err := g.Dropped()
+		must(t, err)
+		for _, r := range Reasons {
+			if dropped[r] != before[r] {
+				t.Errorf("%s: %d packets were dropped for %s, want %d", what, dropped[r], r, before[r])
+				before[r] = dropped[r]
+			}
+		}
+	}
+	check("a node calls", ofAlice, remote, rackaddr.PortRPC, "")
+	check("a node answers from its service's address", service, remote, rackaddr.PortRPC, "")
+	check("from a neighbour's address", ofBob, remote, rackaddr.PortRPC, Address)
+	check("from an address that is not taken", nobodys, remote, rackaddr.PortRPC, Address)
+	check("from the blade's address", ofBlade, remote, rackaddr.PortRPC, Address)
+	check("to the Gatekeeper", ofAlice, rackaddr.Gatekeeper, rackaddr.PortControl, Control)
+	check("to the Gatekeeper, in the daemon's stead", ofBlade, rackaddr.Gatekeeper, rackaddr.PortControl, Control)
+	must(t, g.Own(ofAlice, alice, rackaddr.Mark(3)))
+	check("an incarnation before", ofAlice, remote, rackaddr.PortRPC, Address)
+	must(t, g.Own(ofAlice, alice, rackaddr.Mark(1)))
+	must(t, g.Disown(ofAlice))
+	check("a node that has ended", ofAlice, remote, rackaddr.PortRPC, Address)
 }

@@ -20,16 +20,20 @@ import (
 type rule = []expr.Any
 
 // sentRules are the rules of what leaves by an interface.
-func sentRules(iface string, daemon uint32, owners *nftables.Set) []rule {
-	rules := []rule{
-		when(outIsNot(iface), accept()),
-		when(user(0), accept()),
-		when(user(daemon), accept()),
+func sentRules(iface string, daemon uint32, owners, nodes *nftables.Set) []rule {
+	rules := []rule{when(outIsNot(iface), accept())}
+	for _, offset := range []uint32{srcPort, dstPort} {
+		rules = append(rules, when(ofNode(), udp(), port(offset, rackaddr.PortControl, rackaddr.PortControl), drop(Control)))
 	}
+	rules = append(rules,
+		when(sourceAnd(expr.MetaKeyMARK, nodes), clearMark(), accept()),
+		when(ofNode(), drop(Address)),
+		when(user(0), accept()),
+		when(user(daemon), accept()))
 	for _, offset := range []uint32{srcPort, dstPort} {
 		rules = append(rules, when(udp(), port(offset, rackaddr.PortControl, rackaddr.PortControl), drop(Control)))
 	}
-	rules = append(rules, when(sourceAndUser(owners), accept()))
+	rules = append(rules, when(sourceAnd(expr.MetaKeySKUID, owners), accept()))
 	for _, p := range []netip.Prefix{rackaddr.NodePrefix, rackaddr.ServicePrefix} {
 		rules = append(rules,
 			when(address(source, p), udp(), drop(Address)),
@@ -107,17 +111,31 @@ func port(offset uint32, first, last uint16) rule {
 	}
 }
 
-// sourceAndUser asks whether a set has the source address together with the sender's user.
-// Both lie in one row of the kernel's registers of 32 bits.
-func sourceAndUser(owners *nftables.Set) rule {
+// ofNode asks whether a socket that a daemon has made for a node has sent.
+func ofNode() rule {
 	return rule{
-		&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: 16},
-		&expr.Meta{Key: expr.MetaKeySKUID, Register: unix.NFT_REG32_04},
-		&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: owners.Name, SetID: owners.ID},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: native(rackaddr.MarkMask), Xor: native(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: native(rackaddr.MarkTag)},
 	}
 }
 
-// element is an owner in the set.
-func element(a netip.Addr, uid uint32) nftables.SetElement {
-	return nftables.SetElement{Key: append(a.AsSlice(), native(uid)...)}
+// clearMark hides a mark from what else looks at the packet, which may know others' marks.
+func clearMark() rule {
+	return rule{&expr.Immediate{Register: 1, Data: native(0)}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}}
+}
+
+// sourceAnd asks whether a set has the source address together with what the kernel knows of the sender.
+// Both lie in one row of the kernel's registers of 32 bits.
+func sourceAnd(key expr.MetaKey, in *nftables.Set) rule {
+	return rule{
+		&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: 16},
+		&expr.Meta{Key: key, Register: unix.NFT_REG32_04},
+		&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: in.Name, SetID: in.ID},
+	}
+}
+
+// element is an address in a set, with the number of who may send from it.
+func element(a netip.Addr, who uint32) []nftables.SetElement {
+	return []nftables.SetElement{{Key: append(a.AsSlice(), native(who)...)}}
 }

@@ -122,6 +122,20 @@ type Stack interface {
 	MTU() int
 }
 
+// Hoster is a Stack that opens endpoints for programs in processes of their own: a daemon opens them, hands over their
+// sockets (Lent), and keeps its own copy.
+type Hoster interface {
+	// ListenNode binds an endpoint of a node. All that is sent from it bears a mark (rackaddr.Mark), which the program
+	// cannot change. Close ends the endpoint for every process that has its socket.
+	ListenNode(local netip.AddrPort, mark uint32) (Conn, error)
+}
+
+// Lent is a Conn whose socket another process can have, too. Socket calls use with its descriptor, which counts until use
+// returns.
+type Lent interface {
+	Socket(use func(fd uintptr)) error
+}
+
 // MaxDatagram is the largest UDP payload in bytes that IPv6 carries without
 // jumbograms.
 const MaxDatagram = 65535 - 8

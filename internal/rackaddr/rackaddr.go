@@ -25,6 +25,21 @@ const (
 	PortDirect  = 45105
 )
 
+// NodePorts are the ports of nodes: for calls, memory, parts of large messages, and direct calls. A node has all four at its
+// own address, and PortRPC at the addresses of its services. Nobody but the blade's daemon binds them.
+var NodePorts = []uint16{PortRPC, PortDSM, PortBulk, PortDirect}
+
+// The sockets of nodes, which the blade's daemon makes, are marked (SO_MARK): so the daemon's guard knows whose a packet is.
+// MarkMask has the bits that say that a mark is a node's, and Marks is how many there are.
+const (
+	MarkMask = 0xfff00000
+	MarkTag  = 0xb1f00000
+	Marks    = 1 << 20
+)
+
+// Mark returns the n-th mark.
+func Mark(n uint32) uint32 { return MarkTag | n%Marks }
+
 // DefaultDSMPrefix is byte 4 of every global pointer.
 const DefaultDSMPrefix = 0x10
 

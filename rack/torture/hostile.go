@@ -31,7 +31,7 @@ import (
 //
 //	h1  root, raw sockets, and a node of its own: rows 1 to 7 and 9 to 11 of docs/security.md
 //	h2  the same for control packets: its daemon's are among them, so that it may fail itself
-//	c2  a user without privileges beside the clients: row 8, and the sockets of 12 and 13
+//	c2  a user without privileges beside the clients, and a node of its: rows 8 and 20, and the sockets of 12 and 13
 //
 // None of it may be answered with success, no other blade may fail, and verify holds the counts
 // and the memory against what they must be, as ever.
@@ -40,17 +40,20 @@ const (
 	hostileBlade = "h1"
 	wildBlade    = "h2"
 	stranger     = 60002 // the user without privileges
+	freePort     = 40000
 )
 
 // attacker is the hostile program. It belongs to one goroutine.
 type attacker struct {
 	t       *torture
 	random  *rand.Rand
-	raw     *rawSocket        // of h1
-	wild    *rawSocket        // of h2
-	blade   *kernel.Namespace // h1
-	callers *kernel.Namespace // c2
-	session join.Session      // its node
+	raw     *rawSocket            // of h1
+	wild    *rawSocket            // of h2
+	blade   *kernel.Namespace     // h1
+	callers *kernel.Namespace     // c2
+	session join.Session          // its node
+	guest   join.Session          // the node of the user without privileges
+	sockets map[uint16]netio.Conn // of the guest
 	known   known
 	turns   []int // what is left of this round of assaults
 }
@@ -114,6 +117,9 @@ func (a *attacker) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := a.visit(ctx); err != nil {
+		return errors.Join(err, wild.Close())
+	}
 	err = wild.Do(func() (err error) {
 		a.wild, err = openRaw(plan.Interface)
 		return err
@@ -130,10 +136,32 @@ func (a *attacker) open(ctx context.Context) (err error) {
 	})
 }
 
+// visit makes a program of the user without privileges a node of c2.
+func (a *attacker) visit(ctx context.Context) error {
+	if err := a.callers.DoAs(stranger, func() (err error) {
+		a.guest, err = unixjoin.Joiner{}.Join(ctx, "guest")
+		return err
+	}); err != nil {
+		return err
+	}
+	a.sockets = map[uint16]netio.Conn{}
+	for _, port := range rackaddr.NodePorts {
+		c, err := a.guest.Stack().ListenUDP(netip.AddrPortFrom(a.guest.Node().Address, port))
+		if err != nil {
+			return err
+		}
+		a.sockets[port] = c
+	}
+	return nil
+}
+
 func (a *attacker) close() error {
 	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(a.session.Close(ending), a.raw.close(), a.wild.close(), a.blade.Close(), a.callers.Close())
+	for _, c := range a.sockets {
+		_ = c.Close() // nothing is awaited there
+	}
+	return errors.Join(a.session.Close(ending), a.guest.Close(ending), a.raw.close(), a.wild.close(), a.blade.Close(), a.callers.Close())
 }
 
 // tellersCall objects until each teller has been seen to call.
@@ -224,7 +252,7 @@ func (a *attacker) ask(ctx context.Context) (all error) {
 // errAdmitted is what an attack that was not refused comes to.
 var errAdmitted = errors.New("it was not refused")
 
-// trespass is what the user without privileges does on c2: row 8, and the sockets of rows
+// trespass is what the user without privileges does on c2: rows 8 and 20, and the sockets of rows
 // 12 and 13.
 func (a *attacker) trespass() error {
 	leave, err := controlPacket(control.KindLeave, control.Leave{Reason: "forged", Crashed: true})
@@ -240,7 +268,7 @@ func (a *attacker) trespass() error {
 		{netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), netip.AddrPortFrom(rackaddr.Blade(2), rackaddr.PortControl), leave},
 	}
 	for _, n := range a.known.nodes {
-		if n.Blade != "c2" {
+		if n.Blade != "c2" || n.Address == a.guest.Node().Address {
 			continue
 		}
 		for _, r := range a.known.regions {
@@ -248,11 +276,35 @@ func (a *attacker) trespass() error {
 			packets = append(packets, packet{netip.AddrPortFrom(n.Address, rackaddr.PortDSM), netip.AddrPortFrom(to, rackaddr.PortDSM), content})
 		}
 	}
+	for _, p := range packets {
+		c := a.sockets[p.from.Port()]
+		if c == nil {
+			c = a.sockets[rackaddr.PortRPC]
+		}
+		a.t.done["packet by a node's socket"]++
+		if _, err := c.WriteBatch([]netio.Message{{Buf: p.content, Remote: p.to, Local: p.from.Addr()}}); !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("a node of a user without privileges sends from %s to %s: %w", p.from, p.to, errors.Join(errAdmitted, err))
+		}
+	}
 	return a.callers.DoAs(stranger, func() error {
 		for _, p := range packets {
+			if p.from.Port() != rackaddr.PortControl {
+				p.from = netip.AddrPortFrom(p.from.Addr(), freePort) // the ports of nodes are for their sockets alone
+			}
 			a.t.done["unprivileged packet"]++
 			if err := send(p.from, p.to, p.content); !errors.Is(err, unix.EPERM) {
 				return fmt.Errorf("a user without privileges sends from %s to %s: %w", p.from, p.to, errors.Join(errAdmitted, err))
+			}
+		}
+		for _, port := range rackaddr.NodePorts {
+			at := netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+			a.t.done["port of nodes"]++
+			c, err := linux.Listen(at, rackaddr.DefaultMTU)
+			if err == nil {
+				return errors.Join(fmt.Errorf("a user without privileges binds %s: %w", at, errAdmitted), c.Close())
+			}
+			if !errors.Is(err, unix.EADDRINUSE) {
+				return err
 			}
 		}
 		for _, socket := range []string{a.t.cfg.Host.AdminSocket(a.t.cfg.Name), a.t.cfg.Host.SwitchSocket(a.t.cfg.Name)} {

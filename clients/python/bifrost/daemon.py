@@ -1,16 +1,17 @@
 """The tie between a program and its blade's compute daemon: lines of JSON over a Unix socket."""
 
+import array
 import json
 import os
 import queue
 import socket
 import threading
 
-from . import layout
+from . import layout, sockets
 from .errors import Error
 
 # What this runtime and its daemon say to each other: control.Protocol. A daemon refuses others.
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Session:
@@ -68,6 +69,13 @@ class Session:
             raise Error(answer.line["code"], answer.line.get("message", ""), op, answer.line.get("remote", False))
         return answer.line
 
+    def listen(self, address, port):
+        """A UDP socket of the node, which the daemon makes: at its own address, or at one of a service that it has added."""
+        sock = self.ask("listen", address=address, port=port).get("socket")
+        if sock is None:
+            raise Error(layout.INTERNAL, "no socket came with the daemon's reply", "listen")
+        return sockets.prepare(sock)
+
     def policy(self, service, method):
         """What an operator or a deployment says of a method's policy; None if nothing."""
         return self._policies.get((service, method)) or self._policies.get((service, ""))
@@ -76,12 +84,16 @@ class Session:
         """Ends the node in an orderly way: its identity, regions and leases are gone when this returns."""
         if not self.done.is_set():
             self.ask("leave")
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends _read
+        except OSError:
+            pass  # the daemon has closed it
         self._socket.close()
 
     def _read(self):
         try:
-            for line in self._socket.makefile("r", encoding="utf-8", newline="\n"):
-                self._take(json.loads(line))
+            for line in self._lines():
+                self._take(line)
         except (OSError, ValueError):
             pass  # the connection is cut, or what comes is no line of this protocol: the node has ended
         with self._lock:
@@ -89,6 +101,27 @@ class Session:
         for answer in waiting.values():
             answer.ready.set()
         self._end()
+
+    def _lines(self):
+        """What the daemon sends, and with each line that a socket came with, the socket."""
+        rest, came = b"", []
+        try:
+            while True:
+                data, beside, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(64), socket.MSG_CMSG_CLOEXEC)
+                for level, kind, content in beside:
+                    if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                        came += (socket.socket(fileno=d) for d in array.array("i", content))
+                if not data:
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    line = json.loads(line)
+                    if line.get("socket"):
+                        line["socket"] = came.pop(0)
+                    yield line
+        finally:
+            for sock in came:
+                sock.close()
 
     def _take(self, line):
         rack = line.get("rack") or (line.get("joined") or {}).get("rack")
@@ -101,6 +134,8 @@ class Session:
         if answer is not None:
             answer.line = line
             answer.ready.set()
+        elif line.get("socket"):
+            line["socket"].close()
         if line.get("ended"):
             self._end()
 

@@ -16,7 +16,6 @@ from .errors import Error, FormatError
 from .memory import Memory
 from .protocol import ClientProtocol
 from .service import Service, current
-from .sockets import bind
 
 log = logging.getLogger("bifrost")
 
@@ -45,8 +44,8 @@ class Node:
         self.done = session.done
         mtu = min(session.mtu, session.rack.get("mtu") or session.mtu)
         self.budget = min(mtu - layout.OVERHEAD, layout.MAX_DATAGRAM)
-        self._socket = bind(self.address, layout.PORT_RPC)
-        self.memory = Memory(bind(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget)
+        self._socket = session.listen(self.address, layout.PORT_RPC)
+        self.memory = Memory(session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget)
         self._lock = threading.Lock()  # over what follows
         self._caller = endpoint.Caller(self.address, lambda: random.SystemRandom().getrandbits(64))
         self._rtts = {}
@@ -63,9 +62,9 @@ class Node:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._watch(self._socket, self._received)
-        self._direct = bind(self.address, layout.PORT_DIRECT)
+        self._direct = session.listen(self.address, layout.PORT_DIRECT)
         self._watch(self._direct, self._direct_received)
-        self._parts = bind(self.address, layout.PORT_BULK)
+        self._parts = session.listen(self.address, layout.PORT_BULK)
         window = min(self._parts.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2, layout.BULK_PULL_BYTES)
         self._incoming = bulk.Receiver(window, max_message)  # the pump's, but for release
         self._watch(self._parts, self._part_received)
@@ -101,7 +100,7 @@ class Node:
             self._services[service] = s = Service(self, service, processor, workers, queue)
         try:
             self._session.ask("address", address=s.address)
-            s.open(bind(s.address, layout.PORT_RPC), time.monotonic())
+            s.open(self._session.listen(s.address, layout.PORT_RPC), time.monotonic())
             self._watch(s.socket, s.received)
             methods = [{"name": m, "policy": "none"} for m in sorted(processor._processMap)]
             export = {"node": self.address, "incarnation": self.incarnation, "service": service, "methods": methods}

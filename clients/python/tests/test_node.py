@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 import unittest
-from unittest import mock
 
 from bifrost import bulk, layout, node, service, wire
 from bifrost.errors import Error
@@ -63,6 +62,7 @@ class Session:
 
     def __init__(self):
         self.done, self.on_end = threading.Event(), None
+        self.endpoints = {}  # by port
         self.serving = {"nodes": [A]}
         self.who = {}  # by address
         self.there = threading.Event()  # the Gatekeeper is
@@ -70,6 +70,9 @@ class Session:
 
     def policy(self, *_):
         return None
+
+    def listen(self, _, port):
+        return self.endpoints.setdefault(port, Endpoint(port))
 
     def ask(self, op, **fields):
         self.there.wait(PATIENCE)
@@ -88,15 +91,9 @@ class Session:
 
 class NodeTest(unittest.TestCase):
     def setUp(self):
-        self.endpoints = {}
-
-        def bind(_, port):
-            return self.endpoints.setdefault(port, Endpoint(port))
-
-        with mock.patch.object(node, "bind", bind):
-            self.session = Session()
-            self.node = node.Node(self.session)
-        self.rpc, self.direct, self.bulk = (self.endpoints[p] for p in (layout.PORT_RPC, layout.PORT_DIRECT, layout.PORT_BULK))
+        self.session = Session()
+        self.node = node.Node(self.session)
+        self.rpc, self.direct, self.bulk = (self.session.endpoints[p] for p in (layout.PORT_RPC, layout.PORT_DIRECT, layout.PORT_BULK))
         self.addCleanup(self.node.close, 0.0)
 
     def start(self, **options):

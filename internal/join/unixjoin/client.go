@@ -18,8 +18,9 @@ import (
 
 // client is the program's end of a connection.
 type client struct {
-	conn net.Conn
-	done chan struct{} // the node, or the connection, has ended
+	conn    net.Conn
+	sockets *arrivals
+	done    chan struct{} // the node, or the connection, has ended
 
 	writeMu sync.Mutex
 
@@ -57,7 +58,7 @@ func dial(ctx context.Context, socket string) (*client, error) {
 		conn.Close()
 		return nil, err
 	}
-	c := &client{conn: conn, done: make(chan struct{}), reading: make(chan struct{}), waiting: map[uint64]chan reply{}}
+	c := &client{conn: conn, sockets: &arrivals{conn: conn.(*net.UnixConn)}, done: make(chan struct{}), reading: make(chan struct{}), waiting: map[uint64]chan reply{}}
 	go c.read()
 	return c, nil
 }
@@ -125,11 +126,15 @@ func (c *client) gone(op string, err error) error {
 func (c *client) read() {
 	defer close(c.reading)
 	defer c.end()
-	in := newReader(c.conn)
+	defer c.sockets.close()
+	in := newReader(c.sockets)
 	for {
 		var r reply
 		if _, err := in.read(&r); err != nil {
 			return
+		}
+		if r.Socket {
+			r.file = c.sockets.next()
 		}
 		c.mu.Lock()
 		if r.ID == 0 && r.Code != fault.OK {
@@ -153,8 +158,11 @@ func (c *client) read() {
 		if f := c.ping.Load(); r.Ping && f != nil {
 			(*f)()
 		}
-		if answer != nil {
+		switch {
+		case answer != nil:
 			answer <- r // has room for the one reply
+		case r.file != nil:
+			r.file.Close() // whoever has asked has given up
 		}
 	}
 }

@@ -9,13 +9,15 @@
 //	daemon  ▶ {"id":1,"joined":{...}}
 //	program ▶ {"id":2,"op":"address","address":"fd00:b1f0:0:3::17"}
 //	daemon  ▶ {"id":2}
-//	program ▶ {"id":3,"op":"export","export":{"service":"Arrays",...}}
-//	daemon  ▶ {"id":3,"code":6,"message":"...","remote":true}
+//	program ▶ {"id":3,"op":"listen","address":"fd00:b1f0:0:3::17","port":45100}
+//	daemon  ▶ {"id":3,"socket":true}         and, with the first byte, the socket (SCM_RIGHTS)
+//	program ▶ {"id":4,"op":"export","export":{"service":"Arrays",...}}
+//	daemon  ▶ {"id":4,"code":6,"message":"...","remote":true}
 //	daemon  ▶ {"rack":{...}}                 no id: news, not a reply
-//	program ▶ {"id":4,"op":"alive"}          I answer when I am asked whether I am
-//	daemon  ▶ {"id":4}
+//	program ▶ {"id":5,"op":"alive"}          I answer when I am asked whether I am
+//	daemon  ▶ {"id":5}
 //	daemon  ▶ {"ping":true}                  no id: a question, to be answered by an "alive"
-//	program ▶ {"id":5,"op":"leave"}
+//	program ▶ {"id":6,"op":"leave"}
 //
 // The other operations are "unaddress", "state", "who", "service", "serving", "calls", and "status", which
 // needs no join. A program's requests are carried out one after the other, but for those that only ask

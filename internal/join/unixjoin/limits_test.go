@@ -140,7 +140,7 @@ func (l *faulty) Accept() (net.Conn, error) {
 
 // Errors of Accept end nothing.
 func TestAcceptErrors(t *testing.T) {
-	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
 	l, err := Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestAcceptErrors(t *testing.T) {
 
 // With the spare descriptor a connection is turned away when there is no other, and hears of it.
 func TestAcceptor_TurnsAway(t *testing.T) {
-	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
 	l, err := Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestCheckUser(t *testing.T) {
 // An impostor has bound the name: programs do not join there.
 func TestImpostor(t *testing.T) {
 	privilege.Need(t)
-	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
 	var l net.Listener
 	var err error
 	var wg sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -29,6 +30,7 @@ const (
 	opServing   = "serving"
 	opCalls     = "calls"
 	opLedger    = "ledger"
+	opListen    = "listen"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
@@ -43,6 +45,7 @@ type request struct {
 	Instance string          `json:"instance,omitempty"`
 	NoLedger bool            `json:"no_ledger,omitempty"` // opJoin's: control.Join's
 	Address  netip.Addr      `json:"address,omitzero"`
+	Port     uint16          `json:"port,omitempty"` // opListen's, with Address
 	Export   *control.Export `json:"export,omitempty"`
 	// Main is opMain's question.
 	Main    *control.BeginMain `json:"main,omitempty"`
@@ -79,6 +82,9 @@ type reply struct {
 	Exported *control.Exported    `json:"exported,omitempty"`
 	// Ledger answers opLedger; none yet if it is nil.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
+	// Socket says that a socket comes with the line (SCM_RIGHTS): it answers opListen.
+	Socket bool `json:"socket,omitempty"`
+	file   *os.File
 }
 
 // joined is who the program is now.

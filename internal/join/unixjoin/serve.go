@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -169,11 +171,18 @@ func (s *server) write(r reply) error {
 		err = s.limits.take(s.program.Uid, len(b)+1)
 	}
 	if err != nil {
+		if r.file != nil {
+			r.file.Close()
+		}
 		s.conn.Close()
 		return err
 	}
 	defer s.limits.give(s.program.Uid, len(b)+1)
-	_, err = s.conn.Write(append(b, '\n'))
+	b = append(b, '\n')
+	if r.file != nil {
+		return send(s.conn, b, r.file)
+	}
+	_, err = s.conn.Write(b)
 	return err
 }
 
@@ -221,6 +230,9 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		err = s.node.Stack().AddAddress(r.Address)
 	case opUnaddress:
 		err = s.node.Stack().RemoveAddress(r.Address)
+	case opListen:
+		answer.file, err = s.listen(netip.AddrPortFrom(r.Address, r.Port))
+		answer.Socket = true
 	case opExport:
 		if r.Export == nil {
 			err = fault.New(fault.BadRequest, r.Op, "no service")
@@ -245,6 +257,15 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		return failure(r.ID, err)
 	}
 	return answer
+}
+
+// listen makes a socket for the program.
+func (s *server) listen(local netip.AddrPort) (*os.File, error) {
+	conn, err := s.node.Stack().ListenUDP(local)
+	if err != nil {
+		return nil, err
+	}
+	return lend(conn)
 }
 
 // got makes an answer of what was asked for.

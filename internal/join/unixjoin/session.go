@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 )
 
-// addressPatience bounds how long the daemon may take to add an address, which
+// addressPatience bounds how long the daemon may take to add an address or make a socket, which
 // it does by itself.
 const addressPatience = 10 * time.Second
 
@@ -63,8 +63,8 @@ type session struct {
 // Node implements join.Session.
 func (s *session) Node() join.Identity { return s.identity }
 
-// Stack implements join.Session: endpoints are the program's own, addresses the
-// daemon's, so that a program needs no privilege.
+// Stack implements join.Session: sockets and addresses are the daemon's, so that a program needs no privilege, and no other
+// program has them.
 func (s *session) Stack() netio.Stack { return stack{s} }
 
 // Rack implements join.Session.
@@ -208,9 +208,18 @@ func (s *session) Crash(reason string) {
 // stack is the network of a node in a process of its own.
 type stack struct{ s *session }
 
-// ListenUDP implements netio.Stack.
+// ListenUDP implements netio.Stack: the daemon makes the socket.
 func (t stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
-	return linux.Listen(local, t.s.mtu)
+	ctx, cancel := context.WithTimeout(context.Background(), addressPatience)
+	defer cancel()
+	r, err := t.s.client.ask(ctx, request{Op: opListen, Address: local.Addr(), Port: local.Port()})
+	if err == nil && r.file == nil {
+		err = fault.New(fault.Internal, opListen, "no socket came with the daemon's reply")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return linux.Adopt(r.file, t.s.mtu)
 }
 
 // MTU implements netio.Stack.

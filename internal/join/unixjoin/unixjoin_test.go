@@ -21,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -58,9 +59,9 @@ type fakeNode struct {
 	events chan string
 	once   sync.Once
 	done   chan struct{}
-	cancel func(call, deadlock string)
 
 	mu      sync.Mutex
+	cancel  func(call, deadlock string)
 	rack    control.Rack
 	changed chan struct{}
 }
@@ -79,7 +80,11 @@ func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error
 	}
 	return control.NodeInfo{Name: n.name, Services: []string{"Arrays"}, Deployment: "arrays"}, nil
 }
-func (n *fakeNode) OnCancel(f func(string, string)) { n.cancel = f }
+func (n *fakeNode) OnCancel(f func(string, string)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cancel = f
+}
 
 func (n *fakeNode) Service(_ context.Context, name string) (control.ServiceInfo, error) {
 	if name != "Arrays" {
@@ -126,7 +131,7 @@ func (n *fakeNode) Close(context.Context) error {
 }
 func (n *fakeNode) end() { n.once.Do(func() { close(n.done) }) }
 
-// fakeStack has addresses only.
+// fakeStack has addresses, and sockets on the loopback interface.
 type fakeStack struct {
 	netio.Stack
 	node *fakeNode
@@ -134,6 +139,16 @@ type fakeStack struct {
 
 func (s fakeStack) MTU() int                      { return 9000 }
 func (s fakeStack) AddAddress(a netip.Addr) error { s.node.events <- "add " + a.String(); return nil }
+func (s fakeStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
+	if local.Port() != rackaddr.PortRPC {
+		return nil, fault.New(fault.PermissionDenied, "listen", "not a port of nodes")
+	}
+	c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), 0), 9000)
+	if err == nil {
+		s.node.events <- fmt.Sprintf("listen on %s: %s", local, c.LocalAddr())
+	}
+	return c, err
+}
 func (s fakeStack) RemoveAddress(a netip.Addr) error {
 	s.node.events <- "remove " + a.String()
 	return nil
@@ -182,12 +197,12 @@ func (n *fakeNode) want(t *testing.T, event string) {
 	}
 }
 
-var sockets atomic.Int64
+var started atomic.Int64
 
 // start serves a fakeHost and returns its socket.
 func start(t *testing.T) (*fakeHost, string) {
 	t.Helper()
-	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
 	l, err := Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -229,6 +244,25 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "add "+service.String())
+	for _, a := range []netip.Addr{service, rackaddr.Node(1)} {
+		at := netip.AddrPortFrom(a, rackaddr.PortRPC)
+		c, err := s.Stack().ListenUDP(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.want(t, fmt.Sprintf("listen on %s: %s", at, c.LocalAddr()))
+		if _, err := c.WriteBatch([]netio.Message{{Buf: []byte("hello"), Remote: c.LocalAddr()}}); err != nil {
+			t.Error(err)
+		}
+		in := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
+		if _, err := c.ReadBatch(in); err != nil || string(in[0].Buf) != "hello" {
+			t.Errorf("got %q, %v", in[0].Buf, err)
+		}
+		c.Close()
+	}
+	if _, err := s.Stack().ListenUDP(netip.AddrPortFrom(service, rackaddr.PortDSM)); fault.CodeOf(err) != fault.PermissionDenied {
+		t.Errorf("a socket that the daemon refuses: %v", err)
+	}
 	if x, err := s.Export(t.Context(), control.Export{Service: "Arrays"}); err != nil || string(x.Key) != "Arrays" {
 		t.Errorf("export: %+v, %v", x, err)
 	}
@@ -371,7 +405,7 @@ func TestEnds(t *testing.T) {
 }
 
 func TestDaemonStops(t *testing.T) {
-	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
 	l, err := Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -438,16 +472,17 @@ func TestStatus(t *testing.T) {
 func TestRawLines(t *testing.T) {
 	h, socket := start(t)
 	cases := []struct{ name, send, want string }{
-		{"unknown operation", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
+		{"unknown operation", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
 		{"export without join", `{"id":1,"op":"export"}` + "\n", "is no node"},
-		{"empty export", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
-		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":9,"build":"v9"}}` + "\n", "program x speaks protocol 9 (build v9), this blade's daemon protocol 1"},
+		{"empty export", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
+		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":9,"build":"v9"}}` + "\n", "program x speaks protocol 9 (build v9), this blade's daemon protocol 2"},
 		{"an older release", `{"id":1,"op":"join","name":"x"}` + "\n", "program x speaks protocol 0"},
-		{"join twice", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
+		{"one that binds sockets itself", `{"id":1,"op":"join","name":"x","speaks":{"protocol":1}}` + "\n", "program x speaks protocol 1"},
+		{"join twice", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
 		{"garbage", "GET / HTTP/1.1\r\n\r\n", ""},
 		{"no id", `{"op":"status"}` + "\n", ""},
 		{"too long", strings.Repeat("x", maxLine+1), ""},
-		{"flood", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
+		{"flood", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
 	}
 	for _, tc := range cases {
 		conn, err := net.Dial("unix", socket)
@@ -478,7 +513,7 @@ func drain(h *fakeHost) chan *fakeNode {
 
 // FuzzReadLine: a line that is taken says the same when it is written again.
 func FuzzReadLine(f *testing.F) {
-	f.Add(`{"id":1,"op":"join","speaks":{"protocol":1},"name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
+	f.Add(`{"id":1,"op":"join","speaks":{"protocol":2},"name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
 	f.Add(`{"id":2,"op":"address","address":"::1"}`+"\n", `{"rack":{"mtu":9000}}`+"\n")
 	f.Add("{}", "\n")
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -84,7 +84,10 @@ func TestCancel(t *testing.T) {
 	s, n := joinNode(t, h, socket)
 	got := make(chan string, 1)
 	s.(join.Canceller).OnCancel(func(call, deadlock string) { got <- call + deadlock })
-	n.cancel("0123", "it waits for itself")
+	n.mu.Lock()
+	cancel := n.cancel
+	n.mu.Unlock()
+	cancel("0123", "it waits for itself")
 	if call := <-got; call != "0123it waits for itself" {
 		t.Errorf("%q is to be cancelled", call)
 	}

@@ -88,6 +88,9 @@ func (c *conn) ReceiveBuffer() (n int) {
 	return n
 }
 
+// Socket implements netio.Lent.
+func (c *conn) Socket(use func(fd uintptr)) error { return c.raw.Control(use) }
+
 // SpinWhile implements netio.Spinning.
 func (c *conn) SpinWhile(useful func() bool) { c.useful.Store(&useful) }
 

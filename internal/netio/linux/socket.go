@@ -42,7 +42,11 @@ func Listen(local netip.AddrPort, mtu int) (netio.Conn, error) {
 func controller(anyAddress bool) func(_, _ string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) error {
 		var failed error
-		err := raw.Control(func(fd uintptr) { failed = setOptions(int(fd), anyAddress) })
+		err := raw.Control(func(fd uintptr) {
+			if failed = setOptions(int(fd), anyAddress); failed == nil {
+				failed = setBuffers(int(fd))
+			}
+		})
 		if err != nil {
 			return err
 		}
@@ -68,7 +72,7 @@ func setOptions(fd int, anyAddress bool) error {
 			return fmt.Errorf("set %s: %w", o.what, err)
 		}
 	}
-	return setBuffers(fd)
+	return nil
 }
 
 func setBuffers(fd int) error {

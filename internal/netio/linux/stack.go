@@ -27,6 +27,7 @@ type Stack struct {
 	mu    sync.Mutex
 	addrs map[netip.Addr]bool   // added here
 	local map[netip.Prefix]bool // likewise
+	held  []int                 // sockets that hold ports; see HoldPorts
 }
 
 var _ netio.Stack = (*Stack)(nil)
@@ -61,7 +62,7 @@ func (s *Stack) open() error {
 	return nil
 }
 
-// Close takes back the addresses and prefixes that were added here; endpoints
+// Close takes back the addresses and prefixes that were added here, and the ports that are held; endpoints
 // and policy rules stay.
 func (s *Stack) Close() error {
 	s.mu.Lock()
@@ -73,6 +74,7 @@ func (s *Stack) Close() error {
 	for p := range s.local {
 		errs = append(errs, s.removeLocal(p))
 	}
+	errs = append(errs, s.release())
 	s.nl.Close()
 	return errors.Join(errs...)
 }

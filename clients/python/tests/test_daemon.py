@@ -1,0 +1,68 @@
+"""What a program and its blade's daemon say to each other."""
+
+import json
+import os
+import socket
+import threading
+import unittest
+
+from bifrost import Error, layout
+from bifrost.daemon import Session
+
+JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1"}, "mtu": 1500, "rack": {}}
+
+
+class ListenTest(unittest.TestCase):
+    """A node's sockets come from the daemon."""
+
+    def setUp(self):
+        self.name = "@bifrost/test-python-%d" % os.getpid()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(listener.close)
+        listener.bind("\0" + self.name[1:])
+        listener.listen()
+        self.made = []
+        self.refuse = False
+        thread = threading.Thread(target=self.serve, args=(listener,), daemon=True)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.session = Session("n", self.name)
+        self.addCleanup(self.session.leave)
+        self.addCleanup(lambda: [s.close() for s in self.made])
+
+    def serve(self, listener):
+        conn, _ = listener.accept()
+        with conn:
+            for line in conn.makefile():
+                request = json.loads(line)
+                answer = {"id": request["id"]}
+                if request["op"] == "join":
+                    answer["joined"] = JOINED
+                if request["op"] != "listen" or self.refuse:
+                    if self.refuse:
+                        answer["code"] = layout.PERMISSION_DENIED
+                    conn.sendall(json.dumps(answer).encode() + b"\n")
+                    continue
+                made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+                made.bind((request["address"], 0))
+                made.setblocking(False)
+                self.made.append(made)
+                news = json.dumps({"rack": {"mtu": 1500}}).encode() + b"\n"
+                conn.sendall(news)
+                socket.send_fds(conn, [json.dumps(dict(answer, socket=True)).encode() + b"\n" + news], [made.fileno()])
+
+    def test_listen(self):
+        for n in range(3):
+            with self.session.listen("::1", layout.PORT_RPC) as mine:
+                self.assertEqual(mine.getsockname(), self.made[n].getsockname())
+                self.assertTrue(mine.getblocking())
+                self.assertFalse(os.get_inheritable(mine.fileno()))
+                mine.sendto(b"hello", self.made[n].getsockname()[:2])
+                self.assertEqual(mine.recv(10), b"hello")
+
+    def test_refused(self):
+        self.refuse = True
+        with self.assertRaises(Error) as caught:
+            self.session.listen("::1", 45102)
+        self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
+        self.refuse = False
