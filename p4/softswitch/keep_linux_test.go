@@ -423,7 +423,7 @@ func TestKeep_OtherVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := bytes.Replace(b, []byte(`"format":1`), []byte(`"format":9`), 1)
+	other := bytes.Replace(b, fmt.Appendf(nil, `"format":%d`, journalFormat), fmt.Appendf(nil, `"format":%d`, journalFormat+1), 1)
 	if err := os.WriteFile(path, other, 0o600); err != nil {
 		t.Fatal(err)
 	}
