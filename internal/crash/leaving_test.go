@@ -114,8 +114,23 @@ func posting() *Program {
 
 // TestMovedOneway: a one-way of A is for a node of B that leaves before it has come. No ledger can be heard for a while then. The one-way
 // leaves for another node when A's ledger has that, and not before: another incarnation of A would send it to a third one.
+// Dice decide which node A begins with, and where the one-way goes. One-ways to one node go one after the other, so the scene is
+// played until the first one of the second call moves to a node to which no other one is on its way, for which it would have to wait.
 func TestMovedOneway(t *testing.T) {
-	const left, deaf = 100 * time.Millisecond, 1500 * time.Millisecond
+	const most = 64
+	for range most {
+		if movedOneway(t) || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("in %d plays no one-way moves to a node that has none to come", most)
+}
+
+// movedOneway plays the scene, and reports whether the first one-way of the second call moves, and not to the other of the first nodes.
+func movedOneway(t *testing.T) (first bool) {
+	t.Helper()
+	const left, deaf, second = 100 * time.Millisecond, 1500 * time.Millisecond, time.Second
+	began := time.Time{}
 	var gone time.Time // when the node was
 	early, then := 0, 0
 	leaves := &Moment{Is: func(f wire.Frame) bool {
@@ -133,28 +148,42 @@ func TestMovedOneway(t *testing.T) {
 		return oneway(f) && u.Dst.Addr() == nodeOf(2)
 	}
 	sent := map[rpcpacket.ID]netip.Addr{}
+	var mover rpcpacket.ID // the first one-way of the second call, if it is for the node that leaves
+	later := false         // one of the second call has left
 	moves := &Moment{Is: func(f wire.Frame) bool {
 		u, _ := frame.ParseUDP6(f.Data)
 		if !oneway(f) {
 			return false
 		}
 		m, _ := message(f)
-		if to, again := sent[m.Call]; again && to != u.Dst.Addr() && time.Since(gone) < left+deaf {
-			early++
-		} else if again && to != u.Dst.Addr() {
-			then++
+		if began.IsZero() {
+			began = time.Now()
+		}
+		if !later && time.Since(began) > second {
+			if later = true; u.Dst.Addr() == nodeOf(2) {
+				mover = m.Call
+			}
+		}
+		if to, again := sent[m.Call]; again && to != u.Dst.Addr() {
+			first = first || m.Call == mover && u.Dst.Addr() != nodeOf(1)
+			if time.Since(gone) < left+deaf {
+				early++
+			} else {
+				then++
+			}
 		}
 		sent[m.Call] = u.Dst.Addr()
 		return false
 	}}
 	runProgram(t, posting(), Options{Setting: Setting{Pairs: true}, When: []*Moment{
 		{Crash: Crash{Victim: "s2", How: Drain, Back: 5500 * time.Millisecond}, Is: replyOf(2)},
-		{Crash: Crash{Victim: "s1", How: Pause, Back: 1700 * time.Millisecond}, Is: nth(1, toFirst)},
-		leaves, away(memoryBlades[0]), away(memoryBlades[1]), moves,
+		moves, {Crash: Crash{Victim: "s1", How: Pause, Back: 1700 * time.Millisecond}, Is: nth(1, toFirst)},
+		leaves, away(memoryBlades[0]), away(memoryBlades[1]),
 	}})
 	if t.Logf("%d one-ways move before the ledger can be heard, %d then", early, then); gone.IsZero() || early > 0 || then == 0 {
 		t.Errorf("the node has left at %s", gone)
 	}
+	return first
 }
 
 // callAt tells a direct call to a service's node as it comes to the node's blade.
