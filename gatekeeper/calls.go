@@ -450,6 +450,7 @@ func (c *controller) underWay(n *node, by *toldBy, q *control.NodeCalls, left ma
 	for i := range q.Ended {
 		if k := c.directCall(n, &q.Ended[i]); k != nil {
 			end(k, q.Ended[i].Code, k.began.Add(time.Duration(q.Ended[i].Took)*time.Microsecond))
+			c.gaveUp(k, q.Ended[i].GivenUp)
 		}
 	}
 	for i := range q.Running {
@@ -469,6 +470,18 @@ func (c *controller) underWay(n *node, by *toldBy, q *control.NodeCalls, left ma
 			end(k, fault.OK, c.now)
 		}
 	}
+}
+
+// gaveUp tells people that a node has given a call up, if it has: after so many failures.
+func (c *controller) gaveUp(k *directCall, failures uint32) {
+	if failures == 0 {
+		return
+	}
+	c.count.GivenUp++
+	c.event(Event{
+		Kind: CallGivenUp, Node: k.caller.Address, Peer: k.callee.Address, Service: k.service, Method: k.method, Call: k.id.String(), Code: fault.Unavailable,
+		Message: fmt.Sprintf("its program has ended %d times while it executed the call", failures),
+	})
 }
 
 // directCall reads a call of which a node tells; nil if the node does not serve it.

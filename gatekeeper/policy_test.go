@@ -20,7 +20,7 @@ func TestPolicies_OfExports(t *testing.T) {
 		r.start(Config{})
 		s := newSmall(r)
 		e := control.Export{Node: s.c.address, Incarnation: s.c.incarnation, Service: "Third", Methods: []control.Method{
-			{Name: "do", Policy: "tainted"}, {Name: "do.ref"}, {Name: "more"},
+			{Name: "do", Policy: "tainted"}, {Name: "do.ref"}, {Name: "more", MaxFailures: new(0)},
 		}}
 		if err := s.c.ask(control.KindExport, e, nil); err != nil {
 			t.Fatal(err)
@@ -29,7 +29,10 @@ func TestPolicies_OfExports(t *testing.T) {
 			{Service: "Arrays", Method: "add", Policy: rpcpacket.PolicyRecover, Origin: resources.Default},
 			{Service: "Arrays", Method: "make", Policy: rpcpacket.PolicyRecover, Origin: resources.Default},
 			{Service: "Third", Method: "do", Policy: rpcpacket.PolicyTainted, Origin: resources.Exported},
-			{Service: "Third", Method: "more", Policy: rpcpacket.PolicyRecover, Origin: resources.Default},
+			{Service: "Third", Method: "more", Policy: rpcpacket.PolicyRecover, Origin: resources.Default, FailuresOrigin: resources.Exported},
+		}
+		for i := range want[:3] {
+			want[i].MaxFailures, want[i].FailuresOrigin = rpcpacket.DefaultFailures, resources.Default
 		}
 		check := func(when string) {
 			t.Helper()

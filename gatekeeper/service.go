@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/suggest"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -152,7 +153,7 @@ func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error
 		if old, ok := methods[wire]; ok {
 			return nil, fault.New(fault.BadRequest, "export", "service %s: methods %q and %q look alike on the wire", e.Service, old.Name, m.Name)
 		}
-		if _, _, err := resources.ParsePolicy(m.Policy); err != nil {
+		if err := (resources.Word{Policy: m.Policy, MaxFailures: m.MaxFailures}).Validate(); err != nil {
 			return nil, err
 		}
 		methods[wire] = m
@@ -360,7 +361,7 @@ func sortedServices(m map[netip.Addr]*exported) []netip.Addr {
 // fleetConfig is how the registry works here.
 func fleetConfig() resources.Config {
 	cfg := resources.DefaultConfig()
-	cfg.Policy = rpcpacket.PolicyRecover // rpc.DefaultPolicy
+	cfg.Policy, cfg.MaxFailures = rpcpacket.PolicyRecover, rpcpacket.DefaultFailures // rpc.DefaultPolicy
 	return cfg
 }
 
@@ -555,15 +556,21 @@ func (c *controller) short(a resources.Short) {
 
 // SetPolicy sets the policy of a method, or with method "" of all methods of a service
 // for which nothing else is set, for calls that are sent from when their nodes know,
-// within a heartbeat. The policy is as rpcpacket.Policy writes it; "" undoes what was set.
-// Nobody needs to export the method yet. It outlives the Gatekeeper.
-func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method, policy string) error {
-	text := policy
-	if text == "" {
-		text = "default"
-	}
-	return g.operate(ctx, Event{Kind: PolicySet, Service: service, Method: method, Message: text}, func(c *controller) ([]resources.Action, error) {
-		return nil, c.fleet.SetPolicy(service, method, policy)
+// within a heartbeat, and after how many failures a call is given up. What the word says nothing of stays as it
+// is; the zero word undoes all. Nobody needs to export the method yet, but a node exports the service, or a deployment declares
+// it; else the error is fault.NotFound. What is set outlives the Gatekeeper.
+func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method string, w resources.Word) error {
+	return g.operate(ctx, Event{Kind: PolicySet, Service: service, Method: method, Message: w.Text()}, func(c *controller) ([]resources.Action, error) {
+		names := c.fleet.Services()
+		for _, s := range c.services {
+			names = append(names, s.name)
+		}
+		if w != (resources.Word{}) && !slices.Contains(names, service) {
+			slices.Sort(names)
+			return nil, fault.New(fault.NotFound, "set policy", "no node exports a service %s, and no deployment declares one: deploy it first%s",
+				service, suggest.Text(service, slices.Compact(names)))
+		}
+		return nil, c.fleet.SetPolicy(service, method, w)
 	})
 }
 
@@ -593,19 +600,19 @@ func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p reso
 // by reference is the same method. Of several nodes of a service the one counts that came last.
 func (c *controller) exportedPolicies() (all []resources.ExportedPolicy) {
 	for _, s := range c.services {
-		said := map[string]string{}
+		said := map[string]resources.Word{}
 		for _, x := range s.exports {
 			for _, m := range x.methods {
 				plain := rpcpacket.PlainMethod(m.Name)
 				if _, known := said[plain]; plain == m.Name {
-					said[plain] = m.Policy
+					said[plain] = resources.Word{Policy: m.Policy, MaxFailures: m.MaxFailures}
 				} else if !known {
-					said[plain] = ""
+					said[plain] = resources.Word{}
 				}
 			}
 		}
-		for method, policy := range said {
-			all = append(all, resources.ExportedPolicy{Service: s.name, Method: method, Policy: policy})
+		for method, w := range said {
+			all = append(all, resources.ExportedPolicy{Service: s.name, Method: method, Word: w})
 		}
 	}
 	return all
@@ -615,8 +622,10 @@ func (c *controller) exportedPolicies() (all []resources.ExportedPolicy) {
 func (c *controller) policies(p *port, m control.Message) {
 	explicit, version := c.fleet.ExplicitPolicies()
 	list := make([]control.MethodPolicy, 0, len(explicit))
-	for _, p := range explicit {
-		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: p.Policy.String()})
+	for i := range explicit {
+		p := &explicit[i]
+		w := p.Said()
+		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: w.Policy, MaxFailures: w.MaxFailures})
 	}
 	c.answer(p, m, control.PolicyList{Version: version, Policies: list})
 }

@@ -33,6 +33,7 @@ type Counters struct {
 	RulesRevoked uint64 `json:"rules_revoked"` // and revoked
 	Denied       uint64 `json:"denied"`        // accesses denied by the switch
 	Deadlocks    uint64 `json:"deadlocks"`     // calls refused because they would have waited for themselves
+	GivenUp      uint64 `json:"given_up"`      // calls whose programs have ended too often
 	Refused      uint64 `json:"refused"`       // calls, frees and requests refused by the Gatekeeper
 	Duplicates   uint64 `json:"duplicates"`    // copies of what was known
 	Late         uint64 `json:"late"`          // calls below their session's floor

@@ -231,6 +231,7 @@ const (
 	ReplyReleased   EventKind = "reply.released"
 	CallRefused     EventKind = "call.refused"  // the caller gets an exception
 	CallEnded       EventKind = "call.ended"    // its callee is gone
+	CallGivenUp     EventKind = "call.givenup"  // its program has ended too often while it executed the call
 	CallCanceled    EventKind = "call.canceled" // an operator has had it cancelled where it runs
 	RulesRevoked    EventKind = "rules.revoked"
 	RulesGranted    EventKind = "rules.granted"
@@ -246,7 +247,7 @@ func EventKinds() []string {
 		AppRolledBack, AppShort,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
 		ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
-		CallReleased, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,
+		CallReleased, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallGivenUp, CallCanceled, RulesRevoked,
 		RulesGranted, AccessDenied,
 	} {
 		all = append(all, string(k))

@@ -45,12 +45,13 @@ type execution struct {
 
 	life life // the handler's context
 
-	resumed bool          // the ledger has what former runs did
-	again   bool          // and that this one has begun
-	alone   *alone        // it runs alone until this ends; nil if it does not
-	givenUp bool          // the first copy of the call that came says that its caller gives it up
-	returns bool          // the answer of the exactly-once call has pointers
-	takenUp time.Duration // of an exactly-once call: when, in node time
+	resumed  bool          // the ledger has what former runs did
+	again    bool          // and that this one has begun
+	alone    *alone        // it runs alone until this ends; nil if it does not
+	failures uint32        // after which the node gives it up; 0: it does not
+	givenUp  bool          // the first copy of the call that came says that its caller gives it up
+	returns  bool          // the answer of the exactly-once call has pointers
+	takenUp  time.Duration // of an exactly-once call: when, in node time
 	// reported says that the Gatekeeper was told that it is under way; guarded by the ledger's mutex.
 	reported bool
 	lineage

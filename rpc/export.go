@@ -260,11 +260,19 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 		if p, ok := x.config.policies.of(name); ok {
 			method.Policy = p.String()
 		}
+		if n, ok := x.config.failures.of(name); ok {
+			method.MaxFailures = &n
+		}
 		methods = append(methods, method)
 	}
 	for name := range x.config.policies.methods {
 		if functions[name] == nil {
 			return nil, nil, fmt.Errorf("a policy is given for method %s, which the service does not have", name)
+		}
+	}
+	for name := range x.config.failures.methods {
+		if functions[name] == nil {
+			return nil, nil, fmt.Errorf("a number of failures is given for method %s, which the service does not have", name)
 		}
 	}
 	return o, methods, nil

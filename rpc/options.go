@@ -255,7 +255,7 @@ const (
 
 	// DefaultFailures is after how many failures of its program an execution is given up
 	// (WithMaxFailures).
-	DefaultFailures = 16
+	DefaultFailures = rpcpacket.DefaultFailures
 
 	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer
 	// has at most: 1 GiB and what a struct around such a value takes.

@@ -34,7 +34,7 @@ type reports struct {
 	running map[rpcpacket.ID]*execution
 	ended   []ended // the latest since the last report, namedInReport at most
 	oldest  int     // of ended, once that is full
-	known   []ended // that an earlier report has named as under way
+	known   []ended // that an earlier report has named as under way, and those that were given up
 	counts  map[counted]uint64
 	told    bool          // something, before
 	news    bool          // there are some
@@ -58,6 +58,7 @@ type ended struct {
 	from       netip.Addr
 	method     counted
 	began, end time.Duration
+	failures   uint32 // after which it was given up; 0 if it was not
 }
 
 // counted is what calls are counted by. It says how one has ended, too.
@@ -87,10 +88,10 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 		return
 	}
 	delete(r.running, e.call.Call)
-	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now()}
+	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now(), failures: e.failures}
 	r.counts[k.method]++
 	switch {
-	case e.reported && len(r.known) < control.MaxDirectCalls-namedInReport:
+	case (e.reported || e.failures > 0) && len(r.known) < control.MaxDirectCalls-namedInReport:
 		r.known = append(r.known, k)
 	case len(r.ended) < namedInReport:
 		r.ended = append(r.ended, k)
@@ -205,7 +206,7 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	c := control.DirectCall{
 		ID: control.ExecutionID(h.Call), Parent: control.ExecutionID(h.Parent), Caller: k.from, Incarnation: h.CallerIncarnation,
 		Service: k.method.service, Method: k.method.method, Began: (now - k.began).Microseconds(), Attempt: h.Attempt, Code: k.method.code,
-		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()),
+		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()), GivenUp: k.failures,
 	}
 	if k.end != 0 {
 		c.Took = max(1, (k.end - k.began).Microseconds())

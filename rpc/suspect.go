@@ -27,7 +27,7 @@ import (
 
 // WithMaxFailures says after how many failures an exactly-once call of these methods, or of all others if none is named, is given
 // up: it then fails as [Unavailable], and what it has done is taken back. A failure is an end of the service's program while the call ran; failures of machines, and of
-// nodes that are taken back, are none. 0 is never. The default is [DefaultFailures].
+// nodes that are taken back, are none. 0 is never. What an operator or a deployment says of a method goes before. The default is [DefaultFailures].
 func WithMaxFailures(n int, methods ...string) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.failures.set(n, methods) })
 }
@@ -51,6 +51,9 @@ func (x *export) hopeless(e *record.Execution, method rpcpacket.Method) bool {
 	most := DefaultFailures
 	if m := x.offer.Load().methods[method]; m != nil {
 		if n, ok := x.config.failures.of(m.name); ok {
+			most = n
+		}
+		if n, ok := x.node.session.Policies().MaxFailures(x.name, rpcpacket.PlainMethod(m.name)); ok {
 			most = n
 		}
 	}
@@ -145,6 +148,7 @@ func (x *export) giveUp(e *execution, failures uint32) {
 	if x.node.heir != nil {
 		why = "its node failed, or was stopped, while it executed the call, and does not come back: the deployment is taken back"
 	} else {
+		e.failures = failures
 		x.node.stats.givenUp.Add(1)
 		x.node.log.Error("rpc: a call is given up", "call", e.call.Call.String(), "why", why)
 	}

@@ -48,8 +48,10 @@ socket ` + join.SocketName + ` of their network namespace, and need no privilege
 
 The daemon needs root, or CAP_NET_ADMIN and CAP_NET_RAW, to give the interface the
 addresses of its nodes, and to make and end their sockets. Nobody else on this machine can
-use the UDP ports of nodes: 45100, 45101, 45103 and 45105. The interface needs a route to the rack by way of the switch's MAC address.
-bifrost rack up makes this route. If it is missing, the error says how to make it.
+use the UDP ports of nodes: 45100, 45101, 45103 and 45105.
+
+The interface needs a route to the rack by way of the switch's MAC address. bifrost rack up
+makes this route. If it is missing, the error says how to make it.
 Packets between two nodes of this blade leave by the interface, too, so that the switch
 judges them.
 

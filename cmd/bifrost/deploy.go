@@ -226,7 +226,7 @@ func appSpec(s *resources.Spec) (out api.AppSpec) {
 	for i := range s.Programs {
 		p := &s.Programs[i]
 		program := api.Program{
-			Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+			Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Policy: p.Policy, MaxFailures: p.MaxFailures, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 		}
 		if l := p.Liveness; l != (resources.Liveness{}) {
 			program.Liveness = &api.Liveness{Answer: l.Answer.Seconds(), Progress: l.Progress.Seconds(), Ready: l.Ready.Seconds()}
@@ -234,7 +234,7 @@ func appSpec(s *resources.Spec) (out api.AppSpec) {
 		for _, v := range p.Services {
 			service := api.ProgramService{Name: v.Name, Stateful: v.Stateful}
 			for _, m := range v.Methods {
-				service.Methods = append(service.Methods, api.MethodPolicy{Name: m.Name, Policy: m.Policy})
+				service.Methods = append(service.Methods, api.MethodPolicy{Name: m.Name, Policy: m.Policy, MaxFailures: m.MaxFailures})
 			}
 			program.Services = append(program.Services, service)
 		}

@@ -29,7 +29,8 @@ The stubs go into the packages that "thrift --gen go" makes of the same files:
 (bifrost.ref) after an argument's name makes the argument a reference. (bifrost.ref) after
 the method makes its result a reference. Strings, binary, lists, sets, maps, structs and
 unions can be references. (bifrost.policy = "recover") after a method says what becomes of its calls when
-a node fails. (bifrost.state) after a service says that the service has state.`,
+a node fails, and (bifrost.max_failures = "100") after how many ends of its program a call is
+given up. (bifrost.state) after a service says that the service has state.`,
 		Example: `  thrift --gen go lab.thrift
   bifrost gen lab.thrift --out gen-go
 

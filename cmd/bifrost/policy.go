@@ -2,16 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/internal/duration"
-	"github.com/bifrost-rack/bifrost/internal/suggest"
 	"github.com/spf13/cobra"
 )
 
@@ -22,8 +23,9 @@ var policies = []string{"recover", "fate-share", "tainted", "none", defaultPolic
 
 func newPolicyCmd() *cobra.Command {
 	var o clientOptions
-	return o.command(&cobra.Command{
-		Use:   "policy [SERVICE[.METHOD] [recover|fate-share|tainted|none|default]]",
+	failures := -1
+	cmd := o.command(&cobra.Command{
+		Use:   "policy [SERVICE[.METHOD] [recover|fate-share|tainted|none|default]] [--max-failures N]",
 		Short: "List or set what becomes of calls when nodes fail",
 		Long: `List, or set, what becomes of the calls of a method when a node fails:
 
@@ -35,14 +37,16 @@ func newPolicyCmd() *cobra.Command {
 
 The policy that an operator sets comes first, then the deployment's, then the caller's,
 then the one in the service's IDL. A policy of a service applies to its methods that have
-none of their own. A policy that is set takes effect within a heartbeat, for calls that are
+none of their own. With --max-failures an exactly-once call of the method is given up after N
+ends of its program: it fails then, and what it did is taken back. The default is 16, and 0 is
+never. A policy that is set takes effect within a heartbeat, for calls that are
 sent from then on. Calls under way keep the policy that they were sent with. Where SET BY
 says service or default, a caller may ask for another policy.`,
-		Example: "  bifrost policy\n  bifrost policy Counter.add\n  bifrost policy Counter.add tainted\n  bifrost policy Counter default",
+		Example: "  bifrost policy\n  bifrost policy Counter.add\n  bifrost policy Counter.add tainted\n  bifrost policy Counter.add --max-failures 100\n  bifrost policy Counter default",
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
-				list, err := policy(cmd, c, args)
+				list, err := policy(cmd, c, args, failures)
 				if err != nil {
 					return err
 				}
@@ -53,10 +57,12 @@ says service or default, a caller may ask for another policy.`,
 			})
 		},
 	})
+	cmd.Flags().IntVar(&failures, "max-failures", failures, "give a call up after `N` ends of its program; 0 is never")
+	return cmd
 }
 
 // policy sets a policy if there is one, and returns those that are asked about.
-func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, error) {
+func policy(cmd *cobra.Command, c *client.Client, args []string, failures int) ([]api.Policy, error) {
 	service, method := "", ""
 	if len(args) > 0 {
 		service, method, _ = strings.Cut(args[0], ".")
@@ -64,20 +70,26 @@ func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, 
 			return nil, fmt.Errorf("%s: want SERVICE or SERVICE.METHOD", args[0])
 		}
 	}
-	if len(args) == 2 {
+	var want api.SetPolicy
+	if cmd.Flags().Changed("max-failures") {
+		want.MaxFailures = &failures
+		switch {
+		case service == "":
+			return nil, errors.New("--max-failures: say of which SERVICE or SERVICE.METHOD")
+		case len(args) == 2 && args[1] == defaultPolicy:
+			return nil, errors.New("default undoes what is set: leave --max-failures out")
+		}
+	}
+	if len(args) == 2 || want.MaxFailures != nil {
 		services, err := c.Services(cmd.Context())
 		if err == nil {
 			err = checkMethod(services, service, method)
 		}
-		if err == nil && args[1] != defaultPolicy {
-			err = checkService(cmd.Context(), c, services, service)
-		}
 		if err != nil {
 			return nil, err
 		}
-		want := args[1]
-		if want == defaultPolicy {
-			want = ""
+		if len(args) == 2 && args[1] != defaultPolicy {
+			want.Policy = args[1]
 		}
 		p, err := c.SetPolicy(cmd.Context(), service, method, want)
 		return []api.Policy{p}, err
@@ -98,43 +110,14 @@ func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, 
 	return some, nil
 }
 
-// checkService refuses a service that nobody has: no node exports it, no deployment declares it, and
-// no policy is set for it.
-func checkService(ctx context.Context, c *client.Client, services []api.Service, service string) error {
-	var names []string
-	for _, s := range services {
-		names = append(names, s.Name)
-	}
-	apps, err := c.Apps(ctx)
-	if err != nil {
-		return err
-	}
-	for _, a := range apps {
-		for _, p := range a.Programs {
-			for _, s := range p.Services {
-				names = append(names, s.Name)
-			}
-		}
-	}
-	all, err := c.Policies(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		names = append(names, p.Service)
-	}
-	if slices.Contains(names, service) {
-		return nil
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	return fmt.Errorf("no node exports a service %s, and no deployment declares one: deploy it first%s", service, suggest.Text(service, names))
-}
-
 func policyRows(list []api.Policy) []string {
-	rows := []string{"SERVICE\tMETHOD\tPOLICY\tSET BY"}
+	rows := []string{"SERVICE\tMETHOD\tPOLICY\tSET BY\tMAX FAILURES\tSET BY"}
 	for _, p := range list {
-		rows = append(rows, strings.Join([]string{p.Service, or(p.Method, "(others)"), p.Policy, p.Origin}, "\t"))
+		most := strconv.Itoa(p.MaxFailures)
+		if p.MaxFailures == 0 {
+			most = "never"
+		}
+		rows = append(rows, strings.Join([]string{p.Service, or(p.Method, "(others)"), p.Policy, p.Origin, most, p.FailuresOrigin}, "\t"))
 	}
 	return rows
 }

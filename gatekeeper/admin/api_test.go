@@ -274,13 +274,36 @@ func TestPolicies(t *testing.T) {
 	if add, other, all := of("addRef"), of("incrementRef"), of(""); add != "none operator" || other != "fate-share operator" || all != "fate-share operator" {
 		t.Errorf("addRef %s, incrementRef %s, all %s", add, other, all)
 	}
+	bound := func(want int, by string) {
+		t.Helper()
+		for _, p := range getAs[api.List[api.Policy]](s, "/v1/policies").Items {
+			if p.Service == "Arrays" && p.Method == "addRef" && (p.MaxFailures != want || p.FailuresOrigin != by) {
+				t.Errorf("%+v, want %d failures, by %s", p, want, by)
+			}
+		}
+	}
+	bound(16, "default")
+	do("PUT", "/v1/policies/Arrays", `{"max_failures":0}`, "fate-share operator") // its policy stays
+	bound(0, "operator")
+	do("PUT", "/v1/policies/Arrays/addRef", `{"max_failures":7}`, "none operator")
+	bound(7, "operator")
+	for path, body := range map[string]string{"Nobody": `{"policy":"none"}`, "Arrays": `{}`, "Arrays/addRef": `{"max_failures":-1}`} {
+		r, err := http.NewRequestWithContext(b.Ctx, http.MethodPut, s.URL+"/v1/policies/"+path, strings.NewReader(body))
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer "+s.Token)
+		r.Header.Set("Content-Type", "application/json")
+		if resp, answer := s.Do(r); resp.StatusCode < 400 || resp.StatusCode >= 500 {
+			t.Errorf("%s %s: %s, %s", path, body, resp.Status, answer)
+		}
+	}
 	do("DELETE", "/v1/policies/Arrays/addRef", "", "fate-share operator")
+	bound(0, "operator")
 	do("DELETE", "/v1/policies/Arrays", "", "recover default")
 	var said []string
-	for _, e := range s.recent("policy.set", 4) {
+	for _, e := range s.recent("policy.set", 6) {
 		said = append(said, e.Service+"."+e.Method+" "+e.Message)
 	}
-	if !slices.Equal(said, []string{"Arrays. fate-share", "Arrays.addRef none", "Arrays.addRef default", "Arrays. default"}) {
+	if !slices.Equal(said, []string{"Arrays. fate-share", "Arrays.addRef none", "Arrays. at most 0 failures", "Arrays.addRef at most 7 failures", "Arrays.addRef default", "Arrays. default"}) {
 		t.Errorf("events %q", said)
 	}
 }

@@ -146,7 +146,7 @@ func instanceStatus(i *resources.Instance) (status string, since time.Time) {
 
 func programOf(p *resources.Program) api.Program {
 	out := api.Program{
-		Name: p.Name, Args: list(p.Args), Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+		Name: p.Name, Args: list(p.Args), Env: p.Env, Binary: p.Binary, Policy: p.Policy, MaxFailures: p.MaxFailures, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
 	if l := p.Liveness; l != (resources.Liveness{}) {
 		out.Liveness = &api.Liveness{Answer: l.Answer.Seconds(), Progress: l.Progress.Seconds(), Ready: l.Ready.Seconds()}
@@ -154,7 +154,7 @@ func programOf(p *resources.Program) api.Program {
 	for _, s := range p.Services {
 		service := api.ProgramService{Name: s.Name, Stateful: s.Stateful}
 		for _, m := range s.Methods {
-			service.Methods = append(service.Methods, api.MethodPolicy{Name: m.Name, Policy: m.Policy})
+			service.Methods = append(service.Methods, api.MethodPolicy{Name: m.Name, Policy: m.Policy, MaxFailures: m.MaxFailures})
 		}
 		out.Services = append(out.Services, service)
 	}
@@ -163,7 +163,7 @@ func programOf(p *resources.Program) api.Program {
 
 func programSpec(p *api.Program) resources.Program {
 	out := resources.Program{
-		Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+		Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Word: resources.Word{Policy: p.Policy, MaxFailures: p.MaxFailures}, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
 	if l := p.Liveness; l != nil {
 		out.Liveness = resources.Liveness{Answer: duration.Seconds(l.Answer), Progress: duration.Seconds(l.Progress), Ready: duration.Seconds(l.Ready)}
@@ -171,7 +171,7 @@ func programSpec(p *api.Program) resources.Program {
 	for _, s := range p.Services {
 		service := resources.ServiceSpec{Name: s.Name, Stateful: s.Stateful}
 		for _, m := range s.Methods {
-			service.Methods = append(service.Methods, resources.MethodSpec{Name: m.Name, Policy: m.Policy})
+			service.Methods = append(service.Methods, resources.MethodSpec{Name: m.Name, Word: resources.Word{Policy: m.Policy, MaxFailures: m.MaxFailures}})
 		}
 		out.Services = append(out.Services, service)
 	}

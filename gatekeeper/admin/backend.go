@@ -26,7 +26,7 @@ type Backend interface {
 	Chain(ctx context.Context, call rpcpacket.ID) ([]gatekeeper.CallState, error)
 	Holders(ctx context.Context, p dsmpacket.Pointer) (gatekeeper.Holders, error)
 	FailureDomain(ctx context.Context, blade string) (gatekeeper.FailureDomain, error)
-	SetPolicy(ctx context.Context, service, method, policy string) error
+	SetPolicy(ctx context.Context, service, method string, w resources.Word) error
 	Policies(ctx context.Context) ([]resources.MethodPolicy, error)
 	Policy(ctx context.Context, service, method string) (resources.MethodPolicy, error)
 	Timeline(ctx context.Context, call rpcpacket.ID, limit int) (tree []trace.Leaf, more bool, err error)

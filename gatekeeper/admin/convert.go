@@ -50,7 +50,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 		RulesWritten: c.RulesWritten, RulesGranted: c.RulesGranted, RulesRevoked: c.RulesRevoked,
 		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign, Unproven: c.Unproven,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Probes: c.Probes, Reconciled: c.Reconciled,
-		Deadlocks: c.Deadlocks, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
+		Deadlocks: c.Deadlocks, GivenUp: c.GivenUp, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
 		CopiesLost: c.CopiesLost,
 	}
 }

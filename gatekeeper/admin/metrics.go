@@ -71,6 +71,7 @@ var counters = []struct {
 	{describe("reconciled_rules_total", "Table entries repaired after the switch was read back."), func(c *gatekeeper.Counters) uint64 { return c.Reconciled }},
 	{describe("denied_accesses_total", "Memory accesses that the switch has denied."), func(c *gatekeeper.Counters) uint64 { return c.Denied }},
 	{describe("refused_requests_total", "Calls, frees and requests refused by the Gatekeeper."), func(c *gatekeeper.Counters) uint64 { return c.Refused }},
+	{describe("given_up_calls_total", "Exactly-once calls given up because their programs have ended too often while they executed them."), func(c *gatekeeper.Counters) uint64 { return c.GivenUp }},
 	{describe("deadlocked_calls_total", "Calls refused because they would have waited for themselves."), func(c *gatekeeper.Counters) uint64 { return c.Deadlocks }},
 	{describe("failures_total", "Rules or commands refused by the switch or a blade."), func(c *gatekeeper.Counters) uint64 { return c.Failures }},
 	{describe("logged_records_total", "Records put on the log."), func(c *gatekeeper.Counters) uint64 { return c.Logged }},

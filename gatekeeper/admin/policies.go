@@ -8,6 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // ServiceInput and MethodInput name what a policy is for. They are exported so that
@@ -37,19 +38,19 @@ func (s *Server) registerPolicies(h huma.API) {
 	get(h, "/v1/policies", "list-policies", "Policies", "What becomes of calls when nodes fail, by method: of all that are exported, and all that somebody has spoken of", s.policies)
 	act(h, http.MethodPut, "/v1/policies/{service}", "set-service-policy", "Set the policy of all methods of a service for which no other is set",
 		func(ctx context.Context, in *setServicePolicy) (api.Policy, error) {
-			return s.setPolicy(ctx, in.Service, "", in.Body.Policy)
+			return s.say(ctx, in.Service, "", &in.Body)
 		})
 	act(h, http.MethodPut, "/v1/policies/{service}/{method}", "set-policy", "Set the policy of a method",
 		func(ctx context.Context, in *setMethodPolicy) (api.Policy, error) {
-			return s.setPolicy(ctx, in.Service, in.Method, in.Body.Policy)
+			return s.say(ctx, in.Service, in.Method, &in.Body)
 		})
 	act(h, http.MethodDelete, "/v1/policies/{service}", "undo-service-policy", "Undo what was set for a service; the answer is what holds then",
 		func(ctx context.Context, in *ServiceInput) (api.Policy, error) {
-			return s.setPolicy(ctx, in.Service, "", "")
+			return s.setPolicy(ctx, in.Service, "", resources.Word{})
 		})
 	act(h, http.MethodDelete, "/v1/policies/{service}/{method}", "undo-policy", "Undo what was set for a method; the answer is what holds then",
 		func(ctx context.Context, in *MethodInput) (api.Policy, error) {
-			return s.setPolicy(ctx, in.Service, in.Method, "")
+			return s.setPolicy(ctx, in.Service, in.Method, resources.Word{})
 		})
 }
 
@@ -58,9 +59,18 @@ func (s *Server) policies(ctx context.Context, _ *none) (api.List[api.Policy], e
 	return api.List[api.Policy]{Items: each(all, policyOf)}, err
 }
 
-// setPolicy sets a policy, or with "" undoes it, and returns what holds now.
-func (s *Server) setPolicy(ctx context.Context, service, method, policy string) (api.Policy, error) {
-	if err := s.backend.SetPolicy(ctx, service, method, policy); err != nil {
+// say sets what an operator says.
+func (s *Server) say(ctx context.Context, service, method string, p *api.SetPolicy) (api.Policy, error) {
+	w := resources.Word{Policy: p.Policy, MaxFailures: p.MaxFailures}
+	if w == (resources.Word{}) {
+		return api.Policy{}, fault.New(fault.BadRequest, "set policy", "the body says nothing: give policy, max_failures or both")
+	}
+	return s.setPolicy(ctx, service, method, w)
+}
+
+// setPolicy sets a policy, or with the zero word undoes it, and returns what holds now.
+func (s *Server) setPolicy(ctx context.Context, service, method string, w resources.Word) (api.Policy, error) {
+	if err := s.backend.SetPolicy(ctx, service, method, w); err != nil {
 		return api.Policy{}, err
 	}
 	p, err := s.backend.Policy(ctx, service, method)
@@ -68,5 +78,8 @@ func (s *Server) setPolicy(ctx context.Context, service, method, policy string) 
 }
 
 func policyOf(p *resources.MethodPolicy) api.Policy {
-	return api.Policy{Service: p.Service, Method: p.Method, Policy: p.Policy.String(), Origin: string(p.Origin)}
+	return api.Policy{
+		Service: p.Service, Method: p.Method, Policy: p.Policy.String(), Origin: string(p.Origin),
+		MaxFailures: p.MaxFailures, FailuresOrigin: string(p.FailuresOrigin),
+	}
 }

@@ -57,15 +57,16 @@ func (r reader) spec(n *yamlfile.Node) (s resources.Spec) {
 func (r reader) program(n *yamlfile.Node, path string) resources.Program {
 	p := resources.Program{Nodes: 1}
 	r.Mapping(n, path, yamlfile.Fields{
-		"name":     func(n *yamlfile.Node, path string) { p.Name = r.Text(n, path) },
-		"command":  func(n *yamlfile.Node, path string) { p.Args = r.Words(n, path) },
-		"env":      func(n *yamlfile.Node, path string) { p.Env = r.Texts(n, path) },
-		"policy":   func(n *yamlfile.Node, path string) { p.Policy = r.Text(n, path) },
-		"nodes":    func(n *yamlfile.Node, path string) { p.Nodes = int(r.Integer(n, path, 31)) },
-		"spares":   func(n *yamlfile.Node, path string) { p.Spares = int(r.Integer(n, path, 31)) },
-		"blades":   func(n *yamlfile.Node, path string) { p.Blades = r.Words(n, path) },
-		"liveness": func(n *yamlfile.Node, path string) { p.Liveness = r.liveness(n, path) },
-		"job":      func(n *yamlfile.Node, path string) { p.Job = r.Boolean(n, path) },
+		"name":         func(n *yamlfile.Node, path string) { p.Name = r.Text(n, path) },
+		"command":      func(n *yamlfile.Node, path string) { p.Args = r.Words(n, path) },
+		"env":          func(n *yamlfile.Node, path string) { p.Env = r.Texts(n, path) },
+		"policy":       func(n *yamlfile.Node, path string) { p.Policy = r.Text(n, path) },
+		"max_failures": func(n *yamlfile.Node, path string) { p.MaxFailures = r.failures(n, path) },
+		"nodes":        func(n *yamlfile.Node, path string) { p.Nodes = int(r.Integer(n, path, 31)) },
+		"spares":       func(n *yamlfile.Node, path string) { p.Spares = int(r.Integer(n, path, 31)) },
+		"blades":       func(n *yamlfile.Node, path string) { p.Blades = r.Words(n, path) },
+		"liveness":     func(n *yamlfile.Node, path string) { p.Liveness = r.liveness(n, path) },
+		"job":          func(n *yamlfile.Node, path string) { p.Job = r.Boolean(n, path) },
 		"services": func(n *yamlfile.Node, path string) {
 			r.List(n, path, func(n *yamlfile.Node, path string) { p.Services = append(p.Services, r.service(n, path)) })
 		},
@@ -103,8 +104,15 @@ func (r reader) service(n *yamlfile.Node, path string) (s resources.ServiceSpec)
 
 func (r reader) method(n *yamlfile.Node, path string) (m resources.MethodSpec) {
 	r.Mapping(n, path, yamlfile.Fields{
-		"name":   func(n *yamlfile.Node, path string) { m.Name = r.Text(n, path) },
-		"policy": func(n *yamlfile.Node, path string) { m.Policy = r.Text(n, path) },
+		"name":         func(n *yamlfile.Node, path string) { m.Name = r.Text(n, path) },
+		"policy":       func(n *yamlfile.Node, path string) { m.Policy = r.Text(n, path) },
+		"max_failures": func(n *yamlfile.Node, path string) { m.MaxFailures = r.failures(n, path) },
 	})
 	return m
+}
+
+// failures is after how many failures a call is given up.
+func (r reader) failures(n *yamlfile.Node, path string) *int {
+	most := int(r.Integer(n, path, 31))
+	return &most
 }

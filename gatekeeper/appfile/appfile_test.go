@@ -18,7 +18,7 @@ const example = "../../examples/arrays/app.yaml"
 func TestRead_Example(t *testing.T) {
 	got, err := Read(example)
 	want := resources.Spec{Name: "arrays", Programs: []resources.Program{{
-		Name: "server", Args: []string{"arrays", "server", "--services", "Arrays"}, Policy: "none", Nodes: 2, Spares: 1,
+		Name: "server", Args: []string{"arrays", "server", "--services", "Arrays"}, Word: resources.Word{Policy: "none"}, Nodes: 2, Spares: 1,
 		Services: []resources.ServiceSpec{{Name: "Arrays"}},
 	}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -37,16 +37,17 @@ programs:
     services:
       - name: S
         stateful: true
-        methods: [{name: m, policy: recover}]
+        methods: [{name: m, policy: recover, max_failures: 40}]
     policy: tainted
+    max_failures: 0
     spares: 2
     blades: [s1, s2]
   - {name: q, command: [b], job: true, nodes: 0}
 `))
 	want := resources.Spec{Name: "all", Programs: []resources.Program{
 		{
-			Name: "p", Args: []string{"a", "1"}, Env: map[string]string{"K": "v"}, Policy: "tainted", Nodes: 1, Spares: 2, Blades: []string{"s1", "s2"},
-			Services: []resources.ServiceSpec{{Name: "S", Stateful: true, Methods: []resources.MethodSpec{{Name: "m", Policy: "recover"}}}},
+			Name: "p", Args: []string{"a", "1"}, Env: map[string]string{"K": "v"}, Word: resources.Word{Policy: "tainted", MaxFailures: new(0)}, Nodes: 1, Spares: 2, Blades: []string{"s1", "s2"},
+			Services: []resources.ServiceSpec{{Name: "S", Stateful: true, Methods: []resources.MethodSpec{{Name: "m", Word: resources.Word{Policy: "recover", MaxFailures: new(40)}}}}},
 		},
 		{Name: "q", Args: []string{"b"}, Job: true},
 	}}
@@ -60,7 +61,7 @@ func TestParse_Mistakes(t *testing.T) {
 	for what, q := range map[string]struct{ text, want string }{
 		"an unknown key":      {good + "    nodez: 2\n", `app.yaml:5: programs[0]: unknown key "nodez"`},
 		"one above":           {"nam: a\n" + good, `app.yaml:1: unknown key "nam"`},
-		"two mistakes":        {good + "    nodez: 2\n    spare: 1\n", "job, liveness, name, nodes, policy, services, spares\napp.yaml:6: programs[0]: unknown key \"spare\""},
+		"two mistakes":        {good + "    nodez: 2\n    spare: 1\n", "job, liveness, max_failures, name, nodes, policy, services, spares\napp.yaml:6: programs[0]: unknown key \"spare\""},
 		"a repeated key":      {good + "    name: q\n", `app.yaml:5: programs[0].name: it is given twice (first on line 3)`},
 		"a text for a number": {good + "    nodes: many\n", `app.yaml:5: programs[0].nodes: "many" is not a number`},
 		"a text for a list":   {strings.Replace(good, "[x]", "x", 1), `app.yaml:4: programs[0].command: it is the text "x": write a list`},

@@ -27,6 +27,8 @@ type Config struct {
 	DrainPatience time.Duration
 	// Policy holds for methods about which nobody said anything.
 	Policy rpcpacket.Policy
+	// MaxFailures is after how many failures a call of such a method is given up; 0 is never.
+	MaxFailures int
 }
 
 // DefaultConfig returns the limits of a rack that nobody configured.

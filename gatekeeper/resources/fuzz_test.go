@@ -54,8 +54,8 @@ func busyState(f testing.TB, now time.Time) []byte {
 		}
 	}
 	_, err = r.Deploy(Spec{Name: "app", Programs: []Program{{
-		Name: "p", Args: []string{"p"}, Env: map[string]string{"A": "b"}, Nodes: 1, Spares: 1, Policy: "tainted",
-		Services: []ServiceSpec{{Name: "S", Methods: []MethodSpec{{Name: "m", Policy: "none"}}}},
+		Name: "p", Args: []string{"p"}, Env: map[string]string{"A": "b"}, Nodes: 1, Spares: 1, Word: Word{Policy: "tainted", MaxFailures: new(3)},
+		Services: []ServiceSpec{{Name: "S", Methods: []MethodSpec{{Name: "m", Word: Word{Policy: "none"}}}}},
 	}}}, now)
 	if err != nil {
 		f.Fatal(err)
@@ -64,7 +64,7 @@ func busyState(f testing.TB, now time.Time) []byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := r.SetPolicy("S", "m", "recover"); err != nil {
+	if err := r.SetPolicy("S", "m", Word{Policy: "recover", MaxFailures: new(7)}); err != nil {
 		f.Fatal(err)
 	}
 	data, err := r.Save()

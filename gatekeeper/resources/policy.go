@@ -2,6 +2,7 @@ package resources
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"slices"
@@ -33,12 +34,91 @@ const (
 	Default  Origin = "default"
 )
 
+// Word is what somebody says of the calls of a method. The zero Word says nothing.
+type Word struct {
+	// Policy is as rpcpacket.Policy writes it; "" says nothing of it.
+	Policy string `json:"policy,omitempty"`
+	// MaxFailures is after how many failures of its program a call is given up, 0 for never; nil says nothing of it.
+	MaxFailures *int `json:"max_failures,omitempty"`
+}
+
+// MaxMaxFailures bounds Word.MaxFailures.
+const MaxMaxFailures = 1_000_000
+
+// Validate checks a word.
+func (w Word) Validate() error {
+	if n := w.MaxFailures; n != nil && (*n < 0 || *n > MaxMaxFailures) {
+		return fault.New(fault.BadRequest, "policy", "%d failures: must be 0, for never, to %d", *n, MaxMaxFailures)
+	}
+	_, _, err := ParsePolicy(w.Policy)
+	return err
+}
+
+// or is the word, completed by another one.
+func (w Word) or(other Word) Word {
+	if w.Policy == "" {
+		w.Policy = other.Policy
+	}
+	if w.MaxFailures == nil {
+		w.MaxFailures = other.MaxFailures
+	}
+	return w
+}
+
+// unless is what a word says of which another one says nothing.
+func (w Word) unless(other Word) Word {
+	if other.Policy != "" {
+		w.Policy = ""
+	}
+	if other.MaxFailures != nil {
+		w.MaxFailures = nil
+	}
+	return w
+}
+
+// Text writes a word for people.
+func (w Word) Text() string {
+	switch {
+	case w.MaxFailures == nil && w.Policy == "":
+		return "default"
+	case w.MaxFailures == nil:
+		return w.Policy
+	case w.Policy == "":
+		return fmt.Sprintf("at most %d failures", *w.MaxFailures)
+	}
+	return fmt.Sprintf("%s, at most %d failures", w.Policy, *w.MaxFailures)
+}
+
 // MethodPolicy is the policy of a method, or with Method "" of all methods of a
-// service for which nothing else is said.
+// service for which nothing else is said, and after how many failures a call is given up. Somebody
+// has said each of the two; an Origin "" in the list of ExplicitPolicies is nobody.
 type MethodPolicy struct {
 	Service, Method string
 	Policy          rpcpacket.Policy
 	Origin          Origin
+	MaxFailures     int
+	FailuresOrigin  Origin
+}
+
+// hear takes what somebody says that nobody has said before.
+func (p *MethodPolicy) hear(w Word, from Origin) {
+	if policy, known, err := ParsePolicy(w.Policy); known && err == nil && p.Origin == "" {
+		p.Policy, p.Origin = policy, from
+	}
+	if w.MaxFailures != nil && p.FailuresOrigin == "" {
+		p.MaxFailures, p.FailuresOrigin = *w.MaxFailures, from
+	}
+}
+
+// Said is what a policy says explicitly.
+func (p *MethodPolicy) Said() (w Word) {
+	if p.Origin != "" {
+		w.Policy = p.Policy.String()
+	}
+	if p.FailuresOrigin != "" {
+		w.MaxFailures = &p.MaxFailures
+	}
+	return w
 }
 
 // explicit is what ExplicitPolicies found while the registry had a version.
@@ -49,19 +129,21 @@ type explicit struct {
 	found   bool
 }
 
-// ExportedPolicy is what a node said of a method when it exported the method: Policy is as
-// rpcpacket.Policy writes it, "" for nothing.
-type ExportedPolicy struct{ Service, Method, Policy string }
+// ExportedPolicy is what a node said of a method when it exported the method.
+type ExportedPolicy struct {
+	Service, Method string
+	Word
+}
 
-// SetPolicy lets the operator overrule the policy of a method, or with method "" of
-// all methods of a service for which nothing else is set, as rpcpacket.Policy writes it; ""
-// undoes that. It holds for calls sent from now on.
-func (r *Registry) SetPolicy(service, method, policy string) error {
+// SetPolicy lets the operator overrule what is said of a method, or with method "" of
+// all methods of a service for which nothing else is set. What the word says nothing of stays as it is; the zero Word
+// undoes all. It holds for calls sent from now on, and for executions that fail from now on.
+func (r *Registry) SetPolicy(service, method string, w Word) error {
 	const op = "set policy"
-	_, known, err := ParsePolicy(policy)
-	if err != nil {
+	if err := w.Validate(); err != nil {
 		return err
 	}
+	known := w != Word{}
 	if service == "" || len(service) > MaxServiceName {
 		return fault.New(fault.BadRequest, op, "a service name of %d bytes", len(service))
 	}
@@ -77,7 +159,7 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 	}
 	r.version++
 	if known {
-		r.policies[key] = policy
+		r.policies[key] = w.or(r.policies[key])
 	} else {
 		delete(r.policies, key)
 	}
@@ -88,31 +170,42 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 // for its service; else what its deployment says; else what its node said when it exported it;
 // else Config's. A method's form by reference goes by the method's name.
 func (r *Registry) PolicyOf(m ExportedPolicy) MethodPolicy {
-	m.Method = rpcpacket.PlainMethod(m.Method)
-	for _, word := range []struct {
-		text   string
-		origin Origin
-	}{
-		{r.policies[policyKey{m.Service, m.Method}], Operator}, {r.policies[policyKey{m.Service, ""}], Operator},
-		{r.deployedPolicy(m.Service, m.Method), Deployed}, {m.Policy, Exported},
-	} {
-		if p, known, err := ParsePolicy(word.text); known && err == nil {
-			return MethodPolicy{m.Service, m.Method, p, word.origin}
-		}
-	}
-	return MethodPolicy{m.Service, m.Method, r.cfg.Policy, Default}
+	p := MethodPolicy{Service: m.Service, Method: rpcpacket.PlainMethod(m.Method)}
+	p.hear(r.policies[policyKey{p.Service, p.Method}], Operator)
+	p.hear(r.policies[policyKey{p.Service, ""}], Operator)
+	p.hear(r.deployedPolicy(p.Service, p.Method), Deployed)
+	p.hear(m.Word, Exported)
+	p.hear(Word{r.cfg.Policy.String(), &r.cfg.MaxFailures}, Default)
+	return p
 }
 
-func (r *Registry) deployedPolicy(service, method string) string {
+// Services lists the services that deployments declare, and those of which an operator has set a policy.
+func (r *Registry) Services() (all []string) {
+	for k := range r.policies {
+		all = append(all, k.service)
+	}
+	for _, a := range r.sortedApps() {
+		for _, p := range a.Programs {
+			for i := range p.spec.Services {
+				if !a.Removed {
+					all = append(all, p.spec.Services[i].Name)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (r *Registry) deployedPolicy(service, method string) Word {
 	for _, a := range r.sortedApps() {
 		for _, p := range a.Programs {
 			exports := slices.ContainsFunc(p.spec.Services, func(s ServiceSpec) bool { return s.Name == service })
 			if exports && !a.Removed {
-				return p.spec.policy(service, method)
+				return p.spec.word(service, method)
 			}
 		}
 	}
-	return ""
+	return Word{}
 }
 
 // ExplicitPolicies returns what goes before a caller's own wish: what operators and
@@ -128,21 +221,24 @@ func (r *Registry) ExplicitPolicies() (list []MethodPolicy, version uint64) {
 }
 
 func (r *Registry) listExplicit() (list []MethodPolicy) {
-	said := map[policyKey]bool{}
-	add := func(service, method, policy string, origin Origin) {
+	at := map[policyKey]int{}
+	add := func(service, method string, w Word, origin Origin) {
 		key := policyKey{service, method}
-		if p, known, err := ParsePolicy(policy); known && err == nil && !said[key] && len(list) < MaxExplicit {
-			said[key] = true
-			list = append(list, MethodPolicy{service, method, p, origin})
+		i, known := at[key]
+		if w == (Word{}) || !known && len(list) >= MaxExplicit {
+			return
 		}
+		if !known {
+			i = len(list)
+			at[key] = i
+			list = append(list, MethodPolicy{Service: service, Method: method})
+		}
+		list[i].hear(w, origin)
 	}
-	for k, p := range r.policies {
-		add(k.service, k.method, p, Operator)
+	for k, w := range r.policies {
+		add(k.service, k.method, w, Operator)
 	}
-	settled := map[string]bool{} // services: the first deployment counts, and an operator's word on all of one
-	for k := range r.policies {
-		settled[k.service] = settled[k.service] || k.method == ""
-	}
+	settled := map[string]bool{} // services: the first deployment counts
 	for _, a := range r.sortedApps() {
 		for _, p := range a.Programs {
 			for _, s := range p.spec.Services {
@@ -150,10 +246,12 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 					continue
 				}
 				settled[s.Name] = true
+				// An operator's word on all of a service goes before a deployment's on a method.
+				over := r.policies[policyKey{s.Name, ""}]
 				for _, m := range s.Methods {
-					add(s.Name, rpcpacket.PlainMethod(m.Name), m.Policy, Deployed)
+					add(s.Name, rpcpacket.PlainMethod(m.Name), m.Word.unless(over), Deployed)
 				}
-				add(s.Name, "", p.spec.Policy, Deployed)
+				add(s.Name, "", p.spec.Word.unless(over), Deployed)
 			}
 		}
 	}
@@ -166,10 +264,18 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 // AllPolicies returns the policy of every method that is exported, and all explicit
 // ones, sorted, no method twice.
 func (r *Registry) AllPolicies(exported []ExportedPolicy) []MethodPolicy {
-	explicit, _ := r.ExplicitPolicies()
-	all := slices.Clone(explicit)
+	var all []MethodPolicy
+	listed := map[policyKey]bool{}
 	for _, m := range exported {
-		all = append(all, r.PolicyOf(m))
+		p := r.PolicyOf(m)
+		listed[policyKey{p.Service, p.Method}] = true
+		all = append(all, p)
+	}
+	explicit, _ := r.ExplicitPolicies()
+	for _, p := range explicit {
+		if !listed[policyKey{p.Service, p.Method}] {
+			all = append(all, r.PolicyOf(ExportedPolicy{Service: p.Service, Method: p.Method}))
+		}
 	}
 	slices.SortFunc(all, func(a, b MethodPolicy) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Method, b.Method))
@@ -184,7 +290,7 @@ func hashOf(list []MethodPolicy) uint64 {
 	}
 	h := fnv.New64a()
 	for _, p := range list {
-		_, _ = io.WriteString(h, p.Service+"\x00"+p.Method+"\x00"+p.Policy.String()+"\x00")
+		_, _ = io.WriteString(h, p.Service+"\x00"+p.Method+"\x00"+p.Said().Text()+"\x00")
 	}
 	return h.Sum64() | 1
 }

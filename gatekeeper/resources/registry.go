@@ -18,9 +18,9 @@ type Registry struct {
 	blades    map[string]*Blade
 	nodes     map[netip.Addr]*Node
 	apps      map[string]*deployment
-	policies  map[policyKey]string // what the operator set
-	explicit  explicit             // what ExplicitPolicies found
-	converged time.Time            // when converge last looked at deployments
+	policies  map[policyKey]Word // what the operator set
+	explicit  explicit           // what ExplicitPolicies found
+	converged time.Time          // when converge last looked at deployments
 	version   uint64
 	out       []Action
 }
@@ -32,7 +32,7 @@ func New(cfg Config, rack Rack) (*Registry, error) {
 	}
 	return &Registry{
 		cfg: cfg, rack: rack, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{},
-		apps: map[string]*deployment{}, policies: map[policyKey]string{},
+		apps: map[string]*deployment{}, policies: map[policyKey]Word{},
 	}, nil
 }
 

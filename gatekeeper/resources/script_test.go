@@ -30,7 +30,7 @@ import (
 //	deploy APP PROGRAM nodes=1 [spares=1] [service=S!,T] [blades=a,b] [args=x] [policy=p] [job] [; PROGRAM …]
 //	renew APP; rollback APP; undeploy APP; startfailed INSTANCE BLADE
 //	drain BLADE; fail BLADE; return BLADE
-//	policy SERVICE METHOD [POLICY]; policies: also of methods S.m and T.m, whose nodes say none
+//	policy SERVICE METHOD [POLICY] [failures=n]; policies: also of methods S.m and T.m, whose nodes say tainted, and 5 failures
 //	blades; nodes; apps
 //	restart                       the Gatekeeper saves, loads, resumes
 func TestScripts(t *testing.T) {
@@ -241,17 +241,26 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 	case "startfailed":
 		k.print(k.r.StartFailed(o.arg(0), o.arg(1), "no such file", k.now), nil)
 	case "policy":
-		k.print(nil, k.r.SetPolicy(o.arg(0), o.arg(1), o.arg(2)))
+		k.print(nil, k.r.SetPolicy(o.arg(0), o.arg(1), o.word(o.arg(2))))
 	default:
 		return false, nil
 	}
 	return true, nil
 }
 
+// word is what a policy and failures=n say.
+func (o options) word(policy string) Word {
+	w := Word{Policy: policy}
+	if o.keys["failures"] != "" {
+		w.MaxFailures = new(int(o.num("failures", 0)))
+	}
+	return w
+}
+
 func programOf(o options) Program {
 	p := Program{
 		Name: o.arg(0), Nodes: int(o.num("nodes", 1)), Spares: int(o.num("spares", 0)), Blades: o.list("blades"),
-		Args: []string{o.text("args", o.arg(0))}, Binary: o.text("binary", ""), Policy: o.text("policy", ""), Job: o.flag("job"),
+		Args: []string{o.text("args", o.arg(0))}, Binary: o.text("binary", ""), Word: o.word(o.text("policy", "")), Job: o.flag("job"),
 	}
 	for _, s := range o.list("service") {
 		s, stateful := strings.CutSuffix(s, "!")
@@ -278,8 +287,8 @@ func (k *rack) show(what string, _ options) (bool, error) {
 			fmt.Fprintf(k.out, "%s.%d %s on %s%s\n", nodeText(n.Address), n.Incarnation, n.Name, n.Blade, because(n.Cause))
 		}
 	case "policies":
-		for _, p := range k.r.AllPolicies([]ExportedPolicy{{"S", "m", "tainted"}, {"T", "m", ""}}) {
-			fmt.Fprintf(k.out, "%s.%s: %s, by %s\n", p.Service, p.Method, p.Policy, p.Origin)
+		for _, p := range k.r.AllPolicies([]ExportedPolicy{{"S", "m", Word{Policy: "tainted"}}, {"T", "m", Word{MaxFailures: new(5)}}}) {
+			fmt.Fprintf(k.out, "%s.%s: %s, by %s; %d failures, by %s\n", p.Service, p.Method, p.Policy, p.Origin, p.MaxFailures, p.FailuresOrigin)
 		}
 	case "apps":
 		for _, d := range k.r.Deployments() {

@@ -43,9 +43,8 @@ type Program struct {
 	// as ready when it exports all of them. A program without services only
 	// calls.
 	Services []ServiceSpec `json:"services,omitempty"`
-	// Policy is the policy of methods for which nothing else is said, as
-	// rpcpacket.Policy writes it; "" leaves that to the IDL.
-	Policy string `json:"policy,omitempty"`
+	// Word is of methods for which nothing else is said; what it says nothing of is left to the IDL.
+	Word
 	// Nodes is how many nodes run the program; two of them share no blade if it
 	// exports a service. At most 1 if a service is stateful.
 	Nodes int `json:"nodes"`
@@ -108,14 +107,14 @@ func (l Liveness) WithDefaults() Liveness {
 type ServiceSpec struct {
 	Name     string `json:"name"`
 	Stateful bool   `json:"stateful,omitempty"`
-	// Methods lists those that need a policy other than the program's.
+	// Methods lists those of which something else is said than of the program's others.
 	Methods []MethodSpec `json:"methods,omitempty"`
 }
 
-// MethodSpec is a method's policy, as rpcpacket.Policy writes it.
+// MethodSpec is what is said of a method.
 type MethodSpec struct {
-	Name   string `json:"name"`
-	Policy string `json:"policy"`
+	Name string `json:"name"`
+	Word
 }
 
 // Limits of a deployment.
@@ -162,7 +161,7 @@ func (p *Program) validate(app string) error {
 	case p.Job && len(p.Services) > 0:
 		return fault.New(fault.BadRequest, op, "program %s: a job cannot export services", p.Name)
 	}
-	if _, _, err := ParsePolicy(p.Policy); err != nil {
+	if err := p.Word.Validate(); err != nil {
 		return err
 	}
 	if err := p.Liveness.validate(op, p.Name); err != nil {
@@ -198,7 +197,7 @@ func (s *ServiceSpec) validate(op string) error {
 		if _, err := rpcpacket.MethodOf(m.Name); err != nil {
 			return fault.New(fault.BadRequest, op, "service %s: %v", s.Name, err)
 		}
-		if _, _, err := ParsePolicy(m.Policy); err != nil {
+		if err := m.Word.Validate(); err != nil {
 			return err
 		}
 	}
@@ -250,16 +249,16 @@ func (p *Program) sameCommand(q *Program) bool {
 	return slices.Equal(p.Args, q.Args) && maps.Equal(p.Env, q.Env)
 }
 
-// policy is what the specification says about a method, "" for nothing.
-func (p *Program) policy(service, method string) string {
+// word is what the specification says about a method.
+func (p *Program) word(service, method string) (w Word) {
 	for _, s := range p.Services {
 		for _, m := range s.Methods {
-			if s.Name == service && m.Name == method && m.Policy != "" {
-				return m.Policy
+			if s.Name == service && rpcpacket.PlainMethod(m.Name) == method {
+				w = w.or(m.Word)
 			}
 		}
 	}
-	return p.Policy
+	return w.or(p.Word)
 }
 
 // clone copies the specification, so that nobody shares it.

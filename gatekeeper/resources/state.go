@@ -23,7 +23,7 @@ type state struct {
 type savedPolicy struct {
 	Service string `json:"service"`
 	Method  string `json:"method"`
-	Policy  string `json:"policy"`
+	Word
 }
 
 // Save returns the whole state in a form that Load reads. It needs to be written
@@ -68,7 +68,7 @@ func Load(cfg Config, rack Rack, data []byte, now time.Time) (*Registry, error) 
 		}
 	}
 	for _, p := range s.Policies {
-		if err := r.SetPolicy(p.Service, p.Method, p.Policy); err != nil {
+		if err := r.SetPolicy(p.Service, p.Method, p.Word); err != nil {
 			return nil, fmt.Errorf("resources: saved state: %w", err)
 		}
 	}

@@ -47,7 +47,7 @@ func (Stopped) FailureDomain(context.Context, string) (gatekeeper.FailureDomain,
 func (Stopped) Rules(context.Context, ...string) ([]p4rtclient.Entry, error) {
 	return nil, gatekeeper.ErrStopped
 }
-func (Stopped) SetPolicy(context.Context, string, string, string) error {
+func (Stopped) SetPolicy(context.Context, string, string, resources.Word) error {
 	return gatekeeper.ErrStopped
 }
 func (Stopped) Policies(context.Context) ([]resources.MethodPolicy, error) {

@@ -200,12 +200,14 @@ type Exported struct {
 	Key []byte `json:"key,omitempty"`
 }
 
-// Method is one exported method by its full name. Policy is as
+// Method is one exported method by its full name. MaxFailures is after how many failures a call of it is given up,
+// nil for the default, 0 for never. Policy is as
 // rpc/rpcpacket.Policy writes it; "" is the service's default.
 type Method struct {
-	Name   string `json:"name"`
-	Policy string `json:"policy,omitempty"`
-	Oneway bool   `json:"oneway,omitempty"`
+	Name        string `json:"name"`
+	Policy      string `json:"policy,omitempty"`
+	MaxFailures *int   `json:"max_failures,omitempty"`
+	Oneway      bool   `json:"oneway,omitempty"`
 }
 
 // Who asks what is known of the node at an address.
@@ -498,11 +500,13 @@ type Stop struct {
 const MaxPolicies = 1024
 
 // MethodPolicy is the policy of a method, as rpc/rpcpacket.Policy writes it, or with no
-// method that of all methods of the service for which there is no other entry.
+// method that of all methods of the service for which there is no other entry, and after how many
+// failures a call of it is given up. "" and nil say nothing.
 type MethodPolicy struct {
-	Service string `json:"service"`
-	Method  string `json:"method,omitempty"`
-	Policy  string `json:"policy"`
+	Service     string `json:"service"`
+	Method      string `json:"method,omitempty"`
+	Policy      string `json:"policy,omitempty"`
+	MaxFailures *int   `json:"max_failures,omitempty"`
 }
 
 // PolicyList is the explicit policies. A daemon asks for them without a body.

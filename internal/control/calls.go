@@ -119,10 +119,11 @@ type DirectCall struct {
 	// under way has no Took.
 	Began   int64      `json:"began"`
 	Took    int64      `json:"took,omitempty"`
-	Attempt uint16     `json:"attempt,omitempty"` // how often its execution was begun before
-	Code    fault.Code `json:"code,omitempty"`    // of an answer that is an exception
-	Oneway  bool       `json:"oneway,omitempty"`  // nobody waits for it
-	Policy  uint8      `json:"policy,omitempty"`  // as in its header
+	Attempt uint16     `json:"attempt,omitempty"`  // how often its execution was begun before
+	Code    fault.Code `json:"code,omitempty"`     // of an answer that is an exception
+	Oneway  bool       `json:"oneway,omitempty"`   // nobody waits for it
+	Policy  uint8      `json:"policy,omitempty"`   // as in its header
+	GivenUp uint32     `json:"given_up,omitempty"` // after how many failures it has been given up; 0: it has not
 }
 
 // MethodCount is how many calls of a method have ended with a code.

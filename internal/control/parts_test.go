@@ -55,7 +55,7 @@ func largest() map[Kind][2]any {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
 	someCall := func(i int) DirectCall {
-		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3}
+		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3, 1 << 31}
 	}
 	room := uint64(1) << 60
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
@@ -88,10 +88,10 @@ func largest() map[Kind][2]any {
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
 		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, true}},
-		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
+		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", new(1 << 30), true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true, true}, nil},
 		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},
-		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
+		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share", new(1 << 30)} })}},
 		KindService: {
 			Service{name},
 			ServiceInfo{many(MaxServices, func(int) ServiceNode { return ServiceNode{node, true} }), many(1024, longest), strings.Repeat("i", MaxIDL)},

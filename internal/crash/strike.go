@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -233,10 +234,10 @@ func (c *crasher) people(one Crash, at place) {
 	case Policy:
 		other := []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare, rpc.PolicyTainted}[one.At%3]
 		do = func(ctx context.Context, gk *gatekeeper.Gatekeeper) error {
-			return gk.SetPolicy(ctx, one.Victim, "act", other.String())
+			return gk.SetPolicy(ctx, one.Victim, "act", resources.Word{Policy: other.String()})
 		}
 		undo = func(ctx context.Context, gk *gatekeeper.Gatekeeper) error {
-			return gk.SetPolicy(ctx, one.Victim, "act", "")
+			return gk.SetPolicy(ctx, one.Victim, "act", resources.Word{})
 		}
 	case Twin:
 		if c.run.opt.Setting.ByHand { // the name of a main that no deployment has belongs to whoever begins it first

@@ -13,9 +13,15 @@ type Policies struct {
 }
 
 type servicePolicies struct {
-	methods map[string]rpcpacket.Policy
-	general rpcpacket.Policy
-	said    bool // general is
+	methods map[string]word
+	general word
+}
+
+// word is what is said of a method.
+type word struct {
+	policy   rpcpacket.Policy
+	said     bool // policy is
+	failures *int
 }
 
 // NewPolicies makes a set, nil for none. What does not make sense says nothing.
@@ -25,18 +31,16 @@ func NewPolicies(list []control.MethodPolicy) *Policies {
 	}
 	p := &Policies{services: make(map[string]servicePolicies)}
 	for _, m := range list {
-		policy, ok := rpcpacket.ParsePolicy(m.Policy)
-		if !ok {
-			continue
-		}
+		w := word{failures: m.MaxFailures}
+		w.policy, w.said = rpcpacket.ParsePolicy(m.Policy)
 		s := p.services[m.Service]
 		if m.Method == "" {
-			s.general, s.said = policy, true
+			s.general = w
 		} else {
 			if s.methods == nil {
-				s.methods = make(map[string]rpcpacket.Policy)
+				s.methods = make(map[string]word)
 			}
-			s.methods[m.Method] = policy
+			s.methods[m.Method] = w
 		}
 		p.services[m.Service] = s
 	}
@@ -49,8 +53,22 @@ func (p *Policies) Of(service, method string) (rpcpacket.Policy, bool) {
 		return rpcpacket.PolicyNone, false
 	}
 	s := p.services[service]
-	if policy, ok := s.methods[method]; ok {
-		return policy, true
+	if w := s.methods[method]; w.said {
+		return w.policy, true
 	}
-	return s.general, s.said
+	return s.general.policy, s.general.said
+}
+
+// MaxFailures is after how many failures a call of a method is given up, 0 for never; false if nothing is said.
+func (p *Policies) MaxFailures(service, method string) (int, bool) {
+	if p == nil {
+		return 0, false
+	}
+	s := p.services[service]
+	for _, w := range []word{s.methods[method], s.general} {
+		if w.failures != nil {
+			return *w.failures, true
+		}
+	}
+	return 0, false
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -45,6 +47,40 @@ func TestKillingCall(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestKillingCall_Bound: an operator says after how many failures calls of a service are given up. It is given up then, the
+// Gatekeeper counts that, and tells who subscribes to its events.
+func TestKillingCall_Bound(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Hour) // virtual
+		defer cancel()
+		const most = 3
+		r.must(r.Gatekeeper().SetPolicy(ctx, "Shelf", "echo", resources.Word{MaxFailures: new(most)}))
+		<-time.After(3 * time.Second) // virtual: the blades are told with a heartbeat
+		events := r.Gatekeeper().Subscribe(ctx)
+		r.handle = func(ctx context.Context, _ *dsm.Pointer) error { return r.kill(ctx) }
+		_, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x"))
+		if rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "has ended 3 times") {
+			t.Errorf("got %v", err)
+		}
+		for e := range events {
+			if e.Kind == gatekeeper.CallGivenUp {
+				if e.Service != "Shelf" || e.Method != "echo" || !strings.Contains(e.Message, "ended 3 times") || e.Node != r.client.Address() {
+					t.Errorf("the event says %+v", e)
+				}
+				break
+			}
+		}
+		s, err := r.Gatekeeper().Snapshot(ctx)
+		if r.must(err); s.Counters.GivenUp != 1 {
+			t.Errorf("%d calls are counted as given up", s.Counters.GivenUp)
+		}
+		p, err := r.Gatekeeper().Policy(ctx, "Shelf", "echo")
+		if r.must(err); p.MaxFailures != most || p.FailuresOrigin != resources.Operator || p.Origin != resources.Default {
+			t.Errorf("the policy is %+v", p)
+		}
+	})
 }
 
 // TestBesideKillingCall: calls that run beside one which ends their program again and again come to their end. Only that one is given

@@ -479,7 +479,7 @@ func TestExactly_FateShare(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			withBank(t, nil, func(b *bank) {
 				b.deploy("counter", "front")
-				b.must(b.Gatekeeper().SetPolicy(b.ctx, tally.CounterName, "", policy))
+				b.must(b.Gatekeeper().SetPolicy(b.ctx, tally.CounterName, "", resources.Word{Policy: policy}))
 				<-time.After(3 * time.Second) // virtual: the blades are told with a heartbeat
 				to, _ := b.client("c1", tally.FrontName)
 				b.add(to, 1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -61,11 +62,11 @@ func TestSetPolicy(t *testing.T) {
 		heartbeat := func() { <-time.After(2 * time.Second) } // of the rack's time
 		old := join("c1")
 		pings("before", old, rpc.PolicyNone)
-		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", "tainted"))
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", resources.Word{Policy: "tainted"}))
 		pings("of a node that joins then", join("s2"), rpc.PolicyTainted)
 		heartbeat()
 		pings("of a node that was there", old, rpc.PolicyTainted)
-		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "", "recover"))
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "", resources.Word{Policy: "recover"}))
 		heartbeat()
 		pings("with a word on the service", old, rpc.PolicyTainted)
 		r.CrashGatekeeper()
@@ -73,10 +74,10 @@ func TestSetPolicy(t *testing.T) {
 		heartbeat()
 		pings("after a crash of the Gatekeeper", old, rpc.PolicyTainted)
 		pings("and of a new node", join("c1"), rpc.PolicyTainted)
-		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", ""))
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", resources.Word{}))
 		heartbeat()
 		pings("with a word on the service only", old, rpc.PolicyRecover)
-		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "", ""))
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "", resources.Word{}))
 		heartbeat()
 		pings("undone", old, rpc.PolicyNone)
 	})

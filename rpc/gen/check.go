@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
@@ -11,9 +12,10 @@ import (
 
 // marks is what a method's annotations say.
 type marks struct {
-	args   []string // the runtime's constant of how each travels by reference, by index; "" is by value
-	result string
-	policy string // the runtime's constant, or ""
+	args     []string // the runtime's constant of how each travels by reference, by index; "" is by value
+	result   string
+	policy   string // the runtime's constant, or ""
+	failures string // the value of bifrost.max_failures
 }
 
 // byRef reports whether anything travels by reference.
@@ -24,12 +26,12 @@ func (m marks) byRef() bool {
 // method checks a method's annotations.
 func (c *checker) method(u *unit, f *function) marks {
 	line, on := f.Line, "method "+f.Name
-	c.only(u, line, on, f.Annotations, markRef, markPolicy)
+	c.only(u, line, on, f.Annotations, markRef, markPolicy, markFailures)
 	if f.Type != nil {
 		c.only(u, line, "the type of "+on, f.Type.Annotations)
 	}
 	m := marks{args: make([]string, len(f.Arguments))}
-	m.policy = c.policy(u, line, on, f.Annotations)
+	m.policy, m.failures = c.policy(u, line, on, f.Annotations), c.failures(u, line, on, f.Annotations)
 	for i, a := range f.Arguments {
 		m.args[i] = c.argument(u, f, a)
 	}
@@ -47,6 +49,23 @@ func (c *checker) method(u *unit, f *function) marks {
 // they do not say.
 func (c *checker) policy(u *unit, line int, on string, list annotations) string {
 	return c.choice(u, line, on, markPolicy, c.mark(u, line, on, list, markPolicy), policies)
+}
+
+// maxFailures is the largest value of bifrost.max_failures.
+const maxFailures = 1_000_000
+
+// failures returns after how many failures annotations have a call given up, "" if they do not say.
+func (c *checker) failures(u *unit, line int, on string, list annotations) string {
+	value := c.mark(u, line, on, list, markFailures)
+	if value == "" {
+		return ""
+	}
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil || n > maxFailures {
+		c.add(u, line, fmt.Sprintf("write a number to %d; 0 is never", maxFailures), "%s: %s has the value %q", on, markFailures, value)
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 // result checks the mark of a method's result.

@@ -12,7 +12,7 @@
 //	service Lab {
 //	  // an argument, behind its name; the result, behind the method:
 //	  binary develop(1: binary raw (bifrost.ref)) throws (1: Corrupt c) (bifrost.ref)
-//	  i64 size(1: binary raw (bifrost.ref)) (bifrost.policy = "recover")
+//	  i64 size(1: binary raw (bifrost.ref)) (bifrost.policy = "recover", bifrost.max_failures = "100")
 //	} (bifrost.state)
 //
 // (bifrost.ref = "region") has a value stand in memory always, and (bifrost.ref = "value") has
@@ -21,7 +21,8 @@
 // By reference goes every value but a single number, as long as no global pointer is
 // inside: package form says how it stands in memory. bifrost.policy (recover, none, fate-share or tainted) says what
 // becomes of a method's calls when a node fails, behind a service that it does so for
-// all of its methods; bifrost.state (snapshot, the
+// all of its methods; bifrost.max_failures, at the same places, after how many ends of its program a call is given up
+// (rpc.WithMaxFailures); bifrost.state (snapshot, the
 // default, or incremental) that the service has state.
 //
 // On the wire a marked method has two forms. Under its own name it is what plain

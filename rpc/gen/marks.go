@@ -8,18 +8,20 @@ import (
 
 // The annotations.
 const (
-	markRef    = "bifrost.ref"
-	markPolicy = "bifrost.policy"
-	markState  = "bifrost.state"
-	markPrefix = "bifrost."
-	bare       = "1" // the value of an annotation without one
+	markRef      = "bifrost.ref"
+	markPolicy   = "bifrost.policy"
+	markState    = "bifrost.state"
+	markFailures = "bifrost.max_failures"
+	markPrefix   = "bifrost."
+	bare         = "1" // the value of an annotation without one
 )
 
 // places says where each annotation belongs.
 var places = map[string]string{
-	markRef:    "it belongs behind an argument's name, or, for the result, behind the method",
-	markPolicy: "it belongs behind a method or, for all of its methods, behind a service",
-	markState:  "it belongs behind a service",
+	markRef:      "it belongs behind an argument's name, or, for the result, behind the method",
+	markPolicy:   "it belongs behind a method or, for all of its methods, behind a service",
+	markState:    "it belongs behind a service",
+	markFailures: "it belongs behind a method or, for all of its methods, behind a service",
 }
 
 // ways are the values of bifrost.ref, and the runtime's names for them (package stub).
@@ -73,7 +75,7 @@ func (c *checker) only(u *unit, line int, on string, list annotations, allowed .
 		}
 		where := places[a.Key]
 		if where == "" {
-			c.add(u, line, "there are bifrost.ref, bifrost.policy and bifrost.state", "%s: unknown annotation %s", on, a.Key)
+			c.add(u, line, "there are bifrost.ref, bifrost.policy, bifrost.max_failures and bifrost.state", "%s: unknown annotation %s", on, a.Key)
 			continue
 		}
 		c.add(u, line, where, "%s: %s cannot stand here", on, a.Key)

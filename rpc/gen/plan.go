@@ -45,7 +45,8 @@ type serviceView struct {
 	Stubs    bool         // the parent has stubs, too
 	Methods  []methodView // its own
 	Inherits []methodView // inherited ones by reference
-	Policies []policyView
+	Policies []marksView
+	Failures []marksView
 }
 
 // Refs are the service's own methods by reference.
@@ -69,8 +70,9 @@ func refs(list []methodView) []methodView {
 	return slices.DeleteFunc(slices.Clone(list), func(m methodView) bool { return !m.ByRef })
 }
 
-type policyView struct {
-	Policy  string
+// marksView is what methods have in common: a policy, or a number of failures.
+type marksView struct {
+	Value   string
 	Methods []string // in IDL, quoted by the template
 }
 
@@ -118,7 +120,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	s := &fresh
 	v := &fileView{Source: path.Base(u.path), Package: u.packageName()}
 	for _, d := range u.doc.Services {
-		c.only(u, d.Line, "service "+d.Name, d.Annotations, markState, markPolicy)
+		c.only(u, d.Line, "service "+d.Name, d.Annotations, markState, markPolicy, markFailures)
 		own := c.methods(u, d)
 		all := append(slices.Clone(own), c.inherited(u, d)...)
 		c.names(u, d, all, wire)
@@ -146,11 +148,15 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 // policy.
 func (c *checker) methods(u *unit, s *service) []method {
 	general := c.policy(u, s.Line, "service "+s.Name, s.Annotations)
+	most := c.failures(u, s.Line, "service "+s.Name, s.Annotations)
 	var list []method
 	for _, f := range s.Functions {
 		m := method{u, s, f, c.method(u, f)}
 		if m.marks.policy == "" {
 			m.marks.policy = general
+		}
+		if m.marks.failures == "" {
+			m.marks.failures = most
 		}
 		list = append(list, m)
 	}

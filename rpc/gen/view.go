@@ -27,28 +27,30 @@ func (c *checker) service(s *scope, u *unit, d *service, own, all []method) serv
 			v.Inherits = append(v.Inherits, c.view(s, m))
 		}
 	}
-	v.Policies = policyViews(all)
+	v.Policies = marksViews(all, func(m *marks) string { return m.policy })
+	v.Failures = marksViews(all, func(m *marks) string { return m.failures })
 	return v
 }
 
-// policyViews groups methods by their policies, under all their names.
-func policyViews(methods []method) []policyView {
+// marksViews groups methods by one of their marks, under all their names.
+func marksViews(methods []method, of func(*marks) string) []marksView {
 	groups := map[string][]string{}
 	for _, m := range methods {
-		if m.marks.policy == "" {
+		value := of(&m.marks)
+		if value == "" {
 			continue
 		}
 		names := []string{m.fn.Name}
 		if m.marks.byRef() {
 			names = append(names, stub.Method(m.fn.Name))
 		}
-		groups[m.marks.policy] = append(groups[m.marks.policy], names...)
+		groups[value] = append(groups[value], names...)
 	}
-	var views []policyView
+	var views []marksView
 	for p, names := range groups {
-		views = append(views, policyView{p, names})
+		views = append(views, marksView{p, names})
 	}
-	slices.SortFunc(views, func(a, b policyView) int { return strings.Compare(a.Policy, b.Policy) })
+	slices.SortFunc(views, func(a, b marksView) int { return strings.Compare(a.Value, b.Value) })
 	return views
 }
 

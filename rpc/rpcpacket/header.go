@@ -66,6 +66,9 @@ func (t Type) String() string {
 // Policy is what becomes of a call when a node fails.
 type Policy uint8
 
+// DefaultFailures is after how many failures of its program an execution is given up, unless somebody says otherwise.
+const DefaultFailures = 16
+
 // The policies (thesis section 5.4).
 const (
 	// PolicyNone is at-most-once, bound to the callee's incarnation.

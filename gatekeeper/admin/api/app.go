@@ -37,18 +37,19 @@ type AppSpec struct {
 
 // Program is one program of a deployment.
 type Program struct {
-	_        struct{}          `additionalProperties:"false"`
-	Name     string            `json:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
-	Args     []string          `json:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
-	Env      map[string]string `json:"env,omitempty" doc:"Added to the daemon's environment; values are hidden from tokens that may not deploy"`
-	Binary   string            `json:"binary,omitempty" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the program's file: nodes run that content only, which blades keep when they have run it; any if absent"`
-	Services []ProgramService  `json:"services,omitempty" doc:"What it exports; a node is ready when it exports all of them"`
-	Policy   string            `json:"policy,omitempty" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
-	Nodes    int               `json:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
-	Spares   int               `json:"spares,omitempty" minimum:"0" maximum:"256" doc:"On how many further blades room for one node is kept"`
-	Blades   []string          `json:"blades,omitempty" doc:"Which blades may run it; any compute blade if absent"`
-	Liveness *Liveness         `json:"liveness,omitempty" doc:"When it counts as hung; the defaults if absent"`
-	Job      bool              `json:"job,omitempty" doc:"It has an end: it is not started again after it has ended well"`
+	_           struct{}          `additionalProperties:"false"`
+	Name        string            `json:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
+	Args        []string          `json:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
+	Env         map[string]string `json:"env,omitempty" doc:"Added to the daemon's environment; values are hidden from tokens that may not deploy"`
+	Binary      string            `json:"binary,omitempty" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the program's file: nodes run that content only, which blades keep when they have run it; any if absent"`
+	Services    []ProgramService  `json:"services,omitempty" doc:"What it exports; a node is ready when it exports all of them"`
+	Policy      string            `json:"policy,omitempty" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
+	MaxFailures *int              `json:"max_failures,omitempty" minimum:"0" maximum:"1000000" doc:"Of methods of which nothing else is said: after how many ends of its program an exactly-once call is given up; 0: never; the IDL's if absent"`
+	Nodes       int               `json:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
+	Spares      int               `json:"spares,omitempty" minimum:"0" maximum:"256" doc:"On how many further blades room for one node is kept"`
+	Blades      []string          `json:"blades,omitempty" doc:"Which blades may run it; any compute blade if absent"`
+	Liveness    *Liveness         `json:"liveness,omitempty" doc:"When it counts as hung; the defaults if absent"`
+	Job         bool              `json:"job,omitempty" doc:"It has an end: it is not started again after it has ended well"`
 }
 
 // Liveness says when a program counts as hung: it is killed then and started again, as after
@@ -65,14 +66,15 @@ type ProgramService struct {
 	_        struct{}       `additionalProperties:"false"`
 	Name     string         `json:"name" example:"Arrays"`
 	Stateful bool           `json:"stateful,omitempty" doc:"It runs one call at a time, on one node"`
-	Methods  []MethodPolicy `json:"methods,omitempty" doc:"Methods with a policy of their own"`
+	Methods  []MethodPolicy `json:"methods,omitempty" doc:"Methods of which something else is said than of the program's others"`
 }
 
 // MethodPolicy is the policy of a method.
 type MethodPolicy struct {
-	_      struct{} `additionalProperties:"false"`
-	Name   string   `json:"name"`
-	Policy string   `json:"policy" enum:"none,recover,fate-share,tainted"`
+	_           struct{} `additionalProperties:"false"`
+	Name        string   `json:"name"`
+	Policy      string   `json:"policy,omitempty" enum:"none,recover,fate-share,tainted"`
+	MaxFailures *int     `json:"max_failures,omitempty" minimum:"0" maximum:"1000000" doc:"After how many ends of its program a call is given up; 0: never"`
 }
 
 // Instance is one node's worth of a program.
@@ -91,16 +93,19 @@ type Instance struct {
 // Policy says what becomes of calls of a method when a node fails. Without a
 // method it is for all methods of the service of which there is no other.
 type Policy struct {
-	Service string `json:"service" example:"Arrays"`
-	Method  string `json:"method,omitempty" doc:"Absent: all methods of the service of which nothing else is said" example:"addRef"`
-	Policy  string `json:"policy" enum:"none,recover,fate-share,tainted" doc:"none: at most once; recover: exactly once, what a failure cut off runs again; fate-share: the other side's unfinished execution is taken back, too; tainted: so are all unfinished descendants"`
-	Origin  string `json:"origin" enum:"operator,deployment,service,default" doc:"Who says so. What a caller asks for goes before service and default, and is not known here"`
+	Service        string `json:"service" example:"Arrays"`
+	Method         string `json:"method,omitempty" doc:"Absent: all methods of the service of which nothing else is said" example:"addRef"`
+	Policy         string `json:"policy" enum:"none,recover,fate-share,tainted" doc:"none: at most once; recover: exactly once, what a failure cut off runs again; fate-share: the other side's unfinished execution is taken back, too; tainted: so are all unfinished descendants"`
+	Origin         string `json:"origin" enum:"operator,deployment,service,default" doc:"Who says so. What a caller asks for goes before service and default, and is not known here"`
+	MaxFailures    int    `json:"max_failures" doc:"After how many ends of its program an exactly-once call is given up; 0: never"`
+	FailuresOrigin string `json:"max_failures_origin" enum:"operator,deployment,service,default" doc:"Who says that"`
 }
 
-// SetPolicy is the policy that an operator wants.
+// SetPolicy is what an operator says of a method. What is absent stays as it is.
 type SetPolicy struct {
-	_      struct{} `additionalProperties:"false"`
-	Policy string   `json:"policy" enum:"none,recover,fate-share,tainted" doc:"It holds for calls that are sent from when their nodes know, within a heartbeat"`
+	_           struct{} `additionalProperties:"false"`
+	Policy      string   `json:"policy,omitempty" enum:"none,recover,fate-share,tainted" doc:"It holds for calls that are sent from when their nodes know, within a heartbeat"`
+	MaxFailures *int     `json:"max_failures,omitempty" minimum:"0" maximum:"1000000" doc:"After how many ends of its program an exactly-once call is given up; 0: never"`
 }
 
 // Cause says why somebody does something to the rack, for people.

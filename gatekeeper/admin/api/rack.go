@@ -72,6 +72,7 @@ type Counters struct {
 	RulesRevoked uint64 `json:"rules_revoked" doc:"Access rules revoked, among those written"`
 	Denied       uint64 `json:"denied" doc:"Accesses that the switch has denied"`
 	Deadlocks    uint64 `json:"deadlocks" doc:"Calls refused because they would have waited for themselves"`
+	GivenUp      uint64 `json:"given_up" doc:"Exactly-once calls given up because their programs have ended too often while they executed them"`
 	Refused      uint64 `json:"refused" doc:"Calls, frees and requests that the Gatekeeper has refused"`
 	Duplicates   uint64 `json:"duplicates" doc:"Copies of what was known"`
 	Late         uint64 `json:"late" doc:"Calls below their session's floor"`

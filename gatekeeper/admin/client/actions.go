@@ -72,17 +72,17 @@ func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
 	return l.Items, err
 }
 
-// SetPolicy sets the policy of a method, or with method "" of all others of a service; policy
-// "" undoes it. It returns what holds now.
-func (c *Client) SetPolicy(ctx context.Context, service, method, policy string) (api.Policy, error) {
+// SetPolicy sets the policy of a method, or with method "" of all others of a service; a word that says
+// nothing undoes what was set. It returns what holds now.
+func (c *Client) SetPolicy(ctx context.Context, service, method string, want api.SetPolicy) (api.Policy, error) {
 	path := "/v1/policies/" + url.PathEscape(service)
 	if method != "" {
 		path += "/" + url.PathEscape(method)
 	}
-	if policy == "" {
+	if want == (api.SetPolicy{}) {
 		return ask[api.Policy](ctx, c, http.MethodDelete, path, nil, nil)
 	}
-	return ask[api.Policy](ctx, c, http.MethodPut, path, nil, api.SetPolicy{Policy: policy})
+	return ask[api.Policy](ctx, c, http.MethodPut, path, nil, want)
 }
 
 // Reconcile makes the switch's tables what they should be.

@@ -77,6 +77,7 @@ function words(e) {
     case 'reply.released': return [`Reply of ${method} goes on to ${who}`];
     case 'call.refused': return [`${who}: call ${method ? `of ${method} ` : ''}refused`, e.code];
     case 'call.ended': return [`${method} ended: its callee is gone`];
+    case 'call.givenup': return [`${method} is given up`, e.message];
     case 'access.denied': return [`${who} may not ${e.op}`, e.region];
     case 'rules.granted': return [rules('Granted', e.rules)];
     case 'rules.revoked': return [rules('Revoked', e.rules)];
