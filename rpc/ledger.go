@@ -174,6 +174,9 @@ func (l *ledger) write(folded bool, rs ...record.Record) (n uint64) {
 	l.room.written += cost
 	l.room.changes += changes
 	due := l.due()
+	if folded {
+		l.room.folding = false // this is the base that others have waited for
+	}
 	if (folded || due && cost > l.room.written/2) && l.baseFits() {
 		l.room.written -= cost // they are not there: the base stands for them
 		l.room.changes -= changes

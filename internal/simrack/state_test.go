@@ -226,14 +226,14 @@ func echo(ctx context.Context, n *rpc.Node, service, what string) (uint64, error
 	return binary.BigEndian.Uint64(b), nil
 }
 
-// TestLargestState: a state may take half of its ledger, at its first change and at each later one, whoever dies between; what is
+// TestLargestState: a state may take half of its ledger, at its first change and at each of many later ones, whoever dies between; what is
 // larger is refused each time, and changes nothing.
 func TestLargestState(t *testing.T) {
 	const space, most = 2 << 20, 1<<20 - 8 // what is kept has eight bytes more
 	for _, size := range []int{space / 4, space * 3 / 7, most, most + 1, space * 3 / 4} {
 		withStates(t, "", size, space, func(ctx context.Context, r *registers) {
 			n := r.client(ctx, t)
-			for call := range uint64(4) {
+			for call := range uint64(12) {
 				v, err := echo(ctx, n, "R", "")
 				if size > most {
 					if rpc.CodeOf(err) != rpc.NoSpace {
