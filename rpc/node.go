@@ -9,7 +9,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -85,7 +84,7 @@ type Node struct {
 // Join makes the program a node of the rack that its machine is a blade of.
 func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	config := joinConfig{
-		name: filepath.Base(os.Args[0]), logger: slog.Default(), maxMessage: DefaultMaxMessage,
+		name: join.DefaultName(os.Getenv(join.ProgramVariable), os.Args[0]), logger: slog.Default(), maxMessage: DefaultMaxMessage,
 	}
 	for _, o := range opts {
 		o.applyJoin(&config)

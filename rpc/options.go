@@ -48,7 +48,7 @@ type joinConfig struct {
 }
 
 // WithName says what people call the node, in status pages and logs. The
-// default is the program's name.
+// default is APP/PROGRAM for a program that a deployment has started, else the name of its executable.
 func WithName(name string) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.name = name })
 }

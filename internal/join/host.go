@@ -3,6 +3,8 @@ package join
 import (
 	"context"
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -37,6 +39,15 @@ type Program struct {
 // ProgramVariable is the environment variable that tells a program the name
 // under which its compute daemon has started it.
 const ProgramVariable = "BIFROST_PROGRAM"
+
+// DefaultName is what people call the node of a program that gives it no name: APP/PROGRAM, if the program was started under the name of
+// an instance of a deployment (APP/PROGRAM/NUMBER), else the name of its executable.
+func DefaultName(instance, executable string) string {
+	if i := strings.LastIndexByte(instance, '/'); i > 0 {
+		return instance[:i]
+	}
+	return filepath.Base(executable)
+}
 
 // Hosted is a Session seen from the daemon's side.
 type Hosted interface {

@@ -24,12 +24,18 @@ ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent aga
 MAX_TEXT = 4096  # bytes of an error's text at most
 
 
+def default_name():
+    """APP/PROGRAM for a program that a deployment has started, else the name of its executable."""
+    deployed, _, _ = os.environ.get(layout.PROGRAM_VARIABLE, "").rpartition("/")
+    return deployed or os.path.basename(sys.argv[0])
+
+
 def join(name=None, socket_name=layout.JOIN_SOCKET, max_message=layout.MAX_MESSAGE):
     """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of.
 
     max_message is how many bytes a message has at most, sent or received. Those that are being received
     or served take at most as much memory for each sender, and four times as much for all."""
-    return Node(Session(name or os.path.basename(sys.argv[0]), socket_name), max_message)
+    return Node(Session(name or default_name(), socket_name), max_message)
 
 
 class Node:
