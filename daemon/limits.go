@@ -31,5 +31,5 @@ const (
 	outputPatience = time.Second
 	// questions is how many questions of all programs to the Gatekeeper may be under way; each user has its share (package
 	// share). The rest of what the conversation takes (control.Window) is for the daemon's own: heartbeats, hellos, leaves.
-	questions = control.Window - 64
+	questions = control.Window - control.Kept
 )

@@ -57,7 +57,7 @@ func (c *Compute) askFor(ctx context.Context, uid uint32, kind control.Kind, req
 		defer c.mu.Unlock()
 		c.questionsOf.Release(uid, 1)
 	}()
-	return c.reg.ask.Ask(ctx, kind, request, reply)
+	return c.reg.ask.AskInTurn(ctx, kind, request, reply)
 }
 
 // Refused tells how often users of the blade were refused nodes, sockets and questions, by Unix user. Users beyond share.MaxOwners

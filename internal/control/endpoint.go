@@ -40,6 +40,7 @@ type Endpoint struct {
 	mu      sync.Mutex
 	peer    *Peer
 	waiting map[uint64]chan Message // Asks without reply
+	room    chan struct{}           // closed when the window may have room again, and made anew
 	running context.Context         //nolint:containedctx // handlers' context: Run's, nil before and after it
 }
 
@@ -50,7 +51,7 @@ func NewEndpoint(cfg Config) *Endpoint {
 	}
 	return &Endpoint{
 		cfg: cfg, peer: NewPeer(cfg.PeerConfig), wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		slots: make(chan struct{}, MaxHandlers), waiting: map[uint64]chan Message{},
+		slots: make(chan struct{}, MaxHandlers), waiting: map[uint64]chan Message{}, room: make(chan struct{}),
 	}
 }
 
@@ -111,12 +112,33 @@ func (e *Endpoint) Deliver(datagram []byte) {
 // answered (remote), Deadline or Canceled with ctx (the outcome is then unknown),
 // or Unavailable when the endpoint has ended.
 func (e *Endpoint) Ask(ctx context.Context, kind Kind, request, reply any) error {
+	return e.asks(ctx, kind, request, reply, 0)
+}
+
+// AskInTurn is Ask for what others want to know: Kept requests are left for Ask. It does not fail as Overloaded, but waits until there
+// is room. What is in the way may be one request that has no reply: its copies may have got lost.
+func (e *Endpoint) AskInTurn(ctx context.Context, kind Kind, request, reply any) error {
+	return e.asks(ctx, kind, request, reply, Kept)
+}
+
+// asks does so if more than so many requests are left then.
+func (e *Endpoint) asks(ctx context.Context, kind Kind, request, reply any, left int) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return &fault.Error{Code: fault.BadRequest, Op: kind.String(), Err: err}
 	}
 	answer := make(chan Message, 1)
-	id, err := e.ask(kind, body, answer)
+	id, room, err := e.ask(kind, body, answer, left)
+	for room != nil {
+		select {
+		case <-room:
+			id, room, err = e.ask(kind, body, answer, left)
+		case <-ctx.Done():
+			return fault.FromContext(kind.String(), ctx.Err())
+		case <-e.ended:
+			return fault.New(fault.Unavailable, kind.String(), "the control endpoint has ended")
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -131,19 +153,34 @@ func (e *Endpoint) Ask(ctx context.Context, kind Kind, request, reply any) error
 	e.mu.Lock()
 	e.peer.Cancel(id)
 	delete(e.waiting, id)
+	e.hasRoom()
 	e.mu.Unlock()
 	return err
 }
 
-func (e *Endpoint) ask(kind Kind, body []byte, answer chan Message) (uint64, error) {
+// ask sends a request. If that would leave no more than so many, it returns what is closed when it is worth another try.
+func (e *Endpoint) ask(kind Kind, body []byte, answer chan Message, left int) (id uint64, room chan struct{}, err error) {
 	e.mu.Lock()
-	id, err := e.peer.Ask(time.Now(), kind, body)
+	if left > 0 && e.peer.Room() <= left {
+		defer e.mu.Unlock()
+		return 0, e.room, nil
+	}
+	id, err = e.peer.Ask(time.Now(), kind, body)
 	if err == nil {
 		e.waiting[id] = answer
 	}
 	e.mu.Unlock()
 	e.poke()
-	return id, err
+	return id, nil, err
+}
+
+// hasRoom wakes who waits for room in the window. The caller holds e.mu.
+func (e *Endpoint) hasRoom() {
+	if e.peer.Room() <= Kept {
+		return
+	}
+	close(e.room)
+	e.room = make(chan struct{})
 }
 
 // poke lets Run look at the Peer again.
@@ -165,6 +202,7 @@ func (e *Endpoint) perform(ctx context.Context, r Ready) {
 		e.mu.Lock()
 		answer := e.waiting[m.ID]
 		delete(e.waiting, m.ID)
+		e.hasRoom()
 		e.mu.Unlock()
 		if answer != nil {
 			answer <- m // has room for the one reply

@@ -225,15 +225,58 @@ func TestBusyHandlers(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	e := NewEndpoint(Config{PeerConfig: PeerConfig{Boot: 1}})
 	for range Window {
-		if _, err := e.ask(KindHello, nil, nil); err != nil {
+		if _, _, err := e.ask(KindHello, nil, nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.ask(KindHello, nil, nil); fault.CodeOf(err) != fault.Overloaded {
+	if _, _, err := e.ask(KindHello, nil, nil, 0); fault.CodeOf(err) != fault.Overloaded {
 		t.Errorf("error %v", err)
 	}
 	e.peer.Cancel(1)
-	if _, err := e.ask(KindHello, nil, nil); err != nil {
+	if _, _, err := e.ask(KindHello, nil, nil, 0); err != nil {
 		t.Errorf("after one has ended: %v", err)
 	}
+}
+
+// TestAskInTurn: while one request waits for its reply, thousands of others go on only as far as the window lets them, and
+// wait then. One that does not wait its turn still has room.
+func TestAskInTurn(t *testing.T) {
+	const each, askers = 500, 8
+	slow := func(_ context.Context, m Message) (any, error) {
+		if m.Kind == KindLeave {
+			<-time.After(time.Second) // virtual
+		}
+		return nil, nil
+	}
+	connect(t, wire.Impairment{}, slow, nil, func(t *testing.T, p *pair) {
+		ctx := t.Context()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := p.d.AskInTurn(ctx, KindLeave, nil, nil); err != nil {
+				t.Error(err)
+			}
+		})
+		for range askers {
+			all.Go(func() {
+				for n := range each {
+					if err := p.d.AskInTurn(ctx, KindWho, nil, nil); err != nil {
+						t.Errorf("request %d: %v", n, err)
+						return
+					}
+				}
+			})
+		}
+		<-time.After(500 * time.Millisecond)
+		for range Kept {
+			if err := p.d.Ask(ctx, KindHeartbeat, nil, nil); err != nil {
+				t.Errorf("one of the daemon's own: %v", err)
+			}
+		}
+		given, giveUp := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer giveUp()
+		if err := p.d.AskInTurn(given, KindWho, nil, nil); fault.CodeOf(err) != fault.Deadline {
+			t.Errorf("a request whose turn does not come: %v", err)
+		}
+		all.Wait()
+	})
 }

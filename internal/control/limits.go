@@ -8,6 +8,8 @@ const (
 	// how many replies the other side keeps for duplicates. A rack has a few
 	// requests per blade under way; what does not fit is refused as Overloaded.
 	Window = 256
+	// Kept is how much of it Endpoint.AskInTurn leaves for others.
+	Kept = 64
 	// MaxHandlers bounds the requests that an Endpoint handles at a time. A
 	// request that finds none free is dropped; it will be sent again.
 	MaxHandlers = 32

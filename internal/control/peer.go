@@ -96,6 +96,9 @@ func (p *Peer) Ask(now time.Time, kind Kind, body []byte) (uint64, error) {
 	return id, nil
 }
 
+// Room is how many requests Ask takes until it fails as Overloaded, if no reply comes.
+func (p *Peer) Room() int { return Window - int(p.next-p.lowest()) } //nolint:gosec // at most Window
+
 // Cancel gives a request up. Its outcome stays unknown, but a copy that is still
 // on its way will not be served after the next request has arrived.
 func (p *Peer) Cancel(id uint64) { delete(p.asked, id) }

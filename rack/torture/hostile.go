@@ -31,7 +31,8 @@ import (
 //
 //	h1  root, raw sockets, and a node of its own: rows 1 to 7 and 9 to 11 of docs/security.md
 //	h2  the same for control packets: its daemon's are among them, so that it may fail itself
-//	c2  a user without privileges beside the clients, and a node of its: rows 8 and 20, and the sockets of 12 and 13
+//	c2  a user without privileges beside the clients, and a node of its: rows 8 and 20, and the sockets of 12 and 13; and what
+//	    it takes of what all share (greed.go)
 //
 // None of it may be answered with success, no other blade may fail, and verify holds the counts
 // and the memory against what they must be, as ever.
@@ -268,7 +269,7 @@ func (a *attacker) trespass() error {
 		{netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), netip.AddrPortFrom(rackaddr.Blade(2), rackaddr.PortControl), leave},
 	}
 	for _, n := range a.known.nodes {
-		if n.Blade != "c2" || n.Address == a.guest.Node().Address {
+		if n.Blade != "c2" || n.Address == a.guest.Node().Address || n.Name == nodeOf(stranger) {
 			continue
 		}
 		for _, r := range a.known.regions {

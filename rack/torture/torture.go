@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -154,7 +155,10 @@ func (t *torture) hurt(ctx context.Context) error {
 	defer cancel()
 	x := newExecutioner(t)
 	if t.cfg.Hostile {
+		greed := &greedy{t: t, done: map[string]int{}}
+		g.Go(func() error { return greed.grab(working) })
 		g.Go(func() error { return a.attack(until) })
+		defer func() { maps.Copy(t.done, greed.done) }()
 	} else {
 		calling, over := context.WithCancel(working)
 		g.Go(func() error { defer over(); return x.work(working, until) })
