@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -26,7 +27,7 @@ type performer struct {
 
 // Act implements actor.Actor.
 func (a *performer) Act(ctx context.Context, script []byte, noise int64, lent []*bifrost.GlobalPointer) (*actor.Outcome, error) {
-	out, err := a.perform(ctx, script, noise, lent)
+	out, large, err := a.perform(ctx, script, noise, lent)
 	switch {
 	case err != nil:
 		return nil, err
@@ -37,20 +38,24 @@ func (a *performer) Act(ctx context.Context, script []byte, noise int64, lent []
 	if !out.Region.IsNil() {
 		answer.Region = rpc.GlobalPointer(out.Region)
 	}
+	if large > 0 {
+		answer.Padding = make([]byte, large)
+	}
 	a.run.crash.wasLong(script, len(lent) > 0, answer.Region != nil)
 	return answer, nil
 }
 
 // Post implements actor.Actor.
 func (a *performer) Post(ctx context.Context, script []byte, noise int64, given []*bifrost.GlobalPointer) error {
-	_, err := a.perform(ctx, script, noise, given)
+	_, _, err := a.perform(ctx, script, noise, given)
 	return err
 }
 
-func (a *performer) perform(ctx context.Context, script []byte, noise int64, lent []*bifrost.GlobalPointer) (Outcome, error) {
+// perform runs a script, and tells how large its answer is to be beside what it says.
+func (a *performer) perform(ctx context.Context, script []byte, noise int64, lent []*bifrost.GlobalPointer) (out Outcome, large int, err error) {
 	var op Op
 	if err := json.Unmarshal(script, &op); err != nil {
-		return Outcome{}, err
+		return Outcome{}, 0, err
 	}
 	by := a.run.ledger.beginAt(op.N, a.self)
 	over := a.run.ledger.stints(ctx, by)
@@ -58,7 +63,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	for _, g := range lent {
 		p, err := rpc.PointerOf(g)
 		if err != nil {
-			return Outcome{}, err
+			return Outcome{}, 0, err
 		}
 		ptrs = append(ptrs, p)
 	}
@@ -68,10 +73,10 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	s := &op.Body[0]
 	m := newMachine(s, uint64(noise), ptrs)
 	m.Out.Value = uint64(op.N)
-	out, err := m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: by}, s)
+	out, err = m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: by}, s)
 	over(err)
 	a.run.ledger.failed(by, err)
-	return out, err
+	return out, a.run.opt.Setting.large(op.N), err
 }
 
 // Audit implements actor.Actor: it tells the books and gives up the region that
@@ -117,14 +122,18 @@ func marksOf(ms []*actor.Mark) (out []Mark) {
 type books struct {
 	Marks  []Mark      `json:"marks"`
 	Region dsm.Pointer `json:"region"` // holds the counter
+	large  int         // how many spaces a snapshot ends in
 }
 
 // Snapshot implements rpc.State.
-func (b *books) Snapshot() ([]byte, error) { return json.Marshal(b) }
+func (b *books) Snapshot() ([]byte, error) {
+	s, err := json.Marshal(b)
+	return append(s, bytes.Repeat([]byte(" "), b.large)...), err
+}
 
 // Restore implements rpc.State.
 func (b *books) Restore(s []byte) error {
-	*b = books{}
+	*b = books{large: b.large}
 	return json.Unmarshal(s, b)
 }
 

@@ -18,6 +18,8 @@ struct Outcome {
   2: i64 noise
   3: list<Mark> marks
   4: optional bifrost.GlobalPointer region
+  /** Says nothing, and makes the answer large. */
+  5: optional binary padding
 }
 
 /** The script says that its call is to fail. */

@@ -58,7 +58,7 @@ const (
 var waysOf = map[string][]How{
 	"program":  {Kill, Cut, Pause, Stop, Drain, Redeploy, Undeploy, Policy, Twin},
 	"blade":    {Cut, Pause, Stop, Drain},
-	"memory":   {Kill, Cut, End, Pause, Stop},
+	"memory":   {Kill, Cut, End, Pause, Stop, Drain},
 	Gatekeeper: {Restart, Stop, Oust},
 	Switch:     {Restart, HangUp, Stall, Refuse},
 	Log:        {Fill, Power, Damage, Shorten},

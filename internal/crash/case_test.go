@@ -23,7 +23,7 @@ func TestParseCrashes(t *testing.T) {
 	if got, err := ParseCrashes(""); err != nil || got != nil {
 		t.Errorf("nothing is %v, %v", got, err)
 	}
-	for _, s := range []string{"5", "x-B:kill", "5-B", "5-:kill", "5-B:hit", "5-gk:kill", "5-B:restart", "5-m1:drain", "5-sw:kill", "5-log:restart", "5-s1:kill", "5-B:cut:-1s", "5-B:cut:x", "5-B:cut:1s:1s", ","} {
+	for _, s := range []string{"5", "x-B:kill", "5-B", "5-:kill", "5-B:hit", "5-gk:kill", "5-B:restart", "5-m1:twin", "5-sw:kill", "5-log:restart", "5-s1:kill", "5-B:cut:-1s", "5-B:cut:x", "5-B:cut:1s:1s", ","} {
 		if got, err := ParseCrashes(s); err == nil {
 			t.Errorf("%q: %v", s, got)
 		}
@@ -31,7 +31,7 @@ func TestParseCrashes(t *testing.T) {
 }
 
 func TestParseSetting(t *testing.T) {
-	want := Setting{MTU: 1280, LogLimit: 65536, Sync: true, Age: 300000 * time.Hour, Jumps: true, Idle: time.Hour, Pairs: true, Long: true, ByHand: true}
+	want := Setting{MTU: 1280, LogLimit: 65536, Sync: true, Age: 300000 * time.Hour, Jumps: true, Idle: time.Hour, Pairs: true, Long: true, ByHand: true, Disks: true, Room: 65536, Large: 1024, Throng: 9}
 	got, err := ParseSetting(want.String())
 	if err != nil || got != want {
 		t.Errorf("%s is read as %+v, %v", want, got, err)

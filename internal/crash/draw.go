@@ -217,6 +217,9 @@ func (p *Program) drawAny(r *rand.Rand, s Setting, at int) Crash {
 		if c.How == Kill && w.victim == "memory" && at%2 == 1 {
 			c.How = End // likewise
 		}
+		if (c.How == Pause || c.How == Stop) && w.victim == "memory" && s.Room > 0 && at%8 == 3 {
+			c.How = Drain // likewise
+		}
 		if w.most > 0 {
 			// Half of them are short: shorter than what tells a failure.
 			most := []time.Duration{w.most, w.most, 300 * time.Millisecond, 3 * time.Millisecond}[r.IntN(4)]

@@ -38,6 +38,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	}
 	want = r.withoutTheDead(want)
 	r.withoutTheRefused(want)
+	r.judgeIncarnations()
 	r.judgeGivenUp()
 	r.judgeFates()
 	r.judgeNodes()

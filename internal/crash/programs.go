@@ -118,7 +118,7 @@ func (r *Run) export(ctx context.Context, service int, n *rpc.Node, self join.Id
 	a := &performer{run: r, service: service, node: n, self: self}
 	var opts []rpc.ExportOption
 	if kind := r.p.Services[service]; kind.Stateful {
-		a.books = new(books)
+		a.books = &books{large: 4 * r.opt.Setting.Large}
 		if kind.Deltas {
 			opts = append(opts, rpc.WithState(&deltaBooks{books: a.books}))
 		} else {

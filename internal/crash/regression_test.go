@@ -120,6 +120,8 @@ func TestRegressions(t *testing.T) {
 		{55, "sync,age=363286h37m57.681750492s,jumps,pairs,long,lends,byhand", "good", "36+B:cut:718.5ms"},
 		// The machine with a main's ledger had lost it. A checkpoint failed as internal, and not as unavailable.
 		{99, "sync,age=423763h20m55.163361226s,jumps,long,byhand", uneven, "120+m2:kill:107.323349ms,120+m2:pause:4.361460193s"},
+		// A change of state that fitted only within a base was not written as one, and its ledger took no more calls: simrack.TestLargestState.
+		{304, "room=960851,large=60053", "good", ""},
 		{254, "limits=296717,long", "good", "20-sw:hangup,27-m2:end:56.296419ms,61+B:stop:3.951097919s,106-client1:kill"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })

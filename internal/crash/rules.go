@@ -48,6 +48,22 @@ func (r *Run) judgeIdentity(b begun, joined string) {
 	}
 }
 
+// judgeIncarnations asks whether any node has ended though nothing has failed.
+func (r *Run) judgeIncarnations() {
+	if r.crash.hits() > 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := map[netip.Addr]uint32{}
+	for _, b := range r.incarnations {
+		if first, again := was[b.node]; again && b.incarnation != first {
+			r.ledger.complain("nothing has failed, and node %s has ended: incarnation %d follows %d", b.node, b.incarnation, first)
+		}
+		was[b.node] = b.incarnation
+	}
+}
+
 // judgeFormer asks whether memory has what the last checkpoint of a durable main says, and nothing else, when its next run begins. A copy
 // that cannot be heard may have more: it is filled again before it counts.
 func (r *Run) judgeFormer(name string, self join.Identity) {

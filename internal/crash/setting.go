@@ -3,6 +3,7 @@ package crash
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,12 @@ type Setting struct {
 	ByHand bool
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
+	// Room is how many bytes a ledger may have; 0 stands for the default.
+	Room int
+	// Large is how many bytes large answers and effects have beside what they say, and a state has four times as many; 0 for none.
+	Large int
+	// Throng is how many clients there are more, all at once; see Throng.
+	Throng int
 	// Disks says that memory blades keep their ledgers on disk, and acknowledge what is there: ledgers outlive a loss of power.
 	Disks bool
 }
@@ -100,8 +107,13 @@ func (s Setting) String() string {
 	if s.Disks {
 		parts = append(parts, "disks")
 	}
-	if s.Calls != 0 {
-		parts = append(parts, fmt.Sprint("calls=", s.Calls))
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"calls", s.Calls}, {"room", s.Room}, {"large", s.Large}, {"throng", s.Throng}} {
+		if n.value != 0 {
+			parts = append(parts, fmt.Sprint(n.name, "=", n.value))
+		}
 	}
 	return strings.Join(parts, ",")
 }
@@ -130,6 +142,12 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Idle, err = time.ParseDuration(value)
 		case "calls":
 			s.Calls, err = strconv.Atoi(value)
+		case "room":
+			s.Room, err = strconv.Atoi(value)
+		case "large":
+			s.Large, err = strconv.Atoi(value)
+		case "throng":
+			s.Throng, err = strconv.Atoi(value)
 		case "pairs":
 			s.Pairs = true
 		case "long":
@@ -187,6 +205,57 @@ func DrawSetting(seed uint64) (s Setting) {
 	s.Lends = chance(1, 2)
 	s.ByHand = chance(1, 6)
 	return s
+}
+
+// DrawRoom draws where ledgers are, how much space they have, and what is to fill them. It has dice of its own: all else
+// stays. Ledgers of many MiB that are filled take long, and are rare.
+func (s *Setting) DrawRoom(seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 0x1ed6e5))
+	s.Disks = r.IntN(8) == 0
+	if r.IntN(5) > 0 {
+		return
+	}
+	s.Room = leastRoom << r.IntN(5)
+	if r.IntN(16) == 0 {
+		s.Room = 4 << 20 << r.IntN(5)
+	}
+	if s.Room += r.IntN(s.Room); s.Long || s.Calls > 0 { // whose calls and answers have tens of thousands of bytes
+		s.Room = max(s.Room, roomForLong)
+	}
+	s.Room = min(s.Room, mostRoom)
+	if r.IntN(2) == 0 {
+		s.Large = s.Room / []int{16, 64, 256}[r.IntN(3)]
+	}
+	if r.IntN(8) == 0 && s.Room < 4<<20 {
+		s.Throng = 8 + r.IntN(16)
+		s.Large = min(s.Large, s.Room/256) // together they fit
+	}
+}
+
+// leastRoom and mostRoom are the space of the smallest and the largest ledgers, roomForLong of those that take what is long, in bytes.
+const leastRoom, mostRoom, roomForLong = 64 << 10, 64 << 20, 1 << 20
+
+// roomForMains is the least space of ledgers beside which there are durable mains, in bytes: between checkpoints, all that one does is
+// in its ledger.
+const roomForMains = 256 << 10
+
+// space is how many bytes the ledgers of a program's rack have; 0 stands for the default.
+func (s Setting) space(p *Program) uint64 {
+	if s.Room > 0 && slices.ContainsFunc(p.Clients, func(c Client) bool { return c.Main }) {
+		return uint64(max(s.Room, roomForMains)) //nolint:gosec // not negative
+	}
+	return uint64(s.Room) //nolint:gosec // not negative
+}
+
+// largeEach is of how many operations one has something large.
+const largeEach = 6
+
+// large is how many bytes an operation's answer or effect has beside what it says.
+func (s Setting) large(op int) int {
+	if op%largeEach == 0 {
+		return s.Large
+	}
+	return 0
 }
 
 const year = 8766 * time.Hour

@@ -28,7 +28,12 @@ func (c *crasher) strike(one Crash) {
 	case Log:
 		hit = c.strikeLog(one)
 	case "memory":
-		hit = c.strikeBlade(one, place{blade: one.Victim})
+		at := place{blade: one.Victim}
+		if hit = one.How == Drain; hit {
+			c.people(one, at)
+		} else {
+			hit = c.strikeBlade(one, at)
+		}
 	default:
 		at, ok := c.run.where(one.Victim)
 		if !ok {

@@ -137,6 +137,13 @@ func (g *generator) crowd(clients int) {
 	}
 }
 
+// Throng adds clients that do at once what the others do.
+func (p *Program) Throng(clients int) {
+	g := &generator{p: p, ops: p.Ops}
+	g.crowd(clients)
+	p.Ops = g.ops
+}
+
 // copied is a script again, with numbers of its own.
 func (g *generator) copied(s Script) Script {
 	ops := make([]Op, len(s.Ops))

@@ -248,10 +248,11 @@ func (w *rackWorld) counter(op int) (uint64, error) {
 }
 
 func (w *rackWorld) Effect(op *Op) (uint64, error) {
+	large := w.run.opt.Setting.large(op.N)
 	b, err := rpc.Effect(w.ctx, fmt.Sprint("operation ", op.N), func(context.Context) ([]byte, error) {
-		return binary.BigEndian.AppendUint64(nil, w.run.ledger.effect(op.N)), nil
+		return append(binary.BigEndian.AppendUint64(nil, w.run.ledger.effect(op.N)), make([]byte, large)...), nil
 	})
-	if err == nil && len(b) != 8 {
+	if err == nil && len(b) != 8+large {
 		err = fmt.Errorf("crash: operation %d: an effect returned %d bytes", op.N, len(b))
 	}
 	if err == nil && w.actor != nil {

@@ -186,11 +186,13 @@ func (p *Mark) String() string {
 //   - Noise: Depends on all that was left to chance as well.
 //   - Marks
 //   - Region
+//   - Padding: Says nothing, and makes the answer large.
 type Outcome struct {
-	Value  int64                  `thrift:"value,1" db:"value" json:"value"`
-	Noise  int64                  `thrift:"noise,2" db:"noise" json:"noise"`
-	Marks  []*Mark                `thrift:"marks,3" db:"marks" json:"marks"`
-	Region *bifrost.GlobalPointer `thrift:"region,4" db:"region" json:"region,omitempty"`
+	Value   int64                  `thrift:"value,1" db:"value" json:"value"`
+	Noise   int64                  `thrift:"noise,2" db:"noise" json:"noise"`
+	Marks   []*Mark                `thrift:"marks,3" db:"marks" json:"marks"`
+	Region  *bifrost.GlobalPointer `thrift:"region,4" db:"region" json:"region,omitempty"`
+	Padding []byte                 `thrift:"padding,5" db:"padding" json:"padding,omitempty"`
 }
 
 func NewOutcome() *Outcome {
@@ -217,8 +219,18 @@ func (p *Outcome) GetRegion() *bifrost.GlobalPointer {
 	}
 	return p.Region
 }
+
+var Outcome_Padding_DEFAULT []byte
+
+func (p *Outcome) GetPadding() []byte {
+	return p.Padding
+}
 func (p *Outcome) IsSetRegion() bool {
 	return p.Region != nil
+}
+
+func (p *Outcome) IsSetPadding() bool {
+	return p.Padding != nil
 }
 
 func (p *Outcome) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -268,6 +280,16 @@ func (p *Outcome) Read(ctx context.Context, iprot thrift.TProtocol) error {
 		case 4:
 			if fieldTypeId == thrift.STRUCT {
 				if err := p.ReadField4(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 5:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField5(ctx, iprot); err != nil {
 					return err
 				}
 			} else {
@@ -336,6 +358,15 @@ func (p *Outcome) ReadField4(ctx context.Context, iprot thrift.TProtocol) error 
 	return nil
 }
 
+func (p *Outcome) ReadField5(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 5: ", err)
+	} else {
+		p.Padding = v
+	}
+	return nil
+}
+
 func (p *Outcome) Write(ctx context.Context, oprot thrift.TProtocol) error {
 	if err := oprot.WriteStructBegin(ctx, "Outcome"); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
@@ -351,6 +382,9 @@ func (p *Outcome) Write(ctx context.Context, oprot thrift.TProtocol) error {
 			return err
 		}
 		if err := p.writeField4(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField5(ctx, oprot); err != nil {
 			return err
 		}
 	}
@@ -425,6 +459,21 @@ func (p *Outcome) writeField4(ctx context.Context, oprot thrift.TProtocol) (err 
 	return err
 }
 
+func (p *Outcome) writeField5(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetPadding() {
+		if err := oprot.WriteFieldBegin(ctx, "padding", thrift.STRING, 5); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 5:padding: ", p), err)
+		}
+		if err := oprot.WriteBinary(ctx, p.Padding); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.padding (5) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 5:padding: ", p), err)
+		}
+	}
+	return err
+}
+
 func (p *Outcome) Equals(other *Outcome) bool {
 	if p == other {
 		return true
@@ -447,6 +496,9 @@ func (p *Outcome) Equals(other *Outcome) bool {
 		}
 	}
 	if !p.Region.Equals(other.Region) {
+		return false
+	}
+	if bytes.Compare(p.Padding, other.Padding) != 0 {
 		return false
 	}
 	return true
