@@ -376,6 +376,13 @@ func (n *node) Serving(ctx context.Context, q control.Serving) (list control.Ser
 	return list, err
 }
 
+// Sharing implements join.Session.
+func (n *node) Sharing(ctx context.Context, q control.Sharing) (r control.SharingReply, err error) {
+	q.Node, q.Incarnation = n.identity.Address, n.identity.Incarnation
+	err = n.ask(ctx, control.KindSharing, q, &r)
+	return r, err
+}
+
 // Calls implements join.Session.
 func (n *node) Calls(ctx context.Context, c control.NodeCalls) error {
 	c.Node, c.Incarnation = n.identity.Address, n.identity.Incarnation

@@ -3,13 +3,13 @@ package rpc
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"hash/fnv"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/standby"
@@ -190,17 +190,28 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = answerFor(known.Done.Answer, known.Done, m.CallerIncarnation)
 	}
-	why := ""
+	var refusal *Error
 	if v == direct.Run {
 		l.table.Weighs(m.Call, size)
 		fits := admitted && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.accepts(weightOf(m, size), left)
+		may := permitted
+		if fits {
+			may = n.mayShare(x, from.Addr(), m)
+		}
 		switch {
+		case may == unheard:
+			l.table.Drop(m.Call) // it will be sent again
+			l.mu.Unlock()
+			return nil
 		case fits:
 			l.progresses(from.Addr())
+			if may == forbidden {
+				refusal = notShared(x, &m.Header)
+			}
 		case l.never(l.firstOf(weightOf(m, size))):
-			why = fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
+			refusal = fault.New(NoSpace, "", "the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
 		case !admitted || l.dropped(from.Addr(), m, false):
-			why = fmt.Sprintf("the node's ledger has had no room for another call for %s: it keeps what callers have not forgotten; give the ledgers more room (bifrost memory --ledger-space)", shortPatience)
+			refusal = fault.New(NoSpace, "", "the node's ledger has had no room for another call for %s: it keeps what callers have not forgotten; give the ledgers more room (bifrost memory --ledger-space)", shortPatience)
 		default:
 			l.opened()
 			l.table.Drop(m.Call) // it will be sent again
@@ -215,7 +226,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Run:
 		e := n.directExecution(x, from, m, arguments, nil)
 		e.givenUp = givenUp
-		return n.takeCall(x, r, i, e, size, why)
+		return n.takeCall(x, r, i, e, size, refusal)
 	case direct.Answer:
 		if answer != nil {
 			n.stats.answeredFromLedger.Add(1)
@@ -241,9 +252,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	return nil
 }
 
-// takeCall takes a new direct call, of so many bytes of arguments. If there is no room for it, noRoom says why. It returns the
+// takeCall takes a new direct call, of so many bytes of arguments. If it is not to run, refusal says why. It returns the
 // execution that the goroutine is to run, or nil.
-func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, noRoom string) *execution {
+func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, refusal *Error) *execution {
 	n.stats.accepted.Add(1)
 	switch oneway := e.call.Type == rpcpacket.Oneway; {
 	case len(e.call.Pointers) == 0:
@@ -270,20 +281,20 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, noR
 	l := n.ledger
 	l.mu.Lock()
 	l.takeUp(e)
-	if noRoom == "" {
+	if refusal == nil {
 		l.promiseFirst(e, weightOf(&e.call, size))
 	}
 	l.mu.Unlock()
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
-	if waits || noRoom != "" || expired {
+	if waits || refusal != nil || expired {
 		e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
 	}
 	switch {
 	case waits:
 		go x.refuseWaiting(e, "the service runs a call that waits for this one")
 		return nil
-	case noRoom != "":
-		go x.endUnbegun(e, NoSpace, noRoom)
+	case refusal != nil:
+		go x.endUnbegun(e, refusal.Code, refusal.Msg)
 		return nil
 	case expired:
 		go x.endUnbegun(e, Deadline, tooLate)

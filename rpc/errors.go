@@ -88,7 +88,8 @@ const (
 	PolicyRecover = rpcpacket.PolicyRecover
 	// PolicyFateShare takes the other side's unfinished execution back, too.
 	PolicyFateShare = rpcpacket.PolicyFateShare
-	// PolicyTainted does so to all unfinished descendants.
+	// PolicyTainted does so to all unfinished descendants. They are of the caller's deployment, or their methods
+	// have a policy that shares fates; see WithMethodPolicy.
 	PolicyTainted = rpcpacket.PolicyTainted
 )
 

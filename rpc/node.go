@@ -37,6 +37,7 @@ type Node struct {
 	session join.Session
 	self    join.Identity
 	stack   netio.Stack
+	sharers sharers
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most
 	limits  Limits

@@ -112,7 +112,10 @@ func WithState(s State) ExportOption {
 // WithMethodPolicy tells the rack what these methods of the service, or all others
 // if none is named, ask for when a node fails. Callers that know the service's IDL
 // go by it unless they are told otherwise; see [WithPolicy]. The default is
-// [DefaultPolicy].
+// [DefaultPolicy]. With [PolicyFateShare] or [PolicyTainted] callers of other deployments may
+// call these methods in ways that share fates, too: whoever fails has the other's program
+// started anew. Otherwise such calls of theirs fail as [PermissionDenied], unless an operator or
+// the deployment has given the method such a policy.
 func WithMethodPolicy(p Policy, methods ...string) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.policies.set(p, methods) })
 }
@@ -151,7 +154,9 @@ func (c *clientConfig) policy(method string) Policy {
 // WithPolicy says what becomes of the calls of these methods, or of all others
 // if none is named, when a node fails. It goes before what the service's IDL asks
 // for, but an operator's word or the deployment's goes before it. The default is
-// the IDL's, and [DefaultPolicy] if that says nothing.
+// the IDL's, and [DefaultPolicy] if that says nothing. Services of other deployments take
+// [PolicyFateShare] and [PolicyTainted] only if their methods have such a policy; see
+// [WithMethodPolicy].
 func WithPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.chosen.set(p, methods) })
 }

@@ -233,6 +233,25 @@ type NodeInfo struct {
 	Left bool `json:"left,omitempty"`
 }
 
+// Sharing asks whether a caller may share its fate with a node that it calls: whether the failure of one may have the program of
+// the other started anew.
+type Sharing struct {
+	Node        netip.Addr `json:"node"` // that was called
+	Incarnation uint32     `json:"incarnation"`
+	Caller      netip.Addr `json:"caller"`
+	Service     string     `json:"service"`
+	Method      string     `json:"method"` // its full name
+}
+
+// SharingReply answers it.
+type SharingReply struct {
+	// Kin says that both belong to one deployment or, of programs that somebody has started by hand, run as one user of one
+	// blade. That does not change.
+	Kin bool `json:"kin,omitempty"`
+	// Declared says that an operator or the deployment has given the method a policy that shares fates.
+	Declared bool `json:"declared,omitempty"`
+}
+
 // Serving asks which nodes take direct calls of a method.
 type Serving struct {
 	Service string `json:"service"`

@@ -116,7 +116,7 @@ func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.S
 func (r *Run) export(ctx context.Context, service int, n *rpc.Node, self join.Identity) error {
 	name := ServiceName(service)
 	a := &performer{run: r, service: service, node: n, self: self}
-	var opts []rpc.ExportOption
+	opts := []rpc.ExportOption{rpc.WithMethodPolicy(rpc.PolicyTainted)} // mains and the other services may belong to other deployments
 	if kind := r.p.Services[service]; kind.Stateful {
 		a.books = &books{large: 4 * r.opt.Setting.Large}
 		if kind.Deltas {

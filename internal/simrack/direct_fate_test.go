@@ -51,6 +51,8 @@ type links struct {
 	state    bool                  // the services have one
 	lends    bool                  // a call lends its callee a region, and the answer hands one over
 	spare    bool                  // the last program may run on c1, too
+	together bool                  // one deployment has all programs
+	closed   bool                  // no service declares that strangers may share its fate
 	// does is what a handler does when it runs for the n-th time, if it is not to call the next program, and the last one to wait.
 	does func(ctx context.Context, k *chain, name string, n int) error
 }
@@ -84,14 +86,20 @@ func withChain(t *testing.T, links links, f func(k *chain)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		whole := resources.Spec{Name: "whole"}
 		for name, blade := range blades {
 			on := []string{blade}
 			if links.spare && name == "bottom" {
 				on = append(on, "c1")
 			}
-			if err := k.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: name, Programs: []resources.Program{{
-				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: on, Services: []resources.ServiceSpec{{Name: name, Stateful: links.state}},
-			}}}); err != nil {
+			p := resources.Program{Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: on, Services: []resources.ServiceSpec{{Name: name, Stateful: links.state}}}
+			spec := resources.Spec{Name: name, Programs: []resources.Program{p}}
+			if links.together {
+				p.Name = name
+				whole.Programs = append(whole.Programs, p)
+				spec = whole
+			}
+			if err := k.Gatekeeper().Deploy(t.Context(), spec); err != nil {
 				t.Fatal(err)
 			}
 			<-k.up
@@ -137,6 +145,9 @@ func (k *chain) serve(ctx context.Context, j join.Joiner, s control.Start) error
 	var options []rpc.ExportOption
 	if k.state {
 		options = append(options, rpc.WithState(noState{}))
+	}
+	if !k.closed {
+		options = append(options, rpc.WithMethodPolicy(rpc.PolicyFateShare))
 	}
 	var processor thrift.TProcessor = arrays.NewPingProcessor(pinger(handle))
 	if k.lends {
@@ -253,7 +264,11 @@ func (k *chain) fails(dies string, began map[string]int) {
 	go func() { result <- k.call(k.Context(), client, "top") }()
 	<-k.entered
 	killed := time.Now()
-	if err := k.Kill(blades[dies], dies+"/p/1"); err != nil {
+	instance := dies + "/p/1"
+	if k.together {
+		instance = "whole/" + dies + "/1"
+	}
+	if err := k.Kill(blades[dies], instance); err != nil {
 		k.Fatal(err)
 	}
 	if err := <-result; err != nil {

@@ -173,7 +173,7 @@ func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error
 	if err := n.Export(ctx, "Beside", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
 		return err
 	}
-	h, options := &shelfService{r: r}, []rpc.ExportOption(nil)
+	h, options := &shelfService{r: r}, []rpc.ExportOption{rpc.WithMethodPolicy(rpc.PolicyFateShare)}
 	if r.state {
 		options = append(options, rpc.WithState(h))
 	}

@@ -29,8 +29,8 @@ func SharesUp(h *rpcpacket.Header) bool {
 	return (p == rpcpacket.PolicyFateShare || p == rpcpacket.PolicyTainted) && h.Flags&rpcpacket.FlagSession == 0 && h.Type != rpcpacket.Oneway
 }
 
-// sharesDown reports whether the failure of its caller takes a call's callee back.
-func sharesDown(h *rpcpacket.Header) bool {
+// SharesDown reports whether the failure of its caller takes a call's callee back.
+func SharesDown(h *rpcpacket.Header) bool {
 	return SharesUp(h) || h.Flags&(rpcpacket.FlagTainted|rpcpacket.FlagSession) == rpcpacket.FlagTainted && h.Type != rpcpacket.Oneway
 }
 
@@ -44,7 +44,7 @@ type fate struct {
 
 // fateOf is that of a new call.
 func fateOf(h *rpcpacket.Header) fate {
-	return fate{incarnation: h.CallerIncarnation, up: SharesUp(h), down: sharesDown(h)}
+	return fate{incarnation: h.CallerIncarnation, up: SharesUp(h), down: SharesDown(h)}
 }
 
 // fateAgain is that of an execution which an earlier incarnation has begun.

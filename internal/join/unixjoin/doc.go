@@ -19,7 +19,7 @@
 //	daemon  ▶ {"ping":true}                  no id: a question, to be answered by an "alive"
 //	program ▶ {"id":6,"op":"leave"}
 //
-// The other operations are "unaddress", "state", "who", "service", "serving", "calls", and "status", which
+// The other operations are "unaddress", "state", "who", "service", "serving", "sharing", "calls", and "status", which
 // needs no join. A program's requests are carried out one after the other, but for those that only ask
 // or tell the Gatekeeper: nothing waits behind these.
 package unixjoin

@@ -31,11 +31,12 @@ const (
 	opCalls     = "calls"
 	opLedger    = "ledger"
 	opListen    = "listen"
+	opSharing   = "sharing"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opCalls: true, opLedger: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true}
 
 // request is a line from a program.
 type request struct {
@@ -55,6 +56,8 @@ type request struct {
 	Speaks *control.Release `json:"speaks,omitempty"`
 	// Serving is opServing's question.
 	Serving *control.Serving `json:"serving,omitempty"`
+	// Sharing is opSharing's question.
+	Sharing *control.Sharing `json:"sharing,omitempty"`
 	// Calls is what opCalls tells.
 	Calls *control.NodeCalls `json:"calls,omitempty"`
 }
@@ -80,6 +83,8 @@ type reply struct {
 	// Serving answers opServing, and Exported opExport.
 	Serving  *control.ServingList `json:"serving,omitempty"`
 	Exported *control.Exported    `json:"exported,omitempty"`
+	// Sharing answers opSharing.
+	Sharing *control.SharingReply `json:"sharing,omitempty"`
 	// Ledger answers opLedger; none yet if it is nil.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
 	// Socket says that a socket comes with the line (SCM_RIGHTS): it answers opListen.

@@ -218,6 +218,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			break
 		}
 		answer.Serving, err = got(s.node.Serving(ctx, *r.Serving))
+	case opSharing:
+		if r.Sharing == nil {
+			err = fault.New(fault.BadRequest, r.Op, "with whom?")
+			break
+		}
+		answer.Sharing, err = got(s.node.Sharing(ctx, *r.Sharing))
 	case opCalls:
 		if r.Calls == nil {
 			err = fault.New(fault.BadRequest, r.Op, "of what?")

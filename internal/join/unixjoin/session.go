@@ -163,6 +163,18 @@ func (s *session) Serving(ctx context.Context, q control.Serving) (control.Servi
 	return *r.Serving, nil
 }
 
+// Sharing implements join.Session.
+func (s *session) Sharing(ctx context.Context, q control.Sharing) (control.SharingReply, error) {
+	r, err := s.client.ask(ctx, request{Op: opSharing, Sharing: &q})
+	if err == nil && r.Sharing == nil {
+		err = fault.New(fault.Internal, opSharing, "the daemon's reply does not say")
+	}
+	if err != nil {
+		return control.SharingReply{}, err
+	}
+	return *r.Sharing, nil
+}
+
 // Calls implements join.Session.
 func (s *session) Calls(ctx context.Context, c control.NodeCalls) error {
 	_, err := s.client.ask(ctx, request{Op: opCalls, Calls: &c})

@@ -111,6 +111,9 @@ func (n *fakeNode) Serving(ctx context.Context, q control.Serving) (control.Serv
 	}
 	return control.ServingList{Nodes: []netip.Addr{rackaddr.Node(1)}}, nil
 }
+func (n *fakeNode) Sharing(_ context.Context, q control.Sharing) (control.SharingReply, error) {
+	return control.SharingReply{Kin: q.Caller == rackaddr.Node(2), Declared: q.Method == "add"}, nil
+}
 func (n *fakeNode) Ledger(context.Context) (*control.LedgerPlace, error) {
 	if n.name == "watched" {
 		return nil, nil
@@ -284,6 +287,9 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	if list, err := s.Serving(t.Context(), control.Serving{Service: "Arrays", Method: "add"}); err != nil || len(list.Nodes) != 1 {
 		t.Errorf("serving: %+v, %v", list, err)
+	}
+	if r, err := s.Sharing(t.Context(), control.Sharing{Caller: rackaddr.Node(2), Service: "Arrays", Method: "add"}); err != nil || !r.Kin || !r.Declared {
+		t.Errorf("sharing: %+v, %v", r, err)
 	}
 	if err := s.Calls(t.Context(), control.NodeCalls{Running: make([]control.DirectCall, 2)}); err != nil {
 		t.Error(err)

@@ -319,6 +319,11 @@ func (s *Session) Serving(_ context.Context, q control.Serving) (control.Serving
 	return control.ServingList{Nodes: slices.Clone(s.rack.services[q.Service])}, nil
 }
 
+// Sharing implements join.Session: all programs are of one deployment.
+func (s *Session) Sharing(context.Context, control.Sharing) (control.SharingReply, error) {
+	return control.SharingReply{Kin: true}, nil
+}
+
 // BeginMain implements join.Session.
 func (s *Session) BeginMain(_ context.Context, ask control.BeginMain) (control.BegunMain, error) {
 	r, id := s.rack, control.ExecutionID(endpoint.MainID(ask.Name))
