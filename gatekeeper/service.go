@@ -555,8 +555,8 @@ func (c *controller) short(a resources.Short) {
 // the rest when that changes; so a runtime goes by it within a heartbeat.
 
 // SetPolicy sets the policy of a method, or with method "" of all methods of a service
-// for which nothing else is set, for calls that are sent from when their nodes know,
-// within a heartbeat, and after how many failures a call is given up. What the word says nothing of stays as it
+// for which nothing else is set, and after how many failures a call is given up. It holds for calls that are sent from when
+// their nodes know, within a heartbeat. What the word says nothing of stays as it
 // is; the zero word undoes all. Nobody needs to export the method yet, but a node exports the service, or a deployment declares
 // it; else the error is fault.NotFound. What is set outlives the Gatekeeper.
 func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method string, w resources.Word) error {

@@ -64,3 +64,29 @@ func ExampleElements() {
 	// 100 index out of range: element 100 of 100
 	// <nil>
 }
+
+// A key of a map, and a page of a binary, are looked at where they stand.
+func ExampleEntries() {
+	ctx := context.Background()
+	stock := rpc.NewRef(form.Map[map[string]int64](form.String[string](), form.I64[int64]()), map[string]int64{"apples": 3, "pears": 12})
+	entries, err := rpc.Entries(ctx, stock)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	n, there, err := entries.Get(ctx, "pears")
+	fmt.Println(entries.Len(), n, there, err)
+
+	book := rpc.RefOf([]byte("In the beginning"))
+	place, err := book.Place(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page := make([]byte, 9)
+	err = place.Read(ctx, 7, page)
+	fmt.Printf("%s of %d bytes, %v\n", page, place.Size(), err)
+	// Output:
+	// 2 12 true <nil>
+	// beginning of 16 bytes, <nil>
+}

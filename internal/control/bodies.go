@@ -518,9 +518,9 @@ type Stop struct {
 // MaxPolicies bounds the explicit policies of a rack; a daemon takes no more.
 const MaxPolicies = 1024
 
-// MethodPolicy is the policy of a method, as rpc/rpcpacket.Policy writes it, or with no
-// method that of all methods of the service for which there is no other entry, and after how many
-// failures a call of it is given up. "" and nil say nothing.
+// MethodPolicy is the policy of a method, as rpc/rpcpacket.Policy writes it, and after how many
+// failures a call of it is given up. With no method it is that of all methods of the service for which there is no other
+// entry. "" and nil say nothing.
 type MethodPolicy struct {
 	Service     string `json:"service"`
 	Method      string `json:"method,omitempty"`

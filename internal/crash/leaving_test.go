@@ -114,8 +114,8 @@ func posting() *Program {
 
 // TestMovedOneway: a one-way of A is for a node of B that leaves before it has come. No ledger can be heard for a while then. The one-way
 // leaves for another node when A's ledger has that, and not before: another incarnation of A would send it to a third one.
-// Dice decide which node A begins with, and where the one-way goes. One-ways to one node go one after the other, so the scene is
-// played until the first one of the second call moves to a node to which no other one is on its way, for which it would have to wait.
+// Dice decide which node A begins with, and where the one-way goes. One-ways to one node go one after the other. So the scene is
+// played until the first one of the second call moves to a node to which no other one is on its way.
 func TestMovedOneway(t *testing.T) {
 	const most = 64
 	for range most {
