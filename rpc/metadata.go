@@ -267,13 +267,6 @@ func (n *Node) who(ctx context.Context, a netip.Addr) (Caller, error) {
 	return k.Caller, nil
 }
 
-// Limits of the headers of one call or answer: how many, and how many bytes in all,
-// 4 for each header included.
-const (
-	MaxHeaders     = rpcpacket.MaxHeaders
-	MaxHeaderBytes = rpcpacket.MaxHeaderBytes
-)
-
 // traceHeaders are those of W3C Trace Context: a call that a handler makes has those
 // of the call that it serves, unless the handler sets others.
 var traceHeaders = []string{"traceparent", "tracestate"}

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -274,6 +275,14 @@ const (
 	// DefaultQueue is how many calls of an export wait for a worker. At 64
 	// workers and a millisecond a call, the last in the queue waits 16 ms.
 	DefaultQueue = 1024
+
+	// MaxRef is how long a value that travels by reference may be, in bytes.
+	MaxRef = form.MaxSize
+
+	// MaxHeaders is how many headers a call or an answer has at most, and MaxHeaderBytes how
+	// many bytes in all, 4 for each header included.
+	MaxHeaders     = rpcpacket.MaxHeaders
+	MaxHeaderBytes = rpcpacket.MaxHeaderBytes
 
 	// withdrawPatience is how long Close waits for the rack to send calls elsewhere, and
 	// for those that are held for the node: less than the 3 s after which a daemon that

@@ -177,9 +177,6 @@ func (r *Ref[T]) take(ctx context.Context, op string) error {
 
 func (r *Ref[T]) put() { r.turn <- struct{}{} }
 
-// MaxRef is how long a value that travels by reference may be, in bytes.
-const MaxRef = form.MaxSize
-
 // refProbe is the length from which on a reference's last byte is read before
 // room is made for all of them: a caller that lies about a length costs little.
 const refProbe = 16 << 20

@@ -172,7 +172,7 @@ var postsType = form.List[[]*marked.Post](form.Struct(marked.NewPost))
 func (c bifrostClient) posts(ctx context.Context, w Work) (Operation, func(), error) {
 	service, size := c.kind.service(postsName), int32(w.Size) //nolint:gosec // checked
 	if w.Op == Posts {
-		client := marked.NewPostsClient(c.Node.Client(service, rpc.WithPolicy(c.kind.policy)))
+		client := marked.NewPostsClient(c.Client(service, rpc.WithPolicy(c.kind.policy)))
 		return func(ctx context.Context, _ *Clock) error {
 			list, err := client.Latest(ctx, PostCount, size)
 			if err == nil && (len(list) != PostCount || len(list[PostCount-1].Text) != w.Size) {

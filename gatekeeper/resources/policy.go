@@ -249,9 +249,9 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 				// An operator's word on all of a service goes before a deployment's on a method.
 				over := r.policies[policyKey{s.Name, ""}]
 				for _, m := range s.Methods {
-					add(s.Name, rpcpacket.PlainMethod(m.Name), m.Word.unless(over), Deployed)
+					add(s.Name, rpcpacket.PlainMethod(m.Name), m.unless(over), Deployed)
 				}
-				add(s.Name, "", p.spec.Word.unless(over), Deployed)
+				add(s.Name, "", p.spec.unless(over), Deployed)
 			}
 		}
 	}

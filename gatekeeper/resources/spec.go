@@ -161,7 +161,7 @@ func (p *Program) validate(app string) error {
 	case p.Job && len(p.Services) > 0:
 		return fault.New(fault.BadRequest, op, "program %s: a job cannot export services", p.Name)
 	}
-	if err := p.Word.Validate(); err != nil {
+	if err := p.Validate(); err != nil {
 		return err
 	}
 	if err := p.Liveness.validate(op, p.Name); err != nil {

@@ -105,7 +105,9 @@ func TestReal_Short(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // until the kernel has dealt with them
+	tick := time.NewTicker(time.Millisecond) // until the kernel has dealt with them
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); ; <-tick.C {
 		if c := p.kernel.PortCounts(1); c.RxShort == most && c.RxPackets == 0 {
 			return
 		} else if time.Now().After(end) {

@@ -237,7 +237,7 @@ func (y *greedy) fillLedgers(ctx context.Context, nodes []join.Session) error {
 		if err != nil {
 			return err
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }() // its node goes
 		l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: id.Ledger.Machine, Birth: id.Ledger.Birth, Run: id.Incarnation})
 		if err != nil {
 			return err

@@ -151,7 +151,7 @@ type Array[E any] struct {
 func ElementsOf[E any](ctx context.Context, p Place, t Type[[]E]) (Array[E], error) {
 	elem, ok := t.parts[0].(Type[E])
 	if !ok {
-		return Array[E]{}, fmt.Errorf("%T has no elements that are read in place", *new([]E))
+		return Array[E]{}, fmt.Errorf("%T has no elements that are read in place", []E(nil))
 	}
 	return Elements(ctx, p, elem)
 }
@@ -161,7 +161,7 @@ func EntriesOf[K comparable, V any](ctx context.Context, p Place, t Type[map[K]V
 	key, ok := t.parts[0].(Type[K])
 	value, also := t.parts[1].(Type[V])
 	if !ok || !also {
-		return Dict[K, V]{}, fmt.Errorf("%T has no entries that are read in place", *new(map[K]V))
+		return Dict[K, V]{}, fmt.Errorf("%T has no entries that are read in place", map[K]V(nil))
 	}
 	return Entries(ctx, p, key, value)
 }
