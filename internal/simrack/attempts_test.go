@@ -77,7 +77,7 @@ func TestKillingCall_Bound(t *testing.T) {
 			t.Errorf("%d calls are counted as given up", s.Counters.GivenUp)
 		}
 		p, err := r.Gatekeeper().Policy(ctx, "Shelf", "echo")
-		if r.must(err); p.MaxFailures != most || p.FailuresOrigin != resources.Operator || p.Origin != resources.Default {
+		if r.must(err); p.MaxFailures != most || p.FailuresOrigin != resources.Operator || p.Origin == resources.Operator {
 			t.Errorf("the policy is %+v", p)
 		}
 	})
