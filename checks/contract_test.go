@@ -342,7 +342,7 @@ func (c *checked) actions(call string) {
 		{"POST", "/v1/backup", "", 200}, {"POST", "/v1/reconcile", "", 200}, {"POST", "/v1/calls/" + call + "/cancel", "", 200}, {"POST", "/v1/calls/" + strings.Repeat("0", 32) + "/cancel", "", 404}, {"POST", "/v1/calls/x/cancel", "", 422},
 		{"DELETE", "/v1/nodes/fd00:b1f0:0:2::1", "", 400}, {"DELETE", "/v1/nodes/fd00::9", "", 404}, {"DELETE", "/v1/nodes/x", "", 422},
 		{"GET", "/v1/policies", "", 200}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":"tainted"}`, 200}, {"PUT", "/v1/policies/Arrays", `{"policy":"none"}`, 200},
-		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 422},
+		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 400}, {"PUT", "/v1/policies/Arrays/addRef", `{"max_failures":3}`, 200}, {"PUT", "/v1/policies/Arrays/addRef", `{"max_failures":-1}`, 422},
 		{"GET", "/v1/policies", "", 200}, {"DELETE", "/v1/policies/Arrays/addRef", "", 200}, {"DELETE", "/v1/policies/Arrays", "", 200}, {"DELETE", "/v1/policies/Nobody", "", 200},
 		{"PUT", "/v1/apps/shop", oneProgram, 200}, {"GET", "/v1/apps", "", 200}, {"GET", "/v1/apps/shop", "", 200},
 		{"GET", "/v1/logs?program=shop/arrays&last=5", "", 200}, {"GET", "/v1/logs?program=shop&since=2026-01-02T03:04:05Z", "", 200}, {"GET", "/v1/logs?program=shup", "", 404},
