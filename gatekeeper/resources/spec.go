@@ -197,7 +197,7 @@ func (s *ServiceSpec) validate(op string) error {
 		if _, err := rpcpacket.MethodOf(m.Name); err != nil {
 			return fault.New(fault.BadRequest, op, "service %s: %v", s.Name, err)
 		}
-		if err := m.Word.Validate(); err != nil {
+		if err := m.Validate(); err != nil {
 			return err
 		}
 	}
