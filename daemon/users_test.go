@@ -101,9 +101,11 @@ func TestUsers_Questions(t *testing.T) {
 				t.Errorf("a question too many: %v", err)
 			}
 		}
-		if _, err := c.Host(r.ctx, join.Program{Name: "other", UID: 1001}); err != nil {
+		joining, end := context.WithTimeout(r.ctx, time.Minute) // virtual
+		if _, err := c.Host(joining, join.Program{Name: "other", UID: 1001}); err != nil {
 			t.Errorf("another user joins: %v", err)
 		}
+		end()
 		cancel()
 		for range control.Window - refused {
 			<-asked
