@@ -36,14 +36,15 @@ func (s *nodeStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	if old := n.endpoints[local]; old != nil {
 		n.closeEndpoint(local)
 	}
-	if uid := n.program.UID; service && !c.socketsOf.Take(uid, 1) {
+	uid := n.program.UID
+	if service && !c.socketsOf.Take(uid, 1) {
 		return nil, fault.New(fault.Overloaded, "listen", "nodes of user %d have sockets of %d services on blade %s, its share of %d: export fewer services there",
 			uid, c.socketsOf.Held(uid), c.cfg.Name, c.socketsOf.Total())
 	}
 	conn, err := c.listen(local, n.mark)
 	if err != nil {
 		if service {
-			c.socketsOf.Release(n.program.UID, 1)
+			c.socketsOf.Release(uid, 1)
 		}
 		return nil, &fault.Error{Code: fault.Unavailable, Op: "listen", Err: err}
 	}

@@ -547,10 +547,9 @@ func (c *controller) sharing(p *port, m control.Message) error {
 		return err
 	}
 	caller := c.nodeOrFallen(q.Caller)
-	policy := c.fleet.PolicyOf(resources.ExportedPolicy{Service: q.Service, Method: q.Method}).Policy
 	c.answer(p, m, control.SharingReply{
 		Kin:      caller != nil && c.kin(n, caller),
-		Declared: policy == rpcpacket.PolicyFateShare || policy == rpcpacket.PolicyTainted,
+		Declared: c.fleet.PolicyOf(resources.ExportedPolicy{Service: q.Service, Method: q.Method}).Policy.SharesFates(),
 	})
 	return nil
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -265,15 +266,8 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 		}
 		methods = append(methods, method)
 	}
-	for name := range x.config.policies.methods {
-		if functions[name] == nil {
-			return nil, nil, fmt.Errorf("a policy is given for method %s, which the service does not have", name)
-		}
-	}
-	for name := range x.config.failures.methods {
-		if functions[name] == nil {
-			return nil, nil, fmt.Errorf("a number of failures is given for method %s, which the service does not have", name)
-		}
+	if err := cmp.Or(x.config.policies.only("policy", functions), x.config.failures.only("number of failures", functions)); err != nil {
+		return nil, nil, err
 	}
 	return o, methods, nil
 }

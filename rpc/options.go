@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -429,6 +430,16 @@ func (s *perMethod[T]) set(v T, methods []string) {
 		}
 		s.methods[m] = v
 	}
+}
+
+// only refuses values for methods that a service does not have.
+func (s *perMethod[T]) only(what string, has map[string]thrift.TProcessorFunction) error {
+	for name := range s.methods {
+		if has[name] == nil {
+			return fmt.Errorf("a %s is given for method %s, which the service does not have", what, name)
+		}
+	}
+	return nil
 }
 
 // of is the value for a method, false if there is none.

@@ -98,8 +98,8 @@ func (c *client) inside(ctx context.Context, a bridge.Argument, length int, agai
 		parts = err == nil && p == PolicyNone
 	}
 	most := c.node.inline(a.Way, parts)
-	if a.Way == bridge.Cheapest && (again || parts && c.node.learned.passesOn(learnedKey{c.service, a.Method, a.Name})) {
-		most = min(most, againFrom-1)
+	if length >= againFrom && a.Way == bridge.Cheapest && (again || parts && c.node.learned.passesOn(learnedKey{c.service, a.Method, a.Name})) {
+		most = againFrom - 1
 	}
 	return c.node.moves(length, most)
 }

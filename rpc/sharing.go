@@ -48,7 +48,7 @@ func (n *Node) mayShare(x *export, from netip.Addr, m *rpcpacket.Message) leave 
 	if method == nil || x.shares(method.name) {
 		return permitted // what does not exist does not run
 	}
-	if p, said := explicit(n.session.Policies(), x.name, method.name); said && shared(p) {
+	if p, said := explicit(n.session.Policies(), x.name, method.name); said && p.SharesFates() {
 		return permitted
 	}
 	s := &n.sharers
@@ -102,16 +102,13 @@ func (x *export) shares(method string) bool {
 	if !declared {
 		p, declared = x.config.policies.of(rpcpacket.PlainMethod(method))
 	}
-	return declared && shared(p)
+	return declared && p.SharesFates()
 }
-
-// shared reports whether a policy shares fates.
-func shared(p Policy) bool { return p == PolicyFateShare || p == PolicyTainted }
 
 // notShared is why a call is refused that would share its caller's fate.
 func notShared(x *export, h *rpcpacket.Header) *Error {
 	how := "a call of policy " + h.Flags.Policy().String()
-	if !shared(h.Flags.Policy()) {
+	if !h.Flags.Policy().SharesFates() {
 		how = "a call on behalf of one of policy tainted"
 	}
 	return &Error{Code: PermissionDenied, Msg: how + " to " + x.name + " comes from another deployment: whoever fails would have the other's program started anew. " +

@@ -46,7 +46,7 @@ type patterns interface {
 // patternsOf is the service of a stage of a chain, which itself has the ways to use a value.
 func patternsOf(stage int) string { return fmt.Sprintf("Patterns%d", stage) }
 
-// patterns makes a client of one.
+// open makes a client of a stage.
 func (k bifrostKind) open(node *rpc.Node, stage int) patterns {
 	name, policy := k.service(patternsOf(stage)), rpc.WithPolicy(k.policy)
 	switch k.patterns {

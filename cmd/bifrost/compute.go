@@ -103,10 +103,10 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := holdPorts(ctx, stack); err != nil {
-		return errors.Join(err, l.Close())
-	}
 	defer func() { _ = l.Close() }() // Serve has closed it, if it came to that
+	if err := holdPorts(ctx, stack); err != nil {
+		return err
+	}
 	kept, forget, err := o.openOutput()
 	if err != nil {
 		return err

@@ -42,13 +42,10 @@ type Word struct {
 	MaxFailures *int `json:"max_failures,omitempty"`
 }
 
-// MaxMaxFailures bounds Word.MaxFailures.
-const MaxMaxFailures = 1_000_000
-
 // Validate checks a word.
 func (w Word) Validate() error {
-	if n := w.MaxFailures; n != nil && (*n < 0 || *n > MaxMaxFailures) {
-		return fault.New(fault.BadRequest, "policy", "%d failures: must be 0, for never, to %d", *n, MaxMaxFailures)
+	if n := w.MaxFailures; n != nil && (*n < 0 || *n > rpcpacket.MaxFailures) {
+		return fault.New(fault.BadRequest, "policy", "%d failures: must be 0, for never, to %d", *n, rpcpacket.MaxFailures)
 	}
 	_, _, err := ParsePolicy(w.Policy)
 	return err

@@ -129,10 +129,9 @@ func (e *Endpoint) asks(ctx context.Context, kind Kind, request, reply any, left
 	}
 	answer := make(chan Message, 1)
 	id, room, err := e.ask(kind, body, answer, left)
-	for room != nil {
+	for ; room != nil; id, room, err = e.ask(kind, body, answer, left) {
 		select {
 		case <-room:
-			id, room, err = e.ask(kind, body, answer, left)
 		case <-ctx.Done():
 			return fault.FromContext(kind.String(), ctx.Err())
 		case <-e.ended:

@@ -67,7 +67,7 @@ func (p *Program) sharers(of rpc.Policy) (all []sharer) {
 			if policy == rpc.PolicyNone {
 				policy = of
 			}
-			up := policy == rpc.PolicyFateShare || policy == rpc.PolicyTainted
+			up := policy.SharesFates()
 			if durable && op.Kind == Call && (up || taint) && len(op.Lend) == 0 {
 				all = append(all, sharer{op.N, caller, up})
 			}

@@ -114,6 +114,28 @@ func send(from, to netip.AddrPort) func() error {
 	}
 }
 
+// drops are how many packets were dropped so far.
+type drops map[Reason]uint64
+
+// check takes what became of one packet more: it was dropped for a reason, or, with "", for none.
+func (d drops) check(t *testing.T, g *Guard, what string, err error, want Reason) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && !errors.Is(err, unix.EPERM) {
+		t.Errorf("%s: %v, want it dropped for %q", what, err, want)
+	}
+	if want != "" {
+		d[want]++
+	}
+	dropped, err := g.Dropped()
+	must(t, err)
+	for _, r := range Reasons {
+		if dropped[r] != d[r] {
+			t.Errorf("%s: %d packets were dropped for %s, want %d", what, dropped[r], r, d[r])
+			d[r] = dropped[r]
+		}
+	}
+}
+
 // TestSent: a packet leaves if its sender may send from its address and port, and only
 // then.
 func TestSent(t *testing.T) {
@@ -124,24 +146,11 @@ func TestSent(t *testing.T) {
 	must(t, g.Own(service, alice, rackaddr.Mark(1)))
 	must(t, g.Own(ofBob, bob, rackaddr.Mark(2)))
 	const free = 40000
-	before := map[Reason]uint64{}
+	before := drops{}
 	check := func(what string, uid int, from netip.Addr, sport uint16, to netip.Addr, dport uint16, want Reason) {
 		t.Helper()
 		err := as(ns, uid, send(netip.AddrPortFrom(from, sport), netip.AddrPortFrom(to, dport)))
-		if want == "" && err != nil || want != "" && !errors.Is(err, unix.EPERM) {
-			t.Errorf("%s: %v, want it dropped for %q", what, err, want)
-		}
-		if want != "" {
-			before[want]++
-		}
-		dropped, err := g.Dropped()
-		must(t, err)
-		for _, r := range Reasons {
-			if dropped[r] != before[r] {
-				t.Errorf("%s: %d packets were dropped for %s, want %d", what, dropped[r], r, before[r])
-				before[r] = dropped[r]
-			}
-		}
+		before.check(t, g, what, err, want)
 	}
 	check("a node calls", alice, ofAlice, rackaddr.PortRPC, remote, rackaddr.PortRPC, "")
 	check("a node answers from its service's address", alice, service, rackaddr.PortRPC, remote, rackaddr.PortRPC, "")
@@ -272,24 +281,11 @@ func TestSent_Nodes(t *testing.T) {
 	c, err := stack.ListenNode(netip.AddrPortFrom(ofAlice, rackaddr.PortRPC), rackaddr.Mark(1))
 	must(t, err)
 	defer c.Close()
-	before := map[Reason]uint64{}
+	before := drops{}
 	check := func(what string, from, to netip.Addr, port uint16, want Reason) {
 		t.Helper()
 		_, err := c.WriteBatch([]netio.Message{{Buf: []byte("hello"), Remote: netip.AddrPortFrom(to, port), Local: from}})
-		if want == "" && err != nil || want != "" && !errors.Is(err, unix.EPERM) {
-			t.Errorf("%s: %v, want it dropped for %q", what, err, want)
-		}
-		if want != "" {
-			before[want]++
-		}
-		dropped, err := g.Dropped()
-		must(t, err)
-		for _, r := range Reasons {
-			if dropped[r] != before[r] {
-				t.Errorf("%s: %d packets were dropped for %s, want %d", what, dropped[r], r, before[r])
-				before[r] = dropped[r]
-			}
-		}
+		before.check(t, g, what, err, want)
 	}
 	check("a node calls", ofAlice, remote, rackaddr.PortRPC, "")
 	check("a node answers from its service's address", service, remote, rackaddr.PortRPC, "")

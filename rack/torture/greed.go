@@ -23,7 +23,7 @@ import (
 
 // The user without privileges takes all that it gets of what the users of its blade, and of the rack, share: connections to
 // the daemon, nodes, addresses of services, questions to the Gatekeeper, room for ledgers.
-// It must be refused something each time, and while it holds the rest another user of the blade must get what it asks for.
+// It must be refused connections, nodes and addresses. While it holds what it has got, another user of the blade must get what it asks for.
 
 const (
 	greedyConnections = 1000 // at the daemon's socket; they take descriptors of this process, too
@@ -78,7 +78,7 @@ func (y *greedy) grab(ctx context.Context) (err error) {
 func (y *greedy) honest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, honestWait)
 	defer cancel()
-	s, err := y.join(ctx, 0)
+	s, err := joinAs(ctx, y.callers, 0)
 	if err == nil {
 		_, err = s.Service(ctx, "Counter")
 		err = errors.Join(err, s.Close(ctx))
@@ -89,9 +89,9 @@ func (y *greedy) honest(ctx context.Context) error {
 	return nil
 }
 
-// join makes a program of a user a node of the blade.
-func (y *greedy) join(ctx context.Context, uid uint32) (s join.Session, err error) {
-	err = y.callers.DoAs(uid, func() (err error) {
+// joinAs makes a program of a user a node of a blade.
+func joinAs(ctx context.Context, blade *kernel.Namespace, uid uint32) (s join.Session, err error) {
+	err = blade.DoAs(uid, func() (err error) {
 		s, err = unixjoin.Joiner{}.Join(ctx, nodeOf(uid))
 		return err
 	})
@@ -151,7 +151,7 @@ func (y *greedy) pose(context.Context) error {
 
 // takeAddresses has a node take addresses of services that nobody exports.
 func (y *greedy) takeAddresses(ctx context.Context) (err error) {
-	node, err := y.join(ctx, stranger)
+	node, err := joinAs(ctx, y.callers, stranger)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (y *greedy) takeNodes(ctx context.Context) (err error) {
 	}()
 	for range greedyNodes {
 		var s join.Session
-		if s, err = y.join(ctx, stranger); err != nil {
+		if s, err = joinAs(ctx, y.callers, stranger); err != nil {
 			break
 		}
 		nodes = append(nodes, s)

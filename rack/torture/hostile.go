@@ -138,11 +138,8 @@ func (a *attacker) open(ctx context.Context) (err error) {
 }
 
 // visit makes a program of the user without privileges a node of c2.
-func (a *attacker) visit(ctx context.Context) error {
-	if err := a.callers.DoAs(stranger, func() (err error) {
-		a.guest, err = unixjoin.Joiner{}.Join(ctx, "guest")
-		return err
-	}); err != nil {
+func (a *attacker) visit(ctx context.Context) (err error) {
+	if a.guest, err = joinAs(ctx, a.callers, stranger); err != nil {
 		return err
 	}
 	a.sockets = map[uint16]netio.Conn{}
@@ -269,7 +266,7 @@ func (a *attacker) trespass() error {
 		{netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), netip.AddrPortFrom(rackaddr.Blade(2), rackaddr.PortControl), leave},
 	}
 	for _, n := range a.known.nodes {
-		if n.Blade != "c2" || n.Address == a.guest.Node().Address || n.Name == nodeOf(stranger) {
+		if n.Blade != "c2" || n.Name == nodeOf(stranger) {
 			continue
 		}
 		for _, r := range a.known.regions {

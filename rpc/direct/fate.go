@@ -25,8 +25,7 @@ import (
 // SharesUp reports whether the failure of its callee takes a call's caller back. A call in a session has no execution at
 // its other end that could be run again, and nobody waits for a one-way.
 func SharesUp(h *rpcpacket.Header) bool {
-	p := h.Flags.Policy()
-	return (p == rpcpacket.PolicyFateShare || p == rpcpacket.PolicyTainted) && h.Flags&rpcpacket.FlagSession == 0 && h.Type != rpcpacket.Oneway
+	return h.Flags.Policy().SharesFates() && h.Flags&rpcpacket.FlagSession == 0 && h.Type != rpcpacket.Oneway
 }
 
 // SharesDown reports whether the failure of its caller takes a call's callee back.

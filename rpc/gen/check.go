@@ -51,9 +51,6 @@ func (c *checker) policy(u *unit, line int, on string, list annotations) string 
 	return c.choice(u, line, on, markPolicy, c.mark(u, line, on, list, markPolicy), policies)
 }
 
-// maxFailures is the largest value of bifrost.max_failures.
-const maxFailures = 1_000_000
-
 // failures returns after how many failures annotations have a call given up, "" if they do not say.
 func (c *checker) failures(u *unit, line int, on string, list annotations) string {
 	value := c.mark(u, line, on, list, markFailures)
@@ -61,8 +58,8 @@ func (c *checker) failures(u *unit, line int, on string, list annotations) strin
 		return ""
 	}
 	n, err := strconv.ParseUint(value, 10, 64)
-	if err != nil || n > maxFailures {
-		c.add(u, line, fmt.Sprintf("write a number to %d; 0 is never", maxFailures), "%s: %s has the value %q", on, markFailures, value)
+	if err != nil || n > rpcpacket.MaxFailures {
+		c.add(u, line, fmt.Sprintf("write a number to %d; 0 is never", rpcpacket.MaxFailures), "%s: %s has the value %q", on, markFailures, value)
 		return ""
 	}
 	return strconv.FormatUint(n, 10)

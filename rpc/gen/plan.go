@@ -63,7 +63,7 @@ func (m methodView) Prefix() string { return "ref" + m.Service }
 
 // RefParams are the arguments by reference.
 func (m methodView) RefParams() []paramView {
-	return slices.DeleteFunc(slices.Clone(m.Params), func(p paramView) bool { return !p.Ref })
+	return slices.DeleteFunc(slices.Clone(m.Params), func(p paramView) bool { return !p.Ref() })
 }
 
 func refs(list []methodView) []methodView {
@@ -100,12 +100,14 @@ type paramView struct {
 	Wire  string // thrift.XXX
 	// Address says that Thrift's struct of the result has a pointer to it.
 	Address bool
-	Ref     bool
-	Way     string // stub's name of how the reference travels
+	Way     string // stub's name of how the reference travels; "" for a value
 	Elem    string // T of rpc.Ref[T]
 	Form    string // expression of its stub.Form
 	maker   string // begins the expression of a reference to a value
 }
+
+// Ref reports whether it travels by reference.
+func (p paramView) Ref() bool { return p.Way != "" }
 
 // Make is the expression of a reference to a value.
 func (p paramView) Make(value string) string { return p.maker + value + ")" }

@@ -81,7 +81,7 @@ func (c *checker) view(s *scope, m method) methodView {
 
 // param makes the view of one field, and of how it travels by reference.
 func (c *checker) param(s *scope, m method, f *field, way string) paramView {
-	p := paramView{Name: f.Name, Field: s.publicName(f.Name), ID: f.ID, Ref: way != "", Way: way}
+	p := paramView{Name: f.Name, Field: s.publicName(f.Name), ID: f.ID, Way: way}
 	t, err := s.resolve(m.unit, f.Type)
 	if err != nil {
 		c.add(m.unit, f.Line, "define it, or include the file that does",

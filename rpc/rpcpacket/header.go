@@ -69,6 +69,9 @@ type Policy uint8
 // DefaultFailures is after how many failures of its program an execution is given up, unless somebody says otherwise.
 const DefaultFailures = 16
 
+// MaxFailures is the largest number of failures that may be said.
+const MaxFailures = 1_000_000
+
 // The policies (thesis section 5.4).
 const (
 	// PolicyNone is at-most-once, bound to the callee's incarnation.
@@ -95,6 +98,9 @@ func (p Policy) String() string {
 	}
 	return fmt.Sprintf("policy %d", uint8(p))
 }
+
+// SharesFates reports whether the failure of one side of a call takes the other side's unfinished execution back.
+func (p Policy) SharesFates() bool { return p == PolicyFateShare || p == PolicyTainted }
 
 // Flags of a call header.
 type Flags uint16

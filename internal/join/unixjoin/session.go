@@ -79,52 +79,37 @@ func (s *session) Rack() control.Rack {
 // Policies implements join.Session.
 func (s *session) Policies() *join.Policies { return s.client.policies.Load() }
 
+// told asks the daemon, and returns the part of its reply that answers; without it the reply is wrong in the way that is said.
+func told[T any](ctx context.Context, c *client, q request, part func(*reply) *T, wrong string) (v T, err error) {
+	r, err := c.ask(ctx, q)
+	if err != nil {
+		return v, err
+	}
+	p := part(&r)
+	if p == nil {
+		return v, fault.New(fault.Internal, q.Op, "the daemon's reply %s", wrong)
+	}
+	return *p, nil
+}
+
 // Export implements join.Session.
 func (s *session) Export(ctx context.Context, e control.Export) (control.Exported, error) {
-	r, err := s.client.ask(ctx, request{Op: opExport, Export: &e})
-	if err == nil && r.Exported == nil {
-		err = fault.New(fault.Internal, opExport, "the daemon's reply does not say what was exported")
-	}
-	if err != nil {
-		return control.Exported{}, err
-	}
-	return *r.Exported, nil
+	return told(ctx, s.client, request{Op: opExport, Export: &e}, func(r *reply) *control.Exported { return r.Exported }, "does not say what was exported")
 }
 
 // BeginMain implements join.Session.
 func (s *session) BeginMain(ctx context.Context, m control.BeginMain) (control.BegunMain, error) {
-	r, err := s.client.ask(ctx, request{Op: opMain, Main: &m})
-	if err == nil && r.Main == nil {
-		err = fault.New(fault.Internal, opMain, "the daemon's reply has no main")
-	}
-	if err != nil {
-		return control.BegunMain{}, err
-	}
-	return *r.Main, nil
+	return told(ctx, s.client, request{Op: opMain, Main: &m}, func(r *reply) *control.BegunMain { return r.Main }, "has no main")
 }
 
 // Who implements join.Session.
 func (s *session) Who(ctx context.Context, a netip.Addr) (control.NodeInfo, error) {
-	r, err := s.client.ask(ctx, request{Op: opWho, Address: a})
-	if err == nil && r.Who == nil {
-		err = fault.New(fault.Internal, opWho, "the daemon's reply names no node")
-	}
-	if err != nil {
-		return control.NodeInfo{}, err
-	}
-	return *r.Who, nil
+	return told(ctx, s.client, request{Op: opWho, Address: a}, func(r *reply) *control.NodeInfo { return r.Who }, "names no node")
 }
 
 // Service implements join.Session.
 func (s *session) Service(ctx context.Context, name string) (control.ServiceInfo, error) {
-	r, err := s.client.ask(ctx, request{Op: opService, Name: name})
-	if err == nil && r.Service == nil {
-		err = fault.New(fault.Internal, opService, "the daemon's reply names no service")
-	}
-	if err != nil {
-		return control.ServiceInfo{}, err
-	}
-	return *r.Service, nil
+	return told(ctx, s.client, request{Op: opService, Name: name}, func(r *reply) *control.ServiceInfo { return r.Service }, "names no service")
 }
 
 var (
@@ -153,26 +138,12 @@ func (s *session) Alive(stalled bool) {
 
 // Serving implements join.Session.
 func (s *session) Serving(ctx context.Context, q control.Serving) (control.ServingList, error) {
-	r, err := s.client.ask(ctx, request{Op: opServing, Serving: &q})
-	if err == nil && r.Serving == nil {
-		err = fault.New(fault.Internal, opServing, "the daemon's reply lists no nodes")
-	}
-	if err != nil {
-		return control.ServingList{}, err
-	}
-	return *r.Serving, nil
+	return told(ctx, s.client, request{Op: opServing, Serving: &q}, func(r *reply) *control.ServingList { return r.Serving }, "lists no nodes")
 }
 
 // Sharing implements join.Session.
 func (s *session) Sharing(ctx context.Context, q control.Sharing) (control.SharingReply, error) {
-	r, err := s.client.ask(ctx, request{Op: opSharing, Sharing: &q})
-	if err == nil && r.Sharing == nil {
-		err = fault.New(fault.Internal, opSharing, "the daemon's reply does not say")
-	}
-	if err != nil {
-		return control.SharingReply{}, err
-	}
-	return *r.Sharing, nil
+	return told(ctx, s.client, request{Op: opSharing, Sharing: &q}, func(r *reply) *control.SharingReply { return r.Sharing }, "does not say")
 }
 
 // Calls implements join.Session.
