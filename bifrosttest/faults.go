@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // CrashBlade pulls the plug of a blade: what runs there is gone, and what stands in its
@@ -77,7 +78,7 @@ func (r *Rack) Trouble(gap int, done <-chan struct{}) (did map[string]int) {
 		select {
 		case <-done:
 			return did
-		case <-time.After(time.Duration(1+r.rng.IntN(gap)) * time.Millisecond):
+		case <-time.After(duration.Times(int64(1+r.rng.IntN(gap)), time.Millisecond)):
 		}
 		what, err := r.breakSomething()
 		if err == nil {
@@ -146,5 +147,5 @@ func (r *Rack) hasOwn(blade string) bool {
 
 // pause lets up to so many milliseconds pass.
 func (r *Rack) pause(most int) {
-	<-time.After(time.Duration(r.rng.IntN(most)) * time.Millisecond)
+	<-time.After(duration.Times(int64(r.rng.IntN(most)), time.Millisecond))
 }

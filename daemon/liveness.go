@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
 
@@ -15,7 +16,7 @@ func (n *node) Thresholds() join.Thresholds {
 		return join.Thresholds{}
 	}
 	s := &n.started.start
-	return join.Thresholds{Answer: time.Duration(s.AnswerMS) * time.Millisecond, Progress: time.Duration(s.ProgressMS) * time.Millisecond}
+	return join.Thresholds{Answer: duration.Times(s.AnswerMS, time.Millisecond), Progress: duration.Times(s.ProgressMS, time.Millisecond)}
 }
 
 // Hung implements join.Hosted.
@@ -43,7 +44,7 @@ func (c *Compute) hung(p *program) string {
 
 // awaitReady kills a program that does not export all its services in time after its start.
 func (c *Compute) awaitReady(ctx context.Context, p *program) {
-	limit := time.Duration(p.start.ReadyMS) * time.Millisecond
+	limit := duration.Times(p.start.ReadyMS, time.Millisecond)
 	if limit == 0 {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
@@ -162,7 +163,7 @@ func (c *Compute) stopProgram(ctx context.Context, s control.Stop) error {
 	if p == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.GraceMS)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, duration.Times(int64(s.GraceMS), time.Millisecond))
 	defer cancel()
 	p.stop(ctx)
 	return nil

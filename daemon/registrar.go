@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -161,7 +162,7 @@ func (r *registrar) sayHello(ctx context.Context) (control.Welcome, error) {
 
 // beat sends heartbeats until the Gatekeeper does not know the blade, or ctx ends.
 func (r *registrar) beat(ctx context.Context, w control.Welcome) {
-	every := time.Duration(w.HeartbeatMS) * time.Millisecond
+	every := duration.Times(int64(w.HeartbeatMS), time.Millisecond)
 	if every <= 0 {
 		every = defaultHeartbeat
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -449,7 +450,7 @@ func (c *controller) underWay(n *node, by *toldBy, q *control.NodeCalls, left ma
 	by.running, by.more = nil, q.More
 	for i := range q.Ended {
 		if k := c.directCall(n, &q.Ended[i]); k != nil {
-			end(k, q.Ended[i].Code, k.began.Add(time.Duration(q.Ended[i].Took)*time.Microsecond))
+			end(k, q.Ended[i].Code, k.began.Add(duration.Times(min(q.Ended[i].Took, q.Ended[i].Began), time.Microsecond)))
 			c.gaveUp(k, q.Ended[i].GivenUp)
 		}
 	}
@@ -492,7 +493,7 @@ func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
 	}
 	return &directCall{
 		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
-		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-time.Duration(d.Began) * time.Microsecond), told: c.now,
+		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-duration.Times(d.Began, time.Microsecond)), told: c.now,
 		oneway: d.Oneway, policy: rpcpacket.Policy(d.Policy),
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -376,7 +377,9 @@ type OutputPosition struct {
 }
 
 // OutputSince is the position before all lines that were printed at a time or later.
-func OutputSince(t time.Time) OutputPosition { return OutputPosition{others: t.UnixNano() - 1} }
+func OutputSince(t time.Time) OutputPosition {
+	return OutputPosition{others: max(duration.UnixNano(t), 1) - 1}
+}
 
 // String returns what ParseOutputPosition reads.
 func (p OutputPosition) String() string {

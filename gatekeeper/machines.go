@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -542,7 +543,7 @@ func (job *fillJob) state(now time.Time) *FillState {
 		s.Rate = uint64(float64(s.Done) / took.Seconds())
 	}
 	if s.Rate > 0 {
-		s.Left = time.Duration(float64(job.progress.Left) / float64(s.Rate) * float64(time.Second))
+		s.Left = duration.Seconds(float64(job.progress.Left) / float64(s.Rate))
 	}
 	return s
 }

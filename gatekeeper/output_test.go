@@ -81,6 +81,14 @@ func TestOutputPages(t *testing.T) {
 	if got := read(OutputSince(time.Unix(0, 50))); got != want[12:] {
 		t.Errorf("since 50: %s, want %s", got, want[12:])
 	}
+	for at, want := range map[time.Time]string{
+		{}: want, time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC): want, time.Unix(-5, 0): want, time.Unix(0, 0): want,
+		time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC): "", time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC): "",
+	} {
+		if got := read(OutputSince(at)); got != want {
+			t.Errorf("since %v: %s, want %s", at, got, want)
+		}
+	}
 	last := p.page(OutputSince(time.Unix(0, 115)), 4)
 	if got := textsOf(last.Lines); got != "80 90 100 110" {
 		t.Errorf("the last 4: %s", got)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/bench/report"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // result is what a run has found.
@@ -118,7 +119,7 @@ func (r *result) judge() error {
 
 // compare fills in Processes.
 func (r *result) compare() {
-	whole := time.Duration(r.Seconds * float64(time.Second))
+	whole := duration.Seconds(r.Seconds)
 	warm := min(warmUp, whole/warmFraction)
 	early := r.between(warm, warm+whole/windows)
 	late := r.between(whole-whole/windows, whole+time.Hour)

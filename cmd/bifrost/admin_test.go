@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -110,32 +111,34 @@ func bifrost(t *testing.T, args ...string) (string, error) {
 // The commands print what the API says, for people and as JSON.
 func TestWatch(t *testing.T) {
 	address, pointer := watched(t)
+	ever := time.Duration(math.MaxInt64).String()
 	for command, want := range map[string]string{
-		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +96 nodes +- +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
-		"machines":                 `^MACHINE .*\n1 +m1 \+ m2 +2 `,
-		"blades":                   `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +(-|0 B of 1 GiB) +-\n$`,
-		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +\S+ MiB +Ping\n$`,
-		"services":                 `\nPing +ping +c1/client +1\n$`,
-		"services --idl Ping":      `^service Ping { void ping\(\) }\n$`,
-		"regions":                  `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
-		"regions --node fd00::9":   `^REGION.*STATE\n$`,
-		"who " + pointer:           `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
-		"calls":                    `^CALL.*\n$`,
-		"rules --table dsm_access": `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
-		"denied":                   `^TIME +NODE.*\n$`,
-		"denied --ports":           `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
-		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
-		"trace":                    `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok ~\n$`,
-		"trace last":               `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok ~\n`,
-		"trace --failed":           `^SENT.*\n$`,
-		"apps":                     `^APP.*\n$`,
-		"policy":                   `\nPing +ping +recover +default +16 +default\n$`,
-		"policy Ping.ping":         `\nPing +ping +recover +default +16 +default\n$`,
-		"policy None.m default":    `\nNone +m +recover +default +16 +default\n$`,
-		"domain c1":                `^nodes: c1/client\n$`,
-		"reconcile":                `^0 entries repaired\n$`,
-		"drain s1 --cause dust":    `^s1 is draining: dust\n$`,
-		"fail s2":                  `^s2 is failed: marked failed by an operator\n$`,
+		"status":                      `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +96 nodes +- +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
+		"machines":                    `^MACHINE .*\n1 +m1 \+ m2 +2 `,
+		"blades":                      `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +(-|0 B of 1 GiB) +-\n$`,
+		"nodes":                       `\nfd00:b1f0:0:2::1 +client +c1 +1 +\S+ MiB +Ping\n$`,
+		"services":                    `\nPing +ping +c1/client +1\n$`,
+		"services --idl Ping":         `^service Ping { void ping\(\) }\n$`,
+		"regions":                     `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
+		"regions --node fd00::9":      `^REGION.*STATE\n$`,
+		"who " + pointer:              `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
+		"calls":                       `^CALL.*\n$`,
+		"calls --longer-than " + ever: `^CALL.*\n$`,
+		"rules --table dsm_access":    `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
+		"denied":                      `^TIME +NODE.*\n$`,
+		"denied --ports":              `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
+		"events --last 100":           `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
+		"trace":                       `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok ~\n$`,
+		"trace last":                  `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok ~\n`,
+		"trace --failed":              `^SENT.*\n$`,
+		"apps":                        `^APP.*\n$`,
+		"policy":                      `\nPing +ping +recover +default +16 +default\n$`,
+		"policy Ping.ping":            `\nPing +ping +recover +default +16 +default\n$`,
+		"policy None.m default":       `\nNone +m +recover +default +16 +default\n$`,
+		"domain c1":                   `^nodes: c1/client\n$`,
+		"reconcile":                   `^0 entries repaired\n$`,
+		"drain s1 --cause dust":       `^s1 is draining: dust\n$`,
+		"fail s2":                     `^s2 is failed: marked failed by an operator\n$`,
 	} {
 		got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...)
 		if err != nil || !regexp.MustCompile(want).MatchString(got) {
@@ -153,7 +156,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"drain m9": "no blade is called", "domain m9": "there is no blade", "who fd00::1": "lies in no region", "who m1": "global pointer",
+		"drain m9": "no blade is called", "logs shop --since " + ever: "nothing is deployed as shop", "domain m9": "there is no blade", "who fd00::1": "lies in no region", "who m1": "global pointer",
 		"regions --node x": "want an IPv6 address", "rules --table none": "there is no table none", "undeploy none": "no deployment",
 		"events --last 9999": "query.limit", "policy Ping often": "body.policy", "trace xyz": "none of the latest calls", "trace " + strings.Repeat("0", 32): "not among those", "trace --node x": "want an IPv6", "policy Nobody": "nobody exports it", "policy Later tainted": "deploy it first", "policy Ping.": "want SERVICE",
 	} {

@@ -238,7 +238,7 @@ func bar(k *api.Timeline, from, to time.Time) string {
 		if !to.After(from) {
 			return 0
 		}
-		return min(int(int64(barWidth)*int64(t.Sub(from))/int64(to.Sub(from))), barWidth-1)
+		return min(int(barWidth*(float64(t.Sub(from))/float64(to.Sub(from)))), barWidth-1)
 	}
 	cells := []rune(strings.Repeat(" ", barWidth))
 	fill := func(a, b time.Time, c rune) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
@@ -36,6 +37,15 @@ func TestTrace_Picture(t *testing.T) {
 		if !strings.HasSuffix(lines[i], want) {
 			t.Errorf("line %d: %q, want %q", i, lines[i], want)
 		}
+	}
+	for i := range trace.Calls { // a node may say that its call has lasted for as long as it likes
+		trace.Calls[i].A1 = begin.Add(math.MinInt64)
+	}
+	trace.Calls[0].A2 = begin.Add(math.MaxInt64)
+	out.Reset()
+	must(t, printTrace(&out, &trace, names{}))
+	if lines := strings.Split(out.String(), "\n"); !strings.HasSuffix(lines[0], " ms") || !strings.Contains(lines[2], "│░") {
+		t.Errorf("a long call:\n%s", out.String())
 	}
 	if !strings.Contains(lines[0], "3 calls in 100.000 ms") {
 		t.Errorf("headline %q", lines[0])

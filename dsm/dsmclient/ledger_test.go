@@ -116,8 +116,14 @@ func TestLedger_Base(t *testing.T) {
 		for i := range 10 {
 			must(t, l.Wait(r.Ctx, l.Append([]byte{byte(i)})))
 		}
+		before, _, _ := r.Memories[0].ReadLedger(control.LedgerOf(rackaddr.Node(1)))
 		must(t, l.Wait(r.Ctx, l.Base([]byte("base"))))
 		must(t, l.Wait(r.Ctx, l.Append([]byte("after"))))
+		for i, c := range before { // what has been read stays
+			if c.Number != uint64(i+1) || len(c.Data) == 0 {
+				t.Errorf("chunk %d is %+v", i, c)
+			}
+		}
 		if got := r.records(1); len(got) != 2 || got[0] != "base" || got[1] != "after" {
 			t.Errorf("records %q", got)
 		}

@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"math"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
@@ -393,6 +394,7 @@ func (s *Server) ReadLedger(name control.LedgerName) (chunks []dsmpacket.Chunk, 
 		if _, ok = s.ledgers.store.Stat(ledger.Name(name)); ok {
 			state = s.ledgers.state(ledger.Name(name))
 			chunks, _ = s.ledgers.store.Read(ledger.Name(name), state.First, math.MaxInt)
+			chunks = slices.Clone(chunks) // those that a base makes superfluous are cleared
 		}
 		return nil
 	})

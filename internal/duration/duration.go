@@ -22,6 +22,30 @@ func Add(a, b time.Duration) time.Duration {
 	}
 }
 
+// Times returns n times a unit, which is positive.
+func Times(n int64, unit time.Duration) time.Duration {
+	switch d := time.Duration(n) * unit; {
+	case d/unit == time.Duration(n):
+		return d
+	case n > 0:
+		return Max
+	default:
+		return math.MinInt64
+	}
+}
+
+// UnixNano is t.UnixNano, which knows the years 1678 to 2261 only: earlier and later times are at the ends of its range.
+func UnixNano(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	default:
+		return t.UnixNano()
+	}
+}
+
 // Double returns d, which is not negative, doubled n times.
 func Double(d time.Duration, n int) time.Duration {
 	for ; n > 0 && d > 0; n-- {

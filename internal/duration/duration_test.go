@@ -26,10 +26,27 @@ func TestSaturates(t *testing.T) {
 				t.Errorf("%d + %d: %d, want %d", a, b, got, want)
 			}
 		}
+		for _, b := range ends {
+			if got, want := Times(int64(a), max(b, 1)), clamped(new(big.Int).Mul(big.NewInt(int64(a)), big.NewInt(max(int64(b), 1)))); got != want {
+				t.Errorf("%d × %d: %d, want %d", a, b, got, want)
+			}
+		}
 		for n := range 70 {
 			if got, want := Double(a, n), clamped(new(big.Int).Lsh(big.NewInt(int64(a)), uint(n))); a >= 0 && got != want {
 				t.Errorf("%d doubled %d times: %d, want %d", a, n, got, want)
 			}
+		}
+	}
+}
+
+func TestUnixNano(t *testing.T) {
+	first, last := time.Unix(0, math.MinInt64), time.Unix(0, math.MaxInt64)
+	for at, want := range map[time.Time]int64{
+		{}: math.MinInt64, first.Add(-1): math.MinInt64, first: math.MinInt64, first.Add(1): math.MinInt64 + 1, time.Unix(0, 0): 0,
+		last: math.MaxInt64, last.Add(1): math.MaxInt64, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC): math.MaxInt64,
+	} {
+		if got := UnixNano(at); got != want {
+			t.Errorf("%v: %d, want %d", at, got, want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // dice is one direction's source of chance: links do not disturb each other's
@@ -33,7 +35,7 @@ func (d dice) throw(i *Impairment) (f fate) {
 	f.duplicated = d.r.Float64() < i.Duplicate
 	f.reordered = d.r.Float64() < i.Reorder
 	f.late = d.r.Float64() < i.Late
-	f.delay = i.Delay + d.upTo(i.Jitter)
+	f.delay = duration.Add(i.Delay, d.upTo(i.Jitter))
 	f.reorderBy = d.upTo(or(i.ReorderBy, time.Millisecond))
 	f.copyBy = d.upTo(or(i.ReorderBy, time.Millisecond))
 	f.lateBy = d.upTo(or(i.LateBy, 5*time.Second))

@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/bifrost-rack/bifrost/internal/duration"
+
 // Every bound of the wire, in one place. What finds no room is a counted drop, as
 // on any network; senders retransmit.
 const (
@@ -12,4 +14,7 @@ const (
 	// inFlight bounds the frames on their way in one direction of one link when
 	// scheduled; it is more than a long flood of a test.
 	inFlight = 1 << 16
+	// never is when a frame comes that takes for ever. Behind it there is room for the instants
+	// of more frames than there are.
+	never = duration.Max - 1<<32
 )

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // Schedule makes a wire scheduled.
@@ -147,20 +149,20 @@ func (s *scheduler) planOne(f sent, now time.Duration) {
 		s.net.tell(d, Lost, s.net.seq.Add(1), f.frame)
 		return
 	}
-	at := now + fate.delay
+	at := duration.Add(now, fate.delay)
 	switch {
 	case fate.late:
 		stats.Late.Add(1)
-		s.schedule(f, now, at+fate.lateBy)
+		s.schedule(f, now, duration.Add(at, fate.lateBy))
 	case fate.reordered:
 		stats.Reordered.Add(1)
-		s.schedule(f, now, at+fate.reorderBy)
+		s.schedule(f, now, duration.Add(at, fate.reorderBy))
 	default:
 		d.last = s.schedule(f, now, max(at, d.last))
 	}
 	if fate.duplicated {
 		stats.Duplicated.Add(1)
-		s.schedule(f, now, at+fate.copyBy)
+		s.schedule(f, now, duration.Add(at, fate.copyBy))
 	}
 }
 
@@ -171,7 +173,7 @@ func (s *scheduler) schedule(f sent, now, at time.Duration) time.Duration {
 		f.dir.stats.Full.Add(1)
 		return at
 	}
-	at = max(at, now+1)
+	at = min(max(at, now+1), never)
 	for s.taken[at] {
 		at++
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -55,11 +56,12 @@ func numbered(n int) (s []string) {
 
 func TestImpairments(t *testing.T) {
 	const frames = 2000
-	cases := []struct {
+	type impaired struct {
 		name   string
 		impair Impairment
 		check  func(t *testing.T, got []string, took time.Duration, s *LinkStats)
-	}{
+	}
+	cases := []impaired{
 		{"none", Impairment{}, func(t *testing.T, got []string, took time.Duration, _ *LinkStats) {
 			if !slices.Equal(got, numbered(frames)) || took > time.Millisecond {
 				t.Errorf("%d frames in %v", len(got), took)
@@ -93,6 +95,17 @@ func TestImpairments(t *testing.T) {
 				t.Errorf("%d frames in %v, %d late", len(got), took, s.Late.Load())
 			}
 		}},
+	}
+	const ever = time.Duration(math.MaxInt64)
+	for name, i := range map[string]Impairment{
+		"a delay": {Delay: ever}, "delay and jitter": {Delay: ever, Jitter: ever}, "late": {Delay: time.Second, Late: 1, LateBy: ever},
+		"reordered": {Delay: ever, Reorder: 1, ReorderBy: ever}, "copies": {Delay: ever, Duplicate: 1, ReorderBy: ever},
+	} {
+		cases = append(cases, impaired{name + " for ever", i, func(t *testing.T, got []string, _ time.Duration, _ *LinkStats) {
+			if len(got) > 0 {
+				t.Errorf("%d frames have come", len(got))
+			}
+		}})
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {

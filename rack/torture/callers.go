@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // tellers is how many durable mains there are: they use the first accounts, and half
@@ -32,7 +33,7 @@ func (t *torture) deployTellers(ctx context.Context) error {
 	}
 	work := t.cfg.For
 	if t.cfg.Hostile {
-		work += infiltration // the name of a main that is over is anybody's
+		work = duration.Add(work, infiltration) // the name of a main that is over is anybody's
 	}
 	var spec api.AppSpec
 	for n := range tellers {

@@ -3,6 +3,7 @@ package fill
 import (
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -77,7 +78,7 @@ func (s *Sender) Send(now time.Duration, part uint8, item []byte, last bool) {
 	s.flight = append(s.flight, p)
 	s.out = append(s.out, p)
 	if s.cfg.Rate > 0 {
-		s.free = max(s.free, now-burst) + time.Duration(float64(len(item))/float64(s.cfg.Rate)*float64(time.Second))
+		s.free = max(s.free, now-burst) + duration.Seconds(float64(len(item))/float64(s.cfg.Rate))
 	}
 }
 

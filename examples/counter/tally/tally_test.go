@@ -3,6 +3,7 @@ package tally_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +120,25 @@ func TestUnknownService(t *testing.T) {
 	if _, err := tally.Open(nil, "Nobody"); rpc.CodeOf(err) != rpc.NoSuchMethod {
 		t.Error(err)
 	}
+}
+
+// TestTeller_Patient: a teller with all the time there is makes calls until its context ends.
+func TestTeller_Patient(t *testing.T) {
+	onRack(t, func(ctx context.Context, _ *tally.Counter, node *rpc.Node) {
+		to, err := tally.Open(node, tally.CounterName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		calls := 0
+		m := &tally.Teller{Name: "patient", To: to, Every: 3, For: math.MaxInt64, Answered: func(context.Context, int64, int64) {
+			if calls++; calls == 20 {
+				cancel()
+			}
+		}}
+		if err := m.Run(ctx, node); !errors.Is(err, context.Canceled) || calls < 20 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+	})
 }

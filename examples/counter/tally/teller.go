@@ -81,7 +81,7 @@ func (t *Teller) main(ctx context.Context, state []byte) error {
 // progress is what a teller goes on from after a crash.
 type progress struct {
 	calls, total int64
-	until        int64 // Unix nanoseconds; of one that has a time
+	until        int64 // Unix microseconds; of one that has a time
 }
 
 func (p progress) append(b []byte) []byte {
@@ -96,7 +96,7 @@ func (p progress) append(b []byte) []byte {
 func (t *Teller) resume(ctx context.Context, state []byte) (at progress, err error) {
 	switch len(state) {
 	case 0:
-		at.until = rpc.Now(ctx).Add(t.For).UnixNano()
+		at.until = rpc.Now(ctx).Add(t.For).UnixMicro() + 1 // nanoseconds would end in 2262
 	case 24:
 		word := func(k int) int64 { return int64(binary.BigEndian.Uint64(state[8*k:])) }
 		at = progress{word(0), word(1), word(2)}
@@ -111,7 +111,7 @@ func (t *Teller) enough(ctx context.Context, at progress) bool {
 	if t.Calls > 0 {
 		return at.calls >= t.Calls
 	}
-	return rpc.Now(ctx).UnixNano() >= at.until
+	return rpc.Now(ctx).UnixMicro() >= at.until
 }
 
 // add makes one call. A call is given up when too many nodes have failed while they

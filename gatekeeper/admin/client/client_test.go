@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -229,5 +231,23 @@ func TestClearText(t *testing.T) {
 	}
 	if _, err := New(Config{Address: "rack.example:8045"}); err != nil {
 		t.Errorf("without a token: %v", err)
+	}
+}
+
+// A deadline that no time.Duration can say is no near one.
+func TestFarDeadlines(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"items":[]}`)
+	})
+	for _, at := range []time.Time{time.Now().Add(math.MaxInt64), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)} {
+		ctx, cancel := context.WithDeadline(t.Context(), at)
+		if _, err := c.Blades(ctx); err != nil {
+			t.Errorf("until %v: %v", at, err)
+		}
+		if _, err := c.Logs(ctx, LogFilter{Since: at}); err != nil {
+			t.Errorf("logs since %v: %v", at, err)
+		}
+		cancel()
 	}
 }
