@@ -536,7 +536,7 @@ func (c *controller) restoreOwner(r *wal.Record) error {
 	return nil
 }
 
-// sharing tells a node whether a caller may share its fate with it.
+// sharing tells a node whose a caller is, and whether it may share its fate with it.
 func (c *controller) sharing(p *port, m control.Message) error {
 	var q control.Sharing
 	if err := m.Decode(&q); err != nil {
@@ -546,11 +546,11 @@ func (c *controller) sharing(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	caller := c.nodeOrFallen(q.Caller)
-	c.answer(p, m, control.SharingReply{
-		Kin:      caller != nil && c.kin(n, caller),
-		Declared: c.fleet.PolicyOf(resources.ExportedPolicy{Service: q.Service, Method: q.Method}).Policy.SharesFates(),
-	})
+	r := control.SharingReply{Declared: c.fleet.PolicyOf(resources.ExportedPolicy{Service: q.Service, Method: q.Method}).Policy.SharesFates()}
+	if caller := c.nodeOrFallen(q.Caller); caller != nil {
+		r.Kin, r.Owner = c.kin(n, caller), caller.charged()
+	}
+	c.answer(p, m, r)
 	return nil
 }
 

@@ -166,10 +166,12 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	m.Flags &^= rpcpacket.FlagGivenUp
 	l := n.ledger
 	l.mu.Lock()
-	left := l.left()
-	admitted := l.table.Admits(from.Addr().As16(), &m.Header, size, left)
+	left, first := l.left(), l.firstOf(weightOf(m, size))
+	never := l.never(first)
+	admitted := never || l.admits(from.Addr(), &m.Header, first, left)
 	if !admitted && !l.dropped(from.Addr(), m, true) {
 		l.crowded(from.Addr())
+		l.opened()
 		l.mu.Unlock()
 		n.stats.full.Add(1)
 		n.stats.noRoom.Add(1)
@@ -192,8 +194,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var refusal *Error
 	if v == direct.Run {
-		l.table.Weighs(m.Call, size)
-		fits := admitted && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.accepts(weightOf(m, size), left)
+		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.mayBegin(from.Addr(), left)
 		may := permitted
 		if fits {
 			may = n.mayShare(x, from.Addr(), m)
@@ -208,7 +209,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 			if may == forbidden {
 				refusal = notShared(x, &m.Header)
 			}
-		case l.never(l.firstOf(weightOf(m, size))):
+		case never:
 			refusal = fault.New(NoSpace, "", "the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
 		case !admitted || l.dropped(from.Addr(), m, false):
 			refusal = fault.New(NoSpace, "", "the node's ledger has had no room for another call for %s: it keeps what callers have not forgotten; give the ledgers more room (bifrost memory --ledger-space)", shortPatience)

@@ -385,6 +385,9 @@ func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message) (endpoint.Arr
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
 	a := n.in.core.Receive(n.now(), x.since, from.Addr(), m)
+	if n.in.core.Crowded() {
+		n.seekOwner(from.Addr())
+	}
 	for _, entry := range a.Abandoned {
 		e := entry.Tag.(*execution)
 		e.giveUp()

@@ -204,6 +204,9 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	l := n.ledger
 	l.mu.Lock()
 	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, l.left())
+	if l.table.Crowded() {
+		n.seekOwner(from)
+	}
 	if w.Record != nil {
 		l.add(w.Record)
 		l.progresses(from)

@@ -146,7 +146,7 @@ func FuzzCall(f *testing.F) {
 			return
 		}
 		n.in.mu.Lock()
-		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits)
+		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits, nil)
 		n.in.mu.Unlock()
 		r := received(b)
 		if e := x.receive(r, 0); e != nil {
@@ -286,7 +286,7 @@ func FuzzParts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n.in.mu.Lock()
-		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits)
+		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits, nil)
 		n.in.mu.Unlock()
 		r := received(first)
 		x.receive(r, 0)

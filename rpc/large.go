@@ -36,9 +36,9 @@ type large struct {
 // socket does not tell how large its buffer is.
 const defaultWindow = 1 << 20
 
-// senders is for how many largest messages a node has room. Four senders may have one at a time:
+// senders is for how many largest messages a node has room. Four senders of one owner may have one at a time, and one of another owner:
 // what is left then is for smaller ones.
-const senders = 5
+const senders = 7
 
 // partBatch is how many parts are handed to the network at a time.
 const partBatch = 16
@@ -59,7 +59,7 @@ func (n *Node) openLarge(most uint64) error {
 		window = min(b.ReceiveBuffer()/2, bulk.MaxPull)
 	}
 	l.conn, l.size, l.most = conn, n.budget-bulk.HeaderSize, most
-	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most})
+	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most, OwnerOf: n.ownerOf})
 	return nil
 }
 
@@ -143,9 +143,12 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 			t.Callee = n.self.Incarnation
 		}
 	}
-	asks := l.asks()
+	asks, crowded := l.asks(), l.in.Crowded()
 	l.mu.Unlock()
 	n.ask(asks)
+	if crowded {
+		n.seekOwner(from)
+	}
 	if v == bulk.Taken {
 		n.wakeAt(n.now() + bulk.FirstWait)
 	}

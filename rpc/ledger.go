@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -46,7 +47,8 @@ type ledger struct {
 
 // newLedger returns the ledger of a node.
 func newLedger(n *Node) *ledger {
-	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
+	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State), n.ownerOf), settling: map[rpcpacket.ID]bool{}}
+	l.room.first = share.NewNodes(0, n.ownerOf)
 	if n.self.Ledger != nil {
 		l.grant(n.self.Ledger)
 	}
@@ -124,7 +126,7 @@ func (l *ledger) read(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.table = direct.New(state)
+	l.table = direct.New(state, l.node.ownerOf)
 	for _, b := range records {
 		l.room.written += l.cost(len(b))
 	}

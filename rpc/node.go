@@ -114,7 +114,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	}
 	n.limits = config.limits
 	n.out.init(&n.self, n.limits.Detached)
-	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee())
+	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee(), n.ownerOf)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)
 	}

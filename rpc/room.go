@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -23,11 +24,11 @@ import (
 // room is the account of a ledger's space, in bytes as the memory machine counts them (dsmclient.Ledger.Cost). The ledger's
 // mutex guards it.
 type room struct {
-	space    int // of the ledger; 0 before it is open
-	promised int // what executions may still write
-	first    int // of that, what was promised when calls were accepted, without their arguments
-	written  int // the records since the last base, and it
-	changes  int // of that, states and their changes
+	space    int          // of the ledger; 0 before it is open
+	promised int          // what executions may still write
+	first    *share.Nodes // of that, what was promised when calls were accepted, without their arguments: to whom
+	written  int          // the records since the last base, and it
+	changes  int          // of that, states and their changes
 	// base is the number of a base that is not settled, 0 if there is none. beforeBase and beforeChanges are what written and
 	// changes were when it was written.
 	base                      uint64
@@ -37,10 +38,10 @@ type room struct {
 	squeezed                  time.Duration // when a base was last written for little gain, in node time
 	freed                     uint64        // counts what has been forgotten
 	changed                   chan struct{} // closed when there may be more room; nil if nobody waits
-	// short is since when all calls have been dropped for want of room, shortOf since when those of one caller, in node time;
+	// short is since when all calls have been dropped for want of room, shortOf since when those of one owner's nodes, in node time;
 	// 0 if one was accepted.
 	short   time.Duration
-	shortOf map[[16]byte]time.Duration
+	shortOf map[share.Owner]time.Duration
 }
 
 // promise is what a ledger has promised to an execution, in bytes. The ledger's mutex guards it.
@@ -122,8 +123,10 @@ func (l *ledger) left() int {
 	return left
 }
 
-// shareOf is how much of the room one promise may take: a ninth is left for others.
-func shareOf(room int) int { return room - room/9 }
+// shareOf is how much of the room an owner may have who is alone: six tenths, so that others find some.
+func shareOf(room int) int {
+	return int(share.RoomOf(0, 0, 0, uint64(max(room, 0)))) //nolint:gosec // not negative, and not more
+}
 
 // never reports whether so many bytes never can be promised, whatever is forgotten. The caller holds l.mu.
 func (l *ledger) never(bytes int) bool {
@@ -141,11 +144,32 @@ func (l *ledger) firstOf(arguments int) int {
 	return l.cost(arguments+recordSize) + l.cost(machinesSize) + l.cost(endSize)
 }
 
-// accepts reports whether there is room for a new call of so many bytes (weightOf); half of the room is for what
-// calls ask for later. left is what left returns. The caller holds l.mu.
-func (l *ledger) accepts(arguments, left int) bool {
+// mayBegin reports whether another call of a caller may be accepted; half of the room is for what calls ask for later, and owners share the
+// other half. left is what left returns. The caller holds l.mu.
+func (l *ledger) mayBegin(caller netip.Addr, left int) bool {
 	r := &l.room
-	return l.firstOf(arguments) <= shareOf(left) && (r.first == 0 || r.first+l.firstOf(0) <= (left+r.promised)/2)
+	used, half := int(r.first.Used()), (left+r.promised)/2 //nolint:gosec // far below
+	r.first.SetFree(uint64(max(half-used, 0)))             //nolint:gosec // not negative
+	return used == 0 || used+l.firstOf(0) <= half && r.first.Room(caller) > 0
+}
+
+// admits charges the owner of a new call's caller with so many bytes, and reports whether it has its share of the room already. left is what left
+// returns. The caller holds l.mu.
+func (l *ledger) admits(caller netip.Addr, h *rpcpacket.Header, bytes, left int) bool {
+	ok := l.table.Admits(caller.As16(), h, bytes, left)
+	if l.table.Crowded() || l.room.first.Crowded() {
+		l.node.seekOwner(caller)
+	}
+	return ok
+}
+
+// charge charges the owner of an execution's caller with so many bytes, unless it has its share of the room. left is what left
+// returns. The caller holds l.mu.
+func (l *ledger) charge(e *execution, bytes, left int) bool {
+	if e.main != nil {
+		return bytes <= shareOf(left)
+	}
+	return l.table.Charge(e.from.Addr().As16(), bytes, left)
 }
 
 // promiseFirst promises a call that is accepted what it needs at least. The caller holds l.mu.
@@ -153,7 +177,7 @@ func (l *ledger) promiseFirst(e *execution, arguments int) {
 	p := &e.promise
 	p.end, p.first = l.cost(endSize), l.firstOf(0)
 	l.promises(e, l.firstOf(arguments))
-	l.room.first += p.first
+	l.room.first.Force(e.from.Addr(), uint64(p.first)) //nolint:gosec // not negative
 }
 
 // promiseAgain promises an execution that is run again what it had at least: that is not asked for, since it is accepted. The
@@ -167,6 +191,7 @@ func (l *ledger) promiseAgain(e *execution) {
 func (l *ledger) promises(e *execution, bytes int) {
 	e.promise.left += bytes
 	l.room.promised += bytes
+	l.table.Promises(e.call.Call, bytes)
 }
 
 // takes notes that an execution has written so many bytes. The caller holds l.mu.
@@ -175,7 +200,9 @@ func (l *ledger) takes(e *execution, bytes int) { l.promises(e, -min(bytes, e.pr
 // release gives back what is promised to an execution that writes nothing more. The caller holds l.mu.
 func (l *ledger) release(e *execution) {
 	p, r := &e.promise, &l.room
-	r.promised, r.first, r.committing = r.promised-p.left, r.first-p.first, r.committing-p.committing
+	l.promises(e, -p.left)
+	r.first.Release(e.from.Addr(), uint64(p.first)) //nolint:gosec // not negative
+	r.committing -= p.committing
 	if p.folds {
 		r.folding = false
 	}
@@ -246,7 +273,7 @@ func (l *ledger) base(unwritten int) uint64 {
 	return r.base
 }
 
-// dropped notes that a call was dropped for want of room, of its caller's part of that if it is over its quota, and sees
+// dropped notes that a call was dropped for want of room, of its owner's share of that if it is over its quota, and sees
 // to it that there will be some. It reports whether that has gone on for too long. The caller holds l.mu.
 func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool) (tooLong bool) {
 	r, now := &l.room, max(l.node.now(), 1)
@@ -254,21 +281,22 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 		l.add(passed) // it asks for its former answers no more
 	}
 	l.makeRoom()
-	since := r.short
+	since, owner := r.short, l.node.ownerOf(caller)
 	if overQuota {
-		since = r.shortOf[caller.As16()]
+		since = r.shortOf[owner]
 	}
 	if since != 0 {
-		return now >= since+shortPatience && l.allSettled() && l.accepts(0, l.left()+r.space/16)
+		left := l.left() + r.space/16
+		return now >= since+shortPatience && l.allSettled() && l.firstOf(0) <= left && l.mayBegin(caller, left)
 	}
 	if r.short == 0 {
 		r.short = now
 	}
-	if r.shortOf[caller.As16()] == 0 && len(r.shortOf) < 1<<10 {
+	if r.shortOf[owner] == 0 && len(r.shortOf) < 1<<10 {
 		if r.shortOf == nil {
-			r.shortOf = map[[16]byte]time.Duration{}
+			r.shortOf = map[share.Owner]time.Duration{}
 		}
-		r.shortOf[caller.As16()] = now
+		r.shortOf[owner] = now
 	}
 	return false
 }
@@ -276,7 +304,7 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 // progresses notes that a call of a caller was accepted, or that it has something forgotten. The caller holds l.mu.
 func (l *ledger) progresses(caller netip.Addr) {
 	if l.room.short = 0; len(l.room.shortOf) > 0 {
-		delete(l.room.shortOf, caller.As16())
+		delete(l.room.shortOf, l.node.ownerOf(caller))
 	}
 }
 
@@ -289,7 +317,7 @@ func (l *ledger) allSettled() bool {
 // reserve promises an execution so many bytes more. It waits for a while, and reports whether there is room.
 func (l *ledger) reserve(e *execution, bytes int) bool {
 	return l.awaitRoom(e, func(left int) bool {
-		if bytes > shareOf(left) {
+		if !l.charge(e, bytes, left) {
 			return false
 		}
 		l.promises(e, bytes)
@@ -302,7 +330,7 @@ func (l *ledger) mayTake(e *execution, bytes int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bytes = l.cost(bytes)
-	if bytes > shareOf(l.left()) {
+	if !l.charge(e, bytes, l.left()) {
 		return false
 	}
 	l.promises(e, bytes)

@@ -3,8 +3,10 @@ package rpc
 import (
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -14,13 +16,20 @@ import (
 // (WithMethodPolicy, the IDL), an operator or the deployment says so. Who the caller is, the Gatekeeper knows: a packet comes from
 // the address of its sender's node. It is asked once for each caller of the deployment, and at each
 // call of a stranger that nothing here permits. The copy of the call is dropped meanwhile; its caller sends it again.
+//
+// The answer says whose the caller is, too. What a node keeps for callers is charged to their owners (package share), since one owner may have many
+// nodes. A call does not wait for that: until its caller's owner is known, the caller is charged as a stranger. It is asked only when so much
+// is kept that it matters.
 
 // The bounds of sharers.
 const (
-	maxKin      = 4096
+	maxPeers    = 4096 // more than a rack has nodes
 	maxVerdicts = 1024
 	maxSharing  = 128 // questions under way, one of a caller at most
 )
+
+// ownerLifetime is for how long an owner is not asked for again: a node may go on at another blade. ownerAgain is for how long if there was no answer.
+const ownerLifetime, ownerAgain = time.Minute, time.Second
 
 // leave is whether a call may share its caller's fate.
 type leave uint8
@@ -31,12 +40,51 @@ const (
 	forbidden
 )
 
-// sharers is what a node knows of who may share fates with it. Its zero value knows nothing.
+// sharers is what a node knows of whose its callers are, and who may share fates with it. Its zero value knows nothing.
 type sharers struct {
 	mu       sync.Mutex
-	kin      map[netip.Addr]bool
+	peers    map[netip.Addr]peer
 	asking   map[netip.Addr]bool
 	verdicts map[rpcpacket.ID]leave // of calls whose next copy has not come yet
+}
+
+// peer is what is known of a caller.
+type peer struct {
+	kin   bool
+	owner share.Owner
+	until time.Duration // the owner is not asked for again before
+}
+
+// ownerOf is whose a node is, as far as is known.
+func (n *Node) ownerOf(node netip.Addr) share.Owner {
+	n.sharers.mu.Lock()
+	defer n.sharers.mu.Unlock()
+	if p := n.sharers.peers[node]; p.owner.Known() {
+		return p.owner
+	}
+	return share.Stranger(node)
+}
+
+// seekOwner asks whose a caller is, unless that is known.
+func (n *Node) seekOwner(caller netip.Addr) {
+	s := &n.sharers
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peers[caller].until <= n.now() {
+		s.ask(n, control.Sharing{Caller: caller}, rpcpacket.ID{})
+	}
+}
+
+// ask has the Gatekeeper asked about a caller, and about a call if there is one. The caller holds s.mu.
+func (s *sharers) ask(n *Node, q control.Sharing, call rpcpacket.ID) {
+	if s.asking[q.Caller] || len(s.asking) >= maxSharing {
+		return
+	}
+	if s.asking == nil {
+		s.peers, s.asking, s.verdicts = map[netip.Addr]peer{}, map[netip.Addr]bool{}, map[rpcpacket.ID]leave{}
+	}
+	s.asking[q.Caller] = true
+	go n.askSharing(q, call)
 }
 
 // mayShare says whether a new call may share its caller's fate, if it does.
@@ -54,38 +102,42 @@ func (n *Node) mayShare(x *export, from netip.Addr, m *rpcpacket.Message) leave 
 	s := &n.sharers
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kin[from] {
+	if s.peers[from].kin {
 		return permitted
 	}
 	if v, said := s.verdicts[m.Call]; said {
 		delete(s.verdicts, m.Call)
 		return v
 	}
-	if !s.asking[from] && len(s.asking) < maxSharing {
-		if s.asking == nil {
-			s.kin, s.asking, s.verdicts = map[netip.Addr]bool{}, map[netip.Addr]bool{}, map[rpcpacket.ID]leave{}
-		}
-		s.asking[from] = true
-		go n.askSharing(control.Sharing{Caller: from, Service: x.name, Method: method.name}, m.Call)
-	}
+	s.ask(n, control.Sharing{Caller: from, Service: x.name, Method: method.name}, m.Call)
 	return unheard
 }
 
-// askSharing asks the Gatekeeper about a call. Without an answer the next copy asks again.
+// askSharing asks the Gatekeeper about a caller. Without an answer the next copy of a call asks again.
 func (n *Node) askSharing(q control.Sharing, call rpcpacket.ID) {
 	r, err := n.session.Sharing(n.base, q)
-	s := &n.sharers
+	if n.sharers.heard(q, call, r, err, n.now()) {
+		n.learnOwner(q.Caller)
+	}
+}
+
+// heard takes the answer to a question, and reports whether it changes whose the caller is.
+func (s *sharers) heard(q control.Sharing, call rpcpacket.ID, r control.SharingReply, err error, now time.Duration) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.asking, q.Caller)
-	switch {
-	case err != nil:
-	case r.Kin:
-		if len(s.kin) >= maxKin {
-			clear(s.kin)
-		}
-		s.kin[q.Caller] = true
-	default:
+	p, known := s.peers[q.Caller]
+	if !known && len(s.peers) >= maxPeers {
+		clear(s.peers)
+	}
+	p.until = now + ownerAgain
+	if err == nil && r.Owner.Known() {
+		changed = p.owner != r.Owner
+		p.owner, p.until = r.Owner, now+ownerLifetime
+	}
+	p.kin = p.kin || err == nil && r.Kin
+	s.peers[q.Caller] = p
+	if err == nil && !r.Kin && q.Service != "" {
 		if len(s.verdicts) >= maxVerdicts {
 			clear(s.verdicts)
 		}
@@ -94,6 +146,22 @@ func (n *Node) askSharing(q control.Sharing, call rpcpacket.ID) {
 			s.verdicts[call] = permitted
 		}
 	}
+	return changed
+}
+
+// learnOwner charges what is kept for a caller to its owner, of whom there is news.
+func (n *Node) learnOwner(caller netip.Addr) {
+	l := n.ledger
+	l.mu.Lock()
+	l.table.Learn(caller)
+	l.room.first.Learn(caller)
+	l.mu.Unlock()
+	n.in.mu.Lock()
+	n.in.core.Learn(caller)
+	n.in.mu.Unlock()
+	n.large.mu.Lock()
+	n.large.in.Learn(caller)
+	n.large.mu.Unlock()
 }
 
 // shares reports whether the service declares a policy for a method by which anybody may share fates with it.

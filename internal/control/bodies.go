@@ -5,6 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Kinds of blades.
@@ -233,14 +234,15 @@ type NodeInfo struct {
 	Left bool `json:"left,omitempty"`
 }
 
-// Sharing asks whether a caller may share its fate with a node that it calls: whether the failure of one may have the program of
-// the other started anew.
+// Sharing asks what a node is to think of a caller: whose it is, and whether it may share its fate with the node, that is whether the failure of
+// one may have the program of the other started anew.
 type Sharing struct {
 	Node        netip.Addr `json:"node"` // that was called
 	Incarnation uint32     `json:"incarnation"`
 	Caller      netip.Addr `json:"caller"`
-	Service     string     `json:"service"`
-	Method      string     `json:"method"` // its full name
+	// Service and Method, by its full name, are what is called; "" if only Kin and Owner are asked for.
+	Service string `json:"service,omitempty"`
+	Method  string `json:"method,omitempty"`
 }
 
 // SharingReply answers it.
@@ -250,6 +252,8 @@ type SharingReply struct {
 	Kin bool `json:"kin,omitempty"`
 	// Declared says that an operator or the deployment has given the method a policy that shares fates.
 	Declared bool `json:"declared,omitempty"`
+	// Owner is who is charged for the caller, as for its ledger; zero if that is not known now. It changes when the node goes on at another blade.
+	Owner share.Owner `json:"owner,omitzero"`
 }
 
 // Serving asks which nodes take direct calls of a method.

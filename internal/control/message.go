@@ -46,7 +46,7 @@ const (
 	KindCalls     Kind = 11 // what direct calls a node serves: NodeCalls, empty
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
-	KindSharing   Kind = 14 // whether a caller may share its fate with a node: Sharing, SharingReply
+	KindSharing   Kind = 14 // whose a caller is, and whether it may share its fate with a node: Sharing, SharingReply
 )
 
 // From the Gatekeeper to a daemon.

@@ -101,7 +101,7 @@ func largest() map[Kind][2]any {
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
 		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true, strings.Repeat("w", 1<<12)}},
-		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true}},
+		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
 		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),

@@ -65,7 +65,7 @@ type Session interface {
 	Service(ctx context.Context, name string) (control.ServiceInfo, error)
 	// Serving lists the nodes that take direct calls of a method.
 	Serving(ctx context.Context, q control.Serving) (control.ServingList, error)
-	// Sharing asks whether a caller may share its fate with this node; see control.Sharing. Node and Incarnation are filled in by
+	// Sharing asks whose a caller is, and whether it may share its fate with this node; see control.Sharing. Node and Incarnation are filled in by
 	// the session.
 	Sharing(ctx context.Context, q control.Sharing) (control.SharingReply, error)
 	// Calls tells the Gatekeeper what direct calls the node serves. Node and Incarnation are

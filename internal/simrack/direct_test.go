@@ -262,7 +262,7 @@ func TestLedgersInPairs(t *testing.T) {
 func TestLedgerNearlyFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), LedgerSpace: 8 << 20,
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), LedgerSpace: 8256 << 10, // in the end a call finds no room, not its answer
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -300,7 +300,7 @@ func TestLedgerNearlyFull(t *testing.T) {
 		if err := ping.Ping(ctx); rpc.CodeOf(err) != rpc.Deadline {
 			t.Errorf("a ledger that is full: %v after %d calls", err, made)
 		}
-		if n := nodes["s2"].Stats().NoRoom; n == 0 || made < 50 {
+		if n := nodes["s2"].Stats().NoRoom; n == 0 || made < 40 {
 			t.Errorf("%d calls were dropped for want of room, after %d", n, made)
 		}
 		if got, err := back.Increment(t.Context(), array, 1); err != nil || len(got) != len(array) {

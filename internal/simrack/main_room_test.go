@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -43,13 +42,13 @@ func withCrowded(t *testing.T, f func(c *crowded)) {
 		client, office, other := nodes[0], nodes[1], nodes[2]
 		c.office = office
 		err = errors.Join(
-			office.Export(ctx, "Large", arrays.NewArraysProcessor(service.Arrays{})),
+			office.Export(ctx, "Sized", arrays.NewArraysProcessor(sized{})),
 			other.Export(ctx, "Ping", arrays.NewPingProcessor(pinger(func(context.Context) error { c.pings.Add(1); return nil }))),
 		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := arrays.NewArraysClient(client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, make([]byte, 200<<10)); err != nil {
+		if _, err := arrays.NewArraysClient(client.Client("Sized", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("204800")); err != nil {
 			t.Fatal(err)
 		}
 		c.rack.Host("c1").SetLink(false) // it has nothing forgotten

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -37,9 +38,10 @@ type Config struct {
 	// Message is how many bytes a message has at most.
 	Message uint64
 	// PerPeer is how many bytes the messages of one sender have together at most,
-	// from Begin until Release, and Total those of all. Besides, one sender has at most
-	// eight times as much as is left for others.
+	// from Begin until Release, and Total those of all. Owners of senders share the total (package share).
 	PerPeer, Total uint64
+	// OwnerOf says whose a sender is; nil stands for share.Stranger.
+	OwnerOf func(node netip.Addr) share.Owner
 }
 
 // Key names a transfer: the node at the other end, and its message.
@@ -60,7 +62,7 @@ const (
 	Unrequested                // nobody asked for it, or it has overtaken too many others
 	Malformed                  // it contradicts what the first packet said
 	TooLong                    // the message exceeds Config.Message
-	NoRoom                     // it exceeds PerPeer, Total, or its sender's share of it; later there may be room
+	NoRoom                     // it exceeds PerPeer, or what its sender's owner may have of Total; later there may be room
 )
 
 // Transfer is one message that is being received.
@@ -116,13 +118,12 @@ type Ask struct {
 
 // Receiver is the receiving side of a node. One goroutine at a time may use it.
 type Receiver struct {
-	cfg     Config
-	open    map[Key]*Transfer
-	order   []*Transfer
-	early   []early // the oldest first
-	claims  map[netip.Addr]uint64
-	claimed uint64
-	out     int // bytes on their way
+	cfg    Config
+	open   map[Key]*Transfer
+	order  []*Transfer
+	early  []early      // the oldest first
+	claims *share.Nodes // bytes of messages
+	out    int          // bytes on their way
 
 	// Asks are the pulls to send; the shell takes them after each method and sets
 	// them to nil.
@@ -131,7 +132,7 @@ type Receiver struct {
 
 // NewReceiver returns a Receiver.
 func NewReceiver(cfg Config) *Receiver {
-	return &Receiver{cfg: cfg, open: map[Key]*Transfer{}, claims: map[netip.Addr]uint64{}}
+	return &Receiver{cfg: cfg, open: map[Key]*Transfer{}, claims: share.NewNodes(cfg.Total, cfg.OwnerOf)}
 }
 
 // Open is how many transfers there are.
@@ -139,7 +140,13 @@ func (r *Receiver) Open() int { return len(r.order) }
 
 // Claimed is how many bytes the messages have together that are being received or not
 // released.
-func (r *Receiver) Claimed() uint64 { return r.claimed }
+func (r *Receiver) Claimed() uint64 { return r.claims.Used() }
+
+// Crowded reports whether it matters whose senders are.
+func (r *Receiver) Crowded() bool { return r.claims.Crowded() }
+
+// Learn has a sender's messages charged to its owner, of whom there is news.
+func (r *Receiver) Learn(peer netip.Addr) { r.claims.Learn(peer) }
 
 // Find returns a transfer, or nil.
 func (r *Receiver) Find(k Key) *Transfer { return r.open[k] }
@@ -198,28 +205,14 @@ func (r *Receiver) recall(now time.Duration, t *Transfer) (whole bool) {
 	return whole
 }
 
-// peerShare is how many times as much as is left for others the messages of one sender may have
-// together. So some room is left however many senders there are that do not go on.
-const peerShare = 8
-
 // claim counts a message's memory, unless there is no room.
 func (r *Receiver) claim(peer netip.Addr, n uint64) bool {
-	if n > r.cfg.Total-r.claimed || r.claims[peer]+n > min(r.cfg.PerPeer, peerShare*(r.cfg.Total-r.claimed-n)) {
-		return false
-	}
-	r.claims[peer] += n
-	r.claimed += n
-	return true
+	return r.claims.Held(peer)+n <= r.cfg.PerPeer && r.claims.Take(peer, n)
 }
 
 // Release gives a message's memory back: of one that is whole, when nobody uses it
 // any more.
-func (r *Receiver) Release(peer netip.Addr, n uint64) {
-	r.claimed -= n
-	if r.claims[peer] -= n; r.claims[peer] == 0 {
-		delete(r.claims, peer)
-	}
-}
+func (r *Receiver) Release(peer netip.Addr, n uint64) { r.claims.Release(peer, n) }
 
 // End forgets a transfer that is not whole, and releases its memory. It does nothing
 // if it has ended.

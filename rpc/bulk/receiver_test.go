@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -157,8 +159,8 @@ func TestTransfer(t *testing.T) {
 						t.Errorf("%d parts were sent, there are %d", n.sent, want)
 					}
 					n.r.Release(n.key.Peer, uint64(len(message)))
-					if n.r.claimed != 0 || len(n.r.claims) != 0 || n.r.out != 0 {
-						t.Errorf("%d bytes are still counted", n.r.claimed)
+					if n.r.Claimed() != 0 || n.r.out != 0 {
+						t.Errorf("%d bytes are still counted", n.r.Claimed())
 					}
 				})
 			}
@@ -170,7 +172,9 @@ func TestTransfer(t *testing.T) {
 // parts of 100.
 func begun(t testing.TB) (*Receiver, Key, *Transfer) {
 	t.Helper()
-	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
+	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 6000, OwnerOf: func(node netip.Addr) share.Owner {
+		return share.Owner{Port: binary.BigEndian.Uint32(node.AsSlice()[12:])}
+	}})
 	k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)}
 	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
 	if v != Taken {
@@ -231,7 +235,7 @@ func TestMemory(t *testing.T) {
 		want Verdict
 	}{
 		{k.Peer, 2, 1000, Known}, {k.Peer, 3, 2001, TooLong}, {k.Peer, 3, 100, Malformed}, {k.Peer, 3, 2000, Taken},
-		{k.Peer, 4, 101, NoRoom}, {other, 4, 2000, NoRoom}, {other, 4, 1750, Taken}, {third, 4, 251, NoRoom}, {third, 4, 240, NoRoom},
+		{k.Peer, 4, 101, NoRoom}, {other, 4, 2000, NoRoom}, {other, 4, 1500, Taken}, {third, 4, 700, NoRoom}, {third, 4, 200, Taken}, {third, 5, 600, NoRoom},
 	} {
 		if got := begin(c.peer, c.seq, c.n); got != c.want {
 			t.Errorf("step %d: verdict %d, want %d", i, got, c.want)
@@ -239,7 +243,7 @@ func TestMemory(t *testing.T) {
 	}
 	r.End(x)
 	r.End(x)
-	if got := begin(third, 4, 1000); got != Taken {
+	if got := begin(third, 5, 600); got != Taken {
 		t.Errorf("after the end of another: verdict %d", got)
 	}
 }
@@ -264,29 +268,59 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestQuota_Shares: however many senders announce large messages and send nothing, others find room.
+// TestQuota_Shares: an owner with 64 nodes announces large messages and sends nothing. Another owner finds room for one of the largest, and
+// further ones for smaller ones. If it is learned only then whose the nodes are, there is room for a quarter as much.
 func TestQuota_Shares(t *testing.T) {
-	const message, senders = 1 << 30, 5
-	r := NewReceiver(Config{Window: 1 << 20, Message: message, PerPeer: message, Total: senders * message})
-	begin := func(peer, id, total uint64) Verdict {
-		_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: rpcpacket.SessionID(peer, id)}, total, make([]byte, 100), 60_000, false)
-		return v
-	}
-	for peer := range uint64(6) {
-		for id, total := uint64(0), uint64(message); total > 1<<10; { // as much as it gets
-			if begin(peer, id, total) == Taken {
-				id++
-			} else {
-				total /= 2
+	const message, senders = 1 << 30, 7
+	for _, early := range []bool{true, false} {
+		known := early
+		owner := func(node netip.Addr) share.Owner {
+			n := binary.BigEndian.Uint32(node.AsSlice()[12:])
+			if n < 64 && !known {
+				return share.Stranger(node)
 			}
+			return share.Owner{Port: 1 + n/64}
 		}
-		if r.claims[rackaddr.Node(peer)] > message {
-			t.Errorf("sender %d has claimed %d bytes", peer, r.claims[rackaddr.Node(peer)])
+		r := NewReceiver(Config{Window: 1 << 20, Message: message, PerPeer: message, Total: senders * message, OwnerOf: owner})
+		begin := func(peer, id, total uint64) Verdict {
+			_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: rpcpacket.SessionID(peer, id)}, total, make([]byte, 100), 60_000, false)
+			return v
 		}
-	}
-	for peer := range uint64(4) {
-		if v := begin(10+peer, 1, 1<<20); v != Taken {
-			t.Errorf("another sender's MiB: verdict %d, %d bytes are left", v, r.cfg.Total-r.claimed)
+		all := func(first, last, most uint64) (taken uint64) {
+			for peer := first; peer < last; peer++ {
+				for id, total := uint64(0), most; total > 1<<10; { // as much as it gets
+					if begin(peer, id, total) == Taken {
+						id, taken = id+1, taken+total
+					} else {
+						total /= 2
+					}
+				}
+				if held := r.claims.Held(rackaddr.Node(peer)); held > message {
+					t.Errorf("sender %d has claimed %d bytes", peer, held)
+				}
+			}
+			return taken
+		}
+		if taken := all(0, 32, message); taken < 2*message || r.Crowded() != (taken > senders*message/8) {
+			t.Errorf("one owner has %d bytes: that is no attack", taken)
+		}
+		known = true
+		for peer := range uint64(32) {
+			r.Learn(rackaddr.Node(peer))
+		}
+		all(32, 64, message)
+		most := uint64(message)
+		if !early {
+			most /= 4
+		}
+		if v := begin(64, 1, most); v != Taken {
+			t.Errorf("another owner's large message: verdict %d, %d of %d bytes are claimed", v, r.Claimed(), r.cfg.Total)
+		}
+		all(65, 128, message)
+		for peer := uint64(128); peer < 5*64; peer += 64 {
+			if v := begin(peer, 1, 1<<20); v != Taken {
+				t.Errorf("a further owner's MiB: verdict %d, %d of %d bytes are claimed", v, r.Claimed(), r.cfg.Total)
+			}
 		}
 	}
 }
@@ -316,10 +350,18 @@ func TestQuota_OnDemand(t *testing.T) {
 	}
 }
 
-// TestFourLargest: four senders of the largest messages have room at a time.
+// TestFourLargest: four senders of the largest messages have room at a time, whoever owns them, and one of another owner besides.
 func TestFourLargest(t *testing.T) {
-	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
-	for peer := range uint64(4) {
+	r := NewReceiver(Config{
+		Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 7 << 30,
+		OwnerOf: func(node netip.Addr) share.Owner {
+			if node == rackaddr.Node(4) {
+				return share.Owner{Port: 2}
+			}
+			return share.Owner{Port: 1}
+		},
+	})
+	for peer := range uint64(5) {
 		if _, v := r.Begin(0, Key{Peer: rackaddr.Node(peer)}, 1<<30, make([]byte, 100), 60_000, false); v != Taken {
 			t.Errorf("message %d: verdict %d", peer, v)
 		}
@@ -355,8 +397,8 @@ func TestSilence(t *testing.T) {
 			break
 		}
 	}
-	if r.Open() != 0 || r.claimed != 0 || r.out != 0 {
-		t.Errorf("%d transfers, %d bytes are left", r.Open(), r.claimed)
+	if r.Open() != 0 || r.Claimed() != 0 || r.out != 0 {
+		t.Errorf("%d transfers, %d bytes are left", r.Open(), r.Claimed())
 	}
 }
 

@@ -293,7 +293,7 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item, room i
 			switch {
 			case listed:
 				r.Lanes[k].Floor = max(r.Lanes[k].Floor, i.Number+1)
-			case !t.laneKnown(i.Lane) && !t.charge(caller, laneCharge, room):
+			case !t.laneKnown(i.Lane) && !t.Charge(caller, laneCharge, room):
 				w.Full++
 				continue
 			default:

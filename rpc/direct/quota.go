@@ -3,35 +3,29 @@ package direct
 import (
 	"net/netip"
 
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// What a node must keep of direct calls is charged to their callers, in bytes of its ledger: a
-// caller that fills it takes nothing from the others. At most a caller has eight times as much
-// as there is room left for new calls. So one has eight ninths of the space, two have eight
-// seventeenths each, and there is always some left for another one.
+// What a node must keep of direct calls is charged to their callers' owners, in bytes of its ledger: what is promised to calls, what they have on
+// record, and their lanes. Owners share that room (package share). So nobody who fills it takes all, and to have many nodes gains nothing.
 //
-// A charge is an upper bound: it is counted anew, from what is there, when it is too much.
+// A charge is an upper bound: it is counted anew, from what is there, when it matters.
 
-const (
-	mostOfRoom = 8
-	callCharge = 512 // of a call, beside its arguments, outcome and journal
-	laneCharge = 64
-)
+// laneCharge is what a lane takes.
+const laneCharge = 64
 
-// charge is what a caller has on record.
-type charge struct {
-	bytes int
-	// since is how many calls have been asked for after bytes was counted, counted how many
-	// entries that was made of.
+// quota is what is charged to callers.
+type quota struct {
+	held *share.Nodes
+	// since is how often was charged after all was counted, counted how many entries that was made of.
 	since, counted int
 }
 
-// Admits reports whether there is room for a call that has arrived, and charges its caller. A
-// call that is known needs none. arguments is how many bytes those have, room how many bytes
-// of the ledger are left for new calls.
-func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, arguments, room int) bool {
+// Admits reports whether there is room for a call that has arrived and needs so many bytes of the ledger, and charges its
+// caller. A call that is known needs none. room is how many bytes are left for new calls.
+func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, need, room int) bool {
 	if t.running[h.Call] != nil || t.state.Execution(h.Call) != nil {
 		return true
 	}
@@ -39,29 +33,36 @@ func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, arguments, room int
 	if !rpcpacket.Owns(netip.AddrFrom16(caller), lane) {
 		return true // and is refused for that
 	}
-	need := callCharge + 2*arguments
-	if _, known := t.floors[lane]; !known {
+	if !t.laneKnown(lane) {
 		need += laneCharge
 	}
-	return t.charge(caller, need, room)
+	return t.Charge(caller, need, room)
 }
 
-// charge charges a caller with bytes of the ledger, unless it has its part of the room.
-func (t *Table) charge(caller [16]byte, need, room int) bool {
-	k := t.charges[caller]
-	if k == nil {
-		k = new(charge)
-		t.charges[caller] = k
+// Charge charges a caller with bytes of the ledger, unless its owner has its share of them; room is as in Admits.
+func (t *Table) Charge(caller [16]byte, bytes, room int) bool {
+	q, node := &t.quota, netip.AddrFrom16(caller)
+	need, free := uint64(max(bytes, 0)), uint64(max(room, 0)) //nolint:gosec // not negative
+	q.since++
+	q.held.SetFree(free)
+	if q.since > q.counted/8 && (q.held.Crowded() || need > q.held.Room(node)) {
+		t.count()
+		q.held.SetFree(free)
 	}
-	most := mostOfRoom * room
-	if k.since++; k.bytes+need > most && k.since > k.counted/8 {
-		t.count(caller, k)
+	return q.held.Take(node, need)
+}
+
+// Crowded reports whether it matters whose callers are.
+func (t *Table) Crowded() bool { return t.quota.held.Crowded() }
+
+// Learn has what is kept for a caller charged to its owner, of whom there is news.
+func (t *Table) Learn(caller netip.Addr) { t.quota.held.Learn(caller) }
+
+// Promises notes that a call which is run may write so many bytes more, or less, into the ledger.
+func (t *Table) Promises(id rpcpacket.ID, bytes int) {
+	if r := t.running[id]; r != nil {
+		r.promised += bytes
 	}
-	if k.bytes > 0 && k.bytes+need > most {
-		return false
-	}
-	k.bytes += need
-	return true
 }
 
 // laneKnown reports whether a lane has its place in the ledger, or will have it with what runs.
@@ -70,40 +71,28 @@ func (t *Table) laneKnown(lane uint64) bool {
 	return accepted || t.state.Floor(lane) > 0
 }
 
-// count counts a caller's charge anew.
-func (t *Table) count(caller [16]byte, k *charge) {
-	*k = charge{}
-	add := func(bytes int) { k.bytes, k.counted = k.bytes+bytes, k.counted+1 }
-	node := netip.AddrFrom16(caller)
-	for lane := range t.floors {
-		if rpcpacket.Owns(node, lane) {
-			add(laneCharge)
+// count counts anew what is charged to callers.
+func (t *Table) count() {
+	q := &t.quota
+	q.held.Reset()
+	q.since, q.counted = 0, 0
+	add := func(caller [16]byte, bytes int) {
+		q.held.Force(netip.AddrFrom16(caller), uint64(max(bytes, 0))) //nolint:gosec // not negative
+		q.counted++
+	}
+	t.state.Lanes(func(l *record.Lane) { add(l.Caller, laneCharge) })
+	for lane, at := range t.floors {
+		if t.state.Floor(lane) == 0 {
+			add(at.caller, laneCharge)
 		}
 	}
-	t.state.Lanes(func(l *record.Lane) {
-		if _, counted := t.floors[l.Lane]; !counted && l.Caller == caller {
-			add(laneCharge)
-		}
-	})
-	for id, r := range t.running {
-		if r.caller == caller && t.state.Execution(id) == nil {
-			add(callCharge + 2*r.arguments)
-		}
+	for _, r := range t.running {
+		add(r.caller, r.promised)
 	}
 	t.state.Each(func(e *record.Execution) {
-		if from, _, _, _ := e.Caller(); from != caller {
-			return
+		if !e.Main() { // those are the node's own
+			caller, _, _, _ := e.Caller()
+			add(caller, e.Weight())
 		}
-		bytes := callCharge + len(e.Journal)
-		if e.Begun != nil {
-			bytes += len(e.Begun.Call)
-		}
-		if e.Done != nil {
-			bytes += len(e.Done.Answer)
-			for i := range e.Done.Owed.Oneways {
-				bytes += len(e.Done.Owed.Oneways[i].Message)
-			}
-		}
-		add(bytes)
 	})
 }

@@ -4,58 +4,122 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// A caller that fills the ledger, with calls or with lanes, is refused; the others are not, and
-// what is forgotten gives room again.
+// need is what a call of the tests needs of the ledger.
+const need = 700
+
+// crowd is 64 nodes of one owner.
+func crowd(i uint32) [16]byte { return [16]byte{14: 9, 15: byte(i % 64)} }
+
+// An owner that fills the ledger, with calls or with lanes of many nodes, is refused; the others are not, and
+// what is forgotten gives room again. It does not matter when it is learned whose the nodes are.
 func TestAdmits(t *testing.T) {
-	const space = 100 << 10
+	const space = 200 << 10
 	for name, flood := range map[string]func(i uint32) rpcpacket.Header{
 		"calls of lanes": func(i uint32) rpcpacket.Header {
-			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(stranger), i), Floor: 1, CallerIncarnation: 1}
+			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(crowd(i)), i), Floor: 1, CallerIncarnation: 1}
 		},
 		"calls of one lane": func(i uint32) rpcpacket.Header {
-			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), Floor: uint64(i) + 1, CallerIncarnation: 1}
+			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(crowd(i)), 1), Floor: uint64(i) + 1, CallerIncarnation: 1}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := New(new(record.State))
-			used, admitted := 0, 0
+			known := false
+			table := New(new(record.State), func(node netip.Addr) share.Owner {
+				switch {
+				case node.As16()[14] == 9 && known:
+					return share.Owner{Port: 1, User: 7}
+				case node.As16()[14] == 9:
+					return share.Stranger(node)
+				}
+				return share.Owner{Port: 1, User: uint32(node.As16()[15])}
+			})
+			used, admitted, late := 0, 0, 0
 			room := func() int { return space - used }
+			take := func(caller [16]byte, h rpcpacket.Header) bool {
+				if !table.Admits(caller, &h, need, room()) {
+					return false
+				}
+				if v, _ := table.Receive(caller, &h, 1); v != Run {
+					t.Fatalf("call %x: %s", h.Call, v)
+				}
+				table.Promises(h.Call, need)
+				used += need
+				return true
+			}
 			for i := range uint32(1000) {
-				h := flood(i)
-				if !table.Admits(stranger, &h, 100, room()) {
+				if !take(crowd(i), flood(i)) {
 					continue
 				}
-				if v, _ := table.Receive(stranger, &h, 1); v != Run {
-					t.Fatalf("call %d: %s", i, v)
+				if admitted++; i > 500 {
+					late++
 				}
-				admitted++
-				used += callCharge + 200
+				if table.Crowded() && !known { // the shell asks then
+					known = true
+					for i := range uint32(64) {
+						table.Learn(netip.AddrFrom16(crowd(i)))
+					}
+				}
 			}
-			if admitted == 1000 || admitted < 100 || room() < space/16 {
-				t.Errorf("%d calls of one caller are admitted, %d of %d bytes are left", admitted, room(), space)
+			if admitted < 100 || late > 0 || room() < space/4 {
+				t.Errorf("%d calls of one owner are admitted, %d of them late; %d of %d bytes are left", admitted, late, room(), space)
 			}
-			first := rpcpacket.Header{Call: rpcpacket.ID{8}, Order: rpcpacket.SessionOf(netip.AddrFrom16(other), 1), Floor: 1, CallerIncarnation: 1}
-			if !table.Admits(other, &first, 100, room()) {
-				t.Error("another caller is refused")
+			for user := range byte(4) {
+				caller := [16]byte{15: user + 1}
+				h := rpcpacket.Header{Call: rpcpacket.ID{8, user}, Order: rpcpacket.SessionOf(netip.AddrFrom16(caller), 1), Floor: 1, CallerIncarnation: 1}
+				if !take(caller, h) {
+					t.Errorf("user %d of the same blade is refused, who has nothing", user)
+				}
 			}
 			for i := range uint32(1000) {
 				h := flood(i)
 				table.Drop(h.Call)
 			}
-			clear(table.floors)
 			used = 0
 			again := flood(2000)
 			for range 1000 { // it is counted anew after some tries
-				if table.Admits(stranger, &again, 100, room()) {
+				if table.Admits(crowd(2000), &again, need, room()) {
 					return
 				}
 			}
-			t.Error("nothing is left of the flood, and the caller is still refused")
+			t.Error("nothing is left of the flood, and its owner is still refused")
 		})
+	}
+}
+
+// What is counted anew is what is there: promises, records and lanes.
+func TestCharges(t *testing.T) {
+	b := newBench(t)
+	charged := func() uint64 {
+		b.count()
+		return b.quota.held.Held(netip.AddrFrom16(stranger))
+	}
+	first := child(7, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), 1)
+	b.receive(stranger, first, Run)
+	b.Promises(first.Call, 1000)
+	b.Promises(first.Call, -300)
+	if n := charged(); n != 700+laneCharge {
+		t.Errorf("a call that runs: %d bytes", n)
+	}
+	b.write(done(stranger, first))
+	weight := uint64(b.State().Execution(first.Call).Weight()) //nolint:gosec // not negative
+	if n := charged(); n != weight+laneCharge || n < 100 || len(b.floors) != 0 {
+		t.Errorf("one that is done: %d bytes, want %d; %d floors", n, weight+laneCharge, len(b.floors))
+	}
+	second := child(8, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 2), 1)
+	b.receive(stranger, second, Run)
+	b.Drop(second.Call)
+	if n := charged(); n != weight+2*laneCharge {
+		t.Errorf("and one that was dropped: %d bytes", n)
+	}
+	b.write(b.Bury(stranger, 9, true))
+	b.count()
+	if n := b.quota.held.Used(); len(b.floors) != 0 || n > weight {
+		t.Errorf("of a caller that is gone: %d bytes, %d floors", n, len(b.floors))
 	}
 }
 
@@ -89,7 +153,7 @@ func TestAdmits_Words(t *testing.T) {
 	if w.Full != 0 || len(w.Forgotten) != 1 {
 		t.Errorf("a call that is known: %+v", w)
 	}
-	if w := b.Forget(other, 1, []Item{{ID: rpcpacket.ID{9}, Lane: rpcpacket.SessionOf(netip.AddrFrom16(other), 1), Number: 1}}, 1<<10); w.Full != 0 {
+	if w := b.Forget(other, 1, []Item{{ID: rpcpacket.ID{9}, Lane: rpcpacket.SessionOf(netip.AddrFrom16(other), 1), Number: 1}}, space-taken*laneCharge); w.Full != 0 {
 		t.Errorf("another caller's word: %+v", w)
 	}
 	b.write(b.Bury(stranger, 1, true)) // it has spoken for a later incarnation than it had

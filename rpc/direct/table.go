@@ -13,11 +13,13 @@
 package direct
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -53,11 +55,11 @@ func (v Verdict) String() string {
 type Table struct {
 	state   *record.State
 	running map[rpcpacket.ID]*running
-	floors  map[uint64]uint64   // of lanes: above the state's while what was accepted has no record
+	floors  map[uint64]floor    // of lanes: while what was accepted has no record
 	heard   map[[16]byte]uint32 // the latest incarnation of each caller
 	items   map[rpcpacket.ID]*item
-	owed    map[rpcpacket.ID]int  // how many items an execution owes
-	charges map[[16]byte]*charge  // of callers
+	owed    map[rpcpacket.ID]int // how many items an execution owes
+	quota   quota
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
 	later   map[rpcpacket.ID]bool // of them, those about which it is to be told later: see Tells
@@ -68,20 +70,27 @@ type Table struct {
 	sent map[rpcpacket.ID][]Item
 }
 
+// floor is the lowest number in a caller's lane of a call that is not late.
+type floor struct {
+	number uint64
+	caller [16]byte
+}
+
 // running is a call that has been accepted and is not done.
 type running struct {
 	caller    [16]byte
 	lane      uint64 // in which it has come
-	arguments int    // bytes, if it is not on record
+	promised  int    // bytes that it may still write into the ledger
 	forgotten bool   // nobody asks for its outcome
 	fate
 }
 
-// New returns the Table of a node whose ledger adds up to a state. The Table changes it.
-func New(state *record.State) *Table {
+// New returns the Table of a node whose ledger adds up to a state. The Table changes it. A function, which must not call the Table, says whose a
+// caller is; nil stands for share.Stranger.
+func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table {
 	return &Table{
-		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
-		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, charges: map[[16]byte]*charge{},
+		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]floor{}, heard: map[[16]byte]uint32{},
+		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{}, later: map[rpcpacket.ID]bool{}, mains: map[rpcpacket.ID]bool{},
 		sent:    map[rpcpacket.ID][]Item{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
@@ -130,11 +139,11 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 		return Duplicate, nil
 	case h.CallerIncarnation <= dead || h.CallerIncarnation < t.heard[caller]:
 		return Late, nil
-	case number < max(t.floors[lane], t.state.Floor(lane)):
+	case number < max(t.floors[lane].number, t.state.Floor(lane)):
 		return Refused, nil
 	}
 	t.heard[caller] = h.CallerIncarnation
-	t.floors[lane] = number
+	t.floors[lane] = floor{number, caller}
 	t.running[h.Call] = &running{caller: caller, lane: lane, fate: fateOf(h)}
 	return Run, nil
 }
@@ -178,9 +187,6 @@ func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Ex
 	return Late, nil
 }
 
-// Weighs notes how many bytes the arguments have of a call that is to be run.
-func (t *Table) Weighs(id rpcpacket.ID, arguments int) { t.running[id].arguments = arguments }
-
 // Unwritten is that of the state.
 func (t *Table) Unwritten(records int) { t.state.Unwritten(records) }
 
@@ -207,7 +213,7 @@ func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
 func (t *Table) refuse(caller [16]byte, h *rpcpacket.Header) record.Lane {
 	delete(t.running, h.Call)
 	lane, number := LaneOf(h)
-	t.floors[lane] = max(t.floors[lane], number+1)
+	t.floors[lane] = floor{max(t.floors[lane].number, number+1), caller}
 	return record.Lane{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}
 }
 
@@ -250,6 +256,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	if err := t.state.Apply(r); err != nil {
 		return nil, fault.New(fault.Internal, "ledger", "a record does not follow from those before it: %v", err)
 	}
+	t.lower(r)
 	if r, ok := r.(*record.Done); ok {
 		was := t.running[r.Execution]
 		delete(t.running, r.Execution)
@@ -274,6 +281,30 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		}
 	}
 	return follow, nil
+}
+
+// lower forgets the floors of lanes that the ledger has now, and of callers that are gone.
+func (t *Table) lower(r record.Record) {
+	passed := func(lane uint64) {
+		if at, set := t.floors[lane]; set && at.number <= t.state.Floor(lane) {
+			delete(t.floors, lane)
+		}
+	}
+	switch r := r.(type) {
+	case *record.Begun:
+		passed(r.Lane)
+	case *record.Done:
+		passed(r.Lane)
+	case *record.Forgotten:
+		for i := range r.Lanes {
+			passed(r.Lanes[i].Lane)
+		}
+		for _, k := range r.Callers {
+			if k.Gone {
+				maps.DeleteFunc(t.floors, func(_ uint64, at floor) bool { return at.caller == k.Node })
+			}
+		}
+	}
 }
 
 // Resumption is what the next incarnation of a node has to do, by what its ledger adds up

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -35,7 +36,10 @@ type bench struct {
 	records [][]byte
 }
 
-func newBench(t *testing.T) *bench { return &bench{Table: New(new(record.State)), t: t} }
+// ownerOf has each caller of the tests owned by somebody else.
+func ownerOf(node netip.Addr) share.Owner { return share.Owner{Port: 1 + share.Stranger(node).User} }
+
+func newBench(t *testing.T) *bench { return &bench{Table: New(new(record.State), ownerOf), t: t} }
 
 func (b *bench) write(rs ...record.Record) {
 	b.t.Helper()
@@ -59,7 +63,7 @@ func (b *bench) crash() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.Table = New(s)
+	b.Table = New(s, ownerOf)
 }
 
 // plenty is room in a ledger.

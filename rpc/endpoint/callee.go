@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -47,8 +48,8 @@ func (v Verdict) String() string {
 
 // Limits bound what a Callee remembers.
 type Limits struct {
-	// Sessions is how many callers' sessions are remembered, and NodeSessions how
-	// many of one node. A session costs some 200 bytes.
+	// Sessions is how many callers' sessions are remembered, which the nodes' owners share (package share), and
+	// NodeSessions how many of one node. A session costs some 200 bytes.
 	Sessions, NodeSessions int
 	// Window is how many calls of one session are remembered above its floor.
 	Window int
@@ -103,20 +104,27 @@ type Callee struct {
 	incarnation uint32
 	limits      Limits
 	sessions    map[sessionKey]*session
-	perNode     map[netip.Addr]int
+	held        *share.Nodes   // how many sessions
 	aging       list[*session] // least recently heard of first
 	replies     list[*Entry]   // answers kept, the oldest first
 	replyBytes  int
 	abandoned   []*Entry
 }
 
-// NewCallee returns the Callee of a node's incarnation.
-func NewCallee(incarnation uint32, limits Limits) *Callee {
+// NewCallee returns the Callee of a node's incarnation. A function, which must not call it back, says whose a caller is; nil
+// stands for share.Stranger.
+func NewCallee(incarnation uint32, limits Limits, ownerOf func(node netip.Addr) share.Owner) *Callee {
 	return &Callee{
 		incarnation: incarnation, limits: limits, sessions: make(map[sessionKey]*session),
-		perNode: make(map[netip.Addr]int),
+		held: share.NewNodes(uint64(max(limits.Sessions, 0)), ownerOf), //nolint:gosec // not negative
 	}
 }
+
+// Crowded reports whether it matters whose callers are.
+func (c *Callee) Crowded() bool { return c.held.Crowded() }
+
+// Learn has a caller's sessions charged to its owner, of whom there is news.
+func (c *Callee) Learn(caller netip.Addr) { c.held.Learn(caller) }
 
 // Running returns the calls with an id that have arrived and are not answered: one, or none.
 // Ids of sessions are unique for a caller; those that callers draw alike are all returned.

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/script"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -31,7 +33,7 @@ type calleeMachine struct {
 var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
 
 func newCalleeMachine() script.Command {
-	m := &calleeMachine{callee: NewCallee(3, tightLimits), runs: map[string]*Entry{}}
+	m := &calleeMachine{callee: NewCallee(3, tightLimits, nil), runs: map[string]*Entry{}}
 	return func(out io.Writer, words []string) error {
 		_, err := io.WriteString(out, m.step(words))
 		return err
@@ -113,4 +115,52 @@ func (m *calleeMachine) print(name string, a Arrival) string {
 
 func TestCalleeScripts(t *testing.T) {
 	script.Run(t, "testdata/callee-*.txt", newCalleeMachine)
+}
+
+// TestSessions_Owners: an owner's nodes take as many sessions as they get; another owner's node has room all the same. Nothing was known of the
+// nodes when they began.
+func TestSessions_Owners(t *testing.T) {
+	known := false
+	c := NewCallee(1, Limits{Sessions: 512, NodeSessions: 64, Window: 4, ReplyBytes: 100, Lifetime: time.Minute}, func(node netip.Addr) share.Owner {
+		switch {
+		case node == rackaddr.Node(99):
+			return share.Owner{Port: 1, User: 2}
+		case known:
+			return share.Owner{Port: 1, User: 1}
+		}
+		return share.Stranger(node)
+	})
+	run := func(node uint64, session uint32) bool {
+		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(node), session), 1), Floor: 1}}
+		v := c.Receive(time.Second, 0, rackaddr.Node(node), &m).Verdict
+		if v != Run && v != Full {
+			t.Fatal(v)
+		}
+		return v == Run
+	}
+	began := 0
+	for session := range uint32(100) {
+		for node := range uint64(16) {
+			if run(1+node, session) {
+				began++
+			}
+			if !known && c.Crowded() { // the shell asks then
+				known = true
+				for node := range uint64(16) {
+					c.Learn(rackaddr.Node(1 + node))
+				}
+			}
+		}
+	}
+	if began < 256 || !known {
+		t.Errorf("%d sessions: that is no attack", began)
+	}
+	for session := range uint32(16) {
+		if !run(99, session) {
+			t.Errorf("session %d of another user of the blade is refused", session)
+		}
+	}
+	if c.forgetOld(time.Hour); c.held.Used() != 0 && len(c.sessions) == 0 {
+		t.Errorf("%d sessions are charged of none", c.held.Used())
+	}
 }

@@ -82,7 +82,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.caller = NewCaller(netip.Addr{}, w.rng.Uint64)
 	for i := range w.callees {
-		w.callees[i] = NewCallee(1, DefaultLimits)
+		w.callees[i] = NewCallee(1, DefaultLimits, nil)
 	}
 	return w
 }

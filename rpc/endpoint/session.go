@@ -50,13 +50,12 @@ func (c *Callee) session(key sessionKey) *session {
 	if s := c.sessions[key]; s != nil {
 		return s
 	}
-	if len(c.sessions) >= c.limits.Sessions || c.perNode[key.node] >= c.limits.NodeSessions {
+	if c.held.Held(key.node) >= uint64(c.limits.NodeSessions) || !c.held.Take(key.node, 1) { //nolint:gosec // not negative
 		return nil
 	}
 	s := &session{key: key, calls: make(map[uint64]*Entry)}
 	s.queue.value = s
 	c.sessions[key] = s
-	c.perNode[key.node]++
 	return s
 }
 
@@ -145,7 +144,5 @@ func (c *Callee) forget(s *session) {
 		e.gone = true
 	}
 	delete(c.sessions, s.key)
-	if c.perNode[s.key.node]--; c.perNode[s.key.node] == 0 {
-		delete(c.perNode, s.key.node)
-	}
+	c.held.Release(s.key.node, 1)
 }

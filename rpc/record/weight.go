@@ -34,6 +34,9 @@ const (
 // Weight is that of the state. It is kept, not computed.
 func (s *State) Weight() Weight { return s.weight }
 
+// Weight is the execution's part of Weight.Calls, in bytes.
+func (e *Execution) Weight() int { return e.weight }
+
 // weigh counts an execution anew that has changed.
 func (s *State) weigh(e *Execution) {
 	if s.executions[e.ID] != e {
