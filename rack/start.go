@@ -84,11 +84,30 @@ func startChild(dir string, p plan.Process) (_ *child, err error) {
 		cmd.Env = append(cmd.Env, sdnotify.Variable+"="+path)
 	}
 	removeSocket(p.Socket)
+	if p.Listen != "" {
+		socket, err := listening(p.Listen)
+		if err != nil {
+			c.stopListening()
+			return nil, fmt.Errorf("start %s: %w", p.Name, err)
+		}
+		defer socket.Close()
+		cmd.ExtraFiles = []*os.File{socket} // plan.Inherited
+	}
 	if err := c.start(cmd); err != nil {
 		c.stopListening()
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	return c, nil
+}
+
+// listening is a TCP socket that listens in the network of this program.
+func listening(address string) (*os.File, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	f, err := l.(*net.TCPListener).File()
+	return f, errors.Join(err, l.Close())
 }
 
 // start starts the command in its namespace. A goroutine reaps it when it ends,

@@ -463,7 +463,7 @@ type adminOptions struct {
 
 func (o *adminOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.addresses, "admin-addr", []string{defaultAdmin},
-		"serve the admin API and page at `ADDRESS`: HOST:PORT or unix:PATH; separate several by commas; none turns the API off")
+		"serve the admin API and page at `ADDRESS`: HOST:PORT, unix:PATH, or fd:N for a TCP socket that listens already; separate several by commas; none turns the API off")
 	f.StringVar(&o.tokenFile, "admin-token-file", "",
 		"`FILE` of mode 0600 with the token that requests over TCP need; the Gatekeeper makes a missing file (default: $"+tokenVariable+
 			", or else bifrost/admin.token in the user's configuration directory)")

@@ -96,6 +96,7 @@ func isTerminal(f *os.File) bool {
 
 func newRackUpCmd(o *rackOptions) *cobra.Command {
 	var file, sw, saved string
+	var at config.Admin
 	var detach bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -107,13 +108,17 @@ everything that it has made.
 
 Without -c it makes the thesis's rack: compute blades c1, s1 and s2, memory blades m1, m2
 and m3, and the arrays example. examples/rack.yaml describes the same rack as a file. The
-file also says where a program goes on when its blade fails.`,
+file also says where a program goes on when its blade fails.
+
+The rack's admin API is a Unix socket, for root. With --admin-addr it is at an address of this
+machine, too, where requests need a token, as bifrost gatekeeper has it.`,
 		Example: `  sudo bifrost rack up
+  sudo bifrost rack up --admin-addr 127.0.0.1:8045
   sudo bifrost rack up -c examples/rack.yaml --switch bmv2
   sudo bifrost rack up --detach=false    # keep the rack until Ctrl-C`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.config(file, sw)
+			c, err := o.config(file, sw, at)
 			if err != nil {
 				return err
 			}
@@ -139,6 +144,9 @@ file also says where a program goes on when its blade fails.`,
 	cmd.Flags().StringVarP(&file, "config", "c", "", "rack `FILE` (default: the thesis's rack)")
 	cmd.Flags().StringVar(&saved, "backup", "", "begin with this backup `FILE` (bifrost backup); the rack must have the blades of the saved rack")
 	cmd.Flags().StringVar(&sw, "switch", "", "software switch: bifrost, or bmv2 (simple_switch_grpc on PATH) (default: what the rack file says)")
+	cmd.Flags().StringVar(&at.Address, "admin-addr", "", "serve the admin API and page at this loopback `ADDRESS` of the machine, too, such as "+defaultAdmin+" (default: on its Unix socket only)")
+	cmd.Flags().StringVar(&at.TokenFile, "admin-token-file", "", "`FILE` of mode 0600 with the token for --admin-addr; the Gatekeeper makes a missing file "+
+		"(default: $"+tokenVariable+", or else bifrost/admin.token in the user's configuration directory)")
 	cmd.Flags().BoolVar(&detach, "detach", true, "return and leave the rack running")
 	cmd.Flags().DurationVar(&timeout, "timeout", rack.DefaultTimeout, "how long each process may take to be ready")
 	return o.withJSON(cmd)
@@ -159,7 +167,7 @@ func restoreForRack(file, log, ledgers string, c *config.Config) error {
 }
 
 // config reads the rack file, if any, and lets flags override it.
-func (o *rackOptions) config(file, sw string) (config.Config, error) {
+func (o *rackOptions) config(file, sw string, at config.Admin) (config.Config, error) {
 	c := config.Thesis()
 	if file != "" {
 		var err error
@@ -172,6 +180,13 @@ func (o *rackOptions) config(file, sw string) (config.Config, error) {
 	}
 	if o.name != "" {
 		c.Name = o.name
+	}
+	c.Admin = at
+	if at.TokenFile != "" {
+		var err error
+		if c.Admin.TokenFile, err = filepath.Abs(at.TokenFile); err != nil {
+			return c, err
+		}
 	}
 	return c, c.Validate()
 }

@@ -8,6 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -16,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -128,7 +131,7 @@ func FuzzRequest(f *testing.F) {
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	for address, want := range map[string]string{
-		"nonsense": "HOST:PORT or unix:PATH", "0.0.0.0:0": "needs TLS", "[::]:0": "needs TLS", ":0": "needs TLS",
+		"nonsense": "HOST:PORT, unix:PATH or fd:N", "0.0.0.0:0": "needs TLS", "[::]:0": "needs TLS", ":0": "needs TLS",
 		"unix:" + dir: "no socket", "unix:" + dir + "/none/x.sock": "no such file",
 	} {
 		if l, err := Listen(address, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -142,6 +145,29 @@ func TestListen(t *testing.T) {
 			t.Errorf("%s: %+v", address, l)
 		}
 		must(t, l.Close())
+	}
+}
+
+// A socket that listens already is taken over by its descriptor; no other file is.
+func TestListen_Inherited(t *testing.T) {
+	made, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	f, err := made.(*net.TCPListener).File()
+	must(t, err)
+	fd, err := syscall.Dup(int(f.Fd()))
+	must(t, err)
+	address := made.Addr().String()
+	must(t, errors.Join(made.Close(), f.Close()))
+	l, err := Listen(fmt.Sprintf("fd:%d", fd), nil)
+	must(t, err)
+	if l.Trusted || l.Addr().String() != address || l.visitors == nil {
+		t.Errorf("it is %+v at %v", l, l.Addr())
+	}
+	must(t, l.Close())
+	for _, bad := range []string{"fd:", "fd:x", "fd:-1", "fd:99999"} {
+		if l, err := Listen(bad, nil); err == nil {
+			t.Errorf("%s is %v", bad, l.Addr())
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,18 +28,15 @@ type Listener struct {
 }
 
 // Listen opens HOST:PORT, with TLS if a configuration is given, or unix:PATH, a
-// socket of mode 0600 whose users are trusted. Beyond loopback TLS is required: a
-// token is not to be sent in the clear.
+// socket of mode 0600 whose users are trusted. fd:N is a TCP socket that listens already, as
+// descriptor N of the process. Beyond loopback TLS is required: a token is not to be sent in the clear.
 func Listen(address string, cfg *tls.Config) (Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return listenUnix(path)
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return Listener{}, fmt.Errorf("admin address %q: want HOST:PORT or unix:PATH", address)
-	}
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(address)
 	if err != nil {
-		return Listener{}, fmt.Errorf("admin API: %w", err)
+		return Listener{}, err
 	}
 	if a, ok := l.Addr().(*net.TCPAddr); cfg == nil && ok && !a.IP.IsLoopback() {
 		return Listener{}, errors.Join(
@@ -49,6 +47,31 @@ func Listen(address string, cfg *tls.Config) (Listener, error) {
 		l = tls.NewListener(l, cfg)
 	}
 	return Listener{Listener: l, TLS: cfg != nil, visitors: visitors}, nil
+}
+
+// listenTCP opens HOST:PORT, or takes fd:N.
+func listenTCP(address string) (net.Listener, error) {
+	n, inherited := strings.CutPrefix(address, "fd:")
+	fd, err := strconv.ParseUint(n, 10, 31)
+	if inherited && err == nil {
+		f := os.NewFile(uintptr(fd), address)
+		l, err := net.FileListener(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, fmt.Errorf("admin address %s: no socket that listens: %w", address, err)
+		}
+		if _, tcp := l.(*net.TCPListener); !tcp {
+			return nil, errors.Join(fmt.Errorf("admin address %s: no TCP socket", address), l.Close())
+		}
+		return l, nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil || inherited {
+		return nil, fmt.Errorf("admin address %q: want HOST:PORT, unix:PATH or fd:N", address)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("admin API: %w", err)
+	}
+	return l, nil
 }
 
 // listenUnix opens a socket, also in the place of one that nobody listens on. It

@@ -76,6 +76,19 @@ type Config struct {
 	Machines [][]string
 	// Programs started once all blades are registered, in this order.
 	Programs []Program
+	// Admin is where the admin API is beside its Unix socket. It belongs to who starts the rack, and
+	// has no key in the rack file.
+	Admin Admin
+}
+
+// Admin is the admin API over TCP, for those who have a token.
+type Admin struct {
+	// Address is a loopback address and a port of this machine, not of the rack's networks; ""
+	// stands for none.
+	Address string
+	// TokenFile has the token, and is made if there is none; "" stands for that of a Gatekeeper of
+	// this user.
+	TokenFile string
 }
 
 // Blade is one compute or memory blade.

@@ -205,3 +205,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The admin API with tokens is at a port of this machine that nobody else reaches.
+func TestAdmin(t *testing.T) {
+	for a, want := range map[Admin]string{
+		{}: "", {Address: "127.0.0.1:8045"}: "", {Address: "[::1]:8045", TokenFile: "/x"}: "",
+		{Address: "8045"}: "no loopback address", {Address: "0.0.0.0:8045"}: "no loopback address", {Address: "127.0.0.1:0"}: "no loopback address",
+		{Address: "10.0.0.1:8045"}: "no loopback address", {TokenFile: "/x"}: "needs no token",
+	} {
+		c := Thesis()
+		c.Admin = a
+		if err := c.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+}

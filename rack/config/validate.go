@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 
@@ -62,6 +63,12 @@ func (c *Config) problems() []*Error {
 	k.check(c.Heartbeat >= MinHeartbeat && c.Heartbeat <= MaxHeartbeat, "heartbeat", fmt.Sprintf("%v is out of range", c.Heartbeat),
 		fmt.Sprintf("use %v to %v", MinHeartbeat, MaxHeartbeat))
 	k.check(c.DSMPrefix != 0, "dsm_prefix", "0 would make the loopback address a global pointer", "use 1 to 255")
+	if a := c.Admin.Address; a != "" {
+		at, err := netip.ParseAddrPort(a)
+		k.check(err == nil && at.Addr().IsLoopback() && at.Port() != 0, "admin address", fmt.Sprintf("%q is no loopback address with a port", a),
+			"use e.g. 127.0.0.1:8045; from other machines, ssh -L reaches it")
+	}
+	k.check(c.Admin.Address != "" || c.Admin.TokenFile == "", "admin token file", "the admin API's Unix socket needs no token", "add the admin address")
 	names := map[string]string{}
 	kinds := k.blades(c.Blades, names)
 	k.machines(c.Machines, kinds)

@@ -198,3 +198,15 @@ func TestJSON(t *testing.T) {
 		t.Errorf("%v; it became\n%s", err, render(again))
 	}
 }
+
+// TestAdmin: the Gatekeeper inherits the socket for requests with tokens.
+func TestAdmin(t *testing.T) {
+	c := config.Thesis()
+	c.Admin = config.Admin{Address: "127.0.0.1:8045", TokenFile: "/t"}
+	for _, p := range Make(c, "/d").Processes {
+		args := strings.Join(p.Args, " ")
+		if is := p.Name == Gatekeeper; (p.Listen == "127.0.0.1:8045") != is || strings.Contains(args, "--admin-addr fd:3 --admin-token-file /t") != is {
+			t.Errorf("%s listens at %q: %s", p.Name, p.Listen, args)
+		}
+	}
+}

@@ -67,6 +67,9 @@ type Process struct {
 	Socket string `json:"socket,omitempty"`
 	// Text is what Prints looks for.
 	Text string `json:"text,omitempty"`
+	// Listen is an address of this machine, outside of the namespace. The process inherits a TCP
+	// socket that listens there, as descriptor Inherited.
+	Listen string `json:"listen,omitempty"`
 }
 
 // The programs that Make names; Locate in package rack finds their files.
@@ -74,6 +77,9 @@ const (
 	BifrostProgram = "bifrost"
 	BMv2Program    = "simple_switch_grpc"
 )
+
+// Inherited is the descriptor of a process's socket of Process.Listen.
+const Inherited = 3
 
 // deviceID is the switch's P4Runtime device id; not 0, which reads like none.
 const deviceID = 1
@@ -130,6 +136,12 @@ func gatekeeper(c config.Config, machines [][]string, ids []int, dir string) Pro
 			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)), "--admin-addr", "unix:" + AdminPath(dir),
 			"--log", LogPath(dir), "--heartbeat", c.Heartbeat.String(), "--log-file", ProcessLog(dir, Gatekeeper),
 		},
+	}
+	if p.Listen = c.Admin.Address; p.Listen != "" {
+		p.Args = append(p.Args, "--admin-addr", fmt.Sprintf("fd:%d", Inherited))
+		if c.Admin.TokenFile != "" {
+			p.Args = append(p.Args, "--admin-token-file", c.Admin.TokenFile)
+		}
 	}
 	for i, b := range c.Blades {
 		bound := fmt.Sprintf("%d=%s:%s", i+1, b.Name, b.Kind)

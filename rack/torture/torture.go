@@ -110,6 +110,7 @@ type torture struct {
 	done    map[string]int // of the executioner
 	start   time.Time
 	admin   *client.Client
+	tokens  config.Admin   // where it is with tokens; with Hostile
 	clients []*plainClient // of their keeper
 	stored  keyValue       // of who calls the key-value service
 }
@@ -117,6 +118,14 @@ type torture struct {
 // run brings the rack up and down.
 func (t *torture) run(ctx context.Context) (err error) {
 	c := rackOf(t.cfg)
+	if t.cfg.Hostile {
+		closed, err := openAdmin(&c)
+		if err != nil {
+			return err
+		}
+		t.tokens = c.Admin
+		defer func() { _ = closed() }() // a directory of this run alone
+	}
 	if err := t.cfg.Host.Up(ctx, c); err != nil {
 		return err
 	}
@@ -158,7 +167,9 @@ func (t *torture) hurt(ctx context.Context) error {
 		greed := &greedy{t: t, done: map[string]int{}}
 		g.Go(func() error { return greed.grab(working) })
 		g.Go(func() error { return a.attack(until) })
-		defer func() { maps.Copy(t.done, greed.done) }()
+		idle := &visitors{t: t, done: map[string]int{}}
+		g.Go(func() error { return idle.crowd(until, t.tokens) })
+		defer func() { maps.Copy(t.done, greed.done); maps.Copy(t.done, idle.done) }()
 	} else {
 		calling, over := context.WithCancel(working)
 		g.Go(func() error { defer over(); return x.work(working, until) })
