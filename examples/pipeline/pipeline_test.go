@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,12 +41,10 @@ func onRack(t *testing.T, seed uint64, net bifrosttest.Network, f func(ctx conte
 // pipeline makes of it.
 func fruit(apples, pears, plums int, end string) (text []byte, want string) {
 	var list []string
-	for word, n := range map[string]int{"apple": apples, "pear": pears, "plum": plums} {
-		for range n {
-			list = append(list, word+end)
-		}
+	for i, n := range []int{apples, pears, plums} {
+		list = append(list, slices.Repeat([]string{[]string{"apple", "pear", "plum"}[i] + end}, n)...)
 	}
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	rand.New(rand.NewPCG(1, uint64(len(list)))).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return []byte(strings.Join(list, "")), fmt.Sprintf("%d pear\n%d plum\n%d apple\n", pears, plums, apples)
 }
 

@@ -106,10 +106,10 @@ func TestKill(t *testing.T) {
 			if testing.Short() {
 				rounds = 2
 			}
-			dir := filepath.Join(t.TempDir(), "log")
+			dir, dice := filepath.Join(t.TempDir(), "log"), rand.New(rand.NewPCG(uint64(rounds), 1))
 			acknowledged := map[int]int{}
 			for round := range rounds {
-				until := 1 + rand.IntN(1<<(3+round%9)) // from the very first batches on
+				until := 1 + dice.IntN(1<<(3+round%9)) // from the very first batches on
 				if err := runAndKill(dir+":"+mode, until, acknowledged); err != nil {
 					t.Fatal(err)
 				}
