@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -330,6 +332,67 @@ func TestAddressesOfNodes(t *testing.T) {
 		}
 		if err := two.Stack().AddAddress(s); err != nil {
 			t.Errorf("after its owner has gone: %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAddresses_Impostor: a user's node takes the address of a service before its owner comes. Whoever may export the service, by the
+// Gatekeeper's word, gets the address and keeps it; the impostor's socket has ended, and all else of the impostor's stays.
+func TestAddresses_Impostor(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{})
+		host := func(name string, uid uint32) join.Hosted {
+			t.Helper()
+			h, err := c.Host(r.ctx, join.Program{Name: name, UID: uid})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}
+		impostor, owner, sibling := host("impostor", 60001), host("owner", 60002), host("sibling", 60002)
+		s, other := rackaddr.Service("S"), rackaddr.Service("Other")
+		at := netip.AddrPortFrom(s, rackaddr.PortRPC)
+		for _, a := range []netip.Addr{s, other} {
+			if err := impostor.Stack().AddAddress(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn, err := impostor.Stack().ListenUDP(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := owner.Stack().AddAddress(s); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("without the Gatekeeper's word: %v", err)
+		}
+		if _, err := owner.Export(r.ctx, control.Export{Service: "S", Prepare: true}); err != nil {
+			t.Fatal(err)
+		}
+		if err := owner.Stack().AddAddress(s); err != nil || !r.blade.Accepts(s) {
+			t.Errorf("with its word: %v", err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // virtual; it may be closed
+		if _, err := conn.ReadBatch(make([]netio.Message, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the impostor's socket: %v", err)
+		}
+		if _, err := owner.Stack().ListenUDP(at); err != nil {
+			t.Error(err)
+		}
+		if _, err := sibling.Export(r.ctx, control.Export{Service: "S", Prepare: true}); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []join.Hosted{impostor, sibling} {
+			if err := h.Stack().AddAddress(s); fault.CodeOf(err) != fault.Unavailable {
+				t.Errorf("%s takes the address from whoever may have it: %v", h.Node().Name, err)
+			}
+		}
+		if st := c.Status(0); !r.blade.Accepts(other) || len(st.Nodes) != 3 {
+			t.Errorf("the impostor's other address is gone, or its node: %+v", st)
+		}
+		if _, err := owner.Stack().ListenUDP(netip.AddrPortFrom(other, rackaddr.PortRPC)); fault.CodeOf(err) != fault.PermissionDenied {
+			t.Errorf("another service's socket: %v", err)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -203,7 +203,9 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 	case control.KindExport:
 		var e control.Export
 		err := m.Decode(&e)
-		g.exports = append(g.exports, e)
+		if !e.Prepare {
+			g.exports = append(g.exports, e)
+		}
 		return control.Exported{}, err
 	case control.KindLeave:
 		var l control.Leave

@@ -32,6 +32,7 @@ type node struct {
 	addresses int // of services, those that are being added too
 	endpoints map[netip.AddrPort]netio.Conn
 	exports   []string                    // services, in order
+	may       map[netip.Addr]bool         // services that it may export, by the Gatekeeper's word
 	cancel    func(call, deadlock string) // nil unless the program takes cancellations
 }
 
@@ -170,7 +171,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 		c.forget(old, false)
 	}
 	n := &node{
-		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{},
+		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{}, may: map[netip.Addr]bool{},
 		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Exited: j.Exited},
 	}
 	copy(n.identity.Key[:], j.Key)
@@ -343,6 +344,10 @@ func (n *node) Export(ctx context.Context, e control.Export) (x control.Exported
 	defer n.daemon.mu.Unlock()
 	if e.Withdraw {
 		n.exports = nil
+		return x, nil
+	}
+	n.may[rackaddr.Service(e.Service)] = true
+	if e.Prepare {
 		return x, nil
 	}
 	if i, found := slices.BinarySearch(n.exports, e.Service); !found {

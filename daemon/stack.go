@@ -72,38 +72,51 @@ func (n *node) closeEndpoint(local netip.AddrPort) {
 }
 
 // AddAddress implements netio.Stack for addresses of services. A blade hosts one
-// node of a service at most: a call to the service names no node.
+// node of a service at most: a call to the service names no node. If another user's node has taken the address, it goes to the node
+// that may export the service, by the Gatekeeper's word.
 func (s *nodeStack) AddAddress(a netip.Addr) error {
+	for {
+		if taken, err := s.tryAddress(a); !taken || err != nil {
+			return err
+		}
+	}
+}
+
+// tryAddress is AddAddress, and reports whether it has only taken the address off another node.
+func (s *nodeStack) tryAddress(a netip.Addr) (taken bool, err error) {
 	if !rackaddr.ServicePrefix.Contains(a) {
-		return fault.New(fault.PermissionDenied, "address", "%s is not the address of a service", a)
+		return false, fault.New(fault.PermissionDenied, "address", "%s is not the address of a service", a)
 	}
 	c, n := s.node.daemon, s.node
 	c.lockUnlessChanging(a)
 	defer c.mu.Unlock()
 	switch owner := c.services[a]; {
 	case c.nodes[n.identity.Address] != n:
-		return fault.New(fault.Stale, "address", "node %s has ended", n.identity.Address)
+		return false, fault.New(fault.Stale, "address", "node %s has ended", n.identity.Address)
 	case owner == n:
-		return nil
+		return false, nil
+	case owner != nil && n.may[a] && !owner.may[a] && n.program.UID != owner.program.UID:
+		c.reg.log.Warn("a node has taken the address of a service that another user's node exports, and loses it",
+			"address", a, "node", owner.identity.Address, "user", owner.program.UID)
+		return true, owner.loseAddress(a)
 	case owner != nil:
-		return fault.New(fault.Unavailable, "address", "blade %s hosts the service %s already, by node %s (%s)",
+		return false, fault.New(fault.Unavailable, "address", "blade %s hosts the service %s already, by node %s (%s)",
 			c.cfg.Name, a, owner.identity.Address, owner.identity.Name)
 	case n.addresses >= maxAddresses:
-		return fault.New(fault.Overloaded, "address", "node %s has the addresses of %d services, its maximum", n.identity.Address, n.addresses)
+		return false, fault.New(fault.Overloaded, "address", "node %s has the addresses of %d services, its maximum", n.identity.Address, n.addresses)
 	}
 	n.addresses++
-	var err error
 	c.change(a, func() { err = c.addAddress(a, n.program.UID, n.mark) })
 	switch {
 	case err != nil:
 		n.addresses--
-		return &fault.Error{Code: fault.Unavailable, Op: "address", Err: err}
+		return false, &fault.Error{Code: fault.Unavailable, Op: "address", Err: err}
 	case c.nodes[n.identity.Address] != n: // meanwhile
 		c.change(a, func() { err = c.removeAddress(a) })
-		return errors.Join(fault.New(fault.Stale, "address", "node %s has ended", n.identity.Address), err)
+		return false, errors.Join(fault.New(fault.Stale, "address", "node %s has ended", n.identity.Address), err)
 	}
 	c.services[a] = n
-	return nil
+	return false, nil
 }
 
 // RemoveAddress implements netio.Stack for addresses that the node has added.
@@ -114,10 +127,16 @@ func (s *nodeStack) RemoveAddress(a netip.Addr) (err error) {
 	if c.services[a] != s.node {
 		return nil
 	}
+	return s.node.loseAddress(a)
+}
+
+// loseAddress takes a service's address, which nobody changes, off a node. The caller holds daemon.mu.
+func (n *node) loseAddress(a netip.Addr) (err error) {
+	c := n.daemon
 	delete(c.services, a)
-	s.node.addresses--
-	if at := netip.AddrPortFrom(a, rackaddr.PortRPC); s.node.endpoints[at] != nil {
-		s.node.closeEndpoint(at)
+	n.addresses--
+	if at := netip.AddrPortFrom(a, rackaddr.PortRPC); n.endpoints[at] != nil {
+		n.closeEndpoint(at)
 	}
 	c.change(a, func() { err = c.removeAddress(a) })
 	return err

@@ -83,6 +83,13 @@ func (c *controller) export(p *port, m control.Message) error {
 			return err
 		}
 	}
+	if e.Prepare {
+		if len(s.exports) == 0 && len(s.routes) == 0 {
+			delete(c.services, s.address)
+		}
+		c.answer(p, m, control.Exported{})
+		return nil
+	}
 	x := n.exports[s.address]
 	if x == nil {
 		c.lastExport++

@@ -216,7 +216,16 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	if x.manager != nil {
 		x.resume() // before any call comes
 	}
-	if err := n.serve(op, x); err != nil {
+	err := n.serve(op, x)
+	if CodeOf(err) == Unavailable { // another node has the address: it goes to whoever may export the service
+		prepare := x.exportOf(methods)
+		prepare.Prepare = true
+		if _, err := n.session.Export(ctx, prepare); err != nil {
+			return coded(op, err)
+		}
+		err = n.serve(op, x)
+	}
+	if err != nil {
 		return err
 	}
 	answer, err := n.session.Export(ctx, x.exportOf(methods))

@@ -193,6 +193,9 @@ type Export struct {
 	// set. The answer says that no new call reaches the node, and that it has answered
 	// those that are held for it. The node is about to leave.
 	Withdraw bool `json:"withdraw,omitempty"`
+	// Prepare asks whether the node may export the service, and routes nothing yet. The answer has no key. Its blade's daemon lets such
+	// a node have the service's address, whoever has taken that without an export.
+	Prepare bool `json:"prepare,omitempty"`
 }
 
 // Exported answers Export. Key is what the service's executions name the calls with that they

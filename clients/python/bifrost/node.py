@@ -105,11 +105,17 @@ class Node:
                 raise Error(layout.BAD_REQUEST, "exported already", "export " + service)
             self._services[service] = s = Service(self, service, processor, workers, queue)
         try:
-            self._session.ask("address", address=s.address)
-            s.open(self._session.listen(s.address, layout.PORT_RPC), time.monotonic())
-            self._watch(s.socket, s.received)
             methods = [{"name": m, "policy": "none"} for m in sorted(processor._processMap)]
             export = {"node": self.address, "incarnation": self.incarnation, "service": service, "methods": methods}
+            try:
+                self._session.ask("address", address=s.address)
+            except Error as e:
+                if e.code != layout.UNAVAILABLE:
+                    raise
+                self._session.ask("export", export=dict(export, prepare=True))  # the address goes to whoever may export the service
+                self._session.ask("address", address=s.address)
+            s.open(self._session.listen(s.address, layout.PORT_RPC), time.monotonic())
+            self._watch(s.socket, s.received)
             self._session.ask("export", export=export)
         except (Error, OSError):
             with self._lock:

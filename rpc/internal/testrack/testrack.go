@@ -269,7 +269,7 @@ func (s *Session) Policies() *join.Policies { return s.rack.Explicit.Load() }
 
 // Export implements join.Session.
 func (s *Session) Export(_ context.Context, e control.Export) (control.Exported, error) {
-	if s.OnExport != nil {
+	if s.OnExport != nil && !e.Prepare {
 		if err := s.OnExport(e); err != nil {
 			return control.Exported{}, err
 		}
@@ -280,6 +280,7 @@ func (s *Session) Export(_ context.Context, e control.Export) (control.Exported,
 	switch {
 	case s.ended():
 		return control.Exported{}, fault.New(fault.Stale, "export", "%s has lost its identity", s.identity.Name)
+	case e.Prepare: // it may
 	case e.Withdraw:
 		r.withdraw(a)
 	case !slices.Contains(r.services[e.Service], a):
