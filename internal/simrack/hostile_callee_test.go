@@ -56,14 +56,14 @@ func TestHostile_CalleeOwners(t *testing.T) {
 				for range crowd {
 					hostile = append(hostile, joinAll(t, ctx, r, "s1")...)
 				}
-				arguments, service := encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte(data + string(make([]byte, 100)))}), rackaddr.Service("Arrays").As16()
+				payload, service := arguments(t, ctx, []byte(data+string(make([]byte, 100)))), rackaddr.Service("Arrays").As16()
 				id := uint32(0)
 				for lane := range uint32(lanes) {
 					for _, n := range hostile {
 						m := rpcpacket.Message{Header: rpcpacket.Header{
 							Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 							Service: binary.BigEndian.Uint64(service[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(n.Address(), lane+1), Floor: 1,
-						}, Payload: arguments, Trailer: make([]byte, 24)}
+						}, Payload: payload, Trailer: make([]byte, 24)}
 						binary.BigEndian.PutUint32(m.Call[:], id+1)
 						m.Call.Derive()
 						id++
