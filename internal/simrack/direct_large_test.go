@@ -60,6 +60,23 @@ func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byt
 	return answerTo(data), nil
 }
 
+// Add has an effect. In its first run its program is killed after that; the answer of the second one is lost.
+func (s largeService) Add(ctx context.Context, a, _ []byte) ([]byte, error) {
+	run := s.r.runs.Add(1)
+	if _, err := rpc.Effect(ctx, "effect", func(context.Context) ([]byte, error) { return nil, nil }); err != nil {
+		return nil, err
+	}
+	if run == 1 {
+		if err := s.r.KillSoon("s1", "app/p/1"); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	s.r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
+	return a, nil
+}
+
 func answerTo(data []byte) []byte {
 	return bytes.Repeat(append(data[:8:8], data[len(data)-8:]...), int(binary.BigEndian.Uint64(data))/16) //nolint:gosec // small
 }
@@ -171,6 +188,29 @@ func TestLargeAnswerSurvives(t *testing.T) {
 			r.Errorf("%+v", s)
 		}
 	})
+}
+
+// TestCallRunsAgain: the callee's program dies when a call of any size has begun. The next incarnation runs it again, and knows that the
+// copy that its caller sends after that is the same call.
+func TestCallRunsAgain(t *testing.T) {
+	for _, size := range largeSizes() {
+		withLarge(t, 1500, 0, func(r *large) {
+			done := make(chan error, 1)
+			go func() {
+				_, err := arrays.NewArraysClient(r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover))).Add(r.Context(), make([]byte, size), nil)
+				done <- err
+			}()
+			<-r.up
+			<-time.After(5 * time.Second) // virtual: its second run is over
+			r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{})
+			if err := <-done; err != nil || r.runs.Load() != 2 {
+				r.Errorf("%d bytes: %v after %d runs", size, err, r.runs.Load())
+			}
+			if s := r.server.Stats(); s.AnsweredFromLedger == 0 {
+				r.Errorf("%d bytes: %+v: want an answer that was asked for again", size, s)
+			}
+		})
+	}
 }
 
 // TestLargeCallsGoDirect: so do calls of any size.
