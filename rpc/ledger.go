@@ -165,8 +165,11 @@ func (l *ledger) write(folded bool, rs ...record.Record) (n uint64) {
 	for len(rs) > 0 {
 		r := rs[0]
 		b := record.Append(make([]byte, 0, usualRecord), r)
-		if d, ok := r.(*record.Done); ok {
-			changes += len(d.State)
+		switch r := r.(type) {
+		case *record.Done:
+			changes += len(r.State)
+		case *record.Checkpoint:
+			changes += len(r.State)
 		}
 		cost += l.cost(len(b))
 		rs = append(rs[1:len(rs):len(rs)], l.apply(r)...)

@@ -257,8 +257,8 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 // Checkpoint makes a state the one from which a durable main goes on after a
 // crash, and commits all that it has done so far: its one-ways leave, what it has
 // freed is reclaimed. It returns when the ledger has it, and when all memory that the main has changed has committed. Only the main's own context
-// will do, and no branches may be open. On error the state may or may not be the
-// new one.
+// will do, and no branches may be open. The state has the limit that [State] names: a larger one is refused as NoSpace, and the main may go on
+// from the former one. On any other error the state may or may not be the new one.
 func Checkpoint(ctx context.Context, state []byte) error {
 	const op = "checkpoint"
 	b := branchOf(ctx)
@@ -307,17 +307,14 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 // recordCheckpoint has the ledger keep a checkpoint, and memory commit what the main has changed.
 func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) error {
 	n := e.node
-	limit, err := n.ledger.limitOfStates()
+	limit, err := n.ledger.limitOf(e)
 	if err != nil {
 		return err
 	}
 	if len(state) > limit {
-		return fault.New(NoSpace, o.op, "a state of %d bytes, %d at most are kept, half of the ledger: keep large data in distributed memory", len(state), limit)
+		return tooLarge(o.op, "main", len(state), limit)
 	}
-	e.mu.Lock()
-	size := len(state) + recordSize + e.owing + calledSize*len(e.recorded.called)
-	e.mu.Unlock()
-	if !n.ledger.awaitCheckpoint(e, size) {
+	if !e.mayCheckpoint(len(state)) {
 		e.hasNoRoom(fmt.Sprintf("for a checkpoint of %d bytes and the one-ways before it", len(state)))
 		return e.whyEnded()
 	}
@@ -333,6 +330,18 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	n.sendOneways(leave)
 	n.stats.checkpoints.Add(1)
 	return nil
+}
+
+// mayCheckpoint waits for room for a checkpoint whose state has so many bytes. Its one-ways have room already.
+func (e *execution) mayCheckpoint(state int) bool {
+	l := e.node.ledger
+	e.mu.Lock()
+	rest := recordSize + e.owing + calledSize*len(e.recorded.called)
+	e.mu.Unlock()
+	l.mu.Lock()
+	missing := l.cost(rest) - e.promise.left
+	l.mu.Unlock()
+	return (missing <= 0 || l.reserve(e, missing)) && (state == 0 || l.awaitState(e, state, state))
 }
 
 // writeCheckpoint has the callees forget the calls before a checkpoint. The main's one-ways are in its record, and leave

@@ -51,7 +51,6 @@ func (n *Node) resume() {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.makeRoom() // an earlier incarnation may have left a ledger that is full
 	l.resumes.rest = map[uint64][]*record.Execution{}
 	for _, e := range l.resumes.Rerun {
 		m, err := rpcpacket.Parse(e.Begun.Call)

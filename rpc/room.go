@@ -100,7 +100,7 @@ func (l *ledger) look() (s dsmclient.Standing, open bool) {
 }
 
 // forCalls is how much of the space is for calls: their records, and a base of these. States have as much as the whole space
-// for the same (limitOfStates), beyond it.
+// for the same (limitOf), beyond it.
 func (r *room) forCalls() int { return r.space - r.space/8 }
 
 // left is how many bytes may still be promised: twice as many fit, since a base must fit beside the records. The caller holds
@@ -454,9 +454,19 @@ func (l *ledger) bytesLeft() (uint64, bool) {
 	return uint64(max(l.left(), 0)), true //nolint:gosec // not negative
 }
 
-// limitOfStates is how many bytes the states of the node's services may have together: half of the ledger. It waits until the
-// ledger is open.
-func (l *ledger) limitOfStates() (int, error) {
+// keeps is how many bytes the ledger has of the state that an execution changes: its service's, or a durable main's own. The caller
+// holds l.mu.
+func (l *ledger) keeps(e *execution) int {
+	if e.main != nil {
+		return l.table.State().Execution(e.call.Call).Size()
+	}
+	was, _ := l.table.State().Service(e.export.hash)
+	return was.Size()
+}
+
+// limitOf is how many bytes the state may have that an execution changes: with all other states of the node, half of the ledger. It
+// waits until the ledger is open.
+func (l *ledger) limitOf(e *execution) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.openNow() != nil {
@@ -470,64 +480,27 @@ func (l *ledger) limitOfStates() (int, error) {
 		}
 		l.look()
 	}
-	return l.room.space / 2, nil
+	return l.room.space/2 - (l.table.State().Sizes() - l.keeps(e)), nil
 }
 
-// limitOf is how many bytes a service's state may have, and its next change.
-func (x *export) limitOf() (int, error) {
-	l := x.node.ledger
-	all, err := l.limitOfStates()
-	if err != nil {
-		return 0, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	state := l.table.State()
-	was, _ := state.Service(x.hash)
-	return all - (state.Sizes() - was.Size()), nil
+// tooLarge is why a state is not kept that has more bytes than limitOf.
+func tooLarge(op, whose string, size, limit int) *Error {
+	return fault.New(NoSpace, op, "the %s's state would have %d bytes, and may have %d: the states of a node may take half of its ledger; keep large data in distributed memory, or give the ledgers more room (bifrost memory --ledger-space)",
+		whose, size, limit)
 }
 
-// awaitState waits until a change of its service's state may be written, after which the state has so many bytes: beside what is written,
-// or in the place of it within a base. Calls take no room from states.
+// awaitState waits until a change of a state, of so many bytes, may be written, after which the state has size bytes: beside what is
+// written, or in the place of it within a base. Calls take no room from states.
 func (l *ledger) awaitState(e *execution, change, size int) bool {
 	return l.awaitRoom(e, func(int) bool {
 		s, _ := l.look()
-		r, p, state := &l.room, &e.promise, l.table.State()
-		was, _ := state.Service(e.export.hash)
-		w := state.Weight()
-		cost, states, free := l.cost(change), l.cost(w.States+size-was.Size()), int(s.Room) //nolint:gosec // bounded
+		r, p, w := &l.room, &e.promise, l.table.State().Weight()
+		cost, states, free := l.cost(change), l.cost(w.States+size-l.keeps(e)), int(s.Room) //nolint:gosec // bounded
 		switch {
 		case r.changes+r.committing+cost+states <= r.space && r.promised+cost <= free:
 			p.committing = cost
 			r.committing += cost
 		case r.base == 0 && !r.folding && l.cost(w.Calls)+states+r.promised <= free+r.space/8:
-			p.folds, r.folding = true, true
-		default:
-			return false
-		}
-		return true
-	}, func() bool { return false })
-}
-
-// awaitCheckpoint waits until a durable main's checkpoint may be written, whose record has so many bytes: beside what is written, or, since it
-// stands for the former checkpoint and all since, within a base.
-func (l *ledger) awaitCheckpoint(e *execution, bytes int) bool {
-	return l.awaitRoom(e, func(left int) bool {
-		s, _ := l.look()
-		r, p, w := &l.room, &e.promise, l.table.State().Weight()
-		was := 0
-		if k := l.table.State().Execution(e.call.Call); k != nil {
-			if was = len(k.Journal); k.Checkpoint != nil {
-				was += len(k.Checkpoint.State)
-			}
-		}
-		more := max(0, l.cost(bytes)-p.left)
-		promised, base := r.promised-p.left, l.cost(w.Calls+bytes-was)
-		switch {
-		case more <= shareOf(left):
-			l.promises(e, more)
-		case r.base == 0 && !r.folding && r.written-r.changes+base+promised <= r.forCalls() && 2*(base+promised) <= r.forCalls() &&
-			base+l.cost(w.States)+promised <= int(s.Room)+r.space/8: //nolint:gosec // bounded
 			p.folds, r.folding = true, true
 		default:
 			return false

@@ -248,7 +248,7 @@ func (x *export) seal(e *execution) *Error {
 		return nil
 	}
 	former := x.manager.was
-	limit, ended := x.limitOf()
+	limit, ended := x.node.ledger.limitOf(e)
 	if ended != nil {
 		return codedIn(ended)
 	}

@@ -20,9 +20,9 @@ import (
 // A method that panics, or fails, fails the call, and Restore undoes what the call has changed. If Restore panics or fails then, the
 // node ends, since only its ledger knows the state.
 type State interface {
-	// Snapshot returns the whole state. The states of a node's services may take half of its ledger together: 32 MiB of the 64 MiB
-	// that "bifrost memory --ledger-space" gives a node if nobody says otherwise. A call after which they take more fails as
-	// NoSpace, and Restore undoes what the call has changed.
+	// Snapshot returns the whole state. The states of a node's services and the checkpoints of its durable mains may take half of
+	// its ledger together: 32 MiB of the 64 MiB that "bifrost memory --ledger-space" gives a node if nobody says otherwise. A call
+	// after which they take more fails as NoSpace, and Restore undoes what the call has changed.
 	Snapshot() ([]byte, error)
 	// Restore replaces the state by one that Snapshot returned.
 	Restore(snapshot []byte) error
@@ -131,7 +131,7 @@ func (k *stateManager) change(limit int) ([]byte, *Error) {
 	case err != nil:
 		err = fault.New(Internal, "", "the service's state: %v", err)
 	case len(b) > 0 && now.size() > limit:
-		err = fault.New(NoSpace, "", "the service's state would have %d bytes, and may have %d: the states of a node may take half of its ledger; keep large data in distributed memory", now.size(), limit)
+		err = tooLarge("", "service", now.size(), limit)
 	default:
 		k.was = now
 		return b, nil

@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"sync"
@@ -12,7 +13,10 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -214,4 +218,114 @@ func TestRoom_TakenByItsCaller(t *testing.T) {
 			c.Errorf("when it is forgotten: %v", err)
 		}
 	})
+}
+
+// TestRoom_Dropped: half of what a ledger has is needed, the rest is garbage, too little for a base of its own accord. Whatever
+// finds no room beside that has a base written: calls that are dropped, and executions that wait for room.
+func TestRoom_Dropped(t *testing.T) {
+	for _, k := range []struct {
+		service string
+		size    int
+	}{{"Sized", 1 << 10}, {"Effects", 64 << 10}} {
+		withCrowd(t, 1<<20, 65535, func(c *crowd) {
+			kept, over := make(chan struct{}), make(chan struct{})
+			front := pinger(func(ctx context.Context) error { // what it has called is kept until it has ended
+				for range 7 {
+					if _, err := arrays.NewArraysClient(c.other.Client("Sized", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, fmt.Append(nil, 48<<10)); err != nil {
+						return err
+					}
+				}
+				close(kept)
+				<-over
+				return nil
+			})
+			if err := c.other.Export(c.ctx, "Front", arrays.NewPingProcessor(front)); err != nil {
+				c.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- ping(c.ctx, c.client, "Front") }()
+			<-kept
+			for n := range 200 {
+				began := time.Now()
+				if err := c.call(k.service, k.size); err != nil || time.Since(began) > time.Second {
+					c.Fatalf("%s, call %d: %v after %s", k.service, n, err, time.Since(began))
+				}
+			}
+			if s := c.server.Stats(); k.service == "Sized" && s.NoRoom == 0 {
+				c.Error("no call was dropped for want of room")
+			}
+			close(over)
+			if err := <-ended; err != nil {
+				c.Error(err)
+			}
+		})
+	}
+}
+
+// TestRoom_StartsFull: a node's program is killed when its ledger is full of answers, and of what is about to be written. Those who
+// asked for them are gone. The next incarnation serves, and empties the ledger.
+func TestRoom_StartsFull(t *testing.T) {
+	const space = 1 << 20
+	for after := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual
+			defer cancel()
+			ups := make(chan *rpc.Node, 100)
+			serve := func(ctx context.Context, j join.Joiner, _ control.Start) error {
+				n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("server"))
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(n.Export(ctx, "Sized", arrays.NewArraysProcessor(sized{})), n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{}))); err != nil {
+					return err
+				}
+				ups <- n
+				<-ctx.Done()
+				return nil // it is killed
+			}
+			r, err := simrack.Start(ctx, simrack.Config{
+				Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), LedgerSpace: space, MTU: 9000,
+				Programs: map[string]simrack.Program{"server": serve},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Gatekeeper().Deploy(ctx, resources.Spec{Name: "app", Programs: []resources.Program{{
+				Name: "p", Args: []string{"server"}, Nodes: 1, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Sized"}, {Name: "Ping"}},
+			}}}); err != nil {
+				t.Fatal(err)
+			}
+			server, nodes := <-ups, joinAll(t, ctx, r, "c1", "s2")
+			if err := ping(ctx, nodes[1], "Ping"); err != nil {
+				t.Fatal(err)
+			}
+			for range 40 {
+				go func() {
+					_, _ = arrays.NewArraysClient(nodes[0].Client("Sized", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, fmt.Append(nil, 48<<10))
+				}()
+			}
+			for i := 0; server.Stats().NoRoom == 0 && i < 10000; i++ {
+				<-time.After(100 * time.Microsecond) // virtual
+			}
+			<-time.After(time.Duration(after) * 300 * time.Microsecond) // virtual
+			if err := r.KillSoon("s1", "app/p/1"); err != nil {
+				t.Fatal(err)
+			}
+			r.Host("c1").SetLink(false)
+			if server = <-ups; server.Stats().LedgerRoom > space/8 {
+				t.Errorf("killed after step %d: it starts with room for %d bytes", after, server.Stats().LedgerRoom)
+			}
+			began := time.Now()
+			if err := ping(ctx, nodes[1], "Ping"); err != nil || time.Since(began) > 5*time.Second {
+				t.Errorf("killed after step %d: a call: %v after %s", after, err, time.Since(began))
+			}
+			<-time.After(20 * time.Second) // virtual: the client counts as dead
+			if room := server.Stats().LedgerRoom; room < space/4 || len(ups) > 0 {
+				t.Errorf("killed after step %d: room for %d bytes, %d incarnations more", after, room, len(ups))
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -35,7 +35,8 @@ type Execution struct {
 	// Forgotten says that nobody asks for its outcome any more.
 	Forgotten bool
 
-	weight int // as it counts in a State's Weight
+	weight int // as it counts in a State's Weight: of what calls take
+	kept   int // and of states
 }
 
 // Main reports whether it is a durable main, and no call's.

@@ -20,6 +20,7 @@ type State struct {
 	lanes      map[uint64]*lane
 	callers    map[[16]byte]*Caller
 	weight     Weight
+	kept       int // bytes of states in checkpoints
 }
 
 // lane is a Lane, and the calls that are known of the session that it is.
@@ -251,6 +252,7 @@ func (s *State) forget(e *Execution) {
 func (s *State) remove(e *Execution) {
 	delete(s.executions, e.ID)
 	s.weight.Calls -= e.weight
+	s.keep(e, 0)
 	e.weight = 0
 	_, _, number, _ := e.Caller()
 	if l := s.lanes[number]; l != nil && e.inSession(number) {

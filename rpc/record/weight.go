@@ -8,7 +8,7 @@ import "github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 
 // Weight is an upper bound of how many bytes of a ledger a base takes, and with it what follows from it.
 type Weight struct {
-	// Calls is that of executions, lanes and callers, States that of services' states.
+	// Calls is that of executions, lanes and callers, States that of the states of services and durable mains.
 	Calls, States int
 }
 
@@ -45,6 +45,22 @@ func (s *State) weigh(e *Execution) {
 	w := e.weigh()
 	s.weight.Calls += w - e.weight
 	e.weight = w
+	s.keep(e, e.Size())
+}
+
+// keep counts so many bytes of a durable main's state, instead of those that were counted before.
+func (s *State) keep(e *Execution, bytes int) {
+	s.weight.States += bytes - e.kept
+	s.kept += bytes - e.kept
+	e.kept = bytes
+}
+
+// Size is how many bytes of state a durable main has in its last checkpoint; 0 without one.
+func (e *Execution) Size() int {
+	if e == nil || e.Checkpoint == nil {
+		return 0
+	}
+	return len(e.Checkpoint.State)
 }
 
 func (e *Execution) weigh() int {
@@ -56,7 +72,7 @@ func (e *Execution) weigh() int {
 		n += doneTop + len(e.Done.Answer) + e.Done.Owed.weigh()
 	}
 	if e.Checkpoint != nil {
-		n += commitTop + len(e.Checkpoint.State) + e.Checkpoint.Owed.weigh()
+		n += commitTop + e.Checkpoint.Owed.weigh()
 	}
 	if !e.Over {
 		n += overSize
@@ -81,20 +97,21 @@ func (v *Service) Size() int { return v.size }
 
 func (v *Service) weigh() int { return serviceTop + v.size + numberSize*len(v.Deltas) }
 
-// Sizes is how many bytes the states of all services have.
+// Sizes is how many bytes the states of all services and durable mains have.
 func (s *State) Sizes() (bytes int) {
 	for _, v := range s.services {
 		bytes += v.size
 	}
-	return bytes
+	return bytes + s.kept
 }
 
 // weighAll counts everything anew.
 func (s *State) weighAll() {
-	s.weight = Weight{Calls: 5*numberSize + laneSize*len(s.lanes) + callerSize*len(s.callers)}
+	s.weight, s.kept = Weight{Calls: 5*numberSize + laneSize*len(s.lanes) + callerSize*len(s.callers)}, 0
 	for _, e := range s.executions {
-		e.weight = e.weigh()
+		e.weight, e.kept = e.weigh(), 0
 		s.weight.Calls += e.weight
+		s.keep(e, e.Size())
 	}
 	for _, v := range s.services {
 		v.size = len(v.Snapshot)
