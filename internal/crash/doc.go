@@ -68,7 +68,7 @@
 // (Setting): its MTU, the year, how long its log is and whether it syncs; some programs have
 // services of several nodes, regions of some MiB, or tens of clients (Widen).
 //
-// With -crash.rooms, ledgers have 64 KiB to 64 MiB or are on disk, answers, effects and states are large, many call at once, and memory
+// In some racks ledgers have 64 KiB to 64 MiB, or are on disk (drawRoom); answers, effects and states are large, many call at once, and memory
 // blades are drained. Of a run in which nothing fails, the oracle asks that no node has ended.
 //
 // Some cases are long: a chorus of voices makes hundreds of calls beside the program, or

@@ -33,7 +33,6 @@ var (
 	flagRack    = flag.String("crash.rack", "", "on a rack of this setting, as a failure prints it; none for the plain one (default: as the mix has it)")
 	flagPolicy  = flag.String("crash.policy", mixed, "of all calls (default: most recover, some others)")
 	flagCalls   = flag.Int("crash.calls", 0, "every rack has a chorus that makes so many calls: 200000 make a case that lasts minutes")
-	flagRooms   = flag.Bool("crash.rooms", false, "draw where ledgers are, how much space they have, and what is to fill them")
 	flagVerbose = flag.Bool("crash.v", false, "print the program and the rack's log")
 )
 
@@ -186,9 +185,7 @@ func (c *tally) missing() (all []string) {
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
 		"idle hours", "small limits", "memory in pairs", "direct calls that lend memory", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts", "long calls that lend memory", "long answers with a region", "one-ways that went direct", "direct one-ways that hand memory over", "one-ways that left with a done", "regions allocated by direct executions", "memory taken back by nodes", "memory of one copy committed by nodes", "direct calls of mains", "checkpoints in ledgers", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
-	}
-	if *flagRooms {
-		must = append(must, "memory drain", "ledgers below 128 KiB", "ledgers of 4 MiB and more", "large answers, effects and states", "many calls at once", "ledgers on disk")
+		"memory drain", "ledgers below 128 KiB", "ledgers of 4 MiB and more", "large answers, effects and states", "many calls at once", "ledgers on disk",
 	}
 	for name := range Networks {
 		if name == faint { // of scenes
@@ -236,11 +233,7 @@ func setOut(t *testing.T, seed uint64) Setting {
 	case *flagRack == "none", *flagRack == "" && *flagMix != wide:
 		return Setting{}
 	case *flagRack == "":
-		s := DrawSetting(seed)
-		if *flagRooms {
-			s.DrawRoom(seed)
-		}
-		return s
+		return DrawSetting(seed)
 	}
 	s, err := ParseSetting(*flagRack)
 	if err != nil {

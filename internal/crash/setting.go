@@ -204,12 +204,13 @@ func DrawSetting(seed uint64) (s Setting) {
 	s.Long = chance(1, 4)
 	s.Lends = chance(1, 2)
 	s.ByHand = chance(1, 6)
+	s.drawRoom(seed)
 	return s
 }
 
-// DrawRoom draws where ledgers are, how much space they have, and what is to fill them. It has dice of its own: all else
+// drawRoom draws where ledgers are, how much space they have, and what is to fill them. It has dice of its own: all else
 // stays. Ledgers of many MiB that are filled take long, and are rare.
-func (s *Setting) DrawRoom(seed uint64) {
+func (s *Setting) drawRoom(seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0x1ed6e5))
 	s.Disks = r.IntN(8) == 0
 	if r.IntN(5) > 0 {
