@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -91,6 +92,69 @@ func (s *solo) measure(b *testing.B, ps ...dsmpacket.Pointer) {
 		b.Fatalf("%d packets went on, want %d: %+v", s.sent, 2*n, s.count)
 	}
 	b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkLoans is an exactly-once call by reference of a plain client, and its answer, without a switch and a log, while so many
+// other calls of other clients are on record, each in a session of its own. It winds the timer as the loop does.
+func BenchmarkLoans(b *testing.B) {
+	for _, others := range []int{0, 1024, 8192, 32_768} {
+		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			s := newSolo(b)
+			p := s.region(rackaddr.Node(1), 1)
+			pair := func(session, number uint64, p dsmpacket.Pointer) (call, reply []byte) {
+				return directPair(b, s, session, number, p)
+			}
+			for i := range others {
+				call, _ := pair(uint64(i)+2, 1, s.region(rackaddr.Node(1), uint64(i)+2))
+				s.packetIn(1, reasonCall, call)
+				s.obey()
+			}
+			if len(s.loans) != others {
+				b.Fatalf("%d calls are on record, want %d: %+v", len(s.loans), others, s.count)
+			}
+			s.sent = 0
+			b.ReportAllocs()
+			n := uint64(0)
+			for b.Loop() {
+				n++
+				call, reply := pair(1, n, p)
+				s.packetIn(1, reasonCall, call)
+				s.obey()
+				s.deadline()
+				s.packetIn(2, reasonCall, reply)
+				s.obey()
+				s.deadline()
+			}
+			if s.sent != 2*int(n) {
+				b.Fatalf("%d packets went on, want %d: %+v", s.sent, 2*n, s.count)
+			}
+		})
+	}
+}
+
+// directPair makes the frames of an exactly-once call of node 1's session that lends a region to node 2, and of its answer.
+func directPair(b *testing.B, s *solo, session, number uint64, p dsmpacket.Pointer) (call, reply []byte) {
+	b.Helper()
+	method, err := rpcpacket.MethodOf("add")
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagSession | rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyRecover), Method: method,
+		Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(1), uint32(session)), number), Floor: number, CallerIncarnation: 1,
+		Service: serviceHash(rackaddr.Service("Arrays")),
+	}, Pointers: []dsmpacket.Pointer{p}, Payload: make([]byte, 64)}
+	proof := endpoint.NewProver(s.secret.Node(rackaddr.Node(1))).Prove(m.Call, rpcpacket.PolicyRecover)
+	m.Trailer = append(proof[:], make([]byte, 8)...)
+	build := func(src, dst netip.Addr, port byte) []byte {
+		return frame.UDP6{
+			SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
+			Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
+		}.Append(nil)
+	}
+	call = build(rackaddr.Node(1), rackaddr.Node(2), 1)
+	m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, 1, nil, nil
+	return call, build(rackaddr.Node(2), rackaddr.Node(1), 2)
 }
 
 // BenchmarkDirectCalls is what a node tells of direct calls that have ended: what such a call costs

@@ -50,8 +50,10 @@ type controller struct {
 	orphans    map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
 	charges    map[netip.Addr]int            // how many of calls are charged to nodes
 	loans      map[rpcpacket.ID]*loan        // direct calls that lend memory
-	lenders    map[netip.Addr]int            // how many of them nodes have made
-	handedOver handedOver                    // which answers may still hand regions over
+	ofSessions map[uint64][]*loan            // of them, those of sessions, by the session
+	probes     probes
+	lenders    map[netip.Addr]int // how many of them nodes have made
+	handedOver handedOver         // which answers may still hand regions over
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
 	mains      *mains.Table
@@ -107,7 +109,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, lenders: map[netip.Addr]int{}, charges: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, ofSessions: map[uint64][]*loan{}, lenders: map[netip.Addr]int{}, charges: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), unclaimed: map[rpcpacket.ID][]unknownRegion{}, holdings: newHoldings(), origins: newOrigins(),
 	}

@@ -172,6 +172,9 @@ func (c *controller) mayUse(n *node, lane uint64) *fault.Error {
 // addLoan puts a loan on record, and charges it.
 func (c *controller) addLoan(k *loan) {
 	c.loans[k.id()] = k
+	if k.header.Flags&rpcpacket.FlagSession != 0 {
+		c.ofSessions[k.id().Session()] = append(c.ofSessions[k.id().Session()], k)
+	}
 	c.lenders[k.charged]++
 }
 
@@ -217,8 +220,8 @@ func (c *controller) loanJudged(k *loan, h *held, m *rpcpacket.Message, s lease.
 	case s.Outcome == lease.Refused:
 		refuse(&fault.Error{Code: s.Refusal.Code(), Op: "call", Msg: s.Refusal.Error()}, loanRefused)
 	default:
-		k.stage, k.probe = loanOpen, c.now.Add(loanProbe)
-		c.timers = true
+		k.stage = loanOpen
+		c.probeLater(k)
 		c.keepOpen(k)
 		c.loanEvent(CallReleased, k)
 		c.releaseLoan(k, h)
@@ -471,6 +474,13 @@ func (c *controller) forgetLoan(k *loan) {
 		return
 	}
 	delete(c.loans, k.id())
+	if session := k.id().Session(); k.header.Flags&rpcpacket.FlagSession != 0 {
+		if rest := slices.DeleteFunc(c.ofSessions[session], func(o *loan) bool { return o == k }); len(rest) > 0 {
+			c.ofSessions[session] = rest
+		} else {
+			delete(c.ofSessions, session)
+		}
+	}
 	c.drop(wal.KindLoan, wal.ID(k.id()))
 	if c.lenders[k.charged]--; c.lenders[k.charged] == 0 {
 		delete(c.lenders, k.charged)
@@ -495,9 +505,9 @@ func (c *controller) forgetLoans(n *node, ids []rpcpacket.ID) {
 
 // settleLoans takes a plain client's word that it asks no more for a session's calls below a number.
 func (c *controller) settleLoans(n *node, session, floor uint64) {
-	for _, k := range c.sortedLoans(func(k *loan) bool {
-		return k.caller == n.address && k.header.Flags&rpcpacket.FlagSession != 0 && k.id().Session() == session && k.id().Sequence() < floor
-	}) {
+	settled := slices.DeleteFunc(slices.Clone(c.ofSessions[session]), func(k *loan) bool { return k.caller != n.address || k.id().Sequence() >= floor })
+	slices.SortFunc(settled, func(a, b *loan) int { return a.id().Compare(b.id()) })
+	for _, k := range settled {
 		c.forgetLoan(k)
 	}
 }
@@ -533,51 +543,6 @@ func (c *controller) voidLoans(callee netip.Addr) {
 			c.steps(c.leases.Cut(k.id()))
 		}
 		c.endLoan(k, loanVoid)
-	}
-}
-
-// loanProbe is how long a call has leases until its callee is asked for the answer, and then
-// again. Somebody has to: the caller may have gone, or have given the call up, and an answer may
-// be lost, or the call itself.
-const loanProbe = 2 * time.Second
-
-// loanAgain is after how long it is asked again if somebody waits for the end of the leases.
-const loanAgain = 40 * time.Millisecond
-
-// probeLoans asks for the answers that are due: it sends what the caller would, without
-// arguments. A callee that does not know the call writes down that it never runs it, and says so.
-func (c *controller) probeLoans() {
-	for _, k := range c.sortedLoans(func(k *loan) bool { return k.stage == loanOpen && !c.now.Before(k.probe) }) {
-		c.probeLoan(k)
-	}
-}
-
-// probeLoan asks for the answer to an open call.
-func (c *controller) probeLoan(k *loan) {
-	k.asked, k.probe = c.now, c.now.Add(loanProbe)
-	c.askCallee(k, k.header)
-}
-
-// askCallee asks in the caller's name what has become of an attempt of a call.
-func (c *controller) askCallee(k *loan, attempt rpcpacket.Header) {
-	n := c.nodes[k.callee]
-	if n == nil || n.blade.port == nil {
-		return // its callee is to come back
-	}
-	m := rpcpacket.Message{Header: attempt}
-	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
-	c.count.Probes++
-	c.send(hopOf(n.blade.port.num), frame.UDP6{
-		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortDirect), Payload: m.Append(nil),
-	}.Append(nil))
-}
-
-// loansDue tells when a callee is asked next.
-func (c *controller) loansDue(earliest func(time.Time)) {
-	for _, k := range c.loans {
-		if k.stage == loanOpen {
-			earliest(k.probe)
-		}
 	}
 }
 
@@ -637,7 +602,7 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 	if err != nil || m.Call != rpcpacket.ID(r.ID) || stage > loanDenied || stage != loanOpen && stage < loanAnswered {
 		return corrupt(r, "loan %s in stage %d: %v", m.Call, stage, err)
 	}
-	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, refusal: refusalOf(&m), probe: c.now.Add(loanProbe)}
+	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, refusal: refusalOf(&m)}
 	if stage == loanOpen {
 		k.lent = m.Pointers
 	} else {
@@ -650,6 +615,7 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 	c.addLoan(k)
 	k.forgotten = r.Order&loanForgotten != 0 || c.nodeOrFallen(k.caller) == nil
 	if stage == loanOpen {
+		c.probeLater(k)
 		c.leases.AddNode(k.caller)
 		c.leases.AddNode(k.callee)
 		c.resumeLoan(k, m.Pointers)
