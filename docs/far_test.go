@@ -20,8 +20,6 @@ var bounded = map[string]string{
 	"internal/join/unixjoin/watch.go": "a number of heartbeats that have passed",
 	"rpc/direct.go":                   "a timeout of 32 bits of milliseconds",
 	"rpc/endpoint/rtt.go":             "a number of calls under way",
-	"rpc/execution.go":                "a timeout of 32 bits of milliseconds",
-	"rpc/rpcpacket/change.go":         "an age of 16 bits of its units",
 	"rpc/run.go":                      "a timeout of 32 bits of milliseconds",
 }
 

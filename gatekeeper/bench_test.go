@@ -25,19 +25,20 @@ func heldPair(session, sequence uint64, index int, ps ...dsmpacket.Pointer) (cal
 
 // heldPairOf is heldPair of another caller.
 func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
-	service := rackaddr.Service("Arrays")
 	method, _ := rpcpacket.MethodOf("add")
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(rpcpacket.SessionOf(caller, uint32(session)), sequence), Floor: sequence,
-		CallerIncarnation: 1, Service: serviceHash(service), Index: uint32(index),
+		CallerIncarnation: 1, CalleeIncarnation: 1, Service: serviceHash(rackaddr.Service("Arrays")), Index: uint32(index),
 	}, Pointers: ps, Payload: make([]byte, 64)}
+	proof := endpoint.NewProver(testSecret.Node(caller)).Prove(m.Call, rpcpacket.PolicyNone)
+	m.Trailer = append(proof[:], make([]byte, 8)...)
 	build := func(src, dst netip.Addr, port byte) []byte {
 		return frame.UDP6{
 			SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
 			Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
 		}.Append(nil)
 	}
-	call = build(caller, service, 1)
+	call = build(caller, rackaddr.Node(2), 1)
 	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 1, nil
 	return call, build(rackaddr.Node(2), caller, 2)
 }
@@ -317,41 +318,4 @@ func (l *load) atCaller(f []byte) {
 		return
 	}
 	l.next(int(m.Index))
-}
-
-// BenchmarkGraph is a call with a pointer and its reply, without a switch, while so
-// many calls are under way that are not held: what the call graph costs the loop.
-func BenchmarkGraph(b *testing.B) {
-	for _, others := range []int{10, 1000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("active=%d", others), func(b *testing.B) {
-			s := newSolo(b)
-			p := s.region(rackaddr.Node(1), 1)
-			from, to, service := s.nodes[rackaddr.Node(1)], s.nodes[rackaddr.Node(2)], s.services[rackaddr.Service("Arrays")]
-			method, err := rpcpacket.MethodOf("add")
-			if err != nil {
-				b.Fatal(err)
-			}
-			for i := range others {
-				m := rpcpacket.Header{Type: rpcpacket.Call, Method: method, Call: rpcpacket.SessionID(uint64(i)+2, 1)}
-				if why := s.unheld(from, to, service, &m); why != nil {
-					b.Fatal(why)
-				}
-			}
-			s.sent = 0
-			b.ReportAllocs()
-			n := uint64(0)
-			for b.Loop() {
-				n++
-				call, reply := heldPair(1, n, 0, p)
-				s.packetIn(1, reasonCall, call)
-				s.obey()
-				s.packetIn(2, reasonCall, reply)
-				s.obey()
-			}
-			if s.sent != 2*int(n) || s.graph.Len() != others {
-				b.Fatalf("%d packets went on, want %d; %d calls are under way: %+v", s.sent, 2*n, s.graph.Len(), s.count)
-			}
-			b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
-		})
-	}
 }

@@ -215,8 +215,13 @@ func TestReply_ResultOfUnheldCall(t *testing.T) {
 		call = s.b.message1()
 		s.b.reply(s.a.address, &call, s.m1.alloc(s.b, 1, 2))
 		s.a.message1()
-		if calls := s.snapshot().Calls; len(calls) != 1 {
-			t.Errorf("on record: %+v", calls)
+		if err := s.gk.query(t.Context(), func(c *controller) error {
+			if len(c.loans) != 1 {
+				t.Errorf("%d calls are on record", len(c.loans))
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -247,39 +252,6 @@ func TestReply_LateCopyOfUnheldCall(t *testing.T) {
 	})
 }
 
-func TestCall_NoSuch(t *testing.T) {
-	inSmall(t, func(s *small) {
-		p := s.m1.alloc(s.a, 1, 1)
-		for what, ps := range map[string][]dsmpacket.Pointer{"held": {p}, "unheld": nil} {
-			s.a.call("Nothing", s.a.message("Nothing", "add", ps...))
-			s.a.refused(what+", no such service", fault.NoSuchMethod)
-		}
-		if got := s.a.may(s.m1, p); got != "read+write" {
-			t.Errorf("a may %s", got)
-		}
-	})
-}
-
-// A call of a method that no node has exported goes to one that exports the service, which
-// may have the method by now, and answers.
-func TestCall_UnknownMethod(t *testing.T) {
-	inSmall(t, func(s *small) {
-		p := s.m1.alloc(s.a, 1, 1)
-		for what, ps := range map[string][]dsmpacket.Pointer{"held": {p}, "unheld": nil} {
-			s.a.call("Arrays", s.a.message("Arrays", "subtract", ps...))
-			m := s.b.message1()
-			if m.Method.String() != "subtract" {
-				t.Errorf("%s: b got %v", what, m.Method)
-			}
-			s.b.reply(s.a.address, &m)
-			s.a.message1()
-		}
-		if got := s.a.may(s.m1, p); got != "read+write" {
-			t.Errorf("a may %s", got)
-		}
-	})
-}
-
 func TestCall_Malformed(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
@@ -288,27 +260,38 @@ func TestCall_Malformed(t *testing.T) {
 			if change != nil {
 				change(m)
 			}
+			m.Trailer = s.a.origin(m)
 			b := m.Append(nil)
 			if cut != nil {
 				b = cut(b)
 			}
-			s.a.send(s.a.address, rackaddr.Service("Arrays"), rackaddr.PortRPC, b)
+			s.a.send(s.a.address, s.b.address, rackaddr.PortRPC, b)
 		}
 		s.unchanged("malformed calls", func() {
 			send(nil, func(b []byte) []byte { return append(b, "too long"...) })
 			s.a.refused("lengths that do not add up", fault.BadRequest)
 			send(nil, func(b []byte) []byte { b[94] = 0xff; return b })
 			s.a.refused("too many pointers", fault.BadRequest)
-			send(func(m *rpcpacket.Message) { m.Floor = m.Call.Sequence() + 1 }, nil)
-			s.a.refused("a floor above the call", fault.BadRequest)
-			send(func(m *rpcpacket.Message) { m.Service++ }, nil)
-			s.a.refused("another service's hash", fault.BadRequest)
 			send(func(m *rpcpacket.Message) { m.CallerIncarnation++ }, nil)
-			s.a.refused("another incarnation of the caller", fault.Stale)
+			quiet("another incarnation of the caller", s.a)
 			send(func(m *rpcpacket.Message) { m.CalleeIncarnation = 7 }, nil)
 			s.a.refused("another incarnation of the callee", fault.Unavailable)
 		})
 		quiet("malformed calls", s.b)
+	})
+}
+
+// TestCall_ToAService: a call goes to a node that serves it. One to a service is refused, with a pointer or without.
+func TestCall_ToAService(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		for what, m := range map[string]*rpcpacket.Message{
+			"with a pointer": s.a.exact("Arrays", "add", p), "to be held": s.a.exact("Arrays", "add"), "of policy none": s.a.message("Arrays", "add", p),
+		} {
+			s.a.send(s.a.address, rackaddr.Service("Arrays"), rackaddr.PortRPC, m.Append(nil))
+			s.a.refused(what, fault.BadRequest)
+			quiet(what, s.b)
+		}
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -21,7 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// CallState is one call: a held one that is on record, or one under way.
+// CallState is one call under way, as the node that serves it has told last.
 type CallState struct {
 	Call    string     `json:"call"`
 	Parent  string     `json:"parent,omitempty"` // the execution that made it
@@ -29,29 +28,19 @@ type CallState struct {
 	Callee  netip.Addr `json:"callee"`
 	Service string     `json:"service,omitempty"`
 	Method  string     `json:"method"`
-	// Stage is waiting, running, replying or finished; one that is not held is
-	// running as far as anybody knows.
-	Stage string     `json:"stage"`
-	Code  fault.Code `json:"code,omitempty"`
-	// The rest is known of calls under way.
-	Policy   string   `json:"policy,omitempty"`
-	Pointers []string `json:"pointers,omitempty"`
-	// Checkpoint is the last one reached of a1, b1, b2 (thesis figure 5.3); A1, B1
-	// and B2 are when they were.
+	// Stage is running.
+	Stage  string `json:"stage"`
+	Policy string `json:"policy,omitempty"`
+	// Checkpoint is the last one reached of a1, b1, b2 (thesis figure 5.3): b1, its callee has got it. A1 and B1 are when that was.
 	Checkpoint string    `json:"checkpoint,omitempty"`
 	A1         time.Time `json:"a1,omitzero"`
 	B1         time.Time `json:"b1,omitzero"`
-	B2         time.Time `json:"b2,omitzero"`
 	Oneway     bool      `json:"oneway,omitempty"`
-	// Loose: its end is known from a digest only, which may be lost, or not at all.
-	Loose bool `json:"loose,omitempty"`
-	// Behind is the call that a stateful service runs while this one waits there.
+	// Behind is the call that its service, which has state, runs before it.
 	Behind string `json:"behind,omitempty"`
-	// Orphan: its caller is gone.
-	Orphan bool `json:"orphan,omitempty"`
-	// Attempts is how often it was delivered to another node after the first.
+	// Attempts is how often it was begun before.
 	Attempts int `json:"attempts,omitempty"`
-	// Told: it goes past the Gatekeeper, and was under way when its callee told so last.
+	// Told is when its callee told so last.
 	Told time.Time `json:"told,omitzero"`
 }
 
@@ -66,171 +55,59 @@ type CallQuery struct {
 }
 
 // CallCursor is where a listing of calls goes on; the zero CallCursor is its beginning.
-type CallCursor struct {
-	graph  callgraph.Cursor
-	direct rpcpacket.ID // the last one of the direct calls; zero before them
-}
-
-// directPrefix is how the text of a CallCursor among direct calls begins.
-const directPrefix = "d"
+type CallCursor struct{ last rpcpacket.ID }
 
 // String is the cursor as ParseCallCursor reads it, "" for the beginning.
 func (c CallCursor) String() string {
-	if c.direct.IsZero() {
-		return c.graph.String()
+	if c.last.IsZero() {
+		return ""
 	}
-	return directPrefix + c.direct.String()
+	return c.last.String()
 }
 
 // ParseCallCursor reads what String wrote.
 func ParseCallCursor(s string) (c CallCursor, err error) {
-	id, direct := strings.CutPrefix(s, directPrefix)
-	if !direct {
-		c.graph, err = callgraph.ParseCursor(s)
-		return c, err
+	if s == "" {
+		return c, nil
 	}
-	b, err := hex.DecodeString(id)
-	if err != nil || len(b) != len(c.direct) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(c.last) {
 		return CallCursor{}, fmt.Errorf("%q is not a cursor of a list of calls", s)
 	}
-	c.direct = rpcpacket.ID(b)
+	c.last = rpcpacket.ID(b)
 	return c, nil
 }
 
-// Calls returns a page of calls under way, and the cursor of the next page, which is zero on
-// the last one. Those that the Gatekeeper sees come first, oldest first; then the direct ones.
-// Other inputs come in between.
+// Calls returns a page of calls under way, in the order of their ids, and the cursor of the next page, which is zero on
+// the last one.
 func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, next CallCursor, err error) {
-	for more := true; more && len(page) <= q.Limit; {
-		err = g.do(ctx, func() { more = g.ctl.scanCalls(&q, &page, &next) })
-		if err != nil {
-			return nil, CallCursor{}, err
+	err = g.do(ctx, func() {
+		for _, k := range g.ctl.toldAfter(&q) {
+			if len(page) == q.Limit {
+				return
+			}
+			page, next = append(page, g.ctl.callState(k)), CallCursor{k.id}
 		}
+		next = CallCursor{}
+	})
+	if err != nil {
+		return nil, CallCursor{}, err
 	}
-	if len(page) <= q.Limit {
-		return page, CallCursor{}, nil
-	}
-	return page[:q.Limit], next, nil
+	return page, next, nil
 }
 
-// scanCalls looks at some calls, adds those that are meant to the page until that
-// has one too many, and reports whether there is more to look at. next is the
-// cursor behind the page.
-func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *CallCursor) bool {
-	if !q.From.direct.IsZero() {
-		c.scanDirect(q, page, next)
-		return false
-	}
-	views, from, more := c.graph.List(q.From.graph, c.cfg.Limits.Scan)
-	q.From.graph = from
-	for i := range views {
-		v := &views[i]
-		if q.Node.IsValid() && v.Caller.Address != q.Node && v.Callee.Address != q.Node {
-			continue
-		}
-		*page = append(*page, c.callState(c.known(v)))
-		switch len(*page) - q.Limit {
-		case 0:
-			*next = CallCursor{graph: v.Cursor()}
-		case 1:
-			return false
-		}
-	}
-	if !more {
-		c.scanDirect(q, page, next)
-	}
-	return more
-}
-
-// scanDirect adds direct calls to the page until that has one too many.
-func (c *controller) scanDirect(q *CallQuery, page *[]CallState, next *CallCursor) {
-	for _, k := range c.toldAfter(q) {
-		if *page = append(*page, k.state()); len(*page) == q.Limit {
-			*next = CallCursor{direct: k.id}
-		} else if len(*page) > q.Limit {
-			return
-		}
-	}
-}
-
-// Call returns one call: one that is under way, or a held one on record that its
-// caller has not settled yet. It reports false if there is none.
+// Call returns one call that is under way. It reports false if there is none.
 func (g *Gatekeeper) Call(ctx context.Context, id rpcpacket.ID) (s CallState, ok bool, err error) {
 	err = g.do(ctx, func() {
-		var k knownCall
-		if k, ok = g.ctl.knownCall(id); ok {
+		var k *directCall
+		if k, ok = g.ctl.told.calls[id]; ok {
 			s = g.ctl.callState(k)
 		}
 	})
 	return s, ok, err
 }
 
-// knownCall is a call on record, in the call graph, or in both.
-type knownCall struct {
-	id     rpcpacket.ID
-	record *call          // of a held one of policy none
-	direct *directCall    // of one that goes past us
-	view   callgraph.View // of one without a record
-}
-
-// known finds what is on record of a call in the graph.
-func (c *controller) known(v *callgraph.View) knownCall {
-	return knownCall{id: v.ID, record: c.calls[v.ID], view: *v}
-}
-
-// knownCalls yields every call, in no order.
-func (c *controller) knownCalls() iter.Seq[knownCall] {
-	return func(yield func(knownCall) bool) {
-		for id, k := range c.calls {
-			if !yield(knownCall{id: id, record: k}) {
-				return
-			}
-		}
-		for v := range c.graph.All() {
-			if c.calls[v.ID] == nil && !yield(knownCall{id: v.ID, view: v}) {
-				return
-			}
-		}
-	}
-}
-
-func (c *controller) knownCall(id rpcpacket.ID) (k knownCall, ok bool) {
-	if r := c.calls[id]; r != nil {
-		return knownCall{id: id, record: r}, true
-	}
-	v, ok := c.graph.Call(id)
-	k = knownCall{id: id, view: v, direct: c.told.calls[id]}
-	return k, ok || k.direct != nil
-}
-
-// callState puts together what the record and the graph know.
-func (c *controller) callState(k knownCall) CallState {
-	v := k.view
-	if k.record != nil {
-		v, _ = c.graph.Call(k.id)
-	}
-	s := viewState(&v)
-	r := k.record
-	switch {
-	case k.direct != nil:
-		return k.direct.state()
-	case r == nil:
-		return s
-	}
-	s.Call, s.Caller, s.Callee, s.Service, s.Method = k.id.String(), r.caller, r.callee, r.service, r.method
-	if s.Oneway = r.oneway(); !s.Oneway || v.ID.IsZero() { // a one-way's record is finished when it has gone on
-		s.Stage = stageNames[r.stage]
-	}
-	if !r.header.Parent.IsZero() {
-		s.Parent = r.header.Parent.String()
-	}
-	if r.refusal != nil {
-		s.Code = r.refusal.Code
-	}
-	return s
-}
-
-// namesOf are the names of a direct call's service and method.
+// namesOf are the names of a call's service and method.
 func (c *controller) namesOf(h *rpcpacket.Header, callee netip.Addr) (service, method string) {
 	method = h.Method.String()
 	s := c.services[rackaddr.ServiceOf(h.Service)]
@@ -241,29 +118,6 @@ func (c *controller) namesOf(h *rpcpacket.Header, callee netip.Addr) (service, m
 		method = s.methodName(n, h.Method)
 	}
 	return s.name, method
-}
-
-// viewState is a call as the graph alone knows it; the zero View gives nothing.
-func viewState(v *callgraph.View) CallState {
-	if v.ID.IsZero() {
-		return CallState{}
-	}
-	s := CallState{
-		Call: v.ID.String(), Caller: v.Caller.Address, Callee: v.Callee.Address, Service: v.Service, Method: v.Method,
-		Stage: stageNames[stageRunning], Policy: v.Policy.String(), Checkpoint: v.Stage.String(),
-		A1: v.Times[callgraph.A1], B1: v.Times[callgraph.B1], B2: v.Times[callgraph.B2],
-		Oneway: v.Oneway, Loose: v.Loose, Orphan: v.Orphan, Attempts: v.Attempts,
-	}
-	if !v.Parent.IsZero() {
-		s.Parent = v.Parent.String()
-	}
-	if !v.Behind.IsZero() {
-		s.Behind = v.Behind.String()
-	}
-	for _, p := range v.Pointers {
-		s.Pointers = append(s.Pointers, p.String())
-	}
-	return s
 }
 
 // CancelCall has the node that runs a call end its handler's context; what the handler then
@@ -286,17 +140,13 @@ func (g *Gatekeeper) CancelCall(ctx context.Context, id rpcpacket.ID) error {
 
 // cancelCall asks the daemon of the node that runs a call; answer has room for what it says.
 func (c *controller) cancelCall(id rpcpacket.ID, answer chan<- error) error {
-	k, ok := c.knownCall(id)
-	if !ok {
+	k := c.told.calls[id]
+	if k == nil {
 		return fault.New(fault.NotFound, "cancel", "no call %s is under way", id)
 	}
-	s := c.callState(k)
-	if s.Stage == stageNames[stageFinished] {
-		return fault.New(fault.NotFound, "cancel", "call %s is over", id)
-	}
-	n := c.nodes[s.Callee]
+	n := c.nodes[k.callee.Address]
 	if n == nil || !n.blade.alive() {
-		return fault.New(fault.Unavailable, "cancel", "call %s is at node %s, which is not in service: it goes on when that is back", id, s.Callee)
+		return fault.New(fault.Unavailable, "cancel", "call %s is at node %s, which is not in service: it goes on when that is back", id, k.callee.Address)
 	}
 	c.logger.Info("operator", "action", "cancel", "call", id, "node", n.address)
 	return c.ask(n.blade.port, control.KindCancelCall, control.CancelCall{Node: n.address, Call: id.String()}, func(m control.Message) {
@@ -304,12 +154,12 @@ func (c *controller) cancelCall(id rpcpacket.ID, answer chan<- error) error {
 			answer <- fault.Remote(m.Status, "cancel", "%s", m.Body)
 			return
 		}
-		c.event(Event{Kind: CallCanceled, Node: n.address, Call: id.String(), Method: s.Method})
+		c.event(Event{Kind: CallCanceled, Node: n.address, Call: id.String(), Method: k.method})
 		answer <- nil
 	})
 }
 
-// Direct calls go past the Gatekeeper. The nodes that serve them tell what they do, some
+// Calls go past the Gatekeeper. The nodes that serve them tell what they do, some
 // moments later. People see it; nothing is decided by it.
 
 // told is what nodes have told of direct calls.
@@ -410,7 +260,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	}
 	left := map[countedAs]uint64{} // have ended since it told last, and are not named
 	for k, calls := range countsIn(q.Counts) {
-		if was := by.counts[k]; calls > was && n.has(k.service, k.method) {
+		if was := by.counts[k]; calls > was && (k.method == "" || n.has(k.service, k.method)) {
 			left[k] = calls - was
 		}
 	}
@@ -519,11 +369,11 @@ func (c *controller) hearWaits(n *node, q *control.NodeWaits) error {
 	for i := range q.Calls {
 		k := &q.Calls[i]
 		calls[i] = callgraph.Wait{
-			ID: rpcpacket.ID(k.ID), Behind: rpcpacket.ID(k.Behind), For: callIDs(k.For), Service: k.Service, Method: k.Method, Direct: k.Direct,
+			ID: rpcpacket.ID(k.ID), Behind: rpcpacket.ID(k.Behind), For: callIDs(k.For), Service: k.Service, Method: k.Method,
 		}
 	}
 	c.waits.Report(n.address, c.now, calls)
-	if k, circle, found := c.waits.Deadlock(c.graph, n.address, c.now); found {
+	if k, circle, found := c.waits.Deadlock(n.address, c.now); found {
 		c.endDeadlock(&k, circle)
 	}
 	return nil
@@ -596,14 +446,17 @@ func (c *controller) traceDirect(k *directCall, code fault.Code, at time.Time) {
 }
 
 // state is a direct call as people see it.
-func (k *directCall) state() CallState {
+func (c *controller) callState(k *directCall) CallState {
 	s := CallState{
-		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method, Stage: stageNames[stageRunning],
-		Policy: k.policy.String(), Checkpoint: callgraph.B1.String(), A1: k.began, B1: k.began, Attempts: int(k.attempt), Told: k.told,
-		Oneway: k.oneway,
+		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method,
+		Stage: "running", Policy: k.policy.String(), Checkpoint: "b1", A1: k.began, B1: k.began, Attempts: int(k.attempt),
+		Told: k.told, Oneway: k.oneway,
 	}
 	if !k.parent.IsZero() {
 		s.Parent = k.parent.String()
+	}
+	if behind := c.waits.Behind(k.callee.Address, k.id); !behind.IsZero() {
+		s.Behind = behind.String()
 	}
 	return s
 }
@@ -612,7 +465,7 @@ func (k *directCall) state() CallState {
 func (c *controller) toldAfter(q *CallQuery) (all []*directCall) {
 	for id, k := range c.told.calls {
 		meant := !q.Node.IsValid() || k.caller.Address == q.Node || k.callee.Address == q.Node
-		if meant && id.Compare(q.From.direct) > 0 {
+		if meant && id.Compare(q.From.last) > 0 {
 			all = append(all, k)
 		}
 	}
@@ -620,20 +473,14 @@ func (c *controller) toldAfter(q *CallQuery) (all []*directCall) {
 	return all
 }
 
-// chain is a call and those on whose behalf it was made, innermost first, as far as they are
-// under way; direct ones and others may follow each other.
+// chain is a call and those on whose behalf it was made, innermost first, as far as they are under way.
 func (c *controller) chain(id rpcpacket.ID) (all []CallState) {
 	for range maxChain {
-		views := c.graph.Chain(id)
-		all = append(all, c.states(views)...)
-		if len(views) > 0 {
-			id = views[len(views)-1].Parent
-		}
 		k := c.told.calls[id]
 		if k == nil {
 			break
 		}
-		all = append(all, k.state())
+		all = append(all, c.callState(k))
 		id = k.parent
 	}
 	return all
@@ -652,28 +499,26 @@ func (c *controller) toldOf(meant func(*directCall) bool) (all []CallState) {
 	}
 	slices.SortFunc(calls, func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
 	for _, k := range calls {
-		all = append(all, k.state())
+		all = append(all, c.callState(k))
 	}
 	return all
 }
 
-// toldGraph is a graph of the direct calls under way, by which their policies say who shares whose fate.
-func (c *controller) toldGraph() *callgraph.Graph {
+// toldCalls are the calls under way, the oldest first.
+func (c *controller) toldCalls() (all []callgraph.Call) {
 	calls := slices.SortedFunc(maps.Values(c.told.calls), func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
-	g := callgraph.New(len(calls))
 	for _, k := range calls {
-		_ = g.Sent(callgraph.Call{
-			ID: k.id, Parent: k.parent, Caller: callgraph.Node(k.caller), Callee: callgraph.Node(k.callee), Service: k.service, Method: k.method,
-			Policy: k.policy, Oneway: k.oneway,
-		}, k.began) // there is room, and each is there once
+		all = append(all, callgraph.Call{
+			ID: k.id, Parent: k.parent, Caller: callgraph.Node(k.caller), Callee: callgraph.Node(k.callee), Policy: k.policy, Oneway: k.oneway,
+		})
 	}
-	return g
+	return all
 }
 
-// toldStates are the direct calls of views.
-func (c *controller) toldStates(views []callgraph.View) (all []CallState) {
-	for i := range views {
-		all = append(all, c.told.calls[views[i].ID].state())
+// toldStates are the calls with these ids.
+func (c *controller) toldStates(ids []rpcpacket.ID) (all []CallState) {
+	for _, id := range ids {
+		all = append(all, c.callState(c.told.calls[id]))
 	}
 	return all
 }

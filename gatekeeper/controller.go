@@ -36,8 +36,6 @@ type controller struct {
 	blades   map[string]*blade // by name
 	nodes    map[netip.Addr]*node
 	services map[netip.Addr]*service
-	calls    map[rpcpacket.ID]*call
-	graph    *callgraph.Graph // of the calls under way, those included that are not held
 	leases   *lease.Machine
 	fleet    *resources.Registry // who runs where, and deployments
 	// fleetKept is the version of the registry that is on the log.
@@ -47,8 +45,6 @@ type controller struct {
 	machines   [256]*blade                   // memory blades in service, by machine id: the first copies
 	mirrors    map[uint8]*mirror             // machines with two blades
 	frees      map[dsmpacket.Pointer]freeing // regions being freed
-	orphans    map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
-	charges    map[netip.Addr]int            // how many of calls are charged to nodes
 	loans      map[rpcpacket.ID]*loan        // direct calls that lend memory
 	ofSessions map[uint64][]*loan            // of them, those of sessions, by the session
 	probes     probes
@@ -74,8 +70,6 @@ type controller struct {
 	timeline   *trace.Recorder
 	told       told // of direct calls
 	waits      callgraph.Waits
-	parked     []parked // calls that wait for a digest, oldest first
-	unparking  bool
 	granted    grantedFrees
 
 	hearing hearing
@@ -109,7 +103,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{}, loans: map[rpcpacket.ID]*loan{}, ofSessions: map[uint64][]*loan{}, lenders: map[netip.Addr]int{}, charges: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSessions: map[uint64][]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), unclaimed: map[rpcpacket.ID][]unknownRegion{}, holdings: newHoldings(), origins: newOrigins(),
 	}
@@ -196,9 +190,6 @@ const deniedDigest = "denied_digest_t"
 // digest takes a sample of a digest.
 func (c *controller) digest(d p4rtclient.Digest) {
 	c.hear()
-	if d.Name == callDigest {
-		c.callSeen(d.Fields)
-	}
 	if d.Name != deniedDigest || len(d.Fields) != 4 {
 		return
 	}
@@ -398,14 +389,11 @@ func (c *controller) tick() {
 		}
 	}
 	c.repeatCommands()
-	c.probe()
 	c.probeLoans()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
 	c.emptied()
-	c.giveUpParents()
-	c.graph.Expire(c.now.Add(-looseAge))
 }
 
 // deadline is when tick has something to do next; false means not before
@@ -423,13 +411,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 			earliest(t)
 		}
 	}
-	for _, t := range c.orphans {
-		earliest(t)
-	}
 	c.loansDue(earliest)
-	if len(c.parked) > 0 {
-		earliest(c.parked[0].until)
-	}
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
 	}
@@ -447,9 +429,6 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	if due, waits := c.fleet.Deadline(); waits {
 		earliest(due)
-	}
-	if last, loose := c.graph.Quietest(); loose {
-		earliest(last.Add(looseAge + 1))
 	}
 	return at, ok
 }
@@ -502,10 +481,6 @@ func (c *controller) stepWritten(s lease.Step, err error) {
 	case lease.Reply:
 		if len(e.Results) > 0 {
 			c.keepChanged(s) // with the answer
-		}
-	case lease.Ended:
-		if s.Outcome == lease.Done {
-			c.callEnded(e.ID)
 		}
 	case lease.Lost:
 		delete(c.frees, e.Region.Base)

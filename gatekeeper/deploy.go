@@ -213,18 +213,6 @@ type draining struct {
 	next     time.Time
 }
 
-// moving says that a service's node is on its way to another blade: a call of policy
-// none waits for it by being sent again (comeAgain).
-var moving = fault.New(fault.Unavailable, "call", "the service is moving to another blade")
-
-// comeAgain has the caller of a call to a service that moves send it again, as if for
-// the first time. Otherwise the next incarnation would refuse it as older than itself:
-// its predecessor might have run it.
-func (c *controller) comeAgain(h *held, m *rpcpacket.Header) {
-	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: m.Call, Flags: m.Flags&rpcpacket.FlagSession | rpcpacket.FlagReleased | rpcpacket.FlagUnbegun}}
-	c.send(0, h.reply(ack.Append(nil)))
-}
-
 // emptyNode lets a node finish its calls, without new ones.
 func (c *controller) emptyNode(a resources.EmptyNode) {
 	n := c.nodes[a.Node.Address]
@@ -266,9 +254,13 @@ const knownFor = 3500 * time.Millisecond
 
 // stillCalled reports whether callers may not know yet that a node gets no new calls. The node
 // serves calls until they do, if another node serves them after that: else they fail anyway. A
-// node that moves keeps its address, so its callers need not know.
+// node that moves keeps its address, so callers of exactly-once calls need not know.
 func (c *controller) stillCalled(n *node) bool {
-	if n.moves || n.ledger == nil || !c.now.Before(n.named.Add(knownFor)) {
+	last := n.named
+	if n.moves {
+		last = n.bound
+	}
+	if !c.now.Before(last.Add(knownFor)) {
 		return false
 	}
 	for _, a := range sortedServices(n.exports) {
@@ -288,7 +280,7 @@ func (c *controller) emptied() {
 			return true
 		case c.now.Before(e.next) || !c.connected:
 			return false
-		case !e.unrouted || c.resuming.due() || e.wanted && c.serves(e.node) || c.stillCalled(e.node):
+		case !e.unrouted || c.resuming.due() || c.stillCalled(e.node):
 			e.quiet = 0
 		default:
 			e.quiet++
@@ -309,9 +301,6 @@ func (c *controller) emptied() {
 		}
 	}
 }
-
-// serves reports whether a node has calls of policy none to finish, as far as is known.
-func (c *controller) serves(n *node) bool { return len(c.graph.Serves(n.identity())) > 0 }
 
 // goesOn reports whether a node that ends is to have a next incarnation.
 func (c *controller) goesOn(n *node) bool {
@@ -339,20 +328,6 @@ func (c *controller) returns(x *exported) bool {
 	}
 	_, back := c.recoveries.Awaits(x.node.address)
 	return (x.away || x.moves) && (!x.node.gone || back && !x.node.hasLeft())
-}
-
-// awaited finds a node that serves a method, but not now.
-func (c *controller) awaited(s *service, method rpcpacket.Method, id rpcpacket.ID) *exported {
-	var all []*exported
-	for _, x := range s.exports {
-		if _, ok := x.methods[method]; ok && c.returns(x) {
-			all = append(all, x)
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all[int(id[len(id)-1])%len(all)]
 }
 
 // What programs print stays on the blades that run them. The Gatekeeper asks all compute

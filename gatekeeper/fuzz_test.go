@@ -29,7 +29,7 @@ type nobody struct{ grpc.ClientConnInterface }
 // node each, of which the second serves Arrays.add, and a memory blade at port 3.
 func newSolo(t testing.TB) *solo {
 	t.Helper()
-	cfg, err := (Config{Conn: nobody{}, Boot: 1, Open: true, Election: control.Election{Low: 1}}).withDefaults()
+	cfg, err := (Config{Conn: nobody{}, Secret: testSecret, Boot: 1, Open: true, Election: control.Election{Low: 1}}).withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -276,16 +276,12 @@ type Limits struct {
 	// included that the caller has not settled yet. Answers that hand regions over, to calls that were not held, count for whoever
 	// has sent them. Default: 65,536.
 	NodeCalls int
-	// Calls bounds the calls in the call graph. Default: 1,048,576, some 300 MiB.
-	Calls int
 	// NodeSessions bounds the sessions of one caller; a runtime has one for each call
 	// that it has out at a time. Default: 65,536.
 	NodeSessions int
 	// Allocs bounds the allocations of one node at one memory machine that it has not
 	// settled; a client has far fewer requests out. Default: 65,536.
 	Allocs int
-	// Resume is how many calls are released again at a time after a restart. Default: 256.
-	Resume int
 	// Scan is how many regions or calls are looked at in a turn for somebody who lists
 	// them, before other inputs have theirs: some hundred microseconds. Default: 1024.
 	Scan int
@@ -293,7 +289,7 @@ type Limits struct {
 
 // DefaultLimits are the defaults.
 var DefaultLimits = Limits{
-	Held: 4096, NodeCalls: 1 << 16, Calls: 1 << 20, NodeSessions: 1 << 16, Allocs: 1 << 16, Resume: 256, Scan: 1024,
+	Held: 4096, NodeCalls: 1 << 16, NodeSessions: 1 << 16, Allocs: 1 << 16, Scan: 1024,
 }
 
 // withDefaults fills in what is left out. What is negative is an error.
@@ -303,9 +299,9 @@ func (l Limits) withDefaults() (Limits, error) {
 		value     *int
 		otherwise int
 	}{
-		{"Held", &l.Held, DefaultLimits.Held}, {"NodeCalls", &l.NodeCalls, DefaultLimits.NodeCalls}, {"Calls", &l.Calls, DefaultLimits.Calls},
+		{"Held", &l.Held, DefaultLimits.Held}, {"NodeCalls", &l.NodeCalls, DefaultLimits.NodeCalls},
 		{"NodeSessions", &l.NodeSessions, DefaultLimits.NodeSessions}, {"Allocs", &l.Allocs, DefaultLimits.Allocs},
-		{"Resume", &l.Resume, DefaultLimits.Resume}, {"Scan", &l.Scan, DefaultLimits.Scan},
+		{"Scan", &l.Scan, DefaultLimits.Scan},
 	} {
 		switch {
 		case *f.value < 0:
@@ -408,9 +404,6 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 	}
 	g.cfg.Logger.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
 	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
-		return 0, err
-	}
-	if err := g.client.EnableDigest(ctx, callDigest, p4rtclient.Batch{Size: digestSize, Wait: digestWait}); err != nil {
 		return 0, err
 	}
 	if err := g.setRates(ctx); err != nil {

@@ -39,7 +39,19 @@ func (n *testNode) export(service string, methods ...string) error {
 	for _, m := range methods {
 		e.Methods = append(e.Methods, control.Method{Name: m})
 	}
-	return n.ask(control.KindExport, e, nil)
+	err := n.ask(control.KindExport, e, nil)
+	if err == nil {
+		n.r.served(service, n)
+	}
+	return err
+}
+
+// served notes that a node has exported a service.
+func (r *rack) served(service string, n *testNode) {
+	if r.exporters == nil {
+		r.exporters = map[string]*testNode{}
+	}
+	r.exporters[service] = n
 }
 
 // message makes a call that lends pointers.
@@ -56,15 +68,31 @@ func (n *testNode) message(service, method string, ps ...dsmpacket.Pointer) *rpc
 	}, Pointers: ps, Payload: []byte("thrift")}
 }
 
-// call sends a call to a service.
+// call sends a call to the node that has exported a service last, to whose incarnation it is bound.
 func (n *testNode) call(service string, m *rpcpacket.Message) {
-	n.send(n.address, rackaddr.Service(service), rackaddr.PortRPC, m.Append(nil))
+	to := n.r.exporters[service]
+	if to == nil {
+		n.r.t.Fatalf("nobody has exported %s", service)
+	}
+	if m.CalleeIncarnation == 0 {
+		m.CalleeIncarnation = to.incarnation
+	}
+	if len(m.Pointers) == 0 && m.Flags&rpcpacket.FlagHeld == 0 {
+		proven := *m
+		proven.Trailer = n.origin(m)
+		n.send(n.address, to.address, rackaddr.PortDirect, proven.Append(nil))
+		return
+	}
+	n.lend(to, m)
 }
 
 // reply answers a call that has arrived.
 func (n *testNode) reply(to netip.Addr, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagSession|rpcpacket.FlagHeld, n.incarnation
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagSession|call.Flags&rpcpacket.FlagHeld, n.incarnation
+	if len(call.Pointers) > 0 {
+		m.Flags |= rpcpacket.FlagHeld
+	}
 	m.Pointers = results
 	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
 }
@@ -83,7 +111,7 @@ func (n *testNode) messages() []rpcpacket.Message {
 	n.r.t.Helper()
 	var out []rpcpacket.Message
 	for _, u := range n.take() {
-		if u.Dst.Port() != rackaddr.PortRPC {
+		if u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
 			continue
 		}
 		m, err := rpcpacket.Parse(u.Payload)

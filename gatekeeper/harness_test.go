@@ -42,6 +42,8 @@ type rack struct {
 	disk     *wal.Disk    // of the Gatekeeper's log, if it has one
 	logLimit uint64       // wal.Options.Limit
 	fuse     *fuse        // crashes it, if set
+	// exporters are the nodes that have exported a service last.
+	exporters map[string]*testNode
 
 	mu     sync.Mutex
 	blades map[uint16]*testBlade

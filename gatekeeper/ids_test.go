@@ -86,7 +86,7 @@ func TestForeignIDs(t *testing.T) {
 			},
 		} {
 			stolen := *next
-			stolen.CallerIncarnation, stolen.Pointers, stolen.Flags = s.c.incarnation, nil, next.Flags|rpcpacket.FlagHeld
+			stolen.CallerIncarnation, stolen.Flags = s.c.incarnation, next.Flags|rpcpacket.FlagHeld
 			change(&stolen)
 			s.c.call("Arrays", &stolen)
 			s.c.refused(what, fault.BadRequest)

@@ -3,11 +3,9 @@ package gatekeeper
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Pages put together are the whole list, and filters choose from it.
@@ -48,49 +46,6 @@ func TestRegions_Pages(t *testing.T) {
 			if page, _, err := s.gk.Regions(ctx, tc.q); err != nil || len(page) != tc.want {
 				t.Errorf("regions %s: %+v, %v, want %d", what, page, err, tc.want)
 			}
-		}
-	})
-}
-
-func TestCalls_Pages(t *testing.T) {
-	inSmall(t, func(s *small) {
-		p := s.m1.alloc(s.a, 1, 1)
-		var calls []rpcpacket.Message
-		for range 5 {
-			m := s.a.message("Arrays", "add", p)
-			m.Floor = 1 // nothing is settled
-			s.a.call("Arrays", m)
-			calls = append(calls, s.b.message1())
-		}
-		s.b.reply(s.a.address, &calls[1])
-		synctest.Wait()
-		ctx := s.t.Context()
-		var under []CallState
-		q := CallQuery{Limit: 3}
-		for range 2 {
-			page, next, err := s.gk.Calls(ctx, q)
-			if err != nil || len(page) == 0 || len(page) > 3 || (next == CallCursor{}) != (len(under) == 3) {
-				t.Fatalf("page %+v, next %s, %v", page, next, err)
-			}
-			under, q.From = append(under, page...), next
-		}
-		if len(under) != 4 || under[0].Call != calls[0].Call.String() || under[1].Call != calls[2].Call.String() || under[0].Checkpoint != "b1" {
-			t.Errorf("under way: %+v", under)
-		}
-		for id, stage := range map[rpcpacket.ID]string{calls[3].Call: "running", calls[1].Call: "finished"} {
-			if k, ok, err := s.gk.Call(ctx, id); err != nil || !ok || k.Call != id.String() || k.Callee != s.b.address || k.Stage != stage {
-				t.Errorf("call %s is %+v, %v, %v", id, k, ok, err)
-			}
-		}
-		if k, ok, err := s.gk.Call(ctx, rpcpacket.ID{9}); ok || err != nil {
-			t.Errorf("a call that is not: %+v, %v", k, err)
-		}
-		if none, _, _ := s.gk.Calls(ctx, CallQuery{Node: s.c.address, Limit: 9}); len(none) != 0 {
-			t.Errorf("calls of a node that has none: %+v", none)
-		}
-		o, err := s.gk.Overview(ctx)
-		if err != nil || o.CallCount != 5 || o.RegionCount != 1 || len(o.Blades) == 0 || o.Calls != nil || o.Regions != nil {
-			t.Errorf("overview %+v, %v", o, err)
 		}
 	})
 }

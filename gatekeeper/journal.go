@@ -7,14 +7,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // What the controller changes it writes down here, in the batch of the input that
@@ -53,7 +51,7 @@ func (c *controller) putData(r wal.Record, data any) {
 }
 
 // logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
-const logFormat = 3
+const logFormat = 4
 
 // rackRecord is the data of KindRack.
 type rackRecord struct {
@@ -175,11 +173,8 @@ func exportID(n, service netip.Addr) (id wal.ID) {
 	return id
 }
 
-// dropWindows strikes out what is logged of a node's sessions and allocations.
-func (c *controller) dropWindows(n *node) {
-	for _, s := range n.sessions {
-		c.drop(wal.KindWindow, sessionID(n.address, s.id))
-	}
+// dropAllocs strikes out what is logged of a node's allocations.
+func (c *controller) dropAllocs(n *node) {
 	for machine := range n.allocs {
 		c.drop(wal.KindAllocs, allocsID(n.address, machine))
 	}
@@ -191,13 +186,6 @@ func sessionID(n netip.Addr, session uint64) (id wal.ID) {
 	binary.BigEndian.PutUint64(id[:], session)
 	copy(id[8:], a[8:])
 	return id
-}
-
-func (c *controller) keepSession(n *node, s *session) {
-	if n.gone {
-		return
-	}
-	c.put(wal.Record{Kind: wal.KindWindow, ID: sessionID(n.address, s.id), Caller: wal.Node{Address: n.address, Incarnation: n.incarnation}, Order: s.floor})
 }
 
 // allocsID names a node's window at a memory machine.
@@ -288,14 +276,6 @@ func (c *controller) keepStep(s lease.Step) {
 	for _, r := range s.Reclaim {
 		c.keepReclaim(r)
 	}
-	switch e := s.Event.(type) {
-	case lease.Call:
-		c.keepRequest(c.calls[e.ID], s.Outcome)
-	case lease.Oneway:
-		c.keepRequest(c.calls[e.ID], s.Outcome)
-	case lease.Reply:
-		c.keepReply(c.calls[e.ID], s)
-	}
 }
 
 // keptLater reports whether what an event changes is written down when its rules are in
@@ -320,68 +300,6 @@ func (c *controller) keepChanged(s lease.Step) {
 	for _, r := range s.Changed {
 		c.keepRegion(r)
 	}
-}
-
-// keepRequest writes a call or one-way down that may go on.
-func (c *controller) keepRequest(k *call, o lease.Outcome) {
-	if k == nil || k.unlogged == nil || o != lease.Done {
-		return
-	}
-	rpcpacket.SetReleased(k.unlogged, k.incarnation)
-	c.put(c.callRecord(wal.KindCall, k, k.unlogged))
-	k.unlogged = nil
-}
-
-// keepReply writes down how a call has ended.
-func (c *controller) keepReply(k *call, s lease.Step) {
-	if k == nil || k.stage == stageFinished || s.Outcome == lease.Duplicate {
-		return
-	}
-	b := k.unlogged
-	k.unlogged = nil
-	why := k.refusal
-	if s.Refusal != nil {
-		why = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}
-	}
-	if why != nil || b == nil {
-		c.keepRefusal(k, why)
-		return
-	}
-	rpcpacket.SetReleased(b, k.incarnation)
-	c.keepOutcome(k, b)
-}
-
-// keepRefusal writes down that a call has ended with our exception. A call
-// without either has no caller any more.
-func (c *controller) keepRefusal(k *call, why *fault.Error) {
-	if c.logging() && why != nil {
-		c.keepOutcome(k, exception(&k.header, why))
-	}
-}
-
-// keepOutcome puts a call's outcome in the call's place.
-func (c *controller) keepOutcome(k *call, packet []byte) {
-	c.drop(wal.KindCall, wal.ID(k.id()))
-	c.put(c.callRecord(wal.KindReply, k, packet))
-}
-
-// callRecord makes a record of a call. Its data is the service's address.
-func (c *controller) callRecord(kind wal.Kind, k *call, packet []byte) wal.Record {
-	r := wal.Record{
-		Kind: kind, ID: wal.ID(k.id()), Time: c.now, Parent: k.header.Parent,
-		Caller: wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}, Callee: wal.Node{Address: k.callee, Incarnation: k.incarnation},
-		Packet: packet,
-	}
-	if k.to.IsValid() {
-		r.Data = k.to.AsSlice()
-	}
-	return r
-}
-
-// dropCall strikes a call out that nobody can ask for any more.
-func (c *controller) dropCall(k *call) {
-	c.drop(wal.KindCall, wal.ID(k.id()))
-	c.drop(wal.KindReply, wal.ID(k.id()))
 }
 
 // outbox keeps packets back until all that led to them is logged: what an input
@@ -503,14 +421,6 @@ func (p *pressure) keepsAway(inner bool, size int) bool {
 	return p.stalled || !p.fits(size, mark)
 }
 
-// takesAnswer reports whether there is room for the answer to such a call.
-func (p *pressure) takesAnswer(inner bool, size int) bool {
-	if inner {
-		return p.fits(size, innerAnswerMark)
-	}
-	return p.fits(size, answerMark)
-}
-
 // most is how many bytes a logged message has at most: an eighth of the log, so that a call,
 // the one that it makes, and the answers to both find room in any case. 0 stands for any number.
 func (p *pressure) most() uint64 { return p.limit / logShare }
@@ -543,100 +453,4 @@ func (c *controller) tellPressure() {
 		return
 	}
 	c.logger.Info("the log has room again", "bytes", c.pressure.used, "limit", c.pressure.limit)
-}
-
-// A call into a stateful service is refused if it would wait for itself. To see that,
-// the graph has to know on whose behalf it is made; but the digest of a call that is
-// not held comes up to digestWait later than the call, which may have called on by
-// then. So a held call whose parent is not known waits for the parent's digest, for
-// digestPatience at most: the digest may be lost, or the parent be over.
-//
-//	call, parent unknown ─▶ parked ─┬─ parent's digest ─▶ judged
-//	      or would wait, as         └─ patience ends ───▶ judged, for good
-//	      digests have it
-//
-// Likewise a call that would wait for itself over calls that are known from digests
-// only: the digest of their end may be under way. If it is so, it stays so.
-
-// digestPatience is how long a call waits: as long as a digest takes, and some more.
-const digestPatience = 5 * digestWait
-
-// maxParked bounds the calls that wait so; others are judged at once.
-const maxParked = 1024
-
-// parked is a held call that waits for its parent's digest.
-type parked struct {
-	call, parent rpcpacket.ID
-	h            *held
-	until        time.Time
-}
-
-// park has a call wait, if its parent is not known and may come to be. A copy of one
-// that waits already waits for the same.
-func (c *controller) park(h *held, m *rpcpacket.Message) bool {
-	s := c.services[h.dst]
-	if c.unparking || s == nil || !s.stateful() || m.Parent.IsZero() {
-		return false
-	}
-	if _, known := c.graph.Call(m.Parent); known {
-		return false
-	}
-	if c.mains.Known(m.Parent) {
-		return false
-	}
-	return c.wait(h, m, m.Parent)
-}
-
-// doubtful says that a call would wait for itself, if what digests have told still
-// holds.
-var doubtful = fault.New(fault.Deadlock, "call", "it would wait for itself")
-
-// wait parks a call. A copy of one that waits already waits for the same.
-func (c *controller) wait(h *held, m *rpcpacket.Message, parent rpcpacket.ID) bool {
-	if len(c.parked) >= maxParked {
-		return false
-	}
-	for i := range c.parked {
-		if c.parked[i].call == m.Call {
-			c.count.Duplicates++
-			return true
-		}
-	}
-	c.parked = append(c.parked, parked{m.Call, parent, h, c.now.Add(digestPatience)})
-	c.timers = true
-	return true
-}
-
-// parentSeen judges the calls that waited for a digest.
-func (c *controller) parentSeen(parent rpcpacket.ID) {
-	if len(c.parked) > 0 {
-		c.unpark(func(p *parked) bool { return p.parent == parent })
-	}
-}
-
-// giveUpParents judges the calls whose patience has ended.
-func (c *controller) giveUpParents() {
-	c.unpark(func(p *parked) bool { return !c.now.Before(p.until) })
-}
-
-// unpark judges some of the calls that wait, oldest first, as if they came now.
-func (c *controller) unpark(ready func(*parked) bool) {
-	var due, waiting []parked
-	for _, p := range c.parked {
-		if ready(&p) {
-			due = append(due, p)
-		} else {
-			waiting = append(waiting, p)
-		}
-	}
-	c.parked = waiting
-	c.unparking = true
-	defer func() { c.unparking = false }()
-	for _, p := range due {
-		if p.h.reason == reasonNoRoute {
-			c.heldNoRoute(p.h)
-		} else {
-			c.heldCall(p.h)
-		}
-	}
 }

@@ -64,6 +64,9 @@ func (k *loan) id() rpcpacket.ID { return k.header.Call }
 // oneway reports whether it hands its regions over, rather than lends them.
 func (k *loan) oneway() bool { return k.header.Type == rpcpacket.Oneway }
 
+// atMostOnce reports whether the call has policy none: it is bound to an incarnation of its callee, and ends with that.
+func (k *loan) atMostOnce() bool { return k.header.Flags.Policy() == rpcpacket.PolicyNone }
+
 // over reports whether the call has no rights any more, or the one-way has come or never will.
 func (k *loan) over() bool { return k.stage >= loanAnswered }
 
@@ -102,7 +105,15 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		return
 	}
 	callee := c.nodes[h.dst]
-	if callee == nil || callee.blade.port == nil {
+	switch k := c.loans[m.Call]; {
+	case k != nil && k.caller == n.address && k.stage == loanDenied:
+		c.count.Duplicates++
+		c.deny(k, &m.Header) // its callee may be gone
+		return
+	case k == nil && m.Flags.Policy() == rpcpacket.PolicyNone && (callee == nil || m.CalleeIncarnation != callee.incarnation):
+		c.refuse(h, &m.Header, fault.New(fault.Unavailable, "call", "node %s is gone, or in another incarnation than %d", h.dst, m.CalleeIncarnation))
+		return
+	case callee == nil || callee.blade.port == nil:
 		c.count.Late++ // it comes back; or it is gone, and the caller asks
 		return
 	}
@@ -118,7 +129,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.refuse(h, &m.Header, why)
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(false, len(h.payload)) ||
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(!m.Parent.IsZero(), len(h.payload)) ||
 		c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions)) {
 		return
 	}
@@ -315,7 +326,11 @@ func (c *controller) releaseLoan(k *loan, h *held) {
 	if n == nil || n.blade.port == nil {
 		return // it failed meanwhile: the call comes again
 	}
-	rpcpacket.SetReleased(h.payload, n.incarnation)
+	incarnation := n.incarnation
+	if k.atMostOnce() {
+		incarnation = k.header.CalleeIncarnation
+	}
+	rpcpacket.SetReleased(h.payload, incarnation)
 	c.count.Released++
 	c.send(hopOf(n.blade.port.num), frame.UDP6{
 		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortDirect), Payload: h.payload,
@@ -363,7 +378,7 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		switch {
 		case m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0:
 			end = loanVoid
-		case m.Type == rpcpacket.Reply && c.takes(k) && !c.handedOver.late(n.address, lane, number): // else they are the callee's for good
+		case m.Type == rpcpacket.Reply && (c.takes(k) || k.atMostOnce()) && !c.handedOver.late(n.address, lane, number): // else they are the callee's for good
 			e.Results = m.Pointers
 		}
 		k.stage = loanReturned
@@ -374,12 +389,43 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 				k.refusal, end = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}, loanDenied
 			}
 			c.loanEvent(ReplyReleased, k)
+			unheard := k.atMostOnce() && (!c.takes(k) || c.nodes[k.caller] == nil || c.nodes[k.caller].incarnation != k.header.CallerIncarnation)
 			c.endLoan(k, end)
 			c.releaseAnswer(k, h, m)
+			if unheard {
+				c.freeUnheard(k)
+			}
 		}))
 	default:
 		c.count.Duplicates++
 		c.releaseAnswer(k, h, m)
+	}
+}
+
+// freeUnheard frees what a call of policy none has handed over to a caller that has given it up, or that has failed: nobody hears of it.
+func (c *controller) freeUnheard(k *loan) {
+	for _, p := range k.returned {
+		if v, ok := c.leases.Find(p); ok && v.Controller == k.caller {
+			c.steps(c.leases.Abandon(v.Region, k.caller))
+		}
+	}
+}
+
+// cutLoans ends the calls of policy none that an incarnation of a node has got: no later one knows of them. What one-ways have handed
+// over to it goes with it.
+func (c *controller) cutLoans(callee wal.Node) {
+	for _, k := range c.sortedLoans(func(k *loan) bool {
+		return k.atMostOnce() && k.callee == callee.Address && k.header.CalleeIncarnation <= callee.Incarnation && !k.over()
+	}) {
+		k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", k.callee)
+		if !k.oneway() {
+			c.steps(c.leases.Cut(k.id()))
+		}
+		c.loanEvent(CallEnded, k)
+		c.endLoan(k, loanDenied)
+		if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && !k.forgotten {
+			c.deny(k, &k.header)
+		}
 	}
 }
 
@@ -414,7 +460,7 @@ func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
 		return
 	}
 	rpcpacket.SetReleased(h.payload, m.CalleeIncarnation)
-	c.release(h, 0)
+	c.release(h)
 }
 
 // loanEvent tells of a call that lends memory what callEvent tells of others.
@@ -482,6 +528,10 @@ func (c *controller) forgetLoan(k *loan) {
 		}
 	}
 	c.drop(wal.KindLoan, wal.ID(k.id()))
+	if k.atMostOnce() && len(k.returned) > 0 { // its callee does not say when nobody asks for the answer any more
+		lane, number := direct.LaneOf(&k.header)
+		c.keepFloor(k.callee, lane, number)
+	}
 	if c.lenders[k.charged]--; c.lenders[k.charged] == 0 {
 		delete(c.lenders, k.charged)
 	}
@@ -528,7 +578,6 @@ func (c *controller) loansGone(a netip.Addr) {
 	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.charged == a }) {
 		c.forgetLoan(k)
 	}
-	c.callsGone(a)
 	c.forgetReturned(a, true)
 }
 
@@ -551,10 +600,6 @@ func (c *controller) voidLoans(callee netip.Addr) {
 // caller's fate learns from this that it is to be taken back.
 func (c *controller) loansOver(n *node, ids []control.ExecutionID) (err error) {
 	for _, id := range ids {
-		if c.orphanLends(n, rpcpacket.ID(id)) {
-			err = fault.New(fault.Overloaded, "calls", "call %s of policy none has leases still", rpcpacket.ID(id))
-			continue
-		}
 		k := c.loans[rpcpacket.ID(id)]
 		if k == nil || k.caller != n.address || k.over() {
 			continue

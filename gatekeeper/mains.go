@@ -80,11 +80,6 @@ func (c *controller) beginMain(id rpcpacket.ID) {
 // lends reports whether calls that an execution has made at a node have leases. Those of other nodes only say that they are the
 // execution's.
 func (c *controller) lends(execution rpcpacket.ID, at netip.Addr) bool {
-	for call, k := range c.calls {
-		if k.header.Parent == execution && k.caller == at && (k.stage == stageWaiting || c.leases.Lends(call)) {
-			return true
-		}
-	}
 	for _, k := range c.loans {
 		if k.header.Parent == execution && k.caller == at && !k.over() {
 			return true

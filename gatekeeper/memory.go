@@ -113,11 +113,11 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 			c.count.Allocs++
 			handled()
 			c.event(Event{Kind: RegionAllocated, Blade: b.hello.Blade, Node: h.dst, Region: r.String()})
-			c.release(h, 0)
+			c.release(h)
 		case s.Outcome == lease.Again:
 			c.count.Duplicates++
 			handled() // it was not yet, if we were cut off
-			c.release(h, 0)
+			c.release(h)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		case s.Refusal.Reason == lease.NoNode:
@@ -134,7 +134,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 func (c *controller) allocAgain(h *held, r dsmpacket.Region) {
 	if state, ok := c.leases.Find(r.Base); ok && state.Region == r && state.Owner == h.dst {
 		c.count.Duplicates++
-		c.release(h, 0)
+		c.release(h)
 		return
 	}
 	c.count.Late++
@@ -192,7 +192,7 @@ func (c *controller) heldFree(h *held) {
 			if r, ok := c.leases.Find(p); ok {
 				c.keepRegion(r.Region)
 			}
-			c.release(h, 0)
+			c.release(h)
 		}
 	}))
 }
@@ -203,11 +203,11 @@ func (c *controller) heldFreed(h *held, p dsmpacket.Pointer, m *dsmpacket.Header
 	r, ok := c.leases.Find(p.Bare())
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
 	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || !c.frees[p.Bare()].answered(m) {
-		c.release(h, 0)
+		c.release(h)
 		return
 	}
 	if !c.freedByAll(p.Bare(), m, gone) {
-		c.release(h, 0) // the region's last rule goes when the other copy has answered
+		c.release(h) // the region's last rule goes when the other copy has answered
 		return
 	}
 	released := false
@@ -223,12 +223,12 @@ func (c *controller) heldFreed(h *held, p dsmpacket.Pointer, m *dsmpacket.Header
 		}
 		if !released {
 			released = true
-			c.release(h, 0)
+			c.release(h)
 		}
 	}))
 	if _, there := c.leases.Find(p.Bare()); gone && !there && !released { // it is judged, and written down
 		released = true
-		c.release(h, 0)
+		c.release(h)
 	}
 }
 

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -167,7 +168,7 @@ func TestDenied_IsReported(t *testing.T) {
 		for range 3 {
 			s.b.memory(dsmpacket.OpWrite, p)
 		}
-		pass(digestWait)
+		pass(time.Millisecond)
 		snap := s.snapshot()
 		if snap.Counters.Denied != 3 || len(snap.Denied) != 3 {
 			t.Fatalf("%d denied, remembered %+v", snap.Counters.Denied, snap.Denied)
@@ -249,12 +250,12 @@ func TestFree_CopyIsNoDenial(t *testing.T) {
 		if got := again(); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a copy is answered with %+v", got)
 		}
-		pass(digestWait)
+		pass(time.Millisecond)
 		if c := s.snapshot().Counters; c.Denied != 0 || c.Duplicates != before.Duplicates+1 || c.Frees != 1 {
 			t.Errorf("counters %+v, before %+v", c, before)
 		}
 		s.a.memory(dsmpacket.OpFree, p) // another request is another matter
-		pass(digestWait)
+		pass(time.Millisecond)
 		if c := s.snapshot().Counters; c.Denied != 1 {
 			t.Errorf("a second free: counters %+v", c)
 		}

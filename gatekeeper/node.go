@@ -31,16 +31,15 @@ type node struct {
 	exited      bool // it has ended with its program
 	afterExit   bool // the incarnation before it did
 	exports     map[netip.Addr]*exported
-	sessions    map[uint64]*session // of calls that it makes
 	lanes       map[uint64]uint64   // of direct calls that lend memory: the number of the last one
 	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
-	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none
 	user        uint32              // that its program runs as, by the word of its blade
 	why         string              // it has ended
 	empties     bool                // it gets no new calls, and is stopped when it has none
 	moves       bool                // and goes on elsewhere then
 	named       time.Time           // when a caller was last told of it
+	bound       time.Time           // when a caller of policy none was, whose calls only this incarnation takes
 	lost        bool                // the ledger is lost that had the states of its services
 	over        bool                // no direct call that is out to it has run, or will
 	owes        bool                // its ledger may have one-ways that are not delivered; of a program that was started by hand
@@ -180,7 +179,7 @@ func (c *controller) mayHaveNode(b *blade, j *control.Join) error {
 func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node) *node {
 	n := &node{
 		name: j.Name, address: identity.Address, incarnation: identity.Incarnation, blade: b, token: j.Token, instance: identity.Instance, user: j.User,
-		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
+		exports: map[netip.Addr]*exported{},
 	}
 	if n.incarnation == 1 {
 		c.lastNode++ // registerNode's
@@ -280,53 +279,6 @@ func (c *controller) caller(h *held) *node {
 		return nil
 	}
 	return n
-}
-
-// session is a sequence of calls of one node: those below floor are settled, and
-// refused for ever.
-type session struct {
-	id    uint64
-	floor uint64
-	calls []*call // on record
-	// replied is for calls that were not held, whose callers' floors we do not see:
-	// below it, all calls to that callee are settled.
-	replied map[netip.Addr]uint64
-}
-
-// settle raises a session's floor and forgets the calls that it passes.
-func (c *controller) settle(n *node, s *session, floor uint64) {
-	if floor <= s.floor {
-		return
-	}
-	s.floor = floor
-	c.keepSession(n, s)
-	for _, k := range slices.Clone(s.calls) {
-		if k.id().Sequence() < floor {
-			k.settled = true
-			c.forgetSettled(k)
-		}
-	}
-}
-
-// sessionOf returns the session of a call id, a new one if need be.
-func (n *node) sessionOf(id rpcpacket.ID) *session {
-	s := n.sessions[id.Session()]
-	if s == nil {
-		s = &session{id: id.Session()}
-		n.sessions[id.Session()] = s
-	}
-	return s
-}
-
-// forgetSession drops a session that only answers of a node have made, which is gone.
-func (n *node) forgetSession(id uint64, callee netip.Addr) {
-	s := n.sessions[id]
-	if s == nil {
-		return
-	}
-	if delete(s.replied, callee); len(s.replied)+len(s.calls) == 0 && s.floor == 0 {
-		delete(n.sessions, id)
-	}
 }
 
 // The names of services and of durable mains have owners: a deployment, or a program that

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -80,7 +81,7 @@ func TestPath(t *testing.T) {
 		if got := s.a.memory(dsmpacket.OpFree, p); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a second free was answered with %+v", got)
 		}
-		pass(digestWait)
+		pass(time.Millisecond)
 		snap := s.snapshot()
 		if len(snap.Regions) != 1 || snap.Counters.Frees != 1 || snap.Counters.Denied == 0 || len(snap.Denied) == 0 {
 			t.Errorf("snapshot %+v", snap)

@@ -157,7 +157,9 @@ func (m *model) call(kind rpcpacket.Type) {
 	if outer != nil { // it is made by the execution of another call
 		msg.Parent = outer.message.Call
 	}
-	msg.Flags |= rpcpacket.FlagHeld
+	if len(ps) > 0 {
+		msg.Flags |= rpcpacket.FlagHeld
+	}
 	for range 1 + m.rng.IntN(2) { // sent twice now and then
 		n.call(serviceName(to), msg)
 	}
@@ -208,8 +210,10 @@ func (m *model) answer() {
 		return // the execution waits for its nested calls
 	}
 	results := m.pointers()
-	if stranger := m.pick(); stranger != c.callee { // does not count
-		m.nodes[stranger].reply(m.nodes[c.caller].address, &c.message, results...)
+	if stranger := m.pick(); stranger != c.callee { // does not count: the caller has not called it
+		forged := c.message
+		forged.Trailer = make([]byte, originBytes)
+		m.nodes[stranger].reply(m.nodes[c.caller].address, &forged, results...)
 	}
 	for range 1 + m.rng.IntN(2) {
 		m.nodes[c.callee].reply(m.nodes[c.caller].address, &c.message, results...)

@@ -133,10 +133,8 @@ func TestRefusals(t *testing.T) {
 		second := s.c.message("Arrays", "add", own) // settles the first
 		s.c.call("Arrays", second)
 		s.b.messages()
-		s.c.call("Arrays", first) // a late copy
-		wrong := s.c.message("Arrays", "add", own)
-		wrong.Service++
-		s.c.call("Arrays", wrong)
+		s.c.call("Arrays", first)                                // a late copy
+		s.c.lend(s.b, s.c.message("Arrays", "add"))              // to be held, and lends nothing: it names no incarnation, either
 		s.c.call("Arrays", s.c.message("Arrays", "add", others)) // lends what it does not have
 		s.c.send(s.c.address, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("no control"))
 		drops, err := s.gk.Drops(context.Background())

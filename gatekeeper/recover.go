@@ -6,13 +6,10 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -168,8 +165,9 @@ func (c *controller) placeAgain(a recovery.Place) {
 		if !a.Keep {
 			c.deleteLedger(n)
 		}
-		c.cutCalls(a.Node)
-		c.forgetCaller(n)
+		c.cutLoans(a.Node)
+		c.dropAllocs(n)
+		c.reclaimAllUnknown(n)
 		if a.Keep {
 			c.forsake(n)
 		} else {
@@ -182,20 +180,6 @@ func (c *controller) placeAgain(a recovery.Place) {
 	}
 	c.act(c.fleet.Ended(a.Node.Address, a.Node.Incarnation, a.Keep, c.now))
 	c.admitJoins(a.Node.Address)
-}
-
-// cutCalls ends the calls of policy none that a node has got.
-func (c *controller) cutCalls(id wal.Node) {
-	for _, k := range c.sortedCalls() {
-		if k.callee == id.Address && k.incarnation <= id.Incarnation && k.stage == stageRunning {
-			c.steps(c.leases.Cut(k.id()))
-		}
-	}
-	for _, v := range c.graph.Domain(callgraph.Node(id)).Cut {
-		if c.calls[v.ID] == nil {
-			c.graph.Remove(v.ID)
-		}
-	}
 }
 
 // recovered ends a recovery. Of a node that is gone for good, the regions go after
@@ -214,7 +198,6 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
 	c.endExecutions(n.address)
-	c.graph.NodeGone(n.identity())
 	c.disownMains(n)
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
@@ -233,7 +216,6 @@ func (c *controller) succeed(n *node) {
 	for _, x := range n.exports {
 		x.node = n
 	}
-	c.graph.NodeMoved(old.identity(), n.identity())
 }
 
 // giveUpFallen ends the recovery of nodes that nobody wants back: they belong to a
@@ -255,23 +237,6 @@ func (c *controller) stopInstance(n *node) {
 
 // server names a memory blade as the recovery Machine knows it.
 func (b *blade) server() recovery.Server { return recovery.Server(b.hello.Blade) }
-
-// releaseLogged answers another copy of a finished call from the log.
-func (c *controller) releaseLogged(k *call) {
-	r, ok, err := c.cfg.Store.Get(wal.KindReply, wal.ID(k.id()))
-	if err != nil {
-		c.count.Failures++
-		c.logger.Error("the log does not give a reply back", "call", k.id(), "error", err)
-	}
-	if !ok || err != nil {
-		return // the caller asks again
-	}
-	c.count.Recalled++
-	c.send(0, frame.UDP6{
-		Src: netip.AddrPortFrom(k.callee, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Payload: r.Packet,
-	}.Append(nil))
-	c.callEvent(ReplyReleased, k)
-}
 
 // A re-run of an execution must get the regions that the runs before it got: its calls
 // pass their pointers. Memory blades know who has allocated what, and a re-run asks all

@@ -2,13 +2,9 @@ package gatekeeper
 
 import (
 	"encoding/binary"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -20,162 +16,25 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// heldReply takes a reply or exception. It counts only from the node and the
-// incarnation that the call was delivered to.
-func (c *controller) heldReply(n *node, h *held, m *rpcpacket.Message) {
-	if m.CalleeIncarnation != n.incarnation {
-		c.count.Foreign++
-		return
-	}
-	var results []dsmpacket.Pointer
-	if m.Type == rpcpacket.Reply {
-		results = m.Pointers
-	}
-	k := c.calls[m.Call]
-	switch {
-	case k == nil && len(results) == 0:
-		// A reply to a call that was settled, or held by another Gatekeeper: there
-		// is nothing to decide about it, and nothing to vouch for.
-		c.release(h, 0)
-		return
-	case k == nil:
-		if k = c.unheldCall(n, h, m); k == nil {
-			return
-		}
-	case k.callee != h.src || k.caller != h.dst || k.incarnation != m.CalleeIncarnation:
-		c.count.Foreign++
-		return
-	}
-	switch k.stage {
-	case stageWaiting, stageReplying:
-		c.count.Duplicates++
-	case stageFinished:
-		if !c.overloaded(c.pressure.stalled) {
-			c.count.Duplicates++
-			c.releaseReply(k, h, m)
-		}
-	case stageRunning:
-		if c.overloaded(!c.pressure.takesAnswer(!k.header.Parent.IsZero(), len(h.payload))) {
-			return
-		}
-		k.stage, k.unlogged = stageReplying, h.payload
-		c.atB2(k, m)
-		c.callEvent(ReplyHeld, k)
-		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee, Results: results},
-			verdict(func(s lease.Step, _ error) { c.replied(k, h, m, s) }))
-	}
-}
-
-// unheldCall puts a call on record that was not held, when its reply hands over
-// regions. Its caller must be a node. Whoever has sent the reply is charged: the caller may know nothing of it.
-func (c *controller) unheldCall(n *node, h *held, m *rpcpacket.Message) *call {
-	caller := c.nodes[h.dst]
-	if caller == nil || m.Flags&rpcpacket.FlagSession == 0 || !rpcpacket.Owns(caller.address, m.Call.Session()) {
-		c.count.Foreign++
-		return nil
-	}
-	if c.overloaded(c.charges[n.address] >= c.cfg.Limits.NodeCalls) {
-		return nil
-	}
-	s := caller.sessionOf(m.Call)
-	if m.Call.Sequence() < max(s.floor, s.replied[n.address]) {
-		c.count.Late++
-		return nil
-	}
-	c.settleWith(s, n.address, m)
-	k := &call{
-		header: m.Header, caller: caller.address, callee: n.address, incarnation: n.incarnation,
-		method: m.Method.String(), stage: stageRunning,
-	}
-	c.addCall(k)
-	c.record(caller, k)
-	return k
-}
-
-// settleWith forgets what the caller has settled with this very callee, which
-// repeats the caller's floor in its replies. A late copy of such a reply must not
-// hand its regions over once more: the callee may have them back by now.
-func (c *controller) settleWith(s *session, callee netip.Addr, m *rpcpacket.Message) {
-	floor := min(m.Floor, m.Call.Sequence())
-	if floor <= s.replied[callee] {
-		return
-	}
-	if s.replied == nil {
-		s.replied = map[netip.Addr]uint64{}
-	}
-	s.replied[callee] = floor
-	for i := len(s.calls) - 1; i >= 0; i-- {
-		if k := s.calls[i]; k.callee == callee && k.id().Sequence() < floor {
-			k.settled = true
-			c.forgetSettled(k)
-		}
-	}
-}
-
-// replied goes on with a reply whose rules are in place.
-func (c *controller) replied(k *call, h *held, m *rpcpacket.Message, s lease.Step) {
-	if s.Outcome == lease.Duplicate {
-		return
-	}
-	if s.Refusal != nil {
-		k.refusal = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}
-	}
-	c.releaseReply(k, h, m)
-	c.finish(k)
-	if n := c.nodes[k.caller]; k.settled || n == nil || n.incarnation != k.header.CallerIncarnation {
-		c.reclaimResults(k, m)
-	}
-}
-
-// reclaimResults frees what a call of policy none has handed over to a caller that has given it up, or that has failed:
-// nobody hears of it.
-func (c *controller) reclaimResults(k *call, m *rpcpacket.Message) {
-	if m.Type != rpcpacket.Reply || k.refusal != nil {
-		return
-	}
-	for _, p := range m.Pointers {
-		if v, ok := c.leases.Find(p); ok && v.Controller == k.caller {
-			c.steps(c.leases.Abandon(v.Region, k.caller))
-		}
-	}
-}
-
-// releaseReply lets a reply go on to the caller, or an exception in its place.
-func (c *controller) releaseReply(k *call, h *held, m *rpcpacket.Message) {
-	if c.nodes[k.caller] == nil {
-		return
-	}
-	if k.refusal != nil {
-		c.count.Refused++
-		c.callEvent(CallRefused, k)
-		b := exception(&m.Header, k.refusal)
-		c.send(0, (&held{src: h.dst, dst: h.src, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(b))
-		return
-	}
-	rpcpacket.SetReleased(h.payload, k.incarnation)
-	c.release(h, 0)
-	c.callEvent(ReplyReleased, k)
-}
-
 // maxMessage bounds the text of an exception, in bytes.
 const maxMessage = 1024
 
 // release lets a held packet go on, with the checksum that it needs after a
 // change or if its host had left it to the network card.
-func (c *controller) release(h *held, to hop) {
+func (c *controller) release(h *held) {
 	if err := frame.Fix(h.frame); err != nil {
 		c.count.Malformed++ // it was parsed before, so this does not happen
 		return
 	}
 	c.count.Released++
-	c.send(to, h.frame)
+	c.send(0, h.frame)
 }
 
 // exception builds the message that answers a call in its callee's place: a refusal of a
 // call that nobody has got.
 func exception(m *rpcpacket.Header, why *fault.Error) []byte {
 	h := *m
-	h.Type, h.Code, h.Timeout = rpcpacket.Exception, why.Code, 0
+	h.Type, h.Code, h.Timeout, h.CalleeIncarnation = rpcpacket.Exception, why.Code, 0, 0
 	h.Flags = m.Flags&rpcpacket.FlagSession | rpcpacket.FlagReleased | rpcpacket.FlagUnbegun
 	h.Flags = h.Flags.WithPolicy(m.Flags.Policy())
 	text := why.Msg
@@ -199,89 +58,15 @@ func (c *controller) refuse(h *held, m *rpcpacket.Header, why *fault.Error) {
 	c.except(h, m, why)
 }
 
-// refuseCall ends a call on record with its refusal.
-func (c *controller) refuseCall(k *call, h *held, m *rpcpacket.Header) {
-	c.count.Refused++
-	c.callEvent(CallRefused, k)
-	c.keepRefusal(k, k.refusal)
-	c.except(h, m, k.refusal)
-	c.finish(k)
-}
-
 // heldNoRoute takes a call without pointers that found no route: there is none to
 // a stateful service, and one to another may have come up meanwhile. It goes on
 // if it may, or is answered.
 func (c *controller) heldNoRoute(h *held) {
-	n, m, ok := c.readHeld(h)
+	_, m, ok := c.readHeld(h)
 	if !ok {
 		return
 	}
-	callee, why := c.choose(h, &m.Header)
-	if why == moving {
-		c.comeAgain(h, &m.Header)
-		return
-	}
-	if why == nil && c.park(h, &m) {
-		return
-	}
-	if why == nil {
-		why = c.unheld(n, callee, c.services[h.dst], &m.Header)
-	}
-	if why == doubtful && c.wait(h, &m, rpcpacket.ID{}) {
-		return
-	}
-	if why != nil {
-		c.refuse(h, &m.Header, why)
-		return
-	}
-	c.release(h, hopOf(callee.blade.port.num))
-}
-
-// probeInterval is how often the callee of a call whose caller is gone is asked
-// for its reply: nobody else would ask, and if the reply was lost the leases of
-// the call would never end.
-const probeInterval = time.Second
-
-// orphanLends reports whether a call of policy none that an earlier incarnation of a node has made is under way. Its callee
-// is asked for the reply.
-func (c *controller) orphanLends(n *node, id rpcpacket.ID) bool {
-	k := c.calls[id]
-	if k == nil || k.caller != n.address || k.stage == stageFinished || k.header.CallerIncarnation >= n.incarnation {
-		return false
-	}
-	if due, known := c.orphans[k]; k.stage == stageRunning && (!known || c.now.Sub(due.Add(-probeInterval)) >= loanAgain) {
-		c.orphans[k] = c.now
-		c.probe()
-	}
-	return true
-}
-
-// probe asks for the replies that are due. It sends what the caller would: the
-// call again. A callee that has not seen it finds no arguments in it, and says so.
-func (c *controller) probe() {
-	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int { return a.id().Compare(b.id()) })
-	for _, k := range orphans {
-		n := c.nodes[k.callee]
-		if n == nil || n.blade.port == nil || k.stage != stageRunning || !k.to.IsValid() {
-			delete(c.orphans, k) // it ends without our help
-			continue
-		}
-		if c.now.Before(c.orphans[k]) {
-			continue
-		}
-		c.orphans[k] = c.now.Add(probeInterval)
-		m := rpcpacket.Message{Header: k.header}
-		// Held: the answer must come here, also if the caller's next incarnation has its
-		// address by now. Of a call with a pointer it would; this one has none. Nor does it
-		// promise arguments that exceed a packet: the callee would look for them, and say nothing.
-		m.Flags = m.Flags&^rpcpacket.FlagMore | rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
-		m.CalleeIncarnation, m.Timeout = k.incarnation, 1 // too late to begin
-		c.count.Probes++
-		c.send(hopOf(n.blade.port.num), frame.UDP6{
-			Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC),
-			Payload: m.Append(nil),
-		}.Append(nil))
-	}
+	c.malformedCall(h, &m.Header, errToNodes)
 }
 
 // reason is why the switch held a packet; the enum Reason of p4/bifrost.p4.
@@ -370,6 +155,9 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message) {
 	full := c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.handedOver.full(h.dst, lane, c.cfg.Limits.NodeSessions)
 	if c.overloaded(full || c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.pressure.keepsAway(false, len(h.payload))) {
 		return
+	}
+	if m.Flags.Policy() == rpcpacket.PolicyNone { // its caller has heard the answers before
+		c.settleLoans(caller, lane, number)
 	}
 	k := &loan{header: headerOf(m), caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
 	c.addLoan(k)

@@ -30,7 +30,6 @@ import (
 // saved is the log's records by what they need to be restored after.
 type saved struct {
 	mirrors, blades, nodes, exports, windows, regions []wal.Record
-	calls                                             []savedCall
 	mains, recoveries, loans, returned                []wal.Record
 	fleet                                             *wal.Record // nil for none
 }
@@ -74,7 +73,6 @@ func (c *controller) restore(l *wal.Log) error {
 		return err
 	}
 	c.endedOrigins()
-	c.restoreCalls(s.calls)
 	for i := range s.loans {
 		if err := c.restoreLoan(&s.loans[i]); err != nil {
 			return err
@@ -105,7 +103,7 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.nodes = append(s.nodes, r)
 	case wal.KindExport:
 		s.exports = append(s.exports, r)
-	case wal.KindWindow, wal.KindAllocs:
+	case wal.KindAllocs:
 		s.windows = append(s.windows, r)
 	case wal.KindRegion:
 		s.regions = append(s.regions, r)
@@ -117,12 +115,6 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.returned = append(s.returned, r)
 	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
-	case wal.KindCall, wal.KindReply:
-		k, err := readCall(&r)
-		if err != nil {
-			return err
-		}
-		s.calls = append(s.calls, k)
 	}
 	return nil
 }
@@ -220,8 +212,8 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	n := &node{
 		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
 		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, afterExit: s.AfterExit, user: s.User,
-		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
-		named: c.now, // perhaps
+		exports: map[netip.Addr]*exported{},
+		named:   c.now, bound: c.now, // perhaps
 	}
 	c.leases.AddNode(n.address)
 	if n.gone {
@@ -270,16 +262,11 @@ func (c *controller) restoreRoutes() {
 	}
 }
 
-// restoreWindow brings a session's floor or a window of allocations back.
+// restoreWindow brings a window of allocations back.
 func (c *controller) restoreWindow(r *wal.Record) error {
 	n := c.nodes[r.Caller.Address]
 	if n == nil || n.incarnation != r.Caller.Incarnation {
 		c.drop(r.Kind, r.ID)
-		return nil
-	}
-	if r.Kind == wal.KindWindow {
-		id := binary.BigEndian.Uint64(r.ID[:])
-		n.sessions[id] = &session{id: id, floor: r.Order}
 		return nil
 	}
 	if len(r.Data)%8 != 0 {
@@ -351,10 +338,6 @@ func (c *controller) restoreGone(s *saved) {
 	for _, r := range s.regions {
 		note(r.Caller.Address)
 	}
-	for _, k := range s.calls {
-		note(k.caller.Address)
-		note(k.callee.Address)
-	}
 	for _, k := range c.loans {
 		note(k.caller)
 		note(k.callee)
@@ -365,96 +348,6 @@ func (c *controller) restoreGone(s *saved) {
 		c.loansGone(a)
 	}
 	c.steps(c.leases.Sweep())
-}
-
-// savedCall is a call on the log without its payload, which may be large and is
-// read again when it is needed.
-type savedCall struct {
-	call           *call
-	caller, callee wal.Node
-}
-
-// readCall reads the record of a call, or of its outcome.
-func readCall(r *wal.Record) (s savedCall, err error) {
-	m, err := rpcpacket.Parse(r.Packet)
-	if err != nil {
-		return s, corrupt(r, "%v", err)
-	}
-	if m.Call != rpcpacket.ID(r.ID) || m.Flags.Policy() != rpcpacket.PolicyNone || !r.Caller.Address.IsValid() || !r.Callee.Address.IsValid() {
-		return s, corrupt(r, "call %s of policy %s from %v to %v", m.Call, m.Flags.Policy(), r.Caller, r.Callee)
-	}
-	s = savedCall{caller: r.Caller, callee: r.Callee}
-	k := &call{
-		header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, incarnation: r.Callee.Incarnation,
-		method: m.Method.String(), stage: stageFinished,
-	}
-	s.call = k
-	if to, ok := netip.AddrFromSlice(r.Data); ok {
-		k.to = to
-	}
-	k.header.Parent, k.header.CallerIncarnation = r.Parent, r.Caller.Incarnation
-	switch {
-	case r.Kind == wal.KindReply:
-		k.header.Type, k.refusal = rpcpacket.Call, refusalOf(&m)
-	case m.Type == rpcpacket.Oneway: // it was over when it was released
-		k.lent = m.Pointers
-	case m.Type == rpcpacket.Call:
-		k.stage, k.lent = stageRunning, m.Pointers
-	default:
-		return s, corrupt(r, "a call of type %s", m.Type)
-	}
-	return s, nil
-}
-
-// restoreCalls puts calls back on record. A caller is logged before those that it
-// makes, but an outcome after; so all are known before any is tied to another.
-func (c *controller) restoreCalls(all []savedCall) {
-	for _, s := range all {
-		k := s.call
-		c.addCall(k)
-		if v := c.services[k.to]; v != nil {
-			k.service = v.name
-			if n := c.nodes[k.callee]; n != nil {
-				k.method = v.methodName(n, k.header.Method)
-			}
-		}
-		if k.stage == stageRunning {
-			c.leases.AddNode(k.caller)
-			c.leases.AddNode(k.callee)
-			c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: k.lent})
-			_ = c.atA1(k, k.lent) // it was let in before
-			c.atB1(k)
-		}
-		if k.stage == stageRunning || k.oneway() {
-			c.resuming.calls = append(c.resuming.calls, k.id())
-		}
-	}
-	for _, restore := range []func(*call){c.restoreCall, c.forgetSettled} {
-		for _, s := range all {
-			restore(s.call)
-		}
-	}
-}
-
-// restoreCall ties a call to its caller, and finds out whether it is settled.
-func (c *controller) restoreCall(k *call) {
-	n := c.nodes[k.caller]
-	if n == nil {
-		k.settled = true
-		if k.stage == stageRunning {
-			c.orphans[k] = c.now.Add(probeInterval)
-		}
-		return
-	}
-	c.record(n, k)
-	s, sequence := n.sessionOf(k.id()), k.id().Sequence()
-	k.settled = sequence < s.floor
-	if floor := min(k.header.Floor, sequence); !k.to.IsValid() && floor > s.replied[k.callee] {
-		if s.replied == nil {
-			s.replied = map[netip.Addr]uint64{}
-		}
-		s.replied[k.callee] = floor
-	}
 }
 
 // loadCores makes the Table of durable mains and the recovery Machine what they were.
@@ -582,19 +475,16 @@ func (g *Gatekeeper) logged(ctx context.Context) error {
 // resumption is what a Gatekeeper has to do when it has begun with a log, once
 // the switch is as it should be.
 type resumption struct {
-	calls  []rpcpacket.ID // to be released again, in the order of the log
-	blades []*blade       // memory blades to be asked for what they have
+	blades []*blade // memory blades to be asked for what they have
 	// mirrors are the machines whose copies are to be told what they are.
 	mirrors []*mirror
 	cores   bool // what is left to do of recoveries
 }
 
 // due reports whether there is something left.
-func (r *resumption) due() bool { return len(r.calls)+len(r.blades)+len(r.mirrors) > 0 || r.cores }
+func (r *resumption) due() bool { return len(r.blades)+len(r.mirrors) > 0 || r.cores }
 
-// resume does a part of what is left. A call that was logged may not have been
-// released, so it is now; one that was is a duplicate to its callee. Replies wait
-// for their callers to ask.
+// resume does what is left.
 func (c *controller) resume() {
 	if !c.connected {
 		return
@@ -603,16 +493,6 @@ func (c *controller) resume() {
 		c.resuming.cores = false
 		c.resumeCores()
 		c.evict()
-	}
-	n := min(len(c.resuming.calls), c.cfg.Limits.Resume)
-	for _, id := range c.resuming.calls[:n] {
-		if err := c.releaseAgain(id); err != nil {
-			c.count.Failures++
-			c.logger.Error("the log does not give a call back", "call", id, "error", err)
-		}
-	}
-	if c.resuming.calls = c.resuming.calls[n:]; len(c.resuming.calls) == 0 {
-		c.resuming.calls = nil
 	}
 	for _, m := range c.resuming.mirrors {
 		c.resumeMirror(m)
@@ -625,33 +505,6 @@ func (c *controller) resume() {
 		}
 	}
 	c.resuming.blades = nil
-}
-
-// releaseAgain releases a logged call, unless it has ended since.
-func (c *controller) releaseAgain(id rpcpacket.ID) error {
-	k := c.calls[id]
-	if k == nil || k.stage != stageRunning && !k.oneway() {
-		return nil
-	}
-	n := c.nodes[k.callee]
-	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
-		return nil // it ends with its callee
-	}
-	r, ok, err := c.cfg.Store.Get(wal.KindCall, wal.ID(id))
-	if !ok || err != nil {
-		return err
-	}
-	m, err := rpcpacket.Parse(r.Packet)
-	if err != nil {
-		return err
-	}
-	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay
-	c.count.Resumed++
-	c.send(hopOf(n.blade.port.num), frame.UDP6{
-		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC), Payload: m.Append(nil),
-	}.Append(nil))
-	c.callEvent(CallReleased, k)
-	return nil
 }
 
 // corrupt says which record makes no sense.

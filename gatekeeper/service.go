@@ -307,22 +307,6 @@ func (s *service) route(method rpcpacket.Method, id rpcpacket.ID) *node {
 	return nil
 }
 
-// asked finds the node that gets a call of a method that no node has exported: the
-// program may have registered the method meanwhile, else it refuses the call. There is
-// no route to it.
-func (s *service) asked(id rpcpacket.ID) *node {
-	var all []*node
-	for _, x := range s.exports {
-		if x.serves() {
-			all = append(all, x.node)
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all[int(id[len(id)-1])%len(all)]
-}
-
 // spreads splits the values 0 to 255 evenly among n nodes, and each share into
 // prefixes. Of more than 256 nodes the last ones get none.
 func spreads(n int) [][]spread {
@@ -647,15 +631,16 @@ func (c *controller) serving(p *port, m control.Message) error {
 	if err != nil {
 		return &fault.Error{Code: fault.BadRequest, Op: "serving", Err: err}
 	}
-	c.answer(p, m, c.servingList(c.services[rackaddr.Service(q.Service)], q.Service, method))
+	c.answer(p, m, c.servingList(c.services[rackaddr.Service(q.Service)], &q, method))
 	return nil
 }
 
-// servingList lists the nodes that serve a method and have a ledger. If there are none, it lists those that are to come
-// back: calls to them wait there. A node that is leaving for good is in no list. Of a method that no node has exported it
-// lists the nodes of the service: a program may have registered the method meanwhile, else it refuses the call.
-func (c *controller) servingList(s *service, name string, method rpcpacket.Method) (list control.ServingList) {
-	if s == nil || s.name != name || len(s.exports) == 0 {
+// servingList lists the nodes that serve a method and, unless its calls run at most once, have a ledger. If there are none, it lists
+// those that are to come back: calls to them wait there. A call that runs at most once waits only if they move. A node that is
+// leaving for good is in no list. Of a method that no node has exported it lists the nodes of the service: a program may have
+// registered the method meanwhile, else it refuses the call.
+func (c *controller) servingList(s *service, q *control.Serving, method rpcpacket.Method) (list control.ServingList) {
+	if s == nil || s.name != q.Service || len(s.exports) == 0 {
 		list.Why = "no node exports the service: deploy it (bifrost deploy), or check its name"
 		return list
 	}
@@ -670,18 +655,23 @@ func (c *controller) servingList(s *service, name string, method rpcpacket.Metho
 		case x.node.lost:
 			list.Why = "the state of the service is lost: " + x.node.anew()
 		case !x.serves() && !c.returns(x): // it is leaving for good
-		case x.node.ledger == nil:
+		case x.node.ledger == nil && !q.AtMostOnce:
 			list.Why = "no node that serves it has a ledger: exactly-once calls need a memory blade in service (bifrost memory), and a service whose runtime keeps a ledger (Go); or use policy none"
+		case !x.serves() && q.AtMostOnce && !x.moves:
+			list.Why = "its node has failed, and is not back yet"
 		case !x.serves():
 			awaited = append(awaited, x)
 		case len(list.Nodes) < control.MaxServing:
-			list.Nodes = append(list.Nodes, x.node.address)
+			list.Nodes, list.Incarnations = append(list.Nodes, x.node.address), append(list.Incarnations, x.node.incarnation)
 			x.node.named = c.now
+			if q.AtMostOnce {
+				x.node.bound = c.now
+			}
 		}
 	}
 	if list.Awaited = len(list.Nodes) == 0 && len(awaited) > 0; list.Awaited {
 		for _, x := range awaited[:min(len(awaited), control.MaxServing)] {
-			list.Nodes = append(list.Nodes, x.node.address)
+			list.Nodes, list.Incarnations = append(list.Nodes, x.node.address), append(list.Incarnations, x.node.incarnation)
 		}
 	}
 	if len(list.Nodes) > 0 {

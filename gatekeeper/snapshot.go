@@ -47,8 +47,6 @@ type Counters struct {
 	Probes       uint64 `json:"probes"`        // replies asked for in a gone caller's place
 	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
 	Logged       uint64 `json:"logged"`        // records put on the log
-	Recalled     uint64 `json:"recalled"`      // replies sent again from the log
-	Resumed      uint64 `json:"resumed"`       // calls of a former Gatekeeper released again
 	CopiesLost   uint64 `json:"copies_lost"`   // copies of memory machines that have had two
 }
 
@@ -166,7 +164,7 @@ func (c *controller) snapshot() Snapshot {
 		s.Regions = append(s.Regions, regionState(r))
 	}
 	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
-	for k := range c.knownCalls() {
+	for _, k := range c.told.calls {
 		s.Calls = append(s.Calls, c.callState(k))
 	}
 	slices.SortFunc(s.Calls, func(a, b CallState) int { return cmp.Compare(a.Call, b.Call) })
@@ -288,8 +286,8 @@ func (g *Gatekeeper) Connected(ctx context.Context) (connected bool, err error) 
 type Overview struct {
 	Snapshot      // Regions and Calls are nil
 	RegionCount   int
-	CallCount     int // on record, finished ones included
-	CallsUnderWay int // in the call graph, those included that are not held, and direct ones that were told of
+	CallCount     int // on record for their rights, finished ones included
+	CallsUnderWay int // that nodes have told of
 	EventsWaiting int // in the lease machine: for rules, or for another event
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
 	// yet; without those for whose programs it waits only.
@@ -306,7 +304,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallCount: len(g.ctl.calls), CallsUnderWay: g.ctl.graph.Len() + len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(),
+			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(),
 			Recoveries: g.ctl.recovering(),
 		}
 	})
@@ -409,8 +407,8 @@ func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls
 			return fault.New(fault.NotFound, "node", "there is no node %s", a)
 		}
 		out = NodeCalls{
-			Waits:  append(c.states(c.graph.WaitsFor(n.identity())), c.toldOf(func(k *directCall) bool { return k.caller.Address == a })...),
-			Serves: append(c.states(c.graph.Serves(n.identity())), c.toldOf(func(k *directCall) bool { return k.callee.Address == a })...),
+			Waits:  c.toldOf(func(k *directCall) bool { return k.caller.Address == a }),
+			Serves: c.toldOf(func(k *directCall) bool { return k.callee.Address == a }),
 		}
 		return nil
 	})
@@ -444,10 +442,10 @@ func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Hold
 		if !ok {
 			return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
 		}
-		out = Holders{Region: regionState(r), Calls: c.states(c.graph.Carrying(p))}
+		out = Holders{Region: regionState(r)}
 		for i := range r.Leases {
 			if k := c.told.calls[r.Leases[i].Call]; k != nil {
-				out.Calls = append(out.Calls, k.state())
+				out.Calls = append(out.Calls, c.callState(k))
 			}
 		}
 		return nil
@@ -485,15 +483,11 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 	for _, n := range b.sortedNodes() {
 		failed = append(failed, n.identity())
 	}
-	direct := c.toldGraph()
-	d := direct.Domain(failed...)
+	d := callgraph.DomainOf(c.toldCalls(), failed...)
 	for _, n := range d.Nodes {
 		out.Nodes = append(out.Nodes, n.Address)
 	}
-	held := c.graph.Domain(d.Nodes...)
-	out.Rerun, out.Cut = c.toldStates(d.Rerun), c.states(held.Cut)
-	out.Out = append(c.toldStates(d.Out), c.states(held.Out)...)
-	out.Waiting = append(c.toldStates(d.Waiting), c.states(held.Waiting)...)
+	out.Rerun, out.Cut, out.Out, out.Waiting = c.toldStates(d.Rerun), c.toldStates(d.Cut), c.toldStates(d.Out), c.toldStates(d.Waiting)
 	if b.memory() {
 		for r := range c.leases.Regions() {
 			if r.Region.Base.Machine() == b.hello.Machine {
@@ -502,14 +496,6 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 		}
 	}
 	return out
-}
-
-// states are the calls of views.
-func (c *controller) states(views []callgraph.View) (all []CallState) {
-	for i := range views {
-		all = append(all, c.callState(c.known(&views[i])))
-	}
-	return all
 }
 
 // query has f asked in a turn.

@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -227,16 +228,16 @@ func TestRelease_ChangesOnlyTheMarks(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.a, 1, 2)
 		m := s.a.message("Arrays", "add", p, q, p.Add(16))
-		m.Trailer = []byte("trailer")
 		m.Timeout, m.Branch, m.Index = 1, 2, 3
 		s.a.call("Arrays", m)
 		frames := s.b.take()
 		if len(frames) != 1 {
 			t.Fatalf("%d frames arrived", len(frames))
 		}
-		if dst := frames[0].Dst.Addr(); dst != rackaddr.Service("Arrays") {
+		if dst := frames[0].Dst; dst != netip.AddrPortFrom(s.b.address, rackaddr.PortDirect) {
 			t.Errorf("it is addressed to %s", dst)
 		}
+		m.Trailer = s.a.origin(m)
 		m.Flags |= rpcpacket.FlagReleased
 		m.CalleeIncarnation = s.b.incarnation
 		if got, want := string(frames[0].Payload), string(m.Append(nil)); got != want {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -109,31 +108,10 @@ func (c *controller) remember(t TraceRecord) {
 	if n := c.nodes[t.Node.Address]; n != nil {
 		e.Blade = n.blade.hello.Blade
 	}
-	if t.Stage != TraceSent && !c.timeline.Knows(t.Call) {
-		if first, ok := c.traceLate(t.Call); ok {
-			c.timeline.Note(&first)
-		}
-	}
 	if over := c.timeline.Note(&e); over && c.cfg.Over != nil {
 		call, _ := c.timeline.Call(t.Call)
 		c.cfg.Over(call, c.timeline.Root(t.Call))
 	}
-}
-
-// traceLate is how a call began that is known, but was not followed so far.
-func (c *controller) traceLate(id rpcpacket.ID) (e trace.Event, ok bool) {
-	e = trace.Event{Call: id, Step: trace.Step{Time: c.now, Kind: trace.Sent}}
-	if v, known := c.graph.Call(id); known {
-		if at := v.Times[callgraph.A1]; !at.IsZero() {
-			e.Time = at
-		}
-		e.About = trace.About{
-			Parent: v.Parent, Caller: trace.Node(v.Caller), Callee: trace.Node(v.Callee), Service: v.Service, Method: v.Method,
-			Policy: v.Policy, Oneway: v.Oneway, Sampled: v.Loose,
-		}
-		return e, true
-	}
-	return e, false
 }
 
 // traceRefused follows a call that never came on record.
@@ -153,36 +131,6 @@ func (c *controller) traceRefused(h *held, m *rpcpacket.Header, why *fault.Error
 	}
 	c.tracer(sent)
 	c.tracer(TraceRecord{Time: c.now, Stage: TraceRefused, Call: m.Call, Code: why.Code})
-}
-
-// traceCall follows a call of policy none that is held.
-func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
-	if c.tracer == nil {
-		return
-	}
-	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Code: code, Node: wal.Node{Address: k.callee, Incarnation: k.incarnation}}
-	switch stage {
-	case TraceSent:
-		t.Parent, t.Caller = k.header.Parent, wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
-		t.Service, t.Method, t.Policy, t.Oneway = k.service, k.method, k.header.Flags.Policy(), k.oneway()
-	case TraceAnswered:
-		t.Node = wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
-		if k.refusal != nil {
-			t.Stage, t.Code = TraceRefused, k.refusal.Code
-		}
-	default: // nothing to add
-	}
-	c.tracer(t)
-}
-
-// traceLoose follows a call that is not held, from a digest.
-func (c *controller) traceLoose(k *callgraph.Call) {
-	if c.tracer != nil {
-		c.tracer(TraceRecord{
-			Time: c.now, Stage: TraceSent, Call: k.ID, Node: wal.Node(k.Callee), Parent: k.Parent, Caller: wal.Node(k.Caller),
-			Service: k.Service, Method: k.Method, Policy: k.Policy, Oneway: k.Oneway, Sampled: true,
-		})
-	}
 }
 
 // EventKind says what happened.

@@ -22,7 +22,7 @@ import (
 func inParts(t *testing.T, m rpcpacket.Message, answer bool) (first []byte, parts []packetPart) {
 	t.Helper()
 	const budget = 60_000
-	first, ok := rpcpacket.First(m.Append(nil), budget, 0, 0)
+	first, ok := rpcpacket.First(m.Append(nil), budget, 0)
 	if !ok {
 		t.Fatal("the message fits a packet")
 	}
@@ -79,7 +79,7 @@ func TestPartsOfCall(t *testing.T) {
 		caller, stranger := newPeer(t, p.rack, "caller", rackaddr.Node(77)), newPeer(t, p.rack, "stranger", rackaddr.Node(78))
 		message := thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 200_000)})
 		first, parts := inParts(t, callOf(t, "blob", 1, message), false)
-		caller.send(rackaddr.Service("Test"), first)
+		caller.call(p.server, first)
 		synctest.Wait()
 		if open, claimed := p.server.LargeInUse(); open != 1 || claimed != uint64(len(message)) {
 			t.Errorf("%d transfers of %d bytes have begun", open, claimed)
@@ -104,7 +104,7 @@ func TestPartsOfCall(t *testing.T) {
 		if s := p.server.Stats(); s.Served != 0 {
 			t.Error("a part that came too late made the call run")
 		}
-		caller.send(rackaddr.Service("Test"), first)
+		caller.call(p.server, first)
 		synctest.Wait() // the parts are asked for
 		slices.Reverse(parts)
 		for _, part := range parts {
@@ -123,8 +123,8 @@ func TestPartsOfCall(t *testing.T) {
 func TestPartsOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
-		callee, n := newPeer(t, r, "callee", rackaddr.Service("Test")), joinNode(t, r, "client")
-		stranger := newPeer(t, r, "stranger", rackaddr.Node(78))
+		callee, n := newCallee(t, r, "callee", rackaddr.Node(78), "Test"), joinNode(t, r, "client")
+		stranger := newPeer(t, r, "stranger", rackaddr.Node(79))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		done := make(chan error)
@@ -171,7 +171,7 @@ func TestHostilePulls(t *testing.T) {
 		caller := newPeer(t, p.rack, "caller", rackaddr.Node(77))
 		call := callOf(t, "blob", 1, thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 2<<20)}))
 		first, parts := inParts(t, call, false)
-		caller.send(rackaddr.Service("Test"), first)
+		caller.call(p.server, first)
 		synctest.Wait()
 		for _, part := range parts {
 			caller.sendTo(p.server.Address(), rackaddr.PortBulk, part.datagram())

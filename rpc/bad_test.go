@@ -113,7 +113,6 @@ func TestBadCalls(t *testing.T) {
 	h := &testsvc.Handler{}
 	server := serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
-	to := rackaddr.Service("Test")
 	ping := thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{})
 	seq := uint64(0)
 	for name, c := range map[string]struct {
@@ -136,7 +135,7 @@ func TestBadCalls(t *testing.T) {
 		if c.change != nil {
 			c.change(&m)
 		}
-		caller.send(to, m.Append(nil))
+		caller.call(server, m.Append(nil))
 		if a := caller.must(); a.Type != rpcpacket.Exception || a.Code != c.code || a.Call != m.Call || len(a.Payload) == 0 {
 			t.Errorf("%s: %v, code %v, %q", name, a.Type, a.Code, a.Payload)
 		}
@@ -152,16 +151,15 @@ func TestBadCalls(t *testing.T) {
 		nil, {1}, good.Append(nil)[:rpcpacket.HeaderSize-1], good.Append(nil)[:rpcpacket.HeaderSize+3],
 		edit(func(b []byte) { b[0] = 0 }), edit(func(b []byte) { b[2]++ }), edit(func(b []byte) { b[3] = 9 }),
 		edit(func(b []byte) { b[96] = 0xff }),                                                           // oversized length
-		edit(func(b []byte) { b[104] ^= 1 }),                                                            // another service
-		edit(func(b []byte) { copy(b[56:], make([]byte, 8)) }),                                          // no floor
+		edit(func(b []byte) { copy(b[68:], make([]byte, 4)) }),                                          // no incarnation
 		edit(func(b []byte) { b[3] = byte(rpcpacket.Ack) }),                                             // not a call
 		edit(func(b []byte) { b[5] &^= byte(rpcpacket.FlagSession); copy(b[24:40], make([]byte, 16)) }), // id 0
 	}
 	for _, b := range dropped {
-		caller.send(to, b)
+		caller.call(server, b)
 	}
-	caller.send(to, edit(func(b []byte) { b[5] |= byte(rpcpacket.FlagReleased); b[71] = 9 })) // released for another incarnation
-	caller.send(to, good.Append(nil))
+	caller.call(server, edit(func(b []byte) { b[104] ^= 1 })) // another service
+	caller.call(server, good.Append(nil))
 	if a := caller.must(); a.Type != rpcpacket.Reply || a.Call != good.Call {
 		t.Errorf("after all that: %+v", a)
 	}
@@ -187,12 +185,12 @@ func TestBadCalls(t *testing.T) {
 // Arguments that are no Thrift are the processor's to refuse, as in plain Thrift.
 func TestGarbageArguments(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
-	serve(t, r, &testsvc.Handler{})
+	server := serve(t, r, &testsvc.Handler{})
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	whole := thriftMessage(t, "echo", thrift.CALL, &testsvc.TestEchoArgs{Thing: everything()})
 	for i, cut := range []int{16, 20, 40, len(whole) / 2, len(whole) - 1} {
 		m := callOf(t, "echo", uint64(i+1), whole[:cut])
-		caller.send(rackaddr.Service("Test"), m.Append(nil))
+		caller.call(server, m.Append(nil))
 		if a := caller.must(); a.Type != rpcpacket.Exception || a.Code != rpc.OK {
 			t.Errorf("cut to %d bytes: %v, code %v", cut, a.Type, a.Code)
 		}
@@ -203,16 +201,16 @@ func TestGarbageArguments(t *testing.T) {
 func TestTrailingGarbage(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
-	serve(t, r, h)
+	server := serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	m := callOf(t, "note", 1, append(thriftMessage(t, "note", thrift.ONEWAY, &testsvc.TestNoteArgs{Number: 5}), 0))
 	m.Type = rpcpacket.Oneway
-	caller.send(rackaddr.Service("Test"), m.Append(nil))
+	caller.call(server, m.Append(nil))
 	if a := caller.must(); a.Flags&rpcpacket.FlagDone == 0 {
 		t.Errorf("receipt %+v", a.Header)
 	}
 	m = callOf(t, "ping", 2, append(thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}), "xyz"...))
-	caller.send(rackaddr.Service("Test"), m.Append(nil))
+	caller.call(server, m.Append(nil))
 	if a := caller.must(); a.Type != rpcpacket.Exception || !strings.Contains(string(a.Payload), "3 bytes behind") {
 		t.Errorf("%v %q", a.Type, a.Payload)
 	}

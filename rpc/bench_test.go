@@ -84,6 +84,7 @@ const serverVariable = "BIFROST_BENCH_SERVER"
 
 func loopNode(l *loopback, n uint64) (*rpc.Node, error) {
 	s := testrack.NewSession(l, join.Identity{Name: "bench", Address: rackaddr.Node(n), Incarnation: 1})
+	s.Play(rackaddr.Node(2), "Test") // the server
 	return rpc.Join(join.NewContext(context.Background(), testrack.Fixed(s)))
 }
 

@@ -289,31 +289,31 @@ func TestDirectOneway(t *testing.T) {
 	})
 }
 
-// A call of policy none that was first sent before the service began here may have
-// been run by the node before: it is refused. One sent since is not, however often.
-func TestCallOlderThanItsCallee(t *testing.T) {
+// A call of policy none is bound to the incarnation that its caller has chosen: the next one refuses a copy of it, however late
+// that is, since the former one may have run it.
+func TestCallOfFormerIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
-		client := joinNode(t, r, "client")
-		call := func() chan error {
-			done := make(chan error, 1)
-			go func() { done <- testsvc.NewTestClient(plain(client, "Test")).Ping(t.Context()) }()
-			return done
-		}
-		old := call()
-		pass(100 * time.Millisecond)
-		serve(t, r, &testsvc.Handler{})
-		if err := <-old; rpc.CodeOf(err) != rpc.Unavailable {
-			t.Errorf("an old call: %v", err)
-		}
-		pass(time.Second)
+		server := serve(t, r, &testsvc.Handler{})
 		peer := newPeer(t, r, "caller", rackaddr.Node(77))
 		m := callOf(t, "ping", 1, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
-		b := m.Append(nil)
-		rpcpacket.SetAge(b, 500*time.Millisecond)
-		peer.send(rackaddr.Service("Test"), b)
-		if a := peer.must(); a.Type != rpcpacket.Reply || a.Attempt != 0 {
-			t.Errorf("a call that was lost at first: %+v", a.Header)
+		peer.call(server, m.Append(nil))
+		if a := peer.must(); a.Type != rpcpacket.Reply {
+			t.Errorf("the first copy: %+v", a.Header)
+		}
+		r.Crash("server")
+		server = serve(t, r, &testsvc.Handler{})
+		peer.call(server, m.Append(nil)) // a copy that was on its way for long
+		if a := peer.must(); a.Type != rpcpacket.Exception || a.Code != rpc.Unavailable || a.Flags&rpcpacket.FlagUnbegun != 0 {
+			t.Errorf("a late copy: %+v", a.Header)
+		}
+		if n := server.Stats().Served; n != 0 {
+			t.Errorf("the next incarnation has run %d calls", n)
+		}
+		m.CalleeIncarnation, m.Call = 2, rpcpacket.SessionID(m.Call.Session(), 2)
+		peer.call(server, m.Append(nil))
+		if a := peer.must(); a.Type != rpcpacket.Reply {
+			t.Errorf("a call to the next incarnation: %+v", a.Header)
 		}
 	})
 }

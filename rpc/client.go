@@ -4,22 +4,18 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"maps"
 	"math"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -30,9 +26,7 @@ import (
 type client struct {
 	node    *Node
 	service string
-	to      netio.Message // the service's address
-	hash    uint64        // and its low half
-	balance *endpoint.Balance
+	hash    uint64 // the low half of the service's address
 	config  clientConfig
 
 	mu      sync.RWMutex
@@ -75,12 +69,7 @@ type method struct {
 // one-way survives crashes: when the callee's ledger has it. One that an
 // exactly-once execution sends is delivered when the execution has committed.
 func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
-	address := rackaddr.Service(service)
-	c := &client{
-		node: n, service: service, hash: serviceHash(address), methods: make(map[methodKey]*method),
-		to: netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
-	}
-	c.balance = n.out.balance(c.hash)
+	c := &client{node: n, service: service, hash: serviceHash(rackaddr.Service(service)), methods: make(map[methodKey]*method)}
 	for _, o := range opts {
 		o.applyClient(&c.config)
 	}
@@ -165,7 +154,7 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 
 // perform makes a call; o is its operation in an exactly-once execution, or nil.
 func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
-	p, err := c.answer(ctx, b, o, m, codec, kind)
+	p, err := c.exchange(ctx, b, o, m, codec, kind)
 	if err != nil {
 		return o.decided(err)
 	}
@@ -179,16 +168,6 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 		c.node.memory.Gained(p.answer.Pointers...)
 	}
 	return c.decode(ctx, codec, p, m, result)
-}
-
-// answer makes a call as the client's options say, and waits for the answer; see exchange.
-func (c *client) answer(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
-	if o == nil && kind == thrift.CALL && m.policy == PolicyNone && len(codec.pointers) == 0 {
-		if after, ok := c.config.hedges.of(m.name); ok {
-			return c.hedged(ctx, after, b, m, codec)
-		}
-	}
-	return c.exchange(ctx, b, o, m, codec, kind)
 }
 
 // exchange sends a call and waits for its answer; nil is that of a one-way which leaves later, or has
@@ -225,6 +204,9 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 		}
 		return c.exchange(ctx, b, o, m, codec, kind)
 	}
+	if p.err == nil && p.answer.Type == rpcpacket.Exception && p.answer.Code == Unavailable {
+		c.node.servers.doubt(c.serving(m))
+	}
 	return p, nil
 }
 
@@ -257,8 +239,9 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 // send begins the call and puts it on the wire.
 func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
 	n := c.node
-	p.RTT, p.Balance, p.to = m.rtt, c.balance, c.to
-	if kind == thrift.ONEWAY && m.policy == PolicyNone || len(codec.pointers) > 0 {
+	p.RTT, p.lends = m.rtt, len(codec.pointers) > 0
+	p.detached = kind == thrift.ONEWAY && m.policy == PolicyNone // nobody waits
+	if p.detached || p.lends {
 		if err := n.reserve(ctx, p); err != nil {
 			return err
 		}
@@ -274,7 +257,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		}
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
-	if m.policy != PolicyNone && len(codec.pointers) > 0 {
+	if p.lends {
 		h.Flags |= rpcpacket.FlagHeld
 	}
 	var id rpcpacket.ID
@@ -289,66 +272,50 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if err != nil {
 		return err
 	}
-	if m.policy == PolicyNone && kind == thrift.CALL {
-		l := b.lineageOf()
-		codec.trailer = l.append(nil)
+	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
+		return c.owe(o, p, to.node, m, codec, h, id, proof)
 	}
-	var lasts bool
-	switch {
-	case to.IsValid() && o != nil && kind == thrift.ONEWAY:
-		return c.owe(o, p, to, m, codec, h, id, proof)
-	case to.IsValid():
-		lasts = c.goDirect(p, b, o, to, codec, &h, id, proof)
-	case kind == thrift.ONEWAY && m.policy == PolicyNone:
-		if !o.durable(record.Call{}) {
-			return o.whyEnded(n)
-		}
-		return c.sendOneway(ctx, p, codec, &h, id)
-	case o != nil && len(codec.pointers) > 0:
-		lasts = o.lends(p)
-	default:
-		lasts = o.durable(record.Call{})
-	}
-	if !lasts {
+	if !c.address(p, b, o, codec, &h, id, proof) {
 		return o.whyEnded(n)
 	}
-	p.Released, p.Held = p.lends, len(codec.pointers) > 0
+	if p.detached {
+		return c.sendOneway(ctx, p, codec, &h, id)
+	}
 	out, err := n.begin(p, codec, &h, id)
 	if err != nil {
 		return err
 	}
 	o.sentIn(p)
 	p.out[0] = p.to
-	p.out[0].Buf = out.datagram
-	if conn := n.connOf(p); out.payload != nil {
-		err = n.sendLarge(conn, p.out[0], out.payload, false, out.pushed)
-	} else {
-		_, err = conn.WriteBatch(p.out[:])
-	}
-	if err != nil && n.end(p) {
+	if err := n.transmit(n.connOf(p), p.out[:], &out); err != nil && n.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
 	}
 	return nil
 }
 
-// sendOneway leaves a one-way to the runtime, which sends it until its callee
-// has it. What fails here is a loss like any other.
+// sendOneway leaves a one-way of policy none to the runtime, which sends it until its callee has it. What fails here is a loss
+// like any other.
 func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) error {
 	n := c.node
-	p.detached, p.Expires = true, duration.Add(n.now(), lifetimeOf(ctx))
+	p.Expires = duration.Add(n.now(), lifetimeOf(ctx))
+	conn, to := n.connOf(p), p.to
 	out, err := n.begin(p, codec, h, id)
 	if err != nil {
 		return err
 	}
-	m := c.to
-	m.Buf = out.datagram
-	if out.payload != nil {
-		_ = n.sendLarge(n.conn, m, out.payload, false, out.pushed) // a failure is a loss
-	} else {
-		_, _ = n.conn.WriteBatch([]netio.Message{m})
-	}
-	n.standIn() // for the receipt
+	_ = n.transmit(conn, []netio.Message{to}, &out) // p is no longer the caller's
+	n.standIn()                                     // for the receipt
 	return nil
+}
+
+// transmit puts a call on the wire, whose address is that of the one message.
+func (n *Node) transmit(conn netio.Conn, to []netio.Message, out *outbound) error {
+	to[0].Buf = out.datagram
+	if out.payload != nil {
+		return n.sendLarge(conn, to[0], out.payload, false, out.pushed)
+	}
+	_, err := conn.WriteBatch(to)
+	return err
 }
 
 // wait waits for the answer or the end of the context. An execution that gives a direct call up waits for the callee's
@@ -361,7 +328,7 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if (o == nil || o.expired == nil) && c.node.await(ctx, p) {
 		return nil
 	}
-	if p.of != nil {
+	if p.of != nil && m.policy != PolicyNone {
 		return c.giveUp(ctx, o, p, m)
 	}
 	if p.token && c.node.detach(p) {
@@ -490,180 +457,4 @@ func (n *Node) limit() int {
 // tooLong is why a message that a codec has written is refused.
 func (n *Node) tooLong(what string, c *codec) string {
 	return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
-}
-
-// Who takes a direct call: one of the nodes that the Gatekeeper names, chosen when the call
-// is made. The choice is for good. All copies go there, those of re-runs too, so that
-// routes may change under a call: an execution has it in its ledger before the call leaves.
-
-// servers are the nodes that take direct calls, by method.
-type servers struct {
-	mu    sync.Mutex
-	known map[control.Serving]*serving
-	asked map[netip.Addr]bool // those about which the Gatekeeper is being asked
-}
-
-// serving is what is known of who takes the calls of a method.
-type serving struct {
-	list  control.ServingList // the Gatekeeper's last answer
-	heard bool                // it has answered
-	at    time.Duration       // in node time, when the last question ended
-	// asked counts the questions so far, and answered is the last one that the Gatekeeper has answered.
-	asked, answered uint64
-	under           *question // the question that is under way, if any
-	turn            int
-	// refused is when nodes have refused a call because they close. They are not chosen for servingLifetime, unless the
-	// Gatekeeper says that they serve again.
-	refused map[netip.Addr]time.Duration
-}
-
-// question is one to the Gatekeeper: who takes the calls of a method.
-type question struct {
-	over chan struct{} // closed when it has ended
-	err  error         // valid then
-}
-
-const (
-	// servingLifetime is after how long it is asked again who takes the calls of a method.
-	servingLifetime = time.Second
-	// servingStale is after how long nobody is called of whom it said so then, unless it does
-	// not answer: nodes that leave wait so long for their callers.
-	servingStale = 2 * time.Second
-	// servingPatience bounds the wait for such an answer if an earlier one is known.
-	servingPatience = time.Second
-	// servingAgain is how soon it is asked again if a call cannot leave, and maxServingAgain the longest such pause.
-	servingAgain, maxServingAgain = 20 * time.Millisecond, 250 * time.Millisecond
-)
-
-// of is what is known of a method. The caller holds s.mu.
-func (s *servers) of(q control.Serving) *serving {
-	k := s.known[q]
-	if k == nil {
-		if s.known == nil {
-			s.known = map[control.Serving]*serving{}
-		}
-		k = &serving{turn: int(randomUint64() >> 1)} //nolint:gosec // not negative
-		s.known[q] = k
-	}
-	return k
-}
-
-// choose chooses one of the nodes of the last answer; the zero Addr if there are none, or all have refused a call just
-// now. The caller holds the mutex of servers.
-func (k *serving) choose(now time.Duration) netip.Addr {
-	maps.DeleteFunc(k.refused, func(_ netip.Addr, at time.Duration) bool { return now-at >= servingLifetime })
-	open := k.list.Nodes
-	if len(k.refused) > 0 {
-		open = slices.DeleteFunc(slices.Clone(open), func(a netip.Addr) bool { _, no := k.refused[a]; return no })
-	}
-	if len(open) == 0 {
-		return netip.Addr{}
-	}
-	k.turn++
-	return open[k.turn%len(open)]
-}
-
-// knownServer chooses who is to take a direct call of a method, by what is known; the zero Addr if the Gatekeeper has to be
-// asked first.
-func (n *Node) knownServer(q control.Serving) netip.Addr {
-	s := &n.servers
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.known[q]
-	if k == nil || !k.heard || n.now()-k.at > servingStale && k.under == nil {
-		return netip.Addr{}
-	}
-	if n.now()-k.at > servingLifetime {
-		n.askServing(k, q)
-	}
-	return k.choose(n.now())
-}
-
-// findServer asks the Gatekeeper who takes direct calls of a method, and chooses one of the nodes. It waits until the
-// Gatekeeper has answered, and while all of them refuse calls, since they close, and are to come back. The error says
-// that there are none, that the context has ended, or the node.
-func (n *Node) findServer(ctx context.Context, q control.Serving) (netip.Addr, error) {
-	s := &n.servers
-	patience := time.NewTimer(servingPatience)
-	defer patience.Stop()
-	s.mu.Lock()
-	k := s.of(q)
-	before := k.asked
-	for pause := servingAgain; ; pause = min(2*pause, maxServingAgain) {
-		u := n.askServing(k, q)
-		s.mu.Unlock()
-		patient := true
-		select {
-		case <-u.over:
-		case <-patience.C:
-			patient = false
-		case <-ctx.Done():
-			return netip.Addr{}, ctx.Err()
-		case <-n.base.Done():
-			return netip.Addr{}, n.whyEnded()
-		}
-		s.mu.Lock()
-		to, list, answered := k.choose(n.now()), k.list, k.answered > before
-		if !patient && !to.IsValid() {
-			continue
-		}
-		s.mu.Unlock()
-		switch {
-		case to.IsValid():
-			return to, nil
-		case answered && len(list.Nodes) == 0:
-			return netip.Addr{}, nobody(q, list.Why)
-		case fault.CodeOf(u.err) == BadRequest:
-			return netip.Addr{}, u.err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return netip.Addr{}, ctx.Err()
-		case <-n.base.Done():
-			return netip.Addr{}, n.whyEnded()
-		}
-		s.mu.Lock()
-	}
-}
-
-// nobody is the error of a call that no node takes.
-func nobody(q control.Serving, why string) error {
-	if why == "" {
-		why = "deploy the service"
-	}
-	return fault.New(Unavailable, "", "no node serves %s.%s: %s", q.Service, q.Method, why)
-}
-
-// askServing asks the Gatekeeper who takes direct calls of a method, one question at a time. It waits for as long as the
-// Gatekeeper is away. The caller holds the mutex of servers.
-func (n *Node) askServing(k *serving, q control.Serving) *question {
-	if k.under != nil {
-		return k.under
-	}
-	u := &question{over: make(chan struct{})}
-	k.asked++
-	k.under = u
-	from, number := n.now(), k.asked
-	go func() {
-		list, err := n.session.Serving(n.base, q)
-		s := &n.servers
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		k.under, k.at, u.err = nil, n.now(), err
-		defer close(u.over)
-		if err != nil {
-			return
-		}
-		k.list, k.heard, k.answered = list, true, number
-		if list.Awaited {
-			return
-		}
-		for _, node := range list.Nodes { // one that has refused is back, unless the Gatekeeper does not know yet that it closes
-			if at, refused := k.refused[node]; refused && at < from && n.now()-at >= servingAgain {
-				delete(k.refused, node)
-			}
-		}
-	}()
-	return u
 }

@@ -104,15 +104,6 @@ func (c *codec) free() {
 	codecs.Put(c)
 }
 
-// clone is a codec with the same output.
-func (c *codec) clone() *codec {
-	d := newCodec(c.buf.limit)
-	d.buf.out, d.buf.over = append(d.buf.out[:0], c.buf.out...), c.buf.over
-	d.kind, d.headed, d.protocol = c.kind, c.headed, c.protocol
-	d.pointers = append(d.pointers, c.pointers...)
-	return d
-}
-
 // front is how many bytes of the datagram stand in front of the payload.
 func (c *codec) front() int { return rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1) }
 

@@ -58,7 +58,7 @@ func TestArguments_Large(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := rpcpacket.Header{Type: rpcpacket.Call, Service: 7}
+		h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(PolicyRecover), Service: 7}
 		trailer := (&Node{budget: 1400}).straightTrailer(nil, c, &h, origin{})
 		hash := binary.BigEndian.Uint64(trailer[len(trailer)-argumentsSize:])
 		whole, err := rpcpacket.Parse(c.datagram(&h))
@@ -83,7 +83,7 @@ func TestMostPointers(t *testing.T) {
 		budget := min(mtu-netio.Overhead, maxDatagram)
 		most := rpcpacket.MostPointers(budget)
 		m := rpcpacket.Message{Trailer: longest, Payload: make([]byte, budget), Pointers: make([]dsmpacket.Pointer, min(most, rpcpacket.MaxPointers))}
-		first, ok := rpcpacket.First(m.Append(nil), budget, 0, 0)
+		first, ok := rpcpacket.First(m.Append(nil), budget, 0)
 		if !ok || len(first) != budget {
 			t.Fatalf("MTU %d, %d pointers: %d bytes, %v", mtu, most, len(first), ok)
 		}

@@ -386,7 +386,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	}
 	o, node := &n.out, netip.AddrFrom16(w.Node)
 	p := o.pendings.Get().(*pending)
-	p.RTT, p.straight, p.detached, p.owed, p.Node = &n.onewayRTT, true, true, true, w.Node
+	p.RTT, p.detached, p.owed, p.Node, p.Kept = &n.onewayRTT, true, true, w.Node, true
 	hands := len(m.Pointers) > 0
 	p.lends, p.Released, p.Held = hands, hands, hands
 	conn, port := n.connOf(p), uint16(rackaddr.PortDirect)
@@ -409,7 +409,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		if !hands { // else the Gatekeeper may refuse it: its receiver asks for all of the rest
 			p.pushed = serviceHash(node)
 		}
-		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed, 0) // its pointers leave room: see checkPointers
+		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed) // its pointers leave room: see checkPointers
 		p.payload = sent.New(nil, m.Payload)
 	}
 	out := p.outbound
@@ -522,7 +522,8 @@ func (n *Node) redirect(w departed) {
 	for n.base.Err() == nil {
 		to, err := n.findServer(n.base, w.may)
 		if err == nil {
-			n.sendTo(w, to)
+			to.over()
+			n.sendTo(w, to.node)
 			return
 		}
 		if _, err := n.session.Service(n.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {

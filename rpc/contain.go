@@ -189,7 +189,7 @@ func (x *export) perform(e *execution) {
 // goOn answers a call whose goroutine the program's code has ended, and has those run that wait for its slot.
 func (x *export) goOn(e *execution) {
 	e.promote()
-	x.running.CompareAndSwap(e, nil)
+	x.node.running.CompareAndSwap(e, nil)
 	answered := false
 	defer func() {
 		if v := recover(); v != nil {

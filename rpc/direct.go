@@ -50,46 +50,6 @@ func (n *Node) openLedger(ctx context.Context) error {
 	return n.openDirect()
 }
 
-// readDirect takes direct calls off the endpoint until it is closed. The last of the calls
-// that have come together is run by this goroutine; another one goes on reading.
-func (n *Node) readDirect(r *reader) {
-	for {
-		count, err := r.next()
-		if err != nil {
-			r.free()
-			n.readFailed(err)
-			n.readers.Done()
-			return
-		}
-		var last *execution
-		for i := range count {
-			e := n.receiveDirect(r, i)
-			if e == nil {
-				continue
-			}
-			if last != nil {
-				go last.export.pool.work(last)
-			}
-			last = e
-		}
-		if last != nil {
-			n.handOn(r)
-			last.export.pool.work(last)
-			var again bool
-			if r, again = n.nextReader.Wait(n.done); !again {
-				return
-			}
-		}
-	}
-}
-
-// handOn has another goroutine read on.
-func (n *Node) handOn(r *reader) {
-	if !n.nextReader.Give(r) {
-		go n.readDirect(r)
-	}
-}
-
 // receiveDirect takes a datagram off the endpoint for direct calls. It returns the execution
 // of a call that the goroutine is to run, or nil.
 func (n *Node) receiveDirect(r *reader, i int) *execution {
@@ -99,7 +59,9 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
 	lends := (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
 	switch {
-	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0 && !lends || !plausible(&m.Header, lends):
+	case err != nil || len(m.Pointers) > 0 && !lends || !plausible(&m.Header, lends):
+	case m.Flags.Policy() == PolicyNone:
+		return n.receiveVolatile(r, i, from, &m, lends)
 	case lends && m.Flags&rpcpacket.FlagReplay != 0:
 		n.probed(from, &m)
 		return nil
@@ -239,7 +201,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Superseded:
 		n.superseded(from.Addr(), m)
 	case direct.Diverged:
-		x.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
+		n.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
 	case direct.Malformed:
 		n.malformed(from.Addr())
 	case direct.Foreign:
@@ -533,7 +495,7 @@ func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
 	if err == nil && (m.Flags&rpcpacket.FlagHeld != 0 || len(m.Pointers) > 0) {
 		pushed = 0 // the Gatekeeper may refuse it
 	}
-	first, ok := rpcpacket.First(answer, n.budget, pushed, 0)
+	first, ok := rpcpacket.First(answer, n.budget, pushed)
 	if err == nil && ok { // its pointers leave room: see checkPointers
 		_ = n.sendLarge(n.conn, netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true, pushed) // likewise
 	}

@@ -107,14 +107,13 @@ func ExampleWithRetry() {
 	defer node.Close(ctx)
 	client := arrays.NewPingClient(node.Client("Nobody", rpc.WithPolicy(rpc.PolicyNone), rpc.WithProtocol(rpc.Compact),
 		rpc.WithRetry(rpc.Retry{Attempts: 4}),
-		rpc.WithRetry(rpc.Retry{Attempts: 4, Idempotent: true}, "ping", "echo"),
-		rpc.WithHedging(20*time.Millisecond, "echo")))
+		rpc.WithRetry(rpc.Retry{Attempts: 4, Idempotent: true}, "ping", "echo")))
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	err = client.Ping(ctx)
 	fmt.Println(rpc.CodeOf(err), rpc.NeverBegan(err))
 	cancel()
 	fmt.Println(rpc.NeverBegan(client.Ping(ctx)))
 	// Output:
-	// no such method true
+	// unavailable true
 	// true
 }

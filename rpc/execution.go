@@ -11,14 +11,14 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// A handler's execution begins with the packet of a call. A call of policy none comes in here (export.receive), an exactly-once call
-// in direct.go. The execution then takes a worker's slot, or waits for one (export.accept), and runs (run.go).
+// A handler's execution begins with the packet of a call. An exactly-once call comes in in direct.go, one of policy none in
+// volatile.go. The execution then takes a worker's slot, or waits for one (export.accept), and runs (run.go).
 
 // execution is one run of a handler for one call, or of a durable main. Its trunk
 // travels in the handler's context: calls made with that context name it as their
@@ -31,7 +31,7 @@ type execution struct {
 	main     *main    // nil for a handler's
 	// Of a handler's; of a main, call has only the id.
 	export    *export
-	entry     *endpoint.Entry
+	entry     *direct.Entry // of a call of policy none
 	call      rpcpacket.Message
 	buffer    *datagram // what call lies in; nil if it has memory of its own
 	from      netip.AddrPort
@@ -229,11 +229,8 @@ func (e *execution) freeBuffer() {
 	}
 }
 
-// receipted reports whether the call is acknowledged when it is accepted: a
-// one-way of policy none. (Of one that is held for its pointers the completion is reported.)
-func (e *execution) receipted() bool {
-	return e.call.Type == rpcpacket.Oneway && e.call.Flags&rpcpacket.FlagHeld == 0 && e.journal == nil
-}
+// receipted reports whether the call is acknowledged when it is accepted: a one-way of policy none.
+func (e *execution) receipted() bool { return e.call.Type == rpcpacket.Oneway && e.journal == nil }
 
 // life is a handler's context. Most handlers never wait for its end, so what that takes
 // (a channel, a place among the children of the node's context) is made when somebody
@@ -336,76 +333,6 @@ func (n *Node) whyEnded() error {
 	return fault.New(Unavailable, "node "+n.self.Name, "the node has ended")
 }
 
-// incoming is the called side of a node, for all of its services.
-type incoming struct {
-	mu   sync.Mutex
-	core *endpoint.Callee
-}
-
-// receive takes the i-th datagram that an export's endpoint has received, a call of policy none. It
-// returns the execution of a call that the goroutine is to run, or nil.
-func (x *export) receive(r *reader, i int) *execution {
-	n := x.node
-	from := r.messages[i].Remote
-	m, err := rpcpacket.Parse(r.messages[i].Buf)
-	if err != nil || m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || m.Service != x.hash {
-		n.malformed(from.Addr())
-		return nil
-	}
-	a, e := x.decide(from, &m)
-	switch a.Verdict {
-	case endpoint.Run:
-		if m.Flags&rpcpacket.FlagMore != 0 {
-			return x.acceptLarge(e, len(r.messages[i].Buf))
-		}
-		e.buffer = r.take(i)
-		return x.accept(e)
-	case endpoint.Resend:
-		n.stats.resent.Add(1)
-		n.send(from, a.Reply)
-	case endpoint.Duplicate, endpoint.Late:
-		n.stats.duplicates.Add(1)
-	case endpoint.Gone:
-		x.refuse(from, &m, Unavailable, "the service has been restarted since, the call may have run before")
-	case endpoint.Lost:
-		x.refuse(from, &m, Unavailable, "the call has run, its answer is no longer kept")
-	case endpoint.Malformed:
-		n.malformed(from.Addr())
-	case endpoint.Stale:
-		n.stats.stale.Add(1)
-	default:
-		n.stats.full.Add(1)
-	}
-	return nil
-}
-
-// decide asks the core, and makes the execution of a call to run.
-func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message) (endpoint.Arrival, *execution) {
-	n := x.node
-	n.in.mu.Lock()
-	defer n.in.mu.Unlock()
-	a := n.in.core.Receive(n.now(), x.since, from.Addr(), m)
-	if n.in.core.Crowded() {
-		n.seekOwner(from.Addr())
-	}
-	for _, entry := range a.Abandoned {
-		e := entry.Tag.(*execution)
-		e.giveUp()
-		n.large.cancel(bulk.Key{Peer: e.from.Addr(), Call: entry.ID})
-	}
-	if a.Verdict != endpoint.Run {
-		return a, nil
-	}
-	e := &execution{node: n, export: x, entry: a.Entry, call: *m, from: from}
-	e.trunk.e = e
-	e.lineage, _ = lineageIn(m.Trailer) // a stranger's trailer that is none names nobody
-	if m.Timeout != 0 {
-		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
-	}
-	a.Entry.Tag = e
-	return a, e
-}
-
 // acceptLarge begins to fetch the rest of a new call of so many bytes so far. It
 // returns the execution that the goroutine is to run, if any.
 func (x *export) acceptLarge(e *execution, size int) *execution {
@@ -439,21 +366,6 @@ func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
 	e.call.Flags &^= rpcpacket.FlagMore
 	e.call.Payload, e.claim = t.Body(), t.Size()
 	return x.accept(e)
-}
-
-// receipt registers the receipt of a one-way of policy none, and returns it; nil for
-// other calls.
-func (x *export) receipt(e *execution) []byte {
-	if !e.receipted() {
-		return nil
-	}
-	h := x.node.answerHeader(&e.call)
-	h.Flags |= rpcpacket.FlagDone
-	b := (&rpcpacket.Message{Header: h}).Append(nil)
-	x.node.in.mu.Lock()
-	defer x.node.in.mu.Unlock()
-	x.node.in.core.Answer(e.entry, b)
-	return b
 }
 
 // accept finds a slot for a new call. It returns the execution that the goroutine is to run, if any. Of a one-way it
@@ -510,9 +422,7 @@ func (x *export) forget(e *execution) {
 		l.release(e)
 		return
 	}
-	x.node.in.mu.Lock()
-	defer x.node.in.mu.Unlock()
-	x.node.in.core.Forget(e.entry)
+	x.node.in.forget(e)
 }
 
 // turnAway refuses a call of policy none for which there is no room, or no time any more. A
@@ -530,31 +440,9 @@ func (x *export) turnAway(e *execution) {
 	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
 }
 
-// payload is what is kept of a large answer. Whoever gets it releases it.
-func (in *incoming) payload(from netip.Addr, id rpcpacket.ID) *sent.Payload {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.core.Payload(from, id).Hold()
-}
-
-// settle forgets a large answer that its caller has.
-func (in *incoming) settle(from netip.Addr, id rpcpacket.ID) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.core.Settle(from, id)
-}
-
 // send puts one message on the wire; a failure is a loss like any other.
 func (n *Node) send(to netip.AddrPort, datagram []byte) {
 	_, _ = n.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: to}})
-}
-
-// refuse answers a call that is not run, without remembering it: the core knows
-// the call already.
-func (x *export) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
-	x.node.stats.refused.Add(1)
-	x.node.stats.blame.Add(to.Addr(), code.String())
-	x.node.send(to, x.node.exception(call, code, why, false))
 }
 
 // exception makes a system exception in answer to a call, which did not begin if it is
@@ -575,9 +463,6 @@ func (n *Node) exception(call *rpcpacket.Message, code Code, why string, unbegun
 func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h := call.Header
 	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
-	if h.Flags.Policy() == PolicyNone {
-		h.Attempt = 0 // it told the call's age
-	}
 	h.CalleeIncarnation = n.self.Incarnation
 	h.Flags = (h.Flags & rpcpacket.FlagSession).WithPolicy(call.Flags.Policy())
 	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == rpcpacket.Call {

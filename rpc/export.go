@@ -33,15 +33,12 @@ type export struct {
 	config  exportConfig
 	manager *stateManager // of the service's state; nil if it has none
 	since   time.Duration // when the service began here
-	conn    netio.Conn
 	pool    pool
-	running atomic.Pointer[execution] // what the reader runs, if anything
-	ready   bool                      // published; guarded by node.mu
-	key     endpoint.Key              // what its executions name their calls with, once told is closed
-	told    chan struct{}             // closed when the rack has answered the first Export
-	closed  atomic.Bool               // close has been called
-	resting atomic.Bool               // SetServing has said so
-	telling sync.Mutex                // over what the rack is told of the service
+	ready   bool          // published; guarded by node.mu
+	key     endpoint.Key  // what its executions name their calls with, once told is closed
+	told    chan struct{} // closed when the rack has answered the first Export
+	resting atomic.Bool   // SetServing has said so
+	telling sync.Mutex    // over what the rack is told of the service
 
 	accepting sync.Mutex
 }
@@ -216,29 +213,15 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	if x.manager != nil {
 		x.resume() // before any call comes
 	}
-	err := n.serve(op, x)
-	if CodeOf(err) == Unavailable { // another node has the address: it goes to whoever may export the service
-		prepare := x.exportOf(methods)
-		prepare.Prepare = true
-		if _, err := n.session.Export(ctx, prepare); err != nil {
-			return coded(op, err)
-		}
-		err = n.serve(op, x)
-	}
-	if err != nil {
-		return err
-	}
 	answer, err := n.session.Export(ctx, x.exportOf(methods))
 	if err != nil {
-		x.close()
 		return coded(op, err)
 	}
 	x.key = answer.Key
 	close(x.told)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ended { // meanwhile, and has not seen x
-		x.close()
+	if n.ended { // meanwhile
 		return n.err
 	}
 	x.ready = true
@@ -281,26 +264,6 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 	return o, methods, nil
 }
 
-// serve opens a service's endpoint and reads it.
-func (n *Node) serve(op string, x *export) error {
-	if err := n.stack.AddAddress(x.address); err != nil {
-		return &Error{Code: Unavailable, Op: op, Msg: "address " + x.address.String(), Err: err}
-	}
-	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(x.address, rackaddr.PortRPC))
-	if err != nil {
-		_ = n.stack.RemoveAddress(x.address)
-		return &Error{Code: Unavailable, Op: op, Msg: "listen", Err: err}
-	}
-	n.spinUnlessLarge(conn)
-	x.conn = conn
-	if !n.enter() {
-		x.close()
-		return n.failure()
-	}
-	go x.read(newReader(conn))
-	return nil
-}
-
 // claim keeps a service's name for one export of the node.
 func (n *Node) claim(op string, x *export) error {
 	n.mu.Lock()
@@ -320,17 +283,6 @@ func (n *Node) unclaim(x *export) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.exports, x.name)
-}
-
-// close closes a service's endpoint. The reader may be running a handler that
-// does not return; then another goroutine becomes the reader, and sees the end.
-func (x *export) close() {
-	x.closed.Store(true)
-	_ = x.conn.Close()
-	_ = x.node.stack.RemoveAddress(x.address)
-	if e := x.running.Load(); e != nil {
-		e.promote()
-	}
 }
 
 // serves reports whether the node exports anything.

@@ -65,8 +65,8 @@ func TestFarLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range []*testsvc.TestClient{
-			testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithHedging(ever), rpc.WithRetry(rpc.Retry{Attempts: 3, Backoff: ever, MaxBackoff: ever}))),
-			testsvc.NewTestClient(p.caller.Client("Patient", rpc.WithHedging(ever))),
+			testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithRetry(rpc.Retry{Attempts: 3, Backoff: ever, MaxBackoff: ever}))),
+			testsvc.NewTestClient(p.caller.Client("Patient")),
 			testsvc.NewTestClient(plain(p.caller, "Patient")),
 		} {
 			for range 3 {

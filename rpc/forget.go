@@ -66,16 +66,11 @@ const (
 // itemSize is a direct.Item on the wire: id, lane, number.
 const itemSize = 32
 
-// acknowledged takes an ACK of the Gatekeeper: nobody has got a call, or it knows of a settlement or has forgotten
-// calls.
+// acknowledged takes an ACK of the Gatekeeper: it knows of a settlement, or has forgotten calls.
 func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) {
 	switch {
 	case m.Flags&rpcpacket.FlagReleased == 0:
 		n.malformed(r.messages[i].Remote.Addr()) // the switch lets nobody else say so
-	case m.Flags&rpcpacket.FlagUnbegun != 0:
-		n.out.mu.Lock()
-		defer n.out.mu.Unlock()
-		n.out.core.Unbegun(m.Call)
 	case m.Flags&rpcpacket.FlagSettled != 0:
 		n.forgotten(rackaddr.Gatekeeper, m.Payload)
 	default:

@@ -18,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
@@ -118,8 +119,9 @@ func seedCall(t testing.TB, method string, args thrift.TStruct, service uint64) 
 	wire, _ := rpcpacket.MethodOf(method)
 	h := rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire,
-		Call: rpcpacket.SessionID(5, 6), Floor: 6, CallerIncarnation: 1, Service: service,
+		Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(2), 5), 6), Floor: 6, CallerIncarnation: 1, CalleeIncarnation: 1, Service: service,
 	}
+	c.trailer = origin{}.append(nil)
 	return append([]byte(nil), c.datagram(&h)...)
 }
 
@@ -146,14 +148,14 @@ func FuzzCall(f *testing.F) {
 			return
 		}
 		n.in.mu.Lock()
-		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits, nil)
+		n.in.core = direct.NewVolatile(1, direct.DefaultLimits, nil)
 		n.in.mu.Unlock()
 		r := received(b)
-		if e := x.receive(r, 0); e != nil {
+		if e := n.receiveDirect(r, 0); e != nil {
 			x.pool.work(e)
 			m := e.call
-			a := n.in.core.Receive(0, 0, e.from.Addr(), &m)
-			if a.Verdict != endpoint.Resend {
+			a := n.in.core.Receive(0, e.from.Addr(), &m.Header)
+			if a.Verdict != direct.Answer {
 				t.Fatalf("a call that has run is now: %v", a.Verdict)
 			}
 			reply, err := rpcpacket.Parse(a.Reply)
@@ -176,7 +178,7 @@ func FuzzDirect(f *testing.F) {
 	n, x := exporting(f, r.Joiner())
 	from := rackaddr.Node(2)
 	r.Play(from)
-	direct := func(method string, args thrift.TStruct) rpcpacket.Message {
+	exactly := func(method string, args thrift.TStruct) rpcpacket.Message {
 		m, err := rpcpacket.Parse(seedCall(f, method, args, x.hash))
 		if err != nil {
 			f.Fatal(err)
@@ -185,7 +187,7 @@ func FuzzDirect(f *testing.F) {
 		m.Flags, m.Trailer = m.Flags.WithPolicy(PolicyRecover), make([]byte, originSize)
 		return m
 	}
-	count, note := direct("count", &testsvc.TestCountArgs{Number: 1}), direct("note", &testsvc.TestNoteArgs{Number: 3})
+	count, note := exactly("count", &testsvc.TestCountArgs{Number: 1}), exactly("note", &testsvc.TestNoteArgs{Number: 3})
 	note.Type = rpcpacket.Oneway
 	child, lends := count, count
 	child.Call, child.Flags, child.Order = rpcpacket.ID{1, 8: 0x80}, count.Flags&^rpcpacket.FlagSession, count.Call.Session()
@@ -262,7 +264,7 @@ func FuzzParts(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	first, ok := rpcpacket.First(m.Append(nil), n.budget, serviceHash(n.self.Address), 7)
+	first, ok := rpcpacket.First(m.Append(nil), n.budget, serviceHash(n.self.Address))
 	if !ok {
 		f.Fatal("it fits a packet")
 	}
@@ -286,10 +288,10 @@ func FuzzParts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n.in.mu.Lock()
-		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits, nil)
+		n.in.core = direct.NewVolatile(1, direct.DefaultLimits, nil)
 		n.in.mu.Unlock()
 		r := received(first)
-		x.receive(r, 0)
+		n.receiveDirect(r, 0)
 		r.free()
 		var datagrams [][]byte
 		for len(b) >= 2 {

@@ -75,7 +75,7 @@ func TestHeaders(t *testing.T) {
 // where they come.
 func TestBadHeaders(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
-	serve(t, r, &testsvc.Handler{})
+	server := serve(t, r, &testsvc.Handler{})
 	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
 	err := client.Ping(rpc.WithHeader(t.Context(), "long", strings.Repeat("x", rpc.MaxHeaderBytes)))
 	var app thrift.TApplicationException
@@ -90,14 +90,14 @@ func TestBadHeaders(t *testing.T) {
 	for i, payload := range []string{"", "\x00", "\x00\x09abc", "\x00\x04\x00\x00\x00\x00" + string(ping), "\x00\x00", string(ping)} {
 		m := callOf(t, "ping", uint64(i+1), []byte(payload))
 		m.Flags |= rpcpacket.FlagHeaders
-		gk.send(rackaddr.Service("Test"), m.Append(nil))
+		gk.call(server, m.Append(nil))
 		if a := gk.must(); a.Type != rpcpacket.Exception || a.Code != rpc.BadRequest {
 			t.Errorf("%q: %v %v %q", payload, a.Type, a.Code, a.Payload)
 		}
 	}
 	m := callOf(t, "ping", 10, append([]byte{0, 0}, ping...))
 	m.Flags |= rpcpacket.FlagHeaders
-	gk.send(rackaddr.Service("Test"), m.Append(nil))
+	gk.call(server, m.Append(nil))
 	if a := gk.must(); a.Type != rpcpacket.Reply {
 		t.Errorf("no headers: %v %v %q", a.Type, a.Code, a.Payload)
 	}
@@ -115,7 +115,7 @@ func TestHeadersOfReRun(t *testing.T) {
 		saw = append(saw, fmt.Sprint(tenant, twice, client.LastResponseMeta_().Headers, err))
 		return errors.Join(noted(ctx), rpc.SetAnswerHeader(ctx, "run", fmt.Sprint(len(saw))))
 	}, func(b *bench) {
-		down := newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
+		down := newCallee(b.t, b.rack, "down", rackaddr.Node(78), "Down")
 		headed := func(kv ...rpcpacket.KeyValue) []byte {
 			h, err := rpcpacket.AppendHeaders(nil, kv)
 			if err != nil {

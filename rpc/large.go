@@ -15,8 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// large moves what exceeds a packet of calls with policy none, of direct calls, and of their
-// answers (package bulk). The first packet of such a message goes the way of every call; its
+// large moves what exceeds a packet of calls and their answers (package bulk). The first packet of such a message goes the way of every call; its
 // parts go from node to node, to a port of their own. The switch holds the first packet if the message has pointers:
 //
 //	caller: pending.payload ──parts──▶ callee: transfer ──whole──▶ accept, run
@@ -138,7 +137,7 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
 	t, v := l.in.Begin(n.now(), key, o.Total, o.First, size, o.Pushed == serviceHash(n.self.Address))
 	if t != nil {
-		t.Tag, t.Caller, t.Callee, t.Token = tag, m.CallerIncarnation, m.CalleeIncarnation, o.Token
+		t.Tag, t.Caller, t.Callee = tag, m.CallerIncarnation, m.CalleeIncarnation
 		if !answer {
 			t.Callee = n.self.Incarnation
 		}

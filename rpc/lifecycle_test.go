@@ -36,7 +36,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 		}()
 		synctest.Wait()
 		var coded *rpc.Error
-		if err := p.client.Ping(t.Context()); !errors.As(err, &coded) || coded.Code != rpc.Unavailable || !coded.Remote {
+		if err := p.client.Ping(t.Context()); !errors.As(err, &coded) || coded.Code != rpc.Unavailable || !rpc.NeverBegan(err) {
 			t.Errorf("a call while closing: %v", err)
 		}
 		if err := <-done; err != nil {

@@ -66,14 +66,14 @@ func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
 	return trailer[:originSize], l, ok
 }
 
-// straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
-// the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
+// straightTrailer goes behind a call: its origin, its lineage if that names somebody and, if an exactly-once call exceeds a packet,
+// the hash of its arguments (argumentsSize). Nobody waits for a one-way.
 func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
 	trailer = from.append(nil)
 	if l := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
 		trailer = l.append(trailer)
 	}
-	if codec.size()+len(trailer) <= n.budget {
+	if codec.size()+len(trailer) <= n.budget || h.Flags.Policy() == PolicyNone {
 		return trailer
 	}
 	whole := rpcpacket.Message{Header: *h, Pointers: codec.pointers, Payload: codec.buf.out[rpcpacket.HeaderSize:]}

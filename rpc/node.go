@@ -50,9 +50,10 @@ type Node struct {
 	out        outgoing
 	in         incoming
 	large      large
-	directConn netio.Conn             // [node]:45105: exactly-once calls
-	nextReader *standby.Post[*reader] // of these
-	onewayRTT  endpoint.RTT           // of one-ways that the ledger has; guarded by out.mu
+	directConn netio.Conn                // [node]:45105: calls come here
+	nextReader *standby.Post[*reader]    // of these
+	running    atomic.Pointer[execution] // what the reader of calls runs, if anything
+	onewayRTT  endpoint.RTT              // of one-ways that the ledger has; guarded by out.mu
 	callers    callers
 	meters     meters
 	learned    learned
@@ -114,7 +115,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	}
 	n.limits = config.limits
 	n.out.init(&n.self, n.limits.Detached)
-	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee(), n.ownerOf)
+	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.ownerOf)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)
 	}
@@ -151,7 +152,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.readers.Add(1)
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
 	n.readers.Add(1)
-	go n.readDirect(newReader(n.directConn))
+	go n.readCalls(newReader(n.directConn))
 	n.resume()
 	if n.heir != nil {
 		go n.endBegun()
@@ -246,12 +247,6 @@ func (n *Node) fail(err error) {
 	if err = n.err; !n.closing {
 		n.log.Error("rpc: the node has ended", "node", n.self.Name, "why", err)
 	}
-	var published []*export
-	for _, x := range n.exports {
-		if x.ready {
-			published = append(published, x)
-		}
-	}
 	n.mu.Unlock()
 	n.ledger.end(err)
 	// First, so that no answer leaves of a handler that is cut off: the call runs again
@@ -262,8 +257,8 @@ func (n *Node) fail(err error) {
 	n.cancel()
 	n.failCalls(err)
 	n.pulse.stop()
-	for _, x := range published {
-		x.close()
+	if e := n.running.Load(); e != nil {
+		e.promote() // its handler may not return, and somebody has to see that the endpoint is closed
 	}
 	_ = n.memory.Close()
 	close(n.done)

@@ -31,7 +31,7 @@ func TestOnewayReceipts(t *testing.T) {
 	caller := newPeer(t, r, "caller", callerAddress)
 	once := noteCall(t, 1, 0)
 	for range 2 {
-		caller.send(rackaddr.Service("Test"), once.Append(nil))
+		caller.call(server, once.Append(nil))
 		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags != rpcpacket.FlagSession|rpcpacket.FlagDone || len(a.Payload) != 0 {
 			t.Errorf("receipt %+v", a.Header)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -139,7 +139,6 @@ type clientConfig struct {
 	declared perMethod[Policy] // by the service's IDL
 	protocol Protocol
 	retries  perMethod[Retry]
-	hedges   perMethod[time.Duration]
 }
 
 // policy is that of a method as far as this side knows.
@@ -195,10 +194,9 @@ type Limits struct {
 	// Detached is how many one-ways, and calls given up that lend memory, are out at
 	// once; a further one waits. Default: 1024.
 	Detached int
-	// Sessions is how many callers' sessions are remembered, NodeSessions how many of one
-	// node, at some 200 bytes each, and Window how many calls of one session above the
-	// first that is not settled. Defaults: 262,144, 65,536 and 1024.
-	Sessions, NodeSessions, Window int
+	// Sessions is how many callers' sessions are remembered, in which one call at a time is out, and NodeSessions how many of
+	// one node, at some 200 bytes each. Defaults: 262,144 and 65,536.
+	Sessions, NodeSessions int
 	// ReplyBytes is how many bytes of answers are kept to be sent again. Default: 64 MiB.
 	ReplyBytes int
 	// Memory are those of the node's memory client.
@@ -211,9 +209,8 @@ type Limits struct {
 
 // DefaultLimits are the defaults.
 var DefaultLimits = Limits{
-	Started: 4096, Detached: 1024, Sessions: endpoint.DefaultLimits.Sessions,
-	NodeSessions: endpoint.DefaultLimits.NodeSessions, Window: endpoint.DefaultLimits.Window, ReplyBytes: endpoint.DefaultLimits.ReplyBytes,
-	Lifetime: endpoint.DefaultLimits.Lifetime,
+	Started: 4096, Detached: 1024, Sessions: direct.DefaultLimits.Lanes, NodeSessions: direct.DefaultLimits.NodeLanes,
+	ReplyBytes: direct.DefaultLimits.ReplyBytes, Lifetime: direct.DefaultLimits.Lifetime,
 }
 
 // withDefaults fills in what is left out. What is negative is an error.
@@ -225,7 +222,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		otherwise int
 	}{
 		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Sessions", &l.Sessions, d.Sessions},
-		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"Window", &l.Window, d.Window}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
+		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
 	} {
 		switch {
 		case *f.value < 0:
@@ -248,10 +245,8 @@ func (l Limits) withDefaults() (Limits, error) {
 }
 
 // callee are those of the calls that the node serves.
-func (l *Limits) callee() endpoint.Limits {
-	return endpoint.Limits{
-		Sessions: l.Sessions, NodeSessions: l.NodeSessions, Window: l.Window, ReplyBytes: l.ReplyBytes, Lifetime: l.Lifetime,
-	}
+func (l *Limits) callee() direct.Limits {
+	return direct.Limits{Lanes: l.Sessions, NodeLanes: l.NodeSessions, ReplyBytes: l.ReplyBytes, Lifetime: l.Lifetime}
 }
 
 // Defaults and limits of the runtime, in one place.
@@ -405,15 +400,6 @@ func WithRetry(r Retry, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.retries.set(r, methods) })
 }
 
-// WithHedging sends a second call to these methods, or to all others if none is named,
-// when the first one has not been answered after a while: elsewhere, if the service has
-// several nodes. The first answer counts, and the other call is cancelled. It says that
-// the methods are idempotent, for both calls may run. It holds for calls of policy none
-// that carry no pointers, outside of exactly-once executions. The default is none.
-func WithHedging(after time.Duration, methods ...string) ClientOption {
-	return clientFunc(func(c *clientConfig) { c.hedges.set(after, methods) })
-}
-
 // perMethod is an option's value for methods. The zero perMethod has none.
 type perMethod[T any] struct {
 	general *T // for the methods that have none of their own
@@ -498,57 +484,3 @@ func wait(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// exchanged is how an exchange has ended.
-type exchanged struct {
-	p   *pending
-	err error
-}
-
-// hedged is an exchange that a second one follows if the first takes too long.
-func (c *client) hedged(ctx context.Context, after time.Duration, b *opSequence, m *method, written *codec) (*pending, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan exchanged, 2)
-	copied := written.clone()
-	defer copied.free()
-	begin := func(message *codec) {
-		p, err := c.exchange(ctx, b, nil, m, message, thrift.CALL)
-		done <- exchanged{p, err}
-	}
-	go begin(written)
-	out := 1
-	t := time.NewTimer(after)
-	defer t.Stop()
-	var first exchanged
-	for {
-		select {
-		case <-t.C:
-			go begin(copied)
-			out++
-			continue
-		case first = <-done:
-		}
-		out--
-		if out == 0 || first.err == nil && first.p.good() {
-			break
-		}
-		first.release(c.node) // it has failed: the other one may do better
-	}
-	cancel()
-	for ; out > 0; out-- {
-		other := <-done
-		other.release(c.node)
-	}
-	return first.p, first.err
-}
-
-// release forgets an answer.
-func (e exchanged) release(n *Node) {
-	if e.p != nil {
-		n.release(e.p)
-	}
-}
-
-// good reports whether the answer is the callee's, and no refusal.
-func (p *pending) good() bool { return p.err == nil && p.answer.Code == OK }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/apache/thrift/lib/go/thrift"
-
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/duration"
@@ -38,23 +36,6 @@ type outgoing struct {
 	detached chan struct{}
 	pendings sync.Pool // of *pending
 	rtts     sync.Map  // of *endpoint.RTT, by rttKey
-	balances sync.Map  // of *endpoint.Balance, by the hash of the service; guarded by mu
-}
-
-// balance is the one for the calls to a service, of all clients.
-func (o *outgoing) balance(service uint64) *endpoint.Balance {
-	if b, ok := o.balances.Load(service); ok {
-		return b.(*endpoint.Balance)
-	}
-	b, _ := o.balances.LoadOrStore(service, endpoint.NewBalance(uint8(randomUint64()))) //nolint:gosec // some bits
-	return b.(*endpoint.Balance)
-}
-
-// answeredBy tells a call's Balance who has answered. The caller holds o.mu.
-func (o *outgoing) answeredBy(now time.Duration, p *pending, m *rpcpacket.Message, from netip.Addr) {
-	if p.Balance != nil && rackaddr.NodePrefix.Contains(from) { // else the Gatekeeper, in the service's place
-		p.Balance.Answered(now, m.Call[15], serviceHash(from), p.Age(now), p.RTT.Mean(), m.Code == Overloaded)
-	}
 }
 
 // rttKey names a method that the node calls: how long its answers take is learnt from
@@ -84,8 +65,8 @@ type pending struct {
 	out      [1]netio.Message
 	token    bool            // holds one of outgoing.detached
 	detached bool            // nobody waits
-	straight bool            // a direct call
-	lends    bool            // one that has pointers: the switch holds it
+	server   server          // whom it is bound to
+	lends    bool            // it has pointers: the switch holds it
 	kept     bool            // a one-way that leaves when its execution is done
 	owed     bool            // one that has left
 	moves    control.Serving // of one that has left: who may take it
@@ -111,6 +92,7 @@ func (n *Node) release(p *pending) {
 	if p.token {
 		<-n.out.detached
 	}
+	p.server.over()
 	if p.buffer != nil {
 		freeDatagram(p.buffer)
 	}
@@ -138,12 +120,11 @@ func randomUint64() uint64 {
 }
 
 // outbound is what a call puts on the wire: a datagram and, if that is only the first
-// packet, the whole payload, whom its first parts are sent to, and the token of whoever asks for the rest.
+// packet, the whole payload, and whom its first parts are sent to.
 type outbound struct {
-	datagram  []byte
-	payload   *sent.Payload
-	pushed    uint64
-	pullToken uint32 // Opening.Token
+	datagram []byte
+	payload  *sent.Payload
+	pushed   uint64
 }
 
 // begin registers a call and returns what to send, which is complete with the id
@@ -160,21 +141,19 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 	if id.IsZero() {
 		o.core.Begin(now, &p.Call)
 		h.Flags |= rpcpacket.FlagSession
-	} else if p.straight && !n.inLane(now, p, h, id) || !p.straight && !o.core.BeginAs(now, &p.Call, id) {
+	} else if !n.inLane(now, p, h, id) {
 		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
 	}
 	h.Call = p.ID
 	if id.IsZero() {
 		h.Floor = p.Floor
-		if p.straight {
-			proof := o.prover.Prove(p.ID, h.Flags.Policy())
-			copy(c.trailer, proof[:]) // of its origin
-		}
+		proof := o.prover.Prove(p.ID, h.Flags.Policy())
+		copy(c.trailer, proof[:]) // of its origin
 	}
 	p.datagram = c.datagram(h)
 	switch {
 	case len(p.datagram) > n.budget:
-		n.enlarge(p, c, h)
+		n.enlarge(p, c, p.datagram)
 	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
 	}
@@ -185,24 +164,16 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 }
 
 // enlarge makes a call one that exceeds a packet.
-func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) {
-	datagram := p.datagram
-	switch {
-	case p.lends: // the Gatekeeper may refuse it: the callee asks for all of the rest
-	case p.straight:
+func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
+	if !p.lends { // else the Gatekeeper may refuse it: the callee asks for all of the rest
 		p.pushed = serviceHash(p.to.Remote.Addr())
-	default:
-		p.pullToken = uint32(randomUint64() | 1) //nolint:gosec // some bits
-		if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
-			p.pushed = p.Balance.Only()
-		}
 	}
 	p.payload = c.large(datagram)
-	p.datagram, _ = rpcpacket.First(datagram, n.budget, p.pushed, p.pullToken) // its pointers leave room: see checkPointers
+	p.datagram, _ = rpcpacket.First(datagram, n.budget, p.pushed) // its pointers leave room: see checkPointers
 }
 
 // payload is that of a large call that is out: its callee has asked for more of it. Whoever gets it releases
-// it. It is foreign to a node that a direct call has not gone to, and to one that does not show that it has another call's first packet.
+// it. It is foreign to a node that the call has not gone to.
 func (o *outgoing) payload(callee netip.Addr, h *bulk.Header, now time.Duration) (body *sent.Payload, foreign bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -210,12 +181,11 @@ func (o *outgoing) payload(callee netip.Addr, h *bulk.Header, now time.Duration)
 	if call == nil {
 		return nil, false
 	}
-	p := call.Tag.(*pending)
-	if p.straight && p.Node != callee.As16() || h.Offset != uint64(p.pullToken) {
+	if call.Node != callee.As16() {
 		return nil, true
 	}
 	o.core.Postpone(now, h.Call)
-	return p.payload.Hold(), false
+	return call.Tag.(*pending).payload.Hold(), false
 }
 
 // postpone lets a call wait for the rest of its answer.
@@ -244,17 +214,12 @@ func (n *Node) endNow(p *pending) bool {
 	return true
 }
 
-// cancelCall tells the callee of a call of policy none that its caller has given it up,
-// so that the handler's context ends at once: the floor of its session has passed it.
-// If that is lost, the next call of the session tells it, or the deadline.
+// cancelCall tells the callee of a call of policy none that its caller has given it up, so that the handler's context ends at
+// once. If that is lost, the next call in the lane tells it, or the deadline.
 func (n *Node) cancelCall(p *pending) {
-	b, ok := rpcpacket.Abandon(p.datagram)
-	if !ok {
-		return
-	}
 	m := p.to
-	m.Buf = b
-	_, _ = n.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+	m.Buf = rpcpacket.Abandon(p.datagram)
+	_, _ = n.connOf(p).WriteBatch([]netio.Message{m}) // a failure is a loss
 }
 
 // detach leaves a call that lends memory to the runtime: its lease ends with its
@@ -321,7 +286,8 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 	now := n.now()
 	call := n.out.core.Receive(now, from, &m)
 	if call != nil {
-		n.out.answeredBy(now, call.Tag.(*pending), &m, from)
+		p := call.Tag.(*pending)
+		p.server.answered(now, p.Age(now), m.Code)
 	}
 	n.out.mu.Unlock()
 	if call == nil {
@@ -366,16 +332,15 @@ func (p *pending) again(now time.Duration) netio.Message {
 	if p.deadline != 0 {
 		rpcpacket.SetTimeout(m.Buf, duration.Milliseconds(p.deadline-now))
 	}
-	rpcpacket.SetAge(m.Buf, p.Age(now))
 	return m
 }
 
-// connOf is the endpoint that a call leaves from: a direct one has an endpoint of its own, unless it has pointers.
+// connOf is the endpoint that a call leaves from: that with pointers is held by the switch.
 func (n *Node) connOf(p *pending) netio.Conn {
-	if p.straight && !p.lends {
-		return n.directConn
+	if p.lends {
+		return n.conn
 	}
-	return n.conn
+	return n.directConn
 }
 
 // report logs what became of a call that nobody waits for.
@@ -439,37 +404,6 @@ func (n *Node) settlement(s endpoint.Settlement) netio.Message {
 	return netio.Message{Buf: m.Append(nil), Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
 }
 
-// bind chooses the node that an exactly-once call goes to, or is bound to; no node for a call of policy none. If no node
-// takes it, the call fails, and has never begun.
-func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, kind thrift.TMessageType) (netip.Addr, error) {
-	if m.policy == PolicyNone {
-		return netip.Addr{}, nil
-	}
-	if o != nil {
-		if to := o.b.e.bound(id); to.IsValid() {
-			return to, nil
-		}
-	}
-	to, err := c.server(ctx, b, m)
-	if err == nil && o != nil && kind == thrift.ONEWAY {
-		err = o.b.e.stays(ctx)
-	}
-	return to, err
-}
-
-// server chooses who is to take a call. Whoever makes it gives its worker's slot back while it waits for that.
-func (c *client) server(ctx context.Context, b *opSequence, m *method) (netip.Addr, error) {
-	q := control.Serving{Service: c.service, Method: m.name}
-	if to := c.node.knownServer(q); to.IsValid() {
-		return to, nil
-	}
-	if b != nil {
-		b.e.yield()
-		defer b.e.resume()
-	}
-	return c.node.findServer(ctx, q)
-}
-
 // stays makes sure that the node's ledger stays if the program fails, before the one-ways of an execution are in it.
 // That of a program which was started by hand does only if the Gatekeeper knows that it keeps something: one-ways, if it
 // is nothing else. It is told that once.
@@ -501,51 +435,26 @@ func (e *execution) stays(ctx context.Context) error {
 	}
 }
 
-// movedOn reports whether a direct call was refused for good by a node that closes, or is gone. The Gatekeeper refuses a call
-// for what it lends: no other node could take it. Only a node puts its incarnation into an answer that the Gatekeeper
-// lets through.
-func (p *pending) movedOn() bool {
-	gatekeepers := p.answer.Flags&rpcpacket.FlagReleased != 0 && p.answer.CalleeIncarnation == 0
-	return p.straight && p.err == nil && p.answer.Refuses() && !gatekeepers
-}
-
-// unbind takes back the choice of the node that has refused a call.
-func (c *client) unbind(o *operation, p *pending, m *method) {
-	c.node.servers.refuse(control.Serving{Service: c.service, Method: m.name}, netip.AddrFrom16(p.Node), c.node.now())
-	if o != nil {
-		e := o.b.e
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.recorded.refused = append(e.recorded.refused, record.Call{ID: p.ID, Node: p.Node, Lends: p.lends})
-		e.recorded.answered(p.ID)
-	}
-}
-
-// refuse notes that a node has refused a call of a method for good.
-func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.of(q)
-	if k.refused == nil {
-		k.refused = map[netip.Addr]time.Duration{}
-	}
-	k.refused[node] = now
-	k.heard = false // it is asked again before the next call
-}
-
-// goDirect makes a call that has been bound a direct one. It reports false if the node has
-// ended.
-func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) bool {
-	n := c.node
-	p.straight, p.Node = true, to.As16()
-	p.to.Remote, p.Balance = netip.AddrPortFrom(to, rackaddr.PortDirect), nil
-	if p.lends = len(codec.pointers) > 0; p.lends {
+// address addresses a call to the node that it is bound to, and has the ledger of an execution know what must be known before the
+// call leaves. It reports false if the node has ended.
+func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) bool {
+	n, to := c.node, p.server.node
+	atMostOnce := h.Flags.Policy() == PolicyNone
+	p.Node, p.Kept, p.Released, p.Held = to.As16(), !atMostOnce, p.lends, p.lends
+	h.CalleeIncarnation = p.server.incarnation
+	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
+	if p.lends {
 		p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortRPC)
 	}
 	codec.trailer = nil
 	codec.trailer = n.straightTrailer(b, codec, h, originOf(o, proof))
-	if o == nil {
+	switch {
+	case o == nil:
 		return true
+	case atMostOnce && p.lends:
+		return o.lends(p)
+	case atMostOnce:
+		return o.durable(record.Call{})
 	}
 	e := o.b.e
 	if p.of = e; e.main != nil {
@@ -569,7 +478,7 @@ func (n *Node) inLane(now time.Duration, p *pending, h *rpcpacket.Header, id rpc
 
 // sentIn notes in which lane a direct call of an execution has left.
 func (o *operation) sentIn(p *pending) {
-	if o == nil || !p.straight {
+	if p.of == nil {
 		return
 	}
 	e := o.b.e
@@ -577,55 +486,4 @@ func (o *operation) sentIn(p *pending) {
 	defer e.mu.Unlock()
 	e.recorded.sent = append(e.recorded.sent, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})
 	e.recorded.opens(p.ID)
-}
-
-// whereabouts asks about the nodes that direct calls have waited for as long as a call waits
-// at most between two copies. The calls to those that are gone for good fail.
-func (n *Node) whereabouts(calls []*endpoint.Call) {
-	s := &n.servers
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, call := range calls {
-		p := call.Tag.(*pending)
-		node := netip.AddrFrom16(p.Node)
-		if !p.straight || !call.Waits() || s.asked[node] {
-			continue
-		}
-		if s.asked == nil {
-			s.asked = map[netip.Addr]bool{}
-		}
-		s.asked[node] = true
-		go func() {
-			info, err := n.session.Who(n.base, node)
-			if info.Left || fault.CodeOf(err) == fault.NotFound {
-				n.gone(node, info.Left)
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.asked, node)
-		}()
-	}
-}
-
-// gone fails the calls to a node that is gone for good. If it has left in order, they have never
-// run: whoever made them chooses another node.
-func (n *Node) gone(node netip.Addr, inOrder bool) {
-	n.out.mu.Lock()
-	var failed []*pending
-	for _, call := range n.out.core.All(nil) {
-		if p := call.Tag.(*pending); p.straight && call.Node == node.As16() && n.out.core.End(call) {
-			failed = append(failed, p)
-		}
-	}
-	n.out.mu.Unlock()
-	for _, p := range failed {
-		const why = "the node that was called is gone"
-		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID}
-		if inOrder {
-			h.Flags |= rpcpacket.FlagUnbegun
-		}
-		if n.deliver(&p.Call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
-			n.interrupt() // whoever waits may be reading
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -46,6 +47,12 @@ func newPeerOn(t testing.TB, r *testrack.Rack, name string, at netip.Addr, port 
 func (p *peer) send(to netip.Addr, datagram []byte) {
 	p.t.Helper()
 	p.sendTo(to, rackaddr.PortRPC, datagram)
+}
+
+// call sends a call to a node.
+func (p *peer) call(to *rpc.Node, datagram []byte) {
+	p.t.Helper()
+	p.sendTo(to.Address(), rackaddr.PortDirect, datagram)
 }
 
 // sendTo sends to a port.
@@ -119,7 +126,7 @@ func thriftMessage(t testing.TB, name string, kind thrift.TMessageType, body thr
 	return bytes.Clone(buf.Bytes())
 }
 
-// callOf makes a call of the test service's method in session 99.
+// callOf makes a call of the test service's method in session 99 of node 77, to the first incarnation of a node.
 func callOf(t testing.TB, method string, sequence uint64, payload []byte) rpcpacket.Message {
 	t.Helper()
 	wire, err := rpcpacket.MethodOf(method)
@@ -134,8 +141,9 @@ func callOf(t testing.TB, method string, sequence uint64, payload []byte) rpcpac
 	return rpcpacket.Message{
 		Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire,
-			Call: rpcpacket.SessionID(99, sequence), Floor: sequence, CallerIncarnation: 1, Service: hash,
+			Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(77), 99), sequence), Floor: sequence,
+			CallerIncarnation: 1, CalleeIncarnation: 1, Service: hash,
 		},
-		Payload: payload,
+		Payload: payload, Trailer: make([]byte, 24),
 	}
 }

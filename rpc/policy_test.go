@@ -36,7 +36,7 @@ func policyOf(t *testing.T, m rpcpacket.Message) rpc.Policy {
 func TestPolicy_OperatorsWord(t *testing.T) {
 	onBench(t, func(context.Context, *rpc.Node) error { return nil }, func(b *bench) {
 		t := b.t
-		once, exactly := newPeer(t, b.rack, "once", rackaddr.Service("Down")), newCallee(t, b.rack, "exactly", rackaddr.Node(78), "Down")
+		down := newCallee(t, b.rack, "down", rackaddr.Node(78), "Down")
 		n := joinNode(t, b.rack, "client")
 		c := testsvc.NewTestClient(plain(n, "Down"))
 		for _, tc := range []struct {
@@ -52,12 +52,8 @@ func TestPolicy_OperatorsWord(t *testing.T) {
 				defer close(done)
 				_ = c.Ping(ctx)
 			}()
-			down := once
-			if tc.want != rpc.PolicyNone {
-				down = exactly
-			}
 			m := down.must()
-			for m.Flags.Policy() == rpc.PolicyNone && m.Floor > m.Call.Sequence() {
+			for m.Flags&rpcpacket.FlagGivenUp != 0 {
 				m = down.must() // the former call has been given up
 			}
 			if policyOf(t, m) != tc.want {

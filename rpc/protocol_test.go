@@ -21,7 +21,7 @@ import (
 // and large messages included; what is in neither is refused by name.
 func TestProtocols(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
-	serve(t, r, &testsvc.Handler{})
+	server := serve(t, r, &testsvc.Handler{})
 	node := joinNode(t, r, "client")
 	ctx := t.Context()
 	for _, p := range []rpc.Protocol{rpc.Compact, rpc.Binary, rpc.Compact} {
@@ -47,7 +47,7 @@ func TestProtocols(t *testing.T) {
 	gk := newPeer(t, r, "gk", rackaddr.Node(77))
 	for i, payload := range []string{"[1,\"ping\",1,0,{}]", "\x82\x21", "\x82", "\x80\x01\x00\x01", ""} {
 		m := callOf(t, "ping", uint64(i+1), []byte(payload))
-		gk.send(rackaddr.Service("Test"), m.Append(nil))
+		gk.call(server, m.Append(nil))
 		if a := gk.must(); a.Code != rpc.BadRequest || i == 0 && !strings.Contains(string(a.Payload), "protocol unknown: it begins with 0x5b") {
 			t.Errorf("%q: %v %q", payload, a.Code, a.Payload)
 		}

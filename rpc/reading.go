@@ -13,8 +13,7 @@ import (
 )
 
 // reader takes datagrams off one endpoint. Its buffers are its own until taken. It
-// begins with one, and has more when they have all been filled at once: a node with
-// thousands of services has a reader for each.
+// begins with one, and has more when they have all been filled at once.
 type reader struct {
 	conn     netio.Conn
 	size     int // how many buffers it has
@@ -204,7 +203,7 @@ func (n *Node) readAnswers() (served bool, err error) {
 	return served, nil
 }
 
-// role is what the goroutine is that runs an execution. An export's endpoint is
+// role is what the goroutine is that runs an execution. The endpoint for calls is
 // read by one goroutine, which also runs handlers: to hand a call to another
 // goroutine would cost more than most handlers take. What it must not do is keep
 // later calls waiting.
@@ -260,62 +259,72 @@ func (m *served) quick() bool {
 	return t != 0 && t <= int64(quick)
 }
 
-// read takes calls off an export's endpoint until that is closed, or another
-// goroutine has become the reader.
-func (x *export) read(r *reader) {
+// readCalls takes calls off the node's endpoint for them until that is closed. The last of the calls that have come together is run
+// by this goroutine. If it is expected to be quick, and no ledger has to be waited for, the goroutine reads on afterwards; else
+// another one does meanwhile.
+func (n *Node) readCalls(r *reader) {
 	for {
 		count, err := r.next()
 		if err != nil {
 			r.free()
-			if !x.closed.Load() {
-				x.node.readFailed(err)
-			}
-			x.node.readers.Done()
+			n.readFailed(err)
+			n.readers.Done()
 			return
 		}
-		if !x.readOn(r, count) {
+		last := n.receiveCalls(r, count)
+		if last == nil {
+			continue
+		}
+		if last.journal == nil && last.export.offer.Load().methods[last.call.Method].quick() {
+			if n.runReading(last, r) {
+				continue
+			}
+		} else {
+			n.handOn(r)
+			last.export.pool.work(last)
+		}
+		var again bool
+		if r, again = n.nextReader.Wait(n.done); !again {
 			return
 		}
 	}
 }
 
-// readOn deals with the datagrams that have been read. It reports false if the
-// goroutine is the reader no longer.
-func (x *export) readOn(r *reader, count int) bool {
-	var last *execution
+// receiveCalls deals with the datagrams that have been read. It returns the execution that the goroutine is to run, or nil.
+func (n *Node) receiveCalls(r *reader, count int) (last *execution) {
 	for i := range count {
-		e := x.receive(r, i)
+		e := n.receiveDirect(r, i)
 		if e == nil {
 			continue
 		}
 		if last != nil {
-			go x.pool.work(last)
+			go last.export.pool.work(last)
 		}
 		last = e
 	}
-	switch {
-	case last == nil:
-		return true
-	case !x.offer.Load().methods[last.call.Method].quick():
-		go x.read(r)
-		x.pool.work(last)
-		return false
+	return last
+}
+
+// handOn has another goroutine read on.
+func (n *Node) handOn(r *reader) {
+	if !n.nextReader.Give(r) {
+		go n.readCalls(r)
 	}
-	return x.runReading(last, r)
 }
 
 // runReading runs a call in the reader's goroutine. It reports false if the
 // goroutine is the reader no longer.
-func (x *export) runReading(e *execution, r *reader) bool {
-	e.role.reader, e.role.since = r, x.node.now()
+func (n *Node) runReading(e *execution, r *reader) bool {
+	x := e.export
+	e.role.reader, e.role.since = r, n.now()
 	e.role.state.Store(reading)
-	x.running.Store(e)
-	x.node.wakeAt(e.role.since + beat)
-	if x.node.base.Err() != nil {
-		e.promote() // close may have come too early to see e
+	n.running.Store(e)
+	n.wakeAt(e.role.since + beat)
+	if n.base.Err() != nil {
+		e.promote() // the node's end may have come too early to see e
 	}
 	x.perform(e)
-	x.running.Store(nil)
+	n.running.CompareAndSwap(e, nil)
 	still := e.role.state.CompareAndSwap(reading, worker)
 	next := x.pool.end(e)
 	if !still {
@@ -331,7 +340,7 @@ func (x *export) runReading(e *execution, r *reader) bool {
 // promote makes another goroutine the reader, if the one that runs e is it.
 func (e *execution) promote() {
 	if e.role.state.Load() == reading && e.role.state.CompareAndSwap(reading, promoted) {
-		go e.export.read(e.role.reader)
+		e.node.handOn(e.role.reader)
 	}
 }
 
@@ -419,15 +428,9 @@ func (n *Node) goOff() {
 	n.standIn()
 }
 
-// lookAfter promotes handlers that have held a reader for too long, and reports
-// whether some hold one still.
+// lookAfter promotes a handler that has held the reader for too long, and reports
+// whether one holds it still.
 func (n *Node) lookAfter(now time.Duration) (more bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, x := range n.exports {
-		if e := x.running.Load(); e != nil && !e.promoteAfter(now, patience) {
-			more = true
-		}
-	}
-	return more
+	e := n.running.Load()
+	return e != nil && !e.promoteAfter(now, patience)
 }

@@ -402,7 +402,7 @@ func lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
 func (o *operation) lends(p *pending) bool {
 	n := o.b.e.node
 	n.out.mu.Lock()
-	n.out.core.Name(n.now(), &p.Call)
+	n.out.core.Name(&p.Call)
 	n.out.mu.Unlock()
 	if o.durable(record.Call{ID: p.ID, Lends: true}) {
 		return true
@@ -507,7 +507,7 @@ func handsOver(answer []byte) bool {
 // it. What becomes of them is told at its end: of those of a durable main, the Gatekeeper hears that the main is
 // over.
 func (o *operation) gains(p *pending) {
-	if o == nil || !p.straight {
+	if p.of == nil {
 		return
 	}
 	e := o.b.e

@@ -78,8 +78,14 @@ func (l *ledger) takeUp(e *execution) {
 	l.haveNews(e.takenUp)
 }
 
-// leave notes that a call was not run after all. The caller holds l.mu.
-func (l *ledger) leave(id rpcpacket.ID) { delete(l.reports.running, id) }
+// leave notes that a call was not run after all. If the Gatekeeper has been told of it, it is told that the call has ended, too.
+// The caller holds l.mu.
+func (l *ledger) leave(id rpcpacket.ID) {
+	if e := l.reports.running[id]; e != nil && e.reported {
+		l.ended(e, Unavailable)
+	}
+	delete(l.reports.running, id)
+}
 
 // ended notes how a direct call has ended. The caller holds l.mu.
 func (l *ledger) ended(e *execution, code fault.Code) {
@@ -91,6 +97,7 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now(), failures: e.failures}
 	r.counts[k.method]++
 	switch {
+	case k.method.method == "": // whoever makes methods up is only counted
 	case (e.reported || e.failures > 0) && len(r.known) < control.MaxDirectCalls-namedInReport:
 		r.known = append(r.known, k)
 	case len(r.ended) < namedInReport:
@@ -102,13 +109,11 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 	l.haveNews(k.end)
 }
 
-// countedAs is what the execution's call is counted by.
+// countedAs is what the execution's call is counted by. Calls of methods that the service does not have are counted together.
 func (e *execution) countedAs(code fault.Code) counted {
 	c := counted{service: e.export.name, code: code}
 	if m := e.export.offer.Load().methods[e.call.Method]; m != nil {
 		c.method = m.name
-	} else {
-		c.method = e.call.Method.String()
 	}
 	return c
 }
@@ -180,8 +185,9 @@ func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {
 		e.reported = true
-		k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp}
-		c.Running = append(c.Running, k.tell(now))
+		if k := (ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp}); k.method.method != "" {
+			c.Running = append(c.Running, k.tell(now))
+		}
 	}
 	for i := range r.known {
 		c.Ended = append(c.Ended, r.known[i].tell(now))
@@ -317,13 +323,12 @@ func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.D
 // waitingCall is a call that waits for its turn behind another one; false if no execution can be
 // waiting for it that has the slot of a service with state.
 func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
-	direct := e.journal != nil
-	if holder == nil || e.nobody() && (direct || e.call.Parent.IsZero()) {
+	if holder == nil || e.nobody() {
 		return control.WaitingCall{}, false
 	}
 	k := control.WaitingCall{
 		ID: control.ExecutionID(e.call.Call), Behind: control.ExecutionID(holder.call.Call), For: e.waitFor(),
-		Service: x.name, Direct: direct,
+		Service: x.name,
 	}
 	if m := x.offer.Load().methods[e.call.Method]; m != nil {
 		k.Method = m.name

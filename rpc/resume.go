@@ -313,7 +313,7 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 
 // shares reports whether a call that is out goes direct to a node, and whoever waits for it shares that one's fate.
 func (p *pending) shares(node netip.Addr) bool {
-	if !p.straight || p.of == nil || p.Node != node.As16() {
+	if p.of == nil || p.Node != node.As16() {
 		return false
 	}
 	sent, err := rpcpacket.Parse(p.datagram)

@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -115,6 +114,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 	if failure == nil {
 		failure = x.check(ctx, out)
 	}
+	e.returns = len(out.pointers) > 0
 	if failure == nil && e.journal != nil {
 		if failure = x.prepare(e, out); failure == nil {
 			failure = x.seal(e)
@@ -146,7 +146,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 // prepare has room promised in the ledger for the answer to a direct call, unless the answer is short.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	size := out.size()
-	if e.returns = len(out.pointers) > 0; e.returns {
+	if e.returns {
 		size += originSize
 	}
 	if size > x.node.budget {
@@ -166,9 +166,9 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 // the caller may ask for more of it at once.
 func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
-	first, _ := rpcpacket.First(datagram, x.node.budget, pushed, 0) // its pointers leave room: see checkPointers
+	first, _ := rpcpacket.First(datagram, x.node.budget, pushed) // its pointers leave room: see checkPointers
 	from := e.from
-	x.finishWith(e, first, payload.Hold())
+	x.finish(e, first, payload.Hold())
 	if err := x.node.sendLarge(x.node.conn, netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}
@@ -233,7 +233,7 @@ func (x *export) complete(e *execution, why string) {
 			"call", e.call.Call.String(), "error", why)
 	}
 	if e.receipted() {
-		x.finish(e, nil)
+		x.finish(e, nil, nil)
 		return
 	}
 	x.sealFailed(e)
@@ -320,27 +320,13 @@ func (x *export) meter(e *execution, code Code, size int) {
 	}
 }
 
-// reply sends an answer and then keeps a copy of it. Until then a duplicate of
-// the call counts as one of a running call, which is dropped, so no time is lost
-// before the answer is on its way.
+// reply sends an answer, of an exactly-once call when the ledger has it.
 func (x *export) reply(e *execution, datagram []byte) {
 	if e.journal != nil {
 		x.replyDirect(e, datagram)
 		return
 	}
-	e.out[0] = netio.Message{Buf: datagram, Remote: e.from}
-	_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
-	x.finish(e, slices.Clone(datagram))
-}
-
-func (x *export) finish(e *execution, reply []byte) { x.finishWith(e, reply, nil) }
-
-// finishWith ends a call whose answer has this payload, of which reply is the
-// beginning.
-func (x *export) finishWith(e *execution, reply []byte, payload *sent.Payload) {
-	x.node.in.mu.Lock()
-	defer x.node.in.mu.Unlock()
-	x.node.in.core.Finish(e.entry, reply, payload)
+	x.replyVolatile(e, datagram)
 }
 
 // pool runs an export's calls on a bounded number of workers, and keeps a bounded
@@ -592,13 +578,6 @@ func (n *Node) cancelServed(call, deadlock string) {
 func (n *Node) served(id rpcpacket.ID) (all []*execution) {
 	if e := n.ledger.underWay(id); e != nil {
 		all = append(all, e)
-	}
-	n.in.mu.Lock()
-	defer n.in.mu.Unlock()
-	for _, entry := range n.in.core.Running(id) {
-		if e, ok := entry.Tag.(*execution); ok {
-			all = append(all, e)
-		}
 	}
 	return all
 }

@@ -25,7 +25,7 @@ import (
 func service(t *testing.T) (*peer, *rpc.Node) {
 	t.Helper()
 	r := testrack.New(t, wire.Config{})
-	return newPeer(t, r, "service", rackaddr.Service("Test")), joinNode(t, r, "client")
+	return newCallee(t, r, "service", rackaddr.Node(78), "Test"), joinNode(t, r, "client")
 }
 
 // answer makes the reply to a call.
@@ -51,7 +51,7 @@ func TestCallHeader(t *testing.T) {
 	if call.Type != rpcpacket.Call || call.Flags != rpcpacket.FlagSession || call.Method != want || call.NameLength != 4 {
 		t.Errorf("header %+v", call.Header)
 	}
-	if from != n.Address() || call.CallerIncarnation != 1 || call.CalleeIncarnation != 0 || !call.Parent.IsZero() {
+	if from != n.Address() || call.CallerIncarnation != 1 || call.CalleeIncarnation != 1 || !call.Parent.IsZero() {
 		t.Errorf("from %s: %+v", from, call.Header)
 	}
 	if call.Floor != call.Call.Sequence() || call.Call.Session() == 0 {
@@ -66,11 +66,10 @@ func TestCallHeader(t *testing.T) {
 	}
 }
 
-// Policies travel with the call. One of policy none goes to its service, any other one directly to
-// a node.
+// Policies travel with the call.
 func TestPolicyOnTheWire(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
-	once, exactly := newPeer(t, r, "once", rackaddr.Service("Test")), newCallee(t, r, "exactly", rackaddr.Node(78), "Test")
+	s := newCallee(t, r, "service", rackaddr.Node(78), "Test")
 	n := joinNode(t, r, "client")
 	c := n.Client("Test", rpc.WithPolicy(rpc.PolicyFateShare), rpc.WithPolicy(rpc.PolicyNone, "ping"), rpc.WithPolicy(rpc.PolicyTainted, "note"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -81,13 +80,16 @@ func TestPolicyOnTheWire(t *testing.T) {
 		_ = client.Note(ctx, 1)
 		_, _ = client.Add(ctx, 1, 2)
 	}()
-	ping := once.must()
-	once.send(n.Address(), answer(ping, pong(t)))
-	note := exactly.must()
-	exactly.send(n.Address(), answer(note, nil))
-	add := exactly.must()
-	for add.Call == note.Call { // a copy
-		add = exactly.must()
+	ping := s.must()
+	s.send(n.Address(), answer(ping, pong(t)))
+	note := s.must()
+	for note.Call == ping.Call { // a copy
+		note = s.must()
+	}
+	s.send(n.Address(), answer(note, nil))
+	add := s.must()
+	for add.Call == note.Call { // likewise
+		add = s.must()
 	}
 	if ping.Flags != rpcpacket.FlagSession {
 		t.Errorf("ping: flags %x", ping.Flags)
@@ -122,7 +124,7 @@ func TestPointersInTheHeader(t *testing.T) {
 		done <- got
 	}()
 	call := s.must()
-	if !slices.Equal(call.Pointers, []dsm.Pointer{p(1), p(2), p(3)}) || call.Flags&rpcpacket.FlagHeld != 0 {
+	if !slices.Equal(call.Pointers, []dsm.Pointer{p(1), p(2), p(3)}) || call.Flags&rpcpacket.FlagHeld == 0 {
 		t.Errorf("pointers %v, flags %x", call.Pointers, call.Flags)
 	}
 	reply, err := rpcpacket.Parse(answer(call, thriftMessage(t, "plant", thrift.REPLY, &testsvc.TestPlantResult{Success: tree})))
@@ -143,19 +145,19 @@ func TestPointersInTheReply(t *testing.T) {
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	p := dsmpacket.Make(16, 1, 64)
 	call := callOf(t, "swap", 1, thriftMessage(t, "swap", thrift.CALL, &testsvc.TestSwapArgs{Pointer: gp(p)}))
-	call.Pointers = []dsm.Pointer{p}
-	caller.send(rackaddr.Service("Test"), call.Append(nil))
+	call.Pointers, call.Flags = []dsm.Pointer{p}, call.Flags|rpcpacket.FlagHeld|rpcpacket.FlagReleased
+	caller.call(server, call.Append(nil))
 	m, from, _ := caller.receive(5 * time.Second)
-	if m.Type != rpcpacket.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld {
+	if m.Type != rpcpacket.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld|rpcpacket.FlagReleased {
 		t.Errorf("%v with pointers %v, flags %x", m.Type, m.Pointers, m.Flags)
 	}
 	if from != server.Address() || m.CalleeIncarnation != 1 || m.Call != call.Call || m.Floor != 1 {
 		t.Errorf("from %s: %+v", from, m.Header)
 	}
 	plain := callOf(t, "ping", 2, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
-	plain.Flags |= rpcpacket.FlagHeld
-	caller.send(rackaddr.Service("Test"), plain.Append(nil))
-	if m := caller.must(); m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld {
+	plain.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
+	caller.call(server, plain.Append(nil))
+	if m := caller.must(); m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld|rpcpacket.FlagReleased {
 		t.Errorf("reply to a held call: flags %x", m.Flags)
 	}
 }
@@ -237,13 +239,13 @@ func TestOnewayWithoutCallee(t *testing.T) {
 func TestDuplicateCall(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
-	serve(t, r, h)
+	server := serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	m := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
-	caller.send(rackaddr.Service("Test"), m.Append(nil))
+	caller.call(server, m.Append(nil))
 	first := caller.must()
 	waitFor(t, func() bool { // until the answer is kept, a duplicate is dropped
-		caller.send(rackaddr.Service("Test"), m.Append(nil))
+		caller.call(server, m.Append(nil))
 		again, _, ok := caller.receive(10 * time.Millisecond)
 		return ok && string(again.Payload) == string(first.Payload) && again.Header == first.Header
 	})
@@ -262,13 +264,16 @@ func TestNestedCallOnTheWire(t *testing.T) {
 		return testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
 	}, func(b *bench) {
 		t := b.t
-		once, exactly := newPeer(t, b.rack, "once", rackaddr.Service("Down")), newCallee(t, b.rack, "exactly", rackaddr.Node(78), "Down")
+		down := newCallee(t, b.rack, "down", rackaddr.Node(78), "Down")
 		call := b.call()
 		b.send(call)
-		first := once.must()
-		once.send(b.server.Address(), answer(first, pong(t)))
-		second := exactly.must()
-		exactly.send(b.server.Address(), answer(second, pong(t)))
+		first := down.must()
+		down.send(b.server.Address(), answer(first, pong(t)))
+		second := down.must()
+		for second.Call == first.Call { // a copy
+			second = down.must()
+		}
+		down.send(b.server.Address(), answer(second, pong(t)))
 		if first.Parent != call.Call || first.Index != 1 || first.Flags&rpcpacket.FlagSession == 0 {
 			t.Errorf("first: %+v", first.Header)
 		}
@@ -295,7 +300,7 @@ func TestExactCallOfPlainHandler(t *testing.T) {
 	h.Gate = func(ctx context.Context, _ int64) error { return exact.Ping(ctx) }
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
-	caller.send(rackaddr.Service("Test"), call.Append(nil))
+	caller.call(server, call.Append(nil))
 	m := downstream.must()
 	downstream.send(server.Address(), answer(m, pong(t)))
 	if m.Parent != call.Call || m.Index != 1 || m.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover) {

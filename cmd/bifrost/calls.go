@@ -64,7 +64,7 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 		if err != nil {
 			return nil, err
 		}
-		if call.Stage != "finished" && !call.A1.IsZero() && call.A1.Before(before) {
+		if !call.A1.IsZero() && call.A1.Before(before) {
 			calls = append(calls, call)
 		}
 	}
@@ -75,10 +75,7 @@ func callRows(ks []api.Call, n names, now time.Time) []string {
 	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tSTAGE\tAGE\tTOLD\tWAITS FOR"}
 	for i := range ks {
 		k := &ks[i]
-		stage, age, told := k.Stage, "-", "-"
-		if k.Code != "" {
-			stage += ": " + k.Code
-		}
+		age, told := "-", "-"
 		if !k.A1.IsZero() {
 			age = max(now.Sub(k.A1), 0).Truncate(time.Millisecond).String()
 		}
@@ -86,7 +83,7 @@ func callRows(ks []api.Call, n names, now time.Time) []string {
 			told = max(now.Sub(k.Told), 0).Truncate(time.Millisecond).String()
 		}
 		rows = append(rows, strings.Join([]string{
-			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), stage, age, told, waitsFor(k, ks),
+			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), k.Stage, age, told, waitsFor(k, ks),
 		}, "\t"))
 	}
 	return rows
@@ -99,7 +96,7 @@ func waitsFor(k *api.Call, all []api.Call) string {
 		return "call " + k.Behind + " before it"
 	}
 	for i := range all {
-		if all[i].Parent == k.ID && all[i].Stage != "finished" {
+		if all[i].Parent == k.ID {
 			return "its call " + all[i].ID
 		}
 	}
@@ -150,9 +147,9 @@ func awaitEnd(ctx context.Context, c *client.Client, id string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		call, err := c.Call(ctx, id)
+		_, err := c.Call(ctx, id)
 		switch {
-		case client.IsNotFound(err), err == nil && call.Stage == "finished":
+		case client.IsNotFound(err):
 			return nil
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
 			return err

@@ -50,7 +50,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 		RulesWritten: c.RulesWritten, RulesGranted: c.RulesGranted, RulesRevoked: c.RulesRevoked,
 		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign, Unproven: c.Unproven,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Probes: c.Probes, Reconciled: c.Reconciled,
-		Deadlocks: c.Deadlocks, GivenUp: c.GivenUp, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
+		Deadlocks: c.Deadlocks, GivenUp: c.GivenUp, Logged: c.Logged,
 		CopiesLost: c.CopiesLost,
 	}
 }
@@ -172,9 +172,8 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 
 func callOf(k *gatekeeper.CallState) api.Call {
 	return api.Call{
-		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage, Code: codeOf(k.Code),
-		Policy: k.Policy, Pointers: k.Pointers, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, B2: k.B2,
-		Oneway: k.Oneway, Sampled: k.Loose, Behind: k.Behind, Orphan: k.Orphan, Attempts: k.Attempts, Told: k.Told,
+		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage,
+		Policy: k.Policy, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, Oneway: k.Oneway, Behind: k.Behind, Attempts: k.Attempts, Told: k.Told,
 	}
 }
 

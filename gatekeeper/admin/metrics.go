@@ -75,8 +75,6 @@ var counters = []struct {
 	{describe("deadlocked_calls_total", "Calls refused because they would have waited for themselves."), func(c *gatekeeper.Counters) uint64 { return c.Deadlocks }},
 	{describe("failures_total", "Rules or commands refused by the switch or a blade."), func(c *gatekeeper.Counters) uint64 { return c.Failures }},
 	{describe("logged_records_total", "Records put on the log."), func(c *gatekeeper.Counters) uint64 { return c.Logged }},
-	{describe("recalled_replies_total", "Replies sent again from the log."), func(c *gatekeeper.Counters) uint64 { return c.Recalled }},
-	{describe("resumed_calls_total", "Calls released again after a restart."), func(c *gatekeeper.Counters) uint64 { return c.Resumed }},
 	{describe("deaf_total", "Times in which no blade could be heard: the way from the switch was stalled, or the Gatekeeper did not run."), func(c *gatekeeper.Counters) uint64 { return c.Deaf }},
 	{describe("memory_copies_lost_total", "Copies of memory machines that had two and have one."), func(c *gatekeeper.Counters) uint64 { return c.CopiesLost }},
 	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},

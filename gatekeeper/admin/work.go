@@ -96,7 +96,7 @@ func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {
 	}
 	k, ok, err := s.backend.Call(ctx, id)
 	if err == nil && !ok {
-		err = newProblem(http.StatusNotFound, "there is no call "+in.ID+" under way or on record")
+		err = newProblem(http.StatusNotFound, "there is no call "+in.ID+" under way")
 	}
 	return callOf(&k), err
 }

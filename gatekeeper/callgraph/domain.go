@@ -1,162 +1,154 @@
 package callgraph
 
 import (
-	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Domain is a failure domain: what the failure of some nodes takes back. Calls
-// that are finished are in no domain: nothing logged is taken back.
+// Node is one incarnation of a node.
+type Node struct {
+	Address     netip.Addr
+	Incarnation uint32
+}
+
+// Call is one call under way.
+type Call struct {
+	ID rpcpacket.ID
+	// Parent is the execution that makes the call: the id of the call that it serves, or of a main; zero for a plain client.
+	Parent         rpcpacket.ID
+	Caller, Callee Node
+	Policy         rpcpacket.Policy
+	// Oneway: the caller does not wait, and nothing returns.
+	Oneway bool
+}
+
+// Domain is a failure domain: what the failure of some nodes takes back.
 type Domain struct {
 	// Nodes are the nodes that have failed, and those that have to be started
 	// anew because an execution on them shares the fate of one that failed.
 	Nodes []Node
-	// Rerun are the unfinished calls to these nodes that will run again, the
-	// innermost first.
-	Rerun []View
-	// Cut are the unfinished calls to these nodes that fail: policy none.
-	Cut []View
-	// Out are the unfinished calls that these nodes have sent elsewhere. They
+	// Rerun are the calls to these nodes that will run again, the latest first.
+	Rerun []rpcpacket.ID
+	// Cut are the calls to these nodes that fail: policy none.
+	Cut []rpcpacket.ID
+	// Out are the calls that these nodes have sent elsewhere. They
 	// run on, and a re-run waits for those of its execution.
-	Out []View
-	// Waiting are the unfinished calls elsewhere whose executions wait for one
+	Out []rpcpacket.ID
+	// Waiting are the calls elsewhere whose executions wait for one
 	// of Rerun or Cut, directly or through other calls.
-	Waiting []View
+	Waiting []rpcpacket.ID
 }
 
-// Domain returns the failure domain of nodes that have failed or would fail. It
-// grows by the policies of unfinished calls between two executions
-// (docs/exactly-once.md): recover and none spread nothing; with fate-share, the failure of
-// one side takes the other back; with tainted, all unfinished descendants of the
-// call besides. A one-way runs when the execution that made it has committed, so it
-// shares nobody's fate.
-func (g *Graph) Domain(failed ...Node) Domain {
-	d := domain{g: g, in: map[int32]bool{}}
-	var all Domain
+// DomainOf returns the failure domain of nodes that have failed or would fail, by the calls under way, the oldest first. It
+// grows by the policies of calls between two executions (docs/exactly-once.md): recover and none spread nothing; with fate-share,
+// the failure of one side takes the other back; with tainted, all descendants of the call besides. A one-way runs when the
+// execution that made it has committed, so it shares nobody's fate.
+func DomainOf(calls []Call, failed ...Node) Domain {
+	d := domain{
+		calls: calls, in: map[Node]bool{}, sent: map[Node][]int{}, served: map[Node][]int{}, made: map[rpcpacket.ID][]int{},
+		index: map[rpcpacket.ID]int{},
+	}
+	for i := range calls {
+		k := &calls[i]
+		d.sent[k.Caller] = append(d.sent[k.Caller], i)
+		d.served[k.Callee] = append(d.served[k.Callee], i)
+		d.made[k.Parent] = append(d.made[k.Parent], i)
+		d.index[k.ID] = i
+	}
 	for _, n := range failed {
-		if k := g.nodes.find(n.key()); k != 0 {
-			d.add(k)
-		} else if !slices.Contains(all.Nodes, n) {
-			all.Nodes = append(all.Nodes, n) // it has no calls
-		}
+		d.add(n)
 	}
-	for len(d.todo) > 0 {
-		k := d.todo[0]
-		d.todo = d.todo[1:]
-		d.spread(k)
+	for next := 0; next < len(d.order); next++ {
+		d.spread(d.order[next])
 	}
-	for _, k := range d.order {
-		all.Nodes = append(all.Nodes, g.nodes.key(k).node())
-	}
-	d.collect(&all)
-	return all
+	return d.collect()
 }
 
 // domain is a Domain that is being found.
 type domain struct {
-	g     *Graph
-	in    map[int32]bool // nodes
-	order []int32
-	todo  []int32
+	calls        []Call
+	sent, served map[Node][]int         // by caller, by callee
+	made         map[rpcpacket.ID][]int // by the execution that makes them
+	index        map[rpcpacket.ID]int
+	in           map[Node]bool
+	order        []Node
 }
 
-func (d *domain) add(node int32) {
-	if !d.in[node] {
-		d.in[node] = true
-		d.order, d.todo = append(d.order, node), append(d.todo, node)
+func (d *domain) add(n Node) {
+	if !d.in[n] {
+		d.in[n] = true
+		d.order = append(d.order, n)
 	}
 }
 
-// spread adds the nodes whose executions share the fate of node k's.
-func (d *domain) spread(k int32) {
-	visit := func(i int32) {
-		c := d.g.calls.at(i)
-		if c.finished() || c.is(oneway) || c.policy != rpcpacket.PolicyFateShare && c.policy != rpcpacket.PolicyTainted {
-			return
+// spread adds the nodes whose executions share the fate of a node's.
+func (d *domain) spread(n Node) {
+	for _, i := range slices.Concat(d.sent[n], d.served[n]) {
+		k := &d.calls[i]
+		if k.Oneway || !k.Policy.SharesFates() {
+			continue
 		}
-		if !c.is(orphan) {
-			d.add(c.caller)
+		d.add(k.Caller)
+		d.add(k.Callee)
+		if k.Policy == rpcpacket.PolicyTainted {
+			d.taint(k.ID, map[rpcpacket.ID]bool{})
 		}
-		d.add(d.g.calleeOf(c))
-		if c.policy == rpcpacket.PolicyTainted {
-			d.taint(c.id)
-		}
-	}
-	d.g.each(byCaller, d.g.nodes.value(k).sent, visit)
-	for _, i := range d.g.served(k) {
-		visit(i)
 	}
 }
 
-// taint adds the nodes of an execution's unfinished descendants.
-func (d *domain) taint(execution rpcpacket.ID) {
-	d.g.newMark()
-	for stack := []rpcpacket.ID{execution}; len(stack) > 0; {
-		id := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		d.g.each(byParent, d.g.parents[id], func(i int32) {
-			c := d.g.calls.at(i)
-			if c.mark == d.g.mark || c.finished() || c.is(oneway) {
-				return
-			}
-			c.mark = d.g.mark
-			d.add(d.g.calleeOf(c))
-			stack = append(stack, c.id)
-		})
+// taint adds the nodes of an execution's descendants.
+func (d *domain) taint(execution rpcpacket.ID, seen map[rpcpacket.ID]bool) {
+	for _, i := range d.made[execution] {
+		if k := &d.calls[i]; !k.Oneway && !seen[k.ID] {
+			seen[k.ID] = true
+			d.add(k.Callee)
+			d.taint(k.ID, seen)
+		}
 	}
 }
-
-func (g *Graph) calleeOf(c *call) int32 { return g.servers.key(c.server).node }
 
 // collect sorts the calls that the nodes take part in.
-func (d *domain) collect(all *Domain) {
-	g := d.g
-	for _, k := range d.order {
-		for _, i := range g.served(k) {
-			if g.calls.at(i).policy == rpcpacket.PolicyNone {
-				all.Cut = append(all.Cut, g.view(i))
+func (d *domain) collect() Domain {
+	var rerun, cut, out, waiting []int
+	for _, n := range d.order {
+		for _, i := range d.served[n] {
+			if d.calls[i].Policy == rpcpacket.PolicyNone {
+				cut = append(cut, i)
 			} else {
-				all.Rerun = append(all.Rerun, g.view(i))
+				rerun = append(rerun, i)
 			}
 		}
-		g.each(byCaller, g.nodes.value(k).sent, func(i int32) {
-			if c := g.calls.at(i); !c.finished() && !d.in[g.calleeOf(c)] {
-				all.Out = append(all.Out, g.view(i))
+		for _, i := range d.sent[n] {
+			if !d.in[d.calls[i].Callee] {
+				out = append(out, i)
 			}
-		})
+		}
 	}
-	d.waiting(all)
-	// A call becomes known after the one on whose behalf it is made.
-	slices.SortFunc(all.Rerun, func(a, b View) int { return cmp.Compare(b.Sequence, a.Sequence) })
-	for _, views := range [][]View{all.Cut, all.Out, all.Waiting} {
-		slices.SortFunc(views, func(a, b View) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	seen := map[int]bool{}
+	for _, i := range slices.Concat(rerun, cut) {
+		for !d.calls[i].Oneway {
+			parent, known := d.index[d.calls[i].Parent]
+			if !known || seen[parent] {
+				break
+			}
+			i, seen[parent] = parent, true
+			if !d.in[d.calls[i].Callee] {
+				waiting = append(waiting, i)
+			}
+		}
 	}
+	last := d.ids(rerun)
+	slices.Reverse(last)
+	return Domain{Nodes: d.order, Rerun: last, Cut: d.ids(cut), Out: d.ids(out), Waiting: d.ids(waiting)}
 }
 
-// waiting collects the ancestors of what was cut off.
-func (d *domain) waiting(all *Domain) {
-	g := d.g
-	g.newMark()
-	for _, views := range [][]View{all.Rerun, all.Cut} {
-		for _, v := range views {
-			if v.Oneway {
-				continue
-			}
-			for i := g.index[v.Parent]; i != 0; i = g.index[g.calls.at(i).parent] {
-				c := g.calls.at(i)
-				if c.mark == g.mark || c.finished() {
-					break
-				}
-				c.mark = g.mark
-				if !d.in[g.calleeOf(c)] {
-					all.Waiting = append(all.Waiting, g.view(i))
-				}
-				if c.is(oneway) {
-					break
-				}
-			}
-		}
+// ids are those of calls, the oldest first.
+func (d *domain) ids(calls []int) (all []rpcpacket.ID) {
+	slices.Sort(calls)
+	for _, i := range calls {
+		all = append(all, d.calls[i].ID)
 	}
+	return all
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Waits knows which calls wait for their turn at services with state, as the nodes tell that
-// run the services, and finds those that wait for each other. It is what Graph.Sent is for calls
-// that the Gatekeeper sees too late to refuse them.
+// run the services, and finds those that wait for each other. The Gatekeeper sees such calls too late to refuse them
+// when they are made.
 //
 //	execution ──For──▶ waiting call ──Behind──▶ execution ──For──▶ waiting call ──▶ …
 //
@@ -20,7 +20,7 @@ import (
 // it has made. So go round, from the wait that was told last against the arrows: the execution
 // that makes that call is there, so what waits behind that execution still waits, so whoever
 // makes that is there as well, and so on. This is wrong for a call that its caller has given
-// up, as Graph.Sent is.
+// up: it is refused all the same.
 type Waits struct {
 	nodes map[netip.Addr]*waitsAt
 }
@@ -30,13 +30,10 @@ type Wait struct {
 	ID rpcpacket.ID
 	// Behind is the call that the service runs.
 	Behind rpcpacket.ID
-	// For are executions that wait for the call, as far as the Graph does not know them.
+	// For are executions that wait for the call.
 	For     []rpcpacket.ID
 	Service string
 	Method  string
-	// Direct says that the call's node decides about it. Such a call is rather refused than
-	// another one.
-	Direct bool
 	// Node runs the service.
 	Node netip.Addr
 }
@@ -80,16 +77,23 @@ func (w *Waits) Report(node netip.Addr, at time.Time, calls []Wait) {
 // Gone forgets what a node has told.
 func (w *Waits) Gone(node netip.Addr) { delete(w.nodes, node) }
 
+// Behind is the call that a node has told last that a call waits behind there, zero if it does not wait.
+func (w *Waits) Behind(node netip.Addr, call rpcpacket.ID) rpcpacket.ID {
+	if n := w.nodes[node]; n != nil && n.calls[call] != nil {
+		return n.calls[call].Behind
+	}
+	return rpcpacket.ID{}
+}
+
 // Deadlock returns calls that wait for each other, and which of them is to be refused, if there
-// is such a circle through a call of a node; the graph says which calls an execution has made that
-// the Gatekeeper sees. The same circle is returned again only when the call has not been refused
+// is such a circle through a call of a node. The same circle is returned again only when the call has not been refused
 // for a while.
-func (w *Waits) Deadlock(g *Graph, node netip.Addr, now time.Time) (victim Wait, circle []rpcpacket.ID, found bool) {
+func (w *Waits) Deadlock(node netip.Addr, now time.Time) (victim Wait, circle []rpcpacket.ID, found bool) {
 	n := w.nodes[node]
 	if n == nil {
 		return Wait{}, nil, false
 	}
-	s := w.circles(g)
+	s := w.circles()
 	for _, id := range slices.SortedFunc(maps.Keys(n.calls), rpcpacket.ID.Compare) {
 		if s.calls[id] == nil {
 			continue
@@ -105,13 +109,12 @@ func (w *Waits) Deadlock(g *Graph, node netip.Addr, now time.Time) (victim Wait,
 
 // circles finds circles.
 type circles struct {
-	graph *Graph
 	calls map[rpcpacket.ID]*waiting       // that wait for their turn
 	made  map[rpcpacket.ID][]rpcpacket.ID // by execution: what it waits for
 }
 
-func (w *Waits) circles(g *Graph) *circles {
-	s := &circles{graph: g, calls: map[rpcpacket.ID]*waiting{}, made: map[rpcpacket.ID][]rpcpacket.ID{}}
+func (w *Waits) circles() *circles {
+	s := &circles{calls: map[rpcpacket.ID]*waiting{}, made: map[rpcpacket.ID][]rpcpacket.ID{}}
 	for _, n := range w.nodes {
 		for id, k := range n.calls {
 			if n.at.Sub(k.refused) >= refusedFor {
@@ -134,7 +137,7 @@ func (s *circles) next(id rpcpacket.ID) []rpcpacket.ID {
 	if k := s.calls[id]; k != nil {
 		return []rpcpacket.ID{k.Behind}
 	}
-	return s.graph.madeBy(id, slices.Clone(s.made[id]))
+	return s.made[id]
 }
 
 // circle is a way from a call back to it, nil if there is none.
@@ -163,30 +166,16 @@ func (s *circles) circle(from rpcpacket.ID) []rpcpacket.ID {
 	return nil
 }
 
-// victim is which of the calls of a circle is refused: rather one about which its node decides,
-// and the one with the highest id of these.
+// victim is which of the calls of a circle is refused: the one with the highest id.
 func (s *circles) victim(circle []rpcpacket.ID) *waiting {
 	var best *waiting
 	for _, id := range circle {
 		k := s.calls[id]
 		switch {
 		case k == nil:
-		case best == nil, k.Direct && !best.Direct, k.Direct == best.Direct && k.ID.Compare(best.ID) > 0:
+		case best == nil, k.ID.Compare(best.ID) > 0:
 			best = k
 		}
 	}
 	return best
-}
-
-// madeBy appends the calls that an execution has made and waits for.
-func (g *Graph) madeBy(execution rpcpacket.ID, all []rpcpacket.ID) []rpcpacket.ID {
-	if execution.IsZero() {
-		return all
-	}
-	g.each(byParent, g.parents[execution], func(i int32) {
-		if c := g.calls.at(i); !c.is(oneway) && !c.finished() {
-			all = append(all, c.id)
-		}
-	})
-	return all
 }

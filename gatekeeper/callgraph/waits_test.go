@@ -14,7 +14,6 @@ import (
 type waitsModel struct {
 	t        *testing.T
 	r        *rand.Rand
-	graph    *Graph
 	waits    Waits
 	now      time.Time
 	services []*waitsService
@@ -34,13 +33,15 @@ type waitsCall struct {
 	id     rpcpacket.ID
 	parent *waitsCall
 	at     *waitsService
-	held   bool // the graph has it
 	child  *waitsCall
 	ended  bool
 }
 
+// nodeOf is the node that runs a service.
+func nodeOf(name string) Node { return nodeAt(uint64(name[0])) }
+
 func newWaitsModel(t *testing.T, seed uint64) *waitsModel {
-	m := &waitsModel{t: t, r: rand.New(rand.NewPCG(seed, 1)), graph: New(100), now: time.Unix(100, 0)}
+	m := &waitsModel{t: t, r: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(100, 0)}
 	for i := range 2 + m.r.IntN(4) {
 		m.services = append(m.services, &waitsService{name: string(rune('S' + i)), serial: m.r.IntN(4) > 0})
 	}
@@ -50,9 +51,9 @@ func newWaitsModel(t *testing.T, seed uint64) *waitsModel {
 // runs reports whether a call runs, and does not wait for its turn.
 func (c *waitsCall) runs() bool { return !c.at.serial || c.at.queue[0] == c }
 
-// lineage is which executions of services with state wait for a direct call.
+// lineage is which executions of services with state wait for a call.
 func (c *waitsCall) lineage() (all []rpcpacket.ID) {
-	for p := c.parent; p != nil && !c.held; c, p = p, p.parent {
+	for p := c.parent; p != nil; p = p.parent {
 		if p.at.serial {
 			all = append(all, p.id)
 		}
@@ -65,20 +66,7 @@ func (m *waitsModel) call(parent *waitsCall) {
 	m.made++
 	c := &waitsCall{id: rpcpacket.ID{15: m.made}, parent: parent, at: m.services[m.r.IntN(len(m.services))]}
 	if parent != nil {
-		// What a held call makes is held. A direct one makes held calls, too, if no service with state waits for it.
-		c.held = parent.held || len(parent.lineage()) == 0 && m.r.IntN(4) == 0
 		parent.child = c
-	} else {
-		c.held = m.r.IntN(3) == 0
-	}
-	if c.held {
-		k := Call{ID: c.id, Caller: nodeOf("C"), Callee: nodeOf("S"), Service: c.at.name, Method: "m"}
-		if parent != nil {
-			k.Parent = parent.id
-		}
-		if err := m.graph.Sent(k, m.now); err != nil {
-			m.t.Fatal(err)
-		}
 	}
 	c.at.queue = append(c.at.queue, c)
 	m.calls = append(m.calls, c)
@@ -89,9 +77,6 @@ func (m *waitsModel) end(c *waitsCall) {
 	c.ended = true
 	if c.parent != nil {
 		c.parent.child = nil
-	}
-	if c.held {
-		m.graph.Returned(c.id, m.now)
 	}
 	remove := func(o *waitsCall) bool { return o == c }
 	c.at.queue, m.calls = slices.DeleteFunc(c.at.queue, remove), slices.DeleteFunc(m.calls, remove)
@@ -122,14 +107,14 @@ func (m *waitsModel) tell(s *waitsService) {
 	for _, c := range m.calls {
 		switch l := c.lineage(); {
 		case c.at != s:
-		case !c.runs() && (c.held || len(l) > 0):
-			waits = append(waits, Wait{ID: c.id, Behind: s.queue[0].id, For: l, Direct: !c.held, Service: s.name})
+		case !c.runs() && len(l) > 0:
+			waits = append(waits, Wait{ID: c.id, Behind: s.queue[0].id, For: l, Service: s.name})
 		}
 	}
 	node := nodeOf(s.name).Address
 	s.report = func() {
 		m.waits.Report(node, m.now, waits)
-		if k, circle, found := m.waits.Deadlock(m.graph, node, m.now); found {
+		if k, circle, found := m.waits.Deadlock(node, m.now); found {
 			m.refuse(k, circle)
 		}
 	}
@@ -204,21 +189,21 @@ func TestWaits_Refused(t *testing.T) {
 	a, b := nodeOf("A").Address, nodeOf("B").Address
 	tell := func(node string, ms int) (rpcpacket.ID, bool) {
 		at := time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond)
-		k := Wait{ID: id(3), Behind: id(1), For: []rpcpacket.ID{id(2)}, Direct: true}
+		k := Wait{ID: id(3), Behind: id(1), For: []rpcpacket.ID{id(2)}}
 		n := a
 		if node == "B" {
 			k, n = Wait{ID: id(4), Behind: id(2), For: []rpcpacket.ID{id(1)}}, b
 		}
 		w.Report(n, at, []Wait{k})
-		v, _, found := w.Deadlock(New(8), n, at)
+		v, _, found := w.Deadlock(n, at)
 		return v.ID, found
 	}
 	for i, s := range []struct {
 		node  string
 		ms    int
 		found bool
-	}{{"A", 0, false}, {"B", 10, true}, {"A", 20, false}, {"B", 1500, false}, {"A", 1600, true}} {
-		if v, found := tell(s.node, s.ms); found != s.found || found && v != id(3) {
+	}{{"A", 0, false}, {"B", 10, true}, {"A", 20, false}, {"B", 1500, true}, {"A", 1600, false}} {
+		if v, found := tell(s.node, s.ms); found != s.found || found && v != id(4) {
 			t.Errorf("report %d, of %s: %v, %t", i, s.node, v, found)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // full is a record with every field.
 func full() Record {
 	return Record{
-		Kind: KindCall, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(), Parent: rpcpacket.ID{3, 15: 4},
+		Kind: KindLoan, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(), Parent: rpcpacket.ID{3, 15: 4},
 		Caller: Node{rackaddr.Node(1), 1}, Callee: Node{rackaddr.Node(2), 9}, Order: 11, Attempt: 3,
 		Packet: []byte("a whole datagram"), Data: []byte{0},
 	}

@@ -54,7 +54,7 @@ func payload(writer, k int) []byte {
 
 func killRecord(writer, k int) Record {
 	return Record{
-		Kind: KindCall, ID: ID{byte(writer), 12: byte(k >> 24), 13: byte(k >> 16), 14: byte(k >> 8), 15: byte(k)},
+		Kind: KindLoan, ID: ID{byte(writer), 12: byte(k >> 24), 13: byte(k >> 16), 14: byte(k >> 8), 15: byte(k)},
 		Order: uint64(k), Packet: payload(writer, k),
 	}
 }

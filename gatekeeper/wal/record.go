@@ -15,12 +15,6 @@ type Kind uint8
 
 // The kinds. A comment says what ID is and which fields are used.
 const (
-	// KindCall is a held call or one-way of policy none as it was released, by call id: Packet,
-	// Parent, Caller, Callee (where it was delivered to), Data (the service's address).
-	KindCall Kind = 1
-	// KindReply is such a call's outcome, by call id: Packet (a reply or an exception), Callee (who
-	// finished it).
-	KindReply Kind = 2
 	// KindMain is a durable main, by execution id: Caller (the node that runs it, or has run it last),
 	// Order (of its last checkpoint among its operations, when it was over last), Attempt (1 if it is over), Data.
 	KindMain Kind = 3
@@ -40,9 +34,6 @@ const (
 	// KindAllocs is a node's window of allocations at a memory machine, by AddrID
 	// of the node with the machine in place of byte 0: Order (the floor), Data.
 	KindAllocs Kind = 11
-	// KindWindow is a client's sequence window of calls of policy none, by its session
-	// and the low half of its node's address: Order (the floor), Caller (the node).
-	KindWindow Kind = 13
 	// KindMirror is which blades have copies of a memory machine, by the machine in byte 0
 	// of the id: Data.
 	KindMirror Kind = 14
@@ -63,7 +54,7 @@ const (
 	kindEnd      Kind = 19
 )
 
-var kindNames = [...]string{"", "call", "reply", "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 13: "window", "mirror", "export", "owner", "loan", "returned"}
+var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 14: "mirror", "export", "owner", "loan", "returned"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -259,15 +259,19 @@ type SharingReply struct {
 	Owner share.Owner `json:"owner,omitzero"`
 }
 
-// Serving asks which nodes take direct calls of a method.
+// Serving asks which nodes take calls of a method.
 type Serving struct {
 	Service string `json:"service"`
 	Method  string `json:"method"` // its full name
+	// AtMostOnce says that the calls have policy none: nodes without a ledger take them, too.
+	AtMostOnce bool `json:"at_most_once,omitempty"`
 }
 
 // ServingList names them: at most MaxServing.
 type ServingList struct {
 	Nodes []netip.Addr `json:"nodes,omitempty"`
+	// Incarnations are those of Nodes, in the same order.
+	Incarnations []uint32 `json:"incarnations,omitempty"`
 	// Awaited says that no node serves the method now, and that Nodes are to: they have failed and are to come back, or
 	// move to another blade. A call to one of them waits there.
 	Awaited bool `json:"awaited,omitempty"`

@@ -100,7 +100,7 @@ func largest() map[Kind][2]any {
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true, Left: true,
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
-		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true, strings.Repeat("w", 1<<12)}},
+		KindServing: {Serving{name, name, true}, ServingList{many(MaxServing, someNode), many(MaxServing, func(int) uint32 { return math.MaxUint32 }), true, strings.Repeat("w", 1<<12)}},
 		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
 		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls: {NodeCalls{

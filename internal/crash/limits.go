@@ -17,10 +17,10 @@ import (
 // leastLimits are those of the Gatekeeper, leastNode those of nodes.
 var (
 	leastLimits = gatekeeper.Limits{
-		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Resume: 1, Scan: 1,
+		Held: 4, NodeCalls: 512, NodeSessions: 256, Allocs: 32, Scan: 1,
 	}
 	leastNode = rpc.Limits{
-		Started: 1, Detached: 1, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+		Started: 1, Detached: 1, Sessions: 32, NodeSessions: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
 		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
 	}
 )
@@ -65,8 +65,8 @@ func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 1))}, leastLimits
 	return gatekeeper.Limits{
-		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), Calls: d.draw(least.Calls), NodeSessions: d.draw(least.NodeSessions),
-		Allocs: d.draw(least.Allocs), Resume: d.draw(least.Resume), Scan: d.draw(least.Scan),
+		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), NodeSessions: d.draw(least.NodeSessions),
+		Allocs: d.draw(least.Allocs), Scan: d.draw(least.Scan),
 	}
 }
 
@@ -78,7 +78,7 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 2))}, leastNode
 	return rpc.Limits{
 		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Sessions: d.draw(least.Sessions),
-		NodeSessions: d.draw(least.NodeSessions), Window: d.draw(least.Window), ReplyBytes: d.draw(least.ReplyBytes),
+		NodeSessions: d.draw(least.NodeSessions), ReplyBytes: d.draw(least.ReplyBytes),
 		Lifetime: d.time(least.Lifetime), Memory: dsm.Limits{
 			Window: d.draw(least.Memory.Window), FirstTimeout: d.time(least.Memory.FirstTimeout), LeastTimeout: d.time(least.Memory.LeastTimeout),
 			MostTimeout: d.time(least.Memory.MostTimeout), GiveUp: d.time(least.Memory.GiveUp),

@@ -85,9 +85,10 @@ const (
 	patience   = 3 * time.Minute // of virtual time
 	maxPackets = 30_000          // some hundred times what a program takes
 
-	packetsPerClient = 3_000 // more, where there are many
-	packetsPerSecond = 30    // of heartbeats, while the rack is idle
-	packetsPerCall   = 60    // of a chorus
+	packetsOfLarge   = 30_000 // more, where answers and states are large: a copy of the memory that was away gets them all again
+	packetsPerClient = 3_000  // more, where there are many
+	packetsPerSecond = 30     // of heartbeats, while the rack is idle
+	packetsPerCall   = 60     // of a chorus
 	timePerCall      = 20 * time.Millisecond
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -31,10 +32,10 @@ func constants() []constant {
 		{"PROGRAM_VARIABLE", join.ProgramVariable, "environment variable: the name under which the daemon has started the program"},
 		{"GATEKEEPER", rackaddr.Gatekeeper.String(), "address of the Gatekeeper"},
 		{"SERVICE_PREFIX", rackaddr.ServicePrefix.Addr().String(), "upper half of the addresses of services"},
-		{"PORT_RPC", rackaddr.PortRPC, "UDP port of calls, at both ends"},
+		{"PORT_RPC", rackaddr.PortRPC, "UDP port of answers and of calls with pointers, at both ends"},
 		{"PORT_DSM", rackaddr.PortDSM, "UDP port of memory operations, at both ends"},
 		{"PORT_BULK", rackaddr.PortBulk, "UDP port of the parts of large messages, at both ends"},
-		{"PORT_DIRECT", rackaddr.PortDirect, "UDP port of exactly-once calls without pointers, at both ends"},
+		{"PORT_DIRECT", rackaddr.PortDirect, "UDP port of calls without pointers, at both ends; calls with pointers come to it, too"},
 		{"OVERHEAD", netio.Overhead, "bytes of a packet that are the IPv6 and UDP headers"},
 		{"MAX_DATAGRAM", netio.MaxDatagram, "bytes of a datagram at most"},
 		{"RPC_MAGIC", rpcpacket.Magic, "opens a call header"},
@@ -47,13 +48,13 @@ func constants() []constant {
 		{"FLAG_RELEASED", rpcpacket.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
 		{"FLAG_REPLAY", rpcpacket.FlagReplay, "call flag: released again"},
 		{"FLAG_DONE", rpcpacket.FlagDone, "call flag: completion of a one-way"},
-		{"FLAG_GIVEN_UP", rpcpacket.FlagGivenUp, "call flag of a direct call: an execution gives it up; of an ACK from a node: its ledger has such a call"},
+		{"FLAG_GIVEN_UP", rpcpacket.FlagGivenUp, "call flag: its caller gives it up; of an ACK from a node: its ledger has such a call"},
 		{"FLAG_MORE", rpcpacket.FlagMore, "call flag: the first packet of a large message"},
 		{"FLAG_SETTLED", rpcpacket.FlagSettled, "call flag: to the Gatekeeper: a session is idle; to a node: calls that it may forget; in an ACK: they are forgotten"},
 		{"FLAG_HEADERS", rpcpacket.FlagHeaders, "call flag: headers stand in front of the Thrift message"},
 		{"MAX_HEADERS", rpcpacket.MaxHeaders, "headers of a message at most"},
 		{"MAX_HEADER_BYTES", rpcpacket.MaxHeaderBytes, "bytes of them at most, 4 for each included"},
-		{"FLAG_UNBEGUN", rpcpacket.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy; of an ACK from a node: it has restarted"},
+		{"FLAG_UNBEGUN", rpcpacket.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK from a node: it has restarted"},
 		{"FLAG_TAINTED", rpcpacket.FlagTainted, "call flag: a direct call on behalf of a call of policy tainted"},
 		{"DSM_FINAL", dsmpacket.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
 		{"DSM_APPLIED", dsmpacket.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
@@ -70,7 +71,7 @@ func constants() []constant {
 		{"MIN_TIMEOUT", endpoint.MinTimeout, "until a call is sent again, at least"},
 		{"MAX_TIMEOUT", endpoint.MaxTimeout, "between two copies of a call, at most"},
 		{"SETTLE_AFTER", endpoint.SettleAfter, "idle time of a session until the Gatekeeper is told that nobody asks for its calls"},
-		{"SESSION_LIFETIME", endpoint.DefaultLimits.Lifetime, "silence after which a callee forgets a session"},
+		{"LANE_LIFETIME", direct.DefaultLimits.Lifetime, "silence after which a callee forgets a session, if its calls have policy none"},
 	}
 }
 

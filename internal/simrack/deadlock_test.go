@@ -247,13 +247,12 @@ func TestDeadlock_Unnamed(t *testing.T) {
 		if err := errors.Join(out.WriteMessageBegin(d.Context(), "ping", thrift.CALL, 0), (&arrays.PingPingArgs{}).Write(d.Context(), out), out.WriteMessageEnd(d.Context())); err != nil {
 			d.Fatal(err)
 		}
-		front := rackaddr.Service("Front")
-		a := front.As16()
+		front := rackaddr.Service("Front").As16()
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyNone), NameLength: 4, Method: method,
-			Call: rpcpacket.SessionID(rpcpacket.SessionOf(d.client.Address(), 1<<20), 1), Parent: rpcpacket.ID{9}, Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Floor: 1,
-		}, Payload: args.Bytes()}
-		d.rack.Host("c1").SendRaw(netip.AddrPortFrom(d.client.Address(), rackaddr.PortRPC), netip.AddrPortFrom(front, rackaddr.PortRPC), m.Append(nil))
+			Call: rpcpacket.SessionID(rpcpacket.SessionOf(d.client.Address(), 1<<20), 1), Parent: rpcpacket.ID{9}, Service: binary.BigEndian.Uint64(front[8:]), CallerIncarnation: 1, CalleeIncarnation: 1, Floor: 1,
+		}, Payload: args.Bytes(), Trailer: make([]byte, 24)}
+		d.rack.Host("c1").SendRaw(netip.AddrPortFrom(d.client.Address(), rackaddr.PortDirect), netip.AddrPortFrom(d.front.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(5 * time.Second) // virtual
 		if s := d.back.Stats(); ran != 1 || s.Accepted != 1 {
 			d.Errorf("it has run %d times; %+v", ran, s)

@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -38,7 +39,7 @@ func TestHostile_MadeUpMethods(t *testing.T) {
 		if _, err := arrays.NewArraysClient(honest.Client("Arrays", rpc.WithPolicy(rpc.PolicyNone))).Echo(ctx, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(time.Second) // virtual: digests have come
+		<-time.After(time.Second) // virtual: the node has told
 		methods, err := r.Gatekeeper().Methods(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +59,7 @@ func TestHostile_MadeUpMethods(t *testing.T) {
 }
 
 // TestHostile_Escapes is row 17: what a program calls its methods, or says in its IDL, reaches nobody's terminal as anything but
-// text. An export and a call are refused, and what comes past them is shown in quotes.
+// text. An export and a call are refused, and a call that comes past that is counted without its name.
 func TestHostile_Escapes(t *testing.T) {
 	inVirtualTimeWith(t, simrack.Config{Schedule: &wire.Schedule{Seed: 1}}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		nodes := joinAll(t, ctx, r, "s1", "s2")
@@ -90,27 +91,27 @@ func TestHostile_Escapes(t *testing.T) {
 		if _, err := s.Export(ctx, control.Export{Service: "Evil", Methods: []control.Method{{Name: "a"}}, IDL: "service Evil {\r\n\tvoid a() // größer\n}"}); err != nil {
 			t.Errorf("an IDL with lines and tabs: %v", err)
 		}
+		arraysAddress := rackaddr.Service("Arrays").As16()
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(evil)),
-			Call: rpcpacket.SessionID(rpcpacket.SessionOf(stranger.Address(), 7), 1), Floor: 1, CallerIncarnation: 1,
-		}}
+			Call: rpcpacket.SessionID(rpcpacket.SessionOf(stranger.Address(), 7), 1), Floor: 1, CallerIncarnation: 1, CalleeIncarnation: 1,
+			Service: binary.BigEndian.Uint64(arraysAddress[8:]),
+		}, Trailer: make([]byte, 24)}
 		copy(m.Method[:], evil)
-		to := rackaddr.Service("Arrays")
-		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortRPC), netip.AddrPortFrom(to, rackaddr.PortRPC), m.Append(nil))
+		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(time.Second) // virtual: it has come
 		calls, _, err := r.Gatekeeper().Timelines(ctx, trace.Query{Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := false
 		for i := range calls {
-			shown = shown || strings.HasPrefix(calls[i].Method, `"a\x1b[2J\nb`)
 			if strings.ContainsAny(calls[i].Method, "\x1b\n") {
 				t.Errorf("a call of %q is shown", calls[i].Method)
 			}
 		}
-		if !shown {
-			t.Errorf("the call is not shown: %+v", calls)
+		rows, err := r.Gatekeeper().Methods(ctx)
+		if err != nil || len(rows) != 1 || rows[0].Method != trace.UnknownMethods || callee.Stats().Refused != 1 {
+			t.Errorf("the call has not come, or has a row of its own: %+v, %v", rows, err)
 		}
 	})
 }

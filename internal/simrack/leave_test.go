@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -47,6 +48,34 @@ func TestDirectCallsOfDrained(t *testing.T) {
 			call("after")
 		})
 	}
+}
+
+// TestAtMostOnceCallsOfRestarted: two nodes are restarted, one after the other, whose incarnations calls of policy none are bound to.
+// None of these calls fails.
+func TestAtMostOnceCallsOfRestarted(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		if err := r.Gatekeeper().Deploy(ctx, resources.Spec{Name: "front", Programs: []resources.Program{
+			{Name: "F", Args: []string{"F"}, Nodes: 2, Blades: []string{"c1", "s1"}, Services: []resources.ServiceSpec{{Name: "F"}}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		n := r.client(ctx, t)
+		if _, err := echo(ctx, n, "F", ""); err != nil {
+			t.Fatal(err)
+		}
+		client := arrays.NewArraysClient(n.Client("F", rpc.WithPolicy(rpc.PolicyNone)))
+		if _, err := client.Echo(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Gatekeeper().Restart(ctx, "front"); err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); time.Since(began) < 12*time.Second; <-time.After(5 * time.Millisecond) { // virtual
+			if _, err := client.Echo(ctx, nil); err != nil {
+				t.Errorf("%v after the restart began: %v", time.Since(began), err)
+			}
+		}
+	})
 }
 
 // TestRefusedAndSentAgain: a node that closes refuses a direct call, and the caller sends it to the node's next incarnation. The

@@ -58,7 +58,7 @@ var Layout = wirefmt.Layout{Name: "bulk", Fields: []wirefmt.Field{
 	{Name: "caller_incarnation", Offset: 24, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 28, Size: 4, Doc: "incarnation of the node called; 0 in parts of a call that nobody has asked for"},
 	{Name: "total", Offset: 32, Size: 8, Doc: "bytes of the whole payload"},
-	{Name: "offset", Offset: 40, Size: 8, Doc: "of a part: where its bytes belong in the payload; of a pull: the token of the first packet; 0 in all else"},
+	{Name: "offset", Offset: 40, Size: 8, Doc: "of a part: where its bytes belong in the payload; 0 in all else"},
 	{Name: "size", Offset: 48, Size: 4, Doc: "of a part: its bytes; of a pull: how many bytes each part but the last one has"},
 	{Name: "first", Offset: 52, Size: 4, Doc: "bytes of the payload in the first packet: where the first part begins"},
 }}

@@ -69,8 +69,8 @@ const (
 type Transfer struct {
 	Key
 	Tag any // the shell's
-	// Caller and Callee are the incarnations that the first packet named, Token is its token.
-	Caller, Callee, Token uint32
+	// Caller and Callee are the incarnations that the first packet named.
+	Caller, Callee uint32
 
 	total, first uint64
 	size         int    // of a part
@@ -468,7 +468,7 @@ func (t *Transfer) Size() uint64 { return t.total }
 // Header is that of a pull, or of the news that the message is whole.
 func (t *Transfer) Header(k Kind) Header {
 	return Header{
-		Offset: uint64(t.Token), Kind: k, Answer: t.Answer, Call: t.Call, CallerIncarnation: t.Caller, CalleeIncarnation: t.Callee,
+		Kind: k, Answer: t.Answer, Call: t.Call, CallerIncarnation: t.Caller, CalleeIncarnation: t.Callee,
 		Total: t.total, Size: uint32(t.size), First: uint32(t.first), //nolint:gosec // of a datagram
 	}
 }

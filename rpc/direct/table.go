@@ -38,9 +38,12 @@ const (
 	Malformed                     // its id is no id: drop it
 	Foreign                       // its lane is another node's, or the call is: drop it
 	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
+	Gone                          // it is bound to another incarnation, which may have run it: refuse it
+	Lost                          // it has run, and its answer is not kept any more: refuse it
+	Full                          // there is no room to remember it, so it cannot be run at most once: drop it, it will be sent again
 )
 
-var verdicts = [...]string{"?", "run", "duplicate", "answer", "late", "refused", "diverged", "malformed", "foreign", "superseded"}
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "late", "refused", "diverged", "malformed", "foreign", "superseded", "gone", "lost", "full"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {

@@ -24,12 +24,10 @@ type Call struct {
 
 	// RTT is the estimate for the method that is called.
 	RTT *RTT
-	// Balance chooses the last byte of the id of a session's call, and learns when an answer
-	// is late; nil: calls of a session are numbered one after the other. The shell tells it
-	// of answers.
-	Balance *Balance
-	// Node is whom a direct call goes to, nobody for others. The shell sets it before Begin.
+	// Node is whom the call goes to. The shell sets it before Begin.
 	Node [16]byte
+	// Kept says that the node's ledger keeps the call of a session until it is told to forget it. The shell sets it before Begin.
+	Kept bool
 	// Expires is when Tick gives the call up; 0 is never. A call that somebody
 	// waits for is ended by the shell instead.
 	Expires time.Duration
@@ -42,13 +40,14 @@ type Call struct {
 	interval   time.Duration
 	restarted  time.Duration // before, no word of its node makes a copy due
 	again      bool
-	unbegun    bool // nobody has got the one copy that was sent
 	prev, next *Call
 }
 
-// Waits reports whether the call has waited for as long as it does at most between two
-// copies.
-func (c *Call) Waits() bool { return c.interval >= MaxTimeout }
+// waits is after how long a pause between two copies it is asked whether the callee is there.
+const waits = 250 * time.Millisecond
+
+// Waits reports whether the call has waited for so long that somebody should ask whether its callee is there.
+func (c *Call) Waits() bool { return c.interval >= waits }
 
 // Resent reports whether the call was sent more than once.
 func (c *Call) Resent() bool { return c.again }
@@ -117,12 +116,9 @@ func (c *Caller) Outstanding() int { return len(c.calls) }
 
 // Name gives a call its id within a session before it begins, so that the shell can write the id down. Begin or
 // Unname follows.
-func (c *Caller) Name(now time.Duration, call *Call) {
+func (c *Caller) Name(call *Call) {
 	l := c.lane()
 	l.sequence++
-	if call.Balance != nil {
-		l.sequence += uint64(call.Balance.Pick(now) - uint8(l.sequence)) //nolint:gosec // modulo 256
-	}
 	call.lane, call.Session, call.named = l, true, true
 	call.ID, call.Floor = rpcpacket.SessionID(l.session, l.sequence), l.sequence
 }
@@ -136,7 +132,7 @@ func (c *Caller) Unname(call *Call) {
 // Begin begins a call in a session, under the id that Name has given it, or a new one. The shell sends it at once.
 func (c *Caller) Begin(now time.Duration, call *Call) {
 	if !call.named {
-		c.Name(now, call)
+		c.Name(call)
 	}
 	call.named = false
 	l := call.lane
@@ -147,23 +143,16 @@ func (c *Caller) Begin(now time.Duration, call *Call) {
 		l.owes = true
 		c.owing++
 	}
-	c.goesTo(l, call.Node, call.ID)
-	c.start(now, call)
-}
-
-// BeginAs begins a call whose id is a hash that the shell has derived (ChildID).
-// It reports false, and nothing has begun, if a call with that id is out.
-func (c *Caller) BeginAs(now time.Duration, call *Call, id rpcpacket.ID) bool {
-	if c.calls[id] != nil {
-		return false
+	if call.Kept {
+		c.goesTo(l, call.Node, call.ID)
+	} else {
+		c.goesTo(l, [16]byte{}, rpcpacket.ID{})
 	}
-	call.lane, call.Session = nil, false
-	call.ID, call.Floor = id, 0
 	c.start(now, call)
-	return true
 }
 
-// BeginIn begins a direct call whose id is a hash, with a place in a lane; see BeginAs.
+// BeginIn begins a call whose id is a hash that the shell has derived (ChildID), with a place in a lane.
+// It reports false, and nothing has begun, if a call with that id is out.
 func (c *Caller) BeginIn(now time.Duration, call *Call, id rpcpacket.ID) bool {
 	if c.calls[id] != nil {
 		return false
@@ -176,7 +165,7 @@ func (c *Caller) BeginIn(now time.Duration, call *Call, id rpcpacket.ID) bool {
 	return true
 }
 
-// Lane is the lane that a direct call is in; its number there is Floor.
+// Lane is the lane that a call is in; its number there is Floor.
 func (c *Call) Lane() uint64 { return c.lane.session }
 
 // goesTo notes whom a lane's next call goes to. Nobody is told so of one to the node of the
@@ -223,7 +212,7 @@ func (c *Caller) lane() *lane {
 
 func (c *Caller) start(now time.Duration, call *Call) {
 	call.interval = call.RTT.Timeout()
-	call.sent, call.due, call.restarted, call.again, call.unbegun = now, now+call.interval, 0, false, false
+	call.sent, call.due, call.restarted, call.again = now, now+call.interval, 0, false
 	call.RTT.out++
 	call.prev, call.next = c.head.prev, &c.head
 	call.prev.next, c.head.prev = call, call
@@ -247,19 +236,18 @@ func (c *Caller) Receive(now time.Duration, from netip.Addr, m *rpcpacket.Messag
 // Out returns the call with an id, nil if none is out.
 func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
-// Find returns the call that an answer is to, without ending it; nil if none is out. A direct
-// call is answered by the node that it was sent to, or by what the Gatekeeper has released. A node refuses one place in a lane: it may run the same call
-// when that is sent again, in another place.
+// Find returns the call that an answer is to, without ending it; nil if none is out. A call is answered by the node that it was
+// sent to, or by what the Gatekeeper has released. A node refuses one place in a lane: it may run the same call when that is sent
+// again, in another place.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
 	if call == nil || call.Session != (m.Flags&rpcpacket.FlagSession != 0) {
 		return nil
 	}
-	direct := call.Node != [16]byte{}
-	if (call.Released || direct && from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
+	if (call.Released || from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
 		return nil // forged
 	}
-	if direct && !call.Session && m.Refuses() && m.Flags&rpcpacket.FlagReleased == 0 && (m.Order != call.Lane() || m.Floor != call.Floor) {
+	if !call.Session && m.Refuses() && m.Flags&rpcpacket.FlagReleased == 0 && (m.Order != call.Lane() || m.Floor != call.Floor) {
 		return nil
 	}
 	return call
@@ -289,24 +277,7 @@ func (c *Caller) answered(now time.Duration, call *Call) {
 	c.End(call)
 }
 
-// Unbegun takes the Gatekeeper's word that nobody has got a copy of a call. If it was the
-// only one, the next copy counts as the first: a callee that began after the call did
-// need not fear that its predecessor has run it.
-func (c *Caller) Unbegun(id rpcpacket.ID) {
-	if call := c.calls[id]; call != nil && !call.again {
-		call.unbegun = true
-	}
-}
-
-// late notes that a copy of the call has not been answered in time.
-func (c *Call) late(now time.Duration) {
-	c.again = true
-	if c.Balance != nil {
-		c.Balance.Late(now, c.ID[15])
-	}
-}
-
-// Age is for how long the call has been out, since its first copy that may have been got.
+// Age is for how long the call has been out.
 func (c *Call) Age(now time.Duration) time.Duration { return now - c.sent }
 
 // End gives a call up: it is not sent again, and an answer to it is ignored. In a
@@ -398,11 +369,7 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 		case this.due <= now && !this.again && this.sent+this.interval+this.RTT.crowded() > now:
 			this.due = this.sent + this.interval + this.RTT.crowded() // its callee may be busy with the others
 		case this.due <= now:
-			if this.unbegun {
-				this.sent, this.unbegun = now, false
-			} else {
-				this.late(now)
-			}
+			this.again = true
 			this.interval = min(2*this.interval, MaxTimeout)
 			this.due = now + this.interval
 			resend = append(resend, this)
@@ -438,40 +405,3 @@ func (c *Caller) All(calls []*Call) []*Call {
 	}
 	return calls
 }
-
-// links make a value a member of at most one list, without an allocation.
-type links[T any] struct {
-	value      T
-	owner      *list[T]
-	prev, next *links[T]
-}
-
-// list is a queue from whose middle members can be taken. The zero list is
-// empty.
-type list[T any] struct {
-	head links[T]
-	len  int
-}
-
-// push appends a member that is in no list.
-func (l *list[T]) push(n *links[T]) {
-	if l.head.next == nil {
-		l.head.prev, l.head.next = &l.head, &l.head
-	}
-	n.owner, n.prev, n.next = l, l.head.prev, &l.head
-	n.prev.next, l.head.prev = n, n
-	l.len++
-}
-
-// remove takes a member out; one that is not in l stays where it is.
-func (l *list[T]) remove(n *links[T]) {
-	if n.owner != l {
-		return
-	}
-	n.prev.next, n.next.prev = n.next, n.prev
-	n.owner, n.prev, n.next = nil, nil, nil
-	l.len--
-}
-
-// first returns the oldest member's value; the list must not be empty.
-func (l *list[T]) first() T { return l.head.next.value }

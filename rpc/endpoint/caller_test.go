@@ -52,13 +52,6 @@ func (m *callerMachine) step(args []string) string {
 	case "detach":
 		d, _ := time.ParseDuration(args[2])
 		return fmt.Sprintln(m.caller.Detach(m.calls[args[1]], m.now+d))
-	case "unbegun":
-		id := rpcpacket.SessionID(7, 7)
-		if c := m.calls[args[1]]; c != nil {
-			id = c.ID
-		}
-		m.caller.Unbegun(id)
-		return ""
 	case "age":
 		return fmt.Sprintln(m.calls[args[1]].Age(m.now), m.calls[args[1]].Resent())
 	case "after":
@@ -102,7 +95,7 @@ func (m *callerMachine) begin(args []string) string {
 		case "held":
 			c.Held = true
 		case "node":
-			c.Node = nodeOf(v)
+			c.Node, c.Kept = nodeOf(v), true
 		}
 	}
 	if m.rtts[method] == nil {
@@ -112,7 +105,7 @@ func (m *callerMachine) begin(args []string) string {
 	m.calls[args[1]] = c
 	if args[0] == "begin-as" {
 		n, _ := strconv.Atoi(args[2])
-		if !m.caller.BeginAs(m.now, c, rpcpacket.ID{15: byte(n)}) {
+		if !m.caller.BeginIn(m.now, c, rpcpacket.ID{15: byte(n)}) {
 			return "refused\n"
 		}
 		return fmt.Sprintf("%s: id %d, due %v\n", c.Tag, n, c.Due())
@@ -174,7 +167,7 @@ func TestCallerScripts(t *testing.T) {
 func TestForgedAnswer(t *testing.T) {
 	c := NewCaller(netip.Addr{}, func() uint64 { return 1 })
 	call := &Call{RTT: &RTT{}, Released: true}
-	c.BeginAs(0, call, ChildID(nil, rpcpacket.ID{1}, 0, 1))
+	c.BeginIn(0, call, ChildID(nil, rpcpacket.ID{1}, 0, 1))
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
 	if c.Receive(0, netip.Addr{}, &m) != nil {
 		t.Error("a forged answer counts")
@@ -212,13 +205,13 @@ func TestLateRefusal(t *testing.T) {
 func TestNamed(t *testing.T) {
 	c, rtt := NewCaller(netip.Addr{}, func() uint64 { return 0 }), new(RTT)
 	first, second, dropped := &Call{RTT: rtt}, &Call{RTT: rtt}, &Call{RTT: rtt}
-	c.Name(0, first)
+	c.Name(first)
 	id := first.ID
 	if c.Out(id) != nil {
 		t.Error("it is out before it has begun")
 	}
 	c.Begin(0, second)
-	c.Name(0, dropped)
+	c.Name(dropped)
 	c.Unname(dropped)
 	c.Begin(0, first)
 	if first.ID != id || second.ID == id || c.Out(id) != first || c.Outstanding() != 2 {

@@ -116,13 +116,12 @@ const (
 	FlagSession Flags = 1 << 3
 	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
 	FlagReleased Flags = 1 << 4
-	// FlagReplay: of a call of policy none: released again; the callee runs it only if it has not yet.
-	// Of an exactly-once one: the Gatekeeper asks the callee what became of it.
+	// FlagReplay: the Gatekeeper asks the callee what became of a call.
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
-	// FlagGivenUp: of a direct call: the execution that has made it gives it up, and waits until the
-	// callee's ledger has the call. Of an Ack from a node: the ledger has it.
+	// FlagGivenUp: of a call: its caller gives it up. The execution that has made an exactly-once call waits until the
+	// callee's ledger has it. Of an Ack from a node: the ledger has it.
 	FlagGivenUp Flags = 1 << 7
 	// FlagMore: the payload is the beginning of one that exceeds the packet; see
 	// First. The receiver fetches the rest from the sender (package bulk).
@@ -134,8 +133,7 @@ const (
 	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
 	FlagHeaders Flags = 1 << 11
 	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
-	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an
-	// Ack: nobody has got this copy of the call, which is to be sent again. Of an Ack from
+	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an Ack from
 	// a node: it has restarted, and takes the direct calls of its receiver again. If such an Ack
 	// names a call, the call shares its caller's fate: the receiver, whose incarnation is the
 	// callee's in the header, is to be taken back. With FlagDone it answers that it is not.
@@ -211,14 +209,14 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
 	{Name: "call", Offset: 24, Size: 16, Doc: "call id"},
 	{Name: "parent", Offset: 40, Size: 16, Doc: "execution that calls; 0 for a plain client"},
-	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled, this one too if it is 1 above it (the caller has given it up); exactly-once calls with a hash id: the call's number in its lane"},
+	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: the sequence number; calls with a hash id: the call's number in its lane"},
 	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
-	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called; 0 while the route decides"},
-	{Name: "order", Offset: 72, Size: 8, Doc: "exactly-once calls with a hash id: the caller's lane; 0 in all else"},
+	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called: a call of policy none is bound to it; 0 in exactly-once calls"},
+	{Name: "order", Offset: 72, Size: 8, Doc: "calls with a hash id: the caller's lane; 0 in all else"},
 	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
 	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},
-	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before; of a call of policy none that is sent again, its age in units of 10 ms"},
+	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before"},
 	{Name: "pointer_count", Offset: 94, Size: 2, Doc: "pointers carried, the first included"},
 	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the payload: the Thrift message, headers in front"},
 	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the trailer: who has made the call, who waits for it"},

@@ -7,8 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 )
 
-// MorePreface opens the payload of a first packet (FlagMore): Opening's Total (8), Token (4) and
-// Pushed (4).
+// MorePreface opens the payload of a first packet (FlagMore): Opening's Total (8) and Pushed (8).
 const MorePreface = 16
 
 // Opening is what a first packet says of the whole message.
@@ -18,9 +17,6 @@ type Opening struct {
 	// Pushed is the number of the node (the low half of its address) that the next parts were sent to
 	// without being asked for, 0 for none.
 	Pushed uint64
-	// Token is named by whoever asks for the rest of a call whose caller does not know where it has gone:
-	// it shows that the first packet has come there. 0 in all other messages.
-	Token uint32
 	// First are the payload's first bytes.
 	First []byte
 }
@@ -35,9 +31,9 @@ func MostPointers(budget int) int { return budget / 2 / len(dsmpacket.Pointer{})
 // First returns the first packet of a message that Append made and that exceeds
 // budget: a message of its own with all pointers, the trailer, and as much of the
 // payload as fits. The message must be larger than budget, and its trailer and
-// pointers must leave room for 64 bytes of payload; ok is false if they do not. Pushed and token
-// are Opening's.
-func First(datagram []byte, budget int, pushed uint64, token uint32) (first []byte, ok bool) {
+// pointers must leave room for 64 bytes of payload; ok is false if they do not. Pushed is
+// Opening's.
+func First(datagram []byte, budget int, pushed uint64) (first []byte, ok bool) {
 	be := binary.BigEndian
 	payload, trailer := int(be.Uint32(datagram[96:])), int(be.Uint32(datagram[100:]))
 	start := len(datagram) - trailer - payload
@@ -50,8 +46,7 @@ func First(datagram []byte, budget int, pushed uint64, token uint32) (first []by
 	be.PutUint16(first[4:], be.Uint16(first[4:])|uint16(FlagMore))
 	be.PutUint32(first[96:], uint32(MorePreface+n)) //nolint:gosec // of a datagram
 	first = be.AppendUint64(first, uint64(payload)) //nolint:gosec // a length
-	first = be.AppendUint32(first, token)
-	first = be.AppendUint32(first, uint32(pushed)) //nolint:gosec // nodes have numbers of 32 bits
+	first = be.AppendUint64(first, pushed)
 	first = append(first, datagram[start:start+n]...)
 	return append(first, datagram[start+payload:]...), true
 }
@@ -63,7 +58,7 @@ func (m *Message) Opening() (Opening, error) {
 		return Opening{}, wirefmt.Errorf("first packet: a payload of %d bytes", len(m.Payload))
 	}
 	be := binary.BigEndian
-	o := Opening{Total: be.Uint64(m.Payload), Token: be.Uint32(m.Payload[8:]), Pushed: uint64(be.Uint32(m.Payload[12:])), First: m.Payload[MorePreface:]}
+	o := Opening{Total: be.Uint64(m.Payload), Pushed: be.Uint64(m.Payload[8:]), First: m.Payload[MorePreface:]}
 	if o.Total <= uint64(len(o.First)) {
 		return Opening{}, wirefmt.Errorf("first packet: %d bytes of %d", len(o.First), o.Total)
 	}

@@ -14,7 +14,7 @@ func TestFirst(t *testing.T) {
 	m.Payload = bytes.Repeat([]byte("payload "), 1000)
 	whole := m.Append(nil)
 	for _, budget := range []int{1232, 1452, 7000} {
-		b, ok := First(whole, budget, 77, 1<<31|5)
+		b, ok := First(whole, budget, 1<<40|77)
 		if !ok || len(b) != budget {
 			t.Fatalf("budget %d: %d bytes, %v", budget, len(b), ok)
 		}
@@ -23,8 +23,8 @@ func TestFirst(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		o, err := got.Opening()
-		if err != nil || o.Total != 8000 || o.Pushed != 77 || o.Token != 1<<31|5 || !bytes.Equal(o.First, m.Payload[:len(o.First)]) {
-			t.Errorf("%d bytes, token %d, pushed to %d, %d here, %v", o.Total, o.Token, o.Pushed, len(o.First), err)
+		if err != nil || o.Total != 8000 || o.Pushed != 1<<40|77 || !bytes.Equal(o.First, m.Payload[:len(o.First)]) {
+			t.Errorf("%d bytes, pushed to %d, %d here, %v", o.Total, o.Pushed, len(o.First), err)
 		}
 		for _, n := range []int{0, 8, MorePreface} {
 			got.Payload = b[:n]
@@ -37,7 +37,7 @@ func TestFirst(t *testing.T) {
 			t.Errorf("more than the whole: %v", err)
 		}
 	}
-	if _, ok := First(whole, HeaderSize+72, 0, 0); ok {
+	if _, ok := First(whole, HeaderSize+72, 0); ok {
 		t.Error("pointers and trailer leave no room, and it does not say so")
 	}
 }

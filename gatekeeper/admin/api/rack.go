@@ -86,8 +86,6 @@ type Counters struct {
 	Probes       uint64 `json:"probes" doc:"Replies asked for in the place of callers that are gone"`
 	Reconciled   uint64 `json:"reconciled" doc:"Entries repaired after the switch's tables were read back"`
 	Logged       uint64 `json:"logged" doc:"Records put on the log"`
-	Recalled     uint64 `json:"recalled" doc:"Replies sent again from the log"`
-	Resumed      uint64 `json:"resumed" doc:"Calls released again after a restart of the Gatekeeper"`
 	CopiesLost   uint64 `json:"copies_lost" doc:"Copies of memory machines that had two and have one"`
 }
 

@@ -16,7 +16,7 @@ type Timeline struct {
 	Method  string     `json:"method"`
 	Policy  string     `json:"policy" example:"recover"`
 	Oneway  bool       `json:"oneway,omitempty" doc:"Nobody waits for it"`
-	Sampled bool       `json:"sampled,omitempty" doc:"The Gatekeeper has not seen it. Of an exactly-once call its callee tells, which knows the times from b1 to b2. Of another one the switch sends samples, which come late or get lost, and b1 and b2 are not known"`
+	Sampled bool       `json:"sampled,omitempty" doc:"The Gatekeeper has not seen it: its callee tells of it, which knows the times from b1 to b2"`
 
 	A1       time.Time `json:"a1" doc:"When it was sent"`
 	B1       time.Time `json:"b1,omitzero" doc:"When its callee first got it"`

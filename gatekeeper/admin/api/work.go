@@ -22,9 +22,7 @@ type Lease struct {
 	Node netip.Addr `json:"node" format:"ipv6" doc:"Who may read"`
 }
 
-// Call is one call: a held one on record, or one under way. Calls that carry no
-// pointer and ask for no guarantee are not held; they are known from samples that may
-// get lost.
+// Call is one call under way, as the node that serves it has told last.
 type Call struct {
 	ID      string     `json:"id" doc:"128 bits in hexadecimal" example:"00f3a6c41b9e7d5200000000000000a7"`
 	Parent  string     `json:"parent,omitempty" doc:"The execution that made it: a call's id, or a durable main's; absent for a plain client"`
@@ -32,21 +30,16 @@ type Call struct {
 	Callee  netip.Addr `json:"callee" format:"ipv6"`
 	Service string     `json:"service,omitempty"`
 	Method  string     `json:"method"`
-	Stage   string     `json:"stage" enum:"waiting,running,replying,finished" doc:"waiting: held until its rules are in place; running: with its callee; replying: its reply is held; finished: over, but not settled by its caller yet"`
-	Code    string     `json:"code,omitempty" doc:"Why it failed" example:"permission denied"`
+	Stage   string     `json:"stage" enum:"running" doc:"running: with its callee"`
 
 	Policy     string    `json:"policy,omitempty" doc:"What becomes of it when a side fails" example:"recover"`
-	Pointers   []string  `json:"pointers,omitempty" doc:"What it lends"`
-	Checkpoint string    `json:"checkpoint,omitempty" enum:"a1,b1,b2,a2" doc:"The last one reached: a1 sent, b1 received by the callee, b2 finished there, a2 reply received"`
-	A1         time.Time `json:"a1,omitzero" doc:"When it was sent"`
+	Checkpoint string    `json:"checkpoint,omitempty" enum:"b1" doc:"The last one reached of a1 (sent), b1 (received by the callee), b2 (finished there), a2 (reply received): its callee tells of it from b1 on"`
+	A1         time.Time `json:"a1,omitzero" doc:"When it was sent, as far as its callee knows: b1"`
 	B1         time.Time `json:"b1,omitzero" doc:"When its callee got it"`
-	B2         time.Time `json:"b2,omitzero" doc:"When its callee had finished it"`
 	Oneway     bool      `json:"oneway,omitempty" doc:"Nobody waits for it"`
-	Sampled    bool      `json:"sampled,omitempty" doc:"It has policy none and is not held: that it is under way is known from the switch's samples only"`
 	Behind     string    `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
-	Orphan     bool      `json:"orphan,omitempty" doc:"Its caller is gone"`
-	Attempts   int       `json:"attempts,omitempty" doc:"How often it was delivered to another node after the first"`
-	Told       time.Time `json:"told,omitzero" doc:"Of an exactly-once call: when its callee told last that it is under way"`
+	Attempts   int       `json:"attempts,omitempty" doc:"How often it was begun before"`
+	Told       time.Time `json:"told,omitzero" doc:"When its callee told last that it is under way"`
 }
 
 // NodeCalls is what a node has to do with other nodes' calls, oldest first.

@@ -136,7 +136,7 @@ func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
 	if err != nil || granted.Code != fault.OK {
 		return nil, fault.New(fault.Internal, "join", "no ledger: %s, %v", granted.Message, err)
 	}
-	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: n.host, done: make(chan struct{}), identity: join.Identity{
+	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: heldStack{n.host}, done: make(chan struct{}), identity: join.Identity{
 		Name: name, Blade: name, Address: n.address, Incarnation: n.Incarnation,
 		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Since: 1},
 	}}
@@ -253,6 +253,9 @@ func NewSession(stack netio.Stack, id join.Identity) *Session {
 	return &Session{rack: empty(), identity: id, stack: stack, done: make(chan struct{})}
 }
 
+// Play is that of the rack.
+func (s *Session) Play(address netip.Addr, services ...string) { s.rack.Play(address, services...) }
+
 // Node implements join.Session.
 func (s *Session) Node() join.Identity { return s.identity }
 
@@ -317,7 +320,11 @@ func (s *Session) Service(_ context.Context, name string) (info control.ServiceI
 func (s *Session) Serving(_ context.Context, q control.Serving) (control.ServingList, error) {
 	s.rack.mu.Lock()
 	defer s.rack.mu.Unlock()
-	return control.ServingList{Nodes: slices.Clone(s.rack.services[q.Service])}, nil
+	list := control.ServingList{Nodes: slices.Clone(s.rack.services[q.Service])}
+	for _, a := range list.Nodes {
+		list.Incarnations = append(list.Incarnations, s.rack.nodes[a].Incarnation)
+	}
+	return list, nil
 }
 
 // Sharing implements join.Session: all programs are of one deployment.

@@ -1,4 +1,4 @@
-package endpoint
+package direct
 
 import (
 	"container/heap"
@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// world is one caller and two nodes of a service on a bad network, in a time of
+// world is one caller of calls with policy none, and two nodes of a service that restart, on a bad network, in a time of
 // its own: the whole run follows from the seed.
 type world struct {
 	t       *testing.T
@@ -20,13 +21,14 @@ type world struct {
 	now     time.Duration
 	events  events
 	count   uint64
-	caller  *Caller
-	callees [2]*Callee
-	rtt     RTT
+	caller  *endpoint.Caller
+	callees [2]*Volatile
+	rtt     endpoint.RTT
 
-	begun, answered, ended int
-	runs                   map[rpcpacket.ID]int
-	open                   map[rpcpacket.ID]*Call
+	begun, answered, ended, refused int
+	runs                            map[rpcpacket.ID]int
+	open                            map[rpcpacket.ID]*endpoint.Call
+	bound                           map[rpcpacket.ID]uint32 // the incarnation that a call is bound to
 }
 
 type event struct {
@@ -78,19 +80,33 @@ func (w *world) send(deliver func()) {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[rpcpacket.ID]int{}, open: map[rpcpacket.ID]*Call{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[rpcpacket.ID]int{}, open: map[rpcpacket.ID]*endpoint.Call{},
+		bound: map[rpcpacket.ID]uint32{},
 	}
-	w.caller = NewCaller(netip.Addr{}, w.rng.Uint64)
+	w.caller = endpoint.NewCaller(callerNode, w.rng.Uint64)
 	for i := range w.callees {
-		w.callees[i] = NewCallee(1, DefaultLimits, nil)
+		w.callees[i] = NewVolatile(1, DefaultLimits, nil)
 	}
 	return w
 }
 
+var callerNode = rackaddr.Node(1)
+
+// nodeOf is the address of a callee.
+func nodeOf(callee int) netip.Addr { return rackaddr.Node(uint64(2 + callee)) } //nolint:gosec // not negative
+
+// restart has a callee go on as its next incarnation.
+func (w *world) restart() {
+	c := &w.callees[w.rng.IntN(len(w.callees))]
+	*c = NewVolatile((*c).incarnation+1, DefaultLimits, nil)
+}
+
 // begin makes a call, which is sometimes given up.
 func (w *world) begin() {
-	c := &Call{RTT: &w.rtt}
+	callee := w.rng.IntN(len(w.callees))
+	c := &endpoint.Call{RTT: &w.rtt, Node: nodeOf(callee).As16()}
 	w.caller.Begin(w.now, c)
+	w.bound[c.ID] = w.callees[callee].incarnation
 	w.begun++
 	w.open[c.ID] = c
 	w.transmit(c)
@@ -104,14 +120,18 @@ func (w *world) begin() {
 	}
 }
 
-func (w *world) transmit(c *Call) {
-	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: c.ID, Floor: c.Floor}}
-	w.send(func() { w.arrive(&m) })
+func (w *world) transmit(c *endpoint.Call) {
+	h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: c.ID, Floor: c.Floor, CalleeIncarnation: w.bound[c.ID]}
+	i := 0
+	if nodeOf(1).As16() == c.Node {
+		i = 1
+	}
+	w.send(func() { w.arrive(i, &h) })
 }
 
-func (w *world) arrive(m *rpcpacket.Message) {
-	callee := w.callees[m.Call[15]%2] // as the switch's route spreads
-	a := callee.Receive(w.now, 0, rackaddr.Node(1), m)
+func (w *world) arrive(i int, m *rpcpacket.Header) {
+	callee := w.callees[i]
+	a := callee.Receive(w.now, callerNode, m)
 	switch a.Verdict {
 	case Run:
 		if w.runs[m.Call]++; w.runs[m.Call] > 1 {
@@ -119,11 +139,20 @@ func (w *world) arrive(m *rpcpacket.Message) {
 		}
 		flags := m.Flags
 		w.after(time.Duration(w.rng.Int64N(int64(50*time.Millisecond))), func() {
-			callee.Finish(a.Entry, a.Entry.ID[:], nil)
-			w.reply(a.Entry.ID[:], flags)
+			if w.callees[i] == callee { // else it has failed meanwhile
+				callee.Finish(a.Entry, a.Entry.ID[:], nil)
+				w.reply(i, a.Entry.ID[:], flags)
+			}
 		})
-	case Resend:
-		w.reply(a.Reply, m.Flags)
+	case Answer:
+		w.reply(i, a.Reply, m.Flags)
+	case Gone:
+		w.send(func() {
+			if c := w.caller.Receive(w.now, nodeOf(i), &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Exception, Call: m.Call, Flags: m.Flags}}); c != nil {
+				delete(w.open, c.ID)
+				w.refused++
+			}
+		})
 	case Duplicate, Late:
 	default:
 		w.t.Fatalf("%v: call %s: %v", w.now, m.Call, a.Verdict)
@@ -131,10 +160,10 @@ func (w *world) arrive(m *rpcpacket.Message) {
 }
 
 // reply carries an answer, which is the id of its call.
-func (w *world) reply(payload []byte, flags rpcpacket.Flags) {
+func (w *world) reply(i int, payload []byte, flags rpcpacket.Flags) {
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: rpcpacket.ID(payload), Flags: flags}}
 	w.send(func() {
-		c := w.caller.Receive(w.now, netip.Addr{}, &m)
+		c := w.caller.Receive(w.now, nodeOf(i), &m)
 		if c == nil {
 			return
 		}
@@ -162,6 +191,9 @@ func (w *world) tick() {
 func (w *world) run(calls int) {
 	for i := range calls {
 		w.after(time.Duration(i)*time.Millisecond, w.begin)
+		if i%100 == 99 {
+			w.after(time.Duration(i)*time.Millisecond, w.restart)
+		}
 	}
 	w.after(0, w.tick)
 	for len(w.events) > 0 {
@@ -174,19 +206,19 @@ func (w *world) run(calls int) {
 	}
 }
 
-// Every call that is not given up is answered, with its own answer, and every
-// call is run at most once, whatever the network does.
+// Every call that is not given up is answered, with its own answer or by a later incarnation that refuses it, and every
+// call is run at most once, whatever the network does, and whenever its callee restarts.
 func TestModel(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			w := newWorld(t, seed)
 			w.run(500)
-			if w.answered+w.ended != w.begun || w.begun != 500 {
-				t.Fatalf("%d calls: %d answered, %d given up", w.begun, w.answered, w.ended)
+			if w.answered+w.ended+w.refused != w.begun || w.begun != 500 || w.refused == 0 {
+				t.Fatalf("%d calls: %d answered, %d given up, %d refused", w.begun, w.answered, w.ended, w.refused)
 			}
 			for i, c := range w.callees {
-				if len(c.sessions) > 100 {
-					t.Errorf("callee %d remembers %d sessions of a caller with few calls at a time", i, len(c.sessions))
+				if len(c.lanes) > 100 {
+					t.Errorf("callee %d remembers %d lanes of a caller with few calls at a time", i, len(c.lanes))
 				}
 			}
 		})

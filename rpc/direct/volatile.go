@@ -1,0 +1,340 @@
+package direct
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// Limits bound what a Volatile remembers.
+type Limits struct {
+	// Lanes is how many lanes of callers are remembered, which the nodes' owners share (package share), and NodeLanes how many of one
+	// node. A lane takes some 200 bytes.
+	Lanes, NodeLanes int
+	// ReplyBytes is how many bytes of answers are kept for re-sending.
+	ReplyBytes int
+	// Lifetime is for how long nothing must have been heard of a lane until it is forgotten. No packet may live as long in
+	// the network, and no caller be silent as long while it waits.
+	Lifetime time.Duration
+}
+
+// DefaultLimits let a rack's busiest service remember 64 callers with 4096 concurrent calls each.
+var DefaultLimits = Limits{Lanes: 1 << 18, NodeLanes: 1 << 16, ReplyBytes: 64 << 20, Lifetime: 10 * time.Minute}
+
+// Volatile is what a node knows of the calls of policy none that it has got. No record says anything of them. So each is bound
+// to the incarnation that its caller has chosen, from its first packet on: what comes to a later one may have run before, and is
+// refused (Gone). In a lane one call at a time is out, so a call of a higher number ends the one before it. Its methods must not
+// be called concurrently.
+type Volatile struct {
+	incarnation uint32
+	limits      Limits
+	lanes       map[uint64]*lane
+	held        *share.Nodes // how many lanes
+	aging       list[*lane]  // the least recently heard of first
+	replies     list[*Entry] // answers kept, the oldest first
+	replyBytes  int
+}
+
+// lane is a lane of a caller: calls below the floor are over for good.
+type lane struct {
+	node   netip.Addr
+	number uint64
+	floor  uint64
+	call   *Entry // the last one, if that is known
+	heard  time.Duration
+	queue  links[*lane]
+}
+
+// Entry is one call that a Volatile knows.
+type Entry struct {
+	ID rpcpacket.ID
+	// Tag is the shell's; it is cleared by Finish.
+	Tag any
+
+	lane    *lane
+	number  uint64
+	reply   []byte        // the answer, as a datagram; nil while there is none
+	payload *sent.Payload // the answer's whole payload, if reply is only its first packet
+	running bool
+	gone    bool          // forgotten: its lane has gone on
+	settled bool          // the caller has all of a large answer
+	kept    links[*Entry] // in Volatile.replies while reply is kept
+}
+
+// Arrival is what became of a call that has arrived.
+type Arrival struct {
+	Verdict Verdict
+	Entry   *Entry // for Run: the shell ends it with Finish or Forget
+	Reply   []byte // for Answer; it does not change any more
+	// Abandoned is a running call that its caller has given up, nil if there is none.
+	Abandoned *Entry
+}
+
+// NewVolatile returns the Volatile of a node's incarnation. A function, which must not call it back, says whose a caller is; nil
+// stands for share.Stranger.
+func NewVolatile(incarnation uint32, limits Limits, ownerOf func(node netip.Addr) share.Owner) *Volatile {
+	return &Volatile{
+		incarnation: incarnation, limits: limits, lanes: make(map[uint64]*lane),
+		held: share.NewNodes(uint64(max(limits.Lanes, 0)), ownerOf), //nolint:gosec // not negative
+	}
+}
+
+// Crowded reports whether it matters whose callers are.
+func (v *Volatile) Crowded() bool { return v.held.Crowded() }
+
+// Learn has a caller's lanes charged to its owner, of whom there is news.
+func (v *Volatile) Learn(caller netip.Addr) { v.held.Learn(caller) }
+
+// Receive takes a copy of a call or one-way from a node. One that is marked as given up ends the call, and is Late.
+func (v *Volatile) Receive(now time.Duration, caller netip.Addr, h *rpcpacket.Header) Arrival {
+	v.forgetOld(now)
+	at, number := LaneOf(h)
+	switch {
+	case h.Flags&rpcpacket.FlagSession == 0 || at == 0 || h.CalleeIncarnation == 0:
+		return Arrival{Verdict: Malformed}
+	case !rpcpacket.Owns(caller, at):
+		return Arrival{Verdict: Foreign}
+	case h.CalleeIncarnation != v.incarnation:
+		return Arrival{Verdict: Gone}
+	}
+	l := v.lane(now, caller, at)
+	if l == nil {
+		return Arrival{Verdict: Full}
+	}
+	givenUp := h.Flags&rpcpacket.FlagGivenUp != 0
+	switch {
+	case number < l.floor:
+		return Arrival{Verdict: Late}
+	case l.call != nil && l.call.number == number && !givenUp:
+		return l.call.known()
+	case givenUp:
+		return Arrival{Verdict: Late, Abandoned: v.raise(l, number+1)}
+	}
+	a := Arrival{Verdict: Run, Abandoned: v.raise(l, number)}
+	l.call = &Entry{ID: h.Call, lane: l, number: number, running: true}
+	l.call.kept.value = l.call
+	a.Entry = l.call
+	return a
+}
+
+// Probe takes the Gatekeeper's question what has become of a call with pointers, in its caller's name: Answer, Duplicate if it
+// runs, Gone if an earlier incarnation may have run it, Lost, or Late if it has not come, and from now on does not run any more.
+func (v *Volatile) Probe(now time.Duration, caller netip.Addr, h *rpcpacket.Header) Arrival {
+	at, number := LaneOf(h)
+	switch {
+	case h.Flags&rpcpacket.FlagSession == 0 || at == 0:
+		return Arrival{Verdict: Malformed}
+	case !rpcpacket.Owns(caller, at):
+		return Arrival{Verdict: Foreign}
+	case h.CalleeIncarnation != v.incarnation:
+		return Arrival{Verdict: Gone}
+	}
+	l := v.lane(now, caller, at)
+	switch {
+	case l == nil:
+		return Arrival{Verdict: Full}
+	case l.call != nil && l.call.number == number:
+		return l.call.known()
+	case number < l.floor:
+		return Arrival{Verdict: Lost}
+	}
+	return Arrival{Verdict: Late, Abandoned: v.raise(l, number+1)}
+}
+
+// lane returns a caller's lane, of which something is heard now: a new one if need be, or nil if there is no room.
+func (v *Volatile) lane(now time.Duration, node netip.Addr, number uint64) *lane {
+	l := v.lanes[number]
+	if l == nil {
+		if v.held.Held(node) >= uint64(v.limits.NodeLanes) || !v.held.Take(node, 1) { //nolint:gosec // not negative
+			return nil
+		}
+		l = &lane{node: node, number: number}
+		l.queue.value = l
+		v.lanes[number] = l
+	}
+	l.heard = now
+	v.aging.remove(&l.queue)
+	v.aging.push(&l.queue)
+	return l
+}
+
+// raise moves a lane's floor up. It returns the lane's call if that runs, and is passed.
+func (v *Volatile) raise(l *lane, floor uint64) (abandoned *Entry) {
+	l.floor = floor
+	e := l.call
+	if e == nil || e.number >= floor {
+		return nil
+	}
+	l.call = nil
+	v.pass(e)
+	if e.running {
+		return e
+	}
+	return nil
+}
+
+// pass forgets a call and its answer.
+func (v *Volatile) pass(e *Entry) {
+	v.dropReply(e)
+	e.gone = true
+}
+
+// known is what to do with a copy of a call that is known already.
+func (e *Entry) known() Arrival {
+	switch {
+	case e.settled:
+		return Arrival{Verdict: Late}
+	case e.reply != nil:
+		return Arrival{Verdict: Answer, Reply: e.reply}
+	case e.running:
+		return Arrival{Verdict: Duplicate}
+	}
+	return Arrival{Verdict: Lost}
+}
+
+// Running returns the call with an id if it has arrived and is not answered, else nil.
+func (v *Volatile) Running(id rpcpacket.ID) *Entry {
+	if l := v.lanes[id.Session()]; l != nil && l.call != nil && l.call.running && l.call.ID == id {
+		return l.call
+	}
+	return nil
+}
+
+// Answer keeps the answer to a call that goes on running, such as the receipt of a one-way: copies are answered with it from now
+// on.
+func (v *Volatile) Answer(e *Entry, reply []byte) {
+	if e.gone || e.reply != nil {
+		return
+	}
+	e.reply = reply
+	v.replies.push(&e.kept)
+	v.replyBytes += len(reply) + len(e.payload.Bytes())
+	for v.replyBytes > v.limits.ReplyBytes && v.replies.len > 1 {
+		v.dropReply(v.replies.first())
+	}
+}
+
+// Finish ends a call. The reply, a whole datagram, is kept until the caller's lane has gone on, or a lifetime has passed; it must
+// not change any more. It is nil if the call has an Answer already. The reply may be the first packet of an answer whose whole
+// payload is given, too; see Payload.
+func (v *Volatile) Finish(e *Entry, reply []byte, payload *sent.Payload) {
+	e.running, e.Tag = false, nil
+	if !e.gone && e.reply == nil {
+		e.payload = payload
+	} else {
+		payload.Release()
+	}
+	if reply != nil {
+		v.Answer(e, reply)
+	}
+}
+
+// Forget undoes the Run of a call that was not run after all: when it arrives again it is new. No Answer to it must have been
+// sent.
+func (v *Volatile) Forget(e *Entry) {
+	e.running, e.Tag = false, nil
+	if !e.gone {
+		e.lane.call = nil
+	}
+	v.pass(e)
+}
+
+// dropReply forgets an answer, not the call.
+func (v *Volatile) dropReply(e *Entry) {
+	if e.reply == nil {
+		return
+	}
+	v.replies.remove(&e.kept)
+	v.replyBytes -= len(e.reply) + len(e.payload.Bytes())
+	e.payload.Release()
+	e.reply, e.payload = nil, nil
+}
+
+// find returns a call of a node that is remembered, or nil.
+func (v *Volatile) find(from netip.Addr, id rpcpacket.ID) *Entry {
+	if l := v.lanes[id.Session()]; l != nil && l.node == from && l.call != nil && l.call.ID == id {
+		return l.call
+	}
+	return nil
+}
+
+// Payload is the payload of the answer to a call of a node, if the answer exceeds a packet and is kept; else nil. It does not
+// change.
+func (v *Volatile) Payload(from netip.Addr, id rpcpacket.ID) *sent.Payload {
+	if e := v.find(from, id); e != nil {
+		return e.payload
+	}
+	return nil
+}
+
+// Settle forgets an answer that exceeds a packet: the caller says that it has it. The call stays known.
+func (v *Volatile) Settle(from netip.Addr, id rpcpacket.ID) {
+	if e := v.find(from, id); e != nil && e.payload != nil {
+		v.dropReply(e)
+		e.settled = true
+	}
+}
+
+// forgetOld forgets lanes of which nothing has been heard for longer than a packet lives. What runs is kept.
+func (v *Volatile) forgetOld(now time.Duration) {
+	for v.aging.len > 0 {
+		l := v.aging.first()
+		if now-l.heard <= v.limits.Lifetime {
+			break
+		}
+		v.aging.remove(&l.queue)
+		if l.call != nil && l.call.running {
+			l.heard = now
+			v.aging.push(&l.queue)
+			continue
+		}
+		v.forget(l)
+	}
+}
+
+func (v *Volatile) forget(l *lane) {
+	if l.call != nil {
+		v.pass(l.call)
+	}
+	delete(v.lanes, l.number)
+	v.held.Release(l.node, 1)
+}
+
+// links make a value a member of at most one list, without an allocation.
+type links[T any] struct {
+	value      T
+	owner      *list[T]
+	prev, next *links[T]
+}
+
+// list is a queue from whose middle members can be taken. The zero list is empty.
+type list[T any] struct {
+	head links[T]
+	len  int
+}
+
+// push appends a member that is in no list.
+func (l *list[T]) push(n *links[T]) {
+	if l.head.next == nil {
+		l.head.prev, l.head.next = &l.head, &l.head
+	}
+	n.owner, n.prev, n.next = l, l.head.prev, &l.head
+	n.prev.next, l.head.prev = n, n
+	l.len++
+}
+
+// remove takes a member out; one that is not in l stays where it is.
+func (l *list[T]) remove(n *links[T]) {
+	if n.owner != l {
+		return
+	}
+	n.prev.next, n.next.prev = n.next, n.prev
+	n.owner, n.prev, n.next = nil, nil, nil
+	l.len--
+}
+
+// first returns the oldest member's value; the list must not be empty.
+func (l *list[T]) first() T { return l.head.next.value }

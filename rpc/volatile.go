@@ -1,0 +1,198 @@
+package rpc
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/duration"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// Calls of policy none come to the same endpoint as exactly-once calls. No ledger has them: what the node knows of them is in
+// memory (direct.Volatile), and goes with the incarnation.
+
+// incoming is what the node knows of calls of policy none.
+type incoming struct {
+	mu   sync.Mutex
+	core *direct.Volatile
+}
+
+// servesHash returns the service with a hash if the node exports it.
+func (n *Node) servesHash(hash uint64) *export {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, x := range n.exports {
+		if x.hash == hash && x.ready {
+			return x
+		}
+	}
+	return nil
+}
+
+// receiveVolatile takes a copy of a call of policy none; lends says that the Gatekeeper has let it through. It returns the
+// execution of a call that the goroutine is to run, or nil.
+func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpacket.Message, lends bool) *execution {
+	if m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || m.Flags&rpcpacket.FlagHeld != 0 && !lends {
+		n.malformed(from.Addr())
+		return nil
+	}
+	asks := lends && m.Flags&rpcpacket.FlagReplay != 0
+	x := n.servesHash(m.Service)
+	if x == nil && !asks {
+		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
+		return nil
+	}
+	_, line, ok := originIn(m.Trailer)
+	if !ok && m.Flags&rpcpacket.FlagGivenUp == 0 && !asks {
+		n.malformed(from.Addr())
+		return nil
+	}
+	a, e := n.decide(x, from, m, line, asks)
+	switch a.Verdict {
+	case direct.Run:
+		return n.takeVolatile(x, r, i, e)
+	case direct.Answer:
+		n.stats.resent.Add(1)
+		n.send(from, a.Reply)
+	case direct.Late:
+		if n.stats.duplicates.Add(1); asks {
+			n.send(from, n.exception(m, Unavailable, "the call has not come", true))
+		}
+	case direct.Duplicate:
+		n.stats.duplicates.Add(1)
+	case direct.Gone:
+		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
+	case direct.Lost:
+		n.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
+	case direct.Foreign:
+		n.foreign(from.Addr())
+	case direct.Full:
+		n.stats.full.Add(1)
+	default:
+		n.malformed(from.Addr())
+	}
+	return nil
+}
+
+// decide asks the core, and makes the execution of a call to run.
+func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage, asks bool) (a direct.Arrival, e *execution) {
+	in := &n.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if asks {
+		a = in.core.Probe(n.now(), from.Addr(), &m.Header)
+	} else {
+		a = in.core.Receive(n.now(), from.Addr(), &m.Header)
+	}
+	if in.core.Crowded() {
+		n.seekOwner(from.Addr())
+	}
+	if a.Abandoned != nil {
+		given := a.Abandoned.Tag.(*execution)
+		given.giveUp()
+		n.large.cancel(bulk.Key{Peer: given.from.Addr(), Call: a.Abandoned.ID})
+	}
+	if a.Verdict != direct.Run {
+		return a, nil
+	}
+	m.Flags &^= rpcpacket.FlagReleased
+	e = &execution{node: n, export: x, entry: a.Entry, call: *m, from: from, lineage: line}
+	e.trunk.e = e
+	if m.Timeout != 0 {
+		e.deadline = time.Now().Add(duration.Times(int64(m.Timeout), time.Millisecond))
+	}
+	a.Entry.Tag = e
+	return a, e
+}
+
+// takeVolatile takes a new call of policy none. It returns the execution that the goroutine is to run, or nil.
+func (n *Node) takeVolatile(x *export, r *reader, i int, e *execution) *execution {
+	l := n.ledger
+	l.mu.Lock()
+	l.takeUp(e)
+	l.mu.Unlock()
+	switch {
+	case x.pool.isClosed():
+		x.turnAway(e)
+		return nil
+	case x.manager != nil && x.pool.heldBy(e.serial):
+		x.refuseWaiting(e, "the service runs a call that waits for this one")
+		return nil
+	case e.call.Flags&rpcpacket.FlagMore != 0:
+		return x.acceptLarge(e, len(r.messages[i].Buf))
+	}
+	e.buffer = r.take(i)
+	return x.accept(e)
+}
+
+// refuse answers a call that is not run, and may have run before.
+func (n *Node) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
+	n.stats.refused.Add(1)
+	n.stats.blame.Add(to.Addr(), code.String())
+	n.send(to, n.exception(call, code, why, false))
+}
+
+// receipt registers the receipt of a one-way of policy none, and returns it; nil for
+// other calls.
+func (x *export) receipt(e *execution) []byte {
+	if !e.receipted() {
+		return nil
+	}
+	h := x.node.answerHeader(&e.call)
+	h.Flags |= rpcpacket.FlagDone
+	b := (&rpcpacket.Message{Header: h}).Append(nil)
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	x.node.in.core.Answer(e.entry, b)
+	return b
+}
+
+// finish ends a call of policy none, whose answer has this payload, if it is so large that reply is only the first packet. Reply
+// is nil for a one-way, which has its receipt.
+func (x *export) finish(e *execution, reply []byte, payload *sent.Payload) {
+	l := x.node.ledger
+	l.mu.Lock()
+	l.ended(e, codeIn(reply))
+	l.mu.Unlock()
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	x.node.in.core.Finish(e.entry, reply, payload)
+}
+
+// forget undoes a call that has not run.
+func (in *incoming) forget(e *execution) {
+	l := e.node.ledger
+	l.mu.Lock()
+	l.leave(e.call.Call)
+	l.mu.Unlock()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.core.Forget(e.entry)
+}
+
+// payload is what is kept of a large answer. Whoever gets it releases it.
+func (in *incoming) payload(from netip.Addr, id rpcpacket.ID) *sent.Payload {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.core.Payload(from, id).Hold()
+}
+
+// settle forgets a large answer that its caller has.
+func (in *incoming) settle(from netip.Addr, id rpcpacket.ID) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.core.Settle(from, id)
+}
+
+// replyVolatile sends the answer to a call of policy none, and then keeps it. Until then a copy of the call counts as one of a
+// running call, which is dropped, so no time is lost before the answer is on its way.
+func (x *export) replyVolatile(e *execution, datagram []byte) {
+	e.out[0].Buf, e.out[0].Remote = datagram, e.from
+	_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
+	x.finish(e, slices.Clone(datagram), nil)
+}
