@@ -70,7 +70,7 @@ class Session:
         return answer.line
 
     def listen(self, address, port):
-        """A UDP socket of the node, which the daemon makes: at its own address, or at one of a service that it has added."""
+        """A UDP socket of the node, which the daemon makes."""
         sock = self.ask("listen", address=address, port=port).get("socket")
         if sock is None:
             raise Error(layout.INTERNAL, "no socket came with the daemon's reply", "listen")

@@ -1,72 +1,108 @@
-"""Exactly-once calls go straight to a node: who takes them, and who is to forget them. No socket, clock or thread.
+"""Calls go straight to a node: who takes them, and who is to forget exactly-once calls. No socket, clock or thread.
 
 Servers and Forgets are not safe for concurrent use: the shell (node.py) holds a lock. Times are in seconds, on one clock.
 """
 
 import random
+import typing
 
 from . import layout
 
 LIFETIME = 1.0  # after which the Gatekeeper is asked again who takes the calls of a method, and a node that has refused one is called again
 STALE = 2.0  # after which nobody is called of whom the Gatekeeper said so then, unless it does not answer
 PATIENCE = 1.0  # for such an answer
-AGAIN = 0.1  # until the Gatekeeper is asked again if it has failed, or if all the nodes that it names have refused a call
+AGAIN, MAX_AGAIN = 0.02, 0.25  # until the Gatekeeper is asked again if it has failed, or names no node that takes a call now: at first, and at most
 FORGET_AFTER = 0.02  # until a node is told again what to forget, at first
 
 
 class NobodyServes(Exception):
-    """No node takes the exactly-once calls of a method. Its text says why."""
+    """No node takes the calls of a method. Its text says why."""
 
 
-class _Method:
+class Method(typing.NamedTuple):
+    """A method whose calls are made; at_most_once: with policy none, so that nodes without a ledger take them, too."""
+
+    service: str
+    name: str
+    at_most_once: bool
+
+
+class Server(typing.NamedTuple):
+    """An incarnation of a node that takes calls."""
+
+    node: str
+    incarnation: int
+
+
+class _Known:
     """What is known of a method."""
 
     def __init__(self):
-        self.nodes, self.why = None, ""  # who takes its calls, as the Gatekeeper says; why nobody does
+        self.servers, self.why = None, ""  # who takes its calls, as the Gatekeeper says; why nobody does
+        self.awaited = False  # the servers are to come back
         self.asked = self.told = float("-inf")  # when it was asked then, and when it said so
         self.asking, self.failed = None, float("-inf")  # when it was asked and has not answered yet, and when it has failed to
-        self.refused = {}  # when nodes have refused calls, since they close
+        self.pause = AGAIN / 2
+        self.refused = {}  # when servers have refused calls, since they close
         self.turn = random.randrange(1 << 16)
+
+    def open(self, now, method):
+        """The servers that a call can go to. A call of policy none does not wait at a node that is to come back: its next
+        incarnation would not take it."""
+        if self.awaited and method.at_most_once:
+            return []
+        return [s for s in self.servers or () if now - self.refused.get(s, float("-inf")) >= LIFETIME]
+
+    def rest(self, usable):
+        """Makes the pause until the next question longer, unless a call can leave."""
+        self.pause = AGAIN / 2 if usable else min(2 * self.pause, MAX_AGAIN)
 
 
 class Servers:
-    """The nodes that take exactly-once calls, by method. ask is called with a method about which the Gatekeeper is to be
-    asked; told takes the answer. A call is bound to the node that it goes to first: all copies of it go there."""
+    """Who takes calls, by Method. ask is called with a method about which the Gatekeeper is to be asked; told takes the
+    answer. A call is bound to the node that it goes to first: all copies of it go there. One of policy none is bound to
+    the node's incarnation, too."""
 
     def __init__(self, ask):
         self._ask, self._methods = ask, {}
 
     def choose(self, now, method, since):
-        """The node that a call goes to which began at since; None while that is not known. NobodyServes if there is none."""
-        k = self._methods.setdefault(method, _Method())
-        nodes = [n for n in k.nodes or () if now - k.refused.get(n, float("-inf")) >= LIFETIME]
-        if k.nodes == [] and k.asked >= since:
+        """The Server that a call goes to which began at since; None while that is not known. NobodyServes if there is none."""
+        k = self._methods.setdefault(method, _Known())
+        servers = k.open(now, method)
+        if k.servers == [] and k.asked >= since:
             raise NobodyServes(k.why)
-        again = max(k.told + (LIFETIME if nodes else AGAIN if k.nodes else 0), k.failed + AGAIN)
+        again = max(k.told + (LIFETIME if servers else k.pause if k.servers else 0), k.failed + k.pause)
         if k.asking is None and now >= again:
             k.asking = now
             self._ask(method)
-        if not nodes or now - k.told > STALE and (k.asking is None or now - k.asking < PATIENCE):
+        if not servers or now - k.told > STALE and (k.asking is None or now - k.asking < PATIENCE):
             return None
         k.turn += 1
-        return nodes[k.turn % len(nodes)]
+        return servers[k.turn % len(servers)]
 
-    def told(self, now, method, nodes, why=""):
-        """Takes the Gatekeeper's answer: the nodes; if there are none, why."""
+    def told(self, now, method, servers, awaited=False, why=""):
+        """Takes the Gatekeeper's answer: the servers, and whether they are to come back; if there are none, why."""
         k = self._methods[method]
-        k.why = why
-        k.nodes, k.asked, k.told, k.asking = nodes, k.asking, now, None
-        k.refused = {n: at for n, at in k.refused.items() if n in nodes}
+        k.servers, k.awaited, k.why = servers, awaited, why
+        k.asked, k.told, k.asking = k.asking, now, None
+        k.refused = {s: at for s, at in k.refused.items() if s in servers}
+        k.rest(k.open(now, method))
 
     def failed(self, now, method):
         """Notes that the Gatekeeper has not answered."""
         k = self._methods[method]
         k.failed, k.asking = now, None
+        k.rest(False)
 
-    def refused(self, now, method, node):
-        """Notes that a node has refused a call: it closes."""
+    def doubt(self, method):
+        """Has the Gatekeeper asked again before the next call: a server may be gone, or in its next incarnation."""
+        self._methods[method].told = float("-inf")
+
+    def refused(self, now, method, server):
+        """Notes that a server has refused a call: it closes."""
         k = self._methods[method]
-        k.refused[node], k.told = now, float("-inf")
+        k.refused[server], k.told = now, float("-inf")
 
 
 class _Forgetter:

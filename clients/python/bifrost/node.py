@@ -15,13 +15,14 @@ from .daemon import Inquiries, Session
 from .errors import Error, FormatError
 from .memory import Memory
 from .protocol import ClientProtocol
-from .service import Service, current
+from .service import Calls, Service, current
 
 log = logging.getLogger("bifrost")
 
 POLICIES = {"none": layout.POLICY_NONE, "recover": layout.POLICY_RECOVER}
 ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent again
 MAX_TEXT = 4096  # bytes of an error's text at most
+_FOR_GOOD = 1 << 32  # above all incarnations of a node
 
 
 def default_name():
@@ -55,13 +56,13 @@ class Node:
         self._lock = threading.Lock()  # over what follows
         self._caller = endpoint.Caller(self.address, lambda: random.SystemRandom().getrandbits(64))
         self._rtts = {}
-        self._services = {}
+        self._calls = Calls(self)
         self._servers = direct.Servers(self._ask_serving)
         self._served = threading.Condition(self._lock)  # the Gatekeeper has said who serves
         self._forgets = direct.Forgets()
         self._inquiries = Inquiries(session)
         self._closed = False
-        self.counters = {"malformed": 0, "duplicates": 0, "resent": 0, "full": 0}
+        self.counters = {"malformed": 0, "duplicates": 0, "resent": 0, "full": 0, "stale": 0}
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -100,28 +101,14 @@ class Node:
         Calls must be of policy none: deploy the program with `policy: none`, or make the callers ask for it. workers
         handlers run at once, queue calls wait; further ones are refused as OVERLOADED. A handler learns who calls
         from bifrost.current()."""
-        with self._lock:
-            if service in self._services:
-                raise Error(layout.BAD_REQUEST, "exported already", "export " + service)
-            self._services[service] = s = Service(self, service, processor, workers, queue)
+        s = Service(self, self._calls, service, processor, workers, queue)
+        self._calls.add(s)
         try:
             methods = [{"name": m, "policy": "none"} for m in sorted(processor._processMap)]
             export = {"node": self.address, "incarnation": self.incarnation, "service": service, "methods": methods}
-            try:
-                self._session.ask("address", address=s.address)
-            except Error as e:
-                if e.code != layout.UNAVAILABLE:
-                    raise
-                self._session.ask("export", export=dict(export, prepare=True))  # the address goes to whoever may export the service
-                self._session.ask("address", address=s.address)
-            s.open(self._session.listen(s.address, layout.PORT_RPC), time.monotonic())
-            self._watch(s.socket, s.received)
             self._session.ask("export", export=export)
-        except (Error, OSError):
-            with self._lock:
-                del self._services[service]
-            if s.socket:
-                self._unwatch(s.socket)
+        except Error:
+            self._calls.remove(s)
             s.close()
             raise
 
@@ -132,21 +119,19 @@ class Node:
 
     def close(self, timeout=3.0):
         """Ends the node in an orderly way: the rack sends it no more calls, those that it has got finish, and it
-        leaves the rack. What takes longer than timeout seconds is cut off."""
+        leaves the rack. What takes longer than timeout seconds from then on is cut off."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            services = list(self._services.values())
-        end = time.monotonic() + timeout
-        if services and not self.done.is_set():
+        if self._calls.serves() and not self.done.is_set():
             withdraw = {"node": self.address, "incarnation": self.incarnation, "service": "", "methods": None, "withdraw": True}
             try:
                 self._session.ask("export", export=withdraw)
             except Error as e:
                 log.warning("calls may still come while the node closes: %s", e)
-        for s in services:
-            s.drain(end)
+        end = time.monotonic() + timeout
+        self._calls.drain(end)
         while self._unsettled() and time.monotonic() < end and not self.done.wait(0.01):
             pass
         self._session.on_end = None
@@ -160,8 +145,7 @@ class Node:
         with self._lock:
             if any(c.waiter is None for c in self._caller.calls.values()):
                 return True
-            services = list(self._services.values())
-        return any(s.owes() for s in services)
+        return self._calls.owes()
 
     # The calling side.
 
@@ -180,28 +164,34 @@ class Node:
         if pointers:
             self.memory.settle()
         end = None if timeout is None else time.monotonic() + timeout
+        called = direct.Method(service, method, policy == layout.POLICY_NONE)
         while True:
-            node = self._server(op, service, method, timeout, end) if policy != layout.POLICY_NONE else None
+            server = self._server(op, called, timeout, end)
             m = wire.Message(
                 type=layout.TYPE_ONE_WAY if oneway else layout.TYPE_CALL, flags=policy | (layout.FLAG_HEADERS if front else 0),
                 name_length=len(method.encode()), method=wanted, service=wire.service_hash(service),
-                caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload, trailer=_trailer(node),
+                caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload, trailer=_trailer(oneway),
             )
-            if node is not None and pointers:
+            if called.at_most_once:
+                m.callee_incarnation = server.incarnation
+            if pointers:
                 m.flags |= layout.FLAG_HELD
-            call = endpoint.Call(m, None, held=bool(pointers), node=node)
-            call.body = self._cut(op, m, node is not None)
-            call.address = wire.service_address(service) if node is None else node
+            call = endpoint.Call(m, None, server.node, held=bool(pointers))
+            call.body = self._cut(op, m)
             call.deadline = end
             waiter = self._begin(op, call, (service, method, policy))
             if waiter is None:
                 return {}, b""
             if not waiter.ready.wait(_left(end)) and self._give_up(call):
                 raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
-            if node is None or waiter.answer is None or not waiter.answer.refuses:
-                return self._answer(op, waiter.answer, oneway, call.resent)
+            answer = waiter.answer
+            if answer is None or not answer.refuses:
+                if called.at_most_once and answer is not None and answer.type == layout.TYPE_EXCEPTION and answer.code == layout.UNAVAILABLE:
+                    with self._lock:
+                        self._servers.doubt(called)
+                return self._answer(op, answer, oneway, call.resent)
             with self._lock:
-                self._servers.refused(time.monotonic(), (service, method), node)
+                self._servers.refused(time.monotonic(), called, server)
 
     def _begin(self, op, call, key):
         """Sends a call; returns whoever waits for it, None for a one-way of policy none. key is of what its answers' times
@@ -209,7 +199,7 @@ class Node:
         now, m = time.monotonic(), call.message
         if call.deadline is not None:
             m.timeout = endpoint.milliseconds(call.deadline - now)
-        if m.type == layout.TYPE_ONE_WAY and call.node is None:
+        if m.type == layout.TYPE_ONE_WAY and m.policy == layout.POLICY_NONE:
             call.expires = now + ONEWAY_LIFETIME if call.deadline is None else call.deadline
         else:
             call.waiter = _Waiter()
@@ -219,19 +209,16 @@ class Node:
                 raise Error(layout.UNAVAILABLE, "the node has ended", op)
             call.rtt = self._rtts.setdefault(key, endpoint.RTT())
             self._caller.begin(now, call)
-            if call.node is not None:
-                wire.prove(m, self._session.key)
+            wire.prove(m, self._session.key)
         self._send_call(call, m.pack())
         self._wake()
         return waiter
 
     def _send_call(self, call, datagram):
-        """Puts a copy of a call on the wire. Exactly-once calls have a port of their own, but those with pointers, which the
-        switch holds."""
-        plain = call.node is None or call.message.exact
-        self.send(datagram, call.address, layout.PORT_RPC if plain else layout.PORT_DIRECT)
+        """Puts a copy of a call on the wire. The switch holds calls with pointers, which have a port of their own."""
+        self.send(datagram, call.node, layout.PORT_RPC if call.held else layout.PORT_DIRECT)
 
-    def _cut(self, op, m, exactly):
+    def _cut(self, op, m):
         """Makes a message that exceeds a packet the first packet of itself, and returns its whole payload. Else it returns
         nothing."""
         size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload) + len(m.trailer)
@@ -241,9 +228,9 @@ class Node:
                 return b""
             if len(m.payload) > self.max_message:
                 raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
-            if exactly:
+            if m.policy != layout.POLICY_NONE:
                 m.trailer += wire.arguments(m)
-            return wire.first(m, self.budget, 0 if exactly else int.from_bytes(os.urandom(4), "big"))
+            return wire.first(m, self.budget)
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
 
@@ -268,7 +255,7 @@ class Node:
         if m is None:
             raise Error(layout.UNAVAILABLE, "the node has lost its identity; the call may have run", op)
         if m.type == layout.TYPE_EXCEPTION and m.code:
-            never = m.flags & layout.FLAG_UNBEGUN and (m.exact or not m.flags & layout.FLAG_RELEASED or not resent)
+            never = m.flags & layout.FLAG_UNBEGUN and (m.policy or not m.flags & layout.FLAG_RELEASED or not resent)
             raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(never))
         if oneway:
             return {}, b""
@@ -284,61 +271,73 @@ class Node:
         except OSError:
             pass
 
-    # Who takes exactly-once calls, and where those have gone that wait. The Gatekeeper says so.
+    # Who takes calls, and where those have gone that wait. The Gatekeeper says so.
 
-    def _server(self, op, service, method, timeout, end):
-        """The node that an exactly-once call goes to. It waits for the Gatekeeper to say so, until the deadline."""
+    def _server(self, op, method, timeout, end):
+        """The direct.Server that a call goes to. It waits for the Gatekeeper to say so, until the deadline."""
         since = time.monotonic()
         with self._served:
             while True:
                 if self.done.is_set() or self._closed:
                     raise Error(layout.UNAVAILABLE, "the node has ended", op, never_began=True)
                 try:
-                    node = self._servers.choose(time.monotonic(), (service, method), since)
+                    server = self._servers.choose(time.monotonic(), method, since)
                 except direct.NobodyServes as e:
-                    raise Error(layout.UNAVAILABLE, "no node takes exactly-once calls of it" + (": %s" % e if e.args[0] else ""), op, never_began=True) from None
-                if node is not None:
-                    return node
+                    raise Error(layout.UNAVAILABLE, "no node takes such calls of it" + (": %s" % e if e.args[0] else ""), op, never_began=True) from None
+                if server is not None:
+                    return server
                 left = _left(end)
                 if left is not None and left <= 0:
                     raise Error(layout.DEADLINE_EXCEEDED, "the Gatekeeper has not said in %g s who serves it" % timeout, op, never_began=True)
                 self._served.wait(direct.AGAIN if left is None else min(direct.AGAIN, left))
 
-    def _ask_serving(self, key):
-        service, method = key
-
+    def _ask_serving(self, method):
         def told(answer):
             with self._served:
                 if isinstance(answer, Error):
-                    self._servers.failed(time.monotonic(), key)
+                    self._servers.failed(time.monotonic(), method)
                 else:
                     serving = answer["serving"]
-                    self._servers.told(time.monotonic(), key, serving.get("nodes") or [], serving.get("why", ""))
+                    servers = list(map(direct.Server, serving.get("nodes") or (), serving.get("incarnations") or ()))
+                    self._servers.told(time.monotonic(), method, servers, serving.get("awaited", False), serving.get("why", ""))
                 self._served.notify_all()
 
-        self._inquiries.put(told, "serving", serving={"service": service, "method": method})
+        question = {"service": method.service, "method": method.name}
+        if method.at_most_once:
+            question["at_most_once"] = True
+        self._inquiries.put(told, "serving", serving=question)
 
     def _ask_where(self, node):
-        """Asks about a node that has not answered for long. What is out to one that is gone for good fails."""
+        """Asks about a node that has not answered for long. What is out to one that is gone for good fails, and calls of
+        policy none to an incarnation that has failed."""
 
         def told(answer):
-            left = not isinstance(answer, Error) and answer["who"].get("left", False)
-            if left or isinstance(answer, Error) and answer.code == layout.NOT_FOUND:
-                self._gone(node, left)
+            if isinstance(answer, Error):
+                if answer.code == layout.NOT_FOUND:
+                    self._gone(node, _FOR_GOOD)
+                return
+            who = answer["who"]
+            if who.get("left", False):
+                self._gone(node, _FOR_GOOD, True)
+            else:
+                self._gone(node, who.get("incarnation", 0) - (0 if who.get("away", False) else 1))
 
         self._inquiries.put(told, "who", address=node)
 
-    def _gone(self, node, left):
-        """Fails the calls to a node that is gone for good. If it has left in order, they have never run: whoever made them
-        chooses another node."""
-        flags = layout.FLAG_UNBEGUN if left else 0
+    def _gone(self, node, incarnation, in_order=False):
+        """Fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is
+        gone for good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A
+        call of policy none may have run, and its answer got lost."""
         with self._lock:
-            self._forgets.gone(node)
-            failed = [c for c in self._caller.calls.values() if c.node == node]
+            if incarnation == _FOR_GOOD:
+                self._forgets.gone(node)
+            failed = [c for c in self._caller.calls.values() if c.node == node and (incarnation == _FOR_GOOD or 0 < c.message.callee_incarnation <= incarnation)]
             for call in failed:
                 self._caller.end(call)
         for call in failed:
-            why = wire.Message(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, flags=flags, payload=b"the node that was called is gone")
+            why = wire.Message(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, payload=b"the node that was called is gone")
+            if in_order and call.message.policy != layout.POLICY_NONE:
+                why.flags = layout.FLAG_UNBEGUN
             self._hand_over(call, why)
 
     # The pump: one thread that reads all sockets and sends again what is due.
@@ -347,9 +346,6 @@ class Node:
         sock.setblocking(False)
         self._selector.register(sock, selectors.EVENT_READ, received)
         self._wake()
-
-    def _unwatch(self, sock):
-        self._selector.unregister(sock)
 
     def _wake(self):
         """Makes the pump look again at what is due."""
@@ -367,7 +363,7 @@ class Node:
                         continue
                     while True:
                         b, source = key.fileobj.recvfrom(65536)
-                        key.data(b, source[0].split("%")[0])
+                        key.data(b, source[0].split("%")[0], source[1])
                 except BlockingIOError:
                     continue
                 except FormatError:
@@ -396,7 +392,7 @@ class Node:
         for node, ids, _ in forgets:
             for datagram in wire.forgets(ids, self.incarnation, self.budget):
                 self.send(datagram, node, layout.PORT_DIRECT)
-        for node in {c.node for c in resend if c.node is not None and c.waits()} | {node for node, _, silent in forgets if silent}:
+        for node in {c.node for c in resend if c.waits()} | {node for node, _, silent in forgets if silent}:
             self._ask_where(node)
         for t in self._incoming.tick(now):
             self._lost(t)
@@ -409,8 +405,8 @@ class Node:
         m = wire.Message(type=layout.TYPE_ONE_WAY, flags=flags, call=wire.session_id(session, 0), floor=floor, caller_incarnation=self.incarnation)
         return m.pack()
 
-    def _received(self, b, source):
-        """Takes a datagram to the node's own address: an answer, or an ACK."""
+    def _received(self, b, source, _):
+        """Takes a datagram to the port for answers: an answer, or an ACK."""
         m = wire.Message.parse(b)
         if m.type == layout.TYPE_ACK and not m.flags & layout.FLAG_RELEASED:
             raise FormatError("an ACK that the Gatekeeper has not released")
@@ -429,11 +425,12 @@ class Node:
             return
         self._hand_over(call, m)
 
-    def _direct_received(self, b, source):
-        """Takes a datagram to the port for exactly-once calls: what a node says that has got some of ours. It serves none."""
+    def _direct_received(self, b, source, port):
+        """Takes a datagram to the port for calls: a call, or what a node says that has got some of ours."""
         m = wire.Message.parse(b)
         if m.type != layout.TYPE_ACK:
-            raise FormatError("type %d: the node serves no exactly-once calls" % m.type)
+            self._calls.received(m, len(b), source, port)
+            return
         now = time.monotonic()
         with self._lock:
             if m.flags & layout.FLAG_SETTLED:
@@ -445,18 +442,20 @@ class Node:
         if call.waiter is not None:
             call.waiter.answer = m
             call.waiter.ready.set()
+        elif m.type == layout.TYPE_EXCEPTION:
+            log.warning("call %s, that nobody waits for, has failed: %s", call.message.call.hex(), m.payload.decode("utf-8", "replace"))
 
     # Messages that exceed a packet. All of this but release is the pump's.
 
     def fetch(self, source, m, answer, size, rest):
         """Begins to fetch what a first packet of so many bytes leaves out; rest is told what becomes of that. False:
         there is no room now."""
-        total, token, to, start = wire.opening(m)
+        total, to, start = wire.opening(m)
         h = bulk.Header(
-            call=m.call, answer=answer, caller_incarnation=m.caller_incarnation, total=total, first=len(start), offset=token,
+            call=m.call, answer=answer, caller_incarnation=m.caller_incarnation, total=total, first=len(start),
             callee_incarnation=m.callee_incarnation if answer else self.incarnation,
         )
-        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[12:], "big")
+        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[8:], "big")
         t = self._incoming.begin(now, (source, m.call, answer), h, start, size - bulk.SIZE, to == own, rest)
         if t is None:
             return False
@@ -525,7 +524,7 @@ class Node:
                 if call is None:
                     self.give_up(t.key)
 
-    def _part_received(self, b, source):
+    def _part_received(self, b, source, _):
         """Takes a datagram to the port for parts."""
         h = bulk.Header.parse(b)
         key = (source, h.call, bool(h.answer))
@@ -536,25 +535,19 @@ class Node:
         elif h.kind == bulk.PULL:
             self._serve_pull(h, source)
         elif h.kind == bulk.DONE:
-            for s in self._exported():
-                s.settle(source, h.call)
+            self._calls.settle(source, h.call)
         else:
             self.give_up(key)
-
-    def _exported(self):
-        with self._lock:
-            return list(self._services.values())
 
     def _serve_pull(self, h, source):
         """Sends the parts that a receiver has asked for."""
         body = b""
         if h.answer and h.callee_incarnation == self.incarnation:
-            body = next(filter(None, (s.body(source, h.call) for s in self._exported())), b"")
+            body = self._calls.body(source, h.call)
         elif not h.answer and h.caller_incarnation == self.incarnation:
             with self._lock:
                 call = self._caller.calls.get(h.call)
-                known = call is not None and call.body and call.node in (None, source)
-                if known and h.offset == wire.opening(call.message)[1]:  # it has the first packet
+                if call is not None and call.body and call.node == source:
                     self._caller.postpone(time.monotonic(), h.call)
                     body = call.body
         if len(body) != h.total or h.size != self.budget - bulk.SIZE:  # else it may be of the last incarnation
@@ -584,8 +577,6 @@ class Node:
             flags |= layout.FLAG_HELD  # so that the leases end that the call began
         fields = {name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")}
         fields.update(type=layout.TYPE_REPLY, flags=flags, timeout=0, code=0, callee_incarnation=self.incarnation)
-        if m.policy == layout.POLICY_NONE:
-            fields["attempt"] = 0  # it told the call's age
         return wire.Message(**fields)
 
     def exception(self, m, code, why, unbegun=False):
@@ -600,7 +591,7 @@ class Node:
         """Ends the node at once: calls that are out fail."""
         self.done.set()
         with self._lock:
-            calls, services = list(self._caller.calls.values()), list(self._services.values())
+            calls = list(self._caller.calls.values())
             for call in calls:
                 self._caller.end(call)
             self._served.notify_all()
@@ -611,8 +602,7 @@ class Node:
         self._wake()
         if threading.current_thread() is not self._pump:
             self._pump.join()
-        for s in services:
-            s.close()
+        self._calls.close()
         for sock in self._socket, self._direct, self._parts:
             sock.close()
         self.memory.close()
@@ -646,8 +636,8 @@ def _left(end):
     return None if end is None else end - time.monotonic()
 
 
-def _trailer(node):
-    """The trailer of a call from this thread: of an exactly-once one its origin, which the proof is put into later; and who
-    waits for the call, as far as the handler that makes it knows."""
+def _trailer(oneway):
+    """The trailer of a call from this thread: its origin, which the proof is put into later; and who waits for the call, as
+    far as the handler that makes it knows. Nobody waits for a one-way."""
     serving = current()
-    return (bytes(wire.ORIGIN) if node is not None else b"") + (wire.lineage(serving.message) if serving is not None else b"")
+    return bytes(wire.ORIGIN) + (wire.lineage(serving.message) if serving is not None and not oneway else b"")

@@ -8,7 +8,7 @@ import time
 from thrift.Thrift import TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
-from . import endpoint, layout, wire
+from . import layout, volatile, wire
 from .errors import Error, FormatError
 from .protocol import protocol_of
 
@@ -33,78 +33,112 @@ def current():
     return getattr(_current, "call", None)
 
 
-class Service:
-    """One exported service."""
+# What a call or one-way may be marked as.
+_MARKS = layout.FLAG_SESSION | layout.FLAG_MORE | layout.FLAG_HEADERS | layout.FLAG_TAINTED | 3
+_RELEASED = layout.FLAG_HELD | layout.FLAG_RELEASED
 
-    def __init__(self, node, name, processor, workers, limit):
-        self._node, self.name, self._processor = node, name, processor
-        self.address, self._hash = wire.service_address(name), wire.service_hash(name)
-        self.socket, self._since = None, 0.0
-        self._callee = endpoint.Callee(node.incarnation)
-        self._lock = threading.Lock()  # over _callee
-        self._queue = queue.Queue(limit)
-        self._open = 0  # calls queued or running; guarded by _lock
+
+class Calls:
+    """The calls of policy none that a node has got, and the services that they are for. received is the pump's;
+    the other methods may be called concurrently."""
+
+    def __init__(self, node):
+        self._node, self._services = node, {}  # by hash
+        self._volatile = volatile.Volatile(node.incarnation)
+        self._lock = threading.Lock()  # over all of these
         self._idle = threading.Condition(self._lock)
-        self._workers = [threading.Thread(target=self._work, name="bifrost %s" % name, daemon=True) for _ in range(workers)]
+        self._open, self._closing = 0, False  # calls queued or running; new ones are refused
 
-    def open(self, sock, now):
-        """Begins to serve what the socket receives."""
-        self.socket, self._since = sock, now
-        for w in self._workers:
-            w.start()
+    def add(self, service):
+        """Has calls to a service served."""
+        with self._lock:
+            if service.hash in self._services:
+                raise Error(layout.BAD_REQUEST, "exported already", "export " + service.name)
+            self._services[service.hash] = service
 
-    def close(self):
-        """Ends the service; calls that have not begun are dropped."""
-        if self.socket is None:
-            return
-        self.socket.close()
-        while True:
-            try:
-                self._queue.get_nowait()
-            except queue.Empty:
-                break
-        for _ in self._workers:
-            self._queue.put(None)
+    def remove(self, service):
+        """Has calls to a service served no more."""
+        with self._lock:
+            del self._services[service.hash]
+
+    def serves(self):
+        """Whether there are services."""
+        with self._lock:
+            return bool(self._services)
 
     def drain(self, end):
-        """Waits until no call is queued or running, but not beyond end."""
+        """Refuses new calls, and waits until none is queued or running, but not beyond end."""
         with self._idle:
+            self._closing = True
             self._idle.wait_for(lambda: self._open == 0, max(0.0, end - time.monotonic()))
 
-    def received(self, b, source):
-        """Takes a datagram to the service's address."""
-        m = wire.Message.parse(b)
-        node = self._node
-        if m.type not in (layout.TYPE_CALL, layout.TYPE_ONE_WAY) or m.service != self._hash:
-            node.counters["malformed"] += 1
-            return
-        if m.policy != layout.POLICY_NONE:
-            node.counters["malformed"] += 1
-            return
-        now = time.monotonic()
+    def close(self):
+        """Ends the services; calls that have not begun are dropped."""
         with self._lock:
-            verdict, entry, abandoned = self._callee.receive(now, self._since, source, m)
-            for e in abandoned:
-                e.tag.canceled.set()
-            if verdict == endpoint.RUN:
+            services = list(self._services.values())
+        for s in services:
+            s.close()
+
+    def received(self, m, size, source, port):
+        """Takes a call or one-way of so many bytes, from a port of a node. FormatError if it is none."""
+        node = self._node
+        # The Gatekeeper has let it through: the switch drops what others send from that port to this one.
+        lends = m.flags & _RELEASED == _RELEASED and port == layout.PORT_RPC
+        asks = lends and m.flags & layout.FLAG_REPLAY
+        line = self._check(m, lends, asks)
+        if line is None:
+            raise FormatError("type %d, flags %#x: no call of policy none" % (m.type, m.flags))
+        now, call = time.monotonic(), None
+        with self._lock:
+            service = self._services.get(m.service)
+            if service is None and not asks:
+                node.counters["stale"] += 1  # it does not serve it yet: the caller sends it again
+                return
+            verdict, entry, abandoned = (self._volatile.probe if asks else self._volatile.receive)(now, source, m)
+            if abandoned:
+                abandoned.tag.canceled.set()
+            if verdict == volatile.RUN:
+                m.flags &= ~layout.FLAG_RELEASED
                 entry.tag = call = Incoming(m, source, entry, now + m.timeout / 1000 if m.timeout else None)
                 self._open += 1
-        for e in abandoned:
-            node.give_up((e.tag.caller, e.tag.message.call, False))
-        if verdict == endpoint.RUN and m.flags & layout.FLAG_MORE:
-            self._fetch(call, len(b))
-        elif verdict == endpoint.RUN:
-            self._accept(call)
-        elif verdict == endpoint.RESEND:
-            node.send(entry.reply, source)
-        elif verdict in (endpoint.GONE, endpoint.LOST):
-            node.send(node.exception(m, layout.UNAVAILABLE, "the service has been restarted since, the call may have run before"), source)
-        elif verdict == endpoint.FULL:
-            node.counters["full"] += 1
+            reply, closing = entry.reply if verdict == volatile.ANSWER else None, self._closing
+        if abandoned:
+            node.give_up((source, abandoned.tag.message.call, False))
+        if call is not None:
+            self._take(service, call, size, closing)
+        elif reply is not None:
+            node.send(reply, source)
+        elif asks and verdict == volatile.LATE:
+            node.send(node.exception(m, layout.UNAVAILABLE, "the call has not come", True), source)
+        elif verdict in _REFUSALS:
+            node.send(node.exception(m, layout.UNAVAILABLE, _REFUSALS[verdict]), source)
         else:
-            node.counters["duplicates"] += 1
+            node.counters[_COUNTERS.get(verdict, "malformed")] += 1
 
-    def _fetch(self, call, size):
+    def _check(self, m, lends, asks):
+        """Whether a message can be a call of policy none: who waits for it, or None."""
+        marks = _MARKS | (_RELEASED | layout.FLAG_REPLAY if lends else 0)
+        if m.type == layout.TYPE_CALL:
+            marks |= layout.FLAG_GIVEN_UP
+        elif m.type != layout.TYPE_ONE_WAY:
+            return None
+        if m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt or m.pointers and not lends:
+            return None
+        return b"" if asks or m.flags & layout.FLAG_GIVEN_UP else wire.lineage(m)
+
+    def _take(self, service, call, size, closing):
+        """Takes a new call."""
+        m = call.message
+        if closing and m.type == layout.TYPE_CALL:
+            self.end(call, self._node.exception(m, layout.UNAVAILABLE, "the node is closing", True))
+        elif closing:
+            self.forget(call)  # its caller sends it again
+        elif m.flags & layout.FLAG_MORE:
+            self._fetch(service, call, size)
+        else:
+            service.accept(call)
+
+    def _fetch(self, service, call, size):
         """Begins to fetch the rest of a call of which so many bytes have come."""
         m = call.message
         try:
@@ -113,45 +147,94 @@ class Service:
             self.forget(call)
             raise
         if total > self._node.max_message:
-            self._end(call, self._node.exception(m, layout.BAD_REQUEST, self._node.too_long("a message", total), True))
-        elif not self._node.fetch(call.caller, m, False, size, _Rest(self, call)):
+            self.end(call, self._node.exception(m, layout.BAD_REQUEST, self._node.too_long("a message", total), True))
+        elif not self._node.fetch(call.caller, m, False, size, _Rest(self, service, call)):
             self._node.counters["full"] += 1
             self.forget(call)  # its caller sends it again
-
-    def fetched(self, call, body):
-        """Goes on with a large call that has come whole."""
-        call.message.payload, call.claim = body, len(body)
-        call.message.flags &= ~layout.FLAG_MORE
-        self._accept(call)
 
     def body(self, source, id):
         """The whole payload of a large answer that is kept, b"" if there is none."""
         with self._lock:
-            entry = self._callee.find(source, id)
+            entry = self._volatile.find(source, id)
             return entry.body if entry is not None else b""
 
     def owes(self):
         """Whether callers have not got all of large answers yet."""
         with self._lock:
-            return self._callee.owes()
+            return self._volatile.owes()
 
     def settle(self, source, id):
         """Forgets a large answer that its caller has."""
         with self._lock:
-            entry = self._callee.find(source, id)
+            entry = self._volatile.find(source, id)
             if entry is not None:
-                self._callee.settle(entry)
+                self._volatile.settle(entry)
 
-    def _accept(self, call):
+    def answer(self, call, reply):
+        """Keeps the answer to a call that goes on running."""
+        with self._lock:
+            self._volatile.answer(call.entry, reply)
+
+    def forget(self, call):
+        """Undoes the arrival of a call: it is new when it comes again."""
+        self._node.release(call.caller, call.claim)
+        with self._idle:
+            self._volatile.forget(call.entry)
+            self._open -= 1
+            self._idle.notify_all()
+
+    def end(self, call, reply, body=b""):
+        """Answers a call and keeps the answer, whose whole payload is body if it exceeds a packet."""
+        self._node.release(call.caller, call.claim)
+        with self._lock:
+            self._volatile.finish(call.entry, reply, body)
+        if reply is not None:
+            self._node.send(reply, call.caller)
+        with self._idle:
+            self._open -= 1
+            self._idle.notify_all()
+
+
+# Why calls are refused that may have run.
+_REFUSALS = {
+    volatile.GONE: "the node has been restarted since, the call may have run before",
+    volatile.LOST: "the call has run, its answer is no longer kept",
+}
+_COUNTERS = {volatile.FULL: "full", volatile.DUPLICATE: "duplicates", volatile.LATE: "duplicates"}
+
+
+class Service:
+    """One exported service."""
+
+    def __init__(self, node, calls, name, processor, workers, limit):
+        self._node, self._calls, self.name, self._processor = node, calls, name, processor
+        self.hash = wire.service_hash(name)
+        self._queue = queue.Queue(limit)
+        self._workers = [threading.Thread(target=self._work, name="bifrost %s" % name, daemon=True) for _ in range(workers)]
+        for w in self._workers:
+            w.start()
+
+    def close(self):
+        """Ends the service; calls that have not begun are dropped."""
+        while True:
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                break
+        for _ in self._workers:
+            self._queue.put(None)
+
+    def accept(self, call):
+        """Takes a call that has come whole."""
         m = call.message
         receipt = self._receipt(call) if m.type == layout.TYPE_ONE_WAY else None
         try:
             self._queue.put_nowait(call)
         except queue.Full:
             if receipt:
-                self.forget(call)  # its caller sends it again
+                self._calls.forget(call)  # its caller sends it again
             else:
-                self._end(call, self._node.exception(m, layout.OVERLOADED, "all workers are busy and the queue is full", True))
+                self._calls.end(call, self._node.exception(m, layout.OVERLOADED, "all workers are busy and the queue is full", True))
             return
         if receipt:
             self._node.send(receipt, call.caller)
@@ -161,28 +244,8 @@ class Service:
         answer = self._node.answer_header(call.message)
         answer.flags |= layout.FLAG_DONE
         b = answer.pack()
-        with self._lock:
-            self._callee.answer(call.entry, b)
+        self._calls.answer(call, b)
         return b
-
-    def forget(self, call):
-        """Undoes the arrival of a call: it is new when it comes again."""
-        self._node.release(call.caller, call.claim)
-        with self._idle:
-            self._callee.forget(call.entry)
-            self._open -= 1
-            self._idle.notify_all()
-
-    def _end(self, call, reply, body=b""):
-        """Answers a call and keeps the answer, whose whole payload is body if it exceeds a packet."""
-        self._node.release(call.caller, call.claim)
-        with self._lock:
-            self._callee.finish(call.entry, reply, body)
-        if reply is not None:
-            self._node.send(reply, call.caller)
-        with self._idle:
-            self._open -= 1
-            self._idle.notify_all()
 
     def _work(self):
         while True:
@@ -197,7 +260,7 @@ class Service:
                 reply = self._node.exception(call.message, layout.APPLICATION, repr(e))
             if call.message.type == layout.TYPE_ONE_WAY:
                 reply, body = None, b""
-            self._end(call, reply, body)
+            self._calls.end(call, reply, body)
 
     def _serve(self, call):
         """Runs the processor; returns the answer and, if that is only a first packet, its whole payload."""
@@ -224,6 +287,7 @@ class Service:
         answer.pointers, answer.payload = out.pointers, front + out.trans.getvalue()
         answer.code = layout.DECLARED if out.declared else layout.OK
         answer.flags |= layout.FLAG_HEADERS if front else 0
+        answer.trailer = m.trailer[: wire.ORIGIN] if out.pointers else b""  # it shows the Gatekeeper that the call was made
         b = answer.pack()
         if len(b) <= node.budget:
             return b, b""
@@ -239,11 +303,13 @@ class Service:
 class _Rest:
     """What becomes of a large call when its parts have come, or do not come."""
 
-    def __init__(self, service, call):
-        self._service, self._call = service, call
+    def __init__(self, calls, service, call):
+        self._calls, self._service, self._call = calls, service, call
 
     def whole(self, body):
-        self._service.fetched(self._call, body)
+        self._call.message.payload, self._call.claim = body, len(body)
+        self._call.message.flags &= ~layout.FLAG_MORE
+        self._service.accept(self._call)
 
     def lost(self):
-        self._service.forget(self._call)
+        self._calls.forget(self._call)

@@ -34,14 +34,11 @@ class Message:
         return self.flags & 3
 
     @property
-    def exact(self):
-        """Whether the switch holds an exactly-once message: then only what the Gatekeeper has released counts."""
-        return self.flags & layout.FLAG_HELD != 0 and self.policy != layout.POLICY_NONE
-
-    @property
     def refuses(self):
-        """Whether an answer says that the call did not begin, since its node is gone or closes: another node may take it."""
-        return self.type == layout.TYPE_EXCEPTION and self.code == layout.UNAVAILABLE and self.flags & layout.FLAG_UNBEGUN != 0
+        """Whether an answer says that the call did not begin, since its node is gone or closes: another node may take it. What
+        the Gatekeeper refuses, no other node can take; it alone puts no incarnation into a released answer."""
+        gatekeepers = self.flags & layout.FLAG_RELEASED and self.callee_incarnation == 0
+        return self.type == layout.TYPE_EXCEPTION and self.code == layout.UNAVAILABLE and self.flags & layout.FLAG_UNBEGUN != 0 and not gatekeepers
 
     @property
     def session(self):
@@ -137,14 +134,14 @@ def service_hash(name):
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
 
 
-def service_address(name):
-    """The IPv6 address of a service, as text."""
-    return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(layout.SERVICE_PREFIX)) + service_hash(name)))
-
-
 def session_of(node, drawn):
     """The number of a session of the node with this address: nobody else may use it."""
     return int(ipaddress.IPv6Address(node)) % (1 << 32) << 32 | drawn % (1 << 32)
+
+
+def owns(node, session):
+    """Whether a session is that of the node with this address."""
+    return session_of(node, session) == session
 
 
 def session_id(session, sequence):
@@ -213,7 +210,7 @@ def _take_bytes(b):
     return b[2 : 2 + n], b[2 + n :]
 
 
-# The trailer of an exactly-once call: its origin, and the ids of the executions that wait for it. The origin shows that the call
+# The trailer of a call: its origin, and the ids of the executions that wait for it. The origin shows that the call
 # is its caller's: a proof, and a service's hash, which is 0 for a call in a session.
 
 PROOF = 16
@@ -228,8 +225,12 @@ def prove(m, key):
 
 
 def lineage(m):
-    """The ids of the executions that wait for a call of policy none, as its trailer has them."""
-    return m.trailer if len(m.trailer) % 16 == 0 and len(m.trailer) <= MAX_LINEAGE else b""
+    """The ids of the executions that wait for a call of policy none, as they stand behind the origin in its trailer;
+    FormatError if it has none."""
+    rest = m.trailer[ORIGIN:]
+    if len(m.trailer) < ORIGIN or len(rest) % 16 or len(rest) > MAX_LINEAGE:
+        raise FormatError("trailer: %d bytes" % len(m.trailer))
+    return rest
 
 
 def arguments(m):
@@ -259,11 +260,10 @@ def forgotten(m):
     return [m.payload[at : at + 16] for at in range(0, len(m.payload), 16)]
 
 
-# The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), a token that
-# whoever asks for the rest of a call names (4), the number of the node to which the next parts were sent without being
-# asked for (4), and the first bytes.
+# The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), the low half of the
+# address of the node to which the next parts were sent without being asked for (8; 0 is none), and the first bytes.
 
-_OPENING = struct.Struct(">QII")
+_OPENING = struct.Struct(">QQ")
 
 
 def check_pointers(m, budget):
@@ -273,23 +273,23 @@ def check_pointers(m, budget):
         raise ValueError("%d global pointers in a message, which has %d at most at this MTU: keep the data in fewer regions, or make several calls" % (len(m.pointers), most))
 
 
-def first(m, budget, token=0):
+def first(m, budget):
     """Makes a message the first packet of itself; returns its whole payload. ValueError if it has too many pointers."""
     check_pointers(m, budget)
     whole = m.payload
     room = budget - RPC_SIZE - 16 * max(0, len(m.pointers) - 1) - len(m.trailer) - _OPENING.size
     m.flags |= layout.FLAG_MORE
-    m.payload = _OPENING.pack(len(whole), token, 0) + whole[:room]
+    m.payload = _OPENING.pack(len(whole), 0) + whole[:room]
     return whole
 
 
 def opening(m):
-    """What a first packet says: the length of the whole payload, the token, the number of the node to which the next parts
-    were sent, the first bytes."""
+    """What a first packet says: the length of the whole payload, the low half of the address of the node to which the next
+    parts were sent, the first bytes."""
     if len(m.payload) <= _OPENING.size:
         raise FormatError("first packet: a payload of %d bytes" % len(m.payload))
-    total, token, to = _OPENING.unpack_from(m.payload)
+    total, to = _OPENING.unpack_from(m.payload)
     start = m.payload[_OPENING.size :]
     if total <= len(start):
         raise FormatError("first packet: %d bytes of %d" % (len(start), total))
-    return total, token, to, start
+    return total, to, start

@@ -142,10 +142,10 @@ class BulkTest(unittest.TestCase):
 
     def test_first_packets(self):
         m = wire.Message(type=layout.TYPE_CALL, payload=os.urandom(5000), pointers=[wire.make_pointer(16, 1, 64)] * 3)
-        whole = wire.first(m, 1232, 7)
+        whole = wire.first(m, 1232)
         self.assertEqual(len(m.pack()), 1232)
-        total, token, to, start = wire.opening(wire.Message.parse(m.pack()))
-        self.assertEqual((total, token, to, start), (5000, 7, 0, whole[: len(start)]))
+        total, to, start = wire.opening(wire.Message.parse(m.pack()))
+        self.assertEqual((total, to, start), (5000, 0, whole[: len(start)]))
         pointers = [wire.make_pointer(16, 1, 64)] * 39  # one more than half a packet
         self.assertRaises(ValueError, wire.first, wire.Message(payload=whole, pointers=pointers), 1232)
         m = wire.Message(type=layout.TYPE_CALL, payload=whole, pointers=pointers[1:], trailer=bytes(304))

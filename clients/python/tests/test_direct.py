@@ -1,10 +1,10 @@
-"""Who takes exactly-once calls, and who is to forget them, without a network."""
+"""Who takes calls, and who is to forget exactly-once calls, without a network."""
 
 import unittest
 
 from bifrost import direct, layout
 
-ADD = "Adder", "add"
+ADD, ONCE = (direct.Method("Adder", "add", at_most_once) for at_most_once in (False, True))
 
 
 class ServersTest(unittest.TestCase):
@@ -12,11 +12,13 @@ class ServersTest(unittest.TestCase):
         self.asked = []
         self.servers = direct.Servers(self.asked.append)
 
-    def choose(self, now, since=None):
-        return self.servers.choose(now, ADD, now if since is None else since)
+    def choose(self, now, since=None, method=ADD):
+        """The name of the server that a call goes to, "a2" for incarnation 2 of a."""
+        server = self.servers.choose(now, method, now if since is None else since)
+        return server and "%s%s" % (server.node, server.incarnation if server.incarnation > 1 else "")
 
-    def told(self, now, *nodes):
-        self.servers.told(now, self.asked.pop(), list(nodes))
+    def told(self, now, *names, **options):
+        self.servers.told(now, self.asked.pop(), [direct.Server(n[0], int(n[1:] or 1)) for n in names], **options)
 
     def test_the_nodes_take_turns(self):
         self.assertIsNone(self.choose(1.0))
@@ -46,7 +48,7 @@ class ServersTest(unittest.TestCase):
     def test_nobody(self):
         self.assertIsNone(self.choose(1.0))
         self.assertIsNone(self.choose(1.1))
-        self.servers.told(1.1, self.asked.pop(), [], "deploy it")
+        self.servers.told(1.1, self.asked.pop(), [], False, "deploy it")
         with self.assertRaisesRegex(direct.NobodyServes, "deploy it"):
             self.choose(1.1, 1.0)
         self.assertIsNone(self.choose(1.2))  # a call that began since: there may be somebody now
@@ -64,18 +66,38 @@ class ServersTest(unittest.TestCase):
     def test_a_node_that_closes(self):
         self.choose(1.0)
         self.told(1.0, "a", "b")
-        self.servers.refused(1.1, ADD, "a")
+        self.servers.refused(1.1, ADD, direct.Server("a", 1))
         self.assertIsNone(self.choose(1.1))
         self.told(1.1, "a", "b")  # the Gatekeeper does not know yet
         self.assertEqual({self.choose(1.2), self.choose(1.2)}, {"b"})
-        self.servers.refused(1.2, ADD, "b")
+        self.servers.refused(1.2, ADD, direct.Server("b", 1))
         self.assertIsNone(self.choose(1.2))
         self.told(1.2, "a", "b")
-        self.assertIsNone(self.choose(1.25))
+        self.assertIsNone(self.choose(1.2))
         self.assertEqual(self.asked, [])  # not at once
         self.assertIsNone(self.choose(1.21 + direct.AGAIN))
-        self.told(1.21 + direct.AGAIN, "a", "c")
-        self.assertEqual(self.choose(1.3 + direct.AGAIN), "c")
+        self.told(1.21 + direct.AGAIN, "a2", "b")
+        self.assertEqual({self.choose(1.3), self.choose(1.3)}, {"a2"})  # it is back
+        self.assertEqual({self.choose(2.2), self.choose(2.2)}, {"a2", "b"})  # b has said so long ago
+
+    def test_at_most_once_calls_do_not_wait_at_a_node(self):
+        for method in ADD, ONCE:
+            self.choose(1.0, method=method)
+            self.told(1.0, "a", awaited=True)
+        self.assertEqual(self.choose(1.01), "a")
+        now, pauses = 1.0, []
+        while len(pauses) < 6:
+            began = now
+            while not self.asked:
+                now += 0.001
+                self.assertIsNone(self.choose(now, method=ONCE))
+            pauses.append(round(now - began, 2))
+            self.told(now, "a", awaited=True)
+        self.assertEqual(pauses, [0.02, 0.04, 0.08, 0.16, 0.25, 0.25])
+        now += 0.26
+        self.choose(now, method=ONCE)
+        self.told(now, "a2")
+        self.assertEqual(self.choose(now, method=ONCE), "a2")
 
 
 class ForgetsTest(unittest.TestCase):

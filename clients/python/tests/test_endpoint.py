@@ -1,4 +1,4 @@
-"""The protocol of calls, without a network."""
+"""Packets and the calling side, without a network."""
 
 import hmac
 import unittest
@@ -47,8 +47,17 @@ class WireTest(unittest.TestCase):
             self.assertEqual(m.trailer, bytes(wire.ORIGIN) + b"lineage")
 
     def test_lineage(self):
-        for trailer, waits in (b"", b""), (bytes(range(32)), bytes(range(32))), (bytes(17), b""), (bytes(18 * 16), b""):
-            self.assertEqual(wire.lineage(call_message(trailer=trailer)), waits)
+        for waits in b"", bytes(range(32)), bytes(wire.MAX_LINEAGE):
+            self.assertEqual(wire.lineage(call_message(trailer=b"o" * wire.ORIGIN + waits)), waits)
+        for trailer in b"", bytes(wire.ORIGIN - 1), bytes(wire.ORIGIN + 17), bytes(wire.ORIGIN + wire.MAX_LINEAGE + 16):
+            self.assertRaises(FormatError, wire.lineage, call_message(trailer=trailer))
+
+    def test_refusals(self):
+        refusal = dict(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=7, flags=layout.FLAG_UNBEGUN)
+        self.assertTrue(wire.Message(**refusal).refuses)
+        self.assertTrue(wire.Message(**dict(refusal, flags=layout.FLAG_UNBEGUN | layout.FLAG_RELEASED)).refuses)
+        for change in dict(type=layout.TYPE_REPLY), dict(code=layout.OVERLOADED), dict(flags=0), dict(flags=layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, callee_incarnation=0):
+            self.assertFalse(wire.Message(**dict(refusal, **change)).refuses)
 
     def test_arguments(self):
         p, q = wire.make_pointer(16, 1, 64), wire.make_pointer(16, 2, 128)
@@ -73,8 +82,8 @@ class CallerTest(unittest.TestCase):
     def setUp(self):
         self.caller = endpoint.Caller("fd00::5", iter(range(1, 100)).__next__)
 
-    def begin(self, now=0.0, **options):
-        call = endpoint.Call(wire.Message(type=layout.TYPE_CALL, flags=options.pop("flags", 0)), endpoint.RTT(), **options)
+    def begin(self, now=0.0, node="a", **options):
+        call = endpoint.Call(wire.Message(type=layout.TYPE_CALL, flags=options.pop("flags", 0)), endpoint.RTT(), node, **options)
         self.caller.begin(now, call)
         return call
 
@@ -85,13 +94,16 @@ class CallerTest(unittest.TestCase):
         call = self.begin()
         self.assertEqual(self.caller.tick(0.01), ([], [], []))
         self.assertEqual(self.caller.tick(0.021)[0], [call])
-        self.assertEqual(wire.Message.parse(call.again(0.021)).attempt, 3)
+        self.assertEqual(wire.Message.parse(call.again(0.021)).attempt, 0)
         self.assertIs(self.caller.receive(0.03, "a", self.reply(call)), call)
         self.assertIsNone(self.caller.receive(0.03, "a", self.reply(call)))
         after = self.begin()
         self.assertEqual((after.message.session, after.message.sequence), (call.message.session, call.message.sequence + 1))
 
     def test_what_the_switch_holds_is_released(self):
+        call = self.begin(flags=layout.FLAG_HELD, held=True)
+        self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
+        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
         call = self.begin(flags=layout.FLAG_HELD | layout.POLICY_RECOVER, held=True, node="a")
         self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
         self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
@@ -103,12 +115,13 @@ class CallerTest(unittest.TestCase):
         self.caller.settled(wire.Message(call=wire.session_id(settle[0], 0), floor=settle[1]))
         self.assertIsNone(self.caller.due())
 
-    def test_direct_answers_come_from_their_node(self):
-        call = self.begin(flags=layout.POLICY_RECOVER, node="a")
-        self.assertIsNone(self.caller.receive(0.0, "b", self.reply(call)))
-        self.assertIs(self.caller.receive(0.0, "a", self.reply(call)), call)
-        call = self.begin(flags=layout.POLICY_RECOVER, node="a")
-        self.assertIs(self.caller.receive(0.0, "b", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
+    def test_answers_come_from_their_node(self):
+        for policy in layout.POLICY_NONE, layout.POLICY_RECOVER:
+            call = self.begin(flags=policy, node="a")
+            self.assertIsNone(self.caller.receive(0.0, "b", self.reply(call)))
+            self.assertIs(self.caller.receive(0.0, "a", self.reply(call)), call)
+            call = self.begin(flags=policy, node="a")
+            self.assertIs(self.caller.receive(0.0, "b", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
 
     def answer(self, now, node):
         call = self.begin(now, flags=layout.POLICY_RECOVER, node=node)
@@ -131,9 +144,16 @@ class CallerTest(unittest.TestCase):
         self.begin(2.0)
         self.assertEqual(self.caller.left(9.0), [])
 
+    def test_no_node_keeps_calls_of_policy_none(self):
+        kept = self.answer(0.0, "a")
+        call = self.begin(0.1, node="a")
+        self.assertEqual(self.caller.left(0.1), [("a", kept)])
+        self.caller.receive(0.1, "a", self.reply(call))
+        self.assertIsNone(self.caller.due())
+
     def test_what_is_owed_is_settled_while_other_calls_are_made(self):
         call = self.begin(flags=layout.FLAG_HELD, held=True)
-        self.caller.receive(0.0, "a", self.reply(call))
+        self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED))
         self.answer(0.9 * layout.SETTLE_AFTER, "a")
         self.assertEqual(len(self.caller.tick(layout.SETTLE_AFTER)[2]), 1)
 
@@ -149,48 +169,6 @@ class CallerTest(unittest.TestCase):
         self.assertEqual(first.due, now + layout.MIN_TIMEOUT)
         self.assertFalse(first.waits())
         self.assertGreater(other.due, now + 0.1)
-
-
-class CalleeTest(unittest.TestCase):
-    def setUp(self):
-        self.callee = endpoint.Callee(7)
-
-    def receive(self, m, now=1.0, source="a"):
-        return self.callee.receive(now, 0.5, source, m)
-
-    def test_at_most_once(self):
-        verdict, entry, _ = self.receive(call_message())
-        self.assertEqual(verdict, endpoint.RUN)
-        self.assertEqual(self.receive(call_message())[0], endpoint.DROP)
-        self.callee.finish(entry, b"reply")
-        self.assertEqual(self.receive(call_message())[:2], (endpoint.RESEND, entry))
-        self.assertEqual(self.receive(call_message(), source="b")[0], endpoint.RUN)
-        self.assertEqual(self.receive(call_message(sequence=2, floor=2))[0], endpoint.RUN)
-        self.assertEqual(self.receive(call_message())[0], endpoint.DROP)
-
-    def test_given_up(self):
-        entry = self.receive(call_message())[1]
-        self.assertEqual(self.receive(call_message(floor=2)), (endpoint.DROP, None, [entry]))
-        self.callee.finish(entry, b"nobody wants it")
-        self.assertEqual(self.receive(call_message())[0], endpoint.DROP)
-
-    def test_refused(self):
-        self.assertEqual(self.receive(call_message(callee_incarnation=6))[0], endpoint.GONE)
-        self.assertEqual(self.receive(call_message(attempt=100))[0], endpoint.GONE)
-        self.assertEqual(self.receive(call_message(floor=3))[0], endpoint.DROP)
-        small = endpoint.Callee(7, window=1, reply_bytes=5)
-        first = small.receive(1, 0, "a", call_message(sequence=5))[1]
-        self.assertEqual(small.receive(1, 0, "a", call_message(sequence=6))[0], endpoint.FULL)
-        small.finish(first, b"12345")
-        other = small.receive(1, 0, "b", call_message())[1]
-        small.finish(other, b"12345")
-        self.assertEqual(small.receive(1, 0, "a", call_message(sequence=5))[0], endpoint.LOST)
-
-    def test_silent_sessions_are_forgotten(self):
-        entry = self.receive(call_message())[1]
-        self.callee.finish(entry, b"reply")
-        self.assertEqual(self.receive(call_message(session=2), now=1000.0)[0], endpoint.RUN)
-        self.assertTrue(entry.gone)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A node without a network: what its calls send, and what becomes of them."""
+"""A node without a network: what its calls send, what becomes of them, and how it serves calls."""
 
 import hmac
 import os
@@ -7,6 +7,8 @@ import threading
 import time
 import unittest
 
+from thrift.Thrift import TMessageType, TType
+
 from bifrost import bulk, layout, node, service, wire
 from bifrost.errors import Error
 
@@ -14,6 +16,11 @@ KEY = bytes(range(32))
 SELF, A, B = "fd00:b1f0:0:2::5", "fd00:b1f0:0:2::a", "fd00:b1f0:0:2::b"
 PATIENCE = 20.0  # seconds until a test fails
 POINTER = wire.make_pointer(16, 1, 64)
+
+
+def serves(*nodes, incarnation=9, **options):
+    """The Gatekeeper's answer."""
+    return dict(nodes=list(nodes), incarnations=[incarnation] * len(nodes), **options)
 
 
 class Endpoint:
@@ -36,8 +43,8 @@ class Endpoint:
         return 1 << 20
 
     def recvfrom(self, n):
-        source, datagram = self._own.recv(n).split(b"|", 1)
-        return datagram, (source.decode(),)
+        source, port, datagram = self._own.recv(n).split(b"|", 2)
+        return datagram, (source.decode(), int(port))
 
     def sendto(self, datagram, to):
         with self.news:
@@ -47,8 +54,8 @@ class Endpoint:
     def sendmsg(self, pieces, _ancillary, _flags, to):
         self.sendto(b"".join(pieces), to)
 
-    def inject(self, datagram, source):
-        self._other.send(source.encode() + b"|" + datagram)
+    def inject(self, datagram, source, port=None):
+        self._other.send(b"%s|%d|%s" % (source.encode(), port or self.port, datagram))
 
     def close(self):
         self._own.close()
@@ -63,7 +70,8 @@ class Session:
     def __init__(self):
         self.done, self.on_end = threading.Event(), None
         self.endpoints = {}  # by port
-        self.serving = {"nodes": [A]}
+        self.serving = serves(A)
+        self.asked = []
         self.who = {}  # by address
         self.there = threading.Event()  # the Gatekeeper is
         self.there.set()
@@ -76,6 +84,7 @@ class Session:
 
     def ask(self, op, **fields):
         self.there.wait(PATIENCE)
+        self.asked.append((op, fields))
         if op == "serving":
             return {"serving": self.serving}
         if op == "who":
@@ -90,6 +99,8 @@ class Session:
 
 
 class NodeTest(unittest.TestCase):
+    """A node whose network and daemon are the test's."""
+
     def setUp(self):
         self.session = Session()
         self.node = node.Node(self.session)
@@ -141,6 +152,10 @@ class NodeTest(unittest.TestCase):
     def refuse(self, m, source=A):
         self.reply(m, source, layout.FLAG_UNBEGUN, type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, payload=b"the node is closing")
 
+
+class ExactlyOnceTest(NodeTest):
+    """Exactly-once calls, and what both kinds have in common."""
+
     def test_goes_to_the_node(self):
         outcome = self.start(timeout=PATIENCE)
         m = self.call()
@@ -174,7 +189,7 @@ class NodeTest(unittest.TestCase):
     def test_a_node_that_closes(self):
         outcome = self.start()
         m = self.call()
-        self.session.serving = {"nodes": [B]}
+        self.session.serving = serves(B)
         self.refuse(m)
         other = self.call(to=B)
         self.assertNotEqual(other.call, m.call)
@@ -191,7 +206,7 @@ class NodeTest(unittest.TestCase):
     def test_a_node_that_has_left_in_order(self):
         outcome = self.start()
         self.call()
-        self.session.serving = {"nodes": [B]}
+        self.session.serving = serves(B)
         self.session.who[A] = {"name": "", "blade": "", "left": True}
         self.reply(self.call(to=B), source=B, payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
@@ -257,8 +272,8 @@ class NodeTest(unittest.TestCase):
         payload = os.urandom(5000)
         outcome = self.start(payload=payload)
         m = self.call()
-        total, token, _, start = wire.opening(m)
-        self.assertEqual((total, token, len(m.trailer)), (5000, 0, wire.ORIGIN + 8))
+        total, pushed, start = wire.opening(m)
+        self.assertEqual((total, pushed, len(m.trailer)), (5000, 0, wire.ORIGIN + 8))
         size = self.node.budget - bulk.SIZE
         pull = bulk.Header(kind=bulk.PULL, call=m.call, caller_incarnation=3, total=5000, first=len(start), size=size, spans=[(len(start), 2 * size)])
         self.bulk.inject(pull.pack(), B)  # which has not got the call
@@ -282,8 +297,8 @@ class NodeTest(unittest.TestCase):
 
     def test_the_calls_of_a_handler(self):
         waits = bytes(range(32))
-        served = wire.Message(type=layout.TYPE_CALL, trailer=waits)
-        for policy, endpoint, to, at in ("recover", self.direct, A, wire.ORIGIN), ("none", self.rpc, wire.service_address("Adder"), 0):
+        served = wire.Message(type=layout.TYPE_CALL, trailer=bytes(wire.ORIGIN) + waits)
+        for policy in "recover", "none":
 
             def call():
                 service._current.call = service.Incoming(served, B, None, None)
@@ -291,18 +306,289 @@ class NodeTest(unittest.TestCase):
 
             thread = threading.Thread(target=call)
             thread.start()
-            m = self.call(endpoint, to)
-            self.assertEqual(m.trailer[at:], waits)
+            m = self.call()
+            self.assertEqual(m.trailer[wire.ORIGIN :], waits)
             self.reply(m)
             thread.join(PATIENCE)
 
-    def test_serves_no_exactly_once_calls(self):
-        m = wire.Message(type=layout.TYPE_CALL, flags=layout.FLAG_SESSION | layout.POLICY_RECOVER, call=wire.session_id(1, 1), floor=1)
-        self.direct.inject(m.pack(), B)
+
+class AtMostOnceTest(NodeTest):
+    """Calls of policy none."""
+
+    def start(self, **options):
+        return super().start(policy="none", **options)
+
+    def test_goes_to_the_incarnation(self):
+        outcome = self.start(timeout=PATIENCE)
+        m = self.call()
+        self.assertIn(("serving", {"serving": {"service": "Adder", "method": "add", "at_most_once": True}}), self.session.asked)
+        self.assertEqual((m.type, m.flags, m.attempt, m.callee_incarnation), (layout.TYPE_CALL, layout.FLAG_SESSION, 0, 9))
+        self.assertEqual(m.trailer, hmac.digest(KEY, m.call, "sha256")[:16] + bytes(8))
+        self.assertEqual(self.call().attempt, 0)  # again
+        self.reply(m, source=B, payload=b"3")  # another node's
+        self.reply(m, payload=b"2")
+        self.assertEqual(outcome(), ({}, b"2"))
+        self.assertEqual(self.rpc.sent, [])
+
+    def test_a_node_that_closes(self):
+        outcome = self.start()
+        m = self.call()
+        self.session.serving = serves(B)
+        self.refuse(m)
+        other = self.call(to=B)
+        self.assertNotEqual(other.call, m.call)
+        self.reply(other, source=B, payload=b"2")
+        self.assertEqual(outcome(), ({}, b"2"))
+
+    def test_what_may_have_run_is_not_made_again(self):
+        for flags, incarnation in (0, 10), (layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, 0):
+            outcome = self.start()
+            self.reply(self.call(), flags=flags, type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=incarnation)
+            e = outcome()
+            self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, bool(flags)))
+
+    def test_an_incarnation_that_has_failed(self):
+        for who in dict(incarnation=10), dict(incarnation=9, away=True), dict(left=True):
+            self.session.who[A] = dict(name="n", incarnation=9)
+            outcome = self.start()
+            self.call()
+            self.session.who[A] = dict(name="n", **who)
+            e = outcome()
+            self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, False))
+
+    def test_a_node_that_has_restarted(self):
+        outcome = self.start()
+        m = self.call()
+        self.session.serving = serves(A, incarnation=10)
+        self.reply(m, type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=10)
+        self.assertEqual(outcome().code, layout.UNAVAILABLE)
+        outcome = self.start()
+        m = self.call()
+        self.assertEqual(m.callee_incarnation, 10)
+        self.reply(m)
+        outcome()
+
+    def test_waits_for_a_node_that_moves(self):
+        self.session.serving = serves(A, awaited=True)
+        outcome = self.start()
         end = time.monotonic() + PATIENCE
-        while not self.node.counters["malformed"] and time.monotonic() < end:
+        while sum(op == "serving" for op, _ in self.session.asked) < 3 and time.monotonic() < end:
             time.sleep(0.001)
-        self.assertEqual(self.node.counters["malformed"], 1)
+        self.assertEqual(self.direct.sent, [])
+        self.session.serving = serves(A, incarnation=10)
+        m = self.call()
+        self.assertEqual(m.callee_incarnation, 10)
+        self.reply(m)
+        outcome()
+
+    def test_nobody_serves(self):
+        self.session.serving = {"why": "deploy it"}
+        e = self.start()()
+        self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, True))
+
+    def test_pointers_pass_the_gatekeeper(self):
+        self.node.memory.settle = lambda: None
+        outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
+        m = self.call(self.rpc)
+        self.assertEqual((m.flags, m.pointers, m.callee_incarnation), (layout.FLAG_HELD | layout.FLAG_SESSION, [POINTER], 9))
+        self.reply(m, pointers=[])  # nobody has released it
+        self.reply(m, flags=layout.FLAG_RELEASED, pointers=[], payload=b"2")
+        self.assertEqual(outcome(), ({}, b"2"))
+        self.assertEqual(self.direct.sent, [])
+
+    def test_oneway(self):
+        self.assertEqual(self.start(oneway=True)(), ({}, b""))  # at once
+        m = self.call()
+        self.assertEqual(m.type, layout.TYPE_ONE_WAY)
+        self.assertEqual(self.call().call, m.call)
+        self.reply(m, flags=layout.FLAG_DONE)
+        end = time.monotonic() + PATIENCE
+        while self.node._caller.calls and time.monotonic() < end:
+            time.sleep(0.001)
+        self.assertEqual(self.node._caller.calls, {})
+
+    def test_large(self):
+        payload = os.urandom(5000)
+        outcome = self.start(payload=payload)
+        m = self.call()
+        total, pushed, start = wire.opening(m)
+        self.assertEqual((total, pushed, len(m.trailer)), (5000, 0, wire.ORIGIN))
+        size = self.node.budget - bulk.SIZE
+        pull = bulk.Header(kind=bulk.PULL, call=m.call, caller_incarnation=3, total=5000, first=len(start), size=size, spans=[(len(start), size)])
+        for source, kind in (B, bulk.GONE), (A, bulk.PART):
+            self.bulk.inject(pull.pack(), source)
+            self.assertEqual(bulk.Header.parse(self.take(self.bulk)[1]).kind, kind)
+        self.reply(m, payload=b"2")
+        self.assertEqual(outcome(), ({}, b"2"))
+
+
+class Echo:
+    """A processor that answers with what it is called with, when it may."""
+
+    _processMap = {"echo": None}
+
+    def __init__(self):
+        self.may, self.seen = threading.Semaphore(0), []
+
+    def process(self, iprot, oprot):
+        _, kind, seqid = iprot.readMessageBegin()
+        iprot.readStructBegin()
+        iprot.readFieldBegin()
+        value = iprot.readString()
+        self.seen.append(service.current())
+        self.may.acquire(timeout=PATIENCE)
+        if kind == TMessageType.ONEWAY:
+            return
+        oprot.writeMessageBegin("echo", TMessageType.REPLY, seqid)
+        oprot.writeStructBegin("echo_result")
+        oprot.writeFieldBegin("success", TType.STRING, 0)
+        oprot.writeString(value)
+        oprot.writeFieldStop()
+        oprot.writeMessageEnd()
+
+
+class ServeTest(NodeTest):
+    """Calls of policy none that come."""
+
+    def setUp(self):
+        super().setUp()
+        self.echo = Echo()
+        self.node.export("Echo", self.echo)
+        self.addCleanup(self.echo.may.release, 100)
+
+    def message(self, number, value="hello", kind=layout.TYPE_CALL, **fields):
+        p = service.protocol_of(b"\x80\x01")(service.TMemoryBuffer())
+        p.writeMessageBegin("echo", TMessageType.ONEWAY if kind == layout.TYPE_ONE_WAY else TMessageType.CALL, 0)
+        p.writeStructBegin("echo_args")
+        p.writeFieldBegin("value", TType.STRING, 1)
+        p.writeString(value)
+        p.writeFieldStop()
+        p.writeMessageEnd()
+        m = wire.Message(
+            type=kind, flags=layout.FLAG_SESSION, call=wire.session_id(wire.session_of(A, 1), number), service=wire.service_hash("Echo"),
+            method=wire.method_of("echo"), name_length=4, callee_incarnation=3, caller_incarnation=5, payload=p.trans.getvalue(), trailer=bytes(wire.ORIGIN),
+        )
+        for name, v in fields.items():
+            setattr(m, name, v)
+        return m
+
+    def send(self, m, source=A, port=layout.PORT_DIRECT):
+        self.direct.inject(m.pack(), source, port)
+
+    def answer(self):
+        to, b = self.take(self.rpc)
+        self.assertEqual(to, (A, layout.PORT_RPC))
+        return wire.Message.parse(b)
+
+    def until(self, true):
+        end = time.monotonic() + PATIENCE
+        while not true() and time.monotonic() < end:
+            time.sleep(0.001)
+        self.assertTrue(true())
+
+    def counts(self, name, m, **options):
+        """Sends what the node drops, and counts so."""
+        before = self.node.counters[name]
+        self.send(m, **options)
+        self.until(lambda: self.node.counters[name] > before)
+
+    def test_runs_once(self):
+        m = self.message(7)
+        self.send(m)
+        self.counts("duplicates", m)
+        self.echo.may.release()
+        answer = self.answer()
+        self.assertEqual((answer.type, answer.call, answer.callee_incarnation, answer.flags), (layout.TYPE_REPLY, m.call, 3, layout.FLAG_SESSION))
+        self.assertIn(b"hello", answer.payload)
+        self.send(m)
+        self.assertEqual(self.answer().payload, answer.payload)
+        self.assertEqual(len(self.echo.seen), 1)
+
+    def test_given_up(self):
+        m = self.message(7)
+        self.send(m)
+        self.until(lambda: self.echo.seen)
+        self.assertFalse(self.echo.seen[0].canceled.is_set())
+        m.flags, m.payload, m.trailer = m.flags | layout.FLAG_GIVEN_UP, b"", b""
+        self.counts("duplicates", m)
+        self.assertTrue(self.echo.seen[0].canceled.is_set())
+
+    def test_another_incarnations(self):
+        self.send(self.message(7, callee_incarnation=2))
+        answer = self.answer()
+        self.assertEqual((answer.code, answer.flags & layout.FLAG_UNBEGUN), (layout.UNAVAILABLE, 0))
+
+    def test_malformed(self):
+        held = layout.FLAG_SESSION | layout.FLAG_HELD
+        released = held | layout.FLAG_RELEASED
+        for fields in (
+            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(pointers=[POINTER]), dict(flags=0), dict(flags=held), dict(flags=released),
+            dict(flags=layout.FLAG_SESSION | layout.FLAG_REPLAY), dict(flags=layout.FLAG_SESSION | layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
+        ):
+            self.counts("malformed", self.message(7, **fields))
+        self.counts("malformed", self.message(7), source=B)
+        self.counts("malformed", self.message(7, flags=held, pointers=[POINTER]), port=layout.PORT_RPC)
+        self.counts("stale", self.message(7, service=1))
+        self.assertEqual((self.echo.seen, self.rpc.sent), ([], []))
+
+    def test_what_the_gatekeeper_lets_through(self):
+        released = layout.FLAG_SESSION | layout.FLAG_HELD | layout.FLAG_RELEASED
+        self.echo.may.release()
+        question = self.message(7, flags=released | layout.FLAG_REPLAY, payload=b"", trailer=b"")
+        self.send(self.message(7, flags=released, pointers=[POINTER]), port=layout.PORT_RPC)
+        answer = self.answer()
+        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_SESSION | layout.FLAG_HELD))
+        self.send(question, port=layout.PORT_RPC)
+        self.assertEqual(self.answer().payload, answer.payload)
+        question.call = self.message(8).call
+        self.send(question, port=layout.PORT_RPC)
+        answer = self.answer()
+        self.assertEqual((answer.type, answer.code, answer.flags), (layout.TYPE_EXCEPTION, layout.UNAVAILABLE, layout.FLAG_SESSION | layout.FLAG_HELD | layout.FLAG_UNBEGUN))
+        self.counts("duplicates", self.message(8, flags=released, pointers=[POINTER]), port=layout.PORT_RPC)
+        self.assertEqual(len(self.echo.seen), 1)
+
+    def test_oneway(self):
+        self.send(self.message(7, kind=layout.TYPE_ONE_WAY))
+        answer = self.answer()
+        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_SESSION | layout.FLAG_DONE))
+        self.until(lambda: self.echo.seen)
+
+    def test_large(self):
+        self.echo.may.release()
+        m = self.message(7, "x" * 5000)
+        body = wire.first(m, self.node.budget)
+        start = wire.opening(m)[2]
+        self.send(m)
+        pull = bulk.Header.parse(self.take(self.bulk)[1])
+        self.assertEqual((pull.kind, pull.offset, pull.callee_incarnation), (bulk.PULL, 0, 3))
+        for at, n in bulk.cut([(len(start), len(body) - len(start))], pull.size):
+            self.bulk.inject(pull.of(bulk.PART, offset=at, size=n).pack() + body[at : at + n], A)
+        first = self.answer()
+        total, _, start = wire.opening(first)
+        ask = bulk.Header(
+            kind=bulk.PULL, answer=1, call=m.call, caller_incarnation=5, callee_incarnation=3, total=total, first=len(start), size=pull.size,
+            spans=[(len(start), total - len(start))],
+        )
+        for source, kind in (B, bulk.GONE), (A, bulk.PART):
+            self.bulk.inject(ask.pack(), source)
+            self.assertEqual(bulk.Header.parse(self.take(self.bulk, lambda to, b: bulk.Header.parse(b).answer)[1]).kind, kind)
+        self.bulk.inject(ask.of(bulk.DONE, size=0).pack(), A)
+        self.until(lambda: not self.node._calls.owes())
+
+    def test_closes(self):
+        self.send(self.message(7))
+        self.until(lambda: self.echo.seen)
+        thread = threading.Thread(target=self.node.close, args=(PATIENCE,))
+        thread.start()
+        self.until(lambda: self.node._calls._closing)
+        self.assertTrue(any(op == "export" and f["export"].get("withdraw") for op, f in self.session.asked))
+        self.send(self.message(1, call=wire.session_id(wire.session_of(A, 2), 1)))
+        refusal = self.answer()
+        self.assertTrue(refusal.refuses)
+        self.echo.may.release()
+        self.assertEqual(self.answer().type, layout.TYPE_REPLY)
+        thread.join(PATIENCE)
+        self.assertTrue(self.node.done.is_set())
 
 
 if __name__ == "__main__":
