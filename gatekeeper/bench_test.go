@@ -32,15 +32,17 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...ds
 	}, Pointers: ps, Payload: make([]byte, 64)}
 	proof := endpoint.NewProver(testSecret.Node(caller)).Prove(m.Call, rpcpacket.PolicyNone)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
-	build := func(src, dst netip.Addr, port byte) []byte {
-		return frame.UDP6{
-			SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
-			Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
-		}.Append(nil)
-	}
-	call = build(caller, rackaddr.Node(2), 1)
+	call = frameOf(&m, caller, rackaddr.Node(2), 1)
 	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 1, nil
-	return call, build(rackaddr.Node(2), caller, 2)
+	return call, frameOf(&m, rackaddr.Node(2), caller, 2)
+}
+
+// frameOf is a message between the RPC ports of two nodes, from the one at a port of the switch.
+func frameOf(m *rpcpacket.Message, src, dst netip.Addr, port byte) []byte {
+	return frame.UDP6{
+		SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
+		Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
+	}.Append(nil)
 }
 
 // BenchmarkController is a call with a pointer and its reply, without a switch and a
@@ -147,15 +149,9 @@ func directPair(b *testing.B, s *solo, session, number uint64, p dsmpacket.Point
 	}, Pointers: []dsmpacket.Pointer{p}, Payload: make([]byte, 64)}
 	proof := endpoint.NewProver(s.secret.Node(rackaddr.Node(1))).Prove(m.Call, rpcpacket.PolicyRecover)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
-	build := func(src, dst netip.Addr, port byte) []byte {
-		return frame.UDP6{
-			SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
-			Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
-		}.Append(nil)
-	}
-	call = build(rackaddr.Node(1), rackaddr.Node(2), 1)
+	call = frameOf(&m, rackaddr.Node(1), rackaddr.Node(2), 1)
 	m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, 1, nil, nil
-	return call, build(rackaddr.Node(2), rackaddr.Node(1), 2)
+	return call, frameOf(&m, rackaddr.Node(2), rackaddr.Node(1), 2)
 }
 
 // BenchmarkDirectCalls is what a node tells of direct calls that have ended: what such a call costs

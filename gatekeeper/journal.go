@@ -400,11 +400,9 @@ type pressure struct {
 
 // The marks, in sixteenths.
 const (
-	callMark        = 8
-	innerCallMark   = 10 // of a call that another one waits for
-	allocationMark  = 14 // of what an execution under way needs beside calls
-	innerAnswerMark = 14
-	answerMark      = 15
+	callMark       = 8
+	innerCallMark  = 10 // of a call that another one waits for
+	allocationMark = 14 // of what an execution under way needs beside calls
 )
 
 // fits reports whether so many bytes do not pass a mark.

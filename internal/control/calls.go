@@ -103,8 +103,6 @@ type WaitingCall struct {
 	For     []ExecutionID `json:"for,omitempty"`
 	Service string        `json:"service"`
 	Method  string        `json:"method"`
-	// Direct says that the node decides about the call.
-	Direct bool `json:"direct,omitempty"`
 }
 
 // DirectCall is a direct call as its callee knows it.

@@ -108,7 +108,7 @@ func largest() map[Kind][2]any {
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
 			&room, true, true, &NodeWaits{
 				many(MaxWaits, func(i int) WaitingCall {
-					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
+					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name}
 				}),
 			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), many(2*MaxEndedRegions, func(i int) GivenUpCall { return GivenUpCall{someExecution(i), math.MaxUint64, math.MaxUint64} }), true, true, math.MaxUint64, math.MaxUint64, math.MaxUint32}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
 		}, nil},

@@ -153,7 +153,21 @@ class NodeTest(unittest.TestCase):
         self.reply(m, source, layout.FLAG_UNBEGUN, type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, payload=b"the node is closing")
 
 
-class ExactlyOnceTest(NodeTest):
+class MovesOn:
+    """What becomes of a call whose node closes is the same for all policies."""
+
+    def test_a_node_that_closes(self):
+        outcome = self.start()
+        m = self.call()
+        self.session.serving = serves(B)
+        self.refuse(m)
+        other = self.call(to=B)
+        self.assertNotEqual(other.call, m.call)
+        self.reply(other, source=B, payload=b"2")
+        self.assertEqual(outcome(), ({}, b"2"))
+
+
+class ExactlyOnceTest(MovesOn, NodeTest):
     """Exactly-once calls, and what both kinds have in common."""
 
     def test_goes_to_the_node(self):
@@ -185,16 +199,6 @@ class ExactlyOnceTest(NodeTest):
         while self.node._forgets.due() is not None and time.monotonic() < end:
             time.sleep(0.001)
         self.assertIsNone(self.node._forgets.due())
-
-    def test_a_node_that_closes(self):
-        outcome = self.start()
-        m = self.call()
-        self.session.serving = serves(B)
-        self.refuse(m)
-        other = self.call(to=B)
-        self.assertNotEqual(other.call, m.call)
-        self.reply(other, source=B, payload=b"2")
-        self.assertEqual(outcome(), ({}, b"2"))
 
     def test_a_node_that_is_gone(self):
         outcome = self.start()
@@ -312,7 +316,7 @@ class ExactlyOnceTest(NodeTest):
             thread.join(PATIENCE)
 
 
-class AtMostOnceTest(NodeTest):
+class AtMostOnceTest(MovesOn, NodeTest):
     """Calls of policy none."""
 
     def start(self, **options):
@@ -329,16 +333,6 @@ class AtMostOnceTest(NodeTest):
         self.reply(m, payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
         self.assertEqual(self.rpc.sent, [])
-
-    def test_a_node_that_closes(self):
-        outcome = self.start()
-        m = self.call()
-        self.session.serving = serves(B)
-        self.refuse(m)
-        other = self.call(to=B)
-        self.assertNotEqual(other.call, m.call)
-        self.reply(other, source=B, payload=b"2")
-        self.assertEqual(outcome(), ({}, b"2"))
 
     def test_what_may_have_run_is_not_made_again(self):
         for flags, incarnation in (0, 10), (layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, 0):
