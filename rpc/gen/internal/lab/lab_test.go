@@ -264,6 +264,8 @@ func (w *world) empty() {
 	if w.rack == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
 	for { // what is kept for the next call is given back after a while
 		s, err := w.rack.Gatekeeper().Snapshot(w.ctx)
 		w.must(err)
@@ -272,7 +274,7 @@ func (w *world) empty() {
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
-		case <-w.ctx.Done():
+		case <-ctx.Done():
 			w.t.Fatalf("regions left behind: %+v", s.Regions)
 		}
 	}
