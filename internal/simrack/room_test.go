@@ -50,7 +50,7 @@ func withCrowd(t *testing.T, space uint64, mtu int, f func(c *crowd)) {
 		}
 		nodes := joinAll(t, ctx, c.Rack, "c1", "s1", "s2")
 		c.client, c.server, c.other = nodes[0], nodes[1], nodes[2]
-		for name, h := range map[string]arrays.Arrays{"Large": service.Arrays{}, "Effects": effective{}, "Sized": sized{}} {
+		for name, h := range map[string]arrays.Arrays{"Large": service.Arrays{}, "Effects": effective{}, "Sized": sized{}, "Late": sized{pause: time.Second}} {
 			if err := c.server.Export(ctx, name, arrays.NewArraysProcessor(h)); err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func (c *crowd) ping() error { return ping(c.ctx, c.other, "Ping") }
 // call calls with as many bytes of data as say what is to be done.
 func (c *crowd) call(service string, n int) error {
 	got, err := arrays.NewArraysClient(c.client.Client(service, rpc.WithPolicy(rpc.PolicyRecover))).Echo(c.ctx, fmt.Append(nil, n))
-	if err == nil && service == "Sized" && len(got) != n {
+	if err == nil && (service == "Sized" || service == "Late") && len(got) != n {
 		return fmt.Errorf("an answer of %d bytes, want %d", len(got), n)
 	}
 	return err
@@ -103,14 +103,20 @@ func (effective) Echo(ctx context.Context, data []byte) ([]byte, error) {
 	return fmt.Append(nil, len(b)), nil
 }
 
-// sized answers with as many bytes as its argument says.
-type sized struct{ service.Arrays }
+// sized answers with as many bytes as its argument says, after a pause.
+type sized struct {
+	service.Arrays
+	pause time.Duration
+}
 
 // Echo implements arrays.Arrays.
-func (sized) Echo(_ context.Context, data []byte) ([]byte, error) {
+func (s sized) Echo(_ context.Context, data []byte) ([]byte, error) {
 	var n int
 	if _, err := fmt.Sscan(string(data), &n); err != nil {
 		return nil, err
+	}
+	if s.pause > 0 {
+		<-time.After(s.pause) // virtual
 	}
 	return make([]byte, n), nil
 }
@@ -192,6 +198,22 @@ func TestRoom_Crowd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRoom_LateAnswers: calls that run at the same time have answers for which the ledger has no room together. One after the other gets
+// room, and all are answered.
+func TestRoom_LateAnswers(t *testing.T) {
+	withCrowd(t, 1<<20, 65535, func(c *crowd) {
+		var all sync.WaitGroup
+		for range 60 {
+			all.Go(func() {
+				if err := c.call("Late", 48<<10); err != nil {
+					c.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	})
 }
 
 // TestRoom_TakenByItsCaller: what an execution has called is kept until it is done. If that takes all the room, its next call would

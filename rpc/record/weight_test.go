@@ -26,13 +26,13 @@ func TestWeight(t *testing.T) {
 }
 
 // TestWeight_Follows: what follows from an outcome on record makes the state lighter by more than its record has, so it
-// needs no room.
+// needs no room. A base has all of it.
 func TestWeight_Follows(t *testing.T) {
 	call, letter, caller := rpcpacket.SessionID(1, 5), rpcpacket.SessionID(9, 1), [16]byte{1}
 	var s State
 	for _, r := range []Record{
 		&Done{
-			Execution: call, Caller: caller, Incarnation: 1, Lane: 1, Number: 5, Answer: make([]byte, 500),
+			Execution: call, Caller: caller, Incarnation: 1, Lane: 1, Number: 5, Answer: make([]byte, 5000),
 			Owed: Owed{Machines: []uint8{1}, Oneways: []Oneway{{ID: letter, Node: [16]byte{2}}}},
 		},
 		&Delivered{Execution: call, Oneway: letter},
@@ -44,6 +44,9 @@ func TestWeight_Follows(t *testing.T) {
 			t.Fatal(err)
 		}
 		cost := dsmpacket.RecordSize(len(Append(nil, r))) + dsmpacket.ChunkCost
+		if n, w := len(Append(nil, s.Base())), s.Weight(); n > w.Calls+w.States {
+			t.Errorf("%s: a base of %d bytes, the state weighs %+v", r.Kind(), n, w)
+		}
 		if lighter := before - s.Weight().Calls; r.Kind() != KindDone && lighter < cost {
 			t.Errorf("%s: takes %d bytes of the ledger, the state is lighter by %d", r.Kind(), cost, lighter)
 		}
