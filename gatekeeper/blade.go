@@ -13,8 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // blade is a physical resource; it is remembered by name, also while it is gone.
@@ -399,43 +397,4 @@ func (c *controller) sortedBlades() []*blade {
 	}
 	slices.SortFunc(out, func(x, y *blade) int { return x.address.Compare(y.address) })
 	return out
-}
-
-// A call id is its caller's. Ids of two kinds exist: those of a session, whose number has the
-// node's in it, and those of calls that an execution makes, which follow from the execution's
-// id and a key of its service or main. Who has seen the id of a call could use others first
-// that the caller will need; the true calls would never run.
-
-// itsID decides whether a node may use the id of a call that is not on record. (One that
-// is on record is refused to any other node.)
-func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
-	if m.Flags&rpcpacket.FlagSession == 0 {
-		key, known := c.keyOf(m.Parent)
-		if known && m.Call != endpoint.ChildID(key, m.Parent, m.Branch, m.Index) { // one that is not known is Stale
-			c.count.Foreign++
-			return fault.New(fault.BadRequest, "call", "the call id does not follow from the execution that makes the call")
-		}
-		return nil
-	}
-	s := m.Call.Session()
-	if !rpcpacket.Owns(n.address, s) {
-		c.count.Foreign++
-		return fault.New(fault.BadRequest, "call", "the call id belongs to another node's session")
-	}
-	if _, known := n.used[s]; known {
-		return nil
-	}
-	if len(n.used) >= c.cfg.Limits.NodeSessions {
-		return fault.New(fault.Overloaded, "call", "node %s has %d sessions, its maximum", n.address, len(n.used))
-	}
-	if n.used == nil {
-		n.used = map[uint64]struct{}{}
-	}
-	n.used[s] = struct{}{}
-	return nil
-}
-
-// keyOf is the key of an execution that is on record.
-func (c *controller) keyOf(execution rpcpacket.ID) (key endpoint.Key, known bool) {
-	return c.secret.Main(execution), c.mains.Known(execution)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -154,9 +155,20 @@ func opens(m *rpcpacket.Message) bool {
 	return err == nil
 }
 
+// itsID refuses the id of a call that an execution of a durable main makes, unless it follows from the execution's id and a key of the
+// main: who has seen the id of a call could use others first that the main will need, and the true calls would never run. Other ids
+// have their caller's number in them.
+func (c *controller) itsID(m *rpcpacket.Header) *fault.Error {
+	if m.Flags&rpcpacket.FlagSession != 0 || !c.mains.Known(m.Parent) || m.Call == endpoint.ChildID(c.secret.Main(m.Parent), m.Parent, m.Branch, m.Index) {
+		return nil
+	}
+	c.count.Foreign++
+	return fault.New(fault.BadRequest, "call", "the call id does not follow from the execution that makes the call")
+}
+
 // mayLend refuses a call whose caller has too many on record, or may not use its id.
 func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Error {
-	if why := c.itsID(n, &m.Header); why != nil {
+	if why := c.itsID(&m.Header); why != nil {
 		return why
 	}
 	if m.Flags&rpcpacket.FlagSession != 0 { // the session's earlier call is settled
@@ -537,10 +549,8 @@ func (c *controller) forgetLoan(k *loan) {
 	}
 	if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && k.charged == k.caller {
 		lane, number := direct.LaneOf(&k.header)
-		n.uses(lane, number+1) // what comes of it now is a late copy
-		if k.oneway() {
-			c.keepFloor(k.caller, lane, number) // which would hand over what the caller may have again
-		}
+		n.uses(lane, number+1)              // what comes of it now is a late copy
+		c.keepFloor(k.caller, lane, number) // which would lend or hand over, after a restart too, what the caller has again
 	}
 }
 

@@ -82,14 +82,14 @@ func (s *small) may(what string, p dsmpacket.Pointer, rights string) {
 // comes; its answer ends them, and later copies of the call bring none. That holds over a restart
 // of the Gatekeeper at each step. When its caller forgets it, the record is gone.
 func TestLoan(t *testing.T) {
-	for _, restart := range []int{0, 1, 2, 3} {
+	for _, restart := range []int{0, 1, 2, 3, 4} {
 		inLoans(t, func(s *small, p dsmpacket.Pointer) {
 			again := func(step int) {
 				if step == restart {
 					s.crash()
 					s.start(Config{})
 					s.settle()
-					if rights := map[int]string{1: "read", 2: "nothing", 3: "nothing"}; s.b.may(s.m1, p) != rights[step] {
+					if rights := map[int]string{1: "read", 2: "nothing", 3: "nothing", 4: "nothing"}; s.b.may(s.m1, p) != rights[step] {
 						t.Errorf("after restart %d the callee has not the rights to %s", step, rights[step])
 					}
 				}
@@ -123,6 +123,7 @@ func TestLoan(t *testing.T) {
 			if err := s.gk.query(t.Context(), func(c *controller) error { loans = len(c.loans); return nil }); err != nil || loans != 1 {
 				t.Errorf("%d loans are on record, %v; want the last one", loans, err)
 			}
+			again(4)
 			s.a.lend(s.b, call)
 			quiet("forgotten", s.a, s.b)
 			s.may("forgotten", p, "nothing")

@@ -31,19 +31,18 @@ type node struct {
 	exited      bool // it has ended with its program
 	afterExit   bool // the incarnation before it did
 	exports     map[netip.Addr]*exported
-	lanes       map[uint64]uint64   // of direct calls that lend memory: the number of the last one
-	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
-	instance    string              // of a deployment, "" for none
-	user        uint32              // that its program runs as, by the word of its blade
-	why         string              // it has ended
-	empties     bool                // it gets no new calls, and is stopped when it has none
-	moves       bool                // and goes on elsewhere then
-	named       time.Time           // when a caller was last told of it
-	bound       time.Time           // when a caller of policy none was, whose calls only this incarnation takes
-	lost        bool                // the ledger is lost that had the states of its services
-	over        bool                // no direct call that is out to it has run, or will
-	owes        bool                // its ledger may have one-ways that are not delivered; of a program that was started by hand
-	farewell    func()              // called when its identity is gone
+	lanes       map[uint64]uint64 // of direct calls that lend memory: the number of the last one
+	instance    string            // of a deployment, "" for none
+	user        uint32            // that its program runs as, by the word of its blade
+	why         string            // it has ended
+	empties     bool              // it gets no new calls, and is stopped when it has none
+	moves       bool              // and goes on elsewhere then
+	named       time.Time         // when a caller was last told of it
+	bound       time.Time         // when a caller of policy none was, whose calls only this incarnation takes
+	lost        bool              // the ledger is lost that had the states of its services
+	over        bool              // no direct call that is out to it has run, or will
+	owes        bool              // its ledger may have one-ways that are not delivered; of a program that was started by hand
+	farewell    func()            // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     []unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace

@@ -3,7 +3,7 @@
 //
 //	testdata/NAME.txt ─▶ old text → new text ─▶ go test -overlay ─▶ caught, or survived
 //
-// Run it with make mutants; --pick takes some in turn, as CI does. A mutant that
+// Run it with make mutants, or with the names of some; --pick takes some in turn, as CI does. A mutant that
 // survives shows that a test is missing. One whose old text is not in the code any
 // more is an error, so that mutants stay up to date.
 package main
@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,9 +59,12 @@ func mutate() error {
 	}
 	var chosen []*mutant
 	for _, m := range all {
-		if pattern.MatchString(m.name) {
+		if pattern.MatchString(m.name) && (flag.NArg() == 0 || slices.Contains(flag.Args(), m.name)) {
 			chosen = append(chosen, m)
 		}
+	}
+	if len(chosen) == 0 || flag.NArg() > len(chosen) {
+		return fmt.Errorf("of the %d mutants named, %d are among those to run (-list prints all)", flag.NArg(), len(chosen))
 	}
 	if *list {
 		for _, m := range chosen {
