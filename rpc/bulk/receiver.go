@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -86,11 +87,11 @@ type Transfer struct {
 	asks   uint64 // numbers what is asked for
 	loss   uint64 // what was asked for later has seen the last loss
 
-	rtt, dev time.Duration
-	due      time.Duration
-	wait     time.Duration
-	tries    int
-	at       int // in Receiver.order
+	rtt   pace.Estimator
+	due   time.Duration
+	wait  time.Duration
+	tries int
+	at    int // in Receiver.order
 }
 
 // slot is a part that has been asked for.
@@ -321,7 +322,7 @@ func (r *Receiver) landed(now time.Duration, t *Transfer, i int) {
 	s := &t.flight[i-t.low]
 	asked := s.asked
 	if s.pulled {
-		t.learn(now - s.when)
+		t.rtt.Learn(now - s.when)
 	}
 	cost := Cost(t.length(i))
 	if asked != again {
@@ -442,7 +443,7 @@ func (r *Receiver) Tick(now time.Duration) (silent []*Transfer) {
 		}
 		t.window = max(t.window/2, 2*Cost(t.size))
 		t.slow, t.loss = t.window, t.asks
-		t.wait = min(2*t.wait, MostWait)
+		t.wait = pace.Pauses{Most: MostWait}.Next(t.wait)
 		t.due = now + t.wait
 		r.ask(now, t)
 	}
@@ -494,20 +495,7 @@ func (t *Transfer) grow(n uint64) {
 	t.body = body
 }
 
-// learn takes a round trip into account (RFC 6298).
-func (t *Transfer) learn(d time.Duration) {
-	if t.rtt == 0 {
-		t.rtt, t.dev = d, d/2
-		return
-	}
-	t.dev += ((t.rtt - d).Abs() - t.dev) / 4
-	t.rtt += (d - t.rtt) / 8
-}
-
 // timeout is how long to wait for the next part.
 func (t *Transfer) timeout() time.Duration {
-	if t.rtt == 0 {
-		return FirstWait
-	}
-	return min(max(t.rtt+4*t.dev, LeastWait), MostWait)
+	return min(t.rtt.Timeout(FirstWait, LeastWait), MostWait)
 }

@@ -1,6 +1,10 @@
 package endpoint
 
-import "time"
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/pace"
+)
 
 // Bounds of the time until a call is sent again.
 const (
@@ -21,19 +25,13 @@ const (
 	CrowdTime = 50 * time.Microsecond
 )
 
-// RTT estimates how long the answers to one method take, as TCP does its round
-// trips (RFC 6298): a smoothed mean plus four mean deviations, or plus MinTimeout if
-// that is more. A handler's time
-// is part of it, so slow methods are not asked again in vain. The zero RTT knows
-// nothing yet.
+// RTT estimates how long the answers to one method take. A handler's time is part of it,
+// so slow methods are not asked again in vain. The zero RTT knows nothing yet.
 type RTT struct {
-	mean, deviation time.Duration
-	timeout         time.Duration
-	out             int // calls that are out
+	trips   pace.Estimator
+	timeout time.Duration
+	out     int // calls that are out
 }
-
-// Mean is how long answers take, 0 while that is not known.
-func (r *RTT) Mean() time.Duration { return r.mean }
 
 // crowded is how much longer a call waits, because of the others that are out.
 func (r *RTT) crowded() time.Duration {
@@ -50,13 +48,8 @@ func (r *RTT) Timeout() time.Duration {
 
 // answered learns from a call that was sent once and answered after d.
 func (r *RTT) answered(d time.Duration) {
-	if r.mean == 0 {
-		r.mean, r.deviation = d, d/2
-	} else {
-		r.deviation += ((r.mean - d).Abs() - r.deviation) / 4
-		r.mean += (d - r.mean) / 8
-	}
-	r.timeout = min(r.mean+max(4*r.deviation, MinTimeout), MaxTimeout)
+	r.trips.Learn(d)
+	r.timeout = min(r.trips.Timeout(0, r.trips.Mean()+MinTimeout), MaxTimeout)
 }
 
 // answeredLate learns from a call that was sent more than once: whose answer

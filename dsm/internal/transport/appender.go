@@ -229,7 +229,7 @@ func (a *Appender) Tick(now time.Duration) {
 		a.due = due
 		return
 	}
-	a.rtt.backoff = min(a.rtt.backoff+1, 10)
+	a.rtt.backoff++
 	a.transmit(now, c)
 }
 

@@ -308,7 +308,7 @@ func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
 		p.cc.lost(r.number, e.number)
 	}
 	if now >= r.deadline {
-		r.lane.rtt.backoff = max(r.lane.rtt.backoff, min(r.doublings+1, 10))
+		r.lane.rtt.backoff = max(r.lane.rtt.backoff, r.doublings+1)
 	}
 	if now-r.first >= e.cfg.Limits.GiveUp && e.silent(now, p, r) {
 		return

@@ -313,7 +313,7 @@ func (r *ledgerReader) wake() time.Duration {
 
 func (r *ledgerReader) tick(now time.Duration) {
 	if now >= r.wake() {
-		r.rtt.backoff = min(r.rtt.backoff+1, 10)
+		r.rtt.backoff++
 		r.again(now)
 	}
 }

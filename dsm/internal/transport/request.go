@@ -25,7 +25,7 @@ type request struct {
 	deadline    time.Duration // of the last transmission
 	number      uint64        // of the last transmission
 	sends       int
-	doublings   uint
+	doublings   int
 	lane        *lane // nil while not to be sent again
 	prev, next  *request
 

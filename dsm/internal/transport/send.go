@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // pump turns queued transfers into requests while the windows have room. Each
@@ -80,7 +80,7 @@ func (e *Endpoint) issue(now time.Duration, p *peer, t *Transfer, r *request) {
 // transmit sends r, for the first time or again.
 func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 	l := p.lane(r.op())
-	r.doublings = max(l.rtt.backoff, uint(r.sends))
+	r.doublings = max(l.rtt.backoff, r.sends)
 	r.sends++
 	r.sent, r.number = now, e.number
 	r.deadline = now + l.rtt.timeout(r.doublings)
@@ -297,34 +297,28 @@ func (c *congestion) twice() {
 	c.before = bounds{}
 }
 
-// estimator turns round trips into a retransmission timeout as RFC 6298 says:
-// a smoothed mean plus four deviations, doubled while nothing unambiguous has
-// been measured since a timeout.
+// estimator turns round trips into a retransmission timeout, doubled while nothing
+// unambiguous has been measured since a timeout.
 type estimator struct {
-	mean, deviation time.Duration
-	backoff         uint    // doublings
-	limits          *Limits // complete
+	trips   pace.Estimator
+	backoff int     // doublings
+	limits  *Limits // complete
 }
 
 // sample takes in the round trip of a request that was sent once (Karn).
 func (e *estimator) sample(d time.Duration) {
 	e.backoff = 0
-	if e.mean == 0 {
-		e.mean, e.deviation = max(d, 1), d/2
-		return
-	}
-	e.deviation += (max(e.mean-d, d-e.mean) - e.deviation) / 4
-	e.mean = max(e.mean+(d-e.mean)/8, 1)
+	e.trips.Learn(d)
 }
 
 // timeout returns how long to wait for an answer after so many doublings.
-func (e *estimator) timeout(doublings uint) time.Duration {
-	t := e.limits.FirstTimeout
-	if e.mean > 0 {
-		t = max(e.mean+4*e.deviation, e.limits.LeastTimeout)
-	}
-	return min(duration.Double(t, int(min(doublings, 10))), e.limits.MostTimeout)
+func (e *estimator) timeout(doublings int) time.Duration {
+	first := e.trips.Timeout(e.limits.FirstTimeout, e.limits.LeastTimeout)
+	return pace.Pauses{First: first, Most: e.limits.MostTimeout}.After(min(doublings, mostDoublings))
 }
 
+// mostDoublings bounds how much longer a request waits than the first time.
+const mostDoublings = 10
+
 // lost returns when an answer that later ones have overtaken is given up.
-func (e *estimator) lost() time.Duration { return e.mean + max(e.mean/2, reordering) }
+func (e *estimator) lost() time.Duration { return e.trips.Mean() + max(e.trips.Mean()/2, reordering) }
