@@ -77,7 +77,7 @@ func (c *controller) obeyed(b *blade, m *command, reply control.Message) {
 		c.count.Failures++
 		c.logger.Error("a blade does not obey", "blade", b.hello.Blade, "command", m.kind, "error", m.error)
 		if b.memory() {
-			m.pause = min(max(2*m.pause, control.FirstRetry), control.MaxRetry)
+			m.pause = control.Retries.Next(m.pause)
 			m.asked, m.again, c.timers = false, c.now.Add(m.pause), true
 			return
 		}

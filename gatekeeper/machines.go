@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // What people do to the copies of memory machines. Drain and ReturnToService do their
@@ -363,12 +364,8 @@ type laterFence struct {
 	then  func()
 }
 
-const (
-	// fillPauseFirst and fillPauseMost are how long to wait before a blade is filled again
-	// that could not be.
-	fillPauseFirst = 500 * time.Millisecond
-	fillPauseMost  = 30 * time.Second
-)
+// fillPauses are those before a blade is filled again that could not be.
+var fillPauses = pace.Pauses{First: 500 * time.Millisecond, Most: 30 * time.Second}
 
 // second returns the blade that a machine with one copy is to be mirrored onto: nil for none.
 func (c *controller) second(m *mirror) *blade {
@@ -436,7 +433,7 @@ func (c *controller) fillCommand(m *mirror, b *blade, kind control.Kind, body an
 
 // cannotFill says why a machine does not get its second copy. It is tried again later.
 func (c *controller) cannotFill(m *mirror, why string) {
-	m.pause = min(max(2*m.pause, fillPauseFirst), fillPauseMost)
+	m.pause = fillPauses.Next(m.pause)
 	m.again = c.now.Add(m.pause)
 	if m.why == why {
 		return
@@ -512,7 +509,7 @@ func (c *controller) stopFilling(m *mirror, why string) {
 	m.filling = nil
 	c.alone(m, c.blades[job.blade], c.source(m), why)
 	c.compareLater(job)
-	m.pause = min(max(2*m.pause, fillPauseFirst), fillPauseMost)
+	m.pause = fillPauses.Next(m.pause)
 	m.again = c.now.Add(m.pause)
 }
 

@@ -251,7 +251,7 @@ func TestByHand_Fenced(t *testing.T) {
 		m1.mu.Lock()
 		m1.unfencing = false
 		m1.mu.Unlock()
-		pass(2 * control.MaxRetry) // the fence is asked for again
+		pass(2 * control.Retries.Most) // the fence is asked for again
 		m1.converse()
 		var again control.Joined
 		for _, m := range c1.converse() {

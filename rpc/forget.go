@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -41,14 +42,14 @@ import (
 
 // forgets is when the nodes are told. The ledger's mutex guards it.
 type forgets struct {
-	to    map[[16]byte]*pace
+	to    map[[16]byte]*repeat
 	asked time.Duration // when it was asked last which callers are there
 	// crowded is when that was asked last because there was no room.
 	crowded time.Duration
 }
 
-// pace is when a node is told again.
-type pace struct {
+// repeat is when a node is told again.
+type repeat struct {
 	due, interval time.Duration
 	asking        bool
 }
@@ -56,12 +57,13 @@ type pace struct {
 const (
 	// forgetAfter is how long words to forget are gathered.
 	forgetAfter = 20 * time.Millisecond
-	// maxForgetInterval is how often they are repeated when nobody answers.
-	maxForgetInterval = time.Second
 	// callersEvery is how often it is asked whether the callers are there whose answers
 	// nobody has had forgotten.
 	callersEvery = 5 * time.Second
 )
+
+// wordPauses are those between words to a node that it does not answer: what to forget, or that an execution waits for its caller.
+var wordPauses = pace.Pauses{First: forgetAfter, Most: time.Second}
 
 // itemSize is a direct.Item on the wire: id, lane, number.
 const itemSize = 32
@@ -102,11 +104,11 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 	}
 	for _, node := range slices.SortedFunc(maps.Keys(all), compareNodes) {
 		items := all[node]
-		p := l.forgets.pace(node, now)
+		p := l.forgets.told(node, now)
 		if p.due <= now {
 			out = n.appendForgets(out, netip.AddrFrom16(node), items)
-			p.due, p.interval = now+p.interval, min(2*p.interval, maxForgetInterval)
-			if p.interval == maxForgetInterval && !p.asking && node != rackaddr.Gatekeeper.As16() {
+			p.due, p.interval = now+p.interval, wordPauses.Next(p.interval)
+			if p.interval == wordPauses.Most && !p.asking && node != rackaddr.Gatekeeper.As16() {
 				p.asking = true
 				go n.askForgetter(node)
 			}
@@ -149,13 +151,13 @@ func (n *Node) sendSettled(out []netio.Message) {
 	}
 }
 
-func (f *forgets) pace(node [16]byte, now time.Duration) *pace {
+func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
 	p := f.to[node]
 	if p == nil {
 		if f.to == nil {
-			f.to = map[[16]byte]*pace{}
+			f.to = map[[16]byte]*repeat{}
 		}
-		p = &pace{due: now, interval: forgetAfter}
+		p = &repeat{due: now, interval: wordPauses.First}
 		f.to[node] = p
 	}
 	return p

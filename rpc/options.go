@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -443,15 +444,9 @@ func (c *client) attempts(ctx context.Context, m *method, codec *codec, args, re
 		return err
 	}
 	r, _ := c.config.retries.of(m.name)
-	pause, most := r.Backoff, r.MaxBackoff
-	if pause <= 0 {
-		pause = defaultBackoff
-	}
-	if most <= 0 {
-		most = defaultMaxBackoff
-	}
+	pauses := pace.Pauses{First: cmp.Or(max(r.Backoff, 0), defaultBackoff), Most: cmp.Or(max(r.MaxBackoff, 0), defaultMaxBackoff)}
 	for n := 1; n < r.Attempts && r.again(err); n++ {
-		pause = min(pause, most)
+		pause := pauses.After(n - 1)
 		if !wait(ctx, pause/2+rand.N(pause/2+1)) {
 			break
 		}
@@ -459,7 +454,6 @@ func (c *client) attempts(ctx context.Context, m *method, codec *codec, args, re
 		if err = c.call(ctx, m, codec, args, result); err == nil {
 			break
 		}
-		pause = duration.Double(pause, 1)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -228,12 +229,11 @@ func (l *ledger) underWay(id rpcpacket.ID) *execution {
 	return l.reports.running[id]
 }
 
-const (
-	// waitsAfter is how long a call waits for its turn before it is told.
-	waitsAfter = 20 * time.Millisecond
-	// maxWaitsInterval is how often the same is told again at most.
-	maxWaitsInterval = 320 * time.Millisecond
-)
+// waitsAfter is how long a call waits for its turn before it is told.
+const waitsAfter = 20 * time.Millisecond
+
+// waitsPauses are those between two times that the same is told.
+var waitsPauses = pace.Pauses{First: waitsAfter, Most: 320 * time.Millisecond}
 
 // waits is what is told of calls that wait for their turn.
 type waits struct {
@@ -286,7 +286,7 @@ func (w *waits) early(now time.Duration) (due time.Duration, early bool) {
 
 // pace notes that it is told now what waits, if there is some, and returns when to look again.
 func (w *waits) pace(now time.Duration, some bool) (due time.Duration) {
-	w.interval = min(max(waitsAfter, 2*w.interval), maxWaitsInterval)
+	w.interval = waitsPauses.Next(w.interval)
 	if !some {
 		w.interval = 0
 	}

@@ -14,7 +14,7 @@ func TestWaitsPace(t *testing.T) {
 	for i := range 10 {
 		_, early := w.early(now)
 		due := w.pace(now, true)
-		if early || due < now+waitsAfter || due > now+maxWaitsInterval || due-now < last {
+		if early || due < now+waitsAfter || due > now+waitsPauses.Most || due-now < last {
 			t.Fatalf("report %d: %t, due in %v after %v", i, !early, due-now, last)
 		}
 		if again, early := w.early(due); !early || again <= now {
@@ -26,7 +26,7 @@ func TestWaitsPace(t *testing.T) {
 		}
 		last, now = due-now, due
 	}
-	if last != maxWaitsInterval {
+	if last != waitsPauses.Most {
 		t.Errorf("the last interval is %v", last)
 	}
 	if _, early := w.early(now); early {

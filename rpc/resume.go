@@ -127,9 +127,6 @@ type fates struct {
 	waiting map[rpcpacket.ID]chan struct{}
 }
 
-// askAgain bounds how often a caller is asked again to be taken back.
-const askAgain = time.Second
-
 // restarts reports whether the node's program is started anew if the node is taken back: nobody starts one that was started by
 // hand, and an heir runs nothing.
 func (n *Node) restarts() bool { return n.heir == nil && n.deployed() }
@@ -230,7 +227,7 @@ func (e *execution) started() bool {
 // execution's fate. Then it writes down that the execution runs again. It reports false if the node ends.
 func (e *execution) awaitCaller() bool {
 	n, l, id := e.node, e.node.ledger, e.call.Call
-	for interval := forgetAfter; ; interval = min(2*interval, askAgain) {
+	for interval := wordPauses.First; ; interval = wordPauses.Next(interval) {
 		l.mu.Lock()
 		caller, incarnation, waits := l.table.Waits(id)
 		if !waits {

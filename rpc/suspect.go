@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -73,13 +74,10 @@ func (a *alone) end() {
 	}
 }
 
-// Bounds of the time for which an execution runs alone.
-const (
-	firstAlone = time.Second
-	mostAlone  = time.Minute
-)
+// aloneFor is for how long an execution runs alone, twice as long with each failure.
+var aloneFor = pace.Pauses{First: time.Second, Most: time.Minute}
 
-// oneByOne runs executions again, each alone for a while, which doubles with each failure.
+// oneByOne runs executions again, each alone for a while.
 func (x *export) oneByOne(all []*record.Execution) {
 	n := x.node
 	for _, known := range all {
@@ -90,7 +88,7 @@ func (x *export) oneByOne(all []*record.Execution) {
 		}
 		a, failures := &alone{over: make(chan struct{})}, n.failures(known) // which changes as soon as it runs
 		if x.again(known, a) {
-			t := time.NewTimer(min(firstAlone<<min(failures, 16), mostAlone))
+			t := time.NewTimer(aloneFor.After(int(failures)))
 			select {
 			case <-a.over:
 			case <-t.C:

@@ -27,7 +27,7 @@ func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstWait, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWait},
+			Backoff:           backoff.Config{BaseDelay: waits.First, Multiplier: 2, Jitter: 0.2, MaxDelay: waits.Most},
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),

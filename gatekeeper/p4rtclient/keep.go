@@ -6,29 +6,27 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// Waits between attempts to reach the switch: a restarted switch is found within
+// waits are those between attempts to reach the switch: a restarted switch is found within
 // half a second, a dead one costs two attempts a second.
-const (
-	firstWait = 20 * time.Millisecond
-	lastWait  = 500 * time.Millisecond
-)
+var waits = pace.Pauses{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
 
 // Keep opens a session, calls serve with it and, when the session has ended,
 // begins again. It returns when ctx ends, when serve returns an error that a new
 // session does not cure, or when another controller is primary (ErrNotPrimary).
 // The session is closed when serve returns.
 func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session) error) error {
-	wait := firstWait
+	wait := waits.First
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		s, err := c.Open(ctx)
 		if err == nil {
-			wait = firstWait
+			wait = waits.First
 			err = serve(ctx, s)
 			lost := s.Err()
 			s.Close()
@@ -50,7 +48,7 @@ func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session)
 			return err
 		}
 		level := slog.LevelDebug
-		if wait == firstWait { // once for each outage is enough
+		if wait == waits.First { // once for each outage is enough
 			level = slog.LevelWarn
 		}
 		c.log.Log(ctx, level, "no connection to the switch", "error", err)
@@ -60,7 +58,7 @@ func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session)
 			return ctx.Err()
 		case <-timer.C:
 		}
-		wait = min(2*wait, lastWait)
+		wait = waits.Next(wait)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -57,9 +58,5 @@ func (c *Config) backoff(n int) time.Duration {
 	if n <= 1 {
 		return 0
 	}
-	d := c.RestartMin
-	for i := 2; i < n && d < c.RestartMax; i++ {
-		d *= 2
-	}
-	return min(d, c.RestartMax)
+	return pace.Pauses{First: c.RestartMin, Most: c.RestartMax}.After(n - 2)
 }

@@ -1,6 +1,10 @@
 package control
 
-import "time"
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/pace"
+)
 
 // Every bound of the conversation, in one place.
 const (
@@ -13,11 +17,6 @@ const (
 	// MaxHandlers bounds the requests that an Endpoint handles at a time. A
 	// request that finds none free is dropped; it will be sent again.
 	MaxHandlers = 32
-	// FirstRetry is when an unanswered request is sent again: above what a
-	// Gatekeeper takes to write some rules. Each further wait is twice as long, up
-	// to MaxRetry.
-	FirstRetry = 50 * time.Millisecond
-	MaxRetry   = time.Second
 	// MaxMessage is how many bytes the body of a message has at most. The largest one
 	// is an export of 1,024 methods with names of 255 bytes.
 	MaxMessage = 2 << 20
@@ -39,3 +38,7 @@ const (
 	// that their late packets do not pass for a restart.
 	retiredBoots = 16
 )
+
+// Retries are the pauses until an unanswered request is sent again: above what a
+// Gatekeeper takes to write some rules.
+var Retries = pace.Pauses{First: 50 * time.Millisecond, Most: time.Second}

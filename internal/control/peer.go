@@ -90,7 +90,7 @@ func (p *Peer) Ask(now time.Time, kind Kind, body []byte) (uint64, error) {
 	}
 	id := p.next
 	p.next++
-	a := &asked{kind: kind, body: newOutgoing(body), acked: -1, wait: FirstRetry, retry: now.Add(FirstRetry)}
+	a := &asked{kind: kind, body: newOutgoing(body), acked: -1, wait: Retries.First, retry: now.Add(Retries.First)}
 	p.asked[id] = a
 	p.sendRequest(id, a)
 	return id, nil
@@ -157,9 +157,9 @@ func (p *Peer) Tick(now time.Time) {
 			continue
 		}
 		if a.moved {
-			a.wait = FirstRetry
+			a.wait = Retries.First
 		} else {
-			a.wait = min(2*a.wait, MaxRetry)
+			a.wait = Retries.Next(a.wait)
 			a.got, a.acked = 0, -1
 			p.sendRequest(id, a)
 		}

@@ -46,17 +46,6 @@ func UnixNano(t time.Time) int64 {
 	}
 }
 
-// Double returns d, which is not negative, doubled n times.
-func Double(d time.Duration, n int) time.Duration {
-	for ; n > 0 && d > 0; n-- {
-		if d > Max/2 {
-			return Max
-		}
-		d *= 2
-	}
-	return d
-}
-
 // Seconds is a number of seconds. What is not a number is 0.
 func Seconds(n float64) time.Duration {
 	switch ns := n * float64(time.Second); {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -336,15 +337,15 @@ func (c *Caller) Settle(now time.Duration, s []Settlement) []Settlement {
 	for _, l := range c.owingLanes() {
 		if l.owes && l.due <= now {
 			s = append(s, Settlement{l.session, l.sequence + 1})
-			l.interval = min(2*l.interval, maxSettleInterval)
+			l.interval = settlePauses.Next(l.interval)
 			l.due = now + l.interval
 		}
 	}
 	return s
 }
 
-// maxSettleInterval is how often a settlement is repeated when nobody answers.
-const maxSettleInterval = time.Minute
+// settlePauses are those between settlements that nobody answers.
+var settlePauses = pace.Pauses{First: SettleAfter, Most: time.Minute}
 
 // Settled takes the Gatekeeper's word that it knows of a settlement.
 func (c *Caller) Settled(s Settlement) {
@@ -370,7 +371,7 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 			this.due = this.sent + this.interval + this.RTT.crowded() // its callee may be busy with the others
 		case this.due <= now:
 			this.again = true
-			this.interval = min(2*this.interval, MaxTimeout)
+			this.interval = pace.Pauses{Most: MaxTimeout}.Next(this.interval)
 			this.due = now + this.interval
 			resend = append(resend, this)
 		}

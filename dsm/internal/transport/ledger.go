@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // LedgerConfig says which ledger a run writes.
@@ -33,7 +34,7 @@ type Ledger struct {
 	waiting  []ledgerRecord
 	mirror   mirror
 	opened   map[uint8]dsmpacket.LedgerAnswer // by copy
-	tries    uint
+	tries    int
 	due      time.Duration
 	err      error
 	send     []dsmpacket.LedgerRequest
@@ -44,12 +45,9 @@ type Ledger struct {
 	reader     *ledgerReader // nil unless reading, and before the ledger is open
 }
 
-// Bounds of the time between two requests to open a ledger: it is refused while the former
-// run is not sealed, which the Gatekeeper does within milliseconds of a fence.
-const (
-	firstOpen = 2 * time.Millisecond
-	maxOpen   = 256 * time.Millisecond
-)
+// askPauses are those between two requests to open a ledger, which is refused while the former run is not sealed (the
+// Gatekeeper does that within milliseconds of a fence), and between two sendings of a Verdict.
+var askPauses = pace.Pauses{First: 2 * time.Millisecond, Most: 256 * time.Millisecond}
 
 // grantPatience is for how many requests, some ten seconds, a ledger may be unknown: the
 // Gatekeeper grants it when the node joins, or when the memory blade is back.
@@ -67,7 +65,7 @@ func (l *Ledger) open(now time.Duration) {
 	l.send = append(l.send, dsmpacket.LedgerRequest{
 		Op: dsmpacket.LedgerOpen, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth,
 	})
-	l.due = now + min(firstOpen<<min(l.tries, 16), maxOpen)
+	l.due = now + askPauses.After(l.tries)
 	l.tries++
 }
 
@@ -410,18 +408,12 @@ type Verdict struct {
 	request dsmpacket.LedgerRequest
 	mirror  mirror
 	heard   uint8 // bit i: copy i
-	tries   uint
+	tries   int
 	due     time.Duration
 	send    bool
 	done    bool
 	err     error
 }
-
-// Bounds of the time between two sendings.
-const (
-	firstVerdict = 2 * time.Millisecond
-	maxVerdict   = 256 * time.Millisecond
-)
 
 // NewVerdict begins to tell a machine q, whose operation is a LedgerOp.Word.
 func NewVerdict(now time.Duration, q dsmpacket.LedgerRequest) *Verdict {
@@ -432,7 +424,7 @@ func NewVerdict(now time.Duration, q dsmpacket.LedgerRequest) *Verdict {
 
 func (v *Verdict) transmit(now time.Duration) {
 	v.send = true
-	v.due = now + min(firstVerdict<<min(v.tries, 16), maxVerdict)
+	v.due = now + askPauses.After(v.tries)
 	v.tries++
 }
 

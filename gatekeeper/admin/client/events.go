@@ -13,17 +13,14 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // maxEvent bounds one event, in bytes: with 4096 rules it has half a MiB.
 const maxEvent = 4 << 20
 
-// How long Follow waits until it connects again: twice as long each time, until it
-// has connected.
-const (
-	firstReconnect = time.Second
-	lastReconnect  = 16 * time.Second
-)
+// reconnects is how long Follow waits until it connects again, until it has connected.
+var reconnects = pace.Pauses{First: time.Second, Most: 16 * time.Second}
 
 // Message is one message of a stream of events: an event, or the note that some
 // were missed.
@@ -64,7 +61,7 @@ func (c *Client) Follow(ctx context.Context, o FollowOptions, f func(Message) er
 				o.Lost(err)
 			}
 		}
-		wait = min(max(2*wait, firstReconnect), lastReconnect)
+		wait = reconnects.Next(wait)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

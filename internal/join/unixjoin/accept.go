@@ -8,14 +8,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"golang.org/x/sys/unix"
 )
 
-// firstPause and maxPause are how long an acceptor waits after an error: each further time twice as long.
-const (
-	firstPause = 5 * time.Millisecond
-	maxPause   = time.Second
-)
+// pauses is how long an acceptor waits after an error.
+var pauses = pace.Pauses{First: 5 * time.Millisecond, Most: time.Second}
 
 // acceptor takes connections. What goes wrong with one of them ends nothing. It keeps a spare descriptor: when the process
 // has no other, it takes a connection with that one, and closes it at once, so that whoever connects hears of it.
@@ -43,7 +41,7 @@ func (a *acceptor) accept(ctx context.Context) (net.Conn, error) {
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 			a.turnAway()
 		}
-		a.pause = min(max(2*a.pause, firstPause), maxPause)
+		a.pause = pauses.Next(a.pause)
 		select {
 		case <-time.After(a.pause):
 		case <-ctx.Done():
@@ -61,7 +59,7 @@ func (a *acceptor) keep() {
 // turnAway takes a connection with the spare descriptor, if there is one, and closes it.
 func (a *acceptor) turnAway() {
 	l, ok := a.listener.(*net.UnixListener)
-	if a.spare == nil || !ok || l.SetDeadline(time.Now().Add(firstPause)) != nil {
+	if a.spare == nil || !ok || l.SetDeadline(time.Now().Add(pauses.First)) != nil {
 		return
 	}
 	a.close()
