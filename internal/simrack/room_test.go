@@ -242,6 +242,88 @@ func TestRoom_TakenByItsCaller(t *testing.T) {
 	})
 }
 
+// TestRoom_TakenByCalls: executions of one owner, or of several, make small calls until the ledger has no room for another one. What they have
+// called is kept until they are done, so they would wait for their own end: the call for which there never is room ends as no space.
+func TestRoom_TakenByCalls(t *testing.T) {
+	for name, owners := range map[string]int{"one owner": 1, "two owners": 2} {
+		t.Run(name, func(t *testing.T) {
+			withCrowd(t, 512<<10, 9000, func(c *crowd) {
+				fronts := append(joinAll(c.T, c.ctx, c.Rack, "c1"), c.other)[:owners]
+				var all sync.WaitGroup
+				for i, n := range fronts {
+					front := pinger(func(ctx context.Context) error {
+						for {
+							if _, err := arrays.NewArraysClient(n.Client("Sized", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("600")); err != nil {
+								return err
+							}
+						}
+					})
+					if err := n.Export(c.ctx, fmt.Sprint("Front", i), arrays.NewPingProcessor(front)); err != nil {
+						c.Fatal(err)
+					}
+				}
+				for i := range fronts {
+					all.Go(func() {
+						within, cancel := context.WithTimeout(c.ctx, time.Minute) // virtual
+						defer cancel()
+						if err := ping(within, c.client, fmt.Sprint("Front", i)); rpc.CodeOf(err) != rpc.NoSpace {
+							c.Errorf("front %d: %v", i, err)
+						}
+					})
+				}
+				all.Wait()
+				if s := c.server.Stats(); s.NoRoom == 0 {
+					c.Errorf("of %d calls none was dropped", s.Accepted)
+				}
+				if err := c.call("Sized", 600); err != nil {
+					c.Errorf("when it is forgotten: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestRoom_TakenByWhatRuns: executions take all the room that there is for calls that run, and wait for calls that come back to their node
+// and find none. Such a call ends as no space, and all are answered.
+func TestRoom_TakenByWhatRuns(t *testing.T) {
+	withCrowd(t, 512<<10, 9000, func(c *crowd) {
+		const calls = 60
+		outer := pinger(func(ctx context.Context) error {
+			return arrays.NewPingClient(c.server.Client("Back", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+		})
+		back := pinger(func(ctx context.Context) error {
+			<-time.After(time.Second) // virtual: all have begun for which there is room
+			return arrays.NewPingClient(c.other.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+		})
+		for _, err := range []error{
+			c.server.Export(c.ctx, "Outer", arrays.NewPingProcessor(outer), rpc.WithWorkers(1000)), c.other.Export(c.ctx, "Back", arrays.NewPingProcessor(back), rpc.WithWorkers(1000)),
+		} {
+			if err != nil {
+				c.Fatal(err)
+			}
+		}
+		var all sync.WaitGroup
+		var full atomic.Int64
+		for _, n := range joinAll(c.T, c.ctx, c.Rack, "c1", "s2") {
+			for range calls / 2 {
+				all.Go(func() {
+					within, cancel := context.WithTimeout(c.ctx, time.Minute) // virtual
+					defer cancel()
+					if err := ping(within, n, "Outer"); rpc.CodeOf(err) == rpc.NoSpace {
+						full.Add(1)
+					} else if err != nil {
+						c.Error(err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		if n := full.Load(); n == 0 || n == calls {
+			c.Errorf("%d of %d calls have ended as no space", n, calls)
+		}
+	})
+}
+
 // TestRoom_StartsFull: a node's program is killed when its ledger is full of answers, and of what is about to be written. Those who
 // asked for them are gone. The next incarnation serves, and empties the ledger.
 func TestRoom_StartsFull(t *testing.T) {
