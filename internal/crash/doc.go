@@ -34,6 +34,7 @@
 //   - Has a call run as a whole that an execution has given up?
 //   - Has a call that has shown something at a node run at no other one?
 //   - Does the run of a call of fate-share or tainted that counts belong to the last run of its caller?
+//   - Have both copies of a machine the same ledgers in the end, and has each answer been forgotten whose caller has not failed?
 //   - When all has ended and is undeployed: is no node, identity, region, undo, call, access rule or log record left? In
 //     a third of the cases the programs are killed at the undeployment, so their nodes have heirs.
 //
@@ -89,7 +90,8 @@
 // In other scenes (scene_test.go) the oracle asks what it always does: services with state call each other in a circle (TestCircles); executions take their time, while those
 // fail whose fate they share, or to whom they return a region (TestFates); a deployment is taken back while its service is called (TestTakenBack);
 // nodes that close refuse calls (TestClosing), of which copies come late (TestRefusedCopies), or leave before a one-way has come (TestMovedOneway); a word to take
-// back what a run has written comes late (TestLateRollbacks); the Gatekeeper restarts while a copy is completed, and both blades of its machine fail (TestFillCutOff); calls are given up whose callee's ledger is badly heard (TestGivenUp), or that no ledger
+// back what a run has written comes late (TestLateRollbacks); the Gatekeeper restarts while a copy is completed, and both blades of its machine fail (TestFillCutOff); a copy is
+// filled from which nobody reads but the oracle (TestFillEqual); calls are given up whose callee's ledger is badly heard (TestGivenUp), or that no ledger
 // has yet (TestForsaken).
 //
 // Time is virtual (testing/synctest), so seconds of silence cost

@@ -77,3 +77,28 @@ func TestFillCutOff(t *testing.T) {
 		}
 	}
 }
+
+// counters is a program in which each of several clients has some services count in regions that they keep, one after the other, twice.
+func counters(clients, each int) *Program {
+	p := &Program{}
+	next := numbered()
+	for i := range clients {
+		script := Script{Result: -1}
+		for n := range 2 * each {
+			if n < each {
+				p.Services = append(p.Services, Service{Stateful: true, Beside: len(p.Services) > 0})
+			}
+			script.Ops = append(script.Ops, next(Op{Kind: Call, Service: i*each + n%each, Slot: -1, Body: body(next(Op{Kind: Bump}))}))
+		}
+		p.Clients = append(p.Clients, Client{Script: script})
+	}
+	return p
+}
+
+// TestFillEqual: a copy is filled while the program goes on, and nothing else fails. Nobody reads what the copy has, but the oracle,
+// which compares it with the first one's: what was written meanwhile, and not again later, is there, too.
+func TestFillEqual(t *testing.T) {
+	scene{program: counters(4, 3), network: slow, large: 4 << 10, skip: 900, step: 60, may: func(at int, after bool) []Crashes {
+		return []Crashes{{{At: at, After: after, Victim: memoryBlades[1], How: Kill, Back: time.Millisecond}}}
+	}}.play(t)
+}

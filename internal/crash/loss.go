@@ -26,7 +26,7 @@ const awayAfter = 1900 * time.Millisecond
 
 // awayMemory notes that a memory blade goes away for a time.
 func (r *Run) awayMemory(blade string, back time.Duration, loses bool) {
-	if r.opt.Setting.Disks && !r.p.usesMemory() {
+	if r.opt.Setting.Disks && !r.p.usesMemory() && r.opt.Setting.Calls == 0 { // a chorus uses memory
 		return // calls wait, and nothing is lost
 	}
 	if r.opt.Setting.Pairs {

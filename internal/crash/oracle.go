@@ -30,10 +30,13 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
+	if err := r.judgeCopies(ctx); err != nil { // before the audit, which frees what services keep
+		return err
+	}
 	if err := r.audit(ctx); err != nil {
 		return err
 	}
-	if err := r.judgeCopies(ctx); err != nil {
+	if err := r.judgeKept(ctx); err != nil {
 		return err
 	}
 	want = r.withoutTheDead(want)

@@ -71,7 +71,7 @@ func (r *Run) stayAway(blade string, n int) {
 	r.pair.away[blade] += n
 }
 
-// unequal tells in which regions the machine's copies differ, "" if in none. It is asked
+// unequal tells in which regions and ledgers the machine's copies differ, "" if in none. It is asked
 // when nobody changes anything.
 func (r *Run) unequal(s *gatekeeper.Snapshot) string {
 	if m := s.Machines[0]; len(m.Copies) != 2 || m.Why != "" {
@@ -91,7 +91,7 @@ func (r *Run) unequal(s *gatekeeper.Snapshot) string {
 			return fmt.Sprintf("the copies differ in region %+v", id)
 		}
 	}
-	return ""
+	return unequalLedger(s, first, second)
 }
 
 func sameContent(a, b *memory.Server, id control.RegionID) bool {

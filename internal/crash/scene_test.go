@@ -18,6 +18,7 @@ type scene struct {
 	skip, step int
 	seed       int                       // of the network
 	single     bool                      // memory has one copy
+	large      int                       // of the rack's Setting
 	look       func(*testing.T, *Report) // nil looks no closer
 }
 
@@ -28,7 +29,7 @@ func (s scene) play(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Seed: uint64(1 + s.seed), Network: cmp.Or(s.network, "good"), Setting: Setting{Pairs: !s.single}, Crashes: s.first}
+	opt := Options{Seed: uint64(1 + s.seed), Network: cmp.Or(s.network, "good"), Setting: Setting{Pairs: !s.single, Large: s.large}, Crashes: s.first}
 	one := func() *Report {
 		r := perform(t, s.program, want, opt)
 		for _, w := range r.Wrong {

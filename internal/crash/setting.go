@@ -229,12 +229,16 @@ func (s *Setting) drawRoom(seed uint64) {
 	}
 	if r.IntN(8) == 0 && s.Room < 4<<20 {
 		s.Throng = 8 + r.IntN(16)
+		if s.Long {
+			s.Room = max(s.Room, roomForThrong)
+		}
 		s.Large = min(s.Large, s.Room/256) // together they fit
 	}
 }
 
 // leastRoom and mostRoom are the space of the smallest and the largest ledgers, roomForLong of those that take what is long, in bytes.
-const leastRoom, mostRoom, roomForLong = 64 << 10, 64 << 20, 1 << 20
+// roomForThrong is that for what many call at once.
+const leastRoom, mostRoom, roomForLong, roomForThrong = 64 << 10, 64 << 20, 1 << 20, 4 << 20
 
 // roomForMains is the least space of ledgers beside which there are durable mains, in bytes: between checkpoints, all that one does is
 // in its ledger.
