@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -22,9 +23,8 @@ type AppenderConfig struct {
 	MaxData int
 	// Next is the number of the first chunk, Birth the machine's birth number.
 	Next, Birth uint64
-	// Epoch is the mirror epoch, Members how many copies the machine has in it.
-	Epoch   uint32
-	Members int
+	// Mirror says which copies the machine has.
+	Mirror dsmpacket.Mirror
 	// Room is how many bytes may be appended, as the copies said at the opening.
 	Room uint64
 	// Limits say when chunks are sent again.
@@ -50,9 +50,8 @@ type Appender struct {
 	bases    []base         // not settled, in order
 	next     uint64         // number of the next chunk
 	keep     uint64         // the first chunk that is still needed
-	acked    map[uint8]uint64
-	rooms    map[uint8]uint64 // as the copies of the present epoch have said last
-	full     bool             // a copy has refused a chunk for want of room, and none is settled since
+	copies   copies.Answers[standing]
+	full     bool // a copy has refused a chunk for want of room, and none is settled since
 	rtt      estimator
 	due      time.Duration
 	err      error
@@ -65,6 +64,9 @@ type Append struct {
 	// Keep is the first chunk that is still needed.
 	Keep uint64
 }
+
+// standing is how the ledger stands at a copy: which chunk it lacks first, and for how many bytes it has room.
+type standing struct{ next, room uint64 }
 
 // ledgerRecord is one record on its way into chunks.
 type ledgerRecord struct {
@@ -87,7 +89,8 @@ type chunk struct {
 // NewAppender returns the appender of a run that has opened its ledger.
 func NewAppender(cfg AppenderConfig) *Appender {
 	cfg.Limits = cfg.Limits.withDefaults()
-	a := &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), rooms: make(map[uint8]uint64), due: Never}
+	a := &Appender{cfg: cfg, next: cfg.Next, due: Never}
+	a.copies.Meet(cfg.Mirror)
 	a.rtt.limits = &a.cfg.Limits
 	return a
 }
@@ -133,9 +136,9 @@ func (a *Appender) Err() error { return a.err }
 // but for an eighth of the ledger's space, without what is on its way there.
 func (a *Appender) Room() uint64 {
 	room, heard := a.cfg.Room, false
-	for _, r := range a.rooms {
-		if !heard || r < room {
-			room, heard = r, true
+	for s := range a.copies.Said() {
+		if !heard || s.room < room {
+			room, heard = s.room, true
 		}
 	}
 	for _, c := range a.flight {
@@ -238,7 +241,7 @@ func (a *Appender) Tick(now time.Duration) {
 func (a *Appender) Receive(now time.Duration, r *dsmpacket.LedgerAnswer) {
 	m := r.Mirror
 	switch {
-	case a.err != nil || m.Epoch < a.cfg.Epoch:
+	case a.err != nil || a.copies.Old(m):
 		return
 	case r.Birth != a.cfg.Birth:
 		a.fail(fault.Internal, "copy %d has birth number %#x, the ledger was opened at %#x", m.Copy, r.Birth, a.cfg.Birth)
@@ -253,16 +256,12 @@ func (a *Appender) Receive(now time.Duration, r *dsmpacket.LedgerAnswer) {
 		a.fail(r.Status, "copy %d refuses chunk %d", m.Copy, r.Chunk.Number)
 		return
 	}
-	if m.Epoch > a.cfg.Epoch {
-		a.cfg.Epoch, a.cfg.Members = m.Epoch, int(m.Members)
-		clear(a.acked)
+	said, newer := a.copies.From(m)
+	if newer {
 		defer a.probe(now)
 	}
-	if len(a.rooms) > len(a.acked) {
-		clear(a.rooms)
-	}
-	if r.Next >= a.acked[m.Copy] {
-		a.acked[m.Copy], a.rooms[m.Copy] = r.Next, r.Room
+	if r.Next >= said.next {
+		*said = standing{r.Next, r.Room}
 	}
 	a.measure(now, r)
 	a.settle(now)
@@ -287,7 +286,7 @@ func (a *Appender) probe(now time.Duration) {
 
 // measure takes the round trip of a chunk that was sent once, from its last answer.
 func (a *Appender) measure(now time.Duration, r *dsmpacket.LedgerAnswer) {
-	if c := a.find(r.Chunk.Number); c != nil && c.times == 1 && r.Next > r.Chunk.Number && len(a.acked) == a.cfg.Members {
+	if c := a.find(r.Chunk.Number); c != nil && c.times == 1 && r.Next > r.Chunk.Number && a.copies.All() {
 		a.rtt.sample(now - c.sent)
 	}
 }
@@ -303,12 +302,12 @@ func (a *Appender) find(number uint64) *chunk {
 // and no other record is to be sent, a chunk without records tells the copies what they need
 // not keep.
 func (a *Appender) settle(now time.Duration) {
-	if len(a.acked) < a.cfg.Members {
+	if !a.copies.All() {
 		return
 	}
 	least := a.next
-	for _, next := range a.acked {
-		least = min(least, next)
+	for s := range a.copies.Said() {
+		least = min(least, s.next)
 	}
 	for len(a.flight) > 0 && a.flight[0].Number < least {
 		c := a.flight[0]

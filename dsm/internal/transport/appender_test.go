@@ -85,7 +85,7 @@ func (l *appendLab) open() {
 		}
 		next = a.Next
 	}
-	l.writer = NewAppender(AppenderConfig{MaxData: 100, Next: next, Birth: labBirth, Epoch: l.epoch, Members: l.members()})
+	l.writer = NewAppender(AppenderConfig{MaxData: 100, Next: next, Birth: labBirth, Mirror: dsmpacket.Mirror{Epoch: l.epoch, Members: uint8(l.members())}})
 	l.offset = len(l.history)
 	l.flight = nil
 }
@@ -120,7 +120,7 @@ func (l *appendLab) arrive(i int, p Append, run uint32) {
 	epoch, members := l.epoch, l.members()
 	l.after(func() {
 		l.writer.Receive(l.now, &dsmpacket.LedgerAnswer{
-			Mirror: dsmpacket.Mirror{Copy: uint8(i), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: dsmpacket.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status, Room: a.Room,
+			Mirror: dsmpacket.Mirror{Copy: uint8(min(i, members-1)), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: dsmpacket.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status, Room: a.Room,
 		})
 		l.progress()
 	})
@@ -316,7 +316,7 @@ func appended(birth uint64, epoch uint32, number, next uint64, status fault.Code
 
 // Records that come while one is in flight share chunks.
 func TestAppender_GroupCommit(t *testing.T) {
-	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
+	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
 	for range 21 {
 		a.Append(0, make([]byte, 9))
 	}
@@ -335,7 +335,7 @@ func TestAppender_GroupCommit(t *testing.T) {
 
 // Records that are added together leave in one chunk, though nothing is in flight.
 func TestAppender_Together(t *testing.T) {
-	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
+	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
 	if n := a.Append(0, make([]byte, 9), make([]byte, 20), make([]byte, 9)); n != 3 {
 		t.Fatalf("the last of three records has number %d", n)
 	}
@@ -354,7 +354,7 @@ func TestAppender_Fails(t *testing.T) {
 		fault.Stale:    appended(1, 0, 1, 1, fault.Stale),
 		fault.Internal: appended(2, 0, 1, 2, fault.OK),
 	} {
-		a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
+		a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
 		a.Append(0, []byte("x"))
 		a.Send()
 		a.Receive(1, r)
@@ -365,7 +365,7 @@ func TestAppender_Fails(t *testing.T) {
 		}
 	}
 	// A refusal that passes, and a copy of an epoch that is over, change nothing.
-	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Epoch: 3, Members: 1})
+	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Epoch: 3, Members: 1}})
 	a.Append(0, []byte("x"))
 	a.Receive(1, appended(1, 2, 1, 2, fault.OK))
 	a.Receive(1, appended(1, 3, 1, 1, fault.Overloaded))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -191,7 +192,7 @@ type peer struct {
 	cc              congestion
 	plain, held     lane
 	known           classes
-	mirror          mirror
+	copies          copies.Set
 	writes          int // unsettled
 }
 
@@ -259,12 +260,12 @@ func (p *peer) each(f func(*request)) {
 // that was given up and might still be applied, or, if the machine may have two copies,
 // of any that is not settled.
 func (p *peer) mustWait(r *request) (wait bool) {
-	if p.writes == 0 || p.mirror.single() && p.abandoned == 0 {
+	if p.writes == 0 || p.copies.Single() && p.abandoned == 0 {
 		return false
 	}
 	from := r.to.Offset()
 	p.each(func(w *request) {
-		if w.op() != dsmpacket.OpWrite || p.mirror.single() && !w.abandoned {
+		if w.op() != dsmpacket.OpWrite || p.copies.Single() && !w.abandoned {
 			return
 		}
 		at := w.to.Offset()

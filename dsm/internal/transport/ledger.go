@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/pace"
 )
@@ -32,8 +33,7 @@ type Ledger struct {
 	cfg      LedgerConfig
 	appender *Appender // nil while opening
 	waiting  []ledgerRecord
-	mirror   mirror
-	opened   map[uint8]dsmpacket.LedgerAnswer // by copy
+	opened   copies.Answers[dsmpacket.LedgerAnswer]
 	tries    int
 	due      time.Duration
 	err      error
@@ -56,7 +56,7 @@ const grantPatience = 48
 // NewLedger begins to open a ledger.
 func NewLedger(now time.Duration, cfg LedgerConfig) *Ledger {
 	cfg.Limits = cfg.Limits.withDefaults()
-	l := &Ledger{cfg: cfg, opened: make(map[uint8]dsmpacket.LedgerAnswer)}
+	l := &Ledger{cfg: cfg}
 	l.open(now)
 	return l
 }
@@ -197,7 +197,7 @@ func (l *Ledger) Receive(now time.Duration, a *dsmpacket.LedgerAnswer) {
 // answered takes the answer to a request to open the ledger.
 func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	switch {
-	case a.Mirror.Epoch < l.mirror.epoch:
+	case l.opened.Old(a.Mirror):
 		return
 	case a.Birth != l.cfg.Birth:
 		l.fail(fault.NotFound, "the machine has birth number %#x, the ledger was granted at %#x: it is lost", a.Birth, l.cfg.Birth)
@@ -207,27 +207,25 @@ func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	case a.Status != fault.OK:
 		l.fail(a.Status, "copy %d refuses to open it for run %d; it knows run %d", a.Mirror.Copy, l.cfg.Run, a.Run)
 		return
-	case a.Mirror.Epoch > l.mirror.epoch:
-		clear(l.opened)
 	}
-	l.mirror = mirror{epoch: a.Mirror.Epoch, members: a.Mirror.Members}
-	l.opened[a.Mirror.Copy] = *a
-	if len(l.opened) < int(a.Mirror.Members) {
+	said, _ := l.opened.From(a.Mirror)
+	*said = *a
+	if !l.opened.All() {
 		return
 	}
 	l.first, l.end = a.Chunk.Number, a.Next
 	room := a.Room
 	l.space = a.Space
-	for _, o := range l.opened {
+	for o := range l.opened.Said() {
 		if o.Next != a.Next {
-			clear(l.opened) // the Gatekeeper has not made the copies equal yet
+			l.opened.Again() // the Gatekeeper has not made the copies equal yet
 			return
 		}
 		l.first = max(l.first, o.Chunk.Number) // what one of them has dropped is not needed
 		room = min(room, o.Room)
 		l.space = min(l.space, o.Space)
 	}
-	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members), Room: room, Limits: l.cfg.Limits})
+	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Mirror: a.Mirror, Room: room, Limits: l.cfg.Limits})
 	l.appender.add(now, l.waiting...)
 	l.waiting = nil
 	l.beginReading(now)
@@ -387,7 +385,7 @@ func (l *Ledger) StopReading() { l.reading, l.reader = false, nil }
 func (l *Ledger) readAnswer(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	r := l.reader
 	switch {
-	case r == nil || a.Chunk.Number < r.next || a.Chunk.Number >= r.asked || a.Mirror.Epoch < l.mirror.epoch:
+	case r == nil || a.Chunk.Number < r.next || a.Chunk.Number >= r.asked || l.opened.Old(a.Mirror):
 	case a.Birth != l.cfg.Birth:
 		if a.Mirror.Members == 1 {
 			r.err = fault.Remote(fault.NotFound, readOp, "the machine has birth number %#x, the ledger was granted at %#x: it is lost", a.Birth, l.cfg.Birth)
@@ -406,8 +404,7 @@ const readOp = "read the ledger"
 // Endpoint it does no I/O, reads no clock and has one owner.
 type Verdict struct {
 	request dsmpacket.LedgerRequest
-	mirror  mirror
-	heard   uint8 // bit i: copy i
+	obeyed  copies.Answers[struct{}]
 	tries   int
 	due     time.Duration
 	send    bool
@@ -465,21 +462,17 @@ func (v *Verdict) Receive(now time.Duration, a *dsmpacket.LedgerAnswer) bool {
 	if a.Main != q.Main || a.Checkpoint != q.Checkpoint {
 		return false // it is about another checkpoint of the durable main
 	}
-	switch m := a.Mirror; {
-	case v.Over() || m.Epoch < v.mirror.epoch:
+	switch {
+	case v.Over() || v.obeyed.Old(a.Mirror):
 	case a.Status == fault.Overloaded || a.Status == fault.Unavailable: // it is asked again
 	case a.Status != fault.OK:
-		v.err = fault.Remote(a.Status, q.Op.String()+" an execution", "copy %d refuses it", m.Copy)
+		v.err = fault.Remote(a.Status, q.Op.String()+" an execution", "copy %d refuses it", a.Mirror.Copy)
 	default:
-		if m.Epoch > v.mirror.epoch {
-			v.heard = 0
-			if v.mirror.members != 0 { // the other copies of the new epoch may not have heard it
-				v.transmit(now)
-			}
+		again := v.obeyed.Known()
+		if _, newer := v.obeyed.From(a.Mirror); newer && again {
+			v.transmit(now) // the other copies of the new epoch may not have heard it
 		}
-		v.mirror = mirror{epoch: m.Epoch, members: m.Members}
-		v.heard |= 1 << m.Copy
-		v.done = v.heard == 1<<m.Members-1
+		v.done = v.obeyed.All()
 	}
 	return true
 }

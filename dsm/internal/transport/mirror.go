@@ -9,18 +9,16 @@ import (
 )
 
 // A memory machine has one copy, or two. The switch sends what changes something to
-// every copy, and reads to the first one. Each answer names the set of copies that its
-// copy belongs to, by a number that rises when the set changes: the mirror epoch.
+// every copy, and reads to the first one.
 //
 //	write ──▶ switch ─┬─▶ copy 0 ── answer (epoch 4, copy 0 of 2) ─┐
 //	                  └─▶ copy 1 ── answer (epoch 4, copy 1 of 2) ─┴─▶ settled
 //
 // The Gatekeeper tells of a new epoch in an answer to request 0, which there is not.
 //
-// A change is settled when every copy of the newest epoch that this client has heard
-// of has answered in that epoch. So a client that hears of a new epoch sends all of
-// its unsettled requests again: a copy that has carried one out answers from its
-// window.
+// A change is settled when every copy has answered (package copies). So a client that
+// hears of a new epoch sends all of its unsettled requests again: a copy that has
+// carried one out answers from its window.
 //
 // Two copies may receive two packets in different orders. Therefore:
 //
@@ -28,15 +26,6 @@ import (
 //   - A write whose caller gives it up is sent until every copy has it.
 //   - A settle first asks all copies. It becomes final only if no copy has carried the
 //     request out; else a copy might apply what another one has refused for ever.
-
-// mirror is what a client knows of a machine's copies.
-type mirror struct {
-	epoch   uint32
-	members uint8 // 0 until a copy has answered
-}
-
-// single reports whether the machine is known to have one copy.
-func (m *mirror) single() bool { return m.members == 1 }
 
 // outcome is what copies have answered to a request in the newest epoch.
 type outcome struct {
@@ -54,17 +43,16 @@ const maxDoubts = 8
 // meet takes in what an answer says of the machine's copies. A new set of copies is
 // sent all that is not settled.
 func (e *Endpoint) meet(now time.Duration, p *peer, m dsmpacket.Mirror) {
-	if m.Members == 0 || m.Epoch <= p.mirror.epoch && p.mirror.members != 0 {
+	first := !p.copies.Known()
+	if !p.copies.Meet(m) {
 		return
 	}
-	first := p.mirror.members == 0
-	p.mirror = mirror{epoch: m.Epoch, members: m.Members}
 	p.plain.rtt.backoff, p.held.rtt.backoff = 0, 0
 	p.each(func(r *request) {
 		r.outcome, r.doubts = outcome{}, 0
 		switch {
 		case r.lane == nil: // its settler is sent instead
-		case p.mirror.single() && r.abandoned:
+		case p.copies.Single() && r.abandoned:
 			e.resolve(now, p, r, fault.Canceled)
 		case !first:
 			r.sends = min(r.sends, 1) // what the former copies did not answer says nothing about these
@@ -81,7 +69,7 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *dsmpacket.
 	if m.Members == 0 || r.op() == dsmpacket.OpRead || r.op() == dsmpacket.OpAlloc {
 		return true // nobody else answers
 	}
-	if m.Epoch != p.mirror.epoch {
+	if p.copies.Old(m) {
 		e.Stats.Unexpected++
 		return false
 	}

@@ -288,7 +288,7 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	case dsmpacket.OpWrite:
 		r.abandoned = true
 		p.abandoned++
-		if p.mirror.single() {
+		if p.copies.Single() {
 			e.resolve(now, p, r, fault.Canceled)
 		} else {
 			r.drive(buf)
