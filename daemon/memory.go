@@ -257,14 +257,10 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 		return query(s, msg, outcome((*memory.Server).Fill))
 	case control.KindComplete:
 		return query(s, msg, outcome(func(s *memory.Server, q control.Complete) error { return s.Complete(ctx, q) }))
-	case control.KindPeek:
-		return query(s, msg, (*memory.Server).Peek)
-	case control.KindPoke:
-		return query(s, msg, outcome((*memory.Server).Poke))
+	case control.KindLevel:
+		return query(s, msg, outcome(func(s *memory.Server, q control.Level) error { return s.Level(ctx, q) }))
 	case control.KindLedgerGrant:
 		return query(s, msg, (*memory.Server).GrantLedger)
-	case control.KindLedgerEnd:
-		return query(s, msg, (*memory.Server).EndLedger)
 	case control.KindLedgerDelete:
 		return query(s, msg, (*memory.Server).DeleteLedger)
 	case control.KindLedgers:
@@ -280,7 +276,7 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 // needsServer reports whether a command makes no sense to a blade that has nothing.
 func needsServer(k control.Kind) bool {
 	switch k {
-	case control.KindMirror, control.KindAllocAt, control.KindPoke, control.KindFill, control.KindComplete, control.KindBackup:
+	case control.KindMirror, control.KindAllocAt, control.KindFill, control.KindComplete, control.KindLevel, control.KindBackup:
 		return true
 	}
 	return false

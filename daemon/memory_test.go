@@ -96,7 +96,7 @@ func TestMemoryBlade(t *testing.T) {
 		if err := r.gk.command(control.KindFence, control.Fence{Node: rackaddr.Node(1), Incarnation: 1}, &fenced); err != nil {
 			t.Error(err)
 		}
-		if len(fenced.Ledgers) != 1 || !fenced.Ledgers[0].Sealed || fenced.Birth != grant.Birth {
+		if len(fenced.Unsettled.Ledgers) != 1 || !fenced.Unsettled.Ledgers[0].Sealed {
 			t.Errorf("fence: %+v", fenced)
 		}
 		deleted := control.LedgerDelete{Birth: grant.Birth, Name: grant.Name}

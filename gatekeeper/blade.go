@@ -36,6 +36,8 @@ type blade struct {
 	mirror     *mirror     // nil unless its machine has two blades
 	chosen     bool        // its machine id is not the Gatekeeper's choice
 	anew       bool        // it serves another machine than it knows, and is to say hello
+	// unlevel are fences that go on when the blade knows that its machine has one copy: until then the lost copy may still make it level.
+	unlevel []*levelling
 	// leaving are closed when it is out of service.
 	leaving []chan struct{}
 }

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -270,32 +271,107 @@ func TestGroup_Reclaims(t *testing.T) {
 	}
 }
 
-// TestGroup_FreesOfTheDead: what a dead node has had freed at one copy only is freed at the other one.
-func TestGroup_FreesOfTheDead(t *testing.T) {
-	for at := range pairNames {
+// fence has both blades answer a fence of a node, and reports by done whether it is complete.
+func (p *pair) fence(first, second any) (done *int) {
+	done = new(int)
+	f := control.Fence{Node: rackaddr.Node(1), Incarnation: 1}
+	for i, told := range []any{first, second} {
+		body, err := json.Marshal(told)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.level(p.blade(i), f, control.Message{Body: body}, func() { *done++ })
+	}
+	p.collect()
+	return done
+}
+
+// leaves is a copy's answer to a fence.
+func leaves(u control.Unsettled) control.Fenced { return control.Fenced{Unsettled: u} }
+
+// levels returns the first command to a blade to make the other copy equal, nil if there is none.
+func (p *pair) levels(i int) *command {
+	for _, m := range p.blade(i).commands {
+		if m.kind == control.KindLevel {
+			return m
+		}
+	}
+	return nil
+}
+
+// TestGroup_Level: what either copy has told of a fence goes to the first one, in one command, and the fence is complete when that has
+// been answered. Where there is nothing, nobody is asked.
+func TestGroup_Level(t *testing.T) {
+	span, ledger := []control.Span{{Offset: 1 << 20, Length: 8}}, func(next uint64) []control.Ledger { return []control.Ledger{{Run: 1, First: 1, Next: next}} }
+	for name, c := range map[string]struct{ first, second control.Unsettled }{
+		"nothing":       {},
+		"equal ledgers": {control.Unsettled{Ledgers: ledger(3)}, control.Unsettled{Ledgers: ledger(3)}},
+		"ledgers":       {control.Unsettled{Ledgers: ledger(3)}, control.Unsettled{Ledgers: ledger(4)}},
+		"first write":   {first: control.Unsettled{Writes: span}},
+		"second write":  {second: control.Unsettled{Writes: span}},
+		"first free":    {first: control.Unsettled{Frees: []uint64{1 << 20}}},
+		"second free":   {second: control.Unsettled{Frees: []uint64{1 << 20}}},
+		"more":          {second: control.Unsettled{More: true}},
+	} {
 		p := newPair(t, t)
 		p.settle()
-		fence := control.Fence{Node: rackaddr.Node(1), Incarnation: 1}
-		for i := range pairNames {
-			var told control.Fenced
-			if i == at {
-				told.Frees = []uint64{1 << 20}
-			}
-			body, err := json.Marshal(told)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.compare(p.blade(i), fence, control.Message{Body: body}, func() {})
+		done := p.fence(leaves(c.first), leaves(c.second))
+		m := p.levels(0)
+		if p.levels(1) != nil || (m != nil) != (len(c.first.Ledgers) == 0 && name != "nothing" || name == "ledgers") || (m == nil) != (*done == 2) {
+			t.Fatalf("%s: asked %+v, complete %d", name, m, *done)
 		}
-		for i := range pairNames {
-			told := slices.ContainsFunc(p.blade(i).commands, func(m *command) bool {
-				q, ok := m.body.(control.Content)
-				return ok && m.kind == control.KindPoke && q.Gone && q.Offset == 1<<20
-			})
-			if told != (i != at) {
-				t.Errorf("freed at %s: %s is told: %t", pairNames[at], pairNames[i], told)
-			}
+		if m == nil {
+			continue
 		}
+		want := control.Level{Epoch: p.blade(0).mirror.epoch, Fence: control.Fence{Node: rackaddr.Node(1), Incarnation: 1}, First: c.first, Second: c.second}
+		if !reflect.DeepEqual(m.body, any(want)) {
+			t.Errorf("%s: asked %+v, want %+v", name, m.body, want)
+		}
+		if p.answer(0, control.KindLevel); *done != 2 || len(p.blade(0).mirror.levelling) > 0 || !p.blade(0).two() {
+			t.Errorf("%s: complete %d, two copies %t", name, *done, p.blade(0).two())
+		}
+	}
+}
+
+// TestGroup_LevelRefused: if the first copy cannot make the second one equal, or what either says makes no sense, the second one is lost.
+// A malformed answer was taken for "the region is gone", and the copies differed.
+func TestGroup_LevelRefused(t *testing.T) {
+	for name, body := range map[string]string{"refused": `{"code":5}`, "malformed": "{", "empty": ""} {
+		p := newPair(t, t)
+		p.settle()
+		done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{Offset: 1 << 20, Length: 8}}}), leaves(control.Unsettled{}))
+		p.obeyed(p.blade(0), p.levels(0), control.Message{Body: []byte(body)})
+		p.collect()
+		if p.blade(0).two() || !p.blade(0).holds() {
+			t.Errorf("%s: the copies are %v", name, p.blade(0).mirror.copies)
+		}
+		if p.settle(); *done != 2 {
+			t.Errorf("%s: complete %d", name, *done)
+		}
+	}
+	p := newPair(t, t)
+	p.settle()
+	p.fence("not a struct", leaves(control.Unsettled{}))
+	if m := p.levels(0); m == nil || !m.body.(control.Level).First.More {
+		t.Errorf("a fence is answered with nonsense: %+v", m)
+	}
+}
+
+// TestGroup_LevelOfALostCopy: the first copy is lost while it makes the second one equal. What it has sent may still arrive, so the fence
+// is complete when the survivor knows that it is alone: the node's regions are handed on then.
+func TestGroup_LevelOfALostCopy(t *testing.T) {
+	p := newPair(t, t)
+	p.settle()
+	done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{Offset: 1 << 20, Length: 8}}}), leaves(control.Unsettled{}))
+	p.failed(p.blade(0), "test")
+	for p.collect(); len(p.line) > 0; {
+		p.written()
+	}
+	if *done != 0 {
+		t.Fatal("the survivor may still be changed by the lost copy, and the fence is complete")
+	}
+	if p.answer(1, control.KindMirror); *done != 2 {
+		t.Errorf("complete %d", *done)
 	}
 }
 
@@ -309,7 +385,12 @@ func TestGroup_AnyOrder(t *testing.T) {
 			"obeys": func(t *rapid.T) {
 				p.obeys(rapid.IntRange(0, 1).Draw(t, "blade"), rapid.IntRange(0, 3).Draw(t, "command"))
 			},
-			"ready":   func(*rapid.T) { p.ready() },
+			"ready": func(*rapid.T) { p.ready() },
+			"fence": func(*rapid.T) {
+				if p.blade(0).two() && p.blade(0).alive() && p.blade(1).alive() {
+					p.fence(leaves(control.Unsettled{Frees: []uint64{1 << 20}}), leaves(control.Unsettled{}))
+				}
+			},
 			"restart": func(t *rapid.T) { p.hello(rapid.IntRange(0, 1).Draw(t, "blade")) },
 			"fails": func(t *rapid.T) {
 				if b := p.blade(rapid.IntRange(0, 1).Draw(t, "blade")); b.alive() {

@@ -306,34 +306,3 @@ func (c *controller) ledgerAnswered(b *blade, what string, name control.LedgerNa
 		c.logger.Error("a memory blade refuses a command about a ledger", "blade", b.hello.Blade, "command", what, "ledger", name, "code", a.Code, "why", a.Message)
 	}
 }
-
-// equalLedgers makes the ledgers that a fence has sealed at both copies of a machine equal:
-// a chunk that only one of them has was never settled, and one that only one of them has
-// dropped is not needed. Then it goes on.
-func (c *controller) equalLedgers(first, second *blade, x *comparison, then func()) {
-	var ends []control.LedgerEnd
-	for _, a := range x.told[first].Ledgers {
-		for _, b := range x.told[second].Ledgers {
-			if a.Name == b.Name && a.Run == b.Run && (a.First != b.First || a.Next != b.Next) {
-				ends = append(ends, control.LedgerEnd{
-					Birth: x.told[first].Birth, Name: a.Name, Run: a.Run, First: max(a.First, b.First), Next: min(a.Next, b.Next),
-				})
-			}
-		}
-	}
-	left := 2 * len(ends)
-	if left == 0 {
-		then()
-		return
-	}
-	for _, end := range ends {
-		for _, b := range []*blade{first, second} {
-			c.command(b, control.KindLedgerEnd, end, func(reply control.Message) {
-				c.ledgerAnswered(b, "end", end.Name, reply)
-				if left--; left == 0 && !x.over {
-					then()
-				}
-			})
-		}
-	}
-}

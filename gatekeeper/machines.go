@@ -356,7 +356,7 @@ type fillJob struct {
 	later       []laterFence // that were answered meanwhile
 }
 
-// laterFence is a copy's answer to a fence, which is not compared before there are two copies.
+// laterFence is a copy's answer to a fence, which has to wait until there are two copies.
 type laterFence struct {
 	blade *blade
 	fence control.Fence
@@ -491,7 +491,7 @@ func (c *controller) completeCopy(m *mirror) {
 		c.command(second, control.KindMirror, m.mirrorOf(second), nil) // the first copy has not told it what is lost
 		c.announce(m)
 		c.reconcileLedgers(second) // it may have got ledgers that the source was about to delete
-		c.compareLater(job)
+		c.levelLater(job)
 		c.reclaimMore(second)
 		c.event(Event{Kind: MachineMirrored, Blade: job.blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, first.hello.Blade, job.blade)})
 		c.logger.Info("memory machine is mirrored", "machine", m.machine, "first", first.hello.Blade, "second", job.blade, "epoch", m.epoch,
@@ -508,18 +508,18 @@ func (c *controller) stopFilling(m *mirror, why string) {
 	job := m.filling
 	m.filling = nil
 	c.alone(m, c.blades[job.blade], c.source(m), why)
-	c.compareLater(job)
+	c.levelLater(job)
 	m.pause = fillPauses.Next(m.pause)
 	m.again = c.now.Add(m.pause)
 }
 
-// compareLater goes on with the fences that were answered while a copy was completed, those
+// levelLater goes on with the fences that were answered while a copy was completed, those
 // of the first copy before those of the second: that tells which ones both have answered.
-func (c *controller) compareLater(job *fillJob) {
+func (c *controller) levelLater(job *fillJob) {
 	for _, first := range []bool{true, false} {
 		for _, l := range job.later {
 			if l.blade.first() == first {
-				c.compare(l.blade, l.fence, l.reply, l.then)
+				c.level(l.blade, l.fence, l.reply, l.then)
 			}
 		}
 	}

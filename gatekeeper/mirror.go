@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -53,7 +52,7 @@ type mirror struct {
 	filling    *fillJob // of a second copy
 	doubted    *blade   // whose copy is lost when the other blade has answered, nil for none
 	allocating map[allocation]bool
-	comparing  map[control.Fence]*comparison
+	levelling  []*levelling
 }
 
 // copyOf is a complete copy of a machine.
@@ -372,13 +371,9 @@ func (b *blade) doubtful() bool { return b.two() && b.mirror.doubted == b }
 // bothAway takes both blades of a machine out of service. Their copies count: the first blade
 // that is back with what it had has all that was settled.
 func (c *controller) bothAway(m *mirror, why string) {
-	comparing := m.comparing
-	m.allocating, m.comparing, m.doubted = nil, nil, nil
+	m.allocating, m.levelling, m.doubted = nil, nil, nil // nobody waits for a blade out of service
 	for _, o := range slices.Clone(m.copies) {
 		c.takeOut(c.blades[o.Blade], why, true)
-	}
-	for _, f := range slices.SortedFunc(maps.Keys(comparing), compareFences) {
-		comparing[f].end()
 	}
 }
 
@@ -396,9 +391,10 @@ func (c *controller) loseCopy(b *blade, why string) {
 func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 	m.epoch++
 	m.why = why
-	m.allocating, m.doubted = nil, nil
-	comparing := m.comparing
-	m.comparing = nil
+	if survivor.alive() {
+		survivor.unlevel = append(survivor.unlevel, m.levelling...)
+	}
+	m.allocating, m.levelling, m.doubted = nil, nil, nil
 	c.keepMirror(m)
 	c.event(Event{Kind: MachineUnmirrored, Blade: b.hello.Blade, Message: fmt.Sprintf("machine %d has one copy, %s: %s", m.machine, survivor.hello.Blade, why)})
 	c.logger.Warn("memory machine has one copy", "machine", m.machine, "copy", survivor.hello.Blade, "reason", why)
@@ -425,6 +421,11 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 			return // it is told when it says hello
 		}
 		c.command(survivor, control.KindMirror, m.mirrorOf(survivor), func(control.Message) {
+			unlevel := survivor.unlevel
+			survivor.unlevel = nil
+			for _, x := range unlevel {
+				x.end()
+			}
 			if m.epoch == epoch && survivor.alive() {
 				c.change(func(error) { c.announce(m) }, c.homeRules(m))
 				if len(m.receivers()) == 1 { // else the switch sends to a blade that is being filled, too
@@ -433,9 +434,6 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 			}
 		})
 	}, c.noMemoryRules(b))
-	for _, f := range slices.SortedFunc(maps.Keys(comparing), compareFences) {
-		comparing[f].end()
-	}
 }
 
 // announce tells every node of the machine's present copies: an answer to no request. Who waits
@@ -458,18 +456,6 @@ func (c *controller) announce(m *mirror) {
 	}
 }
 
-// compareFences orders fences, so that what follows from a set of them is the same in
-// every run.
-func compareFences(a, b control.Fence) int {
-	later := func(f control.Fence) int {
-		if f.Forsaken {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(a.Node.Compare(b.Node), cmp.Compare(a.Incarnation, b.Incarnation), later(a)-later(b))
-}
-
 // memoryRules let a blade answer for its machine.
 func (c *controller) memoryRules(b *blade) phase {
 	return c.base.want(identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), true))
@@ -480,24 +466,22 @@ func (c *controller) noMemoryRules(b *blade) phase {
 	return c.base.unwant(identityEntry(b.at.port, c.machinePrefix(b.hello.Machine), true))
 }
 
-// comparison is a fence of a node at both copies of a machine: they may differ in what
-// the node had not settled.
-type comparison struct {
-	told map[*blade]control.Fenced
-	then []func()
-	over bool
+// levelling is a fence of a node at both copies of a machine: they may differ in what the node had not settled, until the first copy has
+// made the second one what it is itself.
+type levelling struct {
+	fence control.Fence
+	told  map[*blade]control.Unsettled
+	then  []func()
 }
 
-func (x *comparison) end() {
-	x.over = true
+func (x *levelling) end() {
 	for _, then := range x.then {
 		then()
 	}
 }
 
-// compare takes the answer of one copy to a fence, and makes the second one what the
-// first is when both have answered. Then it goes on.
-func (c *controller) compare(b *blade, f control.Fence, reply control.Message, then func()) {
+// level takes the answer of one copy to a fence, and has the first one make the second one equal when both have answered. Then it goes on.
+func (c *controller) level(b *blade, f control.Fence, reply control.Message, then func()) {
 	m := b.mirror
 	if m.completing() {
 		m.filling.later = append(m.filling.later, laterFence{b, f, reply, then})
@@ -507,84 +491,50 @@ func (c *controller) compare(b *blade, f control.Fence, reply control.Message, t
 		then()
 		return
 	}
-	x := m.comparing[f]
-	if x == nil && !b.first() && !c.other(b).asked(f) {
+	i := slices.IndexFunc(m.levelling, func(x *levelling) bool { return x.fence == f && len(x.told) < 2 })
+	switch {
+	case i < 0 && !b.first() && !c.other(b).asked(f):
 		then() // the first copy was fenced before the second one was filled from it
 		return
+	case i < 0:
+		i, m.levelling = len(m.levelling), append(m.levelling, &levelling{fence: f, told: map[*blade]control.Unsettled{}})
 	}
-	if x == nil {
-		if m.comparing == nil {
-			m.comparing = map[control.Fence]*comparison{}
-		}
-		x = &comparison{told: map[*blade]control.Fenced{}}
-		m.comparing[f] = x
-	}
+	x := m.levelling[i]
 	var told control.Fenced
 	if json.Unmarshal(reply.Body, &told) != nil {
-		told.MoreUnsettled = true
+		told.Unsettled.More = true
 	}
-	x.told[b] = told
+	x.told[b] = told.Unsettled
 	x.then = append(x.then, then)
 	if len(x.told) < 2 {
 		return
 	}
 	first, second := c.blades[m.copies[0].Blade], c.blades[m.copies[1].Blade]
-	if x.told[first].MoreUnsettled || x.told[second].MoreUnsettled {
-		c.loseCopy(second, fmt.Sprintf("node %s has left more unsettled than is compared", f.Node)) // ends x
+	q := control.Level{Epoch: m.epoch, Fence: f, First: x.told[first], Second: x.told[second]}
+	if q.Equal() {
+		m.levelled(x)
 		return
 	}
-	for _, offset := range x.told[first].Frees {
-		c.command(second, control.KindPoke, control.Content{Offset: offset, Gone: true}, nil)
-	}
-	for _, offset := range x.told[second].Frees {
-		c.command(first, control.KindPoke, control.Content{Offset: offset, Gone: true}, nil)
-	}
-	c.equalLedgers(first, second, x, func() {
-		spans := slices.Clone(x.told[first].Writes)
-		for _, s := range x.told[second].Writes {
-			if !slices.Contains(spans, s) { // most have reached both
-				spans = append(spans, s)
-			}
+	c.command(first, control.KindLevel, q, func(reply control.Message) {
+		switch o := outcome(reply); {
+		case !slices.Contains(m.levelling, x): // a copy has been lost
+		case o.Code != fault.OK:
+			c.loseCopy(second, fmt.Sprintf("blade %s cannot be made level: %s", second.hello.Blade, o.Message)) // ends x
+		default:
+			m.levelled(x)
 		}
-		c.copySpans(first, second, spans, x, func() {
-			delete(m.comparing, f)
-			x.end()
-		})
 	})
+}
+
+// levelled says that the copies are equal in what a fence has left.
+func (m *mirror) levelled(x *levelling) {
+	m.levelling = slices.DeleteFunc(m.levelling, func(o *levelling) bool { return o == x })
+	x.end()
 }
 
 // asked reports whether a blade has to answer a fence.
 func (b *blade) asked(f control.Fence) bool {
 	return slices.ContainsFunc(b.commands, func(m *command) bool { return m.body == any(f) })
-}
-
-// copySpans makes the second copy hold what the first does, part by part.
-func (c *controller) copySpans(first, second *blade, spans []control.Span, x *comparison, then func()) {
-	for len(spans) > 0 && spans[0].Length == 0 {
-		spans = spans[1:]
-	}
-	if len(spans) == 0 {
-		then()
-		return
-	}
-	part := control.Span{Offset: spans[0].Offset, Length: min(spans[0].Length, control.MaxContent)}
-	spans[0].Offset += part.Length
-	spans[0].Length -= part.Length
-	next := func(control.Message) {
-		if !x.over {
-			c.copySpans(first, second, spans, x, then)
-		}
-	}
-	c.command(first, control.KindPeek, part, func(reply control.Message) {
-		var content control.Content
-		if json.Unmarshal(reply.Body, &content) != nil || content.Gone {
-			next(reply) // the region is gone
-			return
-		}
-		if !x.over {
-			c.command(second, control.KindPoke, content, next)
-		}
-	})
 }
 
 // restoreMirrors makes rules of what is known of mirrored machines, once their blades

@@ -150,7 +150,7 @@ func (c *controller) fence(a recovery.Fence) {
 	f := fenceOf(a.Node, a.Gone)
 	c.command(b, control.KindFence, f, func(reply control.Message) {
 		c.fenced(b, reply)
-		c.compare(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
+		c.level(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
 	})
 }
 

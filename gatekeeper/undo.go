@@ -35,7 +35,7 @@ func (c *controller) excuse(b *blade) {
 			b.missed.fence(f)
 		}
 	}
-	b.commands = nil
+	b.commands, b.unlevel = nil, nil
 	c.keepMissed(b)
 }
 

@@ -253,8 +253,8 @@ func TestLedger_Names(t *testing.T) {
 			t.Errorf("the main's ledger: %+v, %v", state, ok)
 		}
 		fenced, err := s.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
-		if err != nil || len(fenced.Ledgers) != 2 {
-			t.Errorf("the fence seals %+v, %v", fenced.Ledgers, err)
+		if err != nil || len(fenced.Unsettled.Ledgers) != 2 {
+			t.Errorf("the fence seals %+v, %v", fenced.Unsettled.Ledgers, err)
 		}
 		must(t, c.Close())
 		grant := control.LedgerGrant{Birth: birth, Name: name, Node: rackaddr.Node(2), Incarnation: 1}

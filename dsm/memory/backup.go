@@ -143,7 +143,7 @@ func (s *Server) backupStep(q control.Backup) (part control.BackupPart, err erro
 
 // beginBackup begins one, with regions if its first step is a prepare.
 func (s *Server) beginBackup(q control.Backup) error {
-	if s.store.Withholds() && !s.backup.holds() || s.fill.sender != nil {
+	if s.store.Withholds() && !s.backup.holds() || s.fill.job.Source && s.fill.sender != nil {
 		return fault.New(fault.Overloaded, "backup", "a copy of the machine is being filled: try again")
 	}
 	s.dropBackup()

@@ -22,6 +22,10 @@ import (
 //
 //	KindFill to the target, then to the source ─▶ items ─▶ FillProgress.Ready, in a heartbeat
 //	KindComplete to the source ─▶ it closes ─▶ last items ─▶ both are copies in the new epoch
+//	KindLevel to the first copy ─▶ items ─▶ both are equal
+//
+// The stream of items goes on for as long as both are copies of the same epoch. So what is sent for a Level comes behind all before it,
+// once, and never to a copy that goes on alone.
 
 const (
 	// readyBytes is how little must be left for a copy to be completed: sent without a
@@ -31,7 +35,7 @@ const (
 	// completed anyway: clients write faster than the rate allows to copy.
 	readyRounds = 3
 	// maxClosing is how long a source changes nothing at most; then the copy is given up.
-	// commandWait is how long a command waits for that.
+	// commandWait is how long a command waits for that, and a Level for the second copy.
 	maxClosing, commandWait = 2 * time.Second, 3 * time.Second
 	// fillPause is how often a source looks whether there is something more to copy.
 	fillPause = 20 * time.Millisecond
@@ -69,18 +73,34 @@ type filler struct {
 	job      control.Fill
 	own      netip.Addr // this blade's, in the job
 	peer     netip.AddrPort
-	sender   *fill.Sender   // of the source
-	receiver *fill.Receiver // of the target
+	sender   *fill.Sender   // of the source, then of the first copy
+	receiver *fill.Receiver // of the target, then of the second copy
 	first    uint64         // bytes that there were to copy at first
 	ready    bool
 	closing  *closing // set while the copy is being completed
+	levels   []*level // in the order of their items
 	failed   error
 }
 
 // closing is a command to complete a copy.
 type closing struct {
 	mirror control.Mirror
+	last   uint64     // the number of the item that completes it, 0 if it has not been sent
 	over   chan error // has room for one
+}
+
+// level is a command to make the second copy equal.
+type level struct {
+	fence control.Fence
+	items []levelItems // to be sent
+	last  uint64       // the number of the last item, 0 if it has not been sent
+	over  chan error   // has room for one
+}
+
+// levelItems gives items of a part, one at a time, until it gives nil.
+type levelItems struct {
+	part uint8
+	give func(limit int) []byte
 }
 
 func (f *filler) init(conn netio.Conn, cfg *Config) {
@@ -167,11 +187,13 @@ func (s *Server) endFill(why error) {
 			p.EndFill()
 		}
 	}
-	f.sender, f.receiver, f.failed = nil, nil, why
 	if f.closing != nil {
 		f.closing.over <- why
-		f.closing = nil
 	}
+	for _, l := range f.levels {
+		l.over <- why
+	}
+	f.sender, f.receiver, f.closing, f.levels, f.failed = nil, nil, nil, nil, why
 }
 
 // Complete completes the copy that is filled from here, and returns when both are copies of
@@ -181,22 +203,67 @@ func (s *Server) Complete(ctx context.Context, q control.Complete) error {
 	if err != nil || c == nil {
 		return err
 	}
-	patience := time.NewTimer(maxClosing)
+	return s.await(ctx, "complete", c.over, maxClosing)
+}
+
+// Level has the second copy made what this one is, and returns when it is, or with why it is not: then the machine must have other copies.
+// It may be repeated.
+func (s *Server) Level(ctx context.Context, q control.Level) error {
+	var over chan error
+	err := s.durably(s.with, func(st *store.Store) (err error) {
+		over, err = s.beginLevel(st, q)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.await(ctx, "level", over, commandWait)
+}
+
+// beginLevel is Level under the server's mutex.
+func (s *Server) beginLevel(st *store.Store, q control.Level) (over chan error, err error) {
+	f := &s.fill
+	if m := st.Mirror(); q.Epoch != m.Epoch || m.Copy != 0 || m.Members != dsmpacket.MaxMembers || f.sender == nil {
+		return nil, fault.New(fault.Stale, "level", "copy %d of %d in epoch %d, the command is for epoch %d; there is a stream: %t", m.Copy, m.Members, m.Epoch, q.Epoch, f.sender != nil)
+	}
+	l := &level{fence: q.Fence, over: make(chan error, 1)}
+	regions, err := st.Level(q)
+	if err != nil {
+		return nil, err
+	}
+	ledgers, err := s.ledgers.level(&q)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range ledgers {
+		l.items = append(l.items, levelItems{0, store.Once(item)})
+	}
+	for _, give := range regions {
+		l.items = append(l.items, levelItems{1, give})
+	}
+	f.levels = append(f.levels, l)
+	return l.over, f.conn.SetReadDeadline(time.Now())
+}
+
+// await waits for the other copy to have what is sent for a command. The stream is given up if that takes too long.
+func (s *Server) await(ctx context.Context, op string, over <-chan error, most time.Duration) (err error) {
+	patience := time.NewTimer(most)
 	defer patience.Stop()
 	select {
-	case err := <-c.over:
+	case err := <-over:
 		return err
 	case <-patience.C:
-		err = fault.New(fault.Deadline, "complete", "the copy has not taken the rest within %s", maxClosing)
+		err = fault.New(fault.Deadline, op, "the other copy has not taken all within %s", most)
 	case <-ctx.Done():
-		err = fault.FromContext("complete", ctx.Err())
+		err = fault.FromContext(op, ctx.Err())
 	}
 	s.mu.Lock()
 	defer s.unlock()
-	if s.fill.closing != c {
-		return <-c.over // meanwhile
+	select {
+	case err := <-over: // meanwhile
+		return err
+	default:
 	}
-	s.fill.closing = nil
 	if s.store != nil {
 		s.endFill(err)
 	}
@@ -238,8 +305,8 @@ func (s *Server) serveFill() {
 		bufs[i] = make([]byte, s.fill.maxItem+fill.HeaderSize)
 	}
 	for n := 0; ; {
-		out, last := s.fillStep(in[:n])
-		if last && s.ledgers.waitForDisk() != nil {
+		out, complete := s.fillStep(in[:n])
+		if complete && s.ledgers.waitForDisk() != nil {
 			return // the server ends
 		}
 		for len(out) > 0 {
@@ -261,9 +328,9 @@ func (s *Server) serveFill() {
 	}
 }
 
-// fillStep takes packets and returns those to be sent. It sets when to go on without any. If they have the last item, which makes this
-// server a complete copy, they are to be sent when its ledgers are on disk: from then on it may be the copy that is needed.
-func (s *Server) fillStep(in []netio.Message) (out []netio.Message, last bool) {
+// fillStep takes packets and returns those to be sent. It sets when to go on without any. Those of a complete copy, also of one that has
+// just become complete, are to be sent when its ledgers are on disk: it may be the copy that is needed.
+func (s *Server) fillStep(in []netio.Message) (out []netio.Message, complete bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	f := &s.fill
@@ -280,9 +347,11 @@ func (s *Server) fillStep(in []netio.Message) (out []netio.Message, last bool) {
 			s.metrics.drop(in[i].Remote.Addr(), store.Foreign)
 		case f.sender != nil:
 			f.sender.Receive(now, &p)
+		case f.receiver != nil && s.backup.holds(): // the item comes again
+			s.metrics.drops[store.Filling].Add(1)
 		case f.receiver != nil:
 			if ack, ok := f.receiver.Receive(&p, s.takeItem); ok {
-				out, last = append(out, f.message(&ack)), last || p.Kind == fill.Last
+				out, complete = append(out, f.message(&ack)), complete || s.store.Mirror().Copy > 0
 			}
 		}
 	}
@@ -291,7 +360,7 @@ func (s *Server) fillStep(in []netio.Message) (out []netio.Message, last bool) {
 	if f.sender != nil {
 		out = append(out, s.pump(now)...)
 	}
-	return out, last
+	return out, complete
 }
 
 // takeItem takes an item of the source's.
@@ -322,14 +391,9 @@ func (s *Server) pump(now time.Duration) (out []netio.Message) {
 			}
 			break
 		}
-		part, item, ok := s.nextItem()
-		if !ok && f.closing == nil {
+		if !s.sendItem(now) {
 			break
 		}
-		if !ok {
-			item = binary.BigEndian.AppendUint32(nil, f.closing.mirror.Epoch)
-		}
-		f.sender.Send(now, part, item, !ok)
 	}
 	for _, p := range f.sender.Out() {
 		out = append(out, f.message(&p))
@@ -338,20 +402,37 @@ func (s *Server) pump(now time.Duration) (out []netio.Message) {
 		next = min(next, at)
 	}
 	s.judgeFill()
-	if f.sender != nil {
+	if f.sender != nil && (f.job.Source || len(f.levels) > 0) {
 		_ = f.conn.SetReadDeadline(f.started.Add(next))
 	}
 	return out
 }
 
-// nextItem returns the next item of the first part that has one.
-func (s *Server) nextItem() (n uint8, item []byte, ok bool) {
-	for i, p := range s.parts() {
-		if item, ok := p.FillNext(s.fill.maxItem); ok {
-			return uint8(i), item, true //nolint:gosec // few
+// sendItem sends the next item of a filling, or of a level. It is false if there is none.
+func (s *Server) sendItem(now time.Duration) bool {
+	f := &s.fill
+	if f.job.Source {
+		for i, p := range s.parts() {
+			if item, ok := p.FillNext(f.maxItem); ok {
+				f.sender.Send(now, uint8(i), item, false) //nolint:gosec // few
+				return true
+			}
+		}
+		if f.closing == nil || f.closing.last > 0 {
+			return false
+		}
+		f.closing.last = f.sender.Send(now, 0, binary.BigEndian.AppendUint32(nil, f.closing.mirror.Epoch), true)
+		return true
+	}
+	for _, l := range f.levels {
+		for ; len(l.items) > 0; l.items = l.items[1:] {
+			if item := l.items[0].give(f.maxItem); item != nil {
+				l.last = f.sender.Send(now, l.items[0].part, item, false)
+				return true
+			}
 		}
 	}
-	return 0, nil, false
+	return false
 }
 
 // judgeFill sees whether the filling has got somewhere: the copy is complete, or cannot be
@@ -367,16 +448,22 @@ func (s *Server) judgeFill() {
 	case f.sender.Err() != nil:
 		s.endFill(f.sender.Err())
 		f.tell()
-	case f.closing != nil && f.sender.Done():
+	case f.closing != nil && f.closing.last > 0 && f.sender.Taken(f.closing.last):
 		c := f.closing
-		f.closing = nil
-		err := s.store.Become(c.mirror)
-		s.endFill(err)
-		f.job = control.Fill{}
-		c.over <- err
-	case !f.ready && (left <= readyBytes || done > readyRounds*(f.first+readyBytes)):
+		f.closing, f.job = nil, control.Fill{}
+		for _, p := range s.parts() {
+			p.EndFill()
+		}
+		c.over <- s.store.Become(c.mirror)
+	case f.job.Source && !f.ready && (left <= readyBytes || done > readyRounds*(f.first+readyBytes)):
 		f.ready = true
 		f.tell()
+	}
+	for len(f.levels) > 0 && len(f.levels[0].items) == 0 && f.sender.Taken(f.levels[0].last) {
+		l := f.levels[0]
+		f.levels = f.levels[1:]
+		s.store.Levelled(l.fence.Node, l.fence.Incarnation)
+		l.over <- nil
 	}
 }
 

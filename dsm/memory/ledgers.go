@@ -133,8 +133,9 @@ func (l *ledgers) BeFilled(uint32) {
 
 // Take takes an item of the source. The last one brings the source's birth number.
 func (l *ledgers) Take(item []byte) error {
+	filling := l.store.Filling()
 	err := l.store.Take(item)
-	if err == nil && !l.store.Filling() {
+	if err == nil && filling && !l.store.Filling() {
 		l.birth, l.anew = l.store.Birth(), true // with all that the source has
 	}
 	return err
@@ -257,14 +258,30 @@ func (l *ledgers) read(w ledger.Writer, q *dsmpacket.LedgerRequest, a *dsmpacket
 	return chunks[:min(len(chunks), int(min(q.More, dsmpacket.MaxMore))+1)]
 }
 
-// fence seals the ledgers of a node's incarnations.
-func (l *ledgers) fence(f control.Fence, answer *control.Fenced) {
+// fence seals the ledgers of a node's incarnations, and tells how they stand.
+func (l *ledgers) fence(f control.Fence) (all []control.Ledger) {
 	for _, name := range l.store.Fence(ledger.Writer{Node: f.Node, Incarnation: f.Incarnation}) {
-		answer.Ledgers = append(answer.Ledgers, l.state(name))
+		all = append(all, l.state(name))
 	}
-	if len(answer.Ledgers) > 0 {
-		answer.Birth = l.birth
+	return all
+}
+
+// level makes the ledgers equal that a fence has sealed at both copies, and returns what does so at the other one: a chunk that only
+// one of them has was never settled, and one that only one of them has dropped is not needed.
+func (l *ledgers) level(q *control.Level) (items [][]byte, err error) {
+	for _, a := range q.First.Ledgers {
+		for _, b := range q.Second.Ledgers {
+			if a.Name != b.Name || a.Run != b.Run || a.First == b.First && a.Next == b.Next {
+				continue
+			}
+			item, err := l.store.Level(ledger.Name(a.Name), a.Run, max(a.First, b.First), min(a.Next, b.Next))
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, item)
+		}
 	}
+	return items, nil
 }
 
 // state is how a ledger stands.
@@ -293,17 +310,6 @@ func (s *Server) GrantLedger(q control.LedgerGrant) (a control.LedgerAnswer, err
 	err = s.durably(s.with, func(*store.Store) error {
 		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
 			return st.Grant(ledger.Name(q.Name), ledger.Writer{Node: q.Node, Incarnation: q.Incarnation}, q.Owner)
-		})
-		return nil
-	})
-	return a, err
-}
-
-// EndLedger makes this copy of a sealed ledger equal to the machine's other copy.
-func (s *Server) EndLedger(q control.LedgerEnd) (a control.LedgerAnswer, err error) {
-	err = s.durably(s.with, func(*store.Store) error {
-		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
-			return st.End(ledger.Name(q.Name), q.Run, q.First, q.Next)
 		})
 		return nil
 	})

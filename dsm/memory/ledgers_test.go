@@ -69,7 +69,7 @@ func TestLedgers(t *testing.T) {
 		t.Errorf("ledgers beyond the last: %+v, %v", list, err)
 	}
 	fenced, err := b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
-	if err != nil || len(fenced.Ledgers) != 1 || fenced.Birth != testBirth || !fenced.Ledgers[0].Sealed || fenced.Ledgers[0].Next != 4 {
+	if err != nil || len(fenced.Unsettled.Ledgers) != 1 || !fenced.Unsettled.Ledgers[0].Sealed || fenced.Unsettled.Ledgers[0].Next != 4 {
 		t.Errorf("fence: %+v, %v", fenced, err)
 	}
 	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(4, "late")}); a.Status != fault.Stale || !a.Sealed {

@@ -150,7 +150,7 @@ var errStopped = fault.New(fault.Unavailable, "memory server", "stopped")
 func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
 	err = s.durably(s.with, func(st *store.Store) error {
 		answer = st.Fence(f)
-		s.ledgers.fence(f, &answer)
+		answer.Unsettled.Ledgers = s.ledgers.fence(f)
 		return nil
 	})
 	return answer, err
@@ -219,9 +219,9 @@ func (s *Server) Become(m control.Mirror) error {
 		if !kept && (m.Incarnation != was.Incarnation || m.Birth != 0 && len(s.ledgers.store.Names()) == 0) {
 			s.ledgers.begin(cmp.Or(m.Birth, s.ledgers.birth+1))
 		}
-		if f := &s.fill; f.job.Source && f.job.Epoch != m.Epoch {
+		if m.Epoch != was.Epoch || m.Incarnation != was.Incarnation {
 			s.endFill(fault.New(fault.Canceled, "fill", "the machine has other copies"))
-			f.job = control.Fill{}
+			s.fill.job = control.Fill{}
 		}
 		return nil
 	})
@@ -232,15 +232,10 @@ func (s *Server) AllocAt(q control.AllocAt) error {
 	return s.with(func(st *store.Store) error { return st.AllocAt(q) })
 }
 
-// Peek tells what a part of a region holds.
-func (s *Server) Peek(q control.Span) (content control.Content, err error) {
-	err = s.with(func(st *store.Store) error { content, err = st.Peek(q); return err })
-	return content, err
-}
-
-// Poke makes a part of a region what it is in the other copy.
-func (s *Server) Poke(q control.Content) error {
-	return s.with(func(st *store.Store) error { return st.Poke(q) })
+// ReadRegion returns what n bytes at an offset hold here, for tests; false if they are not in one region, or after Run has returned.
+func (s *Server) ReadRegion(offset, n uint64) (data []byte, ok bool) {
+	_ = s.with(func(st *store.Store) error { data, ok = st.Content(offset, n); return nil })
+	return data, ok
 }
 
 // Diverged is how often clients have said in the present mirror epoch that the copies

@@ -2,6 +2,7 @@ package control
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -346,20 +347,26 @@ type Fenced struct {
 	Regions []RegionID `json:"regions,omitempty"`
 	// More says that there are more than MaxRegions.
 	More bool `json:"more,omitempty"`
-	// Writes and Frees are those of a machine with two copies that the incarnations had
-	// not settled: they may have reached this copy only. Frees are the offsets of
-	// regions. MoreUnsettled says that there are others.
-	Writes        []Span   `json:"writes,omitempty"`
-	Frees         []uint64 `json:"frees,omitempty"`
-	MoreUnsettled bool     `json:"more_unsettled,omitempty"`
-	// Ledgers are those that the incarnations had open, and the node's own: they are sealed
-	// now. Birth is the birth number of the machine that keeps them.
-	Ledgers []Ledger `json:"ledgers,omitempty"`
-	Birth   uint64   `json:"birth,omitempty"`
+	// Unsettled is what else they had not settled.
+	Unsettled Unsettled `json:"unsettled,omitzero"`
 }
 
+// Unsettled is what incarnations that are fenced had not settled at a copy of a machine with two: it may have reached this copy
+// only. The copy tells it with each fence until it is levelled, or the machine has other copies.
+type Unsettled struct {
+	// Writes and Frees are MaxUnsettled at most; Frees are the offsets of regions. More says that there are others.
+	Writes []Span   `json:"writes,omitempty"`
+	Frees  []uint64 `json:"frees,omitempty"`
+	More   bool     `json:"more,omitempty"`
+	// Ledgers are those that the incarnations had open, and the node's own: they are sealed now.
+	Ledgers []Ledger `json:"ledgers,omitempty"`
+}
+
+// MaxUnsettled is how many writes and frees an Unsettled names at most.
+const MaxUnsettled = 1024
+
 // Outcome answers a command that is not to be asked for again if it is refused: Mirror,
-// AllocAt, Poke, Fill, Complete.
+// AllocAt, Fill, Complete, Level.
 type Outcome struct {
 	Code    fault.Code `json:"code,omitempty"` // OK: it is done
 	Message string     `json:"message,omitempty"`
@@ -371,17 +378,25 @@ type Span struct {
 	Length uint64 `json:"length"`
 }
 
-// Content is what a span holds, MaxContent bytes at most; or, if Gone, the region that
-// begins at Offset has been freed in the other copy.
-type Content struct {
-	Offset uint64 `json:"offset"`
-	Data   []byte `json:"data,omitempty"`
-	Gone   bool   `json:"gone,omitempty"`
+// Level has the first copy of a machine make the second one equal to itself in what a node had not settled when both were fenced. The
+// content goes over the stream by which the second copy was filled. The answer comes when the second copy has it.
+type Level struct {
+	Epoch uint32 `json:"epoch"` // the machine's present mirror epoch
+	Fence Fence  `json:"fence"`
+	// First and Second are what the copies have told.
+	First  Unsettled `json:"first,omitzero"`
+	Second Unsettled `json:"second,omitzero"`
 }
 
-// MaxContent is what the large writes of a node that has failed are compared in, one part
-// after the other: a few commands for each. In base 64 it is far below MaxMessage.
-const MaxContent = 256 << 10
+// Equal reports whether the copies are equal, as far as they know.
+func (l *Level) Equal() bool {
+	for _, u := range []*Unsettled{&l.First, &l.Second} {
+		if u.More || len(u.Writes)+len(u.Frees) > 0 {
+			return false
+		}
+	}
+	return slices.Equal(l.First.Ledgers, l.Second.Ledgers)
+}
 
 // Fill has a memory server fill another copy of its machine, or be filled. Both are told
 // the same, but for Source. The server that is to be filled forgets what it has, and is

@@ -37,7 +37,7 @@ type Ledger struct {
 }
 
 // LedgerGrant makes a ledger if there is none, and says which incarnation may open it
-// next. LedgerAnswer answers it, LedgerEnd and LedgerDelete.
+// next. LedgerAnswer answers it, and LedgerDelete.
 type LedgerGrant struct {
 	// Birth is the machine's birth number (Hello.Birth). A machine with another one does
 	// not have the ledger that is meant: it refuses the command as NotFound.
@@ -47,16 +47,6 @@ type LedgerGrant struct {
 	Incarnation uint32     `json:"incarnation"`
 	// Owner is who is charged for the ledger from now on.
 	Owner share.Owner `json:"owner,omitzero"`
-}
-
-// LedgerEnd makes a copy of a sealed ledger equal to the machine's other copy: it ends at
-// or before chunk Next, with a whole record, and begins with chunk First.
-type LedgerEnd struct {
-	Birth uint64     `json:"birth"` // as in LedgerGrant
-	Name  LedgerName `json:"name"`
-	Run   uint32     `json:"run"`
-	First uint64     `json:"first"`
-	Next  uint64     `json:"next"`
 }
 
 // LedgerDelete drops a ledger that nobody will ask for any more. One that is not there is

@@ -63,8 +63,7 @@ const (
 	// The rest is for machines with two copies.
 	KindMirror  Kind = 24 // memory: be this copy from now on: Mirror, empty
 	KindAllocAt Kind = 25 // memory: make the region that the first copy has made: AllocAt, empty
-	KindPeek    Kind = 26 // memory: what does the copy hold here: Span, Content
-	KindPoke    Kind = 27 // memory: hold this here, as the other copy does: Content, empty
+	KindLevel   Kind = 26 // memory: make the second copy what this one is, after a fence: Level, Outcome
 	// KindFill and KindComplete make a second copy.
 	KindFill     Kind = 40 // memory: fill a copy, or be filled: Fill, Outcome
 	KindComplete Kind = 41 // memory: complete the copy that is filled from here: Complete, Outcome
@@ -73,7 +72,6 @@ const (
 // What a memory blade does about ledgers; the seal is part of a fence.
 const (
 	KindLedgerGrant  Kind = 32 // memory: keep a ledger for an incarnation: LedgerGrant, LedgerAnswer
-	KindLedgerEnd    Kind = 33 // memory: make the copy end as the other one does: LedgerEnd, LedgerAnswer
 	KindLedgerDelete Kind = 34 // memory: drop a ledger: LedgerDelete, LedgerAnswer
 	KindLedgers      Kind = 35 // memory: list ledgers, for reconciliation: Ledgers, LedgerList
 	KindBackup       Kind = 36 // memory: a step of a backup of all ledgers: Backup, BackupPart
@@ -90,8 +88,8 @@ func (k Kind) String() string {
 var kindNames = map[Kind]string{
 	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
-	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
-	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",
+	KindMirror: "mirror", KindAllocAt: "alloc at", KindLevel: "level",
+	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",
 	KindFill: "fill", KindComplete: "complete",
 }
 

@@ -50,7 +50,7 @@ func largest() map[Kind][2]any {
 		}
 		return l
 	}
-	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60, 1 << 60}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
+	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60, 1 << 60}, Span{1 << 60, 1 << 60}, Outcome{255, strings.Repeat("r", 1<<10)}
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
@@ -58,10 +58,10 @@ func largest() map[Kind][2]any {
 		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3, 1 << 31}
 	}
 	room := uint64(1) << 60
+	unsettled := Unsettled{many(MaxUnsettled, func(int) Span { return span }), nil, true, many(64, someLedger)}
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
 	return map[Kind][2]any{
 		KindLedgerGrant: {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31, share.Owner{Port: 1 << 31, User: 1 << 31}}, ledger},
-		KindLedgerEnd:   {LedgerEnd{1 << 60, someLedger(1).Name, 1 << 31, 1 << 60, 1 << 60}, ledger},
 		KindLedgers:     {Ledgers{someLedger(1).Name}, LedgerList{1 << 60, many(MaxLedgers, someLedger), someLedger(1).Name}},
 		KindBackup: {Backup{1 << 60, BackupRelease, BackupPosition{1 << 30, 1 << 30, 1 << 40}}, BackupPart{
 			refusal, true, 1 << 60, 1 << 60, 1 << 31, many(BackupPartSize>>15, func(int) LedgerContent {
@@ -73,8 +73,7 @@ func largest() map[Kind][2]any {
 		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
 		KindFill:         {Fill{1 << 60, true, 1 << 31, 1 << 31, node, node, 1 << 60}, refusal},
 		KindComplete:     {Complete{1 << 60, mirror}, refusal},
-		KindPeek:         {span, Content{1 << 60, make([]byte, MaxContent), true}},
-		KindPoke:         {Content{1 << 60, make([]byte, MaxContent), true}, refusal},
+		KindLevel:        {Level{1 << 31, Fence{node, 1 << 31, true}, unsettled, unsettled}, refusal},
 		KindHello: {
 			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60, 1 << 60, Release{1 << 30, name}},
 			Welcome{node, 255, rack, Release{1 << 30, name}, 1000, 1 << 60, true, 1 << 60, &mirror},
@@ -112,7 +111,7 @@ func largest() map[Kind][2]any {
 				}),
 			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), many(2*MaxEndedRegions, func(i int) GivenUpCall { return GivenUpCall{someExecution(i), math.MaxUint64, math.MaxUint64} }), true, true, math.MaxUint64, math.MaxUint64, math.MaxUint32}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
 		}, nil},
-		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
+		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, unsettled}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions: {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {

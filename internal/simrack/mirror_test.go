@@ -18,13 +18,15 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
 // onPair runs f on a rack whose memory is one machine with two copies, and counts the
 // frames.
-func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, n int64), f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
+func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, n int64, f wire.Frame), f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -38,9 +40,9 @@ func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, 
 			},
 			Machines: [][]string{{"m1", "m2"}}, FillRate: 16 << 20, Disk: new(wal.Disk), Impair: impair,
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			OnFrame: func(wire.Frame) {
+			OnFrame: func(f wire.Frame) {
 				if r := rack.Load(); r != nil && onFrame != nil {
-					onFrame(r, frames.Add(1))
+					onFrame(r, frames.Add(1), f)
 				}
 			},
 		})
@@ -162,7 +164,7 @@ func untilNothingLeft(t *testing.T, ctx context.Context, r *simrack.Rack, blades
 // frame of a scenario: nothing that was acknowledged is lost, and what goes on, goes on.
 func TestMemoryBladeDies(t *testing.T) {
 	frames := int64(0)
-	onPair(t, wire.Impairment{}, func(_ *simrack.Rack, n int64) { frames = n }, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+	onPair(t, wire.Impairment{}, func(_ *simrack.Rack, n int64, _ wire.Frame) { frames = n }, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		scenario(t, ctx, r)
 	})
 	points := int64(40)
@@ -174,7 +176,7 @@ func TestMemoryBladeDies(t *testing.T) {
 		for at := int64(1); at <= frames; at += step {
 			t.Run(fmt.Sprintf("%s before frame %d of %d", dies, at, frames), func(t *testing.T) {
 				survivor := map[string]string{"m1": "m2", "m2": "m1"}[dies]
-				onPair(t, wire.Impairment{}, func(r *simrack.Rack, n int64) {
+				onPair(t, wire.Impairment{}, func(r *simrack.Rack, n int64, _ wire.Frame) {
 					if n == at {
 						if err := r.CrashBlade(dies); err != nil {
 							t.Error(err)
@@ -452,6 +454,79 @@ func TestFenceOfLargeWrites(t *testing.T) {
 			}
 		}
 	})
+}
+
+// commandIn is the kind of a control message in a frame, and whether it is a reply; 0 for other frames.
+func commandIn(f wire.Frame) (kind control.Kind, reply bool) {
+	u, err := frame.ParseUDP6(f.Data)
+	if err != nil || u.Dst.Port() != rackaddr.PortControl {
+		return 0, false
+	}
+	m, err := control.Parse(u.Payload)
+	if err != nil {
+		return 0, false
+	}
+	return m.Kind, m.Reply
+}
+
+// TestFenceWhileTheGatekeeperRestarts: a node dies that has got a write to one copy only, and the Gatekeeper when both copies have
+// answered the fence. Its successor fences again. When it hands the node's regions on, the copies are equal. The second answer to a fence
+// told nothing of the write, so they differed.
+func TestFenceWhileTheGatekeeperRestarts(t *testing.T) {
+	const size = 3000
+	for _, misses := range []string{"m1", "m2"} {
+		var p atomic.Uint64
+		var crashed, equal atomic.Bool
+		fenced := map[string]bool{}
+		onPair(t, wire.Impairment{Delay: 100 * time.Microsecond}, func(r *simrack.Rack, _ int64, f wire.Frame) {
+			kind, reply := commandIn(f)
+			switch {
+			case p.Load() == 0 || f.Stage != wire.Arriving:
+			case kind == control.KindFence && reply && f.ToSwitch && !crashed.Load():
+				if fenced[f.Host] = true; len(fenced) == 2 {
+					crashed.Store(true)
+					r.CrashGatekeeper()
+				}
+			case kind == control.KindReclaim && !reply && !f.ToSwitch && !equal.Load():
+				a, thereA := r.MemoryServer("m1").ReadRegion(p.Load(), size)
+				b, thereB := r.MemoryServer("m2").ReadRegion(p.Load(), size)
+				if equal.Store(true); !thereA || !thereB || !bytes.Equal(a, b) {
+					t.Errorf("%s misses a write: the copies hold %d and %d when the region is handed on", misses, a[0], b[0])
+				}
+			}
+		}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+			m, region := writer(t, ctx, r, size)
+			if _, err := m.Write(ctx, region, make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+			r.Host(misses).Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
+			writing, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			if _, err := m.Write(writing, region, bytes.Repeat([]byte{1}, size)); fault.CodeOf(err) != fault.Deadline {
+				t.Fatalf("a write that one copy misses: %v", err)
+			}
+			if err := r.CrashBlade("c1"); err != nil {
+				t.Fatal(err)
+			}
+			r.Host(misses).Impair(wire.Impairment{Delay: 100 * time.Microsecond}, wire.Impairment{Delay: 100 * time.Microsecond})
+			p.Store(region.Offset())
+			until := func(what string, done *atomic.Bool) {
+				for range 1000 {
+					if done.Load() {
+						return
+					}
+					<-time.After(10 * time.Millisecond) // virtual
+				}
+				t.Fatal(what)
+			}
+			until("the copies do not answer the fence", &crashed)
+			if err := r.RestartGatekeeper(ctx); err != nil {
+				t.Fatal(err)
+			}
+			until("the region is not handed on", &equal)
+			untilMirrored(t, ctx, r)
+		})
+	}
 }
 
 // TestCopiesThatDisagree: a client that gets other answers of the second copy than of the

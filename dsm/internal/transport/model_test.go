@@ -147,14 +147,13 @@ func (p *program) fail() {
 func (p *program) equal(r *modelRegion) {
 	m := int(r.base.Machine())
 	second := p.second(m)
-	for at := uint64(0); second != nil && at < 1<<simClass; at += control.MaxContent {
-		span := control.Span{Offset: r.base.Offset() + at, Length: min(control.MaxContent, 1<<simClass-at)}
-		a, errA := p.stores[m-1].Peek(span)
-		b, errB := second.Peek(span)
-		if errA != nil || errB != nil || a.Gone != b.Gone || !bytes.Equal(a.Data, b.Data) {
-			p.errorf("the copies of %v differ from byte %d on: %v, %v", r.base, at, errA, errB)
-			return
-		}
+	if second == nil {
+		return
+	}
+	a, thereA := p.stores[m-1].Content(r.base.Offset(), 1<<simClass)
+	b, thereB := second.Content(r.base.Offset(), 1<<simClass)
+	if thereA != thereB || !bytes.Equal(a, b) {
+		p.errorf("the copies of %v differ: there %t, %t", r.base, thereA, thereB)
 	}
 }
 
@@ -311,21 +310,15 @@ func (p *program) fence(m int, f control.Fence) {
 		return
 	}
 	two := second.Fence(f)
-	for i, frees := range [][]uint64{one.Frees, two.Frees} {
-		for _, offset := range frees {
-			if err := []*store.Store{second, p.stores[m-1]}[i].Poke(control.Content{Offset: offset, Gone: true}); err != nil {
-				p.errorf("%v", err)
-			}
+	items, err := p.stores[m-1].Level(control.Level{Fence: f, First: one.Unsettled, Second: two.Unsettled})
+	for _, give := range items {
+		for item := give(store.MinItem); item != nil && err == nil; item = give(store.MinItem) {
+			err = second.Take(item)
 		}
 	}
-	for _, span := range append(one.Writes, two.Writes...) {
-		content, err := p.stores[m-1].Peek(span)
-		if err == nil && !content.Gone {
-			err = second.Poke(content)
-		}
-		if err != nil {
-			p.errorf("%v", err)
-		}
+	p.stores[m-1].Levelled(f.Node, f.Incarnation)
+	if err != nil {
+		p.errorf("%v", err)
 	}
 }
 

@@ -22,7 +22,7 @@ type Kind uint8
 // The kinds.
 const (
 	Item Kind = 1 // of the source; Number is the item's
-	Last Kind = 2 // the source's last item
+	Last Kind = 2 // the item that makes the target a complete copy
 	Ack  Kind = 3 // of the target: Number is that of the next item that it wants
 )
 
@@ -30,7 +30,7 @@ const (
 var Layout = wirefmt.Layout{Name: "fill", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
-	{Name: "kind", Offset: 3, Size: 1, Doc: "1: item, 2: last item, 3: acknowledgement"},
+	{Name: "kind", Offset: 3, Size: 1, Doc: "1: item, 2: the item that makes the target a complete copy, 3: acknowledgement"},
 	{Name: "status", Offset: 4, Size: 1, Doc: "acknowledgement: 0, or why the target cannot be filled; the reason in words follows the header"},
 	{Name: "part", Offset: 5, Size: 1, Doc: "item: which part of the copy it belongs to; 0: ledgers, 1: regions, with undo and windows"},
 	{Name: "reserved", Offset: 6, Size: 2, Doc: "0"},

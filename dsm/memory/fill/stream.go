@@ -38,7 +38,6 @@ type Sender struct {
 	sent   time.Duration
 	wait   time.Duration
 	free   time.Duration // when the rate lets the next item go
-	done   bool          // the last item is in flight, or has been
 	err    error
 	out    []Packet
 }
@@ -51,7 +50,7 @@ func NewSender(cfg SenderConfig) *Sender {
 // Open reports whether an item may be sent now, and if not, when it may be as far as the
 // rate is concerned; the window opens with an acknowledgement.
 func (s *Sender) Open(now time.Duration) (open bool, at time.Duration) {
-	if s.err != nil || s.done || len(s.flight) >= s.window() {
+	if s.err != nil || len(s.flight) >= s.window() {
 		return false, 0
 	}
 	return s.free <= now, s.free
@@ -64,12 +63,12 @@ func (s *Sender) window() int {
 // Unlimited lifts the rate: everybody waits for the rest.
 func (s *Sender) Unlimited() { s.cfg.Rate, s.free = 0, 0 }
 
-// Send sends an item of a part, which must not change afterwards. Nothing may follow the
-// last one.
-func (s *Sender) Send(now time.Duration, part uint8, item []byte, last bool) {
+// Send sends an item of a part, which must not change afterwards, and returns its number. Last says that the item makes the target a
+// complete copy.
+func (s *Sender) Send(now time.Duration, part uint8, item []byte, last bool) (number uint64) {
 	p := Packet{Kind: Item, Part: part, Token: s.cfg.Token, Number: s.next, Data: item}
 	if last {
-		p.Kind, s.done = Last, true
+		p.Kind = Last
 	}
 	s.next++
 	if len(s.flight) == 0 {
@@ -80,6 +79,7 @@ func (s *Sender) Send(now time.Duration, part uint8, item []byte, last bool) {
 	if s.cfg.Rate > 0 {
 		s.free = max(s.free, now-burst) + duration.Seconds(float64(len(item))/float64(s.cfg.Rate))
 	}
+	return p.Number
 }
 
 // Receive takes an acknowledgement.
@@ -122,8 +122,10 @@ func (s *Sender) Out() []Packet {
 	return out
 }
 
-// Done reports whether the target has all items, the last one too.
-func (s *Sender) Done() bool { return s.done && len(s.flight) == 0 && s.err == nil }
+// Taken reports whether the target has all items up to a number.
+func (s *Sender) Taken(number uint64) bool {
+	return s.err == nil && number < s.next && (len(s.flight) == 0 || s.flight[0].Number > number)
+}
 
 // Err returns why the target cannot be filled, nil while all is well.
 func (s *Sender) Err() error { return s.err }

@@ -18,7 +18,7 @@ func TestStream(t *testing.T) {
 		s, r := NewSender(SenderConfig{Token: 7, MaxItem: 60_000}), NewReceiver(7)
 		now, sent, taken := time.Duration(0), 0, 0
 		net := []Packet{{Kind: Item, Token: 6, Number: 1, Data: []byte("old")}, {Kind: Ack, Token: 6, Number: 9}}
-		for !s.Done() {
+		for !s.Taken(uint64(count)) { //nolint:gosec // few
 			if open, _ := s.Open(now); open && sent < count {
 				sent++
 				s.Send(now, 0, []byte{byte(sent)}, sent == count)
@@ -106,7 +106,7 @@ func TestRefused(t *testing.T) {
 		ack, _ := r.Receive(&p, func(*Packet) error { return fault.New(fault.NoSpace, "fill", "full") })
 		s.Receive(0, &ack)
 	}
-	if fault.CodeOf(s.Err()) != fault.NoSpace || s.Done() {
+	if fault.CodeOf(s.Err()) != fault.NoSpace || s.Taken(1) {
 		t.Errorf("%v", s.Err())
 	}
 	if open, _ := s.Open(0); open {

@@ -19,6 +19,7 @@ const (
 	itemChunk = 1 + iota // chunkItem, data; a later one with the same number counts
 	itemState            // a ledger, all of whose chunks have come: stateItem
 	itemEnd              // nothing follows: endItem
+	itemCut              // of a complete copy: what of a sealed ledger stays: cutItem
 )
 
 // The items without the first byte and what follows them, big endian.
@@ -39,6 +40,11 @@ type (
 	// ownerItem stands behind a stateItem; that of an earlier version of the source has none.
 	ownerItem struct{ Port, User uint32 }
 	endItem   struct{ Ledgers, Birth uint64 }
+	cutItem   struct {
+		Name        Name
+		Run         uint32
+		First, Next uint64
+	}
 )
 
 // filling is a source's side.
@@ -176,9 +182,9 @@ func (s *Store) BeFilled() { s.filled = &filled{chunks: map[Name]map[uint64]dsmp
 func (s *Store) Filling() bool { return s.filled != nil }
 
 // Take takes the source's next item. An error means that the copy cannot be filled: NoSpace,
-// or BadRequest for an item that makes no sense.
+// or BadRequest for an item that makes no sense. A copy that is complete takes what Level gives.
 func (s *Store) Take(item []byte) error {
-	if s.filled == nil || len(item) == 0 {
+	if len(item) == 0 || (s.filled == nil) != (item[0] == itemCut) {
 		return badItem("an item of %d bytes, or one behind the last", len(item))
 	}
 	read := func(fields any) ([]byte, error) {
@@ -220,8 +226,28 @@ func (s *Store) Take(item []byte) error {
 			return err
 		}
 		return s.takeEnd(&v)
+	case itemCut:
+		var v cutItem
+		if _, err := read(&v); err != nil {
+			return err
+		}
+		return s.level(&v)
 	}
 	return badItem("item of kind %d", item[0])
+}
+
+// Level ends a sealed ledger as both copies of a machine can, as [Store.End] says, and returns the item that does the same at the
+// other copy. A ledger that is gone is no error: it goes there, too.
+func (s *Store) Level(name Name, run uint32, first, next uint64) (item []byte, err error) {
+	v := cutItem{name, run, first, next}
+	return encode(itemCut, v), s.level(&v)
+}
+
+func (s *Store) level(v *cutItem) error {
+	if a := s.End(v.Name, v.Run, v.First, v.Next); a.Status != fault.OK && a.Status != fault.NotFound {
+		return badItem("ledger %x, run %d: cannot keep chunks %d to %d: %v", v.Name, v.Run, v.First, v.Next, a.Status)
+	}
+	return nil
 }
 
 // taken is what a chunk with a number costs already.

@@ -210,11 +210,11 @@ func (r *region) copyOut(limit int) []byte {
 func (s *Store) restOfState() (rest []func(int) []byte) {
 	for _, key := range s.undo.inOrder() {
 		e := s.undo.byRun[key]
-		rest = append(rest, once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled})))
+		rest = append(rest, Once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled})))
 	}
 	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
 		reg := s.regions.byBase[base]
-		rest = append(rest, once(reg.item()))
+		rest = append(rest, Once(reg.item()))
 		if reg.changes != nil {
 			rest = append(rest, reg.changes.oldContent())
 		}
@@ -224,17 +224,17 @@ func (s *Store) restOfState() (rest []func(int) []byte) {
 	}
 	for _, key := range s.undo.marks.order {
 		m := s.undo.marks.last[key]
-		rest = append(rest, once(encode(itemMark, markItem{
+		rest = append(rest, Once(encode(itemMark, markItem{
 			Main: key.main, Node: key.node.As16(), Incarnation: m.incarnation, Run: m.run, Checkpoint: m.checkpoint, Back: m.back,
 		})))
 	}
-	return append(rest, once(encode(itemEnd, endItem{
+	return append(rest, Once(encode(itemEnd, endItem{
 		Next: s.space.next, Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode)),
 	})))
 }
 
-// once gives an item.
-func once(item []byte) func(int) []byte {
+// Once gives an item, once.
+func Once(item []byte) func(int) []byte {
 	return func(int) []byte {
 		b := item
 		item = nil

@@ -11,14 +11,15 @@ import (
 
 // The kinds of items that a source gives: the first byte.
 const (
-	itemPages  = 1 + iota // what a part of a region holds: pagesItem, content
-	itemGone              // regions that were freed: their bases, 8 bytes each
-	itemRun               // an execution with changes: runItem
-	itemRegion            // a region, when all of its content has come: regionItem
-	itemUndo              // what a part of a page held before: undoItem, content
-	itemClient            // a client: clientItem, and some of its records: recordItem each
-	itemMark              // the last word about a durable main: markItem
-	itemEnd               // nothing follows: endItem
+	itemPages    = 1 + iota // what a part of a region holds: pagesItem, content
+	itemGone                // regions that were freed: their bases, 8 bytes each
+	itemRun                 // an execution with changes: runItem
+	itemRegion              // a region, when all of its content has come: regionItem
+	itemUndo                // what a part of a page held before: undoItem, content
+	itemClient              // a client: clientItem, and some of its records: recordItem each
+	itemMark                // the last word about a durable main: markItem
+	itemEnd                 // nothing follows: endItem
+	itemLevelled            // of a complete copy: what an incarnation had not settled is equal now: levelledItem
 )
 
 // The items without the first byte and what follows them, big endian.
@@ -69,6 +70,10 @@ type (
 		Next                   uint64
 		Regions, Runs, Clients uint64
 	}
+	levelledItem struct {
+		Node        [16]byte
+		Incarnation uint32
+	}
 )
 
 // itemOverhead is at least what an item has beside content; recordSize is a record's size.
@@ -117,13 +122,14 @@ func (s *Store) BeFilled(incarnation uint32) {
 }
 
 // Take takes the source's next item. An error means that the copy cannot be filled: NoSpace,
-// or BadRequest for an item that makes no sense.
+// or BadRequest for an item that makes no sense. A second copy that is complete takes what Level gives.
 func (s *Store) Take(item []byte) error {
 	switch {
-	case s.filled == nil:
-		return fault.New(fault.Stale, "fill", "the copy is not being filled")
-	case len(item) == 0 || s.filled.complete:
+	case len(item) == 0 || s.filled != nil && s.filled.complete:
 		return badItem("an item of %d bytes, or one behind the last", len(item))
+	case s.filled != nil:
+	case s.mirror.Copy == 0 || item[0] != itemPages && item[0] != itemGone && item[0] != itemLevelled:
+		return fault.New(fault.Stale, "fill", "the copy is not being filled")
 	}
 	b := item[1:]
 	switch item[0] {
@@ -143,6 +149,8 @@ func (s *Store) Take(item []byte) error {
 		return s.takeMark(b)
 	case itemEnd:
 		return s.takeEnd(b)
+	case itemLevelled:
+		return s.takeLevelled(b)
 	}
 	return badItem("item of kind %d", item[0])
 }
@@ -196,9 +204,14 @@ func (s *Store) takePages(b []byte) error {
 	if err != nil {
 		return err
 	}
-	reg, err := s.takeAt(v.Base, v.Class)
-	if err != nil {
-		return err
+	reg := s.regions.byBase[v.Base]
+	if s.filled == nil && reg == nil {
+		return nil // it has been freed here, and goes at the other copy
+	}
+	if s.filled != nil {
+		if reg, err = s.takeAt(v.Base, v.Class); err != nil {
+			return err
+		}
 	}
 	if v.At > uint64(len(reg.data)) || uint64(len(b)) > uint64(len(reg.data))-v.At {
 		return badItem("%d bytes at %d of a region of %d", len(b), v.At, len(reg.data))
@@ -212,10 +225,24 @@ func (s *Store) takeGone(b []byte) error {
 		return badItem("%d bytes of addresses", len(b))
 	}
 	for ; len(b) > 0; b = b[8:] {
-		if reg := s.regions.byBase[binary.BigEndian.Uint64(b)]; reg != nil {
-			s.release(reg)
-		}
+		s.releaseAt(binary.BigEndian.Uint64(b))
 	}
+	return nil
+}
+
+// releaseAt ends the region that begins at an address, if there is one.
+func (s *Store) releaseAt(base uint64) {
+	if reg := s.regions.byBase[base]; reg != nil {
+		s.release(reg)
+	}
+}
+
+func (s *Store) takeLevelled(b []byte) error {
+	var v levelledItem
+	if _, err := decode(b, &v); err != nil {
+		return err
+	}
+	s.Levelled(netip.AddrFrom16(v.Node), v.Incarnation)
 	return nil
 }
 

@@ -30,6 +30,9 @@ func (s *Store) Become(m control.Mirror) error {
 	case m.Epoch != s.mirror.Epoch:
 		s.diverged = 0
 		s.EndFill()
+		for _, c := range s.clients.byNode {
+			c.unsettled = control.Unsettled{} // the machine has other copies, which are equal
+		}
 	}
 	s.lost = m.Lost
 	s.mirror = dsmpacket.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
@@ -97,38 +100,4 @@ func (s *Store) allocateAt(r *Request, class uint8, base uint64) (*region, fault
 	}
 	s.space = newSpace(max(s.space.next, base+1<<class))
 	return s.make(r, class, func() (uint64, bool) { return base, true })
-}
-
-// Peek returns the content of a part of a region, as long as a command's answer can be;
-// Gone if there is no such region.
-func (s *Store) Peek(q control.Span) (control.Content, error) {
-	reg, at, status := s.find(dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, q.Offset), q.Length)
-	if status != fault.OK {
-		return control.Content{Offset: q.Offset, Gone: true}, nil
-	}
-	if q.Length > control.MaxContent {
-		return control.Content{}, fault.New(fault.BadRequest, "peek", "%d bytes, at most %d", q.Length, control.MaxContent)
-	}
-	return control.Content{Offset: q.Offset, Data: append([]byte(nil), reg.view(at, q.Length)...)}, nil
-}
-
-// Poke makes a part of a region what it is in another copy, or frees a region that this
-// one has freed. It is not on behalf of any execution, and cannot be taken back. It is
-// idempotent.
-func (s *Store) Poke(c control.Content) error {
-	if c.Gone {
-		if reg := s.regions.byBase[c.Offset]; reg != nil {
-			s.release(reg)
-		}
-		return nil
-	}
-	reg, at, status := s.find(dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, c.Offset), uint64(len(c.Data)))
-	if status == fault.NotFound || status == fault.Unavailable {
-		return nil
-	}
-	if status != fault.OK {
-		return fault.New(status, "poke", "this copy cannot write %d bytes at %#x", len(c.Data), c.Offset)
-	}
-	reg.put(at, c.Data)
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -334,6 +335,7 @@ type client struct {
 	incarnation uint32
 	fenced      bool // the incarnation is dead; so are all before it
 	window      window
+	unsettled   control.Unsettled // what the other copy may not have, or have alone, till both are level
 }
 
 // clients is the nodes that the store knows.
@@ -378,21 +380,21 @@ func (t *clients) admit(node netip.Addr, incarnation uint32, floor uint64) (*cli
 
 // fence refuses the node's incarnations up to this one from now on, and returns the
 // records of the requests that they had not settled.
-func (t *clients) fence(node netip.Addr, incarnation uint32) []record {
-	c := t.byNode[node]
+func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, unsettled []record) {
+	c = t.byNode[node]
 	if c == nil {
 		t.makeRoom() // a fence is never refused
 		c = &client{}
 		t.byNode[node] = c
 	}
 	if c.incarnation > incarnation || c.incarnation == incarnation && c.fenced {
-		return nil
+		return c, nil
 	}
-	unsettled := c.window.unsettled()
+	unsettled = c.window.unsettled()
 	t.drop(c)
-	*c = client{incarnation: incarnation, fenced: true}
+	*c = client{incarnation: incarnation, fenced: true, unsettled: c.unsettled}
 	t.fenced = append(t.fenced, node)
-	return unsettled
+	return c, unsettled
 }
 
 // makeRoom forgets the node fenced longest ago when the table is full.

@@ -275,20 +275,24 @@ func (u *undo) settle(reg *region) {
 // that they had not settled. If nobody is left to say what becomes of what their executions
 // did, that is taken back.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
-	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
-		if rec.op != dsmpacket.OpAlloc && s.mirrored() {
-			s.unsettled(&answer, &rec)
+	c, records := s.clients.fence(f.Node, f.Incarnation)
+	for i := range records {
+		rec := &records[i]
+		if rec.op != dsmpacket.OpAlloc {
+			s.unsettled(&c.unsettled, rec)
 			continue
 		}
 		reg := s.regions.byBase[rec.address]
-		if rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || reg == nil {
-			continue // it is no region, or not any more
-		}
-		if len(answer.Regions) == control.MaxRegions {
+		switch {
+		case rec.status != fault.OK || reg == nil: // it is no region, or not any more
+		case len(answer.Regions) == control.MaxRegions:
 			answer.More = true
-			break
+		default:
+			answer.Regions = append(answer.Regions, reg.id())
 		}
-		answer.Regions = append(answer.Regions, reg.id())
+	}
+	if c.incarnation == f.Incarnation {
+		answer.Unsettled = c.unsettled
 	}
 	if f.Forsaken {
 		s.takeBackAll(f)
@@ -296,22 +300,19 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	return answer
 }
 
-// maxUnsettled is how many unsettled writes and frees an answer to a fence names at most.
-const maxUnsettled = 64
-
 // unsettled adds a write or free that the node may not have got to all copies. What an
 // execution has changed is taken back everywhere, so it is left out.
-func (s *Store) unsettled(answer *control.Fenced, rec *record) {
+func (s *Store) unsettled(all *control.Unsettled, rec *record) {
 	reg := s.regions.find(rec.address)
 	free := rec.op == dsmpacket.OpFree
 	switch {
-	case rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
-	case len(answer.Writes)+len(answer.Frees) == maxUnsettled:
-		answer.MoreUnsettled = true
+	case !s.mirrored() || rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
+	case len(all.Writes)+len(all.Frees) == control.MaxUnsettled:
+		all.More = true
 	case free:
-		answer.Frees = append(answer.Frees, rec.address)
+		all.Frees = append(all.Frees, rec.address)
 	default:
-		answer.Writes = append(answer.Writes, control.Span{Offset: rec.address, Length: rec.length})
+		all.Writes = append(all.Writes, control.Span{Offset: rec.address, Length: rec.length})
 	}
 }
 

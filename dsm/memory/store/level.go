@@ -1,0 +1,79 @@
+package store
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// The copies of a machine may differ in what a node had not settled when it was fenced. The first copy makes the second one what it is
+// itself: it frees what either has freed, and gives the content of what either has written. Nobody else has access meanwhile, since the
+// node's regions are handed on when the fence is complete.
+//
+//	Fence at both ─▶ Level at the first: items, in order ─▶ Take at the second ─▶ Levelled at the first
+//
+// Both remember what was unsettled until then, so that all of it may be repeated.
+
+// Level frees what either copy has freed, and returns what gives the items for the second copy. It fails, and changes nothing, if the
+// command makes no sense here: the copies are not level then.
+func (s *Store) Level(q control.Level) (items []func(limit int) []byte, err error) {
+	told := []*control.Unsettled{&q.First, &q.Second}
+	seen := map[control.Span]bool{} // most writes have reached both
+	for _, u := range told {
+		if u.More {
+			return nil, fault.New(fault.NoSpace, "level", "node %s has left more than %d writes and frees unsettled", q.Fence.Node, control.MaxUnsettled)
+		}
+		for _, w := range u.Writes {
+			if _, _, status := s.find(s.at(w.Offset), w.Length); status == fault.BadRequest {
+				return nil, fault.New(fault.BadRequest, "level", "%d bytes at %#x are not in one region", w.Length, w.Offset)
+			}
+			if !seen[w] {
+				seen[w] = true
+				items = append(items, s.contentOf(w))
+			}
+		}
+	}
+	for _, u := range told {
+		for _, base := range u.Frees {
+			s.releaseAt(base)
+			items = append(items, Once(encode(itemGone, base)))
+		}
+	}
+	return append(items, Once(encode(itemLevelled, levelledItem{q.Fence.Node.As16(), q.Fence.Incarnation}))), nil
+}
+
+// at is the pointer to an offset.
+func (s *Store) at(offset uint64) dsmpacket.Pointer {
+	return dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, offset)
+}
+
+// contentOf gives what a part of a region holds; nothing if the region is gone, for then it goes at the other copy, too.
+func (s *Store) contentOf(w control.Span) func(int) []byte {
+	return func(limit int) []byte {
+		reg, at, status := s.find(s.at(w.Offset), w.Length)
+		if status != fault.OK || w.Length == 0 {
+			return nil
+		}
+		n := min(w.Length, uint64(limit-itemOverhead)) //nolint:gosec // see FillNext
+		w.Offset, w.Length = w.Offset+n, w.Length-n
+		return append(encode(itemPages, pagesItem{Base: reg.base, Class: reg.class, At: at}), reg.view(at, n)...)
+	}
+}
+
+// Levelled says that both copies are equal in what an incarnation had not settled.
+func (s *Store) Levelled(node netip.Addr, incarnation uint32) {
+	if c := s.clients.byNode[node]; c != nil && c.incarnation == incarnation {
+		c.unsettled = control.Unsettled{}
+	}
+}
+
+// Content returns what n bytes at an offset hold; false if they are not in one region.
+func (s *Store) Content(offset, n uint64) (data []byte, ok bool) {
+	reg, at, status := s.find(s.at(offset), n)
+	if status != fault.OK {
+		return nil, false
+	}
+	return append([]byte(nil), reg.view(at, n)...), true
+}
