@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -50,6 +51,7 @@ func (noGuard) Disown(netip.Addr) error              { return nil }
 type Compute struct {
 	cfg      ComputeConfig
 	reg      *registrar
+	resolver *resolver
 	work     context.Context //nolint:containedctx // Run's: what outlives its caller, and the programs
 	stopWork context.CancelFunc
 	tasks    sync.WaitGroup // of work
@@ -60,7 +62,6 @@ type Compute struct {
 	changed    chan struct{} // closed when rack changes
 	registered registration  // the present one, or the next
 	nodes      map[netip.Addr]*node
-	services   map[netip.Addr]*node         // who has a service's address
 	changing   map[netip.Addr]chan struct{} // addresses that are being added or removed; closed when that is over
 	leases     map[netip.Addr]control.NodeLeases
 	programs   map[string]*program
@@ -70,10 +71,10 @@ type Compute struct {
 	marks      map[uint32]bool // of nodes, also of those that join
 	lastMark   uint32
 	ended      bool // nothing new begins
-	// What the users of the blade share: its nodes, the sockets of their services, and the questions to the Gatekeeper.
+	// What the users of the blade share: its nodes, the questions to the Gatekeeper, and those who takes calls.
 	nodesOf     *share.Pool[uint32]
-	socketsOf   *share.Pool[uint32]
 	questionsOf *share.Pool[uint32]
+	lookupsOf   *share.Pool[uint32]
 }
 
 var (
@@ -94,11 +95,11 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	}
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
-		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{}, changing: map[netip.Addr]chan struct{}{},
+		nodes: map[netip.Addr]*node{}, changing: map[netip.Addr]chan struct{}{},
 		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{},
 		policies: policies{asking: make(chan struct{}, 1)}, marks: map[uint32]bool{},
 		nodesOf: share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),
-		socketsOf: share.New[uint32](serviceSockets),
+		lookupsOf: share.New[uint32](lookups),
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())
 	reg, err := newRegistrar(cfg.Blade, c)
@@ -106,6 +107,9 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 		return nil, fmt.Errorf("compute blade %s: %w", cfg.Name, err)
 	}
 	c.reg = reg
+	if err := c.openResolver(); err != nil {
+		return nil, errors.Join(fmt.Errorf("compute blade %s: %w", cfg.Name, err), reg.conn.Close())
+	}
 	return c, nil
 }
 
@@ -115,18 +119,20 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 func (c *Compute) Run(ctx context.Context) error {
 	talking, silence := context.WithCancel(context.WithoutCancel(ctx))
 	defer silence()
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() { ended <- c.reg.run(talking) }()
+	go func() { ended <- c.readRequests() }()
 	var err error
 	select {
 	case err = <-ended:
 		c.refuseNew()
+		silence()
 	case <-ctx.Done():
 		c.refuseNew()
 		c.sayFarewell()
 		silence()
-		err = <-ended
 	}
+	err = errors.Join(err, c.resolver.conn.Close(), <-ended)
 	c.mu.Lock()
 	c.stopWork()
 	c.mu.Unlock()
@@ -193,12 +199,22 @@ func (c *Compute) heartbeat() control.Heartbeat {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	for _, n := range sortedValues(c.nodes, netip.Addr.Compare) {
 		h.Nodes, h.Incarnations = append(h.Nodes, n.identity.Address), append(h.Incarnations, n.identity.Incarnation)
+		h.Named, h.Bound = append(h.Named, agoIn(now, n.named)), append(h.Bound, agoIn(now, n.bound))
 	}
 	h.Used = uint64(len(h.Nodes))
 	h.Token, h.Unsettled = c.token, slices.Sorted(maps.Keys(c.unsettled))
 	return h
+}
+
+// agoIn is how long ago something was, for a heartbeat.
+func agoIn(now, at time.Time) uint32 {
+	if at.IsZero() || now.Sub(at) > control.MostAgo {
+		return 0
+	}
+	return 1 + uint32(now.Sub(at).Milliseconds()) //nolint:gosec // MostAgo at most
 }
 
 // welcomed lets programs join.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -34,10 +32,6 @@ func TestLifeOfANode(t *testing.T) {
 				if id != (join.Identity{Name: "arrays", Blade: "b1", Address: rackaddr.Node(1), Incarnation: 1}) || !r.blade.Accepts(id.Address) {
 					t.Errorf("node %+v, its address accepted: %v", id, r.blade.Accepts(id.Address))
 				}
-				service := rackaddr.Service("Arrays")
-				if err := s.Stack().AddAddress(service); err != nil {
-					t.Error(err)
-				}
 				if _, err := s.Export(r.ctx, control.Export{Service: "Arrays", Methods: []control.Method{{Name: "add"}}}); err != nil {
 					t.Error(err)
 				}
@@ -48,8 +42,8 @@ func TestLifeOfANode(t *testing.T) {
 					t.Error(err)
 				}
 				<-s.Done()
-				if r.blade.Accepts(id.Address) || r.blade.Accepts(service) {
-					t.Error("addresses remain")
+				if r.blade.Accepts(id.Address) {
+					t.Error("the address remains")
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -144,8 +138,8 @@ func TestGatekeeperForgets(t *testing.T) {
 		if _, err := one.Export(r.ctx, control.Export{Service: "S"}); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("export by a fenced node: %v", err)
 		}
-		if err := one.Stack().AddAddress(rackaddr.Service("S")); fault.CodeOf(err) != fault.Stale {
-			t.Errorf("address for a fenced node: %v", err)
+		if _, err := one.Stack().ListenUDP(netip.AddrPortFrom(one.Node().Address, rackaddr.PortRPC)); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("a socket for a fenced node: %v", err)
 		}
 		select {
 		case <-two.Done():
@@ -295,111 +289,6 @@ func TestUnsettled(t *testing.T) {
 	})
 }
 
-func TestAddressesOfNodes(t *testing.T) {
-	inRack(t, wire.Impairment{}, func(r *rack) {
-		c, _, stop := r.compute(ComputeConfig{})
-		one, err := c.Join(r.ctx, "one")
-		if err != nil {
-			t.Fatal(err)
-		}
-		two, err := c.Join(r.ctx, "two")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := rackaddr.Service("S")
-		if err := one.Stack().AddAddress(s); err != nil {
-			t.Error(err)
-		}
-		if err := one.Stack().AddAddress(s); err != nil {
-			t.Errorf("twice: %v", err)
-		}
-		if err := two.Stack().AddAddress(s); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "(one)") {
-			t.Errorf("a service of another node: %v", err)
-		}
-		if err := two.Stack().RemoveAddress(s); err != nil || !r.blade.Accepts(s) {
-			t.Errorf("another node's address was removed: %v", err)
-		}
-		for _, a := range []netip.Addr{one.Node().Address, rackaddr.Blade(1), rackaddr.Gatekeeper} {
-			if err := two.Stack().AddAddress(a); fault.CodeOf(err) != fault.PermissionDenied {
-				t.Errorf("%s: %v", a, err)
-			}
-		}
-		if err := two.Stack().AddLocalPrefix(rackaddr.NodePrefix); fault.CodeOf(err) != fault.PermissionDenied {
-			t.Errorf("prefix: %v", err)
-		}
-		if err := one.Stack().RemoveAddress(s); err != nil || r.blade.Accepts(s) {
-			t.Errorf("the address remains: %v", err)
-		}
-		if err := two.Stack().AddAddress(s); err != nil {
-			t.Errorf("after its owner has gone: %v", err)
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestAddresses_Impostor: a user's node takes the address of a service before its owner comes. Whoever may export the service, by the
-// Gatekeeper's word, gets the address and keeps it; the impostor's socket has ended, and all else of the impostor's stays.
-func TestAddresses_Impostor(t *testing.T) {
-	inRack(t, wire.Impairment{}, func(r *rack) {
-		c, _, stop := r.compute(ComputeConfig{})
-		host := func(name string, uid uint32) join.Hosted {
-			t.Helper()
-			h, err := c.Host(r.ctx, join.Program{Name: name, UID: uid})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return h
-		}
-		impostor, owner, sibling := host("impostor", 60001), host("owner", 60002), host("sibling", 60002)
-		s, other := rackaddr.Service("S"), rackaddr.Service("Other")
-		at := netip.AddrPortFrom(s, rackaddr.PortRPC)
-		for _, a := range []netip.Addr{s, other} {
-			if err := impostor.Stack().AddAddress(a); err != nil {
-				t.Fatal(err)
-			}
-		}
-		conn, err := impostor.Stack().ListenUDP(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := owner.Stack().AddAddress(s); fault.CodeOf(err) != fault.Unavailable {
-			t.Errorf("without the Gatekeeper's word: %v", err)
-		}
-		if _, err := owner.Export(r.ctx, control.Export{Service: "S", Prepare: true}); err != nil {
-			t.Fatal(err)
-		}
-		if err := owner.Stack().AddAddress(s); err != nil || !r.blade.Accepts(s) {
-			t.Errorf("with its word: %v", err)
-		}
-		_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // virtual; it may be closed
-		if _, err := conn.ReadBatch(make([]netio.Message, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the impostor's socket: %v", err)
-		}
-		if _, err := owner.Stack().ListenUDP(at); err != nil {
-			t.Error(err)
-		}
-		if _, err := sibling.Export(r.ctx, control.Export{Service: "S", Prepare: true}); err != nil {
-			t.Fatal(err)
-		}
-		for _, h := range []join.Hosted{impostor, sibling} {
-			if err := h.Stack().AddAddress(s); fault.CodeOf(err) != fault.Unavailable {
-				t.Errorf("%s takes the address from whoever may have it: %v", h.Node().Name, err)
-			}
-		}
-		if st := c.Status(0); !r.blade.Accepts(other) || len(st.Nodes) != 3 {
-			t.Errorf("the impostor's other address is gone, or its node: %+v", st)
-		}
-		if _, err := owner.Stack().ListenUDP(netip.AddrPortFrom(other, rackaddr.PortRPC)); fault.CodeOf(err) != fault.PermissionDenied {
-			t.Errorf("another service's socket: %v", err)
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // slowGuard takes a second for each address that goes.
 type slowGuard struct{ noGuard }
 
@@ -408,41 +297,23 @@ func (slowGuard) Disown(netip.Addr) error {
 	return nil
 }
 
-// TestManyAddresses: a node has a bounded number of addresses. When it leaves, nothing of the blade waits until they are gone, but for
-// who wants one of them.
-func TestManyAddresses(t *testing.T) {
+// TestSlowAddress: when a node leaves, nothing of the blade waits until its address is gone.
+func TestSlowAddress(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		c, _, stop := r.compute(ComputeConfig{Guard: slowGuard{}})
 		one, err := c.Join(r.ctx, "one")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range maxAddresses {
-			if err := one.Stack().AddAddress(rackaddr.ServiceOf(uint64(i))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := one.Stack().AddAddress(rackaddr.ServiceOf(maxAddresses)); fault.CodeOf(err) != fault.Overloaded {
-			t.Errorf("one more: %v", err)
-		}
 		began := time.Now()
 		if err := one.Close(r.ctx); err != nil {
 			t.Error(err)
 		}
-		two, err := c.Join(r.ctx, "two")
-		if err != nil {
+		if _, err := c.Join(r.ctx, "two"); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took >= time.Second {
 			t.Errorf("the blade has stood still for %v", took)
-		}
-		for i := range maxAddresses {
-			if err := two.Stack().AddAddress(rackaddr.ServiceOf(uint64(i))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if took := time.Since(began); took < maxAddresses*time.Second/2 {
-			t.Errorf("all addresses were another node's after %v", took)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

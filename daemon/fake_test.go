@@ -112,7 +112,7 @@ type gatekeeperFake struct {
 	reply   control.HeartbeatReply // to heartbeats
 	welcome control.Welcome
 	refuse  error // of the next requests other than heartbeats
-	silent  bool  // questions about who serves are not heard
+	silent  bool  // questions about services are not heard
 
 	policies []control.MethodPolicy
 	version  uint64 // of the policies
@@ -158,7 +158,7 @@ func (g *gatekeeperFake) read() {
 		g.mu.Lock()
 		silent := g.silent
 		g.mu.Unlock()
-		if m, err := control.Parse(ms[0].Buf); silent && err == nil && m.Kind == control.KindServing {
+		if m, err := control.Parse(ms[0].Buf); silent && err == nil && m.Kind == control.KindService {
 			continue
 		}
 		g.end.Deliver(ms[0].Buf)
@@ -203,9 +203,7 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 	case control.KindExport:
 		var e control.Export
 		err := m.Decode(&e)
-		if !e.Prepare {
-			g.exports = append(g.exports, e)
-		}
+		g.exports = append(g.exports, e)
 		return control.Exported{}, err
 	case control.KindLeave:
 		var l control.Leave

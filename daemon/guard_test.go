@@ -9,7 +9,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -65,8 +64,7 @@ func (g *guardFake) all() map[netip.Addr]uint32 {
 	return maps.Clone(g.owners)
 }
 
-// TestGuard: the addresses of a node, its services' too, are its user's from before they
-// are the blade's until the node ends.
+// TestGuard: the address of a node is its user's from before it is the blade's until the node ends.
 func TestGuard(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		g := &guardFake{owners: map[netip.Addr]uint32{}}
@@ -75,16 +73,7 @@ func TestGuard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s1, s2 := rackaddr.Service("S1"), rackaddr.Service("S2")
-		for _, s := range []netip.Addr{s1, s2} {
-			if err := h.Stack().AddAddress(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := h.Stack().RemoveAddress(s2); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := g.all(), (map[netip.Addr]uint32{h.Node().Address: 60001, s1: 60001}); !maps.Equal(got, want) {
+		if got, want := g.all(), (map[netip.Addr]uint32{h.Node().Address: 60001}); !maps.Equal(got, want) {
 			t.Errorf("owners %v, want %v", got, want)
 		}
 		if err := h.Close(r.ctx); err != nil {

@@ -8,11 +8,10 @@ import (
 
 // Every time and bound of the daemons, in one place.
 const (
-	// maxAddresses is how many services a node serves.
-	maxAddresses = 1024
-	// serviceSockets is how many sockets of services all nodes have together; each user has its share (package share). A socket
-	// takes a descriptor of the daemon.
-	serviceSockets = 2 * maxAddresses
+	// lookups is how many of all programs' questions who takes calls may be under way; each user has its share (package share).
+	lookups = 4096
+	// lookupRoom is how many answers wait for a lookup; it asks again for those beyond.
+	lookupRoom = 64
 	// defaultHeartbeat counts if the Gatekeeper's welcome names no interval.
 	defaultHeartbeat = 100 * time.Millisecond
 	// heartbeatPatience is how long a heartbeat waits for its reply. New ones go

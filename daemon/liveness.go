@@ -3,11 +3,11 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // Thresholds implements join.Hosted.
@@ -69,7 +69,7 @@ func (c *Compute) unready(p *program) (missing string, ready bool) {
 			continue
 		}
 		for _, s := range p.start.Services {
-			if !slices.Contains(n.exports, s) {
+			if n.exports[rackaddr.Service(s)] == nil {
 				return "it does not export " + s, false
 			}
 		}

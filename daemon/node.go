@@ -6,12 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // node is one program's tie to the rack: a join.Hosted. It begins with host and
@@ -29,10 +31,11 @@ type node struct {
 	once     sync.Once
 
 	// Guarded by daemon.mu:
-	addresses int // of services, those that are being added too
 	endpoints map[netip.AddrPort]netio.Conn
-	exports   []string                    // services, in order
-	may       map[netip.Addr]bool         // services that it may export, by the Gatekeeper's word
+	exports   map[netip.Addr]*offered     // by the services' addresses
+	named     time.Time                   // when a caller was told of it last
+	bound     time.Time                   // when a caller of policy none was
+	ledger    bool                        // it keeps one
 	cancel    func(call, deadlock string) // nil unless the program takes cancellations
 }
 
@@ -171,11 +174,12 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 		c.forget(old, false)
 	}
 	n := &node{
-		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{}, may: map[netip.Addr]bool{},
+		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{}, exports: map[netip.Addr]*offered{},
 		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Exited: j.Exited},
 	}
+	n.ledger = j.Ledger != nil
 	copy(n.identity.Key[:], j.Key)
-	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
+	n.stack = &nodeStack{n}
 	c.lockUnlessChanging(j.Address)
 	defer c.mu.Unlock()
 	var err error
@@ -222,20 +226,13 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 		first = true
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		addrs := []netip.Addr{n.identity.Address}
-		for a, owner := range c.services {
-			if owner == n {
-				addrs = append(addrs, a)
-				delete(c.services, a)
-			}
-		}
 		delete(c.nodes, n.identity.Address)
 		c.nodesOf.Release(n.program.UID, 1)
 		delete(c.leases, n.identity.Address)
 		if telling {
 			c.unsettled[n.token] = &request{leaves: n.program, done: make(chan struct{})}
 		}
-		c.removeAll(n, addrs)
+		c.remove(n)
 		if n.started != nil {
 			n.started.spent = true
 		}
@@ -248,24 +245,19 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 	return first
 }
 
-// removeAll has addresses of a node that has ended removed, one after the other. Who waits to add one of them, such as the next
-// incarnation, waits until that is gone. The caller holds c.mu.
-func (c *Compute) removeAll(n *node, addrs []netip.Addr) {
-	over := make([]chan struct{}, len(addrs))
-	for i, a := range addrs {
-		over[i] = make(chan struct{})
-		c.changing[a] = over[i]
-	}
+// remove has the address of a node that has ended removed. Who waits to add it, such as the next incarnation, waits until it is
+// gone. The caller holds c.mu.
+func (c *Compute) remove(n *node) {
+	a, over := n.identity.Address, make(chan struct{})
+	c.changing[a] = over
 	remove := func() {
-		for i, a := range addrs {
-			if err := c.removeAddress(a); err != nil {
-				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
-			}
-			c.mu.Lock()
-			delete(c.changing, a)
-			c.mu.Unlock()
-			close(over[i])
+		if err := c.removeAddress(a); err != nil {
+			c.reg.log.Warn("address remains", "node", a, "err", err)
 		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.changing, a)
+		close(over)
 	}
 	if c.work.Err() == nil {
 		c.tasks.Go(remove)
@@ -304,11 +296,21 @@ func (n *node) tell(ctx context.Context, l control.Leave) error {
 	return err
 }
 
+// services are the names of those that the node exports, in order. The caller holds daemon.mu.
+func (n *node) services() []string {
+	names := make([]string, 0, len(n.exports))
+	for _, x := range n.exports {
+		names = append(names, x.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Node implements join.Session.
 func (n *node) Node() join.Identity { return n.identity }
 
 // Stack implements join.Session.
-func (n *node) Stack() netio.Stack { return n.stack }
+func (n *node) Stack() netio.Network { return n.stack }
 
 // Done implements join.Session.
 func (n *node) Done() <-chan struct{} { return n.done }
@@ -343,16 +345,16 @@ func (n *node) Export(ctx context.Context, e control.Export) (x control.Exported
 	n.daemon.mu.Lock()
 	defer n.daemon.mu.Unlock()
 	if e.Withdraw {
-		n.exports = nil
+		clear(n.exports)
 		return x, nil
 	}
-	n.may[rackaddr.Service(e.Service)] = true
-	if e.Prepare {
-		return x, nil
+	methods := make(map[rpcpacket.Method]bool, len(e.Methods))
+	for _, m := range e.Methods {
+		if wire, err := rpcpacket.MethodOf(m.Name); err == nil { // as the Gatekeeper has found
+			methods[wire] = true
+		}
 	}
-	if i, found := slices.BinarySearch(n.exports, e.Service); !found {
-		n.exports = slices.Insert(n.exports, i, e.Service)
-	}
+	n.exports[rackaddr.Service(e.Service)] = &offered{e.Service, methods}
 	return x, nil
 }
 
@@ -376,9 +378,8 @@ func (n *node) Service(ctx context.Context, name string) (info control.ServiceIn
 }
 
 // Serving implements join.Session.
-func (n *node) Serving(ctx context.Context, q control.Serving) (list control.ServingList, err error) {
-	err = n.ask(ctx, control.KindServing, q, &list)
-	return list, err
+func (n *node) Serving(ctx context.Context, q control.Serving) (control.ServingList, error) {
+	return n.daemon.lookUp(ctx, n.program.UID, q)
 }
 
 // Sharing implements join.Session.
@@ -397,8 +398,13 @@ func (n *node) Calls(ctx context.Context, c control.NodeCalls) error {
 // Ledger implements join.Session.
 func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	var r control.LedgerReply
-	err := n.ask(ctx, control.KindLedger, control.LedgerQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation}, &r)
-	return r.Ledger, err
+	if err := n.ask(ctx, control.KindLedger, control.LedgerQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation}, &r); err != nil || r.Ledger == nil {
+		return nil, err
+	}
+	n.daemon.mu.Lock()
+	defer n.daemon.mu.Unlock()
+	n.ledger = true
+	return r.Ledger, nil
 }
 
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.

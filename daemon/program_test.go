@@ -108,21 +108,14 @@ func TestMovedNode(t *testing.T) {
 			return <-runner.started, h
 		}
 		first, old := start(7)
-		service := rackaddr.Service("S")
-		if err := old.Stack().AddAddress(service); err != nil {
-			t.Error(err)
-		}
 		second, next := start(8)
 		<-old.Done()
 		if <-first.done; !first.killed {
 			t.Error("the old process was not killed")
 		}
-		if err := next.Stack().AddAddress(service); err != nil {
-			t.Errorf("the old incarnation's service: %v", err)
-		}
 		old.Crash("late news")
-		if !r.blade.Accepts(rackaddr.Node(42)) || !r.blade.Accepts(service) {
-			t.Error("the new incarnation's addresses went with the old one")
+		if !r.blade.Accepts(rackaddr.Node(42)) {
+			t.Error("the new incarnation's address went with the old one")
 		}
 		// An answer to a heartbeat from before.
 		c.updated(

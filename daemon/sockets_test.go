@@ -25,8 +25,8 @@ func (h hoster) ListenNode(local netip.AddrPort, mark uint32) (netio.Conn, error
 	return h.ListenUDP(local)
 }
 
-// TestSockets: a node has sockets at its own address and ports and at those of its services, all with one mark of its own, and
-// no others. They end with the service and with the node, whatever the program does; the next ones are new.
+// TestSockets: a node has sockets at its own address and ports, all with one mark of its own, and no others. They end with the node,
+// whatever the program does; the next ones are new.
 func TestSockets(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		h := hoster{r.blade, map[netip.AddrPort]uint32{}}
@@ -38,10 +38,6 @@ func TestSockets(t *testing.T) {
 		}
 		two, err := c.Host(r.ctx, join.Program{Name: "two", UID: 60002})
 		if err != nil {
-			t.Fatal(err)
-		}
-		s := rackaddr.Service("S")
-		if err := one.Stack().AddAddress(s); err != nil {
 			t.Fatal(err)
 		}
 		at := netip.AddrPortFrom
@@ -65,8 +61,8 @@ func TestSockets(t *testing.T) {
 		for _, port := range rackaddr.NodePorts {
 			all = append(all, listen(at(own, port)))
 		}
-		first := listen(at(s, rackaddr.PortRPC))
-		mark := h.marks[at(s, rackaddr.PortRPC)]
+		first := all[0]
+		mark := h.marks[first.LocalAddr()]
 		if mark&rackaddr.MarkMask != rackaddr.MarkTag {
 			t.Errorf("mark %#x is no node's", mark)
 		}
@@ -79,27 +75,16 @@ func TestSockets(t *testing.T) {
 			t.Errorf("two nodes have mark %#x, %v", mark, err)
 		}
 		for _, a := range []netip.AddrPort{
-			at(own, rackaddr.PortRPC), at(s, rackaddr.PortRPC), at(netip.IPv6Unspecified(), rackaddr.PortRPC), at(rackaddr.Blade(1), rackaddr.PortRPC),
+			at(own, rackaddr.PortRPC), at(rackaddr.Service("S"), rackaddr.PortRPC), at(netip.IPv6Unspecified(), rackaddr.PortRPC), at(rackaddr.Blade(1), rackaddr.PortRPC),
 			at(two.Node().Address, rackaddr.PortControl), at(two.Node().Address, 7),
 		} {
 			if _, err := two.Stack().ListenUDP(a); fault.CodeOf(err) != fault.PermissionDenied {
 				t.Errorf("a socket at %s, which is not the node's: %v", a, err)
 			}
 		}
-		if _, err := one.Stack().ListenUDP(at(s, rackaddr.PortDSM)); fault.CodeOf(err) != fault.PermissionDenied {
-			t.Errorf("a service's address has a socket for memory: %v", err)
-		}
 
-		second := listen(at(s, rackaddr.PortRPC))
+		all[0] = listen(first.LocalAddr())
 		ended("the next one is there", first)
-		if err := one.Stack().RemoveAddress(s); err != nil {
-			t.Fatal(err)
-		}
-		ended("the service's address is gone", second)
-		if err := one.Stack().AddAddress(s); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, listen(at(s, rackaddr.PortRPC)))
 		one.Crash("test")
 		for _, conn := range all {
 			ended("the node has ended", conn)
@@ -107,47 +92,6 @@ func TestSockets(t *testing.T) {
 		if _, err := one.Stack().ListenUDP(at(own, rackaddr.PortRPC)); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("a socket for a node that has ended: %v", err)
 		}
-		if n := c.socketsOf.Held(60001); n != 0 {
-			t.Errorf("%d sockets are charged to the user of a node that has ended", n)
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestUsers_Sockets: the sockets of services are shared by the users of a blade; one alone does not take them all.
-func TestUsers_Sockets(t *testing.T) {
-	inRack(t, wire.Impairment{}, func(r *rack) {
-		c, _, stop := r.compute(ComputeConfig{})
-		c.socketsOf.Force(60001, c.socketsOf.Total()-8)
-		s := rackaddr.Service("S")
-		serve := func(uid uint32) error {
-			n, err := c.Host(r.ctx, join.Program{Name: "n", UID: uid})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer n.Crash("test")
-			if _, err := n.Stack().ListenUDP(netip.AddrPortFrom(n.Node().Address, rackaddr.PortRPC)); err != nil {
-				t.Errorf("the node's own socket: %v", err)
-			}
-			if err := n.Stack().AddAddress(s); err != nil {
-				t.Fatal(err)
-			}
-			_, err = n.Stack().ListenUDP(netip.AddrPortFrom(s, rackaddr.PortRPC))
-			return err
-		}
-		if err := serve(60001); fault.CodeOf(err) != fault.Overloaded {
-			t.Errorf("a user takes them all: %v", err)
-		}
-		if err := serve(60002); err != nil {
-			t.Errorf("another user: %v", err)
-		}
-		c.Refused(func(user, what string, n uint64) {
-			if user != "60001" || what != "sockets" || n != 1 {
-				t.Errorf("user %s was refused %s %d times", user, what, n)
-			}
-		})
 		if err := stop(); err != nil {
 			t.Error(err)
 		}

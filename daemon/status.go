@@ -28,7 +28,7 @@ func (c *Compute) Status(uid uint32) join.Status {
 		s.Nodes = append(s.Nodes, join.NodeStatus{
 			Name: n.identity.Name, Address: n.identity.Address, Incarnation: n.identity.Incarnation,
 			Instance: n.program.Instance, PID: n.program.PID,
-			Services: append([]string{}, n.exports...), Leases: maps.Clone(c.leases[n.identity.Address].Leases),
+			Services: n.services(), Leases: maps.Clone(c.leases[n.identity.Address].Leases),
 			MoreLeases: c.leases[n.identity.Address].More,
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
-// What the blade has is shared by the users whose programs run there (package share): nodes, sockets of services, and questions to the
-// Gatekeeper that wait for their answers. A program that the daemon has started takes a node as long as there is one, since the Gatekeeper
+// What the blade has is shared by the users whose programs run there (package share): nodes, questions to the Gatekeeper that wait for their
+// answers, and lookups of servers. A program that the daemon has started takes a node as long as there is one, since the Gatekeeper
 // has placed it; it counts as its user's.
 
 // takeNode takes a node of the blade for a program, which gives it back with giveNode unless it becomes one (forget). The caller
@@ -60,12 +60,12 @@ func (c *Compute) askFor(ctx context.Context, uid uint32, kind control.Kind, req
 	return c.reg.ask.AskInTurn(ctx, kind, request, reply)
 }
 
-// Refused tells how often users of the blade were refused nodes, sockets and questions, by Unix user. Users beyond share.MaxOwners
+// Refused tells how often users of the blade were refused nodes, questions and lookups, by Unix user. Users beyond share.MaxOwners
 // are counted together.
 func (c *Compute) Refused(each func(user, what string, n uint64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for what, pool := range map[string]*share.Pool[uint32]{"nodes": c.nodesOf, "sockets": c.socketsOf, "questions": c.questionsOf} {
+	for what, pool := range map[string]*share.Pool[uint32]{"nodes": c.nodesOf, "questions": c.questionsOf, "lookups": c.lookupsOf} {
 		if others := pool.Refusals().Each(func(uid uint32, n uint64) { each(fmt.Sprint(uid), what, n) }); others > 0 {
 			each("other", what, others)
 		}

@@ -90,7 +90,7 @@ func TestUsers_Questions(t *testing.T) {
 		asked := make(chan error, control.Window)
 		for range control.Window {
 			go func() {
-				_, err := n.Serving(ctx, control.Serving{Service: "Arrays"})
+				_, err := n.Service(ctx, "Arrays")
 				asked <- err
 			}()
 		}

@@ -240,8 +240,6 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.who(p, m)
 	case control.KindService:
 		err = c.describe(p, m)
-	case control.KindServing:
-		err = c.serving(p, m)
 	case control.KindSharing:
 		err = c.sharing(p, m)
 	case control.KindCalls:

@@ -206,10 +206,10 @@ const quietLooks = 2
 // draining is a node that finishes its calls.
 type draining struct {
 	node     *node
-	wanted   bool   // by the Registry, which stops it then
-	answer   func() // to the node itself, which is about to leave; nil if that has not asked
-	unrouted bool   // the switch sends it no calls any more
-	quiet    int    // looks in a row that have found no call
+	wanted   bool      // by the Registry, which stops it then
+	answer   func()    // to the node itself, which is about to leave; nil if that has not asked
+	unrouted time.Time // since then callers do not find it
+	quiet    int       // looks in a row that have found no call
 	next     time.Time
 }
 
@@ -242,7 +242,7 @@ func (c *controller) empty(n *node, moves bool) *draining {
 		phases = append(phases, c.reroute(c.services[s])...)
 	}
 	c.keepExports(n)
-	c.change(func(error) { e.unrouted = true }, phases...)
+	c.change(func(error) { e.unrouted = c.now }, phases...)
 	c.logger.Info("node empties", "node", n.address, "name", n.name, "blade", n.blade.hello.Blade, "moves", moves)
 	return e
 }
@@ -252,15 +252,16 @@ func (c *controller) empty(n *node, moves bool) *draining {
 // again within 1 s (endpoint.MaxTimeout).
 const knownFor = 3500 * time.Millisecond
 
-// stillCalled reports whether callers may not know yet that a node gets no new calls. The node
+// stillCalled reports whether callers may not know yet that a node gets no new calls. Its blade's heartbeats say when they have found it
+// last. The node
 // serves calls until they do, if another node serves them after that: else they fail anyway. A
 // node that moves keeps its address, so callers of exactly-once calls need not know.
-func (c *controller) stillCalled(n *node) bool {
-	last := n.named
+func (c *controller) stillCalled(e *draining) bool {
+	n, last := e.node, e.node.named
 	if n.moves {
 		last = n.bound
 	}
-	if !c.now.Before(last.Add(knownFor)) {
+	if n.blade.heard.After(e.unrouted) && !c.now.Before(last.Add(knownFor)) {
 		return false
 	}
 	for _, a := range sortedServices(n.exports) {
@@ -280,7 +281,7 @@ func (c *controller) emptied() {
 			return true
 		case c.now.Before(e.next) || !c.connected:
 			return false
-		case !e.unrouted || c.resuming.due() || c.stillCalled(e.node):
+		case e.unrouted.IsZero() || c.resuming.due() || c.stillCalled(e):
 			e.quiet = 0
 		default:
 			e.quiet++

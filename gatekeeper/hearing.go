@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // A blade that is silent for missedHeartbeats has failed, but only if the Gatekeeper
@@ -249,6 +250,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
 	c.filled(b, h.Fill)
 	c.pairUp(b.mirror)
+	c.callersTold(b, &h)
 	c.reported(b, &h)
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
@@ -261,6 +263,23 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	c.answer(p, m, reply)
 	return nil
+}
+
+// callersTold notes when a blade's daemon has told callers of its nodes.
+func (c *controller) callersTold(b *blade, h *control.Heartbeat) {
+	for i, a := range h.Nodes {
+		n := b.nodes[a]
+		if n == nil || i >= len(h.Incarnations) || n.incarnation != h.Incarnations[i] {
+			continue
+		}
+		for said, at := range map[*time.Time][]uint32{&n.named: h.Named, &n.bound: h.Bound} {
+			if i < len(at) && at[i] > 0 {
+				if t := c.now.Add(-duration.Times(int64(at[i]-1), time.Millisecond)); t.After(*said) {
+					*said = t
+				}
+			}
+		}
+	}
 }
 
 // daemonEnded takes a memory blade out of service whose daemon has ended. Of a pair the other

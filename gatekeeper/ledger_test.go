@@ -108,7 +108,7 @@ func TestLedger_NotAtDrainingBlade(t *testing.T) {
 	})
 }
 
-// TestLedger_Unwanted: a program that keeps no ledger gets none, and no exactly-once call is sent to it. Nor is it the
+// TestLedger_Unwanted: a program that keeps no ledger gets none. Nor is it the
 // next incarnation of a node that has a ledger: the calls in there wait for a program that goes on with them.
 func TestLedger_Unwanted(t *testing.T) {
 	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
@@ -121,14 +121,6 @@ func TestLedger_Unwanted(t *testing.T) {
 		j, err := without("other")
 		if err != nil || j.Ledger != nil || len(m1.granted) > 0 {
 			t.Errorf("its ledger is at %+v, granted %+v: %v", j.Ledger, m1.granted, err)
-		}
-		var list control.ServingList
-		n := &testNode{testBlade: c1, address: j.Address, incarnation: 1}
-		if err := n.export("Adder", "add"); err != nil {
-			t.Fatal(err)
-		}
-		if err := c1.ask(control.KindServing, control.Serving{Service: "Adder", Method: "add"}, &list); err != nil || len(list.Nodes) > 0 {
-			t.Errorf("exactly-once calls go to %v: %v", list.Nodes, err)
 		}
 		has := c1.joined("c1")
 		e := control.Export{Node: has.Address, Incarnation: 1, Service: "Counter", Stateful: true, Methods: []control.Method{{Name: "add"}}}

@@ -147,35 +147,6 @@ func TestQuota_Names(t *testing.T) {
 	})
 }
 
-// TestExport_Prepare: who asks whether it may export a service hears what an export would come to, and nothing is exported.
-func TestExport_Prepare(t *testing.T) {
-	inSmall(t, func(s *small) {
-		s.gk.ctl.cfg.ShareExports = false
-		prepare := func(n *testNode, service string) error {
-			e := control.Export{Node: n.address, Incarnation: n.incarnation, Service: service, Methods: []control.Method{{Name: "m"}}, Prepare: true}
-			return n.ask(control.KindExport, e, nil)
-		}
-		if err := prepare(s.a, "S"); err != nil {
-			t.Error(err)
-		}
-		if err := s.a.ask(control.KindService, control.Service{Name: "S"}, nil); fault.CodeOf(err) != fault.NotFound {
-			t.Errorf("a service that is only prepared: %v", err)
-		}
-		if err := s.a.export("S", "m"); err != nil {
-			t.Error(err)
-		}
-		if err := prepare(s.a, "S"); err != nil {
-			t.Errorf("again: %v", err)
-		}
-		if err := prepare(s.c, "S"); fault.CodeOf(err) != fault.PermissionDenied {
-			t.Errorf("another owner's: %v", err)
-		}
-		if err := s.a.ask(control.KindService, control.Service{Name: "S"}, nil); err != nil {
-			t.Errorf("the service is gone: %v", err)
-		}
-	})
-}
-
 var errFull = errors.New("the table is full")
 
 // refuse makes the switch refuse the first plan that is out and obey the others,

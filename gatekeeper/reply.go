@@ -58,17 +58,6 @@ func (c *controller) refuse(h *held, m *rpcpacket.Header, why *fault.Error) {
 	c.except(h, m, why)
 }
 
-// heldNoRoute takes a call without pointers that found no route: there is none to
-// a stateful service, and one to another may have come up meanwhile. It goes on
-// if it may, or is answered.
-func (c *controller) heldNoRoute(h *held) {
-	_, m, ok := c.readHeld(h)
-	if !ok {
-		return
-	}
-	c.malformedCall(h, &m.Header, errToNodes)
-}
-
 // reason is why the switch held a packet; the enum Reason of p4/bifrost.p4.
 type reason uint8
 

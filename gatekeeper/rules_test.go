@@ -46,34 +46,6 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-// The Gatekeeper's own lookup finds what an LPM table finds.
-func TestRoute(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := &service{routes: map[routeKey]*node{}}
-		var m rpcpacket.Method
-		nodes := make([]*node, rapid.IntRange(1, 20).Draw(t, "nodes"))
-		for i, prefixes := range spreads(len(nodes)) {
-			nodes[i] = &node{}
-			for _, p := range prefixes {
-				s.routes[routeKey{m, p}] = nodes[i]
-			}
-		}
-		last := rapid.Byte().Draw(t, "last byte")
-		if got, want := s.route(m, rpcpacket.ID{15: last}), nodes[shareOf(int(last), len(nodes))]; got != want {
-			t.Fatalf("value %d of %d nodes goes elsewhere", last, len(nodes))
-		}
-	})
-}
-
-// shareOf is which of n even shares of 256 a value lies in.
-func shareOf(v, n int) int {
-	i := 0
-	for 256*(i+1)/n <= v {
-		i++
-	}
-	return i
-}
-
 // Reconciling turns any table into the wanted one, deletions first.
 func TestReconcile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

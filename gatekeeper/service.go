@@ -13,7 +13,9 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/resolve"
 	"github.com/bifrost-rack/bifrost/internal/suggest"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -82,13 +84,6 @@ func (c *controller) export(p *port, m control.Message) error {
 		if err := c.mayKeep(n, "export"); err != nil {
 			return err
 		}
-	}
-	if e.Prepare {
-		if len(s.exports) == 0 && len(s.routes) == 0 {
-			delete(c.services, s.address)
-		}
-		c.answer(p, m, control.Exported{})
-		return nil
 	}
 	x := n.exports[s.address]
 	if x == nil {
@@ -254,9 +249,8 @@ func (c *controller) withdraw(n *node, address netip.Addr) []phase {
 }
 
 // reroute makes a service's routes what its exports ask for, and returns the
-// updates: new and changed rows first, so that no call is without a route while
-// the rows that are no longer needed go. The switch gets none for a stateful
-// service, so that it holds every call into it: see call.go.
+// updates: new and changed rows first, so that no request is without a route while
+// the rows that are no longer needed go. By them callers find the nodes (package resolve).
 func (c *controller) reroute(s *service) []phase {
 	routes := map[routeKey]*node{}
 	for method, nodes := range s.serving() {
@@ -269,12 +263,12 @@ func (c *controller) reroute(s *service) []phase {
 	var up, down phase
 	for _, k := range sortedRoutes(routes) {
 		n := routes[k]
-		if n.blade.port != nil && !s.stateful() {
+		if n.blade.port != nil {
 			up = append(up, c.base.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
 		}
 	}
 	for _, k := range sortedRoutes(s.routes) {
-		if routes[k] == nil || s.stateful() {
+		if routes[k] == nil {
 			down = append(down, c.base.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
 		}
 	}
@@ -287,24 +281,12 @@ func (s *service) serving() map[rpcpacket.Method][]*node {
 	out := map[rpcpacket.Method][]*node{}
 	for _, x := range s.exports {
 		for m := range x.methods {
-			if !x.serves() {
-				continue
+			if x.serves() && !x.node.lost {
+				out[m] = append(out[m], x.node)
 			}
-			out[m] = append(out[m], x.node)
 		}
 	}
 	return out
-}
-
-// route finds the node that serves a call, as the switch's rpc_route does.
-func (s *service) route(method rpcpacket.Method, id rpcpacket.ID) *node {
-	last := id[len(id)-1]
-	for bits := 8; bits >= 0; bits-- {
-		if n := s.routes[routeKey{method, spread{last &^ (0xff >> bits), bits}}]; n != nil {
-			return n
-		}
-	}
-	return nil
 }
 
 // spreads splits the values 0 to 255 evenly among n nodes, and each share into
@@ -621,18 +603,24 @@ func (c *controller) policies(p *port, m control.Message) {
 	c.answer(p, m, control.PolicyList{Version: version, Policies: list})
 }
 
-// serving tells which nodes take direct calls of a method.
-func (c *controller) serving(p *port, m control.Message) error {
+// heldNoRoute answers whoever asks for the nodes that take calls of a method (package resolve) when the switch has no route to one.
+func (c *controller) heldNoRoute(h *held) {
+	m, err := rpcpacket.Parse(h.payload)
 	var q control.Serving
-	if err := m.Decode(&q); err != nil {
-		return err
+	if err == nil {
+		q, err = resolve.Parse(h.dst, &m)
 	}
-	method, err := rpcpacket.MethodOf(q.Method)
 	if err != nil {
-		return &fault.Error{Code: fault.BadRequest, Op: "serving", Err: err}
+		c.malformedCall(h, &m.Header, err)
+		return
 	}
-	c.answer(p, m, c.servingList(c.services[rackaddr.Service(q.Service)], &q, method))
-	return nil
+	list := c.servingList(c.services[h.dst], &q, m.Method)
+	b, err := resolve.Reply(&m.Header, resolve.Answer{List: &list})
+	if err != nil {
+		c.logger.Error("a question for servers has no answer", "service", q.Service, "method", q.Method, "error", err)
+		return
+	}
+	c.send(0, frame.UDP6{Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(h.src, h.srcPort), Payload: b}.Append(nil))
 }
 
 // servingList lists the nodes that serve a method and, unless its calls run at most once, have a ledger. If there are none, it lists
@@ -656,12 +644,12 @@ func (c *controller) servingList(s *service, q *control.Serving, method rpcpacke
 			list.Why = "the state of the service is lost: " + x.node.anew()
 		case !x.serves() && !c.returns(x): // it is leaving for good
 		case x.node.ledger == nil && !q.AtMostOnce:
-			list.Why = "no node that serves it has a ledger: exactly-once calls need a memory blade in service (bifrost memory), and a service whose runtime keeps a ledger (Go); or use policy none"
+			list.Why = control.NoLedger
 		case !x.serves() && q.AtMostOnce && !x.moves:
 			list.Why = "its node has failed, and is not back yet"
 		case !x.serves():
 			awaited = append(awaited, x)
-		case len(list.Nodes) < control.MaxServing:
+		case len(list.Nodes) < resolve.MostNodes:
 			list.Nodes, list.Incarnations = append(list.Nodes, x.node.address), append(list.Incarnations, x.node.incarnation)
 			x.node.named = c.now
 			if q.AtMostOnce {
@@ -670,7 +658,7 @@ func (c *controller) servingList(s *service, q *control.Serving, method rpcpacke
 		}
 	}
 	if list.Awaited = len(list.Nodes) == 0 && len(awaited) > 0; list.Awaited {
-		for _, x := range awaited[:min(len(awaited), control.MaxServing)] {
+		for _, x := range awaited[:min(len(awaited), resolve.MostNodes)] {
 			list.Nodes, list.Incarnations = append(list.Nodes, x.node.address), append(list.Incarnations, x.node.incarnation)
 		}
 	}

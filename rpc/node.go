@@ -36,7 +36,7 @@ import (
 type Node struct {
 	session join.Session
 	self    join.Identity
-	stack   netio.Stack
+	stack   netio.Network
 	sharers sharers
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most

@@ -26,7 +26,7 @@ type Error = fault.Error
 // Config is what a client needs of its node.
 type Config struct {
 	// Stack is the node's network; Address and Incarnation are the node's identity.
-	Stack       netio.Stack
+	Stack       netio.Network
 	Address     netip.Addr
 	Incarnation uint32
 	// Rack returns the newest view of the rack. It is called for every

@@ -3,6 +3,7 @@ package control
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -99,6 +100,10 @@ type Heartbeat struct {
 	Nodes     []netip.Addr `json:"nodes,omitempty"`
 	// Incarnations are those of Nodes, in the same order.
 	Incarnations []uint32 `json:"incarnations,omitempty"`
+	// Named says how many milliseconds ago the blade has last told a caller of each of Nodes, plus 1; 0 if it has not for MostAgo. Bound
+	// says so of callers of policy none.
+	Named []uint32 `json:"named,omitempty"`
+	Bound []uint32 `json:"bound,omitempty"`
 	// Token is that of the last Join so far. The nodes of this and earlier tokens
 	// that are neither among Nodes nor in Unsettled are no more, or never were: a
 	// Gatekeeper that began after a Join may take a late copy of it for a new one.
@@ -194,9 +199,6 @@ type Export struct {
 	// set. The answer says that no new call reaches the node, and that it has answered
 	// those that are held for it. The node is about to leave.
 	Withdraw bool `json:"withdraw,omitempty"`
-	// Prepare asks whether the node may export the service, and routes nothing yet. The answer has no key. Its blade's daemon lets such
-	// a node have the service's address, whoever has taken that without an export.
-	Prepare bool `json:"prepare,omitempty"`
 }
 
 // Exported answers Export. Key is what the service's executions name the calls with that they
@@ -260,7 +262,10 @@ type SharingReply struct {
 	Owner share.Owner `json:"owner,omitzero"`
 }
 
-// Serving asks which nodes take calls of a method.
+// MostAgo is how far back a Heartbeat looks.
+const MostAgo = time.Hour
+
+// Serving asks which nodes take calls of a method: those that the switch has a route to (package resolve).
 type Serving struct {
 	Service string `json:"service"`
 	Method  string `json:"method"` // its full name
@@ -268,7 +273,7 @@ type Serving struct {
 	AtMostOnce bool `json:"at_most_once,omitempty"`
 }
 
-// ServingList names them: at most MaxServing.
+// ServingList names them, or some of many.
 type ServingList struct {
 	Nodes []netip.Addr `json:"nodes,omitempty"`
 	// Incarnations are those of Nodes, in the same order.
@@ -291,8 +296,8 @@ type LedgerReply struct {
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
 }
 
-// MaxServing is how many nodes a ServingList names at most.
-const MaxServing = 1024
+// NoLedger is a ServingList's Why if the nodes of a method take no exactly-once calls.
+const NoLedger = "no node that serves it has a ledger: exactly-once calls need a memory blade in service (bifrost memory), and a service whose runtime keeps a ledger (Go); or use policy none"
 
 // MaxServices is how many services of a node a NodeInfo names at most.
 const MaxServices = 256

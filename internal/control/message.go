@@ -42,7 +42,6 @@ const (
 	KindPolicies  Kind = 7  // what operators and deployments say of methods: empty, PolicyList
 	KindWho       Kind = 8  // whose is an address: Who, NodeInfo
 	KindService   Kind = 9  // what is known of a service: Service, ServiceInfo
-	KindServing   Kind = 10 // which nodes take direct calls of a method: Serving, ServingList
 	KindCalls     Kind = 11 // what direct calls a node serves: NodeCalls, empty
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
@@ -86,7 +85,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",

@@ -44,7 +44,7 @@ type Session interface {
 	// Node tells the node's identity; it does not change.
 	Node() Identity
 	// Stack is the network to open endpoints on.
-	Stack() netio.Stack
+	Stack() netio.Network
 	// Rack is the newest view of the rack that the daemon has.
 	Rack() control.Rack
 	// Policies is what operators and deployments say about methods, as of now: they
@@ -63,7 +63,8 @@ type Session interface {
 	Who(ctx context.Context, node netip.Addr) (control.NodeInfo, error)
 	// Service tells what the Gatekeeper knows of a service: NotFound if no node exports it.
 	Service(ctx context.Context, name string) (control.ServiceInfo, error)
-	// Serving lists the nodes that take direct calls of a method.
+	// Serving lists the nodes that take the calls of a method. The switch and the nodes' blades answer; the Gatekeeper, if no node
+	// serves the method now. It waits while nobody answers.
 	Serving(ctx context.Context, q control.Serving) (control.ServingList, error)
 	// Sharing asks whose a caller is, and whether it may share its fate with this node; see control.Sharing. Node and Incarnation are filled in by
 	// the session.

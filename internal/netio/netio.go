@@ -106,27 +106,33 @@ type Buffered interface{ ReceiveBuffer() int }
 // do so. The function must not block.
 type Spinning interface{ SpinWhile(useful func() bool) }
 
-// Stack opens endpoints on one blade.
-type Stack interface {
+// Network is what a node sees of its blade's network.
+type Network interface {
 	// ListenUDP binds an endpoint. An unspecified address receives for every
-	// address and prefix that the blade accepts.
+	// address and prefix that the blade accepts; a node's own addresses alone are open to it.
 	ListenUDP(local netip.AddrPort) (Conn, error)
-	// AddAddress makes the blade accept (and send from) a node's or service's
-	// address; RemoveAddress undoes it. Both are idempotent.
-	AddAddress(a netip.Addr) error
-	RemoveAddress(a netip.Addr) error
-	// AddLocalPrefix makes the blade accept every address of a prefix, as a
-	// memory blade does for its own.
-	AddLocalPrefix(p netip.Prefix) error
 	// MTU is the largest IPv6 packet in bytes.
 	MTU() int
+}
+
+// Stack is the network of one blade.
+type Stack interface {
+	Network
+	// AddAddress makes the blade accept (and send from) a node's address;
+	// RemoveAddress undoes it. Both are idempotent.
+	AddAddress(a netip.Addr) error
+	RemoveAddress(a netip.Addr) error
+	// AddLocalPrefix makes the blade accept every address of a prefix: a
+	// memory blade does so for its own, a compute blade for services.
+	AddLocalPrefix(p netip.Prefix) error
 }
 
 // Hoster is a Stack that opens endpoints for programs in processes of their own: a daemon opens them, hands over their
 // sockets (Lent), and keeps its own copy.
 type Hoster interface {
 	// ListenNode binds an endpoint of a node. All that is sent from it bears a mark (rackaddr.Mark), which the program
-	// cannot change. Close ends the endpoint for every process that has its socket.
+	// cannot change. Close ends the endpoint for every process that has its socket. At the unspecified address, with mark 0, it
+	// is the daemon's own, and gets what the endpoints of nodes do not.
 	ListenNode(local netip.AddrPort, mark uint32) (Conn, error)
 }
 

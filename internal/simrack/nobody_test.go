@@ -65,8 +65,8 @@ func TestNobody_Serves(t *testing.T) {
 	})
 }
 
-// TestNobody_WithoutGatekeeper: while the Gatekeeper is away, a call waits until it can be known who takes it, though
-// nobody took an earlier one. A deadline ends that.
+// TestNobody_WithoutGatekeeper: while the Gatekeeper is away, whoever begins to call finds the nodes that serve a method, though nobody
+// took an earlier call. A call that no node takes waits until the Gatekeeper can say who is to come back. A deadline ends that.
 func TestNobody_WithoutGatekeeper(t *testing.T) {
 	withDirect(t, func(context.Context) error { return nil }, func(d *direct) {
 		fails(d.T, ping(d.Context(), d.client, "Later"), time.Now())
@@ -77,24 +77,27 @@ func TestNobody_WithoutGatekeeper(t *testing.T) {
 		within, cancel := context.WithTimeout(d.Context(), 2*time.Second) // virtual
 		defer cancel()
 		from := time.Now()
-		if err := ping(within, d.client, "Front"); rpc.CodeOf(err) != rpc.Deadline || time.Since(from) != 2*time.Second {
+		if err := ping(within, d.client, "Nobody"); rpc.CodeOf(err) != rpc.Deadline || time.Since(from) != 2*time.Second {
 			d.Errorf("after %s: %v", time.Since(from), err)
+		}
+		for _, service := range []string{"Front", "Later"} {
+			if err := ping(d.Context(), d.client, service); err != nil {
+				d.Errorf("%s, without a Gatekeeper: %v", service, err)
+			}
 		}
 		back := make(chan struct{})
 		var all sync.WaitGroup
-		for _, service := range []string{"Front", "Later"} {
-			all.Go(func() {
-				err := ping(d.Context(), d.client, service)
-				select {
-				case <-back:
-				default:
-					d.Errorf("%s has ended without a Gatekeeper", service)
-				}
-				if err != nil {
-					d.Error(err)
-				}
-			})
-		}
+		all.Go(func() {
+			err := ping(d.Context(), d.client, "Nobody")
+			select {
+			case <-back:
+			default:
+				d.Error("the call has ended without a Gatekeeper")
+			}
+			if rpc.CodeOf(err) != rpc.Unavailable {
+				d.Errorf("nobody serves it: %v", err)
+			}
+		})
 		<-time.After(time.Minute) // virtual
 		close(back)
 		if err := d.rack.RestartGatekeeper(d.Context()); err != nil {

@@ -22,13 +22,12 @@ import (
 )
 
 // The user without privileges takes all that it gets of what the users of its blade, and of the rack, share: connections to
-// the daemon, nodes, addresses of services, questions to the Gatekeeper, room for ledgers.
-// It must be refused connections, nodes and addresses. While it holds what it has got, another user of the blade must get what it asks for.
+// the daemon, nodes, questions to the Gatekeeper, room for ledgers.
+// It must be refused connections and nodes. While it holds what it has got, another user of the blade must get what it asks for.
 
 const (
 	greedyConnections = 1000 // at the daemon's socket; they take descriptors of this process, too
 	greedyNodes       = 200
-	greedyAddresses   = 2000
 	greedyQuestions   = 60 // of each node at a time
 	greedyLedgers     = 16
 	greedyLedger      = 64 << 20 // bytes of each
@@ -59,7 +58,7 @@ func (y *greedy) grab(ctx context.Context) (err error) {
 		what string
 		do   func(context.Context) error
 	}{
-		{"takes connections of the daemon", y.takeConnections}, {"poses as the daemon", y.pose}, {"takes addresses", y.takeAddresses},
+		{"takes connections of the daemon", y.takeConnections}, {"poses as the daemon", y.pose},
 		{"takes nodes, questions and ledgers", y.takeNodes},
 	} {
 		if ctx.Err() != nil {
@@ -147,27 +146,6 @@ func (y *greedy) pose(context.Context) error {
 		}
 		return nil
 	})
-}
-
-// takeAddresses has a node take addresses of services that nobody exports.
-func (y *greedy) takeAddresses(ctx context.Context) (err error) {
-	node, err := joinAs(ctx, y.callers, stranger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, node.Close(ctx)) }()
-	refused := false
-	for i := range greedyAddresses {
-		err := node.Stack().AddAddress(rackaddr.Service(fmt.Sprint("hoard", i)))
-		refused = refused || err != nil
-		if refused || ctx.Err() != nil {
-			break
-		}
-	}
-	if !refused {
-		return errEnough
-	}
-	return y.honest(ctx)
 }
 
 // takeNodes joins as often as it may, and has all nodes ask at a time, and fill their ledgers.

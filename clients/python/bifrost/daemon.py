@@ -11,7 +11,7 @@ from . import layout, sockets
 from .errors import Error
 
 # What this runtime and its daemon say to each other: control.Protocol. A daemon refuses others.
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Session:

@@ -16,22 +16,20 @@ import (
 
 // The operations.
 const (
-	opJoin      = "join"
-	opAddress   = "address"
-	opUnaddress = "unaddress"
-	opExport    = "export"
-	opLeave     = "leave"
-	opCrash     = "crash"
-	opStatus    = "status"
-	opMain      = "main"
-	opWho       = "who"
-	opService   = "service"
-	opAlive     = "alive"
-	opServing   = "serving"
-	opCalls     = "calls"
-	opLedger    = "ledger"
-	opListen    = "listen"
-	opSharing   = "sharing"
+	opJoin    = "join"
+	opExport  = "export"
+	opLeave   = "leave"
+	opCrash   = "crash"
+	opStatus  = "status"
+	opMain    = "main"
+	opWho     = "who"
+	opService = "service"
+	opAlive   = "alive"
+	opServing = "serving"
+	opCalls   = "calls"
+	opLedger  = "ledger"
+	opListen  = "listen"
+	opSharing = "sharing"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is

@@ -232,10 +232,6 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		err = s.node.Calls(ctx, *r.Calls)
 	case opLedger:
 		answer.Ledger, err = s.node.Ledger(ctx)
-	case opAddress:
-		err = s.node.Stack().AddAddress(r.Address)
-	case opUnaddress:
-		err = s.node.Stack().RemoveAddress(r.Address)
 	case opListen:
 		answer.file, err = s.listen(netip.AddrPortFrom(r.Address, r.Port))
 		answer.Socket = true

@@ -65,7 +65,7 @@ func (s *session) Node() join.Identity { return s.identity }
 
 // Stack implements join.Session: sockets and addresses are the daemon's, so that a program needs no privilege, and no other
 // program has them.
-func (s *session) Stack() netio.Stack { return stack{s} }
+func (s *session) Stack() netio.Network { return stack{s} }
 
 // Rack implements join.Session.
 func (s *session) Rack() control.Rack {
@@ -191,7 +191,7 @@ func (s *session) Crash(reason string) {
 // stack is the network of a node in a process of its own.
 type stack struct{ s *session }
 
-// ListenUDP implements netio.Stack: the daemon makes the socket.
+// ListenUDP implements netio.Network: the daemon makes the socket.
 func (t stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), addressPatience)
 	defer cancel()
@@ -205,23 +205,5 @@ func (t stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	return linux.Adopt(r.file, t.s.mtu)
 }
 
-// MTU implements netio.Stack.
+// MTU implements netio.Network.
 func (t stack) MTU() int { return t.s.mtu }
-
-// AddAddress implements netio.Stack.
-func (t stack) AddAddress(a netip.Addr) error { return t.ask(opAddress, a) }
-
-// RemoveAddress implements netio.Stack.
-func (t stack) RemoveAddress(a netip.Addr) error { return t.ask(opUnaddress, a) }
-
-func (t stack) ask(op string, a netip.Addr) error {
-	ctx, cancel := context.WithTimeout(context.Background(), addressPatience)
-	defer cancel()
-	_, err := t.s.client.ask(ctx, request{Op: op, Address: a})
-	return err
-}
-
-// AddLocalPrefix implements netio.Stack: nodes have no prefixes.
-func (t stack) AddLocalPrefix(p netip.Prefix) error {
-	return fault.New(fault.PermissionDenied, "address", "a node cannot receive for a prefix (%s)", p)
-}

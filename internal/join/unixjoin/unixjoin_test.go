@@ -69,7 +69,7 @@ type fakeNode struct {
 func (n *fakeNode) Node() join.Identity {
 	return join.Identity{Name: n.name, Blade: "c1", Address: rackaddr.Node(1), Incarnation: 3}
 }
-func (n *fakeNode) Stack() netio.Stack    { return fakeStack{node: n} }
+func (n *fakeNode) Stack() netio.Network  { return fakeStack{node: n} }
 func (n *fakeNode) Done() <-chan struct{} { return n.done }
 func (n *fakeNode) BeginMain(_ context.Context, m control.BeginMain) (control.BegunMain, error) {
 	return control.BegunMain{Key: []byte("key of " + m.Name), Run: 7}, nil
@@ -134,14 +134,10 @@ func (n *fakeNode) Close(context.Context) error {
 }
 func (n *fakeNode) end() { n.once.Do(func() { close(n.done) }) }
 
-// fakeStack has addresses, and sockets on the loopback interface.
-type fakeStack struct {
-	netio.Stack
-	node *fakeNode
-}
+// fakeStack has sockets on the loopback interface.
+type fakeStack struct{ node *fakeNode }
 
-func (s fakeStack) MTU() int                      { return 9000 }
-func (s fakeStack) AddAddress(a netip.Addr) error { s.node.events <- "add " + a.String(); return nil }
+func (s fakeStack) MTU() int { return 9000 }
 func (s fakeStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	if local.Port() != rackaddr.PortRPC {
 		return nil, fault.New(fault.PermissionDenied, "listen", "not a port of nodes")
@@ -152,11 +148,6 @@ func (s fakeStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	}
 	return c, err
 }
-func (s fakeStack) RemoveAddress(a netip.Addr) error {
-	s.node.events <- "remove " + a.String()
-	return nil
-}
-
 func (n *fakeNode) Export(_ context.Context, e control.Export) (control.Exported, error) {
 	n.events <- "export " + e.Service
 	if e.Service == "Bad" {
@@ -242,13 +233,8 @@ func TestLifeOfANode(t *testing.T) {
 	if s.Node() != n.Node() || s.Stack().MTU() != 9000 {
 		t.Errorf("identity %+v, MTU %d", s.Node(), s.Stack().MTU())
 	}
-	service := rackaddr.Service("Arrays")
-	if err := s.Stack().AddAddress(service); err != nil {
-		t.Error(err)
-	}
-	n.want(t, "add "+service.String())
-	for _, a := range []netip.Addr{service, rackaddr.Node(1)} {
-		at := netip.AddrPortFrom(a, rackaddr.PortRPC)
+	for range 2 {
+		at := netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortRPC)
 		c, err := s.Stack().ListenUDP(at)
 		if err != nil {
 			t.Fatal(err)
@@ -263,7 +249,7 @@ func TestLifeOfANode(t *testing.T) {
 		}
 		c.Close()
 	}
-	if _, err := s.Stack().ListenUDP(netip.AddrPortFrom(service, rackaddr.PortDSM)); fault.CodeOf(err) != fault.PermissionDenied {
+	if _, err := s.Stack().ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM)); fault.CodeOf(err) != fault.PermissionDenied {
 		t.Errorf("a socket that the daemon refuses: %v", err)
 	}
 	if x, err := s.Export(t.Context(), control.Export{Service: "Arrays"}); err != nil || string(x.Key) != "Arrays" {
@@ -304,13 +290,6 @@ func TestLifeOfANode(t *testing.T) {
 		t.Errorf("refused export: %v", err)
 	}
 	n.want(t, "export Bad")
-	if err := s.Stack().RemoveAddress(service); err != nil {
-		t.Error(err)
-	}
-	n.want(t, "remove")
-	if err := s.Stack().AddLocalPrefix(rackaddr.NodePrefix); fault.CodeOf(err) != fault.PermissionDenied {
-		t.Errorf("prefix: %v", err)
-	}
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -333,10 +312,10 @@ func TestWithoutGatekeeper(t *testing.T) {
 		asked <- err
 	}()
 	n.want(t, "asked")
-	if err := s.Stack().AddAddress(rackaddr.Node(9)); err != nil {
+	if _, err := s.Export(t.Context(), control.Export{Service: "Arrays"}); err != nil {
 		t.Error(err)
 	}
-	n.want(t, "add")
+	n.want(t, "export Arrays")
 	cancel()
 	if err := <-asked; err == nil {
 		t.Error("somebody has answered")
@@ -355,10 +334,9 @@ func TestNewsOfTheRack(t *testing.T) {
 	}
 	// The connection keeps order: when a reply is there, older news are.
 	for s.Rack().MTU != 1002 {
-		if err := s.Stack().RemoveAddress(rackaddr.Node(9)); err != nil {
+		if _, err := s.Who(t.Context(), rackaddr.Node(1)); err != nil {
 			t.Fatal(err)
 		}
-		n.want(t, "remove")
 	}
 	if r := s.Rack(); len(r.Memories) != 1 || r.Memories[0].Free != 2 {
 		t.Errorf("rack %+v", r)
@@ -379,10 +357,9 @@ func TestPolicies(t *testing.T) {
 		}
 		n.setRack(r)
 		for s.Rack().MTU != 1000+i {
-			if err := s.Stack().RemoveAddress(rackaddr.Node(9)); err != nil {
+			if _, err := s.Who(t.Context(), rackaddr.Node(1)); err != nil {
 				t.Fatal(err)
 			}
-			n.want(t, "remove")
 		}
 		if p, said := s.Policies().Of("S", "m"); said != (policy != "") || said && p.String() != policy {
 			t.Errorf("policy %q is %s, %t", policy, p, said)
@@ -478,17 +455,17 @@ func TestStatus(t *testing.T) {
 func TestRawLines(t *testing.T) {
 	h, socket := start(t)
 	cases := []struct{ name, send, want string }{
-		{"unknown operation", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
+		{"unknown operation", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
 		{"export without join", `{"id":1,"op":"export"}` + "\n", "is no node"},
-		{"empty export", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
-		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":9,"build":"v9"}}` + "\n", "program x speaks protocol 9 (build v9), this blade's daemon protocol 2"},
+		{"empty export", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
+		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":9,"build":"v9"}}` + "\n", "program x speaks protocol 9 (build v9), this blade's daemon protocol 3"},
 		{"an older release", `{"id":1,"op":"join","name":"x"}` + "\n", "program x speaks protocol 0"},
 		{"one that binds sockets itself", `{"id":1,"op":"join","name":"x","speaks":{"protocol":1}}` + "\n", "program x speaks protocol 1"},
-		{"join twice", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
+		{"join twice", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
 		{"garbage", "GET / HTTP/1.1\r\n\r\n", ""},
 		{"no id", `{"op":"status"}` + "\n", ""},
 		{"too long", strings.Repeat("x", maxLine+1), ""},
-		{"flood", `{"id":1,"op":"join","speaks":{"protocol":2},"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
+		{"flood", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
 	}
 	for _, tc := range cases {
 		conn, err := net.Dial("unix", socket)
@@ -519,8 +496,8 @@ func drain(h *fakeHost) chan *fakeNode {
 
 // FuzzReadLine: a line that is taken says the same when it is written again.
 func FuzzReadLine(f *testing.F) {
-	f.Add(`{"id":1,"op":"join","speaks":{"protocol":2},"name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
-	f.Add(`{"id":2,"op":"address","address":"::1"}`+"\n", `{"rack":{"mtu":9000}}`+"\n")
+	f.Add(`{"id":1,"op":"join","speaks":{"protocol":3},"name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
+	f.Add(`{"id":2,"op":"who","address":"::1"}`+"\n", `{"rack":{"mtu":9000}}`+"\n")
 	f.Add("{}", "\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		var q request

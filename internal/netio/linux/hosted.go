@@ -24,6 +24,7 @@ import (
 //
 //	[::]:port      of the daemon, takes nothing, shares its port with sockets of the daemon's user
 //	[node]:port    made by the daemon with the same user, and handed to the program
+//	[::]:port      of the daemon, bound to the interface: what goes to none of those, such as to services
 //
 // The kernel lets two sockets share a port if both ask for it and have one user, which is that of whoever made them. A node's
 // socket is bound to the blade's interface: to end it, the daemon binds it to the loopback interface, where nothing arrives.
@@ -161,7 +162,7 @@ func (s *Stack) ListenNode(local netip.AddrPort, mark uint32) (netio.Conn, error
 
 // nodeSocket makes a node's socket.
 func (s *Stack) nodeSocket(local netip.AddrPort, mark uint32) (*os.File, error) {
-	if !local.Addr().Is6() || local.Addr().IsUnspecified() {
+	if !local.Addr().Is6() || local.Addr().IsUnspecified() && mark != 0 {
 		return nil, fmt.Errorf("not the address of a node: %w", unix.EINVAL)
 	}
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -169,7 +170,7 @@ func (s *Stack) nodeSocket(local netip.AddrPort, mark uint32) (*os.File, error) 
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), local.String())
-	err = setOptions(fd, false)
+	err = setOptions(fd, local.Addr().IsUnspecified())
 	if err == nil {
 		err = s.tie(fd, mark)
 	}

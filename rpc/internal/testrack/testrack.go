@@ -260,7 +260,7 @@ func (s *Session) Play(address netip.Addr, services ...string) { s.rack.Play(add
 func (s *Session) Node() join.Identity { return s.identity }
 
 // Stack implements join.Session.
-func (s *Session) Stack() netio.Stack { return s.stack }
+func (s *Session) Stack() netio.Network { return s.stack }
 
 // Rack implements join.Session.
 func (s *Session) Rack() control.Rack {
@@ -272,7 +272,7 @@ func (s *Session) Policies() *join.Policies { return s.rack.Explicit.Load() }
 
 // Export implements join.Session.
 func (s *Session) Export(_ context.Context, e control.Export) (control.Exported, error) {
-	if s.OnExport != nil && !e.Prepare {
+	if s.OnExport != nil {
 		if err := s.OnExport(e); err != nil {
 			return control.Exported{}, err
 		}
@@ -283,7 +283,6 @@ func (s *Session) Export(_ context.Context, e control.Export) (control.Exported,
 	switch {
 	case s.ended():
 		return control.Exported{}, fault.New(fault.Stale, "export", "%s has lost its identity", s.identity.Name)
-	case e.Prepare: // it may
 	case e.Withdraw:
 		r.withdraw(a)
 	case !slices.Contains(r.services[e.Service], a):

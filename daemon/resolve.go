@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/resolve"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// The blade receives for the addresses of all services, and the daemon reads what comes: requests which of the blade's nodes serves a
+// method (package resolve). It sends requests itself, when a node asks who takes its calls. So nodes that run find servers while the
+// Gatekeeper is away. Programs send from no address of a blade, so an answer is a daemon's word, or the Gatekeeper's.
+
+// resolver is the daemon's endpoint for requests and answers.
+type resolver struct {
+	conn netio.Conn
+	from netip.Addr // the blade's own address
+
+	mu      sync.Mutex
+	lookups map[rpcpacket.ID]chan<- rpcpacket.Message // by key
+	dropped uint64                                    // answers for which a lookup had no room
+}
+
+// offered is a service that a node exports.
+type offered struct {
+	name    string
+	methods map[rpcpacket.Method]bool
+}
+
+// openResolver makes the blade receive requests.
+func (c *Compute) openResolver() error {
+	if err := c.cfg.Stack.AddLocalPrefix(rackaddr.ServicePrefix); err != nil {
+		return err
+	}
+	conn, err := c.listen(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortRPC), 0)
+	if err != nil {
+		return err
+	}
+	c.resolver = &resolver{conn: conn, from: c.cfg.Address, lookups: map[rpcpacket.ID]chan<- rpcpacket.Message{}}
+	return nil
+}
+
+// readRequests takes requests and answers until the endpoint is closed.
+func (c *Compute) readRequests() error {
+	ms := make([]netio.Message, 4)
+	bufs := make([][]byte, len(ms))
+	for i := range bufs {
+		bufs[i] = make([]byte, min(c.cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram))
+	}
+	for {
+		for i := range ms {
+			ms[i].Buf = bufs[i]
+		}
+		n, err := c.resolver.conn.ReadBatch(ms)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range ms[:n] {
+			c.resolverTakes(&ms[i])
+		}
+	}
+}
+
+// resolverTakes takes a request or an answer. What is neither is dropped: calls go to nodes.
+func (c *Compute) resolverTakes(in *netio.Message) {
+	switch m, err := rpcpacket.Parse(in.Buf); {
+	case err != nil || in.Remote.Port() != rackaddr.PortRPC:
+	case rackaddr.ServicePrefix.Contains(in.Local):
+		q, err := resolve.Parse(in.Local, &m)
+		if err != nil {
+			return
+		}
+		if a, ok := c.serving(in.Local, q, m.Method); ok {
+			if b, err := resolve.Reply(&m.Header, a); err == nil {
+				c.resolver.send(b, in.Remote)
+			}
+		}
+	case rackaddr.BladePrefix.Contains(in.Remote.Addr()) || in.Remote.Addr() == rackaddr.Gatekeeper:
+		m.Payload = slices.Clone(m.Payload)
+		c.resolver.answered(m)
+	}
+}
+
+// serving is the node of this blade that takes calls of a method; false if there is none. Whoever asks for others learns of it
+// elsewhere.
+func (c *Compute) serving(service netip.Addr, q control.Serving, method rpcpacket.Method) (a resolve.Answer, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.nodes {
+		if x := n.exports[service]; x == nil || x.name != q.Service || !x.methods[method] {
+			continue
+		}
+		n.named = time.Now()
+		if q.AtMostOnce {
+			n.bound = n.named
+		}
+		return resolve.Answer{Node: n.identity.Address, Incarnation: n.identity.Incarnation, Ledger: n.ledger}, true
+	}
+	return a, false
+}
+
+func (r *resolver) send(b []byte, to netip.AddrPort) {
+	_, _ = r.conn.WriteBatch([]netio.Message{{Buf: b, Remote: to, Local: r.from}}) // as good as lost: it is asked again
+}
+
+// answered hands an answer to its lookup.
+func (r *resolver) answered(m rpcpacket.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	to := r.lookups[resolve.KeyOf(m.Call)]
+	if to == nil {
+		return // it is late
+	}
+	select {
+	case to <- m:
+	default:
+		r.dropped++
+	}
+}
+
+// follow hands the answers to a lookup's round to a channel; nil ends that.
+func (r *resolver) follow(key rpcpacket.ID, to chan<- rpcpacket.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if to == nil {
+		delete(r.lookups, key)
+		return
+	}
+	r.lookups[key] = to
+}
+
+// lookUp finds the nodes that take calls of a method, for a program of a user. It waits for as long as nobody answers. With some
+// answers it does not wait for those that got lost.
+func (c *Compute) lookUp(ctx context.Context, uid uint32, q control.Serving) (list control.ServingList, err error) {
+	c.mu.Lock()
+	ok, held := c.lookupsOf.Take(uid, 1), c.lookupsOf.Held(uid)
+	c.mu.Unlock()
+	if !ok {
+		return list, fault.New(fault.Overloaded, "serving", "programs of user %d on blade %s look for servers %d times at once, its share of %d", uid, c.cfg.Name, held, lookups)
+	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.lookupsOf.Release(uid, 1)
+	}()
+	l, err := resolve.New(q, rand.Uint64)
+	if err != nil {
+		return list, err
+	}
+	for {
+		if err := c.round(ctx, l); err != nil {
+			return list, err
+		}
+		if list, ok := l.List(); ok && !l.More() {
+			return list, nil
+		}
+	}
+}
+
+// round sends a round's requests, again and again, until all are answered, or some and others were lost.
+func (c *Compute) round(ctx context.Context, l *resolve.Lookup) error {
+	key, answers := l.Key(), make(chan rpcpacket.Message, lookupRoom)
+	c.resolver.follow(key, answers)
+	defer c.resolver.follow(key, nil)
+	to := netip.AddrPortFrom(l.Service(), rackaddr.PortRPC)
+	for pause := control.Retries.First; ; pause = control.Retries.Next(pause) {
+		for b := range l.Requests() {
+			c.resolver.send(b, to)
+		}
+		again := time.NewTimer(pause)
+		for waiting := true; waiting; {
+			select {
+			case m := <-answers:
+				if l.Take(&m) {
+					again.Stop()
+					return nil
+				}
+			case <-again.C:
+				waiting = false
+			case <-ctx.Done():
+				again.Stop()
+				return fault.FromContext("serving", ctx.Err())
+			case <-c.work.Done():
+				again.Stop()
+				return stopping("serving")
+			}
+		}
+		if _, ok := l.List(); ok {
+			return nil
+		}
+	}
+}
