@@ -8,6 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -17,10 +18,8 @@ import (
 type freeing struct {
 	request     uint64
 	incarnation uint32
-	// The copies of a machine with two that have freed the region, and that have said
-	// they keep it, as bits, in a mirror epoch.
-	epoch      uint32
-	gone, kept uint8
+	// gone is what the copies of a machine with two have said: whether they have freed the region.
+	gone copies.Answers[bool]
 }
 
 // answered reports whether an answer is to this very request.

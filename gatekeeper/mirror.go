@@ -628,19 +628,18 @@ func (c *controller) freedByAll(p dsmpacket.Pointer, m *dsmpacket.Header, gone b
 	if b == nil || !b.two() {
 		return true
 	}
-	f := c.frees[p]
 	if m.Mirror.Epoch != b.mirror.epoch || m.Status == fault.Overloaded {
 		return false // the client asks again
 	}
-	if f.epoch != m.Mirror.Epoch {
-		f.epoch, f.gone, f.kept = m.Mirror.Epoch, 0, 0
-	}
-	if gone {
-		f.gone |= 1 << m.Mirror.Copy
-	} else {
-		f.kept |= 1 << m.Mirror.Copy
+	f := c.frees[p]
+	if said, _ := f.gone.From(m.Mirror); said != nil {
+		*said = gone
 	}
 	c.frees[p] = f
-	const all = 1<<dsmpacket.MaxMembers - 1
-	return f.gone == all || f.kept == all
+	for other := range f.gone.Said() {
+		if other != gone {
+			return false
+		}
+	}
+	return f.gone.All()
 }

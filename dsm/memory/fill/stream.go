@@ -5,6 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 const (
@@ -13,13 +14,13 @@ const (
 	// them. maxWindow is how many items.
 	windowBytes = 256 << 10
 	maxWindow   = 64
-	// retryFirst and retryMost are how long to wait for an acknowledgement. A round trip
-	// takes some 100 µs in emulation; the target may have to clean its memory first.
-	retryFirst = 10 * time.Millisecond
-	retryMost  = time.Second
 	// burst is how much of the rate may be sent at once, after a pause.
 	burst = 5 * time.Millisecond
 )
+
+// retries is how long to wait for an acknowledgement. A round trip takes some 100 µs in
+// emulation; the target may have to clean its memory first.
+var retries = pace.Pauses{First: 10 * time.Millisecond, Most: time.Second}
 
 // SenderConfig says how a Sender works.
 type SenderConfig struct {
@@ -44,7 +45,7 @@ type Sender struct {
 
 // NewSender returns a Sender with nothing in flight.
 func NewSender(cfg SenderConfig) *Sender {
-	return &Sender{cfg: cfg, next: 1, wait: retryFirst}
+	return &Sender{cfg: cfg, next: 1, wait: retries.First}
 }
 
 // Open reports whether an item may be sent now, and if not, when it may be as far as the
@@ -97,7 +98,7 @@ func (s *Sender) Receive(now time.Duration, p *Packet) {
 	}
 	for len(s.flight) > 0 && s.flight[0].Number < p.Number {
 		s.flight = s.flight[1:]
-		s.sent, s.wait = now, retryFirst
+		s.sent, s.wait = now, retries.First
 	}
 }
 
@@ -106,7 +107,7 @@ func (s *Sender) Tick(now time.Duration) {
 	if len(s.flight) == 0 || now < s.sent+s.wait {
 		return
 	}
-	s.sent, s.wait = now, min(2*s.wait, retryMost)
+	s.sent, s.wait = now, retries.Next(s.wait)
 	s.out = append(s.out[:0], s.flight...)
 }
 
