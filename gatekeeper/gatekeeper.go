@@ -360,7 +360,7 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 	if err != nil {
 		return err
 	}
-	if err := g.do(ctx, func() { g.attach(s, repaired) }); err != nil {
+	if err := g.do(ctx, func() { g.ctl.rule(control.Election(g.client.Election())); g.attach(s, repaired) }); err != nil {
 		return err
 	}
 	s.Receive(g.packetIn, g.digest, g.port)

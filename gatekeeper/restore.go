@@ -153,10 +153,21 @@ func (c *controller) restoreRack(r *wal.Record) error {
 	return nil
 }
 
+// rule makes the switch's word on the election id known to the log and to the daemons.
+func (c *controller) rule(e control.Election) {
+	if e == c.cfg.Election {
+		return
+	}
+	c.cfg.Election = e
+	for _, p := range c.ports {
+		p.peer.Rule(e)
+	}
+	c.keepRack()
+}
+
 // logFirst logs what restore has written down, the election id among it, before the
-// switch sees that id: a successor whose clock is behind has to find it on the log, or
-// the switch would refuse the successor for ever. A log without room gets it when there
-// is some again.
+// switch sees that id: a successor whose clock is behind finds it on the log. One whose log has lost it takes the id that
+// follows the one which the switch names (p4rtclient.Client.Keep). A log without room gets it when there is some again.
 func (c *controller) logFirst(l *wal.Log) error {
 	b := c.out.batch
 	err := l.Append(context.Background(), &b)

@@ -271,7 +271,7 @@ type Settings struct {
 
 // Settings returns what the Gatekeeper was started with.
 func (g *Gatekeeper) Settings() Settings {
-	return Settings{g.cfg.Boot, g.cfg.Election, g.cfg.DeviceID, g.cfg.DSMPrefix, g.cfg.MTU, g.cfg.Heartbeat}
+	return Settings{g.cfg.Boot, control.Election(g.client.Election()), g.cfg.DeviceID, g.cfg.DSMPrefix, g.cfg.MTU, g.cfg.Heartbeat}
 }
 
 // Connected reports whether the switch obeys, its tables as they should be. It

@@ -27,7 +27,7 @@ type Config struct {
 	Program *Program
 	// DeviceID is the switch's device id, at least 1.
 	DeviceID uint64
-	// Election is this controller's.
+	// Election is this controller's, unless it has to take a higher one (Keep).
 	Election Election
 	// Log receives what nobody else hears of, such as failed attempts to connect;
 	// nil discards it.
@@ -42,6 +42,8 @@ type Client struct {
 	log *slog.Logger
 
 	distrust atomic.Bool // the switch has refused what a session told it
+	rules    atomic.Bool // it is primary, or was
+	asElect  atomic.Pointer[Election]
 }
 
 // New returns a Client; it does not connect.
@@ -55,6 +57,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, errors.New("p4rtclient: election id 0 is reserved by P4Runtime")
 	}
 	c := &Client{cfg: cfg, rpc: p4v1.NewP4RuntimeClient(cfg.Conn), log: cfg.Log}
+	c.asElect.Store(&cfg.Election)
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -64,8 +67,20 @@ func New(cfg Config) (*Client, error) {
 // Program is what the client was made for.
 func (c *Client) Program() *Program { return c.cfg.Program }
 
+// Election is the id that this controller has now: that of Config, or a higher one (Keep). While a session lives, it stays.
+func (c *Client) Election() Election { return *c.asElect.Load() }
+
 func (c *Client) election() *p4v1.Uint128 {
-	return &p4v1.Uint128{High: c.cfg.Election.High, Low: c.cfg.Election.Low}
+	e := c.Election()
+	return &p4v1.Uint128{High: e.High, Low: e.Low}
+}
+
+// after returns the next higher election id.
+func (e Election) after() Election {
+	if e.Low++; e.Low == 0 {
+		e.High++
+	}
+	return e
 }
 
 // SetPipeline makes the switch run the program, unless it does already; it

@@ -212,6 +212,74 @@ func TestWrite_PartialFailure(t *testing.T) {
 	})
 }
 
+// TestVacant: a controller whose election id is too low ends while another one is primary, and takes the id after that one's when nobody is. Who
+// has been primary is deposed for good.
+func TestVacant(t *testing.T) {
+	virtual(t, func(b *bench) {
+		_, s := b.primary(5)
+		rules := make(chan *Client, 2)
+		keep := func(c *Client) (ended chan error) {
+			ended = make(chan error, 1)
+			go func() {
+				ended <- c.Keep(b.ctx, func(_ context.Context, s *Session) error {
+					receive(s)
+					rules <- c
+					<-s.Done()
+					return s.Err()
+				})
+			}()
+			return ended
+		}
+		if err := <-keep(b.client(3)); !errors.Is(err, ErrNotPrimary) || len(rules) > 0 {
+			t.Errorf("beside a primary: %v", err)
+		}
+		s.Close()
+		began := time.Now()
+		low := b.client(3)
+		ended := keep(low)
+		if c := <-rules; c != low || low.Election() != (Election{Low: 6}) || time.Since(began) < vacantFor {
+			t.Errorf("after %s the controller rules under %v", time.Since(began), low.Election())
+		}
+		if err := low.Write(b.ctx, []Update{{Insert, hop()}}); err != nil {
+			t.Errorf("a write: %v", err)
+		}
+		_, s9 := b.primary(9) // deposes it
+		if err := <-ended; !errors.Is(err, ErrNotPrimary) {
+			t.Errorf("deposed: %v", err)
+		}
+		s9.Close()
+		synctest.Wait() // the switch has heard of it
+		if err := <-keep(low); !errors.Is(err, ErrNotPrimary) || low.Election() != (Election{Low: 6}) {
+			t.Errorf("once deposed, it ends with %v, under %v", err, low.Election())
+		}
+	})
+}
+
+// TestVacant_Returns: a primary that has lost its connection is back before a controller with too low an id takes its place.
+func TestVacant_Returns(t *testing.T) {
+	virtual(t, func(b *bench) {
+		_, s := b.primary(5)
+		s.Close()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- b.client(3).Keep(b.ctx, func(context.Context, *Session) error {
+				t.Error("two are primary")
+				return nil
+			})
+		}()
+		<-time.After(vacantFor - waits.Most) // virtual
+		_, s = b.primary(5)
+		defer s.Close()
+		receive(s)
+		if err := <-ended; !errors.Is(err, ErrNotPrimary) {
+			t.Errorf("%v", err)
+		}
+		if err := s.Err(); err != nil {
+			t.Errorf("who has come back: %v", err)
+		}
+	})
+}
+
 // A controller with a stale election id can neither become primary nor write.
 func TestElection(t *testing.T) {
 	virtual(t, func(b *bench) {

@@ -15,12 +15,24 @@ import (
 // half a second, a dead one costs two attempts a second.
 var waits = pace.Pauses{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
 
+// vacantFor is for how long nobody must be primary, at each attempt, before a controller whose election id is too low takes a higher one.
+var vacantFor = 4 * waits.Most
+
 // Keep opens a session, calls serve with it and, when the session has ended,
 // begins again. It returns when ctx ends, when serve returns an error that a new
 // session does not cure, or when another controller is primary (ErrNotPrimary).
 // The session is closed when serve returns.
+//
+// A controller's election id may be lower than one that the switch remembers though nobody is primary: its predecessor is gone,
+// the log has lost that one's id with the power, and the clock is behind. Then the controller takes the id that follows the one which
+// the switch names (see Election). That deposes no living primary:
+//
+//   - The switch says that nobody is primary, again and again for two seconds. A controller that has lost its connection tries
+//     twice a second. As soon as it has it back, we are told that somebody is primary, and end.
+//   - If somebody becomes primary with a higher id just then, ours is too low again.
+//   - Whoever has been primary never takes a higher id: one that finds a higher id at the switch has been deposed, and ends.
 func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session) error) error {
-	wait := waits.First
+	wait, vacant := waits.First, time.Duration(0)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -44,8 +56,22 @@ func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, ErrNotPrimary) {
+		var v *vacancy
+		switch {
+		case errors.As(err, &v) && !c.rules.Load():
+			if vacant >= vacantFor {
+				next := v.highest.after()
+				c.log.WarnContext(ctx, "nobody is primary, and the election id is too low: it takes the one that follows the last primary's",
+					"was", c.Election(), "is", next)
+				c.asElect.Store(&next)
+				vacant = 0
+				continue
+			}
+			vacant += wait
+		case errors.Is(err, ErrNotPrimary):
 			return err
+		default:
+			vacant = 0
 		}
 		level := slog.LevelDebug
 		if wait == waits.First { // once for each outage is enough

@@ -95,6 +95,7 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 			if err := arbitrated(a); err != nil {
 				return nil, err
 			}
+			c.rules.Store(true)
 			break
 		}
 	}
@@ -127,13 +128,30 @@ func (s *Session) noRoom() error {
 	return ErrBusy
 }
 
-// arbitrated tells whether an arbitration update makes us primary.
+// arbitrated tells whether an arbitration update makes us primary. If not, the error is ErrNotPrimary, and *vacancy if nobody is: P4Runtime
+// tells a backup ALREADY_EXISTS if there is a primary, and NOT_FOUND if there is none, with the highest election id that any
+// primary has had (section "Client Arbitration Notifications").
 func arbitrated(a *p4v1.MasterArbitrationUpdate) error {
-	if codes.Code(a.GetStatus().GetCode()) == codes.OK { //nolint:gosec // canonical codes are small
+	code := codes.Code(a.GetStatus().GetCode()) //nolint:gosec // canonical codes are small
+	if code == codes.OK {
 		return nil
 	}
-	return fmt.Errorf("%w: election id %d:%d (%s)", ErrNotPrimary, a.GetElectionId().GetHigh(), a.GetElectionId().GetLow(), a.GetStatus().GetMessage())
+	highest := Election{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()}
+	err := fmt.Errorf("%w: election id %d:%d (%s)", ErrNotPrimary, highest.High, highest.Low, a.GetStatus().GetMessage())
+	if code == codes.NotFound && a.GetElectionId() != nil {
+		return &vacancy{highest, err}
+	}
+	return err
 }
+
+// vacancy is why we are not primary though nobody is: one was who had a higher election id.
+type vacancy struct {
+	highest Election
+	error
+}
+
+// Unwrap gives ErrNotPrimary.
+func (v *vacancy) Unwrap() error { return v.error }
 
 // Receive has all that the switch sends from now on handed over, on one goroutine,
 // until the session ends; digests are acknowledged already. A switch that can tells the status

@@ -146,6 +146,9 @@ func (p *Peer) Input(b []byte) error {
 	return p.inputRequest(m)
 }
 
+// Rule changes the Gatekeeper's election id, which what it sends from now on has.
+func (p *Peer) Rule(e Election) { p.cfg.Election = e }
+
 // Election returns the Gatekeeper's election id, or the highest seen.
 func (p *Peer) Election() Election { return p.cfg.Election }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -75,11 +74,6 @@ func (c *crasher) restart() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // flooded ends nothing that comes back
 	defer cancel()
 	err := c.run.rack.RestartGatekeeper(ctx)
-	for ; errors.Is(err, p4rtclient.ErrNotPrimary) && c.run.opt.Setting.Jumps && !c.run.opt.Setting.Sync && ctx.Err() == nil; err = c.run.rack.RestartGatekeeper(ctx) {
-		// The log has lost its election id with the power, and the clock is behind: an operator starts one again with a higher id.
-		c.run.rack.CrashGatekeeper()
-		<-time.After(time.Second)
-	}
 	if c.cannotStart(0) {
 		return nil // it ended for that
 	}
