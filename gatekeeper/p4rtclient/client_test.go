@@ -221,7 +221,9 @@ func TestVacant(t *testing.T) {
 		keep := func(c *Client) (ended chan error) {
 			ended = make(chan error, 1)
 			go func() {
-				ended <- c.Keep(b.ctx, func(_ context.Context, s *Session) error {
+				ctx, cancel := context.WithTimeout(b.ctx, time.Minute) // virtual
+				defer cancel()
+				ended <- c.Keep(ctx, func(_ context.Context, s *Session) error {
 					receive(s)
 					rules <- c
 					<-s.Done()
