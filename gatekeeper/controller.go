@@ -33,6 +33,7 @@ type controller struct {
 
 	ports    map[uint16]*port
 	refused  refusals
+	excused  map[uint16]uint64 // by port: denials that were none (accessDenied)
 	blades   map[string]*blade // by name
 	nodes    map[netip.Addr]*node
 	services map[netip.Addr]*service

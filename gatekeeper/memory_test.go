@@ -247,6 +247,17 @@ func TestFree_CopyIsNoDenial(t *testing.T) {
 		s.m1.serve()
 		s.a.memoryAnswers()
 		before := s.snapshot().Counters
+		denied := func(want uint64) {
+			s.t.Helper()
+			drops, err := s.gk.Drops(s.t.Context())
+			var got uint64
+			for _, d := range drops {
+				got += d.Denied
+			}
+			if err != nil || got != want {
+				s.t.Errorf("of the ports, %d accesses are denied, want %d: %v", got, want, err)
+			}
+		}
 		if got := again(); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a copy is answered with %+v", got)
 		}
@@ -254,11 +265,13 @@ func TestFree_CopyIsNoDenial(t *testing.T) {
 		if c := s.snapshot().Counters; c.Denied != 0 || c.Duplicates != before.Duplicates+1 || c.Frees != 1 {
 			t.Errorf("counters %+v, before %+v", c, before)
 		}
+		denied(0)
 		s.a.memory(dsmpacket.OpFree, p) // another request is another matter
 		pass(time.Millisecond)
 		if c := s.snapshot().Counters; c.Denied != 1 {
 			t.Errorf("a second free: counters %+v", c)
 		}
+		denied(1)
 	})
 }
 

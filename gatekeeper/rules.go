@@ -281,8 +281,8 @@ func (g *Gatekeeper) setRates(ctx context.Context) error {
 type PortDrops struct {
 	Port  uint16 `json:"port"`
 	Blade string `json:"blade,omitempty"` // that is there
-	// Denied accesses; Dropped is what the switch has dropped, by its verdict; Throttled is
-	// what came faster than its class may, by why it would have been held.
+	// Denied accesses, without copies of frees that were granted, as far as this Gatekeeper has heard of them; Dropped is what the switch has
+	// dropped, by its verdict; Throttled is what came faster than its class may, by why it would have been held.
 	Denied    uint64            `json:"denied"`
 	Dropped   map[string]uint64 `json:"dropped,omitempty"`
 	Throttled map[string]uint64 `json:"throttled,omitempty"`
@@ -359,6 +359,7 @@ func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
 			at(port).Refused = maps.Clone(n)
 		}
 		for num, d := range ports {
+			d.Denied -= min(d.Denied, g.ctl.excused[num])
 			if p := g.ctl.ports[num]; p != nil && p.blade != nil {
 				d.Blade = p.blade.hello.Blade
 			}
