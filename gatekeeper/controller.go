@@ -55,18 +55,17 @@ type controller struct {
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
 	mains      *mains.Table
 	recoveries *recovery.Machine
-	todo       []recovery.Action                // that are to be carried out
-	working    bool                             // and are being
-	fallen     map[netip.Addr]*node             // nodes that have failed, until they are back or cleaned up after
-	left       []netip.Addr                     // nodes that have left in order, the latest last
-	beginnings map[rpcpacket.ID]beginning       // durable mains that wait
-	joins      []joining                        // joins that wait for former incarnations of nodes
-	owners     owners                           // of the names of services and mains
-	unclaimed  map[rpcpacket.ID][]unknownRegion // by executions that are to run again
-	draining   []*draining                      // nodes that are stopped when they have finished their calls
-	holdings   holdings                         // on whose behalf regions are controlled
-	origins    origins                          // which allocations of executions regions are
-	servers    []*blade                         // memory blades in service, by address
+	todo       []recovery.Action          // that are to be carried out
+	working    bool                       // and are being
+	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
+	left       []netip.Addr               // nodes that have left in order, the latest last
+	beginnings map[rpcpacket.ID]beginning // durable mains that wait
+	joins      []joining                  // joins that wait for former incarnations of nodes
+	owners     owners                     // of the names of services and mains
+	draining   []*draining                // nodes that are stopped when they have finished their calls
+	holdings   holdings                   // on whose behalf regions are controlled
+	origins    origins                    // which allocations of executions regions are
+	servers    []*blade                   // memory blades in service, by address
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
 	told       told // of direct calls
@@ -106,7 +105,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSessions: map[uint64][]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), unclaimed: map[rpcpacket.ID][]unknownRegion{}, holdings: newHoldings(), origins: newOrigins(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = c.newRegistry()

@@ -76,7 +76,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	if n == nil || m.Incarnation != n.incarnation { // of one that has ended: a re-run asks for the region again
 		c.count.Late++
 		if _, known := c.leases.Find(r.Base); !known {
-			c.lost(unknownRegion{region: r, execution: c.executionOf(m.Execution), node: h.dst, incarnation: m.Incarnation})
+			c.lost(unknownRegion{region: r, node: h.dst, pending: m.Execution != [16]byte{}})
 		}
 		return
 	}
@@ -266,35 +266,21 @@ func (c *controller) memoryAnswer(h *held, kind dsmpacket.Kind, code fault.Code)
 // service is told when it is back, if it still has them then.
 func (c *controller) reclaim(regions []dsmpacket.Region) {
 	for _, r := range regions {
-		c.reclaimNamed(unknownRegion{region: r})
-	}
-}
-
-// reclaimNamed is reclaim for a region which was allocated by a run of an execution: a
-// later run may have it.
-func (c *controller) reclaimNamed(s unknownRegion) {
-	r := s.region
-	c.count.Reclaims++
-	c.keepReclaim(r)
-	delete(c.frees, r.Base)
-	c.event(Event{Kind: RegionReclaimed, Region: r.String()})
-	id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
-	if !s.execution.IsZero() {
-		name := s.execution
-		if c.mains.Known(name) {
-			name = c.secret.ToMemory(name)
+		c.count.Reclaims++
+		c.keepReclaim(r)
+		delete(c.frees, r.Base)
+		c.event(Event{Kind: RegionReclaimed, Region: r.String()})
+		c.owe(r)
+		for _, b := range c.sortedBlades() {
+			c.reclaimMore(b)
 		}
-		id.Execution, id.Incarnation = control.ExecutionID(name), s.incarnation
-	}
-	c.owe(r, id)
-	for _, b := range c.sortedBlades() {
-		c.reclaimMore(b)
 	}
 }
 
 // owe notes a region for the blades that have to free it: every copy of its machine. It
 // reports false if there is none.
-func (c *controller) owe(r dsmpacket.Region, id control.RegionID) (owed bool) {
+func (c *controller) owe(r dsmpacket.Region) (owed bool) {
+	id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
 	for _, b := range c.sortedBlades() {
 		if b.memory() && b.hello.Machine == r.Base.Machine() && b.obeys() {
 			b.reclaims = append(b.reclaims, id)
@@ -513,7 +499,6 @@ func (c *controller) holdAll(pointers []dsmpacket.Pointer, e rpcpacket.ID) {
 // endHoldings frees what an execution controls at its end, or leaves it to the
 // node's service if that has state.
 func (c *controller) endHoldings(e rpcpacket.ID, at netip.Addr, keep bool) {
-	c.endUnclaimed(e)
 	c.endOrigins(e, 0)
 	for _, r := range c.holdings.end(e) {
 		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r || v.Controller != at {

@@ -316,7 +316,7 @@ func (c *controller) restoreRegion(r *wal.Record) error {
 		return nil
 	}
 	if r.Data[1] == regionReclaimed {
-		if !c.owe(region, control.RegionID{Offset: region.Base.Offset(), Class: region.Class}) {
+		if !c.owe(region) {
 			c.drop(r.Kind, r.ID)
 		}
 		return nil

@@ -52,7 +52,7 @@ func (c *controller) nodeOrFallen(a netip.Addr) *node {
 // fence names the regions whose allocations the node had not settled:
 //
 //	fence ─▶ unsettled allocations ─▶ known here? it is somebody's ─▶ nothing to do
-//	                                          └─ no ─▶ an execution's that is run again, which finds it: wait for its end
+//	                                          └─ no ─▶ an execution's that is not committed: its next run finds it, or its commit frees it
 //	                                               └─▶ else: reclaimed
 //
 // What is lost with the Gatekeeper's own end, the audit of its successor finds.
@@ -71,31 +71,29 @@ func (c *controller) fenced(b *blade, m control.Message) {
 	}
 }
 
-// unknownRegion is a region of a memory blade that nobody here knows, and the execution that
-// has allocated it, if that has not been committed, in which incarnation of which node.
+// unknownRegion is a region of a memory blade that nobody here knows, which node has allocated it, and whether that was on
+// behalf of an execution that has not been committed.
 type unknownRegion struct {
-	region      dsmpacket.Region
-	execution   rpcpacket.ID
-	node        netip.Addr
-	incarnation uint32
+	region  dsmpacket.Region
+	node    netip.Addr
+	pending bool
 }
 
 // unknownOf is a region that a memory blade names.
 func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
-	return unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), execution: c.executionOf(id.Execution), node: id.Owner, incarnation: id.Incarnation}
+	return unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), node: id.Owner, pending: id.Execution != control.ExecutionID{}}
 }
 
 // lost looks after a region whose owner, an incarnation of a node, has ended, and may
-// not have heard of it. The execution may yet ask for what it has allocated, if the node goes on: the next
-// incarnation says when the execution has ended.
+// not have heard of it. If the node goes on, an execution may yet ask for what it has allocated. When the node commits the
+// execution, the memory blade frees what that has not asked for again.
 func (c *controller) lost(s unknownRegion) {
-	if !s.execution.IsZero() && c.remains(s.node) {
-		if !slices.Contains(c.unclaimed[s.execution], s) {
-			c.unclaimed[s.execution] = append(c.unclaimed[s.execution], s)
-		}
+	if s.pending && c.remains(s.node) {
 		return
 	}
-	c.reclaimUnknown(s)
+	if _, known := c.leases.Find(s.region.Base); !known {
+		c.reclaim([]dsmpacket.Region{s.region})
+	}
 }
 
 // remains reports whether a node is there, or is to come back.
@@ -105,17 +103,11 @@ func (c *controller) remains(node netip.Addr) bool {
 }
 
 // endExecutions ends the executions of a node that is gone for good: nobody else
-// says that they have ended. What they have allocated and never got is reclaimed, and what was lost
-// is forgotten.
+// says that they have ended. What was lost is forgotten.
 func (c *controller) endExecutions(node netip.Addr) {
 	for _, e := range slices.SortedFunc(maps.Keys(c.origins.node), rpcpacket.ID.Compare) {
 		if c.origins.node[e] == node {
 			c.endOrigins(e, 0)
-		}
-	}
-	for _, e := range slices.SortedFunc(maps.Keys(c.unclaimed), rpcpacket.ID.Compare) {
-		if slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.node == node }) {
-			c.endUnclaimed(e)
 		}
 	}
 }
@@ -175,21 +167,7 @@ func (c *controller) decides(n *node, r *control.EndedRegions) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.node != n.address })
-}
-
-// endUnclaimed reclaims what an execution has allocated and never got.
-func (c *controller) endUnclaimed(e rpcpacket.ID) {
-	for _, s := range c.unclaimed[e] {
-		c.reclaimUnknown(s)
-	}
-	delete(c.unclaimed, e)
-}
-
-func (c *controller) reclaimUnknown(s unknownRegion) {
-	if _, known := c.leases.Find(s.region.Base); !known {
-		c.reclaimNamed(s)
-	}
+	return true
 }
 
 // A memory blade that is out of service, but has not begun anew, still has its

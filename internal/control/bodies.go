@@ -501,8 +501,6 @@ type RegionID struct {
 	Class     uint8       `json:"class"`
 	Owner     netip.Addr  `json:"owner,omitzero"`
 	Execution ExecutionID `json:"execution,omitzero"`
-	// Incarnation is the latest of the owner that has allocated it for the execution.
-	Incarnation uint32 `json:"incarnation,omitempty"`
 }
 
 // Region returns the region on machine m.

@@ -32,7 +32,7 @@ func someNode(i int) netip.Addr { return rackaddr.Node(uint64(1<<40 + i)) } //no
 func someExecution(i int) ExecutionID { return ExecutionID{0: byte(i), 1: byte(i >> 8), 15: 0xfe} } //nolint:gosec // its lowest bits
 
 func someRegion(i int) RegionID {
-	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i), Incarnation: 1 << 31} //nolint:gosec // not negative
+	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i)} //nolint:gosec // not negative
 }
 
 // largest is the largest request and reply of each kind that daemons and

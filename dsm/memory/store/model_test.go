@@ -121,7 +121,8 @@ type modelRegion struct {
 	before []byte // a copy of everything, from before holder's first change
 	holder int    // execution with changes; 0: none
 	own    bool   // holder has allocated it,
-	index  uint32 // as this operation
+	index  uint32 // as this operation,
+	used   bool   // in this run
 }
 
 // ask carries out an operation of an execution on a region, nil for a new one. It reports whether it
@@ -187,11 +188,12 @@ func (m *model) alloc(t *rapid.T) {
 		if old := m.regions[again]; old.Region != reg {
 			t.Fatalf("the re-run gets %v, had %v", reg, old.Region)
 		}
+		m.regions[again].used = true
 		return
 	}
 	m.regions = append(m.regions, &modelRegion{
 		Region: reg, asked: asked, data: make([]byte, reg.Size()), before: make([]byte, reg.Size()),
-		holder: e, own: e != 0, index: index,
+		holder: e, own: e != 0, index: index, used: true,
 	})
 }
 
@@ -273,6 +275,7 @@ func (m *model) end(t interface{ Fatalf(string, ...any) }, e int) {
 	if r.main == 0 {
 		m.said = slices.DeleteFunc(m.said, func(w word) bool { return int(w.run.Execution[15]) == e })
 	}
+	m.regions = slices.DeleteFunc(m.regions, func(reg *modelRegion) bool { return reg.holder == e && reg.own && !reg.used })
 	for _, reg := range m.regions {
 		if reg.holder == e {
 			reg.holder, reg.own = 0, false
@@ -299,7 +302,7 @@ func (m *model) rollback(t *rapid.T) {
 	for _, reg := range m.regions {
 		if reg.holder == e {
 			copy(reg.data, reg.before)
-			if !reg.own {
+			if reg.used = false; !reg.own {
 				reg.holder = 0
 			}
 		}

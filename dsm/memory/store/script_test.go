@@ -25,7 +25,7 @@ import (
 //	NODE[/INCARNATION] commit|rollback RUN...                a node's words about its executions
 //	    RUN: eN[/INCARNATION][:MAIN.CHECKPOINT], where the node's incarnation is left out
 //	undo LIMIT     undo     executions
-//	fence NODE/INCARNATION     reclaim P:CLASS[@eN/INCARNATION]...     regions [FROM [MAX]]
+//	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
 //	used     clean N     records     forget     quota BYTES REGIONS UNDO     quotas
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
@@ -117,18 +117,11 @@ func (s *scripted) reclaim(words []string) error {
 	var body control.Reclaim
 	for _, w := range words {
 		p, rest, _ := strings.Cut(w, ":")
-		class, run, named := strings.Cut(rest, "@")
-		c, err := strconv.Atoi(class)
+		c, err := strconv.Atoi(rest)
 		if err != nil {
 			return err
 		}
-		id := control.RegionID{Offset: s.pointer(p).Offset(), Class: uint8(c)}
-		if named {
-			e, incarnation, _ := strings.Cut(run, "/")
-			n, _ := strconv.ParseUint(incarnation, 10, 32)
-			id.Execution, id.Incarnation = executionID(e), uint32(n)
-		}
-		body.Regions = append(body.Regions, id)
+		body.Regions = append(body.Regions, control.RegionID{Offset: s.pointer(p).Offset(), Class: uint8(c)})
 	}
 	for _, r := range s.store.Reclaim(body).Refused {
 		s.printf("refused: %#x class %d", r.Offset, r.Class)

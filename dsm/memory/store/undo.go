@@ -320,7 +320,7 @@ func (s *Store) unsettled(all *control.Unsettled, rec *record) {
 func (r *region) id() control.RegionID {
 	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
 	if c := r.changes; c != nil && c.own {
-		id.Execution, id.Incarnation = c.by.id, c.by.by.incarnation
+		id.Execution = c.by.id
 	}
 	return id
 }
@@ -344,7 +344,7 @@ func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
 	for _, id := range r.Regions {
 		switch reg := s.regions.find(id.Offset); {
 		case reg == nil:
-		case reg.base != id.Offset || reg.class != id.Class || reg.taken(id):
+		case reg.base != id.Offset || reg.class != id.Class:
 			s.undo.refused++
 			answer.Refused = append(answer.Refused, id)
 		default:
@@ -352,13 +352,6 @@ func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
 		}
 	}
 	return answer
-}
-
-// taken reports whether a later run of the execution that an id names has allocated the
-// region again.
-func (r *region) taken(id control.RegionID) bool {
-	c := r.changes
-	return c != nil && c.own && c.used && c.by.id == id.Execution && c.by.by.incarnation > id.Incarnation
 }
 
 // List returns live regions in the order of their addresses.

@@ -22,7 +22,10 @@ import (
 //	R                                 made final              taken back
 //	an earlier incarnation of R's     refused                 taken back
 //	a later incarnation of R's        refused                 refused
-//	R or an earlier one, rolled back  allocations are final   nothing to do
+//	R or an earlier one, rolled back  allocations go          nothing to do
+//
+// A rollback leaves what the execution has allocated, for its next run to find. What the run that is committed has not asked for again
+// goes with the commit: nobody can know it.
 //
 // Requests do not tell the runs of a durable main within one incarnation apart, nor
 // what comes before and after a checkpoint. So the store remembers the last word
@@ -100,8 +103,12 @@ func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
 }
 
 func (s *Store) commit(e *execution) {
-	for _, reg := range e.regions {
-		if c := reg.changes; c != nil && c.by == e { // else it is gone, or was given back unchanged
+	for _, reg := range slices.Clone(e.regions) {
+		switch c := reg.changes; {
+		case c == nil || c.by != e: // gone, or given back unchanged
+		case c.own && !c.used:
+			s.release(reg)
+		default:
 			s.settleChanges(reg)
 		}
 	}
