@@ -234,7 +234,7 @@ func TestMemoryUndo(t *testing.T) {
 		write(second, "two")
 		read("two")
 		for range 2 {
-			if err := d.Rollback(r.ctx, p.Machine(), control.Run{Execution: second, Incarnation: 1}); err != nil {
+			if _, err := d.Rollback(r.ctx, p.Machine(), control.Run{Execution: second, Incarnation: 1}); err != nil {
 				t.Error(err)
 			}
 		}

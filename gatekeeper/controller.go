@@ -64,7 +64,6 @@ type controller struct {
 	owners     owners                     // of the names of services and mains
 	draining   []*draining                // nodes that are stopped when they have finished their calls
 	holdings   holdings                   // on whose behalf regions are controlled
-	origins    origins                    // which allocations of executions regions are
 	servers    []*blade                   // memory blades in service, by address
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
@@ -105,7 +104,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSessions: map[uint64][]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), holdings: newHoldings(), origins: newOrigins(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), holdings: newHoldings(),
 	}
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = c.newRegistry()

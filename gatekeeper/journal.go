@@ -51,7 +51,7 @@ func (c *controller) putData(r wal.Record, data any) {
 }
 
 // logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
-const logFormat = 4
+const logFormat = 5
 
 // rackRecord is the data of KindRack.
 type rackRecord struct {
@@ -212,13 +212,11 @@ func (c *controller) keepAllocs(n *node, machine uint8) {
 }
 
 // The states of a region's record, byte 1 of its data; byte 0 is its size class. The
-// execution on whose behalf it is controlled follows, if there is one, and then which
-// allocation it is, if it is one of an execution that has not ended.
+// execution on whose behalf it is controlled follows, if there is one.
 const (
 	regionKept      = 0
 	regionFreeing   = 1
 	regionReclaimed = 2 // nobody has it, but its memory blade may
-	regionLost      = 3 // its memory machine has lost it, and the execution that allocated it has not ended
 )
 
 // keepRegion writes down in whose hands a region is, if anybody's.
@@ -226,9 +224,6 @@ func (c *controller) keepRegion(r dsmpacket.Region) {
 	id := wal.AddrID(r.Base.Addr())
 	v, ok := c.leases.Find(r.Base)
 	if !ok || v.Region != r {
-		if c.origins.lost[r.Base] {
-			return // keepLost has written it down
-		}
 		c.drop(wal.KindRegion, id)
 		return
 	}
@@ -238,9 +233,6 @@ func (c *controller) keepRegion(r dsmpacket.Region) {
 	}
 	if e := c.heldBy(r); !e.IsZero() {
 		data = append(data, e[:]...)
-	}
-	if o, known := c.origins.of[r.Base]; known {
-		data = o.append(data)
 	}
 	f := c.frees[r.Base]
 	c.put(wal.Record{

@@ -76,7 +76,6 @@ func (c *controller) endDirectHoldings(n *node) {
 			c.endHoldings(e, n.address, false)
 		}
 	}
-	c.endExecutions(n.address)
 }
 
 // forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may

@@ -56,7 +56,9 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 		return err
 	}
 	if !known {
-		c.disownOrigins(ask.Main)
+		for _, r := range c.holdings.end(ask.Main) { // programs have named the id at memory blades, which everybody knows
+			c.keepRegion(r)
+		}
 	}
 	c.beginnings[ask.Main] = beginning{p, m, n.address}
 	if !wait || !c.lends(ask.Main, n.address) {

@@ -86,8 +86,6 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		c.keepAllocs(n, p.Machine())
 	}
 	switch {
-	case c.otherRegion(h, r, m, known):
-		return
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
@@ -101,7 +99,6 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	if e := c.executionOf(m.Execution); !e.IsZero() {
 		if _, known := c.leases.Find(r.Base); !known {
 			c.holdings.hold(r, e)
-			c.origins.note(c.originOf(m), r, h.dst)
 		}
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
@@ -232,18 +229,14 @@ func (c *controller) heldFreed(h *held, p dsmpacket.Pointer, m *dsmpacket.Header
 }
 
 // heldNoHome answers a request to a memory machine that is not in service. A re-run that
-// looks for an earlier allocation goes elsewhere only if the execution has no region
-// there; else it has to wait for the machine.
+// asks for the region which an earlier run has got there waits for the machine.
 func (c *controller) heldNoHome(h *held) {
 	if c.caller(h) == nil {
 		return
 	}
 	code := fault.Unavailable
 	if m, _, err := dsmpacket.Parse(h.payload); err == nil && m.Flags&dsmpacket.FlagRecall != 0 && dsmpacket.FromAddr(h.dst).Op() == dsmpacket.OpAlloc {
-		code = fault.NotFound
-		if c.origins.on(c.executionOf(m.Execution), dsmpacket.FromAddr(h.dst).Machine()) {
-			code = fault.Overloaded
-		}
+		code = fault.Overloaded
 	}
 	c.memoryAnswer(h, dsmpacket.Reply, code)
 }
@@ -499,7 +492,6 @@ func (c *controller) holdAll(pointers []dsmpacket.Pointer, e rpcpacket.ID) {
 // endHoldings frees what an execution controls at its end, or leaves it to the
 // node's service if that has state.
 func (c *controller) endHoldings(e rpcpacket.ID, at netip.Addr, keep bool) {
-	c.endOrigins(e, 0)
 	for _, r := range c.holdings.end(e) {
 		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r || v.Controller != at {
 			continue
@@ -556,9 +548,6 @@ func (c *controller) controlled(s lease.Step) {
 		}
 		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r {
 			c.holdings.release(r)
-			if !c.origins.lost[r.Base] {
-				c.origins.forget(r)
-			}
 		}
 	}
 }

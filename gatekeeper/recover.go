@@ -1,16 +1,12 @@
 package gatekeeper
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A node that has ended, for whatever reason, is the recovery.Machine's: it has the
@@ -197,7 +193,6 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
-	c.endExecutions(n.address)
 	c.disownMains(n)
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
@@ -238,131 +233,9 @@ func (c *controller) stopInstance(n *node) {
 // server names a memory blade as the recovery Machine knows it.
 func (b *blade) server() recovery.Server { return recovery.Server(b.hello.Blade) }
 
-// A re-run of an execution must get the regions that the runs before it got: its calls
-// pass their pointers. Memory blades know who has allocated what, and a re-run asks all
-// of them. Two cases they cannot see, so an allocation's answer is compared with what
-// the execution was given before, here:
-//
-//	the region was on a machine that has started anew ─▶ unavailable: no run can ever have it again
-//	an earlier run's answer was lost, and a later run
-//	got another region while the blade was away      ─▶ not found here; the first region is reclaimed
-//
-// What is known goes when the execution has ended, or its changes were committed.
-
-// origin names an allocation: which one, of which execution.
-type origin struct {
-	execution rpcpacket.ID
-	branch    uint64 // a main's has its last checkpoint in the upper half
-	index     uint32
-}
-
-// originOf is the allocation that a memory header speaks of, the zero origin if it is
-// not an execution's.
-func (c *controller) originOf(m *dsmpacket.Header) origin {
-	if m.Execution == ([16]byte{}) {
-		return origin{}
-	}
-	return origin{c.executionOf(m.Execution), m.Branch, m.Index}
-}
-
-// originSize is how many bytes append adds.
-const originSize = 16 + 8 + 4
-
-func (o origin) append(b []byte) []byte {
-	b = append(b, o.execution[:]...)
-	b = binary.BigEndian.AppendUint64(b, o.branch)
-	return binary.BigEndian.AppendUint32(b, o.index)
-}
-
-func parseOrigin(b []byte) origin {
-	return origin{rpcpacket.ID(b[:16]), binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint32(b[24:])}
-}
-
-// origins are the allocations of executions that have not ended.
-type origins struct {
-	of     map[dsmpacket.Pointer]origin // by a region's base
-	region map[origin]dsmpacket.Region
-	lost   map[dsmpacket.Pointer]bool // regions whose machine has lost them
-	all    map[rpcpacket.ID][]origin
-	node   map[rpcpacket.ID]netip.Addr // of each execution
-}
-
-func newOrigins() origins {
-	return origins{
-		of: map[dsmpacket.Pointer]origin{}, region: map[origin]dsmpacket.Region{}, lost: map[dsmpacket.Pointer]bool{}, all: map[rpcpacket.ID][]origin{},
-		node: map[rpcpacket.ID]netip.Addr{},
-	}
-}
-
-// note says which allocation of a node's execution a region is.
-func (s *origins) note(o origin, r dsmpacket.Region, node netip.Addr) {
-	if o == (origin{}) {
-		return
-	}
-	s.of[r.Base], s.region[o], s.node[o.execution] = o, r, node
-	s.all[o.execution] = append(s.all[o.execution], o)
-}
-
-// on reports whether an execution has regions on a memory machine.
-func (s *origins) on(e rpcpacket.ID, machine uint8) bool {
-	return slices.ContainsFunc(s.all[e], func(o origin) bool {
-		r := s.region[o]
-		return r.Base.Machine() == machine && !s.lost[r.Base]
-	})
-}
-
-// lose says that a machine has lost its content, and returns the regions that executions
-// may ask for again.
-func (s *origins) lose(machine uint8) (lost []dsmpacket.Region) {
-	for o, r := range s.region {
-		if r.Base.Machine() == machine && s.of[r.Base] == o && !s.lost[r.Base] {
-			s.lost[r.Base] = true
-			lost = append(lost, r)
-		}
-	}
-	return lost
-}
-
-// forget drops a region.
-func (s *origins) forget(r dsmpacket.Region) {
-	o, known := s.of[r.Base]
-	if !known {
-		return
-	}
-	delete(s.of, r.Base)
-	delete(s.lost, r.Base)
-	delete(s.region, o)
-	rest := slices.DeleteFunc(s.all[o.execution], func(x origin) bool { return x == o })
-	if len(rest) == 0 {
-		delete(s.all, o.execution)
-		delete(s.node, o.execution)
-	} else {
-		s.all[o.execution] = rest
-	}
-}
-
-// end drops what an execution has allocated before a checkpoint, the zero checkpoint
-// standing for its end. It returns the lost regions among it.
-func (s *origins) end(e rpcpacket.ID, checkpoint uint32) (lost []dsmpacket.Region) {
-	for _, o := range slices.Clone(s.all[e]) {
-		r := s.region[o]
-		if checkpoint != 0 && o.branch>>32 >= uint64(checkpoint) {
-			continue
-		}
-		if s.lost[r.Base] {
-			lost = append(lost, r)
-		}
-		s.forget(r)
-	}
-	return lost
-}
-
 // loseMachine says that a memory blade's machine has lost its content: the blade has
 // started anew, and begins above all that it had.
 func (c *controller) loseMachine(b *blade) {
-	for _, r := range c.origins.lose(b.hello.Machine) {
-		c.keepLost(r)
-	}
 	if m := b.mirror; m != nil {
 		m.copies, m.lost = nil, b.begin // it begins as another copy, which enroll writes down
 	}
@@ -381,65 +254,4 @@ func (c *controller) restoreLost() {
 			c.leases.RemoveMachine(c.cfg.DSMPrefix, m.machine, m.lost)
 		}
 	}
-}
-
-// keepLost writes down that a region is lost that an execution may ask for again.
-func (c *controller) keepLost(r dsmpacket.Region) {
-	o := c.origins.of[r.Base]
-	c.put(wal.Record{
-		Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Callee: wal.Node{Address: c.origins.node[o.execution]}, Data: o.append([]byte{r.Class, regionLost}),
-	})
-}
-
-// endOrigins forgets what an execution has allocated before a checkpoint, or until its
-// end.
-func (c *controller) endOrigins(e rpcpacket.ID, checkpoint uint32) {
-	for _, r := range c.origins.end(e, checkpoint) {
-		c.drop(wal.KindRegion, wal.AddrID(r.Base.Addr()))
-	}
-}
-
-// disownOrigins forgets what is on record as a durable main's that begins only now: programs have named the main's id at
-// memory blades, which everybody knows. From now on such an id is no name of the main (executionOf).
-func (c *controller) disownOrigins(main rpcpacket.ID) {
-	for _, o := range slices.Clone(c.origins.all[main]) {
-		r := c.origins.region[o]
-		lost := c.origins.lost[r.Base]
-		c.origins.forget(r)
-		c.holdings.release(r)
-		if lost {
-			c.drop(wal.KindRegion, wal.AddrID(r.Base.Addr()))
-		} else {
-			c.keepRegion(r)
-		}
-	}
-}
-
-// endedOrigins forgets the allocations of executions whose nodes are gone for good, after a restart.
-func (c *controller) endedOrigins() {
-	for e, node := range c.origins.node {
-		if !c.remains(node) {
-			c.endOrigins(e, 0)
-		}
-	}
-}
-
-// otherRegion refuses the answer to an allocation for which the execution was given
-// another region before.
-func (c *controller) otherRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header, known *allocs) bool {
-	had, there := c.origins.region[c.originOf(m)]
-	if !there || had == r {
-		return false
-	}
-	why := fault.NotFound // a re-run goes on looking, and finds the other one
-	if c.origins.lost[had.Base] {
-		why = fault.Unavailable
-	}
-	if !known.late(m.Request) {
-		known.handled(m.Request) // a later copy of the answer gives nobody the region
-		c.keepAllocs(c.nodes[h.dst], r.Base.Machine())
-		c.reclaim([]dsmpacket.Region{r})
-	}
-	c.noRegion(h, r, m, why)
-	return true
 }

@@ -72,7 +72,6 @@ func (c *controller) restore(l *wal.Log) error {
 	if err := c.loadCores(&s); err != nil {
 		return err
 	}
-	c.endedOrigins()
 	for i := range s.loans {
 		if err := c.restoreLoan(&s.loans[i]); err != nil {
 			return err
@@ -296,24 +295,13 @@ func (c *controller) restoreWindow(r *wal.Record) error {
 
 // restoreRegion gives a region back to whom it belonged, or to its memory blade.
 func (c *controller) restoreRegion(r *wal.Record) error {
-	if len(r.Data) < 2 || r.Data[1] > regionLost {
+	if len(r.Data) < 2 || r.Data[1] > regionReclaimed {
 		return corrupt(r, "% x", r.Data)
 	}
 	region := dsmpacket.Region{Base: dsmpacket.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
-	holder, allocation := r.Data[2:], []byte(nil)
-	if len(holder) >= originSize {
-		holder, allocation = holder[:len(holder)-originSize], holder[len(holder)-originSize:]
-		c.origins.note(parseOrigin(allocation), region, r.Callee.Address)
-	}
+	holder := r.Data[2:]
 	if len(holder) != 0 && len(holder) != 16 {
 		return corrupt(r, "% x", r.Data)
-	}
-	if r.Data[1] == regionLost {
-		if len(allocation) == 0 {
-			return corrupt(r, "% x", r.Data)
-		}
-		c.origins.lost[region.Base] = true
-		return nil
 	}
 	if r.Data[1] == regionReclaimed {
 		if !c.owe(region) {

@@ -2,7 +2,6 @@ package gatekeeper
 
 import (
 	"encoding/json"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -102,16 +101,6 @@ func (c *controller) remains(node netip.Addr) bool {
 	return awaited || c.nodes[node] != nil
 }
 
-// endExecutions ends the executions of a node that is gone for good: nobody else
-// says that they have ended. What was lost is forgotten.
-func (c *controller) endExecutions(node netip.Addr) {
-	for _, e := range slices.SortedFunc(maps.Keys(c.origins.node), rpcpacket.ID.Compare) {
-		if c.origins.node[e] == node {
-			c.endOrigins(e, 0)
-		}
-	}
-}
-
 // endedRegions takes a node's word what becomes of regions at the end of executions about which it
 // decides: those that the executions have freed, and those that they have allocated.
 func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
@@ -143,12 +132,9 @@ func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
 				c.steps(c.leases.Abandon(v.Region, n.address))
 			}
 		}
-		switch {
-		case r.Ended:
+		if r.Ended {
 			c.endHoldings(e, n.address, r.Kept)
 			c.forgetAnswered(n, r)
-		case r.Checkpoint > 0 && c.mains.Runs(e, n.address):
-			c.endOrigins(e, r.Checkpoint)
 		}
 	}
 	return nil

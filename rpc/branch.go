@@ -343,7 +343,6 @@ func (b *opSequence) scope() dsmclient.Scope {
 	}
 	return dsmclient.Scope{
 		Execution: e.inMemory(), Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
-		Replay: e.call.Attempt > 0 || e.resumed,
 	}
 }
 

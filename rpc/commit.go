@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -69,6 +70,7 @@ type owed struct {
 	commit    *commit               // nil: it is to be taken back
 	lent      []control.ExecutionID // calls that may have leases still: it is not taken back before they end
 	service   uint64                // whose execution it is
+	left      []dsmclient.Left      // what it has allocated; written before obeyed is closed
 	obeyed    chan struct{}         // closed when all machines have
 }
 
@@ -156,7 +158,8 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 	n := l.node
 	for _, o := range list {
 		if o.commit == nil {
-			if err := n.rollBack(n.base, n.formerRuns(o.execution.ID), machines); err != nil {
+			var err error
+			if o.left, err = n.rollBack(n.base, n.formerRuns(o.execution.ID), machines); err != nil {
 				n.cannotCommit(err)
 				return
 			}
@@ -247,15 +250,17 @@ func (n *Node) formerRuns(id rpcpacket.ID) control.Run {
 }
 
 // rollBack has memory machines take back what a run of an execution did, and those before it. A copy
-// of the request that comes late changes nothing: it names no later run.
-func (n *Node) rollBack(ctx context.Context, run control.Run, machines []uint8) error {
+// of the request that comes late changes nothing: it names no later run. rollBack returns what the runs have allocated.
+func (n *Node) rollBack(ctx context.Context, run control.Run, machines []uint8) (left []dsmclient.Left, err error) {
 	for _, m := range machines {
-		if err := n.memory.Rollback(ctx, m, run); err != nil {
-			return err
+		some, err := n.memory.Rollback(ctx, m, run)
+		if err != nil {
+			return nil, err
 		}
+		left = append(left, some...)
 	}
 	n.stats.rolledBack.Add(1)
-	return nil
+	return left, nil
 }
 
 // commitPatience is how long an execution keeps its worker while its memory is committed. A

@@ -155,9 +155,11 @@ func (x *export) takeBackAll(e *execution) {
 	if lent := lentBy(called, true); len(lent) > 0 && !x.node.awaitLoans(lent) {
 		return
 	}
-	if err := x.node.rollBack(x.node.base, e.run(), machines); err != nil {
+	left, err := x.node.rollBack(x.node.base, e.run(), machines)
+	if err != nil {
 		x.node.cannotCommit(err)
 	}
+	e.finds(left)
 }
 
 // undo brings the service's state back to what it was before a call. It reports false if that cannot be done: then the node ends, since

@@ -34,6 +34,7 @@ type journal struct {
 	mu      sync.Mutex
 	past    map[position]trailer.Section // not asked for again so far
 	last    map[uint32]uint32            // the highest index in past, by branch
+	regions map[position]bool            // the allocations that the ledger has, or is to have
 	fresh   []trailer.Section            // not in the ledger
 	failed  *Error                       // the re-run has diverged
 	taken   map[uint32]bool              // numbers of branches
@@ -59,6 +60,10 @@ func newJournal(b []byte) (*journal, error) {
 		at := position{s.Branch, s.Index}
 		if !s.Type.Journal() {
 			return nil, wirefmt.Errorf("journal: %s is no entry", s.Type)
+		}
+		if s.Type == trailer.Region {
+			j.hasRegion(at)
+			continue
 		}
 		if _, twice := j.past[at]; twice {
 			return nil, wirefmt.Errorf("journal: two entries for operation %d of branch %d", at.index, at.branch)
@@ -118,6 +123,34 @@ func (j *journal) add(t trailer.Type, at position, data []byte) {
 	j.fresh, j.bytes = append(j.fresh, s), j.bytes+s.Size()
 }
 
+// hasRegion notes that an allocation is journalled, and reports whether that is news. Whoever shares j holds the lock.
+func (j *journal) hasRegion(at position) (news bool) {
+	if j.regions == nil {
+		j.regions = make(map[position]bool)
+	}
+	news = !j.regions[at]
+	j.regions[at] = true
+	return news
+}
+
+// allocated journals that an allocation has got a region: whatever tells others of it is written after that.
+func (j *journal) allocated(at position, region []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.full != nil || j.stopped || !j.hasRegion(at) {
+		return
+	}
+	s := trailer.Section{Type: trailer.Region, Branch: at.branch, Index: at.index, Data: region}
+	j.fresh, j.bytes = append(j.fresh, s), j.bytes+s.Size()
+}
+
+// hasAllocated reports whether a former run has journalled that it has got a region for an allocation.
+func (j *journal) hasAllocated(at position) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.regions[at]
+}
+
 // end ends the run of an execution for want of room: whatever it does from now on fails with this error, and is not journalled. The
 // first reason counts.
 func (j *journal) end(why *Error) {
@@ -157,6 +190,13 @@ func (j *journal) unwritten() []byte {
 	b := trailer.Append(nil, j.fresh)
 	j.fresh, j.bytes = nil, 0
 	return b
+}
+
+// begin begins anew: a checkpoint stands for what there is.
+func (j *journal) begin() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fresh, j.bytes, j.regions = nil, 0, nil
 }
 
 // size is how many bytes unwritten would return.

@@ -174,9 +174,10 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 	}
 	run := e.run()
 	run.Main, run.Checkpoint = run.Main-1, checkpoint // up to here; this run may be taken back, too
-	err := n.rollBack(ctx, run, known.Machines)
+	left, err := n.rollBack(ctx, run, known.Machines)
 	switch {
 	case err == nil:
+		e.finds(left)
 		return nil
 	case ctx.Err() != nil:
 		return coded("main", err)
@@ -318,7 +319,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 		e.hasNoRoom(fmt.Sprintf("for a checkpoint of %d bytes and the one-ways before it", len(state)))
 		return e.whyEnded()
 	}
-	e.journal.unwritten() // the checkpoint stands for it
+	e.journal.begin() // the checkpoint stands for what there is
 	r, last := e.writeCheckpoint(o.at.index, slices.Clone(state), ended)
 	k := checkpointOf(r, e.main.run)
 	if !n.ledger.settle(last) || !n.ledger.commit(n.base, k) {
@@ -380,9 +381,6 @@ func (e *execution) owedOfMemory(o *record.Owed) {
 	}
 	for _, r := range e.account.freed {
 		o.Frees = append(o.Frees, r.Base)
-	}
-	if e.account.ever || e.resumed {
-		o.Regions = record.RegionsKept
 	}
 }
 

@@ -7,12 +7,9 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Memory operations are an execution's only if somebody will commit it, and look
-// for what an earlier run got only if there may have been one.
+// Memory operations are an execution's only if somebody will commit it.
 func TestScopeOfMemory(t *testing.T) {
 	first := rpcpacket.Message{Header: rpcpacket.Header{Call: rpcpacket.ID{1, 2}}}
-	again := first
-	again.Attempt = 1
 	id := [16]byte{1, 2}
 	for _, c := range []struct {
 		e      *execution
@@ -22,8 +19,7 @@ func TestScopeOfMemory(t *testing.T) {
 		{&execution{call: first}, 0, dsmclient.Scope{}},
 		{&execution{call: first, journal: new(journal)}, 0, dsmclient.Scope{Execution: id}},
 		{&execution{call: first, journal: new(journal)}, 7, dsmclient.Scope{Execution: id, Branch: 7}},
-		{&execution{call: again, journal: new(journal)}, 0, dsmclient.Scope{Execution: id, Replay: true}},
-		{&execution{journal: new(journal), main: &main{memory: id}, resumed: true}, 7, dsmclient.Scope{Execution: id, Branch: 7, Replay: true}},
+		{&execution{journal: new(journal), main: &main{memory: id}, resumed: true}, 7, dsmclient.Scope{Execution: id, Branch: 7}},
 	} {
 		if got := (&opSequence{e: c.e, number: c.branch}).scope(); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)

@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -52,10 +53,17 @@ var _ dsmclient.Decider = (*execution)(nil)
 
 // account is what an execution has done with regions; e.mu guards it.
 type account struct {
-	allocated []dsmpacket.Region // and has not freed
-	freed     []dsmpacket.Region // Class 0 if it is not known how large it is
-	handed    []dsmpacket.Region // by one-ways, likewise
-	ever      bool               // it has allocated some, or freed some
+	allocated []dsmpacket.Region         // and has not freed
+	freed     []dsmpacket.Region         // Class 0 if it is not known how large it is
+	handed    []dsmpacket.Region         // by one-ways, likewise
+	ever      bool                       // it has allocated some, or freed some
+	left      map[place]dsmpacket.Region // what former runs have allocated, and this one has not asked for
+}
+
+// place names an allocation of an execution, as memory machines do (dsmclient.Scope).
+type place struct {
+	branch uint64
+	index  uint32
 }
 
 // inMemory is what memory machines know the execution as.
@@ -83,11 +91,27 @@ func (e *execution) takenBack() bool {
 	}
 	l := e.node.ledger
 	owed := l.resumes.memory[e.call.Call]
-	if owed.over() {
+	if owed == nil {
 		return true
 	}
-	e.promote()
-	return l.await(e.node.base, owed.obeyed) == nil
+	if !owed.over() {
+		e.promote()
+		if l.await(e.node.base, owed.obeyed) != nil {
+			return false
+		}
+	}
+	e.finds(owed.left)
+	return true
+}
+
+// finds notes what is left of former runs.
+func (e *execution) finds(left []dsmclient.Left) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.account.left = make(map[place]dsmpacket.Region, len(left))
+	for _, r := range left {
+		e.account.left[place{r.Branch, r.Index}] = r.Region
+	}
 }
 
 // Changes implements dsmclient.Decider.
@@ -164,17 +188,24 @@ func (m *served) hasChanged(machines []uint8) {
 	}
 }
 
-// Changed implements dsmclient.Decider.
-func (e *execution) Changed(machine uint8) bool {
+// Former implements dsmclient.Decider. What a former run has got, and no memory machine has any more, is lost if the journal has it: else
+// nobody knows it.
+func (e *execution) Former(branch uint64, index uint32) (r dsmpacket.Region, had bool, err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Contains(e.recorded.machines, machine)
+	r, had = e.account.left[place{branch, index}]
+	e.mu.Unlock()
+	if !had && e.journal.hasAllocated(position{uint32(branch), index}) { //nolint:gosec // the upper half is the last checkpoint
+		err = fault.New(Unavailable, "alloc", "a former run of the execution has got a region which is lost")
+	}
+	return r, had, err
 }
 
 // Allocated implements dsmclient.Decider.
-func (e *execution) Allocated(r dsmpacket.Region) {
+func (e *execution) Allocated(branch uint64, index uint32, r dsmpacket.Region) {
+	e.journal.allocated(position{uint32(branch), index}, slices.Clone(r.Base[:])) //nolint:gosec // likewise
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	delete(e.account.left, place{branch, index})
 	e.account.ever = true
 	e.account.allocated = append(e.account.allocated, r)
 	e.node.stats.regionsAllocated.Add(1)
@@ -375,7 +406,6 @@ func (k *commit) endedRegions() (words []control.EndedRegions) {
 			continue
 		}
 		if k.run.Main != 0 {
-			r.Checkpoint = k.run.Checkpoint
 			return append(words, r)
 		}
 		r.Ended, r.Kept = k.owed.Regions != record.RegionsNone || k.owed.Later, k.owed.Regions != record.RegionsFreed

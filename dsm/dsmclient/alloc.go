@@ -33,11 +33,8 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 			return p, nil
 		}
 	}
-	if c.scope.replays() {
-		p, err := c.recall(ctx, rack, size, scope)
-		if fault.CodeOf(err) != fault.NotFound {
-			return p, err
-		}
+	if former, had, err := c.scope.former(scope); had || err != nil {
+		return c.recall(ctx, former, err, size, scope)
 	}
 	p, err := c.allocate(ctx, &rack, size, scope)
 	if fault.CodeOf(err) != fault.NoSpace {
@@ -87,28 +84,17 @@ func (c *Client) elsewhere(status fault.Code) bool {
 	return status == fault.NoSpace || status == fault.Unavailable && !c.scope.counts()
 }
 
-// recall looks for what an earlier run of the execution got: on every blade, as
-// free space and the blades in service may have been others then. For a blade that is
-// out of service the Gatekeeper answers: NotFound if the execution has no region there,
-// else Overloaded, so that this waits for the blade for some time. A blade that does not
-// answer may have the region, so the allocation fails. A machine is left out if the execution's
-// node knows that no run has changed anything there.
-func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
-	machines := slices.Clone(rack.Others)
-	for _, m := range rack.Memories {
-		machines = append(machines, int(m.Machine))
+// recall gets the region that an earlier run of the execution got, from its machine. If that is away, it waits for some time. A
+// region that is lost is Unavailable.
+func (c *Client) recall(ctx context.Context, former dsmpacket.Region, lost error, size uint64, scope transport.Scope) (Pointer, error) {
+	if lost != nil {
+		return Pointer{}, lost
 	}
-	slices.Sort(machines)
-	for _, m := range machines {
-		if !c.scope.decider.Changed(uint8(m)) { //nolint:gosec // a machine has one byte
-			continue
-		}
-		p, err := c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, uint8(m), 0), size, scope, true) //nolint:gosec // a machine has one byte
-		if fault.CodeOf(err) != fault.NotFound {
-			return p, err
-		}
+	p, err := c.allocAt(ctx, dsmpacket.Make(former.Base.Prefix(), former.Base.Machine(), 0), size, scope, true)
+	if fault.CodeOf(err) == fault.NotFound {
+		return Pointer{}, fault.New(fault.Unavailable, "alloc", "an earlier run of the execution has got %s, which is lost", former)
 	}
-	return Pointer{}, fault.New(fault.NotFound, "alloc", "no earlier run has made this allocation")
+	return p, err
 }
 
 // allocAt allocates on one machine.
@@ -128,7 +114,7 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
 	}
 	if c.scope.counts() {
-		c.scope.decider.Allocated(region)
+		c.scope.decider.Allocated(scope.Branch, scope.Index, region)
 	} else {
 		c.link.cache.fresh(region)
 	}

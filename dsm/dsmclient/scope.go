@@ -14,9 +14,6 @@ import (
 type Scope struct {
 	Execution [16]byte
 	Branch    uint64 // 0 for the trunk
-	// Replay says that an incarnation before this one may have run the execution,
-	// so that allocations look for what they got then.
-	Replay bool
 }
 
 // Decider is the execution on whose behalf a client's operations are. Its node decides what becomes
@@ -25,10 +22,11 @@ type Decider interface {
 	// Changes is asked before each operation that changes memory of a machine. An error ends the
 	// operation.
 	Changes(machine uint8) error
-	// Changed reports whether this run, or one before it, may have changed something on a machine.
-	Changed(machine uint8) bool
-	// Allocated says that the execution has got a region.
-	Allocated(r dsmpacket.Region)
+	// Former is the region that a former run has got for an allocation, false if there is none. An error says that it is lost, and that somebody may know
+	// it: no run gets another one in its place.
+	Former(branch uint64, index uint32) (r dsmpacket.Region, had bool, err error)
+	// Allocated says that the execution has got a region for an allocation.
+	Allocated(branch uint64, index uint32, r dsmpacket.Region)
 	// Allocation is the region of Allocated that a pointer points into, false if there is none.
 	Allocation(p Pointer) (dsmpacket.Region, bool)
 	// Free has the region that begins at p freed when the execution has ended.
@@ -105,7 +103,13 @@ func (s *scope) changes(op dsmpacket.Op, machine uint8) error {
 // freed reports whether a pointer's region goes at the end of the execution.
 func (s *scope) freed(p Pointer) bool { return s != nil && s.decider.Freed(p) }
 
-func (s *scope) replays() bool { return s != nil && s.Replay }
+// former is the region that an allocation is to get again.
+func (s *scope) former(at transport.Scope) (r dsmpacket.Region, had bool, err error) {
+	if s == nil {
+		return r, false, nil
+	}
+	return s.decider.Former(at.Branch, at.Index)
+}
 
 // begin returns the header fields of an operation, which end must follow.
 func (s *scope) begin(op dsmpacket.Op) (transport.Scope, error) {

@@ -75,7 +75,7 @@ type replayed struct {
 }
 
 func (p *replayed) run(ctx context.Context, t *testing.T, c *dsmclient.Client, again bool) error {
-	trunk := c.With(dsmclient.Scope{Execution: p.execution.ID, Replay: again}, p.execution)
+	trunk := c.With(dsmclient.Scope{Execution: p.execution.ID}, p.execution)
 	if _, err := trunk.Write(ctx, p.shared.Add(3000), fill(9000, 2)); err != nil {
 		return err
 	}
@@ -157,12 +157,12 @@ func TestReplayFindsMachine(t *testing.T) {
 		r.Fence(1, incarnation+1)
 		c = r.Client(1, incarnation+2)
 		r.Rollback(c, incarnation+1, e)
-		if q := alloc(t, c.With(dsmclient.Scope{Execution: e.ID, Replay: true}, e), 64); q != p {
+		if q := alloc(t, c.With(dsmclient.Scope{Execution: e.ID}, e), 64); q != p {
 			t.Errorf("the re-run gets %s, had %s", q, p)
 		}
 	}
 	c, e = r.Client(9, 1), &memrack.Execution{ID: [16]byte{2}}
-	if alloc(t, c.With(dsmclient.Scope{Execution: e.ID, Replay: true}, e), 64) == p {
+	if alloc(t, c.With(dsmclient.Scope{Execution: e.ID}, e), 64) == p {
 		t.Error("another execution gets the region")
 	}
 }

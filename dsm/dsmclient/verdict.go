@@ -26,20 +26,35 @@ type verdict struct {
 // with the context's error; Stale says that the node is fenced, or that a later run has changed
 // something.
 func (c *Client) Commit(ctx context.Context, machine uint8, run control.Run) error {
-	return c.link.tellVerdict(ctx, dsmpacket.LedgerCommit, machine, run)
+	_, err := c.link.tellVerdict(ctx, dsmpacket.LedgerCommit, machine, run)
+	return err
 }
 
-// Rollback is Commit, but has what the run, or one of an earlier incarnation, has done taken back.
-func (c *Client) Rollback(ctx context.Context, machine uint8, run control.Run) error {
-	return c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, run)
+// Left is a region that a run of an execution has allocated which was taken back: for the same allocation, the next run gets it again
+// (Decider.Former). What the run that is committed has not asked for again goes with the commit.
+type Left struct {
+	// Branch and Index say which allocation.
+	Branch uint64
+	Index  uint32
+	Region dsmpacket.Region
 }
 
-func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, run control.Run) error {
+// Rollback is Commit, but has what the run, or one of an earlier incarnation, has done taken back. It returns what is left of that.
+func (c *Client) Rollback(ctx context.Context, machine uint8, run control.Run) (all []Left, err error) {
+	left, err := c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, run)
+	for _, l := range left {
+		at := dsmpacket.Make(c.link.rack().DSMPrefix, machine, l.Offset)
+		all = append(all, Left{Branch: l.Branch, Index: l.Index, Region: dsmpacket.Region{Base: at, Class: l.Class}})
+	}
+	return all, err
+}
+
+func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, run control.Run) ([]dsmpacket.Left, error) {
 	what := op.String() + " an execution"
 	l.mu.Lock()
 	if l.ended != fault.OK {
 		l.mu.Unlock()
-		return fault.New(l.ended, what, "the client is closed")
+		return nil, fault.New(l.ended, what, "the client is closed")
 	}
 	v := &verdict{machine: machine, prefix: l.rack().DSMPrefix, done: make(chan struct{}, 1)}
 	v.core = transport.NewVerdict(l.now(), dsmpacket.LedgerRequest{
@@ -50,17 +65,17 @@ func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine u
 	over := l.await(ctx, v.done, nil)
 	l.mu.Lock()
 	l.verdicts = slices.DeleteFunc(l.verdicts, func(o *verdict) bool { return o == v })
-	err := v.core.Err()
+	left, err := v.core.Left(), v.core.Err()
 	ended := l.ended
 	l.mu.Unlock()
 	l.standIn()
 	switch {
 	case over && v.core.Over():
-		return err
+		return left, err
 	case ended != fault.OK:
-		return fault.New(ended, what, "the client is closed")
+		return nil, fault.New(ended, what, "the client is closed")
 	}
-	return fault.FromContext(what, ctx.Err())
+	return nil, fault.FromContext(what, ctx.Err())
 }
 
 // receiveVerdict takes an answer to a commit or rollback. The caller holds l.mu.

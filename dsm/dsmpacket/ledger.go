@@ -26,7 +26,8 @@ const (
 	// LedgerCommit makes final what a run of an execution has done to the machine's regions,
 	// as the node's ledger says that it is done; LedgerRollback takes it back. Their Ledger is
 	// the execution's id, and their Run the incarnation of the node that has made the changes. Of a
-	// durable main, Main and Checkpoint say which of its runs, and which checkpoint (control.Run).
+	// durable main, Main and Checkpoint say which of its runs, and which checkpoint (control.Run). The answer to a rollback
+	// tells what the execution has allocated, for its next run.
 	LedgerCommit   LedgerOp = 4
 	LedgerRollback LedgerOp = 5
 
@@ -80,6 +81,8 @@ type LedgerRequest struct {
 	// Main and Checkpoint are of a word about a durable main; see control.Run.
 	Main       uint64
 	Checkpoint uint32
+	// From is, in a rollback, where the regions begin of which the answer is to tell: an offset in the machine.
+	From uint64
 	// Birth is the machine's birth number as the writer knows it, 0 if it does not; a word has none.
 	Birth uint64
 	// Chunk is what is appended; its Number is what is to be read.
@@ -107,7 +110,7 @@ func (q *LedgerRequest) Append(b []byte) []byte {
 	case LedgerRead:
 		h.Length, h.More = q.Size, q.More
 	case LedgerCommit, LedgerRollback:
-		h.Branch, h.Length = q.Main, uint64(q.Checkpoint)
+		h.Branch, h.Length, h.Request = q.Main, uint64(q.Checkpoint), q.From
 	default: // opening a ledger needs no more
 	}
 	return h.Append(b)
@@ -132,7 +135,7 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 		if h.Length > math.MaxUint32 {
 			return q, wirefmt.Errorf("ledger: %s of checkpoint %d", q.Op, h.Length)
 		}
-		q.Main, q.Checkpoint, q.Birth = h.Branch, uint32(h.Length), 0
+		q.Main, q.Checkpoint, q.From, q.Birth, q.Chunk.Number = h.Branch, uint32(h.Length), h.Request, 0, 0
 	case LedgerAppend:
 		carried, q.Keep = h.Length, h.Floor
 		q.Chunk.Continues, q.Chunk.Data = h.Flags&FlagContinues != 0, data
@@ -147,6 +150,21 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 	return q, nil
 }
 
+// Left is a region that a run of an execution has allocated which was taken back: as which allocation (Header.Branch and Index), at which
+// offset of the machine it begins, and of which size class it is.
+type Left struct {
+	Branch uint64
+	Index  uint32
+	Offset uint64
+	Class  uint8
+}
+
+// MaxLeft is how many of them one answer has: they fit the smallest packet of IPv6.
+const MaxLeft = 48
+
+// leftSize is how many bytes a Left has.
+const leftSize = 8 + 4 + 8 + 1
+
 // LedgerAnswer is the answer to a LedgerRequest.
 type LedgerAnswer struct {
 	Op     LedgerOp
@@ -157,10 +175,15 @@ type LedgerAnswer struct {
 	// Run is the run that opened the ledger last, and Sealed says that it has ended.
 	Run    uint32
 	Sealed bool
-	// Incarnation is that of the request, and so are Main and Checkpoint.
+	// Incarnation is that of the request, and so are Main, Checkpoint and From.
 	Incarnation uint32
 	Main        uint64
 	Checkpoint  uint32
+	From        uint64
+	// Left is what the execution's next run may find, from From on, in the order of the offsets; of the answer to a rollback. More says that there
+	// is more.
+	Left []Left
+	More bool
 	// Chunk is what was read; its Number is that of the request. To an open it is the
 	// number of the ledger's first chunk.
 	Chunk Chunk
@@ -182,12 +205,12 @@ func (a *LedgerAnswer) Header() Header {
 		Incarnation: a.Incarnation, Length: a.Next, Floor: a.Room, Mirror: a.Mirror,
 	}
 	if a.Op.Word() {
-		h.Branch, h.Length = a.Main, uint64(a.Checkpoint)
+		h.Branch, h.Length, h.Request = a.Main, uint64(a.Checkpoint), a.From
 	}
 	if a.Sealed {
 		h.Flags |= FlagSealed
 	}
-	if a.Chunk.Continues {
+	if a.Chunk.Continues || a.More {
 		h.Flags |= FlagContinues
 	}
 	return h
@@ -201,7 +224,32 @@ func (a *LedgerAnswer) Data() []byte {
 	if a.Op == LedgerOpen && a.Status == fault.OK {
 		return binary.BigEndian.AppendUint64(nil, a.Space)
 	}
+	if a.Op == LedgerRollback {
+		b := make([]byte, 0, leftSize*len(a.Left))
+		for _, l := range a.Left {
+			b = binary.BigEndian.AppendUint64(b, l.Branch)
+			b = binary.BigEndian.AppendUint32(b, l.Index)
+			b = append(binary.BigEndian.AppendUint64(b, l.Offset), l.Class)
+		}
+		return b
+	}
 	return a.Chunk.Data
+}
+
+// parseLeft reads what the answer to a rollback carries.
+func (a *LedgerAnswer) parseLeft(data []byte) error {
+	if a.Op != LedgerRollback {
+		return nil
+	}
+	if len(data)%leftSize != 0 {
+		return wirefmt.Errorf("ledger: the answer to %s carries %d bytes", a.Op, len(data))
+	}
+	for b := data; len(b) > 0; b = b[leftSize:] {
+		a.Left = append(a.Left, Left{
+			Branch: binary.BigEndian.Uint64(b), Index: binary.BigEndian.Uint32(b[8:]), Offset: binary.BigEndian.Uint64(b[12:]), Class: b[20],
+		})
+	}
+	return nil
 }
 
 // ParseLedgerAnswer reads the answer that came from an address. It refuses what is no
@@ -216,14 +264,15 @@ func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, erro
 	}
 	if opened := a.Op == LedgerOpen && a.Status == fault.OK; opened && len(data) == spaceSize {
 		a.Space, a.Chunk.Data = binary.BigEndian.Uint64(data), data[:0]
-	} else if a.Op != LedgerRead && len(data) > 0 || opened {
+	} else if a.Op != LedgerRead && a.Op != LedgerRollback && len(data) > 0 || opened {
 		return a, wirefmt.Errorf("ledger: the answer to %s carries %d bytes", a.Op, len(data))
 	}
 	if a.Op.Word() {
 		if h.Length > math.MaxUint32 {
 			return a, wirefmt.Errorf("ledger: the answer to %s of checkpoint %d", a.Op, h.Length)
 		}
-		a.Main, a.Checkpoint, a.Birth, a.Next = h.Branch, uint32(h.Length), 0, 0
+		a.Main, a.Checkpoint, a.From, a.Birth, a.Next = h.Branch, uint32(h.Length), h.Request, 0, 0
+		a.More, a.Chunk = a.Chunk.Continues, Chunk{Data: data[:0]}
 	}
-	return a, nil
+	return a, a.parseLeft(data)
 }

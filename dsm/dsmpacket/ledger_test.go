@@ -26,6 +26,7 @@ func TestLedgerRequests(t *testing.T) {
 		{Op: LedgerRead, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Chunk: Chunk{Number: 7}, Size: 5000, More: 15},
 		{Op: LedgerCommit, Ledger: [16]byte{1}, Run: 3, Incarnation: 4}, {Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4},
 		{Op: LedgerCommit, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
+		{Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, From: 1 << 40},
 	} {
 		h, data := parseLedger(t, q.Append(nil))
 		got, err := ParseLedgerRequest(LedgerAddress(0x10, 1, q.Op), &h, data)
@@ -44,6 +45,7 @@ func TestLedgerAnswers(t *testing.T) {
 		{Op: LedgerAppend, Status: fault.Stale, Run: 4, Sealed: true, Birth: 9, Chunk: Chunk{Number: 7}, Next: 8, Mirror: Mirror{Epoch: 2, Copy: 1, Members: 2}},
 		{Op: LedgerRead, Chunk: Chunk{Number: 7, Continues: true, Data: []byte("text")}, Next: 8},
 		{Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, Main: 1 << 40, Checkpoint: 7},
+		{Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4, From: 64, More: true, Left: []Left{{1 << 32, 7, 1 << 40, 6}, {0, 1, 1 << 41, 12}}},
 	} {
 		want := a
 		if want.Chunk.Data == nil {

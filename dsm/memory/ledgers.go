@@ -226,11 +226,14 @@ func (s *Server) settleRun(m *netio.Message, r *store.Request, q *dsmpacket.Ledg
 		obey = s.store.Rollback
 	}
 	a := dsmpacket.LedgerAnswer{
-		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Main: q.Main, Checkpoint: q.Checkpoint, Mirror: s.store.Mirror(),
+		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Main: q.Main, Checkpoint: q.Checkpoint, From: q.From, Mirror: s.store.Mirror(),
 		Status: obey(run, q.Incarnation),
 	}
+	if a.Status == fault.OK && q.Op == dsmpacket.LedgerRollback {
+		a.Left, a.More = s.store.Left(run, q.From, dsmpacket.MaxLeft)
+	}
 	s.ledgers.refuse(a.Status)
-	answer := store.Answer{From: r.To, Header: a.Header()}
+	answer := store.Answer{From: r.To, Header: a.Header(), Data: a.Data()}
 	s.metrics.count(r.Node, dsmpacket.OpLedger, &answer)
 	out.add(m.Remote, &answer)
 }

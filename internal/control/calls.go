@@ -71,8 +71,6 @@ type EndedRegions struct {
 	// Lane and Number are those of the call, if its answer had pointers: nobody asks for that any more.
 	Lane   uint64 `json:"lane,omitempty"`
 	Number uint64 `json:"number,omitempty"`
-	// Checkpoint is of a durable main that has not ended: no run asks again for what it has allocated before.
-	Checkpoint uint32 `json:"checkpoint,omitempty"`
 }
 
 // Size is how much of MaxEndedRegions it takes.

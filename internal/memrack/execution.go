@@ -17,6 +17,7 @@ type Execution struct {
 	machines  []uint8 // that some run has changed
 	allocated []dsmpacket.Region
 	freed     []dsmclient.Pointer
+	left      []dsmclient.Left // by former runs
 }
 
 var _ dsmclient.Decider = (*Execution)(nil)
@@ -31,15 +32,19 @@ func (e *Execution) Changes(machine uint8) error {
 	return nil
 }
 
-// Changed implements dsmclient.Decider.
-func (e *Execution) Changed(machine uint8) bool {
+// Former implements dsmclient.Decider.
+func (e *Execution) Former(branch uint64, index uint32) (r dsmpacket.Region, had bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Contains(e.machines, machine)
+	i := slices.IndexFunc(e.left, func(l dsmclient.Left) bool { return l.Branch == branch && l.Index == index })
+	if i < 0 {
+		return r, false, nil
+	}
+	return e.left[i].Region, true, nil
 }
 
 // Allocated implements dsmclient.Decider.
-func (e *Execution) Allocated(r dsmpacket.Region) {
+func (e *Execution) Allocated(_ uint64, _ uint32, r dsmpacket.Region) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.allocated = append(e.allocated, r)
@@ -97,8 +102,10 @@ func (r *Rack) Commit(c *dsmclient.Client, incarnation uint32, e *Execution) {
 // after that.
 func (r *Rack) Rollback(c *dsmclient.Client, former uint32, e *Execution) {
 	r.T.Helper()
+	e.allocated, e.freed, e.left = nil, nil, nil
 	for _, machine := range e.machines {
-		r.must(c.Rollback(r.Ctx, machine, e.run(former)))
+		left, err := c.Rollback(r.Ctx, machine, e.run(former))
+		r.must(err)
+		e.left = append(e.left, left...)
 	}
-	e.allocated, e.freed = nil, nil
 }

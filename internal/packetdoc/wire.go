@@ -65,7 +65,7 @@ func codeRows() (rows []row) {
 }
 
 func trailerRows() (rows []row) {
-	for t := trailer.Time; t <= trailer.Policy; t++ {
+	for t := trailer.Time; t <= trailer.Region; t++ {
 		rows = append(rows, row{Number: int(t), Name: t.String()})
 	}
 	return rows

@@ -15,8 +15,9 @@ import (
 // Type says what a section is.
 type Type uint8
 
-// The types. Time to Order, and Policy, are journal entries: what an execution got
-// from outside, or in which order, at a place in its program that Branch and Index name.
+// The types. Time to Order, Policy and Region, are journal entries: what an execution got
+// from outside, or in which order, at a place in its program that Branch and Index name. Those of Region are places among the memory
+// operations of a branch.
 const (
 	Time     Type = 1 // the clock: nanoseconds since 1970, 8 bytes
 	Random   Type = 2 // random bytes
@@ -26,12 +27,13 @@ const (
 	Snapshot Type = 6 // the service's whole state
 	Delta    Type = 7 // a change of the service's state, to be applied to the latest snapshot and the changes since
 	Policy   Type = 8 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
+	Region   Type = 9 // a region that was allocated: the pointer to its first byte
 )
 
 // Journal reports whether a section of this type is a journal entry.
-func (t Type) Journal() bool { return t >= Time && t <= Order || t == Policy }
+func (t Type) Journal() bool { return t >= Time && t <= Order || t == Policy || t == Region }
 
-var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "policy"}
+var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "policy", "region"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -81,7 +83,7 @@ func Parse(b []byte) ([]Section, error) {
 		}
 		s := Section{Type: Type(b[0]), Branch: binary.BigEndian.Uint32(b[1:]), Index: binary.BigEndian.Uint32(b[5:])}
 		n := binary.BigEndian.Uint32(b[9:])
-		if s.Type < Time || s.Type > Policy {
+		if s.Type < Time || s.Type > Region {
 			return nil, wirefmt.Errorf("trailer at byte %d: %s", at, s.Type)
 		}
 		if uint64(n) > uint64(len(b)-headerSize) {

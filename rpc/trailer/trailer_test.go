@@ -37,7 +37,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("cut to %d bytes: %v does not wrap ErrFormat", n, err)
 		}
 	}
-	for _, typ := range []byte{0, byte(Policy) + 1, 0xff} {
+	for _, typ := range []byte{0, byte(Region) + 1, 0xff} {
 		bad := bytes.Clone(b)
 		bad[0] = typ
 		if _, err := Parse(bad); !errors.Is(err, wirefmt.ErrFormat) {

@@ -2,7 +2,10 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -400,10 +403,12 @@ func (l *Ledger) readAnswer(now time.Duration, a *dsmpacket.LedgerAnswer) {
 const readOp = "read the ledger"
 
 // Verdict is a node's word to a memory machine about a run of one of its executions: commit it,
-// take it back, or let the Gatekeeper decide. It is sent until every copy of the machine's newest epoch has obeyed. Like an
+// or take it back. It is sent until every copy of the machine's newest epoch has obeyed, and has told all that is left of the run. Like an
 // Endpoint it does no I/O, reads no clock and has one owner.
 type Verdict struct {
 	request dsmpacket.LedgerRequest
+	left    map[uint64]dsmpacket.Left // by offset
+	rest    uint64                    // where that begins which some copy has not told yet; math.MaxUint64 if there is nothing
 	obeyed  copies.Answers[struct{}]
 	tries   int
 	due     time.Duration
@@ -414,7 +419,7 @@ type Verdict struct {
 
 // NewVerdict begins to tell a machine q, whose operation is a LedgerOp.Word.
 func NewVerdict(now time.Duration, q dsmpacket.LedgerRequest) *Verdict {
-	v := &Verdict{request: q}
+	v := &Verdict{request: q, left: map[uint64]dsmpacket.Left{}, rest: math.MaxUint64}
 	v.transmit(now)
 	return v
 }
@@ -453,14 +458,30 @@ func (v *Verdict) Over() bool { return v.done || v.err != nil }
 // is fenced, or a later run has changed something.
 func (v *Verdict) Err() error { return v.err }
 
+// Left is what the runs that were taken back have allocated and any copy has, for the next run to find, in the order of the offsets. It is complete when
+// the verdict is over.
+func (v *Verdict) Left() []dsmpacket.Left {
+	return slices.SortedFunc(maps.Values(v.left), func(a, b dsmpacket.Left) int { return cmp.Compare(a.Offset, b.Offset) })
+}
+
+// tells takes what a copy has told of what is left.
+func (v *Verdict) tells(a *dsmpacket.LedgerAnswer) {
+	for _, l := range a.Left {
+		v.left[l.Offset] = l
+	}
+	if n := len(a.Left); a.More && n > 0 {
+		v.rest = min(v.rest, a.Left[n-1].Offset+1)
+	}
+}
+
 // Receive takes the answer of one copy, and reports whether it is to this request.
 func (v *Verdict) Receive(now time.Duration, a *dsmpacket.LedgerAnswer) bool {
 	q := &v.request
 	if a.Op != q.Op || a.Ledger != q.Ledger || a.Run != q.Run || a.Incarnation != q.Incarnation || a.Mirror.Members == 0 {
 		return false
 	}
-	if a.Main != q.Main || a.Checkpoint != q.Checkpoint {
-		return false // it is about another checkpoint of the durable main
+	if a.Main != q.Main || a.Checkpoint != q.Checkpoint || a.From != q.From {
+		return false // it is about another checkpoint of the durable main, or tells again what is known
 	}
 	switch {
 	case v.Over() || v.obeyed.Old(a.Mirror):
@@ -469,10 +490,21 @@ func (v *Verdict) Receive(now time.Duration, a *dsmpacket.LedgerAnswer) bool {
 		v.err = fault.Remote(a.Status, q.Op.String()+" an execution", "copy %d refuses it", a.Mirror.Copy)
 	default:
 		again := v.obeyed.Known()
-		if _, newer := v.obeyed.From(a.Mirror); newer && again {
-			v.transmit(now) // the other copies of the new epoch may not have heard it
+		if _, newer := v.obeyed.From(a.Mirror); newer {
+			if v.rest = math.MaxUint64; again {
+				v.transmit(now) // the other copies of the new epoch may not have heard it
+			}
 		}
-		v.done = v.obeyed.All()
+		v.tells(a)
+		switch {
+		case !v.obeyed.All():
+		case v.rest == math.MaxUint64:
+			v.done = true
+		default:
+			v.request.From, v.rest, v.tries = v.rest, math.MaxUint64, 0
+			v.obeyed.Again()
+			v.transmit(now)
+		}
 	}
 	return true
 }

@@ -108,6 +108,56 @@ func TestLedger_Refused(t *testing.T) {
 	}
 }
 
+// TestVerdict_Left: a rollback is over when every copy has told all that is left of the run, in as many answers as that takes. What one copy alone
+// has is told, too.
+func TestVerdict_Left(t *testing.T) {
+	id := [16]byte{1}
+	has := [2][]dsmpacket.Left{}
+	for i := range 2*dsmpacket.MaxLeft + 5 {
+		l := dsmpacket.Left{Branch: uint64(i % 3), Index: uint32(i), Offset: uint64(i) << 12, Class: 12}
+		for copied := range has {
+			if i%10 != 3+copied {
+				has[copied] = append(has[copied], l)
+			}
+		}
+	}
+	v := NewVerdict(0, dsmpacket.LedgerRequest{Op: dsmpacket.LedgerRollback, Ledger: id, Run: 3, Incarnation: 4})
+	var former dsmpacket.LedgerAnswer
+	for range 10 {
+		q, ok := v.Send()
+		if !ok {
+			break
+		}
+		for copied := range has {
+			a := dsmpacket.LedgerAnswer{
+				Op: q.Op, Ledger: id, Run: 3, Incarnation: 4, From: q.From, Mirror: dsmpacket.Mirror{Epoch: 1, Copy: uint8(copied), Members: 2},
+			}
+			for _, l := range has[copied] {
+				if l.Offset < q.From {
+					continue
+				}
+				if a.More = len(a.Left) == dsmpacket.MaxLeft; a.More {
+					break
+				}
+				a.Left = append(a.Left, l)
+			}
+			if former.Op != 0 && v.Receive(0, &former) {
+				t.Error("an answer counts twice")
+			}
+			if v.Over() || !v.Receive(0, &a) {
+				t.Error("it is over before both copies have told everything, or an answer is not taken")
+			}
+			former = dsmpacket.LedgerAnswer{}
+			if copied == 1 {
+				former = a
+			}
+		}
+	}
+	if left := v.Left(); !v.Over() || len(left) != 2*dsmpacket.MaxLeft+5 || left[3].Index != 3 || left[4].Index != 4 {
+		t.Errorf("over: %t, %d regions are left", v.Over(), len(left))
+	}
+}
+
 // TestVerdict: a commit is over when every copy of the newest epoch has obeyed, is sent again
 // until then, and fails when a copy refuses it.
 func TestVerdict(t *testing.T) {

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -132,6 +134,25 @@ func (s *Store) rollback(e *execution) {
 		}
 	}
 	e.regions = own
+}
+
+// Left lists what runs of one of a node's executions have allocated that were taken back, and the present run has not asked for again: regions
+// from an offset on, in its order, and at most so many. It reports whether there are more.
+func (s *Store) Left(run control.Run, from uint64, most int) (left []dsmpacket.Left, more bool) {
+	e := s.undo.byRun[runKey{run.Execution, run.Node}]
+	if e == nil {
+		return nil, false
+	}
+	for at, c := range e.allocs {
+		if !c.used && c.region.base >= from {
+			left = append(left, dsmpacket.Left{Branch: at.branch, Index: at.index, Offset: c.region.base, Class: c.region.class})
+		}
+	}
+	slices.SortFunc(left, func(a, b dsmpacket.Left) int { return cmp.Compare(a.Offset, b.Offset) })
+	if len(left) > most {
+		return left[:most], true
+	}
+	return left, false
 }
 
 // inDoubt reports whether the reader may not have what a region holds: an earlier incarnation of its
