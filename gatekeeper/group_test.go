@@ -375,7 +375,7 @@ func TestGroup_LevelOfALostCopy(t *testing.T) {
 	}
 }
 
-// TestGroup_AnyOrder: blades restart and fail, and answer in any order, and so does the switch.
+// TestGroup_AnyOrder: blades restart and fail, and answer in any order, and so does the switch. Fences end.
 func TestGroup_AnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := newPair(t, rt)
@@ -405,5 +405,8 @@ func TestGroup_AnyOrder(t *testing.T) {
 			},
 		})
 		p.settle()
+		if n := len(p.blade(0).mirror.levelling) + len(p.blade(0).unlevel) + len(p.blade(1).unlevel); n > 0 {
+			rt.Fatalf("%d fences wait for ever", n)
+		}
 	})
 }

@@ -107,7 +107,12 @@ func FuzzTake(f *testing.F) {
 	f.Add(encode(itemState, stateItem{First: 1, Next: 1}))
 	f.Add(encode(itemState, stateItem{First: 1, Next: 1 << 63}))
 	f.Add(encode(itemEnd, endItem{Birth: 1}))
+	f.Add(encode(itemCut, cutItem{First: 1, Next: 2}))
 	f.Fuzz(func(t *testing.T, item []byte) {
+		complete := New(Config{Birth: 1, Space: 1 << 10, Total: 1 << 10})
+		if err := complete.Take(item); err != nil && fault.CodeOf(err) != fault.BadRequest {
+			t.Fatal(err)
+		}
 		s := New(Config{Birth: 1, Space: 1 << 10, Total: 1 << 10})
 		s.BeFilled()
 		for range 2 {

@@ -202,7 +202,21 @@ func FuzzTake(f *testing.F) {
 	f.Add(encode(itemUndo, undoItem{Base: 1 << 30, Zero: true}))
 	f.Add(append(encode(itemClient, clientItem{Node: [16]byte{1}, Floor: 1}), encode(0, recordItem{ID: 1})[1:]...))
 	f.Add(encode(itemMark, markItem{}))
+	f.Add(encode(itemGone, uint64(1<<30)))
+	f.Add(encode(itemLevelled, levelledItem{}))
 	f.Fuzz(func(t *testing.T, item []byte) {
+		second := newTestStore(1 << 20) // is complete, and made level
+		second.KeepUndo(1 << 20)
+		if err := second.Become(control.Mirror{Epoch: 1, Copy: 1, Members: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Size: 4096, Offset: 1 << 30}); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Take(item); err != nil && fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.Stale {
+			t.Fatal(err)
+		}
+		checkUndo(t, second)
 		s := newTestStore(1 << 20)
 		s.KeepUndo(1 << 20)
 		s.BeFilled(1)
