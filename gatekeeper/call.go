@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -92,6 +93,7 @@ func (s *service) methodName(n *node, wire rpcpacket.Method) string {
 //
 //	CALL with pointers, to a node ─▶ loan.go
 //	FORGET  ids  ─▶ struck out ─▶ ACK with them
+//	FORGET, given up ─▶ they hand nothing over any more ─▶ ACK with what they have handed over
 //	SETTLED      ─▶ a client asks for no earlier call of a session
 
 // forgetItem is how many bytes name a call in a FORGET: its id comes first.
@@ -112,7 +114,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 	case m.Flags&(rpcpacket.FlagSettled|rpcpacket.FlagSession) == rpcpacket.FlagSettled|rpcpacket.FlagSession:
 		c.settledSession(n, m)
 	case m.Flags&rpcpacket.FlagSettled != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
-		c.forgetDirect(n, m.Payload)
+		c.forgetDirect(n, m)
 	default:
 		c.count.Malformed++
 	}
@@ -163,31 +165,54 @@ func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []
 	return hmac.Equal(proof[:], want[:])
 }
 
-// forgetDirect takes a node's word that nobody asks for direct calls.
-func (c *controller) forgetDirect(n *node, items []byte) {
-	var ids []rpcpacket.ID
+// forgetDirect takes a node's word that nobody asks for direct calls any more: of who has made them, or has answered them. With FlagGivenUp it is
+// a question: the calls hand nothing over from then on, and what they have handed over is told. Their records stay then.
+func (c *controller) forgetDirect(n *node, m *rpcpacket.Message) {
+	asks := m.Flags & rpcpacket.FlagGivenUp
+	flags := rpcpacket.FlagReleased | rpcpacket.FlagSettled | asks
+	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: flags}}
 	foreign := false
-	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagSettled}}
-	for ; len(items) > 0; items = items[forgetItem:] {
-		ids = append(ids, rpcpacket.ID(items[:16]))
-		foreign = foreign || !c.takesPart(n, rpcpacket.ID(items[:16]))
-	}
-	if foreign {
-		c.count.Foreign++ // nothing follows from what it says of others' calls
-	}
-	c.forgetLoans(n, ids)
-	for _, id := range ids {
+	for items := m.Payload; len(items) > 0; items = items[forgetItem:] {
+		id, lane, number := rpcpacket.ID(items[:16]), binary.BigEndian.Uint64(items[16:]), binary.BigEndian.Uint64(items[24:])
+		k := c.loans[id]
+		if k != nil && k.caller != n.address && k.callee != n.address {
+			foreign, k = true, nil // nothing follows from what it says of others' calls
+		} else if k != nil && asks != 0 && k.stage == loanReturned {
+			continue // its answer is about to hand regions over: it is asked again
+		} else if rpcpacket.Owns(n.address, lane) || lane != 0 && c.callerIn(lane) {
+			c.keepFloor(n.address, lane, number)
+		}
+		if has := c.handedTo(k, n); asks != 0 && len(has) > 0 {
+			c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: id, Flags: flags}, Pointers: has, Payload: id[:]})
+			continue
+		}
+		if k != nil && (asks == 0 || !k.over()) {
+			c.forgetLoan(k)
+		}
 		ack.Payload = append(ack.Payload, id[:]...)
 	}
-	if len(ids) > 0 {
+	if foreign {
+		c.count.Foreign++
+	}
+	if len(ack.Payload) > 0 {
 		c.tellNode(n.address, &ack)
 	}
 }
 
-// takesPart reports whether a node has made a call, or serves it, as far as the call is known.
-func (c *controller) takesPart(n *node, id rpcpacket.ID) bool {
-	k := c.loans[id]
-	return k == nil || k.caller == n.address || k.callee == n.address
+// handedTo is what a call has handed over which is over: to who has made it and asks, what it has still.
+func (c *controller) handedTo(k *loan, n *node) (has []dsmpacket.Pointer) {
+	if k == nil || !k.over() {
+		return nil
+	}
+	if k.caller != n.address {
+		return k.returned
+	}
+	for _, p := range k.returned {
+		if v, ok := c.leases.Find(p); ok && v.Controller == n.address {
+			has = append(has, p)
+		}
+	}
+	return has
 }
 
 // tellNode sends a node a message of ours.

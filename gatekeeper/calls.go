@@ -215,8 +215,8 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 		}
 		return err
 	}
-	if len(q.Regions) > 0 {
-		err := c.endedRegions(n, q.Regions)
+	if len(q.Frees) > 0 {
+		err := c.freeRegions(n, q.Frees)
 		if err == nil {
 			c.answer(p, m, nil)
 		}

@@ -63,7 +63,7 @@ type controller struct {
 	joins      []joining                  // joins that wait for former incarnations of nodes
 	owners     owners                     // of the names of services and mains
 	draining   []*draining                // nodes that are stopped when they have finished their calls
-	holdings   holdings                   // on whose behalf regions are controlled
+	ofPrograms map[dsmpacket.Pointer]bool // regions, by their bases, that programs have on their own account
 	servers    []*blade                   // memory blades in service, by address
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
@@ -104,7 +104,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSessions: map[uint64][]*loan{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), holdings: newHoldings(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), ofPrograms: map[dsmpacket.Pointer]bool{},
 	}
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = c.newRegistry()

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -288,8 +289,9 @@ func (l *life) end(arm func()) {
 		if l.died() {
 			return false
 		}
+		first, second := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12).Addr(), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12).Addr()
 		err := l.b.ask(control.KindCalls, control.NodeCalls{
-			Node: l.b.address, Incarnation: l.b.incarnation, Regions: []control.EndedRegions{{Execution: control.ExecutionID(e), Ended: true}},
+			Node: l.b.address, Incarnation: l.b.incarnation, Frees: []control.FreedRegions{{Regions: []netip.Addr{first, second}}},
 		}, nil)
 		return err == nil && !l.died()
 	})

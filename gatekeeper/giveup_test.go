@@ -4,10 +4,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -24,16 +21,16 @@ func (s *small) makes(index uint32, ps ...dsmpacket.Pointer) *rpcpacket.Message 
 	return m
 }
 
-// gaveUp tells the Gatekeeper that giver has ended, as its node does or another one, and has given calls up. What its service
-// may know stays.
-func (n *testNode) gaveUp(calls ...*rpcpacket.Message) error {
-	r := control.EndedRegions{Execution: control.ExecutionID(giver), Ended: true, Kept: true}
+// gaveUp asks the Gatekeeper what calls have handed over that an execution has given up, and frees it, as its node does or another one. It reports whether
+// all is answered.
+func (n *testNode) gaveUp(calls ...*rpcpacket.Message) (answered bool) {
+	answered = true
 	for _, m := range calls {
-		g := control.GivenUpCall{Call: control.ExecutionID(m.Call)}
-		g.Lane, g.Number = direct.LaneOf(&m.Header)
-		r.GivenUp = append(r.GivenUp, g)
+		has, ok := n.asksOf(m)
+		n.frees(has)
+		answered = answered && ok
 	}
-	return n.ask(control.KindCalls, control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Regions: []control.EndedRegions{r}}, nil)
+	return answered
 }
 
 // owned checks who controls a region: one of the nodes, or none.
@@ -47,8 +44,8 @@ func (s *small) owned(what string, owner *testNode, p dsmpacket.Pointer) {
 	}
 }
 
-// TestGivenUp: an execution has given a call up, and has ended. What the call has returned before that goes, though the
-// execution's service keeps what it knows. What it returns later stays its callee's, and what it was lent comes back. That
+// TestGivenUp: an execution has given a call up, and has ended. Its node hears what the call has returned before that, and frees it. What it returns later
+// stays its callee's, and what it was lent comes back. That
 // holds over a restart of the Gatekeeper before the execution's end, and after that.
 func TestGivenUp(t *testing.T) {
 	for _, lends := range []bool{false, true} {
@@ -69,8 +66,8 @@ func TestGivenUp(t *testing.T) {
 					if restart == 1 {
 						s.anew()
 					}
-					if err := s.b.gaveUp(call); err != nil {
-						t.Error(err)
+					if !s.b.gaveUp(call) {
+						t.Error("no answer")
 					}
 					if restart == 2 {
 						s.anew()
@@ -96,8 +93,8 @@ func TestGivenUp(t *testing.T) {
 func TestGivenUp_LateCall(t *testing.T) {
 	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
 		call := s.makes(5, s.m1.alloc(s.b, 1, 2))
-		if err := s.b.gaveUp(call); err != nil {
-			t.Error(err)
+		if !s.b.gaveUp(call) {
+			t.Error("no answer")
 		}
 		for range 2 {
 			s.b.lend(s.a, call)
@@ -127,20 +124,19 @@ func TestGivenUp_UnderWay(t *testing.T) {
 		s.a.lend(s.c, nested)
 		s.a.returns(s.b, call, q)
 		s.owned("while another call has leases", s.a, q)
-		if err := s.b.gaveUp(call); fault.CodeOf(err) != fault.Overloaded {
-			t.Errorf("while the answer is under way: %v", err)
+		if s.b.gaveUp(call) {
+			t.Error("there is an answer while that of the call is under way")
 		}
 		s.c.exactReply(s.a, nested)
 		s.owned("when that has ended", s.b, q)
-		if err := s.b.gaveUp(call); err != nil {
-			t.Error(err)
+		if !s.b.gaveUp(call) {
+			t.Error("no answer")
 		}
 		s.owned("when the execution has ended", nil, q)
 	})
 }
 
-// TestHostile_GivenUp: what another node says of a call and its lane counts for nothing, nor what its node says in the name of
-// another execution.
+// TestHostile_GivenUp: what another node says of a call and its lane counts for nothing, and it is told nothing.
 func TestHostile_GivenUp(t *testing.T) {
 	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
 		open, answered, third := s.makes(5, s.m1.alloc(s.b, 1, 2)), s.makes(6, s.m1.alloc(s.b, 1, 3)), s.makes(7)
@@ -150,7 +146,7 @@ func TestHostile_GivenUp(t *testing.T) {
 		}
 		s.a.returns(s.b, answered, q)
 		s.owned("answered", s.b, q)
-		_ = s.c.gaveUp(open, answered, third)
+		s.c.gaveUp(open, answered, third)
 		s.owned("answered", s.b, q)
 		s.a.returns(s.b, open, p)
 		s.owned("answered after that", s.b, p)

@@ -211,8 +211,8 @@ func (c *controller) keepAllocs(n *node, machine uint8) {
 	})
 }
 
-// The states of a region's record, byte 1 of its data; byte 0 is its size class. The
-// execution on whose behalf it is controlled follows, if there is one.
+// The states of a region's record, byte 1 of its data; byte 0 is its size class. Byte 2 is 1 if
+// it is a program's own; of one that is reclaimed there is none.
 const (
 	regionKept      = 0
 	regionFreeing   = 1
@@ -227,12 +227,12 @@ func (c *controller) keepRegion(r dsmpacket.Region) {
 		c.drop(wal.KindRegion, id)
 		return
 	}
-	data := []byte{r.Class, regionKept}
+	data := []byte{r.Class, regionKept, 0}
 	if v.Freeing {
 		data[1] = regionFreeing
 	}
-	if e := c.heldBy(r); !e.IsZero() {
-		data = append(data, e[:]...)
+	if c.ofPrograms[r.Base] {
+		data[2] = 1
 	}
 	f := c.frees[r.Base]
 	c.put(wal.Record{

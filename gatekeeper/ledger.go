@@ -33,7 +33,7 @@ func (c *controller) grantLedger(n *node) {
 		}
 		c.logger.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
 		n.ledger = place
-		c.endDirectHoldings(n)
+		c.abandon(n, false) // only the lost ledger knew of it
 	}
 	if n.ledger == nil {
 		n.ledger = c.chooseLedger(n)
@@ -67,15 +67,6 @@ func (c *controller) placeLedger(p *port, m control.Message) error {
 	}
 	c.answer(p, m, control.LedgerReply{Ledger: n.ledger})
 	return nil
-}
-
-// endDirectHoldings frees what executions have allocated of which only the node's lost ledger knew.
-func (c *controller) endDirectHoldings(n *node) {
-	for _, r := range c.leases.ControlledBy(n.address) {
-		if e := c.holdings.holder[r.Base]; !e.IsZero() && !c.mains.Open(e) {
-			c.endHoldings(e, n.address, false)
-		}
-	}
 }
 
 // forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may

@@ -554,15 +554,6 @@ func (c *controller) forgetLoan(k *loan) {
 	}
 }
 
-// forgetLoans takes a node's word that it asks no more for calls that it has made.
-func (c *controller) forgetLoans(n *node, ids []rpcpacket.ID) {
-	for _, id := range ids {
-		if k := c.loans[id]; k != nil && k.caller == n.address {
-			c.forgetLoan(k)
-		}
-	}
-}
-
 // settleLoans takes a plain client's word that it asks no more for a session's calls below a number.
 func (c *controller) settleLoans(n *node, session, floor uint64) {
 	settled := slices.DeleteFunc(slices.Clone(c.ofSessions[session]), func(k *loan) bool { return k.caller != n.address || k.id().Sequence() >= floor })

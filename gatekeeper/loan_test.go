@@ -131,29 +131,6 @@ func TestLoan(t *testing.T) {
 	}
 }
 
-// TestLoan_RegionsEnd: the callee tells what becomes of the regions that the call has allocated before its answer
-// comes. The call's record stays: the answer may be lost, and the caller asks again.
-func TestLoan_RegionsEnd(t *testing.T) {
-	inLoans(t, func(s *small, p dsmpacket.Pointer) {
-		call := s.a.exact("Arrays", "add", p)
-		s.a.lend(s.b, call)
-		s.got("first", call, "read")
-		r := control.EndedRegions{Execution: control.ExecutionID(call.Call), Ended: true}
-		if err := s.b.ask(control.KindCalls, control.NodeCalls{Node: s.b.address, Incarnation: s.b.incarnation, Regions: []control.EndedRegions{r}}, nil); err != nil {
-			t.Error(err)
-		}
-		for _, what := range []string{"the answer", "again"} {
-			s.b.exactReply(s.a, call)
-			if m := s.a.message1(); m.Type != rpcpacket.Reply {
-				t.Errorf("%s: the caller got %+v", what, m.Header)
-			}
-			s.a.lend(s.b, call)
-			s.asked(what, call)
-			s.may(what, p, "nothing")
-		}
-	})
-}
-
 // TestLoan_Refused: a call whose caller may not lend what it names is refused, each time with the
 // same words, though the caller might by now; so is one that makes no sense.
 func TestLoan_Refused(t *testing.T) {

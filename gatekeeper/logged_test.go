@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -41,11 +42,42 @@ func (n *testNode) origin(call *rpcpacket.Message) []byte {
 }
 
 // forget tells the Gatekeeper that nobody asks for a direct call.
-func (n *testNode) forget(id rpcpacket.ID) {
+func (n *testNode) forget(id rpcpacket.ID) { n.forgets(id, 0, 0, 0) }
+
+// forgets names a call, with its number in a lane, that nobody asks for; a mark makes a question of it.
+func (n *testNode) forgets(id rpcpacket.ID, lane, number uint64, mark rpcpacket.Flags) {
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagSettled).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
-	}, Payload: append(id[:], make([]byte, 16)...)}
+		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagSettled | mark).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
+	}, Payload: binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(id[:], lane), number)}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
+}
+
+// asks asks the Gatekeeper what a call has handed over. It returns what is told, and whether there is an answer.
+func (n *testNode) asksOf(call *rpcpacket.Message) (has []dsmpacket.Pointer, answered bool) {
+	lane, number := direct.LaneOf(&call.Header)
+	n.messages()
+	n.forgets(call.Call, lane, number, rpcpacket.FlagGivenUp)
+	for _, m := range n.messages() {
+		if m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0 {
+			has, answered = append(has, m.Pointers...), true
+		}
+	}
+	return has, answered
+}
+
+// frees tells the Gatekeeper that regions go, but for those of other pointers.
+func (n *testNode) frees(all []dsmpacket.Pointer, but ...dsmpacket.Pointer) {
+	n.r.t.Helper()
+	var f control.FreedRegions
+	for _, p := range all {
+		f.Regions = append(f.Regions, p.Addr())
+	}
+	for _, p := range but {
+		f.But = append(f.But, p.Addr())
+	}
+	if err := n.ask(control.KindCalls, control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Frees: []control.FreedRegions{f}}, nil); err != nil {
+		n.r.t.Error(err)
+	}
 }
 
 // originOf is the origin of a call that an execution of a service makes.

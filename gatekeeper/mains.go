@@ -18,7 +18,7 @@ import (
 // Durable mains: what they do is in their nodes' ledgers. The Gatekeeper says who may run one, and hears when it is over.
 //
 //	"may I run it?" ─▶ mains.Table ─▶ no call has leases that the former run gave ─▶ logged ─▶ answer
-//	"it is over"    ─▶ mains.Table ─▶ its regions are freed                        ─▶ logged ─▶ answer
+//	"it is over"    ─▶ mains.Table                                                 ─▶ logged ─▶ answer
 
 // beginning is a question for a durable main that waits until no call has leases that the former run gave.
 type beginning struct {
@@ -50,15 +50,9 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 	if n.ledger != nil {
 		ask.Birth = n.ledger.Birth
 	}
-	known := c.mains.Known(ask.Main)
 	wait, err := c.mains.Begin(ask)
 	if err != nil {
 		return err
-	}
-	if !known {
-		for _, r := range c.holdings.end(ask.Main) { // programs have named the id at memory blades, which everybody knows
-			c.keepRegion(r)
-		}
 	}
 	c.beginnings[ask.Main] = beginning{p, m, n.address}
 	if !wait || !c.lends(ask.Main, n.address) {
@@ -115,7 +109,6 @@ func (c *controller) mainEnded(p *port, m control.Message, n *node, q *control.E
 		return err
 	}
 	c.keepAll(o.Put, o.Delete)
-	c.endHoldings(id, n.address, false)
 	c.answer(p, m, nil)
 	return nil
 }
@@ -134,11 +127,8 @@ func (c *controller) leaveMains(n *node) {
 
 // disownMains forgets the durable mains of a node that is gone for good.
 func (c *controller) disownMains(n *node) {
-	ids, o := c.mains.Disown(n.address)
+	o := c.mains.Disown(n.address)
 	c.keepAll(o.Put, o.Delete)
-	for _, id := range ids {
-		c.endHoldings(id, n.address, false)
-	}
 }
 
 // Programs that somebody starts by hand end when they like, and nobody starts them again. The node of such a program

@@ -195,7 +195,7 @@ func TestMain_ItsNodeFails(t *testing.T) {
 	})
 }
 
-// TestMain_Frees: what a main has got is freed when it is over, and when its node is gone for good.
+// TestMain_Frees: what a main has got stays while its node is to come back, and goes when its node is gone for good. Its node frees it when the main is over.
 func TestMain_Frees(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		inMains(t, func(s *small, _, _ dsmpacket.Pointer) {
@@ -204,6 +204,7 @@ func TestMain_Frees(t *testing.T) {
 			if got := s.a.may(s.m1, own); got != "read+write" {
 				t.Fatalf("the main's node may %q", got)
 			}
+			program := s.m1.alloc(s.a, 1, 8)
 			s.anew()
 			if gone {
 				crash := control.Leave{Node: s.a.address, Incarnation: s.a.incarnation, Crashed: true}
@@ -213,11 +214,16 @@ func TestMain_Frees(t *testing.T) {
 				if _, there := s.gk.ctl.leases.Find(own); !there {
 					t.Error("its node is to come back, and the main's region is freed")
 				}
+				if _, there := s.gk.ctl.leases.Find(program); there {
+					t.Error("its node is to come back, and what its program had on its own account stays")
+				}
 				if err := s.gk.ForgetNode(s.t.Context(), s.a.address); err != nil {
 					t.Fatal(err)
 				}
 			} else if err := s.a.over("m", 3); err != nil {
 				t.Fatal(err)
+			} else {
+				s.a.frees([]dsmpacket.Pointer{own})
 			}
 			s.settle()
 			if _, there := s.gk.ctl.leases.Find(own); there {

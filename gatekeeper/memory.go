@@ -3,7 +3,6 @@ package gatekeeper
 import (
 	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -96,10 +95,8 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		c.allocAt(b, h, r, m, known)
 		return
 	}
-	if e := c.executionOf(m.Execution); !e.IsZero() {
-		if _, known := c.leases.Find(r.Base); !known {
-			c.holdings.hold(r, e)
-		}
+	if _, known := c.leases.Find(r.Base); !known && m.Execution == [16]byte{} {
+		c.ofPrograms[r.Base] = true
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
 		switch {
@@ -430,124 +427,63 @@ func (g *grantedFrees) has(f grantedFree) bool {
 	return false
 }
 
-// A node controls a region on behalf of an execution, or as what its service keeps.
-// What an execution controls when it ends, and has neither handed over nor left to
-// a service with state, nobody knows any more: it is freed.
-//
-//	alloc by E, result for E, one-way E ─▶ E holds it ─▶ result of E: its caller's execution holds it
-//	                                                 ├─▶ E ends in a service with state: the node keeps it
-//	                                                 └─▶ E ends: freed
-type holdings struct {
-	holder map[dsmpacket.Pointer]rpcpacket.ID // by a region's base
-	held   map[rpcpacket.ID][]dsmpacket.Region
-}
-
-func newHoldings() holdings {
-	return holdings{holder: map[dsmpacket.Pointer]rpcpacket.ID{}, held: map[rpcpacket.ID][]dsmpacket.Region{}}
-}
-
-// hold says on whose behalf a region is controlled from now on; zero is nobody's.
-func (h *holdings) hold(r dsmpacket.Region, e rpcpacket.ID) {
-	h.release(r)
-	if !e.IsZero() {
-		h.holder[r.Base] = e
-		h.held[e] = append(h.held[e], r)
-	}
-}
-
-// release says that nobody does any more.
-func (h *holdings) release(r dsmpacket.Region) {
-	e, ok := h.holder[r.Base]
-	if !ok {
-		return
-	}
-	delete(h.holder, r.Base)
-	rest := slices.DeleteFunc(h.held[e], func(o dsmpacket.Region) bool { return o == r })
-	if len(rest) == 0 {
-		delete(h.held, e)
-	} else {
-		h.held[e] = rest
-	}
-}
-
-// end returns what an execution holds at its end.
-func (h *holdings) end(e rpcpacket.ID) []dsmpacket.Region {
-	regions := h.held[e]
-	for _, r := range regions {
-		delete(h.holder, r.Base)
-	}
-	delete(h.held, e)
-	return regions
-}
-
-// holdAll notes that the regions of pointers are controlled on behalf of an execution.
-func (c *controller) holdAll(pointers []dsmpacket.Pointer, e rpcpacket.ID) {
-	for _, p := range pointers {
-		if r, ok := c.leases.Find(p); ok {
-			c.holdings.hold(r.Region, e)
-		}
-	}
-}
-
-// endHoldings frees what an execution controls at its end, or leaves it to the
-// node's service if that has state.
-func (c *controller) endHoldings(e rpcpacket.ID, at netip.Addr, keep bool) {
-	for _, r := range c.holdings.end(e) {
-		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r || v.Controller != at {
-			continue
-		}
-		if keep {
-			c.keepRegion(r)
-		} else {
-			c.steps(c.leases.Abandon(r, at))
-		}
-	}
-}
+// A node controls a region on behalf of its exactly-once executions and durable mains, or its program has it as its own. Of the former the node's
+// ledger knows, and the node frees them. The latter go with the incarnation, unless the node has a service with state. So the Gatekeeper keeps of a region
+// who controls it, and whether it is the program's own (controller.ofPrograms).
 
 // forsake frees the regions of a node that has failed and is to come back, which its
 // program had on its own account: the next one knows nothing of them, unless it is
 // told by the state of its service.
 func (c *controller) forsake(n *node) {
-	for _, x := range n.exports {
-		if x.stateful {
-			return
-		}
+	if !n.serial() {
+		c.abandon(n, true)
 	}
+}
+
+// abandon frees what a node's program has on its own account, or all else that the node has.
+func (c *controller) abandon(n *node, own bool) {
 	for _, r := range c.leases.ControlledBy(n.address) {
-		if _, held := c.holdings.holder[r.Base]; !held {
+		if c.ofPrograms[r.Base] == own {
 			c.steps(c.leases.Abandon(r, n.address))
 		}
 	}
 }
 
-// receiverOf is the execution on whose behalf the regions of a one-way are controlled: that of the one-way itself, if it
-// is an exactly-once one.
-func (c *controller) receiverOf(id rpcpacket.ID) rpcpacket.ID {
-	if c.loans[id] != nil {
-		return id
+// gets notes that a node has got the regions of pointers, and whether its program has them on its own account.
+func (c *controller) gets(pointers []dsmpacket.Pointer, own bool) {
+	for _, p := range pointers {
+		if v, ok := c.leases.Find(p); ok {
+			c.gotRegion(v.Region, own)
+		}
 	}
-	return rpcpacket.ID{}
 }
 
-// heldBy is on whose behalf a region is controlled; zero for a node's own.
-func (c *controller) heldBy(r dsmpacket.Region) rpcpacket.ID { return c.holdings.holder[r.Base] }
+func (c *controller) gotRegion(r dsmpacket.Region, own bool) {
+	if own {
+		c.ofPrograms[r.Base] = true
+	} else {
+		delete(c.ofPrograms, r.Base)
+	}
+}
 
-// controlled notes that nodes have got control of regions, and on whose behalf.
+// controlled notes that nodes have got control of regions: for executions of theirs, or for their programs.
 func (c *controller) controlled(s lease.Step) {
 	if s.Outcome == lease.Done {
 		switch e := s.Event.(type) {
 		case lease.Oneway:
-			c.holdAll(e.Pointers, c.receiverOf(e.ID))
+			k := c.loans[e.ID]
+			c.gets(e.Pointers, k == nil || k.atMostOnce())
 		case lease.Reply:
-			c.holdAll(e.Results, c.resultsFor(e.ID))
+			k := c.loans[e.ID]
+			c.gets(e.Results, k == nil || k.header.Flags&rpcpacket.FlagSession != 0)
 		}
 	}
 	for _, r := range s.Changed {
 		if e, is := s.Event.(lease.Withdrawn); is {
-			c.holdings.hold(r, e.Parent)
+			c.gotRegion(r, e.Parent.IsZero())
 		}
 		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r {
-			c.holdings.release(r)
+			delete(c.ofPrograms, r.Base)
 		}
 	}
 }

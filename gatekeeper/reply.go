@@ -7,7 +7,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -157,28 +156,6 @@ func (c *controller) results(n *node, h *held, m *rpcpacket.Message) {
 // that has given the call up and has ended, or of a durable main that is over.
 func (c *controller) takes(k *loan) bool { return !k.forgotten && !c.mainOver(k.header.Parent) }
 
-// givenUp takes a node's word that an execution of its has ended, and has given a call up. What the call has returned goes, also
-// if the execution's service has state: nobody knows the pointers. What it returns later stays its callee's. If there is no
-// record of the call, the number of its lane keeps late answers, and late copies of the call, from handing anything over.
-func (c *controller) givenUp(n *node, e rpcpacket.ID, g control.GivenUpCall) {
-	if rpcpacket.Owns(n.address, g.Lane) {
-		c.keepFloor(n.address, g.Lane, g.Number)
-	}
-	k := c.loans[rpcpacket.ID(g.Call)]
-	if k == nil || k.caller != n.address || k.header.Parent != e {
-		return
-	}
-	if !k.over() {
-		c.forgetLoan(k)
-		return
-	}
-	for _, p := range k.returned {
-		if v, ok := c.leases.Find(p); ok && v.Controller == n.address && c.heldBy(v.Region) == e {
-			c.steps(c.leases.Abandon(v.Region, n.address))
-		}
-	}
-}
-
 // deny answers a call in the place of a callee that may not hand over what it has answered with.
 func (c *controller) deny(k *loan, m *rpcpacket.Header) {
 	b := exception(m, k.refusal)
@@ -189,29 +166,6 @@ func (c *controller) deny(k *loan, m *rpcpacket.Header) {
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(k.callee, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Payload: b,
 	}.Append(nil))
-}
-
-// resultsFor is the execution that the results of a call are for, which is zero for a client's.
-func (c *controller) resultsFor(id rpcpacket.ID) rpcpacket.ID {
-	k := c.loans[id]
-	if k == nil || k.header.Flags&rpcpacket.FlagSession != 0 {
-		return rpcpacket.ID{}
-	}
-	return k.header.Parent
-}
-
-// forgetAnswered takes a callee's word that nobody asks for an answer any more, which may have had
-// pointers. A callee that names no lane does not say that.
-func (c *controller) forgetAnswered(n *node, r *control.EndedRegions) {
-	if r.Lane == 0 {
-		return
-	}
-	if c.callerIn(r.Lane) {
-		c.keepFloor(n.address, r.Lane, r.Number)
-	}
-	if k := c.loans[rpcpacket.ID(r.Execution)]; k != nil && k.callee == n.address {
-		c.forgetLoan(k)
-	}
 }
 
 // keepFloor notes that no message up to a number of a lane hands regions of a node over any more.

@@ -295,14 +295,10 @@ func (c *controller) restoreWindow(r *wal.Record) error {
 
 // restoreRegion gives a region back to whom it belonged, or to its memory blade.
 func (c *controller) restoreRegion(r *wal.Record) error {
-	if len(r.Data) < 2 || r.Data[1] > regionReclaimed {
+	if len(r.Data) < 2 || r.Data[1] > regionReclaimed || r.Data[1] != regionReclaimed && len(r.Data) != 3 {
 		return corrupt(r, "% x", r.Data)
 	}
 	region := dsmpacket.Region{Base: dsmpacket.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
-	holder := r.Data[2:]
-	if len(holder) != 0 && len(holder) != 16 {
-		return corrupt(r, "% x", r.Data)
-	}
 	if r.Data[1] == regionReclaimed {
 		if !c.owe(region) {
 			c.drop(r.Kind, r.ID)
@@ -316,8 +312,8 @@ func (c *controller) restoreRegion(r *wal.Record) error {
 	if !c.leases.Adopt(v) {
 		return corrupt(r, "another region is there")
 	}
-	if len(holder) > 0 {
-		c.holdings.hold(region, rpcpacket.ID(holder))
+	if r.Data[2] == 1 {
+		c.ofPrograms[region.Base] = true
 	}
 	if v.Freeing && r.Order != 0 {
 		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation}

@@ -3,13 +3,13 @@ package gatekeeper
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -26,15 +26,11 @@ func (n *testNode) returns(to *testNode, call *rpcpacket.Message, results ...dsm
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
 }
 
-// ends says that nobody asks for the answer to a call any more. What the callee has for it stays.
+// ends says that nobody asks for the answer to a call any more.
 func (n *testNode) ends(call *rpcpacket.Message) {
-	n.r.t.Helper()
-	r := control.EndedRegions{Execution: control.ExecutionID(call.Call), Ended: true, Kept: true}
-	r.Lane, r.Number = direct.LaneOf(&call.Header)
-	q := control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Regions: []control.EndedRegions{r}}
-	if err := n.ask(control.KindCalls, q, nil); err != nil {
-		n.r.t.Error(err)
-	}
+	lane, number := direct.LaneOf(&call.Header)
+	n.forgets(call.Call, lane, number, 0)
+	n.messages()
 }
 
 // gotResults checks that one answer with regions has arrived, and that they are the caller's.
@@ -145,6 +141,53 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestResults_Asked: a callee asks whether its answer has handed regions over, once nobody asks for that any more. It hears so as often as it asks, until it
+// has the record forgotten. An answer that has handed nothing over never does.
+func TestResults_Asked(t *testing.T) {
+	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+		p, q := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
+		call, unheard := s.a.exact("Arrays", "add"), s.a.exact("Arrays", "add")
+		s.b.returns(s.a, call, p)
+		s.gotResults("the answer", p)
+		s.a.frees([]dsmpacket.Pointer{p})
+		for range 2 {
+			if has, ok := s.b.asksOf(call); !ok || !slices.Equal(has, []dsmpacket.Pointer{p}) {
+				t.Errorf("its callee hears of %v, %v", has, ok)
+			}
+			s.anew()
+		}
+		s.b.ends(call)
+		s.onRecord(0)
+		for range 2 {
+			if has, ok := s.b.asksOf(unheard); !ok || len(has) > 0 {
+				t.Errorf("of an answer that has not come its callee hears %v, %v", has, ok)
+			}
+			s.b.returns(s.a, unheard, q)
+			s.owns("an answer that came late", s.b, q)
+		}
+	})
+}
+
+// TestFrees: a node frees what it has, after the last lease, and nothing else. What another pointer says stays. It may say so again.
+func TestFrees(t *testing.T) {
+	inLoans(t, func(s *small, lent dsmpacket.Pointer) {
+		p, q, r := s.m1.alloc(s.a, 1, 2), s.m1.alloc(s.a, 1, 3), s.m1.alloc(s.b, 1, 4)
+		call := s.a.exact("Arrays", "add", lent)
+		s.a.lend(s.b, call)
+		s.got("a loan", call, "read")
+		for range 2 {
+			s.a.frees([]dsmpacket.Pointer{lent, p.Add(8), q, r}, q.Add(16))
+			s.owns("freed by a pointer into it", nil, p)
+			s.owns("it stays", s.a, q)
+			s.owns("another node's", s.b, r)
+			s.may("what is lent", lent, "read")
+			s.anew()
+		}
+		s.b.exactReply(s.a, call)
+		s.may("what was lent", lent, "nothing")
+	})
+}
+
 // TestResults_Large: the first packet of an answer with regions hands them over like a whole one. So does that
 // of the answer to a call that lends memory: the caller does not look for the rest of it in the log.
 func TestResults_Large(t *testing.T) {
@@ -201,8 +244,7 @@ func TestResults_CrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestResults_Mains: a durable main gets regions by answers, and they go when it is over. An answer that comes later
-// hands nothing over.
+// TestResults_Mains: a durable main gets regions by answers. An answer that comes when it is over hands nothing over.
 func TestResults_Mains(t *testing.T) {
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
 		q, late := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
@@ -235,10 +277,6 @@ func TestResults_Mains(t *testing.T) {
 		s.owns("what it has lent", s.a, p)
 		if err := s.a.over("m", 3); err != nil {
 			s.t.Error(err)
-		}
-		s.a.take()
-		if got := s.a.may(s.m1, q); got != "nothing" {
-			t.Errorf("the main is over, and its node may %q", got)
 		}
 		answers(call(2), late)
 		s.owns("an answer after its end", s.b, late)

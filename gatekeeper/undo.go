@@ -8,24 +8,10 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Nodes have memory blades keep or take back what executions have changed, as their ledgers say. The Gatekeeper tells blades
 // which incarnations of nodes have ended, and looks after regions of which nobody else knows.
-
-// executionOf is the execution that memory blades know by a name. The id of a durable main is no name
-// of one: whoever uses it has an execution that nobody knows.
-func (c *controller) executionOf(name [16]byte) rpcpacket.ID {
-	id := rpcpacket.ID(name)
-	if id.IsZero() {
-		return id
-	}
-	if main := c.secret.FromMemory(id); c.mains.Known(main) || c.mains.Known(id) {
-		return main
-	}
-	return id
-}
 
 // excuse waits no longer for a memory blade that has failed or begun anew. It is told of fences when it is back.
 func (c *controller) excuse(b *blade) {
@@ -101,59 +87,30 @@ func (c *controller) remains(node netip.Addr) bool {
 	return awaited || c.nodes[node] != nil
 }
 
-// endedRegions takes a node's word what becomes of regions at the end of executions about which it
-// decides: those that the executions have freed, and those that they have allocated.
-func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
-	regions := 0
+// freeRegions takes a node's word that regions go which it has. What it does not have is left alone: it says so again if it has failed meanwhile.
+func (c *controller) freeRegions(n *node, all []control.FreedRegions) error {
+	size := 0
 	for i := range all {
-		r := &all[i]
-		if regions += r.Size(); regions > 2*control.MaxEndedRegions {
-			return fault.New(fault.BadRequest, "calls", "node %s tells of too many regions at a time", n.address)
-		}
-		if !c.decides(n, r) {
-			return fault.New(fault.PermissionDenied, "calls", "node %s does not decide about execution %s", n.address, rpcpacket.ID(r.Execution))
-		}
-		for _, g := range r.GivenUp {
-			if k := c.loans[rpcpacket.ID(g.Call)]; k != nil && k.caller == n.address && k.stage == loanReturned {
-				return fault.New(fault.Overloaded, "calls", "the answer to call %s is about to hand regions over", k.id())
-			}
-		}
+		size += all[i].Size()
+	}
+	if size > 2*control.MaxFrees {
+		return fault.New(fault.BadRequest, "calls", "node %s frees too many regions at a time", n.address)
 	}
 	for i := range all {
-		r := &all[i]
-		e := rpcpacket.ID(r.Execution)
-		for _, g := range r.GivenUp {
-			c.givenUp(n, e, g)
+		var stay []dsmpacket.Region
+		for _, a := range all[i].But {
+			if v, ok := c.leases.Find(dsmpacket.FromAddr(a)); ok {
+				stay = append(stay, v.Region)
+			}
 		}
-		for _, a := range r.Frees {
-			p := dsmpacket.FromAddr(a)
-			if v, ok := c.leases.Find(p); ok && v.Region.Base == p && v.Controller == n.address { // else it is gone, or was told before
+		for _, a := range all[i].Regions {
+			if v, ok := c.leases.Find(dsmpacket.FromAddr(a)); ok && v.Controller == n.address && !slices.Contains(stay, v.Region) {
 				c.count.Frees++
 				c.steps(c.leases.Abandon(v.Region, n.address))
 			}
 		}
-		if r.Ended {
-			c.endHoldings(e, n.address, r.Kept)
-			c.forgetAnswered(n, r)
-		}
 	}
 	return nil
-}
-
-// decides reports whether a node may speak for an execution: the Gatekeeper does not know
-// anybody else as the controller of what it has allocated; or it is a durable main that runs there, of which
-// the Gatekeeper itself hears when it is over.
-func (c *controller) decides(n *node, r *control.EndedRegions) bool {
-	e := rpcpacket.ID(r.Execution)
-	if c.mains.Open(e) {
-		return c.mains.Runs(e, n.address) && !r.Ended
-	}
-	for _, r := range c.holdings.held[e] {
-		if v, ok := c.leases.Find(r.Base); ok && v.Region == r && v.Controller != n.address {
-			return false
-		}
-	}
-	return true
 }
 
 // A memory blade that is out of service, but has not begun anew, still has its

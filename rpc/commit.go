@@ -42,17 +42,15 @@ import (
 
 // commit is an execution that is done, or what a durable main did up to a checkpoint: what is to be done because of it.
 type commit struct {
-	run          control.Run // as memory machines know it
-	owed         record.Owed
-	id           rpcpacket.ID
-	lane, number uint64 // of the call
-	gaveUp       []direct.Item
+	run  control.Run // as memory machines know it
+	owed record.Owed
+	id   rpcpacket.ID
 }
 
 // commitOf is the commit that a done execution is.
 func commitOf(d *record.Done) *commit {
 	return &commit{
-		run: control.Run{Execution: control.ExecutionID(d.Execution), Incarnation: d.Owed.Run}, owed: d.Owed, id: d.Execution, lane: d.Lane, number: d.Number,
+		run: control.Run{Execution: control.ExecutionID(d.Execution), Incarnation: d.Owed.Run}, owed: d.Owed, id: d.Execution,
 	}
 }
 
@@ -178,15 +176,12 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 }
 
 // committed goes on when memory has what was changed before a commit. It returns the one-ways that
-// leave now. What the Gatekeeper is not told of regions here tellLater tells. The caller holds l.mu.
+// leave now. The caller holds l.mu.
 func (l *ledger) committed(k *commit) (leave []record.Oneway) {
 	l.add(l.table.Committed(k.id)...)
-	l.tellLater()
+	l.freeDue()
 	leave = l.mayLeave(k.id)
 	delete(l.settling, k.id)
-	if k.owed.Told() && !k.owed.Later && (k.run.Main != 0 || !k.owed.Hands()) { // no region of a main goes unless it says so
-		l.tellRegions(k)
-	}
 	return leave
 }
 
@@ -508,10 +503,9 @@ func (l *ledger) tookAll() {
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		k := &commit{id: w.owner, owed: record.Owed{Frees: w.hands}}
-		for len(n.tellEnded([]*commit{k})) > 0 {
+		for n.freeAll(n.base, []direct.Free{{Regions: w.hands}}) != nil {
 			select {
-			case <-time.After(regionsAgain):
+			case <-time.After(freesAgain):
 			case <-n.base.Done():
 				return // the next incarnation sends it again
 			}

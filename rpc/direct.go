@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -74,7 +75,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	case (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&rpcpacket.FlagHeld == 0:
 		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagSettled != 0:
-		n.forgotten(from.Addr(), m.Payload)
+		n.forgotten(from.Addr(), m.Payload, false)
 		return nil
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagUnbegun != 0:
 		n.heard(from.Addr(), &m)
@@ -357,7 +358,9 @@ func (n *Node) takes(hash uint64) *export {
 func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Message, arguments uint64, known *record.Execution) *execution {
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments}
 	e.trunk.e = e
-	e.account.ever = m.Type == rpcpacket.Oneway && len(m.Pointers) > 0 // the regions are its own
+	if m.Type == rpcpacket.Oneway {
+		e.account.got = bases(m.Pointers) // the regions are its own
+	}
 	_, e.lineage, _ = originIn(m.Trailer)
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
@@ -439,11 +442,14 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		d.Owed.Run = x.node.self.Incarnation
 	}
 	if h.Type == rpcpacket.Oneway && codeIn(datagram) != OK {
-		e.account.ever = false // it has not begun: what it would have got is its sender's again
+		e.account.got = nil // it has not begun: what it would have got is its sender's again
 	}
-	e.owedOfRegions(&d.Owed)
+	var answer []dsm.Pointer
+	if e.returns {
+		answer = results(datagram)
+	}
+	e.owedOfRegions(&d.Owed, answer)
 	d.Owed.Oneways = e.oneways
-	d.Owed.Later = e.returns && handsOver(datagram)
 	d.Over = d.Owed.Nothing()
 	sent := e.recorded.sent
 	e.mu.Unlock()
@@ -464,7 +470,9 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.putInPlace(d.Owed.Oneways)
 	n := l.write(e.promise.folds, d)
 	l.release(e)
-	l.table.SentBy(h.Call, sent)
+	for _, i := range sent {
+		l.table.Sent(i)
+	}
 	l.mu.Unlock()
 	if x.manager != nil && len(d.Owed.Machines) == 0 { // the next call begins, and what it does is settled after this
 		go l.tell(e, d, n)
@@ -476,7 +484,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 
 // answerFor is what is said of an execution that is done to an incarnation of its caller, which gets what the answer hands over.
 func answerFor(answer []byte, d *record.Done, incarnation uint32) []byte {
-	if !d.Owed.Later || d.Incarnation == incarnation {
+	if !d.Owed.Returns || d.Incarnation == incarnation {
 		return answer
 	}
 	answer = slices.Clone(answer)

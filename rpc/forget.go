@@ -32,13 +32,12 @@ import (
 //
 // Plain clients, and handlers of policy none, get no such word: nobody runs them again, and they keep their deadlines.
 //
-// An execution may also end while a call is out. Either is in its journal, so its next run does not make the call. What the
-// call returns before the execution has ended is the execution's, and goes at its end. When the execution is done, the
-// Gatekeeper hears which calls it has given up: from then on their answers hand nothing over, and what they would have
-// handed over stays their callees'. After that the callees are told to forget the calls. What a call was lent, it has until
-// it is answered.
+// An execution may also end while a call is out. Either is in its journal, so its next run does not make the call. When the
+// execution is done, the Gatekeeper hears which calls it has given up: from then on their answers hand nothing over, and what they would have
+// handed over stays their callees'. It says what they have handed over before, and the node frees that. After that the callees are told to forget the
+// calls. What a call was lent, it has until it is answered.
 //
-//	done settled ─▶ Gatekeeper: regions go, these calls hand nothing over ─▶ callees forget them ─▶ over
+//	done settled ─▶ Gatekeeper: these calls hand nothing over ─▶ what they have is freed ─▶ callees forget them ─▶ over
 
 // forgets is when the nodes are told. The ledger's mutex guards it.
 type forgets struct {
@@ -73,8 +72,10 @@ func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) {
 	switch {
 	case m.Flags&rpcpacket.FlagReleased == 0:
 		n.malformed(r.messages[i].Remote.Addr()) // the switch lets nobody else say so
+	case m.Flags&rpcpacket.FlagSettled != 0 && len(m.Pointers) > 0:
+		n.handedOver(&m)
 	case m.Flags&rpcpacket.FlagSettled != 0:
-		n.forgotten(rackaddr.Gatekeeper, m.Payload)
+		n.forgotten(rackaddr.Gatekeeper, m.Payload, m.Flags&rpcpacket.FlagGivenUp != 0)
 	default:
 		n.out.mu.Lock()
 		defer n.out.mu.Unlock()
@@ -163,8 +164,20 @@ func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
 	return p
 }
 
-// appendForgets appends the messages that tell a node to forget calls.
+// appendForgets appends the messages that tell a node to forget calls, and those that ask the Gatekeeper what calls have handed over.
 func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
+	asked, rest := []direct.Item(nil), []direct.Item(nil)
+	for _, i := range items {
+		if i.GivenUp {
+			asked = append(asked, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return n.appendItems(n.appendItems(out, node, rest, 0), node, asked, rpcpacket.FlagGivenUp)
+}
+
+func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.Item, mark rpcpacket.Flags) []netio.Message {
 	to, flags := netip.AddrPortFrom(node, rackaddr.PortDirect), rpcpacket.FlagSettled
 	if node == rackaddr.Gatekeeper {
 		to, flags = gatekeeperRPC, rpcpacket.FlagSettled|rpcpacket.FlagHeld
@@ -174,7 +187,7 @@ func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direc
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
 		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Oneway, Flags: flags.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
+			Type: rpcpacket.Oneway, Flags: (flags | mark).WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
 		}}
 		for _, i := range some {
 			m.Payload = append(m.Payload, i.ID[:]...)
@@ -225,8 +238,8 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	n.sendSettled([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
 }
 
-// forgotten takes a node's word that it has forgotten calls.
-func (n *Node) forgotten(node netip.Addr, b []byte) {
+// forgotten takes a node's word that it has forgotten calls; or, if the Gatekeeper was asked what they have handed over, that this is nothing.
+func (n *Node) forgotten(node netip.Addr, b []byte, asked bool) {
 	if len(b)%16 != 0 {
 		n.malformed(node)
 		return
@@ -239,7 +252,8 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.forgets.to, node.As16())
-	l.add(l.table.Acknowledged(node.As16(), all)...)
+	l.add(l.table.Acknowledged(node.As16(), all, asked)...)
+	l.freeDue()
 	if l.table.Owes() {
 		l.forgets.hurry(n)
 	}
@@ -257,7 +271,7 @@ func (n *Node) askForgetter(node [16]byte) {
 		for _, i := range l.table.Forgets()[node] {
 			all = append(all, i.ID)
 		}
-		l.add(l.table.Acknowledged(node, all)...)
+		l.add(l.table.Acknowledged(node, all, false)...)
 	}
 	if p := l.forgets.to[node]; p != nil {
 		p.asking = false

@@ -40,7 +40,7 @@ type ledger struct {
 	// forgets is when the next words about what is to be forgotten leave; see forget.go.
 	forgets forgets
 	reports reports
-	told    told
+	frees   frees
 	// hands has the durable mains that wait for what they hand over; see awaitTaken.
 	hands map[rpcpacket.ID]chan struct{}
 }
@@ -212,7 +212,7 @@ func (l *ledger) apply(r record.Record) []record.Record {
 	if f, ok := r.(*record.Forgotten); ok && (len(f.Callers) > 0 || len(l.node.fates.waiting) > 0) {
 		l.heedFates()
 	}
-	l.tellLater()
+	l.freeDue()
 	return follow
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -36,6 +37,7 @@ type main struct {
 	key    endpoint.Key  // what its calls are named with
 	memory rpcpacket.ID  // what memory blades know it as
 	run    uint64        // which of its runs this is
+	has    []record.Region
 }
 
 // lastCheckpoint is 0 for what is no main.
@@ -142,6 +144,11 @@ func (e *execution) past(ctx context.Context, over uint32) (p mainPast, err erro
 	e.recorded = recorded{begun: true, called: slices.Clone(known.Called), sent: n.sent[e.call.Call]}
 	delete(n.sent, e.call.Call)
 	n.mu.Unlock()
+	for _, k := range known.Called {
+		if k.Direct() {
+			e.recorded.opens(k.ID)
+		}
+	}
 	p.index = over
 	switch {
 	case last.Index > over && last.Ended:
@@ -150,7 +157,7 @@ func (e *execution) past(ctx context.Context, over uint32) (p mainPast, err erro
 	case last.Index < over: // the last run was at another node
 		e.writeCheckpoint(over, nil, false)
 	case last.Index > over:
-		p.state, p.index = slices.Concat([]byte{}, last.State), last.Index
+		p.state, p.index, e.main.has = slices.Concat([]byte{}, last.State), last.Index, last.Has
 		fallthrough
 	default:
 		p.journal = known.Journal
@@ -351,17 +358,17 @@ func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *
 	r = &record.Checkpoint{Main: e.call.Call, Index: index, State: state, Ended: ended, Memory: e.main.memory}
 	e.mu.Lock()
 	sent := e.recorded.sent
-	r.Owed = record.Owed{Called: e.recorded.toForget(), Oneways: e.oneways}
-	e.owedOfMemory(&r.Owed)
+	r.Owed = record.Owed{Called: e.recorded.leaves(), Oneways: e.oneways}
+	e.owedOfMemory(r)
 	e.recorded = recorded{begun: true, last: e.recorded.last}
-	e.account, e.resumed = account{}, false
+	e.account, e.resumed = account{promised: e.account.promised}, false
 	e.oneways, e.owing = nil, 0
 	e.mu.Unlock()
 	l := e.node.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.Owed.Called = append(l.table.Owing(e.call.Call), r.Owed.Called...)
-	r.Owed.Frees = append(slices.Clone(l.table.Untold(e.call.Call)), r.Owed.Frees...)
+	r.Owed.Frees = append(slices.Clone(l.table.Unfreed(e.call.Call)), r.Owed.Frees...)
 	l.putInPlace(r.Owed.Oneways)
 	folds := e.promise.folds
 	l.release(e)
@@ -372,16 +379,39 @@ func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *
 	return r, last
 }
 
-// owedOfMemory fills in what a main owes because of what it has done to memory since its last checkpoint. The
-// caller holds e.mu.
-func (e *execution) owedOfMemory(o *record.Owed) {
+// owedOfMemory fills in what a main owes because of what it has done to memory since its last checkpoint, and which regions it has. Those go when it has
+// ended. The caller holds e.mu.
+func (e *execution) owedOfMemory(r *record.Checkpoint) {
+	o, a := &r.Owed, &e.account
 	o.Machines = slices.Clone(e.recorded.machines)
 	if len(o.Machines) > 0 {
 		o.Run = e.node.self.Incarnation
 	}
-	for _, r := range e.account.freed {
-		o.Frees = append(o.Frees, r.Base)
+	o.Frees = a.leftover()
+	gone := slices.Clone(a.handed)
+	for _, f := range a.freed {
+		o.Frees, gone = append(o.Frees, f.Base), append(gone, f.Base)
 	}
+	has := slices.Clone(e.main.has)
+	for _, own := range a.allocated {
+		has = append(has, record.Region{Base: own.Base, Class: own.Class})
+	}
+	for _, p := range a.got {
+		has = append(has, record.Region{Base: p})
+	}
+	has = slices.DeleteFunc(has, func(h record.Region) bool { return slices.ContainsFunc(gone, regionOf(h).Contains) })
+	if r.Has = has; r.Ended {
+		r.Has = nil
+		for _, h := range has {
+			o.Frees = append(o.Frees, h.Base)
+		}
+	}
+	e.main.has = r.Has
+}
+
+// regionOf is a region that a durable main has. One that it has got is known by a pointer, and is taken for as large as the smallest one.
+func regionOf(h record.Region) dsmpacket.Region {
+	return dsmpacket.Region{Base: h.Base, Class: h.Class}
 }
 
 // isOver tells the Gatekeeper that a main is over, whose end is in the ledger, when others have what its one-ways hand

@@ -406,7 +406,7 @@ func (n *Node) goOff() {
 	if due, ok := n.tickForgets(now); ok {
 		n.wakeAt(due)
 	}
-	if due, ok := n.tickRegions(now); ok {
+	if due, ok := n.tickFrees(now); ok {
 		n.wakeAt(due)
 	}
 	if due, ok := n.tickReports(now); ok {

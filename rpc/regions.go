@@ -19,9 +19,8 @@ import (
 // What executions and durable mains do to memory is decided by their node. Before the first change
 // on a machine its ledger names the machine (journal), so that the next incarnation takes the change
 // back there before it does anything else. At the end done is settled, then the machines
-// commit. Regions that the execution frees go after that, by the word of the Gatekeeper,
-// which knows who may do what with them; so do those that it has allocated and nobody
-// can know any more:
+// commit. Regions that the execution frees go after that; so do those that it has got and nobody
+// can know any more. The record done names them (owedOfRegions):
 //
 //	alloc, write ─▶ ... ─▶ done settled ─▶ committed ─▶ REPLY
 //	free: noted                                     └─▶ Gatekeeper: these regions go ─▶ over
@@ -54,9 +53,10 @@ var _ dsmclient.Decider = (*execution)(nil)
 // account is what an execution has done with regions; e.mu guards it.
 type account struct {
 	allocated []dsmpacket.Region         // and has not freed
+	got       []dsm.Pointer              // by answers and as a one-way, and has not freed: each lies in a region
 	freed     []dsmpacket.Region         // Class 0 if it is not known how large it is
-	handed    []dsmpacket.Region         // by one-ways, likewise
-	ever      bool                       // it has allocated some, or freed some
+	handed    []dsm.Pointer              // by one-ways
+	promised  int                        // for how many regions the record of its end has room
 	left      map[place]dsmpacket.Region // what former runs have allocated, and this one has not asked for
 }
 
@@ -124,6 +124,9 @@ func (e *execution) Changes(machine uint8) error {
 
 // durableAt is durable for the first write to a memory machine.
 func (e *execution) durableAt(machine uint8) bool {
+	if !e.roomForRegion() {
+		return false
+	}
 	e.mu.Lock()
 	known := slices.Contains(e.recorded.machines, machine)
 	e.mu.Unlock()
@@ -206,7 +209,6 @@ func (e *execution) Allocated(branch uint64, index uint32, r dsmpacket.Region) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.account.left, place{branch, index})
-	e.account.ever = true
 	e.account.allocated = append(e.account.allocated, r)
 	e.node.stats.regionsAllocated.Add(1)
 }
@@ -228,7 +230,7 @@ func (e *execution) Free(p dsm.Pointer) {
 	} else {
 		r = dsmpacket.Region{Base: p}
 	}
-	e.account.ever = true
+	e.account.got = slices.DeleteFunc(e.account.got, func(o dsm.Pointer) bool { return o == r.Base })
 	e.account.freed = append(e.account.freed, r)
 	e.node.stats.regionsFreed.Add(1)
 }
@@ -238,18 +240,19 @@ func (e *execution) Freed(p dsm.Pointer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, freed := regionIn(e.account.freed, p)
-	_, handed := regionIn(e.account.handed, p)
-	return freed || handed
+	return freed || e.account.handsOver(p.Bare())
+}
+
+// handsOver reports whether a one-way hands over the region that a pointer points into, as far as that is known.
+func (a *account) handsOver(p dsm.Pointer) bool {
+	r, own := regionIn(a.allocated, p)
+	return slices.ContainsFunc(a.handed, func(o dsm.Pointer) bool { return o == p || own && r.Contains(o) })
 }
 
 // gives notes that a one-way hands regions over when the execution has ended. The caller holds e.mu.
 func (e *execution) gives(all []dsm.Pointer) {
 	for _, p := range all {
-		r, own := regionIn(e.account.allocated, p)
-		if !own {
-			r = dsmpacket.Region{Base: p.Bare()}
-		}
-		e.account.handed = append(e.account.handed, r)
+		e.account.handed = append(e.account.handed, p.Bare())
 	}
 }
 
@@ -262,158 +265,187 @@ func regionIn(all []dsmpacket.Region, p dsm.Pointer) (dsmpacket.Region, bool) {
 	return all[i], true
 }
 
-// owedOfRegions fills in what is owed because of regions. A run before this one may have
-// allocated some whose pointers it never saw. The caller holds e.mu.
-func (e *execution) owedOfRegions(o *record.Owed) {
-	for _, r := range e.account.freed {
+// owedOfRegions fills in which regions go because the execution is done: those that it has freed; those that a former run has allocated, and this
+// one has not asked for; and those that it has got, unless its service has state, which may know them. What its answer hands over goes when
+// nobody asks for that any more, if it has not been handed over by then. The caller holds e.mu.
+func (e *execution) owedOfRegions(o *record.Owed, answer []dsm.Pointer) {
+	a := &e.account
+	o.Returns = len(answer) > 0
+	for _, r := range a.freed {
 		o.Frees = append(o.Frees, r.Base)
 	}
-	switch may := e.account.ever || len(e.recorded.open) > 0 || e.resumed && len(e.recorded.machines)+len(e.recorded.called) > 0; {
-	case !may:
-	case e.export.config.stateful() && !e.spoilt:
-		o.Regions = record.RegionsKept
-	default:
-		o.Regions = record.RegionsFreed
+	o.Frees = append(o.Frees, a.leftover()...)
+	if e.export.config.stateful() && !e.spoilt && e.processed {
+		return
+	}
+	in := func(all []dsm.Pointer, r dsmpacket.Region) bool { return slices.ContainsFunc(all, r.Contains) }
+	for _, r := range a.allocated {
+		switch {
+		case in(answer, r):
+			o.Rest = append(o.Rest, r.Base)
+		case !in(a.handed, r):
+			o.Frees = append(o.Frees, r.Base)
+		}
+	}
+	got := false
+	for _, p := range a.got {
+		switch {
+		case slices.Contains(answer, p):
+			o.Rest = append(o.Rest, p)
+		case !slices.Contains(a.handed, p):
+			o.Frees, got = append(o.Frees, p), true
+		}
+	}
+	for _, p := range slices.Concat(answer, a.handed) {
+		if _, own := regionIn(a.allocated, p); got && !own && !slices.Contains(a.got, p) {
+			o.But = append(o.But, p) // it may lie in a region that was got by another pointer
+		}
 	}
 }
 
-// told is what the Gatekeeper is to be told of regions. The ledger's mutex guards it.
-type told struct {
-	waiting []*commit
+// leftover lists what former runs have allocated, and this one has not asked for.
+func (a *account) leftover() (all [][16]byte) {
+	for _, r := range a.left {
+		all = append(all, r.Base)
+	}
+	slices.SortFunc(all, compareNodes)
+	return all
+}
+
+// regionSize is how many bytes a region takes in the record of an execution's end.
+const regionSize = 17
+
+// roomForRegion waits for room for one region more in the record of the execution's end. It reports false if there is none, and the run of the execution has ended,
+// or if the node has.
+func (e *execution) roomForRegion() bool {
+	l, a := e.node.ledger, &e.account
+	e.mu.Lock()
+	n := len(a.allocated) + len(a.got) + len(a.freed) + len(a.left) + 1
+	if e.main != nil {
+		n += len(e.main.has)
+	}
+	more := 0
+	if n > a.promised+fewRegions {
+		more = max(n, 2*a.promised) - a.promised
+	}
+	a.promised += more
+	e.mu.Unlock()
+	if more == 0 {
+		return true
+	}
+	bytes := l.cost(regionSize * more)
+	if !e.needsRoom(bytes, "for the regions that it has") {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.promise.end += min(bytes, e.promise.left)
+	return true
+}
+
+// fewRegions is for how many regions there is room in any outcome.
+const fewRegions = 4
+
+// frees is what the Gatekeeper is to be told of regions. The ledger's mutex guards it.
+type frees struct {
+	waiting []direct.Free
 	due     time.Duration // when it is told, in node time
 	telling bool
 }
 
 const (
-	// regionsAfter is how long what ends is gathered that frees nothing: nobody waits for it.
-	regionsAfter = 20 * time.Millisecond
-	// regionsAgain is how long the node waits until it tells the Gatekeeper again.
-	regionsAgain = 250 * time.Millisecond
+	// freesAfter is how long regions that go are gathered: nobody waits for that.
+	freesAfter = 20 * time.Millisecond
+	// freesAgain is how long the node waits until it tells the Gatekeeper again.
+	freesAgain = 250 * time.Millisecond
 )
 
-// tellRegions has the Gatekeeper told what becomes of the regions of an execution that is done, or of a durable main at
-// a checkpoint, which says all that the checkpoints before it do. The caller holds l.mu.
-func (l *ledger) tellRegions(k *commit) {
-	now := l.node.now()
-	k.gaveUp = l.table.GaveUp(k.id)
-	if len(l.told.waiting) == 0 {
-		l.told.due = now + regionsAfter
+// free has regions freed. The caller holds l.mu.
+func (l *ledger) free(all ...direct.Free) {
+	if len(all) == 0 {
+		return
 	}
-	if len(k.owed.Frees) > 0 {
-		l.told.due = min(l.told.due, now)
+	if len(l.frees.waiting) == 0 && !l.frees.telling {
+		l.frees.due = l.node.now() + freesAfter
+		l.node.wakeAt(l.frees.due)
 	}
-	l.told.waiting = append(slices.DeleteFunc(l.told.waiting, func(o *commit) bool { return o.id == k.id }), k)
-	l.node.wakeAt(l.told.due)
+	l.frees.waiting = append(l.frees.waiting, all...)
 }
 
-// regionsTold notes that the Gatekeeper knows what becomes of regions. The caller holds l.mu.
-func (l *ledger) regionsTold(k *commit) {
-	if e := l.table.State().Execution(k.id); e != nil && e.Checkpoint != nil && e.Checkpoint.Index != k.run.Checkpoint {
-		return // there is a later checkpoint, of which it is told
+// freeDue has those regions freed that are to go now. The caller holds l.mu.
+func (l *ledger) freeDue() {
+	l.free(l.table.Frees()...)
+	if l.table.Owes() {
+		l.forgets.hurry(l.node)
 	}
-	l.add(l.table.Told(k.id)...)
 }
 
-// tickRegions tells the Gatekeeper what is due, and returns when it has to be called next.
-func (n *Node) tickRegions(now time.Duration) (next time.Duration, ok bool) {
+// tickFrees tells the Gatekeeper what is due, and returns when it has to be called next.
+func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &l.told
-	if t.telling || len(t.waiting) == 0 {
+	f := &l.frees
+	if f.telling || len(f.waiting) == 0 {
 		return 0, false
 	}
-	if now < t.due {
-		return t.due, true
+	if now < f.due {
+		return f.due, true
 	}
-	all := t.waiting
-	t.waiting, t.telling = nil, true
+	all := f.waiting
+	f.waiting, f.telling = nil, true
 	go func() {
-		rest := n.tellEnded(all)
+		err := n.freeAll(n.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, k := range all {
-			if !slices.Contains(rest, k) {
-				l.regionsTold(k)
+		f.telling = false
+		if err != nil { // the next incarnation says it, if the node ends
+			f.waiting, f.due = append(all, f.waiting...), n.now()+freesAgain
+		} else {
+			f.due = n.now() + freesAfter
+			for i := range all {
+				l.add(l.table.Freed(&all[i])...)
 			}
 		}
-		if t.telling = false; len(rest) > 0 {
-			t.due = n.now() + regionsAgain // the next incarnation tells it, if the node ends
-		}
-		if t.waiting = append(rest, t.waiting...); len(t.waiting) > 0 {
-			n.wakeAt(t.due)
+		if len(f.waiting) > 0 {
+			n.wakeAt(f.due)
 		}
 	}()
 	return 0, false
 }
 
-// tellEnded tells the Gatekeeper of executions that are done, and returns those of which it does not
-// know yet. If it refuses one of them, the others are told alone.
-func (n *Node) tellEnded(all []*commit) (rest []*commit) {
-	var words []control.EndedRegions
+// freeAll has the Gatekeeper free regions, some at a time. It may be repeated.
+func (n *Node) freeAll(ctx context.Context, all []direct.Free) (err error) {
+	var words []control.FreedRegions
 	size := 0
-	var err error
 	tell := func() {
 		if len(words) > 0 && err == nil {
-			err = n.session.Calls(n.base, control.NodeCalls{Regions: words})
+			err = n.session.Calls(ctx, control.NodeCalls{Frees: words})
 		}
 		words, size = nil, 0
 	}
-	for _, k := range all {
-		for _, r := range k.endedRegions() {
-			if size+r.Size() > control.MaxEndedRegions {
+	for i := range all {
+		but := addresses(all[i].But)
+		for some := range slices.Chunk(all[i].Regions, max(control.MaxFrees-len(but), 1)) {
+			w := control.FreedRegions{Regions: addresses(some), But: but}
+			if size+w.Size() > control.MaxFrees {
 				tell()
 			}
-			words, size = append(words, r), size+r.Size()
+			words, size = append(words, w), size+w.Size()
 		}
 	}
 	tell()
-	switch {
-	case err == nil:
-		return nil
-	case n.base.Err() != nil:
-		return all
-	case len(all) == 1:
-		n.log.Debug("rpc: the Gatekeeper does not know yet what becomes of regions", "node", n.self.Name, "err", err)
-		return all
+	if err != nil && n.base.Err() == nil {
+		n.log.Debug("rpc: the Gatekeeper does not know yet which regions go", "node", n.self.Name, "err", err)
 	}
-	for _, k := range all {
-		rest = append(rest, n.tellEnded([]*commit{k})...)
-	}
-	return rest
+	return err
 }
 
-// endedRegions is what is told of one execution: the calls that it has given up and what it frees, some at a time, then what
-// becomes of the other regions. Those of a durable main stay the main's until it is over.
-func (k *commit) endedRegions() (words []control.EndedRegions) {
-	for some := range slices.Chunk(k.gaveUp, control.MaxEndedRegions-1) {
-		r := control.EndedRegions{Execution: control.ExecutionID(k.id)}
-		for _, i := range some {
-			r.GivenUp = append(r.GivenUp, control.GivenUpCall{Call: control.ExecutionID(i.ID), Lane: i.Lane, Number: i.Number})
-		}
-		words = append(words, r)
+func addresses(all [][16]byte) (to []netip.Addr) {
+	for _, p := range all {
+		to = append(to, dsm.Pointer(p).Addr())
 	}
-	frees := make([]netip.Addr, len(k.owed.Frees))
-	for i, p := range k.owed.Frees {
-		frees[i] = dsm.Pointer(p).Addr()
-	}
-	for {
-		some := frees[:min(len(frees), control.MaxEndedRegions-1)]
-		frees = frees[len(some):]
-		r := control.EndedRegions{Execution: control.ExecutionID(k.id), Frees: some}
-		if len(frees) > 0 {
-			words = append(words, r)
-			continue
-		}
-		if k.run.Main != 0 {
-			return append(words, r)
-		}
-		r.Ended, r.Kept = k.owed.Regions != record.RegionsNone || k.owed.Later, k.owed.Regions != record.RegionsFreed
-		if k.owed.Later {
-			r.Lane, r.Number = k.lane, k.number
-		}
-		return append(words, r)
-	}
+	return to
 }
 
 // lentBy lists the calls that may have leases, of those that an execution has made. If it has changed nothing in memory,
@@ -501,21 +533,33 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 }
 
 // An answer with pointers goes direct, too: it hands the regions over. They move when the switch holds
-// it. So the Gatekeeper hears what becomes of the callee's regions when nobody asks for the answer any
-// more: what has not moved by then goes, or stays with a service that has state.
+// it. Nobody asks for an answer for ever: then its callee says so to the Gatekeeper. From then on the answer hands nothing over. If it never has,
+// its regions are freed, unless the callee's service has state.
+//
+// Of a call that has been given up, its caller asks the Gatekeeper the same before it has the callee forget the call. It frees what the call
+// has handed over, and asks again.
 
-// tellLater tells the Gatekeeper of the regions of executions whose answers nobody asks for any
-// more. The caller holds l.mu.
-func (l *ledger) tellLater() {
-	for _, d := range l.table.Tells() {
-		l.tellRegions(commitOf(d))
+// handedOver takes the Gatekeeper's word what a call has handed over, of which the node has asked.
+func (n *Node) handedOver(m *rpcpacket.Message) {
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waits := func(f direct.Free) bool { return f.Owner == m.Call && len(f.Regions) == len(m.Pointers) }
+	if !l.table.HandedOver(m.Call) || slices.ContainsFunc(l.frees.waiting, waits) {
+		return
 	}
+	f := direct.Free{Owner: m.Call}
+	for _, p := range m.Pointers {
+		f.Regions = append(f.Regions, p)
+	}
+	l.free(f)
+	l.forgets.hurry(n)
 }
 
 // answerOf is what is said of an execution that is done. One that is forgotten hands nothing over: the
 // Gatekeeper alone asks, and somebody else may have the regions by now.
 func answerOf(e *record.Execution) []byte {
-	if !e.Forgotten || !e.Done.Owed.Later {
+	if !e.Forgotten || !e.Done.Owed.Returns {
 		return e.Done.Answer
 	}
 	m, err := rpcpacket.Parse(e.Done.Answer)
@@ -527,15 +571,24 @@ func answerOf(e *record.Execution) []byte {
 	return m.Append(nil)
 }
 
-// handsOver reports whether an answer has pointers.
-func handsOver(answer []byte) bool {
+// results are the pointers in an answer.
+func results(answer []byte) []dsm.Pointer {
 	m, err := rpcpacket.Parse(answer)
-	return err == nil && m.Type == rpcpacket.Reply && len(m.Pointers) > 0
+	if err != nil || m.Type != rpcpacket.Reply {
+		return nil
+	}
+	return bases(m.Pointers)
 }
 
-// gains notes that a direct call is answered, and may have handed regions over to the execution that has made
-// it. What becomes of them is told at its end: of those of a durable main, the Gatekeeper hears that the main is
-// over.
+// bases are pointers as they name regions.
+func bases(all []dsm.Pointer) (to []dsm.Pointer) {
+	for _, p := range all {
+		to = append(to, p.Bare())
+	}
+	return to
+}
+
+// gains notes that a direct call is answered, and has handed regions over to the execution that has made it.
 func (o *operation) gains(p *pending) {
 	if p.of == nil {
 		return
@@ -543,7 +596,8 @@ func (o *operation) gains(p *pending) {
 	e := o.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.recorded.answered(p.ID); len(p.answer.Pointers) > 0 {
-		e.account.ever = true
+	e.recorded.answered(p.ID)
+	if p.err == nil && p.answer.Type == rpcpacket.Reply {
+		e.account.got = append(e.account.got, bases(p.answer.Pointers)...)
 	}
 }

@@ -61,7 +61,7 @@ func (n *Node) resume() {
 		l.resumes.rest[m.Service] = append(l.resumes.rest[m.Service], e)
 	}
 	l.add(l.resumes.Over...)
-	l.tellLater()
+	l.freeDue()
 	for _, e := range l.resumes.Oneways {
 		if !l.settling[e.ID] {
 			l.table.Leave(e.ID)

@@ -148,14 +148,13 @@ func (t *Table) Leave(at wal.Node) Output {
 }
 
 // Disown forgets the mains of a node that is gone for good: nobody wants them to go on. It returns them.
-func (t *Table) Disown(node netip.Addr) (mains []rpcpacket.ID, out Output) {
+func (t *Table) Disown(node netip.Addr) Output {
 	for _, m := range t.sorted() {
 		if m.at.Address == node {
-			mains = append(mains, m.id)
 			t.drop(m)
 		}
 	}
-	return mains, t.take()
+	return t.take()
 }
 
 // drop strikes a main out. A program that waits to run it may begin it anew.

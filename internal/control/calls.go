@@ -33,8 +33,9 @@ type NodeCalls struct {
 	Owes bool `json:"owes,omitempty"`
 	// Waits, if it is set, is all that is told. It counts until the next one.
 	Waits *NodeWaits `json:"waits,omitempty"`
-	// Regions, if there are some, are all that is told.
-	Regions []EndedRegions `json:"regions,omitempty"`
+	// Frees, if there are some, are all that is told: regions of the node that go, each after its last lease. The node may say so again: what it does not
+	// have is left alone. At most MaxFrees.
+	Frees []FreedRegions `json:"frees,omitempty"`
 	// TakeBack, if it is set, is all that is told: why the node is to be fenced, and its program started anew. It shares the
 	// fate of a call's other side.
 	TakeBack string `json:"takeBack,omitempty"`
@@ -53,36 +54,17 @@ type EndedMain struct {
 	Index uint32 `json:"index"`
 }
 
-// MaxEndedRegions is how many executions, regions to be freed, and calls that were given up are in one NodeCalls.
-const MaxEndedRegions = 256
+// MaxFrees is how many addresses of regions are in one NodeCalls.
+const MaxFrees = 512
 
-// EndedRegions is what becomes of regions at the end of an execution about which its node
-// decides. It is told again until it is answered.
-type EndedRegions struct {
-	Execution ExecutionID `json:"execution"`
-	// Frees are the addresses at which regions begin that go now.
-	Frees []netip.Addr `json:"frees,omitempty"`
-	// GivenUp are calls that the execution has given up. From now on their answers hand nothing over.
-	GivenUp []GivenUpCall `json:"givenUp,omitempty"`
-	// Ended says that the execution allocates no more; what it has allocated and has not freed goes
-	// then, or stays with the node if Kept says so.
-	Ended bool `json:"ended,omitempty"`
-	Kept  bool `json:"kept,omitempty"`
-	// Lane and Number are those of the call, if its answer had pointers: nobody asks for that any more.
-	Lane   uint64 `json:"lane,omitempty"`
-	Number uint64 `json:"number,omitempty"`
+// FreedRegions is regions that go, named by addresses in them. Those stay in which an address of But lies.
+type FreedRegions struct {
+	Regions []netip.Addr `json:"regions"`
+	But     []netip.Addr `json:"but,omitempty"`
 }
 
-// Size is how much of MaxEndedRegions it takes.
-func (r *EndedRegions) Size() int { return 1 + len(r.Frees) + len(r.GivenUp) }
-
-// GivenUpCall is a direct call whose execution has ended without its answer.
-type GivenUpCall struct {
-	Call ExecutionID `json:"call"`
-	// Lane and Number are where this incarnation of the node has sent the call, 0 if a former one has.
-	Lane   uint64 `json:"lane,omitempty"`
-	Number uint64 `json:"number,omitempty"`
-}
+// Size is how much of MaxFrees it takes.
+func (r *FreedRegions) Size() int { return len(r.Regions) + len(r.But) }
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a
 // node. It comes while there are any, again and again, and empty when there are none any more.

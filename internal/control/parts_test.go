@@ -108,7 +108,7 @@ func largest() map[Kind][2]any {
 				many(MaxWaits, func(i int) WaitingCall {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name}
 				}),
-			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), many(2*MaxEndedRegions, func(i int) GivenUpCall { return GivenUpCall{someExecution(i), math.MaxUint64, math.MaxUint64} }), true, true, math.MaxUint64, math.MaxUint64}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
+			}, []FreedRegions{{many(MaxFrees, someNode), many(MaxFrees, someNode)}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, unsettled}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},

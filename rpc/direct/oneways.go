@@ -99,7 +99,11 @@ func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
 	if w == nil {
 		return nil
 	}
-	t.add(w.owner, i, node, w.Hands())
+	way := [][16]byte{node}
+	if w.Hands() {
+		way = append(way, controller)
+	}
+	t.add(w.owner, i, way...)
 	t.owed[w.owner]-- // there is the item at least
 	return []record.Record{&record.Delivered{Execution: w.owner, Oneway: i.ID}}
 }

@@ -17,22 +17,55 @@ type Item struct {
 	// of it that are on their way are refused. Of those that an earlier one has sent, the
 	// incarnation says enough.
 	Lane, Number uint64
+	// GivenUp asks the Gatekeeper what the call has handed over, which hands nothing over from then on. The Gatekeeper's record of it stays.
+	GivenUp bool
 }
 
-// item is an Item until the node has acknowledged it.
+// item is an Item until all who are to have forgotten it.
 type item struct {
 	Item
-	more  []Item // the same call in other lanes
-	node  [16]byte
-	lends bool         // when the node has forgotten it, the Gatekeeper is to forget its rights
+	more  []Item       // the same call in other lanes
+	node  [16]byte     // that is to forget it now
+	then  [][16]byte   // those that are to after that
 	owner rpcpacket.ID // the execution that owes it; zero for a session's call
+}
+
+// debt names an item: a node may have made a call and answered it.
+type debt struct {
+	call     rpcpacket.ID
+	answered bool
 }
 
 // controller is the Gatekeeper as a node that forgets.
 var controller = rackaddr.Gatekeeper.As16()
 
+// regions is what an execution that is done, or a durable main, still owes because of regions.
+type regions struct {
+	committed bool  // memory has what was changed
+	frees     phase // Owed.Frees
+	word      phase // that nobody asks for the answer any more
+	rest      phase // Owed.Rest
+}
+
+// phase is how far one of them has come.
+type phase uint8
+
+const (
+	none phase = iota // or over
+	due
+	told
+)
+
+// Free is regions that are to be freed, and of which pointers say that they stay.
+type Free struct {
+	Owner        rpcpacket.ID // the execution, or the call that has handed them over
+	Regions, But [][16]byte
+	rest         bool
+	checkpoint   uint32
+}
+
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
-// changed, that the Gatekeeper hears what becomes of regions, and that its callees
+// changed, that regions are freed, and that its callees
 // forget its calls; a durable main (see also oweMemory), that its callees forget those before its last checkpoint.
 func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 && e.Checkpoint == nil {
@@ -41,17 +74,16 @@ func (t *Table) owe(e *record.Execution) {
 	var called []record.Call
 	switch {
 	case e.Done != nil:
-		called = slices.DeleteFunc(slices.Clone(e.Done.Owed.Called), func(k record.Call) bool { return k.GivenUp }) // see Told
-		if len(e.Done.Owed.Machines) > 0 {
+		o := &e.Done.Owed
+		called = o.Called
+		if len(o.Machines) > 0 {
 			t.commits[e.ID] = true
 			t.owed[e.ID]++
 		}
-		if e.Done.Owed.Told() {
-			t.regions[e.ID] = true
+		r := regions{frees: dueIf(len(o.Frees) > 0), word: dueIf(o.Returns), rest: dueIf(len(o.Rest) > 0)}
+		if r != (regions{}) {
+			t.regions[e.ID] = &r
 			t.owed[e.ID]++
-			if e.Done.Owed.Later || e.Done.Owed.Hands() {
-				t.later[e.ID] = true
-			}
 		}
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
@@ -61,12 +93,28 @@ func (t *Table) owe(e *record.Execution) {
 	t.oweForgets(e.ID, called)
 }
 
-// oweForgets notes that callees are to forget what an execution has called.
+func dueIf(owed bool) phase {
+	if owed {
+		return due
+	}
+	return none
+}
+
+// oweForgets notes that callees are to forget what an execution has called. What calls have handed over that it has given up, the
+// Gatekeeper is asked before that. It has a record of rights, which goes after that.
 func (t *Table) oweForgets(owner rpcpacket.ID, called []record.Call) {
 	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
-		if k.Direct() {
-			t.add(owner, Item{ID: k.ID}, k.Node, k.Lends)
+		if !k.Direct() {
+			continue
 		}
+		way := [][16]byte{k.Node}
+		if k.GivenUp {
+			way = [][16]byte{controller, k.Node}
+		}
+		if k.Lends {
+			way = append(way, controller)
+		}
+		t.add(owner, Item{ID: k.ID, GivenUp: k.GivenUp}, way...)
 	}
 }
 
@@ -77,16 +125,19 @@ func (t *Table) oweMemory(e *record.Execution) {
 		t.commits[e.ID] = true
 		t.owed[e.ID]++
 	}
-	if o.Told() && !t.regions[e.ID] {
-		t.regions[e.ID] = true
+	if len(o.Frees) == 0 {
+		return
+	}
+	if t.regions[e.ID] == nil {
 		t.owed[e.ID]++
 	}
+	t.regions[e.ID] = &regions{frees: due}
 }
 
-// Untold lists the regions which go because of a durable main's checkpoints so far, and of which the Gatekeeper is not
-// known to have heard. They belong to what its next checkpoint owes.
-func (t *Table) Untold(main rpcpacket.ID) [][16]byte {
-	if !t.regions[main] {
+// Unfreed lists the regions which go because of a durable main's checkpoints so far, and are not known to be gone. They
+// belong to what its next checkpoint owes.
+func (t *Table) Unfreed(main rpcpacket.ID) [][16]byte {
+	if t.regions[main] == nil {
 		return nil
 	}
 	return t.state.Execution(main).Owed().Frees
@@ -102,7 +153,11 @@ func (t *Table) paid(e *record.Execution) bool {
 func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
 	for _, i := range t.items {
 		if i.owner == main {
-			calls = append(calls, record.Call{ID: i.ID, Node: i.node, Lends: i.lends})
+			way := append([][16]byte{i.node}, i.then...)
+			if i.GivenUp {
+				way = way[1:]
+			}
+			calls = append(calls, record.Call{ID: i.ID, Node: way[0], Lends: len(way) > 1, GivenUp: i.GivenUp})
 		}
 	}
 	slices.SortFunc(calls, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
@@ -122,40 +177,37 @@ func (t *Table) Hands(main rpcpacket.ID) bool {
 // Owes reports whether somebody is to be told to forget.
 func (t *Table) Owes() bool { return len(t.items) > 0 }
 
-func (t *Table) add(owner rpcpacket.ID, i Item, node [16]byte, lends bool) {
-	if t.items[i.ID] != nil {
+// add has a call forgotten by nodes, one after the other.
+func (t *Table) add(owner rpcpacket.ID, i Item, way ...[16]byte) {
+	if t.items[debt{call: i.ID}] != nil {
 		return
 	}
-	t.items[i.ID] = &item{Item: i, node: node, owner: owner, lends: lends}
+	t.items[debt{call: i.ID}] = &item{Item: i, node: way[0], then: way[1:], owner: owner}
 	if !owner.IsZero() {
 		t.owed[owner]++
 	}
 }
 
-// Settled adds a call of a session, to be forgotten by the node that has answered it.
-func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node, false) }
-
-// SentBy notes in which lanes this incarnation has sent the calls of an execution that is done.
-func (t *Table) SentBy(id rpcpacket.ID, sent []Item) {
-	e := t.state.Execution(id)
-	for _, i := range sent {
-		if t.items[i.ID] == nil && e != nil && e.Done != nil && slices.ContainsFunc(e.Done.Owed.Called, func(k record.Call) bool { return k.GivenUp && k.ID == i.ID }) {
-			t.sent[id] = append(t.sent[id], i)
-		} else {
-			t.Sent(i)
-		}
+// next goes on to the next node that is to forget the call. The Gatekeeper knows the lanes of what is on record.
+func (i *item) next() {
+	i.node, i.then, i.GivenUp = i.then[0], i.then[1:], false
+	if i.node == controller {
+		i.Item, i.more = Item{ID: i.ID}, nil
 	}
 }
+
+// Settled adds a call of a session, to be forgotten by the node that has answered it.
+func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node) }
 
 // Sent notes in which lane this incarnation has sent a call that is to be forgotten; of a durable
 // main's there may be several.
 func (t *Table) Sent(i Item) {
-	o := t.items[i.ID]
+	o := t.items[debt{call: i.ID}]
 	switch {
 	case o == nil:
 	case o.Lane == 0:
-		o.Item = i
-	case o.Item != i:
+		o.Lane, o.Number = i.Lane, i.Number
+	case o.Lane != i.Lane || o.Number != i.Number:
 		o.more = append(o.more, i)
 	}
 }
@@ -164,7 +216,11 @@ func (t *Table) Sent(i Item) {
 func (t *Table) Forgets() map[[16]byte][]Item {
 	all := map[[16]byte][]Item{}
 	for _, i := range t.items {
-		all[i.node] = append(append(all[i.node], i.Item), i.more...)
+		all[i.node] = append(all[i.node], i.Item)
+		for _, m := range i.more {
+			m.GivenUp = i.GivenUp
+			all[i.node] = append(all[i.node], m)
+		}
 	}
 	for _, items := range all {
 		slices.SortStableFunc(items, func(a, b Item) int { return a.ID.Compare(b.ID) })
@@ -172,30 +228,53 @@ func (t *Table) Forgets() map[[16]byte][]Item {
 	return all
 }
 
-// Acknowledged takes the word of a node that it has forgotten calls. It returns the records
-// of executions that owe nothing any more.
-func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []record.Record) {
+// Acknowledged takes the word of a node that it has forgotten calls; or, if it was asked what they have handed over, that its records
+// have nothing of that which is still to be freed. It returns the records of executions that owe nothing any more.
+func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID, asked bool) (all []record.Record) {
 	for _, id := range forgotten {
-		i := t.items[id]
-		if i == nil || i.node != node {
-			continue
+		for _, key := range []debt{{call: id}, {call: id, answered: true}} {
+			if i := t.items[key]; i != nil && i.node == node && i.GivenUp == asked {
+				all = append(all, t.forgot(key, i, asked)...)
+			}
 		}
-		if i.lends {
-			i.Item, i.more, i.node, i.lends = Item{ID: id}, nil, controller, false
-			continue
-		}
-		delete(t.items, id)
-		if i.owner.IsZero() {
-			continue
-		}
-		all = append(all, t.pay(i.owner)...)
 	}
 	return all
+}
+
+// forgot goes on with an item.
+func (t *Table) forgot(key debt, i *item, asked bool) []record.Record {
+	if len(i.then) > 0 && !(key.answered && asked) { // of an answer that has handed nothing over there is no record
+		i.next()
+		return nil
+	}
+	delete(t.items, key)
+	switch {
+	case key.answered:
+		t.regions[key.call].word = none
+		return t.freed(key.call)
+	case i.owner.IsZero():
+		return nil
+	}
+	return t.pay(i.owner)
+}
+
+// HandedOver takes the Gatekeeper's word that a call about which it was asked has handed regions over. It reports whether they are to be freed: by who has given the
+// call up. Who has answered it does not have them any more.
+func (t *Table) HandedOver(call rpcpacket.ID) (free bool) {
+	if i := t.items[debt{call, true}]; i != nil && i.GivenUp {
+		t.regions[call].rest = none
+		i.next()
+	}
+	i := t.items[debt{call: call}]
+	return i != nil && i.GivenUp
 }
 
 // Committed notes that all memory machines have committed what an execution has changed. It
 // returns the record that the execution owes nothing any more, if that is so.
 func (t *Table) Committed(id rpcpacket.ID) []record.Record {
+	if r := t.regions[id]; r != nil {
+		r.committed = true
+	}
 	if !t.commits[id] {
 		return nil
 	}
@@ -203,50 +282,67 @@ func (t *Table) Committed(id rpcpacket.ID) []record.Record {
 	return t.pay(id)
 }
 
-// Tells returns executions of whose regions the Gatekeeper is to be told now: if their answers have
-// pointers nobody asks for these any more, and their one-ways have handed over what they were to. Each is returned once.
-func (t *Table) Tells() (all []*record.Done) {
-	for id := range t.later {
-		if e := t.state.Execution(id); e != nil && (e.Forgotten || !e.Done.Owed.Later) && !e.Done.Owed.Hands() && !t.commits[id] {
-			delete(t.later, id)
-			all = append(all, e.Done)
+// Frees returns the regions that are to be freed now, once each. Those of an answer are not before nobody asks for that any more, and the Gatekeeper has said that
+// it has handed nothing over.
+func (t *Table) Frees() (all []Free) {
+	for id, r := range t.regions {
+		e := t.state.Execution(id)
+		if !r.committed || e == nil {
+			continue
+		}
+		o := e.Owed()
+		if r.frees == due {
+			r.frees = told
+			f := Free{Owner: id, Regions: o.Frees, But: o.But}
+			if e.Checkpoint != nil {
+				f.checkpoint = e.Checkpoint.Index
+			}
+			all = append(all, f)
+		}
+		switch {
+		case e.Done == nil || !e.Forgotten:
+		case r.word == due:
+			r.word = told
+			t.unasked(e.Done)
+		case r.word == none && r.rest == due:
+			r.rest = told
+			all = append(all, Free{Owner: id, Regions: o.Rest, rest: true})
 		}
 	}
-	slices.SortFunc(all, func(a, b *record.Done) int { return a.Execution.Compare(b.Execution) })
+	slices.SortFunc(all, func(a, b Free) int { return a.Owner.Compare(b.Owner) })
 	return all
 }
 
-// Told notes that the Gatekeeper knows what becomes of an execution's regions, and which calls it has given up: their
-// callees may forget them. Told returns the record that the execution owes nothing any more, if that is so.
-func (t *Table) Told(id rpcpacket.ID) []record.Record {
-	if !t.regions[id] {
+// unasked has the Gatekeeper told that nobody asks for an answer any more.
+func (t *Table) unasked(d *record.Done) {
+	i := &item{Item: Item{ID: d.Execution, Lane: d.Lane, Number: d.Number}, node: controller}
+	if len(d.Owed.Rest) > 0 {
+		i.GivenUp, i.then = true, [][16]byte{controller}
+	}
+	t.items[debt{d.Execution, true}] = i
+}
+
+// Freed notes that regions are gone. It returns the record that their owner owes nothing any more, if that is so.
+func (t *Table) Freed(f *Free) []record.Record {
+	r, e := t.regions[f.Owner], t.state.Execution(f.Owner)
+	switch {
+	case r == nil || e == nil || e.Checkpoint != nil && e.Checkpoint.Index != f.checkpoint: // there is a later checkpoint, which owes them, too
+		return nil
+	case f.rest:
+		r.rest = none
+	default:
+		r.frees = none
+	}
+	return t.freed(f.Owner)
+}
+
+// freed returns the record that an execution owes nothing any more, if it owes nothing because of regions, and nothing else.
+func (t *Table) freed(id rpcpacket.ID) []record.Record {
+	if r := t.regions[id]; r.frees != none || r.word != none || r.rest != none {
 		return nil
 	}
 	delete(t.regions, id)
-	if e := t.state.Execution(id); e != nil && e.Done != nil {
-		t.oweForgets(id, e.Done.Owed.GivenUp())
-		for _, i := range t.sent[id] {
-			t.Sent(i)
-		}
-		delete(t.sent, id)
-	}
 	return t.pay(id)
-}
-
-// GaveUp lists the calls that an execution which is done has given up. One that this incarnation has sent in several lanes
-// is there several times.
-func (t *Table) GaveUp(id rpcpacket.ID) (all []Item) {
-	e := t.state.Execution(id)
-	if e == nil || e.Done == nil {
-		return nil
-	}
-	all = slices.Clone(t.sent[id])
-	for _, k := range e.Done.Owed.GivenUp() {
-		if !slices.ContainsFunc(all, func(i Item) bool { return i.ID == k.ID }) {
-			all = append(all, Item{ID: k.ID})
-		}
-	}
-	return all
 }
 
 // pay notes that an execution owes one thing less.

@@ -60,17 +60,13 @@ type Table struct {
 	running map[rpcpacket.ID]*running
 	floors  map[uint64]floor    // of lanes: while what was accepted has no record
 	heard   map[[16]byte]uint32 // the latest incarnation of each caller
-	items   map[rpcpacket.ID]*item
+	items   map[debt]*item
 	owed    map[rpcpacket.ID]int // how many items an execution owes
 	quota   quota
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
-	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
-	later   map[rpcpacket.ID]bool // of them, those about which it is to be told later: see Tells
+	regions map[rpcpacket.ID]*regions
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
-	// sent are the places in lanes of the calls that executions have given up which are done, until the callees are to forget
-	// the calls.
-	sent map[rpcpacket.ID][]Item
 }
 
 // floor is the lowest number in a caller's lane of a call that is not late.
@@ -93,9 +89,8 @@ type running struct {
 func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]floor{}, heard: map[[16]byte]uint32{},
-		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
-		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{}, later: map[rpcpacket.ID]bool{}, mains: map[rpcpacket.ID]bool{},
-		sent:    map[rpcpacket.ID][]Item{},
+		items: map[debt]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
+		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]*regions{}, mains: map[rpcpacket.ID]bool{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
 	}
 }
@@ -316,7 +311,7 @@ type Resumption struct {
 	// Rerun are executions that have begun and are not done.
 	Rerun []*record.Execution
 	// Rollback are those of Rerun that may have written to memory, or have lent some to calls of policy none.
-	// Commit are those that are done whose changes may not be committed, or of whose regions the Gatekeeper is to be told after that; so are
+	// Commit are those that are done whose changes may not be committed, or which have regions to be freed after that; so are
 	// durable mains with a checkpoint. This comes before a re-run, and before an answer.
 	Rollback, Commit []*record.Execution
 	// Oneways are those that owe one-ways, which leave when the changes are committed.
@@ -342,7 +337,7 @@ func (t *Table) Resume() (r Resumption) {
 			t.oweOneways(e.ID, owed.Oneways)
 			r.Oneways = append(r.Oneways, e)
 		}
-		if t.commits[e.ID] || t.regions[e.ID] && !t.later[e.ID] {
+		if t.commits[e.ID] || t.regions[e.ID] != nil {
 			r.Commit = append(r.Commit, e)
 		}
 		if e.Done != nil && !e.Forgotten && t.state.Buried(e) {

@@ -99,72 +99,6 @@ func done(caller [16]byte, h rpcpacket.Header, called ...record.Call) *record.Do
 	return r
 }
 
-// An execution that is done owes its word about regions, over crashes, beside what else it owes.
-func TestRegions(t *testing.T) {
-	b := newBench(t)
-	one := inSession(9, 1)
-	r := done(client, one)
-	r.Over, r.Owed.Machines, r.Owed.Regions = false, []uint8{1}, record.RegionsFreed
-	b.receive(client, one, Run)
-	b.write(r)
-	b.crash()
-	if r := b.Resume(); len(r.Commit) != 1 || len(r.Over) != 0 {
-		t.Fatalf("%+v", r)
-	}
-	if over := b.Committed(one.Call); len(over) != 0 {
-		t.Errorf("%v, though the Gatekeeper knows nothing", over)
-	}
-	if over := b.Told(one.Call); len(over) != 1 || over[0].Kind() != record.KindOver {
-		t.Errorf("%v", over)
-	}
-	if again := b.Told(one.Call); len(again) != 0 {
-		t.Errorf("%v: told twice", again)
-	}
-}
-
-// Of an execution whose answer has pointers the Gatekeeper is told when nobody asks for the answer any
-// more, and not before memory has committed, over crashes.
-func TestRegions_Later(t *testing.T) {
-	for _, crashes := range []bool{false, true} {
-		b := newBench(t)
-		one := inSession(9, 1)
-		told := func(what string, want int) {
-			t.Helper()
-			if crashes {
-				b.crash()
-				if r := b.Resume(); len(r.Commit) != 1 {
-					t.Fatalf("%s: %+v", what, r)
-				}
-				if what != "not committed" {
-					b.Committed(one.Call)
-				}
-			}
-			if all := b.Tells(); len(all) != want {
-				t.Errorf("%s: %d are told, want %d", what, len(all), want)
-			}
-		}
-		r := done(client, one)
-		r.Over, r.Owed.Machines, r.Owed.Later = false, []uint8{1}, true
-		b.receive(client, one, Run)
-		b.write(r)
-		b.Committed(one.Call)
-		told("asked for", 0)
-		b.receive(client, one, Answer)
-		b.receive(client, inSession(9, 2), Run)
-		b.write(done(client, inSession(9, 2)))
-		if crashes {
-			told("not committed", 0)
-		}
-		told("asked for no more", 1)
-		if over := b.Told(one.Call); len(over) != 1 || over[0].Kind() != record.KindOver {
-			t.Errorf("%v", over)
-		}
-		if again := b.Tells(); len(again) != 0 {
-			t.Errorf("%v: told twice", again)
-		}
-	}
-}
-
 // A call runs once, whatever copies of it come, before and after a crash.
 func TestOnce(t *testing.T) {
 	b := newBench(t)
@@ -273,7 +207,7 @@ func TestForgotten(t *testing.T) {
 	y.receive(server, kid, Late)
 	y.receive(server, child(8, 1, 6, 1), Late) // of an incarnation that is dead
 	y.receive(server, child(8, 2, 6, 1), Run)
-	over := x.Acknowledged(other, []rpcpacket.ID{kid.Call})
+	over := x.Acknowledged(other, []rpcpacket.ID{kid.Call}, false)
 	if len(over) != 1 || x.Owes() {
 		t.Fatalf("%+v", over)
 	}
@@ -379,7 +313,7 @@ func TestDurableMain(t *testing.T) {
 	b.Sent(Item{ID: one.Call, Lane: 6, Number: 1}) // by a run that followed in the same incarnation
 	b.write(&record.Journal{Execution: id, Called: calls(two)})
 	b.write(&record.Checkpoint{Main: id, Index: 2, State: []byte{4}, Owed: record.Owed{Called: append(b.Owing(id), calls(two)...)}})
-	want := map[[16]byte][]Item{other: {{one.Call, 5, 1}, {one.Call, 6, 1}, {ID: two.Call}}}
+	want := map[[16]byte][]Item{other: {{ID: one.Call, Lane: 5, Number: 1}, {ID: one.Call, Lane: 6, Number: 1}, {ID: two.Call}}}
 	if got := b.Forgets(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("to be forgotten: %+v", got)
 	}
@@ -388,9 +322,9 @@ func TestDurableMain(t *testing.T) {
 	if got := b.Forgets()[other]; len(got) != 2 || b.Idle() {
 		t.Fatalf("to be forgotten after a crash: %+v", got)
 	}
-	b.write(b.Acknowledged(other, []rpcpacket.ID{one.Call})...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{one.Call}, false)...)
 	b.write(&record.Checkpoint{Main: id, Index: 3, State: []byte{5}, Ended: true, Owed: record.Owed{Called: b.Owing(id)}})
-	b.write(b.Acknowledged(other, []rpcpacket.ID{two.Call})...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{two.Call}, false)...)
 	if e := b.State().Execution(id); !e.Over || len(e.Checkpoint.Owed.Called) > 0 || !e.Checkpoint.Ended || b.Owes() || !b.Idle() {
 		t.Fatalf("%+v, %+v", e, e.Checkpoint)
 	}
@@ -605,7 +539,7 @@ func TestForgottenLoan(t *testing.T) {
 		if f := b.Forgets(); len(f) != 1 || len(f[node]) != 1 || f[node][0].ID != lent {
 			t.Fatalf("to be forgotten: %v, want it by %v", f, node)
 		}
-		over := b.Acknowledged(node, []rpcpacket.ID{lent})
+		over := b.Acknowledged(node, []rpcpacket.ID{lent}, false)
 		if (len(over) == 1) != (node == controller) {
 			t.Errorf("after %v has forgotten it: %v", node, over)
 		}
@@ -613,74 +547,5 @@ func TestForgottenLoan(t *testing.T) {
 	}
 	if b.Owes() {
 		t.Errorf("%v is owed", b.Forgets())
-	}
-}
-
-// TestMainMemory: a durable main owes the commit of its last checkpoint, and its word about regions, over crashes. A later
-// checkpoint owes what the Gatekeeper has not heard, too.
-func TestMainMemory(t *testing.T) {
-	b := newBench(t)
-	main := rpcpacket.SessionID(77, 1)
-	first, second := [16]byte{1}, [16]byte{2}
-	b.write(&record.Checkpoint{Main: main, Index: 3, Owed: record.Owed{Machines: []uint8{1}, Run: 1, Frees: [][16]byte{first}, Regions: record.RegionsKept}})
-	b.crash()
-	if r := b.Resume(); len(r.Commit) != 1 || len(r.Over) != 0 {
-		t.Fatalf("%+v", r)
-	}
-	if over := b.Committed(main); len(over) != 0 {
-		t.Errorf("%v, though the Gatekeeper knows nothing", over)
-	}
-	untold := b.Untold(main)
-	if !slices.Equal(untold, [][16]byte{first}) {
-		t.Errorf("untold are %v", untold)
-	}
-	b.write(&record.Checkpoint{Main: main, Index: 5, Owed: record.Owed{Machines: []uint8{2}, Run: 1, Frees: append(untold, second)}})
-	b.crash()
-	if r := b.Resume(); len(r.Commit) != 1 || !slices.Equal(r.Commit[0].Owed().Frees, [][16]byte{first, second}) || !slices.Equal(r.Commit[0].Owed().Machines, []uint8{2}) {
-		t.Errorf("%+v", r)
-	}
-	if over := append(b.Told(main), b.Committed(main)...); len(over) != 1 || over[0].Kind() != record.KindOver {
-		t.Errorf("%v", over)
-	}
-	if untold := b.Untold(main); untold != nil {
-		t.Errorf("untold are %v", untold)
-	}
-}
-
-// The Gatekeeper hears of the calls that an execution has given up, and then their callees are told to forget them, in the lanes
-// that the calls were sent in. So it is with the node's next incarnation, which does not know these. The other calls are
-// forgotten at once.
-func TestCallsGivenUp(t *testing.T) {
-	for _, crash := range []bool{false, true} {
-		b := newBench(t)
-		one, kept, gone := inSession(9, 1), rpcpacket.ID{7}, rpcpacket.ID{8}
-		sent := []Item{{ID: kept, Lane: 20, Number: 1}, {ID: gone, Lane: 21, Number: 4}, {ID: gone, Lane: 22, Number: 5}}
-		b.receive(client, one, Run)
-		r := done(client, one, record.Call{ID: kept, Node: other}, record.Call{ID: gone, Node: other, GivenUp: true})
-		r.Owed.Regions, r.Over = record.RegionsFreed, false
-		b.write(r)
-		b.SentBy(one.Call, sent)
-		gaveUp := sent[1:]
-		if crash {
-			b.crash()
-			b.Resume()
-			sent, gaveUp = []Item{{ID: kept}}, []Item{{ID: gone}}
-		}
-		if got := b.GaveUp(one.Call); !slices.Equal(got, gaveUp) {
-			t.Errorf("given up: %v, want %v", got, gaveUp)
-		}
-		if got := b.Forgets()[other]; !slices.Equal(got, sent[:1]) {
-			t.Errorf("to be forgotten before the Gatekeeper has heard of it: %v, want %v", got, sent[:1])
-		}
-		b.write(b.Acknowledged(other, []rpcpacket.ID{kept})...)
-		if over := b.Told(one.Call); len(over) != 0 {
-			t.Errorf("a callee has not forgotten a call: %v", over)
-		}
-		if got := b.Forgets()[other]; !slices.Equal(got, gaveUp) {
-			t.Errorf("to be forgotten after that: %v, want %v", got, gaveUp)
-		}
-		if over := b.Acknowledged(other, []rpcpacket.ID{gone}); len(over) != 1 {
-			t.Errorf("nothing is owed: %v", over)
-		}
 	}
 }

@@ -112,7 +112,7 @@ type Call struct {
 	Node [16]byte
 	// Lends says that the call has pointers: the Gatekeeper has a record of its rights.
 	Lends bool
-	// GivenUp says that the execution has ended without the call's answer.
+	// GivenUp says that the execution has ended without the call's answer: what the call has returned goes.
 	GivenUp bool
 }
 
@@ -150,52 +150,26 @@ type Owed struct {
 	Run      uint32
 	// Oneways are the one-ways that leave now, in their order.
 	Oneways []Oneway
-	// Frees are the regions that go now, and Regions says what becomes of those that the
-	// execution has allocated. The Gatekeeper is told when memory machines have committed. What a durable main
-	// has allocated stays until it is over, by the Gatekeeper's word.
-	Frees   [][16]byte
-	Regions Regions
-	// Later says that the answer has pointers: the Gatekeeper is told when the execution is forgotten,
-	// since until then somebody may want what they point to.
-	Later bool
+	// Frees are the regions that go now, each after its last lease: those that the execution has freed, and those that nobody can know any more.
+	// Those in which a pointer of But lies stay: the execution has passed them on, it may be under other pointers.
+	Frees, But [][16]byte
+	// Returns says that the answer has pointers: the Gatekeeper hears when nobody asks for it any more. If the answer has handed nothing
+	// over by then, the regions of Rest go, too.
+	Returns bool
+	Rest    [][16]byte
 	// Called are the calls that any run of the execution has made, whose answers are to be
 	// forgotten when it is forgotten itself.
 	Called []Call
 }
 
-// Regions is what becomes of the regions that an execution has allocated.
-type Regions uint8
-
-// What becomes of them.
-const (
-	RegionsNone  Regions = 0 // it has allocated none
-	RegionsKept  Regions = 1 // its service, which has state, may know them, or it is a durable main: they stay
-	RegionsFreed Regions = 2 // nobody knows them: they go
-)
-
-// Told reports whether the Gatekeeper is to be told what becomes of regions.
-func (o *Owed) Told() bool { return len(o.Frees) > 0 || o.Regions != RegionsNone || o.Later }
-
-// Hands reports whether one-ways hand regions over: until they are delivered nobody knows which of these the Gatekeeper
-// is to be told of.
+// Hands reports whether one-ways hand regions over.
 func (o *Owed) Hands() bool {
 	return slices.ContainsFunc(o.Oneways, func(w Oneway) bool { return w.Hands() })
 }
 
-// GivenUp lists the calls that the execution has given up: the Gatekeeper hears of them with the regions. Their callees
-// forget them after that.
-func (o *Owed) GivenUp() (all []Call) {
-	for _, k := range o.Called {
-		if k.GivenUp {
-			all = append(all, k)
-		}
-	}
-	return all
-}
-
 // Nothing reports whether nothing is owed.
 func (o *Owed) Nothing() bool {
-	return len(o.Machines)+len(o.Oneways)+len(o.Called) == 0 && !o.Told()
+	return len(o.Machines)+len(o.Oneways)+len(o.Called)+len(o.Frees)+len(o.Rest) == 0 && !o.Returns
 }
 
 // Oneway is a one-way that leaves when the execution that sends it is done, or has made a checkpoint.
@@ -226,13 +200,18 @@ func (w *Oneway) visit(c *coder) {
 	blob(c, "message", &w.Message, "the ONEWAY: header, pointers and the whole message")
 }
 
+func pointers(c *coder, name string, v *[][16]byte, doc string) {
+	list(c, name, v, doc, func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
+}
+
 func (o *Owed) visit(c *coder) {
 	machines(c, &o.Machines, "memory machines with undo to commit")
 	num(c, "run", &o.Run, "the incarnation that has made the changes there")
 	list(c, "oneways", &o.Oneways, "one-ways that leave now", func(c *coder, w *Oneway) { w.visit(c) })
-	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
-	num(c, "regions", &o.Regions, "what becomes of the regions that the execution has allocated: 0 there are none, 1 they stay, 2 they go")
-	flag(c, "later", &o.Later, "1: the answer has pointers, and the Gatekeeper is told of regions when the execution is forgotten")
+	pointers(c, "frees", &o.Frees, "regions that go now")
+	pointers(c, "but", &o.But, "regions that stay, though pointers of frees may lie in them")
+	flag(c, "returns", &o.Returns, "1: the answer has pointers, and the Gatekeeper is told when nobody asks for it any more")
+	pointers(c, "rest", &o.Rest, "regions that go then if the answer has handed nothing over")
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")
 }
 
@@ -328,9 +307,17 @@ type Checkpoint struct {
 	Ended bool
 	// Memory is what memory machines know the main as.
 	Memory rpcpacket.ID
+	// Has are the regions that the main has. When it has ended they go.
+	Has []Region
 	// Owed has all calls of the main, those before earlier checkpoints too, that are not known to
 	// be forgotten, and all regions to be freed of which the Gatekeeper is not known to have heard.
 	Owed Owed
+}
+
+// Region is a region that a durable main has. Class 0 is that of one that it has got: then Base is a pointer that lies in it.
+type Region struct {
+	Base  [16]byte
+	Class uint8
 }
 
 // Kind implements Record.
@@ -342,6 +329,10 @@ func (r *Checkpoint) visit(c *coder) {
 	blob(c, "state", &r.State, "what the main goes on from")
 	flag(c, "ended", &r.Ended, "1: the main has come to its end")
 	array(c, "memory", &r.Memory, "what memory machines know the main as")
+	list(c, "has", &r.Has, "regions that the main has", func(c *coder, p *Region) {
+		array(c, "base", &p.Base, "global pointer")
+		num(c, "class", &p.Class, "size class, 0 if it is not known: then the pointer lies somewhere in the region")
+	})
 	r.Owed.visit(c)
 }
 

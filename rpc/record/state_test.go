@@ -43,7 +43,9 @@ func (h *history) owed() (o Owed) {
 		o.Called = append(o.Called, Call{ID: rpcpacket.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
 		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.SessionID(8, h.rng.Uint64N(100)), Message: h.bytes()})
 		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
-		o.Regions = Regions(h.rng.IntN(3))
+		o.But = append(o.But, [16]byte{byte(h.rng.IntN(3))})
+		o.Rest = append(o.Rest, [16]byte{byte(h.rng.IntN(3))})
+		o.Returns = h.rng.IntN(2) == 0
 	}
 	return o
 }

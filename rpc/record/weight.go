@@ -19,8 +19,8 @@ const (
 	small        = 2*numberSize + dsmpacket.ChunkCost // around a record that is in a chunk of its own
 	executionTop = idSize + 6*numberSize
 	begunTop     = idSize + 16 + 9*numberSize
-	doneTop      = idSize + 16 + 14*numberSize
-	commitTop    = 2*idSize + 12*numberSize // of a checkpoint
+	doneTop      = idSize + 16 + 15*numberSize
+	commitTop    = 2*idSize + 14*numberSize // of a checkpoint
 	callSize     = idSize + 16 + 2
 	laneSize     = 16 + 3*numberSize
 	callerSize   = 16 + 2*numberSize
@@ -72,7 +72,7 @@ func (e *Execution) weigh() int {
 		n += doneTop + len(e.Done.Answer) + e.Done.Owed.weigh()
 	}
 	if e.Checkpoint != nil {
-		n += commitTop + e.Checkpoint.Owed.weigh()
+		n += commitTop + e.Checkpoint.Owed.weigh() + (16+numberSize)*len(e.Checkpoint.Has)
 	}
 	if !e.Over {
 		n += overSize
@@ -84,7 +84,7 @@ func (e *Execution) weigh() int {
 }
 
 func (o *Owed) weigh() int {
-	n := machineSize*len(o.Machines) + 16*len(o.Frees) + callSize*len(o.Called)
+	n := machineSize*len(o.Machines) + 16*(len(o.Frees)+len(o.But)+len(o.Rest)) + callSize*len(o.Called)
 	for i := range o.Oneways {
 		w := &o.Oneways[i]
 		n += onewayTop + len(w.Service) + len(w.Method) + len(w.Message)

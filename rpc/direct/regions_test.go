@@ -1,0 +1,189 @@
+package direct
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// An execution that is done owes that regions are freed, over crashes, when memory has committed, and beside what else it owes.
+func TestRegions(t *testing.T) {
+	b := newBench(t)
+	one, region := inSession(9, 1), [16]byte{5}
+	r := done(client, one)
+	r.Over, r.Owed.Machines, r.Owed.Frees = false, []uint8{1}, [][16]byte{region}
+	b.receive(client, one, Run)
+	b.write(r)
+	b.crash()
+	if r := b.Resume(); len(r.Commit) != 1 || len(r.Over) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if all := b.Frees(); len(all) != 0 {
+		t.Errorf("%+v is freed before memory has committed", all)
+	}
+	if over := b.Committed(one.Call); len(over) != 0 {
+		t.Errorf("%v, though nothing is freed", over)
+	}
+	all := b.Frees()
+	if len(all) != 1 || !slices.Equal(all[0].Regions, [][16]byte{region}) || len(b.Frees()) != 0 {
+		t.Fatalf("%+v, want one region once", all)
+	}
+	if over := b.Freed(&all[0]); len(over) != 1 || over[0].Kind() != record.KindOver {
+		t.Errorf("%v", over)
+	}
+	if again := b.Freed(&all[0]); len(again) != 0 {
+		t.Errorf("%v: freed twice", again)
+	}
+}
+
+// When nobody asks for an answer with pointers any more, and not before, the Gatekeeper is asked what that has handed over, over crashes. If it is nothing
+// the regions are freed. Else the record goes. A service with state keeps them: then the Gatekeeper is not asked, but told.
+func TestRegions_Returned(t *testing.T) {
+	for i := range 12 {
+		crashes, keeps, moved := i%2 == 0, i%3 == 0, i%3 == 1
+		b := newBench(t)
+		one, region := inSession(9, 1), [16]byte{5}
+		again := func() {
+			if crashes {
+				b.crash()
+				if r := b.Resume(); len(r.Commit) != 1 {
+					t.Fatalf("%+v", r)
+				}
+				b.Committed(one.Call)
+			}
+		}
+		quiet := func(what string) {
+			t.Helper()
+			if all := b.Frees(); len(all) != 0 || b.Owes() {
+				t.Fatalf("%s: %+v is freed, and %+v forgotten", what, all, b.Forgets())
+			}
+		}
+		r := done(client, one)
+		r.Over, r.Owed.Machines, r.Owed.Returns = false, []uint8{1}, true
+		if !keeps {
+			r.Owed.Rest = [][16]byte{region}
+		}
+		b.receive(client, one, Run)
+		b.write(r)
+		b.Committed(one.Call)
+		again()
+		quiet("asked for")
+		b.receive(client, one, Answer)
+		b.receive(client, inSession(9, 2), Run)
+		b.write(done(client, inSession(9, 2)))
+		again()
+		if all := b.Frees(); len(all) != 0 {
+			t.Fatalf("%+v is freed before the Gatekeeper has heard of it", all)
+		}
+		lane, number := LaneOf(&one)
+		if got := b.Forgets()[controller]; !slices.Equal(got, []Item{{one.Call, lane, number, !keeps}}) {
+			t.Fatalf("keeps %t: the Gatekeeper is told %+v", keeps, got)
+		}
+		if early := b.Acknowledged(controller, []rpcpacket.ID{one.Call}, keeps); len(early) != 0 || len(b.Frees()) != 0 {
+			t.Errorf("the answer to another question counts: %v", early)
+		}
+		if moved {
+			if b.HandedOver(one.Call) || len(b.Frees()) != 0 {
+				t.Error("its callee frees what it has handed over")
+			}
+			if got := b.Forgets()[controller]; !slices.Equal(got, []Item{{ID: one.Call}}) {
+				t.Fatalf("to be forgotten: %+v", got)
+			}
+		}
+		over := b.Acknowledged(controller, []rpcpacket.ID{one.Call}, !keeps && !moved)
+		if !keeps && !moved {
+			all := b.Frees()
+			if len(over) != 0 || len(all) != 1 || !slices.Equal(all[0].Regions, [][16]byte{region}) || len(b.Frees()) != 0 {
+				t.Fatalf("%v follows, and %+v is freed", over, all)
+			}
+			over = b.Freed(&all[0])
+		}
+		if len(over) != 1 || over[0].Kind() != record.KindOver {
+			t.Errorf("keeps %t, moved %t: %v", keeps, moved, over)
+		}
+		quiet("at the end")
+	}
+}
+
+// TestMainMemory: a durable main owes the commit of its last checkpoint, and that regions are freed, over crashes. A later
+// checkpoint owes what is not known to be gone, too.
+func TestMainMemory(t *testing.T) {
+	b := newBench(t)
+	main := rpcpacket.SessionID(77, 1)
+	first, second := [16]byte{1}, [16]byte{2}
+	b.write(&record.Checkpoint{Main: main, Index: 3, Owed: record.Owed{Machines: []uint8{1}, Run: 1, Frees: [][16]byte{first}}})
+	b.crash()
+	if r := b.Resume(); len(r.Commit) != 1 || len(r.Over) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if over := b.Committed(main); len(over) != 0 {
+		t.Errorf("%v, though nothing is freed", over)
+	}
+	former := b.Frees()
+	unfreed := b.Unfreed(main)
+	if !slices.Equal(unfreed, [][16]byte{first}) || len(former) != 1 {
+		t.Errorf("%v is not freed, %+v is to be", unfreed, former)
+	}
+	b.write(&record.Checkpoint{Main: main, Index: 5, Owed: record.Owed{Machines: []uint8{2}, Run: 1, Frees: append(unfreed, second)}})
+	if over := b.Freed(&former[0]); len(over) != 0 {
+		t.Errorf("what a former checkpoint owes counts for the next one: %v", over)
+	}
+	b.crash()
+	if r := b.Resume(); len(r.Commit) != 1 || !slices.Equal(r.Commit[0].Owed().Frees, [][16]byte{first, second}) || !slices.Equal(r.Commit[0].Owed().Machines, []uint8{2}) {
+		t.Errorf("%+v", r)
+	}
+	over := b.Committed(main)
+	for _, f := range b.Frees() {
+		over = append(over, b.Freed(&f)...)
+	}
+	if len(over) != 1 || over[0].Kind() != record.KindOver {
+		t.Errorf("%v", over)
+	}
+	if unfreed := b.Unfreed(main); unfreed != nil {
+		t.Errorf("%v is not freed", unfreed)
+	}
+}
+
+// The Gatekeeper is asked what the calls have handed over that an execution has given up, and then their callees are told to forget them, in the lanes
+// that the calls were sent in. So it is with the node's next incarnation, which does not know these. The other calls are
+// forgotten at once.
+func TestCallsGivenUp(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		b := newBench(t)
+		one, kept, gone := inSession(9, 1), rpcpacket.ID{7}, rpcpacket.ID{8}
+		sent := []Item{{ID: kept, Lane: 20, Number: 1}, {ID: gone, Lane: 21, Number: 4}, {ID: gone, Lane: 22, Number: 5}}
+		b.receive(client, one, Run)
+		b.write(done(client, one, record.Call{ID: kept, Node: other}, record.Call{ID: gone, Node: other, GivenUp: true}))
+		for _, i := range sent {
+			b.Sent(i)
+		}
+		gaveUp := sent[1:]
+		if crash {
+			b.crash()
+			b.Resume()
+			sent, gaveUp = []Item{{ID: kept}}, []Item{{ID: gone}}
+		}
+		asked := slices.Clone(gaveUp)
+		for i := range asked {
+			asked[i].GivenUp = true
+		}
+		if got := b.Forgets(); !slices.Equal(got[controller], asked) || !slices.Equal(got[other], sent[:1]) {
+			t.Errorf("first %+v, want the Gatekeeper to be asked of %+v", got, asked)
+		}
+		b.write(b.Acknowledged(other, []rpcpacket.ID{kept}, false)...)
+		if !b.HandedOver(gone) || b.HandedOver(kept) {
+			t.Error("what the call has handed over is not freed, or what another one has")
+		}
+		if over := b.Acknowledged(controller, []rpcpacket.ID{gone}, true); len(over) != 0 {
+			t.Errorf("a callee has not forgotten a call: %v", over)
+		}
+		if got := b.Forgets(); !slices.Equal(got[other], gaveUp) || len(got) != 1 {
+			t.Errorf("after that %+v, want %v", got, gaveUp)
+		}
+		if over := b.Acknowledged(other, []rpcpacket.ID{gone}, false); len(over) != 1 {
+			t.Errorf("nothing is owed: %v", over)
+		}
+	}
+}
