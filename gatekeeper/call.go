@@ -73,11 +73,6 @@ func (n *node) identity() callgraph.Node {
 	return callgraph.Node{Address: n.address, Incarnation: n.incarnation}
 }
 
-// stateful reports whether the service runs one call at a time.
-func (s *service) stateful() bool {
-	return len(s.exports) > 0 && s.exports[0].stateful
-}
-
 // methodName is a method's full name, as the node that serves it exports it.
 func (s *service) methodName(n *node, wire rpcpacket.Method) string {
 	if x := n.exports[s.address]; x != nil {
@@ -175,11 +170,12 @@ func (c *controller) forgetDirect(n *node, m *rpcpacket.Message) {
 	for items := m.Payload; len(items) > 0; items = items[forgetItem:] {
 		id, lane, number := rpcpacket.ID(items[:16]), binary.BigEndian.Uint64(items[16:]), binary.BigEndian.Uint64(items[24:])
 		k := c.loans[id]
-		if k != nil && k.caller != n.address && k.callee != n.address {
+		switch {
+		case k != nil && k.caller != n.address && k.callee != n.address:
 			foreign, k = true, nil // nothing follows from what it says of others' calls
-		} else if k != nil && asks != 0 && k.stage == loanReturned {
+		case k != nil && asks != 0 && k.stage == loanReturned:
 			continue // its answer is about to hand regions over: it is asked again
-		} else if rpcpacket.Owns(n.address, lane) || lane != 0 && c.callerIn(lane) {
+		case rpcpacket.Owns(n.address, lane) || lane != 0 && c.callerIn(lane):
 			c.keepFloor(n.address, lane, number)
 		}
 		if has := c.handedTo(k, n); asks != 0 && len(has) > 0 {

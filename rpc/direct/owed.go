@@ -243,7 +243,7 @@ func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID, asked bool
 
 // forgot goes on with an item.
 func (t *Table) forgot(key debt, i *item, asked bool) []record.Record {
-	if len(i.then) > 0 && !(key.answered && asked) { // of an answer that has handed nothing over there is no record
+	if len(i.then) > 0 && (!key.answered || !asked) { // of an answer that has handed nothing over there is no record
 		i.next()
 		return nil
 	}
