@@ -1,8 +1,8 @@
 package rpc_test
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,90 +21,77 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
 
-// loopback is a network of the kernel's UDP sockets on ::1, for two processes: a
-// directory tells which socket stands for which address of the rack.
-type loopback struct {
-	mu        sync.RWMutex
-	directory map[netip.AddrPort]netip.AddrPort
+// loopback is a network of the kernel's UDP sockets, for two processes: node n is 127.0.0.n.
+type loopback struct{}
+
+// at is where an endpoint of a node is on the loopback device, and nodeAt the other way round.
+func at(node netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, node.Addr().As16()[15]}), node.Port())
 }
 
-func (l *loopback) AddAddress(netip.Addr) error       { return nil }
-func (l *loopback) RemoveAddress(netip.Addr) error    { return nil }
-func (l *loopback) AddLocalPrefix(netip.Prefix) error { return nil }
-func (l *loopback) MTU() int                          { return rackaddr.DefaultMTU }
-
-// ListenUDP implements netio.Stack.
-func (l *loopback) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
-	c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.directory[local] = c.LocalAddr().(*net.UDPAddr).AddrPort()
-	return &loopConn{c, l}, nil
+func nodeAt(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(rackaddr.Node(uint64(a.Addr().As4()[3])), a.Port())
 }
 
-type loopConn struct {
-	*net.UDPConn
-	net *loopback
+// MTU implements netio.Network.
+func (loopback) MTU() int { return rackaddr.DefaultMTU }
+
+// ListenUDP implements netio.Network.
+func (loopback) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at(local)))
+	return loopConn{c}, err
 }
 
-func (c *loopConn) ReadBatch(ms []netio.Message) (int, error) {
+type loopConn struct{ *net.UDPConn }
+
+func (c loopConn) ReadBatch(ms []netio.Message) (int, error) {
 	n, from, err := c.ReadFromUDPAddrPort(ms[0].Buf)
 	if err != nil {
 		return 0, err
 	}
-	ms[0].Buf, ms[0].Remote = ms[0].Buf[:n], from
+	ms[0].Buf, ms[0].Remote = ms[0].Buf[:n], nodeAt(from)
 	return 1, nil
 }
 
-func (c *loopConn) WriteBatch(ms []netio.Message) (int, error) {
+func (c loopConn) WriteBatch(ms []netio.Message) (int, error) {
 	for i := range ms {
-		to := ms[i].Remote
-		c.net.mu.RLock()
-		if at, ok := c.net.directory[to]; ok {
-			to = at
-		}
-		c.net.mu.RUnlock()
-		if _, err := c.WriteToUDPAddrPort(ms[i].Buf, to); err != nil {
+		if _, err := c.WriteToUDPAddrPort(ms[i].Append(nil), at(ms[i].Remote)); err != nil {
 			return i, err
 		}
 	}
 	return len(ms), nil
 }
 
-func (c *loopConn) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
+func (c loopConn) LocalAddr() netip.AddrPort {
+	return nodeAt(c.UDPConn.LocalAddr().(*net.UDPAddr).AddrPort())
+}
 
 // rawAddress is where the server echoes bare datagrams: the yardstick.
-var rawAddress = netip.AddrPortFrom(rackaddr.Node(99), 9)
+var rawAddress = netip.AddrPortFrom(rackaddr.Node(99), rackaddr.PortRPC)
 
 // serverVariable makes the test binary a server for BenchmarkPing.
 const serverVariable = "BIFROST_BENCH_SERVER"
 
-func loopNode(l *loopback, n uint64) (*rpc.Node, error) {
-	s := testrack.NewSession(l, join.Identity{Name: "bench", Address: rackaddr.Node(n), Incarnation: 1})
+func loopNode(n uint64) (*rpc.Node, error) {
+	s := testrack.NewSession(loopback{}, join.Identity{Name: "bench", Address: rackaddr.Node(n), Incarnation: 1})
 	s.Play(rackaddr.Node(2), "Test") // the server
 	return rpc.Join(join.NewContext(context.Background(), testrack.Fixed(s)))
 }
 
-// benchServer serves until its process is killed. It prints its directory.
+// benchServer serves until its process is killed. It says when it does.
 func benchServer() error {
-	l := &loopback{directory: map[netip.AddrPort]netip.AddrPort{}}
-	n, err := loopNode(l, 2)
+	n, err := loopNode(2)
 	if err != nil {
 		return err
 	}
 	if err := n.Export(context.Background(), "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
 		return err
 	}
-	raw, err := l.ListenUDP(rawAddress)
+	raw, err := loopback{}.ListenUDP(rawAddress)
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(l.directory); err != nil {
-		return err
-	}
+	fmt.Println("ready")
 	buf, ms := make([]byte, netio.MaxDatagram), make([]netio.Message, 1)
 	for {
 		ms[0].Buf = buf
@@ -117,8 +104,8 @@ func benchServer() error {
 	}
 }
 
-// startBenchServer runs this binary as a server and returns a network with it.
-func startBenchServer(b *testing.B) *loopback {
+// startBenchServer runs this binary as a server, and returns when it serves.
+func startBenchServer(b *testing.B) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serverVariable+"=1")
@@ -134,11 +121,9 @@ func startBenchServer(b *testing.B) *loopback {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	l := &loopback{}
-	if err := json.NewDecoder(out).Decode(&l.directory); err != nil {
-		b.Fatal(err)
+	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		b.Fatalf("the server says %q: %v", said, err)
 	}
-	return l
 }
 
 // BenchmarkPing measures an empty call. In "processes" the server is another
@@ -148,12 +133,12 @@ func startBenchServer(b *testing.B) *loopback {
 // (taskset -c 2,3).
 func BenchmarkPing(b *testing.B) {
 	b.Run("processes", func(b *testing.B) {
-		l := startBenchServer(b)
-		raw, err := l.ListenUDP(netip.AddrPortFrom(rackaddr.Node(98), 9))
+		startBenchServer(b)
+		raw, err := loopback{}.ListenUDP(netip.AddrPortFrom(rackaddr.Node(98), rackaddr.PortRPC))
 		if err != nil {
 			b.Fatal(err)
 		}
-		n, err := loopNode(l, 1)
+		n, err := loopNode(1)
 		if err != nil {
 			b.Fatal(err)
 		}

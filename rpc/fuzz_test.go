@@ -33,10 +33,7 @@ type silence struct{ closed chan struct{} }
 func (s silence) ListenUDP(netip.AddrPort) (netio.Conn, error) {
 	return silence{make(chan struct{})}, nil
 }
-func (silence) AddAddress(netip.Addr) error       { return nil }
-func (silence) RemoveAddress(netip.Addr) error    { return nil }
-func (silence) AddLocalPrefix(netip.Prefix) error { return nil }
-func (silence) MTU() int                          { return 9000 }
+func (silence) MTU() int { return 9000 }
 
 func (s silence) ReadBatch([]netio.Message) (int, error) {
 	<-s.closed

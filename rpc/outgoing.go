@@ -428,7 +428,7 @@ func (e *execution) stays(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(maxServingAgain):
+		case <-time.After(servingPauses.Most):
 		case <-ctx.Done():
 		case <-n.base.Done():
 		}

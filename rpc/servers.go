@@ -12,12 +12,13 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Who takes a call: one of the nodes that the Gatekeeper names, chosen when the call is made. The choice is for good. All
+// Who takes a call: one of the nodes that serve its method, by the word of the switch and their blades (package resolve), chosen when the call is made. The choice is for good. All
 // copies go there, those of re-runs too: an execution has it in its ledger before the call leaves. A call of policy none is bound
 // to the node's incarnation, too, since the next one does not know what this one has run.
 //
@@ -33,10 +34,10 @@ type servers struct {
 
 // serving is what is known of who takes the calls of a method.
 type serving struct {
-	list  control.ServingList // the Gatekeeper's last answer
+	list  control.ServingList // the last answer
 	heard bool                // it has answered
 	at    time.Duration       // in node time, when the last question ended
-	// asked counts the questions so far, and answered is the last one that the Gatekeeper has answered.
+	// asked counts the questions so far, and answered is the last one with an answer.
 	asked, answered uint64
 	under           *question // the question that is under way, if any
 	turn            int
@@ -50,7 +51,7 @@ type standing struct {
 	heard atomic.Int64 // when it has answered last, in node time
 	avoid atomic.Int64 // until then it gets no call that another one can take
 	// refused is when it has refused a call because it closes; 0 if it has not. It is not chosen for servingLifetime then, unless
-	// the Gatekeeper says that it serves again. The mutex of servers guards it.
+	// the rack says that it serves again. The mutex of servers guards it.
 	refused time.Duration
 }
 
@@ -61,7 +62,7 @@ type server struct {
 	*standing
 }
 
-// question is one to the Gatekeeper: who takes the calls of a method.
+// question is one to the rack: who takes the calls of a method.
 type question struct {
 	over chan struct{} // closed when it has ended
 	err  error         // valid then
@@ -75,13 +76,14 @@ const (
 	servingStale = 2 * time.Second
 	// servingPatience bounds the wait for such an answer if an earlier one is known.
 	servingPatience = time.Second
-	// servingAgain is how soon it is asked again if a call cannot leave, and maxServingAgain the longest such pause.
-	servingAgain, maxServingAgain = 20 * time.Millisecond, 250 * time.Millisecond
 	// avoidFor is for how long a node that is overloaded is left out, and for how long it counts how fast it was.
 	avoidFor = 100 * time.Millisecond
 	// slowTime is how long an answer takes at least for which a node counts as slow.
 	slowTime = time.Millisecond
 )
+
+// servingPauses are those between two questions while a call cannot leave.
+var servingPauses = pace.Pauses{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 
 // of is what is known of a method. The caller holds s.mu.
 func (s *servers) of(q control.Serving) *serving {
@@ -96,7 +98,7 @@ func (s *servers) of(q control.Serving) *serving {
 	return k
 }
 
-// takes replaces the list of nodes by the Gatekeeper's answer to a question that was asked at a time. The caller holds the mutex of servers.
+// takes replaces the list of nodes by the answer to a question that was asked at a time. The caller holds the mutex of servers.
 func (k *serving) takes(list control.ServingList, asked, now time.Duration) {
 	before := k.standings
 	k.list, k.standings = list, make(map[netip.Addr]*standing, len(list.Nodes))
@@ -105,8 +107,8 @@ func (k *serving) takes(list control.ServingList, asked, now time.Duration) {
 		if s == nil {
 			s = new(standing)
 		}
-		// One that has refused is back, unless the Gatekeeper does not know yet that it closes.
-		if !list.Awaited && s.refused != 0 && s.refused < asked && now-s.refused >= servingAgain {
+		// One that has refused is back, unless the rack does not know yet that it closes.
+		if !list.Awaited && s.refused != 0 && s.refused < asked && now-s.refused >= servingPauses.First {
 			s.refused = 0
 		}
 		k.standings[node] = s
@@ -181,7 +183,7 @@ func (s *standing) over() {
 	}
 }
 
-// knownServer chooses who is to take a call of a method, by what is known; false if the Gatekeeper has to be asked first.
+// knownServer chooses who is to take a call of a method, by what is known; false if the rack has to be asked first.
 func (n *Node) knownServer(q control.Serving) (to server, ok bool) {
 	s := &n.servers
 	s.mu.Lock()
@@ -196,7 +198,7 @@ func (n *Node) knownServer(q control.Serving) (to server, ok bool) {
 	return k.choose(n.now(), q.AtMostOnce)
 }
 
-// findServer asks the Gatekeeper who takes calls of a method, and chooses one of the nodes. It waits until the Gatekeeper has
+// findServer asks the rack who takes calls of a method, and chooses one of the nodes. It waits until somebody has
 // answered, and while all of them refuse calls, since they close, and are to come back. The error says that there are none, that
 // the context has ended, or the node.
 func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error) {
@@ -206,7 +208,7 @@ func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error
 	s.mu.Lock()
 	k := s.of(q)
 	before := k.asked
-	for pause := servingAgain; ; pause = min(2*pause, maxServingAgain) {
+	for pause := servingPauses.First; ; pause = servingPauses.Next(pause) {
 		u := n.askServing(k, q)
 		s.mu.Unlock()
 		patient := true
@@ -253,8 +255,8 @@ func nobody(q control.Serving, why string) error {
 	return fault.New(Unavailable, "", "no node serves %s.%s: %s", q.Service, q.Method, why)
 }
 
-// askServing asks the Gatekeeper who takes calls of a method, one question at a time. It waits for as long as the
-// Gatekeeper is away. The caller holds the mutex of servers.
+// askServing asks the rack who takes calls of a method, one question at a time. It waits for as long as nobody
+// answers. The caller holds the mutex of servers.
 func (n *Node) askServing(k *serving, q control.Serving) *question {
 	if k.under != nil {
 		return k.under
@@ -295,7 +297,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	return to, err
 }
 
-// serving is what a client asks the Gatekeeper for a method.
+// serving is what a client asks for a method.
 func (c *client) serving(m *method) control.Serving {
 	return control.Serving{Service: c.service, Method: m.name, AtMostOnce: m.policy == PolicyNone}
 }
@@ -333,7 +335,7 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 	}
 }
 
-// doubt has the Gatekeeper asked before the next call of a method: a node is not what it was.
+// doubt has the rack asked before the next call of a method: a node is not what it was.
 func (s *servers) doubt(q control.Serving) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

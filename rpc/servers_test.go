@@ -76,8 +76,8 @@ func TestServers(t *testing.T) {
 	if to, ok := k.choose(at(1), true); ok {
 		t.Errorf("all close: %v", to.node)
 	}
-	k.takes(k.list, at(1), at(servingAgain+1)) // the Gatekeeper says that they serve
-	if got := k.spread(t, 10, at(servingAgain+2), nil); got[a] != 5 || got[b] != 5 {
+	k.takes(k.list, at(1), at(servingPauses.First+1)) // the rack says that they serve
+	if got := k.spread(t, 10, at(servingPauses.First+2), nil); got[a] != 5 || got[b] != 5 {
 		t.Errorf("they are back: %v", got)
 	}
 	k.list.Awaited = true

@@ -10,11 +10,11 @@ import (
 )
 
 // heldStack is a node's stack in a rack whose Gatekeeper lets everything through that the switch would hold.
-type heldStack struct{ netio.Stack }
+type heldStack struct{ netio.Network }
 
-// ListenUDP implements netio.Stack.
+// ListenUDP implements netio.Network.
 func (s heldStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
-	c, err := s.Stack.ListenUDP(local)
+	c, err := s.Network.ListenUDP(local)
 	if err != nil || local.Port() != rackaddr.PortRPC {
 		return c, err
 	}

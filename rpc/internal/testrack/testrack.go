@@ -243,13 +243,13 @@ type Session struct {
 
 	rack     *Rack
 	identity join.Identity
-	stack    netio.Stack
+	stack    netio.Network
 	done     chan struct{}
 	once     sync.Once
 }
 
 // NewSession returns the session of a node on a stack, in a rack that has nothing else.
-func NewSession(stack netio.Stack, id join.Identity) *Session {
+func NewSession(stack netio.Network, id join.Identity) *Session {
 	return &Session{rack: empty(), identity: id, stack: stack, done: make(chan struct{})}
 }
 
