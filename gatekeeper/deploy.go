@@ -261,7 +261,7 @@ func (c *controller) stillCalled(e *draining) bool {
 	if n.moves {
 		last = n.bound
 	}
-	if n.blade.heard.After(e.unrouted) && !c.now.Before(last.Add(knownFor)) {
+	if !c.now.Before(e.unrouted.Add(knownFor)) || n.blade.heard.After(e.unrouted) && !c.now.Before(last.Add(knownFor)) {
 		return false
 	}
 	for _, a := range sortedServices(n.exports) {

@@ -432,8 +432,9 @@ the time, and two spare blades. Kill the service's process --rounds times, and i
 blade as often. Print how long it took until the next right answer.
 
 With --gatekeeper, kill the Gatekeeper instead, and keep it away for that long. The client's
-calls go on, and the command prints their rate before, during and after the outage. At the
-end the service is killed, too, and must come back when the Gatekeeper does.`,
+calls go on, another client begins to call, and the command prints the calls' rate before,
+during and after the outage. At the end the service is killed, too, and must come back when
+the Gatekeeper does.`,
 		Example: "  sudo bifrost rack outage --rounds 20\n  sudo bifrost rack outage --heartbeat 100ms --json\n  sudo bifrost rack outage --gatekeeper 1m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

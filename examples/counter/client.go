@@ -19,6 +19,7 @@ type addFlags struct {
 	count   int
 	to      string
 	timeout time.Duration
+	after   time.Duration
 	verbose bool
 	stamps  bool
 }
@@ -41,6 +42,7 @@ Every other one has happened once.`,
 	cmd.Flags().IntVar(&f.count, "count", 1, "how many calls")
 	cmd.Flags().StringVar(&f.to, "to", tally.CounterName, "whom to call: Counter, or Front, which calls Counter")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each call, also while the service recovers")
+	cmd.Flags().DurationVar(&f.after, "after", 0, "join the rack, and wait so long before the first call")
 	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "print what the account has after each call")
 	cmd.Flags().BoolVar(&f.stamps, "stamps", false, "print when each answer came, in nanoseconds since 1970, and what the account has then")
 	return cmd
@@ -50,6 +52,11 @@ func (f *addFlags) run(ctx context.Context, node *rpc.Node) error {
 	to, err := tally.Open(node, f.to)
 	if err != nil {
 		return err
+	}
+	select {
+	case <-time.After(f.after):
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	var total, slowest int64
 	for n := range f.count {

@@ -12,12 +12,14 @@ import (
 	"github.com/bifrost-rack/bifrost/rack"
 )
 
-// Absence is what the Gatekeeper's death does to direct calls: of one client, which calls a
-// service that keeps state all the time.
+// Absence is what the Gatekeeper's death does to calls: of one client, which calls a
+// service that keeps state all the time, and of one that begins to call it meanwhile.
 type Absence struct {
 	// Before, During and After are the phases in which the Gatekeeper is there, has been
 	// killed, and is back.
 	Before, During, After Phase
+	// Begun is how many calls were answered, while there was no Gatekeeper, of a client that made its first call then: 1,000 at most.
+	Begun int
 	// Back is the time from the Gatekeeper's start to the first right answer of a program that
 	// was killed while there was no Gatekeeper.
 	Back time.Duration
@@ -47,7 +49,7 @@ func phaseOf(gaps []time.Duration) (p Phase) {
 // see that nobody else brings it back.
 const dead = time.Second
 
-// MeasureAbsence makes a rack, kills its Gatekeeper for so long while a client calls, kills the
+// MeasureAbsence makes a rack, kills its Gatekeeper for so long while a client calls, and another one begins to, kills the
 // service then, and starts the Gatekeeper again. Each of the other phases takes a quarter of the
 // time. It removes the rack.
 func MeasureAbsence(ctx context.Context, cfg Config, absent time.Duration) (a Absence, err error) {
@@ -56,6 +58,11 @@ func MeasureAbsence(ctx context.Context, cfg Config, absent time.Duration) (a Ab
 		return a, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	beginner, err := startCaller(cfg.Host, m.rack, "--account", "2", "--count", "1000", "--after", (absent / 2).String())
+	if err != nil {
+		return a, err
+	}
+	defer func() { err = errors.Join(err, beginner.stop()) }()
 	if a.Before, err = m.phase(ctx, "with the Gatekeeper", absent/4); err != nil {
 		return a, err
 	}
@@ -65,6 +72,10 @@ func MeasureAbsence(ctx context.Context, cfg Config, absent time.Duration) (a Ab
 	if a.During, err = m.phase(ctx, "without it", absent); err != nil {
 		return a, err
 	}
+	if a.Begun = len(beginner.answers); a.Begun == 0 {
+		return a, errors.New("a client that began to call without a Gatekeeper was not answered")
+	}
+	m.say("a client that made its first call without it: %d calls answered\n", a.Begun)
 	if a.Back, err = m.comeBack(ctx); err != nil {
 		return a, err
 	}

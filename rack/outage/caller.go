@@ -22,14 +22,14 @@ type caller struct {
 	out     io.Closer
 }
 
-// startCaller starts one on c1.
-func startCaller(h *rack.Host, name string) (*caller, error) {
+// startCaller starts one on c1, with flags of `counter add`.
+func startCaller(h *rack.Host, name string, flags ...string) (*caller, error) {
 	program, err := h.Locate("counter")
 	if err != nil {
 		return nil, err
 	}
 	c := &caller{
-		cmd:     exec.Command(program, "add", "--account", "1", "--count", "1000000000", "--stamps"),
+		cmd:     exec.Command(program, append([]string{"add", "--stamps"}, flags...)...),
 		answers: make(chan time.Time, 1<<16), failure: make(chan error, 1), ended: make(chan error, 1),
 	}
 	r, w := io.Pipe()

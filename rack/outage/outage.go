@@ -113,7 +113,7 @@ func begin(ctx context.Context, cfg Config) (m *measurement, end func() error, e
 	if err != nil {
 		return nil, nil, errors.Join(err, down())
 	}
-	caller, err := startCaller(cfg.Host, c.Name)
+	caller, err := startCaller(cfg.Host, c.Name, "--account", "1", "--count", "1000000000")
 	if err != nil {
 		admin.Close()
 		return nil, nil, errors.Join(err, down())
