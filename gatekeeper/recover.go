@@ -193,6 +193,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
+	c.reclaimAllUnknown(n)
 	c.disownMains(n)
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
@@ -207,7 +208,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.afterExit = old.exports, old.ledger, old.owes, old.exited
+	n.exports, n.ledger, n.owes, n.afterExit, n.unknown = old.exports, old.ledger, old.owes, old.exited, old.unknown
 	for _, x := range n.exports {
 		x.node = n
 	}

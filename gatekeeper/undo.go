@@ -71,9 +71,13 @@ func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
 
 // lost looks after a region whose owner, an incarnation of a node, has ended, and may
 // not have heard of it. If the node goes on, an execution may yet ask for what it has allocated. When the node commits the
-// execution, the memory blade frees what that has not asked for again.
+// execution, the memory blade frees what that has not asked for again. What a run has asked for, and has not waited for, goes when the node
+// is gone for good.
 func (c *controller) lost(s unknownRegion) {
-	if s.pending && c.remains(s.node) {
+	if n := c.nodeOrFallen(s.node); s.pending && n != nil && c.remains(s.node) {
+		if !slices.Contains(n.unknown, s) {
+			n.unknown = append(n.unknown, s)
+		}
 		return
 	}
 	if _, known := c.leases.Find(s.region.Base); !known {
@@ -287,11 +291,12 @@ func (c *controller) lookAfterUnknown(s unknownRegion) {
 	c.lost(s)
 }
 
-// reclaimAllUnknown reclaims what a node that is gone has never been given. What it
+// reclaimAllUnknown reclaims what an incarnation of a node that has ended has never been given. What it
 // was given and has freed is not there any more, and never will be.
 func (c *controller) reclaimAllUnknown(n *node) {
-	for _, s := range n.unknown {
+	all := n.unknown
+	n.unknown = nil
+	for _, s := range all {
 		c.lost(s)
 	}
-	n.unknown = nil
 }

@@ -363,7 +363,10 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 // wholeCall goes on with a call that has come whole. It returns the execution that the
 // goroutine is to run, if any.
 func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
+	l := x.node.ledger
+	l.mu.Lock() // the Gatekeeper is told of the call meanwhile
 	e.call.Flags &^= rpcpacket.FlagMore
+	l.mu.Unlock()
 	e.call.Payload, e.claim = t.Body(), t.Size()
 	return x.accept(e)
 }

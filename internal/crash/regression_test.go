@@ -38,6 +38,9 @@ func TestRegressions(t *testing.T) {
 		// An execution was handed over, and its node died before the Gatekeeper had heard of it. The next run did
 		// not look for the regions of the first one.
 		{20473, "", "good", "88+B:kill,88+A:cut:9.616978487s,93-s3:cut:4.108141723s"},
+		// An answer to an allocation was lost with the Gatekeeper, and its machine failed. The execution allocated elsewhere and was
+		// committed. Nobody freed the first region, since the node had another incarnation by then.
+		{66, "sync,lends,disks", "good", "212-gk:restart:1.43984117s,243+m2:stop:3.636483383s"},
 		// A program was told to stop while it joined, and left in order, with its node's calls: simrack.TestDrainedWhileItJoins.
 		{31012, "", uneven, "128+C:cut:2.246196ms,217-B:drain:288.463091ms"},
 		// A blade was lost with a ledger on it. The execution ran again, and its call differed.

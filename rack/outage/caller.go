@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"time"
 
@@ -62,6 +63,9 @@ func (c *caller) read(r io.Reader) {
 // stop ends the client.
 func (c *caller) stop() error {
 	err := c.cmd.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) { // it has made all its calls
+		err = nil
+	}
 	for range c.answers { // so that the reader does not wait
 	}
 	<-c.ended //nolint:errcheck // killed
