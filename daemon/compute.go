@@ -121,7 +121,7 @@ func (c *Compute) Run(ctx context.Context) error {
 	defer silence()
 	ended := make(chan error, 2)
 	go func() { ended <- c.reg.run(talking) }()
-	go func() { ended <- c.readRequests() }()
+	go func() { ended <- c.cfg.readAll(c.resolver.conn, c.resolverTakes) }()
 	var err error
 	select {
 	case err = <-ended:

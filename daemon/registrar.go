@@ -89,26 +89,34 @@ func (r *registrar) run(ctx context.Context) error {
 
 // read hands what the Gatekeeper sends to the endpoint.
 func (r *registrar) read() error {
+	return r.blade.readAll(r.conn, func(m *netio.Message) {
+		if m.Remote == gatekeeper {
+			r.ask.Deliver(m.Buf)
+		}
+	})
+}
+
+// readAll hands each datagram that comes to an endpoint of the blade to a function, until the endpoint is closed. The datagram is the
+// function's until that returns.
+func (b *Blade) readAll(conn netio.Conn, each func(m *netio.Message)) error {
 	ms := make([]netio.Message, 4)
 	bufs := make([][]byte, len(ms))
 	for i := range bufs {
-		bufs[i] = make([]byte, min(r.blade.Stack.MTU()-netio.Overhead, netio.MaxDatagram))
+		bufs[i] = make([]byte, min(b.Stack.MTU()-netio.Overhead, netio.MaxDatagram))
 	}
 	for {
 		for i := range ms {
 			ms[i].Buf = bufs[i]
 		}
-		n, err := r.conn.ReadBatch(ms)
+		n, err := conn.ReadBatch(ms)
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for _, m := range ms[:n] {
-			if m.Remote == gatekeeper {
-				r.ask.Deliver(m.Buf)
-			}
+		for i := range ms[:n] {
+			each(&ms[i])
 		}
 	}
 }

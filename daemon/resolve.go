@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,7 +27,6 @@ type resolver struct {
 
 	mu      sync.Mutex
 	lookups map[rpcpacket.ID]chan<- rpcpacket.Message // by key
-	dropped uint64                                    // answers for which a lookup had no room
 }
 
 // offered is a service that a node exports.
@@ -51,30 +48,6 @@ func (c *Compute) openResolver() error {
 	return nil
 }
 
-// readRequests takes requests and answers until the endpoint is closed.
-func (c *Compute) readRequests() error {
-	ms := make([]netio.Message, 4)
-	bufs := make([][]byte, len(ms))
-	for i := range bufs {
-		bufs[i] = make([]byte, min(c.cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram))
-	}
-	for {
-		for i := range ms {
-			ms[i].Buf = bufs[i]
-		}
-		n, err := c.resolver.conn.ReadBatch(ms)
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range ms[:n] {
-			c.resolverTakes(&ms[i])
-		}
-	}
-}
-
 // resolverTakes takes a request or an answer. What is neither is dropped: calls go to nodes.
 func (c *Compute) resolverTakes(in *netio.Message) {
 	switch m, err := rpcpacket.Parse(in.Buf); {
@@ -91,7 +64,9 @@ func (c *Compute) resolverTakes(in *netio.Message) {
 		}
 	case rackaddr.BladePrefix.Contains(in.Remote.Addr()) || in.Remote.Addr() == rackaddr.Gatekeeper:
 		m.Payload = slices.Clone(m.Payload)
-		c.resolver.answered(m)
+		if !c.resolver.answered(m) {
+			c.reg.log.Debug("an answer who takes calls is dropped: too many wait", "from", in.Remote)
+		}
 	}
 }
 
@@ -117,18 +92,19 @@ func (r *resolver) send(b []byte, to netip.AddrPort) {
 	_, _ = r.conn.WriteBatch([]netio.Message{{Buf: b, Remote: to, Local: r.from}}) // as good as lost: it is asked again
 }
 
-// answered hands an answer to its lookup.
-func (r *resolver) answered(m rpcpacket.Message) {
+// answered hands an answer to its lookup, if that is not over. It is false if the lookup has no room: it asks again.
+func (r *resolver) answered(m rpcpacket.Message) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to := r.lookups[resolve.KeyOf(m.Call)]
 	if to == nil {
-		return // it is late
+		return true // it is late
 	}
 	select {
 	case to <- m:
+		return true
 	default:
-		r.dropped++
+		return false
 	}
 }
 
@@ -146,17 +122,11 @@ func (r *resolver) follow(key rpcpacket.ID, to chan<- rpcpacket.Message) {
 // lookUp finds the nodes that take calls of a method, for a program of a user. It waits for as long as nobody answers. With some
 // answers it does not wait for those that got lost.
 func (c *Compute) lookUp(ctx context.Context, uid uint32, q control.Serving) (list control.ServingList, err error) {
-	c.mu.Lock()
-	ok, held := c.lookupsOf.Take(uid, 1), c.lookupsOf.Held(uid)
-	c.mu.Unlock()
-	if !ok {
-		return list, fault.New(fault.Overloaded, "serving", "programs of user %d on blade %s look for servers %d times at once, its share of %d", uid, c.cfg.Name, held, lookups)
+	release, err := c.take(c.lookupsOf, uid, "serving", "lookups of servers")
+	if err != nil {
+		return list, err
 	}
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.lookupsOf.Release(uid, 1)
-	}()
+	defer release()
 	l, err := resolve.New(q, rand.Uint64)
 	if err != nil {
 		return list, err
@@ -177,30 +147,34 @@ func (c *Compute) round(ctx context.Context, l *resolve.Lookup) error {
 	c.resolver.follow(key, answers)
 	defer c.resolver.follow(key, nil)
 	to := netip.AddrPortFrom(l.Service(), rackaddr.PortRPC)
-	for pause := control.Retries.First; ; pause = control.Retries.Next(pause) {
-		for b := range l.Requests() {
-			c.resolver.send(b, to)
-		}
-		again := time.NewTimer(pause)
-		for waiting := true; waiting; {
-			select {
-			case m := <-answers:
-				if l.Take(&m) {
-					again.Stop()
-					return nil
-				}
-			case <-again.C:
-				waiting = false
-			case <-ctx.Done():
-				again.Stop()
-				return fault.FromContext("serving", ctx.Err())
-			case <-c.work.Done():
-				again.Stop()
-				return stopping("serving")
+	pause := control.Retries.First
+	again := time.NewTimer(pause)
+	defer again.Stop()
+	c.resolver.sendAll(l, to)
+	for {
+		select {
+		case m := <-answers:
+			if l.Take(&m) {
+				return nil
 			}
+		case <-again.C:
+			if _, ok := l.List(); ok {
+				return nil
+			}
+			c.resolver.sendAll(l, to)
+			pause = control.Retries.Next(pause)
+			again.Reset(pause)
+		case <-ctx.Done():
+			return fault.FromContext("serving", ctx.Err())
+		case <-c.work.Done():
+			return stopping("serving")
 		}
-		if _, ok := l.List(); ok {
-			return nil
-		}
+	}
+}
+
+// sendAll sends the requests of a lookup's round that are not answered.
+func (r *resolver) sendAll(l *resolve.Lookup, to netip.AddrPort) {
+	for b := range l.Requests() {
+		r.send(b, to)
 	}
 }

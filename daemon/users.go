@@ -46,18 +46,28 @@ func (n *node) ask(ctx context.Context, kind control.Kind, request, reply any) e
 // askFor asks the Gatekeeper what a program of a user wants to know or tell. It fails as Overloaded when the user has
 // its share of questions under way.
 func (c *Compute) askFor(ctx context.Context, uid uint32, kind control.Kind, request, reply any) error {
+	release, err := c.take(c.questionsOf, uid, kind.String(), "questions to the Gatekeeper")
+	if err != nil {
+		return err
+	}
+	defer release()
+	return c.reg.ask.AskInTurn(ctx, kind, request, reply)
+}
+
+// take takes one of what the users of the blade share, until release is called. It fails as Overloaded when the user has its share;
+// the error says what there are too many of.
+func (c *Compute) take(of *share.Pool[uint32], uid uint32, op, what string) (release func(), err error) {
 	c.mu.Lock()
-	ok, held := c.questionsOf.Take(uid, 1), c.questionsOf.Held(uid)
+	ok, held := of.Take(uid, 1), of.Held(uid)
 	c.mu.Unlock()
 	if !ok {
-		return fault.New(fault.Overloaded, kind.String(), "programs of user %d on blade %s have %d questions to the Gatekeeper under way, its share of %d", uid, c.cfg.Name, held, questions)
+		return nil, fault.New(fault.Overloaded, op, "programs of user %d on blade %s have %d %s under way, its share of %d", uid, c.cfg.Name, held, what, of.Total())
 	}
-	defer func() {
+	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.questionsOf.Release(uid, 1)
-	}()
-	return c.reg.ask.AskInTurn(ctx, kind, request, reply)
+		of.Release(uid, 1)
+	}, nil
 }
 
 // Refused tells how often users of the blade were refused nodes, questions and lookups, by Unix user. Users beyond share.MaxOwners

@@ -272,14 +272,18 @@ func (c *controller) callersTold(b *blade, h *control.Heartbeat) {
 		if n == nil || i >= len(h.Incarnations) || n.incarnation != h.Incarnations[i] {
 			continue
 		}
-		for said, at := range map[*time.Time][]uint32{&n.named: h.Named, &n.bound: h.Bound} {
-			if i < len(at) && at[i] > 0 {
-				if t := c.now.Add(-duration.Times(int64(at[i]-1), time.Millisecond)); t.After(*said) {
-					*said = t
-				}
-			}
+		n.named, n.bound = c.laterOf(n.named, h.Named, i), c.laterOf(n.bound, h.Bound, i)
+	}
+}
+
+// laterOf is when something was last, by what was known and by what a heartbeat says of the i-th node.
+func (c *controller) laterOf(last time.Time, at []uint32, i int) time.Time {
+	if i < len(at) && at[i] > 0 {
+		if t := c.now.Add(-duration.Times(int64(at[i]-1), time.Millisecond)); t.After(last) {
+			return t
 		}
 	}
+	return last
 }
 
 // daemonEnded takes a memory blade out of service whose daemon has ended. Of a pair the other
