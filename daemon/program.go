@@ -52,8 +52,8 @@ type program struct {
 // goesOn reports whether the program is what a command to start it wants, or wanted:
 // one that was overtaken by the start of a later incarnation must not end that.
 func (p *program) goesOn(s control.Start) bool {
-	same := p.start.Address == s.Address && p.start.Incarnation == s.Incarnation && p.start.Heir == s.Heir
-	return !p.spent && (same || s.Incarnation < p.start.Incarnation)
+	same := p.start.Address == s.Address && p.start.After == s.After && p.start.Heir == s.Heir
+	return !p.spent && (same || s.After < p.start.After)
 }
 
 // stop asks the program to end, and kills it when ctx ends.

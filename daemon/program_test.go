@@ -91,7 +91,7 @@ func TestMovedNode(t *testing.T) {
 		start := func(incarnation uint32) (*fakeProcess, join.Hosted) {
 			t.Helper()
 			moved := arrays
-			moved.Address, moved.Incarnation = rackaddr.Node(42), incarnation
+			moved.Address, moved.After = rackaddr.Node(42), incarnation-1
 			r.gk.set(func() {
 				r.gk.moved[moved.Name] = control.Joined{Address: moved.Address, Incarnation: incarnation, Rack: r.gk.welcome.Rack}
 			})

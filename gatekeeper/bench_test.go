@@ -28,12 +28,12 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...ds
 	method, _ := rpcpacket.MethodOf("add")
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(rpcpacket.SessionOf(caller, uint32(session)), sequence), Floor: sequence,
-		CallerIncarnation: 1, CalleeIncarnation: 1, Service: serviceHash(rackaddr.Service("Arrays")), Index: uint32(index),
+		CallerIncarnation: 1, CalleeIncarnation: 2, Service: serviceHash(rackaddr.Service("Arrays")), Index: uint32(index),
 	}, Pointers: ps, Payload: make([]byte, 64)}
 	proof := endpoint.NewProver(testSecret.Node(caller)).Prove(m.Call, rpcpacket.PolicyNone)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
 	call = frameOf(&m, caller, rackaddr.Node(2), 1)
-	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 1, nil
+	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 2, nil
 	return call, frameOf(&m, rackaddr.Node(2), caller, 2)
 }
 
@@ -150,7 +150,7 @@ func directPair(b *testing.B, s *solo, session, number uint64, p dsmpacket.Point
 	proof := endpoint.NewProver(s.secret.Node(rackaddr.Node(1))).Prove(m.Call, rpcpacket.PolicyRecover)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
 	call = frameOf(&m, rackaddr.Node(1), rackaddr.Node(2), 1)
-	m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, 1, nil, nil
+	m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, 2, nil, nil
 	return call, frameOf(&m, rackaddr.Node(2), rackaddr.Node(1), 2)
 }
 
@@ -160,7 +160,7 @@ func BenchmarkDirectCalls(b *testing.B) {
 	for _, each := range []int{1, 16, control.MaxDirectCalls} {
 		b.Run(fmt.Sprintf("each=%d", each), func(b *testing.B) {
 			s := newSolo(b)
-			q := control.NodeCalls{Node: rackaddr.Node(2), Incarnation: 1, First: true}
+			q := control.NodeCalls{Node: rackaddr.Node(2), Incarnation: 2, First: true}
 			calls := uint64(0)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -73,11 +73,12 @@ type controller struct {
 
 	hearing hearing
 
-	began      uint64 // tells this rack from others: control.Welcome.Began
-	secret     endpoint.Secret
-	lastNode   uint64     // number given out
-	lastExport uint64     // number given out
-	resuming   resumption // what is left to do after a restart
+	began           uint64 // tells this rack from others: control.Welcome.Began
+	secret          endpoint.Secret
+	lastNode        uint64     // number given out
+	lastIncarnation uint32     // likewise
+	lastExport      uint64     // number given out
+	resuming        resumption // what is left to do after a restart
 
 	connected bool     // the switch is there, its tables as they should be
 	pressure  pressure // of the log

@@ -36,7 +36,7 @@ func TestFence_BeforeRegionsAreHandedOn(t *testing.T) {
 		s.m1.unfencing = false
 		s.m1.mu.Unlock()
 		pass(time.Second) // it is asked again
-		if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.a.address, Incarnation: 1, Forsaken: true}) {
+		if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.a.address, Incarnation: s.a.incarnation, Forsaken: true}) {
 			t.Errorf("fenced %+v", got)
 		}
 		s.m1.converse()
@@ -95,7 +95,7 @@ func TestFence_MissedByABlade(t *testing.T) {
 				s.restart()
 			}
 			s.m1.hello("m1", control.Memory)
-			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: 1, Forsaken: true}) {
+			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: s.b.incarnation, Forsaken: true}) {
 				t.Errorf("restart %v: back, and told %+v", restart, got)
 			}
 		})
@@ -118,7 +118,7 @@ func TestFence_UnansweredByABlade(t *testing.T) {
 			s.m1.unfencing = false
 			s.m1.mu.Unlock()
 			s.m1.hello("m1", control.Memory)
-			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: 1, Forsaken: true}) {
+			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: s.b.incarnation, Forsaken: true}) {
 				t.Errorf("restart %v: back, and told %+v", restart, got)
 			}
 		})

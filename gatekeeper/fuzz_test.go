@@ -41,7 +41,7 @@ func newSolo(t testing.TB) *solo {
 		s.ask(t, p, control.KindJoin, control.Join{Blade: name, Name: "program", Token: 1})
 	}
 	s.ask(t, 3, control.KindHello, control.Hello{Blade: "m1", Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: 1, Machine: 1, Capacity: 1 << 40})
-	s.ask(t, 2, control.KindExport, control.Export{Node: rackaddr.Node(2), Incarnation: 1, Service: "Arrays", Methods: []control.Method{{Name: "add"}}})
+	s.ask(t, 2, control.KindExport, control.Export{Node: rackaddr.Node(2), Incarnation: 2, Service: "Arrays", Methods: []control.Method{{Name: "add"}}})
 	if len(s.nodes) != 2 || len(s.services) != 1 || s.machines[1] == nil {
 		t.Fatalf("the rack is not up: %+v", s.snapshot())
 	}

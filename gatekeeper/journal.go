@@ -51,21 +51,22 @@ func (c *controller) putData(r wal.Record, data any) {
 }
 
 // logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
-const logFormat = 5
+const logFormat = 6
 
 // rackRecord is the data of KindRack.
 type rackRecord struct {
-	Format   int              `json:"format"`    // logFormat
-	LastNode uint64           `json:"last_node"` // number given out
-	Election control.Election `json:"election"`  // under which the Gatekeeper rules
-	Began    uint64           `json:"began"`     // control.Welcome.Began
-	Secret   []byte           `json:"secret"`    // endpoint.Secret
+	Format          int              `json:"format"`           // logFormat
+	LastNode        uint64           `json:"last_node"`        // number given out
+	LastIncarnation uint32           `json:"last_incarnation"` // likewise
+	Election        control.Election `json:"election"`         // under which the Gatekeeper rules
+	Began           uint64           `json:"began"`            // control.Welcome.Began
+	Secret          []byte           `json:"secret"`           // endpoint.Secret
 }
 
 func (c *controller) keepRack() { c.putData(wal.Record{Kind: wal.KindRack}, c.rackRecord()) }
 
 func (c *controller) rackRecord() rackRecord {
-	return rackRecord{Format: logFormat, LastNode: c.lastNode, Election: c.cfg.Election, Began: c.began, Secret: slices.Clone(c.secret[:])}
+	return rackRecord{Format: logFormat, LastNode: c.lastNode, LastIncarnation: c.lastIncarnation, Election: c.cfg.Election, Began: c.began, Secret: slices.Clone(c.secret[:])}
 }
 
 // bladeRecord is the data of KindBlade.
@@ -111,9 +112,13 @@ type nodeRecord struct {
 	Orderly bool `json:"orderly,omitempty"`
 	// Owes: its ledger may have one-ways that are not delivered.
 	Owes bool `json:"owes,omitempty"`
-	// Exited: it has ended with its program. AfterExit: the incarnation before it did.
-	Exited    bool `json:"exited,omitempty"`
-	AfterExit bool `json:"after_exit,omitempty"`
+	// Exited: it has ended with its program.
+	Exited bool `json:"exited,omitempty"`
+	// First is its first incarnation.
+	First uint32 `json:"first"`
+	// Before is the incarnation before this one, 0 for none. AfterExit: that has ended with its program.
+	Before    uint32 `json:"before,omitempty"`
+	AfterExit bool   `json:"after_exit,omitempty"`
 	// User is the Unix user that its program runs as.
 	User uint32 `json:"user,omitempty"`
 }
@@ -141,7 +146,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
-			Exited: n.exited, AfterExit: n.afterExit, User: n.user,
+			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user,
 		})
 }
 

@@ -72,7 +72,7 @@ func (c *controller) placeLedger(p *port, m control.Message) error {
 // forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may
 // be repeated.
 func (c *controller) forsakeAt(b *blade, n *node, then func(control.Message)) {
-	if n.ledger != nil && n.ledger.Since > 1 {
+	if n.ledger != nil && n.ledger.Since > n.first {
 		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, then)
 	}
 }
@@ -169,7 +169,7 @@ func (c *controller) reconcileLedgers(b *blade) {
 // is known.
 func (c *controller) deadUpTo(node netip.Addr, known uint32) uint32 {
 	if n := c.nodes[node]; n != nil {
-		return n.incarnation - 1
+		return n.before
 	}
 	if n := c.fallen[node]; n != nil {
 		return n.incarnation

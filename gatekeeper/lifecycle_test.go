@@ -140,15 +140,15 @@ func TestJoinAndExport_Refused(t *testing.T) {
 				t.Errorf("export of %s: %v", what, err)
 			}
 		}
-		e := control.Export{Node: s.b.address, Incarnation: 1, Service: "S", Methods: []control.Method{{Name: "m"}}}
+		e := control.Export{Node: s.b.address, Incarnation: s.b.incarnation, Service: "S", Methods: []control.Method{{Name: "m"}}}
 		if err := s.a.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("export for another blade's node: %v", err)
 		}
-		e.Node, e.Incarnation = s.a.address, 2
+		e.Node, e.Incarnation = s.a.address, s.a.incarnation+1
 		if err := s.a.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("export for another incarnation: %v", err)
 		}
-		e = control.Export{Node: s.c.address, Incarnation: 1, Service: "Arrays", Stateful: true, Methods: []control.Method{{Name: "add"}}}
+		e = control.Export{Node: s.c.address, Incarnation: s.c.incarnation, Service: "Arrays", Stateful: true, Methods: []control.Method{{Name: "add"}}}
 		if err := s.c.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a stateful service twice: %v", err)
 		}
@@ -187,7 +187,7 @@ func TestLeave_CleansUp(t *testing.T) {
 		if len(snap.Calls)+len(snap.Regions) != 0 || len(snap.Nodes) != 2 {
 			t.Errorf("left over: %+v", snap)
 		}
-		if err := s.a.ask(control.KindLeave, control.Leave{Node: s.a.address, Incarnation: 1}, nil); err != nil {
+		if err := s.a.ask(control.KindLeave, control.Leave{Node: s.a.address, Incarnation: s.a.incarnation}, nil); err != nil {
 			t.Errorf("leaving twice: %v", err)
 		}
 	})

@@ -149,7 +149,9 @@ func TestLoan_Refused(t *testing.T) {
 		s.a.lend(s.b, free)
 		s.a.refused("no region, again", fault.PermissionDenied)
 
-		s.c.lend(s.b, lent)
+		others := *lent
+		others.CallerIncarnation = s.c.incarnation
+		s.c.lend(s.b, &others)
 		s.c.refused("another node's call", fault.BadRequest)
 		s.a.lend(s.b, s.a.exact("Arrays", "add"))
 		s.a.refused("nothing is lent", fault.BadRequest)

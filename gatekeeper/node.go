@@ -27,9 +27,11 @@ type node struct {
 	blade       *blade
 	joined      bool // its rules are in place
 	gone        bool
-	orderly     bool // it has said goodbye
-	exited      bool // it has ended with its program
-	afterExit   bool // the incarnation before it did
+	orderly     bool   // it has said goodbye
+	exited      bool   // it has ended with its program
+	first       uint32 // its first incarnation
+	before      uint32 // the incarnation before this one, 0 for none
+	afterExit   bool   // that has ended with its program
 	exports     map[netip.Addr]*exported
 	lanes       map[uint64]uint64 // of direct calls that lend memory: the number of the last one
 	instance    string            // of a deployment, "" for none
@@ -145,7 +147,11 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Exited: n.afterExit})
+		joined := control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger}
+		if n.afterExit {
+			joined.Exited = n.before
+		}
+		c.answer(p, m, joined)
 	}, u)
 	return nil
 }
@@ -180,7 +186,8 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 		name: j.Name, address: identity.Address, incarnation: identity.Incarnation, blade: b, token: j.Token, instance: identity.Instance, user: j.User,
 		exports: map[netip.Addr]*exported{},
 	}
-	if n.incarnation == 1 {
+	c.lastIncarnation, n.first = n.incarnation, n.incarnation
+	if n.address == rackaddr.Node(c.lastNode+1) {
 		c.lastNode++ // registerNode's
 	}
 	c.succeed(n)

@@ -174,7 +174,7 @@ func TestTCP(t *testing.T) {
 				t.Errorf("TCP from port %d to port %d: %v", c.from.port, c.to.port, got)
 			}
 		}
-		if err := s.b.ask(control.KindLeave, control.Leave{Node: s.b.address, Incarnation: 1}, nil); err != nil {
+		if err := s.b.ask(control.KindLeave, control.Leave{Node: s.b.address, Incarnation: s.b.incarnation}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if crosses(s.a, s.b) {

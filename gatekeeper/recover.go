@@ -208,7 +208,8 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.afterExit, n.unknown = old.exports, old.ledger, old.owes, old.exited, old.unknown
+	n.exports, n.ledger, n.owes, n.unknown = old.exports, old.ledger, old.owes, old.unknown
+	n.first, n.before, n.afterExit = old.first, old.incarnation, old.exited
 	for _, x := range n.exports {
 		x.node = n
 	}

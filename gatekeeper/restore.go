@@ -142,7 +142,7 @@ func (c *controller) restoreRack(r *wal.Record) error {
 	if len(rack.Secret) != len(c.secret) {
 		return corrupt(r, "a secret of %d bytes", len(rack.Secret))
 	}
-	c.lastNode, c.began, c.secret = rack.LastNode, rack.Began, endpoint.Secret(rack.Secret)
+	c.lastNode, c.lastIncarnation, c.began, c.secret = rack.LastNode, rack.LastIncarnation, rack.Began, endpoint.Secret(rack.Secret)
 	if e := rack.Election; !e.Less(c.cfg.Election) {
 		if e.Low++; e.Low == 0 {
 			e.High++
@@ -221,7 +221,7 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	}
 	n := &node{
 		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
-		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, afterExit: s.AfterExit, user: s.User,
+		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User,
 		exports: map[netip.Addr]*exported{},
 		named:   c.now, bound: c.now, // perhaps
 	}

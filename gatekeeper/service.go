@@ -391,17 +391,21 @@ func (c *controller) adopt(n *node) {
 }
 
 // registerNode registers a node that joins, and refuses one for which its blade has no room.
-// It gets the next number, unless it goes on as a node that has ended: the former one, or an instance's. The actions are for
-// when it is a node.
+// It gets the next number, unless it goes on as a node that has ended: the former one, or an instance's. Incarnations are
+// numbered through the rack: of two users of an address, or of a call slot, the later one has the higher number. The actions
+// are for when it is a node.
 func (c *controller) registerNode(b *blade, j *control.Join, former *node) (resources.Node, []resources.Action, error) {
 	c.registered(b)
 	name := j.Instance
 	if name == "" { // names with a slash are for programs that were deployed
 		name = strings.ReplaceAll(j.Name, "/", "_")
 	}
-	next := resources.Node{Address: rackaddr.Node(c.lastNode + 1), Incarnation: 1}
+	if c.lastIncarnation == rpcpacket.MaxIncarnation {
+		return resources.Node{}, nil, fault.New(fault.Overloaded, "join", "the rack has had %d incarnations of nodes, its maximum: begin a new rack", c.lastIncarnation)
+	}
+	next := resources.Node{Address: rackaddr.Node(c.lastNode + 1), Incarnation: c.lastIncarnation + 1}
 	if former != nil {
-		next = resources.Node{Address: former.address, Incarnation: former.incarnation + 1}
+		next.Address = former.address
 	}
 	return c.fleet.Join(b.hello.Blade, name, next, c.now)
 }
@@ -485,7 +489,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 		return
 	}
 	start := control.Start{
-		Name: a.Instance, Args: a.Args, Env: a.Env, Binary: a.Binary, Address: a.Address, Incarnation: a.Incarnation, Services: a.Services,
+		Name: a.Instance, Args: a.Args, Env: a.Env, Binary: a.Binary, Address: a.Address, After: a.After, Services: a.Services,
 		AnswerMS: a.Liveness.Answer.Milliseconds(), ProgressMS: a.Liveness.Progress.Milliseconds(), ReadyMS: a.Liveness.Ready.Milliseconds(),
 		Heir: a.Heir,
 	}

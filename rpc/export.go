@@ -411,11 +411,8 @@ func (x *export) announce() {
 	}
 }
 
-// announce tells callers that the node is there, unless this is its first incarnation.
+// announce tells those that have called earlier incarnations that the node is there.
 func (n *Node) announce() {
-	if n.self.Incarnation == 1 {
-		return
-	}
 	n.ledger.mu.Lock()
 	callers := n.ledger.table.Callers()
 	n.ledger.mu.Unlock()

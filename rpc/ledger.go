@@ -100,10 +100,10 @@ func (n *Node) seekLedger() {
 	}
 }
 
-// read takes in what earlier incarnations of the node have written. The node does nothing
+// read takes in what earlier incarnations of the node have written, if the ledger is theirs, too. The node does nothing
 // before.
 func (l *ledger) read(ctx context.Context) error {
-	if !l.placed() || l.node.self.Incarnation == 1 {
+	if place := l.place.Load(); place == nil || place.Since == l.node.self.Incarnation {
 		return nil
 	}
 	l.mu.Lock()

@@ -28,9 +28,9 @@ type StartNode struct {
 	// Services are what it is to export; Liveness is with its defaults.
 	Services []string
 	Liveness Liveness
-	// Address and Incarnation are set when the node keeps its address.
-	Address     netip.Addr
-	Incarnation uint32
+	// Address is set when the node keeps its address, and After is the incarnation that it goes on from.
+	Address netip.Addr
+	After   uint32
 	// Heir: it is not the program that is to run, but one that answers from the node's ledger what
 	// is known of its calls, and ends those that had begun. It leaves by itself.
 	Heir bool

@@ -261,7 +261,7 @@ func (p *running) startNode(i *Instance) StartNode {
 	work := p.work(i)
 	s := StartNode{
 		Blade: i.Blade, Instance: i.Name, Args: slices.Clone(work.Args), Env: maps.Clone(work.Env), Binary: work.Binary,
-		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation, Liveness: work.Liveness.WithDefaults(), Heir: i.Heir,
+		Address: i.Keep.Address, After: i.Keep.After, Liveness: work.Liveness.WithDefaults(), Heir: i.Heir,
 	}
 	if i.Heir {
 		s.Liveness = Liveness{}.WithDefaults() // it exports nothing

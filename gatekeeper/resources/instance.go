@@ -72,8 +72,8 @@ type Instance struct {
 
 // Keep is the identity that a moved node takes along; zero for none.
 type Keep struct {
-	Address     netip.Addr `json:"address,omitzero"`
-	Incarnation uint32     `json:"incarnation,omitempty"`
+	Address netip.Addr `json:"address,omitzero"`
+	After   uint32     `json:"after,omitempty"` // the incarnation before
 }
 
 // deployment is an app and what has become of it. Removed ones go when their

@@ -11,7 +11,7 @@ import (
 
 // Join makes a program on a blade a node. A program that StartNode has started
 // joins under its instance's name and may get its former address back; any other
-// program gets the address and the incarnation that are passed.
+// program gets the address that is passed. All get the incarnation that is passed.
 //
 // A blade that is full, spares counted, refuses with code Overloaded; one that
 // is draining or gone with Unavailable; an instance that is not expected on this
@@ -54,7 +54,7 @@ func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
 		return fault.New(fault.Stale, op, "blade %s is not to run it", n.Blade)
 	}
 	if i.Keep.Address.IsValid() {
-		n.Address, n.Incarnation = i.Keep.Address, i.Keep.Incarnation
+		n.Address = i.Keep.Address
 	}
 	n.Instance = i.Name
 	i.Node, i.Keep, i.Avoid, i.Owes = n.Address, Keep{}, "", true
@@ -137,7 +137,7 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 	delete(r.nodes, node)
 	p, i := r.instance(n.Instance)
 	if i != nil && keep && (i.goesOn() || p.owes(i)) {
-		i.Keep = Keep{Address: n.Address, Incarnation: n.Incarnation + 1}
+		i.Keep = Keep{Address: n.Address, After: n.Incarnation}
 	}
 	if i != nil {
 		r.next(p, i, now)

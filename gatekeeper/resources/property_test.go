@@ -107,7 +107,7 @@ func (w *world) do(t *rapid.T, actions []Action) {
 // joins has a program join, and takes note of the node that it is.
 func (w *world) joins(t *rapid.T, blade, name string) (Node, []Action, error) {
 	w.nodes++
-	n, actions, err := w.r.Join(blade, name, Node{Address: rackaddr.Node(w.nodes), Incarnation: 1}, w.now)
+	n, actions, err := w.r.Join(blade, name, Node{Address: rackaddr.Node(w.nodes), Incarnation: uint32(w.nodes)}, w.now)
 	if err != nil {
 		return n, actions, err
 	}

@@ -165,7 +165,11 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 // join has a program join, and shows the node that it is. The node is the zero Node if it
 // was refused.
 func (k *rack) join(blade, name string) Node {
-	n, actions, err := k.r.Join(blade, name, Node{Address: rackaddr.Node(k.nodes + 1), Incarnation: 1}, k.now)
+	next := Node{Address: rackaddr.Node(k.nodes + 1), Incarnation: 1}
+	if _, i := k.r.instance(name); i != nil {
+		next.Incarnation += i.Keep.After // the first of another node has the same number here
+	}
+	n, actions, err := k.r.Join(blade, name, next, k.now)
 	if err == nil {
 		if n.Incarnation == 1 {
 			k.nodes++

@@ -32,7 +32,7 @@ func actionText(a Action) string {
 	case StartNode:
 		s := fmt.Sprintf("start: %s on %s: %s", a.Instance, a.Blade, strings.Join(a.Args, " "))
 		if a.Address.IsValid() {
-			s += fmt.Sprintf(" as %s.%d", nodeText(a.Address), a.Incarnation)
+			s += fmt.Sprintf(" as %s after %d", nodeText(a.Address), a.After)
 		}
 		if a.Heir {
 			s += ", an heir"

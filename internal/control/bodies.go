@@ -178,8 +178,8 @@ type Joined struct {
 	Key []byte `json:"key,omitempty"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
-	// Exited is Leave's, of the incarnation before this one.
-	Exited bool `json:"exited,omitempty"`
+	// Exited is the incarnation before this one, if that ended with its program (Leave.Exited); else 0.
+	Exited uint32 `json:"exited,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.
@@ -517,10 +517,10 @@ type Start struct {
 	// Binary is the SHA-256 that the program's file must have, in hexadecimal; "" for any. A
 	// blade that has another file there runs the one with that content that it has kept.
 	Binary string `json:"binary,omitempty"`
-	// Address and Incarnation say which node the program will be when it joins, if
-	// it goes on as one that was before; else it gets a new address.
-	Address     netip.Addr `json:"address,omitzero"`
-	Incarnation uint32     `json:"incarnation,omitempty"`
+	// Address says which node the program will be when it joins, if it goes on as one that
+	// was before, and After that one's incarnation; else it gets a new address.
+	Address netip.Addr `json:"address,omitzero"`
+	After   uint32     `json:"after,omitempty"`
 	// AnswerMS, ProgressMS and ReadyMS say when the daemon takes the program for hung, and
 	// kills it: when it has not answered for so long, has calls waiting and has taken up none
 	// for so long, or does not export Services so long after its start. 0 is never.

@@ -111,8 +111,8 @@ type Identity struct {
 	Incarnation uint32
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *control.LedgerPlace
-	// Exited says that the incarnation before this one ended with its program.
-	Exited bool `json:",omitempty"`
+	// Exited is the incarnation before this one, if that ended with its program; else 0.
+	Exited uint32 `json:",omitempty"`
 	// Key is control.Joined's; the zero Key is none.
 	Key [32]byte `json:",omitzero"`
 }

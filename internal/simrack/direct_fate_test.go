@@ -343,14 +343,15 @@ func TestHostile_Fates(t *testing.T) {
 		arguments = append(arguments, encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...)
 		id := rpcpacket.ID{1}
 		id.Derive()
-		for incarnation := uint32(1); incarnation <= 3; incarnation++ {
+		present := incarnationOf(t, r.Rack, r.client.Address())
+		for incarnation := present; incarnation < present+3; incarnation++ {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpc.PolicyFateShare), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]), Call: id, CallerIncarnation: incarnation, Order: rpcpacket.SessionOf(r.client.Address(), 1), Floor: 1,
 			}, Payload: arguments, Trailer: make([]byte, 24)}
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
-			if incarnation == 1 {
+			if incarnation == present {
 				<-begun
 			}
 		}

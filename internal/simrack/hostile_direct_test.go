@@ -78,7 +78,7 @@ func TestHostile_Copies(t *testing.T) {
 				t.Error(err)
 			}
 			total, first := o.Total, o.First
-			h := bulk.Header{Kind: bulk.Pull, Answer: answer, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: total, Size: partsOf(m), First: uint32(len(first))}
+			h := bulk.Header{Kind: bulk.Pull, Answer: answer, Call: m.Call, CallerIncarnation: incarnationOf(t, r, front.Address()), CalleeIncarnation: incarnationOf(t, r, callee.Address()), Total: total, Size: partsOf(m), First: uint32(len(first))}
 			send(of, rackaddr.PortBulk, h.Append(nil, bulk.Range{Offset: uint64(len(first)), Length: total - uint64(len(first))}))
 		}
 		handler := &during{f: func(b []byte) {
@@ -138,7 +138,7 @@ func TestHostile_Arguments(t *testing.T) {
 			}
 			for _, guess := range []uint64{0, 2, 1 << 32} {
 				h := bulk.Header{
-					Kind: bulk.Pull, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: o.Total, Offset: guess, Size: partsOf(&m), First: uint32(len(o.First)),
+					Kind: bulk.Pull, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation, Total: o.Total, Offset: guess, Size: partsOf(&m), First: uint32(len(o.First)),
 				}
 				b := h.Append(nil, bulk.Range{Offset: uint64(len(o.First)), Length: o.Total - uint64(len(o.First))})
 				r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortBulk), netip.AddrPortFrom(caller.Address(), rackaddr.PortBulk), b)

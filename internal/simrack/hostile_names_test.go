@@ -94,7 +94,7 @@ func TestHostile_Escapes(t *testing.T) {
 		arraysAddress := rackaddr.Service("Arrays").As16()
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(evil)),
-			Call: rpcpacket.SessionID(rpcpacket.SessionOf(stranger.Address(), 7), 1), Floor: 1, CallerIncarnation: 1, CalleeIncarnation: 1,
+			Call: rpcpacket.SessionID(rpcpacket.SessionOf(stranger.Address(), 7), 1), Floor: 1, CallerIncarnation: incarnationOf(t, r, stranger.Address()), CalleeIncarnation: incarnationOf(t, r, callee.Address()),
 			Service: binary.BigEndian.Uint64(arraysAddress[8:]),
 		}, Trailer: make([]byte, 24)}
 		copy(m.Method[:], evil)

@@ -484,7 +484,7 @@ func TestHostile_Memory(t *testing.T) {
 			t.Fatalf("a node that has nothing: %v", err)
 		}
 		claim := func() {
-			m := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: 1, Execution: seen.Load().Call, Length: 1}
+			m := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: incarnationOf(t, r, stranger.Address()), Execution: seen.Load().Call, Length: 1}
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
 				netip.AddrPortFrom(strangers[0].With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
 			<-time.After(time.Second) // virtual: it has arrived
@@ -544,4 +544,20 @@ func encode(t *testing.T, ctx context.Context, s thrift.TStruct) []byte {
 		t.Fatal(err)
 	}
 	return buffer.Bytes()
+}
+
+// incarnationOf is that of a node which has joined.
+func incarnationOf(t testing.TB, r *simrack.Rack, node netip.Addr) uint32 {
+	t.Helper()
+	s, err := r.Gatekeeper().Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range s.Nodes {
+		if n.Address == node {
+			return n.Incarnation
+		}
+	}
+	t.Fatalf("no node has the address %s", node)
+	return 0
 }

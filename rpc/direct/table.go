@@ -357,11 +357,11 @@ func (t *Table) Resume() (r Resumption) {
 	return r
 }
 
-// Failures is with how many runs of an execution that has begun the node's program has ended. The incarnation is that which runs now, and
-// exited says that the one before it ended with its program: that counts if the execution ran there.
-func Failures(e *record.Execution, incarnation uint32, exited bool) uint32 {
+// Failures is with how many runs of an execution that has begun the node's program has ended. The incarnation before the one that runs now is
+// exited if it ended with its program, else that is 0: it counts if the execution ran there.
+func Failures(e *record.Execution, exited uint32) uint32 {
 	n := e.Begun.Failures
-	if exited && e.Begun.Run+1 == incarnation && n < math.MaxUint32 {
+	if exited != 0 && e.Begun.Run == exited && n < math.MaxUint32 {
 		n++
 	}
 	return n

@@ -477,13 +477,11 @@ func TestForeign(t *testing.T) {
 // A failure counts for an execution that ran in the incarnation that ended with its program.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
-		run, incarnation uint32
-		exited           bool
-		want             uint32
-	}{{1, 2, true, 4}, {1, 2, false, 3}, {1, 3, true, 3}, {3, 3, true, 3}} {
+		run, exited, want uint32
+	}{{1, 1, 4}, {1, 0, 3}, {1, 2, 3}, {0, 0, 3}} {
 		e := &record.Execution{Begun: &record.Begun{Run: c.run, Failures: 3}}
-		if n := Failures(e, c.incarnation, c.exited); n != c.want {
-			t.Errorf("run by %d, now %d, exited %v: %d failures, want %d", c.run, c.incarnation, c.exited, n, c.want)
+		if n := Failures(e, c.exited); n != c.want {
+			t.Errorf("run by %d, ended with its program was %d: %d failures, want %d", c.run, c.exited, n, c.want)
 		}
 	}
 }

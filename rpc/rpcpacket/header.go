@@ -26,6 +26,9 @@ const (
 // included.
 const HeaderSize = 128
 
+// MaxIncarnation is the highest number of an incarnation. A rack numbers the incarnations of all its nodes, as they join.
+const MaxIncarnation = 1<<27 - 1
+
 // MaxPointers is how many pointers one message carries at most; they must fit
 // the datagram as well.
 const MaxPointers = 1024
