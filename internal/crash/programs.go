@@ -69,7 +69,7 @@ func (r *Run) on(blade string) (names []string) {
 // its own to do so at: which of a blade's programs comes first would be up to the scheduler.
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, self join.Identity, err error) {
 	if s.Address.IsValid() {
-		r.judgeIdentity(begun{s.Address, s.Incarnation, &self}, "")
+		r.judgeIdentity(begun{s.Address, s.After + 1, &self}, "") // or a later one: the rack numbers it when it joins
 	}
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
 	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &self}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
