@@ -1,5 +1,5 @@
-// Package packetdoc writes docs/packets.md, docs/wire.md and the Python client's
-// layout.py from the headers' definitions, so that they cannot differ from the code.
+// Package packetdoc writes docs/packets.md, docs/wire.md and the Python client's layout.py from the headers' definitions, and
+// docs/rights.md from the model of rights in the switch, so that they cannot differ from the code.
 package packetdoc
 
 import (

@@ -14,9 +14,14 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	specification, err := Rights()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for file, want := range map[string]string{
 		"../../docs/wire.md":                     wire,
 		"../../docs/packets.md":                  Page(),
+		"../../docs/rights.md":                   specification,
 		"../../docs/ledger-records.md":           LedgerPage(),
 		"../../clients/python/bifrost/layout.py": Python(),
 	} {

@@ -439,7 +439,7 @@ func (w *world) turned(n *node, m *message) {
 	switch m.Kind {
 	case Call, Oneway, Ask:
 		o := n.by[m.Ref]
-		relies := o != nil && slices.ContainsFunc(o.made.sent, func(a arg) bool { return a.standing && !a.handle })
+		relies := o != nil && slices.ContainsFunc(o.sent, func(a arg) bool { return a.standing && !a.handle })
 		switch {
 		case o == nil && m.Kind != Ask:
 		case m.turned == Lent && m.Kind != Ask: // sent again

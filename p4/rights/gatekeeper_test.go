@@ -109,10 +109,10 @@ func (w *world) turn(gone bool) {
 	w.end(e, e.n.plain || gone && e.n.addr > 10 && w.rnd.Intn(3) == 0)
 }
 
-// auditNobody frees what nobody owns and is alive.
+// auditNobody frees what nobody owns, and is alive and not lent.
 func (w *world) auditNobody() {
 	for i, o := range w.sw.Words() {
-		if g := (Region{i, o.Generation}); o.Generation > 0 && o.Owner == Nobody {
+		if g := (Region{i, o.Generation}); o.Generation > 0 && o.Owner == Nobody && o.Lent == 0 {
 			w.memory[0].free(g)
 			w.memory[1].free(g)
 		}

@@ -118,6 +118,9 @@ func hostileLendingOn(r rig) {
 	r.is("the inner answer", reply(2, 2, r.ref(2, 4, 2)), "passes")
 	r.is("the answer while the second block is lent on", reply(2, 1, k), "lent")
 	r.is("the other inner answer", reply(3, 2, r.ref(2, 2, 2)), "passes")
+	r.is("lending on from the second block only", call(2, 3, r.ref(2, 5, 2), lentOn(second, b)), "passes")
+	r.is("the answer while that is open", reply(2, 1, k), "lent")
+	r.is("the end of that", reply(3, 2, r.ref(2, 5, 2)), "passes")
 	r.is("the answer at last", reply(2, 1, k), "passes")
 	r.is("lending on after the answer", call(2, 3, r.ref(2, 0, 8), lentOn(k, a)), "permission denied")
 }

@@ -114,7 +114,7 @@ func (w *world) tidy(n *node, r *record) {
 		return
 	}
 	for _, c := range r.all() {
-		if !c.settled {
+		if !c.settled && (c.oneway || len(c.refs) > 0) {
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (w *world) tidy(n *node, r *record) {
 		}
 		r.swept = true
 		for _, a := range r.result {
-			if !n.holds(a.Region) && !(w.has(handedOn) && n.handsOn(a.Region, r)) {
+			if !n.holds(a.Region) && (!w.has(handedOn) || !n.handsOn(a.Region, r)) {
 				r.frees[a.Region] = true
 				w.free(n, a.Region, r)
 			}
@@ -181,7 +181,7 @@ func (n *node) accounts(g Region) bool {
 		if !r.done && slices.Contains(slices.Collect(maps.Values(r.allocs)), g) {
 			return true
 		}
-		if r.done && !(r.forgotten && r.swept) && slices.ContainsFunc(r.result, func(a arg) bool { return a.Region == g }) {
+		if r.done && (!r.forgotten || !r.swept) && slices.ContainsFunc(r.result, func(a arg) bool { return a.Region == g }) {
 			return true
 		}
 	}

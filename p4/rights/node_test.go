@@ -170,7 +170,7 @@ func (w *world) finish(n *node, e *execution, code code) {
 			a.by = Ref{}
 			r.result = append(r.result, a)
 			if !e.own[a.Region] {
-				w.fail("PROGRAM %s returns r%d, which it does not own", r.id, a.Region.Slot)
+				w.fail("PROGRAM %s returns r%d, which it does not own", r.id, a.Slot)
 			}
 			delete(e.own, a.Region)
 		}
@@ -243,7 +243,7 @@ func (w *world) pay(n *node, r *record) {
 		}
 	}
 	for _, c := range r.all() {
-		if !c.settled && n.closedAll(c) && (c.over || c.givenUp) {
+		if !c.settled && len(c.refs) > 0 && n.closedAll(c) && (c.over || c.givenUp) {
 			w.send(n, &message{Packet: Packet{Kind: Plain}, dst: c.to, id: c.id, does: "forget"})
 		}
 	}

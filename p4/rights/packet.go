@@ -113,6 +113,7 @@ func (v Verdict) String() string {
 		return "passes to all copies"
 	case TurnAround:
 		return v.Reason.String()
+	default:
+		return "dropped"
 	}
-	return "dropped"
 }

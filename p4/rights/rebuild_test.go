@@ -50,6 +50,11 @@ func (w *world) claims() map[Region][]claim {
 			n.ledger[id].claims(n.runs[id] != nil, add)
 		}
 	}
+	for _, id := range sorted(w.gk.leases) { // what is lent by a standing lease has not changed hands
+		if l := w.gk.leases[id]; l.state == granted || l.state == ending {
+			all[l.region] = append(all[l.region], claim{w.nodes[l.owner], 0})
+		}
+	}
 	return all
 }
 
@@ -276,7 +281,7 @@ func (r *rebuilding) callsOf(n *node) {
 		todo[ref] = func() { r.set(n, ref, int(first.Slots), q.to, r.idOf(n, ref), first.Given, sent) }
 	}
 	for _, o := range n.outs() {
-		todo[o.m.Ref] = func() { r.set(n, o.m.Ref, o.slots, o.to, o.id, o.oneway, o.made.sent) }
+		todo[o.m.Ref] = func() { r.set(n, o.m.Ref, o.slots, o.to, o.id, o.oneway, o.sent) }
 	}
 	for _, ref := range sortedRefs(todo) {
 		todo[ref]()

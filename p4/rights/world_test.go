@@ -232,11 +232,11 @@ func (w *world) explore() {
 		}
 		x := w.rnd.Float64()
 		addrs := sorted(w.nodes)
-		any := w.nodes[addrs[w.rnd.Intn(len(addrs))]]
+		some := w.nodes[addrs[w.rnd.Intn(len(addrs))]]
 		switch {
 		case x < w.faults:
-			if any.up {
-				w.crash(any)
+			if some.up {
+				w.crash(some)
 			}
 		case w.restarts && x > 1-0.004:
 			w.restart()
@@ -245,7 +245,7 @@ func (w *world) explore() {
 		case w.empty && w.sw.Rebuilding && x > 0.97 && x < 0.99:
 			w.rebuild()
 		case x < 0.06:
-			w.tick(any)
+			w.tick(some)
 		case x < 0.14:
 			w.turn(w.gone)
 		case x < 0.15 && w.nextClient < 7 && len(w.freeRows) > 0 && !w.sw.Rebuilding:
