@@ -38,6 +38,7 @@ type Memory struct {
 	reg *registrar
 
 	mu      turn
+	ask     chan struct{}  // there is something to ask the Gatekeeper; has room for one
 	machine uint8          // assigned; 0 before the first welcome
 	began   uint64         // of the rack: control.Welcome.Began
 	server  *memory.Server // nil before the first welcome
@@ -70,7 +71,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 		cfg.Epoch = memory.EpochAt(time.Now())
 	}
 	cfg.Ledgers.Birth = cmp.Or(cfg.Ledgers.Birth, cfg.Boot)
-	m := &Memory{cfg: cfg, mu: make(turn, 1)}
+	m := &Memory{cfg: cfg, mu: make(turn, 1), ask: make(chan struct{}, 1)}
 	reg, err := newRegistrar(cfg.Blade, m)
 	if err != nil {
 		return nil, fmt.Errorf("memory blade %s: %w", cfg.Name, err)
@@ -86,6 +87,7 @@ func (m *Memory) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("memory blade %s: %w", m.cfg.Name, err), m.reg.conn.Close())
 	}
 	ctx, m.cancel = context.WithCancel(ctx)
+	m.serving.Go(func() { m.askForRoom(ctx) })
 	err := m.reg.run(ctx)
 	m.cancel()
 	m.serving.Wait()
@@ -93,6 +95,44 @@ func (m *Memory) Run(ctx context.Context) error {
 		err = m.failure
 	}
 	return err
+}
+
+// mayAsk has the Gatekeeper asked what the server wants to know.
+func (m *Memory) mayAsk() {
+	select {
+	case m.ask <- struct{}{}:
+	default:
+	}
+}
+
+// askForRoom asks the Gatekeeper which nodes may have of the machine's reserve, until ctx ends: one question after the other.
+func (m *Memory) askForRoom(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.ask:
+		}
+		s := m.Server()
+		for s != nil && ctx.Err() == nil && m.askOnce(ctx, s) {
+		}
+	}
+}
+
+// askOnce asks one question, and reports whether there was one.
+func (m *Memory) askOnce(ctx context.Context, s *memory.Server) bool {
+	q := s.Asking()
+	if len(q.Nodes) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, heartbeatPatience)
+	defer cancel()
+	var a control.RoomsReply
+	if err := m.reg.ask.AskInTurn(ctx, control.KindRooms, q, &a); err != nil {
+		m.reg.log.Debug("ask for room", "err", err)
+	}
+	s.Told(q, a)
+	return true
 }
 
 // begin has the disk take the birth number before hello announces it: the Gatekeeper places ledgers where that number is.
@@ -188,7 +228,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
 		Quota: m.cfg.Quota, Limits: m.cfg.Limits,
 		Ledgers:     m.cfg.Ledgers,
-		FillChanged: m.reg.hurry,
+		FillChanged: m.reg.hurry, Ask: m.mayAsk,
 	})
 	if err != nil {
 		return err

@@ -71,7 +71,8 @@ func (c *Client) inner() *dsmclient.Client { return (*dsmclient.Client)(c) }
 
 // Alloc makes a region of at least size bytes, all zero, that this node controls, and
 // returns the pointer to its first byte. It fails as NoSpace if no memory blade has room
-// for it. If ctx ends, a region that is allocated nevertheless is freed again.
+// for it, or none for the node's owner: all nodes of a Unix user on a blade together may have six tenths of
+// a blade's memory, and less if others have some. If ctx ends, a region that is allocated nevertheless is freed again.
 //
 // The re-run of an execution gets the pointers that it got before. It fails as
 // Nondeterminism if it asks for another size than before.

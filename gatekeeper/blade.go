@@ -90,6 +90,9 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	}
 	b.hello, b.port, b.heard, b.anew, p.blade = h, p, c.now, false, b
 	b.address = bladeAddress(p.num)
+	for _, n := range b.nodes {
+		c.charge(n)
+	}
 	if b.memory() {
 		if m := b.mirror; m.fills(b) && !m.has(b) {
 			c.stopFilling(m, "blade "+h.Blade+" has said hello again")
@@ -98,6 +101,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.enroll(b)
 		if b.holds() {
 			c.serveMemory(b)
+			c.divideMemory(b)
 		}
 	}
 	c.keepBlade(b, p)

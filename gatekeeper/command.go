@@ -242,6 +242,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.describe(p, m)
 	case control.KindSharing:
 		err = c.sharing(p, m)
+	case control.KindRooms:
+		err = c.rooms(p, m)
 	case control.KindCalls:
 		err = c.directCalls(p, m)
 	case control.KindEnded:

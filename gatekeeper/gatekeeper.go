@@ -75,6 +75,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctl.leases.SetRegions(uint64(program.TableSize(accessTable)) / rulesOfRegion) //nolint:gosec // not negative
 	client, err := p4rtclient.New(p4rtclient.Config{
 		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Logger,
 		Election: p4rtclient.Election{High: cfg.Election.High, Low: cfg.Election.Low},

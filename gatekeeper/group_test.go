@@ -166,7 +166,7 @@ func TestGroup_AllocationOfALostCopy(t *testing.T) {
 	p.settle()
 	first, second := p.blade(0), p.blade(1)
 	r := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, first.hello.Machine, 1<<20), Class: 12}
-	p.allocAt(first, &held{dst: rackaddr.Node(1)}, r, &dsmpacket.Header{Request: 1, Length: 1 << 12}, nil)
+	p.allocAt(first, &held{dst: rackaddr.Node(1)}, r, &dsmpacket.Header{Request: 1, Length: 1 << 12})
 	k := slices.IndexFunc(second.commands, func(m *command) bool { return m.kind == control.KindAllocAt })
 	if k < 0 {
 		t.Fatal("the second copy is not told of the region")

@@ -200,19 +200,15 @@ func allocsID(n netip.Addr, machine allocKey) wal.ID {
 	return id
 }
 
-// keepAllocs writes a window down: the requests above the floor are its data.
+// keepAllocs writes a window down: allocs.kept is its data.
 func (c *controller) keepAllocs(n *node, machine uint8) {
 	if !c.logging() || n.gone {
 		return
 	}
 	a := n.allocs[allocKey(machine)]
-	data := make([]byte, 0, 8*len(a.above))
-	for _, request := range slices.Sorted(maps.Keys(a.above)) {
-		data = binary.BigEndian.AppendUint64(data, request)
-	}
 	c.put(wal.Record{
 		Kind: wal.KindAllocs, ID: allocsID(n.address, allocKey(machine)), Caller: wal.Node{Address: n.address, Incarnation: n.incarnation},
-		Order: a.floor, Data: data,
+		Order: a.floor, Data: a.kept(),
 	})
 }
 

@@ -205,16 +205,7 @@ func TestFull_Alloc(t *testing.T) {
 		Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM), Payload: h.Append(nil),
 	}.Append(nil))
 	sent := s.refuse(t)
-	var answers []dsmpacket.Header
-	for _, o := range sent {
-		u, err := frame.ParseUDP6(o.frame)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a, _, err := dsmpacket.Parse(u.Payload); err == nil && u.Dst.Addr() == rackaddr.Node(1) {
-			answers = append(answers, a)
-		}
-	}
+	answers := answersOf(t, sent, rackaddr.Node(1))
 	want := h
 	want.Status, want.Length = fault.NoSpace, 0
 	if len(answers) != 1 || answers[0] != want {
@@ -222,6 +213,83 @@ func TestFull_Alloc(t *testing.T) {
 	}
 	if s.leases.Len() != 0 || s.count.Reclaims != 1 {
 		t.Errorf("%d regions are left, %d reclaimed", s.leases.Len(), s.count.Reclaims)
+	}
+}
+
+// answersOf are those of a memory machine that a node has got.
+func answersOf(t *testing.T, sent []packetOut, node netip.Addr) (all []dsmpacket.Header) {
+	t.Helper()
+	for _, o := range sent {
+		u, err := frame.ParseUDP6(o.frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, _, err := dsmpacket.Parse(u.Payload); err == nil && u.Dst.Addr() == node {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// An owner that has its share of a machine's memory is refused a region, whichever of its nodes asks. The region goes, and stays refused whenever its
+// answer comes again, also after a restart. Another owner gets one.
+func TestQuota_Memory(t *testing.T) {
+	s := newSolo(t)
+	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "another", Token: 2})
+	mine := []netip.Addr{rackaddr.Node(1), rackaddr.Node(3)}
+	s.leases.SetMemory(1, 40<<12)
+	alloc := func(n netip.Addr, k uint64) (answer dsmpacket.Header) {
+		t.Helper()
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+		h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Floor: 1, Incarnation: 1, Length: 4096}
+		s.packetIn(3, reasonMemoryReply, frame.UDP6{
+			Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(n, rackaddr.PortDSM), Payload: h.Append(nil),
+		}.Append(nil))
+		var all []dsmpacket.Header
+		for {
+			out := s.take()
+			all = append(all, answersOf(t, out.packets, n)...)
+			if len(out.plans) == 0 {
+				break
+			}
+			for _, p := range out.plans {
+				p.then(nil)
+			}
+		}
+		if len(all) != 1 {
+			t.Fatalf("%d answers to request %d", len(all), k)
+		}
+		return all[0]
+	}
+	k := uint64(1)
+	for ; alloc(mine[k%2], k).Status == fault.OK; k++ {
+	}
+	if n := s.leases.Len(); n < 20 || n > 25 || s.count.Reclaims != 1 {
+		t.Errorf("an owner has %d regions of 40, and %d were taken back", n, s.count.Reclaims)
+	}
+	again := func(when string) {
+		t.Helper()
+		if a := alloc(mine[k%2], k); a.Status != fault.NoSpace || s.count.Reclaims != 1 {
+			t.Errorf("%s: %+v; %d were taken back", when, a, s.count.Reclaims)
+		}
+	}
+	if a := alloc(mine[k%2], k); a.Flags != dsmpacket.FlagShare {
+		t.Errorf("the refusal is %+v", a)
+	}
+	s.leases.SetMemory(1, 80<<12) // there is room now, but the region is gone
+	again("there is room")
+	window := s.nodes[mine[k%2]].allocs
+	window[1] = allocsOf(window[1].floor, window[1].kept())
+	again("after a restart")
+	if a := alloc(mine[k%2], k+2); a.Status != fault.OK {
+		t.Errorf("there is room: %+v", a)
+	}
+	s.leases.SetMemory(1, 40<<12)
+	if a := alloc(rackaddr.Node(2), 1000); a.Status != fault.OK {
+		t.Errorf("another owner: %+v", a)
+	}
+	if o := s.leases; len(o.ControlledBy(rackaddr.Node(2))) != 1 {
+		t.Errorf("another owner has %v", o.ControlledBy(rackaddr.Node(2)))
 	}
 }
 

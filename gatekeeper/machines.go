@@ -616,6 +616,17 @@ func (c *controller) counted(s MachineState) MachineState {
 	return s
 }
 
+// divideMemory has the memory of a blade's machine divided among owners. Of a machine with two copies it is what the smaller one has.
+func (c *controller) divideMemory(b *blade) {
+	switch {
+	case !b.memory() || !b.holds():
+	case b.mirror != nil:
+		c.leases.SetMemory(b.hello.Machine, c.mirrorState(b.mirror).Capacity)
+	default:
+		c.leases.SetMemory(b.hello.Machine, b.hello.Capacity)
+	}
+}
+
 // warnUnpaired tells the operator of a rack with pairs of a blade that has no partner.
 func (c *controller) warnUnpaired(b *blade) {
 	if b.mirror != nil || len(c.cfg.Machines) == 0 {

@@ -1,8 +1,10 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -38,7 +40,7 @@ func (c *controller) heldMemoryReply(h *held) {
 		return
 	}
 	m, _, err := dsmpacket.Parse(h.payload)
-	if err != nil || m.Kind != dsmpacket.Reply || m.Floor > m.Request {
+	if err != nil || m.Kind != dsmpacket.Reply || m.Floor > m.Request || m.Request >= refusedBit {
 		c.count.Malformed++
 		return
 	}
@@ -81,10 +83,14 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	}
 	known := n.allocsAt(p, m)
 	handled := func() {
-		known.handled(m.Request)
+		known.handled(m.Request, false)
 		c.keepAllocs(n, p.Machine())
 	}
 	switch {
+	case known.above[m.Request]:
+		c.count.Duplicates++
+		c.noRegion(h, r, m)
+		return
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
@@ -92,7 +98,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		c.count.Overload++
 		return
 	case b.two() && !everywhere:
-		c.allocAt(b, h, r, m, known)
+		c.allocAt(b, h, r, m)
 		return
 	}
 	if _, known := c.leases.Find(r.Base); !known && m.Execution == [16]byte{} {
@@ -101,7 +107,10 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
 		switch {
 		case err != nil:
-			c.withdrawRegion(b, h, r, m)
+			c.submit(lease.Free{Node: h.dst, Pointer: r.Base}, nil)
+			c.submit(lease.Freed{Region: r, OK: true}, nil)
+			c.logger.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
+			c.denyRegion(h, n, r, m)
 		case s.Outcome == lease.Done:
 			c.count.Allocs++
 			handled()
@@ -113,6 +122,8 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 			c.release(h)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
+		case s.Refusal.Reason == lease.NoShare:
+			c.denyRegion(h, n, r, m)
 		case s.Refusal.Reason == lease.NoNode:
 			c.reclaim([]dsmpacket.Region{r}) // it has just left
 		default:
@@ -133,19 +144,42 @@ func (c *controller) allocAgain(h *held, r dsmpacket.Region) {
 	c.count.Late++
 }
 
-// withdrawRegion takes a region back for whose rules the switch has no room.
-func (c *controller) withdrawRegion(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header) {
-	c.submit(lease.Free{Node: h.dst, Pointer: r.Base}, nil)
-	c.submit(lease.Freed{Region: r, OK: true}, nil)
+// denyRegion refuses an allocation that a memory blade has carried out: the region goes. Later copies of the blade's answer are refused, too.
+func (c *controller) denyRegion(h *held, n *node, r dsmpacket.Region, m *dsmpacket.Header) {
+	n.allocsAt(r.Base, m).handled(m.Request, true)
+	c.keepAllocs(n, r.Base.Machine())
 	c.reclaim([]dsmpacket.Region{r})
-	c.logger.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
-	c.noRegion(h, r, m, fault.NoSpace)
+	c.noRegion(h, r, m)
 }
 
-// noRegion answers an allocation in the memory blade's place.
-func (c *controller) noRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header, why fault.Code) {
+// rooms tells a memory blade which nodes may allocate though little is left.
+func (c *controller) rooms(p *port, m control.Message) error {
+	var q control.Rooms
+	if err := m.Decode(&q); err != nil {
+		return err
+	}
+	b, err := c.bladeAt(p, "rooms")
+	if err != nil {
+		return err
+	}
+	if !b.memory() || len(q.Nodes) > control.MaxRooms {
+		return fault.New(fault.BadRequest, "rooms", "a memory blade asks for %d nodes at most", control.MaxRooms)
+	}
+	r := control.RoomsReply{Has: make([]bool, len(q.Nodes))}
+	for i, w := range q.Nodes {
+		r.Has[i] = c.leases.MayHave(w.Node, b.hello.Machine, w.Bytes)
+	}
+	c.answer(p, m, r)
+	return nil
+}
+
+// noRegion refuses an allocation in the memory blade's place: there is no room, or what there is is for others than the node's owner.
+func (c *controller) noRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header) {
 	answer := *m
-	answer.Kind, answer.Status, answer.Length, answer.Mirror = dsmpacket.Reply, why, 0, dsmpacket.Mirror{}
+	answer.Kind, answer.Status, answer.Flags, answer.Length, answer.Mirror = dsmpacket.Reply, fault.NoSpace, 0, 0, dsmpacket.Mirror{}
+	if c.leases.Room(h.dst, r.Base.Machine(), r.Size()) < r.Size() {
+		answer.Flags = dsmpacket.FlagShare
+	}
 	asked := dsmpacket.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(dsmpacket.OpAlloc, r.Class) // as the request was addressed
 	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
@@ -343,8 +377,11 @@ type allocKey uint8
 // stay for ever.
 type allocs struct {
 	floor uint64
-	above map[uint64]struct{} // request ids
+	above map[uint64]bool // by request id: whether it was refused
 }
+
+// refusedBit marks in the log the requests that were refused. Clients count their requests from 1, and never get there.
+const refusedBit = 1 << 63
 
 // late reports whether an answer is a copy of one that was handled before, and
 // whose region the lease machine may have forgotten since.
@@ -359,10 +396,10 @@ func (a *allocs) full(request uint64, most int) bool {
 	return request > a.floor && len(a.above) >= most
 }
 
-// handled notes that an allocation has its rules.
-func (a *allocs) handled(request uint64) {
+// handled notes that an allocation has its rules, or was refused.
+func (a *allocs) handled(request uint64, refused bool) {
 	if request >= a.floor {
-		a.above[request] = struct{}{}
+		a.above[request] = refused
 	}
 }
 
@@ -372,7 +409,29 @@ func (a *allocs) settle(floor uint64) {
 		return
 	}
 	a.floor = floor
-	maps.DeleteFunc(a.above, func(id uint64, _ struct{}) bool { return id < floor })
+	maps.DeleteFunc(a.above, func(id uint64, _ bool) bool { return id < floor })
+}
+
+// kept is what the log keeps of the requests above the floor: 8 bytes for each, with refusedBit if it was refused.
+func (a *allocs) kept() []byte {
+	data := make([]byte, 0, 8*len(a.above))
+	for _, request := range slices.Sorted(maps.Keys(a.above)) {
+		if a.above[request] {
+			request |= refusedBit
+		}
+		data = binary.BigEndian.AppendUint64(data, request)
+	}
+	return data
+}
+
+// allocsOf is kept's other way round.
+func allocsOf(floor uint64, kept []byte) *allocs {
+	a := &allocs{floor: floor, above: map[uint64]bool{}}
+	for ; len(kept) >= 8; kept = kept[8:] {
+		request := binary.BigEndian.Uint64(kept)
+		a.above[request&^refusedBit] = request&refusedBit != 0
+	}
+	return a
 }
 
 // allocsAt returns the node's window at a machine, settled as the packet says.
@@ -380,7 +439,7 @@ func (n *node) allocsAt(p dsmpacket.Pointer, m *dsmpacket.Header) *allocs {
 	k := allocKey(p.Machine())
 	a := n.allocs[k]
 	if a == nil {
-		a = &allocs{above: map[uint64]struct{}{}}
+		a = &allocs{above: map[uint64]bool{}}
 		if n.allocs == nil {
 			n.allocs = map[allocKey]*allocs{}
 		}

@@ -581,7 +581,7 @@ type allocation struct {
 
 // allocAt has the second copy make the region that the first one has made, and then goes
 // on with the first one's answer. If that fails, or a copy is lost meanwhile, the client asks again.
-func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header, known *allocs) {
+func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header) {
 	mir, second := b.mirror, c.other(b)
 	a := allocation{h.dst, m.Incarnation, m.Request}
 	if mir.allocating[a] {
@@ -609,12 +609,11 @@ func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket
 		case fault.OK:
 			c.heldAlloc(b, h, r.Base.With(dsmpacket.OpAlloc, r.Class), m, true)
 		case fault.NoSpace:
-			if n := c.nodes[h.dst]; n != nil {
-				known.handled(m.Request) // a later copy of the answer gives nobody the region
-				c.keepAllocs(n, mir.machine)
+			if n := c.nodes[h.dst]; n != nil && n.incarnation == m.Incarnation {
+				c.denyRegion(h, n, r, m)
+			} else {
+				c.reclaim([]dsmpacket.Region{r})
 			}
-			c.reclaim([]dsmpacket.Region{r})
-			c.noRegion(h, r, m, fault.NoSpace)
 		case fault.BadRequest:
 			c.disagree(mir, "it has another region where a new one is to be")
 		}

@@ -164,6 +164,13 @@ func (n *node) charged() share.Owner {
 	return share.Owner{Port: uint32(n.blade.port.num), User: n.user}
 }
 
+// charge has the regions of a node charged to its owner, unless its blade is away.
+func (c *controller) charge(n *node) {
+	if o := n.charged(); o.Known() {
+		c.leases.Charge(n.address, o)
+	}
+}
+
 // mayHaveNode refuses a program that somebody has started by hand if its owner has its share of the rack's nodes: the blade
 // among all blades, and its user among the blade's. Where programs of deployments run is the rack's own choice.
 func (c *controller) mayHaveNode(b *blade, j *control.Join) error {
@@ -197,6 +204,7 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 	}
 	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 	c.leases.AddNode(n.address)
+	c.charge(n)
 	c.keepRack()
 	c.keepNode(n)
 	c.keepExports(n)

@@ -3,7 +3,6 @@ package gatekeeper
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,6 +201,7 @@ func (c *controller) restoreBlade(r *wal.Record) error {
 	p.remote = netip.AddrPortFrom(b.address, rackaddr.PortControl)
 	if b.memory() && b.holds() {
 		c.serveMemory(b)
+		c.divideMemory(b)
 		c.resuming.blades = append(c.resuming.blades, b)
 	}
 	c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC))
@@ -226,6 +226,7 @@ func (c *controller) restoreNode(r *wal.Record) error {
 		named:   c.now, bound: c.now, // perhaps
 	}
 	c.leases.AddNode(n.address)
+	c.charge(n)
 	if n.gone {
 		c.fallen[n.address] = n
 		return nil
@@ -282,10 +283,7 @@ func (c *controller) restoreWindow(r *wal.Record) error {
 	if len(r.Data)%8 != 0 {
 		return corrupt(r, "%d bytes", len(r.Data))
 	}
-	a := &allocs{floor: r.Order, above: map[uint64]struct{}{}}
-	for b := r.Data; len(b) > 0; b = b[8:] {
-		a.above[binary.BigEndian.Uint64(b)] = struct{}{}
-	}
+	a := allocsOf(r.Order, r.Data)
 	if n.allocs == nil {
 		n.allocs = map[allocKey]*allocs{}
 	}

@@ -117,6 +117,9 @@ func replicaEntry(h hop, dst, src frame.MAC) entry {
 // accessTable has the rules that follow from leases.
 const accessTable = "dsm_access"
 
+// rulesOfRegion is how many access rules a region has that is not lent: its controller reads, writes and frees.
+const rulesOfRegion = 3
+
 func accessEntry(r lease.Rule) entry {
 	return entry{
 		Table: accessTable,

@@ -17,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -296,6 +297,9 @@ type Overview struct {
 	LogRecords int
 	LogBytes   uint64
 	LogLimit   uint64
+	// RefusedOwners is how often owners were refused a region beyond their share of a machine's memory, or of all regions. Those beyond share.MaxOwners
+	// are counted together, under the zero Owner.
+	RefusedOwners map[share.Owner]uint64
 }
 
 // Overview copies the state, but neither regions nor calls. It fails with
@@ -305,7 +309,10 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
 			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(),
-			Recoveries: g.ctl.recovering(),
+			Recoveries: g.ctl.recovering(), RefusedOwners: map[share.Owner]uint64{},
+		}
+		if others := g.ctl.leases.Refused(func(owner share.Owner, n uint64) { o.RefusedOwners[owner] = n }); others > 0 {
+			o.RefusedOwners[share.Owner{}] += others
 		}
 	})
 	if g.cfg.Store != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
-	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rack/config"
@@ -25,8 +24,6 @@ import (
 type memoryOptions struct {
 	blade       bladeOptions
 	capacity    string
-	nodeMemory  string
-	nodeRegions uint64
 	ledgerSpace string
 	ledgerTotal string
 	ledgerDir   string
@@ -64,8 +61,6 @@ bifrost rack up makes this route. If it is missing, the error says how to make i
 	}
 	o.blade.register(cmd.Flags())
 	cmd.Flags().StringVar(&o.capacity, "capacity", "1GiB", "memory to serve, in `BYTES` or with KiB, MiB, GiB, TiB")
-	cmd.Flags().StringVar(&o.nodeMemory, "node-memory", "", "how many `BYTES` one node may allocate (default: all but an eighth of --capacity)")
-	cmd.Flags().Uint64Var(&o.nodeRegions, "node-regions", memory.DefaultRegions, "how many regions one node may have")
 	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "how many `BYTES` of records the ledger of one node may take, and as much for a moment while it is folded")
 	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "how many `BYTES` all ledgers may take together (default: 16 times --ledger-space)")
 	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers when the daemon ends (default: ledgers are in memory only)")
@@ -82,10 +77,6 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	capacity, err := config.ParseSize(o.capacity)
 	if err != nil || capacity == 0 {
 		return fmt.Errorf("--capacity %s: want a number of bytes, such as 512MiB", o.capacity)
-	}
-	quota, err := o.quota(capacity)
-	if err != nil {
-		return err
 	}
 	ledgers, err := o.ledgers()
 	if err != nil {
@@ -110,7 +101,7 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	if err := o.blade.startWitness(&b, ledgers.Disk); err != nil {
 		return err
 	}
-	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Quota: quota, Ledgers: ledgers})
+	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Quota: memory.DefaultQuota(capacity), Ledgers: ledgers})
 	if err != nil {
 		return err
 	}
@@ -122,23 +113,6 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	}
 	defer stop()
 	return d.Run(ctx)
-}
-
-// quota is what one node may take.
-func (o *memoryOptions) quota(capacity uint64) (store.Quota, error) {
-	q := memory.DefaultQuota(capacity)
-	q.Regions = o.nodeRegions
-	if o.nodeRegions == 0 {
-		return q, errors.New("--node-regions 0: want 1 at least")
-	}
-	if o.nodeMemory == "" {
-		return q, nil
-	}
-	var err error
-	if q.Bytes, err = config.ParseSize(o.nodeMemory); err != nil || q.Bytes == 0 {
-		return q, fmt.Errorf("--node-memory %s: want a number of bytes, such as 512MiB", o.nodeMemory)
-	}
-	return q, nil
 }
 
 // ledgers is the space for ledgers.
@@ -170,7 +144,7 @@ var (
 	metricServed   = memoryMetric("requests_total", "Requests answered with success.", "operation")
 	metricFailed   = memoryMetric("refused_requests_total", "Requests answered with an error.", "operation")
 	metricIgnored  = memoryMetric("dropped_packets_total", "Datagrams without an answer.", "reason")
-	metricQuota    = memoryMetric("over_quota_total", "Allocations and changes that were refused to a node that had all that one may have.", "what")
+	metricQuota    = memoryMetric("over_quota_total", "Allocations that the Gatekeeper has refused to owners that have their share, and changes that were refused to a node that had all that one may have.", "what")
 	metricBlame    = prometheus.NewDesc("bifrost_memory_refused_node_packets_total", "Requests that were refused, by the node that sent them; \"other\" stands for further nodes than 256.", []string{"node", "reason"}, nil)
 	metricNoLedger = memoryMetric("refused_ledger_requests_total", "Requests and commands about ledgers that were refused.", "reason")
 )

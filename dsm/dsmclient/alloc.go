@@ -108,9 +108,12 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	t := c.link.operations.get()
 	t.Op, t.Pointer, t.Size, t.Recall, t.Scope = dsmpacket.OpAlloc, at, size, recall, scope
 	c.link.run(ctx, t)
-	region, status, local := t.Region, t.Status, t.Local
+	region, status, local, share := t.Region, t.Status, t.Local, t.Share
 	c.link.operations.put(t)
-	if status != fault.OK {
+	switch {
+	case status == fault.NoSpace:
+		return Pointer{}, noSpace(at.Machine(), size, share)
+	case status != fault.OK:
 		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
 	}
 	if c.scope.counts() {
@@ -119,6 +122,15 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 		c.link.cache.fresh(region)
 	}
 	return region.Base, nil
+}
+
+// noSpace is why a machine has no room for a region, and what helps.
+func noSpace(machine uint8, size uint64, share bool) error {
+	why := "it has no block of that size free"
+	if share {
+		why = "all nodes of this Unix user on this blade together have their share of the machine's memory, or of the rack's regions; what is left is for others"
+	}
+	return fault.Remote(fault.NoSpace, "alloc", "%d bytes at memory machine %d: %s. Free regions, or have an operator add memory (bifrost memory --capacity, another memory blade)", size, machine, why)
 }
 
 // flush takes what has become ready, unlocks l.mu, and sends and tells it. The

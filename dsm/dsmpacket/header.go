@@ -33,6 +33,8 @@ const (
 	// FlagRecall (in an alloc): answer only with the region that an earlier run of
 	// the execution got for this operation, NotFound if there is none.
 	FlagRecall uint8 = 1 << 1
+	// FlagShare (in the refusal of an alloc as NoSpace): there may be room, but not for the node's owner, which has its share.
+	FlagShare uint8 = 1 << 0
 	// FlagDiverged (in a settle): the copies of the machine disagree about the request.
 	FlagDiverged uint8 = 1 << 0
 	// FlagNoted (in the reply to a settle): the copy has noted that the copies disagree.
@@ -53,7 +55,7 @@ const moreShift = 4
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the record goes on in the next chunk (ledger), there are more regions (answer to a rollback); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: 0; bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the owner has its share (refusal of an alloc), the record goes on in the next chunk (ledger), there are more regions (answer to a rollback); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: 0; bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk; of a rollback: the offset from which on regions are told"},

@@ -36,6 +36,9 @@ type Config struct {
 	// Lost is above all regions of earlier boots, whose content is lost; 0 if there was
 	// none. The server answers Unavailable for them.
 	Lost uint64
+	// Ask, if set, is called when Asking says something: the last eighth of the memory needs the Gatekeeper's word then. It must not block, or call
+	// the server.
+	Ask func()
 	// Quota is what one node may take of it.
 	Quota store.Quota
 	// Limits bound what it remembers of its clients.
@@ -60,6 +63,7 @@ type Server struct {
 	ledgers *ledgers
 	calm    chan struct{} // closed when the store takes commands again; nil while it does
 	fill    filler
+	reserve reserve
 	backup  *backup // nil: none is being made
 }
 
@@ -93,9 +97,9 @@ func NewServer(cfg Config) (*Server, error) {
 		arena.close()
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, store: store.New(store.Config{
+	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, reserve: reserve{ask: cfg.Ask}, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
-		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Quota: cfg.Quota, Limits: cfg.Limits,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Reserve: cfg.Ask != nil, Quota: cfg.Quota, Limits: cfg.Limits,
 	})}
 	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)
@@ -192,15 +196,10 @@ func (s *Server) KeepUndo(on bool) error {
 	return s.now(func(st *store.Store) error { st.KeepUndo(limit); return nil })
 }
 
-// DefaultRegions is how many regions one node may have by default: each takes some 200
-// bytes beside its content.
-const DefaultRegions = 1 << 20
-
-// DefaultQuota leaves the last eighth of a machine's memory, and of its undo, to others
-// than the node that has taken the rest.
+// DefaultQuota leaves the last eighth of a machine's undo to others than the node that has taken the rest.
 func DefaultQuota(capacity uint64) store.Quota {
 	undo := undoLimit(capacity)
-	return store.Quota{Bytes: capacity - capacity/8, Regions: DefaultRegions, Undo: undo - undo/8}
+	return store.Quota{Undo: undo - undo/8}
 }
 
 // undoLimit is a quarter of the capacity, and at least 16 MiB: as much again as
@@ -438,6 +437,9 @@ func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
 	if drop != store.NotDropped {
 		s.metrics.drop(r.Node, drop)
 		return
+	}
+	if r.Asks > 0 && r.Word == store.Unasked {
+		s.reserve.wait(m, r)
 	}
 	s.metrics.count(r.Node, r.To.Op(), &a)
 	out.add(m.Remote, &a)

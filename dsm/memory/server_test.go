@@ -228,14 +228,14 @@ func (b *bench) blamed(node netip.Addr, reason string) (n uint64) {
 func TestRefused(t *testing.T) {
 	b := newBench(t, 1<<20)
 	b.stop()
-	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Quota: store.Quota{Bytes: 64, Regions: 1, Undo: 1}})
+	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Limits: store.Limits{Regions: 1}})
 	p := b.alloc(64).Base
 	for _, c := range []struct {
 		to     dsmpacket.Pointer
 		length uint64
 		want   fault.Code
 	}{
-		{dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc, 0), 64, fault.NoSpace}, // beyond the quota
+		{dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc, 0), 64, fault.NoSpace}, // a region too many
 		{p.Add(4096).With(dsmpacket.OpRead, 0), 4, fault.NotFound},
 		{p.With(dsmpacket.OpRead, 0), 65, fault.BadRequest},
 		{p.With(dsmpacket.OpFree, 0), 0, fault.OK},

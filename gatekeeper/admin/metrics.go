@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 const namespace = "bifrost_gatekeeper"
@@ -45,6 +46,7 @@ var (
 	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
 	descPortDrop  = describe("switch_dropped_packets_total", "Packets of a port that the switch has dropped, by why: no identity, no route, malformed, forged, unsupported, hop limit, unlisted TCP.", "port", "blade", "reason")
 	descPortRefus = describe("refused_port_packets_total", "Held packets of a port that the Gatekeeper has refused.", "port", "blade", "reason")
+	descOwner     = describe("refused_owner_total", "Regions that owners, users of blades, were refused beyond their share; \"other\" stands for further owners.", "owner", "what")
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
 	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Those that are not held are known from samples, of which some get lost.", "service", "method", "code")
 	descTook      = describe("call_duration_seconds", "How long calls took, from their sending to their answer, as the Gatekeeper saw them.", "service", "method")
@@ -128,7 +130,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogMax, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny,
+		descCopies, descLogBytes, descLogMax, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny, descOwner,
 	} {
 		out <- d
 	}
@@ -172,6 +174,13 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, k := range dropped {
 		count(descDropped, k.value(&o.Counters), k.reason)
+	}
+	for owner, n := range o.RefusedOwners {
+		name := owner.String()
+		if owner == (share.Owner{}) {
+			name = "other"
+		}
+		count(descOwner, n, name, "regions")
 	}
 	c.methodMetrics(ctx, out)
 	if o.Switch {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/btree"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Machine is the state of all regions and of all calls that carry some or may
@@ -17,6 +18,9 @@ type Machine struct {
 	calls   map[CallID]*call            // held calls that have not ended
 	nodes   map[Node]*node
 	lost    map[uint8]uint64 // by memory machine: below this address, its regions are lost
+
+	shares   shares
+	refusals share.Refusals[share.Owner] // allocations, by owner
 
 	handled map[key]bool    // events that wait, are parked, or are in transition
 	pending int             // how many, those without a key included
@@ -52,7 +56,7 @@ type node struct {
 func New() *Machine {
 	return &Machine{
 		regions: map[dsmpacket.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint64{},
-		handled: map[key]bool{}, moving: map[uint64]*job{},
+		handled: map[key]bool{}, moving: map[uint64]*job{}, shares: newShares(),
 	}
 }
 
@@ -72,6 +76,7 @@ func (m *Machine) RemoveNode(n Node) []Step {
 		return nil
 	}
 	delete(m.nodes, n)
+	delete(m.shares.owners, n)
 	for _, c := range sortedCalls(gone.calls) {
 		switch {
 		case c.callee != n:

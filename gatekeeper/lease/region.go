@@ -12,6 +12,7 @@ type region struct {
 	id         dsmpacket.Region
 	owner      Node // whose allocation it was
 	controller Node // the zero Node when that is gone
+	payer      Node // who is charged for it: see shares
 	freeing    bool // the free has gone to the memory blade
 	dead       bool // forgotten; stays here until its last transition is done
 	leases     []*leased
@@ -136,6 +137,7 @@ func (m *Machine) index(r *region) {
 // forget makes a region unknown. Its leases must have ended.
 func (m *Machine) forget(r *region) {
 	m.control(r, Node{})
+	m.unpay(r)
 	r.dead, r.freeing = true, false
 }
 
@@ -158,5 +160,6 @@ func (m *Machine) control(r *region, n Node) {
 	if next := m.nodes[n]; next != nil {
 		r.controller = n
 		next.controls[r] = struct{}{}
+		m.repay(r)
 	}
 }

@@ -12,6 +12,11 @@ func (m *Machine) Adopt(v Region) bool {
 	}
 	r := &region{id: v.Region, owner: v.Owner, freeing: v.Freeing}
 	m.index(r)
+	payer := v.Controller
+	if !payer.IsValid() {
+		payer = v.Owner
+	}
+	m.pay(r, payer)
 	m.control(r, v.Controller)
 	return true
 }

@@ -262,6 +262,26 @@ type SharingReply struct {
 	Owner share.Owner `json:"owner,omitzero"`
 }
 
+// Rooms asks whether nodes may allocate regions that take of the last eighth of a memory blade, which is for owners that have less than their
+// share.
+type Rooms struct {
+	Nodes []Room `json:"nodes"` // MaxRooms at most
+}
+
+// Room is what a node wants to allocate.
+type Room struct {
+	Node  netip.Addr `json:"node"`
+	Bytes uint64     `json:"bytes"`
+}
+
+// RoomsReply answers it: whether each of the nodes may, in the same order.
+type RoomsReply struct {
+	Has []bool `json:"has"`
+}
+
+// MaxRooms is of how many nodes Rooms speaks at most.
+const MaxRooms = 64
+
 // MostAgo is how far back a Heartbeat looks.
 const MostAgo = time.Hour
 

@@ -46,6 +46,7 @@ const (
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
 	KindSharing   Kind = 14 // whose a caller is, and whether it may share its fate with a node: Sharing, SharingReply
+	KindRooms     Kind = 15 // a memory blade asks which nodes may have of its reserve: Rooms, RoomsReply
 )
 
 // From the Gatekeeper to a daemon.
@@ -85,7 +86,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindRooms: "rooms",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",

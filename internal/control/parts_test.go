@@ -100,6 +100,7 @@ func largest() map[Kind][2]any {
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
 		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
+		KindRooms:   {Rooms{many(MaxRooms, func(int) Room { return Room{node, 1 << 60} })}, RoomsReply{make([]bool, MaxRooms)}},
 		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),

@@ -2,17 +2,21 @@ package simrack_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -80,4 +84,97 @@ func TestHostile_Owners(t *testing.T) {
 			t.Errorf("refused: %v", server.RefusedOwners())
 		}
 	})
+}
+
+// TestHostile_MemoryOwners: one program with many nodes allocates all that it gets, has another owner's service allocate for it, and asks on without end.
+// Calls by reference of others go on.
+func TestHostile_MemoryOwners(t *testing.T) {
+	cfg, _ := watched("c1", "s1", "s2", "s3")
+	cfg.Impair = wire.Impairment{Delay: 10 * time.Microsecond}
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s2", "s3", "s1", "s1", "s1", "s1", "s1", "s1")
+		caller, hostile := nodes[0], nodes[3:]
+		for i, name := range []string{"Arrays", "Helper"} {
+			if err := nodes[1+i].Export(ctx, name, arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const small, block, total = 4 << 10, 16 << 10, 1 << 20 / (16 << 10)
+		var kept []dsm.Pointer
+		for _, n := range hostile {
+			p, err := n.Memory().Alloc(ctx, block)
+			for ; err == nil; p, err = n.Memory().Alloc(ctx, block) {
+				kept = append(kept, p)
+			}
+			if rpc.CodeOf(err) != rpc.NoSpace || !strings.Contains(err.Error(), "have their share") || !strings.Contains(err.Error(), "Free regions") {
+				t.Fatalf("a block too many: %v", err)
+			}
+		}
+		if len(kept) < total/2 || len(kept) > total*5/8 {
+			t.Errorf("one owner has %d of %d blocks", len(kept), total)
+		}
+		helper := arrays.NewArraysClient(hostile[0].Client("Helper", rpc.WithPolicy(rpc.PolicyRecover)))
+		got := 0
+		for ; got < 1<<20; got += small {
+			if _, err := helper.EchoRef(ctx, rpc.GlobalPointer(kept[0]), small); err != nil {
+				break
+			}
+		}
+		if left := 1<<20 - len(kept)*block - got; got == 0 || left < 1<<20/10 {
+			t.Errorf("another owner has allocated %d bytes for it, which leaves %d", got, left)
+		}
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() { // asks for regions that nobody waits for, so that nobody frees them
+			defer close(stopped)
+			for number := uint64(1 << 20); ; number++ {
+				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Incarnation: 1, Length: small}
+				for _, n := range hostile {
+					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM),
+						netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), m.Append(nil))
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Microsecond): // virtual
+				}
+			}
+		}()
+		for i := range 20 {
+			if err := byReference(ctx, caller); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		close(stop)
+		<-stopped
+		o, err := r.Gatekeeper().Overview(ctx)
+		if err != nil || len(o.RefusedOwners) != 2 {
+			t.Errorf("refused: %v, %v", o.RefusedOwners, err)
+		}
+		for _, n := range append(hostile, nodes[1:3]...) {
+			if err := n.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		<-time.After(time.Minute) // virtual: what they had is freed
+		if used := r.MemoryServer("m1").Used(); used > 1<<20/8 {
+			t.Errorf("%d bytes are left of nodes that have gone", used)
+		}
+	})
+}
+
+// byReference makes a call that lends memory and gets some.
+func byReference(ctx context.Context, caller *rpc.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	memory := caller.Memory()
+	p, err := memory.Alloc(ctx, 4096)
+	if err != nil {
+		return err
+	}
+	result, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(p), 4096)
+	if err != nil {
+		return err
+	}
+	q, err := rpc.PointerOf(result)
+	return errors.Join(err, memory.Free(ctx, p), memory.Free(ctx, q))
 }

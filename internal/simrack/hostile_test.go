@@ -476,8 +476,8 @@ func TestHostile_Memory(t *testing.T) {
 			}
 			strangers = append(strangers, p)
 		}
-		if len(strangers) != 14 {
-			t.Errorf("one node has %d of 16 blocks, want 14", len(strangers))
+		if n := len(strangers); n < 8 || n > 10 {
+			t.Errorf("one owner has %d of 16 blocks", n)
 		}
 		mine, err := callee.Memory().Alloc(ctx, 64<<10)
 		if err != nil {

@@ -86,6 +86,9 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from dsmpack
 	}
 	switch t := r.transfer; {
 	case h.Status != fault.OK:
+		if r.op() == dsmpacket.OpAlloc && t != nil {
+			t.Share = h.Status == fault.NoSpace && h.Flags&dsmpacket.FlagShare != 0
+		}
 	case r.op() == dsmpacket.OpRead:
 		if to := t.Buf[r.off:]; &to[0] != &data[0] { // else it was received there
 			copy(to, data)

@@ -122,6 +122,8 @@ type Transfer struct {
 	Status fault.Code
 	// Local is true if Status arose here and the server did not say so.
 	Local bool
+	// Share is true if an alloc is refused because the node's owner has its share.
+	Share bool
 	// Region is what an alloc got.
 	Region dsmpacket.Region
 

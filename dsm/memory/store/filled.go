@@ -279,7 +279,6 @@ func (s *Store) takeRegion(b []byte) error {
 	}
 	if !reg.owner.IsValid() {
 		reg.owner = netip.AddrFrom16(v.Owner)
-		s.held.charge(reg.owner, reg.class)
 	}
 	s.filled.named[v.Base] = true
 	if !v.Changed {

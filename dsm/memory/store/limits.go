@@ -22,6 +22,8 @@ type Limits struct {
 	// about the oldest one that is late by that much is not recognised by its run, but by
 	// its incarnation alone. Default: 2^14 of some 200 bytes.
 	Marks int
+	// Regions bounds the regions of the machine: each takes some 200 bytes beside its content. Default: 2^20.
+	Regions int
 	// Undo bounds the bytes that are kept to take executions back; a request beyond it is
 	// answered Overloaded, and sent again. Default: what KeepUndo says.
 	Undo int
@@ -40,7 +42,7 @@ type Limits struct {
 // withDefaults fills in what is left out.
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Records: cmp.Or(l.Records, 1<<22), Clients: cmp.Or(l.Clients, 1<<18), Marks: cmp.Or(l.Marks, 1<<14), Undo: l.Undo,
+		Records: cmp.Or(l.Records, 1<<22), Clients: cmp.Or(l.Clients, 1<<18), Marks: cmp.Or(l.Marks, 1<<14), Regions: cmp.Or(l.Regions, 1<<20), Undo: l.Undo,
 		Shadow: cmp.Or(l.Shadow, 64<<10), IdleShadows: cmp.Or(l.IdleShadows, 16<<20), Zero: cmp.Or(l.Zero, 256<<10),
 	}
 }

@@ -22,6 +22,7 @@ func (s *Store) alloc(r *Request, rec *record) {
 	if reg == nil && status == fault.OK {
 		reg, status = s.allocate(r, class)
 	}
+	rec.share = status == fault.NoSpace && r.Word == Refused
 	if rec.status = status; status == fault.OK {
 		rec.length, rec.address, rec.class = r.Header.Length, reg.base, reg.class
 	}
@@ -29,8 +30,8 @@ func (s *Store) alloc(r *Request, rec *record) {
 
 // allocate makes a region at an address of its own.
 func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
-	if !s.held.may(r.Node, class, s.cfg.Quota) {
-		return nil, fault.NoSpace
+	if status := s.may(r, class); status != fault.OK {
+		return nil, status
 	}
 	return s.make(r, class, func() (uint64, bool) { return s.space.take(class) })
 }
@@ -58,7 +59,6 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 	}
 	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)}
 	s.regions.add(reg)
-	s.held.charge(reg.owner, class)
 	if s.fill != nil {
 		s.fill.watch(reg)
 	}
@@ -155,9 +155,6 @@ func (s *Store) release(reg *region) {
 	s.undo.settle(reg)
 	s.dropShadow(reg)
 	s.regions.remove(reg)
-	if reg.owner.IsValid() {
-		s.held.release(reg.owner, reg.class)
-	}
 	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }
 
@@ -265,6 +262,7 @@ type record struct {
 	op      dsmpacket.Op
 	status  fault.Code
 	class   uint8 // alloc: the new region's
+	share   bool  // alloc: refused since the node's owner has its share
 	dead    bool  // settled before it came: it must never be applied
 }
 

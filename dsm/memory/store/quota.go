@@ -1,62 +1,58 @@
 package store
 
-import "net/netip"
+import "github.com/bifrost-rack/bifrost/internal/fault"
+
+// The last eighth of a machine's memory, and of its regions, is for owners that have less than their share. Whose a node is, and what that owner has, the
+// Gatekeeper knows. So an allocation that takes of the last eighth needs its word (Config.Reserve): the store
+// answers Overloaded, and says so in Request.Asks. Whoever serves it asks, and hands the request in again with the answer.
+
+// reservePart is which part of a machine is the reserve.
+const reservePart = 8
+
+// Word is what the Gatekeeper has said of an allocation.
+type Word uint8
+
+// The words.
+const (
+	Unasked   Word = iota // nothing
+	Permitted             // its owner may have the region
+	Refused               // its owner has its share
+)
+
+// reserved reports whether a region of the class takes of the reserve, or would have to.
+func (s *Store) reserved(class uint8) bool {
+	memory, regions := uint64(len(s.arena.mem)), s.cfg.Limits.Regions
+	return s.arena.used+1<<class > memory-memory/reservePart || len(s.regions.byBase) >= regions-regions/reservePart
+}
+
+// may reports whether there may be another region of the class for a request.
+func (s *Store) may(r *Request, class uint8) fault.Code {
+	switch {
+	case len(s.regions.byBase) >= s.cfg.Limits.Regions:
+		return fault.NoSpace
+	case !s.cfg.Reserve || r.Word == Permitted || !s.reserved(class):
+		return fault.OK
+	case r.Word == Refused:
+		s.refused++
+		return fault.NoSpace
+	}
+	r.Asks = uint64(1) << class
+	return fault.Overloaded
+}
 
 // Quota is what one node may take of a machine, so that none takes it all. 0 is no
-// bound. What exceeds it is refused to that node alone: an allocation as NoSpace, a
-// change that must be possible to undo as Overloaded, until others of its changes are
+// bound. What exceeds it is refused to that node alone, as Overloaded, until others of its changes are
 // committed.
 type Quota struct {
-	// Bytes of the regions that the node has allocated, as long as they live, whoever
-	// controls them, and how many of these Regions there are.
-	Bytes, Regions uint64
 	// Undo is the bytes that the undo of its executions takes.
 	Undo uint64
 }
 
-// account is what the regions take that one node has allocated.
-type account struct{ bytes, regions uint64 }
-
-// accounts are those of all nodes that have regions.
-type accounts struct {
-	of      map[netip.Addr]account
-	refused uint64 // allocations, for a quota
-}
-
-// may reports whether a node may have another region of the class.
-func (t *accounts) may(node netip.Addr, class uint8, q Quota) bool {
-	a := t.of[node]
-	if q.Bytes > 0 && a.bytes+1<<class > q.Bytes || q.Regions > 0 && a.regions >= q.Regions {
-		t.refused++
-		return false
-	}
-	return true
-}
-
-// charge notes that a node has a region.
-func (t *accounts) charge(node netip.Addr, class uint8) {
-	if t.of == nil {
-		t.of = map[netip.Addr]account{}
-	}
-	a := t.of[node]
-	t.of[node] = account{a.bytes + 1<<class, a.regions + 1}
-}
-
-// release notes that a region of a node is gone.
-func (t *accounts) release(node netip.Addr, class uint8) {
-	a := t.of[node]
-	if a.regions == 1 {
-		delete(t.of, node)
-		return
-	}
-	t.of[node] = account{a.bytes - 1<<class, a.regions - 1}
-}
-
-// QuotaStats counts what quotas have refused.
+// QuotaStats counts what was refused to nodes that had all that they may have.
 type QuotaStats struct {
-	// Allocations were refused for bytes or regions, Changes for undo.
+	// Allocations were refused by the Gatekeeper's word, Changes for undo.
 	Allocations, Changes uint64
 }
 
-// Quotas returns the quotas' numbers.
-func (s *Store) Quotas() QuotaStats { return QuotaStats{s.held.refused, s.undo.overQuota} }
+// Quotas returns these numbers.
+func (s *Store) Quotas() QuotaStats { return QuotaStats{s.refused, s.undo.overQuota} }

@@ -20,13 +20,13 @@ import (
 // below (go test -update writes it).
 //
 //	NODE[/INCARNATION] ID[^FLOOR] [eN[.INDEX]] OPERATION     a request, and its answer
-//	    alloc SIZE | recall SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
+//	    [permitted | refused] alloc SIZE | recall SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
 //	    eN: on behalf of execution N, as operation INDEX of its trunk
 //	NODE[/INCARNATION] commit|rollback RUN...                a node's words about its executions
 //	    RUN: eN[/INCARNATION][:MAIN.CHECKPOINT], where the node's incarnation is left out
 //	undo LIMIT     undo     executions
 //	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
-//	used     clean N     records     forget     quota BYTES REGIONS UNDO     quotas
+//	used     clean N     records     forget     reserve REGIONS     quota UNDO     quotas
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
 func TestScripts(t *testing.T) {
@@ -84,12 +84,10 @@ func (s *scripted) command(w []string) error {
 		}
 		s.printf("next %#x", l.Next)
 	case "quota":
-		var q [3]uint64
-		for i := range q {
-			q[i], _ = strconv.ParseUint(w[1+i], 0, 64)
-		}
-		s.store.cfg.Quota = Quota{Bytes: q[0], Regions: q[1], Undo: q[2]}
-		s.store.undo.quota = q[2]
+		s.store.undo.quota, _ = strconv.ParseUint(w[1], 0, 64)
+	case "reserve":
+		s.store.cfg.Reserve = true
+		s.store.cfg.Limits.Regions, _ = strconv.Atoi(w[1])
 	case "quotas":
 		q := s.store.Quotas()
 		s.printf("refused %d allocations, %d changes", q.Allocations, q.Changes)
@@ -215,6 +213,12 @@ func (s *scripted) request(w []string) error {
 		r.Header.Floor, _ = strconv.ParseUint(floor, 0, 64)
 	}
 	w = w[2:]
+	switch w[0] {
+	case "permitted":
+		r.Word, w = Permitted, w[1:]
+	case "refused":
+		r.Word, w = Refused, w[1:]
+	}
 	if w[0][0] == 'e' {
 		id, index, _ := strings.Cut(w[0], ".")
 		n, _ := strconv.ParseUint(index, 10, 32)
@@ -230,6 +234,9 @@ func (s *scripted) request(w []string) error {
 		return nil
 	}
 	s.answer(&r, &a)
+	if r.Asks > 0 {
+		s.printf("asks for %d bytes", r.Asks)
+	}
 	return nil
 }
 
@@ -266,7 +273,10 @@ func (s *scripted) operation(r *Request, w []string) error {
 // answer prints a reply, and names a region that is new.
 func (s *scripted) answer(r *Request, a *Answer) {
 	text := a.Header.Status.String()
-	if a.Header.Flags&dsmpacket.FlagApplied != 0 {
+	switch flags := a.Header.Flags; {
+	case r.To.Op() == dsmpacket.OpAlloc && flags&dsmpacket.FlagShare != 0:
+		text += " for this owner"
+	case flags&dsmpacket.FlagApplied != 0:
 		text = "applied: " + text
 	}
 	if a.Header.Length > 0 {

@@ -22,6 +22,8 @@ type Config struct {
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
+	// Reserve says that the last eighth of the memory needs the Gatekeeper's word (Request.Word).
+	Reserve bool
 	// Quota is what one node may take.
 	Quota  Quota
 	Limits Limits
@@ -43,7 +45,8 @@ type Store struct {
 	// fill is set while another copy is filled from here, filled while this one is filled.
 	fill   *filling
 	filled *filled
-	held   accounts
+	// refused counts allocations that the Gatekeeper has refused.
+	refused uint64
 }
 
 // New returns an empty store.
@@ -95,6 +98,10 @@ type Request struct {
 	// which are the region's own bytes. False says that they are what they were.
 	Receive func(to [2][]byte) bool
 	Size    int
+	// Word is what the Gatekeeper has said of an allocation. If Handle answers it as Overloaded because it needs that, it sets Asks to the
+	// bytes of the region.
+	Word Word
+	Asks uint64
 }
 
 // size is how many bytes of data the request carries.
@@ -222,6 +229,9 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 		return refuse(r, fault.BadRequest) // two requests with one id
 	}
 	a := answer(r, rec.status, rec.length)
+	if rec.share {
+		a.Header.Flags = dsmpacket.FlagShare
+	}
 	if rec.op == dsmpacket.OpAlloc && rec.status == fault.OK {
 		a.From = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(dsmpacket.OpAlloc, rec.class)
 	}

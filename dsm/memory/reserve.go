@@ -1,0 +1,78 @@
+package memory
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// An allocation that takes of the last eighth of the machine waits here for the Gatekeeper's word: one of each node. Others that come meanwhile are
+// answered Overloaded, and their clients ask again.
+type reserve struct {
+	ask     func() // says that there is something to ask; nil if nobody is asked
+	waiting map[netip.Addr]*waiting
+}
+
+// waiting is an allocation that waits.
+type waiting struct {
+	request store.Request
+	from    netip.AddrPort
+	asked   bool // the question is under way
+}
+
+// wait keeps an allocation until the Gatekeeper has said whether its node may have the region. The caller holds the server's mutex.
+func (r *reserve) wait(m *netio.Message, q *store.Request) {
+	if r.waiting[q.Node] != nil {
+		return
+	}
+	if r.waiting == nil {
+		r.waiting = map[netip.Addr]*waiting{}
+	}
+	w := &waiting{request: *q, from: m.Remote}
+	w.request.Data = bytes.Clone(q.Data)
+	r.waiting[q.Node] = w
+	r.ask()
+}
+
+// Asking returns what is to be asked next: of control.MaxRooms nodes at most, none if there is nothing to ask. Told must follow.
+func (s *Server) Asking() (q control.Rooms) {
+	_ = s.now(func(*store.Store) error {
+		for node, w := range s.reserve.waiting {
+			if !w.asked {
+				q.Nodes = append(q.Nodes, control.Room{Node: node, Bytes: w.request.Asks})
+			}
+		}
+		slices.SortFunc(q.Nodes, func(a, b control.Room) int { return a.Node.Compare(b.Node) })
+		q.Nodes = q.Nodes[:min(len(q.Nodes), control.MaxRooms)]
+		for _, n := range q.Nodes {
+			s.reserve.waiting[n.Node].asked = true
+		}
+		return nil
+	})
+	return q
+}
+
+// Told carries out, or refuses, the allocations of a question that the Gatekeeper has answered. Those of which the answer says nothing are
+// forgotten: their clients ask again.
+func (s *Server) Told(q control.Rooms, a control.RoomsReply) {
+	out := newAnswers(s)
+	_ = s.now(func(*store.Store) error {
+		for i, n := range q.Nodes {
+			w := s.reserve.waiting[n.Node]
+			delete(s.reserve.waiting, n.Node)
+			if w == nil || i >= len(a.Has) {
+				continue
+			}
+			if w.request.Word = store.Refused; a.Has[i] {
+				w.request.Word = store.Permitted
+			}
+			s.handle(&netio.Message{Remote: w.from}, &w.request, out)
+		}
+		out.send()
+		return nil
+	})
+}
