@@ -27,7 +27,7 @@ type MemoryConfig struct {
 	Quota store.Quota
 	// Limits are memory.Config.Limits.
 	Limits store.Limits
-	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot, which must be what Disk.Boot says; if the disk has a birth
+	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot, which must be what [memory.LedgerDisk.Boot] says; if the disk has a birth
 	// number, that counts. The disk is the caller's, to be closed after Run.
 	Ledgers memory.LedgerConfig
 }

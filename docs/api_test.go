@@ -2,11 +2,8 @@ package docs_test
 
 import (
 	"go/ast"
-	"go/doc"
-	"go/doc/comment"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -24,74 +21,6 @@ func TestAPIFitsTwoScreens(t *testing.T) {
 			t.Errorf("go doc ./%s has %d lines, want at most %d", name, n, most)
 		}
 	}
-}
-
-// TestDocLinks: the links in the public packages' comments lead somewhere, and there are
-// some. What leads nowhere is shown as text in brackets.
-func TestDocLinks(t *testing.T) {
-	bracketed := regexp.MustCompile(`\[\*?[A-Z]\w*(\.\w+)*\]`)
-	for _, name := range public {
-		files, _ := parsePackage(t, filepath.Join("..", name))
-		p, err := doc.NewFromFiles(fileSet, files, "github.com/bifrost-rack/bifrost/"+name)
-		must(t, err)
-		links := 0
-		for where, text := range docComments(p) {
-			for _, s := range words(p.Parser().Parse(text)) {
-				switch s := s.(type) {
-				case *comment.DocLink:
-					links++
-				case comment.Plain:
-					if lost := bracketed.FindString(string(s)); lost != "" {
-						t.Errorf("%s.%s: %s leads nowhere", name, where, lost)
-					}
-				}
-			}
-		}
-		if links < 5 {
-			t.Errorf("%s has %d links", name, links)
-		}
-	}
-}
-
-// docComments are a package's documentation, by name.
-func docComments(p *doc.Package) map[string]string {
-	all := map[string]string{"package": p.Doc}
-	values := func(vs []*doc.Value) {
-		for _, v := range vs {
-			all[strings.Join(v.Names, ",")] = v.Doc
-		}
-	}
-	funcs := func(fs []*doc.Func) {
-		for _, f := range fs {
-			all[f.Recv+"."+f.Name] = f.Doc
-		}
-	}
-	values(p.Consts)
-	values(p.Vars)
-	funcs(p.Funcs)
-	for _, ty := range p.Types {
-		all[ty.Name] = ty.Doc
-		values(ty.Consts)
-		values(ty.Vars)
-		funcs(ty.Funcs)
-		funcs(ty.Methods)
-	}
-	return all
-}
-
-// words are the parts of a comment's paragraphs.
-func words(d *comment.Doc) (all []comment.Text) {
-	for _, b := range d.Content {
-		switch b := b.(type) {
-		case *comment.Paragraph:
-			all = append(all, b.Text...)
-		case *comment.List:
-			for _, i := range b.Items {
-				all = append(all, words(&comment.Doc{Content: i.Content})...)
-			}
-		}
-	}
-	return all
 }
 
 // TestAPITakesPublicTypes: no exported function, method or field of the public packages has

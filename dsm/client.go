@@ -101,7 +101,7 @@ func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 // Settle returns when it is known what became of each write and free of the pointers'
 // regions that this node has begun, cancelled ones included: none can take effect any more.
 // Without pointers, it waits for all that the branch of an execution has begun itself,
-// allocations included. The runtime settles a region before a call passes it on.
+// allocations included. The runtime settles the requests on a region before a call passes it on.
 func (c *Client) Settle(ctx context.Context, ptrs ...Pointer) error {
 	return c.inner().Settle(ctx, ptrs...)
 }

@@ -62,7 +62,7 @@ func BenchmarkController(b *testing.B) {
 func benchmarkController(b *testing.B, others int) {
 	s := newSolo(b)
 	p := s.region(rackaddr.Node(1), 1)
-	const each = 50_000 // a node has maxNodeCalls at most
+	const each = 50_000 // calls of one node
 	for i := range others {
 		caller := rackaddr.Node(uint64(i/each) + 3)
 		if i%each == 0 {

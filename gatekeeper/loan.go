@@ -475,7 +475,7 @@ func (c *controller) releaseAnswer(k *loan, h *held, m *rpcpacket.Message) {
 	c.release(h)
 }
 
-// loanEvent tells of a call that lends memory what callEvent tells of others.
+// loanEvent tells people of a call that lends memory.
 func (c *controller) loanEvent(kind EventKind, k *loan) {
 	if !c.narrate {
 		return

@@ -21,22 +21,22 @@ import (
 // part of it, too.
 
 // Reasons why Mirror and Unmirror refuse. They come as the Err of a *fault.Error, so that
-// errors.Is finds them; the error's code is in brackets.
+// errors.Is finds them; the error's code is in parentheses.
 var (
 	// ErrSameBlade: both names are the same blade, or that blade has the machine's other
-	// copy already [BadRequest].
+	// copy already (BadRequest).
 	ErrSameBlade = errors.New("a machine cannot be mirrored onto itself")
-	// ErrThirdBlade: the machine has two blades in service [BadRequest].
+	// ErrThirdBlade: the machine has two blades in service (BadRequest).
 	ErrThirdBlade = errors.New("a machine has two copies at most")
-	// ErrBladeServes: the blade has content of a machine that would be lost [BadRequest].
+	// ErrBladeServes: the blade has content of a machine that would be lost (BadRequest).
 	ErrBladeServes = errors.New("the blade serves another machine")
-	// ErrNoRoom: the blade's capacity is below what the machine holds [NoSpace].
+	// ErrNoRoom: the blade's capacity is below what the machine holds (NoSpace).
 	ErrNoRoom = errors.New("the blade has not enough room")
-	// ErrUnknownBlade: no memory blade has that name [NotFound].
+	// ErrUnknownBlade: no memory blade has that name (NotFound).
 	ErrUnknownBlade = errors.New("no such memory blade")
-	// ErrNotMirrored: the blade has the machine's only copy [BadRequest].
+	// ErrNotMirrored: the blade has the machine's only copy (BadRequest).
 	ErrNotMirrored = errors.New("the blade has the only copy")
-	// ErrAway: the blade is not in service [Unavailable].
+	// ErrAway: the blade is not in service (Unavailable).
 	ErrAway = errors.New("the blade is not in service")
 )
 

@@ -203,7 +203,7 @@ func (c *Client) carryOut(ctx context.Context, op dsmpacket.Op, p Pointer, b []b
 
 // Settle returns when it is known what became of each write and free of the
 // pointers' regions that this node has begun, cancelled ones included: none
-// can take effect any more. A runtime settles a region before it passes it on.
+// can take effect any more. A runtime settles the requests on a region before it passes it on.
 // Without pointers, a client made With a scope waits for all that it has begun
 // itself, allocations included.
 func (c *Client) Settle(ctx context.Context, ptrs ...Pointer) error {

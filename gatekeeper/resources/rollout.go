@@ -28,8 +28,7 @@ import (
 const newNodeFaults = 3
 
 // attempts is how often a node that has to finish calls is started again with its former
-// program. After that they have failed: no call is executed more often
-// (execution.DefaultAttempts).
+// program. After that they have failed.
 const attempts = 5
 
 // Revision is what the programs of a deployment were once.

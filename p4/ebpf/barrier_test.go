@@ -20,7 +20,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// To see that the test below can fail: go test ./p4/ebpf -run InFlight -no-barrier
+// To see that the test below can fail: go test ./p4/ebpf -run TestSettle_NoPacketInFlightSeesTheOldRule -no-barrier
 var noBarrier = flag.Bool("no-barrier", false, "update tables without waiting for packets in flight")
 
 var (

@@ -245,8 +245,7 @@ func (h *Header) Outcome() fault.Code {
 	return fault.OK
 }
 
-// Header is a message's fixed part. PointerCount and the lengths follow from a
-// Message's parts.
+// Header is a message's fixed part. The number of pointers and the lengths follow from a [Message]'s parts.
 type Header struct {
 	Type              Type
 	Flags             Flags

@@ -70,8 +70,8 @@ func (s *Store) EndFill() {
 	}
 }
 
-// FillLeft is how many bytes of regions are to be copied, of those that there are now, and
-// FillDone how many have been.
+// FillLeft returns how many bytes of regions are still to be copied, of those that exist now, and how many have been
+// copied.
 func (s *Store) FillLeft() (left, done uint64) {
 	if s.fill == nil {
 		return 0, 0

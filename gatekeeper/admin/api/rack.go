@@ -156,7 +156,7 @@ type Service struct {
 	Address netip.Addr   `json:"address" format:"ipv6" doc:"Callers send to it; the switch picks the node" example:"fd00:b1f0:0:3:8c5e:1f2a:77d0:4b19"`
 	Nodes   []netip.Addr `json:"nodes" doc:"Nodes that serve it"`
 	Methods []Method     `json:"methods"`
-	// NotServing and IDL are what programs say (rpc.SetServing, rpc.WithIDL).
+	// NotServing and IDL are what programs say (rpc.Node.SetServing, rpc.WithIDL).
 	NotServing []netip.Addr `json:"not_serving" doc:"Nodes that say that the service should not be called there"`
 	IDL        string       `json:"idl,omitempty" doc:"The Thrift definition, if a program tells it; only of one service, not in the list"`
 }
