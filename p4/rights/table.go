@@ -35,7 +35,7 @@ var table = []row{
 		"identity", everyKind, "any", "port and source have no identity, or another incarnation or boot than the header says",
 		func(t *turn) bool { return t.id.Kind == 0 || t.id.Incarnation != t.p.Incarnation }, "dropped, counted", drop,
 	}, {
-		"kind", everyKind &^ (1 << Plain), "any", "its sender is no node, or, of an answer of memory, no memory server",
+		"kind", everyKind &^ (1 << Plain), "any but SETTLE, ledger, commit, rollback, forget", "its sender is no node, or, of an answer of memory, no memory server",
 		func(t *turn) bool { return (t.id.Kind == Memory) != (answers>>t.p.Kind&1 == 1) || t.id.Kind == Daemon }, "dropped, counted", drop,
 	}, {
 		"alloc", kinds(Alloc), "ALLOC by n", "control rule for n, this machine and batch",
@@ -96,13 +96,13 @@ var table = []row{
 		"call-lent", kinds(Call, Oneway), "", "new; a region of a ONEWAY is lent, or `lent` or the children of a parent are at their end",
 		func(t *turn) bool { return t.isNew() && t.full() }, "turned around: `lent`; the slots stay as they are", lent,
 	}, {
-		"call-opens", kinds(Call), "", "new",
+		"call-opens", kinds(Call), "CALL", "new",
 		(*turn).isNew, "slots = (number, open, n, c, regions, parents); `lent` +1 for each region, children +1 for each slot's parent; passes", (*turn).open,
 	}, {
-		"oneway-opens", kinds(Oneway), "", "new",
+		"oneway-opens", kinds(Oneway), "ONEWAY", "new",
 		(*turn).isNew, "slots = (number, open, *given*, n, c, regions); the regions' owner is c; passes", (*turn).open,
 	}, {
-		"copy-refused", kinds(Call, Oneway), "", "a *copy*: all its slots have its number, and are one call's; refused",
+		"copy-refused", kinds(Call, Oneway), "CALL, ONEWAY", "a *copy*: all its slots have its number, and are one call's; refused",
 		func(t *turn) bool { return t.isCopy() && t.first().State == Refused }, "turned around: `permission denied`", denied,
 	}, {
 		"copy-failed", kinds(Call, Oneway), "", "a copy; failed, or closed, and c has no row, or is going",
@@ -124,23 +124,23 @@ var table = []row{
 		"the slot is not the first of a call that is open or closed, with this number, caller n and callee c; or it is of a standing lease",
 		func(t *turn) bool { return !t.answers() }, "dropped, counted", drop,
 	}, {
-		"exception-results", kinds(Exception), "", "an EXCEPTION lists regions",
+		"exception-results", kinds(Exception), "EXCEPTION", "it lists regions",
 		func(t *turn) bool { return len(t.p.Results) > 0 }, "turned around: `permission denied`", denied,
 	}, {
-		"answer-children", kinds(Reply, Exception), "", "open; one of the call's slots has children",
+		"answer-children", kinds(Reply, Exception), "REPLY, EXCEPTION", "open; one of the call's slots has children",
 		func(t *turn) bool { return t.first().State == Open && t.children(t.p.Ref.Slot) }, "turned around: `lent`", lent,
 	}, {
-		"answer-denied", kinds(Reply), "", "open; there are too many results, or one is not good, or its owner is neither c nor n",
+		"answer-denied", kinds(Reply), "REPLY", "open; there are too many results, or one is not good, or its owner is neither c nor n",
 		func(t *turn) bool { return t.first().State == Open && !t.mayReturn() }, "turned around: `permission denied`; the slots stay open", denied,
 	}, {
 		"answer-lent", kinds(Reply), "", "open; a result is c's, and lent",
 		func(t *turn) bool { return t.first().State == Open && t.returnsLent() }, "turned around: `lent`", lent,
 	}, {
-		"given-back", kinds(Exception), "", "open, *given*",
+		"given-back", kinds(Exception), "EXCEPTION", "open, *given*",
 		func(t *turn) bool { return t.first().State == Open && t.first().Given },
 		"all slots closed; each region that they list, that is good and owner c, is n's again, lent or not; passes", (*turn).giveBack,
 	}, {
-		"answer-closes", kinds(Reply, Exception), "", "open",
+		"answer-closes", kinds(Reply, Exception), "REPLY, EXCEPTION", "open",
 		func(t *turn) bool { return t.first().State == Open },
 		"the results' owner is n, and the packet says which were n's already; all slots closed; `lent` −1 for each region that they list and " +
 			"whose generation matches, if not *given*; children −1 for each slot's parent; passes", (*turn).closes,
