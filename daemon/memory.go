@@ -185,7 +185,7 @@ func (m *Memory) birth() uint64 {
 func (m *Memory) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
 	if s := m.Server(); s != nil {
-		h.Used, h.Addresses = s.Used(), s.Addresses()
+		h.Used, h.Addresses, h.Regions = s.Used(), s.Addresses(), s.RegionBytes()
 		h.Diverged, h.MirrorEpoch = s.Diverged()
 		ledgers := s.Ledgers()
 		h.Ledgers = &ledgers

@@ -21,6 +21,7 @@ type blade struct {
 	address netip.Addr
 	port    *port // nil while it has failed
 	heard   time.Time
+	audited time.Time // memory blades: when it was last asked for regions that nobody knows
 	used    uint64
 	ledgers *control.LedgerSpace // as it last reported
 	nodes   map[netip.Addr]*node

@@ -241,7 +241,7 @@ func TestQuota_Memory(t *testing.T) {
 	alloc := func(n netip.Addr, k uint64) (answer dsmpacket.Header) {
 		t.Helper()
 		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
-		h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Floor: 1, Incarnation: 1, Length: 4096}
+		h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Floor: 1, Incarnation: s.nodes[n].incarnation, Length: 4096}
 		s.packetIn(3, reasonMemoryReply, frame.UDP6{
 			Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(n, rackaddr.PortDSM), Payload: h.Append(nil),
 		}.Append(nil))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -46,7 +47,7 @@ type node struct {
 	owes        bool              // its ledger may have one-ways that are not delivered; of a program that was started by hand
 	farewell    func()            // called when its identity is gone
 	allocs      map[allocKey]*allocs
-	unknown     []unknownRegion // its allocations that were not known after a restart
+	unknown     map[dsmpacket.Region]unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace
 }
 

@@ -2,8 +2,10 @@ package gatekeeper
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -75,9 +77,7 @@ func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
 // is gone for good.
 func (c *controller) lost(s unknownRegion) {
 	if n := c.nodeOrFallen(s.node); s.pending && n != nil && c.remains(s.node) {
-		if !slices.Contains(n.unknown, s) {
-			n.unknown = append(n.unknown, s)
-		}
+		n.knowLater(s)
 		return
 	}
 	if _, known := c.leases.Find(s.region.Base); !known {
@@ -253,7 +253,7 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 		}
 		page, err := regionList(m)
 		for _, r := range page.Regions {
-			c.lookAfterUnknown(c.unknownOf(b, r))
+			c.lookAfterUnknown(c.unknownOf(b, r), r.Settled)
 		}
 		if err == nil && page.Next > from {
 			err = c.auditFrom(b, page.Next)
@@ -277,18 +277,24 @@ func regionList(m control.Message) (page control.RegionList, err error) {
 	return page, err
 }
 
-// lookAfterUnknown looks after a region that a memory blade has.
-func (c *controller) lookAfterUnknown(s unknownRegion) {
+// lookAfterUnknown looks after a region that a memory blade has. A node that says that it has had the answer has not: we have not let it through.
+func (c *controller) lookAfterUnknown(s unknownRegion, settled bool) {
 	if _, known := c.leases.Find(s.region.Base); known {
 		return
 	}
-	if n := c.nodes[s.node]; n != nil {
-		if !slices.Contains(n.unknown, s) {
-			n.unknown = append(n.unknown, s)
-		}
+	if n := c.nodes[s.node]; n != nil && !settled {
+		n.knowLater(s)
 		return
 	}
 	c.lost(s)
+}
+
+// knowLater notes a region that the node may yet ask for.
+func (n *node) knowLater(s unknownRegion) {
+	if n.unknown == nil {
+		n.unknown = map[dsmpacket.Region]unknownRegion{}
+	}
+	n.unknown[s.region] = s
 }
 
 // reclaimAllUnknown reclaims what an incarnation of a node that has ended has never been given. What it
@@ -296,7 +302,23 @@ func (c *controller) lookAfterUnknown(s unknownRegion) {
 func (c *controller) reclaimAllUnknown(n *node) {
 	all := n.unknown
 	n.unknown = nil
-	for _, s := range all {
-		c.lost(s)
+	for _, r := range slices.SortedFunc(maps.Keys(all), func(a, b dsmpacket.Region) int { return slices.Compare(a.Base[:], b.Base[:]) }) {
+		c.lost(all[r])
 	}
+}
+
+// How many bytes of regions nobody may know at a memory blade, as a part of what it has, and how often it is asked for them.
+const (
+	leakPart  = 64
+	leakAgain = 10 * time.Second
+)
+
+// auditLeaks asks a memory blade for its regions if it has many more than are known here: those of answers that got lost, which the switch does when
+// there are too many. Their nodes ask again, but for one that has gone, or that does not mean to.
+func (c *controller) auditLeaks(b *blade, regions uint64) {
+	if !b.memory() || !b.holds() || regions <= c.leases.Bytes(b.hello.Machine)+b.hello.Capacity/leakPart || c.now.Sub(b.audited) < leakAgain {
+		return
+	}
+	b.audited = c.now
+	c.audit(b)
 }

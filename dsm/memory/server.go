@@ -247,7 +247,13 @@ func (s *Server) Diverged() (n uint64, epoch uint32) {
 // Capacity is how many bytes of regions the server holds at most.
 func (s *Server) Capacity() uint64 { return s.cfg.Capacity }
 
-// Used is how many bytes are allocated; 0 after Run has returned.
+// RegionBytes is how many bytes the regions have; 0 after Run has returned.
+func (s *Server) RegionBytes() (n uint64) {
+	_ = s.now(func(st *store.Store) error { n = st.Regions(); return nil })
+	return n
+}
+
+// Used is how many bytes are taken; 0 after Run has returned.
 func (s *Server) Used() (n uint64) {
 	_ = s.now(func(st *store.Store) error { n = st.Used(); return nil })
 	return n

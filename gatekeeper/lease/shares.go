@@ -88,6 +88,14 @@ func (m *Machine) Room(n Node, machine uint8, most uint64) uint64 {
 	return most
 }
 
+// Bytes is how many bytes the regions of a memory machine have whose size is known.
+func (m *Machine) Bytes(machine uint8) uint64 {
+	if total := m.shares.memory[machine]; total != nil {
+		return total.Used()
+	}
+	return 0
+}
+
 // MayHave reports whether a node may allocate so many bytes of a memory machine, and counts a refusal.
 func (m *Machine) MayHave(n Node, machine uint8, bytes uint64) bool {
 	may := m.Room(n, machine, bytes) >= bytes

@@ -96,8 +96,10 @@ type Heartbeat struct {
 	Boot  uint64 `json:"boot"`
 	Used  uint64 `json:"used"` // bytes (memory) or nodes (compute)
 	// Addresses is as in Hello.
-	Addresses uint64       `json:"addresses,omitempty"`
-	Nodes     []netip.Addr `json:"nodes,omitempty"`
+	Addresses uint64 `json:"addresses,omitempty"`
+	// Regions (memory blades) is bytes of regions, those included that nobody knows.
+	Regions uint64       `json:"regions,omitempty"`
+	Nodes   []netip.Addr `json:"nodes,omitempty"`
 	// Incarnations are those of Nodes, in the same order.
 	Incarnations []uint32 `json:"incarnations,omitempty"`
 	// Named says how many milliseconds ago the blade has last told a caller of each of Nodes, plus 1; 0 if it has not for MostAgo. Bound
@@ -521,6 +523,8 @@ type RegionID struct {
 	Class     uint8       `json:"class"`
 	Owner     netip.Addr  `json:"owner,omitzero"`
 	Execution ExecutionID `json:"execution,omitzero"`
+	// Settled (RegionList) says that the incarnation that has allocated it goes on, and says that it has had the answer.
+	Settled bool `json:"settled,omitempty"`
 }
 
 // Region returns the region on machine m.

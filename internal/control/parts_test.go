@@ -80,7 +80,7 @@ func largest() map[Kind][2]any {
 		},
 		KindHeartbeat: {
 			Heartbeat{
-				name, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
+				name, 1 << 60, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
 				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60, 1 << 60},
 				&FillProgress{1 << 60, 1 << 60, 1 << 60, true, 255, strings.Repeat("r", 1<<10)},
 			},

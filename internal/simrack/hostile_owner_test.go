@@ -121,14 +121,19 @@ func TestHostile_MemoryOwners(t *testing.T) {
 			}
 		}
 		if left := 1<<20 - len(kept)*block - got; got == 0 || left < 1<<20/10 {
-			t.Errorf("another owner has allocated %d bytes for it, which leaves %d", got, left)
+			t.Fatalf("another owner has allocated %d bytes for it, which leaves %d", got, left)
 		}
 		stop, stopped := make(chan struct{}), make(chan struct{})
+		incarnations := map[*rpc.Node]uint32{}
+		for _, n := range hostile {
+			incarnations[n] = incarnationOf(t, r, n.Address())
+		}
 		go func() { // asks for regions that nobody waits for, so that nobody frees them
 			defer close(stopped)
 			for number := uint64(1 << 20); ; number++ {
-				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Incarnation: 1, Length: small}
+				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Length: small}
 				for _, n := range hostile {
+					m.Incarnation = incarnations[n]
 					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM),
 						netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), m.Append(nil))
 				}
@@ -158,6 +163,51 @@ func TestHostile_MemoryOwners(t *testing.T) {
 		<-time.After(time.Minute) // virtual: what they had is freed
 		if used := r.MemoryServer("m1").Used(); used > 1<<20/8 {
 			t.Errorf("%d bytes are left of nodes that have gone", used)
+		}
+	})
+}
+
+// TestHostile_Unheard: a program asks for regions faster than the switch holds their answers, and says that it has had each. Nobody knows these
+// regions but the memory blade. They are freed, while the program runs and when it has gone.
+func TestHostile_Unheard(t *testing.T) {
+	cfg, _ := watched("s1")
+	cfg.Blades[1].Capacity = 64 << 20
+	cfg.Impair = wire.Impairment{Delay: 10 * time.Microsecond}
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		server := r.MemoryServer("m1")
+		var nodes [2]*rpc.Node
+		var before uint64 // what the first one has
+		for i := range nodes {
+			nodes[i] = joinAll(t, ctx, r, "s1")[0]
+			incarnation := incarnationOf(t, r, nodes[i].Address())
+			for number := uint64(1 << 20); number < 1<<20+6000; number++ {
+				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Incarnation: incarnation, Length: 4096}
+				r.Host("s1").SendRaw(netip.AddrPortFrom(nodes[i].Address(), rackaddr.PortDSM),
+					netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), m.Append(nil))
+				if number%100 == 0 {
+					<-time.After(100 * time.Microsecond) // virtual
+				}
+			}
+			<-time.After(time.Millisecond) // virtual: all have arrived
+			o, err := r.Gatekeeper().Overview(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known := uint64(o.RegionCount) * 4096
+			if used := server.Used(); used < known+8<<20 {
+				t.Errorf("%d bytes are used, and %d known: that is no attack", used, known)
+			}
+			if i == 1 {
+				if err := nodes[i].Close(ctx); err != nil {
+					t.Error(err)
+				}
+				known = before
+			}
+			<-time.After(30 * time.Second) // virtual
+			if used := server.Used(); used > known+1<<20 {
+				t.Errorf("node %d: %d bytes are used, and %d known", i, used, known)
+			}
+			before = known
 		}
 	})
 }

@@ -57,7 +57,7 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 		s.arena.give(block, class, 0, 0)
 		return nil, fault.NoSpace
 	}
-	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)}
+	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class), request: r.Header.Request, incarnation: r.Header.Incarnation}
 	s.regions.add(reg)
 	if s.fill != nil {
 		s.fill.watch(reg)
@@ -393,6 +393,12 @@ func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, unsettl
 	*c = client{incarnation: incarnation, fenced: true, unsettled: c.unsettled}
 	t.fenced = append(t.fenced, node)
 	return c, unsettled
+}
+
+// settled reports whether the client that has allocated a region says that it has had the answer.
+func (t *clients) settled(r *region) bool {
+	c := t.byNode[r.owner]
+	return c != nil && r.request > 0 && c.incarnation == r.incarnation && r.request < c.window.floor
 }
 
 // makeRoom forgets the node fenced longest ago when the table is full.

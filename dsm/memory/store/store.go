@@ -73,7 +73,15 @@ func (s *Store) absent(p dsmpacket.Pointer) fault.Code {
 	return fault.NotFound
 }
 
-// Used is how many bytes are allocated.
+// Regions is how many bytes the regions have.
+func (s *Store) Regions() (bytes uint64) {
+	for class, n := range s.regions.count {
+		bytes += uint64(n) << class //nolint:gosec // not negative
+	}
+	return bytes
+}
+
+// Used is how many bytes are taken: by regions, and by the second blocks of some.
 func (s *Store) Used() uint64 { return s.arena.used }
 
 // Addresses is above all addresses that were handed out.
@@ -337,6 +345,9 @@ type region struct {
 	class uint8
 	owner netip.Addr // the node that allocated it; invalid until a copy that is filled is told
 	data  []byte     // the block's
+	// request of incarnation has allocated it; zero at a copy that was filled.
+	request     uint64
+	incarnation uint32
 	// Only from..to has been written to; the rest is still zero.
 	from, to uint64
 	changes  *changes // what can be taken back; nil if everything is final

@@ -373,7 +373,10 @@ func (s *Store) List(q control.Regions) control.RegionList {
 			l.Next = base
 			break
 		}
-		l.Regions = append(l.Regions, s.regions.byBase[base].id())
+		reg := s.regions.byBase[base]
+		id := reg.id()
+		id.Settled = s.clients.settled(reg)
+		l.Regions = append(l.Regions, id)
 	}
 	return l
 }
