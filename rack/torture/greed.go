@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,13 +23,16 @@ import (
 )
 
 // The user without privileges takes all that it gets of what the users of its blade, and of the rack, share: connections to
-// the daemon, nodes, questions to the Gatekeeper, room for ledgers.
+// the daemon, nodes, questions to the Gatekeeper, memory, room for ledgers.
 // It must be refused connections and nodes. While it holds what it has got, another user of the blade must get what it asks for.
 
 const (
 	greedyConnections = 1000 // at the daemon's socket; they take descriptors of this process, too
 	greedyNodes       = 200
 	greedyQuestions   = 60 // of each node at a time
+	greedyMemories    = 6  // nodes that allocate
+	greedyRegion      = 256 << 10
+	honestPuts        = 5 // values that another user has stored meanwhile
 	greedyLedgers     = 16
 	greedyLedger      = 64 << 20 // bytes of each
 	greedyRecord      = 32 << 10
@@ -59,7 +63,7 @@ func (y *greedy) grab(ctx context.Context) (err error) {
 		do   func(context.Context) error
 	}{
 		{"takes connections of the daemon", y.takeConnections}, {"poses as the daemon", y.pose},
-		{"takes nodes, questions and ledgers", y.takeNodes},
+		{"takes nodes, questions, memory and ledgers", y.takeNodes},
 	} {
 		if ctx.Err() != nil {
 			return nil
@@ -175,6 +179,9 @@ func (y *greedy) takeNodes(ctx context.Context) (err error) {
 	if err := y.askAll(ctx, nodes); err != nil {
 		return err
 	}
+	if err := y.takeMemory(ctx, nodes); err != nil {
+		return err
+	}
 	if y.t.cfg.For >= longEnough {
 		return y.fillLedgers(ctx, nodes)
 	}
@@ -200,18 +207,56 @@ func (y *greedy) askAll(ctx context.Context, nodes []join.Session) error {
 	return err
 }
 
+// takeMemory has nodes allocate until their user has its share of the memory machine. Calls of another user, whose values travel by reference, go on.
+func (y *greedy) takeMemory(ctx context.Context, nodes []join.Session) error {
+	taken := 0
+	for _, n := range nodes[:min(len(nodes), greedyMemories)] {
+		c, err := clientOf(n)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }() // its node goes, and what it has
+		for ; err == nil && taken <= memorySize; taken += greedyRegion {
+			_, err = c.Alloc(ctx, greedyRegion)
+		}
+		if taken -= greedyRegion; fault.CodeOf(err) != fault.NoSpace {
+			return errors.Join(errEnough, err)
+		}
+	}
+	y.done["greedy MiB of memory"] += taken >> 20
+	if taken < memorySize/4 {
+		return fmt.Errorf("its regions take %d bytes: that is no attack", taken)
+	}
+	for i := range honestPuts {
+		blob := strings.Repeat(string(rune('a'+i)), blobSize)
+		if _, err := y.t.kv(ctx, blob, "put", "greedy", "-"); err != nil {
+			return fmt.Errorf("meanwhile another user's value is not stored: %w", err)
+		}
+		if err := y.t.holds(ctx, "greedy", blob); err != nil {
+			return fmt.Errorf("meanwhile another user's value is not read: %w", err)
+		}
+	}
+	return nil
+}
+
+// clientOf is a memory client of a node.
+func clientOf(n join.Session) (*dsmclient.Client, error) {
+	id := n.Node()
+	return dsmclient.NewClient(dsmclient.Config{Stack: n.Stack(), Address: id.Address, Incarnation: id.Incarnation, Rack: n.Rack})
+}
+
 // fillLedgers appends to ledgers of nodes until they, or the share of their user, are full. The tellers go on meanwhile: their calls
 // are counted in the end.
 func (y *greedy) fillLedgers(ctx context.Context, nodes []join.Session) error {
 	var all sync.WaitGroup
 	filling, cancel := context.WithTimeout(ctx, 2*honestWait)
 	defer cancel()
-	for _, n := range nodes[:min(len(nodes), greedyLedgers)] {
+	for _, n := range nodes[min(len(nodes), greedyMemories):min(len(nodes), greedyMemories+greedyLedgers)] {
 		id := n.Node()
 		if id.Ledger == nil {
 			return errors.New("a node has no ledger")
 		}
-		c, err := dsmclient.NewClient(dsmclient.Config{Stack: n.Stack(), Address: id.Address, Incarnation: id.Incarnation, Rack: n.Rack})
+		c, err := clientOf(n)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,9 @@ import (
 //	               ▲               │
 //	               └─ hit m1 again ┘
 
+// memorySize is how many bytes of regions each memory blade has.
+const memorySize = 64 << 20
+
 // memoryBlades serve the rack's memory machine.
 var memoryBlades = []string{"m1", "m2"}
 

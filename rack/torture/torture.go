@@ -198,21 +198,18 @@ func rackOf(cfg Config) config.Config {
 		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
 	}
 	for _, name := range []string{"m1", "m2"} {
-		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Memory, Capacity: 64 << 20})
+		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Memory, Capacity: memorySize})
 	}
 	c.Programs = []config.Program{
 		{Name: "counter", Blade: "s2", Command: []string{"counter", "serve", "Counter"}, Services: []string{"Counter"}, Stateful: true, Spares: []string{"x1", "x2", "s1"}},
 		{Name: "front", Blade: "s1", Command: []string{"counter", "serve", "Front"}, Services: []string{"Front"}, Spares: []string{"x2", "x1", "s2"}},
+		{Name: "store", Blade: "x1", Command: []string{"kv", "serve"}, Services: []string{"Store"}, Stateful: true, Spares: []string{"s1", "x2", "s2"}},
 	}
 	if cfg.Hostile {
 		for _, name := range []string{hostileBlade, wildBlade} {
 			c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
 		}
-		return c
 	}
-	c.Programs = append(c.Programs, config.Program{
-		Name: "store", Blade: "x1", Command: []string{"kv", "serve"}, Services: []string{"Store"}, Stateful: true, Spares: []string{"s1", "x2", "s2"},
-	})
 	return c
 }
 
