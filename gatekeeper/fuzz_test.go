@@ -87,7 +87,7 @@ func (s *solo) in(port uint16, why reason, src, dst netip.Addr, udp uint16, payl
 // region lets the memory blade give a node region k.
 func (s *solo) region(n netip.Addr, k uint64) dsmpacket.Pointer {
 	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
-	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Incarnation: 1}
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Incarnation: s.nodes[n].incarnation}
 	s.in(3, reasonMemoryReply, p.With(dsmpacket.OpAlloc, 12).Addr(), n, rackaddr.PortDSM, h.Append(nil))
 	return p
 }
@@ -112,7 +112,7 @@ func FuzzPacketIn(f *testing.F) {
 	f.Add(uint16(2), uint8(reasonCall), frameOf(b, a, rackaddr.PortRPC, call.Append(nil)))
 	f.Add(uint16(1), uint8(reasonFree), frameOf(a, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
 	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
-	request.Kind = dsmpacket.Reply
+	request.Kind, request.Incarnation = dsmpacket.Reply, newSolo(f).nodes[b].incarnation
 	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpAlloc, 12).Addr(), b, rackaddr.PortDSM, request.Append(nil)))
 	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpFree, 0).Addr(), a, rackaddr.PortDSM, request.Append(nil)))
 	join := control.Message{Kind: control.KindJoin, ID: 99, Sender: 1, Body: []byte(`{"blade":"c1","name":"x","token":7}`)}

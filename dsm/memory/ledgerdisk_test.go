@@ -460,7 +460,7 @@ func FuzzLedgerKeys(f *testing.F) {
 			}
 			return
 		}
-		if string(chunkKey(r.name, r.chunks[0].Number)) != string(key) || string(r.chunks[0].Data) != string(value[1:]) {
+		if string(chunkKey(r.name, r.chunks[0].Number)) != string(key) || string(r.chunks[0].Data) != string(value[1:]) || r.chunks[0].Continues != (value[0] == 1) {
 			t.Fatalf("%x %x became %+v", key, value, r)
 		}
 	})

@@ -38,6 +38,20 @@ func FuzzHandle(f *testing.F) {
 		h.More = 3
 		return h
 	}
+	says := func(id, length uint64, word uint32) dsmpacket.Header {
+		h := h(id, length)
+		h.Index = word
+		return h
+	}
+	f.Add(script( // 64 KiB, of which the last eighth needs a word
+		Request{To: machine.With(dsmpacket.OpAlloc, 15), Header: h(1, 1<<15)},
+		Request{To: machine.With(dsmpacket.OpAlloc, 14), Header: h(2, 1<<14)},
+		Request{To: machine.With(dsmpacket.OpAlloc, 13), Header: h(3, 1<<13)},
+		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: h(4, 1<<12)},
+		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: says(4, 1<<12, uint32(Permitted))},
+		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: says(5, 1<<12, uint32(Refused))},
+		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: h(5, 1<<12)},
+	))
 	f.Add(script(
 		Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
 		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abc")},
@@ -63,6 +77,7 @@ func FuzzHandle(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newTestStore(1 << 16)
+		s.cfg.Reserve = true
 		s.KeepUndo(1 << 14)
 		for len(b) > 0 {
 			n := min(int(b[0]), len(b)-1)
@@ -77,7 +92,7 @@ func FuzzHandle(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			r := Request{Node: rackaddr.Node(h.Branch % 4), To: dsmpacket.Pointer(d[:16]), Header: h, Data: data}
+			r := Request{Node: rackaddr.Node(h.Branch % 4), To: dsmpacket.Pointer(d[:16]), Header: h, Data: data, Word: Word(h.Index % 3)}
 			again := s.record(&r, h.Request) != nil
 			a, drop := handle(s, &r)
 			check(t, s, &r, &a, drop, again)
@@ -126,7 +141,12 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool)
 	want := r.Header
 	want.Kind, want.Mirror = dsmpacket.Reply, s.mirror
 	want.Status, want.Length = a.Header.Status, 0
-	want.Flags = 0
+	if want.Flags = 0; a.Header.Status == fault.NoSpace && s.record(r, r.Header.Request).share {
+		want.Flags = dsmpacket.FlagShare
+	}
+	if r.Asks != 0 && (r.Word != Unasked || a.Header.Status != fault.Overloaded || r.To.Op() != dsmpacket.OpAlloc || r.Asks+s.Used() <= 7<<13) {
+		t.Fatalf("%+v asks for %d bytes with %d in use, and is answered %v", r.Header, r.Asks, s.Used(), a.Header.Status)
+	}
 	from, done, op := r.To, a.Header.Status == fault.OK, r.To.Op()
 	switch {
 	case op == dsmpacket.OpSettle:
