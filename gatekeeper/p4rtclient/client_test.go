@@ -236,6 +236,7 @@ func TestVacant(t *testing.T) {
 			t.Errorf("beside a primary: %v", err)
 		}
 		s.Close()
+		synctest.Wait() // the switch has heard of it
 		began := time.Now()
 		low := b.client(3)
 		ended := keep(low)
@@ -262,6 +263,7 @@ func TestVacant_Returns(t *testing.T) {
 	virtual(t, func(b *bench) {
 		_, s := b.primary(5)
 		s.Close()
+		synctest.Wait() // the switch has heard of it
 		ended := make(chan error, 1)
 		go func() {
 			ended <- b.client(3).Keep(b.ctx, func(context.Context, *Session) error {
