@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func TestLifeOfANode(t *testing.T) {
 					t.Fatal(err)
 				}
 				id := s.Node()
-				if id != (join.Identity{Name: "arrays", Blade: "b1", Address: rackaddr.Node(1), Incarnation: 1}) || !r.blade.Accepts(id.Address) {
+				if !reflect.DeepEqual(id, join.Identity{Name: "arrays", Blade: "b1", Address: rackaddr.Node(1), Incarnation: 1, Blocks: []uint32{5}}) || !r.blade.Accepts(id.Address) {
 					t.Errorf("node %+v, its address accepted: %v", id, r.blade.Accepts(id.Address))
 				}
 				if _, err := s.Export(r.ctx, control.Export{Service: "Arrays", Methods: []control.Method{{Name: "add"}}}); err != nil {

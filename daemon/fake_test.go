@@ -197,7 +197,7 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 			g.joins[j.Token] = moved
 		}
 		if _, known := g.joins[j.Token]; !known {
-			g.joins[j.Token] = control.Joined{Address: rackaddr.Node(uint64(len(g.joins) + 1)), Incarnation: 1, Rack: g.welcome.Rack}
+			g.joins[j.Token] = control.Joined{Address: rackaddr.Node(uint64(len(g.joins) + 1)), Incarnation: 1, Rack: g.welcome.Rack, Blocks: []uint32{5}}
 		}
 		return g.joins[j.Token], nil
 	case control.KindExport:

@@ -175,7 +175,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	}
 	n := &node{
 		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{}, exports: map[netip.Addr]*offered{},
-		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Exited: j.Exited},
+		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Blocks: j.Blocks, Before: j.Before, Exited: j.Exited},
 	}
 	n.ledger = j.Ledger != nil
 	copy(n.identity.Key[:], j.Key)
@@ -393,6 +393,13 @@ func (n *node) Sharing(ctx context.Context, q control.Sharing) (r control.Sharin
 func (n *node) Calls(ctx context.Context, c control.NodeCalls) error {
 	c.Node, c.Incarnation = n.identity.Address, n.identity.Incarnation
 	return n.ask(ctx, control.KindCalls, c, nil)
+}
+
+// Blocks implements join.Session.
+func (n *node) Blocks(ctx context.Context, want int) ([]uint32, error) {
+	var r control.BlockReply
+	err := n.ask(ctx, control.KindBlocks, control.BlockQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation, Want: want}, &r)
+	return r.Blocks, err
 }
 
 // Ledger implements join.Session.

@@ -19,17 +19,18 @@ import (
 
 // heldPair makes the frames of a call with a pointer and of its reply, both held,
 // from node 1 at port 1 to node 2 at port 2.
-func heldPair(session, sequence uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
-	return heldPairOf(rackaddr.Node(1), session, sequence, index, ps...)
+func heldPair(s rpcpacket.Slot, n uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
+	return heldPairOf(1, s, n, index, ps...)
 }
 
-// heldPairOf is heldPair of another caller.
-func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
+// heldPairOf is heldPair of another caller: the k-th node, whose incarnation is the rack's k-th, too.
+func heldPairOf(k uint32, s rpcpacket.Slot, n uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
+	caller := rackaddr.Node(uint64(k))
 	method, _ := rpcpacket.MethodOf("add")
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(rpcpacket.SessionOf(caller, uint32(session)), sequence), Floor: sequence,
-		CallerIncarnation: 1, CalleeIncarnation: 2, Service: serviceHash(rackaddr.Service("Arrays")), Index: uint32(index),
+		Type: rpcpacket.Call, Method: method, Slot: s, Number: rpcpacket.NumberOf(k, n), CallerIncarnation: k, CalleeIncarnation: 2, Service: serviceHash(rackaddr.Service("Arrays")), Index: uint32(index),
 	}, Pointers: ps, Payload: make([]byte, 64)}
+	m.Call = rpcpacket.PlainID(caller, m.Slot, m.Number)
 	proof := endpoint.NewProver(testSecret.Node(caller)).Prove(m.Call, rpcpacket.PolicyNone)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
 	call = frameOf(&m, caller, rackaddr.Node(2), 1)
@@ -64,11 +65,12 @@ func benchmarkController(b *testing.B, others int) {
 	p := s.region(rackaddr.Node(1), 1)
 	const each = 50_000 // calls of one node
 	for i := range others {
-		caller := rackaddr.Node(uint64(i/each) + 3)
+		caller, slot := uint32(i/each)+3, otherSlot(i)
+		s.blocks.has(rackaddr.Node(uint64(caller)), slot.Block())
 		if i%each == 0 {
 			s.ask(b, 1, control.KindJoin, control.Join{Blade: "c1", Name: "program", Token: uint64(i/each) + 2})
 		}
-		call, _ := heldPairOf(caller, uint64(i)+2, 1, 0, s.region(caller, uint64(i)+2))
+		call, _ := heldPairOf(caller, slot, 1, 0, s.region(rackaddr.Node(uint64(caller)), uint64(i)+2))
 		s.packetIn(1, reasonCall, call)
 		s.obey()
 	}
@@ -78,6 +80,11 @@ func benchmarkController(b *testing.B, others int) {
 	s.measure(b, p)
 }
 
+// firstSlot is node 1's first slot, and otherSlot is one of further ones.
+const firstSlot = rpcpacket.BlockSlots
+
+func otherSlot(i int) rpcpacket.Slot { return rpcpacket.Slot(8*rpcpacket.BlockSlots + i) }
+
 // measure makes a call at a time.
 func (s *solo) measure(b *testing.B, ps ...dsmpacket.Pointer) {
 	s.sent = 0
@@ -85,7 +92,7 @@ func (s *solo) measure(b *testing.B, ps ...dsmpacket.Pointer) {
 	n := uint64(0)
 	for b.Loop() {
 		n++
-		call, reply := heldPair(1, n, 0, ps...)
+		call, reply := heldPair(firstSlot, n, 0, ps...)
 		s.packetIn(1, reasonCall, call)
 		s.obey()
 		s.packetIn(2, reasonCall, reply)
@@ -98,17 +105,16 @@ func (s *solo) measure(b *testing.B, ps ...dsmpacket.Pointer) {
 }
 
 // BenchmarkLoans is an exactly-once call by reference of a plain client, and its answer, without a switch and a log, while so many
-// other calls of other clients are on record, each in a session of its own. It winds the timer as the loop does.
+// other calls of other clients are on record, each in a slot of its own. It winds the timer as the loop does.
 func BenchmarkLoans(b *testing.B) {
 	for _, others := range []int{0, 1024, 8192, 32_768} {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
 			s := newSolo(b)
 			p := s.region(rackaddr.Node(1), 1)
-			pair := func(session, number uint64, p dsmpacket.Pointer) (call, reply []byte) {
-				return directPair(b, s, session, number, p)
-			}
 			for i := range others {
-				call, _ := pair(uint64(i)+2, 1, s.region(rackaddr.Node(1), uint64(i)+2))
+				slot := otherSlot(i)
+				s.blocks.has(rackaddr.Node(1), slot.Block())
+				call, _ := directPair(b, s, slot, 1, s.region(rackaddr.Node(1), uint64(i)+2))
 				s.packetIn(1, reasonCall, call)
 				s.obey()
 			}
@@ -120,7 +126,7 @@ func BenchmarkLoans(b *testing.B) {
 			n := uint64(0)
 			for b.Loop() {
 				n++
-				call, reply := pair(1, n, p)
+				call, reply := directPair(b, s, firstSlot, n, p)
 				s.packetIn(1, reasonCall, call)
 				s.obey()
 				s.deadline()
@@ -136,17 +142,18 @@ func BenchmarkLoans(b *testing.B) {
 }
 
 // directPair makes the frames of an exactly-once call of node 1's session that lends a region to node 2, and of its answer.
-func directPair(b *testing.B, s *solo, session, number uint64, p dsmpacket.Pointer) (call, reply []byte) {
+func directPair(b *testing.B, s *solo, slot rpcpacket.Slot, number uint64, p dsmpacket.Pointer) (call, reply []byte) {
 	b.Helper()
 	method, err := rpcpacket.MethodOf("add")
 	if err != nil {
 		b.Fatal(err)
 	}
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: (rpcpacket.FlagSession | rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyRecover), Method: method,
-		Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(1), uint32(session)), number), Floor: number, CallerIncarnation: 1,
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Method: method,
+		Slot: slot, Number: rpcpacket.NumberOf(1, number), CallerIncarnation: 1,
 		Service: serviceHash(rackaddr.Service("Arrays")),
 	}, Pointers: []dsmpacket.Pointer{p}, Payload: make([]byte, 64)}
+	m.Call = rpcpacket.PlainID(rackaddr.Node(1), m.Slot, m.Number)
 	proof := endpoint.NewProver(s.secret.Node(rackaddr.Node(1))).Prove(m.Call, rpcpacket.PolicyRecover)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
 	call = frameOf(&m, rackaddr.Node(1), rackaddr.Node(2), 1)
@@ -168,7 +175,7 @@ func BenchmarkDirectCalls(b *testing.B) {
 				for range each {
 					calls++
 					q.Ended = append(q.Ended, control.DirectCall{
-						ID: control.ExecutionID(rpcpacket.SessionID(7, calls)), Caller: rackaddr.Node(1), Incarnation: 1,
+						ID: control.ExecutionID(rpcpacket.PlainID(rackaddr.Node(1), 7, rpcpacket.Number(calls))), Caller: rackaddr.Node(1), Incarnation: 1,
 						Service: "Arrays", Method: "add", Began: 1000, Took: 100,
 					})
 				}
@@ -221,7 +228,7 @@ func benchmarkHeldCall(b *testing.B, cfg Config, parallel int) {
 	for i := range parallel {
 		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
 		m1.allocated(nodes[0], p)
-		l.pointers = append(l.pointers, p)
+		l.pointers, l.slots = append(l.pointers, p), append(l.slots, nodes[0].slot(uint32(i)))
 	}
 	for len(r.snapshot().Regions) < parallel {
 		r.quiet()
@@ -257,6 +264,7 @@ type load struct {
 	b        *testing.B
 	sw       *softswitch.Switch
 	pointers []dsmpacket.Pointer
+	slots    []rpcpacket.Slot
 	calls    uint64
 	began    atomic.Uint64
 	ended    atomic.Uint64
@@ -287,7 +295,7 @@ func (l *load) wait(r *rack) {
 // next begins a call on the i-th region, unless enough have begun.
 func (l *load) next(i int) {
 	if n := l.began.Add(1); n <= l.calls {
-		call, _ := heldPair(uint64(i)+1, n, i, l.pointers[i])
+		call, _ := heldPair(l.slots[i], n, i, l.pointers[i])
 		go l.sw.Input(1, call)
 	}
 }
@@ -295,7 +303,7 @@ func (l *load) next(i int) {
 // atCallee answers a call.
 func (l *load) atCallee(f []byte) {
 	if m, err := rpcpacket.Parse(f[frame.HeaderSize:]); err == nil && m.Type == rpcpacket.Call {
-		_, reply := heldPair(m.Call.Session(), m.Call.Sequence(), int(m.Index), m.Pointers[0])
+		_, reply := heldPair(m.Slot, m.Number.Count(), int(m.Index), m.Pointers[0])
 		go l.sw.Input(2, reply)
 	}
 }

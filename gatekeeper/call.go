@@ -89,10 +89,9 @@ func (s *service) methodName(n *node, wire rpcpacket.Method) string {
 //	CALL with pointers, to a node ─▶ loan.go
 //	FORGET  ids  ─▶ struck out ─▶ ACK with them
 //	FORGET, given up ─▶ they hand nothing over any more ─▶ ACK with what they have handed over
-//	SETTLED      ─▶ a client asks for no earlier call of a session
 
 // forgetItem is how many bytes name a call in a FORGET: its id comes first.
-const forgetItem = 32
+const forgetItem = 28
 
 // errToNodes refuses a call that is addressed to a service.
 var errToNodes = fault.New(fault.BadRequest, "call", "a call goes to a node that serves it")
@@ -106,8 +105,6 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.malformedCall(h, &m.Header, errToNodes)
 	case m.CallerIncarnation != n.incarnation:
 		c.count.Malformed++
-	case m.Flags&(rpcpacket.FlagSettled|rpcpacket.FlagSession) == rpcpacket.FlagSettled|rpcpacket.FlagSession:
-		c.settledSession(n, m)
 	case m.Flags&rpcpacket.FlagSettled != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
 		c.forgetDirect(n, m)
 	default:
@@ -115,25 +112,11 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 	}
 }
 
-// settledSession takes a client's word that it asks no more for calls of a session. It counts
-// from the present incarnation only.
-func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
-	if m.Call.Sequence() != 0 {
-		c.count.Malformed++
-		return
-	}
-	c.settleLoans(n, m.Call.Session(), m.Floor)
-	if c.pressure.stalled {
-		return // it says so again
-	}
-	c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: m.Call, Floor: m.Floor, Flags: rpcpacket.FlagReleased}})
-}
-
 // originBytes is how many bytes a call's origin has: a proof, and the hash of the service whose
 // execution makes the call, or 0 (rpc, metadata.go).
 const originBytes = 24
 
-// proven reports whether a direct call is one of a node's sessions, or of an execution of its own, and whether
+// proven reports whether a direct call is a plain one of a node's, or of an execution of its own, and whether
 // whoever made it has called, with this policy, the node that hands it over. The caller has proven that by what follows
 // from the node's key, or from the key of the execution's service or main. So no node hands over a call
 // of which it only knows the id, nor one that somebody will make.
@@ -142,8 +125,8 @@ func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []
 	policy := call.Flags.Policy()
 	service := binary.BigEndian.Uint64(origin[copy(proof[:], origin):])
 	switch {
-	case call.Flags&rpcpacket.FlagSession != 0:
-		if !rpcpacket.Owns(caller, call.Call.Session()) {
+	case !call.Call.Derived():
+		if call.Call != rpcpacket.PlainID(caller, call.Slot, call.Number) {
 			return false
 		}
 		want = endpoint.NewProver(c.secret.Node(caller)).Prove(call.Call, policy)
@@ -168,15 +151,17 @@ func (c *controller) forgetDirect(n *node, m *rpcpacket.Message) {
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: flags}}
 	foreign := false
 	for items := m.Payload; len(items) > 0; items = items[forgetItem:] {
-		id, lane, number := rpcpacket.ID(items[:16]), binary.BigEndian.Uint64(items[16:]), binary.BigEndian.Uint64(items[24:])
-		k := c.loans[id]
+		id, s, number := rpcpacket.ID(items[:16]), rpcpacket.Slot(binary.BigEndian.Uint32(items[16:])), rpcpacket.Number(binary.BigEndian.Uint64(items[20:]))
+		k, owner := c.loans[id], c.blocks.owner(s)
 		switch {
 		case k != nil && k.caller != n.address && k.callee != n.address:
 			foreign, k = true, nil // nothing follows from what it says of others' calls
 		case k != nil && asks != 0 && k.stage == loanReturned:
 			continue // its answer is about to hand regions over: it is asked again
-		case rpcpacket.Owns(n.address, lane) || lane != 0 && c.callerIn(lane):
-			c.keepFloor(n.address, lane, number)
+		case owner == n.address:
+			c.keepOver(s, number)
+		case owner.IsValid():
+			c.keepFloor(n.address, s, number)
 		}
 		if has := c.handedTo(k, n); asks != 0 && len(has) > 0 {
 			c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: id, Flags: flags}, Pointers: has, Payload: id[:]})

@@ -107,7 +107,7 @@ func TestReply_ExceptionEndsLease(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()
-		call.Type, call.Flags, call.CalleeIncarnation, call.Pointers = rpcpacket.Exception, rpcpacket.FlagSession|rpcpacket.FlagHeld, s.b.incarnation, nil
+		call.Type, call.Flags, call.CalleeIncarnation, call.Pointers = rpcpacket.Exception, rpcpacket.FlagHeld, s.b.incarnation, nil
 		call.Code = fault.Overloaded
 		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, call.Append(nil))
 		s.a.refused("the callee's own exception", fault.Overloaded)
@@ -338,7 +338,7 @@ func TestCall_IDOfAnother(t *testing.T) {
 		s.a.call("Arrays", m)
 		s.b.message1()
 		stolen := s.c.message("Arrays", "add", q)
-		stolen.Call, stolen.Floor = m.Call, 1
+		stolen.Call = m.Call
 		s.unchanged("a stolen id", func() { s.c.call("Arrays", stolen) })
 		s.c.refused("a stolen id", fault.BadRequest)
 		quiet("a stolen id", s.b)

@@ -250,6 +250,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.daemonEnded(p, m)
 	case control.KindLedger:
 		err = c.placeLedger(p, m)
+	case control.KindBlocks:
+		err = c.moreBlocks(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

@@ -99,7 +99,8 @@ func FuzzPacketIn(f *testing.F) {
 	service := rackaddr.Service("Arrays")
 	method, _ := rpcpacket.MethodOf("add")
 	call := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(1), 1), 1), Floor: 1, CallerIncarnation: 1, Service: serviceHash(service),
+		Type: rpcpacket.Call, Method: method, Call: rpcpacket.PlainID(rackaddr.Node(1), firstSlot, rpcpacket.NumberOf(1, 1)),
+		Slot: firstSlot, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1, CalleeIncarnation: 2, Service: serviceHash(service),
 	}, Pointers: []dsmpacket.Pointer{p}}
 	frameOf := func(src, dst netip.Addr, port uint16, payload []byte) []byte {
 		return frame.UDP6{Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload}.Append(nil)

@@ -277,9 +277,8 @@ type Limits struct {
 	// included that the caller has not settled yet. Answers that hand regions over, to calls that were not held, count for whoever
 	// has sent them. Default: 65,536.
 	NodeCalls int
-	// NodeSessions bounds the sessions of one caller; a runtime has one for each call
-	// that it has out at a time. Default: 65,536.
-	NodeSessions int
+	// NodeSlots bounds of how many callers' call slots it is remembered for one callee which answers are late. Default: 65,536.
+	NodeSlots int
 	// Allocs bounds the allocations of one node at one memory machine that it has not
 	// settled; a client has far fewer requests out. Default: 65,536.
 	Allocs int
@@ -290,7 +289,7 @@ type Limits struct {
 
 // DefaultLimits are the defaults.
 var DefaultLimits = Limits{
-	Held: 4096, NodeCalls: 1 << 16, NodeSessions: 1 << 16, Allocs: 1 << 16, Scan: 1024,
+	Held: 4096, NodeCalls: 1 << 16, NodeSlots: 1 << 16, Allocs: 1 << 16, Scan: 1024,
 }
 
 // withDefaults fills in what is left out. What is negative is an error.
@@ -301,7 +300,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		otherwise int
 	}{
 		{"Held", &l.Held, DefaultLimits.Held}, {"NodeCalls", &l.NodeCalls, DefaultLimits.NodeCalls},
-		{"NodeSessions", &l.NodeSessions, DefaultLimits.NodeSessions}, {"Allocs", &l.Allocs, DefaultLimits.Allocs},
+		{"NodeSlots", &l.NodeSlots, DefaultLimits.NodeSlots}, {"Allocs", &l.Allocs, DefaultLimits.Allocs},
 		{"Scan", &l.Scan, DefaultLimits.Scan},
 	} {
 		switch {

@@ -12,11 +12,11 @@ import (
 // giver is the id of an execution of node b's service.
 var giver = rpcpacket.ID{1, 2, 3}
 
-// makes is a direct call that giver makes, the index-th in one lane.
+// makes is a direct call that giver makes, the index-th in one slot.
 func (s *small) makes(index uint32, ps ...dsmpacket.Pointer) *rpcpacket.Message {
 	m := s.b.exact("Arrays", "add", ps...)
-	m.Flags &^= rpcpacket.FlagSession
-	m.Parent, m.Branch, m.Index, m.Order, m.Floor = giver, 0, index, rpcpacket.SessionOf(s.b.address, 9), uint64(index)
+	m.Parent, m.Branch, m.Index = giver, 0, index
+	s.b.place(m, 9, uint64(index))
 	m.Call, _ = endpoint.Child(testSecret.Service(serviceHash(rackaddr.Service("Arrays"))), rpcpacket.PolicyRecover, giver, 0, index)
 	return m
 }
@@ -104,7 +104,7 @@ func TestGivenUp_LateCall(t *testing.T) {
 		}
 		s.b.lend(s.a, s.makes(6, s.m1.alloc(s.b, 1, 3)))
 		if got := s.a.directly(); len(got) != 1 {
-			t.Errorf("the callee got %d later calls of the lane, want 1", len(got))
+			t.Errorf("the callee got %d later calls of the slot, want 1", len(got))
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestGivenUp_UnderWay(t *testing.T) {
 	})
 }
 
-// TestHostile_GivenUp: what another node says of a call and its lane counts for nothing, and it is told nothing.
+// TestHostile_GivenUp: what another node says of a call and its slot counts for nothing, and it is told nothing.
 func TestHostile_GivenUp(t *testing.T) {
 	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
 		open, answered, third := s.makes(5, s.m1.alloc(s.b, 1, 2)), s.makes(6, s.m1.alloc(s.b, 1, 3)), s.makes(7)

@@ -17,8 +17,9 @@ type testNode struct {
 	*testBlade
 	address     netip.Addr
 	incarnation uint32
-	session     uint64
-	sequence    uint64
+	blocks      []uint32 // of call slots
+	at          uint32   // which of its slots the next call is in
+	count       uint64   // of calls
 	request     uint64
 }
 
@@ -30,7 +31,7 @@ func (b *testBlade) join(blade, name string) *testNode {
 	if err := b.ask(control.KindJoin, control.Join{Blade: blade, Name: name, Token: b.tokens}, &j); err != nil {
 		b.r.t.Fatal(err)
 	}
-	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, session: rpcpacket.SessionOf(j.Address, 1<<16)}
+	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, blocks: j.Blocks}
 }
 
 // export makes the node serve methods.
@@ -54,18 +55,42 @@ func (r *rack) served(service string, n *testNode) {
 	r.exporters[service] = n
 }
 
+// slot is one of the node's call slots, of which it gets more if need be.
+func (n *testNode) slot(i uint32) rpcpacket.Slot {
+	n.r.t.Helper()
+	if have := uint32(len(n.blocks)); i >= have*rpcpacket.BlockSlots {
+		var r control.BlockReply
+		if err := n.ask(control.KindBlocks, control.BlockQuery{Node: n.address, Incarnation: n.incarnation, Want: int(i/rpcpacket.BlockSlots) + 1}, &r); err != nil {
+			n.r.t.Fatal(err)
+		}
+		n.blocks = r.Blocks
+	}
+	return rpcpacket.Slot(n.blocks[i/rpcpacket.BlockSlots]*rpcpacket.BlockSlots + i%rpcpacket.BlockSlots)
+}
+
+// place puts a call into one of the node's slots. A plain one has its id from that.
+func (n *testNode) place(m *rpcpacket.Message, i uint32, count uint64) {
+	n.r.t.Helper()
+	m.Slot, m.Number = n.slot(i), rpcpacket.NumberOf(n.incarnation, count)
+	if !m.Call.Derived() {
+		m.Call = rpcpacket.PlainID(n.address, m.Slot, m.Number)
+	}
+}
+
 // message makes a call that lends pointers.
 func (n *testNode) message(service, method string, ps ...dsmpacket.Pointer) *rpcpacket.Message {
-	n.sequence++
+	n.r.t.Helper()
+	n.count++
 	wire, err := rpcpacket.MethodOf(method)
 	if err != nil {
 		n.r.t.Fatal(err)
 	}
 	a := rackaddr.Service(service).As16()
-	return &rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire, Call: rpcpacket.SessionID(n.session, n.sequence),
-		Floor: n.sequence, CallerIncarnation: n.incarnation, Service: binary.BigEndian.Uint64(a[8:]),
+	m := &rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, NameLength: uint8(len(method)), Method: wire, CallerIncarnation: n.incarnation, Service: binary.BigEndian.Uint64(a[8:]),
 	}, Pointers: ps, Payload: []byte("thrift")}
+	n.place(m, n.at, n.count)
+	return m
 }
 
 // call sends a call to the node that has exported a service last, to whose incarnation it is bound.
@@ -89,7 +114,7 @@ func (n *testNode) call(service string, m *rpcpacket.Message) {
 // reply answers a call that has arrived.
 func (n *testNode) reply(to netip.Addr, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagSession|call.Flags&rpcpacket.FlagHeld, n.incarnation
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, call.Flags&rpcpacket.FlagHeld, n.incarnation
 	if len(call.Pointers) > 0 {
 		m.Flags |= rpcpacket.FlagHeld
 	}

@@ -22,26 +22,28 @@ func TestForeignIDs_Direct(t *testing.T) {
 		lend := func(m *rpcpacket.Message, origin []byte) {
 			proven := *m
 			proven.Trailer, proven.CallerIncarnation, proven.Pointers = origin, s.c.incarnation, []dsmpacket.Pointer{own}
+			proven.Number = rpcpacket.NumberOf(s.c.incarnation, m.Number.Count())
 			s.c.send(s.c.address, s.b.address, rackaddr.PortRPC, proven.Append(nil))
 		}
 		next := s.a.exact("Arrays", "add", p)
 		refused := 0
 		for what, change := range map[string]func(*rpcpacket.Message) (origin []byte){
-			"of another's session":               func(m *rpcpacket.Message) []byte { return s.c.origin(m) },
-			"of another's session, and no proof": func(*rpcpacket.Message) []byte { return nil },
-			"of a session, said to be an execution's": func(m *rpcpacket.Message) []byte {
-				m.Flags &^= rpcpacket.FlagSession
-				m.Order = rpcpacket.SessionOf(s.c.address, 1)
+			"of another's slot":               func(m *rpcpacket.Message) []byte { return s.c.origin(m) },
+			"of another's slot, and no proof": func(*rpcpacket.Message) []byte { return nil },
+			"of another's, in a slot of its own": func(m *rpcpacket.Message) []byte {
+				id := m.Call
+				s.c.place(m, 1, 1)
+				m.Call = id
 				return s.c.origin(m)
 			},
 			"of another service's execution": func(m *rpcpacket.Message) []byte {
-				m.Flags, m.Parent, m.Call = m.Flags&^rpcpacket.FlagSession, m.Call, childOf("Others", m.Call, 0)
-				m.Order = rpcpacket.SessionOf(s.c.address, 1)
+				m.Parent, m.Call = m.Call, childOf("Others", m.Call, 0)
+				s.c.place(m, 1, 1)
 				return originOf("Arrays", m)
 			},
 			"of an execution, with another policy": func(m *rpcpacket.Message) []byte {
-				m.Flags, m.Parent, m.Call = m.Flags&^rpcpacket.FlagSession, m.Call, childOf("Third", m.Call, 0)
-				m.Order = rpcpacket.SessionOf(s.c.address, 1)
+				m.Parent, m.Call = m.Call, childOf("Third", m.Call, 0)
+				s.c.place(m, 1, 1)
 				origin := originOf("Third", m)
 				m.Flags = m.Flags.WithPolicy(rpcpacket.PolicyFateShare)
 				return origin
@@ -58,8 +60,8 @@ func TestForeignIDs_Direct(t *testing.T) {
 		}
 		s.gk.ctl.cfg.ShareExports = false
 		others := *next
-		others.Flags, others.Parent, others.Call = others.Flags&^rpcpacket.FlagSession, others.Call, childOf("Arrays", others.Call, 0)
-		others.Order = rpcpacket.SessionOf(s.c.address, 1)
+		others.Parent, others.Call = others.Call, childOf("Arrays", others.Call, 0)
+		s.c.place(&others, 1, 1)
 		lend(&others, originOf("Arrays", &others))
 		s.c.refused("an execution whose service is another program's", fault.BadRequest)
 		s.gk.ctl.cfg.ShareExports = true
@@ -75,14 +77,15 @@ func TestForeignIDs_Direct(t *testing.T) {
 	})
 }
 
-// Who has seen the id of a call does not use the next ids of that session: the true calls run (row 2 of docs/security.md).
+// Who has seen the id of a call does not use the next ids of its slot: the true calls run (row 2 of docs/security.md).
 func TestForeignIDs(t *testing.T) {
 	inLogged(t, func(s *small) {
 		next := s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))
 		for what, change := range map[string]func(*rpcpacket.Message){
-			"another's session": func(*rpcpacket.Message) {},
-			"no session": func(m *rpcpacket.Message) {
-				m.Flags, m.Call = m.Flags&^rpcpacket.FlagSession, endpoint.ChildID(nil, m.Call, 0, 1)
+			"another's slot": func(m *rpcpacket.Message) { m.Number = rpcpacket.NumberOf(s.c.incarnation, 9) },
+			"an execution's id": func(m *rpcpacket.Message) {
+				s.c.place(m, 1, 1)
+				m.Call = endpoint.ChildID(nil, m.Call, 0, 1)
 			},
 		} {
 			stolen := *next
@@ -95,15 +98,15 @@ func TestForeignIDs(t *testing.T) {
 		if got := s.b.message1(); got.Call != next.Call || got.Type != rpcpacket.Call {
 			t.Errorf("the true call became %+v", got.Header)
 		}
-		if n := s.snapshot().Counters.Foreign; n != 1 {
-			t.Errorf("%d foreign ids are counted, want 1", n)
+		if n := s.snapshot().Counters.Foreign; n != 2 {
+			t.Errorf("%d foreign ids are counted, want 2", n)
 		}
 		drops, err := s.gk.Drops(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range drops { // each is counted at the port that has caused it
-			if want := map[uint16]uint64{s.c.port: 1}[d.Port]; d.Refused["foreign"] != want {
+			if want := map[uint16]uint64{s.c.port: 2}[d.Port]; d.Refused["foreign"] != want {
 				t.Errorf("port %d of %s: %v, want %d foreign", d.Port, d.Blade, d.Refused, want)
 			}
 		}

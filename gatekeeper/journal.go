@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -112,6 +111,8 @@ type nodeRecord struct {
 	Orderly bool `json:"orderly,omitempty"`
 	// Owes: its ledger may have one-ways that are not delivered.
 	Owes bool `json:"owes,omitempty"`
+	// Blocks are its blocks of call slots.
+	Blocks []uint32 `json:"blocks,omitempty"`
 	// Exited: it has ended with its program.
 	Exited bool `json:"exited,omitempty"`
 	// First is its first incarnation.
@@ -146,7 +147,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
-			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user,
+			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks,
 		})
 }
 
@@ -183,14 +184,6 @@ func (c *controller) dropAllocs(n *node) {
 	for machine := range n.allocs {
 		c.drop(wal.KindAllocs, allocsID(n.address, machine))
 	}
-}
-
-// sessionID names a session of a node.
-func sessionID(n netip.Addr, session uint64) (id wal.ID) {
-	a := n.As16()
-	binary.BigEndian.PutUint64(id[:], session)
-	copy(id[8:], a[8:])
-	return id
 }
 
 // allocsID names a node's window at a memory machine.

@@ -316,7 +316,7 @@ func TestHeartbeat_TellsLeases(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		for range 2 {
-			s.a.session++ // two calls at a time
+			s.a.at++ // two calls at a time
 			s.a.call("Arrays", s.a.message("Arrays", "add", p))
 			s.b.message1()
 		}

@@ -53,28 +53,23 @@ func TestQuota_Routes(t *testing.T) {
 	})
 }
 
-// A node has a bounded number of calls on record, and of sessions. What is beyond is refused to it, and
+// A node has a bounded number of calls on record. What is beyond is refused to it, and
 // not to others.
 func TestQuota_Calls(t *testing.T) {
 	inSmall(t, func(s *small) {
-		s.gk.ctl.cfg.Limits.NodeCalls, s.gk.ctl.cfg.Limits.NodeSessions = 3, 2
+		s.gk.ctl.cfg.Limits.NodeCalls = 3
 		lent := map[*testNode]dsmpacket.Pointer{s.a: s.m1.alloc(s.a, 1, 1), s.c: s.m1.alloc(s.c, 1, 2)}
-		call := func(n *testNode, session uint32, floor uint64) {
-			m := n.message("Arrays", "add", lent[n])
-			m.Call, m.Floor = rpcpacket.SessionID(rpcpacket.SessionOf(n.address, session), n.sequence), floor
-			n.call("Arrays", m)
+		call := func(n *testNode) {
+			n.at++
+			n.call("Arrays", n.message("Arrays", "add", lent[n]))
 		}
 		for range 3 {
-			call(s.a, 1, 1)
+			call(s.a)
 		}
-		call(s.a, 1, 1)
+		call(s.a)
 		s.a.refused("a call beyond those on record", fault.Overloaded)
-		call(s.a, 2, 1)
-		s.a.refused("one in another session", fault.Overloaded)
-		call(s.c, 1, 1)
-		call(s.c, 2, 1)
-		call(s.c, 3, 1)
-		s.c.refused("one in a session too many", fault.Overloaded)
+		call(s.c)
+		call(s.c)
 		if n := len(s.b.messages()); n != 5 {
 			t.Errorf("%d calls have arrived, want 3 of one node and 2 of another", n)
 		}
@@ -87,16 +82,17 @@ func TestHostile_Answers(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		nothing := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<30)
-		forge := func(session uint64) {
-			m := s.a.message("Arrays", "make")
-			m.Call = rpcpacket.SessionID(session, 1)
+		forge := func(of *testNode, slot uint32) {
+			m := of.message("Arrays", "make")
+			of.place(m, slot, 1)
+			m.CallerIncarnation = s.a.incarnation
 			s.c.reply(s.a.address, m, nothing)
 		}
 		before := s.snapshot().Counters
 		for i := range uint32(5) {
-			forge(rpcpacket.SessionOf(s.a.address, 100+i))
+			forge(s.a, 10+i)
 		}
-		forge(rpcpacket.SessionOf(s.c.address, 100))
+		forge(s.c, 10)
 		after := s.snapshot().Counters
 		if unproven, foreign := after.Unproven-before.Unproven, after.Foreign-before.Foreign; unproven != 5 || foreign != 1 {
 			t.Errorf("%d answers are refused since nobody has made the call, and %d as foreign; want 5 and 1", unproven, foreign)
@@ -177,7 +173,7 @@ func (s *solo) refuse(t *testing.T) []packetOut {
 func TestFull_Call(t *testing.T) {
 	s := newSolo(t)
 	p := s.region(rackaddr.Node(1), 1)
-	call, _ := heldPair(1, 1, 0, p)
+	call, _ := heldPair(firstSlot, 1, 0, p)
 	s.packetIn(1, reasonCall, call)
 	sent := s.refuse(t)
 	if len(sent) != 1 {

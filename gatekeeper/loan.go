@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -73,9 +72,7 @@ func (k *loan) over() bool { return k.stage >= loanAnswered }
 
 // attempts reports whether a copy of the call, or an answer to one, is of the attempt that the record has.
 func (k *loan) attempts(h *rpcpacket.Header) bool {
-	lane, number := direct.LaneOf(h)
-	at, its := direct.LaneOf(&k.header)
-	return lane == at && number == its
+	return h.Slot == k.header.Slot && h.Number == k.header.Number
 }
 
 // takenBack is the event that ends the leases of a call, or gives its caller again what a one-way has handed over.
@@ -84,7 +81,7 @@ func (k *loan) takenBack() lease.Event {
 		return lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}
 	}
 	e := lease.Withdrawn{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: k.lent}
-	if k.header.Flags&rpcpacket.FlagSession == 0 {
+	if k.id().Derived() {
 		e.Parent = k.header.Parent
 	}
 	return e
@@ -92,15 +89,17 @@ func (k *loan) takenBack() lease.Event {
 
 // loanRequest takes a direct call or one-way with regions.
 func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
-	lane, number := direct.LaneOf(&m.Header)
 	switch {
-	case m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || len(m.Pointers) == 0 || lane == 0 || !opens(m):
+	case m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || len(m.Pointers) == 0 || !opens(m):
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and begins as its flags say"))
 		return
 	case m.CallerIncarnation != n.incarnation:
 		c.count.Late++
 		return
-	case !rpcpacket.Owns(n.address, lane) || len(m.Trailer) < originBytes || !c.proven(n.address, &m.Header, m.Trailer[:originBytes]):
+	case m.Number.Incarnation() != n.incarnation:
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "number %s is one of another incarnation", m.Number))
+		return
+	case c.blocks.owner(m.Slot) != n.address || len(m.Trailer) < originBytes || !c.proven(n.address, &m.Header, m.Trailer[:originBytes]):
 		c.count.Foreign++
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
 		return
@@ -118,7 +117,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.count.Late++ // it comes back; or it is gone, and the caller asks
 		return
 	}
-	if number < n.lanes[lane] || c.handedOver.late(n.address, lane, number) {
+	if c.lateIn(m.Slot, m.Number) {
 		c.count.Late++
 		return
 	}
@@ -130,8 +129,7 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.refuse(h, &m.Header, why)
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(!m.Parent.IsZero(), len(h.payload)) ||
-		c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions)) {
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(!m.Parent.IsZero(), len(h.payload))) {
 		return
 	}
 	c.judgeLoan(&loan{}, n, h, m)
@@ -159,7 +157,7 @@ func opens(m *rpcpacket.Message) bool {
 // main: who has seen the id of a call could use others first that the main will need, and the true calls would never run. Other ids
 // have their caller's number in them.
 func (c *controller) itsID(m *rpcpacket.Header) *fault.Error {
-	if m.Flags&rpcpacket.FlagSession != 0 || !c.mains.Known(m.Parent) || m.Call == endpoint.ChildID(c.secret.Main(m.Parent), m.Parent, m.Branch, m.Index) {
+	if !m.Call.Derived() || !c.mains.Known(m.Parent) || m.Call == endpoint.ChildID(c.secret.Main(m.Parent), m.Parent, m.Branch, m.Index) {
 		return nil
 	}
 	c.count.Foreign++
@@ -171,12 +169,8 @@ func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Erro
 	if why := c.itsID(&m.Header); why != nil {
 		return why
 	}
-	if m.Flags&rpcpacket.FlagSession != 0 { // the session's earlier call is settled
-		c.settleLoans(n, m.Call.Session(), m.Floor)
-	}
-	lane, _ := direct.LaneOf(&m.Header)
-	if why := c.mayUse(n, lane); why != nil {
-		return why
+	if !m.Call.Derived() { // nobody asks for the slot's earlier calls any more
+		c.settleLoans(n, m.Slot, m.Number)
 	}
 	if k := c.lenders[n.address]; k >= c.cfg.Limits.NodeCalls {
 		return fault.New(fault.Overloaded, "call", "node %s has %d calls on record that lend memory, its maximum", n.address, k)
@@ -184,19 +178,11 @@ func (c *controller) mayLend(n *node, h *held, m *rpcpacket.Message) *fault.Erro
 	return c.tooLarge(len(h.payload))
 }
 
-// mayUse refuses a lane beyond those that a node may have.
-func (c *controller) mayUse(n *node, lane uint64) *fault.Error {
-	if _, known := n.lanes[lane]; !known && len(n.lanes) >= c.cfg.Limits.NodeSessions {
-		return fault.New(fault.Overloaded, "call", "node %s has used %d lanes, its maximum", n.address, len(n.lanes))
-	}
-	return nil
-}
-
 // addLoan puts a loan on record, and charges it.
 func (c *controller) addLoan(k *loan) {
 	c.loans[k.id()] = k
-	if k.header.Flags&rpcpacket.FlagSession != 0 {
-		c.ofSessions[k.id().Session()] = append(c.ofSessions[k.id().Session()], k)
+	if !k.id().Derived() {
+		c.ofSlots[k.header.Slot] = append(c.ofSlots[k.header.Slot], k)
 	}
 	c.lenders[k.charged]++
 }
@@ -208,8 +194,7 @@ func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		k.header, k.charged = headerOf(m), n.address
 		c.addLoan(k)
 	}
-	lane, number := direct.LaneOf(&m.Header)
-	n.uses(lane, number)
+	c.uses(m.Slot, m.Number)
 	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = headerOf(m), n.address, h.dst, loanJudged, m.Pointers, nil
 	c.count.Calls++
 	c.loanEvent(CallHeld, k)
@@ -283,7 +268,7 @@ func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.M
 	case k.stage == loanDenied:
 		c.deny(k, &m.Header)
 	case k.oneway():
-		k.header = headerOf(m) // its place in a lane is what is late when nobody knows it any more
+		k.header = headerOf(m) // its slot and number are what is late when nobody knows it any more
 		c.releaseCopy(k, h, m)
 	default:
 		c.releaseCopy(k, h, m)
@@ -313,20 +298,14 @@ func samePointers(a, b []dsmpacket.Pointer) bool {
 // nextAttempt takes a call that is made again: by the caller's next incarnation, or since the callee never runs the former
 // attempt. Copies of that one are late from now on.
 func (c *controller) nextAttempt(k *loan, n *node, h *held, m *rpcpacket.Message) {
-	lane, number := direct.LaneOf(&m.Header)
-	if why := c.mayUse(n, lane); why != nil {
-		c.refuse(h, &m.Header, why)
-		return
-	}
 	if k.header.CallerIncarnation == n.incarnation {
-		former, its := direct.LaneOf(&k.header)
-		n.uses(former, its+1)
+		c.uses(k.header.Slot, k.header.Number+1)
 	}
 	if k.stage == loanVoid {
 		c.judgeLoan(k, n, h, m)
 		return
 	}
-	n.uses(lane, number)
+	c.uses(m.Slot, m.Number)
 	k.header = headerOf(m)
 	c.keepOpen(k)
 	c.releaseLoan(k, h)
@@ -386,11 +365,10 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		}
 		e := lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}
 		end := loanAnswered
-		lane, number := direct.LaneOf(&m.Header)
 		switch {
 		case m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0:
 			end = loanVoid
-		case m.Type == rpcpacket.Reply && (c.takes(k) || k.atMostOnce()) && !c.handedOver.late(n.address, lane, number): // else they are the callee's for good
+		case m.Type == rpcpacket.Reply && (c.takes(k) || k.atMostOnce()) && !c.handedOver.late(n.address, m.Slot, m.Number): // else they are the callee's for good
 			e.Results = m.Pointers
 		}
 		k.stage = loanReturned
@@ -488,14 +466,6 @@ func (c *controller) loanEvent(kind EventKind, k *loan) {
 	c.event(e)
 }
 
-// uses notes the number of a call in its lane: those below are late.
-func (n *node) uses(lane, number uint64) {
-	if n.lanes == nil {
-		n.lanes = map[uint64]uint64{}
-	}
-	n.lanes[lane] = max(n.lanes[lane], number)
-}
-
 // endLoan notes that a call has no rights any more.
 func (c *controller) endLoan(k *loan, stage loanStage) {
 	if k.over() {
@@ -532,31 +502,29 @@ func (c *controller) forgetLoan(k *loan) {
 		return
 	}
 	delete(c.loans, k.id())
-	if session := k.id().Session(); k.header.Flags&rpcpacket.FlagSession != 0 {
-		if rest := slices.DeleteFunc(c.ofSessions[session], func(o *loan) bool { return o == k }); len(rest) > 0 {
-			c.ofSessions[session] = rest
+	at, number := k.header.Slot, k.header.Number
+	if !k.id().Derived() {
+		if rest := slices.DeleteFunc(c.ofSlots[at], func(o *loan) bool { return o == k }); len(rest) > 0 {
+			c.ofSlots[at] = rest
 		} else {
-			delete(c.ofSessions, session)
+			delete(c.ofSlots, at)
 		}
 	}
 	c.drop(wal.KindLoan, wal.ID(k.id()))
 	if k.atMostOnce() && len(k.returned) > 0 { // its callee does not say when nobody asks for the answer any more
-		lane, number := direct.LaneOf(&k.header)
-		c.keepFloor(k.callee, lane, number)
+		c.keepFloor(k.callee, at, number)
 	}
 	if c.lenders[k.charged]--; c.lenders[k.charged] == 0 {
 		delete(c.lenders, k.charged)
 	}
 	if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && k.charged == k.caller {
-		lane, number := direct.LaneOf(&k.header)
-		n.uses(lane, number+1)              // what comes of it now is a late copy
-		c.keepFloor(k.caller, lane, number) // which would lend or hand over, after a restart too, what the caller has again
+		c.keepOver(at, number) // what comes of it now is a late copy, which would lend or hand over what the caller has again
 	}
 }
 
-// settleLoans takes a plain client's word that it asks no more for a session's calls below a number.
-func (c *controller) settleLoans(n *node, session, floor uint64) {
-	settled := slices.DeleteFunc(slices.Clone(c.ofSessions[session]), func(k *loan) bool { return k.caller != n.address || k.id().Sequence() >= floor })
+// settleLoans takes a node's word that nobody asks any more for a slot's plain calls below a number.
+func (c *controller) settleLoans(n *node, s rpcpacket.Slot, below rpcpacket.Number) {
+	settled := slices.DeleteFunc(slices.Clone(c.ofSlots[s]), func(k *loan) bool { return k.caller != n.address || k.header.Number >= below })
 	slices.SortFunc(settled, func(a, b *loan) int { return a.id().Compare(b.id()) })
 	for _, k := range settled {
 		c.forgetLoan(k)
@@ -579,7 +547,7 @@ func (c *controller) loansGone(a netip.Addr) {
 	for _, k := range c.sortedLoans(func(k *loan) bool { return k.caller == a || k.charged == a }) {
 		c.forgetLoan(k)
 	}
-	c.forgetReturned(a, true)
+	c.forgetCallee(a)
 }
 
 // voidLoans ends the leases of the calls that a node has served, of which no incarnation of it knows any more. Who has

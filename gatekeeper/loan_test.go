@@ -136,7 +136,7 @@ func TestLoan(t *testing.T) {
 func TestLoan_Refused(t *testing.T) {
 	inLoans(t, func(s *small, p dsmpacket.Pointer) {
 		lent := s.a.exact("Arrays", "add", p)
-		lent.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.a.address, 1), 1) // so that the calls below do not end it
+		s.a.place(lent, 1, 1) // so that the calls below do not end it
 		s.a.lend(s.b, lent)
 		s.got("a loan", lent, "read")
 		free := s.a.exact("Arrays", "add", dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12))
@@ -150,13 +150,25 @@ func TestLoan_Refused(t *testing.T) {
 		s.a.refused("no region, again", fault.PermissionDenied)
 
 		others := *lent
-		others.CallerIncarnation = s.c.incarnation
+		others.CallerIncarnation, others.Number = s.c.incarnation, rpcpacket.NumberOf(s.c.incarnation, 1)
 		s.c.lend(s.b, &others)
 		s.c.refused("another node's call", fault.BadRequest)
+		others = *s.a.exact("Arrays", "add", p)
+		others.Number = rpcpacket.NumberOf(s.a.incarnation+1, 1)
+		s.a.lend(s.b, &others)
+		s.a.refused("a number of another incarnation", fault.BadRequest)
+		others = *s.a.exact("Arrays", "add", p)
+		others.Slot = s.c.slot(0)
+		s.a.lend(s.b, &others)
+		s.a.refused("another node's slot", fault.BadRequest)
+		others.Slot = rpcpacket.Slot(rpcpacket.Blocks*rpcpacket.BlockSlots - 1)
+		s.a.lend(s.b, &others)
+		s.a.refused("a slot of nobody's", fault.BadRequest)
 		s.a.lend(s.b, s.a.exact("Arrays", "add"))
 		s.a.refused("nothing is lent", fault.BadRequest)
 		stale := s.a.exact("Arrays", "add", p)
 		stale.CallerIncarnation++
+		stale.Number = rpcpacket.NumberOf(stale.CallerIncarnation, 1)
 		s.a.lend(s.b, stale)
 		quiet("another incarnation", s.a, s.b)
 		s.c.exactReply(s.a, lent)
@@ -165,33 +177,6 @@ func TestLoan_Refused(t *testing.T) {
 		s.b.exactReply(s.a, lent, p)
 		s.a.refused("an answer with a region of another node", fault.PermissionDenied)
 		s.may("after the answer", p, "nothing")
-	})
-}
-
-// TestLoan_Lanes: a node has as many lanes as it may have, also if it lends the same memory again and again to
-// a callee that never runs the call.
-func TestLoan_Lanes(t *testing.T) {
-	inLoans(t, func(s *small, p dsmpacket.Pointer) {
-		s.gk.ctl.cfg.Limits.NodeSessions = 3
-		call := s.b.exact("Arrays", "add", s.m1.alloc(s.b, 1, 2))
-		call.Flags, call.Parent = call.Flags&^rpcpacket.FlagSession, rpcpacket.ID{1}
-		call.Call = childOf("Arrays", call.Parent, 0)
-		for lane := range uint32(5) {
-			call.Order, call.Floor = rpcpacket.SessionOf(s.b.address, lane), 1
-			s.b.lend(s.a, call)
-			if lane >= 3 {
-				s.b.refused("a lane too many", fault.Overloaded)
-				continue
-			}
-			if got := s.a.directly(); len(got) != 1 {
-				t.Fatalf("lane %d: the callee got %+v", lane, got)
-			}
-			m := rpcpacket.Message{Header: call.Header, Payload: []byte("it has not come")}
-			m.Type, m.Code, m.CalleeIncarnation = rpcpacket.Exception, fault.Unavailable, s.a.incarnation
-			m.Flags |= rpcpacket.FlagUnbegun
-			s.a.send(s.a.address, s.b.address, rackaddr.PortRPC, m.Append(nil))
-			s.b.refused("never run", fault.Unavailable)
-		}
 	})
 }
 
@@ -232,11 +217,11 @@ func TestLoan_AnotherAttempt(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		inLoans(t, func(s *small, p dsmpacket.Pointer) {
 			call := s.a.exact("Arrays", "add", p)
-			call.Flags, call.Parent = call.Flags&^rpcpacket.FlagSession, rpcpacket.ID{1}
+			call.Parent = rpcpacket.ID{1}
 			call.Call = childOf("Arrays", call.Parent, 0)
 			var refusals [][]byte
-			for lane := range uint32(2) {
-				call.Order, call.Floor = rpcpacket.SessionOf(s.a.address, lane), 1
+			for slot := range uint32(2) {
+				s.a.place(call, slot, 1)
 				s.a.lend(s.b, call)
 				s.got("an attempt", call, "read")
 				m := rpcpacket.Message{Header: call.Header, Payload: []byte("it has not come")}
@@ -254,7 +239,7 @@ func TestLoan_AnotherAttempt(t *testing.T) {
 			quiet("the former one is refused", s.a)
 			s.may("the former one is refused", p, "read")
 			if late := *call; !restart {
-				late.Order = rpcpacket.SessionOf(s.a.address, 0)
+				s.a.place(&late, 0, 1)
 				s.a.lend(s.b, &late)
 				quiet("a late copy of the former one", s.b)
 			}

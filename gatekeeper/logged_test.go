@@ -12,7 +12,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -20,22 +19,22 @@ import (
 // exact makes an exactly-once call of a plain client.
 func (n *testNode) exact(service, method string, ps ...dsmpacket.Pointer) *rpcpacket.Message {
 	m := n.message(service, method, ps...)
-	m.Flags = (rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(rpcpacket.PolicyRecover)
+	m.Flags = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover)
 	return m
 }
 
 // exactReply answers one.
 func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, (rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(rpcpacket.PolicyRecover), n.incarnation
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), n.incarnation
 	m.Pointers, m.Payload = results, []byte("the answer")
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
 }
 
-// origin is that of a direct call of the node's: one of a session, or of an execution of Arrays.
+// origin is that of a direct call of the node's: a plain one, or of an execution of Arrays.
 func (n *testNode) origin(call *rpcpacket.Message) []byte {
 	proof, service := endpoint.NewProver(testSecret.Node(n.address)).Prove(call.Call, call.Flags.Policy()), uint64(0)
-	if call.Flags&rpcpacket.FlagSession == 0 {
+	if call.Call.Derived() {
 		return originOf("Arrays", call)
 	}
 	return binary.BigEndian.AppendUint64(proof[:], service)
@@ -44,19 +43,18 @@ func (n *testNode) origin(call *rpcpacket.Message) []byte {
 // forget tells the Gatekeeper that nobody asks for a direct call.
 func (n *testNode) forget(id rpcpacket.ID) { n.forgets(id, 0, 0, 0) }
 
-// forgets names a call, with its number in a lane, that nobody asks for; a mark makes a question of it.
-func (n *testNode) forgets(id rpcpacket.ID, lane, number uint64, mark rpcpacket.Flags) {
+// forgets names a call, with its slot and number, that nobody asks for; a mark makes a question of it.
+func (n *testNode) forgets(id rpcpacket.ID, s rpcpacket.Slot, number rpcpacket.Number, mark rpcpacket.Flags) {
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagSettled | mark).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
-	}, Payload: binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(id[:], lane), number)}
+	}, Payload: binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(id[:], uint32(s)), uint64(number))}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }
 
 // asks asks the Gatekeeper what a call has handed over. It returns what is told, and whether there is an answer.
 func (n *testNode) asksOf(call *rpcpacket.Message) (has []dsmpacket.Pointer, answered bool) {
-	lane, number := direct.LaneOf(&call.Header)
 	n.messages()
-	n.forgets(call.Call, lane, number, rpcpacket.FlagGivenUp)
+	n.forgets(call.Call, call.Slot, call.Number, rpcpacket.FlagGivenUp)
 	for _, m := range n.messages() {
 		if m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0 {
 			has, answered = append(has, m.Pointers...), true
@@ -235,7 +233,6 @@ func TestStalledLog(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 2)
 		s.disk.Pause = func() time.Duration { return time.Hour }
 		next := s.a.message("Arrays", "add", p)
-		next.Floor = 1
 		s.a.call("Arrays", next)
 		for range DefaultLimits.Held + 1000 {
 			s.a.call("Arrays", known)
@@ -260,7 +257,7 @@ func TestForgedAnswer(t *testing.T) {
 		s.a.lend(s.b, m)
 		s.got("a loan", m, "read")
 		forged := *m
-		forged.Type, forged.Flags, forged.CalleeIncarnation, forged.Pointers = rpcpacket.Reply, rpcpacket.FlagHeld|rpcpacket.FlagSession, s.c.incarnation, nil
+		forged.Type, forged.Flags, forged.CalleeIncarnation, forged.Pointers = rpcpacket.Reply, rpcpacket.FlagHeld, s.c.incarnation, nil
 		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
 		for _, got := range s.a.messages() {
 			if got.Flags&rpcpacket.FlagReleased != 0 {

@@ -72,8 +72,8 @@ func inMains(t *testing.T, f func(s *small, p, q dsmpacket.Pointer)) {
 func (n *testNode) lends(to *testNode, index uint32, p dsmpacket.Pointer) *rpcpacket.Message {
 	id := endpoint.MainID("m")
 	m := n.exact("Arrays", "add", p)
-	m.Flags &^= rpcpacket.FlagSession
-	m.Parent, m.Branch, m.Index, m.Order, m.Floor = id, 0, index, rpcpacket.SessionOf(n.address, 9), uint64(index)
+	m.Parent, m.Branch, m.Index = id, 0, index
+	n.place(m, 9, uint64(index))
 	var proof endpoint.Proof
 	m.Call, proof = endpoint.Child(testSecret.Main(id), rpcpacket.PolicyRecover, id, 0, index)
 	m.Trailer = binary.BigEndian.AppendUint64(proof[:], 0)

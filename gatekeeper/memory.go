@@ -11,7 +11,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // freeing is a request to free a region that is out: which one, and of which incarnation
@@ -534,7 +533,7 @@ func (c *controller) controlled(s lease.Step) {
 			c.gets(e.Pointers, k == nil || k.atMostOnce())
 		case lease.Reply:
 			k := c.loans[e.ID]
-			c.gets(e.Results, k == nil || k.header.Flags&rpcpacket.FlagSession != 0)
+			c.gets(e.Results, k == nil || !k.id().Derived())
 		}
 	}
 	for _, r := range s.Changed {

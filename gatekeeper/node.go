@@ -34,18 +34,18 @@ type node struct {
 	before      uint32 // the incarnation before this one, 0 for none
 	afterExit   bool   // that has ended with its program
 	exports     map[netip.Addr]*exported
-	lanes       map[uint64]uint64 // of direct calls that lend memory: the number of the last one
-	instance    string            // of a deployment, "" for none
-	user        uint32            // that its program runs as, by the word of its blade
-	why         string            // it has ended
-	empties     bool              // it gets no new calls, and is stopped when it has none
-	moves       bool              // and goes on elsewhere then
-	named       time.Time         // when a caller was last told of it
-	bound       time.Time         // when a caller of policy none was, whose calls only this incarnation takes
-	lost        bool              // the ledger is lost that had the states of its services
-	over        bool              // no direct call that is out to it has run, or will
-	owes        bool              // its ledger may have one-ways that are not delivered; of a program that was started by hand
-	farewell    func()            // called when its identity is gone
+	blocks      []uint32  // of call slots
+	instance    string    // of a deployment, "" for none
+	user        uint32    // that its program runs as, by the word of its blade
+	why         string    // it has ended
+	empties     bool      // it gets no new calls, and is stopped when it has none
+	moves       bool      // and goes on elsewhere then
+	named       time.Time // when a caller was last told of it
+	bound       time.Time // when a caller of policy none was, whose calls only this incarnation takes
+	lost        bool      // the ledger is lost that had the states of its services
+	over        bool      // no direct call that is out to it has run, or will
+	owes        bool      // its ledger may have one-ways that are not delivered; of a program that was started by hand
+	farewell    func()    // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     map[dsmpacket.Region]unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace
@@ -148,11 +148,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
 		}
-		joined := control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger}
-		if n.afterExit {
-			joined.Exited = n.before
-		}
-		c.answer(p, m, joined)
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Blocks: n.blocks, Before: n.before, Exited: n.afterExit})
 	}, u)
 	return nil
 }
@@ -199,11 +195,12 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 		c.lastNode++ // registerNode's
 	}
 	c.succeed(n)
-	c.forgetReturned(n.address, false)
+	c.forgetSlots(n)
 	if !j.NoLedger || n.ledger != nil {
 		c.grantLedger(n)
 	}
 	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
+	c.grantBlocks(n, joinBlocks)
 	c.leases.AddNode(n.address)
 	c.charge(n)
 	c.keepRack()

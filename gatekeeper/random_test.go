@@ -150,7 +150,7 @@ func (m *model) call(kind rpcpacket.Type) {
 		allowed = allowed && r != nil && (r.controller == from || kind == rpcpacket.Call && m.may(from, p) != "nothing")
 	}
 	n := m.nodes[from]
-	n.session++ // so that no call settles another
+	n.at = (n.at + 1) % (rpcpacket.MaxBlocks * rpcpacket.BlockSlots) // so that no call settles another
 	msg := n.message(serviceName(to), "m", ps...)
 	msg.Type = kind
 	outer := m.executing(from)

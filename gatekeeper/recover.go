@@ -193,6 +193,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
+	c.freeBlocks(n)
 	c.reclaimAllUnknown(n)
 	c.disownMains(n)
 	c.disownUnused()
@@ -208,7 +209,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.unknown = old.exports, old.ledger, old.owes, old.unknown
+	n.exports, n.ledger, n.owes, n.unknown, n.blocks = old.exports, old.ledger, old.owes, old.unknown, old.blocks
 	n.first, n.before, n.afterExit = old.first, old.incarnation, old.exited
 	for _, x := range n.exports {
 		x.node = n

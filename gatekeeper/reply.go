@@ -6,12 +6,10 @@ import (
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -34,7 +32,7 @@ func (c *controller) release(h *held) {
 func exception(m *rpcpacket.Header, why *fault.Error) []byte {
 	h := *m
 	h.Type, h.Code, h.Timeout, h.CalleeIncarnation = rpcpacket.Exception, why.Code, 0, 0
-	h.Flags = m.Flags&rpcpacket.FlagSession | rpcpacket.FlagReleased | rpcpacket.FlagUnbegun
+	h.Flags = rpcpacket.FlagReleased | rpcpacket.FlagUnbegun
 	h.Flags = h.Flags.WithPolicy(m.Flags.Policy())
 	text := why.Msg
 	if len(text) > maxMessage {
@@ -121,31 +119,30 @@ type packetOut struct {
 // The answer to a direct call may hand regions over to the caller. It ends the call's loan, or makes
 // one that is over at once: this record says that the answer is known, so a copy of it moves nothing.
 // When nobody asks for the answer any more the record goes. What protects against copies from then on
-// is a number for each lane, which the callee tells: see handedOver.
+// is a number for each slot, which the callee tells: see handedOver.
 
 // results takes the answer to a direct call that did not pass here. It has to show that its call was made to whoever
 // answers it. Its caller must be there, in the incarnation that has asked for the answer; and it is the callee that is charged.
 func (c *controller) results(n *node, h *held, m *rpcpacket.Message) {
 	proven := len(m.Trailer) >= originBytes && c.proven(h.dst, &m.Header, m.Trailer[:originBytes])
 	caller := c.nodes[h.dst]
-	lane, number := direct.LaneOf(&m.Header)
 	switch {
-	case lane == 0 || !rpcpacket.Owns(h.dst, lane) || m.CalleeIncarnation > n.incarnation:
+	case c.blocks.owner(m.Slot) != h.dst || m.CalleeIncarnation > n.incarnation:
 		c.count.Foreign++
 		return
 	case !proven:
 		c.count.Unproven++ // by its caller's fault, or its callee's, whose port this is
 		return
-	case caller == nil || m.CallerIncarnation != caller.incarnation || c.handedOver.late(n.address, lane, number) || c.handedOver.late(h.dst, lane, number):
+	case caller == nil || m.CallerIncarnation != caller.incarnation || c.handedOver.late(n.address, m.Slot, m.Number) || m.Number < c.called[m.Slot].over:
 		c.count.Late++
 		return
 	}
-	full := c.handedOver.full(n.address, lane, c.cfg.Limits.NodeSessions) || c.handedOver.full(h.dst, lane, c.cfg.Limits.NodeSessions)
+	full := c.handedOver.full(n.address, m.Slot, c.cfg.Limits.NodeSlots)
 	if c.overloaded(full || c.lenders[n.address] >= c.cfg.Limits.NodeCalls || c.pressure.keepsAway(false, len(h.payload))) {
 		return
 	}
 	if m.Flags.Policy() == rpcpacket.PolicyNone { // its caller has heard the answers before
-		c.settleLoans(caller, lane, number)
+		c.settleLoans(caller, m.Slot, m.Number)
 	}
 	k := &loan{header: headerOf(m), caller: h.dst, callee: h.src, charged: n.address, stage: loanOpen}
 	c.addLoan(k)
@@ -168,80 +165,9 @@ func (c *controller) deny(k *loan, m *rpcpacket.Header) {
 	}.Append(nil))
 }
 
-// keepFloor notes that no message up to a number of a lane hands regions of a node over any more.
-func (c *controller) keepFloor(node lease.Node, lane, number uint64) {
-	if c.handedOver.end(node, lane, number, c.cfg.Limits.NodeSessions) {
-		c.put(wal.Record{Kind: wal.KindReturned, ID: sessionID(node, lane), Callee: wal.Node{Address: node}, Order: c.handedOver[node][lane]})
-	}
-}
-
-// callerIn reports whether the node whose lane this is may still get answers.
-func (c *controller) callerIn(lane uint64) bool {
-	return c.nodeOrFallen(rackaddr.Node(lane>>32)) != nil
-}
-
-// forgetReturned drops what handedOver has of a node that is gone, or that begins anew.
-func (c *controller) forgetReturned(node lease.Node, gone bool) {
-	c.handedOver.forget(node, gone, func(callee lease.Node, lane uint64) {
-		c.drop(wal.KindReturned, sessionID(callee, lane))
-	})
-}
-
-// restoreReturned brings back what a callee has said of a lane, unless one of the two nodes is gone.
-func (c *controller) restoreReturned(r *wal.Record) error {
-	callee, lane := r.Callee.Address, binary.BigEndian.Uint64(r.ID[:])
-	switch {
-	case !callee.IsValid() || r.ID != sessionID(callee, lane) || r.Order == 0:
-		return corrupt(r, "lane %x of callee %s, up to number %d", lane, callee, r.Order)
-	case c.nodeOrFallen(callee) == nil || !c.callerIn(lane):
-		c.drop(r.Kind, r.ID)
-	default:
-		c.handedOver.end(callee, lane, r.Order-1, c.cfg.Limits.NodeSessions)
-	}
-	return nil
-}
-
-// handedOver has, for each callee and each lane of a caller, the number of the first call of which an
-// answer may still hand regions over. A late copy of an answer to an earlier call must not: the callee
-// may have the regions again by then. The callee says so itself, so nobody else suffers if it lies. It
-// is on the log, and goes with the callee, and with the incarnation of the caller. It has the same of a node's own lanes: of
-// the one-ways that the node has sent there, and of the calls that its executions have given up.
-type handedOver map[lease.Node]map[uint64]uint64
-
-func (o handedOver) late(callee lease.Node, lane, number uint64) bool {
-	return number < o[callee][lane]
-}
-
-// full reports whether a callee may not have a lane: it has a number of them at most.
-func (o handedOver) full(callee lease.Node, lane uint64, most int) bool {
-	_, known := o[callee][lane]
-	return !known && len(o[callee]) >= most
-}
-
-// end notes that nobody asks for the answer to a call any more. It reports whether that is news.
-func (o handedOver) end(callee lease.Node, lane, number uint64, most int) bool {
-	if o.full(callee, lane, most) || number+1 <= o[callee][lane] {
-		return false // no call in this lane has handed anything over; or a later call has ended
-	}
-	if o[callee] == nil {
-		o[callee] = map[uint64]uint64{}
-	}
-	o[callee][lane] = number + 1
-	return true
-}
-
-// forget drops what a node has said, if it is gone, and what was said of its lanes: the calls of its
-// former incarnations are late in any case.
-func (o handedOver) forget(node lease.Node, gone bool, dropped func(callee lease.Node, lane uint64)) {
-	for callee, lanes := range o {
-		for lane := range lanes {
-			if gone && callee == node || rpcpacket.Owns(node, lane) {
-				delete(lanes, lane)
-				dropped(callee, lane)
-			}
-		}
-		if len(lanes) == 0 {
-			delete(o, callee)
-		}
+// keepFloor notes that no message up to a number of a slot hands regions of a callee over any more.
+func (c *controller) keepFloor(callee lease.Node, s rpcpacket.Slot, n rpcpacket.Number) {
+	if c.handedOver.end(callee, s, n, c.cfg.Limits.NodeSlots) {
+		c.keepNumber(callee, s, c.handedOver[callee][s])
 	}
 }

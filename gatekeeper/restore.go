@@ -221,12 +221,15 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	}
 	n := &node{
 		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
-		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User,
+		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User, blocks: s.Blocks,
 		exports: map[netip.Addr]*exported{},
 		named:   c.now, bound: c.now, // perhaps
 	}
 	c.leases.AddNode(n.address)
 	c.charge(n)
+	for _, block := range n.blocks {
+		c.blocks.has(n.address, block)
+	}
 	if n.gone {
 		c.fallen[n.address] = n
 		return nil

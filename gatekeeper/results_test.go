@@ -12,7 +12,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -28,8 +27,7 @@ func (n *testNode) returns(to *testNode, call *rpcpacket.Message, results ...dsm
 
 // ends says that nobody asks for the answer to a call any more.
 func (n *testNode) ends(call *rpcpacket.Message) {
-	lane, number := direct.LaneOf(&call.Header)
-	n.forgets(call.Call, lane, number, 0)
+	n.forgets(call.Call, call.Slot, call.Number, 0)
 	n.messages()
 }
 
@@ -77,14 +75,14 @@ func (s *small) anew() {
 	s.settle()
 }
 
-// ofLanes checks of how many lanes the Gatekeeper knows which answers are late, and that its log has the
+// ofSlots checks of how many slots the Gatekeeper knows, by the word of their callees, which answers are late, and that its log has the
 // same.
-func (s *small) ofLanes(what string, want int) {
+func (s *small) ofSlots(what string, want int) {
 	s.t.Helper()
 	var known, logged int
 	err := s.gk.query(s.t.Context(), func(c *controller) error {
-		for _, lanes := range c.handedOver {
-			known += len(lanes)
+		for _, slots := range c.handedOver {
+			known += len(slots)
 		}
 		for r, err := range c.cfg.Store.Records() {
 			if err != nil {
@@ -97,7 +95,7 @@ func (s *small) ofLanes(what string, want int) {
 		return nil
 	})
 	if err != nil || known != want || logged != want {
-		s.t.Errorf("%s: %d lanes are known, and %d on the log, %v; want %d", what, known, logged, err, want)
+		s.t.Errorf("%s: %d slots are known, and %d on the log, %v; want %d", what, known, logged, err, want)
 	}
 }
 
@@ -136,7 +134,7 @@ func TestResults(t *testing.T) {
 			quiet("a late copy", s.a)
 			s.owns("a late copy", s.b, p)
 			s.onRecord(0)
-			s.ofLanes("at the end", 2)
+			s.ofSlots("at the end", 2)
 		})
 	}
 }
@@ -254,8 +252,8 @@ func TestResults_Mains(t *testing.T) {
 		id := endpoint.MainID("m")
 		call := func(index uint32) *rpcpacket.Message {
 			m := s.a.exact("Arrays", "add")
-			m.Flags &^= rpcpacket.FlagSession
-			m.Parent, m.Branch, m.Index, m.Order, m.Floor = id, 0, index, rpcpacket.SessionOf(s.a.address, 9), uint64(index)
+			m.Parent, m.Branch, m.Index = id, 0, index
+			s.a.place(m, 9, uint64(index))
 			var proof endpoint.Proof
 			m.Call, proof = endpoint.Child(testSecret.Main(id), rpcpacket.PolicyRecover, id, 0, index)
 			m.Trailer = binary.BigEndian.AppendUint64(proof[:], 0)
@@ -317,10 +315,10 @@ func TestResults_Lost(t *testing.T) {
 		s.onRecord(1)
 		s.a.messages()
 		last := s.a.exact("Arrays", "add")
-		s.b.ends(last) // of the same lane: nobody asks for an earlier one either
+		s.b.ends(last) // of the same slot: nobody asks for an earlier one either
 		s.b.returns(s.a, next, p)
-		s.owns("an answer to an earlier call of the lane", s.b, p)
-		s.may("an answer to an earlier call of the lane", lent, "nothing")
+		s.owns("an answer to an earlier call of the slot", s.b, p)
+		s.may("an answer to an earlier call of the slot", lent, "nothing")
 	})
 }
 
@@ -348,7 +346,7 @@ func TestResults_Denied(t *testing.T) {
 }
 
 // TestHostile_Results: who answers a call must show that the call was made to it. A node that knows the
-// call's id cannot answer it, nor use up the caller's lane.
+// call's id cannot answer it, nor use up the caller's slot.
 func TestHostile_Results(t *testing.T) {
 	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
 		p, q := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.c, 1, 3)
@@ -366,8 +364,8 @@ func TestHostile_Results(t *testing.T) {
 		forge("no origin", func(m *rpcpacket.Message) { m.Trailer = nil })
 		forge("no proof", func(m *rpcpacket.Message) { m.Trailer = make([]byte, originBytes) })
 		forge("the proof of its own call", func(m *rpcpacket.Message) { m.Trailer = s.c.origin(s.c.exact("Arrays", "add")) })
-		forge("another caller's lane", func(m *rpcpacket.Message) { m.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.b.address, 1), 1) })
-		forge("a durable main's call", func(m *rpcpacket.Message) { m.Flags &^= rpcpacket.FlagSession })
+		forge("another caller's slot", func(m *rpcpacket.Message) { s.b.place(m, 1, 1) })
+		forge("an execution's call", func(m *rpcpacket.Message) { m.Call.Derive() })
 		forge("another policy", func(m *rpcpacket.Message) { m.Flags = m.Flags.WithPolicy(rpcpacket.PolicyFateShare) })
 		forge("another incarnation of the caller", func(m *rpcpacket.Message) { m.CallerIncarnation++ })
 		forge("a later incarnation of the callee", func(m *rpcpacket.Message) { m.CalleeIncarnation++ })
@@ -379,14 +377,14 @@ func TestHostile_Results(t *testing.T) {
 	})
 }
 
-// TestQuota_Results: a callee has so many answers with regions on record, in so many lanes. The callers
+// TestQuota_Results: a callee has so many answers with regions on record, in so many slots. The callers
 // of others do not suffer.
 func TestQuota_Results(t *testing.T) {
 	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
-		s.gk.ctl.cfg.Limits.NodeCalls, s.gk.ctl.cfg.Limits.NodeSessions = 2, 2
-		answered := func(n *testNode, session uint32, k uint64) *rpcpacket.Message {
+		s.gk.ctl.cfg.Limits.NodeCalls, s.gk.ctl.cfg.Limits.NodeSlots = 2, 2
+		answered := func(n *testNode, slot uint32, k uint64) *rpcpacket.Message {
 			call := s.a.exact("Arrays", "add")
-			call.Call = rpcpacket.SessionID(rpcpacket.SessionOf(s.a.address, session), s.a.sequence)
+			s.a.place(call, slot, s.a.count)
 			n.returns(s.a, call, s.m1.alloc(n, 1, k))
 			return call
 		}
@@ -401,13 +399,13 @@ func TestQuota_Results(t *testing.T) {
 		s.b.ends(answered(s.b, 2, 6))
 		answered(s.b, 3, 7)
 		if n := len(s.a.messages()); n != 1 {
-			t.Errorf("%d answers have arrived, want that in the second lane", n)
+			t.Errorf("%d answers have arrived, want that in the second slot", n)
 		}
 		s.onRecord(1)
 	})
 }
 
-// TestResults_Nodes: the record goes with the callee, and so does what it has said of lanes; what was
+// TestResults_Nodes: the record goes with the callee, and so does what it has said of slots; what was
 // said of a caller's goes with the caller, and nothing is kept that is said of them later.
 func TestResults_Nodes(t *testing.T) {
 	for _, callee := range []bool{false, true} {
@@ -418,7 +416,7 @@ func TestResults_Nodes(t *testing.T) {
 			s.b.returns(s.a, s.a.exact("Arrays", "add"), p)
 			s.a.message1()
 			s.onRecord(1)
-			s.ofLanes("both are there", 1)
+			s.ofSlots("both are there", 1)
 			if callee {
 				s.b.leave()
 				pass(time.Second)
@@ -428,10 +426,10 @@ func TestResults_Nodes(t *testing.T) {
 				s.b.ends(first)
 			}
 			s.onRecord(0)
-			s.ofLanes("one is gone", 0)
+			s.ofSlots("one is gone", 0)
 			s.anew()
 			s.onRecord(0)
-			s.ofLanes("after a restart", 0)
+			s.ofSlots("after a restart", 0)
 		})
 	}
 }

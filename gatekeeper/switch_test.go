@@ -174,16 +174,17 @@ func TestGatekeeper_LowerElectionIsRefused(t *testing.T) {
 func TestRelease_NeverBeforeItsRules(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
+		s.a.slot(50)
 		// No settling between the packets: they all wait in the Gatekeeper at once.
 		settle := s.settle
 		s.settle = func() {}
 		for range 50 {
-			s.a.session++
-			s.a.call("Arrays", s.a.message("Arrays", "add", p))
-			s.b.reply(s.a.address, &rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession | rpcpacket.FlagHeld, Call: rpcpacket.SessionID(s.a.session, s.a.sequence),
-				CalleeIncarnation: 1, CallerIncarnation: 1, Floor: s.a.sequence,
-			}})
+			s.a.at++
+			call := s.a.message("Arrays", "add", p)
+			s.a.call("Arrays", call)
+			early := *call
+			early.Payload, early.Trailer = nil, nil
+			s.b.reply(s.a.address, &early)
 		}
 		s.settle = settle
 		calls := s.b.messages()

@@ -55,7 +55,6 @@ const bit<8> RPC_ONEWAY    = 4;
 
 // Flags of a call header: the policy (0 is none), to be held, and what only the Gatekeeper
 // may set (released, replay).
-const bit<16> RPC_FLAGS_POLICY     = 0x0003;
 const bit<16> RPC_FLAG_HELD        = 0x0004;
 const bit<16> RPC_FLAGS_GATEKEEPER = 0x0030;
 
@@ -153,10 +152,11 @@ header rpc_t {
     bit<128> method;
     bit<128> call;
     bit<128> parent;
-    bit<64>  floor;
+    bit<64>  number;
     bit<32>  caller_incarnation;
     bit<32>  callee_incarnation;
-    bit<64>  order;
+    bit<32>  slot;
+    bit<32>  reserved;
     bit<32>  timeout;
     bit<32>  branch;
     bit<32>  index;
@@ -204,17 +204,6 @@ struct headers_t {
     udp_t        udp;
     rpc_t        rpc;
     dsm_t        dsm;
-}
-
-// A call that was not held: for the call graph only.
-struct call_digest_t {
-    bit<8>   type;
-    bit<128> call;
-    bit<128> parent;
-    bit<128> method;
-    bit<128> src;
-    bit<128> dst;
-    bit<8>   code; // of an answer
 }
 
 // A denied access.
@@ -501,14 +490,6 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     hold(Reason.CALL);
                     exit;
                 }
-                // Of exactly-once calls their callees tell the Gatekeeper.
-                if ((hdr.rpc.flags & RPC_FLAGS_POLICY) == 0) {
-                    tell();
-                    if (meta.color != RED) {
-                        digest<call_digest_t>(1, {
-                            hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst, hdr.rpc.code });
-                    }
-                }
             }
             if (meta.hop == 0 && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {
                 by_address = false;
@@ -535,7 +516,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                         tell();
                         if (meta.color != RED) {
                             meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
-                            digest<denied_digest_t>(2, meta.denied);
+                            digest<denied_digest_t>(1, meta.denied);
                         }
                         deny();
                         exit;

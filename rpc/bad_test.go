@@ -74,7 +74,7 @@ func TestBadAnswers(t *testing.T) {
 	s.send(n.Address(), good[:100])
 	s.send(n.Address(), append(slices.Clone(good), 0))
 	stranger := call
-	stranger.Call = rpcpacket.SessionID(1, 2)
+	stranger.Call = rpcpacket.ID{1, 15: 2}
 	s.send(n.Address(), answer(stranger, pong(t)))
 	s.send(n.Address(), call.Append(nil)) // a call to a node's own address
 	s.send(n.Address(), good)
@@ -150,10 +150,10 @@ func TestBadCalls(t *testing.T) {
 	dropped := [][]byte{
 		nil, {1}, good.Append(nil)[:rpcpacket.HeaderSize-1], good.Append(nil)[:rpcpacket.HeaderSize+3],
 		edit(func(b []byte) { b[0] = 0 }), edit(func(b []byte) { b[2]++ }), edit(func(b []byte) { b[3] = 9 }),
-		edit(func(b []byte) { b[96] = 0xff }),                                                           // oversized length
-		edit(func(b []byte) { copy(b[68:], make([]byte, 4)) }),                                          // no incarnation
-		edit(func(b []byte) { b[3] = byte(rpcpacket.Ack) }),                                             // not a call
-		edit(func(b []byte) { b[5] &^= byte(rpcpacket.FlagSession); copy(b[24:40], make([]byte, 16)) }), // id 0
+		edit(func(b []byte) { b[96] = 0xff }),                     // oversized length
+		edit(func(b []byte) { copy(b[68:], make([]byte, 4)) }),    // no incarnation
+		edit(func(b []byte) { b[3] = byte(rpcpacket.Ack) }),       // not a call
+		edit(func(b []byte) { copy(b[24:40], make([]byte, 16)) }), // id 0
 	}
 	for _, b := range dropped {
 		caller.call(server, b)

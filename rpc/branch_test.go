@@ -310,7 +310,8 @@ func TestCallOfFormerIncarnation(t *testing.T) {
 		if n := server.Stats().Served; n != 0 {
 			t.Errorf("the next incarnation has run %d calls", n)
 		}
-		m.CalleeIncarnation, m.Call = 2, rpcpacket.SessionID(m.Call.Session(), 2)
+		m.CalleeIncarnation = 2
+		plainCall(&m, m.Slot, 2)
 		peer.call(server, m.Append(nil))
 		if a := peer.must(); a.Type != rpcpacket.Reply {
 			t.Errorf("a call to the next incarnation: %+v", a.Header)

@@ -275,13 +275,18 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
 		return c.owe(o, p, to.node, m, codec, h, id, proof)
 	}
-	if !c.address(p, b, o, codec, &h, id, proof) {
+	p.ID, p.Node = id, to.node.As16()
+	if err := n.takeSlot(ctx, b, p, m); err != nil {
+		return err
+	}
+	if !c.address(p, b, o, codec, &h, proof) {
+		n.returnSlot(p)
 		return o.whyEnded(n)
 	}
 	if p.detached {
-		return c.sendOneway(ctx, p, codec, &h, id)
+		return c.sendOneway(ctx, p, codec, &h)
 	}
-	out, err := n.begin(p, codec, &h, id)
+	out, err := n.begin(p, codec, &h)
 	if err != nil {
 		return err
 	}
@@ -295,11 +300,11 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 
 // sendOneway leaves a one-way of policy none to the runtime, which sends it until its callee has it. What fails here is a loss
 // like any other.
-func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) error {
+func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header) error {
 	n := c.node
 	p.Expires = duration.Add(n.now(), lifetimeOf(ctx))
 	conn, to := n.connOf(p), p.to
-	out, err := n.begin(p, codec, h, id)
+	out, err := n.begin(p, codec, h)
 	if err != nil {
 		return err
 	}

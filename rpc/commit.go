@@ -378,36 +378,52 @@ func (n *Node) sendOneways(all []record.Oneway) {
 	}
 }
 
+// sendOneway sends a one-way as soon as there is a call slot for it.
 func (n *Node) sendOneway(w *record.Oneway) {
 	m, err := rpcpacket.Parse(w.Message)
 	if err != nil {
 		n.log.Error("rpc: the ledger has a one-way that is no message", "call", w.ID.String(), "err", err)
 		return
 	}
-	o, node := &n.out, netip.AddrFrom16(w.Node)
+	o, node, port := &n.out, netip.AddrFrom16(w.Node), uint16(rackaddr.PortDirect)
 	p := o.pendings.Get().(*pending)
-	p.RTT, p.detached, p.owed, p.Node, p.Kept = &n.onewayRTT, true, true, w.Node, true
-	hands := len(m.Pointers) > 0
-	p.lends, p.Released, p.Held = hands, hands, hands
-	conn, port := n.connOf(p), uint16(rackaddr.PortDirect)
-	if hands {
-		port = rackaddr.PortRPC
+	p.RTT, p.detached, p.ID, p.Node, p.owed = &n.onewayRTT, true, w.ID, w.Node, &m
+	if hands := len(m.Pointers) > 0; hands {
+		p.lends, p.Released, port = true, true, rackaddr.PortRPC
 	}
 	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
 	o.mu.Lock()
-	if o.err != nil || !o.core.BeginIn(n.now(), &p.Call, w.ID) {
+	if o.err != nil || o.core.Out(w.ID) != nil || o.core.Waits(w.ID) {
 		o.mu.Unlock() // the node has ended, or it is on its way
 		n.release(p)
 		return
 	}
-	m.Order, m.Floor, m.CallerIncarnation = p.Lane(), p.Floor, n.self.Incarnation
+	taken := o.core.Take(&p.Call)
+	n.wantSlots()
+	o.mu.Unlock()
+	if taken {
+		n.depart(p)
+	}
+}
+
+// depart sends a one-way that the ledger has, and that has a slot.
+func (n *Node) depart(p *pending) {
+	o, m := &n.out, p.owed
+	conn, first := n.connOf(p), p.to
+	o.mu.Lock()
+	if o.err != nil || !o.core.Begin(n.now(), &p.Call) {
+		o.mu.Unlock() // the node has ended
+		n.release(p)
+		return
+	}
+	m.Slot, m.Number, m.CallerIncarnation = p.Slot, p.Number, n.self.Incarnation
 	p.datagram = m.Append(nil)
 	if len(p.datagram) > n.budget {
-		m.Trailer = appendArguments(m.Trailer, &m)
+		m.Trailer = appendArguments(m.Trailer, m)
 		whole := m.Append(nil)
-		if !hands { // else the Gatekeeper may refuse it: its receiver asks for all of the rest
-			p.pushed = serviceHash(node)
+		if !p.lends { // else the Gatekeeper may refuse it: its receiver asks for all of the rest
+			p.pushed = serviceHash(netip.AddrFrom16(p.Node))
 		}
 		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed) // its pointers leave room: see checkPointers
 		p.payload = sent.New(nil, m.Payload)
@@ -418,12 +434,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	n.stats.calls.Add(1)
 	n.stats.onewaysSent.Add(1)
 	o.mu.Unlock()
-	first := netio.Message{Buf: out.datagram, Remote: netip.AddrPortFrom(node, port)}
-	if out.payload != nil {
-		_ = n.sendLarge(conn, first, out.payload, false, out.pushed) // a failure is a loss
-		return
-	}
-	_, _ = conn.WriteBatch([]netio.Message{first}) // likewise
+	_ = n.transmit(conn, []netio.Message{first}, &out) // a failure is a loss
 }
 
 // departed is a one-way that the ledger has, and that has left.
@@ -438,7 +449,7 @@ type departed struct {
 // onewayAnswered takes what has become of a one-way that the ledger has. It reports false if the
 // one-way has failed for good.
 func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
-	w := departed{Item: direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor}, node: p.Node, may: p.moves}
+	w := departed{Item: p.item(), node: p.Node, may: p.moves}
 	if p.lends && m.Type == rpcpacket.Exception {
 		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
 			w.owner = sent.Parent

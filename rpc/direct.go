@@ -91,7 +91,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 // plausible reports whether a direct call or one-way has only what its caller's runtime says of such a call; lends
 // says that the Gatekeeper has let it through, which marks it, and asks with a mark of its own.
 func plausible(h *rpcpacket.Header, lends bool) bool {
-	const callers = rpcpacket.FlagSession | rpcpacket.FlagMore | rpcpacket.FlagHeaders | rpcpacket.FlagTainted
+	const callers = rpcpacket.FlagMore | rpcpacket.FlagHeaders | rpcpacket.FlagTainted
 	marks := h.Flags.WithPolicy(0) &^ callers
 	if h.Type == rpcpacket.Call {
 		marks &^= rpcpacket.FlagGivenUp
@@ -114,10 +114,6 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	x := n.takes(m.Service)
 	if x == nil {
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
-		return nil
-	}
-	if m.Flags&rpcpacket.FlagSession == 0 && x.key != nil && !m.Call.Derived() {
-		n.foreign(from.Addr()) // the id may be that of somebody's next call in a session
 		return nil
 	}
 	size, arguments, err := measure(m)
@@ -157,7 +153,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var refusal *Error
 	if v == direct.Run {
-		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.mayBegin(from.Addr(), left)
+		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.mayBegin(from.Addr(), &m.Header, left)
 		may := permitted
 		if fits {
 			may = n.mayShare(x, from.Addr(), m)
@@ -429,12 +425,11 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l, h := x.node.ledger, &e.call.Header
 	d := &record.Done{
 		Execution: h.Call, Caller: e.from.Addr().As16(), Incarnation: h.CallerIncarnation, Arguments: e.arguments,
-		Answer: datagram, Service: x.hash,
+		Answer: datagram, Service: x.hash, Slot: h.Slot, Number: h.Number,
 	}
 	if cap(datagram) <= maxDatagram { // else the codec lets go of it
 		d.Answer = slices.Clone(datagram)
 	}
-	d.Lane, d.Number = direct.LaneOf(h)
 	e.mu.Lock()
 	e.recorded.begun = true // or need not be any more
 	d.Owed.Called, d.Owed.Machines = e.recorded.leaves(), e.recorded.machines
@@ -458,7 +453,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	d.State = e.change
 	l.mu.Lock()
-	if l.table.Obsolete(h) {
+	if l.table.Obsolete(d.Caller, h) {
 		l.table.Drop(h.Call)
 		l.leave(h.Call)
 		l.release(e)

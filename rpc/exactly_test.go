@@ -17,7 +17,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -241,7 +240,7 @@ func TestRestoredState(t *testing.T) {
 		change := func(sequence uint64, ss ...trailer.Section) record.Record {
 			m := directCall(b.t, "count", sequence, nil)
 			d := &record.Done{Execution: m.Call, Caller: callerAddress.As16(), Incarnation: 1, Service: m.Service, State: trailer.Append(nil, ss), Over: true}
-			d.Lane, d.Number = direct.LaneOf(&m.Header)
+			d.Slot, d.Number = m.Slot, m.Number
 			return d
 		}
 		b.write(

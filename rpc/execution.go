@@ -107,14 +107,13 @@ func (c *client) allowed(b *opSequence, m *method) error {
 }
 
 // child fills in whose call a header is and returns the id that it must have, with its proof;
-// zero, for one of a session. Only an exactly-once execution can
+// zero, for a plain one. Only an exactly-once execution can
 // answer for exactly-once calls; those of others are its node's own, and name their
 // parent because it waits for them.
 func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, endpoint.Proof, error) {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
-			h.Floor = uint64(b.e.main.lastCheckpoint()) // a copy that comes after the next checkpoint is too late
 			key, err := b.e.key()
 			id, proof := endpoint.Child(key, h.Flags.Policy(), h.Parent, h.Branch, h.Index)
 			return id, proof, err
@@ -467,7 +466,7 @@ func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h := call.Header
 	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
 	h.CalleeIncarnation = n.self.Incarnation
-	h.Flags = (h.Flags & rpcpacket.FlagSession).WithPolicy(call.Flags.Policy())
+	h.Flags = rpcpacket.Flags(0).WithPolicy(call.Flags.Policy())
 	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == rpcpacket.Call {
 		h.Flags |= rpcpacket.FlagHeld
 	}

@@ -64,22 +64,20 @@ const (
 // wordPauses are those between words to a node that it does not answer: what to forget, or that an execution waits for its caller.
 var wordPauses = pace.Pauses{First: forgetAfter, Most: time.Second}
 
-// itemSize is a direct.Item on the wire: id, lane, number.
-const itemSize = 32
+// itemSize is a direct.Item on the wire: id, slot, number.
+const itemSize = 28
 
-// acknowledged takes an ACK of the Gatekeeper: it knows of a settlement, or has forgotten calls.
+// acknowledged takes an ACK of the Gatekeeper: it has forgotten calls.
 func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) {
 	switch {
 	case m.Flags&rpcpacket.FlagReleased == 0:
 		n.malformed(r.messages[i].Remote.Addr()) // the switch lets nobody else say so
-	case m.Flags&rpcpacket.FlagSettled != 0 && len(m.Pointers) > 0:
+	case m.Flags&rpcpacket.FlagSettled == 0:
+		n.malformed(rackaddr.Gatekeeper)
+	case len(m.Pointers) > 0:
 		n.handedOver(&m)
-	case m.Flags&rpcpacket.FlagSettled != 0:
-		n.forgotten(rackaddr.Gatekeeper, m.Payload, m.Flags&rpcpacket.FlagGivenUp != 0)
 	default:
-		n.out.mu.Lock()
-		defer n.out.mu.Unlock()
-		n.out.core.Settled(endpoint.Settlement{Session: m.Call.Session(), Floor: m.Floor})
+		n.forgotten(rackaddr.Gatekeeper, m.Payload, m.Flags&rpcpacket.FlagGivenUp != 0)
 	}
 }
 
@@ -94,7 +92,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 	l := n.ledger
 	l.mu.Lock()
 	for _, k := range left {
-		l.table.Settled(k.Node, direct.Item{ID: k.Call, Lane: k.Call.Session(), Number: k.Call.Sequence()})
+		l.table.Left(k.Node, k.Call)
 	}
 	var out []netio.Message
 	all := l.table.Forgets()
@@ -191,8 +189,8 @@ func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.
 		}}
 		for _, i := range some {
 			m.Payload = append(m.Payload, i.ID[:]...)
-			m.Payload = binary.BigEndian.AppendUint64(m.Payload, i.Lane)
-			m.Payload = binary.BigEndian.AppendUint64(m.Payload, i.Number)
+			m.Payload = binary.BigEndian.AppendUint32(m.Payload, uint32(i.Slot))
+			m.Payload = binary.BigEndian.AppendUint64(m.Payload, uint64(i.Number))
 		}
 		out = append(out, netio.Message{Buf: m.Append(nil), Remote: to})
 	}
@@ -209,7 +207,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
 	var items []direct.Item
 	for b := m.Payload; len(b) > 0; b = b[itemSize:] {
-		items = append(items, direct.Item{ID: rpcpacket.ID(b[:16]), Lane: binary.BigEndian.Uint64(b[16:]), Number: binary.BigEndian.Uint64(b[24:])})
+		items = append(items, direct.Item{ID: rpcpacket.ID(b[:16]), Slot: rpcpacket.Slot(binary.BigEndian.Uint32(b[16:])), Number: rpcpacket.Number(binary.BigEndian.Uint64(b[20:]))})
 	}
 	l := n.ledger
 	l.mu.Lock()

@@ -115,9 +115,10 @@ func seedCall(t testing.TB, method string, args thrift.TStruct, service uint64) 
 	}
 	wire, _ := rpcpacket.MethodOf(method)
 	h := rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire,
-		Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(2), 5), 6), Floor: 6, CallerIncarnation: 1, CalleeIncarnation: 1, Service: service,
+		Type: rpcpacket.Call, NameLength: uint8(len(method)), Method: wire,
+		Slot: 45, Number: rpcpacket.NumberOf(1, 6), CallerIncarnation: 1, CalleeIncarnation: 1, Service: service,
 	}
+	h.Call = rpcpacket.PlainID(rackaddr.Node(2), h.Slot, h.Number)
 	c.trailer = origin{}.append(nil)
 	return append([]byte(nil), c.datagram(&h)...)
 }
@@ -180,17 +181,16 @@ func FuzzDirect(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		m.Call = rpcpacket.SessionID(rpcpacket.SessionOf(from, 1), m.Call.Sequence())
 		m.Flags, m.Trailer = m.Flags.WithPolicy(PolicyRecover), make([]byte, originSize)
 		return m
 	}
 	count, note := exactly("count", &testsvc.TestCountArgs{Number: 1}), exactly("note", &testsvc.TestNoteArgs{Number: 3})
 	note.Type = rpcpacket.Oneway
 	child, lends := count, count
-	child.Call, child.Flags, child.Order = rpcpacket.ID{1, 8: 0x80}, count.Flags&^rpcpacket.FlagSession, count.Call.Session()
+	child.Call = rpcpacket.ID{1, 8: 0x80}
 	lends.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
 	forget := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: count.Call, CallerIncarnation: 1}}
-	forget.Payload = append(append(count.Call[:], count.Call[:8]...), count.Call[8:]...)
+	forget.Payload = append(append(count.Call[:], count.Call[4:8]...), count.Call[8:]...)
 	probe := lends
 	probe.Flags |= rpcpacket.FlagReplay
 	for _, m := range []rpcpacket.Message{count, note, child, lends, forget, probe} {
@@ -232,11 +232,13 @@ func FuzzAnswer(f *testing.F) {
 		p.RTT = method.rtt
 		codec := newCodec(n.budget)
 		defer codec.free()
-		var id rpcpacket.ID
 		if m, err := rpcpacket.Parse(b); err == nil {
-			id = m.Call
+			p.ID = m.Call
 		}
-		if _, err := n.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}, id); err != nil {
+		if err := n.takeSlot(t.Context(), nil, p, method); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}); err != nil {
 			t.Fatal(err)
 		}
 		r := received(b)

@@ -12,7 +12,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -60,11 +59,11 @@ func (b *bench) start() {
 	}
 }
 
-// directCall is a direct call of the service Test, in a session of the peer that calls.
+// directCall is an exactly-once call of the service Test, in a slot of the peer that calls.
 func directCall(t testing.TB, method string, sequence uint64, payload []byte) rpcpacket.Message {
 	t.Helper()
 	m := callOf(t, method, sequence, payload)
-	m.Call = rpcpacket.SessionID(rpcpacket.SessionOf(callerAddress, 1), sequence)
+	plainCall(&m, 31, sequence)
 	m.Flags = m.Flags.WithPolicy(rpcpacket.PolicyRecover)
 	m.Trailer = make([]byte, 24) // its origin, which callees pass on
 	return m
@@ -109,8 +108,7 @@ func (b *bench) rerun(entries []trailer.Section) rpcpacket.Message {
 // begun is rerun without the answer.
 func (b *bench) begun(m rpcpacket.Message, entries []trailer.Section) {
 	b.t.Helper()
-	begun := &record.Begun{Execution: m.Call, Caller: callerAddress.As16(), Incarnation: m.CallerIncarnation, Call: m.Append(nil)}
-	begun.Lane, begun.Number = direct.LaneOf(&m.Header)
+	begun := &record.Begun{Execution: m.Call, Caller: callerAddress.As16(), Incarnation: m.CallerIncarnation, Slot: m.Slot, Number: m.Number, Call: m.Append(nil)}
 	all := []record.Record{begun}
 	if len(entries) > 0 {
 		all = append(all, &record.Journal{Execution: m.Call, Entries: trailer.Append(nil, entries)})

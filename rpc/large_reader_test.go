@@ -59,7 +59,7 @@ func TestLargeReader(t *testing.T) {
 		for i := range message {
 			message[i] = byte(i * i >> 3)
 		}
-		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.SessionID(1, sequence)}
+		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.PlainID(from.Addr(), 16, rpcpacket.Number(sequence))}
 		sequence++
 		n.large.mu.Lock()
 		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, false)

@@ -100,10 +100,10 @@ func (n *Node) seekLedger() {
 	}
 }
 
-// read takes in what earlier incarnations of the node have written, if the ledger is theirs, too. The node does nothing
+// read takes in what earlier incarnations of the node have written. The node does nothing
 // before.
 func (l *ledger) read(ctx context.Context) error {
-	if place := l.place.Load(); place == nil || place.Since == l.node.self.Incarnation {
+	if !l.placed() || l.node.self.Before == 0 {
 		return nil
 	}
 	l.mu.Lock()
@@ -344,9 +344,8 @@ func (e *execution) asBegun() *record.Begun {
 	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload, Trailer: e.call.Trailer}
 	r := &record.Begun{
 		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt), Arguments: e.arguments,
-		Run: e.node.self.Incarnation,
+		Run: e.node.self.Incarnation, Slot: e.call.Slot, Number: e.call.Number,
 	}
-	r.Lane, r.Number = direct.LaneOf(&e.call.Header)
 	r.Call = call.Append(nil)
 	return r
 }

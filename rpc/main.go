@@ -193,7 +193,7 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 	return n.whyEnded()
 }
 
-// keepSent keeps for the node's next run of a main in which lanes this one has sent calls: copies of
+// keepSent keeps for the node's next run of a main in which call slots this one has sent calls: copies of
 // them may be on their way when that has them forgotten.
 func (e *execution) keepSent() {
 	n := e.node

@@ -114,7 +114,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		turn: make(chan struct{}, 1),
 	}
 	n.limits = config.limits
-	n.out.init(&n.self, n.limits.Detached)
+	n.out.init(&n.self, n.limits.Detached, n.slotFree)
 	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.ownerOf)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)
@@ -270,15 +270,21 @@ func (n *Node) failCalls(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = err
-	for _, call := range o.core.All(nil) {
-		o.core.End(call)
+	fail := func(call *endpoint.Call, alone bool) {
 		p := call.Tag.(*pending)
-		if p.detached {
+		if alone {
 			n.release(p)
-			continue
+			return
 		}
 		p.err = err
 		p.ready <- struct{}{}
+	}
+	for _, call := range o.core.Abandon() {
+		fail(call, call.Tag.(*pending).owed != nil)
+	}
+	for _, call := range o.core.All(nil) {
+		o.core.End(call)
+		fail(call, call.Tag.(*pending).detached)
 	}
 }
 
@@ -435,11 +441,12 @@ func init() { thrift.ServerConnectivityCheckInterval = 0 }
 type Stats struct {
 	Calls      uint64 // calls and one-ways begun by this node
 	Resent     uint64 // datagrams sent again: calls, and answers to duplicates
+	Waited     uint64 // calls that have waited for a call slot
 	Served     uint64 // handlers run
 	Duplicates uint64 // calls and answers dropped because they are known already or settled
 	Refused    uint64 // calls answered with a system exception
 	Malformed  uint64 // datagrams dropped because they are no message for this node
-	Foreign    uint64 // calls dropped because their session is another node's than the sender
+	Foreign    uint64 // calls dropped because they are another node's than the sender's
 	Full       uint64 // calls dropped for lack of room, or not whole in time; they will be sent again
 	Stale      uint64 // calls dropped because they were meant for another incarnation
 	Parts      uint64 // parts of large messages sent
@@ -473,7 +480,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, refsInMessages, refsInRegions atomic.Uint64
+	calls, resent, waited, served, duplicates, refused, malformed, foreign, full, stale, parts, refsInMessages, refsInRegions atomic.Uint64
 
 	accepted, stateful, lending, oneways, onewaysWithRegions, largeMessages, answeredFromLedger, noRoom                     atomic.Uint64
 	resumed, committed, rolledBack, regionsAllocated, regionsFreed, onewaysSent, mainCalls, checkpoints, takenBack, givenUp atomic.Uint64
@@ -510,7 +517,7 @@ func (n *Node) Stats() Stats {
 	n.ledger.mu.Unlock()
 	return Stats{
 		LedgerRoom: room,
-		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
+		Calls:      c.calls.Load(), Resent: c.resent.Load(), Waited: c.waited.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(),
 

@@ -32,13 +32,13 @@ func TestOnewayReceipts(t *testing.T) {
 	once := noteCall(t, 1, 0)
 	for range 2 {
 		caller.call(server, once.Append(nil))
-		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags != rpcpacket.FlagSession|rpcpacket.FlagDone || len(a.Payload) != 0 {
+		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags != rpcpacket.FlagDone || len(a.Payload) != 0 {
 			t.Errorf("receipt %+v", a.Header)
 		}
 	}
 	exactly := directCall(t, "note", 2, noteCall(t, 2, 0).Payload)
 	exactly.Type = rpcpacket.Oneway
-	want := rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover)
+	want := rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover)
 	for range 2 {
 		var a rpcpacket.Message
 		waitFor(t, func() (ok bool) { // a copy that comes while its end is being written is dropped

@@ -195,14 +195,14 @@ type Limits struct {
 	// Detached is how many one-ways, and calls given up that lend memory, are out at
 	// once; a further one waits. Default: 1024.
 	Detached int
-	// Sessions is how many callers' sessions are remembered, in which one call at a time is out, and NodeSessions how many of
-	// one node, at some 200 bytes each. Defaults: 262,144 and 65,536.
-	Sessions, NodeSessions int
+	// Slots is how many callers' call slots are remembered, in which one call at a time is out, and NodeSlots how many of
+	// one node, at some 200 bytes each. Defaults: 262,144 and 1,024, which is as many as a node may have.
+	Slots, NodeSlots int
 	// ReplyBytes is how many bytes of answers are kept to be sent again. Default: 64 MiB.
 	ReplyBytes int
 	// Memory are those of the node's memory client.
 	Memory dsm.Limits
-	// Lifetime is for how long nothing must have been heard of a session until it is
+	// Lifetime is for how long nothing must have been heard of a slot until it is
 	// forgotten. No packet may live as long in the network, and no caller be silent as
 	// long while it waits. Default: 10 minutes.
 	Lifetime time.Duration
@@ -210,7 +210,7 @@ type Limits struct {
 
 // DefaultLimits are the defaults.
 var DefaultLimits = Limits{
-	Started: 4096, Detached: 1024, Sessions: direct.DefaultLimits.Lanes, NodeSessions: direct.DefaultLimits.NodeLanes,
+	Started: 4096, Detached: 1024, Slots: direct.DefaultLimits.Slots, NodeSlots: direct.DefaultLimits.NodeSlots,
 	ReplyBytes: direct.DefaultLimits.ReplyBytes, Lifetime: direct.DefaultLimits.Lifetime,
 }
 
@@ -222,8 +222,8 @@ func (l Limits) withDefaults() (Limits, error) {
 		value     *int
 		otherwise int
 	}{
-		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Sessions", &l.Sessions, d.Sessions},
-		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
+		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Slots", &l.Slots, d.Slots},
+		{"NodeSlots", &l.NodeSlots, d.NodeSlots}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
 	} {
 		switch {
 		case *f.value < 0:
@@ -247,7 +247,7 @@ func (l Limits) withDefaults() (Limits, error) {
 
 // callee are those of the calls that the node serves.
 func (l *Limits) callee() direct.Limits {
-	return direct.Limits{Lanes: l.Sessions, NodeLanes: l.NodeSessions, ReplyBytes: l.ReplyBytes, Lifetime: l.Lifetime}
+	return direct.Limits{Slots: l.Slots, NodeSlots: l.NodeSlots, ReplyBytes: l.ReplyBytes, Lifetime: l.Lifetime}
 }
 
 // Defaults and limits of the runtime, in one place.

@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"sync"
@@ -28,9 +26,10 @@ import (
 type outgoing struct {
 	mu   sync.Mutex
 	core *endpoint.Caller
-	// prover makes the proofs of direct calls in sessions; guarded by mu.
+	// prover makes the proofs of plain calls; guarded by mu.
 	prover *endpoint.Prover
 	err    error // why no call can begin any more
+	wants  bool  // the Gatekeeper is asked for call slots
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
@@ -63,18 +62,18 @@ type pending struct {
 	deadline time.Duration // of whoever waits, in node time; 0 is none
 	to       netio.Message // scratch for sending: its address
 	out      [1]netio.Message
-	token    bool            // holds one of outgoing.detached
-	detached bool            // nobody waits
-	server   server          // whom it is bound to
-	lends    bool            // it has pointers: the switch holds it
-	kept     bool            // a one-way that leaves when its execution is done
-	owed     bool            // one that has left
-	moves    control.Serving // of one that has left: who may take it
-	of       *execution      // of which execution, if any
-	givenUp  bool            // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
-	begun    bool            // the callee's ledger has it; valid once ready has been received from
-	lent     []dsm.Pointer   // what it carries, if the memory client is to know when they are back
-	// The answer, valid once ready has been received from.
+	token    bool               // holds one of outgoing.detached
+	detached bool               // nobody waits
+	server   server             // whom it is bound to
+	lends    bool               // it has pointers: the switch holds it
+	kept     bool               // a one-way that leaves when its execution is done
+	owed     *rpcpacket.Message // one that the ledger has, and that leaves
+	moves    control.Serving    // of such a one: who may take it
+	of       *execution         // of which execution, if any
+	givenUp  bool               // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
+	begun    bool               // the callee's ledger has it; valid once ready has been received from
+	lent     []dsm.Pointer      // what it carries, if the memory client is to know when they are back
+	// The answer, valid once ready has been received from. Of a call that waits for a slot, that it has one, or err.
 	ready  chan struct{}
 	answer rpcpacket.Message
 	buffer *datagram // what answer lies in
@@ -102,8 +101,9 @@ func (n *Node) release(p *pending) {
 	n.out.pendings.Put(p)
 }
 
-func (o *outgoing) init(self *join.Identity, detached int) {
-	o.core = endpoint.NewCaller(self.Address, randomUint64)
+func (o *outgoing) init(self *join.Identity, detached int, served func(*endpoint.Call)) {
+	o.core = endpoint.NewCaller(self.Address, self.Incarnation, served)
+	o.core.Grant(self.Blocks)
 	var key endpoint.Key
 	if self.Key != [32]byte{} {
 		key = self.Key[:]
@@ -111,12 +111,6 @@ func (o *outgoing) init(self *join.Identity, detached int) {
 	o.prover = endpoint.NewProver(key)
 	o.detached = make(chan struct{}, detached)
 	o.pendings.New = newPending
-}
-
-func randomUint64() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.BigEndian.Uint64(b[:])
 }
 
 // outbound is what a call puts on the wire: a datagram and, if that is only the first
@@ -127,26 +121,20 @@ type outbound struct {
 	pushed   uint64
 }
 
-// begin registers a call and returns what to send, which is complete with the id
-// that the call gets. A zero id asks for one of a session. A detached call is the
+// begin registers a call, which has a slot, and returns what to send. A detached call is the
 // core's from now on.
-func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID) (outbound, error) {
+func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error) {
 	o := &n.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return outbound{}, o.err
 	}
-	now := n.now()
-	if id.IsZero() {
-		o.core.Begin(now, &p.Call)
-		h.Flags |= rpcpacket.FlagSession
-	} else if !n.inLane(now, p, h, id) {
-		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
+	if !o.core.Begin(n.now(), &p.Call) {
+		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + p.ID.String()}
 	}
-	h.Call = p.ID
-	if id.IsZero() {
-		h.Floor = p.Floor
+	h.Call, h.Slot, h.Number = p.ID, p.Slot, p.Number
+	if !p.ID.Derived() {
 		proof := o.prover.Prove(p.ID, h.Flags.Policy())
 		copy(c.trailer, proof[:]) // of its origin
 	}
@@ -215,7 +203,7 @@ func (n *Node) endNow(p *pending) bool {
 }
 
 // cancelCall tells the callee of a call of policy none that its caller has given it up, so that the handler's context ends at
-// once. If that is lost, the next call in the lane tells it, or the deadline.
+// once. If that is lost, the next call in the slot tells it, or the deadline.
 func (n *Node) cancelCall(p *pending) {
 	m := p.to
 	m.Buf = rpcpacket.Abandon(p.datagram)
@@ -306,7 +294,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 		n.memory.Returned(p.lent...)
 	}
 	if p.detached {
-		if p.owed && n.onewayAnswered(p, &m) {
+		if p.owed != nil && n.onewayAnswered(p, &m) {
 			n.release(p)
 			return false
 		}
@@ -375,9 +363,6 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		}
 		out = append(out, p.again(now))
 	}
-	for _, s := range o.core.Settle(now, nil) {
-		out = append(out, n.settlement(s))
-	}
 	next, ok = o.core.Due()
 	n.whereabouts(resend)
 	o.mu.Unlock()
@@ -393,15 +378,6 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is sent again
 	}
 	return next, ok
-}
-
-// settlement is the message that tells the Gatekeeper of a session that is idle.
-func (n *Node) settlement(s endpoint.Settlement) netio.Message {
-	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagSettled | rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(PolicyRecover),
-		Call: s.ID(), Floor: s.Floor, CallerIncarnation: n.self.Incarnation,
-	}}
-	return netio.Message{Buf: m.Append(nil), Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
 }
 
 // stays makes sure that the node's ledger stays if the program fails, before the one-ways of an execution are in it.
@@ -437,10 +413,10 @@ func (e *execution) stays(ctx context.Context) error {
 
 // address addresses a call to the node that it is bound to, and has the ledger of an execution know what must be known before the
 // call leaves. It reports false if the node has ended.
-func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) bool {
+func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header, proof endpoint.Proof) bool {
 	n, to := c.node, p.server.node
 	atMostOnce := h.Flags.Policy() == PolicyNone
-	p.Node, p.Kept, p.Released, p.Held = to.As16(), !atMostOnce, p.lends, p.lends
+	p.Kept, p.Released, p.Held = !atMostOnce, p.lends, p.lends
 	h.CalleeIncarnation = p.server.incarnation
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	if p.lends {
@@ -452,7 +428,7 @@ func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, 
 	case o == nil:
 		return true
 	case atMostOnce && p.lends:
-		return o.lends(p)
+		return o.durable(record.Call{ID: p.ID, Lends: true}) // its next run waits for the end of the leases
 	case atMostOnce:
 		return o.durable(record.Call{})
 	}
@@ -463,20 +439,14 @@ func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, 
 	if e.taints() {
 		h.Flags |= rpcpacket.FlagTainted
 	}
-	e.unrefused(id)
-	return e.durable(record.Call{ID: id, Node: p.Node, Lends: p.lends})
+	e.unrefused(p.ID)
+	return e.durable(record.Call{ID: p.ID, Node: p.Node, Lends: p.lends})
 }
 
-// inLane begins a direct call of an execution: its place in a lane is in the header.
-func (n *Node) inLane(now time.Duration, p *pending, h *rpcpacket.Header, id rpcpacket.ID) bool {
-	if !n.out.core.BeginIn(now, &p.Call, id) {
-		return false
-	}
-	h.Order, h.Floor = p.Lane(), p.Floor
-	return true
-}
+// item names the call to those that are to forget it.
+func (p *pending) item() direct.Item { return direct.Item{ID: p.ID, Slot: p.Slot, Number: p.Number} }
 
-// sentIn notes in which lane a direct call of an execution has left.
+// sentIn notes in which slot a direct call of an execution has left.
 func (o *operation) sentIn(p *pending) {
 	if p.of == nil {
 		return
@@ -484,6 +454,6 @@ func (o *operation) sentIn(p *pending) {
 	e := o.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.recorded.sent = append(e.recorded.sent, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})
+	e.recorded.sent = append(e.recorded.sent, p.item())
 	e.recorded.opens(p.ID)
 }

@@ -126,7 +126,7 @@ func thriftMessage(t testing.TB, name string, kind thrift.TMessageType, body thr
 	return bytes.Clone(buf.Bytes())
 }
 
-// callOf makes a call of the test service's method in session 99 of node 77, to the first incarnation of a node.
+// callOf makes a call of the test service's method in slot 99 of node 77, to the first incarnation of a node.
 func callOf(t testing.TB, method string, sequence uint64, payload []byte) rpcpacket.Message {
 	t.Helper()
 	wire, err := rpcpacket.MethodOf(method)
@@ -138,12 +138,18 @@ func callOf(t testing.TB, method string, sequence uint64, payload []byte) rpcpac
 	for _, b := range service[8:] {
 		hash = hash<<8 | uint64(b)
 	}
-	return rpcpacket.Message{
+	m := rpcpacket.Message{
 		Header: rpcpacket.Header{
-			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire,
-			Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(77), 99), sequence), Floor: sequence,
-			CallerIncarnation: 1, CalleeIncarnation: 1, Service: hash,
+			Type: rpcpacket.Call, NameLength: uint8(len(method)), Method: wire, CallerIncarnation: 1, CalleeIncarnation: 1, Service: hash,
 		},
 		Payload: payload, Trailer: make([]byte, 24),
 	}
+	plainCall(&m, 99, sequence)
+	return m
+}
+
+// plainCall makes a call the n-th plain one of node 77's incarnation 1 in a slot.
+func plainCall(m *rpcpacket.Message, slot rpcpacket.Slot, n uint64) {
+	m.Slot, m.Number = slot, rpcpacket.NumberOf(1, n)
+	m.Call = rpcpacket.PlainID(rackaddr.Node(77), m.Slot, m.Number)
 }

@@ -4,12 +4,14 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // numbered is an execution that a test can tell.
 func numbered(n uint64) *execution {
 	e := &execution{export: &export{}}
-	e.call.Order = n
+	e.call.Number = rpcpacket.Number(n)
 	return e
 }
 
@@ -19,8 +21,8 @@ func TestPool(t *testing.T) {
 		var ran []uint64
 		p := &pool{free: 1, limit: 2, most: DefaultLimits.Started}
 		p.run = func(e *execution) {
-			ran = append(ran, e.call.Order)
-			<-gates[e.call.Order]
+			ran = append(ran, uint64(e.call.Number))
+			<-gates[uint64(e.call.Number)]
 		}
 		for n := range uint64(5) {
 			gates[n] = make(chan struct{})

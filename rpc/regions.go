@@ -459,22 +459,6 @@ func lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
 	return ids
 }
 
-// lends gives a call of policy none its id, and has the ledger say that the call lends memory. It reports whether the
-// execution may go on.
-func (o *operation) lends(p *pending) bool {
-	n := o.b.e.node
-	n.out.mu.Lock()
-	n.out.core.Name(&p.Call)
-	n.out.mu.Unlock()
-	if o.durable(record.Call{ID: p.ID, Lends: true}) {
-		return true
-	}
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	n.out.core.Unname(&p.Call)
-	return false
-}
-
 // loansOver reports whether none of these calls has leases any more; false, too, if the Gatekeeper
 // does not say so.
 func (n *Node) loansOver(ctx context.Context, ids []control.ExecutionID) bool {

@@ -96,7 +96,7 @@ func (x *export) resume() {
 			}
 			return -1
 		})
-	} else if x.node.self.Exited != 0 {
+	} else if x.node.self.Exited {
 		if x.node.self.Incarnation%2 != 0 { // of those that have failed alike, another one is first each time
 			slices.Reverse(rest)
 		}

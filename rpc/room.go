@@ -145,12 +145,16 @@ func (l *ledger) firstOf(arguments int) int {
 }
 
 // mayBegin reports whether another call of a caller may be accepted; half of the room is for what calls ask for later, and owners share the
-// other half. left is what left returns. The caller holds l.mu.
-func (l *ledger) mayBegin(caller netip.Addr, left int) bool {
+// other half. An eighth of that is for calls that executions make: others that run may wait for them. left is what left returns. The
+// caller holds l.mu.
+func (l *ledger) mayBegin(caller netip.Addr, h *rpcpacket.Header, left int) bool {
 	r := &l.room
-	used, half := int(r.first.Used()), (left+r.promised)/2 //nolint:gosec // far below
-	r.first.SetFree(uint64(max(half-used, 0)))             //nolint:gosec // not negative
-	return used == 0 || used+l.firstOf(0) <= half && r.first.Room(caller) > 0
+	used, most := int(r.first.Used()), (left+r.promised)/2 //nolint:gosec // far below
+	if h.Parent.IsZero() {
+		most -= most / 8
+	}
+	r.first.SetFree(uint64(max(most-used, 0))) //nolint:gosec // not negative
+	return used == 0 || used+l.firstOf(0) <= most && r.first.Room(caller) > 0
 }
 
 // admits charges the owner of a new call's caller with so many bytes, and reports whether it has its share of the room already. left is what left
@@ -287,7 +291,7 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 	}
 	if since != 0 {
 		left := l.left() + r.space/16
-		return now >= since+shortPatience && l.allSettled() && l.firstOf(0) <= left && l.mayBegin(caller, left)
+		return now >= since+shortPatience && l.allSettled() && l.firstOf(0) <= left && l.mayBegin(caller, &m.Header, left)
 	}
 	if r.short == 0 {
 		r.short = now
@@ -511,7 +515,7 @@ func (l *ledger) awaitState(e *execution, change, size int) bool {
 
 // tryWrite writes what the ledger does not have yet of an execution that is about to go on, to make a call if child is one, and to change
 // memory machines. If more is needed for that than was promised, it writes nothing, and returns how much is missing. It reports false if
-// the execution has not begun and its lane has gone on: nobody waits for it, and a ledger in which it begins now could not be
+// the execution has not begun and its call slot has gone on: nobody waits for it, and a ledger in which it begins now could not be
 // read. The caller holds e.mu.
 func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int, written bool) {
 	l, p := e.node.ledger, &e.promise
@@ -544,7 +548,7 @@ func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int,
 	if len(rs) == 0 {
 		return 0, true
 	}
-	if _, begins := rs[0].(*record.Begun); begins && l.table.Obsolete(&e.call.Header) {
+	if _, begins := rs[0].(*record.Begun); begins && l.table.Obsolete(e.from.Addr().As16(), &e.call.Header) {
 		e.recorded.begun = false
 		return 0, false
 	}

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"math"
 	"net/netip"
 	"sync"
@@ -84,6 +86,12 @@ const (
 
 // servingPauses are those between two questions while a call cannot leave.
 var servingPauses = pace.Pauses{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
+
+func randomUint64() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])
+}
 
 // of is what is known of a method. The caller holds s.mu.
 func (s *servers) of(q control.Serving) *serving {

@@ -39,12 +39,12 @@ const suspectFor = 10 * time.Second
 
 // suspects reports whether a new call may have ended the program in the incarnation before, which did not write it down.
 func (x *export) suspects() bool {
-	return x.node.self.Exited != 0 && x.node.now() < x.since+suspectFor
+	return x.node.self.Exited && x.node.now() < x.since+suspectFor
 }
 
 // failures is with how many runs of an execution the program has ended.
 func (n *Node) failures(e *record.Execution) uint32 {
-	return direct.Failures(e, n.self.Exited)
+	return direct.Failures(e, n.self.Before, n.self.Exited)
 }
 
 // hopeless reports whether an execution has failed too often.

@@ -48,14 +48,14 @@ func TestCallHeader(t *testing.T) {
 	go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(ctx) }()
 	call, from, _ := s.receive(5 * time.Second)
 	want, _ := rpcpacket.MethodOf("ping")
-	if call.Type != rpcpacket.Call || call.Flags != rpcpacket.FlagSession || call.Method != want || call.NameLength != 4 {
+	if call.Type != rpcpacket.Call || call.Flags != 0 || call.Method != want || call.NameLength != 4 {
 		t.Errorf("header %+v", call.Header)
 	}
 	if from != n.Address() || call.CallerIncarnation != 1 || call.CalleeIncarnation != 1 || !call.Parent.IsZero() {
 		t.Errorf("from %s: %+v", from, call.Header)
 	}
-	if call.Floor != call.Call.Sequence() || call.Call.Session() == 0 {
-		t.Errorf("id %s with floor %d", call.Call, call.Floor)
+	if !call.Slot.Valid() || call.Number != rpcpacket.NumberOf(1, 1) || call.Call != rpcpacket.PlainID(n.Address(), call.Slot, call.Number) {
+		t.Errorf("id %s with slot %d, number %s", call.Call, call.Slot, call.Number)
 	}
 	if call.Timeout < 59000 || call.Timeout > 60000 || call.Service != callOf(t, "ping", 1, nil).Service {
 		t.Errorf("timeout %d, service %x", call.Timeout, call.Service)
@@ -91,13 +91,13 @@ func TestPolicyOnTheWire(t *testing.T) {
 	for add.Call == note.Call { // likewise
 		add = s.must()
 	}
-	if ping.Flags != rpcpacket.FlagSession {
+	if ping.Flags != 0 {
 		t.Errorf("ping: flags %x", ping.Flags)
 	}
-	if note.Type != rpcpacket.Oneway || note.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyTainted) {
+	if note.Type != rpcpacket.Oneway || note.Flags != rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyTainted) {
 		t.Errorf("note: %v with flags %x", note.Type, note.Flags)
 	}
-	if add.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyFateShare) {
+	if add.Flags != rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyFateShare) {
 		t.Errorf("add: flags %x", add.Flags)
 	}
 }
@@ -148,16 +148,16 @@ func TestPointersInTheReply(t *testing.T) {
 	call.Pointers, call.Flags = []dsm.Pointer{p}, call.Flags|rpcpacket.FlagHeld|rpcpacket.FlagReleased
 	caller.call(server, call.Append(nil))
 	m, from, _ := caller.receive(5 * time.Second)
-	if m.Type != rpcpacket.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld|rpcpacket.FlagReleased {
+	if m.Type != rpcpacket.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != rpcpacket.FlagHeld|rpcpacket.FlagReleased {
 		t.Errorf("%v with pointers %v, flags %x", m.Type, m.Pointers, m.Flags)
 	}
-	if from != server.Address() || m.CalleeIncarnation != 1 || m.Call != call.Call || m.Floor != 1 {
+	if from != server.Address() || m.CalleeIncarnation != 1 || m.Call != call.Call || m.Slot != call.Slot || m.Number != call.Number {
 		t.Errorf("from %s: %+v", from, m.Header)
 	}
 	plain := callOf(t, "ping", 2, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
 	plain.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
 	caller.call(server, plain.Append(nil))
-	if m := caller.must(); m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld|rpcpacket.FlagReleased {
+	if m := caller.must(); m.Flags != rpcpacket.FlagHeld|rpcpacket.FlagReleased {
 		t.Errorf("reply to a held call: flags %x", m.Flags)
 	}
 }
@@ -255,7 +255,7 @@ func TestDuplicateCall(t *testing.T) {
 }
 
 // A nested call names its parent; if both are exactly-once, its id follows from the
-// parent's, and its place in a lane is in the header.
+// parent's.
 func TestNestedCallOnTheWire(t *testing.T) {
 	onBench(t, func(ctx context.Context, n *rpc.Node) error {
 		if err := testsvc.NewTestClient(plain(n, "Down")).Ping(ctx); err != nil {
@@ -274,14 +274,14 @@ func TestNestedCallOnTheWire(t *testing.T) {
 			second = down.must()
 		}
 		down.send(b.server.Address(), answer(second, pong(t)))
-		if first.Parent != call.Call || first.Index != 1 || first.Flags&rpcpacket.FlagSession == 0 {
+		if first.Parent != call.Call || first.Index != 1 || first.Call != rpcpacket.PlainID(b.server.Address(), first.Slot, first.Number) {
 			t.Errorf("first: %+v", first.Header)
 		}
 		if second.Parent != call.Call || second.Index != 2 || second.Flags != rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover) {
 			t.Errorf("second: %+v", second.Header)
 		}
-		if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) || !rpcpacket.Owns(b.server.Address(), second.Order) || second.Floor == 0 {
-			t.Errorf("second: id %s, lane %x, number %d", second.Call, second.Order, second.Floor)
+		if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) || second.Slot != first.Slot || second.Number != first.Number+1 {
+			t.Errorf("second: id %s, slot %d, number %s", second.Call, second.Slot, second.Number)
 		}
 		if a := b.answer(call); a.Type != rpcpacket.Reply {
 			t.Errorf("answer: %+v", a)
@@ -290,7 +290,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 }
 
 // An execution that nobody runs again cannot answer for exactly-once calls: they are of its
-// node's sessions, and tell on whose behalf they are made.
+// node's plain ones, and tell on whose behalf they are made.
 func TestExactCallOfPlainHandler(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
 	h := &testsvc.Handler{}
@@ -303,7 +303,7 @@ func TestExactCallOfPlainHandler(t *testing.T) {
 	caller.call(server, call.Append(nil))
 	m := downstream.must()
 	downstream.send(server.Address(), answer(m, pong(t)))
-	if m.Parent != call.Call || m.Index != 1 || m.Flags != rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover) {
+	if m.Parent != call.Call || m.Index != 1 || m.Flags != rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover) {
 		t.Errorf("%+v", m.Header)
 	}
 	caller.must()

@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (s source) Totals(context.Context) (trace.Totals, error) {
 func (s source) ends(n int, code fault.Code) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := rpcpacket.SessionID(7, uint64(n))
+	id := callID(n)
 	at := trace.Node{Address: netip.MustParseAddr("fd00::2"), Incarnation: 3}
 	now := time.Now()
 	s.Note(&trace.Event{Call: id, Step: trace.Step{Time: now, Kind: trace.Sent, Blade: "s1"}, About: trace.About{
@@ -101,7 +102,7 @@ func TestRestart(t *testing.T) {
 			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.NodeFailed, Blade: "s1", Message: "killed"})
 			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.CallReleased})
 			for n := range 11 {
-				c, _ := s.Call(rpcpacket.SessionID(7, uint64(n+1)))
+				c, _ := s.Call(callID(n + 1))
 				was = append(was, c)
 			}
 		}) // at once: it has had no turn before
@@ -282,4 +283,10 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// callID is the id of one of many calls.
+func callID(n int) (id rpcpacket.ID) {
+	binary.BigEndian.PutUint64(id[8:], uint64(n)) //nolint:gosec // not negative
+	return id
 }

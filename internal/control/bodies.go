@@ -175,13 +175,16 @@ type Joined struct {
 	Address     netip.Addr `json:"address"`
 	Incarnation uint32     `json:"incarnation"`
 	Rack        Rack       `json:"rack"`
-	// Key is what the node proves with that its direct calls in sessions are its own
+	// Key is what the node proves with that its plain calls are its own
 	// (rpc/endpoint.Prover); it is for the node only.
 	Key []byte `json:"key,omitempty"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
-	// Exited is the incarnation before this one, if that ended with its program (Leave.Exited); else 0.
-	Exited uint32 `json:"exited,omitempty"`
+	// Blocks are the node's blocks of call slots (rpcpacket.BlockSlots each).
+	Blocks []uint32 `json:"blocks,omitempty"`
+	// Before is the incarnation before this one, 0 for none, and Exited is Leave's of that.
+	Before uint32 `json:"before,omitempty"`
+	Exited bool   `json:"exited,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.
@@ -305,6 +308,18 @@ type ServingList struct {
 	Awaited bool `json:"awaited,omitempty"`
 	// Why says for people why there are no nodes, and what can be done.
 	Why string `json:"why,omitempty"`
+}
+
+// BlockQuery asks for call slots, in blocks, so that a node has Want of them in all.
+type BlockQuery struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+	Want        int        `json:"want"`
+}
+
+// BlockReply lists all blocks that the node has. They are fewer than it wants if its owner has its share, or the rack has no more.
+type BlockReply struct {
+	Blocks []uint32 `json:"blocks"`
 }
 
 // LedgerQuery asks where a node keeps its ledger. A node that has joined before a memory machine was in service has none.

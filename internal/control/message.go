@@ -42,6 +42,7 @@ const (
 	KindPolicies  Kind = 7  // what operators and deployments say of methods: empty, PolicyList
 	KindWho       Kind = 8  // whose is an address: Who, NodeInfo
 	KindService   Kind = 9  // what is known of a service: Service, ServiceInfo
+	KindBlocks    Kind = 10 // a node wants more call slots: BlockQuery, BlockReply
 	KindCalls     Kind = 11 // what direct calls a node serves: NodeCalls, empty
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
@@ -86,7 +87,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindRooms: "rooms",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindRooms: "rooms", KindBlocks: "blocks",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",

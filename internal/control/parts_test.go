@@ -42,6 +42,7 @@ func largest() map[Kind][2]any {
 		MTU: rackaddr.DefaultMTU, Memories: many(255, func(i int) MemoryBlade { return MemoryBlade{uint8(i), 1 << 50, 2} }), PolicyVersion: 1 << 60,
 	}
 	node, name := someNode(1), longest(0)
+	someBlocks := many(64, func(i int) uint32 { return uint32(1<<16 - 1 - i) }) //nolint:gosec // not negative
 	const nodes, leases = 64, 16
 	lent := func(i int) NodeLeases {
 		l := NodeLeases{someNode(i), map[string]int{}, 1 << 40}
@@ -86,7 +87,7 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, 1}},
+		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, someBlocks, 1 << 27, true}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", new(1 << 30), true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true, true}, nil},
 		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},
@@ -101,6 +102,7 @@ func largest() map[Kind][2]any {
 		KindEnded:   {Ended{name, 1}, nil},
 		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
 		KindRooms:   {Rooms{many(MaxRooms, func(int) Room { return Room{node, 1 << 60} })}, RoomsReply{make([]bool, MaxRooms)}},
+		KindBlocks:  {BlockQuery{node, 1 << 31, 64}, BlockReply{someBlocks}},
 		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),

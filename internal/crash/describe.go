@@ -29,7 +29,7 @@ func describe(f wire.Frame) string {
 		if err != nil {
 			return fmt.Sprintf("%s: %v", at, err)
 		}
-		return fmt.Sprintf("%s: %s %s of %s, flags %#x, order %d", at, m.Type, m.Call, m.Parent, m.Flags, m.Order)
+		return fmt.Sprintf("%s: %s %s of %s, flags %#x, slot %d, number %s", at, m.Type, m.Call, m.Parent, m.Flags, m.Slot, m.Number)
 	case rackaddr.PortDSM:
 		h, _, err := dsmpacket.Parse(u.Payload)
 		if err != nil {

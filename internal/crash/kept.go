@@ -69,8 +69,8 @@ func (r *Run) kept(s *gatekeeper.Snapshot) (string, error) {
 			return "", fmt.Errorf("the ledger of node %s: %w", n.Name, err)
 		}
 		for _, e := range state.Executions() {
-			caller, incarnation, _, _ := e.Caller()
-			if by := there[netip.AddrFrom16(caller)]; e.Done != nil && !e.Forgotten && by != nil && by.Incarnation == incarnation {
+			of, incarnation, _ := e.Caller()
+			if by := there[netip.AddrFrom16(of.Caller)]; e.Done != nil && !e.Forgotten && by != nil && by.Incarnation == incarnation {
 				return fmt.Sprintf("node %s keeps the answer to call %s of node %s", n.Name, e.ID, by.Name), nil
 			}
 		}

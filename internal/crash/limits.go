@@ -17,10 +17,10 @@ import (
 // leastLimits are those of the Gatekeeper, leastNode those of nodes.
 var (
 	leastLimits = gatekeeper.Limits{
-		Held: 4, NodeCalls: 512, NodeSessions: 256, Allocs: 32, Scan: 1,
+		Held: 4, NodeCalls: 512, NodeSlots: 256, Allocs: 32, Scan: 1,
 	}
 	leastNode = rpc.Limits{
-		Started: 1, Detached: 1, Sessions: 32, NodeSessions: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+		Started: 1, Detached: 1, Slots: 32, NodeSlots: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
 		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
 	}
 )
@@ -65,7 +65,7 @@ func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 1))}, leastLimits
 	return gatekeeper.Limits{
-		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), NodeSessions: d.draw(least.NodeSessions),
+		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), NodeSlots: d.draw(least.NodeSlots),
 		Allocs: d.draw(least.Allocs), Scan: d.draw(least.Scan),
 	}
 }
@@ -77,8 +77,8 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 2))}, leastNode
 	return rpc.Limits{
-		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Sessions: d.draw(least.Sessions),
-		NodeSessions: d.draw(least.NodeSessions), ReplyBytes: d.draw(least.ReplyBytes),
+		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Slots: d.draw(least.Slots),
+		NodeSlots: d.draw(least.NodeSlots), ReplyBytes: d.draw(least.ReplyBytes),
 		Lifetime: d.time(least.Lifetime), Memory: dsm.Limits{
 			Window: d.draw(least.Memory.Window), FirstTimeout: d.time(least.Memory.FirstTimeout), LeastTimeout: d.time(least.Memory.LeastTimeout),
 			MostTimeout: d.time(least.Memory.MostTimeout), GiveUp: d.time(least.Memory.GiveUp),

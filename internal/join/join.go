@@ -72,6 +72,9 @@ type Session interface {
 	// Calls tells the Gatekeeper what direct calls the node serves. Node and Incarnation are
 	// filled in by the session.
 	Calls(ctx context.Context, c control.NodeCalls) error
+	// Blocks asks for call slots, so that the node has so many blocks in all, and lists all blocks that it has then: fewer if it may
+	// not have more.
+	Blocks(ctx context.Context, want int) ([]uint32, error)
 	// Ledger asks where the node keeps its ledger; nil as long as no memory machine is in service.
 	Ledger(ctx context.Context) (*control.LedgerPlace, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
@@ -111,8 +114,11 @@ type Identity struct {
 	Incarnation uint32
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *control.LedgerPlace
-	// Exited is the incarnation before this one, if that ended with its program; else 0.
-	Exited uint32 `json:",omitempty"`
+	// Blocks are the blocks of call slots that it has.
+	Blocks []uint32 `json:",omitempty"`
+	// Before is the incarnation before this one, 0 for none. Exited says that it has ended with its program.
+	Before uint32 `json:",omitempty"`
+	Exited bool   `json:",omitempty"`
 	// Key is control.Joined's; the zero Key is none.
 	Key [32]byte `json:",omitzero"`
 }

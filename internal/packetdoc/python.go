@@ -2,6 +2,7 @@ package packetdoc
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -44,13 +45,12 @@ func constants() []constant {
 		{"DSM_VERSION", dsmpacket.Version, "version of the memory header"},
 		{"MAX_POINTERS", rpcpacket.MaxPointers, "pointers that a message carries at most"},
 		{"FLAG_HELD", rpcpacket.FlagHeld, "call flag: the switch holds the packet for the Gatekeeper"},
-		{"FLAG_SESSION", rpcpacket.FlagSession, "call flag: the call id is (session, sequence)"},
 		{"FLAG_RELEASED", rpcpacket.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
 		{"FLAG_REPLAY", rpcpacket.FlagReplay, "call flag: released again"},
 		{"FLAG_DONE", rpcpacket.FlagDone, "call flag: completion of a one-way"},
 		{"FLAG_GIVEN_UP", rpcpacket.FlagGivenUp, "call flag: its caller gives it up; of an ACK from a node: its ledger has such a call"},
 		{"FLAG_MORE", rpcpacket.FlagMore, "call flag: the first packet of a large message"},
-		{"FLAG_SETTLED", rpcpacket.FlagSettled, "call flag: to the Gatekeeper: a session is idle; to a node: calls that it may forget; in an ACK: they are forgotten"},
+		{"FLAG_SETTLED", rpcpacket.FlagSettled, "flag of a one-way that is no call: it lists calls that nobody asks for any more; in an ACK: they are forgotten"},
 		{"FLAG_HEADERS", rpcpacket.FlagHeaders, "call flag: headers stand in front of the Thrift message"},
 		{"MAX_HEADERS", rpcpacket.MaxHeaders, "headers of a message at most"},
 		{"MAX_HEADER_BYTES", rpcpacket.MaxHeaderBytes, "bytes of them at most, 4 for each included"},
@@ -70,8 +70,12 @@ func constants() []constant {
 		{"INITIAL_TIMEOUT", endpoint.InitialTimeout, "until the first call of a method is sent again"},
 		{"MIN_TIMEOUT", endpoint.MinTimeout, "until a call is sent again, at least"},
 		{"MAX_TIMEOUT", endpoint.MaxTimeout, "between two copies of a call, at most"},
-		{"SETTLE_AFTER", endpoint.SettleAfter, "idle time of a session until the Gatekeeper is told that nobody asks for its calls"},
-		{"LANE_LIFETIME", direct.DefaultLimits.Lifetime, "silence after which a callee forgets a session, if its calls have policy none"},
+		{"BLOCK_SLOTS", rpcpacket.BlockSlots, "call slots of a block"},
+		{"BLOCKS", rpcpacket.Blocks, "blocks of a rack; nobody gets block 0"},
+		{"MAX_BLOCKS", rpcpacket.MaxBlocks, "blocks of a node at most"},
+		{"COUNT_BITS", bits.Len64(rpcpacket.MaxCount), "bits of a call's number that count the calls of an incarnation in a slot; the incarnation is above them"},
+		{"FORGET_AFTER", endpoint.ForgetAfter, "time after which a node, or the Gatekeeper, is told that nobody asks for the last call of a slot any more"},
+		{"SLOT_LIFETIME", direct.DefaultLimits.Lifetime, "silence after which a callee forgets a slot, if its calls have policy none"},
 	}
 }
 

@@ -249,9 +249,10 @@ func TestDeadlock_Unnamed(t *testing.T) {
 		}
 		front := rackaddr.Service("Front").As16()
 		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyNone), NameLength: 4, Method: method,
-			Call: rpcpacket.SessionID(rpcpacket.SessionOf(d.client.Address(), 1<<20), 1), Parent: rpcpacket.ID{9}, Service: binary.BigEndian.Uint64(front[8:]), CallerIncarnation: incarnationOf(t, d.rack, d.client.Address()), CalleeIncarnation: incarnationOf(t, d.rack, d.front.Address()), Floor: 1,
+			Type: rpcpacket.Call, NameLength: 4, Method: method,
+			Parent: rpcpacket.ID{9}, Service: binary.BigEndian.Uint64(front[8:]), CalleeIncarnation: incarnationOf(t, d.rack, d.front.Address()),
 		}, Payload: args.Bytes(), Trailer: make([]byte, 24)}
+		place(&m.Header, d.client.Address(), incarnationOf(t, d.rack, d.client.Address()), 900, 1)
 		d.rack.Host("c1").SendRaw(netip.AddrPortFrom(d.client.Address(), rackaddr.PortDirect), netip.AddrPortFrom(d.front.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(5 * time.Second) // virtual
 		if s := d.back.Stats(); ran != 1 || s.Accepted != 1 {

@@ -347,8 +347,9 @@ func TestHostile_Fates(t *testing.T) {
 		for incarnation := present; incarnation < present+3; incarnation++ {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpc.PolicyFateShare), NameLength: 4, Method: method,
-				Service: binary.BigEndian.Uint64(a[8:]), Call: id, CallerIncarnation: incarnation, Order: rpcpacket.SessionOf(r.client.Address(), 1), Floor: 1,
+				Service: binary.BigEndian.Uint64(a[8:]), Call: id,
 			}, Payload: arguments, Trailer: make([]byte, 24)}
+			place(&m.Header, r.client.Address(), incarnation, 900, 1)
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
 			if incarnation == present {
@@ -356,8 +357,8 @@ func TestHostile_Fates(t *testing.T) {
 			}
 		}
 		forget := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpc.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: 9,
-		}, Payload: make([]byte, 32)}
+			Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpc.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: present + 9,
+		}, Payload: make([]byte, 28)}
 		r.Host("c1").SendRaw(netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), forget.Append(nil))
 		server := r.server
 		<-time.After(3 * time.Second) // virtual

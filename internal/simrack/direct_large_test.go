@@ -272,9 +272,10 @@ func TestLargeCallAnnounced(t *testing.T) {
 		a := rackaddr.Service("Large").As16()
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagMore.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-			Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), 1), Floor: 1,
+			Service: binary.BigEndian.Uint64(a[8:]),
 		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 32)}
 		m.Call.Derive()
+		place(&m.Header, stranger.Address(), incarnationOf(r.T, r.Rack, stranger.Address()), 900, 1)
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call
 		binary.BigEndian.PutUint64(m.Payload, 1<<20)                     // about as much as an owner may have: a record and a base of that size
 		r.Host("s2").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))

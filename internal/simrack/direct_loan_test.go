@@ -221,8 +221,8 @@ func TestHostile_Released(t *testing.T) {
 		if !m.Flags.Exact() {
 			t.Errorf("%+v is no direct call", m.Header)
 		}
-		m.Call = rpcpacket.SessionID(m.Call.Session(), m.Call.Sequence()+1)
-		m.Floor, m.Pointers = m.Call.Sequence(), []dsm.Pointer{region}
+		m.Number++
+		m.Call, m.Pointers = rpcpacket.PlainID(stranger.Address(), m.Slot, m.Number), []dsm.Pointer{region}
 		m.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
 		for _, port := range []uint16{rackaddr.PortDirect, rackaddr.PortRPC} { // the switch drops the second one
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), port), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))

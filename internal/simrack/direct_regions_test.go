@@ -554,7 +554,7 @@ func TestHostile_Frees(t *testing.T) {
 	})
 }
 
-// TestObsolete: a call that the ledger does not know yet runs, and its caller has gone on in its lane
+// TestObsolete: a call that the ledger does not know yet runs, and its caller has gone on in its slot
 // since. What it does to the service's state is taken back: nobody hears of it.
 func TestObsolete(t *testing.T) {
 	withShelf(t, true, func(r *shelf) {
@@ -577,9 +577,10 @@ func TestObsolete(t *testing.T) {
 			}
 			a := rackaddr.Service(service).As16()
 			m := rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Call, Flags: rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Call: rpcpacket.SessionID(rpcpacket.SessionOf(r.client.Address(), 1000), sequence),
+				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
+				Service: binary.BigEndian.Uint64(a[8:]),
 			}, Payload: append(append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...), encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...), Trailer: make([]byte, 24)}
+			place(&m.Header, r.client.Address(), incarnationOf(t, r.Rack, r.client.Address()), 900, sequence)
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
 		}

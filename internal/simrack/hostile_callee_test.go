@@ -31,12 +31,12 @@ func (lingering) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// TestHostile_CalleeOwners: one program with 64 nodes calls a service from each of them, in as many lanes as it likes, with calls that do
+// TestHostile_CalleeOwners: one program with 64 nodes calls a service from each of them, in as many slots as it likes, with calls that do
 // not end, with large answers, or with answers that it does not forget. The call of another owner is run all the same.
 func TestHostile_CalleeOwners(t *testing.T) {
 	for name, data := range map[string]string{"calls that run": "linger", "large answers": "large", "calls that have run": "kept"} {
 		t.Run(name, func(t *testing.T) {
-			const crowd, lanes = 64, 12
+			const crowd, slots = 64, 12
 			cfg, _ := watched("c1", "s1", "s2")
 			cfg.LedgerSpace = 512 << 10
 			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
@@ -53,19 +53,23 @@ func TestHostile_CalleeOwners(t *testing.T) {
 					t.Fatal(err)
 				}
 				var hostile []*rpc.Node
+				incarnations := map[*rpc.Node]uint32{}
 				for range crowd {
-					hostile = append(hostile, joinAll(t, ctx, r, "s1")...)
+					n := joinAll(t, ctx, r, "s1")[0]
+					hostile = append(hostile, n)
+					incarnations[n] = incarnationOf(t, r, n.Address())
 				}
 				payload, service := arguments(t, ctx, []byte(data+string(make([]byte, 100)))), rackaddr.Service("Arrays").As16()
 				id := uint32(0)
-				for lane := range uint32(lanes) {
+				for slot := range uint32(slots) {
 					for _, n := range hostile {
 						m := rpcpacket.Message{Header: rpcpacket.Header{
 							Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-							Service: binary.BigEndian.Uint64(service[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(n.Address(), lane+1), Floor: 1,
+							Service: binary.BigEndian.Uint64(service[8:]),
 						}, Payload: payload, Trailer: make([]byte, 24)}
 						binary.BigEndian.PutUint32(m.Call[:], id+1)
 						m.Call.Derive()
+						place(&m.Header, n.Address(), incarnations[n], slot, 1)
 						id++
 						r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 						if id%8 == 0 {

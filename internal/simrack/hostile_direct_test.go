@@ -98,7 +98,7 @@ func TestHostile_Copies(t *testing.T) {
 			if !m.Flags.Exact() || !m.Call.Derived() {
 				t.Errorf("%+v is no direct call of an execution", m.Header)
 			}
-			m.Order, m.Floor = rpcpacket.SessionOf(stranger.Address(), 7), 1
+			place(&m.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 900, 1)
 			send(callee, rackaddr.PortDirect, m.Append(nil))
 			_, err := echo.Echo(ctx, bytes.Repeat(secret, 1<<14))
 			large := *seen.Load()
@@ -200,14 +200,15 @@ func TestHostile_Words(t *testing.T) {
 		}
 		echo()
 		const words, items = 200, 100
+		incarnation := incarnationOf(t, r, stranger.Address())
 		for i := range uint32(words) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: 1,
+				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: incarnation,
 			}}
 			for k := range uint32(items) {
 				m.Payload = append(m.Payload, m.Call[:]...)
-				m.Payload = binary.BigEndian.AppendUint64(m.Payload, rpcpacket.SessionOf(stranger.Address(), i*items+k))
-				m.Payload = binary.BigEndian.AppendUint64(m.Payload, 1)
+				m.Payload = binary.BigEndian.AppendUint32(m.Payload, rpcpacket.BlockSlots+i*items+k)
+				m.Payload = binary.BigEndian.AppendUint64(m.Payload, uint64(rpcpacket.NumberOf(incarnation, 1)))
 			}
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 			<-time.After(time.Millisecond) // virtual
@@ -236,8 +237,9 @@ func TestHostile_Marks(t *testing.T) {
 		a := rackaddr.Service("Arrays").As16()
 		good := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-			Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), 7),
+			Service: binary.BigEndian.Uint64(a[8:]),
 		}, Payload: arguments(t, ctx, []byte("mine")), Trailer: make([]byte, 24)}
+		incarnation := incarnationOf(t, r, stranger.Address())
 		var sent []rpcpacket.Message
 		for _, kind := range []rpcpacket.Type{rpcpacket.Call, rpcpacket.Oneway} {
 			for _, f := range []rpcpacket.Flags{
@@ -264,8 +266,9 @@ func TestHostile_Marks(t *testing.T) {
 		}
 		for i := range sent {
 			m := &sent[i]
-			m.Call, m.Floor = rpcpacket.ID{9, byte(i)}, uint64(i)+1
+			m.Call = rpcpacket.ID{9, byte(i)}
 			m.Call.Derive()
+			place(&m.Header, stranger.Address(), incarnation, 900, uint64(i)+1)
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		}
 		<-time.After(time.Second) // virtual: all have arrived

@@ -93,11 +93,12 @@ func TestHostile_Escapes(t *testing.T) {
 		}
 		arraysAddress := rackaddr.Service("Arrays").As16()
 		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(evil)),
-			Call: rpcpacket.SessionID(rpcpacket.SessionOf(stranger.Address(), 7), 1), Floor: 1, CallerIncarnation: incarnationOf(t, r, stranger.Address()), CalleeIncarnation: incarnationOf(t, r, callee.Address()),
-			Service: binary.BigEndian.Uint64(arraysAddress[8:]),
+			Type: rpcpacket.Call, NameLength: uint8(len(evil)),
+			CalleeIncarnation: incarnationOf(t, r, callee.Address()),
+			Service:           binary.BigEndian.Uint64(arraysAddress[8:]),
 		}, Trailer: make([]byte, 24)}
 		copy(m.Method[:], evil)
+		place(&m.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 900, 1)
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(time.Second) // virtual: it has come
 		calls, _, err := r.Gatekeeper().Timelines(ctx, trace.Query{Limit: 100})

@@ -301,8 +301,8 @@ func TestHostile_Answer(t *testing.T) {
 			}
 			out := arrays.ArraysEchoResult{Success: []byte("forged")}
 			m.Payload = encode(t, ctx, &out)
-			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
-			for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, rpcpacket.FlagSession, rpcpacket.FlagSession | rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
+			m.Type, m.CalleeIncarnation = rpcpacket.Reply, incarnationOf(t, r, callee.Address())
+			for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, 0, rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
 				for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
 					m.Flags = flags
 					r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))
@@ -345,27 +345,22 @@ func TestHostile_Direct(t *testing.T) {
 			}
 			call := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1,
+				Service: binary.BigEndian.Uint64(a[8:]),
 			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")}), Trailer: make([]byte, 24)}
 			for index := range uint32(5) {
 				call.Call = endpoint.ChildID(nil, first.Call, 0, index)
-				call.Order, call.Floor = rpcpacket.SessionOf(stranger.Address(), 7), uint64(index)+1
+				place(&call.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 90, uint64(index)+1)
 				send(&call)
 			}
-			s := first.Call.Session()
-			call.Call = rpcpacket.SessionID(s, first.Call.Sequence()+1) // its next call, as one of an execution
-			send(&call)
-			call.Order, call.Floor = 0, 0
-			call.Flags |= rpcpacket.FlagSession
-			for _, n := range []uint64{first.Call.Sequence() + 1, 1 << 60} {
-				call.Call = rpcpacket.SessionID(s, n)
-				call.Floor = n
+			for _, n := range []rpcpacket.Number{first.Number + 1, first.Number + 1<<30} {
+				call.Slot, call.Number, call.CallerIncarnation = first.Slot, n, n.Incarnation()
+				call.Call = rpcpacket.PlainID(caller.Address(), first.Slot, n)
 				send(&call)
 			}
 			forget := rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: first.Call, CallerIncarnation: 1,
+				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: first.Call, CallerIncarnation: first.CallerIncarnation,
 			}}
-			forget.Payload = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(slices.Clone(call.Call[:]), s), 1<<60)
+			forget.Payload = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(slices.Clone(first.Call[:]), uint32(first.Slot)), uint64(first.Number+1<<30))
 			send(&forget)
 			<-time.After(time.Second) // virtual: all have arrived
 		}
@@ -381,7 +376,7 @@ func TestHostile_Direct(t *testing.T) {
 			t.Errorf("a call of an execution whose id a stranger knows: %v", err)
 		}
 		if got, err := client(caller).Echo(ctx, []byte("true")); err != nil || string(got) != "true" {
-			t.Errorf("a call of a session that a stranger knows: %q, %v", got, err)
+			t.Errorf("a call in a slot that a stranger knows: %q, %v", got, err)
 		}
 		if got := seen.Load(); !got.Flags.Exact() {
 			t.Errorf("%+v is no direct call", got.Header)
@@ -415,13 +410,15 @@ func TestHostile_DirectQuota(t *testing.T) {
 		}
 		a := rackaddr.Service("Arrays").As16()
 		const flood = 600
+		incarnation := incarnationOf(t, r, stranger.Address())
 		for i := range uint32(flood) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), i), Floor: 1,
+				Service: binary.BigEndian.Uint64(a[8:]),
 			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: make([]byte, 100)}), Trailer: make([]byte, 24)}
 			binary.BigEndian.PutUint32(m.Call[:], i)
 			m.Call.Derive()
+			place(&m.Header, stranger.Address(), incarnation, i, 1)
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 			<-time.After(time.Millisecond) // virtual
 		}
@@ -560,4 +557,12 @@ func incarnationOf(t testing.TB, r *simrack.Rack, node netip.Addr) uint32 {
 	}
 	t.Fatalf("no node has the address %s", node)
 	return 0
+}
+
+// place puts a call of a node's incarnation into a slot, whosever that is. A plain one has its id from that.
+func place(h *rpcpacket.Header, node netip.Addr, incarnation, slot uint32, n uint64) {
+	h.CallerIncarnation, h.Slot, h.Number = incarnation, rpcpacket.Slot(rpcpacket.BlockSlots+slot), rpcpacket.NumberOf(incarnation, n)
+	if !h.Call.Derived() {
+		h.Call = rpcpacket.PlainID(node, h.Slot, h.Number)
+	}
 }

@@ -284,8 +284,15 @@ func TestRoom_TakenByCalls(t *testing.T) {
 }
 
 // TestRoom_TakenByWhatRuns: executions take all the room that there is for calls that run, and wait for calls that come back to their node
-// and find none. Such a call ends as no space, and all are answered.
+// and find none. Such a call ends as no space, and all are answered. If nobody waits for those that take the room, some is left for the
+// calls that come back, and none ends.
 func TestRoom_TakenByWhatRuns(t *testing.T) {
+	for _, inner := range []bool{true, false} {
+		takenByWhatRuns(t, inner)
+	}
+}
+
+func takenByWhatRuns(t *testing.T, inner bool) {
 	withCrowd(t, 512<<10, 9000, func(c *crowd) {
 		const calls = 60
 		outer := pinger(func(ctx context.Context) error {
@@ -304,12 +311,22 @@ func TestRoom_TakenByWhatRuns(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		var full atomic.Int64
-		for _, n := range joinAll(c.T, c.ctx, c.Rack, "c1", "s2") {
+		for i, n := range joinAll(c.T, c.ctx, c.Rack, "c1", "s2") {
+			caller, called := n, "Outer"
+			if inner { // executions of its own call
+				caller, called = c.client, fmt.Sprint("Front", i)
+				front := pinger(func(ctx context.Context) error {
+					return arrays.NewPingClient(n.Client("Outer", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+				})
+				if err := n.Export(c.ctx, called, arrays.NewPingProcessor(front), rpc.WithWorkers(1000)); err != nil {
+					c.Fatal(err)
+				}
+			}
 			for range calls / 2 {
 				all.Go(func() {
-					within, cancel := context.WithTimeout(c.ctx, time.Minute) // virtual
+					within, cancel := context.WithTimeout(c.ctx, 10*time.Minute) // virtual
 					defer cancel()
-					if err := ping(within, n, "Outer"); rpc.CodeOf(err) == rpc.NoSpace {
+					if err := ping(within, caller, called); rpc.CodeOf(err) == rpc.NoSpace {
 						full.Add(1)
 					} else if err != nil {
 						c.Error(err)
@@ -318,8 +335,8 @@ func TestRoom_TakenByWhatRuns(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if n := full.Load(); n == 0 || n == calls {
-			c.Errorf("%d of %d calls have ended as no space", n, calls)
+		if n := full.Load(); (n > 0) != inner || n == calls {
+			c.Errorf("inner calls %t: %d of %d calls have ended as no space", inner, n, calls)
 		}
 	})
 }

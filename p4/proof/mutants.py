@@ -328,10 +328,10 @@ def learned(d, name):
 
 
 @mutant("digests_are_true")
-def a_call_is_told_backwards(d):
-    """The digest of a call has its source and its destination swapped."""
-    e = learned(d, "call_digest_t")["elements"]
-    e[4], e[5] = e[5], e[4]
+def a_denial_is_told_backwards(d):
+    """The digest of a denial has its source and its destination swapped."""
+    e = learned(d, "denied_digest_t")["elements"]
+    e[1], e[2] = e[2], e[1]
 
 
 @mutant("digests_are_true")
@@ -341,10 +341,14 @@ def a_denial_is_told_late(d):
 
 
 @mutant("digests_are_true")
-def a_call_is_not_told(d):
-    """No digest tells of a call without a policy."""
-    for c in conditional(d, "RPC_FLAGS_POLICY"):
-        c["true_next"] = c["false_next"]
+def a_denial_is_not_told(d):
+    """No digest tells of a denial."""
+    n = 0
+    for a in d["actions"]:
+        before = len(a["primitives"])
+        a["primitives"] = [p for p in a["primitives"] if p["op"] != "generate_digest"]
+        n += before - len(a["primitives"])
+    must(n)
 
 
 def uncounted(d, action):

@@ -252,32 +252,21 @@ def to_each_copy(p):
     return z3.And(p.group == p.packet.home.param("to_copies", "group"), crosses_with(p, address["dst"], address["src"]))
 
 
-CALL_DIGEST = [("rpc", "type"), ("rpc", "call"), ("rpc", "parent"), ("rpc", "method"), ("ipv6", "src"), ("ipv6", "dst"), ("rpc", "code")]
 DENIED_DIGEST = [("standard_metadata", "ingress_port"), ("ipv6", "src"), ("ipv6", "dst"), ("dsm", "request")]
 
 
 @theorem
 def digests_are_true(p):
-    """Of each call without a policy that is not held for a pointer, and of each denial, a digest tells what the packet said, if its port's rate allows; of nothing else."""
-    called = z3.BoolVal(False)
-    if "rpc" in p.parsed:
-        called = z3.And(z3.Not(from_cpu(p)), passes(p, FOR_CALL), came(p, "rpc", "flags") & 3 == 0)
+    """Of each denial a digest tells what the packet said, if its port's rate allows; of nothing else."""
     denied = any_of(p, lambda r: r.verdict == DENIED)
     if not p.digests:
-        return z3.Implies(z3.Or(called, denied), z3.Not(within(p, "digests", port(p))))
+        return z3.Implies(denied, z3.Not(within(p, "digests", port(p))))
     (name, values), *more = p.digests
-    of, fields = (called, CALL_DIGEST) if name == "call_digest_t" else (denied, DENIED_DIGEST)
-    if more or len(values) != len(fields) or any(h not in p.program.metadata or h != "standard_metadata" and h not in p.parsed for h, _ in fields):
+    fields = DENIED_DIGEST
+    if more or name != "denied_digest_t" or len(values) != len(fields) or any(h not in p.program.metadata or h != "standard_metadata" and h not in p.parsed for h, _ in fields):
         return z3.BoolVal(False)
     said = [port(p) if h == "standard_metadata" else came(p, h, f) for h, f in fields]
-    return z3.And(of, within(p, "digests", port(p)), *[v == fit(s, v.size()) for v, s in zip(values, said)])
-
-
-def passes(p, reason):
-    """No rule applies up to the one that holds packets for a reason."""
-    every = [r for r, _ in first(p)]
-    last = next(i for i, r in enumerate(every) if r.reason == reason)
-    return z3.And(*[z3.Not(r.applies) for r in every[:last + 1]])
+    return z3.And(denied, within(p, "digests", port(p)), *[v == fit(s, v.size()) for v, s in zip(values, said)])
 
 
 @theorem

@@ -291,55 +291,6 @@ func TestBifrost_DeletedRuleIsInForce(t *testing.T) {
 	}
 }
 
-// A call that nobody holds is told by a digest, once until that is acknowledged.
-func TestBifrost_Digest(t *testing.T) {
-	r := newRack(t)
-	r.host(1, addr1, func([]byte) {})
-	digest := r.info.DigestByName("call_digest_t")
-	r.write(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{
-		DigestId: digest.ID, Config: &p4v1.DigestEntry_Config{MaxListSize: 1, AckTimeoutNs: int64(time.Minute)},
-	}}})
-	call := make([]byte, 128)
-	copy(call, []byte{0xb1, 0xfc, 2, 1}) // magic, version, CALL
-	call[39] = 7                         // the call's id
-	list := func() *p4v1.DigestList {
-		t.Helper()
-		r.sw.Input(1, datagram(45100, string(call)))
-		var list *p4v1.DigestList
-		for {
-			switch m := r.next(); {
-			case m.GetDigest() != nil:
-				list = m.GetDigest()
-			case m.GetPacket() != nil: // nobody exports the method, so the call is held as well
-				return list
-			default:
-				t.Fatalf("got %v", m)
-			}
-		}
-	}
-	first := list()
-	got := first.GetData()[0].GetStruct().GetMembers()
-	a := addr1.As16()
-	if first.GetDigestId() != digest.ID || len(got) != 7 || !bytes.Equal(got[0].GetBitstring(), []byte{1}) ||
-		!bytes.Equal(got[1].GetBitstring(), []byte{7}) || !bytes.Equal(got[4].GetBitstring(), a[:]) {
-		t.Fatalf("got %v", first)
-	}
-	if again := list(); again != nil {
-		t.Errorf("told again before the acknowledgement: %v", again)
-	}
-	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
-		DigestAck: &p4v1.DigestListAck{DigestId: digest.ID, ListId: first.GetListId()},
-	}})
-	// The answer to a packet out tells that the acknowledgement has been read.
-	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{}}})
-	if e := r.next().GetError(); e == nil {
-		t.Fatal("a packet without metadata has been accepted")
-	}
-	if again := list(); again.GetListId() != first.GetListId()+1 {
-		t.Errorf("after the acknowledgement: %v", again)
-	}
-}
-
 // Counters are read as the program counts.
 func TestBifrost_Counters(t *testing.T) {
 	r := newRack(t)

@@ -35,8 +35,18 @@ func (a *attacker) directTo(messages ...rpcpacket.Message) (all [][]byte) {
 	return all
 }
 
-// directCalls use ids of others: of the latest calls, and of the next ones of their sessions.
-// The attacker's lanes are its own, so only the id can give them away.
+// place puts a call into a call slot: one of the attacker's, or anybody's.
+func (a *attacker) place(h *rpcpacket.Header) {
+	self := a.session.Node()
+	h.CallerIncarnation, h.Number = self.Incarnation, rpcpacket.NumberOf(self.Incarnation, a.random.Uint64N(1000))
+	h.Slot = rpcpacket.Slot(a.random.Uint32N(rpcpacket.Blocks * rpcpacket.BlockSlots))
+	if block, ok := pick(a, self.Blocks); ok && a.random.IntN(2) == 0 {
+		h.Slot = rpcpacket.Slot(block*rpcpacket.BlockSlots + a.random.Uint32N(rpcpacket.BlockSlots))
+	}
+}
+
+// directCalls use ids of others: of the latest calls, and of the next ones of their slots.
+// In half of them the attacker's slots are its own, so only the id can give them away.
 func (a *attacker) directCalls() [][]byte {
 	h, _ := a.callOf()
 	if r, ok := pick(a, a.known.recent); ok {
@@ -50,17 +60,20 @@ func (a *attacker) directCalls() [][]byte {
 	h.Service = serviceHash([]string{"Counter", "Front"}[a.random.IntN(2)])
 	var all []rpcpacket.Message
 	for ahead := range uint64(16) {
-		h.Call = rpcpacket.SessionID(known.Session(), known.Sequence()+ahead)
-		session := h
-		session.Flags |= rpcpacket.FlagSession
-		session.Floor = h.Call.Sequence()
-		lane := h
-		lane.Order, lane.Floor = rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
+		theirs := h
+		copy(theirs.Call[:], known[:8])
+		theirs.Slot, theirs.Number = known.Place()
+		theirs.Number += rpcpacket.Number(ahead)
+		theirs.CallerIncarnation = theirs.Number.Incarnation()
+		binary.BigEndian.PutUint64(theirs.Call[8:], uint64(theirs.Number))
+		own := theirs
+		a.place(&own)
 		origin := make([]byte, 24)
-		all = append(all, rpcpacket.Message{Header: session, Payload: []byte("no Thrift"), Trailer: origin}, rpcpacket.Message{Header: lane, Payload: []byte("no Thrift"), Trailer: origin})
+		all = append(all, rpcpacket.Message{Header: theirs, Payload: []byte("no Thrift"), Trailer: origin}, rpcpacket.Message{Header: own, Payload: []byte("no Thrift"), Trailer: origin})
 	}
-	copied := h // itself, in a lane of the attacker's: whoever has run it has the answer
-	copied.Call, copied.Order, copied.Floor = known, rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
+	copied := h // itself, in a slot of the attacker's: whoever has run it has the answer
+	copied.Call = known
+	a.place(&copied)
 	return a.directTo(append(all, rpcpacket.Message{Header: copied, Trailer: make([]byte, 24)})...)
 }
 
@@ -71,7 +84,7 @@ func (a *attacker) ownCall() (h rpcpacket.Header) {
 	h.Service = serviceHash([]string{"Counter", "Front"}[a.random.IntN(2)])
 	binary.BigEndian.PutUint64(h.Call[:], a.random.Uint64())
 	h.Call.Derive()
-	h.CallerIncarnation, h.Order, h.Floor = a.session.Node().Incarnation, rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
+	a.place(&h)
 	return h
 }
 
@@ -112,7 +125,8 @@ func (a *attacker) directProbes() [][]byte {
 	h := a.ownCall()
 	h.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay
 	others := h
-	others.Call, others.Order = known.Call, known.Call.Session()
+	others.Call = known.Call
+	others.Slot, others.Number = known.Call.Place()
 	return a.directFrom(rpcpacket.Message{Header: h}, rpcpacket.Message{Header: others})
 }
 
@@ -131,7 +145,7 @@ func (a *attacker) directFrom(messages ...rpcpacket.Message) (all [][]byte) {
 func (a *attacker) directAnswers() (all [][]byte) {
 	h, c := a.callOf()
 	for _, kind := range []rpcpacket.Type{rpcpacket.Reply, rpcpacket.Exception} {
-		for _, f := range []rpcpacket.Flags{0, rpcpacket.FlagSession, rpcpacket.FlagReleased, rpcpacket.FlagUnbegun} {
+		for _, f := range []rpcpacket.Flags{0, rpcpacket.FlagReleased, rpcpacket.FlagUnbegun} {
 			m := rpcpacket.Message{Header: h, Payload: []byte("forged")}
 			m.Type, m.Flags = kind, f.WithPolicy(rpcpacket.PolicyRecover)
 			all = append(all, a.directTo(m)...)
@@ -161,15 +175,17 @@ func (a *attacker) directFates() [][]byte {
 	return a.directTo(all...)
 }
 
-// directLanes have callees forget calls that never came, each in a lane of its own.
-func (a *attacker) directLanes() [][]byte {
+// directSlots have callees forget calls that never came, each in a slot of its own.
+func (a *attacker) directSlots() [][]byte {
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: a.session.Node().Incarnation,
 	}}
 	for range 1900 {
+		var h rpcpacket.Header
+		a.place(&h)
 		m.Payload = append(m.Payload, m.Call[:]...)
-		m.Payload = binary.BigEndian.AppendUint64(m.Payload, rpcpacket.SessionOf(a.itself(), a.random.Uint32()))
-		m.Payload = binary.BigEndian.AppendUint64(m.Payload, 1)
+		m.Payload = binary.BigEndian.AppendUint32(m.Payload, uint32(h.Slot))
+		m.Payload = binary.BigEndian.AppendUint64(m.Payload, uint64(h.Number))
 	}
 	return a.directTo(m)
 }
@@ -219,8 +235,8 @@ func (a *attacker) announced() (all [][]byte) {
 	opening := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 16<<20), 0)
 	for range 20 {
 		h := a.ownCall()
-		h.Flags = rpcpacket.FlagSession | rpcpacket.FlagMore
-		h.Call = rpcpacket.SessionID(rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1)
+		h.Flags = rpcpacket.FlagMore
+		h.Call = rpcpacket.PlainID(a.itself(), h.Slot, h.Number)
 		h.Service = serviceHash("Front")
 		m := rpcpacket.Message{Header: h, Payload: append(opening[:len(opening):len(opening)], make([]byte, 900)...)}
 		all = append(all, a.udp(a.itself(), rackaddr.Service("Front"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
@@ -239,13 +255,11 @@ func (a *attacker) loans() (all [][]byte) {
 		if n.Address == a.itself() {
 			continue
 		}
-		for _, id := range []rpcpacket.ID{known.Call, rpcpacket.SessionID(rpcpacket.SessionOf(a.itself(), 1), 1)} {
-			m := rpcpacket.Message{Header: a.ownCall(), Pointers: []dsmpacket.Pointer{pointer}, Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+		own := a.ownCall()
+		for _, id := range []rpcpacket.ID{known.Call, rpcpacket.PlainID(a.itself(), own.Slot, own.Number)} {
+			m := rpcpacket.Message{Header: own, Pointers: []dsmpacket.Pointer{pointer}, Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
 			m.Call, m.Parent = id, known.Call
 			m.Flags |= rpcpacket.FlagHeld
-			if !id.Derived() {
-				m.Flags |= rpcpacket.FlagSession
-			}
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, n.Address, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
 			}
@@ -254,12 +268,13 @@ func (a *attacker) loans() (all [][]byte) {
 	return all
 }
 
-// directWords say that others' calls are settled, are forgotten, and that nodes have restarted.
+// directWords say that others' calls are forgotten, and that nodes have restarted.
 func (a *attacker) directWords() [][]byte {
 	h, _ := a.callOf()
 	item := append([]byte(nil), h.Call[:]...)
-	item = binary.BigEndian.AppendUint64(item, h.Call.Session())
-	item = binary.BigEndian.AppendUint64(item, 1<<40)
+	s, n := h.Call.Place()
+	item = binary.BigEndian.AppendUint32(item, uint32(s))
+	item = binary.BigEndian.AppendUint64(item, uint64(n+1<<20))
 	exact := func(f rpcpacket.Flags) rpcpacket.Flags { return f.WithPolicy(rpcpacket.PolicyRecover) }
 	word := func(t rpcpacket.Type, f rpcpacket.Flags, payload []byte) rpcpacket.Message {
 		return rpcpacket.Message{Header: rpcpacket.Header{Type: t, Flags: exact(f), Call: h.Call, CallerIncarnation: 1}, Payload: payload}

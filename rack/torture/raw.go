@@ -46,7 +46,7 @@ var assaults = []struct {
 	{"8: another blade's node", (*attacker).foreignMemory, false},
 	{"9: source port", (*attacker).otherPorts, false},
 	{"10: another's execution", (*attacker).claims, false},
-	{"10: lanes of words to forget", (*attacker).directLanes, false},
+	{"10: slots of words to forget", (*attacker).directSlots, false},
 	{"16: unknown methods", (*attacker).unknownMethods, false},
 	{"14: pulls of small parts", (*attacker).smallParts, false},
 	{"15: announced calls", (*attacker).announced, false},
@@ -76,7 +76,7 @@ func pick[T any](a *attacker, of []T) (v T, ok bool) {
 
 // callOf is the header of a call that is under way; somebody else's number if there is none.
 func (a *attacker) callOf() (h rpcpacket.Header, c api.Call) {
-	h.Call = rpcpacket.SessionID(a.random.Uint64N(4), a.random.Uint64N(100))
+	h.Call = rpcpacket.PlainID(rackaddr.Node(a.random.Uint64N(4)), rpcpacket.Slot(16+a.random.Uint32N(64)), rpcpacket.NumberOf(1, a.random.Uint64N(100)))
 	c, ok := pick(a, a.known.calls)
 	if id, err := hex.DecodeString(c.ID); ok && err == nil && len(id) == len(h.Call) {
 		h.Call = rpcpacket.ID(id)
@@ -184,7 +184,7 @@ func (a *attacker) flood() [][]byte {
 	memory := func(machine uint8) netip.Addr {
 		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead, 0).Addr()
 	}
-	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld | rpcpacket.FlagSession, Call: rpcpacket.SessionID(1, 1), Floor: 1, CallerIncarnation: 1}}
+	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
 	f := [][]byte{
 		a.udp(a.itself(), rackaddr.Service("Flood"), rackaddr.PortRPC, rackaddr.PortRPC, call.Append(nil)),
 		a.udp(a.itself(), memory(200), rackaddr.PortDSM, rackaddr.PortDSM, read.Append(nil)),
@@ -226,7 +226,9 @@ func (a *attacker) claims() (all [][]byte) {
 func (a *attacker) unknownMethods() (all [][]byte) {
 	for range 20 {
 		h, _ := a.callOf()
-		h.Type, h.Call = rpcpacket.Call, rpcpacket.SessionID(a.random.Uint64(), 1)
+		h.Type = rpcpacket.Call
+		a.place(&h)
+		h.Call = rpcpacket.PlainID(a.itself(), h.Slot, h.Number)
 		binary.BigEndian.PutUint64(h.Method[:], a.random.Uint64())
 		m := rpcpacket.Message{Header: h, Payload: make([]byte, 100)}
 		all = append(all, a.udp(a.itself(), rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))

@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"reflect"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // samples are one packet of each kind.
 func samples() map[Kind][]byte {
 	h := Header{
-		Call: rpcpacket.SessionID(1, 2), CallerIncarnation: 3, CalleeIncarnation: 4, Total: 100, First: 10, Size: 20,
+		Call: callID(1, 2), CallerIncarnation: 3, CalleeIncarnation: 4, Total: 100, First: 10, Size: 20,
 	}
 	all := map[Kind][]byte{}
 	for k := Part; k <= Gone; k++ {
@@ -121,4 +122,11 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// callID is the id of one of many calls.
+func callID(of, n uint64) (id rpcpacket.ID) {
+	binary.BigEndian.PutUint64(id[:], of)
+	binary.BigEndian.PutUint64(id[8:], n)
+	return id
 }

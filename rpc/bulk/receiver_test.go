@@ -12,7 +12,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // event is a datagram on its way in the simulation.
@@ -145,7 +144,7 @@ func TestTransfer(t *testing.T) {
 					n := &network{
 						t: t, random: random, loss: loss, message: message, first: 10,
 						r:   NewReceiver(Config{Window: 2 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 1 << 30}),
-						key: Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)},
+						key: Key{Peer: rackaddr.Node(1), Call: callID(1, 2)},
 					}
 					_, v := n.r.Begin(0, n.key, uint64(len(message)), message[:10], size, true)
 					if v != Taken {
@@ -175,7 +174,7 @@ func begun(t testing.TB) (*Receiver, Key, *Transfer) {
 	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 6000, OwnerOf: func(node netip.Addr) share.Owner {
 		return share.Owner{Port: binary.BigEndian.Uint32(node.AsSlice()[12:])}
 	}})
-	k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)}
+	k := Key{Peer: rackaddr.Node(1), Call: callID(1, 2)}
 	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
 	if v != Taken {
 		t.Fatal(v)
@@ -224,7 +223,7 @@ func TestBadParts(t *testing.T) {
 func TestMemory(t *testing.T) {
 	r, k, x := begun(t)
 	begin := func(peer netip.Addr, seq, total uint64) Verdict {
-		_, v := r.Begin(0, Key{Peer: peer, Call: rpcpacket.SessionID(1, seq)}, total, make([]byte, 100), 100, true)
+		_, v := r.Begin(0, Key{Peer: peer, Call: callID(1, seq)}, total, make([]byte, 100), 100, true)
 		return v
 	}
 	other, third := rackaddr.Node(2), rackaddr.Node(3)
@@ -251,10 +250,10 @@ func TestMemory(t *testing.T) {
 // TestEarly: parts that come before their first packet are kept, a few of them.
 func TestEarly(t *testing.T) {
 	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
-	k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)}
+	k := Key{Peer: rackaddr.Node(1), Call: callID(1, 2)}
 	for seq := range uint64(3) {
 		other := k
-		other.Call = rpcpacket.SessionID(1, seq)
+		other.Call = callID(1, seq)
 		for i := range 9 {
 			h := Header{Kind: Part, Call: other.Call, Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
 			if _, v := r.Receive(0, other, &h, bytes.Repeat([]byte{byte(i)}, 100)); v != Unrequested {
@@ -283,7 +282,7 @@ func TestQuota_Shares(t *testing.T) {
 		}
 		r := NewReceiver(Config{Window: 1 << 20, Message: message, PerPeer: message, Total: senders * message, OwnerOf: owner})
 		begin := func(peer, id, total uint64) Verdict {
-			_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: rpcpacket.SessionID(peer, id)}, total, make([]byte, 100), 60_000, false)
+			_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: callID(peer, id)}, total, make([]byte, 100), 60_000, false)
 			return v
 		}
 		all := func(first, last, most uint64) (taken uint64) {
@@ -332,7 +331,7 @@ func TestQuota_OnDemand(t *testing.T) {
 	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
 	came, taken := 0, 0
 	for seq := range uint64(60) {
-		k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, seq)}
+		k := Key{Peer: rackaddr.Node(1), Call: callID(1, seq)}
 		x, v := r.Begin(0, k, total, make([]byte, 1000), size, true)
 		if v != Taken {
 			t.Fatal(v)
@@ -425,7 +424,7 @@ func content(offset uint64) byte { return byte(offset ^ offset>>8) }
 func FuzzReceiver(f *testing.F) {
 	var all []byte
 	for i := range 9 {
-		h := Header{Kind: Part, Call: rpcpacket.SessionID(1, 2), Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
+		h := Header{Kind: Part, Call: callID(1, 2), Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
 		all = append(all, append(h.Append(nil), make([]byte, 100)...)...)
 	}
 	f.Add(all)

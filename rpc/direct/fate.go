@@ -22,15 +22,15 @@ import (
 // A direct call on behalf of a tainted one has FlagTainted. The second rule holds for it as well: what an execution
 // has called is taken back when it is run again, and so is what that has called.
 
-// SharesUp reports whether the failure of its callee takes a call's caller back. A call in a session has no execution at
+// SharesUp reports whether the failure of its callee takes a call's caller back. A plain call has no execution at
 // its other end that could be run again, and nobody waits for a one-way.
 func SharesUp(h *rpcpacket.Header) bool {
-	return h.Flags.Policy().SharesFates() && h.Flags&rpcpacket.FlagSession == 0 && h.Type != rpcpacket.Oneway
+	return h.Flags.Policy().SharesFates() && h.Call.Derived() && h.Type != rpcpacket.Oneway
 }
 
 // SharesDown reports whether the failure of its caller takes a call's callee back.
 func SharesDown(h *rpcpacket.Header) bool {
-	return SharesUp(h) || h.Flags&(rpcpacket.FlagTainted|rpcpacket.FlagSession) == rpcpacket.FlagTainted && h.Type != rpcpacket.Oneway
+	return SharesUp(h) || h.Flags&rpcpacket.FlagTainted != 0 && h.Call.Derived() && h.Type != rpcpacket.Oneway
 }
 
 // fate is what a call that is accepted shares.
@@ -72,7 +72,7 @@ func (t *Table) Shares(id rpcpacket.ID) bool { r := t.running[id]; return r != n
 func (t *Table) Starts(id rpcpacket.ID) uint32 {
 	r := t.running[id]
 	r.started, r.waits = true, false
-	if dead, _ := t.state.Dead(r.caller); r.down && r.incarnation <= dead {
+	if dead, _ := t.state.Dead(r.at.Caller); r.down && r.incarnation <= dead {
 		r.incarnation = dead + 1
 	}
 	return r.incarnation
@@ -85,14 +85,14 @@ func (t *Table) Waits(id rpcpacket.ID) (caller [16]byte, incarnation uint32, wai
 	if r == nil || !r.waits || e == nil || e.Forgotten {
 		return caller, 0, false
 	}
-	dead, _ := t.state.Dead(r.caller)
-	return r.caller, r.incarnation, r.incarnation > dead
+	dead, _ := t.state.Dead(r.at.Caller)
+	return r.at.Caller, r.incarnation, r.incarnation > dead
 }
 
 // Spare takes a caller's word that it is not taken back: it does not wait for the call any more, or nobody would start its
 // program anew. The execution is run again without that.
 func (t *Table) Spare(caller [16]byte, id rpcpacket.ID) {
-	if r := t.running[id]; r != nil && r.caller == caller {
+	if r := t.running[id]; r != nil && r.at.Caller == caller {
 		r.waits = false
 	}
 }
@@ -100,7 +100,7 @@ func (t *Table) Spare(caller [16]byte, id rpcpacket.ID) {
 // supersedes reports whether a copy of a call that runs here, or waits, comes from a later incarnation of its caller, whose
 // fate it shares. A handler that has not started runs for that one instead.
 func (t *Table) supersedes(caller [16]byte, h *rpcpacket.Header, r *running) bool {
-	if r.caller != caller || !r.down || h.CallerIncarnation <= r.incarnation {
+	if r.at.Caller != caller || !r.down || h.CallerIncarnation <= r.incarnation {
 		return false
 	}
 	if !r.started {
@@ -119,8 +119,8 @@ func (t *Table) Outlived() (caller [16]byte, incarnation uint32, outlived bool) 
 		if e := t.state.Execution(id); e != nil && e.Forgotten {
 			continue
 		}
-		if dead, gone := t.state.Dead(r.caller); r.incarnation <= dead && !gone && !r.forgotten {
-			return r.caller, r.incarnation, true
+		if dead, gone := t.state.Dead(r.at.Caller); r.incarnation <= dead && !gone && !r.forgotten {
+			return r.at.Caller, r.incarnation, true
 		}
 	}
 	return caller, 0, false

@@ -1,7 +1,6 @@
 package direct
 
 import (
-	"net/netip"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,9 +11,8 @@ import (
 
 // sharing is a call of an execution of server, with a policy, and what else its flags say.
 func sharing(policy rpcpacket.Policy, flags rpcpacket.Flags, incarnation uint32) rpcpacket.Header {
-	h := child(1, incarnation, uint64(incarnation)<<32|2, 1)
+	h := child(1, incarnation, rpcpacket.Slot(incarnation), 1)
 	h.Type, h.Flags = rpcpacket.Call, flags.WithPolicy(policy)
-	h.Order = rpcpacket.SessionOf(netip.AddrFrom16(server), incarnation)
 	return h
 }
 
@@ -71,9 +69,9 @@ func TestFate_CalleeFails(t *testing.T) {
 		for name, released := range map[string]func(b *bench){
 			"the caller has failed": func(b *bench) { b.superseded(server, sharing(policy, 0, 2)) },
 			"the caller is gone":    func(b *bench) { b.write(b.Bury(server, 1, true)) },
-			"the caller is spared":  func(b *bench) { b.Spare(server, rpcpacket.ID{1}) },
+			"the caller is spared":  func(b *bench) { b.Spare(server, execution(1)) },
 			"nobody asks": func(b *bench) {
-				b.forget(server, 1, []Item{{ID: rpcpacket.ID{1}, Lane: sharing(policy, 0, 1).Order, Number: 1}})
+				b.forget(server, 1, []Item{itemOf(sharing(policy, 0, 1))})
 			},
 		} {
 			b, h := newBench(t), sharing(policy, 0, 1)
@@ -141,7 +139,7 @@ func TestFate_CallerFails(t *testing.T) {
 			t.Errorf("%s: it is taken back once more", c.policy)
 		}
 		stranger := second
-		stranger.CallerIncarnation = 9
+		stranger.CallerIncarnation, stranger.Number = 9, rpcpacket.NumberOf(9, 1)
 		b.receive(other, stranger, Foreign) // its caller is another node
 	}
 }
@@ -154,9 +152,9 @@ func TestFate_Nobodys(t *testing.T) {
 	if b.write(b.Bury(server, 1, true)); b.outlived() {
 		t.Error("a caller that is gone takes its callee back")
 	}
-	for _, h := range []rpcpacket.Header{inSession(9, 1), child(1, 1, 9, 1)} {
+	for _, h := range []rpcpacket.Header{plain(9, 1), child(1, 1, 9, 1)} {
 		h.Flags = h.Flags.WithPolicy(rpcpacket.PolicyTainted) | rpcpacket.FlagTainted
-		if h.Type = rpcpacket.Call; h.Flags&rpcpacket.FlagSession == 0 {
+		if h.Type = rpcpacket.Call; h.Call.Derived() {
 			h.Type = rpcpacket.Oneway
 		}
 		b := newBench(t)

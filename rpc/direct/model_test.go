@@ -83,7 +83,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[rpcpacket.ID]int{}, open: map[rpcpacket.ID]*endpoint.Call{},
 		bound: map[rpcpacket.ID]uint32{},
 	}
-	w.caller = endpoint.NewCaller(callerNode, w.rng.Uint64)
+	w.caller = endpoint.NewCaller(callerNode, 1, nil)
+	w.caller.Grant([]uint32{1, 2, 3, 4, 5, 6, 7, 8})
 	for i := range w.callees {
 		w.callees[i] = NewVolatile(1, DefaultLimits, nil)
 	}
@@ -105,7 +106,9 @@ func (w *world) restart() {
 func (w *world) begin() {
 	callee := w.rng.IntN(len(w.callees))
 	c := &endpoint.Call{RTT: &w.rtt, Node: nodeOf(callee).As16()}
-	w.caller.Begin(w.now, c)
+	if !w.caller.Take(c) || !w.caller.Begin(w.now, c) {
+		w.t.Fatal("no slot is free")
+	}
 	w.bound[c.ID] = w.callees[callee].incarnation
 	w.begun++
 	w.open[c.ID] = c
@@ -121,7 +124,7 @@ func (w *world) begin() {
 }
 
 func (w *world) transmit(c *endpoint.Call) {
-	h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: c.ID, Floor: c.Floor, CalleeIncarnation: w.bound[c.ID]}
+	h := rpcpacket.Header{Type: rpcpacket.Call, Call: c.ID, Slot: c.Slot, Number: c.Number, CallerIncarnation: 1, CalleeIncarnation: w.bound[c.ID]}
 	i := 0
 	if nodeOf(1).As16() == c.Node {
 		i = 1
@@ -217,8 +220,8 @@ func TestModel(t *testing.T) {
 				t.Fatalf("%d calls: %d answered, %d given up, %d refused", w.begun, w.answered, w.ended, w.refused)
 			}
 			for i, c := range w.callees {
-				if len(c.lanes) > 100 {
-					t.Errorf("callee %d remembers %d lanes of a caller with few calls at a time", i, len(c.lanes))
+				if len(c.slots) > 128 {
+					t.Errorf("callee %d remembers %d slots of a caller with few calls at a time", i, len(c.slots))
 				}
 			}
 		})

@@ -39,14 +39,14 @@ func (b *bench) next(want ...byte) {
 
 func (b *bench) delivered(node [16]byte, id byte) {
 	b.t.Helper()
-	b.write(b.Delivered(node, Item{ID: rpcpacket.ID{id}, Lane: 1 << 32, Number: uint64(id)})...)
+	b.write(b.Delivered(node, Item{ID: rpcpacket.ID{id}, Slot: 32, Number: rpcpacket.Number(id)})...)
 }
 
 // One-ways to a node leave one after the other, in the order of the commits, before and after a
 // crash. None leaves before its execution is settled.
 func TestOnewaysLeaveInOrder(t *testing.T) {
 	b := newBench(t)
-	late, early := inSession(9, 1), inSession(7, 1) // their ids are in the other order
+	late, early := plain(9, 1), plain(7, 1) // their ids are in the other order
 	b.write(b.owing(late, other, 3, 4))
 	b.write(b.owing(early, other, 1, 2))
 	b.Leave(early.Call)
@@ -78,7 +78,7 @@ func TestOnewaysLeaveInOrder(t *testing.T) {
 // again.
 func TestOnewaysForgotten(t *testing.T) {
 	b := newBench(t)
-	one := inSession(9, 1)
+	one := plain(9, 1)
 	b.write(b.owing(one, other, 1, 2))
 	b.Leave(one.Call)
 	b.next(1)
@@ -86,7 +86,7 @@ func TestOnewaysForgotten(t *testing.T) {
 		t.Fatalf("to be forgotten: %+v", b.Forgets())
 	}
 	b.delivered(other, 1)
-	if got := b.Forgets()[other]; !slices.Equal(got, []Item{{ID: rpcpacket.ID{1}, Lane: 1 << 32, Number: 1}}) {
+	if got := b.Forgets()[other]; !slices.Equal(got, []Item{{ID: rpcpacket.ID{1}, Slot: 32, Number: 1}}) {
 		t.Fatalf("to be forgotten: %+v", got)
 	}
 	b.crash()
@@ -149,7 +149,7 @@ func TestOnewaysOfCheckpoints(t *testing.T) {
 // A one-way that its node has refused for good goes to another one, also after a crash.
 func TestOnewayMoves(t *testing.T) {
 	b := newBench(t)
-	one := inSession(9, 1)
+	one := plain(9, 1)
 	b.write(b.owing(one, other, 1, 2))
 	b.Leave(one.Call)
 	b.next(1)
@@ -177,7 +177,7 @@ func TestOnewayMoves(t *testing.T) {
 func TestOnewaysWithRegions(t *testing.T) {
 	for _, crashes := range []bool{false, true} {
 		b := newBench(t)
-		one := inSession(9, 1)
+		one := plain(9, 1)
 		d := b.owing(one, other, 1)
 		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway}, Pointers: []dsmpacket.Pointer{dsmpacket.Make(1, 1, 1<<12)}}
 		d.Owed.Oneways[0].Message = m.Append(nil)

@@ -1,7 +1,6 @@
 package direct
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -13,10 +12,11 @@ import (
 // to the Gatekeeper.
 type Item struct {
 	ID rpcpacket.ID
-	// Lane and Number are the call's, if this incarnation of the caller has sent it: copies
+	// Slot and Number are the call's, if this incarnation of the caller has sent it: copies
 	// of it that are on their way are refused. Of those that an earlier one has sent, the
 	// incarnation says enough.
-	Lane, Number uint64
+	Slot   rpcpacket.Slot
+	Number rpcpacket.Number
 	// GivenUp asks the Gatekeeper what the call has handed over, which hands nothing over from then on. The Gatekeeper's record of it stays.
 	GivenUp bool
 }
@@ -24,16 +24,17 @@ type Item struct {
 // item is an Item until all who are to have forgotten it.
 type item struct {
 	Item
-	more  []Item       // the same call in other lanes
+	more  []Item       // the same call in other slots
 	node  [16]byte     // that is to forget it now
 	then  [][16]byte   // those that are to after that
-	owner rpcpacket.ID // the execution that owes it; zero for a session's call
+	owner rpcpacket.ID // the execution that owes it; zero for a plain call
 }
 
 // debt names an item: a node may have made a call and answered it.
 type debt struct {
 	call     rpcpacket.ID
 	answered bool
+	record   bool // the Gatekeeper's, of a plain call
 }
 
 // controller is the Gatekeeper as a node that forgets.
@@ -188,7 +189,7 @@ func (t *Table) add(owner rpcpacket.ID, i Item, way ...[16]byte) {
 	}
 }
 
-// next goes on to the next node that is to forget the call. The Gatekeeper knows the lanes of what is on record.
+// next goes on to the next node that is to forget the call. The Gatekeeper knows the slots of what is on record.
 func (i *item) next() {
 	i.node, i.then, i.GivenUp = i.then[0], i.then[1:], false
 	if i.node == controller {
@@ -196,18 +197,25 @@ func (i *item) next() {
 	}
 }
 
-// Settled adds a call of a session, to be forgotten by the node that has answered it.
-func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node) }
+// Left adds a plain call that is over, to be forgotten by a node that has answered it, or by the Gatekeeper.
+func (t *Table) Left(node [16]byte, id rpcpacket.ID) {
+	key := debt{call: id, record: node == controller}
+	if t.items[key] != nil {
+		return
+	}
+	slot, n := id.Place()
+	t.items[key] = &item{Item: Item{ID: id, Slot: slot, Number: n}, node: node}
+}
 
-// Sent notes in which lane this incarnation has sent a call that is to be forgotten; of a durable
+// Sent notes in which slot this incarnation has sent a call that is to be forgotten; of a durable
 // main's there may be several.
 func (t *Table) Sent(i Item) {
 	o := t.items[debt{call: i.ID}]
 	switch {
 	case o == nil:
-	case o.Lane == 0:
-		o.Lane, o.Number = i.Lane, i.Number
-	case o.Lane != i.Lane || o.Number != i.Number:
+	case o.Slot == 0:
+		o.Slot, o.Number = i.Slot, i.Number
+	case o.Slot != i.Slot || o.Number != i.Number:
 		o.more = append(o.more, i)
 	}
 }
@@ -232,7 +240,7 @@ func (t *Table) Forgets() map[[16]byte][]Item {
 // have nothing of that which is still to be freed. It returns the records of executions that owe nothing any more.
 func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID, asked bool) (all []record.Record) {
 	for _, id := range forgotten {
-		for _, key := range []debt{{call: id}, {call: id, answered: true}} {
+		for _, key := range []debt{{call: id}, {call: id, answered: true}, {call: id, record: true}} {
 			if i := t.items[key]; i != nil && i.node == node && i.GivenUp == asked {
 				all = append(all, t.forgot(key, i, asked)...)
 			}
@@ -261,7 +269,7 @@ func (t *Table) forgot(key debt, i *item, asked bool) []record.Record {
 // HandedOver takes the Gatekeeper's word that a call about which it was asked has handed regions over. It reports whether they are to be freed: by who has given the
 // call up. Who has answered it does not have them any more.
 func (t *Table) HandedOver(call rpcpacket.ID) (free bool) {
-	if i := t.items[debt{call, true}]; i != nil && i.GivenUp {
+	if i := t.items[debt{call: call, answered: true}]; i != nil && i.GivenUp {
 		t.regions[call].rest = none
 		i.next()
 	}
@@ -315,11 +323,11 @@ func (t *Table) Frees() (all []Free) {
 
 // unasked has the Gatekeeper told that nobody asks for an answer any more.
 func (t *Table) unasked(d *record.Done) {
-	i := &item{Item: Item{ID: d.Execution, Lane: d.Lane, Number: d.Number}, node: controller}
+	i := &item{Item: Item{ID: d.Execution, Slot: d.Slot, Number: d.Number}, node: controller}
 	if len(d.Owed.Rest) > 0 {
 		i.GivenUp, i.then = true, [][16]byte{controller}
 	}
-	t.items[debt{d.Execution, true}] = i
+	t.items[debt{call: d.Execution, answered: true}] = i
 }
 
 // Freed notes that regions are gone. It returns the record that their owner owes nothing any more, if that is so.
@@ -365,36 +373,37 @@ type Word struct {
 	Foreign, Full int
 }
 
-// Forget takes a caller's word that it asks no more for calls. A lane that is not known takes room of the
+// Forget takes a caller's word that it asks no more for calls. A slot that is not known takes room of the
 // ledger, whether there is a call in it or not; room is as in Admits.
 func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item, room int) (w Word) {
 	t.heard[caller] = max(t.heard[caller], incarnation)
-	r, at := new(record.Forgotten), map[uint64]int{}
+	r, listed := new(record.Forgotten), map[record.Place]int{}
 	for _, i := range items {
 		e, runs := t.state.Execution(i.ID), t.running[i.ID]
-		if !t.asks(caller, e, runs) || i.Lane != 0 && !rpcpacket.Owns(netip.AddrFrom16(caller), i.Lane) {
+		if !t.asks(caller, e, runs) || i.Slot != 0 && (!i.Slot.Valid() || i.Number.Incarnation() > incarnation) {
 			w.Foreign++
 			w.Forgotten = append(w.Forgotten, i.ID) // so that its sender does not repeat it
 			continue
 		}
-		var came uint64 // the lane in which the call has come, whose floor is raised with it
+		var came record.Place // where the call has come, whose floor is raised with it
 		switch {
 		case e != nil:
-			_, _, came, _ = e.Caller()
+			came, _, _ = e.Caller()
 		case runs != nil:
-			came = runs.lane
+			came = runs.at
 		}
-		if i.Lane != 0 && i.Lane != came && i.Number >= t.state.Floor(i.Lane) {
-			k, listed := at[i.Lane]
+		at := record.Place{Caller: caller, Slot: i.Slot}
+		if i.Slot != 0 && at != came && i.Number >= t.state.Floor(at) {
+			k, again := listed[at]
 			switch {
-			case listed:
-				r.Lanes[k].Floor = max(r.Lanes[k].Floor, i.Number+1)
-			case !t.laneKnown(i.Lane) && !t.Charge(caller, laneCharge, room):
+			case again:
+				r.Slots[k].Floor = max(r.Slots[k].Floor, i.Number+1)
+			case !t.slotKnown(at) && !t.Charge(caller, slotCharge, room):
 				w.Full++
 				continue
 			default:
-				at[i.Lane] = len(r.Lanes)
-				r.Lanes = append(r.Lanes, record.Lane{Lane: i.Lane, Caller: caller, Incarnation: incarnation, Floor: i.Number + 1})
+				listed[at] = len(r.Slots)
+				r.Slots = append(r.Slots, record.Slot{Place: at, Floor: i.Number + 1})
 			}
 		}
 		switch {
@@ -408,38 +417,37 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item, room i
 	if dead, _ := t.state.Dead(caller); incarnation > dead+1 {
 		r.Callers = append(r.Callers, record.Caller{Node: caller, Dead: incarnation - 1})
 	}
-	if len(r.Executions)+len(r.Lanes)+len(r.Callers) > 0 {
+	if len(r.Executions)+len(r.Slots)+len(r.Callers) > 0 {
 		w.Record = r
 	}
 	return w
 }
 
-// Passed returns the record that nobody asks any more for the calls of a session before one that has come, nil if the node keeps
+// Passed returns the record that nobody asks any more for the plain calls of a slot before one that has come, nil if the node keeps
 // none. The call itself may be dropped: the caller would not have made it if it waited for another one.
 func (t *Table) Passed(caller [16]byte, h *rpcpacket.Header) record.Record {
-	lane, number := LaneOf(h)
+	at := record.Place{Caller: caller, Slot: h.Slot}
 	dead, _ := t.state.Dead(caller)
-	if h.Flags&rpcpacket.FlagSession == 0 || !rpcpacket.Owns(netip.AddrFrom16(caller), lane) || h.CallerIncarnation <= dead ||
-		h.CallerIncarnation < t.heard[caller] || len(t.state.Before(lane, number)) == 0 {
+	if h.Call.Derived() || misnamed(caller, h) != 0 || h.CallerIncarnation <= dead || h.CallerIncarnation < t.heard[caller] || len(t.state.Before(at, h.Number)) == 0 {
 		return nil
 	}
-	return &record.Forgotten{Lanes: []record.Lane{{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number}}}
+	return &record.Forgotten{Slots: []record.Slot{{Place: at, Floor: h.Number}}}
 }
 
 // asks reports whether a node is the one that a call is of, as far as the call is known. Nobody calls a
 // durable main.
 func (t *Table) asks(caller [16]byte, e *record.Execution, runs *running) bool {
 	if e != nil {
-		by, _, _, _ := e.Caller()
-		return !e.Main() && by == caller
+		at, _, _ := e.Caller()
+		return !e.Main() && at.Caller == caller
 	}
-	return runs == nil || runs.caller == caller
+	return runs == nil || runs.at.Caller == caller
 }
 
-// Holders is Callers, and those of whom the node keeps lanes.
+// Holders is Callers, and those of whom the node keeps call slots.
 func (t *Table) Holders() map[[16]byte]uint32 {
 	all := t.Callers()
-	t.state.Lanes(func(l *record.Lane) { all[l.Caller] = max(all[l.Caller], l.Incarnation) })
+	t.state.Slots(func(l *record.Slot) { all[l.Caller] = max(all[l.Caller], l.Floor.Incarnation()) })
 	return all
 }
 
@@ -448,8 +456,8 @@ func (t *Table) Holders() map[[16]byte]uint32 {
 func (t *Table) Callers() map[[16]byte]uint32 {
 	all := map[[16]byte]uint32{}
 	for _, e := range t.state.Executions() {
-		if caller, incarnation, lane, _ := e.Caller(); lane != 0 && !e.Forgotten {
-			all[caller] = max(all[caller], incarnation)
+		if at, incarnation, _ := e.Caller(); at.Slot != 0 && !e.Forgotten {
+			all[at.Caller] = max(all[at.Caller], incarnation)
 		}
 	}
 	return all
@@ -464,7 +472,7 @@ func (t *Table) Bury(caller [16]byte, incarnation uint32, gone bool) record.Reco
 	return &record.Forgotten{Callers: []record.Caller{{Node: caller, Dead: incarnation, Gone: gone}}}
 }
 
-// Idle reports whether nobody will ask for anything of the node, and it owes nobody a word. Words about a session's calls
+// Idle reports whether nobody will ask for anything of the node, and it owes nobody a word. Words about plain calls
 // are not owed: the rack tells the callees that the node has left.
 func (t *Table) Idle() bool {
 	if len(t.running)+len(t.oneways.queues) > 0 {

@@ -9,12 +9,12 @@ import (
 )
 
 // What a node must keep of direct calls is charged to their callers' owners, in bytes of its ledger: what is promised to calls, what they have on
-// record, and their lanes. Owners share that room (package share). So nobody who fills it takes all, and to have many nodes gains nothing.
+// record, and their call slots. Owners share that room (package share). So nobody who fills it takes all, and to have many nodes gains nothing.
 //
 // A charge is an upper bound: it is counted anew, from what is there, when it matters.
 
-// laneCharge is what a lane takes.
-const laneCharge = 64
+// slotCharge is what a call slot takes.
+const slotCharge = 64
 
 // quota is what is charged to callers.
 type quota struct {
@@ -29,12 +29,11 @@ func (t *Table) Admits(caller [16]byte, h *rpcpacket.Header, need, room int) boo
 	if t.running[h.Call] != nil || t.state.Execution(h.Call) != nil {
 		return true
 	}
-	lane, _ := LaneOf(h)
-	if !rpcpacket.Owns(netip.AddrFrom16(caller), lane) {
+	if misnamed(caller, h) != 0 {
 		return true // and is refused for that
 	}
-	if !t.laneKnown(lane) {
-		need += laneCharge
+	if !t.slotKnown(record.Place{Caller: caller, Slot: h.Slot}) {
+		need += slotCharge
 	}
 	return t.Charge(caller, need, room)
 }
@@ -65,10 +64,10 @@ func (t *Table) Promises(id rpcpacket.ID, bytes int) {
 	}
 }
 
-// laneKnown reports whether a lane has its place in the ledger, or will have it with what runs.
-func (t *Table) laneKnown(lane uint64) bool {
-	_, accepted := t.floors[lane]
-	return accepted || t.state.Floor(lane) > 0
+// slotKnown reports whether a call slot has its place in the ledger, or will have it with what runs.
+func (t *Table) slotKnown(at record.Place) bool {
+	_, accepted := t.floors[at]
+	return accepted || t.state.Floor(at) > 0
 }
 
 // count counts anew what is charged to callers.
@@ -80,19 +79,19 @@ func (t *Table) count() {
 		q.held.Force(netip.AddrFrom16(caller), uint64(max(bytes, 0))) //nolint:gosec // not negative
 		q.counted++
 	}
-	t.state.Lanes(func(l *record.Lane) { add(l.Caller, laneCharge) })
-	for lane, at := range t.floors {
-		if t.state.Floor(lane) == 0 {
-			add(at.caller, laneCharge)
+	t.state.Slots(func(l *record.Slot) { add(l.Caller, slotCharge) })
+	for at := range t.floors {
+		if t.state.Floor(at) == 0 {
+			add(at.Caller, slotCharge)
 		}
 	}
 	for _, r := range t.running {
-		add(r.caller, r.promised)
+		add(r.at.Caller, r.promised)
 	}
 	t.state.Each(func(e *record.Execution) {
 		if !e.Main() { // those are the node's own
-			caller, _, _, _ := e.Caller()
-			add(caller, e.Weight())
+			at, _, _ := e.Caller()
+			add(at.Caller, e.Weight())
 		}
 	})
 }

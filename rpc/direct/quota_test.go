@@ -15,16 +15,16 @@ const need = 700
 // crowd is 64 nodes of one owner.
 func crowd(i uint32) [16]byte { return [16]byte{14: 9, 15: byte(i % 64)} }
 
-// An owner that fills the ledger, with calls or with lanes of many nodes, is refused; the others are not, and
+// An owner that fills the ledger, with calls or with slots of many nodes, is refused; the others are not, and
 // what is forgotten gives room again. It does not matter when it is learned whose the nodes are.
 func TestAdmits(t *testing.T) {
 	const space = 200 << 10
 	for name, flood := range map[string]func(i uint32) rpcpacket.Header{
-		"calls of lanes": func(i uint32) rpcpacket.Header {
-			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(crowd(i)), i), Floor: 1, CallerIncarnation: 1}
+		"calls of slots": func(i uint32) rpcpacket.Header {
+			return numbered(byte(i), byte(i>>8), rpcpacket.Slot(i), 1)
 		},
-		"calls of one lane": func(i uint32) rpcpacket.Header {
-			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(crowd(i)), 1), Floor: uint64(i) + 1, CallerIncarnation: 1}
+		"calls of one slot": func(i uint32) rpcpacket.Header {
+			return numbered(byte(i), byte(i>>8), 1, uint64(i)+1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestAdmits(t *testing.T) {
 			}
 			for user := range byte(4) {
 				caller := [16]byte{15: user + 1}
-				h := rpcpacket.Header{Call: rpcpacket.ID{8, user}, Order: rpcpacket.SessionOf(netip.AddrFrom16(caller), 1), Floor: 1, CallerIncarnation: 1}
+				h := numbered(user, 255, 1, 1)
 				if !take(caller, h) {
 					t.Errorf("user %d of the same blade is refused, who has nothing", user)
 				}
@@ -91,29 +91,29 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// What is counted anew is what is there: promises, records and lanes.
+// What is counted anew is what is there: promises, records and slots.
 func TestCharges(t *testing.T) {
 	b := newBench(t)
 	charged := func() uint64 {
 		b.count()
 		return b.quota.held.Held(netip.AddrFrom16(stranger))
 	}
-	first := child(7, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), 1)
+	first := child(7, 1, 1, 1)
 	b.receive(stranger, first, Run)
 	b.Promises(first.Call, 1000)
 	b.Promises(first.Call, -300)
-	if n := charged(); n != 700+laneCharge {
+	if n := charged(); n != 700+slotCharge {
 		t.Errorf("a call that runs: %d bytes", n)
 	}
 	b.write(done(stranger, first))
 	weight := uint64(b.State().Execution(first.Call).Weight()) //nolint:gosec // not negative
-	if n := charged(); n != weight+laneCharge || n < 100 || len(b.floors) != 0 {
-		t.Errorf("one that is done: %d bytes, want %d; %d floors", n, weight+laneCharge, len(b.floors))
+	if n := charged(); n != weight+slotCharge || n < 100 || len(b.floors) != 0 {
+		t.Errorf("one that is done: %d bytes, want %d; %d floors", n, weight+slotCharge, len(b.floors))
 	}
-	second := child(8, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 2), 1)
+	second := child(8, 1, 2, 1)
 	b.receive(stranger, second, Run)
 	b.Drop(second.Call)
-	if n := charged(); n != weight+2*laneCharge {
+	if n := charged(); n != weight+2*slotCharge {
 		t.Errorf("and one that was dropped: %d bytes", n)
 	}
 	b.write(b.Bury(stranger, 9, true))
@@ -128,39 +128,45 @@ func TestCharges(t *testing.T) {
 func TestAdmits_Words(t *testing.T) {
 	b := newBench(t)
 	const space = 100 << 10
-	lane := func(i uint32) uint64 { return rpcpacket.SessionOf(netip.AddrFrom16(stranger), i) }
-	own := child(7, 1, lane(0), 1)
+	own := child(7, 1, 0, 1)
 	b.receive(stranger, own, Run)
 	b.write(done(stranger, own))
 	taken, full := 0, 0
 	for i := uint32(1); i < 4000; i++ {
-		w := b.Forget(stranger, 9, []Item{{ID: rpcpacket.ID{8}, Lane: lane(i), Number: 1}, {ID: rpcpacket.ID{8, 1}, Lane: lane(i), Number: 2}}, space-taken*laneCharge)
+		w := b.Forget(stranger, 9, []Item{itemOf(child(8, 1, rpcpacket.Slot(i), 1)), itemOf(child(18, 1, rpcpacket.Slot(i), 2))}, space-taken*slotCharge)
 		full += w.Full
 		if w.Record == nil {
 			continue
 		}
-		if lanes := w.Record.(*record.Forgotten).Lanes; len(lanes) == 1 {
+		if slots := w.Record.(*record.Forgotten).Slots; len(slots) == 1 {
 			taken++
-		} else if len(lanes) > 1 {
-			t.Fatalf("two numbers of a lane are written as %+v", lanes)
+		} else if len(slots) > 1 {
+			t.Fatalf("two numbers of a slot are written as %+v", slots)
 		}
 		b.write(w.Record)
 	}
-	if left := space - taken*laneCharge; taken == 0 || full == 0 || left < space/16 {
-		t.Fatalf("%d lanes are taken, %d refused, %d of %d bytes are left", taken, full, left, space)
+	if left := space - taken*slotCharge; taken == 0 || full == 0 || left < space/16 {
+		t.Fatalf("%d slots are taken, %d refused, %d of %d bytes are left", taken, full, left, space)
 	}
-	w := b.Forget(stranger, 9, []Item{{ID: own.Call, Lane: lane(0), Number: 1}}, 1<<10)
+	w := b.Forget(stranger, 9, []Item{itemOf(own)}, 1<<10)
 	if w.Full != 0 || len(w.Forgotten) != 1 {
 		t.Errorf("a call that is known: %+v", w)
 	}
-	if w := b.Forget(other, 1, []Item{{ID: rpcpacket.ID{9}, Lane: rpcpacket.SessionOf(netip.AddrFrom16(other), 1), Number: 1}}, space-taken*laneCharge); w.Full != 0 {
+	if w := b.Forget(other, 1, []Item{itemOf(child(9, 1, 1, 1))}, space-taken*slotCharge); w.Full != 0 {
 		t.Errorf("another caller's word: %+v", w)
 	}
 	b.write(b.Bury(stranger, 1, true)) // it has spoken for a later incarnation than it had
 	b.crash()
-	b.State().Lanes(func(l *record.Lane) {
+	b.State().Slots(func(l *record.Slot) {
 		if l.Caller == stranger {
-			t.Fatalf("a lane of a caller that is gone: %+v", l)
+			t.Fatalf("a slot of a caller that is gone: %+v", l)
 		}
 	})
+}
+
+// numbered is a call of an execution, the n-th in a slot, whose id has two bytes of its own.
+func numbered(a, b byte, slot rpcpacket.Slot, n uint64) rpcpacket.Header {
+	h := child(a, 1, slot, n)
+	h.Call[1] = b
+	return h
 }

@@ -11,7 +11,7 @@ import (
 // An execution that is done owes that regions are freed, over crashes, when memory has committed, and beside what else it owes.
 func TestRegions(t *testing.T) {
 	b := newBench(t)
-	one, region := inSession(9, 1), [16]byte{5}
+	one, region := plain(9, 1), [16]byte{5}
 	r := done(client, one)
 	r.Over, r.Owed.Machines, r.Owed.Frees = false, []uint8{1}, [][16]byte{region}
 	b.receive(client, one, Run)
@@ -44,7 +44,7 @@ func TestRegions_Returned(t *testing.T) {
 	for i := range 12 {
 		crashes, keeps, moved := i%2 == 0, i%3 == 0, i%3 == 1
 		b := newBench(t)
-		one, region := inSession(9, 1), [16]byte{5}
+		one, region := plain(9, 1), [16]byte{5}
 		again := func() {
 			if crashes {
 				b.crash()
@@ -71,14 +71,13 @@ func TestRegions_Returned(t *testing.T) {
 		again()
 		quiet("asked for")
 		b.receive(client, one, Answer)
-		b.receive(client, inSession(9, 2), Run)
-		b.write(done(client, inSession(9, 2)))
+		b.receive(client, plain(9, 2), Run)
+		b.write(done(client, plain(9, 2)))
 		again()
 		if all := b.Frees(); len(all) != 0 {
 			t.Fatalf("%+v is freed before the Gatekeeper has heard of it", all)
 		}
-		lane, number := LaneOf(&one)
-		if got := b.Forgets()[controller]; !slices.Equal(got, []Item{{one.Call, lane, number, !keeps}}) {
+		if got := b.Forgets()[controller]; !slices.Equal(got, []Item{{one.Call, one.Slot, one.Number, !keeps}}) {
 			t.Fatalf("keeps %t: the Gatekeeper is told %+v", keeps, got)
 		}
 		if early := b.Acknowledged(controller, []rpcpacket.ID{one.Call}, keeps); len(early) != 0 || len(b.Frees()) != 0 {
@@ -111,7 +110,7 @@ func TestRegions_Returned(t *testing.T) {
 // checkpoint owes what is not known to be gone, too.
 func TestMainMemory(t *testing.T) {
 	b := newBench(t)
-	main := rpcpacket.SessionID(77, 1)
+	main := rpcpacket.ID{77}
 	first, second := [16]byte{1}, [16]byte{2}
 	b.write(&record.Checkpoint{Main: main, Index: 3, Owed: record.Owed{Machines: []uint8{1}, Run: 1, Frees: [][16]byte{first}}})
 	b.crash()
@@ -146,14 +145,14 @@ func TestMainMemory(t *testing.T) {
 	}
 }
 
-// The Gatekeeper is asked what the calls have handed over that an execution has given up, and then their callees are told to forget them, in the lanes
+// The Gatekeeper is asked what the calls have handed over that an execution has given up, and then their callees are told to forget them, in the slots
 // that the calls were sent in. So it is with the node's next incarnation, which does not know these. The other calls are
 // forgotten at once.
 func TestCallsGivenUp(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		b := newBench(t)
-		one, kept, gone := inSession(9, 1), rpcpacket.ID{7}, rpcpacket.ID{8}
-		sent := []Item{{ID: kept, Lane: 20, Number: 1}, {ID: gone, Lane: 21, Number: 4}, {ID: gone, Lane: 22, Number: 5}}
+		one, kept, gone := plain(9, 1), rpcpacket.ID{7}, rpcpacket.ID{8}
+		sent := []Item{{ID: kept, Slot: 20, Number: 1}, {ID: gone, Slot: 21, Number: 4}, {ID: gone, Slot: 22, Number: 5}}
 		b.receive(client, one, Run)
 		b.write(done(client, one, record.Call{ID: kept, Node: other}, record.Call{ID: gone, Node: other, GivenUp: true}))
 		for _, i := range sent {

@@ -5,9 +5,9 @@
 //	CALL ──Receive──▶ Run ─▶ [begun, journal] ─▶ done ─▶ REPLY ─▶ forgotten
 //	          └─▶ Answer, Duplicate, Late, Refused
 //
-// A caller sends all copies of a call to one node. It numbers its calls within lanes, in
+// A caller sends all copies of a call to one node. It numbers its calls within call slots, in
 // which one call at a time is out; so a copy that is not known, and has a lower number than
-// another call of the lane, is late, or the call has been refused. Each copy of one that was
+// another call of the slot, is late, or the call has been refused. Each copy of one that was
 // refused is answered, since the first answer may be lost. Every call of an incarnation is late
 // once a later incarnation of the same caller has been heard.
 package direct
@@ -35,8 +35,8 @@ const (
 	Late                          // nobody waits for it any more: drop the copy
 	Refused                       // it was refused for good, if anybody waits for it: say so again
 	Diverged                      // it is done, and was another call then
-	Malformed                     // its id is no id: drop it
-	Foreign                       // its lane is another node's, or the call is: drop it
+	Malformed                     // it has no id, or no place: drop it
+	Foreign                       // its id is another node's, or the call is: drop it
 	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
 	Gone                          // it is bound to another incarnation, which may have run it: refuse it
 	Lost                          // it has run, and its answer is not kept any more: refuse it
@@ -58,8 +58,8 @@ func (v Verdict) String() string {
 type Table struct {
 	state   *record.State
 	running map[rpcpacket.ID]*running
-	floors  map[uint64]floor    // of lanes: while what was accepted has no record
-	heard   map[[16]byte]uint32 // the latest incarnation of each caller
+	floors  map[record.Place]rpcpacket.Number // of call slots: while what was accepted has no record
+	heard   map[[16]byte]uint32               // the latest incarnation of each caller
 	items   map[debt]*item
 	owed    map[rpcpacket.ID]int // how many items an execution owes
 	quota   quota
@@ -69,18 +69,11 @@ type Table struct {
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
 }
 
-// floor is the lowest number in a caller's lane of a call that is not late.
-type floor struct {
-	number uint64
-	caller [16]byte
-}
-
 // running is a call that has been accepted and is not done.
 type running struct {
-	caller    [16]byte
-	lane      uint64 // in which it has come
-	promised  int    // bytes that it may still write into the ledger
-	forgotten bool   // nobody asks for its outcome
+	at        record.Place // in which it has come
+	promised  int          // bytes that it may still write into the ledger
+	forgotten bool         // nobody asks for its outcome
 	fate
 }
 
@@ -88,7 +81,7 @@ type running struct {
 // caller is; nil stands for share.Stranger.
 func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table {
 	return &Table{
-		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]floor{}, heard: map[[16]byte]uint32{},
+		state: state, running: map[rpcpacket.ID]*running{}, floors: map[record.Place]rpcpacket.Number{}, heard: map[[16]byte]uint32{},
 		items: map[debt]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]*regions{}, mains: map[rpcpacket.ID]bool{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
@@ -98,26 +91,25 @@ func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table 
 // State is what the node's records add up to. It must not be changed.
 func (t *Table) State() *record.State { return t.state }
 
-// LaneOf returns the lane of a direct call and its number there. Those of a session are
-// in the call's id; those of an execution's call are in two fields of the header that such
-// a call has no other use for. Lane 0 is none. A lane is a session number of its node.
-func LaneOf(h *rpcpacket.Header) (lane, number uint64) {
-	if h.Flags&rpcpacket.FlagSession != 0 {
-		return h.Call.Session(), h.Call.Sequence()
+// misnamed is the verdict on a message about a call that does not name it as its caller may; 0 for others. The id of a plain call has
+// its caller and its place. Those of executions follow from what their node knows: nobody else can use them before.
+func misnamed(caller [16]byte, h *rpcpacket.Header) Verdict {
+	switch {
+	case h.Call.IsZero() || !h.Slot.Valid() || h.CallerIncarnation > rpcpacket.MaxIncarnation || h.Number.Incarnation() != h.CallerIncarnation:
+		return Malformed
+	case !h.Call.Derived() && h.Call != rpcpacket.PlainID(netip.AddrFrom16(caller), h.Slot, h.Number):
+		return Foreign
 	}
-	return h.Order, h.Floor
+	return 0
 }
 
 // Receive takes a copy of a call from a node; arguments is the hash of its arguments. A call
 // that is to be run is known from then on.
 func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) (Verdict, *record.Execution) {
-	lane, number := LaneOf(h)
-	if lane == 0 || h.Call.IsZero() {
-		return Malformed, nil
+	if v := misnamed(caller, h); v != 0 {
+		return v, nil
 	}
-	if !rpcpacket.Owns(netip.AddrFrom16(caller), lane) {
-		return Foreign, nil
-	}
+	at := record.Place{Caller: caller, Slot: h.Slot}
 	dead, _ := t.state.Dead(caller)
 	e := t.state.Execution(h.Call)
 	switch {
@@ -137,12 +129,12 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 		return Duplicate, nil
 	case h.CallerIncarnation <= dead || h.CallerIncarnation < t.heard[caller]:
 		return Late, nil
-	case number < max(t.floors[lane].number, t.state.Floor(lane)):
+	case h.Number < max(t.floors[at], t.state.Floor(at)):
 		return Refused, nil
 	}
 	t.heard[caller] = h.CallerIncarnation
-	t.floors[lane] = floor{number, caller}
-	t.running[h.Call] = &running{caller: caller, lane: lane, fate: fateOf(h)}
+	t.floors[at] = h.Number
+	t.running[h.Call] = &running{at: at, fate: fateOf(h)}
 	return Run, nil
 }
 
@@ -170,13 +162,10 @@ func (t *Table) Claim(main rpcpacket.ID) (r record.Record, free bool) {
 // some over, in its caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
 // is to come to its end, with the execution if it has begun, and Late if it never came: it is then to be refused for good (Void).
 func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
-	lane, _ := LaneOf(h)
-	e := t.state.Execution(h.Call)
-	switch {
-	case lane == 0 || h.Call.IsZero():
-		return Malformed, nil
-	case !rpcpacket.Owns(netip.AddrFrom16(caller), lane):
-		return Foreign, nil
+	if v := misnamed(caller, h); v != 0 {
+		return v, nil
+	}
+	switch e := t.state.Execution(h.Call); {
 	case e != nil && e.Done != nil && e.Done.Caller == caller:
 		return Answer, e
 	case e != nil || t.running[h.Call] != nil:
@@ -192,7 +181,7 @@ func (t *Table) Unwritten(records int) { t.state.Unwritten(records) }
 func (t *Table) Resumes(id rpcpacket.ID) {
 	r := new(running)
 	if e := t.state.Execution(id); e != nil {
-		r.caller, _, r.lane, _ = e.Caller()
+		r.at, _, _ = e.Caller()
 		r.fate = t.fateAgain(e)
 	}
 	t.running[id] = r
@@ -205,31 +194,30 @@ func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 // another one. When the record is settled, no later incarnation of the node runs the call
 // either.
 func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
-	return &record.Forgotten{Lanes: []record.Lane{t.refuse(caller, h)}}
+	return &record.Forgotten{Slots: []record.Slot{t.refuse(caller, h)}}
 }
 
-func (t *Table) refuse(caller [16]byte, h *rpcpacket.Header) record.Lane {
+func (t *Table) refuse(caller [16]byte, h *rpcpacket.Header) record.Slot {
 	delete(t.running, h.Call)
-	lane, number := LaneOf(h)
-	t.floors[lane] = floor{max(t.floors[lane].number, number+1), caller}
-	return record.Lane{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}
+	at := record.Place{Caller: caller, Slot: h.Slot}
+	t.floors[at] = max(t.floors[at], h.Number+1)
+	return record.Slot{Place: at, Floor: h.Number + 1}
 }
 
 // Void refuses for good, as Refuse does, a call that the Gatekeeper has asked about: the attempt that it names, and those
 // of the caller's earlier incarnations, copies of which may be on their way.
 func (t *Table) Void(caller [16]byte, h *rpcpacket.Header) record.Record {
-	r := &record.Forgotten{Lanes: []record.Lane{t.refuse(caller, h)}}
+	r := &record.Forgotten{Slots: []record.Slot{t.refuse(caller, h)}}
 	if dead, _ := t.state.Dead(caller); h.CallerIncarnation > dead+1 {
 		r.Callers = []record.Caller{{Node: caller, Dead: h.CallerIncarnation - 1}}
 	}
 	return r
 }
 
-// Obsolete reports whether a call's outcome must not be written: its lane has gone on, and
+// Obsolete reports whether the outcome of a caller's call must not be written: its slot has gone on, and
 // the ledger does not know that it has begun, so nobody can have seen anything of it.
-func (t *Table) Obsolete(h *rpcpacket.Header) bool {
-	lane, number := LaneOf(h)
-	return t.state.Execution(h.Call) == nil && number < t.state.Floor(lane)
+func (t *Table) Obsolete(caller [16]byte, h *rpcpacket.Header) bool {
+	return t.state.Execution(h.Call) == nil && h.Number < t.state.Floor(record.Place{Caller: caller, Slot: h.Slot})
 }
 
 // Apply notes a record that has been written. It returns the records that are to follow.
@@ -237,15 +225,15 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	var touched []*record.Execution
 	switch r := r.(type) {
 	case *record.Begun:
-		touched = t.state.Before(r.Lane, r.Number)
+		touched = t.state.Before(record.Place{Caller: r.Caller, Slot: r.Slot}, r.Number)
 	case *record.Done:
-		touched = t.state.Before(r.Lane, r.Number)
+		touched = t.state.Before(record.Place{Caller: r.Caller, Slot: r.Slot}, r.Number)
 	case *record.Forgotten:
 		for _, id := range r.Executions {
 			touched = append(touched, t.state.Execution(id))
 		}
-		for _, l := range r.Lanes {
-			touched = append(touched, t.state.Before(l.Lane, l.Floor)...)
+		for _, l := range r.Slots {
+			touched = append(touched, t.state.Before(l.Place, l.Floor)...)
 		}
 		if len(r.Callers) > 0 {
 			touched = t.state.Executions()
@@ -281,25 +269,25 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	return follow, nil
 }
 
-// lower forgets the floors of lanes that the ledger has now, and of callers that are gone.
+// lower forgets the floors of slots that the ledger has now, and of callers that are gone.
 func (t *Table) lower(r record.Record) {
-	passed := func(lane uint64) {
-		if at, set := t.floors[lane]; set && at.number <= t.state.Floor(lane) {
-			delete(t.floors, lane)
+	passed := func(at record.Place) {
+		if floor, set := t.floors[at]; set && floor <= t.state.Floor(at) {
+			delete(t.floors, at)
 		}
 	}
 	switch r := r.(type) {
 	case *record.Begun:
-		passed(r.Lane)
+		passed(record.Place{Caller: r.Caller, Slot: r.Slot})
 	case *record.Done:
-		passed(r.Lane)
+		passed(record.Place{Caller: r.Caller, Slot: r.Slot})
 	case *record.Forgotten:
-		for i := range r.Lanes {
-			passed(r.Lanes[i].Lane)
+		for i := range r.Slots {
+			passed(r.Slots[i].Place)
 		}
 		for _, k := range r.Callers {
 			if k.Gone {
-				maps.DeleteFunc(t.floors, func(_ uint64, at floor) bool { return at.caller == k.Node })
+				maps.DeleteFunc(t.floors, func(at record.Place, _ rpcpacket.Number) bool { return at.Caller == k.Node })
 			}
 		}
 	}
@@ -357,11 +345,11 @@ func (t *Table) Resume() (r Resumption) {
 	return r
 }
 
-// Failures is with how many runs of an execution that has begun the node's program has ended. The incarnation before the one that runs now is
-// exited if it ended with its program, else that is 0: it counts if the execution ran there.
-func Failures(e *record.Execution, exited uint32) uint32 {
+// Failures is with how many runs of an execution that has begun the node's program has ended. The incarnation before the one that runs now
+// is before, and exited says that it ended with its program: that counts if the execution ran there.
+func Failures(e *record.Execution, before uint32, exited bool) uint32 {
 	n := e.Begun.Failures
-	if exited != 0 && e.Begun.Run == exited && n < math.MaxUint32 {
+	if exited && e.Begun.Run == before && n < math.MaxUint32 {
 		n++
 	}
 	return n

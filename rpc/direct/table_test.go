@@ -11,23 +11,37 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Nodes; the sessions of the first three are below 2^32.
+// Nodes.
 var (
-	client   = [16]byte{11: 1} // a plain client
-	server   = [16]byte{11: 2} // a node whose executions call
-	other    = [16]byte{11: 3}
+	client   = [16]byte{15: 1} // a plain client
+	server   = [16]byte{15: 2} // a node whose executions call
+	other    = [16]byte{15: 3}
 	stranger = [16]byte{15: 4}
 )
 
-// inSession is the n-th call of a client's session.
-func inSession(session, n uint64) rpcpacket.Header {
-	return rpcpacket.Header{Call: rpcpacket.SessionID(session, n), Flags: rpcpacket.FlagSession, CallerIncarnation: 1}
+// plain is the n-th plain call of a client in a slot.
+func plain(slot rpcpacket.Slot, n uint64) rpcpacket.Header { return plainOf(client, slot, n) }
+
+func plainOf(caller [16]byte, slot rpcpacket.Slot, n uint64) rpcpacket.Header {
+	h := child(0, 1, slot, n)
+	h.Call = rpcpacket.PlainID(netip.AddrFrom16(caller), h.Slot, h.Number)
+	return h
 }
 
-// child is a call of an execution, the n-th of a lane.
-func child(id byte, incarnation uint32, lane, n uint64) rpcpacket.Header {
-	return rpcpacket.Header{Call: rpcpacket.ID{id}, CallerIncarnation: incarnation, Order: lane, Floor: n}
+// execution is the id of an execution's call.
+func execution(id byte) rpcpacket.ID {
+	derived := rpcpacket.ID{id}
+	derived.Derive()
+	return derived
 }
+
+// child is a call of an execution, the n-th of a caller's incarnation in a slot.
+func child(id byte, incarnation uint32, slot rpcpacket.Slot, n uint64) rpcpacket.Header {
+	return rpcpacket.Header{Call: execution(id), CallerIncarnation: incarnation, Slot: 100 + slot, Number: rpcpacket.NumberOf(incarnation, n)}
+}
+
+// itemOf names a call to who is to forget it.
+func itemOf(h rpcpacket.Header) Item { return Item{ID: h.Call, Slot: h.Slot, Number: h.Number} }
 
 // bench is a Table and what has been written.
 type bench struct {
@@ -87,14 +101,11 @@ func (b *bench) receive(caller [16]byte, h rpcpacket.Header, want Verdict) {
 }
 
 func begun(caller [16]byte, h rpcpacket.Header) *record.Begun {
-	r := &record.Begun{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Call: []byte{1}}
-	r.Lane, r.Number = LaneOf(&h)
-	return r
+	return &record.Begun{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Slot: h.Slot, Number: h.Number, Call: []byte{1}}
 }
 
 func done(caller [16]byte, h rpcpacket.Header, called ...record.Call) *record.Done {
-	r := &record.Done{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Arguments: 7, Answer: []byte{2}, Over: len(called) == 0}
-	r.Lane, r.Number = LaneOf(&h)
+	r := &record.Done{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Arguments: 7, Answer: []byte{2}, Over: len(called) == 0, Slot: h.Slot, Number: h.Number}
 	r.Owed.Called = called
 	return r
 }
@@ -102,7 +113,7 @@ func done(caller [16]byte, h rpcpacket.Header, called ...record.Call) *record.Do
 // A call runs once, whatever copies of it come, before and after a crash.
 func TestOnce(t *testing.T) {
 	b := newBench(t)
-	one, two := inSession(9, 1), inSession(9, 2)
+	one, two := plain(9, 1), plain(9, 2)
 	b.receive(client, one, Run)
 	b.receive(client, one, Duplicate)
 	b.crash() // nothing of it was written, and nobody has seen anything of it
@@ -135,7 +146,7 @@ func TestOnce(t *testing.T) {
 // An heir runs nothing: what has begun ends, and what is done is answered.
 func TestInherit(t *testing.T) {
 	b := newBench(t)
-	one, two, three := inSession(9, 1), inSession(10, 1), inSession(11, 1)
+	one, two, three := plain(9, 1), plain(10, 1), plain(11, 1)
 	for _, h := range []*rpcpacket.Header{&one, &two, &three} {
 		b.receive(client, *h, Run)
 	}
@@ -154,7 +165,7 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// What was dropped for want of room is new when it comes again; a lane's earlier number is
+// What was dropped for want of room is new when it comes again; a slot's earlier number is
 // late.
 func TestDropped(t *testing.T) {
 	b := newBench(t)
@@ -165,20 +176,20 @@ func TestDropped(t *testing.T) {
 	b.receive(server, next, Run)
 	b.receive(server, child(3, 1, 5, 2), Refused)
 	b.receive(server, first, Duplicate) // it runs
-	b.receive(server, rpcpacket.Header{Call: rpcpacket.ID{4}, CallerIncarnation: 1}, Malformed)
+	b.receive(server, rpcpacket.Header{Call: execution(4), CallerIncarnation: 1}, Malformed)
 }
 
-// A call that nobody has seen anything of must not be written when its lane has gone on.
+// A call that nobody has seen anything of must not be written when its slot has gone on.
 func TestObsolete(t *testing.T) {
 	b := newBench(t)
-	one, two := inSession(9, 1), inSession(9, 2)
+	one, two := plain(9, 1), plain(9, 2)
 	b.receive(client, one, Run)
 	b.receive(client, two, Run)
-	if b.Obsolete(&one) {
+	if b.Obsolete(client, &one) {
 		t.Fatal("nothing is written yet")
 	}
 	b.write(done(client, two))
-	if !b.Obsolete(&one) || b.Obsolete(&two) {
+	if !b.Obsolete(client, &one) || b.Obsolete(client, &two) {
 		t.Fatal("the first call was given up")
 	}
 }
@@ -187,7 +198,7 @@ func TestObsolete(t *testing.T) {
 // the parent is over. What is forgotten stays refused.
 func TestForgotten(t *testing.T) {
 	x, y := newBench(t), newBench(t)
-	parent, kid := inSession(9, 1), child(7, 1, 5, 1)
+	parent, kid := plain(9, 1), child(7, 1, 5, 1)
 	x.receive(client, parent, Run)
 	x.write(begun(client, parent), &record.Journal{Execution: parent.Call, Called: []record.Call{{ID: kid.Call, Node: other}}})
 	y.receive(server, kid, Run)
@@ -222,13 +233,13 @@ func TestForgotten(t *testing.T) {
 func TestForgottenBeforeItComes(t *testing.T) {
 	b := newBench(t)
 	kid := child(7, 1, 5, 4)
-	b.forget(server, 1, []Item{{ID: kid.Call, Lane: 5, Number: 4}})
+	b.forget(server, 1, []Item{itemOf(kid)})
 	b.receive(server, kid, Refused)
 	b.crash()
 	b.receive(server, kid, Refused)
 	running := child(8, 1, 5, 5)
 	b.receive(server, running, Run)
-	if w := b.Forget(server, 1, []Item{{ID: running.Call, Lane: 5, Number: 5}}, plenty); w.Record != nil {
+	if w := b.Forget(server, 1, []Item{itemOf(running)}, plenty); w.Record != nil {
 		t.Fatalf("%+v", w)
 	}
 	b.write(done(server, running))
@@ -238,15 +249,15 @@ func TestForgottenBeforeItComes(t *testing.T) {
 	}
 }
 
-// A call that a later run of its caller has sent again, in another lane, is answered from the
+// A call that a later run of its caller has sent again, in another slot, is answered from the
 // record. When it is forgotten, copies of both runs are late.
-func TestForgottenInEachLane(t *testing.T) {
+func TestForgottenInEachSlot(t *testing.T) {
 	b := newBench(t)
 	first, again, once := child(7, 1, 5, 1), child(7, 2, 6, 3), child(7, 2, 8, 1)
 	b.receive(server, first, Run)
 	b.write(done(server, first))
 	b.receive(server, again, Answer)
-	b.forget(server, 2, []Item{{ID: again.Call, Lane: 6, Number: 3}, {ID: once.Call, Lane: 8, Number: 1}})
+	b.forget(server, 2, []Item{itemOf(again), itemOf(once)})
 	for range 2 {
 		b.receive(server, first, Late)
 		b.receive(server, again, Refused)
@@ -260,7 +271,7 @@ func TestForgottenInEachLane(t *testing.T) {
 // go on: not when the main has begun, and if before, then the call goes.
 func TestDurableMain_Strangers(t *testing.T) {
 	b := newBench(t)
-	forged := child(3, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), 1)
+	forged := child(3, 1, 1, 1)
 	begins := func() {
 		t.Helper()
 		b.write(&record.Journal{Execution: forged.Call, Called: []record.Call{{ID: rpcpacket.ID{8}, Node: other}}})
@@ -302,18 +313,19 @@ func TestDurableMain_Strangers(t *testing.T) {
 // the calls since. Nobody else has it forgotten: its id is no secret.
 func TestDurableMain(t *testing.T) {
 	b := newBench(t)
-	id, one, two := rpcpacket.ID{3}, child(7, 1, 5, 1), child(8, 1, 5, 2)
+	id, one, two := execution(3), child(7, 1, 5, 1), child(8, 1, 5, 2)
 	calls := func(k rpcpacket.Header) []record.Call { return []record.Call{{ID: k.Call, Node: other}} }
 	b.write(&record.Journal{Execution: id, Called: calls(one)})
 	if w := b.Forget(server, 9, []Item{{ID: id}}, plenty); w.Foreign != 1 || len(w.Record.(*record.Forgotten).Executions) > 0 {
 		t.Fatalf("a stranger has the main forgotten: %+v", w)
 	}
 	b.write(&record.Checkpoint{Main: id, Index: 1, Owed: record.Owed{Called: append(b.Owing(id), calls(one)...)}})
-	b.Sent(Item{ID: one.Call, Lane: 5, Number: 1})
-	b.Sent(Item{ID: one.Call, Lane: 6, Number: 1}) // by a run that followed in the same incarnation
+	again := child(7, 1, 6, 1)
+	b.Sent(itemOf(one))
+	b.Sent(itemOf(again)) // by a run that followed in the same incarnation
 	b.write(&record.Journal{Execution: id, Called: calls(two)})
 	b.write(&record.Checkpoint{Main: id, Index: 2, State: []byte{4}, Owed: record.Owed{Called: append(b.Owing(id), calls(two)...)}})
-	want := map[[16]byte][]Item{other: {{ID: one.Call, Lane: 5, Number: 1}, {ID: one.Call, Lane: 6, Number: 1}, {ID: two.Call}}}
+	want := map[[16]byte][]Item{other: {itemOf(one), itemOf(again), {ID: two.Call}}}
 	if got := b.Forgets(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("to be forgotten: %+v", got)
 	}
@@ -339,19 +351,19 @@ func TestDurableMain(t *testing.T) {
 // refused again: the first refusal may be lost.
 func TestRefusedForGood(t *testing.T) {
 	b := newBench(t)
-	one := inSession(9, 1)
+	one := plain(9, 1)
 	b.receive(client, one, Run)
 	b.write(b.Refuse(client, &one))
 	b.receive(client, one, Refused)
 	b.crash()
 	b.receive(client, one, Refused)
-	b.receive(client, inSession(9, 2), Run)
+	b.receive(client, plain(9, 2), Run)
 }
 
 // A call that a node has refused is forgotten by the node that took it in the end, before and after a crash.
 func TestForgottenByTheLast(t *testing.T) {
 	b := newBench(t)
-	one, child := inSession(9, 1), rpcpacket.ID{1}
+	one, child := plain(9, 1), rpcpacket.ID{1}
 	b.receive(client, one, Run)
 	b.write(done(client, one, record.Call{ID: child, Node: other}, record.Call{ID: child, Node: server}))
 	for range 2 {
@@ -363,12 +375,12 @@ func TestForgottenByTheLast(t *testing.T) {
 	}
 }
 
-// A session's call has its answer, and the node closes and refuses the next one, or is told to forget that one.
+// A plain call has its answer, and the node closes and refuses the next one, or is told to forget that one.
 // Either way nobody asks for the first one any more, and the node may go.
 func TestForgottenByTheNext(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		b := newBench(t)
-		one, two := inSession(9, 1), inSession(9, 2)
+		one, two := plain(9, 1), plain(9, 2)
 		b.receive(client, one, Run)
 		b.write(done(client, one))
 		if b.Idle() {
@@ -378,8 +390,7 @@ func TestForgottenByTheNext(t *testing.T) {
 			b.receive(client, two, Run)
 			b.write(b.Refuse(client, &two))
 		} else {
-			lane, number := LaneOf(&two)
-			b.forget(client, 1, []Item{{ID: two.Call, Lane: lane, Number: number}})
+			b.forget(client, 1, []Item{itemOf(two)})
 		}
 		if !b.Idle() {
 			t.Errorf("refused %t: the first answer is kept", refused)
@@ -395,15 +406,15 @@ func TestForgottenByTheNext(t *testing.T) {
 // incarnation asks for it, unless there is none.
 func TestBuried(t *testing.T) {
 	b := newBench(t)
-	session, kid := inSession(9, 1), child(7, 1, 5, 1)
-	b.receive(server, session, Run)
+	own, kid := plainOf(server, 9, 1), child(7, 1, 5, 1)
+	b.receive(server, own, Run)
 	b.receive(server, kid, Run)
-	b.write(done(server, session), done(server, kid))
+	b.write(done(server, own), done(server, kid))
 	if got := b.Callers(); len(got) != 1 || got[server] != 1 {
 		t.Fatalf("callers: %v", got)
 	}
 	b.write(b.Bury(server, 1, false))
-	b.receive(server, session, Late)
+	b.receive(server, own, Late)
 	b.receive(server, kid, Answer)
 	if b.Bury(server, 1, false) != nil {
 		t.Fatal("it is known")
@@ -440,24 +451,26 @@ func TestBuriedWhileItRuns(t *testing.T) {
 	}
 }
 
-// A stranger that knows the id and the session of a call uses neither, has nothing forgotten,
-// and makes no call of the session a late one.
+// A stranger that knows the id and the slot of a call uses neither, has nothing forgotten,
+// and makes no call of the slot a late one.
 func TestForeign(t *testing.T) {
 	b := newBench(t)
-	one, two, three, kid := inSession(9, 1), inSession(9, 2), inSession(9, 3), child(7, 1, 8, 1)
+	one, two, three, kid := plain(9, 1), plain(9, 2), plain(9, 3), child(7, 1, 8, 1)
 	b.receive(stranger, one, Foreign)
-	b.receive(stranger, kid, Foreign)
 	b.receive(client, one, Run)
 	b.receive(server, kid, Run)
+	b.receive(stranger, kid, Foreign)
 	b.write(done(client, one), begun(server, kid))
 	b.receive(stranger, one, Foreign)
-	copied := child(7, 1, rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), 1) // in a lane of its own
+	copied := child(7, 1, 1, 1) // in a slot of its own
 	b.receive(stranger, copied, Foreign)
 	copied.Call = one.Call
 	b.receive(stranger, copied, Foreign) // it would get the answer
-	all := []Item{{ID: one.Call, Lane: 9, Number: 1}, {ID: kid.Call}, {ID: two.Call, Lane: 9, Number: 1 << 60}}
+	far := itemOf(two)
+	far.Number = rpcpacket.NumberOf(9, 1)
+	all := []Item{itemOf(one), {ID: kid.Call}, far}
 	for range 2 {
-		b.receive(stranger, inSession(9, 1<<60), Foreign)
+		b.receive(stranger, plain(9, 1<<30), Foreign)
 		if w := b.Forget(stranger, 1, all, plenty); w.Record != nil || w.Foreign != len(all) {
 			t.Fatalf("a stranger has something forgotten: %+v", w)
 		}
@@ -477,11 +490,13 @@ func TestForeign(t *testing.T) {
 // A failure counts for an execution that ran in the incarnation that ended with its program.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
-		run, exited, want uint32
-	}{{1, 1, 4}, {1, 0, 3}, {1, 2, 3}, {0, 0, 3}} {
+		run, before uint32
+		exited      bool
+		want        uint32
+	}{{1, 1, true, 4}, {1, 1, false, 3}, {1, 2, true, 3}, {3, 2, true, 3}} {
 		e := &record.Execution{Begun: &record.Begun{Run: c.run, Failures: 3}}
-		if n := Failures(e, c.exited); n != c.want {
-			t.Errorf("run by %d, ended with its program was %d: %d failures, want %d", c.run, c.exited, n, c.want)
+		if n := Failures(e, c.before, c.exited); n != c.want {
+			t.Errorf("run by %d, then came %d, %t: %d failures, want %d", c.run, c.before, c.exited, n, c.want)
 		}
 	}
 }
@@ -496,14 +511,14 @@ func TestProbe(t *testing.T) {
 			t.Errorf("a question about call %s: %s, want %s", h.Call, got, want)
 		}
 	}
-	one, two, three := inSession(9, 1), inSession(9, 2), inSession(9, 3)
+	one, two, three := plain(9, 1), plain(9, 2), plain(9, 3)
 	b.receive(client, one, Run)
 	probe(one, Duplicate)
 	r := done(client, one)
 	r.Over, r.Owed.Machines = false, []uint8{1}
 	b.write(r)
 	probe(one, Answer)
-	b.forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}})
+	b.forget(client, 1, []Item{itemOf(one)})
 	probe(one, Answer)
 	if got, _ := b.Probe(other, &one); got == Answer {
 		t.Error("another node's question is answered")
@@ -530,7 +545,7 @@ func TestProbe(t *testing.T) {
 // The Gatekeeper is told to forget the rights of a call when the callee has forgotten the call.
 func TestForgottenLoan(t *testing.T) {
 	b := newBench(t)
-	one, lent := inSession(9, 1), rpcpacket.ID{7}
+	one, lent := plain(9, 1), rpcpacket.ID{7}
 	b.receive(client, one, Run)
 	b.write(done(client, one, record.Call{ID: lent, Node: other, Lends: true}))
 	for _, node := range [][16]byte{other, controller} {
@@ -545,5 +560,42 @@ func TestForgottenLoan(t *testing.T) {
 	}
 	if b.Owes() {
 		t.Errorf("%v is owed", b.Forgets())
+	}
+}
+
+// TestMisnamed: a call names a slot of the rack, and a number of its caller's incarnation there; a plain one has both in its id, and
+// who calls.
+func TestMisnamed(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(h *rpcpacket.Header)
+		want   Verdict
+	}{
+		"no slot":               {func(h *rpcpacket.Header) { h.Slot = 0 }, Malformed},
+		"a slot of nobody's":    {func(h *rpcpacket.Header) { h.Slot = rpcpacket.BlockSlots - 1 }, Malformed},
+		"too high a slot":       {func(h *rpcpacket.Header) { h.Slot = rpcpacket.Blocks * rpcpacket.BlockSlots }, Malformed},
+		"another incarnation's": {func(h *rpcpacket.Header) { h.Number = rpcpacket.NumberOf(2, 1) }, Malformed},
+		"too high a number":     {func(h *rpcpacket.Header) { h.Number |= 1 << 63 }, Malformed},
+		"too high an incarnation": {func(h *rpcpacket.Header) {
+			h.CallerIncarnation, h.Number = rpcpacket.MaxIncarnation+1, rpcpacket.NumberOf(rpcpacket.MaxIncarnation+1, 1)
+		}, Malformed},
+		"no id":          {func(h *rpcpacket.Header) { h.Call = rpcpacket.ID{} }, Malformed},
+		"another slot's": {func(h *rpcpacket.Header) { h.Slot++ }, Foreign},
+		"another call's": {func(h *rpcpacket.Header) { h.Number++ }, Foreign},
+		"another node's": {func(h *rpcpacket.Header) { h.Call = plainOf(server, 9, 1).Call }, Foreign},
+		"its own":        {func(h *rpcpacket.Header) {}, Run},
+	} {
+		h := plain(9, 1)
+		if c.change(&h); h.Slot.Valid() != (what != "no slot" && what != "a slot of nobody's" && what != "too high a slot") {
+			t.Errorf("%s: slot %d is valid: %t", what, h.Slot, h.Slot.Valid())
+		}
+		b := newBench(t)
+		b.receive(client, h, c.want)
+		if !b.Admits(client, &h, 1<<40, 1<<10) {
+			t.Errorf("%s: it is refused for want of room", what)
+		}
+		h.CalleeIncarnation = 1
+		if got := NewVolatile(1, DefaultLimits, nil).Receive(0, netip.AddrFrom16(client), &h).Verdict; got != c.want {
+			t.Errorf("%s, policy none: %s, want %s", what, got, c.want)
+		}
 	}
 }

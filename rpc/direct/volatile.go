@@ -6,46 +6,46 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Limits bound what a Volatile remembers.
 type Limits struct {
-	// Lanes is how many lanes of callers are remembered, which the nodes' owners share (package share), and NodeLanes how many of one
-	// node. A lane takes some 200 bytes.
-	Lanes, NodeLanes int
+	// Slots is how many call slots of callers are remembered, which the nodes' owners share (package share), and NodeSlots how many of one
+	// node. A slot takes some 200 bytes.
+	Slots, NodeSlots int
 	// ReplyBytes is how many bytes of answers are kept for re-sending.
 	ReplyBytes int
-	// Lifetime is for how long nothing must have been heard of a lane until it is forgotten. No packet may live as long in
+	// Lifetime is for how long nothing must have been heard of a slot until it is forgotten. No packet may live as long in
 	// the network, and no caller be silent as long while it waits.
 	Lifetime time.Duration
 }
 
-// DefaultLimits let a rack's busiest service remember 64 callers with 4096 concurrent calls each.
-var DefaultLimits = Limits{Lanes: 1 << 18, NodeLanes: 1 << 16, ReplyBytes: 64 << 20, Lifetime: 10 * time.Minute}
+// DefaultLimits let a rack's busiest service remember 256 callers that have all slots which a node may have.
+var DefaultLimits = Limits{Slots: 1 << 18, NodeSlots: rpcpacket.MaxBlocks * rpcpacket.BlockSlots, ReplyBytes: 64 << 20, Lifetime: 10 * time.Minute}
 
 // Volatile is what a node knows of the calls of policy none that it has got. No record says anything of them. So each is bound
 // to the incarnation that its caller has chosen, from its first packet on: what comes to a later one may have run before, and is
-// refused (Gone). In a lane one call at a time is out, so a call of a higher number ends the one before it. Its methods must not
+// refused (Gone). In a call slot one call at a time is out, so a call of a higher number ends the one before it. Its methods must not
 // be called concurrently.
 type Volatile struct {
 	incarnation uint32
 	limits      Limits
-	lanes       map[uint64]*lane
-	held        *share.Nodes // how many lanes
-	aging       list[*lane]  // the least recently heard of first
+	slots       map[record.Place]*slot
+	held        *share.Nodes // how many slots
+	aging       list[*slot]  // the least recently heard of first
 	replies     list[*Entry] // answers kept, the oldest first
 	replyBytes  int
 }
 
-// lane is a lane of a caller: calls below the floor are over for good.
-type lane struct {
-	node   netip.Addr
-	number uint64
-	floor  uint64
-	call   *Entry // the last one, if that is known
-	heard  time.Duration
-	queue  links[*lane]
+// slot is a call slot of a caller: calls below the floor are over for good.
+type slot struct {
+	at    record.Place
+	floor rpcpacket.Number
+	call  *Entry // the last one, if that is known
+	heard time.Duration
+	queue links[*slot]
 }
 
 // Entry is one call that a Volatile knows.
@@ -54,12 +54,12 @@ type Entry struct {
 	// Tag is the shell's; it is cleared by Finish.
 	Tag any
 
-	lane    *lane
-	number  uint64
+	slot    *slot
+	number  rpcpacket.Number
 	reply   []byte        // the answer, as a datagram; nil while there is none
 	payload *sent.Payload // the answer's whole payload, if reply is only its first packet
 	running bool
-	gone    bool          // forgotten: its lane has gone on
+	gone    bool          // forgotten: its slot has gone on
 	settled bool          // the caller has all of a large answer
 	kept    links[*Entry] // in Volatile.replies while reply is kept
 }
@@ -77,30 +77,24 @@ type Arrival struct {
 // stands for share.Stranger.
 func NewVolatile(incarnation uint32, limits Limits, ownerOf func(node netip.Addr) share.Owner) *Volatile {
 	return &Volatile{
-		incarnation: incarnation, limits: limits, lanes: make(map[uint64]*lane),
-		held: share.NewNodes(uint64(max(limits.Lanes, 0)), ownerOf), //nolint:gosec // not negative
+		incarnation: incarnation, limits: limits, slots: make(map[record.Place]*slot),
+		held: share.NewNodes(uint64(max(limits.Slots, 0)), ownerOf), //nolint:gosec // not negative
 	}
 }
 
 // Crowded reports whether it matters whose callers are.
 func (v *Volatile) Crowded() bool { return v.held.Crowded() }
 
-// Learn has a caller's lanes charged to its owner, of whom there is news.
+// Learn has a caller's slots charged to its owner, of whom there is news.
 func (v *Volatile) Learn(caller netip.Addr) { v.held.Learn(caller) }
 
 // Receive takes a copy of a call or one-way from a node. One that is marked as given up ends the call, and is Late.
 func (v *Volatile) Receive(now time.Duration, caller netip.Addr, h *rpcpacket.Header) Arrival {
 	v.forgetOld(now)
-	at, number := LaneOf(h)
-	switch {
-	case h.Flags&rpcpacket.FlagSession == 0 || at == 0 || h.CalleeIncarnation == 0:
-		return Arrival{Verdict: Malformed}
-	case !rpcpacket.Owns(caller, at):
-		return Arrival{Verdict: Foreign}
-	case h.CalleeIncarnation != v.incarnation:
-		return Arrival{Verdict: Gone}
+	if wrong := v.misplaced(caller, h); wrong != 0 {
+		return Arrival{Verdict: wrong}
 	}
-	l := v.lane(now, caller, at)
+	l, number := v.slot(now, caller, h.Slot), h.Number
 	if l == nil {
 		return Arrival{Verdict: Full}
 	}
@@ -114,7 +108,7 @@ func (v *Volatile) Receive(now time.Duration, caller netip.Addr, h *rpcpacket.He
 		return Arrival{Verdict: Late, Abandoned: v.raise(l, number+1)}
 	}
 	a := Arrival{Verdict: Run, Abandoned: v.raise(l, number)}
-	l.call = &Entry{ID: h.Call, lane: l, number: number, running: true}
+	l.call = &Entry{ID: h.Call, slot: l, number: number, running: true}
 	l.call.kept.value = l.call
 	a.Entry = l.call
 	return a
@@ -123,16 +117,10 @@ func (v *Volatile) Receive(now time.Duration, caller netip.Addr, h *rpcpacket.He
 // Probe takes the Gatekeeper's question what has become of a call with pointers, in its caller's name: Answer, Duplicate if it
 // runs, Gone if an earlier incarnation may have run it, Lost, or Late if it has not come, and from now on does not run any more.
 func (v *Volatile) Probe(now time.Duration, caller netip.Addr, h *rpcpacket.Header) Arrival {
-	at, number := LaneOf(h)
-	switch {
-	case h.Flags&rpcpacket.FlagSession == 0 || at == 0:
-		return Arrival{Verdict: Malformed}
-	case !rpcpacket.Owns(caller, at):
-		return Arrival{Verdict: Foreign}
-	case h.CalleeIncarnation != v.incarnation:
-		return Arrival{Verdict: Gone}
+	if wrong := v.misplaced(caller, h); wrong != 0 {
+		return Arrival{Verdict: wrong}
 	}
-	l := v.lane(now, caller, at)
+	l, number := v.slot(now, caller, h.Slot), h.Number
 	switch {
 	case l == nil:
 		return Arrival{Verdict: Full}
@@ -144,16 +132,31 @@ func (v *Volatile) Probe(now time.Duration, caller netip.Addr, h *rpcpacket.Head
 	return Arrival{Verdict: Late, Abandoned: v.raise(l, number+1)}
 }
 
-// lane returns a caller's lane, of which something is heard now: a new one if need be, or nil if there is no room.
-func (v *Volatile) lane(now time.Duration, node netip.Addr, number uint64) *lane {
-	l := v.lanes[number]
+// misplaced is the verdict on a call that is not this incarnation's, or is no plain call of its caller's; 0 for others.
+func (v *Volatile) misplaced(caller netip.Addr, h *rpcpacket.Header) Verdict {
+	wrong := misnamed(caller.As16(), h)
+	switch {
+	case wrong != 0:
+		return wrong
+	case h.Call.Derived() || h.CalleeIncarnation == 0:
+		return Malformed
+	case h.CalleeIncarnation != v.incarnation:
+		return Gone
+	}
+	return 0
+}
+
+// slot returns a caller's slot, of which something is heard now: a new one if need be, or nil if there is no room.
+func (v *Volatile) slot(now time.Duration, node netip.Addr, number rpcpacket.Slot) *slot {
+	at := record.Place{Caller: node.As16(), Slot: number}
+	l := v.slots[at]
 	if l == nil {
-		if v.held.Held(node) >= uint64(v.limits.NodeLanes) || !v.held.Take(node, 1) { //nolint:gosec // not negative
+		if v.held.Held(node) >= uint64(v.limits.NodeSlots) || !v.held.Take(node, 1) { //nolint:gosec // not negative
 			return nil
 		}
-		l = &lane{node: node, number: number}
+		l = &slot{at: at}
 		l.queue.value = l
-		v.lanes[number] = l
+		v.slots[at] = l
 	}
 	l.heard = now
 	v.aging.remove(&l.queue)
@@ -161,8 +164,8 @@ func (v *Volatile) lane(now time.Duration, node netip.Addr, number uint64) *lane
 	return l
 }
 
-// raise moves a lane's floor up. It returns the lane's call if that runs, and is passed.
-func (v *Volatile) raise(l *lane, floor uint64) (abandoned *Entry) {
+// raise moves a slot's floor up. It returns the slot's call if that runs, and is passed.
+func (v *Volatile) raise(l *slot, floor rpcpacket.Number) (abandoned *Entry) {
 	l.floor = floor
 	e := l.call
 	if e == nil || e.number >= floor {
@@ -195,10 +198,10 @@ func (e *Entry) known() Arrival {
 	return Arrival{Verdict: Lost}
 }
 
-// Running returns the call with an id if it has arrived and is not answered, else nil.
-func (v *Volatile) Running(id rpcpacket.ID) *Entry {
-	if l := v.lanes[id.Session()]; l != nil && l.call != nil && l.call.running && l.call.ID == id {
-		return l.call
+// Running returns a node's call with an id if it has arrived and is not answered, else nil.
+func (v *Volatile) Running(from netip.Addr, id rpcpacket.ID) *Entry {
+	if e := v.find(from, id); e != nil && e.running {
+		return e
 	}
 	return nil
 }
@@ -217,7 +220,7 @@ func (v *Volatile) Answer(e *Entry, reply []byte) {
 	}
 }
 
-// Finish ends a call. The reply, a whole datagram, is kept until the caller's lane has gone on, or a lifetime has passed; it must
+// Finish ends a call. The reply, a whole datagram, is kept until the caller's slot has gone on, or a lifetime has passed; it must
 // not change any more. It is nil if the call has an Answer already. The reply may be the first packet of an answer whose whole
 // payload is given, too; see Payload.
 func (v *Volatile) Finish(e *Entry, reply []byte, payload *sent.Payload) {
@@ -237,7 +240,7 @@ func (v *Volatile) Finish(e *Entry, reply []byte, payload *sent.Payload) {
 func (v *Volatile) Forget(e *Entry) {
 	e.running, e.Tag = false, nil
 	if !e.gone {
-		e.lane.call = nil
+		e.slot.call = nil
 	}
 	v.pass(e)
 }
@@ -255,7 +258,8 @@ func (v *Volatile) dropReply(e *Entry) {
 
 // find returns a call of a node that is remembered, or nil.
 func (v *Volatile) find(from netip.Addr, id rpcpacket.ID) *Entry {
-	if l := v.lanes[id.Session()]; l != nil && l.node == from && l.call != nil && l.call.ID == id {
+	number, _ := id.Place()
+	if l := v.slots[record.Place{Caller: from.As16(), Slot: number}]; l != nil && l.call != nil && l.call.ID == id {
 		return l.call
 	}
 	return nil
@@ -278,7 +282,7 @@ func (v *Volatile) Settle(from netip.Addr, id rpcpacket.ID) {
 	}
 }
 
-// forgetOld forgets lanes of which nothing has been heard for longer than a packet lives. What runs is kept.
+// forgetOld forgets slots of which nothing has been heard for longer than a packet lives. What runs is kept.
 func (v *Volatile) forgetOld(now time.Duration) {
 	for v.aging.len > 0 {
 		l := v.aging.first()
@@ -295,12 +299,12 @@ func (v *Volatile) forgetOld(now time.Duration) {
 	}
 }
 
-func (v *Volatile) forget(l *lane) {
+func (v *Volatile) forget(l *slot) {
 	if l.call != nil {
 		v.pass(l.call)
 	}
-	delete(v.lanes, l.number)
-	v.held.Release(l.node, 1)
+	delete(v.slots, l.at)
+	v.held.Release(netip.AddrFrom16(l.at.Caller), 1)
 }
 
 // links make a value a member of at most one list, without an allocation.

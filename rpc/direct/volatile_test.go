@@ -17,10 +17,10 @@ import (
 
 // volatileMachine drives the Volatile of incarnation 3 by script:
 //
-//	call NODE LANE/NUMBER [hash] [callee=N] [given-up] [of=NODE]   a copy of a call arrives, in a lane of the node
-//	probe NODE LANE/NUMBER [callee=N]                              the Gatekeeper asks
-//	finish LANE/NUMBER REPLY                                       the handler has returned; - is no reply
-//	answer LANE/NUMBER REPLY, forget LANE/NUMBER
+//	call NODE SLOT/COUNT [hash] [callee=N] [given-up] [of=NODE]   a copy of a call arrives
+//	probe NODE SLOT/COUNT [callee=N]                              the Gatekeeper asks
+//	finish SLOT/COUNT REPLY                                       the handler has returned; - is no reply
+//	answer SLOT/COUNT REPLY, forget SLOT/COUNT
 //	after D, size
 type volatileMachine struct {
 	table *Volatile
@@ -28,7 +28,7 @@ type volatileMachine struct {
 	runs  map[string]*Entry
 }
 
-var tightLimits = Limits{Lanes: 4, NodeLanes: 3, ReplyBytes: 12, Lifetime: time.Minute}
+var tightLimits = Limits{Slots: 4, NodeSlots: 3, ReplyBytes: 12, Lifetime: time.Minute}
 
 func newVolatileMachine() script.Command {
 	m := &volatileMachine{table: NewVolatile(3, tightLimits, nil), runs: map[string]*Entry{}}
@@ -53,7 +53,7 @@ func (m *volatileMachine) step(args []string) string {
 		d, _ := time.ParseDuration(args[1])
 		m.now += d
 	case "size":
-		return fmt.Sprintf("%d lanes, %d replies of %d bytes\n", len(v.lanes), v.replies.len, v.replyBytes)
+		return fmt.Sprintf("%d slots, %d replies of %d bytes\n", len(v.slots), v.replies.len, v.replyBytes)
 	default:
 		return "what?\n"
 	}
@@ -70,11 +70,12 @@ func replyBytes(s string) []byte {
 func (m *volatileMachine) call(args []string) string {
 	from, _ := strconv.ParseUint(args[1], 10, 32)
 	of := from
-	h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, CalleeIncarnation: 3}
+	h := rpcpacket.Header{Type: rpcpacket.Call, CallerIncarnation: 1, CalleeIncarnation: 3}
+	hash := false
 	for _, a := range args[3:] {
 		switch k, v, _ := strings.Cut(a, "="); k {
 		case "hash":
-			h.Flags &^= rpcpacket.FlagSession
+			hash = true
 		case "callee":
 			n, _ := strconv.ParseUint(v, 10, 32)
 			h.CalleeIncarnation = uint32(n) //nolint:gosec // 32 bits
@@ -84,10 +85,13 @@ func (m *volatileMachine) call(args []string) string {
 			of, _ = strconv.ParseUint(v, 10, 32)
 		}
 	}
-	var lane uint32
-	var number uint64
-	_, _ = fmt.Sscanf(args[2], "%d/%d", &lane, &number)
-	h.Call = rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(of), lane), number)
+	var slot uint32
+	var count uint64
+	_, _ = fmt.Sscanf(args[2], "%d/%d", &slot, &count)
+	h.Slot, h.Number = rpcpacket.Slot(100+slot), rpcpacket.NumberOf(1, count)
+	if h.Call = rpcpacket.PlainID(rackaddr.Node(of), h.Slot, h.Number); hash {
+		h.Call.Derive()
+	}
 	if args[0] == "probe" {
 		return m.print(args[2], m.table.Probe(m.now, rackaddr.Node(from), &h))
 	}
@@ -104,16 +108,17 @@ func (m *volatileMachine) print(name string, a Arrival) string {
 	default:
 	}
 	if e := a.Abandoned; e != nil {
-		s += fmt.Sprintf("; %d is given up", e.ID.Sequence())
+		_, n := e.ID.Place()
+		s += fmt.Sprintf("; %d is given up", n.Count())
 	}
 	return s + "\n"
 }
 
-// TestLanes_Owners: an owner's nodes take as many lanes as they get; another owner's node has room all the same. Nothing was known of the
+// TestSlots_Owners: an owner's nodes take as many slots as they get; another owner's node has room all the same. Nothing was known of the
 // nodes when they began.
-func TestLanes_Owners(t *testing.T) {
+func TestSlots_Owners(t *testing.T) {
 	known := false
-	v := NewVolatile(1, Limits{Lanes: 512, NodeLanes: 64, ReplyBytes: 100, Lifetime: time.Minute}, func(node netip.Addr) share.Owner {
+	v := NewVolatile(1, Limits{Slots: 512, NodeSlots: 64, ReplyBytes: 100, Lifetime: time.Minute}, func(node netip.Addr) share.Owner {
 		switch {
 		case node == rackaddr.Node(99):
 			return share.Owner{Port: 1, User: 2}
@@ -122,8 +127,9 @@ func TestLanes_Owners(t *testing.T) {
 		}
 		return share.Stranger(node)
 	})
-	run := func(node uint64, lane uint32) bool {
-		h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(node), lane), 1), CalleeIncarnation: 1}
+	run := func(node uint64, slot uint32) bool {
+		h := rpcpacket.Header{Type: rpcpacket.Call, Slot: rpcpacket.Slot(100 + slot), Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1, CalleeIncarnation: 1}
+		h.Call = rpcpacket.PlainID(rackaddr.Node(node), h.Slot, h.Number)
 		verdict := v.Receive(time.Second, rackaddr.Node(node), &h).Verdict
 		if verdict != Run && verdict != Full {
 			t.Fatal(verdict)
@@ -131,9 +137,9 @@ func TestLanes_Owners(t *testing.T) {
 		return verdict == Run
 	}
 	began := 0
-	for lane := range uint32(100) {
+	for slot := range uint32(100) {
 		for node := range uint64(16) {
-			if run(1+node, lane) {
+			if run(1+node, slot) {
 				began++
 			}
 			if !known && v.Crowded() { // the shell asks then
@@ -145,15 +151,15 @@ func TestLanes_Owners(t *testing.T) {
 		}
 	}
 	if began < 256 || !known {
-		t.Errorf("%d lanes: that is no attack", began)
+		t.Errorf("%d slots: that is no attack", began)
 	}
-	for lane := range uint32(16) {
-		if !run(99, lane) {
-			t.Errorf("lane %d of another user of the blade is refused", lane)
+	for slot := range uint32(16) {
+		if !run(99, slot) {
+			t.Errorf("slot %d of another user of the blade is refused", slot)
 		}
 	}
-	if v.forgetOld(time.Hour); v.held.Used() != 0 && len(v.lanes) == 0 {
-		t.Errorf("%d lanes are charged of none", v.held.Used())
+	if v.forgetOld(time.Hour); v.held.Used() != 0 && len(v.slots) == 0 {
+		t.Errorf("%d slots are charged of none", v.held.Used())
 	}
 }
 

@@ -2,41 +2,44 @@ package endpoint
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/pace"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Call is one message that its sender repeats until it is answered. The Caller
-// fills in ID and Floor; the rest that is exported belongs to the shell, which
-// must leave a Call alone from Begin until it comes back from Receive, Tick or
-// End.
+// Call is one message that its sender repeats until it is answered. What is exported belongs to the shell, but for Slot and
+// Number, and for the ID of a plain call. The shell must leave a Call alone from Take until it comes back from Receive, Tick, End or
+// Return.
 type Call struct {
-	ID      rpcpacket.ID
-	Floor   uint64
-	Session bool // ID is (session, sequence): the header's FlagSession
+	// ID is the call's. The shell sets one that follows from an execution's (ChildID) before Take, which fills in that of a plain call.
+	ID rpcpacket.ID
+	// Slot and Number are the call's place, from Take on.
+	Slot   rpcpacket.Slot
+	Number rpcpacket.Number
+	// Node is whom the call goes to. The shell sets it before Take.
+	Node [16]byte
 	// Released makes only an answer count that the Gatekeeper has released: it has judged the call's
 	// rights. The shell sets it before Begin.
 	Released bool
-	// Held says that the Gatekeeper keeps a record of the call until the session has moved
-	// on. The shell sets it before Begin.
+	// Held says that the Gatekeeper keeps a record of a plain call until it is told to forget it, or the slot's next held call comes.
+	// The shell sets it before Begin.
 	Held bool
-
+	// Kept says that the node's ledger keeps a plain call until it is told to forget it, or the slot's next call comes to that node. The
+	// shell sets it before Begin.
+	Kept bool
 	// RTT is the estimate for the method that is called.
 	RTT *RTT
-	// Node is whom the call goes to. The shell sets it before Begin.
-	Node [16]byte
-	// Kept says that the node's ledger keeps the call of a session until it is told to forget it. The shell sets it before Begin.
-	Kept bool
 	// Expires is when Tick gives the call up; 0 is never. A call that somebody
 	// waits for is ended by the shell instead.
 	Expires time.Duration
 	// Tag is what the shell likes to find again.
 	Tag any
 
-	lane       *lane
-	named      bool // and has not begun
+	slot       *slot // from Take until it is free again
+	plain      bool  // Take has made the ID
 	sent, due  time.Duration
 	interval   time.Duration
 	restarted  time.Duration // before, no word of its node makes a copy due
@@ -61,53 +64,62 @@ func (c *Call) Due() time.Duration {
 	return c.due
 }
 
-// lane is a session in which one call at a time is out.
-type lane struct {
-	session, sequence uint64
-	// owes: the Gatekeeper keeps a record of a call, which the lane's next call will settle. If
-	// there is none until due, the Gatekeeper is told so, later and later.
-	owes     bool
-	due      time.Duration
-	interval time.Duration
-	// node has answered the direct call that was the lane's last one, if any. The lane's
-	// next call to it settles that, or word to it (Left).
-	node [16]byte
-	last rpcpacket.ID
+// slot is a call slot of the node.
+type slot struct {
+	number rpcpacket.Slot
+	count  uint64 // of the last call
+	kept   note   // the last plain call, if its node's ledger keeps it
+	held   note   // likewise the Gatekeeper
 }
 
-// Left is a direct call of a session that no later one settles.
+// note is a plain call that is over, and of which somebody is to be told so when it is due.
+type note struct {
+	node [16]byte
+	call rpcpacket.ID // zero for none
+	due  time.Duration
+}
+
+// Left is a plain call that is over, and that a node, or the Gatekeeper, is to be told to forget.
 type Left struct {
 	Node [16]byte
 	Call rpcpacket.ID
 }
 
-// SettleAfter is how long a session is idle until the Gatekeeper is told that its
-// records of the session's calls are not needed any more.
-const SettleAfter = 500 * time.Millisecond
+// ForgetAfter is how long a slot has no next call, which says so, until a node is told that nobody asks any more for the slot's last one.
+const ForgetAfter = 500 * time.Millisecond
 
-// Settlement says that a session's calls below the floor will not be asked for again.
-type Settlement struct{ Session, Floor uint64 }
+// controller is the Gatekeeper as a node.
+var controller = rackaddr.Gatekeeper.As16()
 
-// ID is the id of the message that tells the Gatekeeper.
-func (s Settlement) ID() rpcpacket.ID { return rpcpacket.SessionID(s.Session, 0) }
-
-// Caller is the calling side of a node.
-type Caller struct {
-	node   netip.Addr
-	random func() uint64
-	drawn  uint32  // of the next session
-	idle   []*lane // the last used is the last, and used first, so that few stay in use
-	owing  int     // lanes that owe a settlement, idle or not
-	noted  int     // lanes with a node
-	left   []Left
-	calls  map[rpcpacket.ID]*Call
-	head   Call // ring of the calls that are out, the oldest first
+// queue is the calls to a node that wait for slots.
+type queue struct {
+	node  [16]byte
+	calls []*Call
 }
 
-// NewCaller returns the Caller of a node, which draws what distinguishes its sessions from
-// random: that must not repeat between incarnations of the node.
-func NewCaller(node netip.Addr, random func() uint64) *Caller {
-	c := &Caller{node: node, random: random, drawn: uint32(random()), calls: make(map[rpcpacket.ID]*Call)}
+// Caller is the calling side of a node's incarnation.
+type Caller struct {
+	node        netip.Addr
+	incarnation uint32
+	served      func(*Call)
+	blocks      map[uint32]bool
+	slots       int              // that the node has
+	idle        []*slot          // the last used is the last, and used first, so that few stay in use
+	taken       map[[16]byte]int // by calls to each node
+	waiting     []*queue         // in turn
+	waits       int              // calls in these
+	noted       int              // notes of slots
+	left        []Left
+	calls       map[rpcpacket.ID]*Call
+	head        Call // ring of the calls that are out, the oldest first
+}
+
+// NewCaller returns the Caller of a node's incarnation, which has no slots yet. A function, which must not call the Caller, is called with each call
+// that gets a slot after it has waited for one.
+func NewCaller(node netip.Addr, incarnation uint32, served func(*Call)) *Caller {
+	c := &Caller{
+		node: node, incarnation: incarnation, served: served, blocks: map[uint32]bool{}, taken: map[[16]byte]int{}, calls: map[rpcpacket.ID]*Call{},
+	}
 	c.head.prev, c.head.next = &c.head, &c.head
 	return c
 }
@@ -115,100 +127,198 @@ func NewCaller(node netip.Addr, random func() uint64) *Caller {
 // Outstanding is how many calls are out.
 func (c *Caller) Outstanding() int { return len(c.calls) }
 
-// Name gives a call its id within a session before it begins, so that the shell can write the id down. Begin or
-// Unname follows.
-func (c *Caller) Name(call *Call) {
-	l := c.lane()
-	l.sequence++
-	call.lane, call.Session, call.named = l, true, true
-	call.ID, call.Floor = rpcpacket.SessionID(l.session, l.sequence), l.sequence
+// Grant adds the slots of blocks, as far as the node does not have them, and reports whether there are new ones.
+func (c *Caller) Grant(blocks []uint32) (news bool) {
+	for _, b := range blocks {
+		if c.blocks[b] {
+			continue
+		}
+		c.blocks[b], news = true, true
+		fresh := make([]*slot, rpcpacket.BlockSlots, rpcpacket.BlockSlots+len(c.idle))
+		for i := range fresh {
+			fresh[len(fresh)-1-i] = &slot{number: rpcpacket.Slot(b*rpcpacket.BlockSlots + uint32(i))} //nolint:gosec // small
+		}
+		c.idle = append(fresh, c.idle...)
+		c.slots += rpcpacket.BlockSlots
+	}
+	c.serve()
+	return news
 }
 
-// Unname gives the session of a call back that has its id and does not begin. The id is not used again.
-func (c *Caller) Unname(call *Call) {
-	c.idle = append(c.idle, call.lane)
-	call.lane, call.named = nil, false
+// Want is how many blocks the node should have: more as soon as half of its slots are used. It is 0 if it needs no more, or may not have more.
+func (c *Caller) Want() int {
+	need := 2 * (c.slots - len(c.idle) + c.waits)
+	want := min(max((need+rpcpacket.BlockSlots-1)/rpcpacket.BlockSlots, len(c.blocks)+1), rpcpacket.MaxBlocks)
+	if need <= c.slots || want <= len(c.blocks) {
+		return 0
+	}
+	return want
 }
 
-// Begin begins a call in a session, under the id that Name has given it, or a new one. The shell sends it at once.
-func (c *Caller) Begin(now time.Duration, call *Call) {
-	if !call.named {
-		c.Name(call)
+// Take gives a call a slot, and its number there. It reports false if the call has to wait: until it is served, or leaves. Calls to one node have half of
+// the slots at most, so that one that does not answer does not keep the others from being called.
+func (c *Caller) Take(call *Call) bool {
+	if s := c.free(call.Node); s != nil {
+		c.give(call, s)
+		return true
 	}
-	call.named = false
-	l := call.lane
-	if call.Held || !l.owes {
-		l.due, l.interval = now+SettleAfter, SettleAfter
+	c.waits++
+	for _, q := range c.waiting {
+		if q.node == call.Node {
+			q.calls = append(q.calls, call)
+			return false
+		}
 	}
-	if call.Held && !l.owes {
-		l.owes = true
-		c.owing++
+	c.waiting = append(c.waiting, &queue{call.Node, []*Call{call}})
+	return false
+}
+
+// free takes a slot for a call to a node; nil if there is none.
+func (c *Caller) free(node [16]byte) *slot {
+	n := len(c.idle)
+	if n == 0 || c.taken[node] >= c.slots/2 {
+		return nil
 	}
-	if call.Kept {
-		c.goesTo(l, call.Node, call.ID)
+	s := c.idle[n-1]
+	c.idle = c.idle[:n-1]
+	return s
+}
+
+func (c *Caller) give(call *Call, s *slot) {
+	c.taken[call.Node]++
+	s.count++
+	call.slot, call.Slot, call.Number = s, s.number, rpcpacket.NumberOf(c.incarnation, s.count)
+	if call.plain = call.ID.IsZero(); call.plain {
+		call.ID = rpcpacket.PlainID(c.node, call.Slot, call.Number)
+	}
+}
+
+// Waits reports whether a call with an id that follows from an execution's waits for a slot.
+func (c *Caller) Waits(id rpcpacket.ID) bool {
+	return slices.ContainsFunc(c.waiting, func(q *queue) bool {
+		return slices.ContainsFunc(q.calls, func(k *Call) bool { return k.ID == id })
+	})
+}
+
+// Leave takes back that a call waits for a slot. It reports false if the call does not wait any more: it has one.
+func (c *Caller) Leave(call *Call) bool {
+	for i, q := range c.waiting {
+		k := slices.Index(q.calls, call)
+		if k < 0 {
+			continue
+		}
+		q.calls = slices.Delete(q.calls, k, k+1)
+		if len(q.calls) == 0 {
+			c.waiting = slices.Delete(c.waiting, i, i+1)
+		}
+		c.waits--
+		return true
+	}
+	return false
+}
+
+// Abandon takes back that calls wait, and returns them.
+func (c *Caller) Abandon() (all []*Call) {
+	for _, q := range c.waiting {
+		all = append(all, q.calls...)
+	}
+	c.waiting, c.waits = nil, 0
+	return all
+}
+
+// serve gives free slots to calls that wait, to one node after the other.
+func (c *Caller) serve() {
+	for passed := 0; passed < len(c.waiting); {
+		q := c.waiting[0]
+		c.waiting = c.waiting[1:]
+		s := c.free(q.node)
+		if s == nil {
+			c.waiting = append(c.waiting, q)
+			passed++
+			continue
+		}
+		call := q.calls[0]
+		if q.calls = q.calls[1:]; len(q.calls) > 0 {
+			c.waiting = append(c.waiting, q)
+		}
+		c.waits--
+		passed = 0
+		c.give(call, s)
+		c.served(call)
+	}
+}
+
+// Return gives the slot of a call back that has one and does not begin. Its number is not used again.
+func (c *Caller) Return(call *Call) {
+	s := call.slot
+	call.slot = nil
+	if c.taken[call.Node]--; c.taken[call.Node] == 0 {
+		delete(c.taken, call.Node)
+	}
+	if s.count == rpcpacket.MaxCount {
+		c.slots-- // the next incarnation of the node may use it again
 	} else {
-		c.goesTo(l, [16]byte{}, rpcpacket.ID{})
+		c.idle = append(c.idle, s)
 	}
-	c.start(now, call)
+	c.serve()
 }
 
-// BeginIn begins a call whose id is a hash that the shell has derived (ChildID), with a place in a lane.
-// It reports false, and nothing has begun, if a call with that id is out.
-func (c *Caller) BeginIn(now time.Duration, call *Call, id rpcpacket.ID) bool {
-	if c.calls[id] != nil {
+// Begin begins a call that has a slot. The shell sends it at once. It reports false, and gives the slot back, if a call with that id is out.
+func (c *Caller) Begin(now time.Duration, call *Call) bool {
+	if c.calls[call.ID] != nil {
+		c.Return(call)
 		return false
 	}
-	l := c.lane()
-	l.sequence++
-	call.lane, call.Session = l, false
-	call.ID, call.Floor = id, l.sequence
+	if s := call.slot; call.plain {
+		if s.kept.node != call.Node || !call.Kept {
+			c.leave(&s.kept)
+		}
+		if !call.Held && s.held.due <= now {
+			c.leave(&s.held)
+		}
+		if call.Kept {
+			c.note(&s.kept, note{call.Node, call.ID, now + ForgetAfter})
+		}
+		if call.Held {
+			c.note(&s.held, note{controller, call.ID, now + ForgetAfter})
+		}
+	}
 	c.start(now, call)
 	return true
 }
 
-// Lane is the lane that a call is in; its number there is Floor.
-func (c *Call) Lane() uint64 { return c.lane.session }
-
-// goesTo notes whom a lane's next call goes to. Nobody is told so of one to the node of the
-// last one.
-func (c *Caller) goesTo(l *lane, node [16]byte, id rpcpacket.ID) {
-	none := [16]byte{}
-	if l.node != none {
-		c.noted--
-		if l.node != node {
-			c.left = append(c.left, Left{Node: l.node, Call: l.last})
-		}
-	}
-	if l.node, l.last = node, id; node != none {
+// note replaces a note of a slot.
+func (c *Caller) note(at *note, by note) {
+	if at.call.IsZero() {
 		c.noted++
 	}
+	*at = by
 }
 
-// Left returns direct calls that the nodes which have answered them are to be told to
-// forget: the lanes that they were in have gone on to others, or are idle.
+// leave has whom a note is about told.
+func (c *Caller) leave(at *note) {
+	if at.call.IsZero() {
+		return
+	}
+	c.noted--
+	c.left = append(c.left, Left{at.node, at.call})
+	*at = note{}
+}
+
+// Left returns calls that are to be forgotten: their slots have gone on to other nodes, or are idle.
 func (c *Caller) Left(now time.Duration) []Left {
 	if c.noted > 0 {
-		for _, l := range c.idle {
-			if l.node != ([16]byte{}) && l.due <= now {
-				c.goesTo(l, [16]byte{}, rpcpacket.ID{})
+		for _, s := range c.idle {
+			for _, n := range []*note{&s.kept, &s.held} {
+				if n.due <= now {
+					c.leave(n)
+				}
 			}
 		}
 	}
 	left := c.left
 	c.left = nil
 	return left
-}
-
-func (c *Caller) lane() *lane {
-	if n := len(c.idle); n > 0 {
-		l := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		return l
-	}
-	// Sequence numbers begin with 1; 0 is the Settlement's. They begin anywhere, so that a
-	// stranger who has seen no call of the session guesses no id of it.
-	c.drawn++
-	return &lane{session: rpcpacket.SessionOf(c.node, c.drawn), sequence: c.random() >> 16}
 }
 
 func (c *Caller) start(now time.Duration, call *Call) {
@@ -238,17 +348,15 @@ func (c *Caller) Receive(now time.Duration, from netip.Addr, m *rpcpacket.Messag
 func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
 // Find returns the call that an answer is to, without ending it; nil if none is out. A call is answered by the node that it was
-// sent to, or by what the Gatekeeper has released. A node refuses one place in a lane: it may run the same call when that is sent
-// again, in another place.
+// sent to, or by what the Gatekeeper has released. A node refuses one place of a call: it may run the same call when that is sent
+// again, in another slot or under another number.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
-	if call == nil || call.Session != (m.Flags&rpcpacket.FlagSession != 0) {
-		return nil
-	}
-	if (call.Released || from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
-		return nil // forged
-	}
-	if !call.Session && m.Refuses() && m.Flags&rpcpacket.FlagReleased == 0 && (m.Order != call.Lane() || m.Floor != call.Floor) {
+	released := m.Flags&rpcpacket.FlagReleased != 0
+	switch {
+	case call == nil,
+		!released && (call.Released || from.As16() != call.Node), // forged
+		!released && m.Refuses() && (m.Slot != call.Slot || m.Number != call.Number):
 		return nil
 	}
 	return call
@@ -267,8 +375,10 @@ func (c *Caller) Postpone(now time.Duration, id rpcpacket.ID) *Call {
 
 // answered learns from a call's answer and ends it.
 func (c *Caller) answered(now time.Duration, call *Call) {
-	if call.lane != nil && (call.Held || !call.lane.owes) {
-		call.lane.due = now + SettleAfter
+	for _, n := range []*note{&call.slot.kept, &call.slot.held} {
+		if n.call == call.ID {
+			n.due = now + ForgetAfter
+		}
 	}
 	if call.again {
 		call.RTT.answeredLate(now - call.sent)
@@ -281,9 +391,8 @@ func (c *Caller) answered(now time.Duration, call *Call) {
 // Age is for how long the call has been out.
 func (c *Call) Age(now time.Duration) time.Duration { return now - c.sent }
 
-// End gives a call up: it is not sent again, and an answer to it is ignored. In a
-// session its sequence number counts as settled. Ending a call that is not out
-// does nothing and reports false.
+// End gives a call up: it is not sent again, and an answer to it is ignored. Its slot is free.
+// Ending a call that is not out does nothing and reports false.
 func (c *Caller) End(call *Call) bool {
 	if c.calls[call.ID] != call {
 		return false
@@ -292,9 +401,7 @@ func (c *Caller) End(call *Call) bool {
 	call.RTT.out--
 	call.prev.next, call.next.prev = call.next, call.prev
 	call.prev, call.next = nil, nil
-	if call.lane != nil {
-		c.idle = append(c.idle, call.lane)
-	}
+	c.Return(call)
 	return true
 }
 
@@ -316,45 +423,17 @@ func (c *Caller) Due() (at time.Duration, ok bool) {
 			at, ok = due, true
 		}
 	}
-	for _, l := range c.owingLanes() {
-		if (l.owes || l.node != [16]byte{}) && (!ok || l.due < at) {
-			at, ok = l.due, true
+	if c.noted == 0 {
+		return at, ok
+	}
+	for _, s := range c.idle {
+		for _, n := range []*note{&s.kept, &s.held} {
+			if !n.call.IsZero() && (!ok || n.due < at) {
+				at, ok = n.due, true
+			}
 		}
 	}
 	return at, ok
-}
-
-// owingLanes are the idle lanes, if some of them may owe a settlement.
-func (c *Caller) owingLanes() []*lane {
-	if c.owing+c.noted == 0 {
-		return nil
-	}
-	return c.idle
-}
-
-// Settle appends what the Gatekeeper is to be told now about sessions that are idle.
-func (c *Caller) Settle(now time.Duration, s []Settlement) []Settlement {
-	for _, l := range c.owingLanes() {
-		if l.owes && l.due <= now {
-			s = append(s, Settlement{l.session, l.sequence + 1})
-			l.interval = settlePauses.Next(l.interval)
-			l.due = now + l.interval
-		}
-	}
-	return s
-}
-
-// settlePauses are those between settlements that nobody answers.
-var settlePauses = pace.Pauses{First: SettleAfter, Most: time.Minute}
-
-// Settled takes the Gatekeeper's word that it knows of a settlement.
-func (c *Caller) Settled(s Settlement) {
-	for _, l := range c.owingLanes() {
-		if l.owes && l.session == s.Session && l.sequence+1 == s.Floor {
-			l.owes = false
-			c.owing--
-		}
-	}
 }
 
 // Tick appends the calls to send again to resend, and those that have expired,

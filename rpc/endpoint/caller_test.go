@@ -9,19 +9,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/script"
+	"pgregory.net/rapid"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/script"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// callerMachine drives a Caller by script:
+// callerMachine drives the Caller of incarnation 7 of a node by script. It has block 1 from the start.
 //
-//	begin NAME [expires=D] [rtt=METHOD] [held] [node=N]   begin a call in a session
-//	begin-as NAME ID                      begin a call with a hash id
-//	reply NAME|SESSION/SEQ [exception]    an answer arrives
-//	settled SESSION/FLOOR                 the Gatekeeper knows of a settlement
-//	detach NAME D, end NAME, tick, due, settle   as the methods
+//	begin NAME [expires=D] [rtt=METHOD] [held] [kept] [node=N] [id=N]   take a slot and, if there is one, begin a call
+//	take NAME [...]                       take a slot only
+//	go NAME                               begin a call that has got a slot
+//	return NAME, leave NAME               give the slot back; do not wait any more
+//	grant BLOCK..., want                  more slots
+//	reply NAME|SLOT/COUNT [exception]     an answer arrives
+//	detach NAME D, end NAME, tick, due, left   as the methods
 //	restarted N                           a node takes direct calls again
 //	after D                               time passes
 type callerMachine struct {
@@ -29,22 +32,46 @@ type callerMachine struct {
 	now    time.Duration
 	calls  map[string]*Call
 	rtts   map[string]*RTT
+	served []string
 }
+
+var self = netip.AddrFrom16([16]byte{15: 9})
 
 func newCallerMachine() script.Command {
 	m := &callerMachine{calls: map[string]*Call{}, rtts: map[string]*RTT{"": {}}}
-	// Sessions are 1, 2, …; their sequences start at 0.
-	m.caller = NewCaller(netip.Addr{}, func() uint64 { return 0 })
+	m.caller = NewCaller(self, 7, func(c *Call) { m.served = append(m.served, c.Tag.(string)) })
+	m.caller.Grant([]uint32{1})
 	return func(out io.Writer, words []string) error {
-		_, err := io.WriteString(out, m.step(words))
+		text := m.step(words)
+		for _, name := range m.served {
+			text += fmt.Sprintf("%s has slot %d\n", name, m.calls[name].Slot)
+		}
+		m.served = nil
+		_, err := io.WriteString(out, text)
 		return err
 	}
 }
 
 func (m *callerMachine) step(args []string) string {
 	switch args[0] {
-	case "begin", "begin-as":
+	case "begin", "take":
 		return m.begin(args)
+	case "go":
+		return m.start(m.calls[args[1]])
+	case "return":
+		m.caller.Return(m.calls[args[1]])
+		return ""
+	case "leave":
+		return fmt.Sprintln(m.caller.Leave(m.calls[args[1]]))
+	case "grant":
+		var blocks []uint32
+		for _, a := range args[1:] {
+			n, _ := strconv.Atoi(a)
+			blocks = append(blocks, uint32(n))
+		}
+		return fmt.Sprintln(m.caller.Grant(blocks))
+	case "want":
+		return fmt.Sprintln(m.caller.Want())
 	case "reply":
 		return m.reply(args)
 	case "end":
@@ -66,17 +93,17 @@ func (m *callerMachine) step(args []string) string {
 	case "restarted":
 		at, ok := m.caller.Restarted(m.now, nodeOf(args[1]))
 		return fmt.Sprintln(at, ok)
-	case "settle":
+	case "left":
 		s := ""
-		for _, o := range m.caller.Settle(m.now, nil) {
-			s += fmt.Sprintf("%v: session %d is settled below %d\n", m.now, o.Session, o.Floor)
+		for _, l := range m.caller.Left(m.now) {
+			to := fmt.Sprint("node ", l.Node[15])
+			if l.Node == controller {
+				to = "the Gatekeeper"
+			}
+			slot, n := l.Call.Place()
+			s += fmt.Sprintf("%v: %s is to forget %d/%d\n", m.now, to, slot, n.Count())
 		}
 		return s
-	case "settled":
-		var s Settlement
-		_, _ = fmt.Sscanf(args[1], "%d/%d", &s.Session, &s.Floor)
-		m.caller.Settled(s)
-		return ""
 	}
 	return "what?\n"
 }
@@ -94,8 +121,14 @@ func (m *callerMachine) begin(args []string) string {
 			method = v
 		case "held":
 			c.Held = true
+		case "kept":
+			c.Kept = true
 		case "node":
-			c.Node, c.Kept = nodeOf(v), true
+			c.Node = nodeOf(v)
+		case "id":
+			n, _ := strconv.Atoi(v)
+			c.ID = rpcpacket.ID{15: byte(n)}
+			c.ID.Derive()
 		}
 	}
 	if m.rtts[method] == nil {
@@ -103,15 +136,20 @@ func (m *callerMachine) begin(args []string) string {
 	}
 	c.RTT = m.rtts[method]
 	m.calls[args[1]] = c
-	if args[0] == "begin-as" {
-		n, _ := strconv.Atoi(args[2])
-		if !m.caller.BeginIn(m.now, c, rpcpacket.ID{15: byte(n)}) {
-			return "refused\n"
-		}
-		return fmt.Sprintf("%s: id %d, due %v\n", c.Tag, n, c.Due())
+	switch {
+	case !m.caller.Take(c):
+		return fmt.Sprintf("%s waits\n", c.Tag)
+	case args[0] == "take":
+		return fmt.Sprintf("%s has slot %d\n", c.Tag, c.Slot)
 	}
-	m.caller.Begin(m.now, c)
-	return fmt.Sprintf("%s: session %d, sequence %d, floor %d, due %v\n", c.Tag, c.ID.Session(), c.ID.Sequence(), c.Floor, c.Due())
+	return m.start(c)
+}
+
+func (m *callerMachine) start(c *Call) string {
+	if !m.caller.Begin(m.now, c) {
+		return "refused\n"
+	}
+	return fmt.Sprintf("%s: slot %d, number %s, due %v\n", c.Tag, c.Slot, c.Number, c.Due())
 }
 
 // nodeOf is the node with a number.
@@ -121,22 +159,20 @@ func nodeOf(number string) [16]byte {
 }
 
 func (m *callerMachine) reply(args []string) string {
-	msg := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession}}
+	msg := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply}}
+	var from [16]byte
 	if c := m.calls[args[1]]; c != nil {
-		msg.Call = c.ID
-		if !c.Session {
-			msg.Flags = 0
-		}
+		msg.Call, from = c.ID, c.Node
 	} else {
-		var session, seq uint64
-		_, _ = fmt.Sscanf(args[1], "%d/%d", &session, &seq)
-		msg.Call = rpcpacket.SessionID(session, seq)
+		var slot, count uint64
+		_, _ = fmt.Sscanf(args[1], "%d/%d", &slot, &count)
+		msg.Call = rpcpacket.PlainID(self, rpcpacket.Slot(slot), rpcpacket.NumberOf(7, count))
 	}
 	if len(args) > 2 {
 		n, _ := map[string]rpcpacket.Type{"exception": rpcpacket.Exception, "call": rpcpacket.Call, "ack": rpcpacket.Ack}[args[2]]
 		msg.Type = n
 	}
-	c := m.caller.Receive(m.now, netip.Addr{}, &msg)
+	c := m.caller.Receive(m.now, netip.AddrFrom16(from), &msg)
 	if c == nil {
 		return "ignored\n"
 	}
@@ -162,14 +198,21 @@ func TestCallerScripts(t *testing.T) {
 	script.Run(t, "testdata/caller-*.txt", newCallerMachine)
 }
 
+// caller is one with a block, and calls that begin at once.
+func caller() (c *Caller, begin func(*Call) bool) {
+	c = NewCaller(self, 7, func(*Call) {})
+	c.Grant([]uint32{1})
+	return c, func(call *Call) bool { return c.Take(call) && c.Begin(0, call) }
+}
+
 // Only what the Gatekeeper has released answers a call whose rights it judges: the call's id can be
 // guessed by those who know the id of its parent.
 func TestForgedAnswer(t *testing.T) {
-	c := NewCaller(netip.Addr{}, func() uint64 { return 1 })
-	call := &Call{RTT: &RTT{}, Released: true}
-	c.BeginIn(0, call, ChildID(nil, rpcpacket.ID{1}, 0, 1))
+	c, begin := caller()
+	call := &Call{RTT: &RTT{}, Released: true, ID: ChildID(nil, rpcpacket.ID{1}, 0, 1)}
+	begin(call)
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
-	if c.Receive(0, netip.Addr{}, &m) != nil {
+	if c.Receive(0, netip.AddrFrom16(call.Node), &m) != nil {
 		t.Error("a forged answer counts")
 	}
 	if m.Flags |= rpcpacket.FlagReleased; c.Receive(0, netip.Addr{}, &m) != call {
@@ -180,18 +223,18 @@ func TestForgedAnswer(t *testing.T) {
 // A late copy of a refusal does not end a call that is sent to the same node again: the node may
 // have begun to run it.
 func TestLateRefusal(t *testing.T) {
-	c := NewCaller(netip.Addr{}, func() uint64 { return 1 })
+	c, begin := caller()
 	to, id := [16]byte{15: 7}, ChildID(nil, rpcpacket.ID{1}, 0, 1)
 	refuse := func(call *Call) *Call {
-		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: fault.Unavailable, Flags: rpcpacket.FlagUnbegun, Call: id, Order: call.Lane(), Floor: call.Floor}
+		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: fault.Unavailable, Flags: rpcpacket.FlagUnbegun, Call: id, Slot: call.Slot, Number: call.Number}
 		return c.Receive(0, netip.AddrFrom16(to), &rpcpacket.Message{Header: h})
 	}
-	first, again := &Call{RTT: &RTT{}, Node: to}, &Call{RTT: &RTT{}, Node: to}
-	c.BeginIn(0, first, id)
+	first, again := &Call{RTT: &RTT{}, Node: to, ID: id}, &Call{RTT: &RTT{}, Node: to, ID: id}
+	begin(first)
 	if refuse(first) != first {
 		t.Fatal("the refusal does not count")
 	}
-	c.BeginIn(0, again, id)
+	begin(again)
 	if refuse(first) != nil {
 		t.Error("a late refusal counts")
 	}
@@ -200,26 +243,89 @@ func TestLateRefusal(t *testing.T) {
 	}
 }
 
-// TestNamed: a call has the id under which it begins before that, and no other call has it. One that does not begin gives
-// its session back, and its id is not used again.
-func TestNamed(t *testing.T) {
-	c, rtt := NewCaller(netip.Addr{}, func() uint64 { return 0 }), new(RTT)
-	first, second, dropped := &Call{RTT: rtt}, &Call{RTT: rtt}, &Call{RTT: rtt}
-	c.Name(first)
-	id := first.ID
-	if c.Out(id) != nil {
-		t.Error("it is out before it has begun")
+// TestCaller_Counts: an incarnation uses a slot until it cannot count the calls there any more, and then its other ones.
+func TestCaller_Counts(t *testing.T) {
+	c, begin := caller()
+	last := c.idle[len(c.idle)-1]
+	last.count = rpcpacket.MaxCount - 1
+	one, two := &Call{RTT: &RTT{}}, &Call{RTT: &RTT{}}
+	begin(one)
+	if one.Number.Count() != rpcpacket.MaxCount || one.Number.Incarnation() != 7 {
+		t.Errorf("the last call has number %s", one.Number)
 	}
-	c.Begin(0, second)
-	c.Name(dropped)
-	c.Unname(dropped)
-	c.Begin(0, first)
-	if first.ID != id || second.ID == id || c.Out(id) != first || c.Outstanding() != 2 {
-		t.Errorf("named %s, began as %s, another one as %s; %d are out", id, first.ID, second.ID, c.Outstanding())
+	c.End(one)
+	if begin(two); two.Slot == one.Slot || c.slots != rpcpacket.BlockSlots-1 || len(c.idle) != rpcpacket.BlockSlots-2 {
+		t.Errorf("slot %d follows %d; %d slots, %d are free", two.Slot, one.Slot, c.slots, len(c.idle))
 	}
-	next := &Call{RTT: rtt}
-	c.Begin(0, next)
-	if next.ID.Session() != dropped.ID.Session() || next.ID.Sequence() <= dropped.ID.Sequence() {
-		t.Errorf("%s follows %s, which has not begun", next.ID, dropped.ID)
-	}
+}
+
+// TestCaller_Random: a slot has one call at a time, under numbers that rise. Whoever waits gets one in turn, if its node has not half of them, and as
+// soon as there is one.
+func TestCaller_Random(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		holds, numbers := map[rpcpacket.Slot]*Call{}, map[rpcpacket.Slot]rpcpacket.Number{}
+		waiting := map[*Call]bool{}
+		out := []*Call(nil)
+		got := func(k *Call) {
+			if holds[k.Slot] != nil || k.Number <= numbers[k.Slot] {
+				t.Fatalf("slot %d, number %s: held by %v, last number %s", k.Slot, k.Number, holds[k.Slot], numbers[k.Slot])
+			}
+			holds[k.Slot], numbers[k.Slot] = k, k.Number
+			delete(waiting, k)
+			out = append(out, k)
+		}
+		c := NewCaller(self, 7, got)
+		blocks := uint32(0)
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			switch rapid.IntRange(0, 5).Draw(t, "act") {
+			case 0:
+				blocks++
+				c.Grant([]uint32{blocks})
+			case 1, 2, 3:
+				k := &Call{RTT: &RTT{}, Node: [16]byte{15: rapid.Byte().Draw(t, "node") % 3}}
+				if c.Take(k) {
+					got(k)
+				} else {
+					waiting[k] = true
+				}
+			case 4:
+				if len(out) > 0 {
+					i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
+					k := out[i]
+					out = append(out[:i:i], out[i+1:]...)
+					delete(holds, k.Slot)
+					c.Return(k)
+				}
+			case 5:
+				for k := range waiting {
+					if !c.Leave(k) {
+						t.Fatal("it does not wait")
+					}
+					delete(waiting, k)
+					break
+				}
+			}
+			perNode := map[[16]byte]int{}
+			for _, k := range holds {
+				perNode[k.Node]++
+			}
+			total := int(blocks) * rpcpacket.BlockSlots
+			for node, n := range perNode {
+				if n > total/2 {
+					t.Fatalf("node %x has %d of %d slots", node, n, total)
+				}
+			}
+			for k := range waiting {
+				if len(holds) < total && perNode[k.Node] < total/2 {
+					t.Fatalf("a call waits, and %d of %d slots are taken, %d by its node's", len(holds), total, perNode[k.Node])
+				}
+			}
+			if want := c.Want(); want != 0 && (want <= int(blocks) || want > rpcpacket.MaxBlocks) {
+				t.Fatalf("it wants %d blocks, and has %d", want, blocks)
+			}
+		}
+		if all := c.Abandon(); len(all) != len(waiting) {
+			t.Fatalf("%d calls wait, want %d", len(all), len(waiting))
+		}
+	})
 }

@@ -28,7 +28,7 @@ func (s Secret) Service(hash uint64) Key {
 // Main returns the key of the durable main with an id.
 func (s Secret) Main(id rpcpacket.ID) Key { return s.derive("main", id[:]) }
 
-// Node returns the key of the node with an address, for the calls of its sessions (Prover).
+// Node returns the key of the node with an address, for its plain calls (Prover).
 func (s Secret) Node(address netip.Addr) Key { return s.derive("node", address.AsSlice()) }
 
 // ToMemory is what memory blades know a durable main as, whose id is known to everybody whom it calls:
@@ -65,8 +65,8 @@ func (s Secret) derive(kind string, of []byte) Key {
 // execution's service or main over parent, branch (8 bytes), index (4) and "call"; of
 // a plain SHA-256 if there is no key. A re-run of the execution derives the same ids, at
 // another node too, and so finds the answers to its calls at their callees instead of making them
-// again. Nobody without the key knows an id before the call has been made. With a key the id
-// is Derived, so that it is no session's.
+// again. Nobody without the key knows an id before the call has been made. The id
+// is Derived, so that it is no plain call's.
 func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
 	id, _ := Child(key, rpcpacket.PolicyRecover, parent, branch, index)
 	return id
@@ -88,7 +88,7 @@ func bind(id rpcpacket.ID, policy rpcpacket.Policy) []byte {
 	return append(id[:], byte(policy))
 }
 
-// Prover makes the proofs of the calls in a node's sessions. Its methods must not be called
+// Prover makes the proofs of a node's plain calls. Its methods must not be called
 // concurrently.
 type Prover struct {
 	mac hash.Hash // nil without a key
@@ -103,7 +103,7 @@ func NewProver(key Key) *Prover {
 	return &Prover{mac: hmac.New(sha256.New, key)}
 }
 
-// Prove returns the proof of a call in a session: the first 128 bits of an HMAC-SHA-256 with the node's key of
+// Prove returns the proof of a plain call: the first 128 bits of an HMAC-SHA-256 with the node's key of
 // its id and, where the proof binds it, its policy (1 byte).
 func (p *Prover) Prove(id rpcpacket.ID, policy rpcpacket.Policy) (proof Proof) {
 	if p.mac == nil {
@@ -130,7 +130,9 @@ func Child(key Key, policy rpcpacket.Policy, parent rpcpacket.ID, branch, index 
 	b = append(b, "call"...)
 	if key == nil {
 		sum := sha256.Sum256(b)
-		return rpcpacket.ID(sum[:16]), Proof{}
+		id := rpcpacket.ID(sum[:16])
+		id.Derive()
+		return id, Proof{}
 	}
 	h := hmac.New(sha256.New, key)
 	h.Write(b)

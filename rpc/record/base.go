@@ -8,7 +8,7 @@ type Base struct {
 	Records    uint64
 	Executions []Execution
 	Services   []Service
-	Lanes      []Lane
+	Slots      []Slot
 	Callers    []Caller
 }
 
@@ -54,20 +54,22 @@ func (e *Execution) Owed() Owed {
 	return Owed{}
 }
 
-// Caller returns who has called, from which incarnation, and the call's place among that
-// one's calls; the lane is 0 if it is no call's.
-func (e *Execution) Caller() (caller [16]byte, incarnation uint32, lane, number uint64) {
+// Caller returns who has called, from which incarnation, in which slot and under which number; the slot is 0 if it is no call's.
+func (e *Execution) Caller() (at Place, incarnation uint32, n rpcpacket.Number) {
 	switch {
 	case e.Done != nil:
-		return e.Done.Caller, e.Done.Incarnation, e.Done.Lane, e.Done.Number
+		return Place{e.Done.Caller, e.Done.Slot}, e.Done.Incarnation, e.Done.Number
 	case e.Begun != nil:
-		return e.Begun.Caller, e.Begun.Incarnation, e.Begun.Lane, e.Begun.Number
+		return Place{e.Begun.Caller, e.Begun.Slot}, e.Begun.Incarnation, e.Begun.Number
 	}
-	return caller, 0, 0, 0
+	return Place{}, 0, 0
 }
 
-// inSession reports whether a lane is that of the session which has numbered the call.
-func (e *Execution) inSession(lane uint64) bool { return lane != 0 && e.ID.Session() == lane }
+// plain reports whether it is that of a plain call, for which nobody asks any more when the next call of its slot comes.
+func (e *Execution) plain() bool {
+	at, _, _ := e.Caller()
+	return at.Slot != 0 && !e.ID.Derived()
+}
 
 // Service is the state of a service.
 type Service struct {
@@ -90,7 +92,7 @@ func (r *Base) visit(c *coder) {
 	list(c, "executions", &r.Executions, "executions that run, that owe something, or whose outcome may be asked for, in the order of their ids",
 		func(c *coder, e *Execution) { e.visit(c) })
 	list(c, "services", &r.Services, "services with state, in the order of their hashes", func(c *coder, s *Service) { s.visit(c) })
-	list(c, "lanes", &r.Lanes, "lanes of callers, in their order", func(c *coder, l *Lane) { l.visit(c) })
+	list(c, "slots", &r.Slots, "call slots, in their order", func(c *coder, l *Slot) { l.visit(c) })
 	list(c, "callers", &r.Callers, "callers of which some incarnations are dead, in the order of their addresses", func(c *coder, k *Caller) { k.visit(c) })
 }
 

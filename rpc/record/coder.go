@@ -14,7 +14,7 @@ type Field struct {
 
 // number is what is written as an unsigned varint.
 type number interface {
-	~uint8 | uint32 | uint64
+	~uint8 | ~uint32 | ~uint64
 }
 
 // coder visits the fields of a record. What it does with them is up to its mode: it

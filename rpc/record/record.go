@@ -1,6 +1,8 @@
 package record
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -64,8 +66,9 @@ type Begun struct {
 	// Caller is the address of the node that called, and Incarnation the caller's.
 	Caller      [16]byte
 	Incarnation uint32
-	// Lane and Number are the call's place among its caller's (Lane).
-	Lane, Number uint64
+	// Slot and Number are the call's place among its caller's.
+	Slot   rpcpacket.Slot
+	Number rpcpacket.Number
 	// Arguments is as in Done.
 	Arguments uint64
 	// Attempt counts the runs before this one.
@@ -84,8 +87,8 @@ func (r *Begun) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the call's id")
 	array(c, "caller", &r.Caller, "address of the node that called")
 	num(c, "incarnation", &r.Incarnation, "the caller's")
-	num(c, "lane", &r.Lane, "lane of the caller's")
-	num(c, "number", &r.Number, "the call's number in its lane")
+	num(c, "slot", &r.Slot, "the call's slot")
+	num(c, "number", &r.Number, "its number there")
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments; the caller's, if it exceeds a packet")
 	num(c, "attempt", &r.Attempt, "runs before this one")
 	num(c, "run", &r.Run, "the callee's incarnation that runs it")
@@ -219,9 +222,10 @@ func (o *Owed) visit(c *coder) {
 type Done struct {
 	Execution rpcpacket.ID
 	Caller    [16]byte
-	// Incarnation is the caller's, Lane and Number are as in Begun.
-	Incarnation  uint32
-	Lane, Number uint64
+	// Incarnation is the caller's, Slot and Number are as in Begun.
+	Incarnation uint32
+	Slot        rpcpacket.Slot
+	Number      rpcpacket.Number
 	// Arguments is the hash of the call's arguments: a call with the same id and other
 	// arguments is not the same.
 	Arguments uint64
@@ -243,8 +247,8 @@ func (r *Done) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the call's id")
 	array(c, "caller", &r.Caller, "address of the node that called")
 	num(c, "incarnation", &r.Incarnation, "the caller's")
-	num(c, "lane", &r.Lane, "lane of the caller's")
-	num(c, "number", &r.Number, "the call's number in its lane")
+	num(c, "slot", &r.Slot, "the call's slot")
+	num(c, "number", &r.Number, "its number there")
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments")
 	blob(c, "answer", &r.Answer, "the answer: header, pointers and the whole message")
 	num(c, "service", &r.Service, "hash of the service")
@@ -339,17 +343,25 @@ func (r *Checkpoint) visit(c *coder) {
 // Forgotten names outcomes that nobody will ask for any more.
 type Forgotten struct {
 	Executions []rpcpacket.ID
-	Lanes      []Lane
+	Slots      []Slot
 	Callers    []Caller
 }
 
-// Lane is one after the other of a node's calls: of its numbers only the newest one is
-// out. Numbers below Floor are refused unless they are known.
-type Lane struct {
-	Lane        uint64
-	Caller      [16]byte
-	Incarnation uint32 // the caller's
-	Floor       uint64
+// Place is a call slot of a caller.
+type Place struct {
+	Caller [16]byte
+	Slot   rpcpacket.Slot
+}
+
+// Compare orders places by slot, then by caller.
+func (p Place) Compare(o Place) int {
+	return cmp.Or(cmp.Compare(p.Slot, o.Slot), bytes.Compare(p.Caller[:], o.Caller[:]))
+}
+
+// Slot is what is known of a call slot. Calls with numbers below Floor are refused unless they are known.
+type Slot struct {
+	Place
+	Floor rpcpacket.Number
 }
 
 // Caller is a node of which some incarnations are dead: calls of theirs are refused unless
@@ -366,14 +378,13 @@ func (*Forgotten) Kind() Kind { return KindForgotten }
 
 func (r *Forgotten) visit(c *coder) {
 	ids(c, "executions", &r.Executions, "calls whose outcomes nobody will ask for")
-	list(c, "lanes", &r.Lanes, "lanes of callers", func(c *coder, l *Lane) { l.visit(c) })
+	list(c, "slots", &r.Slots, "call slots", func(c *coder, l *Slot) { l.visit(c) })
 	list(c, "callers", &r.Callers, "callers of which some incarnations are dead", func(c *coder, k *Caller) { k.visit(c) })
 }
 
-func (l *Lane) visit(c *coder) {
-	num(c, "lane", &l.Lane, "the lane; of a session the first half of its calls' ids")
+func (l *Slot) visit(c *coder) {
+	num(c, "slot", &l.Slot, "the slot")
 	array(c, "caller", &l.Caller, "address of the node that calls")
-	num(c, "incarnation", &l.Incarnation, "the caller's")
 	num(c, "floor", &l.Floor, "numbers below are refused unless they are known")
 }
 

@@ -17,15 +17,15 @@ type State struct {
 	records    uint64
 	executions map[rpcpacket.ID]*Execution
 	services   map[uint64]*Service
-	lanes      map[uint64]*lane
+	slots      map[Place]*slot
 	callers    map[[16]byte]*Caller
 	weight     Weight
 	kept       int // bytes of states in checkpoints
 }
 
-// lane is a Lane, and the calls that are known of the session that it is.
-type lane struct {
-	Lane
+// slot is a Slot, and the plain calls that are known of it.
+type slot struct {
+	Slot
 	calls []rpcpacket.ID
 }
 
@@ -64,10 +64,10 @@ func (s *State) Each(f func(*Execution)) {
 	}
 }
 
-// Lanes calls f with each lane, in any order; f must not change it.
-func (s *State) Lanes(f func(*Lane)) {
-	for _, l := range s.lanes {
-		f(&l.Lane)
+// Slots calls f with each call slot, in any order; f must not change it.
+func (s *State) Slots(f func(*Slot)) {
+	for _, l := range s.slots {
+		f(&l.Slot)
 	}
 }
 
@@ -81,24 +81,26 @@ func (s *State) Service(hash uint64) (Service, bool) {
 	return *v, true
 }
 
-// Floor is that of a lane: numbers below are refused unless they are known.
-func (s *State) Floor(number uint64) uint64 {
-	if l := s.lanes[number]; l != nil {
+// Floor is that of a call slot: numbers below are refused unless they are known.
+func (s *State) Floor(at Place) rpcpacket.Number {
+	if l := s.slots[at]; l != nil {
 		return l.Floor
 	}
 	return 0
 }
 
-// Before lists the calls of a lane's session that lie below a number, and that nobody asks
+// Before lists the plain calls of a slot that lie below a number, and that nobody asks
 // for any more when a call with that number comes.
-func (s *State) Before(number, n uint64) (all []*Execution) {
-	l := s.lanes[number]
+func (s *State) Before(at Place, n rpcpacket.Number) (all []*Execution) {
+	l := s.slots[at]
 	if l == nil {
 		return nil
 	}
 	for _, id := range l.calls {
-		if e := s.executions[id]; e != nil && !e.Forgotten && id.Sequence() < n {
-			all = append(all, e)
+		if e := s.executions[id]; e != nil && !e.Forgotten {
+			if _, its := id.Place(); its < n {
+				all = append(all, e)
+			}
 		}
 	}
 	return all
@@ -112,12 +114,12 @@ func (s *State) Dead(caller [16]byte) (incarnation uint32, gone bool) {
 	return 0, false
 }
 
-// Buried reports whether nobody asks for a call's execution since its caller is gone for good, or since the call is of a session
-// of a dead incarnation. The records may have told that before they told of the execution.
+// Buried reports whether nobody asks for a call's execution since its caller is gone for good, or since it is a plain call of a
+// dead incarnation. The records may have told that before they told of the execution.
 func (s *State) Buried(e *Execution) bool {
-	caller, incarnation, number, _ := e.Caller()
-	dead, gone := s.Dead(caller)
-	return number != 0 && incarnation <= dead && (gone || e.inSession(number))
+	at, incarnation, _ := e.Caller()
+	dead, gone := s.Dead(at.Caller)
+	return at.Slot != 0 && incarnation <= dead && (gone || e.plain())
 }
 
 // Base returns the state as a record. It shares memory with the state.
@@ -131,8 +133,8 @@ func (s *State) Base() *Base {
 		v.Deltas = slices.Clone(v.Deltas)
 		b.Services = append(b.Services, v)
 	}
-	for _, n := range slices.Sorted(maps.Keys(s.lanes)) {
-		b.Lanes = append(b.Lanes, s.lanes[n].Lane)
+	for _, at := range slices.SortedFunc(maps.Keys(s.slots), Place.Compare) {
+		b.Slots = append(b.Slots, s.slots[at].Slot)
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(s.callers), compareAddresses) {
 		b.Callers = append(b.Callers, *s.callers[a])
@@ -145,7 +147,7 @@ func compareAddresses(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 // empty makes the maps of the zero State.
 func (s *State) empty() {
 	s.executions, s.services = map[rpcpacket.ID]*Execution{}, map[uint64]*Service{}
-	s.lanes, s.callers = map[uint64]*lane{}, map[[16]byte]*Caller{}
+	s.slots, s.callers = map[Place]*slot{}, map[[16]byte]*Caller{}
 	s.weighAll()
 }
 
@@ -200,47 +202,44 @@ func (s *State) open(r Record, id rpcpacket.ID) (*Execution, error) {
 	return e, nil
 }
 
-// file keeps an execution, and raises the floor of the lane that its call has come in: of a
-// session, nobody asks for the calls below any more.
+// file keeps an execution, and raises the floor of the slot that its call has come in: nobody asks for the plain calls below any more.
 func (s *State) file(e *Execution) {
 	s.executions[e.ID] = e
-	caller, incarnation, number, n := e.Caller()
-	l := s.raise(Lane{Lane: number, Caller: caller, Incarnation: incarnation, Floor: n})
-	for _, o := range s.Before(number, n) {
+	at, _, n := e.Caller()
+	l := s.raise(Slot{at, n})
+	for _, o := range s.Before(at, n) {
 		s.forget(o)
 	}
-	if e.inSession(number) && !slices.Contains(l.calls, e.ID) {
+	if e.plain() && !slices.Contains(l.calls, e.ID) {
 		l.calls = append(l.calls, e.ID)
 	}
 	s.weigh(e)
 }
 
-// raise raises a lane's floor. A later incarnation of the caller may send a call of an
-// earlier one again in a lane of its own; the lane stays whose it was.
-func (s *State) raise(to Lane) *lane {
-	l := s.lanes[to.Lane]
+// raise raises a slot's floor.
+func (s *State) raise(to Slot) *slot {
+	l := s.slots[to.Place]
 	if l == nil {
-		l = &lane{Lane: to}
-		s.lanes[to.Lane] = l
-		s.weight.Calls += laneSize
+		l = &slot{Slot: to}
+		s.slots[to.Place] = l
+		s.weight.Calls += slotSize
 	}
 	l.Floor = max(l.Floor, to.Floor)
 	return l
 }
 
 // late reports whether a new call is refused.
-func (s *State) late(e *Execution, lane, number uint64) bool {
+func (s *State) late(e *Execution, at Place, n rpcpacket.Number) bool {
 	_, known := s.executions[e.ID]
-	return !known && number < s.Floor(lane)
+	return !known && n < s.Floor(at)
 }
 
 // forget notes that nobody asks for an execution's outcome any more. What is over goes.
 func (s *State) forget(e *Execution) {
 	e.Forgotten = true
-	caller, incarnation, number, n := e.Caller()
-	if number != 0 {
-		if dead, _ := s.Dead(caller); incarnation > dead {
-			s.raise(Lane{Lane: number, Caller: caller, Incarnation: incarnation, Floor: n + 1})
+	if at, incarnation, n := e.Caller(); at.Slot != 0 {
+		if dead, _ := s.Dead(at.Caller); incarnation > dead {
+			s.raise(Slot{at, n + 1})
 		}
 	}
 	if e.Over {
@@ -254,8 +253,8 @@ func (s *State) remove(e *Execution) {
 	s.weight.Calls -= e.weight
 	s.keep(e, 0)
 	e.weight = 0
-	_, _, number, _ := e.Caller()
-	if l := s.lanes[number]; l != nil && e.inSession(number) {
+	at, _, _ := e.Caller()
+	if l := s.slots[at]; l != nil && e.plain() {
 		l.calls = slices.DeleteFunc(l.calls, func(id rpcpacket.ID) bool { return id == e.ID })
 	}
 }
@@ -267,12 +266,12 @@ func (s *State) begun(r *Begun) error {
 		return err
 	case e.Checkpoint != nil:
 		return refused(r, r.Execution, "it is a durable main")
-	case r.Lane == 0:
-		return refused(r, r.Execution, "its call has no lane")
+	case r.Slot == 0:
+		return refused(r, r.Execution, "its call has no slot")
 	case e.Begun != nil && r.Attempt <= e.Begun.Attempt:
 		return refused(r, r.Execution, "a later attempt has begun")
-	case s.late(e, r.Lane, r.Number):
-		return refused(r, r.Execution, "it lies below its lane's floor")
+	case s.late(e, Place{r.Caller, r.Slot}, r.Number):
+		return refused(r, r.Execution, "it lies below its slot's floor")
 	}
 	e.Begun = r
 	s.file(e)
@@ -323,10 +322,10 @@ func (s *State) done(r *Done) error {
 		return err
 	case e.Checkpoint != nil:
 		return refused(r, r.Execution, "it is a durable main")
-	case r.Lane == 0:
-		return refused(r, r.Execution, "its call has no lane")
-	case s.late(e, r.Lane, r.Number):
-		return refused(r, r.Execution, "it lies below its lane's floor")
+	case r.Slot == 0:
+		return refused(r, r.Execution, "its call has no slot")
+	case s.late(e, Place{r.Caller, r.Slot}, r.Number):
+		return refused(r, r.Execution, "it lies below its slot's floor")
 	}
 	if err := s.serve(r); err != nil {
 		return err
@@ -483,9 +482,9 @@ func (s *State) forgotten(r *Forgotten) error {
 	for _, id := range r.Executions {
 		s.forget(s.executions[id])
 	}
-	for _, l := range r.Lanes {
+	for _, l := range r.Slots {
 		s.raise(l)
-		for _, e := range s.Before(l.Lane, l.Floor) {
+		for _, e := range s.Before(l.Place, l.Floor) {
 			s.forget(e)
 		}
 	}
@@ -495,8 +494,8 @@ func (s *State) forgotten(r *Forgotten) error {
 	return nil
 }
 
-// bury notes that incarnations of a caller are dead: nobody asks for the calls of their
-// sessions, and, if there will be no other, for none of its calls.
+// bury notes that incarnations of a caller are dead: nobody asks for their plain calls, and, if there will be no other, for
+// none of its calls.
 func (s *State) bury(k Caller) {
 	if was := s.callers[k.Node]; was != nil {
 		k.Dead, k.Gone = max(k.Dead, was.Dead), k.Gone || was.Gone
@@ -506,15 +505,15 @@ func (s *State) bury(k Caller) {
 	}
 	s.callers[k.Node] = &k
 	for _, e := range s.Executions() {
-		if caller, _, _, _ := e.Caller(); caller == k.Node && !e.Forgotten && s.Buried(e) {
+		if at, _, _ := e.Caller(); at.Caller == k.Node && !e.Forgotten && s.Buried(e) {
 			s.forget(e)
 		}
 	}
-	lanes := len(s.lanes)
-	maps.DeleteFunc(s.lanes, func(_ uint64, l *lane) bool {
-		return l.Caller == k.Node && (k.Gone || l.Incarnation <= k.Dead)
+	slots := len(s.slots)
+	maps.DeleteFunc(s.slots, func(at Place, l *slot) bool {
+		return at.Caller == k.Node && (k.Gone || l.Floor.Incarnation() <= k.Dead)
 	})
-	s.weight.Calls -= laneSize * (lanes - len(s.lanes))
+	s.weight.Calls -= slotSize * (slots - len(s.slots))
 }
 
 // base replaces the state. It must stand for all records before it, as far as those are
@@ -525,8 +524,8 @@ func (s *State) base(r *Base) error {
 	}
 	next := State{records: r.Records}
 	next.empty()
-	for _, l := range r.Lanes {
-		next.lanes[l.Lane] = &lane{Lane: l}
+	for _, l := range r.Slots {
+		next.slots[l.Place] = &slot{Slot: l}
 	}
 	for i := range r.Callers {
 		k := r.Callers[i]
@@ -538,8 +537,8 @@ func (s *State) base(r *Base) error {
 			return err
 		}
 		next.executions[e.ID] = &e
-		if _, _, number, _ := e.Caller(); e.inSession(number) && next.lanes[number] != nil {
-			next.lanes[number].calls = append(next.lanes[number].calls, e.ID)
+		if at, _, _ := e.Caller(); e.plain() && next.slots[at] != nil {
+			next.slots[at].calls = append(next.slots[at].calls, e.ID)
 		}
 	}
 	for i := range r.Services {
@@ -548,10 +547,10 @@ func (s *State) base(r *Base) error {
 	}
 	sorted := slices.IsSortedFunc(r.Executions, func(a, b Execution) int { return a.ID.Compare(b.ID) }) &&
 		slices.IsSortedFunc(r.Services, func(a, b Service) int { return cmp.Compare(a.Service, b.Service) }) &&
-		slices.IsSortedFunc(r.Lanes, func(a, b Lane) int { return cmp.Compare(a.Lane, b.Lane) }) &&
+		slices.IsSortedFunc(r.Slots, func(a, b Slot) int { return a.Compare(b.Place) }) &&
 		slices.IsSortedFunc(r.Callers, func(a, b Caller) int { return compareAddresses(a.Node, b.Node) })
 	if !sorted || len(next.executions) != len(r.Executions) || len(next.services) != len(r.Services) ||
-		len(next.lanes) != len(r.Lanes) || len(next.callers) != len(r.Callers) {
+		len(next.slots) != len(r.Slots) || len(next.callers) != len(r.Callers) {
 		return fault.New(fault.BadRequest, "base", "its entries are out of order, or there twice")
 	}
 	next.weighAll()

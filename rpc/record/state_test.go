@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -40,8 +41,8 @@ func (h *history) bytes() []byte {
 func (h *history) owed() (o Owed) {
 	for range h.rng.IntN(3) {
 		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
-		o.Called = append(o.Called, Call{ID: rpcpacket.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
-		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.SessionID(8, h.rng.Uint64N(100)), Message: h.bytes()})
+		o.Called = append(o.Called, Call{ID: rpcpacket.ID{9, 15: byte(h.rng.IntN(100))}, Node: [16]byte{byte(h.rng.IntN(3))}})
+		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.ID{8, 15: byte(h.rng.IntN(100))}, Message: h.bytes()})
 		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
 		o.But = append(o.But, [16]byte{byte(h.rng.IntN(3))})
 		o.Rest = append(o.Rest, [16]byte{byte(h.rng.IntN(3))})
@@ -60,14 +61,20 @@ func (h *history) change() []byte {
 	return nil
 }
 
-func callerOf(session uint64) [16]byte { return [16]byte{15: byte(session)} }
+func callerOf(number uint64) [16]byte { return [16]byte{15: byte(number)} }
+
+// plain is the n-th plain call of a caller's incarnation 1 in its slot.
+func plain(number, n uint64) (id rpcpacket.ID, at Place, its rpcpacket.Number) {
+	at, its = Place{callerOf(number), rpcpacket.Slot(16 + number)}, rpcpacket.NumberOf(1, n)
+	return rpcpacket.PlainID(netip.AddrFrom16(at.Caller), at.Slot, its), at, its
+}
 
 // step writes a record that may follow.
 func (h *history) step() {
-	id := rpcpacket.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
+	id, at, number := plain(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
 	e := h.state.Execution(id)
 	entry := trailer.Section{Type: trailer.Random, Index: h.rng.Uint32N(9), Data: h.bytes()}.Append(nil)
-	main := rpcpacket.SessionID(77, 1<<60)
+	main := rpcpacket.ID{77}
 	switch n := h.rng.IntN(12); {
 	case n == 0:
 		var f Forgotten
@@ -76,8 +83,8 @@ func (h *history) step() {
 				f.Executions = append(f.Executions, e.ID)
 			}
 		}
-		if session := 1 + h.rng.Uint64N(3); h.rng.IntN(3) == 0 {
-			f.Lanes = append(f.Lanes, Lane{Lane: session, Caller: callerOf(session), Incarnation: 1, Floor: h.state.Floor(session) + h.rng.Uint64N(3)})
+		if _, at, _ := plain(1+h.rng.Uint64N(3), 1); h.rng.IntN(3) == 0 {
+			f.Slots = append(f.Slots, Slot{at, max(h.state.Floor(at), rpcpacket.NumberOf(1, 0)) + rpcpacket.Number(h.rng.Uint64N(3))})
 		}
 		if h.rng.IntN(9) == 0 {
 			f.Callers = append(f.Callers, Caller{Node: callerOf(h.rng.Uint64N(4)), Dead: uint32(h.rng.IntN(3)), Gone: h.rng.IntN(2) == 0})
@@ -92,9 +99,9 @@ func (h *history) step() {
 		h.write(&Journal{Execution: main, Entries: entry})
 	case n == 3 && h.state.Execution(main) != nil && h.state.Execution(main).Checkpoint != nil && !h.state.Execution(main).Over:
 		h.write(&Over{Execution: main})
-	case e == nil && id.Sequence() < h.state.Floor(id.Session()), e != nil && e.Over:
+	case e == nil && number < h.state.Floor(at), e != nil && e.Over:
 	case e == nil && n < 6:
-		h.write(&Begun{Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(), Call: h.bytes()})
+		h.write(&Begun{Execution: id, Caller: at.Caller, Incarnation: 1, Slot: at.Slot, Number: number, Call: h.bytes()})
 	case e == nil || e.Done == nil && n < 7:
 		h.write(&Journal{Execution: id, Entries: entry, Called: h.owed().Called})
 	case e.Begun != nil && n == 8:
@@ -103,7 +110,7 @@ func (h *history) step() {
 		h.write(&again)
 	case e.Done == nil:
 		d := &Done{
-			Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(),
+			Execution: id, Caller: at.Caller, Incarnation: 1, Slot: at.Slot, Number: number,
 			Answer: h.bytes(), Service: 5, State: h.change(), Over: h.rng.IntN(2) == 0,
 		}
 		if !d.Over {
@@ -148,13 +155,15 @@ func TestBaseStandsForAll(t *testing.T) {
 // TestRefused: what does not follow from the records before it is an error that says so,
 // and changes nothing.
 func TestRefused(t *testing.T) {
-	a, b := rpcpacket.SessionID(1, 5), rpcpacket.SessionID(1, 6)
+	a, at, five := plain(1, 5)
+	b, _, six := plain(1, 6)
+	below, _, three := plain(1, 3)
 	entry := trailer.Section{Type: trailer.Time, Data: make([]byte, 8)}.Append(nil)
 	before := []Record{
-		&Begun{Execution: a, Lane: 1, Number: 5, Attempt: 1}, &Journal{Execution: a, Entries: entry},
-		&Done{Execution: b, Lane: 1, Number: 6, Service: 3, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
+		&Begun{Execution: a, Caller: at.Caller, Slot: at.Slot, Number: five, Attempt: 1}, &Journal{Execution: a, Entries: entry},
+		&Done{Execution: b, Caller: at.Caller, Slot: at.Slot, Number: six, Service: 3, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
 		&Checkpoint{Main: rpcpacket.ID{9}, Index: 2},
-		&Forgotten{Lanes: []Lane{{Lane: 1, Floor: 4}}},
+		&Forgotten{Slots: []Slot{{at, five - 1}}},
 	}
 	s := new(State)
 	for _, r := range before {
@@ -167,18 +176,18 @@ func TestRefused(t *testing.T) {
 		why string
 		r   Record
 	}{
-		{"later attempt", &Begun{Execution: a, Lane: 1, Number: 5, Attempt: 1}},
-		{"has no lane", &Begun{Execution: a, Attempt: 2}},
-		{"has no lane", &Done{Execution: a}},
+		{"later attempt", &Begun{Execution: a, Caller: at.Caller, Slot: at.Slot, Number: five, Attempt: 1}},
+		{"has no slot", &Begun{Execution: a, Attempt: 2}},
+		{"has no slot", &Done{Execution: a}},
 		{"it is done", &Begun{Execution: b}},
-		{"below its lane", &Begun{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
-		{"below its lane", &Done{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
+		{"below its slot", &Begun{Execution: below, Caller: at.Caller, Slot: at.Slot, Number: three}},
+		{"below its slot", &Done{Execution: below, Caller: at.Caller, Slot: at.Slot, Number: three}},
 		{"is not owed", &Delivered{Execution: b}},
 		{"is not owed", &Moved{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
 		{"it is done", &Done{Execution: b}},
-		{"no change of a state", &Done{Execution: a, Lane: 1, Number: 5, Service: 3, State: entry}},
+		{"no change of a state", &Done{Execution: a, Caller: at.Caller, Slot: at.Slot, Number: five, Service: 3, State: entry}},
 		{"is a durable main", &Done{Execution: rpcpacket.ID{9}}},
 		{"nothing is owed", &Over{Execution: rpcpacket.ID{8}}},
 		{"not known", &Forgotten{Executions: []rpcpacket.ID{{7}}}},
@@ -205,7 +214,7 @@ func TestRefused(t *testing.T) {
 // TestMainMemory: a checkpoint owes the commit of what the main has changed in memory, until the main changes memory
 // again. What it has changed since is known until the next checkpoint.
 func TestMainMemory(t *testing.T) {
-	main := rpcpacket.SessionID(77, 1)
+	main := rpcpacket.ID{77}
 	for name, c := range map[string]struct {
 		records        []Record
 		owed, machines []uint8

@@ -8,7 +8,7 @@ import "github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 
 // Weight is an upper bound of how many bytes of a ledger a base takes, and with it what follows from it.
 type Weight struct {
-	// Calls is that of executions, lanes and callers, States that of the states of services and durable mains.
+	// Calls is that of executions, call slots and callers, States that of the states of services and durable mains.
 	Calls, States int
 }
 
@@ -22,12 +22,12 @@ const (
 	doneTop      = idSize + 16 + 15*numberSize
 	commitTop    = 2*idSize + 14*numberSize // of a checkpoint
 	callSize     = idSize + 16 + 2
-	laneSize     = 16 + 3*numberSize
+	slotSize     = 16 + 2*numberSize
 	callerSize   = 16 + 2*numberSize
 	serviceTop   = 4 * numberSize
 	machineSize  = numberSize
 	overSize     = small + idSize
-	forgottenTop = small + idSize + laneSize + 4*numberSize
+	forgottenTop = small + idSize + slotSize + 4*numberSize
 	onewayTop    = idSize + 16 + 5*numberSize + small + 2*idSize + callSize // with delivered, and the call that it is then
 )
 
@@ -64,7 +64,7 @@ func (e *Execution) Size() int {
 }
 
 func (e *Execution) weigh() int {
-	n := executionTop + laneSize + len(e.Journal) + callSize*len(e.Called) + machineSize*len(e.Machines)
+	n := executionTop + slotSize + len(e.Journal) + callSize*len(e.Called) + machineSize*len(e.Machines)
 	if e.Begun != nil {
 		n += begunTop + len(e.Begun.Call)
 	}
@@ -107,7 +107,7 @@ func (s *State) Sizes() (bytes int) {
 
 // weighAll counts everything anew.
 func (s *State) weighAll() {
-	s.weight, s.kept = Weight{Calls: 5*numberSize + laneSize*len(s.lanes) + callerSize*len(s.callers)}, 0
+	s.weight, s.kept = Weight{Calls: 5*numberSize + slotSize*len(s.slots) + callerSize*len(s.callers)}, 0
 	for _, e := range s.executions {
 		e.weight, e.kept = e.weigh(), 0
 		s.weight.Calls += e.weight

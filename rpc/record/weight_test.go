@@ -28,11 +28,12 @@ func TestWeight(t *testing.T) {
 // TestWeight_Follows: what follows from an outcome on record makes the state lighter by more than its record has, so it
 // needs no room. A base has all of it.
 func TestWeight_Follows(t *testing.T) {
-	call, letter, caller := rpcpacket.SessionID(1, 5), rpcpacket.SessionID(9, 1), [16]byte{1}
+	call, at, number := plain(1, 5)
+	letter, caller := rpcpacket.ID{9}, at.Caller
 	var s State
 	for _, r := range []Record{
 		&Done{
-			Execution: call, Caller: caller, Incarnation: 1, Lane: 1, Number: 5, Answer: make([]byte, 5000),
+			Execution: call, Caller: caller, Incarnation: 1, Slot: at.Slot, Number: number, Answer: make([]byte, 5000),
 			Owed: Owed{Machines: []uint8{1}, Oneways: []Oneway{{ID: letter, Node: [16]byte{2}}}},
 		},
 		&Delivered{Execution: call, Oneway: letter},
@@ -51,9 +52,9 @@ func TestWeight_Follows(t *testing.T) {
 			t.Errorf("%s: takes %d bytes of the ledger, the state is lighter by %d", r.Kind(), cost, lighter)
 		}
 	}
-	if s.Weight().Calls > s.lanesWeight() {
+	if s.Weight().Calls > s.slotsWeight() {
 		t.Errorf("a state without executions weighs %+v", s.Weight())
 	}
 }
 
-func (s *State) lanesWeight() int { return 5*numberSize + laneSize*len(s.lanes) }
+func (s *State) slotsWeight() int { return 5*numberSize + slotSize*len(s.slots) }

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -25,9 +24,6 @@ const (
 // HeaderSize is the length of a call header in bytes, its first pointer
 // included.
 const HeaderSize = 128
-
-// MaxIncarnation is the highest number of an incarnation. A rack numbers the incarnations of all its nodes, as they join.
-const MaxIncarnation = 1<<27 - 1
 
 // MaxPointers is how many pointers one message carries at most; they must fit
 // the datagram as well.
@@ -114,9 +110,6 @@ const (
 	// FlagHeld asks the switch to hold the message for the Gatekeeper. A message
 	// with a pointer is held in any case; the answer to a held call is held.
 	FlagHeld Flags = 1 << 2
-	// FlagSession: the call id is (session, sequence) and Floor is the session's
-	// floor, as plain clients and policy none use. Otherwise the id is a hash.
-	FlagSession Flags = 1 << 3
 	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
 	FlagReleased Flags = 1 << 4
 	// FlagReplay: the Gatekeeper asks the callee what became of a call.
@@ -129,9 +122,8 @@ const (
 	// FlagMore: the payload is the beginning of one that exceeds the packet; see
 	// First. The receiver fetches the rest from the sender (package bulk).
 	FlagMore Flags = 1 << 9
-	// FlagSettled: a one-way to the Gatekeeper itself, which is no call: its sender will
-	// not ask again for any call of the session below Floor. An ACK with the same call
-	// id, whose sequence is 0, and the same floor answers it.
+	// FlagSettled: of a one-way, which is no call: its sender will not ask again for the calls that the payload lists. Of an
+	// ACK: they are forgotten.
 	FlagSettled Flags = 1 << 10
 	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
 	FlagHeaders Flags = 1 << 11
@@ -154,43 +146,17 @@ func (f Flags) Exact() bool { return f.Policy() != PolicyNone }
 // WithPolicy returns f with the policy bits set to p.
 func (f Flags) WithPolicy(p Policy) Flags { return f&^flagPolicy | Flags(p)&flagPolicy }
 
-// ID is a 128-bit call or execution id: a hash of (parent, branch, index), or a
-// session of the caller's (SessionOf) with a sequence number (FlagSession).
+// ID is a 128-bit call or execution id: a hash of (parent, branch, index), or what PlainID makes.
 type ID [16]byte
 
-// SessionID returns the call id of a session's n-th call.
-func SessionID(session, sequence uint64) (id ID) {
-	binary.BigEndian.PutUint64(id[:8], session)
-	binary.BigEndian.PutUint64(id[8:], sequence)
-	return id
-}
-
-// SessionOf returns the number of a node's session: the low half of the node's number, and
-// one that the node draws. So nobody can use a session, or a lane of direct calls, that is
-// another node's; see Owns.
-func SessionOf(node netip.Addr, drawn uint32) uint64 {
-	a := node.As16()
-	return uint64(binary.BigEndian.Uint32(a[12:]))<<32 | uint64(drawn)
-}
-
-// Owns reports whether a session is a node's.
-func Owns(node netip.Addr, session uint64) bool { return SessionOf(node, uint32(session)) == session } //nolint:gosec // the low half
-
-// Session and Sequence are the halves of an id made by SessionID.
-func (id ID) Session() uint64 { return binary.BigEndian.Uint64(id[:8]) }
-
-// Sequence is the low half of an id made by SessionID.
-func (id ID) Sequence() uint64 { return binary.BigEndian.Uint64(id[8:]) }
-
-// derived is the bit of an id that a session's sequence numbers never reach.
-const derived = 1 << 63
+// derived is the bit of an id that numbers of calls never reach.
+const derived = 0x80
 
 // Derive marks an id as one that follows from an execution's and a key.
-func (id *ID) Derive() { id[8] |= derived >> 56 }
+func (id *ID) Derive() { id[8] |= derived }
 
-// Derived reports whether an id is marked so. No call of a session that other nodes could
-// have is: its sequence would be 1<<63 or more.
-func (id ID) Derived() bool { return id.Sequence()&derived != 0 }
+// Derived reports whether an id is marked so. No PlainID is.
+func (id ID) Derived() bool { return id[8]&derived != 0 }
 
 // IsZero reports whether id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
@@ -206,16 +172,17 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about, 14 a direct call on behalf of a tainted one"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about, 14 a direct call on behalf of a tainted one"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
 	{Name: "call", Offset: 24, Size: 16, Doc: "call id"},
 	{Name: "parent", Offset: 40, Size: 16, Doc: "execution that calls; 0 for a plain client"},
-	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: the sequence number; calls with a hash id: the call's number in its lane"},
+	{Name: "number", Offset: 56, Size: 8, Doc: "the call's number in its slot: the caller's incarnation (27 bits), and a count (36)"},
 	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called: a call of policy none is bound to it; 0 in exactly-once calls"},
-	{Name: "order", Offset: 72, Size: 8, Doc: "calls with a hash id: the caller's lane; 0 in all else"},
+	{Name: "slot", Offset: 72, Size: 4, Doc: "call slot"},
+	{Name: "reserved", Offset: 76, Size: 4, Doc: "0"},
 	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
 	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},
@@ -253,10 +220,10 @@ type Header struct {
 	Code              fault.Code
 	Method            Method
 	Call, Parent      ID
-	Floor             uint64
+	Number            Number
 	CallerIncarnation uint32
 	CalleeIncarnation uint32
-	Order             uint64
+	Slot              Slot
 	Timeout           uint32
 	Branch, Index     uint32
 	Attempt           uint16
@@ -294,10 +261,10 @@ func (m *Message) AppendHead(b []byte) []byte {
 	b = append(b, m.Method[:]...)
 	b = append(b, m.Call[:]...)
 	b = append(b, m.Parent[:]...)
-	b = be.AppendUint64(b, m.Floor)
+	b = be.AppendUint64(b, uint64(m.Number))
 	b = be.AppendUint32(b, m.CallerIncarnation)
 	b = be.AppendUint32(b, m.CalleeIncarnation)
-	b = be.AppendUint64(b, m.Order)
+	b = be.AppendUint64(b, uint64(m.Slot)<<32)
 	b = be.AppendUint32(b, m.Timeout)
 	b = be.AppendUint32(b, m.Branch)
 	b = be.AppendUint32(b, m.Index)
@@ -336,13 +303,16 @@ func Parse(b []byte) (m Message, err error) {
 	}
 	m.Header = Header{
 		Type: Type(b[3]), Flags: Flags(be.Uint16(b[4:])), NameLength: b[6], Code: fault.Code(b[7]),
-		Method: Method(b[8:24]), Call: ID(b[24:40]), Parent: ID(b[40:56]), Floor: be.Uint64(b[56:]),
-		CallerIncarnation: be.Uint32(b[64:]), CalleeIncarnation: be.Uint32(b[68:]), Order: be.Uint64(b[72:]),
+		Method: Method(b[8:24]), Call: ID(b[24:40]), Parent: ID(b[40:56]), Number: Number(be.Uint64(b[56:])),
+		CallerIncarnation: be.Uint32(b[64:]), CalleeIncarnation: be.Uint32(b[68:]), Slot: Slot(be.Uint32(b[72:])),
 		Timeout: be.Uint32(b[80:]), Branch: be.Uint32(b[84:]), Index: be.Uint32(b[88:]),
 		Attempt: be.Uint16(b[92:]), Service: be.Uint64(b[104:]),
 	}
 	if m.Type < Call || m.Type > Ack {
 		return m, wirefmt.Errorf("call header: type %d", m.Type)
+	}
+	if r := be.Uint32(b[76:]); r != 0 {
+		return m, wirefmt.Errorf("call header: reserved field is %#x, want 0", r)
 	}
 	return m, m.parseBody(b)
 }

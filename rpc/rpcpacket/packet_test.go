@@ -18,7 +18,7 @@ func sample() Message {
 	return Message{
 		Header: Header{
 			Type: Call, Flags: FlagHeld.WithPolicy(PolicyTainted), NameLength: 3, Code: fault.Deadlock, Method: m,
-			Call: ID{1, 15: 2}, Parent: ID{3, 15: 4}, Floor: 5, CallerIncarnation: 6, CalleeIncarnation: 7, Order: 8,
+			Call: ID{1, 15: 2}, Parent: ID{3, 15: 4}, Number: 5, CallerIncarnation: 6, CalleeIncarnation: 7, Slot: 8,
 			Timeout: 9, Branch: 10, Index: 11, Attempt: 12, Service: 13,
 		},
 		Pointers: []dsmpacket.Pointer{dsmpacket.Make(16, 1, 64), dsmpacket.Make(16, 2, 128), dsmpacket.Make(16, 3, 192)},
@@ -38,8 +38,8 @@ func TestLayoutMatchesCodec(t *testing.T) {
 	p := m.Pointers[0]
 	want := map[string][]byte{
 		"magic": {0xB1, 0xFC}, "version": {2}, "type": {1}, "flags": {0, 7}, "name_length": {3}, "code": {byte(fault.Deadlock)},
-		"method": m.Method[:], "call": m.Call[:], "parent": m.Parent[:], "floor": {0, 0, 0, 0, 0, 0, 0, 5},
-		"caller_incarnation": {0, 0, 0, 6}, "callee_incarnation": {0, 0, 0, 7}, "order": {0, 0, 0, 0, 0, 0, 0, 8},
+		"method": m.Method[:], "call": m.Call[:], "parent": m.Parent[:], "number": {0, 0, 0, 0, 0, 0, 0, 5},
+		"caller_incarnation": {0, 0, 0, 6}, "callee_incarnation": {0, 0, 0, 7}, "slot": {0, 0, 0, 8}, "reserved": {0, 0, 0, 0},
 		"timeout": {0, 0, 0, 9}, "branch": {0, 0, 0, 10}, "index": {0, 0, 0, 11}, "attempt": {0, 12},
 		"pointer_count": {0, 3}, "payload_length": {0, 0, 0, 6}, "trailer_length": {0, 0, 0, 7},
 		"service": {0, 0, 0, 0, 0, 0, 0, 13}, "pointer": p[:],

@@ -46,6 +46,7 @@ class Session:
         self.name, self.address, self.incarnation = identity["Name"], identity["Address"], identity["Incarnation"]
         self.blade, self.mtu = identity["Blade"], joined["mtu"]
         self.key = bytes(identity.get("Key") or ())  # what the node proves with that calls are its own; b"" if the rack has no keys
+        self.blocks = identity.get("Blocks") or ()  # of call slots, that the node has
 
     def ask(self, op, **fields):
         """Sends a request and returns its reply; Error for one that was refused."""

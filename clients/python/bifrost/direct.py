@@ -1,4 +1,4 @@
-"""Calls go straight to a node: who takes them, and who is to forget exactly-once calls. No socket, clock or thread.
+"""Calls go straight to a node: who takes them, and who is to forget calls. No socket, clock or thread.
 
 Servers and Forgets are not safe for concurrent use: the shell (node.py) holds a lock. Times are in seconds, on one clock.
 """
@@ -12,7 +12,7 @@ LIFETIME = 1.0  # after which the Gatekeeper is asked again who takes the calls 
 STALE = 2.0  # after which nobody is called of whom the Gatekeeper said so then, unless it does not answer
 PATIENCE = 1.0  # for such an answer
 AGAIN, MAX_AGAIN = 0.02, 0.25  # until the Gatekeeper is asked again if it has failed, or names no node that takes a call now: at first, and at most
-FORGET_AFTER = 0.02  # until a node is told again what to forget, at first
+REPEAT = 0.02  # until a node is told again what to forget, at first
 
 
 class NobodyServes(Exception):
@@ -110,11 +110,11 @@ class _Forgetter:
 
     def __init__(self, now):
         self.calls = {}  # ids, in order
-        self.due, self.interval = now, FORGET_AFTER
+        self.due, self.interval = now, REPEAT
 
 
 class Forgets:
-    """What calls nodes are to forget: nobody asks for their outcomes any more."""
+    """What calls nodes, and the Gatekeeper, are to forget: nobody asks for their outcomes any more."""
 
     def __init__(self):
         self._nodes = {}
@@ -139,7 +139,7 @@ class Forgets:
             return
         for id in ids:
             f.calls.pop(id, None)
-        f.due, f.interval = now + FORGET_AFTER, FORGET_AFTER
+        f.due, f.interval = now + REPEAT, REPEAT
         if not f.calls:
             del self._nodes[node]
 

@@ -4,6 +4,7 @@ A Caller is not safe for concurrent use: the shell holds a lock. Times are in se
 """
 
 from . import layout, wire
+from .slots import Slots
 
 WAITS = 0.25  # after how long a pause between two copies it is asked whether the callee is there
 
@@ -28,29 +29,26 @@ class RTT:
         self.timeout = min(max(self.mean + 4 * self.deviation, layout.MIN_TIMEOUT), layout.MAX_TIMEOUT)
 
 
-class Lane:
-    """A session in which one call at a time is out."""
+class Note:
+    """A plain call of a slot, and a node whose ledger keeps it, or the Gatekeeper, which does. Nobody asks for it any more when it
+    is over, and the node is told so when it is due."""
 
-    def __init__(self, session, sequence):
-        self.session, self.sequence = session, sequence
-        self.owes = False  # the Gatekeeper keeps a record of a call, which the next call will settle
-        self.due = self.interval = 0.0
-        # Whom the lane's last call went to, and its id, if that node's ledger keeps it. The lane's next such call to that
-        # node settles it, or word to the node (Caller.left).
-        self.node = self.last = None
+    def __init__(self, node, id, due):
+        self.node, self.id, self.due = node, id, due
 
 
 class Call:
     """A call that is out. The shell fills in message, held, expires and node, and waits as it likes.
 
-    node is whom the call goes to. held: the switch holds the call, and the Gatekeeper keeps a record of it.
+    node is whom the call goes to. held: the switch holds the call, and the Gatekeeper keeps a record of it. slot is there while the
+    call is out, and before, when it does not wait for one any more.
     """
 
     def __init__(self, message, rtt, node, held=False, expires=None):
         self.message, self.rtt, self.node, self.held, self.expires = message, rtt, node, held, expires
         self.deadline = None  # of whoever waits
         self.waiter = None  # the shell's
-        self.lane = None
+        self.slot = None
         self.body = b""  # the whole payload, if message is only its first packet
         self.begun = self.due = self.interval = 0.0
         self.restarted = 0.0  # before, no word of its node makes a copy due
@@ -73,48 +71,45 @@ def milliseconds(left):
 
 
 class Caller:
-    """The calling side: numbers calls within sessions, sends them again, takes their answers."""
+    """The calling side of a node's incarnation: numbers calls within call slots, sends them again, takes their answers. served is
+    that of its slots."""
 
-    def __init__(self, node, random64):
-        self._node, self._random64, self._drawn = node, random64, random64()
-        self._idle = []
+    def __init__(self, node, incarnation, served):
+        self._node, self._incarnation = node, incarnation
+        self.slots = Slots(served)
         self._left = []
         self.calls = {}
 
-    def _lane(self):
-        self._drawn += 1
-        return Lane(wire.session_of(self._node, self._drawn), self._random64() >> 16)
-
     def begin(self, now, call):
-        """Gives a call its id. The shell sends call.message at once."""
-        lane = self._idle.pop() if self._idle else self._lane()
-        lane.sequence += 1
-        if call.held or not lane.owes:
-            lane.due, lane.interval = now + layout.SETTLE_AFTER, layout.SETTLE_AFTER
-        lane.owes = lane.owes or call.held
-        call.lane = lane
-        call.message.flags |= layout.FLAG_SESSION
-        call.message.call, call.message.floor = wire.session_id(lane.session, lane.sequence), lane.sequence
-        if call.message.policy != layout.POLICY_NONE:
-            self._goes_to(lane, call.node, call.message.call)
-        else:
-            self._goes_to(lane, None)
+        """Gives a call that has a slot its id. The shell sends call.message at once."""
+        slot, m = call.slot, call.message
+        m.slot, m.number = slot.number, wire.number_of(self._incarnation, slot.count)
+        m.call = wire.plain_id(self._node, m.slot, m.number)
+        kept = m.policy != layout.POLICY_NONE  # in the node's ledger
+        if slot.kept and not (kept and slot.kept.node == call.node):
+            slot.kept = self._leave(slot.kept)
+        if slot.held and not call.held and slot.held.due <= now:
+            slot.held = self._leave(slot.held)
+        if kept:
+            slot.kept = Note(call.node, m.call, now + layout.FORGET_AFTER)
+        if call.held:
+            slot.held = Note(layout.GATEKEEPER, m.call, now + layout.FORGET_AFTER)
         call.interval = call.rtt.timeout
         call.begun, call.due = now, now + call.interval
-        self.calls[call.message.call] = call
+        self.calls[m.call] = call
 
-    def _goes_to(self, lane, node, id=None):
-        """Notes which node keeps a lane's next call. Nobody is told so of one to the node of the last one."""
-        if lane.node not in (None, node):
-            self._left.append((lane.node, lane.last))
-        lane.node, lane.last = node, id
+    def _leave(self, note):
+        """Has a node told of a call. There is no note of it then."""
+        self._left.append((note.node, note.id))
 
     def left(self, now):
-        """Calls that their nodes are to be told to forget: (node, id) each. The lanes that they were in have gone on to
-        others, or are idle."""
-        for lane in self._idle:
-            if lane.node is not None and lane.due <= now:
-                self._goes_to(lane, None)
+        """Plain calls that nodes, or the Gatekeeper, are to be told to forget: (node, id) each. The slots that they were in have
+        gone on to others, or are idle."""
+        for slot in self.slots.idle:
+            if slot.kept and slot.kept.due <= now:
+                slot.kept = self._leave(slot.kept)
+            if slot.held and slot.held.due <= now:
+                slot.held = self._leave(slot.held)
         left, self._left = self._left, []
         return left
 
@@ -126,32 +121,31 @@ class Caller:
         return call
 
     def end(self, call):
-        """Gives a call up, or ends it; False if it is not out."""
+        """Gives a call up, or ends it; False if it is not out. Its slot is free."""
         if self.calls.pop(call.message.call, None) is None:
             return False
-        self._idle.append(call.lane)
+        self.slots.put_back(call)
         return True
 
     def find(self, source, m):
         """The call that an answer from an address is to, None if none is out. What answers a call that the switch holds for the
-        Gatekeeper, the Gatekeeper has released; any other is answered by its node, or refused by the Gatekeeper."""
+        Gatekeeper, the Gatekeeper has released; any other is answered by its node, or refused by the Gatekeeper. A node refuses one place of a
+        call."""
         call = self.calls.get(m.call)
-        if call is None or m.type not in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION) or not m.flags & layout.FLAG_SESSION:
+        if call is None or m.type not in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
             return None
-        if not m.flags & layout.FLAG_RELEASED and (call.held or call.node != source):
+        if m.flags & layout.FLAG_RELEASED:
+            return call
+        if call.held or call.node != source:
             return None  # forged
+        if m.refuses and (m.slot, m.number) != (call.message.slot, call.message.number):
+            return None
         return call
 
     def receive(self, now, source, m):
         """Takes a reply or exception from an address; returns the call that it ends, or None."""
         call = self.find(source, m)
         return self._answered(now, call) if call is not None else None
-
-    def settled(self, m):
-        """Takes the Gatekeeper's word that it knows that a session is idle."""
-        for lane in self._idle:
-            if lane.session == m.session and lane.sequence + 1 == m.floor:
-                lane.owes = False
 
     def restarted(self, now, node):
         """Takes a node's word that it has restarted: what is out to it is sent again at once, but MIN_TIMEOUT after the node's
@@ -165,14 +159,15 @@ class Caller:
 
     def _answered(self, now, call):
         call.rtt.answered(now - call.begun, call.resent)
-        if call.held or not call.lane.owes:
-            call.lane.due = now + layout.SETTLE_AFTER
+        for note in call.slot.kept, call.slot.held:
+            if note and note.id == call.message.call:
+                note.due = now + layout.FORGET_AFTER
         self.end(call)
         return call
 
     def tick(self, now):
-        """The calls to send again, those that have expired, and the settlements to send: (session, floor)."""
-        resend, expired, settle = [], [], []
+        """The calls to send again, and those that have expired."""
+        resend, expired = [], []
         for call in list(self.calls.values()):
             if call.expires is not None and call.expires <= now:
                 self.end(call)
@@ -181,15 +176,10 @@ class Caller:
                 call.resent, call.interval = True, min(2 * call.interval, layout.MAX_TIMEOUT)
                 call.due = now + call.interval
                 resend.append(call)
-        for lane in self._idle:
-            if lane.owes and lane.due <= now:
-                settle.append((lane.session, lane.sequence + 1))
-                lane.interval = min(2 * lane.interval, 60.0)
-                lane.due = now + lane.interval
-        return resend, expired, settle
+        return resend, expired
 
     def due(self):
-        """When tick has something to do; None while it has not."""
+        """When tick, or left, has something to do; None while they have not."""
         times = [c.due if c.expires is None else min(c.due, c.expires) for c in self.calls.values()]
-        times += [lane.due for lane in self._idle if lane.owes or lane.node is not None]
+        times += [note.due for slot in self.slots.idle for note in (slot.kept, slot.held) if note]
         return min(times, default=None)

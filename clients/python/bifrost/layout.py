@@ -19,13 +19,12 @@ DSM_MAGIC = 45565  # opens a memory header
 DSM_VERSION = 2  # version of the memory header
 MAX_POINTERS = 1024  # pointers that a message carries at most
 FLAG_HELD = 4  # call flag: the switch holds the packet for the Gatekeeper
-FLAG_SESSION = 8  # call flag: the call id is (session, sequence)
 FLAG_RELEASED = 16  # call flag: the Gatekeeper has released the packet; it alone can set it
 FLAG_REPLAY = 32  # call flag: released again
 FLAG_DONE = 64  # call flag: completion of a one-way
 FLAG_GIVEN_UP = 128  # call flag: its caller gives it up; of an ACK from a node: its ledger has such a call
 FLAG_MORE = 512  # call flag: the first packet of a large message
-FLAG_SETTLED = 1024  # call flag: to the Gatekeeper: a session is idle; to a node: calls that it may forget; in an ACK: they are forgotten
+FLAG_SETTLED = 1024  # flag of a one-way that is no call: it lists calls that nobody asks for any more; in an ACK: they are forgotten
 FLAG_HEADERS = 2048  # call flag: headers stand in front of the Thrift message
 MAX_HEADERS = 64  # headers of a message at most
 MAX_HEADER_BYTES = 8192  # bytes of them at most, 4 for each included
@@ -45,8 +44,12 @@ MAX_CLASS = 40  # log2 of the largest region in bytes
 INITIAL_TIMEOUT = 0.02  # until the first call of a method is sent again
 MIN_TIMEOUT = 0.01  # until a call is sent again, at least
 MAX_TIMEOUT = 1  # between two copies of a call, at most
-SETTLE_AFTER = 0.5  # idle time of a session until the Gatekeeper is told that nobody asks for its calls
-LANE_LIFETIME = 600  # silence after which a callee forgets a session, if its calls have policy none
+BLOCK_SLOTS = 16  # call slots of a block
+BLOCKS = 65536  # blocks of a rack; nobody gets block 0
+MAX_BLOCKS = 64  # blocks of a node at most
+COUNT_BITS = 36  # bits of a call's number that count the calls of an incarnation in a slot; the incarnation is above them
+FORGET_AFTER = 0.5  # time after which a node, or the Gatekeeper, is told that nobody asks for the last call of a slot any more
+SLOT_LIFETIME = 600  # silence after which a callee forgets a slot, if its calls have policy none
 
 # Error codes.
 OK = 0
@@ -120,7 +123,7 @@ KIND_REPLY = 2
 KIND_NACK = 3
 
 # The rpc header, 128 bytes, as a format of the struct module.
-RPC_FORMAT = ">HBBHBB16s16s16sQIIQIIIHHIIQ16s"
+RPC_FORMAT = ">HBBHBB16s16s16sQIIIIIIIHHIIQ16s"
 RPC_FIELDS = (
     "magic",
     "version",
@@ -131,10 +134,11 @@ RPC_FIELDS = (
     "method",
     "call",
     "parent",
-    "floor",
+    "number",
     "caller_incarnation",
     "callee_incarnation",
-    "order",
+    "slot",
+    "reserved",
     "timeout",
     "branch",
     "index",

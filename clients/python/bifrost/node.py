@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import select
 import selectors
 import socket
@@ -20,6 +19,7 @@ from .service import Calls, Service, current
 log = logging.getLogger("bifrost")
 
 POLICIES = {"none": layout.POLICY_NONE, "recover": layout.POLICY_RECOVER}
+SLOT_PATIENCE = 1.0  # seconds for which a call of a handler waits for a call slot
 ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent again
 MAX_TEXT = 4096  # bytes of an error's text at most
 _FOR_GOOD = 1 << 32  # above all incarnations of a node
@@ -54,13 +54,16 @@ class Node:
         self._socket = session.listen(self.address, layout.PORT_RPC)
         self.memory = Memory(session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget)
         self._lock = threading.Lock()  # over what follows
-        self._caller = endpoint.Caller(self.address, lambda: random.SystemRandom().getrandbits(64))
+        self._granted = threading.Condition(self._lock)  # a call that has waited for a slot has one
+        self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all())
+        self._caller.slots.grant(session.blocks)
         self._rtts = {}
         self._calls = Calls(self)
         self._servers = direct.Servers(self._ask_serving)
         self._served = threading.Condition(self._lock)  # the Gatekeeper has said who serves
         self._forgets = direct.Forgets()
         self._inquiries = Inquiries(session)
+        self._slot_inquiries = Inquiries(session)  # the Gatekeeper alone answers them, daemons most others
         self._closed = False
         self.counters = {"malformed": 0, "duplicates": 0, "resent": 0, "full": 0, "stale": 0}
         self._wake_read, self._wake_write = os.pipe()
@@ -124,6 +127,8 @@ class Node:
             if self._closed:
                 return
             self._closed = True
+            self._served.notify_all()
+            self._granted.notify_all()
         if self._calls.serves() and not self.done.is_set():
             withdraw = {"node": self.address, "incarnation": self.incarnation, "service": "", "methods": None, "withdraw": True}
             try:
@@ -196,23 +201,52 @@ class Node:
     def _begin(self, op, call, key):
         """Sends a call; returns whoever waits for it, None for a one-way of policy none. key is of what its answers' times
         are like."""
-        now, m = time.monotonic(), call.message
-        if call.deadline is not None:
-            m.timeout = endpoint.milliseconds(call.deadline - now)
-        if m.type == layout.TYPE_ONE_WAY and m.policy == layout.POLICY_NONE:
-            call.expires = now + ONEWAY_LIFETIME if call.deadline is None else call.deadline
-        else:
-            call.waiter = _Waiter()
-        waiter = call.waiter  # call may be the pump's from now on
-        with self._lock:
-            if self.done.is_set() or self._closed:
-                raise Error(layout.UNAVAILABLE, "the node has ended", op)
+        m, waiter = call.message, None
+        with self._granted:
+            self._take_slot(op, call)
+            now = time.monotonic()
+            if call.deadline is not None:
+                m.timeout = endpoint.milliseconds(call.deadline - now)
+            if m.type == layout.TYPE_ONE_WAY and m.policy == layout.POLICY_NONE:
+                call.expires = now + ONEWAY_LIFETIME if call.deadline is None else call.deadline
+            else:
+                call.waiter = waiter = _Waiter()
             call.rtt = self._rtts.setdefault(key, endpoint.RTT())
             self._caller.begin(now, call)
             wire.prove(m, self._session.key)
         self._send_call(call, m.pack())
         self._wake()
         return waiter
+
+    def _take_slot(self, op, call):
+        """Gives a call a slot. It waits for one until the deadline. Handlers that call each other might wait for each other's slots
+        for ever, so they do not wait for long. Whoever calls it holds the lock."""
+        patience = None if current() is None else time.monotonic() + SLOT_PATIENCE
+        ends = [t for t in (call.deadline, patience) if t is not None]
+
+        def ready():
+            return call.slot is not None or self.done.is_set() or self._closed
+
+        if not ready() and not self._caller.slots.take(call):
+            self._wake()  # to ask for more slots
+            self._granted.wait_for(ready, max(0.0, min(ends) - time.monotonic()) if ends else None)
+            if call.slot is None:
+                self._caller.slots.leave(call)
+        if self.done.is_set() or self._closed:
+            raise Error(layout.UNAVAILABLE, "the node has ended", op, never_began=True)
+        if call.slot is None and patience == min(ends):
+            why = "no call slot was free for %g s: the node has as many calls out as it may have, or half of them to this node" % SLOT_PATIENCE
+            raise Error(layout.OVERLOADED, why, op, never_began=True)
+        if call.slot is None:
+            raise Error(layout.DEADLINE_EXCEEDED, "no call slot was free", op, never_began=True)
+
+    def _ask_blocks(self, want):
+        def told(answer):
+            with self._lock:
+                self._caller.slots.told(time.monotonic(), () if isinstance(answer, Error) else answer.get("blocks") or ())
+            self._wake()
+
+        self._slot_inquiries.put(told, "blocks", want=want)
 
     def _send_call(self, call, datagram):
         """Puts a copy of a call on the wire. The switch holds calls with pointers, which have a port of their own."""
@@ -378,21 +412,23 @@ class Node:
         with self._lock:
             for node, id in self._caller.left(now):
                 self._forgets.add(now, node, id)
-            resend, expired, settle = self._caller.tick(now)
+            resend, expired = self._caller.tick(now)
             again = [(c, c.again(now)) for c in resend]
             forgets = self._forgets.tick(now)
-            times = [self._caller.due(), self._forgets.due()]
+            want = self._caller.slots.want(now)
+            times = [self._caller.due(), self._forgets.due(), self._caller.slots.due()]
         for call in expired:
             log.warning("one-way %s: nobody has acknowledged it", call.message.call.hex())
         self.counters["resent"] += len(resend)
         for call, datagram in again:
             self._send_call(call, datagram)
-        for session, floor in settle:
-            self.send(self._settlement(session, floor), layout.GATEKEEPER)
+        if want:
+            self._ask_blocks(want)
         for node, ids, _ in forgets:
-            for datagram in wire.forgets(ids, self.incarnation, self.budget):
-                self.send(datagram, node, layout.PORT_DIRECT)
-        for node in {c.node for c in resend if c.waits()} | {node for node, _, silent in forgets if silent}:
+            held = node == layout.GATEKEEPER
+            for datagram in wire.forgets(ids, self.incarnation, self.budget, held):
+                self.send(datagram, node, layout.PORT_RPC if held else layout.PORT_DIRECT)
+        for node in ({c.node for c in resend if c.waits()} | {node for node, _, silent in forgets if silent}) - {layout.GATEKEEPER}:
             self._ask_where(node)
         for t in self._incoming.tick(now):
             self._lost(t)
@@ -400,21 +436,16 @@ class Node:
         times.append(self._incoming.due())
         return max(0.0, min((t for t in times if t is not None), default=now + 60.0) - now)
 
-    def _settlement(self, session, floor):
-        flags = layout.FLAG_SETTLED | layout.FLAG_HELD | layout.FLAG_SESSION | layout.POLICY_RECOVER
-        m = wire.Message(type=layout.TYPE_ONE_WAY, flags=flags, call=wire.session_id(session, 0), floor=floor, caller_incarnation=self.incarnation)
-        return m.pack()
-
     def _received(self, b, source, _):
         """Takes a datagram to the port for answers: an answer, or an ACK."""
         m = wire.Message.parse(b)
-        if m.type == layout.TYPE_ACK and not m.flags & layout.FLAG_RELEASED:
-            raise FormatError("an ACK that the Gatekeeper has not released")
+        if m.type == layout.TYPE_ACK:
+            if m.flags != layout.FLAG_SETTLED | layout.FLAG_RELEASED:
+                raise FormatError("an ACK with flags %#x, which is not the Gatekeeper's word that it has forgotten calls" % m.flags)
+            with self._lock:
+                self._forgets.forgotten(time.monotonic(), layout.GATEKEEPER, wire.forgotten(m))
+            return
         with self._lock:
-            if m.type == layout.TYPE_ACK:
-                if m.sequence == 0:
-                    self._caller.settled(m)
-                return
             more = m.flags & layout.FLAG_MORE
             call = self._caller.find(source, m) if more else self._caller.receive(time.monotonic(), source, m)
             if call is None:
@@ -572,7 +603,7 @@ class Node:
 
     def answer_header(self, m):
         """The header of an answer to a call, as a message without payload."""
-        flags = m.flags & layout.FLAG_SESSION | m.policy
+        flags = m.policy
         if m.flags & layout.FLAG_HELD or m.pointers and m.type == layout.TYPE_CALL:
             flags |= layout.FLAG_HELD  # so that the leases end that the call began
         fields = {name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")}
@@ -595,7 +626,9 @@ class Node:
             for call in calls:
                 self._caller.end(call)
             self._served.notify_all()
+            self._granted.notify_all()
         self._inquiries.close()
+        self._slot_inquiries.close()
         for call in calls:
             if call.waiter:
                 call.waiter.ready.set()

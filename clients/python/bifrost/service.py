@@ -34,7 +34,7 @@ def current():
 
 
 # What a call or one-way may be marked as.
-_MARKS = layout.FLAG_SESSION | layout.FLAG_MORE | layout.FLAG_HEADERS | layout.FLAG_TAINTED | 3
+_MARKS = layout.FLAG_MORE | layout.FLAG_HEADERS | layout.FLAG_TAINTED | 3
 _RELEASED = layout.FLAG_HELD | layout.FLAG_RELEASED
 
 

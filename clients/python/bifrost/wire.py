@@ -40,14 +40,6 @@ class Message:
         gatekeepers = self.flags & layout.FLAG_RELEASED and self.callee_incarnation == 0
         return self.type == layout.TYPE_EXCEPTION and self.code == layout.UNAVAILABLE and self.flags & layout.FLAG_UNBEGUN != 0 and not gatekeepers
 
-    @property
-    def session(self):
-        return int.from_bytes(self.call[:8], "big")
-
-    @property
-    def sequence(self):
-        return int.from_bytes(self.call[8:], "big")
-
     def pack(self):
         """The datagram."""
         self.pointer_count, self.pointer = len(self.pointers), self.pointers[0] if self.pointers else NO_ID
@@ -65,6 +57,8 @@ class Message:
             setattr(m, name, value)
         if m.magic != layout.RPC_MAGIC or m.version != layout.RPC_VERSION or not layout.TYPE_CALL <= m.type <= layout.TYPE_ACK:
             raise FormatError("call header: magic %#x, version %d, type %d" % (m.magic, m.version, m.type))
+        if m.reserved:
+            raise FormatError("call header: the reserved field is %#x" % m.reserved)
         n = m.pointer_count
         start = RPC_SIZE + 16 * max(0, n - 1)
         if n > layout.MAX_POINTERS or (n == 0) != (m.pointer == NO_ID):
@@ -134,19 +128,28 @@ def service_hash(name):
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
 
 
-def session_of(node, drawn):
-    """The number of a session of the node with this address: nobody else may use it."""
-    return int(ipaddress.IPv6Address(node)) % (1 << 32) << 32 | drawn % (1 << 32)
+# A call is named by a call slot and a number, in which the caller's incarnation stands above the count of its calls in the slot.
 
 
-def owns(node, session):
-    """Whether a session is that of the node with this address."""
-    return session_of(node, session) == session
+def number_of(incarnation, count):
+    """The number of an incarnation's call in a slot."""
+    return incarnation << layout.COUNT_BITS | count
 
 
-def session_id(session, sequence):
-    """The id of a session's call."""
-    return session.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+def plain_id(node, slot, number):
+    """The id of a call that no execution makes, and of one of policy none: the number of its node, slot, number. So nobody else can
+    use it."""
+    return ipaddress.IPv6Address(node).packed[12:] + slot.to_bytes(4, "big") + number.to_bytes(8, "big")
+
+
+def slot_in(id):
+    """The slot in the id of a plain call."""
+    return int.from_bytes(id[4:8], "big")
+
+
+def derived(id):
+    """Whether an id follows from an execution's. No number has that bit."""
+    return bool(id[8] & 0x80)
 
 
 # A global pointer is 16 bytes, an IPv6 address:
@@ -211,7 +214,7 @@ def _take_bytes(b):
 
 
 # The trailer of a call: its origin, and the ids of the executions that wait for it. The origin shows that the call
-# is its caller's: a proof, and a service's hash, which is 0 for a call in a session.
+# is its caller's: a proof, and a service's hash, which is 0 for a plain call.
 
 PROOF = 16
 ORIGIN = PROOF + 8
@@ -219,7 +222,7 @@ MAX_LINEAGE = 17 * 16
 
 
 def prove(m, key):
-    """Puts the proof of a session's call into its trailer; a rack whose nodes have no keys has none."""
+    """Puts the proof of a plain call into its trailer; a rack whose nodes have no keys has none."""
     proof = hmac.digest(key, m.call, "sha256")[:PROOF] if any(key) else bytes(PROOF)
     m.trailer = proof + m.trailer[PROOF:]
 
@@ -241,14 +244,18 @@ def arguments(m):
     return h.digest()
 
 
-def forgets(calls, incarnation, budget):
-    """The datagrams that tell a node to forget calls of sessions."""
-    most = (budget - RPC_SIZE) // 32
+_ITEM = 28  # bytes of a call that is to be forgotten: id, slot, number
+
+
+def forgets(calls, incarnation, budget, held=False):
+    """The datagrams that tell a node to forget plain calls. If they are held, they are for the Gatekeeper."""
+    most = (budget - RPC_SIZE) // _ITEM
+    flags = layout.FLAG_SETTLED | layout.POLICY_RECOVER | (layout.FLAG_HELD if held else 0)
     out = []
     for at in range(0, len(calls), most):
         some = calls[at : at + most]
-        m = Message(type=layout.TYPE_ONE_WAY, flags=layout.FLAG_SETTLED | layout.POLICY_RECOVER, call=some[0], caller_incarnation=incarnation)
-        m.payload = b"".join(id + id for id in some)  # the id, the session, the number in it
+        m = Message(type=layout.TYPE_ONE_WAY, flags=flags, call=some[0], caller_incarnation=incarnation)
+        m.payload = b"".join(id + id[4:] for id in some)  # the id, and the slot and the number in it
         out.append(m.pack())
     return out
 

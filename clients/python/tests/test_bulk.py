@@ -7,7 +7,7 @@ import unittest
 from bifrost import bulk, layout, wire
 from bifrost.errors import FormatError
 
-PEER, CALL = "fd00::2", wire.session_id(1, 2)
+PEER, CALL = "fd00::2", bytes(15) + b"\2"
 KEY = PEER, CALL, True
 SIZE = 1000
 
@@ -102,7 +102,7 @@ class BulkTest(unittest.TestCase):
 
     def test_transfers_share_the_buffer(self):
         for call in range(3):
-            h = bulk.Header(call=wire.session_id(1, call), total=1 << 19, first=600)
+            h = bulk.Header(call=call.to_bytes(16, "big"), total=1 << 19, first=600)
             self.receiver.begin(0.0, (PEER, h.call, False), h, bytes(600), SIZE, False, None)
         self.assertEqual(len(self.receiver.asks(0.0)), 3)
         out = [t.out for t in self.receiver.open.values()]
@@ -111,7 +111,7 @@ class BulkTest(unittest.TestCase):
 
     def test_memory_is_bounded(self):
         def begin(peer, call, total):
-            h = bulk.Header(call=wire.session_id(1, call), total=total, first=600)
+            h = bulk.Header(call=call.to_bytes(16, "big"), total=total, first=600)
             return self.receiver.begin(0.0, (peer, h.call, False), h, bytes(600), SIZE, False, None)
 
         self.assertIsNone(begin("a", 1, (1 << 21) + 1))

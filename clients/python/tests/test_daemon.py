@@ -9,7 +9,7 @@ import unittest
 from bifrost import Error, layout
 from bifrost.daemon import Session
 
-JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1"}, "mtu": 1500, "rack": {}}
+JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9]}, "mtu": 1500, "rack": {}}
 
 
 class ListenTest(unittest.TestCase):
@@ -50,6 +50,9 @@ class ListenTest(unittest.TestCase):
                 news = json.dumps({"rack": {"mtu": 1500}}).encode() + b"\n"
                 conn.sendall(news)
                 socket.send_fds(conn, [json.dumps(dict(answer, socket=True)).encode() + b"\n" + news], [made.fileno()])
+
+    def test_joined(self):
+        self.assertEqual(self.session.blocks, [4, 9])
 
     def test_listen(self):
         for n in range(3):

@@ -1,4 +1,4 @@
-"""Who takes calls, and who is to forget exactly-once calls, without a network."""
+"""Who takes calls, and who is to forget calls, without a network."""
 
 import unittest
 
@@ -111,7 +111,7 @@ class ForgetsTest(unittest.TestCase):
         self.assertEqual(f.tick(1.0), [])
         f.forgotten(1.0, "b", [b"1", b"2"])
         f.forgotten(1.0, "a", [b"1"])
-        self.assertEqual(f.due(), 1.0 + direct.FORGET_AFTER)
+        self.assertEqual(f.due(), 1.0 + direct.REPEAT)
         self.assertEqual(f.tick(f.due())[0], ("a", [b"2"], False))
         f.forgotten(1.1, "a", [b"2"])
         f.forgotten(1.1, "a", [b"2"])

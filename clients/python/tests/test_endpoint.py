@@ -7,8 +7,8 @@ from bifrost import endpoint, layout, wire
 from bifrost.errors import FormatError
 
 
-def call_message(session=1, sequence=1, floor=1, **fields):
-    return wire.Message(type=layout.TYPE_CALL, flags=layout.FLAG_SESSION, call=wire.session_id(session, sequence), floor=floor, **fields)
+def call_message(**fields):
+    return wire.Message(type=layout.TYPE_CALL, **fields)
 
 
 class WireTest(unittest.TestCase):
@@ -23,6 +23,7 @@ class WireTest(unittest.TestCase):
         whole = call_message(payload=b"pay", pointers=[wire.make_pointer(16, 1, 64)]).pack()
         for b in [whole[:n] for n in range(len(whole))] + [whole + b"x", b"\0" + whole[1:], whole[:112] + b"\1" + whole[113:]]:
             self.assertRaises(FormatError, wire.Message.parse, b)
+        self.assertRaises(FormatError, wire.Message.parse, call_message(reserved=1).pack())
         self.assertRaises(FormatError, wire.Memory.parse, bytes(80))
 
     def test_headers(self):
@@ -63,57 +64,106 @@ class WireTest(unittest.TestCase):
         p, q = wire.make_pointer(16, 1, 64), wire.make_pointer(16, 2, 128)
         calls = [dict(payload=b"a"), dict(payload=b"b"), dict(payload=b"a", service=1), dict(payload=b"a", method=b"m" * 16), dict(payload=b"a", pointers=[p]), dict(payload=b"a", pointers=[q])]
         self.assertEqual(len({wire.arguments(call_message(**c)) for c in calls}), len(calls))
-        self.assertEqual(wire.arguments(call_message(payload=b"a", sequence=7)), wire.arguments(call_message(payload=b"a")))
+        self.assertEqual(wire.arguments(call_message(payload=b"a", number=7)), wire.arguments(call_message(payload=b"a")))
+
+    def test_plain_ids(self):
+        number = wire.number_of(3, 7)
+        id = wire.plain_id("fd00::1:2", 0x11, number)
+        self.assertEqual(id.hex(), "00010002" + "00000011" + "0000003000000007")
+        self.assertEqual((wire.slot_in(id), wire.derived(id)), (0x11, False))
+        self.assertTrue(wire.derived(bytes(8) + b"\x80" + bytes(7)))
+        self.assertFalse(wire.derived(wire.plain_id("::1", 16, wire.number_of((1 << 27) - 1, (1 << 36) - 1))))
 
     def test_forgets(self):
-        calls = [wire.session_id(3, n) for n in range(100)]
-        got = [wire.Message.parse(b) for b in wire.forgets(calls, 4, 1232)]
-        self.assertTrue(all(len(m.pack()) <= 1232 and m.flags == layout.FLAG_SETTLED | layout.POLICY_RECOVER and m.caller_incarnation == 4 for m in got))
-        self.assertEqual(b"".join(m.payload for m in got), b"".join(id + (3).to_bytes(8, "big") + n.to_bytes(8, "big") for n, id in enumerate(calls)))
+        calls = [wire.plain_id("fd00::5", n, wire.number_of(3, n)) for n in range(100)]
+        for held, flags in (False, layout.FLAG_SETTLED), (True, layout.FLAG_SETTLED | layout.FLAG_HELD):
+            got = [wire.Message.parse(b) for b in wire.forgets(calls, 4, 1232, held)]
+            self.assertTrue(all(len(m.pack()) <= 1232 and m.flags == flags | layout.POLICY_RECOVER and m.caller_incarnation == 4 for m in got))
+            items = b"".join(id + n.to_bytes(4, "big") + wire.number_of(3, n).to_bytes(8, "big") for n, id in enumerate(calls))
+            self.assertEqual(b"".join(m.payload for m in got), items)
         self.assertEqual(wire.forgotten(wire.Message(payload=b"".join(calls))), calls)
         self.assertRaises(FormatError, wire.forgotten, wire.Message(payload=bytes(17)))
 
 
 class CallerTest(unittest.TestCase):
-    def test_sessions_are_the_nodes_own(self):
-        sessions = {self.begin().message.session for _ in range(10)}
-        self.assertEqual((len(sessions), {s >> 32 for s in sessions}), (10, {5}))
-
     def setUp(self):
-        self.caller = endpoint.Caller("fd00::5", iter(range(1, 100)).__next__)
+        self.caller = endpoint.Caller("fd00::5", 3, None)
+        self.caller.slots.grant([4, 9])
 
     def begin(self, now=0.0, node="a", **options):
         call = endpoint.Call(wire.Message(type=layout.TYPE_CALL, flags=options.pop("flags", 0)), endpoint.RTT(), node, **options)
+        self.assertTrue(self.caller.slots.take(call))
         self.caller.begin(now, call)
         return call
 
-    def reply(self, call, flags=layout.FLAG_SESSION, **fields):
-        return wire.Message(type=layout.TYPE_REPLY, flags=flags, call=call.message.call, **fields)
+    def reply(self, call, flags=0, **fields):
+        m = wire.Message(type=layout.TYPE_REPLY, flags=flags, call=call.message.call, slot=call.message.slot, number=call.message.number)
+        for name, value in fields.items():
+            setattr(m, name, value)
+        return m
+
+    def test_names(self):
+        first, second = self.begin(), self.begin()
+        for n, m in enumerate((first.message, second.message)):
+            self.assertEqual((m.slot, m.number), (64 + n, wire.number_of(3, 1)))
+            self.assertEqual(m.call, wire.plain_id("fd00::5", m.slot, m.number))
+        self.caller.end(second)
+        m = self.begin().message
+        self.assertEqual((m.slot, m.number), (65, wire.number_of(3, 2)))
 
     def test_sent_until_answered(self):
         call = self.begin()
-        self.assertEqual(self.caller.tick(0.01), ([], [], []))
+        self.assertEqual(self.caller.tick(0.01), ([], []))
         self.assertEqual(self.caller.tick(0.021)[0], [call])
         self.assertEqual(wire.Message.parse(call.again(0.021)).attempt, 0)
         self.assertIs(self.caller.receive(0.03, "a", self.reply(call)), call)
         self.assertIsNone(self.caller.receive(0.03, "a", self.reply(call)))
         after = self.begin()
-        self.assertEqual((after.message.session, after.message.sequence), (call.message.session, call.message.sequence + 1))
+        self.assertEqual((after.message.slot, after.message.number), (call.message.slot, call.message.number + 1))
 
     def test_what_the_switch_holds_is_released(self):
-        call = self.begin(flags=layout.FLAG_HELD, held=True)
-        self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
-        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
-        call = self.begin(flags=layout.FLAG_HELD | layout.POLICY_RECOVER, held=True, node="a")
-        self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
-        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
-        self.assertEqual(self.caller.left(layout.SETTLE_AFTER), [("a", call.message.call)])
-        settle = (call.message.session, call.message.sequence + 1)
-        self.assertEqual(self.caller.tick(layout.SETTLE_AFTER)[2], [settle])
-        self.caller.settled(wire.Message(call=wire.session_id(settle[0], 0), floor=settle[1] - 1))
-        self.assertIsNotNone(self.caller.due())
-        self.caller.settled(wire.Message(call=wire.session_id(settle[0], 0), floor=settle[1]))
+        for policy in layout.POLICY_NONE, layout.POLICY_RECOVER:
+            call = self.begin(flags=layout.FLAG_HELD | policy, held=True)
+            self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
+            self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_RELEASED)), call)
+
+    def held(self, now, **options):
+        call = self.begin(now, flags=layout.FLAG_HELD, held=True, **options)
+        self.caller.receive(now, "a", self.reply(call, layout.FLAG_RELEASED))
+        return call.message.call
+
+    def test_the_gatekeeper_is_told_what_to_forget(self):
+        self.held(0.0)
+        last = self.held(0.1)  # tells it of the first one
+        self.assertEqual(self.caller.due(), 0.1 + layout.FORGET_AFTER)
+        self.assertEqual(self.caller.left(0.2), [])
+        self.assertEqual(self.caller.left(0.1 + layout.FORGET_AFTER), [(layout.GATEKEEPER, last)])
         self.assertIsNone(self.caller.due())
+        self.assertEqual(self.caller.left(9.0), [])
+
+    def test_the_gatekeeper_is_told_while_other_calls_are_made(self):
+        id = self.held(0.0)
+        self.answer(0.9 * layout.FORGET_AFTER, "a")
+        self.begin(layout.FORGET_AFTER)
+        self.assertIn((layout.GATEKEEPER, id), self.caller.left(layout.FORGET_AFTER))
+
+    def test_both_are_told(self):
+        call = self.begin(flags=layout.FLAG_HELD | layout.POLICY_RECOVER, held=True)
+        self.caller.receive(1.0, "a", self.reply(call, layout.FLAG_RELEASED))
+        self.assertEqual(self.caller.due(), 1.0 + layout.FORGET_AFTER)
+        self.assertEqual(self.caller.left(1.0 + layout.FORGET_AFTER), [("a", call.message.call), (layout.GATEKEEPER, call.message.call)])
+
+    def test_a_late_refusal(self):
+        """A node refuses one place of a call; what the Gatekeeper has released counts in any case."""
+        refusal = dict(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=7)
+        call = self.begin()
+        for other in dict(slot=call.message.slot + 1), dict(number=call.message.number - 1):
+            self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_UNBEGUN, **refusal, **other)))
+        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_UNBEGUN, **refusal)), call)
+        call = self.begin()
+        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, **refusal, number=1)), call)
+        call = self.begin()
+        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, slot=1, number=1)), call)  # it is none
 
     def test_answers_come_from_their_node(self):
         for policy in layout.POLICY_NONE, layout.POLICY_RECOVER:
@@ -121,7 +171,7 @@ class CallerTest(unittest.TestCase):
             self.assertIsNone(self.caller.receive(0.0, "b", self.reply(call)))
             self.assertIs(self.caller.receive(0.0, "a", self.reply(call)), call)
             call = self.begin(flags=policy, node="a")
-            self.assertIs(self.caller.receive(0.0, "b", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED)), call)
+            self.assertIs(self.caller.receive(0.0, "b", self.reply(call, layout.FLAG_RELEASED)), call)
 
     def answer(self, now, node):
         call = self.begin(now, flags=layout.POLICY_RECOVER, node=node)
@@ -130,15 +180,15 @@ class CallerTest(unittest.TestCase):
 
     def test_nodes_are_told_what_to_forget(self):
         self.answer(0.0, "a")
-        last = self.answer(0.1, "a")  # settles the first one
+        last = self.answer(0.1, "a")  # tells it of the first one
         self.assertEqual(self.caller.left(0.2), [])
         self.answer(0.2, "b")
         self.assertEqual(self.caller.left(0.2), [("a", last)])
         out = self.begin(0.3, flags=layout.POLICY_RECOVER, node="b")
-        self.assertEqual(self.caller.left(9.0), [])  # it is not idle
+        self.assertEqual(self.caller.left(9.0), [])  # its slot is not idle
         self.caller.end(out)
-        self.assertEqual(self.caller.due(), 0.3 + layout.SETTLE_AFTER)
-        self.assertEqual(self.caller.left(0.3 + layout.SETTLE_AFTER), [("b", out.message.call)])
+        self.assertEqual(self.caller.due(), 0.3 + layout.FORGET_AFTER)
+        self.assertEqual(self.caller.left(0.3 + layout.FORGET_AFTER), [("b", out.message.call)])
         self.assertIsNone(self.caller.due())
         self.begin(2.0, node="b")
         self.begin(2.0)
@@ -150,12 +200,6 @@ class CallerTest(unittest.TestCase):
         self.assertEqual(self.caller.left(0.1), [("a", kept)])
         self.caller.receive(0.1, "a", self.reply(call))
         self.assertIsNone(self.caller.due())
-
-    def test_what_is_owed_is_settled_while_other_calls_are_made(self):
-        call = self.begin(flags=layout.FLAG_HELD, held=True)
-        self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_SESSION | layout.FLAG_RELEASED))
-        self.answer(0.9 * layout.SETTLE_AFTER, "a")
-        self.assertEqual(len(self.caller.tick(layout.SETTLE_AFTER)[2]), 1)
 
     def test_restarted(self):
         first, other = self.begin(node="a"), self.begin(node="b")

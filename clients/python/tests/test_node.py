@@ -6,10 +6,11 @@ import socket
 import threading
 import time
 import unittest
+from unittest import mock
 
 from thrift.Thrift import TMessageType, TType
 
-from bifrost import bulk, layout, node, service, wire
+from bifrost import bulk, direct, layout, node, service, wire
 from bifrost.errors import Error
 
 KEY = bytes(range(32))
@@ -65,7 +66,7 @@ class Endpoint:
 class Session:
     """A daemon's session, whose answers the test gives."""
 
-    name, address, incarnation, mtu, rack, key = "test", SELF, 3, 1500, {}, KEY
+    name, address, incarnation, blocks, mtu, rack, key = "test", SELF, 3, (4,), 1500, {}, KEY
 
     def __init__(self):
         self.done, self.on_end = threading.Event(), None
@@ -73,6 +74,8 @@ class Session:
         self.serving = serves(A)
         self.asked = []
         self.who = {}  # by address
+        self.more = threading.Semaphore(0)  # for each question for blocks that is answered
+        self.refuses = False  # to give any
         self.there = threading.Event()  # the Gatekeeper is
         self.there.set()
 
@@ -85,6 +88,11 @@ class Session:
     def ask(self, op, **fields):
         self.there.wait(PATIENCE)
         self.asked.append((op, fields))
+        if op == "blocks":
+            self.more.acquire(timeout=PATIENCE)
+            if self.refuses:
+                raise Error(layout.UNAVAILABLE)
+            return {"blocks": list(range(4, 4 + fields["want"]))}
         if op == "serving":
             return {"serving": self.serving}
         if op == "who":
@@ -96,6 +104,7 @@ class Session:
 
     def leave(self):
         self.there.set()
+        self.more.release(100)
 
 
 class NodeTest(unittest.TestCase):
@@ -144,10 +153,20 @@ class NodeTest(unittest.TestCase):
     def reply(self, m, source=A, flags=0, **fields):
         answer = wire.Message(**{name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")})
         answer.type, answer.timeout, answer.callee_incarnation = layout.TYPE_REPLY, 0, 9
-        answer.flags = m.flags & (layout.FLAG_SESSION | layout.FLAG_HELD) | m.policy | flags
+        answer.flags = m.flags & layout.FLAG_HELD | m.policy | flags
         for name, value in fields.items():
             setattr(answer, name, value)
         self.rpc.inject(answer.pack(), source)
+
+    def until(self, true):
+        end = time.monotonic() + PATIENCE
+        while not true() and time.monotonic() < end:
+            time.sleep(0.001)
+        self.assertTrue(true())
+
+    def forgotten(self):
+        """Waits until nobody is to be told to forget anything."""
+        self.until(lambda: self.node._forgets.due() is None)
 
     def refuse(self, m, source=A):
         self.reply(m, source, layout.FLAG_UNBEGUN, type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, payload=b"the node is closing")
@@ -167,13 +186,107 @@ class MovesOn:
         self.assertEqual(outcome(), ({}, b"2"))
 
 
+class SlotsTest(NodeTest):
+    """Calls that find no slot free. The node has 16, and half of them are for one node."""
+
+    def setUp(self):
+        super().setUp()
+        self.outcomes = [self.start() for _ in range(8)]
+        self.out = {}
+        while len(self.out) < 8:
+            m = self.call()
+            self.out[m.call] = m
+
+    def next(self, to=A):
+        """The first copy of a call that is not out yet."""
+        return wire.Message.parse(self.take(self.direct, lambda t, b: t[0] == to and wire.Message.parse(b).call not in self.out)[1])
+
+    def waits(self):
+        self.until(lambda: A in self.node._caller.slots._waiting)
+
+    def test_names(self):
+        self.assertEqual({(m.slot, m.number) for m in self.out.values()}, {(64 + n, wire.number_of(3, 1)) for n in range(8)})
+        for m in self.out.values():
+            self.assertEqual(m.call, wire.plain_id(SELF, m.slot, m.number))
+            self.reply(m)
+        for outcome in self.outcomes:
+            outcome()
+
+    def test_waits_for_a_slot(self):
+        outcome = self.start(timeout=PATIENCE)
+        self.waits()
+        first = next(iter(self.out.values()))
+        self.reply(first)
+        m = self.next()
+        self.assertEqual((m.slot, m.number), (first.slot, first.number + 1))
+        self.reply(m, payload=b"2")
+        self.assertEqual(outcome(), ({}, b"2"))
+
+    def test_until_its_deadline(self):
+        for oneway in False, True:
+            e = self.start(timeout=0.05, oneway=oneway)()
+            self.assertEqual((e.code, e.never_began), (layout.DEADLINE_EXCEEDED, True))
+        self.assertEqual(self.node._caller.slots._waiting, {})
+
+    def test_another_node_has_slots(self):
+        outcome = self.start()
+        self.waits()
+        self.session.serving = serves(B)
+        with self.node._lock:
+            self.node._servers.told(time.monotonic(), direct.Method("Adder", "add", False), [direct.Server(B, 9)])
+        other = self.start()
+        self.reply(self.next(to=B), source=B, payload=b"2")
+        self.assertEqual(other(), ({}, b"2"))
+        self.assertIn(A, self.node._caller.slots._waiting)
+        self.reply(next(iter(self.out.values())))
+        self.reply(self.next())
+        outcome()
+
+    def test_more_blocks(self):
+        outcome = self.start()
+        self.waits()
+        self.until(lambda: ("blocks", {"want": 2}) in self.session.asked)
+        self.assertEqual([op for op, _ in self.session.asked].count("blocks"), 1)
+        self.session.more.release()
+        m = self.next()
+        self.assertEqual(m.number, wire.number_of(3, 1))
+        self.reply(m)
+        outcome()
+
+    def test_no_blocks_at_first(self):
+        outcome = self.start()
+        self.session.refuses = True
+        self.session.more.release()
+        self.until(lambda: [op for op, _ in self.session.asked].count("blocks") == 2)
+        self.assertIn(A, self.node._caller.slots._waiting)
+        self.session.refuses = False
+        self.session.more.release()
+        self.reply(self.next())
+        outcome()
+
+    def test_a_handler_does_not_wait_for_long(self):
+        service._current.call = service.Incoming(wire.Message(type=layout.TYPE_CALL, trailer=bytes(wire.ORIGIN)), B, None, None)
+        self.addCleanup(setattr, service._current, "call", None)
+        with mock.patch.object(node, "SLOT_PATIENCE", 0.01), self.assertRaises(Error) as caught:
+            self.node.call("Adder", "add", b"", timeout=PATIENCE)
+        self.assertEqual((caught.exception.code, caught.exception.never_began), (layout.OVERLOADED, True))
+        self.assertEqual(self.node._caller.slots._waiting, {})
+
+    def test_the_node_ends(self):
+        outcome = self.start()
+        self.waits()
+        self.node._fail()
+        e = outcome()
+        self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, True))
+
+
 class ExactlyOnceTest(MovesOn, NodeTest):
     """Exactly-once calls, and what both kinds have in common."""
 
     def test_goes_to_the_node(self):
         outcome = self.start(timeout=PATIENCE)
         m = self.call()
-        self.assertEqual((m.type, m.flags, m.attempt, m.caller_incarnation), (layout.TYPE_CALL, layout.FLAG_SESSION | layout.POLICY_RECOVER, 0, 3))
+        self.assertEqual((m.type, m.flags, m.attempt, m.caller_incarnation), (layout.TYPE_CALL, layout.POLICY_RECOVER, 0, 3))
         self.assertEqual((m.payload, m.trailer), (b"1+1", hmac.digest(KEY, m.call, "sha256")[:16] + bytes(8)))
         again = self.call()
         self.assertEqual((again.call, again.trailer, again.attempt), (m.call, m.trailer, 0))
@@ -189,16 +302,13 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         outcome()
         to, b = self.take(self.direct, lambda to, b: wire.Message.parse(b).flags & layout.FLAG_SETTLED)
         word = wire.Message.parse(b)
-        self.assertEqual((to, word.payload), ((A, layout.PORT_DIRECT), m.call + m.call))
+        self.assertEqual((to, word.payload), ((A, layout.PORT_DIRECT), m.call + m.call[4:]))
         self.take(self.direct, lambda to, b: wire.Message.parse(b).payload == word.payload)  # again
         ack = wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_SETTLED | layout.POLICY_RECOVER, payload=m.call)
         self.direct.inject(ack.pack(), B)
         self.take(self.direct, lambda to, b: wire.Message.parse(b).payload == word.payload)  # nobody believes another node
         self.direct.inject(ack.pack(), A)
-        end = time.monotonic() + PATIENCE
-        while self.node._forgets.due() is not None and time.monotonic() < end:
-            time.sleep(0.001)
-        self.assertIsNone(self.node._forgets.due())
+        self.forgotten()
 
     def test_a_node_that_is_gone(self):
         outcome = self.start()
@@ -256,12 +366,26 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         self.node.memory.settle = lambda: None
         outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
         m = self.call(self.rpc)
-        self.assertEqual((m.flags, m.pointers), (layout.FLAG_HELD | layout.FLAG_SESSION | layout.POLICY_RECOVER, [POINTER]))
+        self.assertEqual((m.flags, m.pointers), (layout.FLAG_HELD | layout.POLICY_RECOVER, [POINTER]))
         self.reply(m, pointers=[])  # nobody has released it
         self.reply(m, flags=layout.FLAG_RELEASED, pointers=[], payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
-        settled = wire.Message.parse(self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)[1])
-        self.assertEqual((settled.floor, settled.sequence), (m.sequence + 1, 0))
+        to, b = self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)
+        word = wire.Message.parse(b)
+        self.assertEqual((to, word.type), ((layout.GATEKEEPER, layout.PORT_RPC), layout.TYPE_ONE_WAY))
+        self.assertEqual((word.flags, word.caller_incarnation), (layout.FLAG_SETTLED | layout.FLAG_HELD | layout.POLICY_RECOVER, 3))
+        self.assertEqual(word.payload, m.call + m.slot.to_bytes(4, "big") + m.number.to_bytes(8, "big"))
+        ack = wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_SETTLED | layout.POLICY_RECOVER, payload=m.call)
+        self.direct.inject(ack.pack(), A)  # who is to forget it, too
+        self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER and wire.Message.parse(b).payload == word.payload)  # again
+        before = self.node.counters["malformed"]
+        self.rpc.inject(ack.pack(), layout.GATEKEEPER)  # nobody has released it
+        self.until(lambda: self.node.counters["malformed"] > before)
+        self.assertIsNotNone(self.node._forgets.due())
+        ack.flags = layout.FLAG_SETTLED | layout.FLAG_RELEASED
+        self.rpc.inject(ack.pack(), layout.GATEKEEPER)
+        self.forgotten()
+        self.assertNotIn("who", [op for op, _ in self.session.asked])
 
     def test_oneway(self):
         for pointers, endpoint, flags in ((), self.direct, 0), ([POINTER], self.rpc, layout.FLAG_RELEASED):
@@ -326,7 +450,7 @@ class AtMostOnceTest(MovesOn, NodeTest):
         outcome = self.start(timeout=PATIENCE)
         m = self.call()
         self.assertIn(("serving", {"serving": {"service": "Adder", "method": "add", "at_most_once": True}}), self.session.asked)
-        self.assertEqual((m.type, m.flags, m.attempt, m.callee_incarnation), (layout.TYPE_CALL, layout.FLAG_SESSION, 0, 9))
+        self.assertEqual((m.type, m.flags, m.attempt, m.callee_incarnation), (layout.TYPE_CALL, 0, 0, 9))
         self.assertEqual(m.trailer, hmac.digest(KEY, m.call, "sha256")[:16] + bytes(8))
         self.assertEqual(self.call().attempt, 0)  # again
         self.reply(m, source=B, payload=b"3")  # another node's
@@ -384,11 +508,26 @@ class AtMostOnceTest(MovesOn, NodeTest):
         self.node.memory.settle = lambda: None
         outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
         m = self.call(self.rpc)
-        self.assertEqual((m.flags, m.pointers, m.callee_incarnation), (layout.FLAG_HELD | layout.FLAG_SESSION, [POINTER], 9))
+        self.assertEqual((m.flags, m.pointers, m.callee_incarnation), (layout.FLAG_HELD, [POINTER], 9))
         self.reply(m, pointers=[])  # nobody has released it
         self.reply(m, flags=layout.FLAG_RELEASED, pointers=[], payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
         self.assertEqual(self.direct.sent, [])
+
+    def test_nobody_asks_where_the_gatekeeper_is(self):
+        with mock.patch.object(direct, "REPEAT", layout.MAX_TIMEOUT):  # so it is silent for long at once
+            self.node.memory.settle = lambda: None
+            outcome = self.start(pointers=[POINTER])
+            m = self.call(self.rpc)
+            self.reply(m, flags=layout.FLAG_RELEASED, pointers=[])
+            outcome()
+            self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)
+        self.rpc.inject(wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_SETTLED | layout.FLAG_RELEASED, payload=m.call).pack(), layout.GATEKEEPER)
+        self.forgotten()
+        asked = threading.Event()
+        self.node._inquiries.put(lambda _: asked.set(), "who", address=B)
+        self.assertTrue(asked.wait(PATIENCE))
+        self.assertEqual([fields for op, fields in self.session.asked if op == "who"], [{"address": B}])
 
     def test_oneway(self):
         self.assertEqual(self.start(oneway=True)(), ({}, b""))  # at once
@@ -450,7 +589,7 @@ class ServeTest(NodeTest):
         self.node.export("Echo", self.echo)
         self.addCleanup(self.echo.may.release, 100)
 
-    def message(self, number, value="hello", kind=layout.TYPE_CALL, **fields):
+    def message(self, count, value="hello", kind=layout.TYPE_CALL, slot=16, **fields):
         p = service.protocol_of(b"\x80\x01")(service.TMemoryBuffer())
         p.writeMessageBegin("echo", TMessageType.ONEWAY if kind == layout.TYPE_ONE_WAY else TMessageType.CALL, 0)
         p.writeStructBegin("echo_args")
@@ -458,8 +597,9 @@ class ServeTest(NodeTest):
         p.writeString(value)
         p.writeFieldStop()
         p.writeMessageEnd()
+        number = wire.number_of(5, count)
         m = wire.Message(
-            type=kind, flags=layout.FLAG_SESSION, call=wire.session_id(wire.session_of(A, 1), number), service=wire.service_hash("Echo"),
+            type=kind, call=wire.plain_id(A, slot, number), slot=slot, number=number, service=wire.service_hash("Echo"),
             method=wire.method_of("echo"), name_length=4, callee_incarnation=3, caller_incarnation=5, payload=p.trans.getvalue(), trailer=bytes(wire.ORIGIN),
         )
         for name, v in fields.items():
@@ -474,12 +614,6 @@ class ServeTest(NodeTest):
         self.assertEqual(to, (A, layout.PORT_RPC))
         return wire.Message.parse(b)
 
-    def until(self, true):
-        end = time.monotonic() + PATIENCE
-        while not true() and time.monotonic() < end:
-            time.sleep(0.001)
-        self.assertTrue(true())
-
     def counts(self, name, m, **options):
         """Sends what the node drops, and counts so."""
         before = self.node.counters[name]
@@ -492,7 +626,8 @@ class ServeTest(NodeTest):
         self.counts("duplicates", m)
         self.echo.may.release()
         answer = self.answer()
-        self.assertEqual((answer.type, answer.call, answer.callee_incarnation, answer.flags), (layout.TYPE_REPLY, m.call, 3, layout.FLAG_SESSION))
+        self.assertEqual((answer.type, answer.call, answer.callee_incarnation, answer.flags), (layout.TYPE_REPLY, m.call, 3, 0))
+        self.assertEqual((answer.slot, answer.number), (m.slot, m.number))
         self.assertIn(b"hello", answer.payload)
         self.send(m)
         self.assertEqual(self.answer().payload, answer.payload)
@@ -513,11 +648,12 @@ class ServeTest(NodeTest):
         self.assertEqual((answer.code, answer.flags & layout.FLAG_UNBEGUN), (layout.UNAVAILABLE, 0))
 
     def test_malformed(self):
-        held = layout.FLAG_SESSION | layout.FLAG_HELD
+        held = layout.FLAG_HELD
         released = held | layout.FLAG_RELEASED
         for fields in (
-            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(pointers=[POINTER]), dict(flags=0), dict(flags=held), dict(flags=released),
-            dict(flags=layout.FLAG_SESSION | layout.FLAG_REPLAY), dict(flags=layout.FLAG_SESSION | layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
+            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(pointers=[POINTER]), dict(flags=8), dict(flags=held), dict(flags=released),
+            dict(flags=layout.FLAG_REPLAY), dict(flags=layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
+            dict(slot=15), dict(slot=1 << 20), dict(number=wire.number_of(4, 7)), dict(caller_incarnation=6), dict(call=wire.plain_id(B, 16, wire.number_of(5, 7))),
         ):
             self.counts("malformed", self.message(7, **fields))
         self.counts("malformed", self.message(7), source=B)
@@ -526,25 +662,25 @@ class ServeTest(NodeTest):
         self.assertEqual((self.echo.seen, self.rpc.sent), ([], []))
 
     def test_what_the_gatekeeper_lets_through(self):
-        released = layout.FLAG_SESSION | layout.FLAG_HELD | layout.FLAG_RELEASED
+        released = layout.FLAG_HELD | layout.FLAG_RELEASED
         self.echo.may.release()
         question = self.message(7, flags=released | layout.FLAG_REPLAY, payload=b"", trailer=b"")
         self.send(self.message(7, flags=released, pointers=[POINTER]), port=layout.PORT_RPC)
         answer = self.answer()
-        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_SESSION | layout.FLAG_HELD))
+        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_HELD))
         self.send(question, port=layout.PORT_RPC)
         self.assertEqual(self.answer().payload, answer.payload)
-        question.call = self.message(8).call
+        question.call, question.number = self.message(8).call, self.message(8).number
         self.send(question, port=layout.PORT_RPC)
         answer = self.answer()
-        self.assertEqual((answer.type, answer.code, answer.flags), (layout.TYPE_EXCEPTION, layout.UNAVAILABLE, layout.FLAG_SESSION | layout.FLAG_HELD | layout.FLAG_UNBEGUN))
+        self.assertEqual((answer.type, answer.code, answer.flags), (layout.TYPE_EXCEPTION, layout.UNAVAILABLE, layout.FLAG_HELD | layout.FLAG_UNBEGUN))
         self.counts("duplicates", self.message(8, flags=released, pointers=[POINTER]), port=layout.PORT_RPC)
         self.assertEqual(len(self.echo.seen), 1)
 
     def test_oneway(self):
         self.send(self.message(7, kind=layout.TYPE_ONE_WAY))
         answer = self.answer()
-        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_SESSION | layout.FLAG_DONE))
+        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_DONE))
         self.until(lambda: self.echo.seen)
 
     def test_large(self):
@@ -576,7 +712,7 @@ class ServeTest(NodeTest):
         thread.start()
         self.until(lambda: self.node._calls._closing)
         self.assertTrue(any(op == "export" and f["export"].get("withdraw") for op, f in self.session.asked))
-        self.send(self.message(1, call=wire.session_id(wire.session_of(A, 2), 1)))
+        self.send(self.message(1, slot=17))
         refusal = self.answer()
         self.assertTrue(refusal.refuses)
         self.echo.may.release()

@@ -5,22 +5,26 @@ import unittest
 from bifrost import layout, volatile, wire
 
 A, B = "fd00:b1f0:0:2::a", "fd00:b1f0:0:2::b"
-LANE = wire.session_of(A, 1)
+SLOT, CALLERS = 16, 5  # the slot, and the caller's incarnation
 
 
-def message(number, lane=LANE, flags=0, incarnation=7):
-    return wire.Message(type=layout.TYPE_CALL, flags=layout.FLAG_SESSION | flags, call=wire.session_id(lane, number), callee_incarnation=incarnation)
+def message(count, slot=SLOT, flags=0, incarnation=7, source=A):
+    number = wire.number_of(CALLERS, count)
+    return wire.Message(
+        type=layout.TYPE_CALL, flags=flags, call=wire.plain_id(source, slot, number), slot=slot, number=number, caller_incarnation=CALLERS,
+        callee_incarnation=incarnation,
+    )
 
 
 class VolatileTest(unittest.TestCase):
     def setUp(self):
         self.core = volatile.Volatile(7)
 
-    def receive(self, number, now=1.0, source=A, **options):
-        return self.core.receive(now, source, message(number, **options))
+    def receive(self, count, now=1.0, **options):
+        return self.core.receive(now, A, message(count, **options))
 
-    def probe(self, number, **options):
-        return self.core.probe(1.0, A, message(number, **options))
+    def probe(self, count, **options):
+        return self.core.probe(1.0, A, message(count, **options))
 
     def test_at_most_once(self):
         verdict, entry, _ = self.receive(5)
@@ -28,7 +32,7 @@ class VolatileTest(unittest.TestCase):
         self.assertEqual(self.receive(5), (volatile.DUPLICATE, entry, None))
         self.core.finish(entry, b"reply")
         self.assertEqual((self.receive(5), entry.reply), ((volatile.ANSWER, entry, None), b"reply"))
-        self.assertEqual(self.receive(5, lane=LANE + 1)[0], volatile.RUN)
+        self.assertEqual(self.receive(5, slot=SLOT + 1)[0], volatile.RUN)
         self.assertEqual((self.receive(6)[0], entry.gone), (volatile.RUN, True))
         self.assertEqual(self.receive(5), (volatile.LATE, None, None))
 
@@ -45,11 +49,34 @@ class VolatileTest(unittest.TestCase):
     def test_whose_calls(self):
         self.assertEqual(self.receive(5, incarnation=6)[0], volatile.GONE)
         self.assertEqual(self.receive(5, incarnation=8)[0], volatile.GONE)
-        self.assertEqual(self.receive(5, incarnation=0)[0], volatile.MALFORMED)
-        self.assertEqual(self.receive(5, lane=0)[0], volatile.MALFORMED)
-        self.assertEqual(self.receive(5, source=B)[0], volatile.FOREIGN)
-        self.assertEqual(self.core.receive(1.0, A, wire.Message(call=wire.session_id(LANE, 5), callee_incarnation=7))[0], volatile.MALFORMED)
         self.assertEqual(self.receive(5)[0], volatile.RUN)
+
+    def test_misnamed(self):
+        last = layout.BLOCKS * layout.BLOCK_SLOTS - 1
+        for slot in SLOT - 1, 0, last + 1:
+            self.assertEqual(self.receive(5, slot=slot)[0], volatile.MALFORMED)
+        whole = message(5)
+        theirs = wire.plain_id(B, whole.slot, whole.number)
+        other = message(6)
+        marked = whole.call[:8] + bytes([whole.call[8] | 0x80]) + whole.call[9:]
+        for verdict, fields in (
+            (volatile.MALFORMED, dict(callee_incarnation=0)), (volatile.MALFORMED, dict(caller_incarnation=CALLERS + 1)), (volatile.MALFORMED, dict(call=marked)),
+            (volatile.FOREIGN, dict(call=theirs)), (volatile.FOREIGN, dict(call=other.call)), (volatile.FOREIGN, dict(slot=SLOT + 1)),
+        ):
+            m = message(5)
+            for name, value in fields.items():
+                setattr(m, name, value)
+            for take in self.core.receive, self.core.probe:
+                self.assertEqual(take(1.0, A, m), (verdict, None, None))
+        self.assertEqual(self.core.receive(1.0, B, whole)[0], volatile.FOREIGN)
+        self.assertEqual(self.receive(5, slot=last)[0], volatile.RUN)
+        self.assertEqual(self.receive(5)[0], volatile.RUN)
+
+    def test_two_nodes_one_slot(self):
+        """A slot goes from a node to another one as it is."""
+        entry = self.receive(5)[1]
+        self.assertEqual(self.core.receive(1.0, B, message(5, source=B))[0], volatile.RUN)
+        self.assertEqual(self.receive(5), (volatile.DUPLICATE, entry, None))
 
     def test_probe(self):
         entry = self.receive(5)[1]
@@ -72,33 +99,36 @@ class VolatileTest(unittest.TestCase):
     def test_large_answers(self):
         entry = self.receive(5)[1]
         self.core.finish(entry, b"first", b"all of it")
-        self.assertIsNone(self.core.find(B, wire.session_id(LANE, 5)))
-        self.assertIsNone(self.core.find(A, wire.session_id(LANE, 6)))
-        self.assertIs(self.core.find(A, wire.session_id(LANE, 5)), entry)
+        self.assertIsNone(self.core.find(B, message(5).call))
+        self.assertIsNone(self.core.find(A, message(6).call))
+        self.assertIs(self.core.find(A, message(5).call), entry)
         self.assertTrue(self.core.owes())
         self.core.settle(entry)
         self.assertFalse(self.core.owes())
         self.assertEqual((self.receive(5)[0], entry.body), (volatile.LATE, b""))
 
     def test_room(self):
-        small = volatile.Volatile(7, lanes=3, node_lanes=2, reply_bytes=5)
-        first, second = (small.receive(1.0, A, message(1, LANE + n))[1] for n in range(2))
-        self.assertEqual(small.receive(1.0, A, message(1, LANE + 2))[0], volatile.FULL)
-        other = wire.session_of(B, 1)
-        self.assertEqual(small.receive(1.0, B, message(1, other))[0], volatile.RUN)
-        self.assertEqual(small.receive(1.0, B, message(1, other + 1))[0], volatile.FULL)
+        small = volatile.Volatile(7, slots=3, node_slots=2, reply_bytes=5)
+
+        def receive(source, slot):
+            return small.receive(1.0, source, message(1, slot, source=source))
+
+        first, second = (receive(A, SLOT + n)[1] for n in range(2))
+        self.assertEqual(receive(A, SLOT + 2)[0], volatile.FULL)
+        self.assertEqual(receive(B, SLOT)[0], volatile.RUN)
+        self.assertEqual(receive(B, SLOT + 1)[0], volatile.FULL)
         small.finish(first, b"12345")
         small.finish(second, b"12345")
-        self.assertEqual(small.receive(1.0, A, message(1))[0], volatile.LOST)
-        self.assertEqual(small.receive(1.0, A, message(1, LANE + 1))[0], volatile.ANSWER)
+        self.assertEqual(receive(A, SLOT)[0], volatile.LOST)
+        self.assertEqual(receive(A, SLOT + 1)[0], volatile.ANSWER)
 
-    def test_silent_lanes_are_forgotten(self):
-        done, running = self.receive(5)[1], self.receive(5, lane=LANE + 1)[1]
+    def test_silent_slots_are_forgotten(self):
+        done, running = self.receive(5)[1], self.receive(5, slot=SLOT + 1)[1]
         self.core.finish(done, b"reply")
-        now = 1.1 + layout.LANE_LIFETIME
+        now = 1.1 + layout.SLOT_LIFETIME
         self.assertEqual(self.receive(5, now=now)[0], volatile.RUN)
         self.assertEqual((done.gone, running.gone), (True, False))
-        self.assertEqual(self.receive(5, now=now, lane=LANE + 1)[0], volatile.DUPLICATE)
+        self.assertEqual(self.receive(5, now=now, slot=SLOT + 1)[0], volatile.DUPLICATE)
 
 
 if __name__ == "__main__":

@@ -28,13 +28,14 @@ const (
 	opServing = "serving"
 	opCalls   = "calls"
 	opLedger  = "ledger"
+	opBlocks  = "blocks"
 	opListen  = "listen"
 	opSharing = "sharing"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true}
 
 // request is a line from a program.
 type request struct {
@@ -58,6 +59,8 @@ type request struct {
 	Sharing *control.Sharing `json:"sharing,omitempty"`
 	// Calls is what opCalls tells.
 	Calls *control.NodeCalls `json:"calls,omitempty"`
+	// Want is opBlocks' question: how many blocks of call slots the node wants in all.
+	Want int `json:"want,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -83,6 +86,8 @@ type reply struct {
 	Exported *control.Exported    `json:"exported,omitempty"`
 	// Sharing answers opSharing.
 	Sharing *control.SharingReply `json:"sharing,omitempty"`
+	// Blocks answers opBlocks: those that the node has.
+	Blocks []uint32 `json:"blocks,omitempty"`
 	// Ledger answers opLedger; none yet if it is nil.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
 	// Socket says that a socket comes with the line (SCM_RIGHTS): it answers opListen.

@@ -152,6 +152,12 @@ func (s *session) Calls(ctx context.Context, c control.NodeCalls) error {
 	return err
 }
 
+// Blocks implements join.Session.
+func (s *session) Blocks(ctx context.Context, want int) ([]uint32, error) {
+	r, err := s.client.ask(ctx, request{Op: opBlocks, Want: want})
+	return r.Blocks, err
+}
+
 // Ledger implements join.Session.
 func (s *session) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	r, err := s.client.ask(ctx, request{Op: opLedger})

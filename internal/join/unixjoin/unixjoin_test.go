@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,6 +115,9 @@ func (n *fakeNode) Serving(ctx context.Context, q control.Serving) (control.Serv
 }
 func (n *fakeNode) Sharing(_ context.Context, q control.Sharing) (control.SharingReply, error) {
 	return control.SharingReply{Kin: q.Caller == rackaddr.Node(2), Declared: q.Method == "add"}, nil
+}
+func (n *fakeNode) Blocks(_ context.Context, want int) ([]uint32, error) {
+	return []uint32{7, uint32(want)}, nil //nolint:gosec // small
 }
 func (n *fakeNode) Ledger(context.Context) (*control.LedgerPlace, error) {
 	if n.name == "watched" {
@@ -230,7 +235,7 @@ func TestLifeOfANode(t *testing.T) {
 	if p := h.asked[0]; p != (join.Program{Name: "arrays", Instance: "arrays-1", PID: os.Getpid(), UID: uint32(os.Getuid())}) {
 		t.Errorf("joined as %+v", p)
 	}
-	if s.Node() != n.Node() || s.Stack().MTU() != 9000 {
+	if !reflect.DeepEqual(s.Node(), n.Node()) || s.Stack().MTU() != 9000 {
 		t.Errorf("identity %+v, MTU %d", s.Node(), s.Stack().MTU())
 	}
 	for range 2 {
@@ -281,6 +286,9 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "calls: 2 under way, 0 over")
+	if blocks, err := s.Blocks(t.Context(), 9); err != nil || !slices.Equal(blocks, []uint32{7, 9}) {
+		t.Errorf("blocks %v, %v", blocks, err)
+	}
 	if place, err := s.Ledger(t.Context()); err != nil || place == nil || place.Machine != 3 || place.Birth != 7 {
 		t.Errorf("ledger: %+v, %v", place, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Rack is one wire, the nodes on it, and what the Gatekeeper knows of them.
@@ -39,6 +40,7 @@ type Rack struct {
 	services   map[string][]netip.Addr
 	mains      map[control.ExecutionID]*control.BegunMain
 	sessions   []*Session
+	blocks     uint32 // given out
 	impairment wire.Impairment
 }
 
@@ -47,6 +49,7 @@ type node struct {
 	control.NodeInfo
 	address netip.Addr
 	host    *wire.Host // of its present incarnation
+	blocks  []uint32   // of call slots
 	session *Session   // likewise; nil if the test plays the node
 }
 
@@ -136,9 +139,10 @@ func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
 	if err != nil || granted.Code != fault.OK {
 		return nil, fault.New(fault.Internal, "join", "no ledger: %s, %v", granted.Message, err)
 	}
+	r.grant(n, 2)
 	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: heldStack{n.host}, done: make(chan struct{}), identity: join.Identity{
 		Name: name, Blade: name, Address: n.address, Incarnation: n.Incarnation,
-		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Since: 1},
+		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Since: 1}, Blocks: slices.Clone(n.blocks), Before: n.Incarnation - 1,
 	}}
 	r.sessions = append(r.sessions, n.session)
 	return n.session, n.host.AddAddress(n.address)
@@ -250,6 +254,9 @@ type Session struct {
 
 // NewSession returns the session of a node on a stack, in a rack that has nothing else.
 func NewSession(stack netio.Network, id join.Identity) *Session {
+	if id.Blocks == nil {
+		id.Blocks = []uint32{1, 2, 3, 4}
+	}
 	return &Session{rack: empty(), identity: id, stack: stack, done: make(chan struct{})}
 }
 
@@ -324,6 +331,26 @@ func (s *Session) Serving(_ context.Context, q control.Serving) (control.Serving
 		list.Incarnations = append(list.Incarnations, s.rack.nodes[a].Incarnation)
 	}
 	return list, nil
+}
+
+// grant gives a node blocks of call slots until it has so many. The caller holds r.mu.
+func (r *Rack) grant(n *node, want int) {
+	for len(n.blocks) < min(want, rpcpacket.MaxBlocks) {
+		r.blocks++
+		n.blocks = append(n.blocks, r.blocks)
+	}
+}
+
+// Blocks implements join.Session.
+func (s *Session) Blocks(_ context.Context, want int) ([]uint32, error) {
+	s.rack.mu.Lock()
+	defer s.rack.mu.Unlock()
+	n := s.rack.nodes[s.identity.Address]
+	if n == nil {
+		return s.identity.Blocks, nil
+	}
+	s.rack.grant(n, want)
+	return slices.Clone(n.blocks), nil
 }
 
 // Sharing implements join.Session: all programs are of one deployment.

@@ -1,0 +1,120 @@
+"""Call slots, without socket, clock or thread: each call that is out has one, and a number in it.
+
+The Gatekeeper gives slots to the node in blocks. A call that finds none free waits for one. A Slots is not safe for
+concurrent use: the shell (node.py) holds a lock. Times are in seconds, on one clock.
+"""
+
+import collections
+
+from . import layout
+
+FIRST_PAUSE, MAX_PAUSE = 0.1, 10.0  # between two questions for more blocks, while the Gatekeeper has none: at first, and at most
+MAX_COUNT = (1 << layout.COUNT_BITS) - 1
+
+
+class Slot:
+    """A call slot of the node."""
+
+    def __init__(self, number):
+        self.number, self.count = number, 0  # count of the last call
+        self.kept = self.held = None  # the Caller's
+
+
+class Slots:
+    """The call slots of a node. served is called with each call that gets a slot after it has waited for one."""
+
+    def __init__(self, served):
+        self._served = served
+        self._blocks, self._total = set(), 0  # how many slots there are
+        self.idle = []  # the last used is the last, and used first, so that few stay in use
+        self._taken = collections.Counter()  # by calls to each node
+        self._waiting = collections.OrderedDict()  # calls by node; the nodes take turns
+        self._asking, self._again, self._pause = False, 0.0, FIRST_PAUSE
+
+    def grant(self, blocks):
+        """Adds the slots of blocks, as far as the node does not have them; tells whether there are new ones."""
+        new = [b for b in dict.fromkeys(blocks) if b not in self._blocks]
+        for b in new:
+            first = b * layout.BLOCK_SLOTS
+            self.idle[:0] = [Slot(n) for n in reversed(range(first, first + layout.BLOCK_SLOTS))]
+            self._total += layout.BLOCK_SLOTS
+        self._blocks.update(new)
+        self._serve()
+        return bool(new)
+
+    def want(self, now):
+        """How many blocks the Gatekeeper is to be asked for now: more as soon as half of the slots are used. 0 if it is not to be
+        asked; else told is to follow."""
+        want = self._wanted()
+        if not want or self._asking or now < self._again:
+            return 0
+        self._asking = True
+        return want
+
+    def told(self, now, blocks):
+        """Takes the Gatekeeper's answer: all blocks that the node has; none if it has failed."""
+        self._asking = False
+        if self.grant(blocks):
+            self._again, self._pause = now, FIRST_PAUSE
+        else:
+            self._again, self._pause = now + self._pause, min(2 * self._pause, MAX_PAUSE)
+
+    def due(self):
+        """When want has something to ask for; None while it has not."""
+        return self._again if not self._asking and self._wanted() else None
+
+    def _wanted(self):
+        need = 2 * (self._total - len(self.idle) + sum(map(len, self._waiting.values())))
+        want = min(max(-(-need // layout.BLOCK_SLOTS), len(self._blocks) + 1), layout.MAX_BLOCKS)
+        return want if need > self._total and want > len(self._blocks) else 0
+
+    def take(self, call):
+        """Gives a call a slot; False if it has to wait until it is served, or leaves. Calls to one node have half of the slots
+        at most, so that one that does not answer does not keep the others from being called."""
+        call.slot = self._free(call.node)
+        if call.slot is None:
+            self._waiting.setdefault(call.node, collections.deque()).append(call)
+        return call.slot is not None
+
+    def leave(self, call):
+        """Takes back that a call waits for a slot."""
+        calls = self._waiting[call.node]
+        calls.remove(call)
+        if not calls:
+            del self._waiting[call.node]
+
+    def put_back(self, call):
+        """Takes the slot of a call that is over."""
+        slot, call.slot = call.slot, None
+        self._taken[call.node] -= 1
+        if not self._taken[call.node]:
+            del self._taken[call.node]
+        if slot.count < MAX_COUNT:
+            self.idle.append(slot)
+        else:  # the node's next incarnation may use it again
+            self._total -= 1
+        self._serve()
+
+    def _free(self, node):
+        """Takes a slot for a call to a node; None if there is none."""
+        if not self.idle or self._taken[node] >= self._total // 2:
+            return None
+        self._taken[node] += 1
+        slot = self.idle.pop()
+        slot.count += 1
+        return slot
+
+    def _serve(self):
+        """Gives free slots to calls that wait, to one node after the other."""
+        passed = 0
+        while passed < len(self._waiting):
+            node, calls = self._waiting.popitem(last=False)
+            slot = self._free(node)
+            call = calls.popleft() if slot else None
+            if calls:
+                self._waiting[node] = calls
+            if call is None:
+                passed += 1
+                continue
+            passed, call.slot = 0, slot
+            self._served(call)
