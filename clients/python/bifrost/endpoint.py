@@ -129,8 +129,8 @@ class Caller:
 
     def find(self, source, m):
         """The call that an answer from an address is to, None if none is out. What answers a call that the switch holds for the
-        Gatekeeper, the Gatekeeper has released; any other is answered by its node, or refused by the Gatekeeper. A node refuses one place of a
-        call."""
+        Gatekeeper, the Gatekeeper has released; any other is answered by its node, or refused by the Gatekeeper. A node refuses one
+        place of a call."""
         call = self.calls.get(m.call)
         if call is None or m.type not in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
             return None

@@ -106,6 +106,18 @@ class CallTest(unittest.TestCase):
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 self.assertEqual(list(pool.map(call, range(200))), [b"%d" % n for n in range(200)])
 
+    def test_more_calls_at_once_than_slots(self):
+        with bifrost.join("many") as node, concurrent.futures.ThreadPoolExecutor(100) as pool:
+
+            def call(n):
+                return Arrays.Client(node.client("Arrays", timeout=30)).echo(b"%d" % n)
+
+            slots, end = node._caller.slots, time.monotonic() + 30
+            had = len(slots._blocks)
+            while len(slots._blocks) == had and time.monotonic() < end:
+                self.assertEqual(list(pool.map(call, range(400))), [b"%d" % n for n in range(400)])
+            self.assertGreater(len(slots._blocks), had)
+
 
 if __name__ == "__main__":
     unittest.main()
