@@ -47,9 +47,9 @@ const (
 	// payload and, if it is answered, with the pointers of its answer; or the exception in its place), Caller, Callee, Attempt (how far it has come), Order
 	// (1 if nobody asks for it any more).
 	KindLoan Kind = 17
-	// KindReturned is which answers of a callee hand no regions over any more, by a lane of
+	// KindReturned is which answers of a callee hand no regions over any more, by a slot of
 	// their caller and the low half of the callee's address: Callee, Order (the number of the
-	// first call in the lane whose answer may).
+	// first call in the slot whose answer may).
 	KindReturned Kind = 18
 	kindEnd      Kind = 19
 )

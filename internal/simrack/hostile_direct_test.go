@@ -59,7 +59,7 @@ func sentTo(cfg *simrack.Config, blade string, secret []byte) *atomic.Int64 {
 }
 
 // TestHostile_Copies is row 2 for answers and arguments. A program knows the id of a direct call and its
-// arguments, and sends the same call in a lane of its own: it gets no answer. It asks the caller of a large
+// arguments, and sends the same call in a slot of its own: it gets no answer. It asks the caller of a large
 // call for the arguments, and the callee for the answer: it gets neither.
 func TestHostile_Copies(t *testing.T) {
 	cfg, seen := watched("c1", "c2", "s1", "s2")
@@ -179,7 +179,7 @@ func (d *during) Echo(_ context.Context, b []byte) ([]byte, error) {
 }
 
 // TestHostile_Words is row 10 for words to forget: a program that has a callee forget calls that it has never
-// made fills nobody's ledger with the lanes that it names, whatever incarnations it speaks for.
+// made fills nobody's ledger with the slots that it names, whatever incarnations it speaks for.
 func TestHostile_Words(t *testing.T) {
 	cfg, _ := watched("c1", "s1", "s2")
 	cfg.LedgerSpace = 256 << 10
