@@ -23,8 +23,6 @@ type MemoryConfig struct {
 	Capacity uint64
 	// Epoch is memory.Config.Epoch.
 	Epoch uint64
-	// Quota is memory.Config.Quota.
-	Quota store.Quota
 	// Limits are memory.Config.Limits.
 	Limits store.Limits
 	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot, which must be what [memory.LedgerDisk.Boot] says; if the disk has a birth
@@ -226,7 +224,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	m.cfg.Ledgers.Rack = w.Began
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
-		Quota: m.cfg.Quota, Limits: m.cfg.Limits,
+		Limits:      m.cfg.Limits,
 		Ledgers:     m.cfg.Ledgers,
 		FillChanged: m.reg.hurry, Ask: m.mayAsk,
 	})

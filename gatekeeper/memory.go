@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // freeing is a request to free a region that is out: which one, and of which incarnation
@@ -151,7 +152,7 @@ func (c *controller) denyRegion(h *held, n *node, r dsmpacket.Region, m *dsmpack
 	c.noRegion(h, r, m)
 }
 
-// rooms tells a memory blade which nodes may allocate though little is left.
+// rooms tells a memory blade which nodes may allocate though little is left, and whose nodes are.
 func (c *controller) rooms(p *port, m control.Message) error {
 	var q control.Rooms
 	if err := m.Decode(&q); err != nil {
@@ -164,9 +165,12 @@ func (c *controller) rooms(p *port, m control.Message) error {
 	if !b.memory() || len(q.Nodes) > control.MaxRooms {
 		return fault.New(fault.BadRequest, "rooms", "a memory blade asks for %d nodes at most", control.MaxRooms)
 	}
-	r := control.RoomsReply{Has: make([]bool, len(q.Nodes))}
+	r := control.RoomsReply{Has: make([]bool, len(q.Nodes)), Owners: make([]share.Owner, len(q.Nodes))}
 	for i, w := range q.Nodes {
 		r.Has[i] = c.leases.MayHave(w.Node, b.hello.Machine, w.Bytes)
+		if n := c.nodeOrFallen(w.Node); n != nil {
+			r.Owners[i] = n.charged()
+		}
 	}
 	c.answer(p, m, r)
 	return nil

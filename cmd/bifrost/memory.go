@@ -101,13 +101,13 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	if err := o.blade.startWitness(&b, ledgers.Disk); err != nil {
 		return err
 	}
-	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Quota: memory.DefaultQuota(capacity), Ledgers: ledgers})
+	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Ledgers: ledgers})
 	if err != nil {
 		return err
 	}
 	b.Log.Info("memory blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "capacity", config.FormatSize(capacity))
 	stop, err := o.blade.serveMetrics(ctx, g, memoryMetrics{d}, metrics.Refusals("bifrost_memory_refused_owner_total",
-		"What owners, users of blades, were refused beyond their share of the machine: bytes of ledgers.", "owner", refusedOwners(d)))
+		"What owners, users of blades, were refused beyond their share of the machine: bytes of ledgers, and of undo.", "owner", refusedOwners(d)))
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,6 @@ var (
 	metricServed   = memoryMetric("requests_total", "Requests answered with success.", "operation")
 	metricFailed   = memoryMetric("refused_requests_total", "Requests answered with an error.", "operation")
 	metricIgnored  = memoryMetric("dropped_packets_total", "Datagrams without an answer.", "reason")
-	metricQuota    = memoryMetric("over_quota_total", "Allocations that the Gatekeeper has refused to owners that have their share, and changes that were refused to a node that had all that one may have.", "what")
 	metricBlame    = prometheus.NewDesc("bifrost_memory_refused_node_packets_total", "Requests that were refused, by the node that sent them; \"other\" stands for further nodes than 256.", []string{"node", "reason"}, nil)
 	metricNoLedger = memoryMetric("refused_ledger_requests_total", "Requests and commands about ledgers that were refused.", "reason")
 )
@@ -156,12 +155,15 @@ func refusedOwners(d *daemon.Memory) metrics.Refused {
 		if server == nil {
 			return // not registered yet
 		}
-		for o, n := range server.RefusedOwners() {
-			name := o.String()
-			if o == (share.Owner{}) {
-				name = "other"
+		ledgers, undo := server.RefusedOwners()
+		for what, all := range map[string]map[share.Owner]uint64{"ledgers": ledgers, "undo": undo} {
+			for o, n := range all {
+				name := o.String()
+				if o == (share.Owner{}) {
+					name = "other"
+				}
+				each(name, what, n)
 			}
-			each(name, "ledgers", n)
 		}
 	}
 }
@@ -171,7 +173,7 @@ type memoryMetrics struct{ d *daemon.Memory }
 
 // Describe implements prometheus.Collector.
 func (m memoryMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{metricServed, metricFailed, metricIgnored, metricQuota, metricNoLedger, metricBlame} {
+	for _, d := range []*prometheus.Desc{metricServed, metricFailed, metricIgnored, metricNoLedger, metricBlame} {
 		to <- d
 	}
 }
@@ -188,7 +190,6 @@ func (m memoryMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 	for desc, counts := range map[*prometheus.Desc]map[string]uint64{
 		metricServed: c.Done, metricFailed: c.Failed, metricIgnored: c.Dropped, metricNoLedger: c.RefusedLedgers,
-		metricQuota: {"allocation": c.Quotas.Allocations, "change": c.Quotas.Changes},
 	} {
 		for label, n := range counts {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), label)

@@ -365,16 +365,22 @@ func (s *Server) LedgerState(name control.LedgerName) (state control.Ledger, ok 
 	return state, ok
 }
 
-// RefusedOwners is how often owners were refused room for ledgers beyond their share. Those beyond share.MaxOwners are counted together, under
-// the zero Owner. It is empty after Run has returned.
-func (s *Server) RefusedOwners() map[share.Owner]uint64 {
-	all := map[share.Owner]uint64{}
-	_ = s.now(func(*store.Store) error {
-		if others := s.ledgers.store.Refused(func(o share.Owner, n uint64) { all[o] = n }); others > 0 {
-			all[share.Owner{}] += others
-		}
+// RefusedOwners is how often owners were refused what is beyond their share: room for ledgers, and for undo. Those beyond share.MaxOwners are counted
+// together, under the zero Owner. It is empty after Run has returned.
+func (s *Server) RefusedOwners() (ledgers, undo map[share.Owner]uint64) {
+	_ = s.now(func(st *store.Store) error {
+		ledgers, undo = refusals(s.ledgers.store.Refused), refusals(st.RefusedUndo)
 		return nil
 	})
+	return ledgers, undo
+}
+
+// refusals are what is told of each owner, and of the others.
+func refusals(of func(each func(owner share.Owner, n uint64)) (others uint64)) map[share.Owner]uint64 {
+	all := map[share.Owner]uint64{}
+	if others := of(func(o share.Owner, n uint64) { all[o] = n }); others > 0 {
+		all[share.Owner{}] += others
+	}
 	return all
 }
 

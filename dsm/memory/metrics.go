@@ -32,9 +32,6 @@ type Metrics struct {
 	Unsent uint64
 	// Undo is about what can be taken back; zero after Run has returned.
 	Undo store.UndoStats
-	// Quotas counts what was refused to nodes that had all that one may have; zero after
-	// Run has returned.
-	Quotas store.QuotaStats
 	// Ledgers is what ledgers take, and RefusedLedgers counts requests and commands about
 	// them that were refused, by reason; zero after Run has returned.
 	Ledgers        control.LedgerSpace
@@ -96,7 +93,6 @@ func (s *Server) Metrics() Metrics {
 		Unsent: s.metrics.unsent.Load(), Refused: s.metrics.refused.All(), InPlace: s.metrics.inPlace.Load(),
 	}
 	_ = s.now(func(st *store.Store) error {
-		m.Quotas = st.Quotas()
 		m.Undo, m.Ledgers, m.RefusedLedgers = st.Undo(), s.ledgers.space(), maps.Clone(s.ledgers.refused)
 		return nil
 	})

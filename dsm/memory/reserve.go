@@ -12,9 +12,18 @@ import (
 
 // An allocation that takes of the last eighth of the machine waits here for the Gatekeeper's word: one of each node. Others that come meanwhile are
 // answered Overloaded, and their clients ask again.
+//
+// Whose a node is, is asked in the same way. Nothing waits for that.
 type reserve struct {
 	ask     func() // says that there is something to ask; nil if nobody is asked
 	waiting map[netip.Addr]*waiting
+	sought  map[netip.Addr]*sought
+}
+
+// sought is a node of which it matters whose it is.
+type sought struct {
+	incarnation uint32
+	asked       bool // the question is under way
 }
 
 // waiting is an allocation that waits.
@@ -38,6 +47,18 @@ func (r *reserve) wait(m *netio.Message, q *store.Request) {
 	r.ask()
 }
 
+// seek has it asked whose a node is.
+func (r *reserve) seek(q *store.Request) {
+	if r.sought[q.Node] != nil {
+		return
+	}
+	if r.sought == nil {
+		r.sought = map[netip.Addr]*sought{}
+	}
+	r.sought[q.Node] = &sought{incarnation: q.Header.Incarnation}
+	r.ask()
+}
+
 // Asking returns what is to be asked next: of control.MaxRooms nodes at most, none if there is nothing to ask. Told must follow.
 func (s *Server) Asking() (q control.Rooms) {
 	_ = s.now(func(*store.Store) error {
@@ -46,10 +67,20 @@ func (s *Server) Asking() (q control.Rooms) {
 				q.Nodes = append(q.Nodes, control.Room{Node: node, Bytes: w.request.Asks})
 			}
 		}
+		for node, w := range s.reserve.sought {
+			if !w.asked && s.reserve.waiting[node] == nil {
+				q.Nodes = append(q.Nodes, control.Room{Node: node})
+			}
+		}
 		slices.SortFunc(q.Nodes, func(a, b control.Room) int { return a.Node.Compare(b.Node) })
 		q.Nodes = q.Nodes[:min(len(q.Nodes), control.MaxRooms)]
 		for _, n := range q.Nodes {
-			s.reserve.waiting[n.Node].asked = true
+			if w := s.reserve.waiting[n.Node]; w != nil {
+				w.asked = true
+			}
+			if w := s.reserve.sought[n.Node]; w != nil {
+				w.asked = true
+			}
 		}
 		return nil
 	})
@@ -60,11 +91,19 @@ func (s *Server) Asking() (q control.Rooms) {
 // forgotten: their clients ask again.
 func (s *Server) Told(q control.Rooms, a control.RoomsReply) {
 	out := newAnswers(s)
-	_ = s.now(func(*store.Store) error {
+	_ = s.now(func(st *store.Store) error {
 		for i, n := range q.Nodes {
+			of := s.reserve.sought[n.Node]
+			delete(s.reserve.sought, n.Node)
+			if of != nil && i < len(a.Owners) {
+				st.Learn(n.Node, of.incarnation, a.Owners[i])
+			}
 			w := s.reserve.waiting[n.Node]
+			if w == nil || n.Bytes == 0 {
+				continue
+			}
 			delete(s.reserve.waiting, n.Node)
-			if w == nil || i >= len(a.Has) {
+			if i >= len(a.Has) {
 				continue
 			}
 			if w.request.Word = store.Refused; a.Has[i] {

@@ -36,11 +36,9 @@ type Config struct {
 	// Lost is above all regions of earlier boots, whose content is lost; 0 if there was
 	// none. The server answers Unavailable for them.
 	Lost uint64
-	// Ask, if set, is called when Asking says something: the last eighth of the memory needs the Gatekeeper's word then. It must not block, or call
-	// the server.
+	// Ask, if set, is called when Asking says something: the last eighth of the memory needs the Gatekeeper's word then, and undo is charged to owners. It
+	// must not block, or call the server.
 	Ask func()
-	// Quota is what one node may take of it.
-	Quota store.Quota
 	// Limits bound what it remembers of its clients.
 	Limits store.Limits
 	// Ledgers says what ledgers it has room for.
@@ -99,7 +97,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, reserve: reserve{ask: cfg.Ask}, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
-		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Reserve: cfg.Ask != nil, Quota: cfg.Quota, Limits: cfg.Limits,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Reserve: cfg.Ask != nil, Limits: cfg.Limits,
 	})}
 	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)
@@ -194,12 +192,6 @@ func (s *Server) KeepUndo(on bool) error {
 		limit = cmp.Or(uint64(s.cfg.Limits.Undo), undoLimit(s.cfg.Capacity)) //nolint:gosec // not negative
 	}
 	return s.now(func(st *store.Store) error { st.KeepUndo(limit); return nil })
-}
-
-// DefaultQuota leaves the last eighth of a machine's undo to others than the node that has taken the rest.
-func DefaultQuota(capacity uint64) store.Quota {
-	undo := undoLimit(capacity)
-	return store.Quota{Undo: undo - undo/8}
 }
 
 // undoLimit is a quarter of the capacity, and at least 16 MiB: as much again as
@@ -446,6 +438,9 @@ func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
 	}
 	if r.Asks > 0 && r.Word == store.Unasked {
 		s.reserve.wait(m, r)
+	}
+	if r.AsksOwner {
+		s.reserve.seek(r)
 	}
 	s.metrics.count(r.Node, r.To.Op(), &a)
 	out.add(m.Remote, &a)

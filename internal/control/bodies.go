@@ -268,20 +268,21 @@ type SharingReply struct {
 }
 
 // Rooms asks whether nodes may allocate regions that take of the last eighth of a memory blade, which is for owners that have less than their
-// share.
+// share. It asks whose these and other nodes are, too.
 type Rooms struct {
 	Nodes []Room `json:"nodes"` // MaxRooms at most
 }
 
-// Room is what a node wants to allocate.
+// Room is what a node wants to allocate; 0 bytes if only its owner is asked for.
 type Room struct {
 	Node  netip.Addr `json:"node"`
 	Bytes uint64     `json:"bytes"`
 }
 
-// RoomsReply answers it: whether each of the nodes may, in the same order.
+// RoomsReply answers it: whether each of the nodes may, and who is charged for it, in the same order. The zero Owner stands for nobody known now.
 type RoomsReply struct {
-	Has []bool `json:"has"`
+	Has    []bool        `json:"has"`
+	Owners []share.Owner `json:"owners"`
 }
 
 // MaxRooms is of how many nodes Rooms speaks at most.

@@ -47,7 +47,7 @@ const (
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
 	KindSharing   Kind = 14 // whose a caller is, and whether it may share its fate with a node: Sharing, SharingReply
-	KindRooms     Kind = 15 // a memory blade asks which nodes may have of its reserve: Rooms, RoomsReply
+	KindRooms     Kind = 15 // a memory blade asks which nodes may have of its reserve, and whose nodes are: Rooms, RoomsReply
 )
 
 // From the Gatekeeper to a daemon.

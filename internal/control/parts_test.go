@@ -101,7 +101,7 @@ func largest() map[Kind][2]any {
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
 		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
-		KindRooms:   {Rooms{many(MaxRooms, func(int) Room { return Room{node, 1 << 60} })}, RoomsReply{make([]bool, MaxRooms)}},
+		KindRooms:   {Rooms{many(MaxRooms, func(int) Room { return Room{node, 1 << 60} })}, RoomsReply{make([]bool, MaxRooms), many(MaxRooms, func(int) share.Owner { return share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1} })}},
 		KindBlocks:  {BlockQuery{node, 1 << 31, 64}, BlockReply{someBlocks}},
 		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls: {NodeCalls{

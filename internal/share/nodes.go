@@ -90,6 +90,12 @@ func (s *Nodes) Release(node netip.Addr, units uint64) {
 	s.nodes[node] = h
 }
 
+// Refuse counts that a node's owner was refused something, which is the caller's own decision.
+func (s *Nodes) Refuse(node netip.Addr) { s.owners.Refuse(s.ownerOf(node)) }
+
+// Refusals counts what was refused to each of the owners.
+func (s *Nodes) Refusals() *Refusals[Owner] { return s.owners.Refusals() }
+
 // Learn has what a node holds charged to its owner from now on, whom it asks for anew.
 func (s *Nodes) Learn(node netip.Addr) {
 	h, holds := s.nodes[node]

@@ -21,8 +21,6 @@ type Blade struct {
 	Kind string // control.Compute or control.Memory
 	// Capacity is a memory blade's bytes; 0 stands for 256 MiB.
 	Capacity uint64
-	// Quota is what one node may take of a memory blade.
-	Quota store.Quota
 }
 
 // Config describes a rack. The zero value is the thesis's rack on a direct wire.

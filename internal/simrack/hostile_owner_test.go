@@ -1,6 +1,7 @@
 package simrack_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -75,13 +77,14 @@ func TestHostile_Owners(t *testing.T) {
 		for i := range 100 {
 			echo(fmt.Sprint("call ", i))
 		}
-		for o, n := range server.RefusedOwners() {
+		refused, _ := server.RefusedOwners()
+		for o, n := range refused {
 			if o.Port == 0 || n == 0 {
 				t.Errorf("refused to %v: %d", o, n)
 			}
 		}
-		if len(server.RefusedOwners()) != 1 {
-			t.Errorf("refused: %v", server.RefusedOwners())
+		if len(refused) != 1 {
+			t.Errorf("refused: %v", refused)
 		}
 	})
 }
@@ -208,6 +211,56 @@ func TestHostile_Unheard(t *testing.T) {
 				t.Errorf("node %d: %d bytes are used, and %d known", i, used, known)
 			}
 			before = known
+		}
+	})
+}
+
+// TestHostile_UndoOwners: a program with many nodes writes on behalf of executions that nobody commits, as much as it may. An execution of somebody else
+// finds room for what it overwrites.
+func TestHostile_UndoOwners(t *testing.T) {
+	cfg, _ := watched("c1", "s1", "s2")
+	cfg.MemoryLimits.Undo = 256 << 10
+	cfg.Impair = wire.Impairment{Delay: 10 * time.Microsecond}
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s2", "s1", "s1", "s1", "s1")
+		full := func(n *rpc.Node) dsm.Pointer {
+			p, err := n.Memory().Alloc(ctx, 64<<10)
+			if err == nil {
+				_, err = n.Memory().Write(ctx, p, bytes.Repeat([]byte("o"), 64<<10))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		mine := full(nodes[1])
+		for _, n := range nodes[2:] {
+			p := full(n)
+			m := dsmpacket.Header{Kind: dsmpacket.Request, Incarnation: incarnationOf(t, r, n.Address()), Execution: [16]byte{1}, Length: 1}
+			for range 3 {
+				for m.Request = 1 << 10; m.Request < 1<<10+16; m.Request++ { // a byte of each page
+					to := p.Add(int64(m.Request-1<<10) << 12)
+					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM), netip.AddrPortFrom(to.With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
+				}
+				<-time.After(time.Millisecond) // virtual: they have arrived, and it is known whose the node is
+			}
+		}
+		undo := r.MemoryServer("m1").Metrics().Undo
+		if undo.Bytes < 128<<10 || undo.Bytes > 256<<10*7/9+8<<10 { // strangers have what one blade may have
+			t.Errorf("one owner has %d bytes of undo", undo.Bytes)
+		}
+		if err := nodes[1].Export(ctx, "Arrays", arrays.NewArraysProcessor(&writing{mine: mine, before: func() {}})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		what := strings.Repeat("w", 12<<10)
+		got, err := arrays.NewArraysClient(nodes[0].Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(what))
+		if err != nil || string(got) != what {
+			t.Errorf("an execution that overwrites %d bytes: %v", len(what), err)
+		}
+		if _, refused := r.MemoryServer("m1").RefusedOwners(); refused[share.Owner{Port: 2}] == 0 || refused[share.Owner{Port: 1}]+refused[share.Owner{Port: 3}] > 0 {
+			t.Errorf("refused: %v", refused)
 		}
 	})
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	memserver "github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -265,7 +264,7 @@ func watched(blades ...string) (simrack.Config, *atomic.Pointer[rpcpacket.Messag
 	for _, b := range blades {
 		cfg.Blades = append(cfg.Blades, simrack.Blade{Name: b, Kind: control.Compute})
 	}
-	cfg.Blades = append(cfg.Blades, simrack.Blade{Name: "m1", Kind: control.Memory, Capacity: 1 << 20, Quota: memserver.DefaultQuota(1 << 20)})
+	cfg.Blades = append(cfg.Blades, simrack.Blade{Name: "m1", Kind: control.Memory, Capacity: 1 << 20})
 	return cfg, seen
 }
 

@@ -255,17 +255,17 @@ func (s *Store) takeRun(b []byte) error {
 	switch {
 	case s.undo.byRun[e.key()] != nil:
 		return badItem("execution %v comes twice", v.Execution)
-	case s.undo.used+executionCost > s.undo.limit:
+	case s.undo.full(executionCost):
 		return s.noUndo()
 	}
-	s.undo.add(e)
+	s.undo.byRun[e.key()] = e
 	s.undo.charge(e, executionCost)
 	return nil
 }
 
 // noUndo says that the undo of the source does not fit.
 func (s *Store) noUndo() error {
-	return fault.New(fault.NoSpace, "fill", "no room for undo: %d of %d bytes are in use", s.undo.used, s.undo.limit)
+	return fault.New(fault.NoSpace, "fill", "no room for undo: %d of %d bytes are in use", s.undo.shares.Used(), s.undo.limit)
 }
 
 func (s *Store) takeRegion(b []byte) error {
@@ -288,7 +288,7 @@ func (s *Store) takeRegion(b []byte) error {
 	switch {
 	case e == nil || reg.changes != nil:
 		return badItem("region at %#x is changed by an execution that is not known", v.Base)
-	case s.undo.used+regionCost > s.undo.limit:
+	case s.undo.full(regionCost):
 		return s.noUndo()
 	}
 	c := s.undo.attach(e, reg)
@@ -317,7 +317,7 @@ func (s *Store) takeUndo(b []byte) error {
 			cost += size
 		}
 		switch {
-		case s.undo.used+cost > s.undo.limit:
+		case s.undo.full(cost):
 			return s.noUndo()
 		case !c.saved.add(v.Page >> pageShift):
 			return badItem("old content of page %d at %#x comes twice", v.Page, v.Base)

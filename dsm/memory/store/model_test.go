@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -349,11 +348,13 @@ func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
 			t.Fatalf("execution %v has %d regions and %d allocations, want %d", id, e.live, len(e.allocs), live[e])
 		}
 	}
-	if !maps.Equal(byNode, s.undo.byNode) {
-		t.Fatalf("nodes are charged with %v, want %v", s.undo.byNode, byNode)
+	for node, want := range byNode {
+		if held := s.undo.shares.Held(node); held != want {
+			t.Fatalf("node %s is charged with %d bytes, want %d", node, held, want)
+		}
 	}
-	if used != s.undo.used {
-		t.Fatalf("%d bytes are charged, want %d", s.undo.used, used)
+	if used != s.undo.shares.Used() {
+		t.Fatalf("%d bytes are charged, want %d", s.undo.shares.Used(), used)
 	}
 }
 

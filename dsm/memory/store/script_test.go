@@ -1,14 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/script"
+	"github.com/bifrost-rack/bifrost/internal/share"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -26,7 +29,7 @@ import (
 //	    RUN: eN[/INCARNATION][:MAIN.CHECKPOINT], where the node's incarnation is left out
 //	undo LIMIT     undo     executions
 //	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
-//	used     clean N     records     forget     reserve REGIONS     quota UNDO     quotas
+//	used     clean N     records     forget     reserve REGIONS     owner NODE PORT     refused
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
 func TestScripts(t *testing.T) {
@@ -83,14 +86,23 @@ func (s *scripted) command(w []string) error {
 			s.printf("%#x class %d of %s", r.Offset, r.Class, r.Owner)
 		}
 		s.printf("next %#x", l.Next)
-	case "quota":
-		s.store.undo.quota, _ = strconv.ParseUint(w[1], 0, 64)
+	case "owner":
+		node, incarnation, err := nodeOf(w[1])
+		if err != nil {
+			return err
+		}
+		port, err := strconv.ParseUint(w[2], 0, 32)
+		s.store.Learn(node, incarnation, share.Owner{Port: uint32(port)})
+		return err
 	case "reserve":
-		s.store.cfg.Reserve = true
+		s.store.cfg.Reserve, s.store.undo.owners = true, cmp.Or(s.store.undo.owners, &owners{})
+		s.store.undo.shares = share.NewNodes(0, s.store.undo.owners.ownerOf)
 		s.store.cfg.Limits.Regions, _ = strconv.Atoi(w[1])
-	case "quotas":
-		q := s.store.Quotas()
-		s.printf("refused %d allocations, %d changes", q.Allocations, q.Changes)
+	case "refused":
+		var lines []string
+		s.store.RefusedUndo(func(o share.Owner, n uint64) { lines = append(lines, fmt.Sprintf("%s %d", o, n)) })
+		slices.Sort(lines)
+		s.printf("%s", strings.Join(lines, "; "))
 	case "used":
 		s.printf("%d", s.store.Used())
 	case "clean":
@@ -236,6 +248,9 @@ func (s *scripted) request(w []string) error {
 	s.answer(&r, &a)
 	if r.Asks > 0 {
 		s.printf("asks for %d bytes", r.Asks)
+	}
+	if r.AsksOwner {
+		s.printf("asks whose it is")
 	}
 	return nil
 }

@@ -97,8 +97,8 @@ func (s *shaded) whole(memory int) {
 	for s.store.Dirty() {
 		s.store.Clean(1 << 30)
 	}
-	if s.store.Used() != 0 || len(s.store.shadows.list) > 0 || s.store.shadows.bytes != 0 || s.store.undo.used != 0 {
-		s.t.Errorf("%d bytes are used, %d of shadows, %d of undo", s.store.Used(), s.store.shadows.bytes, s.store.undo.used)
+	if s.store.Used() != 0 || len(s.store.shadows.list) > 0 || s.store.shadows.bytes != 0 || s.store.undo.shares.Used() != 0 {
+		s.t.Errorf("%d bytes are used, %d of shadows, %d of undo", s.store.Used(), s.store.shadows.bytes, s.store.undo.shares.Used())
 	}
 	free := 0
 	for class, b := range s.store.arena.free {

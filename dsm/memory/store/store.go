@@ -8,6 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Config says what a machine has.
@@ -22,11 +23,10 @@ type Config struct {
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
-	// Reserve says that the last eighth of the memory needs the Gatekeeper's word (Request.Word).
+	// Reserve says that somebody asks the Gatekeeper: the last eighth of the memory needs its word (Request.Word), and undo is charged to owners
+	// (Request.AsksOwner).
 	Reserve bool
-	// Quota is what one node may take.
-	Quota  Quota
-	Limits Limits
+	Limits  Limits
 }
 
 // Store is the regions and windows of one memory machine.
@@ -45,17 +45,19 @@ type Store struct {
 	// fill is set while another copy is filled from here, filled while this one is filled.
 	fill   *filling
 	filled *filled
-	// refused counts allocations that the Gatekeeper has refused.
-	refused uint64
 }
 
 // New returns an empty store.
 func New(cfg Config) *Store {
 	cfg.Limits = cfg.Limits.withDefaults()
+	var of *owners
+	if cfg.Reserve {
+		of = &owners{}
+	}
 	return &Store{
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
 		clients: newClients(cfg.Limits),
-		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, quota: cfg.Quota.Undo, marks: marks{most: cfg.Limits.Marks}},
+		undo:    undo{byRun: map[runKey]*execution{}, shares: share.NewNodes(0, of.ownerOf), owners: of, marks: marks{most: cfg.Limits.Marks}},
 		mirror:  dsmpacket.Mirror{Members: 1},
 	}
 }
@@ -110,6 +112,8 @@ type Request struct {
 	// bytes of the region.
 	Word Word
 	Asks uint64
+	// AsksOwner is set by Handle if it matters whose the node is, and nobody has said so (Learn).
+	AsksOwner bool
 }
 
 // size is how many bytes of data the request carries.

@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // undo is what executions have changed and nobody has committed.
@@ -20,14 +21,14 @@ import (
 // execution has changes in a region, and they are on top of everything else
 // there. A request that would break that is refused.
 type undo struct {
-	limit, used uint64 // bytes: see Store.KeepUndo
-	quota       uint64 // of one node; 0 is no bound
-	byNode      map[netip.Addr]uint64
-	byRun       map[runKey]*execution
-	marks       marks
-	pages       spare
+	limit  uint64       // bytes: see Store.KeepUndo
+	shares *share.Nodes // what nodes are charged with of them
+	owners *owners
+	byRun  map[runKey]*execution
+	marks  marks
+	pages  spare
 	// Counters.
-	kept, commits, rollbacks, refused, overQuota uint64
+	kept, commits, rollbacks, refused uint64
 }
 
 // runKey identifies an execution: by its id, and by the node that runs it, which alone
@@ -92,28 +93,17 @@ func (u *undo) runs(e *execution, r *Request) bool {
 // of returns the execution that a request belongs to, nil if there is none.
 func (u *undo) of(r *Request) *execution { return u.byRun[runKey{r.Header.Execution, r.Node}] }
 
-// add makes an execution one that is known; remove undoes it.
-func (u *undo) add(e *execution) {
-	u.byRun[e.key()] = e
-	u.byNode[e.by.node] += e.cost
-}
-
-func (u *undo) remove(e *execution) {
-	delete(u.byRun, e.key())
-	if u.byNode[e.by.node] -= e.cost; u.byNode[e.by.node] == 0 {
-		delete(u.byNode, e.by.node)
-	}
-}
-
-// charge charges an execution that is known with bytes.
+// charge charges an execution with bytes.
 func (u *undo) charge(e *execution, cost uint64) {
-	u.used += cost
 	e.cost += cost
-	u.byNode[e.by.node] += cost
+	u.shares.Force(e.by.node, cost)
 }
 
 // credit takes back a charge.
-func (u *undo) credit(e *execution, cost uint64) { u.charge(e, -cost) }
+func (u *undo) credit(e *execution, cost uint64) {
+	e.cost -= cost
+	u.shares.Release(e.by.node, cost)
+}
 
 // change returns the changes to note a request's own in; nil if it is final at once. A region
 // that another execution has changed is refused, since one of the two could not be undone
@@ -186,16 +176,22 @@ func (u *undo) admit(r *Request) fault.Code {
 	} else if !u.runs(e, r) {
 		return fault.Overloaded
 	}
+	if u.shares.Crowded() && u.owners.seek(r) {
+		r.AsksOwner = true
+	}
 	return u.room(r.Node, cost)
 }
 
+// full reports whether there is no room for so many bytes more.
+func (u *undo) full(cost uint64) bool { return u.shares.Used()+cost > u.limit }
+
 // room reports whether a node's executions may be charged with more.
 func (u *undo) room(node netip.Addr, cost uint64) fault.Code {
-	if u.used+cost > u.limit {
+	switch {
+	case u.full(cost):
 		return fault.Overloaded
-	}
-	if u.quota > 0 && u.byNode[node]+cost > u.quota {
-		u.overQuota++
+	case u.owners != nil && cost > u.shares.Room(node):
+		u.shares.Refuse(node)
 		return fault.Overloaded
 	}
 	return fault.OK
@@ -206,7 +202,7 @@ func (u *undo) open(r *Request, reg *region) *changes {
 	e := u.of(r)
 	if e == nil {
 		e = &execution{id: r.Header.Execution, by: runner{r.Node, r.Header.Incarnation}}
-		u.add(e)
+		u.byRun[e.key()] = e
 		u.charge(e, executionCost)
 	}
 	return u.attach(e, reg)
@@ -266,7 +262,7 @@ func (u *undo) settle(reg *region) {
 	}
 	if c.by.live--; c.by.live == 0 {
 		u.credit(c.by, executionCost)
-		u.remove(c.by)
+		delete(u.byRun, c.by.key())
 	}
 }
 
@@ -399,12 +395,15 @@ type UndoStats struct {
 // A write or allocation that would need more is Overloaded, which its client repeats for
 // some time, as others may be committed meanwhile. With 0 none is kept, and what
 // executions change from then on is final at once.
-func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
+func (s *Store) KeepUndo(limit uint64) {
+	s.undo.limit = limit
+	s.undo.shares.SetFree(limit - min(limit, s.undo.shares.Used()))
+}
 
 // Undo returns the undo's numbers.
 func (s *Store) Undo() UndoStats {
 	u := &s.undo
-	return UndoStats{Executions: len(u.byRun), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
+	return UndoStats{Executions: len(u.byRun), Bytes: u.shares.Used(), Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
 }
 
 // UndoOf is how many executions of a node have changed something that is neither committed nor taken back.
