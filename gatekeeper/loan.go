@@ -42,6 +42,7 @@ type loan struct {
 	returned       []dsmpacket.Pointer // what its answer has handed over
 	refusal        *fault.Error        // loanRefused, and loanVoid if its callee has gone
 	forgotten      bool                // nobody asks for it any more: it goes when it is over
+	returning      bool                // it is over, but the switch has not given its caller all rights back yet
 	probe          time.Time           // when its callee is asked next, while it is open
 	asked          time.Time           // when it was asked last
 }
@@ -106,6 +107,9 @@ func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 	}
 	callee := c.nodes[h.dst]
 	switch k := c.loans[m.Call]; {
+	case k != nil && k.returning:
+		c.count.Duplicates++
+		return // it comes again, if somebody waits for the answer
 	case k != nil && k.caller == n.address && k.stage == loanDenied:
 		c.count.Duplicates++
 		c.deny(k, &m.Header) // its callee may be gone
@@ -408,14 +412,34 @@ func (c *controller) cutLoans(callee wal.Node) {
 		return k.atMostOnce() && k.callee == callee.Address && k.header.CalleeIncarnation <= callee.Incarnation && !k.over()
 	}) {
 		k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", k.callee)
-		if !k.oneway() {
-			c.steps(c.leases.Cut(k.id()))
+		tell := func() {
+			if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && !k.forgotten {
+				c.deny(k, &k.header)
+			}
 		}
+		c.cut(k, loanDenied, tell)
 		c.loanEvent(CallEnded, k)
-		c.endLoan(k, loanDenied)
-		if n := c.nodes[k.caller]; n != nil && n.incarnation == k.header.CallerIncarnation && !k.forgotten {
-			c.deny(k, &k.header)
+	}
+}
+
+// cut ends a call whose callee has failed, and goes on when its caller has its rights back: one that is told before that may free the regions at once, and
+// is denied. A one-way gives no rights back.
+func (c *controller) cut(k *loan, stage loanStage, then func()) {
+	if k.oneway() {
+		c.endLoan(k, stage)
+		then()
+		return
+	}
+	steps, cut := c.leases.Cut(k.id(), verdict(func(lease.Step, error) {
+		if k.returning = false; k.over() {
+			then()
 		}
+	}))
+	k.returning = cut
+	c.steps(steps)
+	c.endLoan(k, stage)
+	if cut && !k.returning {
+		then() // there were no rules to write
 	}
 }
 
@@ -557,10 +581,8 @@ func (c *controller) voidLoans(callee netip.Addr) {
 		k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone, or has lost its ledger", callee)
 		if k.oneway() {
 			c.submit(k.takenBack(), nil)
-		} else {
-			c.steps(c.leases.Cut(k.id()))
 		}
-		c.endLoan(k, loanVoid)
+		c.cut(k, loanVoid, func() {})
 	}
 }
 
@@ -570,7 +592,7 @@ func (c *controller) voidLoans(callee netip.Addr) {
 func (c *controller) loansOver(n *node, ids []control.ExecutionID) (err error) {
 	for _, id := range ids {
 		k := c.loans[rpcpacket.ID(id)]
-		if k == nil || k.caller != n.address || k.over() {
+		if k == nil || k.caller != n.address || k.over() && !k.returning {
 			continue
 		}
 		err = fault.New(fault.Overloaded, "calls", "call %s has leases still", k.id())

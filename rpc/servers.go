@@ -394,14 +394,15 @@ func (n *Node) whereabouts(calls []*endpoint.Call) {
 }
 
 // gone fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is gone for
-// good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node.
+// good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A call that lends memory waits for the
+// Gatekeeper's answer, unless its node is gone for good: that comes when the switch has given the caller its rights back.
 func (n *Node) gone(node netip.Addr, inOrder bool, incarnation uint32) {
 	forGood := incarnation == math.MaxUint32
 	n.out.mu.Lock()
 	var failed []*pending
 	for _, call := range n.out.core.All(nil) {
 		p := call.Tag.(*pending)
-		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation
+		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation && !p.lends
 		if call.Node == node.As16() && (forGood || bound) && n.out.core.End(call) {
 			failed = append(failed, p)
 		}

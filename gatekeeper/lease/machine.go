@@ -127,17 +127,14 @@ func (m *Machine) ControlledBy(n Node) (all []dsmpacket.Region) {
 	return all
 }
 
-// Cut ends a call whose callee has failed, and its leases, as RemoveNode does. One
-// that has been answered runs on.
-func (m *Machine) Cut(id CallID) []Step {
-	c := m.calls[id]
-	switch {
-	case c == nil:
-		m.enqueue(Ended{id}, nil) // it lends nothing
-	case !c.replied:
-		m.enqueue(Ended{id}, nil)
+// Cut ends a call whose callee has failed, and its leases, as RemoveNode does; tag comes back with the Step that does so. One
+// that has been answered runs on: then Cut does nothing, and reports false.
+func (m *Machine) Cut(id CallID, tag any) (steps []Step, cut bool) {
+	if c := m.calls[id]; c != nil && c.replied {
+		return nil, false
 	}
-	return m.run()
+	m.enqueue(Ended{id}, tag) // of one that is not known, it lends nothing
+	return m.run(), true
 }
 
 // Submit hands an event in; tag comes back with its Step. The steps are those of

@@ -61,7 +61,8 @@ func (s *scripted) command(out io.Writer, f []string) error {
 	case "gone":
 		s.print(s.m.RemoveNode(nodeOf(f[1])), later)
 	case "cut":
-		s.print(s.m.Cut(callOf(f[1])), later)
+		steps, _ := s.m.Cut(callOf(f[1]), nil)
+		s.print(steps, later)
 	case "lost":
 		n, err := strconv.Atoi(f[1])
 		var begin uint64

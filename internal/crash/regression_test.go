@@ -127,6 +127,10 @@ func TestRegressions(t *testing.T) {
 		{99, "sync,age=423763h20m55.163361226s,jumps,long,byhand", uneven, "120+m2:kill:107.323349ms,120+m2:pause:4.361460193s"},
 		// A change of state that fitted only within a base was not written as one, and its ledger took no more calls: simrack.TestLargestState.
 		{304, "room=960851,large=60053", "good", ""},
+		// A call of policy none had lent memory, and its callee failed. The caller heard of that before the switch had given it its rights back, and was
+		// denied what it did next: from the Gatekeeper (gatekeeper.TestCut_Told), and when it asked where the callee was.
+		{922, "mtu=65535,sync,age=431085h3m4.836847767s,limits=36488,pairs,lends,byhand,disks", slow, "198+A:cut:909.462837ms"},
+		{990017, "mtu=1500,age=415123h5m39.03858854s,limits=176421,pairs,long", slow, "1987+A:kill"},
 		{254, "limits=296717,long", "good", "20-sw:hangup,27-m2:end:56.296419ms,61+B:stop:3.951097919s,106-client1:kill"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
