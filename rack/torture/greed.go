@@ -176,7 +176,8 @@ func (y *greedy) takeNodes(ctx context.Context) (err error) {
 		return err
 	}
 	y.done["greedy nodes"] += len(nodes)
-	if err := y.askAll(ctx, nodes); err != nil {
+	// The daemon ends a node that asks on while its questions wait, so those that allocate and write have asked nothing.
+	if err := y.askAll(ctx, nodes[min(len(nodes), greedyMemories+greedyLedgers):]); err != nil {
 		return err
 	}
 	if err := y.takeMemory(ctx, nodes); err != nil {
@@ -188,7 +189,7 @@ func (y *greedy) takeNodes(ctx context.Context) (err error) {
 	return nil
 }
 
-// askAll has all nodes ask the Gatekeeper many things at a time.
+// askAll has nodes ask the Gatekeeper many things at a time.
 func (y *greedy) askAll(ctx context.Context, nodes []join.Session) error {
 	asking, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
