@@ -123,6 +123,10 @@ func (c *controller) join(p *port, m control.Message) error {
 		}
 		n = c.newNode(b, &j, identity)
 		c.act(actions)
+		if len(n.blocks) == 0 { // it could never call anybody
+			c.removeNode(n, "its owner has no call slots left")
+			return fault.New(fault.Overloaded, "join", "user %d of blade %q has its share of the rack's call slots: end a program, or make fewer calls at once", n.user, b.hello.Blade)
+		}
 		if j.NoLedger && n.ledger != nil {
 			const why = "an earlier program of the node keeps a ledger, and this one would not go on with what is in it"
 			c.removeNode(n, why)

@@ -90,7 +90,7 @@ func TestBlocks_Free(t *testing.T) {
 	}
 }
 
-// TestBlocks_Owners: an owner's nodes get their share of the rack's blocks, and no more; another owner gets some then.
+// TestBlocks_Owners: an owner's nodes get their share of the rack's blocks, and no more: a further node cannot join. Another owner gets some then.
 func TestBlocks_Owners(t *testing.T) {
 	s := newSolo(t)
 	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "other", Token: 2, User: 7})
@@ -111,6 +111,11 @@ func TestBlocks_Owners(t *testing.T) {
 	}
 	if n := len(first.blocks); n < rpcpacket.Blocks/4 || n > rpcpacket.Blocks*3/4 {
 		t.Errorf("one owner has %d of %d blocks", n, rpcpacket.Blocks)
+	}
+	had := len(s.nodes)
+	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "late", Token: 3, User: first.user})
+	if len(s.nodes) != had {
+		t.Error("a node has joined that can have no call slots")
 	}
 	if had := len(other.blocks); had != joinBlocks {
 		t.Fatalf("%d blocks", had)
