@@ -25,7 +25,7 @@ type ledger struct {
 	spans    map[int]*span               // of calls, one-ways and memory operations
 	finished map[int]*Outcome            // of clients
 	runs     map[int]int                 // of calls' and one-ways' scripts
-	latest   map[int]uint32              // incarnations that have begun them
+	latest   map[ranAt]uint32            // incarnations that have begun them; a main's at no node, since it may move
 	nodes    map[int]map[netip.Addr]bool // which have an execution as begun in their ledgers, since it has shown something
 	issues   map[int][]int64             // when calls and one-ways were made
 	refusals map[int]failure             // of calls that may fail, by operation
@@ -69,7 +69,7 @@ type access struct {
 
 func newLedger(inTry map[int]bool) *ledger {
 	return &ledger{inTry: inTry, first: map[ranAt]uint32{}, forgotten: map[int]bool{},
-		effects: map[int]int{}, trial: map[int]uint64{}, givenUp: map[int]bool{}, latest: map[int]uint32{}, ran: map[int][]*stint{}, refusals: map[int]failure{}, issues: map[int][]int64{}, nodes: map[int]map[netip.Addr]bool{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
+		effects: map[int]int{}, trial: map[int]uint64{}, givenUp: map[int]bool{}, latest: map[ranAt]uint32{}, ran: map[int][]*stint{}, refusals: map[int]failure{}, issues: map[int][]int64{}, nodes: map[int]map[netip.Addr]bool{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
 
@@ -108,16 +108,21 @@ type attempt struct {
 // since, which has committed it. The run before it was rolled back to there. An
 // incarnation that has been fenced, and goes on later, may begin one, too.
 func (l *ledger) begin(execution, since int, incarnation uint32) attempt {
+	return l.beginIn(ranAt{execution: execution}, since, incarnation)
+}
+
+func (l *ledger) beginIn(at ranAt, since int, incarnation uint32) attempt {
+	execution := at.execution
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inTry[execution] { // nothing is rolled back, and another node may run it, too
 		l.runs[execution]++
 		return attempt{execution: execution, run: l.runs[execution]}
 	}
-	if incarnation < l.latest[execution] {
+	if incarnation < l.latest[at] {
 		return attempt{execution: execution, fenced: true}
 	}
-	l.latest[execution] = incarnation
+	l.latest[at] = incarnation
 	l.runs[execution]++
 	a := attempt{execution: execution, run: l.runs[execution], since: since}
 	if a.run > 1 {
@@ -136,7 +141,7 @@ func (l *ledger) beginAt(execution int, node join.Identity) attempt {
 		l.forgotten[execution] = true
 	}
 	l.mu.Unlock()
-	return l.begin(execution, 0, node.Incarnation)
+	return l.beginIn(at, 0, node.Incarnation)
 }
 
 // shows notes that an execution has done what others see. Its node has it as begun in its ledger then.

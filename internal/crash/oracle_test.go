@@ -325,3 +325,19 @@ func TestOracle_CalledAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestLedger_Fenced: an attempt is fenced if a later incarnation of its own node has run the execution. Those of other nodes have other numbers:
+// a call that is tried again may go to any of them.
+func TestLedger_Fenced(t *testing.T) {
+	a, b := netip.AddrFrom16([16]byte{1}), netip.AddrFrom16([16]byte{2})
+	l := newLedger(nil)
+	for i, c := range []struct {
+		node        netip.Addr
+		incarnation uint32
+		fenced      bool
+	}{{a, 6, false}, {b, 3, false}, {a, 5, true}, {b, 7, false}, {b, 3, true}, {a, 6, false}} {
+		if got := l.beginAt(9, join.Identity{Address: c.node, Incarnation: c.incarnation}).fenced; got != c.fenced {
+			t.Errorf("attempt %d: fenced %t", i, got)
+		}
+	}
+}
