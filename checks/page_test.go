@@ -289,7 +289,7 @@ func TestPage_FormerRuns(t *testing.T) {
 	}
 	stop()
 
-	rack := admintest.StartBusy(t)
+	rack := admintest.StartBusy(t, "another") // incarnations go on over a restart, so calls have other ids
 	s, _ = remember(rack)
 	b := openPage(t, s)
 	b.until(`document.querySelector('#past').dataset.calls > 0`)

@@ -61,8 +61,9 @@ func (w *waiting) IncrementRef(ctx context.Context, p *bifrost.GlobalPointer, n 
 	return w.Arrays.IncrementRef(ctx, p, n, delta)
 }
 
-// StartBusy brings the rack up and to rest.
-func StartBusy(t testing.TB) *Busy {
+// StartBusy brings the rack up and to rest. Programs with the names of former have joined and left before: the incarnations of the others have other
+// numbers, and their calls other ids, as after a restart of the Gatekeeper.
+func StartBusy(t testing.TB, former ...string) *Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -73,6 +74,9 @@ func StartBusy(t testing.TB) *Busy {
 		b.Finish()
 		Must(t, b.Close())
 	})
+	for _, name := range former {
+		Must(t, b.join("c1", name).Close(ctx))
+	}
 	b.Caller, b.Callee, b.Nested = b.join("c1", "client"), b.join("s2", "front"), b.join("s1", "back")
 	inner := &waiting{entered: make(chan struct{}), resume: make(chan struct{})}
 	b.Finish = sync.OnceFunc(func() {
