@@ -96,8 +96,8 @@ func TestRefusedCopies(t *testing.T) {
 }
 
 // posting is a program in which a client calls A twice, and A sends one-ways to B each time, which has two nodes. A knows who they are
-// from the first time.
-func posting() *Program {
+// from the first time. Before, the client has made some other calls: so the ids are others, too.
+func posting(others int) *Program {
 	p := &Program{Services: []Service{{}, {Nodes: 2}}, Apart: true}
 	next := numbered()
 	post := func(times int) Op {
@@ -108,18 +108,23 @@ func posting() *Program {
 		return next(Op{Kind: Call, Service: 0, Slot: -1, Body: body(ops...)})
 	}
 	wait := func(d time.Duration) Op { return next(Op{Kind: Wait, Within: d}) }
-	p.Clients = []Client{{Script: Script{Result: -1, Ops: []Op{post(2), wait(1900 * time.Millisecond), post(4), wait(5 * time.Second)}}}}
+	var ops []Op
+	for range others {
+		ops = append(ops, next(Op{Kind: Call, Service: 0, Slot: -1, Body: body(next(Op{Kind: Effect}))}))
+	}
+	ops = append(ops, post(2), wait(1900*time.Millisecond), post(4), wait(5*time.Second))
+	p.Clients = []Client{{Script: Script{Result: -1, Ops: ops}}}
 	return p
 }
 
 // TestMovedOneway: a one-way of A is for a node of B that leaves before it has come. No ledger can be heard for a while then. The one-way
 // leaves for another node when A's ledger has that, and not before: another incarnation of A would send it to a third one.
-// Dice decide which node A begins with, and where the one-way goes. One-ways to one node go one after the other. So the scene is
+// Dice decide which node A begins with, and the one-way's id where it goes. One-ways to one node go one after the other. So the scene is
 // played until the first one of the second call moves to a node to which no other one is on its way.
 func TestMovedOneway(t *testing.T) {
 	const most = 64
-	for range most {
-		if movedOneway(t) || t.Failed() {
+	for others := range most {
+		if movedOneway(t, others) || t.Failed() {
 			return
 		}
 	}
@@ -127,7 +132,7 @@ func TestMovedOneway(t *testing.T) {
 }
 
 // movedOneway plays the scene, and reports whether the first one-way of the second call moves, and not to the other of the first nodes.
-func movedOneway(t *testing.T) (first bool) {
+func movedOneway(t *testing.T, others int) (first bool) {
 	t.Helper()
 	const left, deaf, second = 100 * time.Millisecond, 1500 * time.Millisecond, time.Second
 	began := time.Time{}
@@ -175,7 +180,7 @@ func movedOneway(t *testing.T) (first bool) {
 		sent[m.Call] = u.Dst.Addr()
 		return false
 	}}
-	runProgram(t, posting(), Options{Setting: Setting{Pairs: true}, When: []*Moment{
+	runProgram(t, posting(others), Options{Setting: Setting{Pairs: true}, When: []*Moment{
 		{Crash: Crash{Victim: "s2", How: Drain, Back: 5500 * time.Millisecond}, Is: replyOf(2)},
 		moves, {Crash: Crash{Victim: "s1", How: Pause, Back: 1700 * time.Millisecond}, Is: nth(1, toFirst)},
 		leaves, away(memoryBlades[0]), away(memoryBlades[1]),
