@@ -30,6 +30,7 @@ type outgoing struct {
 	prover *endpoint.Prover
 	err    error // why no call can begin any more
 	wants  bool  // the Gatekeeper is asked for call slots
+	none   bool  // it had none when it last answered
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}

@@ -12,8 +12,9 @@ import (
 // Each call that is out has a call slot of the node (endpoint.Caller). The Gatekeeper gives the node its first ones when it joins, and more
 // when half of them are used. Who finds none free waits for one, and holds none meanwhile.
 
-// slotPatience is how long a call of a handler waits for a slot. Handlers that call each other might wait for each other's slots for ever, so
-// the call fails then, before it has begun. A durable main, and who is no execution, waits as long as its context lasts: nobody waits for it.
+// slotPatience is how long a call of a handler waits for a slot when the node is to have no more of them. Handlers that call each other might wait for
+// each other's slots for ever, so the call fails then, before it has begun. While the Gatekeeper has not answered whether there are more, the call waits.
+// A durable main, and who is no execution, waits as long as its context lasts: nobody waits for it.
 const slotPatience = time.Second
 
 // slotPauses are those between questions for more slots, while the Gatekeeper has none.
@@ -39,19 +40,24 @@ func (n *Node) takeSlot(ctx context.Context, b *opSequence, p *pending, m *metho
 		b.e.yield()
 		defer b.e.resume()
 		if b.e.main == nil {
-			timer := time.NewTimer(slotPatience)
-			defer timer.Stop()
-			late = timer.C
+			ticker := time.NewTicker(slotPatience)
+			defer ticker.Stop()
+			late = ticker.C
 		}
 	}
 	var err error
-	select {
-	case <-p.ready:
-		return p.err
-	case <-ctx.Done():
-		err = fault.FromContext(m.op, ctx.Err())
-	case <-late:
-		err = fault.New(Overloaded, m.op, "no call slot was free for %s: the node has as many calls out as it may have, or half of them to this node", slotPatience)
+	for err == nil {
+		select {
+		case <-p.ready:
+			return p.err
+		case <-ctx.Done():
+			err = fault.FromContext(m.op, ctx.Err())
+		case <-late:
+			if n.moreSlots() {
+				continue
+			}
+			err = fault.New(Overloaded, m.op, "no call slot was free for %s: the node has as many calls out as it may have, or half of them to this node", slotPatience)
+		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,6 +94,13 @@ func (n *Node) wantSlots() {
 	}
 }
 
+// moreSlots reports whether the node may get more slots soon: it has asked for some, and the answer is not that there are none.
+func (n *Node) moreSlots() bool {
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	return n.out.wants && !n.out.none
+}
+
 // seekSlots asks for slots until the node has enough.
 func (n *Node) seekSlots() {
 	o, pause := &n.out, slotPauses.First
@@ -103,6 +116,9 @@ func (n *Node) seekSlots() {
 		blocks, err := n.session.Blocks(n.base, want)
 		o.mu.Lock()
 		news := err == nil && o.core.Grant(blocks)
+		if err == nil {
+			o.none = !news
+		}
 		o.mu.Unlock()
 		if news {
 			pause = slotPauses.First

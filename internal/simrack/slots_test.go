@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -25,36 +26,9 @@ func TestSlots_Many(t *testing.T) {
 			return nil
 		})
 		none := rpc.WithPolicy(rpc.PolicyNone)
-		var overloaded, begun int
-		many := pinger(func(ctx context.Context) error {
-			var mu sync.Mutex
-			var all []*rpc.Branch
-			for range calls {
-				all = append(all, rpc.Go(ctx, func(ctx context.Context) error {
-					err := arrays.NewPingClient(front.Client("Slow", none)).Ping(ctx)
-					mu.Lock()
-					defer mu.Unlock()
-					var coded *rpc.Error
-					switch {
-					case err == nil:
-						begun++
-					case errors.As(err, &coded) && coded.Code == rpc.Overloaded && coded.NeverBegan:
-						overloaded++
-					default:
-						t.Error(err)
-					}
-					return nil
-				}))
-			}
-			for _, b := range all {
-				if err := b.Wait(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		many := &fanOut{to: front, calls: calls}
 		for _, err := range []error{
-			back.Export(ctx, "Slow", arrays.NewPingProcessor(slow), rpc.WithWorkers(calls)), front.Export(ctx, "Many", arrays.NewPingProcessor(many)),
+			back.Export(ctx, "Slow", arrays.NewPingProcessor(slow), rpc.WithWorkers(calls)), front.Export(ctx, "Many", arrays.NewPingProcessor(many.handler())),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -76,11 +50,88 @@ func TestSlots_Many(t *testing.T) {
 		if err := arrays.NewPingClient(client.Client("Many", none)).Ping(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if begun != slots || overloaded != calls-slots {
-			t.Errorf("of a handler's %d calls %d have begun, and %d found no slot", calls, begun, overloaded)
+		if many.begun != slots || many.overloaded != calls-slots || many.err != nil {
+			t.Errorf("of a handler's %d calls %d have begun, and %d found no slot, %v", calls, many.begun, many.overloaded, many.err)
 		}
 		if n := client.Stats().Waited; n < calls-slots {
 			t.Errorf("%d calls have waited", n)
 		}
 	})
+}
+
+// TestSlots_Away: while the Gatekeeper is away a handler's calls wait for it that find no slot: the node may get more.
+func TestSlots_Away(t *testing.T) {
+	const calls, away = 40, 5 * time.Second
+	inVirtualTimeWith(t, simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(wal.Disk)}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
+		client, front, back := nodes[0], nodes[1], nodes[2]
+		slow := pinger(func(context.Context) error {
+			<-time.After(20 * time.Second) // virtual
+			return nil
+		})
+		many := &fanOut{to: front, calls: calls}
+		for _, err := range []error{
+			back.Export(ctx, "Slow", arrays.NewPingProcessor(slow), rpc.WithWorkers(calls)), front.Export(ctx, "Many", arrays.NewPingProcessor(many.handler())),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.CrashGatekeeper()
+		var done sync.WaitGroup
+		done.Go(func() {
+			if err := arrays.NewPingClient(client.Client("Many", rpc.WithPolicy(rpc.PolicyNone))).Ping(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(away) // virtual
+		if err := r.RestartGatekeeper(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if done.Wait(); many.begun != calls || many.overloaded != 0 || many.err != nil {
+			t.Errorf("of %d calls %d have begun, and %d found no slot, %v", calls, many.begun, many.overloaded, many.err)
+		}
+	})
+}
+
+// fanOut has a handler that makes many calls of Slow at once.
+type fanOut struct {
+	to    *rpc.Node
+	calls int
+
+	mu                sync.Mutex
+	begun, overloaded int
+	err               error // any other
+}
+
+func (f *fanOut) handler() pinger {
+	return func(ctx context.Context) error {
+		var all []*rpc.Branch
+		for range f.calls {
+			all = append(all, rpc.Go(ctx, func(ctx context.Context) error {
+				f.count(arrays.NewPingClient(f.to.Client("Slow", rpc.WithPolicy(rpc.PolicyNone))).Ping(ctx))
+				return nil
+			}))
+		}
+		for _, b := range all {
+			if err := b.Wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (f *fanOut) count(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var coded *rpc.Error
+	switch {
+	case err == nil:
+		f.begun++
+	case errors.As(err, &coded) && coded.Code == rpc.Overloaded && coded.NeverBegan:
+		f.overloaded++
+	default:
+		f.err = err
+	}
 }

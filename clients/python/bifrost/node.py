@@ -19,7 +19,7 @@ from .service import Calls, Service, current
 log = logging.getLogger("bifrost")
 
 POLICIES = {"none": layout.POLICY_NONE, "recover": layout.POLICY_RECOVER}
-SLOT_PATIENCE = 1.0  # seconds for which a call of a handler waits for a call slot
+SLOT_PATIENCE = 1.0  # seconds for which a call of a handler waits for a call slot, if no more are to come
 ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent again
 MAX_TEXT = 4096  # bytes of an error's text at most
 _FOR_GOOD = 1 << 32  # above all incarnations of a node
@@ -220,21 +220,28 @@ class Node:
 
     def _take_slot(self, op, call):
         """Gives a call a slot. It waits for one until the deadline. Handlers that call each other might wait for each other's slots
-        for ever, so they do not wait for long. Whoever calls it holds the lock."""
-        patience = None if current() is None else time.monotonic() + SLOT_PATIENCE
-        ends = [t for t in (call.deadline, patience) if t is not None]
+        for ever, so they do not wait for long once there are no more to come. Whoever calls it holds the lock."""
+        slots, late = self._caller.slots, False
 
         def ready():
             return call.slot is not None or self.done.is_set() or self._closed
 
-        if not ready() and not self._caller.slots.take(call):
+        def rest(most):  # seconds that the call may yet wait, at most so many
+            ends = [t for t in (call.deadline and call.deadline - time.monotonic(), most) if t is not None]
+            return max(0.0, min(ends)) if ends else None
+
+        if not ready() and not slots.take(call):
             self._wake()  # to ask for more slots
-            self._granted.wait_for(ready, max(0.0, min(ends) - time.monotonic()) if ends else None)
+            patience = None if current() is None else SLOT_PATIENCE
+            while not self._granted.wait_for(ready, rest(patience)) and rest(None) != 0.0:
+                late = not slots.hopes()  # the Gatekeeper may have more when it is back
+                if late:
+                    break
             if call.slot is None:
-                self._caller.slots.leave(call)
+                slots.leave(call)
         if self.done.is_set() or self._closed:
             raise Error(layout.UNAVAILABLE, "the node has ended", op, never_began=True)
-        if call.slot is None and patience == min(ends):
+        if call.slot is None and late:
             why = "no call slot was free for %g s: the node has as many calls out as it may have, or half of them to this node" % SLOT_PATIENCE
             raise Error(layout.OVERLOADED, why, op, never_began=True)
         if call.slot is None:
@@ -243,7 +250,7 @@ class Node:
     def _ask_blocks(self, want):
         def told(answer):
             with self._lock:
-                self._caller.slots.told(time.monotonic(), () if isinstance(answer, Error) else answer.get("blocks") or ())
+                self._caller.slots.told(time.monotonic(), None if isinstance(answer, Error) else answer.get("blocks") or ())
             self._wake()
 
         self._slot_inquiries.put(told, "blocks", want=want)

@@ -30,6 +30,7 @@ class Slots:
         self._taken = collections.Counter()  # by calls to each node
         self._waiting = collections.OrderedDict()  # calls by node; the nodes take turns
         self._asking, self._again, self._pause = False, 0.0, FIRST_PAUSE
+        self._none = False  # the Gatekeeper had none when it last answered
 
     def grant(self, blocks):
         """Adds the slots of blocks, as far as the node does not have them; tells whether there are new ones."""
@@ -52,12 +53,19 @@ class Slots:
         return want
 
     def told(self, now, blocks):
-        """Takes the Gatekeeper's answer: all blocks that the node has; none if it has failed."""
+        """Takes the Gatekeeper's answer: all blocks that the node has; None if it has not answered."""
         self._asking = False
-        if self.grant(blocks):
+        news = self.grant(blocks or ())
+        if blocks is not None:
+            self._none = not news
+        if news:
             self._again, self._pause = now, FIRST_PAUSE
         else:
             self._again, self._pause = now + self._pause, min(2 * self._pause, MAX_PAUSE)
+
+    def hopes(self):
+        """Whether the node may get more: it needs some, and the Gatekeeper has not said that there are none."""
+        return bool(self._wanted()) and not self._none
 
     def due(self):
         """When want has something to ask for; None while it has not."""

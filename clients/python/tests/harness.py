@@ -71,6 +71,7 @@ class Session:
         self.who = {}  # by address
         self.more = threading.Semaphore(0)  # for each question for blocks that is answered
         self.refuses = False  # to give any
+        self.most = layout.MAX_BLOCKS
         self.there = threading.Event()  # the Gatekeeper is
         self.there.set()
 
@@ -87,7 +88,7 @@ class Session:
             self.more.acquire(timeout=PATIENCE)
             if self.refuses:
                 raise Error(layout.UNAVAILABLE)
-            return {"blocks": list(range(4, 4 + fields["want"]))}
+            return {"blocks": list(range(4, 4 + min(fields["want"], self.most)))}
         if op == "serving":
             return {"serving": self.serving}
         if op == "who":

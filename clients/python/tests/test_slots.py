@@ -91,10 +91,16 @@ class SlotsTest(unittest.TestCase):
             self.assertEqual(self.slots.want(now), 0)
             pauses.append(round(self.slots.due() - now, 3))
         self.assertEqual(pauses, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0])
+        self.assertFalse(self.slots.hopes())
         now = self.slots.due()
         self.slots.want(now)
         self.slots.told(now, [4])
         self.take("b", BLOCK)
+        self.assertTrue(self.slots.hopes())
+        self.slots.want(now)
+        self.slots.told(now + 1, None)  # it is away
+        self.assertTrue(self.slots.hopes())
+        self.slots._again = now
         self.assertEqual(self.slots.due(), now)  # it has some now
 
     def test_a_node_has_so_many_at_most(self):

@@ -87,12 +87,24 @@ class SlotsTest(NodeTest):
         self.reply(self.next())
         outcome()
 
-    def test_a_handler_does_not_wait_for_long(self):
+    def in_handler(self):
+        """This thread is that of a handler, whose patience is short."""
         service._current.call = service.Incoming(wire.Message(type=layout.TYPE_CALL, trailer=bytes(wire.ORIGIN)), B, None, None)
         self.addCleanup(setattr, service._current, "call", None)
-        with mock.patch.object(node, "SLOT_PATIENCE", 0.01), self.assertRaises(Error) as caught:
+        return mock.patch.object(node, "SLOT_PATIENCE", 0.01)
+
+    def test_a_handler_does_not_wait_for_long(self):
+        self.session.most = 1  # block
+        self.session.more.release(100)
+        with self.in_handler(), self.assertRaises(Error) as caught:
             self.node.call("Adder", "add", b"", timeout=PATIENCE)
         self.assertEqual((caught.exception.code, caught.exception.never_began), (layout.OVERLOADED, True))
+        self.assertEqual(self.node._caller.slots._waiting, {})
+
+    def test_a_handler_waits_for_the_gatekeeper(self):
+        with self.in_handler(), self.assertRaises(Error) as caught:
+            self.node.call("Adder", "add", b"", timeout=0.1)
+        self.assertEqual((caught.exception.code, caught.exception.never_began), (layout.DEADLINE_EXCEEDED, True))
         self.assertEqual(self.node._caller.slots._waiting, {})
 
     def test_the_node_ends(self):
