@@ -84,7 +84,7 @@ func TestSlots_Away(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		time.Sleep(away) // virtual
+		<-time.After(away) // virtual
 		if err := r.RestartGatekeeper(ctx); err != nil {
 			t.Fatal(err)
 		}
