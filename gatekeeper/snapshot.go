@@ -309,10 +309,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
 			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(),
-			Recoveries: g.ctl.recovering(), RefusedOwners: map[share.Owner]uint64{},
-		}
-		if others := g.ctl.leases.Refused(func(owner share.Owner, n uint64) { o.RefusedOwners[owner] = n }); others > 0 {
-			o.RefusedOwners[share.Owner{}] += others
+			Recoveries: g.ctl.recovering(), RefusedOwners: share.ByOwner(g.ctl.leases.Refused),
 		}
 	})
 	if g.cfg.Store != nil {

@@ -158,11 +158,7 @@ func refusedOwners(d *daemon.Memory) metrics.Refused {
 		ledgers, undo := server.RefusedOwners()
 		for what, all := range map[string]map[share.Owner]uint64{"ledgers": ledgers, "undo": undo} {
 			for o, n := range all {
-				name := o.String()
-				if o == (share.Owner{}) {
-					name = "other"
-				}
-				each(name, what, n)
+				each(o.Label(), what, n)
 			}
 		}
 	}

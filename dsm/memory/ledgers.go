@@ -369,19 +369,10 @@ func (s *Server) LedgerState(name control.LedgerName) (state control.Ledger, ok 
 // together, under the zero Owner. It is empty after Run has returned.
 func (s *Server) RefusedOwners() (ledgers, undo map[share.Owner]uint64) {
 	_ = s.now(func(st *store.Store) error {
-		ledgers, undo = refusals(s.ledgers.store.Refused), refusals(st.RefusedUndo)
+		ledgers, undo = share.ByOwner(s.ledgers.store.Refused), share.ByOwner(st.RefusedUndo)
 		return nil
 	})
 	return ledgers, undo
-}
-
-// refusals are what is told of each owner, and of the others.
-func refusals(of func(each func(owner share.Owner, n uint64)) (others uint64)) map[share.Owner]uint64 {
-	all := map[share.Owner]uint64{}
-	if others := of(func(o share.Owner, n uint64) { all[o] = n }); others > 0 {
-		all[share.Owner{}] += others
-	}
-	return all
 }
 
 // Ledgers is what ledgers take; zero after Run has returned.

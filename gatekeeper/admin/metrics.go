@@ -13,7 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
-	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 const namespace = "bifrost_gatekeeper"
@@ -176,11 +175,7 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 		count(descDropped, k.value(&o.Counters), k.reason)
 	}
 	for owner, n := range o.RefusedOwners {
-		name := owner.String()
-		if owner == (share.Owner{}) {
-			name = "other"
-		}
-		count(descOwner, n, name, "regions")
+		count(descOwner, n, owner.Label(), "regions")
 	}
 	c.methodMetrics(ctx, out)
 	if o.Switch {

@@ -13,6 +13,23 @@ type Owner struct {
 // String names the owner for people and as the label of metrics.
 func (o Owner) String() string { return fmt.Sprintf("port %d user %d", o.Port, o.User) }
 
+// Label is String as the label of a metric, in which the zero Owner stands for all owners that are not told apart.
+func (o Owner) Label() string {
+	if o == (Owner{}) {
+		return "other"
+	}
+	return o.String()
+}
+
+// ByOwner collects what Refusals.Each tells. Owners beyond MaxOwners are counted together, under the zero Owner.
+func ByOwner(each func(func(o Owner, n uint64)) (others uint64)) map[Owner]uint64 {
+	all := map[Owner]uint64{}
+	if others := each(func(o Owner, n uint64) { all[o] = n }); others > 0 {
+		all[Owner{}] += others
+	}
+	return all
+}
+
 // RoomOf is how many units a user may take more who holds so many, of those that its blade holds, of those that are used of a
 // total.
 func RoomOf(user, blade, used, total uint64) uint64 {
