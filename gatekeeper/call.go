@@ -90,9 +90,6 @@ func (s *service) methodName(n *node, wire rpcpacket.Method) string {
 //	FORGET  ids  ─▶ struck out ─▶ ACK with them
 //	FORGET, given up ─▶ they hand nothing over any more ─▶ ACK with what they have handed over
 
-// forgetItem is how many bytes name a call in a FORGET: its id comes first.
-const forgetItem = 28
-
 // errToNodes refuses a call that is addressed to a service.
 var errToNodes = fault.New(fault.BadRequest, "call", "a call goes to a node that serves it")
 
@@ -105,7 +102,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.malformedCall(h, &m.Header, errToNodes)
 	case m.CallerIncarnation != n.incarnation:
 		c.count.Malformed++
-	case m.Flags&rpcpacket.FlagSettled != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%forgetItem == 0:
+	case m.Flags&rpcpacket.FlagSettled != 0 && m.Type == rpcpacket.Oneway && len(m.Payload)%rpcpacket.ItemSize == 0:
 		c.forgetDirect(n, m)
 	default:
 		c.count.Malformed++
@@ -150,8 +147,8 @@ func (c *controller) forgetDirect(n *node, m *rpcpacket.Message) {
 	flags := rpcpacket.FlagReleased | rpcpacket.FlagSettled | asks
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: flags}}
 	foreign := false
-	for items := m.Payload; len(items) > 0; items = items[forgetItem:] {
-		id, s, number := rpcpacket.ID(items[:16]), rpcpacket.Slot(binary.BigEndian.Uint32(items[16:])), rpcpacket.Number(binary.BigEndian.Uint64(items[20:]))
+	for items := m.Payload; len(items) > 0; items = items[rpcpacket.ItemSize:] {
+		id, s, number := rpcpacket.ParseItem(items)
 		k, owner := c.loans[id], c.blocks.owner(s)
 		switch {
 		case k != nil && k.caller != n.address && k.callee != n.address:

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -63,9 +62,6 @@ const (
 
 // wordPauses are those between words to a node that it does not answer: what to forget, or that an execution waits for its caller.
 var wordPauses = pace.Pauses{First: forgetAfter, Most: time.Second}
-
-// itemSize is a direct.Item on the wire: id, slot, number.
-const itemSize = 28
 
 // acknowledged takes an ACK of the Gatekeeper: it has forgotten calls.
 func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) {
@@ -180,7 +176,7 @@ func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.
 	if node == rackaddr.Gatekeeper {
 		to, flags = gatekeeperRPC, rpcpacket.FlagSettled|rpcpacket.FlagHeld
 	}
-	most := (n.budget - rpcpacket.HeaderSize) / itemSize
+	most := (n.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
 	for len(items) > 0 {
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
@@ -188,9 +184,7 @@ func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.
 			Type: rpcpacket.Oneway, Flags: (flags | mark).WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
 		}}
 		for _, i := range some {
-			m.Payload = append(m.Payload, i.ID[:]...)
-			m.Payload = binary.BigEndian.AppendUint32(m.Payload, uint32(i.Slot))
-			m.Payload = binary.BigEndian.AppendUint64(m.Payload, uint64(i.Number))
+			m.Payload = rpcpacket.AppendItem(m.Payload, i.ID, i.Slot, i.Number)
 		}
 		out = append(out, netio.Message{Buf: m.Append(nil), Remote: to})
 	}
@@ -200,14 +194,15 @@ func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.
 // toForget takes a caller's word that it asks no more for calls. It is acknowledged when the
 // ledger has it.
 func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
-	if len(m.Payload)%itemSize != 0 {
+	if len(m.Payload)%rpcpacket.ItemSize != 0 {
 		n.malformed(from)
 		return
 	}
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
 	var items []direct.Item
-	for b := m.Payload; len(b) > 0; b = b[itemSize:] {
-		items = append(items, direct.Item{ID: rpcpacket.ID(b[:16]), Slot: rpcpacket.Slot(binary.BigEndian.Uint32(b[16:])), Number: rpcpacket.Number(binary.BigEndian.Uint64(b[20:]))})
+	for b := m.Payload; len(b) > 0; b = b[rpcpacket.ItemSize:] {
+		id, s, number := rpcpacket.ParseItem(b)
+		items = append(items, direct.Item{ID: id, Slot: s, Number: number})
 	}
 	l := n.ledger
 	l.mu.Lock()

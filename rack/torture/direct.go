@@ -183,9 +183,7 @@ func (a *attacker) directSlots() [][]byte {
 	for range 1900 {
 		var h rpcpacket.Header
 		a.place(&h)
-		m.Payload = append(m.Payload, m.Call[:]...)
-		m.Payload = binary.BigEndian.AppendUint32(m.Payload, uint32(h.Slot))
-		m.Payload = binary.BigEndian.AppendUint64(m.Payload, uint64(h.Number))
+		m.Payload = rpcpacket.AppendItem(m.Payload, m.Call, h.Slot, h.Number)
 	}
 	return a.directTo(m)
 }
@@ -271,10 +269,8 @@ func (a *attacker) loans() (all [][]byte) {
 // directWords say that others' calls are forgotten, and that nodes have restarted.
 func (a *attacker) directWords() [][]byte {
 	h, _ := a.callOf()
-	item := append([]byte(nil), h.Call[:]...)
 	s, n := h.Call.Place()
-	item = binary.BigEndian.AppendUint32(item, uint32(s))
-	item = binary.BigEndian.AppendUint64(item, uint64(n+1<<20))
+	item := rpcpacket.AppendItem(nil, h.Call, s, n+1<<20)
 	exact := func(f rpcpacket.Flags) rpcpacket.Flags { return f.WithPolicy(rpcpacket.PolicyRecover) }
 	word := func(t rpcpacket.Type, f rpcpacket.Flags, payload []byte) rpcpacket.Message {
 		return rpcpacket.Message{Header: rpcpacket.Header{Type: t, Flags: exact(f), Call: h.Call, CallerIncarnation: 1}, Payload: payload}

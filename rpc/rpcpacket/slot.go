@@ -42,7 +42,7 @@ func NumberOf(incarnation uint32, count uint64) Number {
 }
 
 // Incarnation is the caller's.
-func (n Number) Incarnation() uint32 { return uint32(n >> countBits) } //nolint:gosec // of 28 bits
+func (n Number) Incarnation() uint32 { return uint32(n >> countBits) } //nolint:gosec // of 28 bits, and MaxIncarnation has 27: the highest one is Derive's
 
 // Count is the call's place among those of the incarnation in the slot.
 func (n Number) Count() uint64 { return uint64(n) & MaxCount }
@@ -58,6 +58,21 @@ func PlainID(node netip.Addr, s Slot, n Number) (id ID) {
 	binary.BigEndian.PutUint32(id[4:], uint32(s))
 	binary.BigEndian.PutUint64(id[8:], uint64(n))
 	return id
+}
+
+// ItemSize is how many bytes name a call in a word to forget: its id (16), slot (4) and number (8).
+const ItemSize = 28
+
+// AppendItem appends what names a call in a word to forget.
+func AppendItem(b []byte, id ID, s Slot, n Number) []byte {
+	b = append(b, id[:]...)
+	b = binary.BigEndian.AppendUint32(b, uint32(s))
+	return binary.BigEndian.AppendUint64(b, uint64(n))
+}
+
+// ParseItem reads what AppendItem has appended, from the first ItemSize bytes of b, which must be there.
+func ParseItem(b []byte) (ID, Slot, Number) {
+	return ID(b[:16]), Slot(binary.BigEndian.Uint32(b[16:])), Number(binary.BigEndian.Uint64(b[20:]))
 }
 
 // Place returns slot and number in a PlainID.
