@@ -277,7 +277,7 @@ type Limits struct {
 	// included that the caller has not settled yet. Answers that hand regions over, to calls that were not held, count for whoever
 	// has sent them. Default: 65,536.
 	NodeCalls int
-	// NodeSlots bounds of how many callers' call slots it is remembered for one callee which answers are late. Default: 65,536.
+	// NodeSlots bounds, for one callee, the callers' call slots of which the Gatekeeper remembers which answers are late. Default: 65,536.
 	NodeSlots int
 	// Allocs bounds the allocations of one node at one memory machine that it has not
 	// settled; a client has far fewer requests out. Default: 65,536.

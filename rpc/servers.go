@@ -2,9 +2,8 @@ package rpc
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -87,12 +86,6 @@ const (
 // servingPauses are those between two questions while a call cannot leave.
 var servingPauses = pace.Pauses{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 
-func randomUint64() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.BigEndian.Uint64(b[:])
-}
-
 // of is what is known of a method. The caller holds s.mu.
 func (s *servers) of(q control.Serving) *serving {
 	k := s.known[q]
@@ -100,7 +93,7 @@ func (s *servers) of(q control.Serving) *serving {
 		if s.known == nil {
 			s.known = map[control.Serving]*serving{}
 		}
-		k = &serving{turn: int(randomUint64() >> 1)} //nolint:gosec // not negative
+		k = &serving{turn: rand.Int()}
 		s.known[q] = k
 	}
 	return k
