@@ -132,6 +132,9 @@ func TestRegressions(t *testing.T) {
 		{922, "mtu=65535,sync,age=431085h3m4.836847767s,limits=36488,pairs,lends,byhand,disks", slow, "198+A:cut:909.462837ms"},
 		{990017, "mtu=1500,age=415123h5m39.03858854s,limits=176421,pairs,long", slow, "1987+A:kill"},
 		{254, "limits=296717,long", "good", "20-sw:hangup,27-m2:end:56.296419ms,61+B:stop:3.951097919s,106-client1:kill"},
+		// A later incarnation of a caller had sent a call again in the same slot, under a later number, and was answered. When the call was
+		// forgotten, only its first number was refused: a late copy of the second ran it again (rpc/direct: TestForgottenUnderALaterNumber).
+		{261, "log=887767,limits=586860,long", "late", "204-A:pause:3.128963108s,210-A:kill"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

@@ -385,15 +385,19 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item, room i
 			w.Forgotten = append(w.Forgotten, i.ID) // so that its sender does not repeat it
 			continue
 		}
-		var came record.Place // where the call has come, whose floor is raised with it
+		at := record.Place{Caller: caller, Slot: i.Slot}
+		var came record.Slot // where the call has come: forgetting it raises the floor so far
 		switch {
 		case e != nil:
-			came, _, _ = e.Caller()
+			at, _, n := e.Caller()
+			came = record.Slot{Place: at, Floor: n + 1}
 		case runs != nil:
-			came = runs.at
+			if at == runs.at {
+				runs.number = max(runs.number, i.Number)
+			}
+			came = record.Slot{Place: runs.at, Floor: runs.number + 1}
 		}
-		at := record.Place{Caller: caller, Slot: i.Slot}
-		if i.Slot != 0 && at != came && i.Number >= t.state.Floor(at) {
+		if i.Slot != 0 && (at != came.Place || i.Number >= came.Floor) && i.Number >= t.state.Floor(at) {
 			k, again := listed[at]
 			switch {
 			case again:

@@ -71,9 +71,10 @@ type Table struct {
 
 // running is a call that has been accepted and is not done.
 type running struct {
-	at        record.Place // in which it has come
-	promised  int          // bytes that it may still write into the ledger
-	forgotten bool         // nobody asks for its outcome
+	at        record.Place     // in which it has come
+	number    rpcpacket.Number // the highest under which it is known to have come
+	promised  int              // bytes that it may still write into the ledger
+	forgotten bool             // nobody asks for its outcome
 	fate
 }
 
@@ -134,7 +135,7 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	}
 	t.heard[caller] = h.CallerIncarnation
 	t.floors[at] = h.Number
-	t.running[h.Call] = &running{at: at, fate: fateOf(h)}
+	t.running[h.Call] = &running{at: at, number: h.Number, fate: fateOf(h)}
 	return Run, nil
 }
 
@@ -181,7 +182,7 @@ func (t *Table) Unwritten(records int) { t.state.Unwritten(records) }
 func (t *Table) Resumes(id rpcpacket.ID) {
 	r := new(running)
 	if e := t.state.Execution(id); e != nil {
-		r.at, _, _ = e.Caller()
+		r.at, _, r.number = e.Caller()
 		r.fate = t.fateAgain(e)
 	}
 	t.running[id] = r
@@ -251,7 +252,11 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		t.owe(e)
 		t.oweOneways(r.Execution, r.Owed.Oneways)
 		if e != nil && !e.Forgotten && (was != nil && was.forgotten || t.state.Buried(e)) {
-			follow = append(follow, &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}})
+			f := &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}}
+			if was != nil && was.number > r.Number { // a later run of its caller has sent it again
+				f.Slots = []record.Slot{{Place: was.at, Floor: was.number + 1}}
+			}
+			follow = append(follow, f)
 		}
 	}
 	if r, ok := r.(*record.Checkpoint); ok {

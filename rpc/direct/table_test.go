@@ -267,6 +267,33 @@ func TestForgottenInEachSlot(t *testing.T) {
 	}
 }
 
+// So is a call that the later run has sent again in the same slot, where it has a later number: whether the call was done when the
+// copy came, or still ran.
+func TestForgottenUnderALaterNumber(t *testing.T) {
+	for name, early := range map[string]bool{"done": true, "running": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			first, again := child(7, 1, 5, 1), child(7, 2, 5, 3)
+			b.receive(server, first, Run)
+			if early {
+				b.write(done(server, first))
+				b.receive(server, again, Answer)
+				b.forget(server, 2, []Item{itemOf(again)})
+			} else {
+				b.receive(server, again, Duplicate)
+				b.forget(server, 2, []Item{itemOf(again)})
+				b.write(done(server, first))
+			}
+			for range 2 {
+				b.receive(server, first, Late)
+				b.receive(server, again, Refused)
+				b.receive(server, child(8, 2, 5, 4), Run)
+				b.crash()
+			}
+		})
+	}
+}
+
 // A stranger that knows a durable main's name makes no call of its id, and so no ledger in which the main cannot
 // go on: not when the main has begun, and if before, then the call goes.
 func TestDurableMain_Strangers(t *testing.T) {
