@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -149,27 +150,24 @@ func usersOf(port uint16) string {
 // ListenNode implements netio.Hoster for ports that are held. The caller opens one endpoint for each address and port at a time:
 // the kernel does not see to it.
 func (s *Stack) ListenNode(local netip.AddrPort, mark uint32) (netio.Conn, error) {
-	f, err := s.nodeSocket(local, mark)
+	fd, err := s.nodeSocket(local, mark)
 	if err != nil {
 		return nil, fmt.Errorf("socket of a node at %s: %w", local, err)
 	}
-	c, err := adopt(f, s.mtu)
-	if err != nil {
-		return nil, fmt.Errorf("socket of a node at %s: %w", local, err)
+	if local.Addr().IsUnspecified() {
+		return adopt(os.NewFile(uintptr(fd), local.String()), s.mtu)
 	}
-	return &nodeConn{c}, nil
+	return &nodeConn{local: local, mtu: s.mtu, fd: fd}, nil
 }
 
 // nodeSocket makes a node's socket.
-func (s *Stack) nodeSocket(local netip.AddrPort, mark uint32) (*os.File, error) {
+func (s *Stack) nodeSocket(local netip.AddrPort, mark uint32) (fd int, err error) {
 	if !local.Addr().Is6() || local.Addr().IsUnspecified() && mark != 0 {
-		return nil, fmt.Errorf("not the address of a node: %w", unix.EINVAL)
+		return 0, fmt.Errorf("not the address of a node: %w", unix.EINVAL)
 	}
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
+	if fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return 0, err
 	}
-	f := os.NewFile(uintptr(fd), local.String())
 	err = setOptions(fd, local.Addr().IsUnspecified())
 	if err == nil {
 		err = s.tie(fd, mark)
@@ -184,9 +182,9 @@ func (s *Stack) nodeSocket(local netip.AddrPort, mark uint32) (*os.File, error) 
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0) // the kernel need not choose one for each datagram
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return 0, errors.Join(err, unix.Close(fd))
 	}
-	return f, nil
+	return fd, nil
 }
 
 // tie makes a socket one of a node of this blade.
@@ -209,16 +207,94 @@ func cutOff(fd int) error {
 	return err
 }
 
-// nodeConn is the daemon's copy of a node's endpoint.
-type nodeConn struct{ *conn }
+// nodeConn is the daemon's copy of a node's endpoint. Go's poller, which wakes its process for each datagram whoever reads it, does
+// not know the socket until the daemon itself reads or sends: it does so only with those that no program has.
+type nodeConn struct {
+	local netip.AddrPort
+	mtu   int
+	mu    sync.Mutex
+	fd    int   // -1 when it is closed
+	own   *conn // of another descriptor; nil until the daemon reads or sends
+}
+
+var (
+	_ netio.Conn = (*nodeConn)(nil)
+	_ netio.Lent = (*nodeConn)(nil)
+)
+
+// Socket implements netio.Lent.
+func (c *nodeConn) Socket(use func(fd uintptr)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return net.ErrClosed
+	}
+	use(uintptr(c.fd))
+	return nil
+}
+
+// polled is the endpoint for the daemon itself.
+func (c *nodeConn) polled() (*conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return nil, net.ErrClosed
+	}
+	if c.own == nil {
+		fd, err := unix.FcntlInt(uintptr(c.fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		if c.own, err = adopt(os.NewFile(uintptr(fd), c.local.String()), c.mtu); err != nil {
+			return nil, err
+		}
+	}
+	return c.own, nil
+}
+
+// ReadBatch implements netio.Conn.
+func (c *nodeConn) ReadBatch(ms []netio.Message) (int, error) {
+	own, err := c.polled()
+	if err != nil {
+		return 0, err
+	}
+	return own.ReadBatch(ms)
+}
+
+// WriteBatch implements netio.Conn.
+func (c *nodeConn) WriteBatch(ms []netio.Message) (int, error) {
+	own, err := c.polled()
+	if err != nil {
+		return 0, err
+	}
+	return own.WriteBatch(ms)
+}
+
+// SetReadDeadline implements netio.Conn.
+func (c *nodeConn) SetReadDeadline(t time.Time) error {
+	own, err := c.polled()
+	if err != nil {
+		return err
+	}
+	return own.SetReadDeadline(t)
+}
+
+// LocalAddr implements netio.Conn.
+func (c *nodeConn) LocalAddr() netip.AddrPort { return c.local }
 
 // Close implements netio.Hoster's: for the program, too.
 func (c *nodeConn) Close() error {
-	var err error
-	if e := c.Socket(func(fd uintptr) { err = cutOff(int(fd)) }); e != nil {
-		return e // it is closed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return net.ErrClosed
 	}
-	return errors.Join(err, c.conn.Close())
+	err := errors.Join(cutOff(c.fd), unix.Close(c.fd))
+	c.fd = -1
+	if c.own != nil {
+		err = errors.Join(err, c.own.Close())
+	}
+	return err
 }
 
 // Adopt makes an endpoint for packets of at most mtu bytes of a socket that somebody else has made (netio.Lent). It

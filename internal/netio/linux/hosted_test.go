@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -143,7 +144,7 @@ func TestHoldPorts_Taken(t *testing.T) {
 	must(t, err)
 	program := lend(t, c)
 	must(t, unix.SetsockoptInt(program, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)) // as any program may
-	must(t, c.(*nodeConn).conn.Close())                                         // as the end of the daemon's process does
+	must(t, unix.Close(c.(*nodeConn).fd))                                       // as the end of the daemon's process does
 	must(t, s.Close())
 	s, err = Open("eth0")
 	must(t, err)
@@ -153,6 +154,45 @@ func TestHoldPorts_Taken(t *testing.T) {
 	}
 	must(t, unix.Close(program))
 	must(t, s.HoldPorts(t.Context(), rackaddr.NodePorts...))
+}
+
+// TestListenNode_Unpolled: the daemon is not woken for the datagrams of a program that has a socket of its making. A poller knows the sockets
+// that it wakes its process for, and the kernel says which.
+func TestListenNode_Unpolled(t *testing.T) {
+	_, s := blade(t, rackaddr.Node(1))
+	must(t, s.HoldPorts(t.Context(), rackaddr.NodePorts...))
+	c, err := s.ListenNode(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortRPC), rackaddr.Mark(1))
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	program := lend(t, c)
+	defer unix.Close(program)
+	var of unix.Stat_t
+	must(t, unix.Fstat(program, &of))
+	if polled(t, of.Ino) {
+		t.Error("the daemon polls a socket that a program reads")
+	}
+	must(t, c.SetReadDeadline(time.Now()))
+	if !polled(t, of.Ino) {
+		t.Error("a socket that the daemon reads is not polled: the test looks at the wrong place")
+	}
+}
+
+// polled reports whether a poller of this process has a socket.
+func polled(t *testing.T, inode uint64) bool {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	for _, fd := range all {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); to != "anon_inode:[eventpoll]" { // some are closed by now
+			continue
+		}
+		info, err := os.ReadFile("/proc/self/fdinfo/" + fd.Name())
+		must(t, err)
+		if strings.Contains(string(info), fmt.Sprintf(" ino:%x ", inode)) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestListenNode: a program receives and sends with the socket that it was given, until the daemon ends it. The next socket at
