@@ -102,7 +102,7 @@ func (b *Binaries) hash(path string) (string, error) {
 	}
 	now := seen{size: info.Size(), changed: info.ModTime()}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		now.inode, now.changed = s.Ino, time.Unix(s.Ctim.Unix())
+		now.inode, now.changed = s.Ino, changed(s)
 	}
 	if was, ok := b.known[path]; ok {
 		if now.hash = was.hash; now == was {
@@ -161,11 +161,11 @@ func (b *Binaries) prune() error {
 		case err != nil:
 			return err
 		}
-		used := info.ModTime()
+		last := info.ModTime()
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
-			used = time.Unix(s.Atim.Unix())
+			last = used(s)
 		}
-		files = append(files, file{e.Name(), used})
+		files = append(files, file{e.Name(), last})
 	}
 	slices.SortFunc(files, func(a, b file) int { return cmp.Or(b.used.Compare(a.used), cmp.Compare(a.name, b.name)) })
 	for _, f := range files[min(len(files), maxBinaries):] {

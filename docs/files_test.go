@@ -26,7 +26,7 @@ var revision = flag.String("rev", "HEAD", "the commit whose figures TestFigures 
 func apart(dir, name, text string) bool {
 	switch base := path.Base(name); {
 	case base == "doc.go", base == "limits.go", base == "generate.go", base == "deprecated.go",
-		strings.HasSuffix(base, "_linux.go"), strings.HasSuffix(base, "_other.go"), strings.Contains(text, "//go:build"):
+		strings.HasSuffix(base, "_linux.go"), strings.HasSuffix(base, "_darwin.go"), strings.HasSuffix(base, "_other.go"), strings.Contains(text, "//go:build"):
 		return true
 	}
 	all, _ := filepath.Glob(filepath.Join(dir, path.Dir(name), "*.go"))

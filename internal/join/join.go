@@ -4,8 +4,10 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
+	"os"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -14,6 +16,12 @@ import (
 // SocketName is the abstract Unix socket of a blade's compute daemon. Abstract
 // sockets belong to a network namespace, so every program finds its own blade's.
 const SocketName = "@bifrost/compute"
+
+// SocketVariable is the environment variable with the path of another socket, as that of `bifrost dev` is.
+const SocketVariable = "BIFROST_JOIN_SOCKET"
+
+// Socket is where a program of this environment joins.
+func Socket() string { return cmp.Or(os.Getenv(SocketVariable), SocketName) }
 
 // Joiner makes nodes.
 type Joiner interface {

@@ -30,6 +30,7 @@ type constant struct {
 func constants() []constant {
 	return []constant{
 		{"JOIN_SOCKET", join.SocketName, "abstract Unix socket of the blade's compute daemon; @ stands for a zero byte"},
+		{"JOIN_VARIABLE", join.SocketVariable, "environment variable: the path of another socket than that, as `bifrost dev` prints it"},
 		{"PROGRAM_VARIABLE", join.ProgramVariable, "environment variable: the name under which the daemon has started the program"},
 		{"GATEKEEPER", rackaddr.Gatekeeper.String(), "address of the Gatekeeper"},
 		{"SERVICE_PREFIX", rackaddr.ServicePrefix.Addr().String(), "upper half of the addresses of services"},

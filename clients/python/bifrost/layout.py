@@ -4,6 +4,7 @@ Generated from the code by `go test ./internal/packetdoc -update`; do not edit.
 """
 
 JOIN_SOCKET = "@bifrost/compute"  # abstract Unix socket of the blade's compute daemon; @ stands for a zero byte
+JOIN_VARIABLE = "BIFROST_JOIN_SOCKET"  # environment variable: the path of another socket than that, as `bifrost dev` prints it
 PROGRAM_VARIABLE = "BIFROST_PROGRAM"  # environment variable: the name under which the daemon has started the program
 GATEKEEPER = "fd00:b1f0::1"  # address of the Gatekeeper
 SERVICE_PREFIX = "fd00:b1f0:0:3::"  # upper half of the addresses of services

@@ -8,8 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -69,10 +68,13 @@ func dialError(socket string, err error) error {
 		return fault.FromContext("connect", err)
 	}
 	f := &fault.Error{Code: fault.Unavailable, Op: "connect", Err: err}
-	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-		f.Msg = fmt.Sprintf("no compute daemon listens on %s in this network namespace: "+
-			"run the program on a compute blade (`bifrost rack exec c1 -- program`) or start `bifrost compute`", socket)
-		f.Err = nil
+	switch {
+	case !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist):
+	case os.Getenv(join.SocketVariable) == socket:
+		f.Err, f.Msg = nil, fmt.Sprintf("no compute daemon listens on %s: start `bifrost dev` again, or unset %s", socket, join.SocketVariable)
+	default:
+		f.Err, f.Msg = nil, fmt.Sprintf("no compute daemon listens on %s in this network namespace: start `bifrost dev` and set %s as it says, "+
+			"run the program on a compute blade (`bifrost rack exec c1 -- program`), or start `bifrost compute`", socket, join.SocketVariable)
 	}
 	return f
 }

@@ -10,7 +10,8 @@
 //	program ▶ {"id":2,"op":"address","address":"fd00:b1f0:0:3::17"}
 //	daemon  ▶ {"id":2}
 //	program ▶ {"id":3,"op":"listen","address":"fd00:b1f0:0:3::17","port":45100}
-//	daemon  ▶ {"id":3,"socket":true}         and, with the first byte, the socket (SCM_RIGHTS)
+//	daemon  ▶ {"id":3,"socket":true}         and, with the first byte, the socket (SCM_RIGHTS);
+//	                                         with "relayed":true a stream of frames (package relay)
 //	program ▶ {"id":4,"op":"export","export":{"service":"Arrays",...}}
 //	daemon  ▶ {"id":4,"code":6,"message":"...","remote":true}
 //	daemon  ▶ {"rack":{...}}                 no id: news, not a reply

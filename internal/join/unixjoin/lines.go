@@ -92,7 +92,9 @@ type reply struct {
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
 	// Socket says that a socket comes with the line (SCM_RIGHTS): it answers opListen.
 	Socket bool `json:"socket,omitempty"`
-	file   *os.File
+	// Relayed says that it is a stream of frames (package relay) and not a UDP socket.
+	Relayed bool `json:"relayed,omitempty"`
+	file    *os.File
 }
 
 // joined is who the program is now.

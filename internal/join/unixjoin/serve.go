@@ -11,16 +11,21 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio/relay"
 )
 
-// Listen opens a daemon's socket; name is usually join.SocketName.
+// Listen opens a daemon's socket: join.SocketName, or a path.
 func Listen(name string) (net.Listener, error) {
+	if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(name) > most {
+		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a directory with a shorter path", name, len(name), most)
+	}
 	l, err := net.Listen("unix", name)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("socket %s: a compute daemon runs here already: stop it, or use another network namespace", name)
@@ -52,7 +57,7 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, limits *Limits, log
 		}
 		who, err := peer(conn)
 		if err == nil {
-			err = limits.connect(who.Uid)
+			err = limits.connect(who.uid)
 			if err != nil {
 				_ = writeLine(conn, failure(0, err)) // there is room for a line in a socket that is new
 			}
@@ -63,10 +68,10 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, limits *Limits, log
 			continue
 		}
 		wg.Go(func() {
-			defer limits.disconnect(who.Uid)
+			defer limits.disconnect(who.uid)
 			s := &server{host: h, limits: limits, conn: conn, program: who, health: make(chan bool, 1)}
 			if err := s.serve(ctx); err != nil {
-				log.Warn("program's connection", "pid", who.Pid, "err", err)
+				log.Warn("program's connection", "pid", who.pid, "err", err)
 			}
 		})
 	}
@@ -77,7 +82,7 @@ type server struct {
 	host    join.Host
 	limits  *Limits
 	conn    net.Conn
-	program *unix.Ucred
+	program process
 	node    join.Hosted
 	left    atomic.Bool // in an orderly way
 	health  chan bool   // what the program answers: whether it is stalled
@@ -107,12 +112,12 @@ func (s *server) serve(ctx context.Context) error {
 	for r := range requests {
 		if !asks[r.Op] {
 			_ = s.write(s.handle(ctx, &wg, r.request)) // the reader sees the connection's end; a leave behind it still counts
-			s.limits.give(s.program.Uid, r.size)
+			s.limits.give(s.program.uid, r.size)
 			continue
 		}
 		asking <- struct{}{}
 		wg.Go(func() {
-			defer func() { s.limits.give(s.program.Uid, r.size); <-asking }()
+			defer func() { s.limits.give(s.program.uid, r.size); <-asking }()
 			_ = s.write(s.handle(ctx, &wg, r.request)) // as above
 		})
 	}
@@ -135,8 +140,8 @@ type arrived struct {
 // read takes requests off the connection until it ends; that is no error.
 func (s *server) read(ctx context.Context, to chan<- arrived) error {
 	in := newReader(s.conn)
-	in.take = func(n int) error { return s.limits.take(s.program.Uid, n) }
-	in.give = func(n int) { s.limits.give(s.program.Uid, n) }
+	in.take = func(n int) error { return s.limits.take(s.program.uid, n) }
+	in.give = func(n int) { s.limits.give(s.program.uid, n) }
 	for {
 		var r arrived
 		var err error
@@ -157,7 +162,7 @@ func (s *server) read(ctx context.Context, to chan<- arrived) error {
 				err = fmt.Errorf("more than %d requests at a time", maxRequests)
 			}
 		}
-		s.limits.give(s.program.Uid, r.size)
+		s.limits.give(s.program.uid, r.size)
 		return err
 	}
 }
@@ -168,7 +173,7 @@ func (s *server) write(r reply) error {
 	defer s.writeMu.Unlock()
 	b, err := json.Marshal(r)
 	if err == nil {
-		err = s.limits.take(s.program.Uid, len(b)+1)
+		err = s.limits.take(s.program.uid, len(b)+1)
 	}
 	if err != nil {
 		if r.file != nil {
@@ -177,7 +182,7 @@ func (s *server) write(r reply) error {
 		s.conn.Close()
 		return err
 	}
-	defer s.limits.give(s.program.Uid, len(b)+1)
+	defer s.limits.give(s.program.uid, len(b)+1)
 	b = append(b, '\n')
 	if r.file != nil {
 		return send(s.conn, b, r.file)
@@ -190,7 +195,7 @@ func (s *server) write(r reply) error {
 func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) reply {
 	switch {
 	case r.Op == opStatus:
-		status := s.host.Status(s.program.Uid)
+		status := s.host.Status(s.program.uid)
 		return reply{ID: r.ID, Status: &status}
 	case r.Op == opJoin && s.node == nil:
 		return s.join(ctx, wg, r)
@@ -235,7 +240,7 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 	case opLedger:
 		answer.Ledger, err = s.node.Ledger(ctx)
 	case opListen:
-		answer.file, err = s.listen(netip.AddrPortFrom(r.Address, r.Port))
+		answer.file, answer.Relayed, err = s.listen(netip.AddrPortFrom(r.Address, r.Port))
 		answer.Socket = true
 	case opExport:
 		if r.Export == nil {
@@ -264,12 +269,13 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 }
 
 // listen makes a socket for the program.
-func (s *server) listen(local netip.AddrPort) (*os.File, error) {
+func (s *server) listen(local netip.AddrPort) (f *os.File, relayed bool, err error) {
 	conn, err := s.node.Stack().ListenUDP(local)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return lend(conn)
+	f, err = lend(conn)
+	return f, relay.Relayed(conn), err
 }
 
 // got makes an answer of what was asked for.
@@ -288,7 +294,7 @@ func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply 
 	if err := speaks.Check(opJoin, "program "+r.Name, "this blade's daemon"); err != nil {
 		return failure(r.ID, err)
 	}
-	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: int(s.program.Pid), UID: s.program.Uid, NoLedger: r.NoLedger})
+	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: s.program.pid, UID: s.program.uid, NoLedger: r.NoLedger})
 	if err != nil {
 		return failure(r.ID, err)
 	}
@@ -329,19 +335,24 @@ func (s *server) tell(ctx context.Context, node join.Hosted, changed <-chan stru
 	}
 }
 
-// peer returns who is at the other end of a Unix socket: the process and user that
-// connected.
-func peer(conn net.Conn) (cred *unix.Ucred, err error) {
+// process is who is at the other end of a Unix socket: who has connected, or listens.
+type process struct {
+	pid int
+	uid uint32
+}
+
+// peer asks the kernel.
+func peer(conn net.Conn) (who process, err error) {
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, fmt.Errorf("%s is no Unix socket", conn.LocalAddr())
+		return who, fmt.Errorf("%s is no Unix socket", conn.LocalAddr())
 	}
 	raw, err := uc.SyscallConn()
 	if err != nil {
-		return nil, err
+		return who, err
 	}
-	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
-		return nil, e
+	if e := raw.Control(func(fd uintptr) { who, err = peerOf(int(fd)) }); e != nil {
+		return who, e
 	}
-	return cred, err
+	return who, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/netio/relay"
 )
 
 // addressPatience bounds how long the daemon may take to add an address or make a socket, which
@@ -24,7 +24,7 @@ const crashPatience = time.Second
 
 // Joiner joins by the compute daemon of the blade that the program runs on.
 type Joiner struct {
-	// Socket is the daemon's; "" stands for join.SocketName.
+	// Socket is the daemon's; "" stands for join.Socket.
 	Socket string
 }
 
@@ -33,7 +33,7 @@ var _ join.Joiner = Joiner{}
 // Join implements join.Joiner. It fails as Unavailable where no daemon listens.
 func (j Joiner) Join(ctx context.Context, name string) (join.Session, error) {
 	if j.Socket == "" {
-		j.Socket = join.SocketName
+		j.Socket = join.Socket()
 	}
 	c, err := dial(ctx, j.Socket)
 	if err != nil {
@@ -208,7 +208,10 @@ func (t stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return linux.Adopt(r.file, t.s.mtu)
+	if r.Relayed {
+		return relay.Adopt(r.file, local, t.s.mtu, t.s.Done())
+	}
+	return adopt(r.file, t.s.mtu)
 }
 
 // MTU implements netio.Network.

@@ -18,11 +18,11 @@ const DaemonUserVariable = "BIFROST_DAEMON_USER"
 
 // checkDaemon refuses the other end of a connection, as PermissionDenied, if it runs as somebody else.
 func checkDaemon(socket string, conn net.Conn) error {
-	cred, err := peer(conn)
+	who, err := peer(conn)
 	if err != nil {
 		return &fault.Error{Code: fault.Unavailable, Op: "connect", Msg: "who listens on " + socket, Err: err}
 	}
-	return checkUser(socket, cred.Uid, daemonUser())
+	return checkUser(socket, who.uid, daemonUser())
 }
 
 // checkUser refuses a user that is not to be believed.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,7 +25,9 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/netio/relay"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,6 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeHost is a join.Host whose nodes write down what happens to them.
 type fakeHost struct {
 	nodes chan *fakeNode
+	relay *relay.Stack
 	mu    sync.Mutex
 	asked []join.Program
 }
@@ -47,7 +51,7 @@ func (h *fakeHost) Host(ctx context.Context, p join.Program) (join.Hosted, error
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	n := &fakeNode{name: p.Name, events: make(chan string, 100), done: make(chan struct{}), changed: make(chan struct{})}
+	n := &fakeNode{name: p.Name, events: make(chan string, 100), done: make(chan struct{}), changed: make(chan struct{}), relay: h.relay}
 	h.nodes <- n
 	return n, nil
 }
@@ -61,6 +65,7 @@ type fakeNode struct {
 	events chan string
 	once   sync.Once
 	done   chan struct{}
+	relay  *relay.Stack // nil for a node with the kernel's sockets
 
 	mu      sync.Mutex
 	cancel  func(call, deadlock string)
@@ -147,6 +152,9 @@ func (s fakeStack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	if local.Port() != rackaddr.PortRPC {
 		return nil, fault.New(fault.PermissionDenied, "listen", "not a port of nodes")
 	}
+	if s.node.relay != nil {
+		return s.node.relay.ListenNode(local, 1)
+	}
 	c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), 0), 9000)
 	if err == nil {
 		s.node.events <- fmt.Sprintf("listen on %s: %s", local, c.LocalAddr())
@@ -201,12 +209,17 @@ var started atomic.Int64
 // start serves a fakeHost and returns its socket.
 func start(t *testing.T) (*fakeHost, string) {
 	t.Helper()
-	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
+	h, socket := &fakeHost{nodes: make(chan *fakeNode, 10)}, fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), started.Add(1))
+	serve(t, h, socket)
+	return h, socket
+}
+
+func serve(t *testing.T, h *fakeHost, socket string) {
+	t.Helper()
 	l, err := Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &fakeHost{nodes: make(chan *fakeNode, 10)}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error)
 	go func() { served <- Serve(ctx, l, h, NewLimits(64), slog.New(slog.DiscardHandler)) }()
@@ -216,7 +229,6 @@ func start(t *testing.T) (*fakeHost, string) {
 			t.Error(err)
 		}
 	})
-	return h, socket
 }
 
 func joinNode(t *testing.T, h *fakeHost, socket string) (join.Session, *fakeNode) {
@@ -434,6 +446,47 @@ func TestDaemonStops(t *testing.T) {
 	_, err = Joiner{Socket: socket}.Join(t.Context(), "late")
 	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "bifrost compute") {
 		t.Errorf("no daemon: %v", err)
+	}
+}
+
+// A daemon whose network is in its own process hands over streams, and its socket is a file that a variable names.
+func TestRelayed(t *testing.T) {
+	blades := wire.New(wire.Config{})
+	blades.Connect(blades.Router())
+	host, err := blades.AddHost(wire.HostConfig{Name: "c1", Port: 1, Address: rackaddr.Node(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, socket := &fakeHost{nodes: make(chan *fakeNode, 1), relay: &relay.Stack{Stack: host}}, filepath.Join(t.TempDir(), "join")
+	serve(t, h, socket)
+	t.Setenv(join.SocketVariable, socket)
+	s, _ := joinNode(t, h, "")
+	defer func() {
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	at := netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortRPC)
+	c, err := s.Stack().ListenUDP(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.LocalAddr() != at {
+		t.Errorf("the endpoint is at %s", c.LocalAddr())
+	}
+	if _, err := c.WriteBatch([]netio.Message{{Buf: []byte("to myself"), Remote: at}}); err != nil {
+		t.Fatal(err)
+	}
+	ms := []netio.Message{{Buf: make([]byte, 100)}}
+	if n, err := c.ReadBatch(ms); n != 1 || err != nil || string(ms[0].Buf) != "to myself" || ms[0].Remote != at {
+		t.Error(n, err, ms[0])
+	}
+}
+
+func TestLongPath(t *testing.T) {
+	if l, err := Listen("/tmp/" + strings.Repeat("long/", 30)); err == nil || !strings.Contains(err.Error(), "shorter path") {
+		t.Error(l, err)
 	}
 }
 

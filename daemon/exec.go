@@ -12,23 +12,20 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
 
 // Exec runs programs as processes. A process gets the daemon's environment, what
 // Start adds to it, and join.ProgramVariable; it leads a process group of its own,
-// which is ended as a whole; and it does not outlive the daemon.
+// which is ended as a whole; and on Linux it does not outlive the daemon, though that is killed.
 type Exec struct {
+	// Env is added to the daemon's environment, as KEY=VALUE.
+	Env []string
 	// Binaries keeps what programs run, for starts that name the content (control.Start.Binary);
 	// nil refuses those.
 	Binaries *Binaries
 }
-
-// self is the daemon's own program, also when its file has been replaced.
-const self = "/proc/self/exe"
 
 // Run implements Runner.
 func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
@@ -41,7 +38,7 @@ func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = w, w
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = attributes()
 	p := &process{cmd: cmd, uid: uint32(os.Geteuid()), output: r, done: make(chan struct{})}
 	started := make(chan error)
 	go p.live(started, out)
@@ -55,8 +52,12 @@ func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
 
 // command is what a start runs. An heir is the daemon's own program, with the arguments compute heir SERVICE...
 func (e Exec) command(s *control.Start) (*exec.Cmd, error) {
-	env := append(os.Environ(), join.ProgramVariable+"="+s.Name)
+	env := append(append(os.Environ(), e.Env...), join.ProgramVariable+"="+s.Name)
 	if s.Heir {
+		self, err := ownProgram()
+		if err != nil {
+			return nil, err
+		}
 		cmd := exec.Command(self, append([]string{"compute", "heir"}, s.Services...)...)
 		cmd.Env = env
 		return cmd, nil
@@ -118,7 +119,7 @@ type process struct {
 func (p *process) live(started chan<- error, out io.Writer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) // programs need none of the daemon's privileges
+	dropPrivileges()
 	err := p.cmd.Start()
 	started <- err
 	if err != nil {
