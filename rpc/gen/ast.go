@@ -9,7 +9,7 @@ type document struct {
 	Namespaces []namespace
 	Consts     []named
 	Typedefs   []*typedef
-	Enums      []*named
+	Enums      []*enum
 	Structs    []*structLike // structs, unions and exceptions
 	Services   []*service
 }
@@ -34,10 +34,17 @@ type typedef struct {
 	Line        int
 }
 
+// enum has its values in the order of the text.
+type enum struct {
+	named
+	Values []EnumValue
+}
+
 // structLike is a struct, a union or an exception.
 type structLike struct {
 	Category    string // the keyword
 	Name        string
+	Doc         string // the comments in front
 	Fields      []*field
 	Annotations annotations
 	Line        int
@@ -63,7 +70,9 @@ type function struct {
 }
 
 type field struct {
-	ID          int32 // negative if the IDL gives none, from -1 downwards as Thrift counts
+	ID          int32  // negative if the IDL gives none, from -1 downwards as Thrift counts
+	Requirement string // "required" or "optional", "" if the IDL does not say
+	HasDefault  bool
 	Type        *idlType
 	Name        string
 	Annotations annotations

@@ -164,14 +164,15 @@ func (p *parser) definition(doc *document) {
 	case "enum":
 		p.next()
 		name := p.word("a name")
-		p.list("{", p.enumValue)
+		e := &enum{named: named{name.text, name.line}}
+		p.list("{", func() { e.Values = append(e.Values, p.enumValue(e.Values)) })
 		p.annotations()
-		doc.Enums = append(doc.Enums, &named{name.text, name.line})
+		doc.Enums = append(doc.Enums, e)
 	case "struct", "union", "exception":
 		p.next()
 		name := p.word("a name")
 		p.accept("xsd_all")
-		d := &structLike{Category: t.text, Name: name.text, Line: name.line, Fields: p.fields("{")}
+		d := &structLike{Category: t.text, Name: name.text, Doc: t.doc, Line: name.line, Fields: p.fields("{")}
 		d.Annotations = p.annotations()
 		doc.Structs = append(doc.Structs, d)
 	case "service":
@@ -182,13 +183,18 @@ func (p *parser) definition(doc *document) {
 	}
 }
 
-func (p *parser) enumValue() {
-	p.word("a name")
+// enumValue reads a value. One without a number has that which follows the value before it.
+func (p *parser) enumValue(before []EnumValue) (v EnumValue) {
+	v.Name = p.word("a name").text
+	if n := len(before); n > 0 {
+		v.Number = before[n-1].Number + 1
+	}
 	if p.accept("=") {
-		p.whole()
+		v.Number = int32(p.whole())
 	}
 	p.annotations()
 	p.separator()
+	return v
 }
 
 // whole reads a whole number.
@@ -272,12 +278,15 @@ func (p *parser) fields(open string) (list []*field) {
 			missing--
 			f.ID = missing
 		}
-		p.accept("required", "optional")
+		if p.is("required") || p.is("optional") {
+			f.Requirement = p.next().text
+		}
 		f.Type = p.fieldType()
 		p.accept("&")
 		name := p.word("a name")
 		f.Name, f.Line = name.text, name.line
 		if p.accept("=") {
+			f.HasDefault = true
 			p.constant()
 		}
 		p.accept("xsd_optional")

@@ -150,7 +150,7 @@ var baseTypes = map[string]string{
 func defines(u *unit, name string) bool {
 	return structOf(u, name) != nil ||
 		slices.ContainsFunc(u.doc.Typedefs, func(d *typedef) bool { return d.Alias == name }) ||
-		slices.ContainsFunc(u.doc.Enums, func(d *named) bool { return d.Name == name })
+		slices.ContainsFunc(u.doc.Enums, func(d *enum) bool { return d.Name == name })
 }
 
 // container resolves a list, set or map.

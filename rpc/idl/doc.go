@@ -10,5 +10,15 @@
 //	    --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/ arrays.thrift
 package idl
 
+import _ "embed"
+
+// File is the name by which IDL includes the definitions.
+const File = "bifrost.thrift"
+
+// Text is the content of [File].
+//
+//go:embed bifrost.thrift
+var Text string
+
 //go:generate thrift -out . --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/ bifrost.thrift
 //go:generate gofmt -w bifrost
