@@ -71,6 +71,9 @@ RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./ds
 race: ## tests under the race detector
 	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-2GiB} $(GO) test -race -short $(TESTFLAGS) $(RACE)
 
+darwin: ## build for macOS what runs there: bifrost with dev, new and the commands, the client library, the examples
+	for arch in amd64 arm64; do GOOS=darwin GOARCH=$$arch CGO_ENABLED=0 $(GO) build ./cmd/bifrost ./rpc ./dsm ./bifrosttest ./examples/... || exit; done
+
 proof: ## what the P4 program promises, proved for all packets and tables; "unit" runs it too
 	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
 
@@ -107,4 +110,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build install demo test setup check lint unit explore explore-fresh race proof fuzz mutants some-mutants rack systemd eval gen p4 clean
+.PHONY: help build install demo test setup check lint unit explore explore-fresh race darwin proof fuzz mutants some-mutants rack systemd eval gen p4 clean

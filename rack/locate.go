@@ -2,9 +2,6 @@ package rack
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
@@ -15,16 +12,9 @@ func (h *Host) Locate(program string) (string, error) {
 	if program == plan.BifrostProgram && h.Bifrost != "" {
 		return h.Bifrost, nil
 	}
-	candidates := []string{program}
-	if !strings.Contains(program, "/") && h.Bifrost != "" {
-		candidates = []string{filepath.Join(filepath.Dir(h.Bifrost), program), program}
-	}
-	var err error
-	for _, c := range candidates {
-		var path string
-		if path, err = exec.LookPath(c); err == nil {
-			return filepath.Abs(path)
-		}
+	path, err := plan.Locate(h.Bifrost, program)
+	if err == nil {
+		return path, nil
 	}
 	return "", &Error{Msg: fmt.Sprintf("cannot run %s: %v", program, err), Remedy: remedyFor(program), Err: ErrMissing}
 }

@@ -72,30 +72,25 @@ func (o *clientOptions) target() (cfg client.Config, err error) {
 
 // find returns the address of the Gatekeeper that is meant.
 func (o *clientOptions) find() (string, error) {
-	host, err := (&rackOptions{}).host()
-	if err != nil {
-		return "", err
-	}
 	switch {
 	case o.address != "" && o.rack != "":
 		return "", errors.New("--admin-addr and --rack both say which Gatekeeper: give one")
 	case o.address != "":
 		return o.address, nil
 	case o.rack != "":
-		name, err := host.Find(o.rack)
-		return "unix:" + host.AdminSocket(name), err
+		return adminOf(o.rack)
 	}
 	if address := os.Getenv(addressVariable); address != "" {
 		return address, nil
 	}
-	racks, err := host.Racks()
+	racks, err := racksHere()
 	switch {
 	case err != nil || len(racks) == 0:
 		return defaultAdmin, nil //nolint:nilerr // no rack of this machine that we may see
 	case len(racks) > 1:
 		return "", fmt.Errorf("several racks are up: choose one with --rack: %s", strings.Join(racks, ", "))
 	}
-	return "unix:" + host.AdminSocket(racks[0]), nil
+	return adminOf(racks[0])
 }
 
 // token is the one given, or the one that a Gatekeeper of this user has made up;

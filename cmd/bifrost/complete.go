@@ -252,25 +252,4 @@ func listRegions(cmd *cobra.Command) ([]cobra.Completion, error) {
 		})
 }
 
-func listRacks(*cobra.Command) ([]cobra.Completion, error) {
-	host, err := (&rackOptions{}).host()
-	if err != nil {
-		return nil, err
-	}
-	return host.Racks()
-}
-
-// listRackBlades lists the blades of a rack on this machine, switch and Gatekeeper
-// among them.
-func listRackBlades(cmd *cobra.Command) (all []cobra.Completion, err error) {
-	name, _ := cmd.Flags().GetString("rack")
-	host, name, err := (&rackOptions{name: name}).find()
-	if err != nil {
-		return nil, err
-	}
-	s, err := host.Status(name)
-	for _, b := range s.Blades {
-		all = append(all, cobra.CompletionWithDesc(b.Name, b.Address))
-	}
-	return all, err
-}
+func listRacks(*cobra.Command) ([]cobra.Completion, error) { return racksHere() }

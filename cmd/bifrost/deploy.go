@@ -19,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/gatekeeper/appfile"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/rack/plan"
 	"github.com/spf13/cobra"
 )
 
@@ -169,29 +170,37 @@ func appRows(apps []api.App, n names) []string {
 	return rows
 }
 
-// readApp reads the file of a deployment, and finds the programs that are on this
-// machine. With hash, their content is what blades are to run. Those that are absent must be
-// on the blades; a relative path is meant for this machine, and must be there.
+// readApp reads the file of a deployment, as the API takes it; see readSpec.
 func readApp(path string, hash bool) (name string, spec api.AppSpec, absent []string, err error) {
-	app, err := appfile.Read(path)
+	app, absent, err := readSpec(path, hash)
 	if err != nil {
 		return "", spec, nil, err
 	}
-	host, err := (&rackOptions{}).host()
+	return app.Name, appSpec(&app), absent, nil
+}
+
+// readSpec reads the file of a deployment, and finds the programs that are on this
+// machine. With hash, their content is what blades are to run. Those that are absent must be
+// on the blades; a relative path is meant for this machine, and must be there.
+func readSpec(path string, hash bool) (app resources.Spec, absent []string, err error) {
+	if app, err = appfile.Read(path); err != nil {
+		return app, nil, err
+	}
+	self, err := os.Executable()
 	if err != nil {
-		return "", spec, nil, err
+		return app, nil, err
 	}
 	for i := range app.Programs {
 		args := app.Programs[i].Args
 		relative := strings.Contains(args[0], "/") && !filepath.IsAbs(args[0])
 		if relative {
 			if args[0], err = filepath.Abs(filepath.Join(filepath.Dir(path), args[0])); err != nil {
-				return "", spec, nil, err
+				return app, nil, err
 			}
 		}
-		found, err := host.Locate(args[0])
+		found, err := plan.Locate(self, args[0])
 		if err != nil && relative {
-			return "", spec, nil, fmt.Errorf("program %s: %w", app.Programs[i].Name, err)
+			return app, nil, fmt.Errorf("program %s: %w: build it", app.Programs[i].Name, err)
 		}
 		if err != nil {
 			absent = append(absent, args[0])
@@ -200,11 +209,11 @@ func readApp(path string, hash bool) (name string, spec api.AppSpec, absent []st
 		args[0] = found
 		if hash {
 			if app.Programs[i].Binary, err = hashOf(found); err != nil {
-				return "", spec, nil, err
+				return app, nil, err
 			}
 		}
 	}
-	return app.Name, appSpec(&app), absent, nil
+	return app, absent, nil
 }
 
 // hashOf returns the SHA-256 of a file in hexadecimal.

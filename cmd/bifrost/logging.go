@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/rotate"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
@@ -67,9 +66,6 @@ func (o *logOptions) open() (*slog.Logger, error) {
 	}
 	return nil, fmt.Errorf("--log-format %s: choose text or json", o.format)
 }
-
-// becomeStderr makes a file the standard error of this process.
-func becomeStderr(f *os.File) error { return unix.Dup3(int(f.Fd()), unix.Stderr, 0) }
 
 // nameTrace names the level that slog does not know.
 func nameTrace(_ []string, a slog.Attr) slog.Attr {

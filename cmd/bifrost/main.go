@@ -48,8 +48,9 @@ func newRoot() *cobra.Command {
 memory blades, programmable as one machine. Procedure calls pass arguments by global
 pointer. A P4 switch drops every memory access that nobody has granted.
 
-Start with:  bifrost demo`,
-		Example: `  bifrost demo                         # a whole rack in this process
+Start with:  bifrost dev`,
+		Example: `  bifrost dev app.yaml                 # a whole rack in one process, and programs of your own
+  bifrost demo                         # watch what such a rack does
   sudo bifrost rack up                 # a rack of processes, in network namespaces
   sudo bifrost deploy app.yaml         # run programs on the rack
   sudo bifrost status                  # show the rack at a glance
@@ -82,7 +83,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{groupRun, "Run a rack:", []*cobra.Command{
-			newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(),
+			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(),
 		}},
 		{groupWatch, "Watch a rack:", append(newShowCmds(), newStatusCmd(), newPageCmd())},
 		{groupOperate, "Operate a rack:", newOperateCmds()},

@@ -42,3 +42,10 @@ func (p *printable) Write(b []byte) (int, error) {
 
 // oneLine is a text with its newlines as escapes: what is to be one line is one line.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/backup/restore"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rack"
@@ -22,7 +25,6 @@ import (
 	"github.com/bifrost-rack/bifrost/rack/outage"
 	"github.com/bifrost-rack/bifrost/rack/torture"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // rackOptions are the flags that all rack commands share.
@@ -83,15 +85,43 @@ func rackOf(h *rack.Host, address string) string {
 	return ""
 }
 
+// racksHere are the racks of namespaces that are up on this machine.
+func racksHere() ([]string, error) {
+	h, err := (&rackOptions{}).host()
+	if err != nil {
+		return nil, err
+	}
+	return h.Racks()
+}
+
+// adminOf is the address of the admin API of a rack of namespaces on this machine.
+func adminOf(name string) (string, error) {
+	h, name, err := (&rackOptions{name: name}).find()
+	if err != nil {
+		return "", err
+	}
+	return "unix:" + h.AdminSocket(name), nil
+}
+
+// listRackBlades lists the blades of a rack on this machine, switch and Gatekeeper
+// among them.
+func listRackBlades(cmd *cobra.Command) (all []cobra.Completion, err error) {
+	name, _ := cmd.Flags().GetString("rack")
+	host, name, err := (&rackOptions{name: name}).find()
+	if err != nil {
+		return nil, err
+	}
+	s, err := host.Status(name)
+	for _, b := range s.Blades {
+		all = append(all, cobra.CompletionWithDesc(b.Name, b.Address))
+	}
+	return all, err
+}
+
 // withJSON adds --json to a command.
 func (o *rackOptions) withJSON(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
-}
-
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 func newRackUpCmd(o *rackOptions) *cobra.Command {
@@ -154,7 +184,7 @@ machine, too, where requests need a token, as bifrost gatekeeper has it.`,
 
 // restoreForRack writes what a rack begins with, if it has the blades of the backup.
 func restoreForRack(file, log, ledgers string, c *config.Config) error {
-	m, err := restoreBackup(file, log, ledgers)
+	m, err := restore.Files(file, log, ledgers)
 	if err != nil {
 		return err
 	}
@@ -373,13 +403,6 @@ func link(b rack.BladeStatus) string {
 		return "up"
 	}
 	return "down"
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func newRackLogsCmd(o *rackOptions) *cobra.Command {

@@ -42,6 +42,9 @@ type Config struct {
 	// Size is how many bytes a program's file has before it becomes the older one; 0
 	// stands for DefaultSize.
 	Size int64
+	// Each, if set, sees each line as it is printed, without its end. Programs that print at the same time call it at the same time. It
+	// must not keep the line.
+	Each func(program string, line []byte)
 	// Now tells the time; nil stands for time.Now.
 	Now func() time.Time
 }
@@ -203,6 +206,9 @@ var _ io.WriteCloser = (*Writer)(nil)
 
 // keep writes one line: its time in nanoseconds since 1970, a space, its text.
 func (w *Writer) keep(text []byte) {
+	if each := w.store.cfg.Each; each != nil {
+		each(w.program, text)
+	}
 	line := strconv.AppendInt(nil, w.store.stamp(w.program).UnixNano(), 10)
 	line = append(append(append(line, ' '), bytes.ToValidUTF8(text, []byte("�"))...), '\n')
 	if _, err := w.file.Write(line); err != nil {

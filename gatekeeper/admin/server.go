@@ -25,6 +25,8 @@ type Config struct {
 	History *history.History
 	// Version of the program, for people.
 	Version string
+	// Metrics are figures of the process beside the Gatekeeper's, for /metrics.
+	Metrics []prometheus.Collector
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }
@@ -69,6 +71,7 @@ func New(cfg Config) (*Server, error) {
 		s.history = history.New("", s.log)
 	}
 	s.newMetrics()
+	s.registry.MustRegister(cfg.Metrics...)
 	mux := http.NewServeMux()
 	if err := s.register(mux); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (r *Rack) boot(b *blade) error {
 		return err
 	}
 	b.life = l
-	r.running.run(b.Name, func(ctx context.Context) error {
+	r.groupOf(b.Kind).run(b.Name, func(ctx context.Context) error {
 		defer close(l.ended)
 		err := run(ctx)
 		l.witness.Wait()
@@ -83,13 +83,27 @@ func (r *Rack) boot(b *blade) error {
 	return nil
 }
 
+// groupOf is what the daemons of a kind of blades end with.
+func (r *Rack) groupOf(kind string) *group {
+	if kind == control.Memory {
+		return r.storing
+	}
+	return r.running
+}
+
 // daemonOf makes the daemon of a kind of blade.
 func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
 	if b.Kind == control.Memory {
 		return r.memoryDaemon(l, cfg, b)
 	}
 	l.runner = &runner{programs: r.cfg.Programs, group: r.running, running: map[string]*process{}}
-	l.compute, err = daemon.NewCompute(daemon.ComputeConfig{Blade: cfg, Nodes: computeNodes, Runner: l.runner})
+	c := daemon.ComputeConfig{Blade: cfg, Nodes: computeNodes, Runner: l.runner}
+	if r.cfg.Compute != nil {
+		if err := r.cfg.Compute(&c); err != nil {
+			return nil, err
+		}
+	}
+	l.compute, err = daemon.NewCompute(c)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +194,7 @@ func (r *Rack) KillDaemon(name string) error {
 	}
 	b.host.Crash()
 	b.host.SetLink(true)
-	r.running.run("witness of "+name, func(ctx context.Context) error {
+	r.storing.run("witness of "+name, func(ctx context.Context) error {
 		defer l.witness.Done()
 		_ = daemon.TellEnded(ctx, l.cfg) // if nobody hears it, silence tells
 		return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -68,6 +69,11 @@ type Config struct {
 	MemoryLimits store.Limits
 	// Limits are the Gatekeeper's.
 	Limits gatekeeper.Limits
+	// LogDir, if set, is the directory of the Gatekeeper's log, in place of Disk: the rack goes on where one before has ended. Its
+	// secret is drawn at random, as a rack's is that is no test.
+	LogDir string
+	// Compute, if set, changes what the daemon of a compute blade is told before it starts.
+	Compute func(*daemon.ComputeConfig) error
 	// LogOptions are those of the Gatekeeper's log.
 	LogOptions wal.Options
 	// Clock tells a Gatekeeper or a memory blade that starts what time it is; it may be

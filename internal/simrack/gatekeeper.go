@@ -13,7 +13,7 @@ import (
 // controller is a Gatekeeper that runs.
 type controller struct {
 	*gatekeeper.Gatekeeper
-	store *wal.Log // nil without Config.Disk
+	store *wal.Log // nil without Config.Disk and LogDir
 	stop  context.CancelFunc
 	ended chan struct{} // closed when it has ended
 	why   error         // it has
@@ -23,13 +23,18 @@ type controller struct {
 func (r *Rack) startGatekeeper() (*controller, error) {
 	k := &controller{ended: make(chan struct{})}
 	var err error
-	if r.cfg.Disk != nil {
-		if k.store, err = wal.OpenMemory(r.cfg.Disk, r.cfg.LogOptions); err != nil {
-			return nil, err
-		}
+	secret := endpoint.Secret{1}
+	if r.cfg.LogDir != "" {
+		secret = endpoint.Secret{} // it is drawn, or the log's
+		k.store, err = wal.Open(r.cfg.LogDir, r.cfg.LogOptions)
+	} else if r.cfg.Disk != nil {
+		k.store, err = wal.OpenMemory(r.cfg.Disk, r.cfg.LogOptions)
+	}
+	if err != nil {
+		return nil, err
 	}
 	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
-		Conn: hesitant{r}, Secret: endpoint.Secret{1}, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
+		Conn: hesitant{r}, Secret: secret, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
 		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Machines: r.cfg.Machines, PairByNumber: r.cfg.PairByNumber, FillRate: r.cfg.FillRate, Limits: r.cfg.Limits, Ports: r.cfg.ports(), ShareExports: r.cfg.ShareExports, Logger: r.cfg.Log,
 	})
 	if err != nil {
@@ -38,7 +43,9 @@ func (r *Rack) startGatekeeper() (*controller, error) {
 	ctx, stop := context.WithCancel(r.core.ctx)
 	k.stop = stop
 	r.core.run("gatekeeper", func(context.Context) error {
-		k.why = k.Run(ctx)
+		if k.why = k.Run(ctx); k.why != nil {
+			r.fail()
+		}
 		close(k.ended)
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -48,7 +49,10 @@ type Rack struct {
 
 	blades map[string]*blade // does not change
 
-	running, core *group // what blades run ends first, so that it can say goodbye
+	// Programs and compute blades end first, so that they can say goodbye, then memory blades, then the rest.
+	running, storing, core *group
+	fail                   func() // closes failed
+	failed                 chan struct{}
 }
 
 // Start brings a rack up and returns when every blade is registered. Whoever
@@ -58,9 +62,9 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rack{
-		cfg: cfg, running: newGroup(ctx), core: newGroup(ctx), blades: map[string]*blade{}, turn: make(chan struct{}, 1), line: newLine(),
-	}
+	r := &Rack{cfg: cfg, blades: map[string]*blade{}, turn: make(chan struct{}, 1), line: newLine(), failed: make(chan struct{})}
+	r.fail = sync.OnceFunc(func() { close(r.failed) })
+	r.running, r.storing, r.core = newGroup(ctx, r.fail), newGroup(ctx, r.fail), newGroup(ctx, r.fail)
 	if err := r.start(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -137,7 +141,10 @@ func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) 
 }
 
 // Joiner is whom a program on a compute blade asks to join.
-func (r *Rack) Joiner(blade string) (join.Joiner, error) {
+func (r *Rack) Joiner(blade string) (join.Joiner, error) { return r.Compute(blade) }
+
+// Compute is the daemon of a compute blade, as of its last boot.
+func (r *Rack) Compute(blade string) (*daemon.Compute, error) {
 	l, err := r.compute(blade)
 	if err != nil {
 		return nil, err
@@ -166,9 +173,16 @@ func (r *Rack) MemoryServer(name string) *memory.Server {
 	return nil
 }
 
+// Failed is closed when a part of the rack has ended of its own accord, with an error, which Close returns. A Gatekeeper that was crashed
+// counts, too.
+func (r *Rack) Failed() <-chan struct{} { return r.failed }
+
+// CloseCompute stops the programs and compute blades, for good, and returns what went wrong there. The rest of the rack goes on until Close.
+func (r *Rack) CloseCompute() error { return r.running.close() }
+
 // Close stops everything and returns what went wrong in any part.
 func (r *Rack) Close() error {
-	errs := []error{r.running.close()}
+	errs := []error{r.CloseCompute(), r.storing.close()}
 	for _, k := range r.ousted {
 		_ = k.end() // why it ended: somebody else has its log, and the switch
 	}

@@ -16,8 +16,10 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -189,4 +191,19 @@ func (p *Plan) Of(blade string) []Process {
 		}
 	}
 	return own
+}
+
+// Locate returns the absolute path of a program: a path as it is, a bare name beside the bifrost binary, whose path may be "" for
+// none, or else on PATH.
+func Locate(bifrost, program string) (path string, err error) {
+	candidates := []string{program}
+	if !strings.Contains(program, "/") && bifrost != "" {
+		candidates = []string{filepath.Join(filepath.Dir(bifrost), program), program}
+	}
+	for _, c := range candidates {
+		if path, err = exec.LookPath(c); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", err
 }

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// nobody is who an ordinary user is in these tests, if they run as root.
+const nobody = 65534
+
+// asNobody is how root runs a command as an ordinary user without capabilities.
+var asNobody = []string{"setpriv", fmt.Sprint("--reuid=", nobody), fmt.Sprint("--regid=", nobody), "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--"}
+
+// home is what an ordinary user has: programs that were built, and directories of their own.
+type home struct {
+	*testing.T
+	dir, state string
+}
+
+// newHome builds bifrost, and packages of examples, each with its directory's name.
+func newHome(t *testing.T, packages ...string) *home {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bifrost-dev-test-") // of T's, others could not read it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &home{t, dir, filepath.Join(dir, "state")}
+	h.tool("", "go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, "bin") + "/", "."}, packages...)...)
+	h.must(os.Mkdir(h.file("tmp"), 0o755))
+	h.must(filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+		if err == nil && os.Geteuid() == 0 {
+			err = os.Chown(name, nobody, nobody)
+		}
+		return err
+	}))
+	return h
+}
+
+func (h *home) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *home) file(name ...string) string { return filepath.Join(append([]string{h.dir}, name...)...) }
+
+// tool runs a command as this user, in a directory.
+func (h *home) tool(dir, name string, args ...string) {
+	h.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		h.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// patience bounds what a rack takes its time for on a busy machine.
+const patience = 2 * time.Minute
+
+// command is one of the user's; its name is that of a program that was built.
+func (h *home) command(name string, args ...string) *exec.Cmd {
+	args = append([]string{h.file("bin", name)}, args...)
+	if os.Geteuid() == 0 {
+		args = append(append([]string(nil), asNobody...), args...)
+	}
+	ctx, cancel := context.WithTimeout(h.Context(), patience)
+	h.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = h.dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+h.file("tmp"), "HOME="+h.dir, "NO_COLOR=1",
+		join.SocketVariable+"="+filepath.Join(h.state, "c1.sock"), addressVariable+"=unix:"+filepath.Join(h.state, "admin.sock"))
+	return cmd
+}
+
+// run runs a command to its end and returns what it prints.
+func (h *home) run(name string, args ...string) string {
+	h.Helper()
+	out, err := h.command(name, args...).CombinedOutput()
+	if err != nil {
+		h.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// printed is a command that runs, and what it prints.
+type printed struct {
+	*home
+	cmd   *exec.Cmd
+	lines chan string
+	all   []string
+}
+
+func (h *home) start(name string, args ...string) *printed {
+	h.Helper()
+	p := &printed{h, h.command(name, args...), make(chan string, 10000), nil}
+	out, err := p.cmd.StdoutPipe()
+	h.must(err)
+	p.cmd.Stderr = p.cmd.Stdout
+	h.must(p.cmd.Start())
+	go func() {
+		defer close(p.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			p.lines <- in.Text()
+		}
+	}()
+	return p
+}
+
+// until waits for a line with a text.
+func (p *printed) until(text string) {
+	p.Helper()
+	for line := range p.lines {
+		p.all = append(p.all, line)
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+	p.Fatalf("it has ended without %q: %s", text, strings.Join(p.all, "\n"))
+}
+
+// end interrupts the command, as Ctrl-C does, and waits for its end.
+func (p *printed) end() {
+	p.Helper()
+	p.must(p.cmd.Process.Signal(os.Interrupt))
+	p.ended()
+}
+
+func (p *printed) ended() {
+	p.Helper()
+	for line := range p.lines {
+		p.all = append(p.all, line)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.Fatalf("%v: %s", err, strings.Join(p.all, "\n"))
+	}
+}
+
+// programs are the processes of a blade's programs.
+func (h *home) programs(blade string) (all []join.ProgramStatus) {
+	h.Helper()
+	cmd := h.command("bifrost", "compute", "status", "--json")
+	cmd.Env = append(cmd.Env, join.SocketVariable+"="+filepath.Join(h.state, blade+".sock"))
+	out, err := cmd.Output()
+	h.must(err)
+	var s join.Status
+	h.must(json.Unmarshal(out, &s))
+	return s.Programs
+}
+
+const counterApp = `
+name: shop
+programs:
+  - name: counter
+    command: [./counter, serve, Counter]
+    services: [{name: Counter, stateful: true}]
+    blades: [s1]
+`
+
+// An ordinary user has a rack with one command: every call happens once though its program is killed, what has changed is rolled out,
+// and the state is there in the next run.
+func TestDev(t *testing.T) {
+	h := newHome(t, "../../examples/counter")
+	h.must(os.WriteFile(h.file("app.yaml"), []byte(counterApp), 0o644)) //nolint:gosec // for the other user
+	h.must(os.Rename(h.file("bin", "counter"), h.file("counter")))
+	h.must(os.Link(h.file("counter"), h.file("bin", "counter")))
+	dev := h.start("bifrost", "dev", "--dir", h.state, "app.yaml")
+	dev.until("serves Counter")
+	pid := h.programs("s1")[0].PID
+	if os.Geteuid() == 0 {
+		for _, process := range []int{dev.cmd.Process.Pid, pid} {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
+			h.must(err)
+			if !strings.Contains(string(status), "CapBnd:\t0000000000000000") || !strings.Contains(string(status), fmt.Sprintf("Uid:\t%d", nobody)) {
+				t.Errorf("process %d has privileges: %s", process, status)
+			}
+		}
+	}
+	calls := h.start("counter", "add", "--account", "7", "--count", "300", "--verbose")
+	for _, at := range []string{"100", "200"} {
+		calls.until(at)
+		h.must(syscall.Kill(h.programs("s1")[0].PID, syscall.SIGKILL))
+	}
+	calls.ended()
+	second := h.command("bifrost", "dev", "--dir", h.state)
+	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "another bifrost dev") {
+		t.Errorf("a second rack in the directory: %v, %s", err, out)
+	}
+	b, err := os.ReadFile(h.file("counter"))
+	h.must(err)
+	h.must(os.WriteFile(h.file("counter.new"), append(b, 0), 0o755)) //nolint:gosec // for the other user
+	h.must(os.Rename(h.file("counter.new"), h.file("counter")))
+	dev.until("shop runs as it is now")
+	if out := h.run("bifrost", "apps"); !strings.Contains(out, "shop/counter/1") || !strings.Contains(out, "running") {
+		t.Errorf("bifrost apps: %s", out)
+	}
+	dev.end()
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Error("a program is left")
+	}
+	if left, _ := filepath.Glob(filepath.Join(h.state, "*.sock")); len(left) > 0 {
+		t.Error("sockets are left:", left)
+	}
+	if left, _ := os.ReadDir(h.file("tmp")); len(left) > 0 {
+		t.Error("files are left:", left)
+	}
+	dev = h.start("bifrost", "dev", "--dir", h.state, "app.yaml")
+	dev.until("serves Counter")
+	if out := h.run("counter", "totals"); strings.TrimSpace(out) != "7 300" {
+		t.Errorf("after a restart: %s", out)
+	}
+	if out := h.run("counter", "add", "--account", "7", "--amount", "5", "--verbose"); !strings.Contains(out, "305") {
+		t.Errorf("after a restart: %s", out)
+	}
+	dev.end()
+}
+
+// What is wrong is said before anything starts, and leaves nothing.
+func TestDev_Mistakes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	app := filepath.Join(t.TempDir(), "app.yaml")
+	if err := os.WriteFile(app, []byte(counterApp), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"build it":       {app},
+		"no such file":   {"none.yaml"},
+		"shorter path":   {"--dir", filepath.Join(t.TempDir(), strings.Repeat("long/", 30))},
+		"TLS":            {"--page", "0.0.0.0:0"},
+		"want HOST:PORT": {"--page", "x"},
+	} {
+		root := newRoot()
+		root.SetArgs(append([]string{"dev"}, args...))
+		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+	if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
+		t.Error("files are left:", left)
+	}
+}
