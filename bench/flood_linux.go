@@ -121,7 +121,7 @@ func floodPackets(class string) (all []flooding, err error) {
 func floodPacket(class string) (netip.AddrPort, []byte, error) {
 	read := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Length: 8, Incarnation: 1}
 	memory := func(machine uint8) netip.AddrPort {
-		return netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM)
+		return netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM)
 	}
 	switch class {
 	case "control":

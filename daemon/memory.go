@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
@@ -21,8 +20,6 @@ type MemoryConfig struct {
 	Machine uint8
 	// Capacity is how many bytes of regions the blade holds at most.
 	Capacity uint64
-	// Epoch is memory.Config.Epoch.
-	Epoch uint64
 	// Limits are memory.Config.Limits.
 	Limits store.Limits
 	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot, which must be what [memory.LedgerDisk.Boot] says; if the disk has a birth
@@ -64,9 +61,6 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	}
 	if boot := cfg.Ledgers.Disk.Boot(cfg.Boot); boot != cfg.Boot {
 		return nil, fmt.Errorf("memory blade %s has boot number %#x, but its restored regions need boot number %#x", cfg.Name, cfg.Boot, boot)
-	}
-	if cfg.Epoch == 0 {
-		cfg.Epoch = memory.EpochAt(time.Now())
 	}
 	cfg.Ledgers.Birth = cmp.Or(cfg.Ledgers.Birth, cfg.Boot)
 	m := &Memory{cfg: cfg, mu: make(turn, 1), ask: make(chan struct{}, 1)}
@@ -159,17 +153,16 @@ func (m *Memory) hello() control.Hello {
 	}
 	return control.Hello{
 		Blade: m.cfg.Name, Kind: control.Memory, MAC: m.cfg.MAC.String(), Machine: machine,
-		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot, Addresses: m.addresses(), Birth: m.birth(),
+		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot, Generation: m.generation(), Birth: m.birth(),
 	}
 }
 
-// addresses is above all that the server has handed out, or where it would begin. The
-// caller holds m.mu.
-func (m *Memory) addresses() uint64 {
+// generation is the highest of the server's regions. The caller holds m.mu.
+func (m *Memory) generation() uint32 {
 	if m.server == nil {
-		return m.cfg.Epoch
+		return 0
 	}
-	return m.server.Addresses()
+	return m.server.Generation()
 }
 
 // birth is what the memory of ledgers has begun with, or will. The caller holds m.mu.
@@ -183,7 +176,7 @@ func (m *Memory) birth() uint64 {
 func (m *Memory) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
 	if s := m.Server(); s != nil {
-		h.Used, h.Addresses, h.Regions = s.Used(), s.Addresses(), s.RegionBytes()
+		h.Used, h.Generation, h.Regions = s.Used(), s.Generation(), s.RegionBytes()
 		h.Diverged, h.MirrorEpoch = s.Diverged()
 		ledgers := s.Ledgers()
 		h.Ledgers = &ledgers
@@ -201,10 +194,10 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	}
 	m.mu.lock()
 	defer m.mu.unlock()
-	epoch := max(m.cfg.Epoch, w.Addresses)
+	floor := w.Floor
 	if m.server != nil && w.Machine != m.machine {
 		m.reg.log.Warn("the blade serves another machine: all regions go", "blade", m.cfg.Name, "machine", w.Machine, "before", m.machine)
-		epoch = max(epoch, m.server.Addresses(), memory.EpochAt(time.Now())) // addresses that nobody has had in that machine
+		floor = max(floor, m.server.Generation())
 		m.stop()
 		m.server = nil
 	}
@@ -223,7 +216,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	}
 	m.cfg.Ledgers.Rack = w.Began
 	server, err := memory.NewServer(memory.Config{
-		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
+		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Floor: floor, Lost: w.Lost,
 		Limits:      m.cfg.Limits,
 		Ledgers:     m.cfg.Ledgers,
 		FillChanged: m.reg.hurry, Ask: m.mayAsk,

@@ -21,7 +21,7 @@ import (
 // memory starts a memory daemon and returns when it is registered.
 func (r *rack) memory() (*Memory, chan struct{}, func() error) {
 	registered := make(chan struct{}, 10)
-	m, err := NewMemory(MemoryConfig{Blade: r.config(registered), Capacity: 1 << 20, Epoch: 1 << 30})
+	m, err := NewMemory(MemoryConfig{Blade: r.config(registered), Capacity: 1 << 20})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestMemoryUndo(t *testing.T) {
 			}
 		}
 		read("one")
-		regions := []control.RegionID{{Offset: p.Offset(), Class: 6}}
+		regions := []control.RegionID{{ID: p.ID(), Class: 6}}
 		if err := r.gk.command(control.KindReclaim, control.Reclaim{Boot: 76, Regions: regions}, nil); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("a command for another start of the daemon: %v", err)
 		}
@@ -279,14 +279,14 @@ func TestMachineChanges(t *testing.T) {
 		go func() { ended <- m.Run(ctx) }()
 		<-registered
 		first := m.Server()
-		if err := first.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Floor: 1, Size: 64, Offset: 1 << 40}); err != nil {
+		if err := first.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Floor: 1, Size: 64, ID: dsmpacket.IDOf(3, 99)}); err != nil {
 			t.Fatal(err)
 		}
 		r.gk.set(func() { r.gk.welcome.Machine, r.gk.reply.Known = 8, false })
 		<-registered
 		second := m.Server()
-		if second == first || second.Used() != 0 || m.hello().Machine != 8 || second.Addresses() <= 1<<40 {
-			t.Errorf("%d bytes are used, machine %d, addresses from %#x", second.Used(), m.hello().Machine, second.Addresses())
+		if second == first || second.Used() != 0 || m.hello().Machine != 8 || second.Generation() < 99 {
+			t.Errorf("%d bytes are used, machine %d, generation %d", second.Used(), m.hello().Machine, second.Generation())
 		}
 		if err := first.Forget(1); fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("the former server still runs: %v", err)

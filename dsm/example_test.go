@@ -89,11 +89,11 @@ func ExampleClient_Settle() {
 // A pointer is an IPv6 address: it can be printed, sent about and read again, which
 // gives nobody access to anything.
 func ExampleParsePointer() {
-	p, err := dsm.ParsePointer("0:0:1001::40")
+	p, err := dsm.ParsePointer("0:0:1001::4000:40")
 	fmt.Println(p.Add(8), p.Machine(), err)
 	_, err = dsm.ParsePointer("fd00::1")
 	fmt.Println(err != nil)
 	// Output:
-	// 0:0:1001::48 1 <nil>
+	// 0:0:1001::4000:48 1 <nil>
 	// true
 }

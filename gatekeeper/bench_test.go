@@ -226,7 +226,7 @@ func benchmarkHeldCall(b *testing.B, cfg Config, parallel int) {
 	l := load{b: b, sw: r.sw, calls: uint64(b.N), done: make(chan struct{})}
 	r.settle = func() {}
 	for i := range parallel {
-		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(i+1), 1))
 		m1.allocated(nodes[0], p)
 		l.pointers, l.slots = append(l.pointers, p), append(l.slots, nodes[0].slot(uint32(i)))
 	}

@@ -31,8 +31,8 @@ type blade struct {
 	reclaiming int
 	commands   []*command  // without answer
 	missed     missed      // what it was out of service for
-	reserved   uint64      // memory blades: later starts begin above, see reserve
-	begin      uint64      // memory blades: above all addresses of earlier starts, 0 for the first
+	reserved   uint32      // memory blades: later starts begin above this generation, see reserve
+	begin      uint32      // memory blades: at least the generations of earlier starts, 0 for the first
 	at         portAddress // where it is, or was last
 	mirror     *mirror     // nil unless its machine has two blades
 	chosen     bool        // its machine id is not the Gatekeeper's choice
@@ -81,7 +81,9 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	if b.hello.Boot != h.Boot {
 		b.begin = b.reserved
 	}
-	b.reserve(max(b.begin, h.Addresses))
+	if h.Kind == control.Memory {
+		b.reserve(max(b.begin, h.Generation))
+	}
 	if restarted {
 		p.cancel()
 		c.restarted(b)
@@ -115,7 +117,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.logger.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
-			Addresses: b.begin, Mirror: b.welcomeMirror(),
+			Floor: c.generations(), Lost: b.begin, Mirror: b.welcomeMirror(),
 		})
 		if b.memory() && b.holds() {
 			c.audit(b)
@@ -129,20 +131,28 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	return nil
 }
 
-// addressReserve is how far beyond what a memory blade has told of its addresses a later
-// start begins: 2^44 is more than a blade hands out while it is not heard, which is 2^24
-// in a millisecond at most, and leaves room for a million starts.
-const addressReserve = 1 << 44
+// generationReserve is how far beyond what a memory blade has told of its generations a later
+// start begins. A blade gives 65,536 regions a generation before it goes on to the next one, so it is more than it gets to while it is not
+// heard. It leaves room for 65,000 starts.
+const generationReserve = 64
 
-// reserve makes sure that later starts of a memory blade's daemon begin above the
-// addresses that this one hands out before it is heard again. It reports whether that is
+// reserve makes sure that later starts of memory blades' daemons begin above the
+// generations that this one gets to before it is heard again. It reports whether that is
 // to be written down.
-func (b *blade) reserve(addresses uint64) bool {
-	if addresses == 0 || b.reserved > addresses && b.reserved-addresses >= addressReserve/2 {
+func (b *blade) reserve(generation uint32) bool {
+	if b.reserved > generation && b.reserved-generation >= generationReserve/2 {
 		return false
 	}
-	b.reserved = addresses + min(addressReserve, ^addresses)
+	b.reserved = min(generation+generationReserve, dsmpacket.MaxGeneration)
 	return true
+}
+
+// generations is at least the generation of each region of the rack: a machine may have had other blades before.
+func (c *controller) generations() (highest uint32) {
+	for _, b := range c.blades {
+		highest = max(highest, b.reserved)
+	}
+	return highest
 }
 
 func newBlade() *blade {

@@ -44,7 +44,7 @@ func TestCall_RefusedWithoutRight(t *testing.T) {
 		s.unchanged("refusals", func() {
 			for what, q := range map[string]dsmpacket.Pointer{
 				"a stranger's pointer": p, "a pointer to nowhere": p.Add(1 << 20),
-				"no memory machine": dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 64),
+				"no memory machine": dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, dsmpacket.IDOf(1, 1)),
 			} {
 				call := s.c.message("Arrays", "add", q)
 				s.c.call("Arrays", call)

@@ -87,7 +87,7 @@ func (l *life) expect(when string, p dsmpacket.Pointer, a, b string) {
 
 // allocate allocates a region; the memory server answers again when asked again.
 func (l *life) allocate(n *testNode, k uint64) dsmpacket.Pointer {
-	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(k), 1))
 	l.until("allocation", func() bool {
 		l.m1.allocated(n, p)
 		got := n.memoryAnswers()
@@ -156,7 +156,7 @@ func (l *life) free(p dsmpacket.Pointer) {
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: l.a.request, Floor: 1, Incarnation: l.a.incarnation}
 	served := false
 	l.until("free", func() bool {
-		l.a.send(l.a.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+		l.a.send(l.a.address, p.With(dsmpacket.OpFree).Addr(), rackaddr.PortDSM, h.Append(nil))
 		if len(l.m1.serve()) > 0 {
 			served = true
 		}
@@ -266,7 +266,7 @@ func (l *life) lose(arm func()) {
 		l.t.Errorf("after the nested call c may %s", may)
 	}
 	l.m1.reclaimed = slices.Compact(l.m1.reclaimed) // two Gatekeepers may have asked
-	l.m1.expectReclaimed("the regions of the node that is gone", idle.Offset(), q.Offset())
+	l.m1.expectReclaimed("the regions of the node that is gone", idle.ID(), q.ID())
 	if s := l.snapshot(); len(s.Nodes) != 2 || len(s.Regions) != 1 {
 		l.t.Errorf("nodes %+v, regions %+v", s.Nodes, s.Regions)
 	}
@@ -282,14 +282,14 @@ func TestCrash_AtTheEnd(t *testing.T) {
 // end lets an execution of node b end.
 func (l *life) end(arm func()) {
 	e := rpcpacket.ID{7}
-	l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12), e)
+	l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)), e)
 	arm()
-	l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12), e)
+	l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1)), e)
 	l.until("word", func() bool {
 		if l.died() {
 			return false
 		}
-		first, second := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12).Addr(), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12).Addr()
+		first, second := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)).Addr(), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1)).Addr()
 		err := l.b.ask(control.KindCalls, control.NodeCalls{
 			Node: l.b.address, Incarnation: l.b.incarnation, Frees: []control.FreedRegions{{Regions: []netip.Addr{first, second}}},
 		}, nil)
@@ -301,7 +301,7 @@ func (l *life) end(arm func()) {
 	if s := l.snapshot(); len(s.Regions) != 0 {
 		l.t.Errorf("left: %+v", s.Regions)
 	}
-	if !slices.ContainsFunc(l.m1.reclaimed, func(r control.RegionID) bool { return r.Offset == 1<<12 }) {
+	if !slices.ContainsFunc(l.m1.reclaimed, func(r control.RegionID) bool { return r.ID == dsmpacket.IDOf(1, 1) }) {
 		l.t.Errorf("the memory blade has freed %+v", l.m1.reclaimed)
 	}
 }
@@ -361,8 +361,8 @@ func (l *life) freeOnce(arm func()) {
 // allocatedFor sends the answer to an allocation of an execution.
 func (b *testBlade) allocatedFor(n *testNode, p dsmpacket.Pointer, e rpcpacket.ID) {
 	h := dsmpacket.Header{
-		Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation, Execution: e,
+		Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + uint64(p.ID().Slot()), Length: 4096, Incarnation: n.incarnation, Execution: e,
 	}
-	b.send(p.With(dsmpacket.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
+	b.send(p.With(dsmpacket.OpAlloc).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 	n.memoryAnswers()
 }

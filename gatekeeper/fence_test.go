@@ -132,9 +132,9 @@ func TestFence_UnsettledAllocations(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inLogged(t, func(s *small) {
 			known := s.m1.alloc(s.a, 1, 1)
-			lost := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12)
+			lost := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1))
 			for _, p := range []dsmpacket.Pointer{known, lost} {
-				s.m1.unsettled.Regions = append(s.m1.unsettled.Regions, control.RegionID{Offset: p.Offset(), Class: 12, Owner: s.b.address})
+				s.m1.unsettled.Regions = append(s.m1.unsettled.Regions, control.RegionID{ID: p.ID(), Class: 12, Owner: s.b.address})
 			}
 			if late {
 				s.beat(missedHeartbeats*time.Second+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade) // m1 is silent
@@ -144,7 +144,7 @@ func TestFence_UnsettledAllocations(t *testing.T) {
 				s.m1.hello("m1", control.Memory)
 			}
 			s.m1.converse()
-			s.m1.expectReclaimed("what nobody has heard of", lost.Offset())
+			s.m1.expectReclaimed("what nobody has heard of", lost.ID())
 			if may := s.a.may(s.m1, known); may != "read+write" {
 				t.Errorf("the owner of a known region may %s", may)
 			}

@@ -86,16 +86,16 @@ func (s *solo) in(port uint16, why reason, src, dst netip.Addr, udp uint16, payl
 
 // region lets the memory blade give a node region k.
 func (s *solo) region(n netip.Addr, k uint64) dsmpacket.Pointer {
-	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
-	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Incarnation: s.nodes[n].incarnation}
-	s.in(3, reasonMemoryReply, p.With(dsmpacket.OpAlloc, 12).Addr(), n, rackaddr.PortDSM, h.Append(nil))
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(k), 1))
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Length: 4096, Incarnation: s.nodes[n].incarnation}
+	s.in(3, reasonMemoryReply, p.With(dsmpacket.OpAlloc).Addr(), n, rackaddr.PortDSM, h.Append(nil))
 	return p
 }
 
 // FuzzPacketIn: whatever the switch holds, nothing panics, and no node but the
 // one that has the region may do anything with it.
 func FuzzPacketIn(f *testing.F) {
-	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 	service := rackaddr.Service("Arrays")
 	method, _ := rpcpacket.MethodOf("add")
 	call := rpcpacket.Message{Header: rpcpacket.Header{
@@ -111,11 +111,11 @@ func FuzzPacketIn(f *testing.F) {
 	f.Add(uint16(1), uint8(reasonNoRoute), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
 	call.Type, call.CalleeIncarnation = rpcpacket.Reply, 1
 	f.Add(uint16(2), uint8(reasonCall), frameOf(b, a, rackaddr.PortRPC, call.Append(nil)))
-	f.Add(uint16(1), uint8(reasonFree), frameOf(a, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
-	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
-	request.Kind, request.Incarnation = dsmpacket.Reply, newSolo(f).nodes[b].incarnation
-	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpAlloc, 12).Addr(), b, rackaddr.PortDSM, request.Append(nil)))
-	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpFree, 0).Addr(), a, rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(1), uint8(reasonFree), frameOf(a, p.With(dsmpacket.OpFree).Addr(), rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM, request.Append(nil)))
+	request.Kind, request.Length, request.Incarnation = dsmpacket.Reply, 4096, newSolo(f).nodes[b].incarnation
+	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpAlloc).Addr(), b, rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpFree).Addr(), a, rackaddr.PortDSM, request.Append(nil)))
 	join := control.Message{Kind: control.KindJoin, ID: 99, Sender: 1, Body: []byte(`{"blade":"c1","name":"x","token":7}`)}
 	f.Add(uint16(1), uint8(reasonControl), frameOf(rackaddr.Blade(1), rackaddr.Gatekeeper, rackaddr.PortControl, join.Append(nil)))
 	f.Fuzz(func(t *testing.T, port uint16, why uint8, b []byte) {

@@ -165,7 +165,7 @@ func TestGroup_AllocationOfALostCopy(t *testing.T) {
 	p := newPair(t, t)
 	p.settle()
 	first, second := p.blade(0), p.blade(1)
-	r := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, first.hello.Machine, 1<<20), Class: 12}
+	r := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, first.hello.Machine, dsmpacket.IDOf(99, 1)), Class: 12}
 	p.allocAt(first, &held{dst: rackaddr.Node(1)}, r, &dsmpacket.Header{Request: 1, Length: 1 << 12})
 	k := slices.IndexFunc(second.commands, func(m *command) bool { return m.kind == control.KindAllocAt })
 	if k < 0 {
@@ -258,15 +258,15 @@ func TestGroup_Reclaims(t *testing.T) {
 	p := newPair(t, t)
 	p.completing()
 	p.settle()
-	region := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, p.blade(0).hello.Machine, 1<<20), Class: 12}
+	region := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, p.blade(0).hello.Machine, dsmpacket.IDOf(99, 1)), Class: 12}
 	p.reclaim([]dsmpacket.Region{region})
 	for i := range pairNames {
-		if got := p.blade(i).reclaims; len(got) != 1 || got[0].Offset != 1<<20 {
+		if got := p.blade(i).reclaims; len(got) != 1 || got[0].ID != dsmpacket.IDOf(99, 1) {
 			t.Errorf("%s is to free %+v", pairNames[i], got)
 		}
 	}
 	p.completing()
-	if got := p.blade(1).reclaims; len(got) != 1 || got[0].Offset != 1<<20 {
+	if got := p.blade(1).reclaims; len(got) != 1 || got[0].ID != dsmpacket.IDOf(99, 1) {
 		t.Errorf("the copy that is completed is to free %+v", got)
 	}
 }
@@ -302,15 +302,15 @@ func (p *pair) levels(i int) *command {
 // TestGroup_Level: what either copy has told of a fence goes to the first one, in one command, and the fence is complete when that has
 // been answered. Where there is nothing, nobody is asked.
 func TestGroup_Level(t *testing.T) {
-	span, ledger := []control.Span{{Offset: 1 << 20, Length: 8}}, func(next uint64) []control.Ledger { return []control.Ledger{{Run: 1, First: 1, Next: next}} }
+	span, ledger := []control.Span{{ID: dsmpacket.IDOf(99, 1), Length: 8}}, func(next uint64) []control.Ledger { return []control.Ledger{{Run: 1, First: 1, Next: next}} }
 	for name, c := range map[string]struct{ first, second control.Unsettled }{
 		"nothing":       {},
 		"equal ledgers": {control.Unsettled{Ledgers: ledger(3)}, control.Unsettled{Ledgers: ledger(3)}},
 		"ledgers":       {control.Unsettled{Ledgers: ledger(3)}, control.Unsettled{Ledgers: ledger(4)}},
 		"first write":   {first: control.Unsettled{Writes: span}},
 		"second write":  {second: control.Unsettled{Writes: span}},
-		"first free":    {first: control.Unsettled{Frees: []uint64{1 << 20}}},
-		"second free":   {second: control.Unsettled{Frees: []uint64{1 << 20}}},
+		"first free":    {first: control.Unsettled{Frees: []dsmpacket.RegionID{dsmpacket.IDOf(99, 1)}}},
+		"second free":   {second: control.Unsettled{Frees: []dsmpacket.RegionID{dsmpacket.IDOf(99, 1)}}},
 		"more":          {second: control.Unsettled{More: true}},
 	} {
 		p := newPair(t, t)
@@ -339,7 +339,7 @@ func TestGroup_LevelRefused(t *testing.T) {
 	for name, body := range map[string]string{"refused": `{"code":5}`, "malformed": "{", "empty": ""} {
 		p := newPair(t, t)
 		p.settle()
-		done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{Offset: 1 << 20, Length: 8}}}), leaves(control.Unsettled{}))
+		done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{ID: dsmpacket.IDOf(99, 1), Length: 8}}}), leaves(control.Unsettled{}))
 		p.obeyed(p.blade(0), p.levels(0), control.Message{Body: []byte(body)})
 		p.collect()
 		if p.blade(0).two() || !p.blade(0).holds() {
@@ -362,7 +362,7 @@ func TestGroup_LevelRefused(t *testing.T) {
 func TestGroup_LevelOfALostCopy(t *testing.T) {
 	p := newPair(t, t)
 	p.settle()
-	done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{Offset: 1 << 20, Length: 8}}}), leaves(control.Unsettled{}))
+	done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{ID: dsmpacket.IDOf(99, 1), Length: 8}}}), leaves(control.Unsettled{}))
 	p.failed(p.blade(0), "test")
 	for p.collect(); len(p.line) > 0; {
 		p.written()
@@ -388,7 +388,7 @@ func TestGroup_AnyOrder(t *testing.T) {
 			"ready": func(*rapid.T) { p.ready() },
 			"fence": func(*rapid.T) {
 				if p.blade(0).two() && p.blade(0).alive() && p.blade(1).alive() {
-					p.fence(leaves(control.Unsettled{Frees: []uint64{1 << 20}}), leaves(control.Unsettled{}))
+					p.fence(leaves(control.Unsettled{Frees: []dsmpacket.RegionID{dsmpacket.IDOf(99, 1)}}), leaves(control.Unsettled{}))
 				}
 			},
 			"restart": func(t *rapid.T) { p.hello(rapid.IntRange(0, 1).Draw(t, "blade")) },

@@ -153,7 +153,7 @@ func (n *testNode) memory(op dsmpacket.Op, p dsmpacket.Pointer) []dsmpacket.Head
 	n.r.t.Helper()
 	n.request++
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: n.request, Floor: 1, Incarnation: n.incarnation}
-	n.send(n.address, p.With(op, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+	n.send(n.address, p.With(op).Addr(), rackaddr.PortDSM, h.Append(nil))
 	return n.memoryAnswers()
 }
 
@@ -195,7 +195,7 @@ func (b *testBlade) serve() (ops []dsmpacket.Op) {
 // alloc lets a memory blade give a node a region of 4 KiB.
 func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) dsmpacket.Pointer {
 	b.r.t.Helper()
-	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, k<<12)
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, dsmpacket.IDOf(uint32(k), 1))
 	b.allocated(n, p)
 	if got := n.memoryAnswers(); len(got) != 1 || got[0].Kind != dsmpacket.Reply || got[0].Status != fault.OK {
 		b.r.t.Fatalf("the allocation was answered with %+v", got)
@@ -205,8 +205,8 @@ func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) dsmpacket.Pointe
 
 // allocated sends the answer to an allocation.
 func (b *testBlade) allocated(n *testNode, p dsmpacket.Pointer) {
-	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation}
-	b.send(p.With(dsmpacket.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + uint64(p.ID().Slot()), Length: 4096, Incarnation: n.incarnation}
+	b.send(p.With(dsmpacket.OpAlloc).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 }
 
 // may reports which of read and write the switch lets a node do, by trying them.

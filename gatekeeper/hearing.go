@@ -230,7 +230,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		return nil
 	}
 	b.heard, b.used, b.ledgers = c.now, h.Used, h.Ledgers
-	if b.reserve(h.Addresses) {
+	if b.memory() && b.reserve(h.Generation) {
 		c.keepMissed(b)
 	}
 	if h.Ledgers != nil && h.Ledgers.Birth != b.hello.Birth {

@@ -14,7 +14,7 @@ func TestRegions_Pages(t *testing.T) {
 		for k := range uint64(7) {
 			s.m1.alloc([]*testNode{s.a, s.b}[k%2], 1, k+1)
 		}
-		lent := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+		lent := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 		s.a.call("Arrays", s.a.message("Arrays", "add", lent))
 		s.b.message1()
 		ctx := s.t.Context()
@@ -26,7 +26,7 @@ func TestRegions_Pages(t *testing.T) {
 				t.Fatalf("page %+v, %v", page, err)
 			}
 			got, more = append(got, page...), m
-			q.After = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, uint64(len(got))<<12)
+			q.After = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(len(got)), 1))
 		}
 		all := s.snapshot().Regions
 		if len(got) != 7 || !slices.EqualFunc(got, all, func(a, b RegionState) bool { return a.Region == b.Region }) {

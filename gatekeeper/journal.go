@@ -77,11 +77,10 @@ type bladeRecord struct {
 	Alive bool   `json:"alive"`
 	// Missed is what a memory blade was out of service for.
 	Missed missed `json:"missed,omitzero"`
-	// Reserved is above all addresses that a memory blade's starts so far may have handed
-	// out.
-	Reserved uint64 `json:"reserved,omitempty"`
-	// Begin is above all addresses of earlier starts.
-	Begin uint64 `json:"begin,omitempty"`
+	// Reserved is at least the generation of each region that a memory blade's starts so far may have made.
+	Reserved uint32 `json:"reserved,omitempty"`
+	// Begin is at least those of earlier starts.
+	Begin uint32 `json:"begin,omitempty"`
 	// Anew says that it serves another machine than it knows.
 	Anew bool `json:"anew,omitempty"`
 }

@@ -107,6 +107,32 @@ func TestHello_MachineIDs(t *testing.T) {
 	})
 }
 
+// TestHello_Generations: a memory blade that begins anew, or takes over another one's machine, makes regions of generations that nobody has made before; those of
+// its own earlier start are lost.
+func TestHello_Generations(t *testing.T) {
+	inRack(t, func(r *rack) {
+		ask := func(b *testBlade, name string, boot uint64, generation uint32) (w control.Welcome) {
+			t.Helper()
+			h := control.Hello{Blade: name, Kind: control.Memory, MAC: b.mac.String(), Boot: boot, Generation: generation}
+			if err := b.ask(control.KindHello, h, &w); err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		first := r.plug(1)
+		if w := ask(first, "m1", 1, 0); w.Lost != 0 {
+			t.Errorf("a machine that has had no regions has lost some: %+v", w)
+		}
+		ask(first, "m1", 1, 1000)
+		if w := ask(r.plug(2), "m2", 1, 0); w.Floor <= 1000 || w.Lost != 0 {
+			t.Errorf("another blade: floor %d, lost %d", w.Floor, w.Lost)
+		}
+		if w := ask(first, "m1", 2, 0); w.Lost <= 1000 || w.Floor < w.Lost {
+			t.Errorf("the next start: floor %d, lost %d", w.Floor, w.Lost)
+		}
+	})
+}
+
 func TestJoinAndExport_Refused(t *testing.T) {
 	inSmall(t, func(s *small) {
 		stranger := s.plug(9)
@@ -169,7 +195,7 @@ func TestLeave_CleansUp(t *testing.T) {
 			t.Errorf("the dead still reads: %+v", got)
 		}
 		s.m1.converse()
-		if got := s.m1.reclaimed; len(got) != 1 || got[0].Offset != q.Offset() {
+		if got := s.m1.reclaimed; len(got) != 1 || got[0].ID != q.ID() {
 			t.Errorf("reclaimed %+v, want %s alone", got, q)
 		}
 		if got := s.b.may(s.m1, p); got != "read" {
@@ -177,7 +203,7 @@ func TestLeave_CleansUp(t *testing.T) {
 		}
 		s.b.reply(s.a.address, &call)
 		s.m1.converse()
-		if got := s.m1.reclaimed; len(got) != 2 || got[1].Offset != p.Offset() {
+		if got := s.m1.reclaimed; len(got) != 2 || got[1].ID != p.ID() {
 			t.Errorf("reclaimed %+v, want %s too", got, p)
 		}
 		if got := s.b.may(s.m1, p); got != "nothing" {

@@ -81,7 +81,7 @@ func TestQuota_Calls(t *testing.T) {
 func TestHostile_Answers(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		nothing := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<30)
+		nothing := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(99, 1))
 		forge := func(of *testNode, slot uint32) {
 			m := of.message("Arrays", "make")
 			of.place(m, slot, 1)
@@ -195,10 +195,10 @@ func TestFull_Call(t *testing.T) {
 // A region for whose rules it has no room is taken back, and its client told.
 func TestFull_Alloc(t *testing.T) {
 	s := newSolo(t)
-	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 7, Floor: 3, Incarnation: 1, Length: 4096}
 	s.packetIn(3, reasonMemoryReply, frame.UDP6{
-		Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM), Payload: h.Append(nil),
+		Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM), Payload: h.Append(nil),
 	}.Append(nil))
 	sent := s.refuse(t)
 	answers := answersOf(t, sent, rackaddr.Node(1))
@@ -236,10 +236,10 @@ func TestQuota_Memory(t *testing.T) {
 	s.leases.SetMemory(1, 40<<12)
 	alloc := func(n netip.Addr, k uint64) (answer dsmpacket.Header) {
 		t.Helper()
-		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(k), 1))
 		h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Floor: 1, Incarnation: s.nodes[n].incarnation, Length: 4096}
 		s.packetIn(3, reasonMemoryReply, frame.UDP6{
-			Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(n, rackaddr.PortDSM), Payload: h.Append(nil),
+			Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(n, rackaddr.PortDSM), Payload: h.Append(nil),
 		}.Append(nil))
 		var all []dsmpacket.Header
 		for {

@@ -139,7 +139,7 @@ func TestLoan_Refused(t *testing.T) {
 		s.a.place(lent, 1, 1) // so that the calls below do not end it
 		s.a.lend(s.b, lent)
 		s.got("a loan", lent, "read")
-		free := s.a.exact("Arrays", "add", dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12))
+		free := s.a.exact("Arrays", "add", dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1)))
 		s.a.lend(s.b, free)
 		s.a.refused("no region", fault.PermissionDenied)
 		s.crash()

@@ -133,26 +133,26 @@ func TestLogged_LateAllocation(t *testing.T) {
 func TestLogged_Unclaimed(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		late := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
+		late := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(3, 1))
 		s.m1.regions = []control.RegionID{
-			{Offset: p.Offset(), Class: 12, Owner: s.a.address},
-			{Offset: 2 << 12, Class: 12, Owner: s.b.address},
-			{Offset: late.Offset(), Class: 12, Owner: s.a.address},
-			{Offset: 4 << 12, Class: 12, Owner: rackaddr.Node(99)},
+			{ID: p.ID(), Class: 12, Owner: s.a.address},
+			{ID: dsmpacket.IDOf(2, 1), Class: 12, Owner: s.b.address},
+			{ID: late.ID(), Class: 12, Owner: s.a.address},
+			{ID: dsmpacket.IDOf(4, 1), Class: 12, Owner: rackaddr.Node(99)},
 		}
 		s.restart()
 		s.m1.converse()
-		s.m1.expectReclaimed("nobody's", 4<<12)
+		s.m1.expectReclaimed("nobody's", dsmpacket.IDOf(4, 1))
 		s.m1.allocated(s.a, late) // its owner has asked again
 		if got := s.a.memoryAnswers(); len(got) != 1 || s.a.may(s.m1, late) != "read+write" {
 			t.Errorf("the owner got %+v, and may %s", got, s.a.may(s.m1, late))
 		}
 		s.b.leave()
 		s.m1.converse()
-		s.m1.expectReclaimed("its owner has gone", 4<<12, 2<<12)
+		s.m1.expectReclaimed("its owner has gone", dsmpacket.IDOf(4, 1), dsmpacket.IDOf(2, 1))
 		s.a.leave()
 		s.m1.converse()
-		s.m1.expectReclaimed("the rest", 4<<12, 2<<12, 1<<12, 3<<12)
+		s.m1.expectReclaimed("the rest", dsmpacket.IDOf(4, 1), dsmpacket.IDOf(2, 1), dsmpacket.IDOf(1, 1), dsmpacket.IDOf(3, 1))
 	})
 }
 
@@ -166,21 +166,21 @@ func TestLogged_Reclaim(t *testing.T) {
 		s.restart()
 		s.m1.mute = false
 		s.m1.converse()
-		s.m1.expectReclaimed("after the restart", 1<<12)
+		s.m1.expectReclaimed("after the restart", dsmpacket.IDOf(1, 1))
 		s.restart()
 		s.m1.converse()
-		s.m1.expectReclaimed("after the next one", 1<<12)
+		s.m1.expectReclaimed("after the next one", dsmpacket.IDOf(1, 1))
 	})
 }
 
-func (b *testBlade) expectReclaimed(when string, offsets ...uint64) {
+func (b *testBlade) expectReclaimed(when string, ids ...dsmpacket.RegionID) {
 	b.r.t.Helper()
-	ok := len(b.reclaimed) == len(offsets)
-	for i := 0; ok && i < len(offsets); i++ {
-		ok = b.reclaimed[i].Offset == offsets[i]
+	ok := len(b.reclaimed) == len(ids)
+	for i := 0; ok && i < len(ids); i++ {
+		ok = b.reclaimed[i].ID == ids[i]
 	}
 	if !ok {
-		b.r.t.Errorf("%s: reclaimed %+v, want offsets %#x", when, b.reclaimed, offsets)
+		b.r.t.Errorf("%s: reclaimed %+v, want %v", when, b.reclaimed, ids)
 	}
 }
 

@@ -199,7 +199,7 @@ func TestMain_ItsNodeFails(t *testing.T) {
 func TestMain_Frees(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		inMains(t, func(s *small, _, _ dsmpacket.Pointer) {
-			own := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12)
+			own := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(9, 1))
 			s.m1.allocatedFor(s.a, own, testSecret.ToMemory(endpoint.MainID("m")))
 			if got := s.a.may(s.m1, own); got != "read+write" {
 				t.Fatalf("the main's node may %q", got)

@@ -68,7 +68,7 @@ func (c *controller) heldMemoryReply(h *held) {
 // heldAlloc gives a new region to the node that asked for it. All copies of the machine
 // must have it; everywhere tells that they do.
 func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpacket.Header, everywhere bool) {
-	r, err := dsmpacket.RegionOf(p)
+	r, err := dsmpacket.RegionOf(p, m.Length)
 	if err != nil || m.Status != fault.OK {
 		c.count.Malformed++
 		return
@@ -183,7 +183,7 @@ func (c *controller) noRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header) 
 	if c.leases.Room(h.dst, r.Base.Machine(), r.Size()) < r.Size() {
 		answer.Flags = dsmpacket.FlagShare
 	}
-	asked := dsmpacket.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(dsmpacket.OpAlloc, r.Class) // as the request was addressed
+	asked := dsmpacket.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(dsmpacket.OpAlloc) // as the request was addressed
 	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
 
@@ -307,7 +307,7 @@ func (c *controller) reclaim(regions []dsmpacket.Region) {
 // owe notes a region for the blades that have to free it: every copy of its machine. It
 // reports false if there is none.
 func (c *controller) owe(r dsmpacket.Region) (owed bool) {
-	id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
+	id := control.RegionID{ID: r.Base.ID(), Class: r.Class}
 	for _, b := range c.sortedBlades() {
 		if b.memory() && b.hello.Machine == r.Base.Machine() && b.obeys() {
 			b.reclaims = append(b.reclaims, id)

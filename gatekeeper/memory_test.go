@@ -22,9 +22,9 @@ func TestAlloc_AgainChangesNothing(t *testing.T) {
 		// Neither a compute blade nor another memory machine can give regions.
 		s.unchanged("somebody else's answer", func() {
 			h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 1, Incarnation: s.a.incarnation}
-			q := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12).With(dsmpacket.OpAlloc, 12)
+			q := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(9, 1)).With(dsmpacket.OpAlloc)
 			s.c.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
-			q = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, 9<<12).With(dsmpacket.OpAlloc, 12)
+			q = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, dsmpacket.IDOf(9, 1)).With(dsmpacket.OpAlloc)
 			s.m1.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
 		})
 		quiet("somebody else's answer", s.c)
@@ -49,12 +49,12 @@ func TestAlloc_LateCopy(t *testing.T) {
 
 func TestAlloc_ForNobodyIsReclaimed(t *testing.T) {
 	inSmall(t, func(s *small) {
-		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(3, 1))
 		gone := *s.a
 		gone.address = rackaddr.Node(77)
 		s.m1.allocated(&gone, p)
 		s.m1.converse()
-		if got := s.m1.reclaimed; len(got) != 1 || got[0] != (control.RegionID{Offset: 3 << 12, Class: 12}) {
+		if got := s.m1.reclaimed; len(got) != 1 || got[0] != (control.RegionID{ID: dsmpacket.IDOf(3, 1), Class: 12}) {
 			t.Errorf("reclaimed %+v", got)
 		}
 	})
@@ -113,7 +113,7 @@ func TestFree_FailedAtTheBlade(t *testing.T) {
 		s.a.memory(dsmpacket.OpFree, p)
 		s.m1.take()
 		h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.Internal, Request: s.a.request, Incarnation: s.a.incarnation}
-		s.m1.send(p.With(dsmpacket.OpFree, 0).Addr(), s.a.address, rackaddr.PortDSM, h.Append(nil))
+		s.m1.send(p.With(dsmpacket.OpFree).Addr(), s.a.address, rackaddr.PortDSM, h.Append(nil))
 		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.Internal {
 			t.Errorf("answered with %+v", got)
 		}
@@ -135,7 +135,7 @@ func TestFree_AnsweredToAnotherIncarnation(t *testing.T) {
 				s.restart()
 			}
 			h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.Stale, Request: s.a.request, Incarnation: s.a.incarnation - 1}
-			from := p.With(dsmpacket.OpFree, 0).Addr()
+			from := p.With(dsmpacket.OpFree).Addr()
 			s.m1.send(from, s.a.address, rackaddr.PortDSM, h.Append(nil))
 			s.a.take()
 			if got := s.a.may(s.m1, p); got != "nothing" {
@@ -153,7 +153,7 @@ func TestFree_AnsweredToAnotherIncarnation(t *testing.T) {
 func TestMemory_NoSuchMachine(t *testing.T) {
 	inSmall(t, func(s *small) {
 		for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpAlloc, dsmpacket.OpSettle} {
-			got := s.a.memory(op, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 64))
+			got := s.a.memory(op, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, dsmpacket.IDOf(1, 1)))
 			if len(got) != 1 || got[0].Kind != dsmpacket.Reply || got[0].Status != fault.Unavailable || got[0].Request != s.a.request {
 				t.Errorf("%s: answered with %+v", op, got)
 			}
@@ -237,7 +237,7 @@ func TestFree_CopyIsNoDenial(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 1)
 		again := func() []dsmpacket.Header {
 			h := dsmpacket.Header{Kind: dsmpacket.Request, Request: s.a.request, Floor: 1, Incarnation: s.a.incarnation}
-			s.a.send(s.a.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+			s.a.send(s.a.address, p.With(dsmpacket.OpFree).Addr(), rackaddr.PortDSM, h.Append(nil))
 			return s.a.memoryAnswers()
 		}
 		s.a.memory(dsmpacket.OpFree, p)

@@ -44,7 +44,7 @@ type mirror struct {
 	why     string   // there are not two
 	out     string   // the blade that an operator has taken out, "" for none
 	birth   uint64   // of the machine's ledgers (control.Hello.Birth)
-	lost    uint64   // below this address, the machine's regions are lost
+	lost    uint32   // up to this generation, the machine's regions are lost
 	// A copy that could not be filled is not filled before again.
 	again time.Time
 	pause time.Duration
@@ -71,7 +71,7 @@ type mirrorRecord struct {
 	Why     string   `json:"why,omitempty"`
 	Out     string   `json:"out,omitempty"`
 	Birth   uint64   `json:"birth,omitempty"`
-	Lost    uint64   `json:"lost,omitempty"`
+	Lost    uint32   `json:"lost,omitempty"`
 	Filling string   `json:"filling,omitempty"` // the blade that is being filled
 }
 
@@ -445,7 +445,7 @@ func (c *controller) announce(m *mirror) {
 		return
 	}
 	told := m.mirrorOf(first)
-	from := dsmpacket.Make(c.cfg.DSMPrefix, m.machine, 0).With(dsmpacket.OpRead, 0).Addr()
+	from := dsmpacket.Make(c.cfg.DSMPrefix, m.machine, 0).With(dsmpacket.OpRead).Addr()
 	for _, a := range slices.SortedFunc(maps.Keys(c.nodes), netip.Addr.Compare) {
 		h := dsmpacket.Header{Kind: dsmpacket.Reply, Incarnation: c.nodes[a].incarnation, Mirror: dsmpacket.Mirror{
 			Epoch: told.Epoch, Incarnation: told.Incarnation, Copy: told.Copy, Members: told.Members,
@@ -599,7 +599,7 @@ func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket
 	epoch := mir.epoch
 	c.command(second, control.KindAllocAt, control.AllocAt{
 		Node: h.dst, Incarnation: m.Incarnation, Request: m.Request, Floor: m.Floor, Execution: m.Execution,
-		Branch: m.Branch, Index: m.Index, Size: m.Length, Offset: r.Base.Offset(),
+		Branch: m.Branch, Index: m.Index, Size: m.Length, ID: r.Base.ID(),
 	}, func(reply control.Message) {
 		if mir.epoch != epoch {
 			return
@@ -607,7 +607,7 @@ func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket
 		delete(mir.allocating, a)
 		switch outcome(reply).Code {
 		case fault.OK:
-			c.heldAlloc(b, h, r.Base.With(dsmpacket.OpAlloc, r.Class), m, true)
+			c.heldAlloc(b, h, r.Base.With(dsmpacket.OpAlloc), m, true)
 		case fault.NoSpace:
 			if n := c.nodes[h.dst]; n != nil && n.incarnation == m.Incarnation {
 				c.denyRegion(h, n, r, m)

@@ -109,7 +109,7 @@ func (m *model) pointers() (ps []dsmpacket.Pointer) {
 func bases(ps []dsmpacket.Pointer) []dsmpacket.Pointer {
 	set := map[dsmpacket.Pointer]bool{}
 	for _, p := range ps {
-		set[dsmpacket.Make(p.Prefix(), p.Machine(), p.Offset()>>12<<12)] = true
+		set[p.Base()] = true
 	}
 	return slices.SortedFunc(maps.Keys(set), func(a, b dsmpacket.Pointer) int { return slices.Compare(a[:], b[:]) })
 }

@@ -127,7 +127,7 @@ func accessEntry(r lease.Rule) entry {
 			{Field: "source", Value: p4rtclient.Addr(r.Node)},
 			{Field: "operation", Value: p4rtclient.Uint(uint64(r.Op))},
 			{Field: "machine", Value: p4rtclient.Uint(uint64(r.Region.Base.Machine()))},
-			{Field: "pointer", Value: p4rtclient.Uint(r.Region.Base.Offset()), PrefixLen: r.Region.PrefixLen()},
+			{Field: "region", Value: p4rtclient.Uint(uint64(r.Region.Base.ID()))},
 		},
 		Action: "permit",
 	}

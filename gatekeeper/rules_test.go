@@ -91,7 +91,7 @@ func TestEntriesFitTheProgram(t *testing.T) {
 		l3Entry(host(rackaddr.Blade(1)), 511), homeEntry(c.machinePrefix(255), 1),
 		routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0x80, 1}, 2), routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0, 0}, 2),
 		hopEntry(1, 510, mac, mac),
-		accessEntry(lease.Rule{Node: rackaddr.Node(1), Op: dsmpacket.OpFree, Region: dsmpacket.Region{Base: dsmpacket.Make(16, 1, 1<<40), Class: 40}}),
+		accessEntry(lease.Rule{Node: rackaddr.Node(1), Op: dsmpacket.OpFree, Region: dsmpacket.Region{Base: dsmpacket.Make(16, 1, dsmpacket.IDOf(99, 1)), Class: 40}}),
 	} {
 		back, err := program.Normal(e)
 		if err != nil {

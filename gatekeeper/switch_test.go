@@ -115,7 +115,7 @@ func TestSwitch_ChangesWhileAway(t *testing.T) {
 			t.Errorf("c may %s", may)
 		}
 		s.m1.converse()
-		if len(s.m1.reclaimed) != 1 || s.m1.reclaimed[0].Offset != p.Offset() {
+		if len(s.m1.reclaimed) != 1 || s.m1.reclaimed[0].ID != p.ID() {
 			t.Errorf("reclaimed %+v, want %s", s.m1.reclaimed, p)
 		}
 		s.beat((missedHeartbeats+1)*time.Second, s.m1, s.b.testBlade)
@@ -265,7 +265,7 @@ func TestReconcile_RepairsTheSwitch(t *testing.T) {
 		if n := s.reconciled(); n != 0 {
 			t.Errorf("%d entries were repaired where nothing was wrong", n)
 		}
-		region, err := dsmpacket.RegionOf(p.With(dsmpacket.OpAlloc, 12))
+		region, err := dsmpacket.RegionOf(p, 4096)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,7 +90,7 @@ func TestTell_NoRoom(t *testing.T) {
 func TestTell_Refused(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		region, err := dsmpacket.RegionOf(p.With(dsmpacket.OpAlloc, 12))
+		region, err := dsmpacket.RegionOf(p, 4096)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -242,7 +242,7 @@ func (c *controller) audit(b *blade) {
 	}
 }
 
-func (c *controller) auditFrom(b *blade, from uint64) error {
+func (c *controller) auditFrom(b *blade, from dsmpacket.RegionID) error {
 	if !b.alive() {
 		return nil
 	}

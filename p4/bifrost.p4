@@ -38,7 +38,8 @@ const bit<9> CPU_PORT = 510;
 
 const bit<16> RPC_MAGIC = 0xB1FC;
 const bit<16> DSM_MAGIC = 0xB1FD;
-const bit<8>  VERSION   = 2;
+const bit<8>  RPC_VERSION = 2;
+const bit<8>  DSM_VERSION = 3;
 
 const bit<8> PROTO_TCP      = 6;
 const bit<8> PROTO_UDP      = 17;
@@ -221,7 +222,7 @@ struct metadata_t {
     bit<8>  spread;  // which of several nodes of a service
     bit<8>  machine; // memory machine of a request
     bit<8>  op;      // memory operation
-    bit<64> address; // pointer's address within the machine
+    bit<42> region;  // the pointer's slot and generation
     bit<8>  color;   // of the port's meter
     // A digest takes its values at the end of ingress, when a denied request has
     // been turned around already; so they are kept here.
@@ -348,7 +349,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     // A machine with two copies: the hop of the first, which answers reads and
-    // chooses the addresses of allocations, and the multicast group of both.
+    // chooses the slots of allocations, and the multicast group of both.
     action to_copies(bit<16> hop, bit<16> group) {
         meta.hop = hop;
         meta.group = group;
@@ -369,7 +370,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             hdr.ipv6.src: exact @name("source");
             meta.op: exact @name("operation");
             meta.machine: exact @name("machine");
-            meta.address: lpm @name("pointer");
+            meta.region: exact @name("region");
         }
         actions = { permit; NoAction; }
         const default_action = NoAction();
@@ -429,7 +430,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     action split_pointer() {
         meta.machine = hdr.ipv6.dst[87:80];
         meta.op = hdr.ipv6.dst[79:72];
-        meta.address = hdr.ipv6.dst[63:0];
+        meta.region = hdr.ipv6.dst[71:30];
     }
 
     apply {
@@ -477,7 +478,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
         bool by_address = meta.hop == 0; // look the destination up in l3
         if (hdr.rpc.isValid()) {
-            if (hdr.rpc.magic != RPC_MAGIC || hdr.rpc.version != VERSION) {
+            if (hdr.rpc.magic != RPC_MAGIC || hdr.rpc.version != RPC_VERSION) {
                 drop(Verdict.MALFORMED);
                 exit;
             }
@@ -500,7 +501,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
             }
         } else if (hdr.dsm.isValid()) {
-            if (hdr.dsm.magic != DSM_MAGIC || hdr.dsm.version != VERSION) {
+            if (hdr.dsm.magic != DSM_MAGIC || hdr.dsm.version != DSM_VERSION) {
                 drop(Verdict.MALFORMED);
                 exit;
             }

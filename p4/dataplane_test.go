@@ -85,7 +85,7 @@ func (p *plane) apply(op datapath.Op, table, action string, params [][]byte, mat
 func (p *plane) permit(op datapath.Op, who netip.Addr, what dsmpacket.Op, r dsmpacket.Region) {
 	p.t.Helper()
 	p.apply(op, "dsm_access", "permit", nil, exact(bytes16(who)), exact([]byte{byte(what)}), exact([]byte{r.Base.Machine()}),
-		lpm(binary.BigEndian.AppendUint64(nil, r.Base.Offset()), r.PrefixLen()))
+		exact(regionKey(r.Base.ID())))
 }
 
 func (p *plane) route(method string) {
@@ -104,8 +104,12 @@ func (p *plane) send(port datapath.Port, f []byte) (out map[datapath.Port][][]by
 
 func exact(v []byte) datapath.Match      { return datapath.Match{Value: v} }
 func lpm(v []byte, n int) datapath.Match { return datapath.Match{Value: v, PrefixLen: n} }
-func be16(v uint16) []byte               { return binary.BigEndian.AppendUint16(nil, v) }
-func bytes16(a netip.Addr) []byte        { b := a.As16(); return b[:] }
+func regionKey(id dsmpacket.RegionID) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(id))[2:] // 42 bits
+}
+
+func be16(v uint16) []byte        { return binary.BigEndian.AppendUint16(nil, v) }
+func bytes16(a netip.Addr) []byte { b := a.As16(); return b[:] }
 
 func udp(src, dst netip.Addr, port uint16, payload []byte) []byte {
 	return frame.UDP6{
@@ -116,7 +120,7 @@ func udp(src, dst netip.Addr, port uint16, payload []byte) []byte {
 
 func access(src netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer) []byte {
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 7, Length: 8}
-	return udp(src, p.With(op, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+	return udp(src, p.With(op).Addr(), rackaddr.PortDSM, h.Append(nil))
 }
 
 func message(edit func(*rpcpacket.Message)) []byte {
@@ -171,7 +175,7 @@ func TestVerdicts(t *testing.T) {
 		{"TCP", 1, tcp(client, server), p4.Forwarded, 2, 0},
 		{"fragment of TCP", 1, fragment(6), p4.Forwarded, 2, 0},
 		{"TCP that is not listed", 2, tcp(server, client), p4.Unlisted, 0, 0},
-		{"TCP to memory", 1, tcp(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), p4.Unlisted, 0, 0},
+		{"TCP to memory", 1, tcp(client, region.Base.With(dsmpacket.OpRead).Addr()), p4.Unlisted, 0, 0},
 		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
 		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
 		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
@@ -196,8 +200,8 @@ func TestVerdicts(t *testing.T) {
 		{"unknown operation", 1, access(client, 7, region.Base), p4.Malformed, 0, 0},
 		{"no operation", 1, access(client, 0, region.Base), p4.Malformed, 0, 0},
 		{"memory, wrong magic", 1, edit(short, 62, 0), p4.Malformed, 0, 0},
-		{"memory, truncated", 1, udp(client, region.Base.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, []byte("short")), p4.Malformed, 0, 0},
-		{"memory, other port", 1, plain(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), p4.NoRoute, 0, 0},
+		{"memory, truncated", 1, udp(client, region.Base.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM, []byte("short")), p4.Malformed, 0, 0},
+		{"memory, other port", 1, plain(client, region.Base.With(dsmpacket.OpRead).Addr()), p4.NoRoute, 0, 0},
 		{"no such machine", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), p4.Held, 0, 5},
 		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsmpacket.Header{Kind: dsmpacket.Reply}).Append(nil)), p4.Malformed, 0, 0},
 		{"read reply", 3, memoryReply(dsmpacket.OpRead, fault.OK), p4.Forwarded, 1, 0},
@@ -253,7 +257,7 @@ func fragment(protocol byte) []byte {
 
 func memoryReply(op dsmpacket.Op, status fault.Code) []byte {
 	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: status, Request: 7}
-	return udp(region.Base.With(op, region.Class).Addr(), client, rackaddr.PortDSM, h.Append(nil))
+	return udp(region.Base.With(op).Addr(), client, rackaddr.PortDSM, h.Append(nil))
 }
 
 // TestMeters: what a port has held, or told by digest, has a rate for each class, which
@@ -317,10 +321,11 @@ func TestPermission(t *testing.T) {
 		port  datapath.Port
 		frame []byte
 	}{
-		"another operation": {1, access(client, dsmpacket.OpWrite, region.Base)},
-		"another node":      {2, access(server, dsmpacket.OpRead, region.Base)},
-		"behind the region": {1, access(client, dsmpacket.OpRead, region.Base.Add(4096))},
-		"before the region": {1, access(client, dsmpacket.OpRead, region.Base.Add(-1))},
+		"another operation":   {1, access(client, dsmpacket.OpWrite, region.Base)},
+		"another node":        {2, access(server, dsmpacket.OpRead, region.Base)},
+		"the next generation": {1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, region.Base.ID()+1))},
+		"the next slot":       {1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, region.Base.ID()+1<<dsmpacket.GenerationBits))},
+		"another machine":     {1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, region.Base.ID()))},
 	} {
 		if out, _ := p.send(try.port, try.frame); len(out[3]) != 0 {
 			t.Errorf("%s reaches the memory blade", name)
@@ -368,7 +373,7 @@ func TestDenialIsAValidAnswer(t *testing.T) {
 		t.Fatalf("%d digests", len(p.digests))
 	}
 	f := p.digests[0].Fields
-	if !bytes.Equal(f[1], bytes16(client)) || !bytes.Equal(f[2], bytes16(region.Base.With(dsmpacket.OpWrite, 0).Addr())) {
+	if !bytes.Equal(f[1], bytes16(client)) || !bytes.Equal(f[2], bytes16(region.Base.With(dsmpacket.OpWrite).Addr())) {
 		t.Errorf("digest %x", f)
 	}
 }

@@ -58,7 +58,7 @@ func TestConstants(t *testing.T) {
 		"PORT_RPC": fmt.Sprint(rackaddr.PortRPC), "PORT_DSM": fmt.Sprint(rackaddr.PortDSM),
 		"PORT_CONTROL": fmt.Sprint(rackaddr.PortControl), "CPU_PORT": fmt.Sprint(CPUPort),
 		"RPC_MAGIC": fmt.Sprintf("%#X", rpcpacket.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsmpacket.Magic),
-		"VERSION": fmt.Sprint(rpcpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)),
+		"RPC_VERSION": fmt.Sprint(rpcpacket.Version), "DSM_VERSION": fmt.Sprint(dsmpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)),
 		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagHeld)),
 		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagReleased|rpcpacket.FlagReplay)),
 		"DSM_ALLOC":            fmt.Sprint(uint8(dsmpacket.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsmpacket.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsmpacket.OpWrite)),

@@ -95,9 +95,9 @@ func TestHostile_Neighbour(t *testing.T) {
 		from, to netip.AddrPort
 		content  []byte
 	}{
-		{"frees a neighbour's region", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
-		{"writes to it", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(request.Append(nil), 0xff)},
-		{"reads it", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
+		{"frees a neighbour's region", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpFree).Addr(), rackaddr.PortDSM), request.Append(nil)},
+		{"writes to it", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpWrite).Addr(), rackaddr.PortDSM), append(request.Append(nil), 0xff)},
+		{"reads it", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM), request.Append(nil)},
 		{"speaks for the daemon", local(rackaddr.Blade(1), rackaddr.PortControl), local(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
 		{"controls from the neighbour's address", local(neighbour, rackaddr.PortControl), local(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
 		{"speaks for the Gatekeeper", local(rackaddr.Gatekeeper, rackaddr.PortControl), local(rackaddr.Blade(1), rackaddr.PortControl), leave},
@@ -116,7 +116,7 @@ func TestHostile_Neighbour(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sendByNode(local(own, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM), request.Append(nil)); err == nil {
+	if err := sendByNode(local(own, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM), request.Append(nil)); err == nil {
 		t.Error("a node that has left sends from its address")
 	}
 	// What has passed has done its work when a program of the blade has been welcomed.

@@ -229,7 +229,7 @@ func TestTrailingGarbage(t *testing.T) {
 func TestWrongPointers(t *testing.T) {
 	s, n := service(t)
 	client := testsvc.NewTestClient(plain(n, "Test"))
-	for _, b := range [][]byte{{1, 2, 3}, make([]byte, 17), {15: 1}, dsmpacketBytes(dsmpacket.Make(16, 1, 64).With(dsmpacket.OpWrite, 0))} {
+	for _, b := range [][]byte{{1, 2, 3}, make([]byte, 17), {15: 1}, dsmpacketBytes(dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1)).With(dsmpacket.OpWrite))} {
 		if _, err := client.Swap(t.Context(), &bifrost.GlobalPointer{Address: b}); rpc.CodeOf(err) != rpc.BadRequest {
 			t.Errorf("%x: %v", b, err)
 		}
@@ -239,7 +239,7 @@ func TestWrongPointers(t *testing.T) {
 	}
 	many := &testsvc.Tree{}
 	for i := range uint64(rpcpacket.MaxPointers + 1) {
-		many.Below = append(many.Below, &testsvc.Tree{Here: gp(dsmpacket.Make(16, 1, 64*i+64))})
+		many.Below = append(many.Below, &testsvc.Tree{Here: gp(dsmpacket.Make(16, 1, dsmpacket.IDOf(uint32(i), 1)))})
 	}
 	if _, err := client.Plant(t.Context(), many); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "1024") {
 		t.Errorf("%d pointers: %v", len(many.Below), err)

@@ -26,8 +26,8 @@ func TestTakeBack(t *testing.T) {
 		if err := c.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0); err != nil {
 			t.Fatal(err)
 		}
-		for i := range uint64(3) {
-			p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64+i*64)
+		for i := range uint32(3) {
+			p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(i, 1))
 			if err := (&bifrost.GlobalPointer{Address: p[:]}).Write(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
@@ -50,10 +50,10 @@ func TestTakeBack(t *testing.T) {
 // TestArguments_Large: the first packet of a call that exceeds a packet has the hash of all its arguments, as its callee
 // would compute it. A call with another pointer has another hash.
 func TestArguments_Large(t *testing.T) {
-	hashOf := func(number uint64) uint64 {
+	hashOf := func(slot uint32) uint64 {
 		c := newCodec(1 << 16)
 		defer c.free()
-		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, number)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(slot, 1))
 		err := errors.Join(c.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0), (&bifrost.GlobalPointer{Address: p[:]}).Write(t.Context(), c), c.WriteBinary(t.Context(), make([]byte, 2000)))
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestMostPointers(t *testing.T) {
 // TestPointersAreListed: who reads a message gets the global pointers that its packet lists, and no others, however deep they are and
 // whatever the protocol is. Whatever else is 16 bytes long is none of it.
 func TestPointersAreListed(t *testing.T) {
-	p, other := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 128)
+	p, other := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1))
 	outer := func(c *codec, inner thrift.TStruct) error { // as the arguments of a method are
 		return errors.Join(c.WriteStructBegin(t.Context(), "args"), c.WriteFieldBegin(t.Context(), "p", thrift.STRUCT, 3), inner.Write(t.Context(), c),
 			c.WriteFieldEnd(t.Context()), c.WriteFieldStop(t.Context()), c.WriteStructEnd(t.Context()))

@@ -132,8 +132,8 @@ func (t *Tally) Restore(b []byte) error {
 }
 
 func ExampleGlobalPointer() {
-	p, err := rpc.PointerOf(rpc.GlobalPointer([16]byte{4: 0x10, 5: 1, 15: 64}))
+	p, err := rpc.PointerOf(rpc.GlobalPointer([16]byte{4: 0x10, 5: 1, 12: 64}))
 	fmt.Println(p, err)
 	// Output:
-	// 0:0:1001::40 <nil>
+	// 0:0:1001::4000:0 <nil>
 }

@@ -36,7 +36,7 @@ func TestProtocols(t *testing.T) {
 		if err := client.Fail(ctx, "x"); rpc.CodeOf(err) != rpc.Application {
 			t.Errorf("undeclared error: %v", err)
 		}
-		pointer := &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 15: 64}}
+		pointer := &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 12: 64, 15: 0}}
 		if got, err := client.Swap(ctx, pointer); err != nil || !got.Equals(pointer) {
 			t.Errorf("pointer: %v, %v", got, err)
 		}

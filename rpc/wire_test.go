@@ -108,7 +108,7 @@ func gp(p dsm.Pointer) *bifrost.GlobalPointer { return rpc.GlobalPointer(p) }
 // deep; nil pointers do not.
 func TestPointersInTheHeader(t *testing.T) {
 	s, n := service(t)
-	p := func(i uint64) dsm.Pointer { return dsmpacket.Make(16, 1, 64*i) }
+	p := func(i uint32) dsm.Pointer { return dsmpacket.Make(16, 1, dsmpacket.IDOf(i, 1)) }
 	tree := &testsvc.Tree{
 		Here:  gp(p(1)),
 		Below: []*testsvc.Tree{{Here: gp(dsm.Pointer{})}, {}, {Here: &bifrost.GlobalPointer{}, Below: []*testsvc.Tree{{Here: gp(p(2))}}}},
@@ -143,7 +143,7 @@ func TestPointersInTheReply(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
 	server := serve(t, r, &testsvc.Handler{})
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
-	p := dsmpacket.Make(16, 1, 64)
+	p := dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1))
 	call := callOf(t, "swap", 1, thriftMessage(t, "swap", thrift.CALL, &testsvc.TestSwapArgs{Pointer: gp(p)}))
 	call.Pointers, call.Flags = []dsm.Pointer{p}, call.Flags|rpcpacket.FlagHeld|rpcpacket.FlagReleased
 	caller.call(server, call.Append(nil))
@@ -167,7 +167,7 @@ func TestPointersInTheReply(t *testing.T) {
 func TestPointerWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n := service(t)
-		p := dsmpacket.Make(16, 9, 64)
+		p := dsmpacket.Make(16, 9, dsmpacket.IDOf(1, 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		wrote := make(chan error)
 		go func() {
@@ -195,7 +195,7 @@ func TestGivenUpCallThatLends(t *testing.T) {
 		s, n := service(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
-		if _, err := testsvc.NewTestClient(plain(n, "Test")).Swap(ctx, gp(dsmpacket.Make(16, 1, 64))); rpc.CodeOf(err) != rpc.Deadline {
+		if _, err := testsvc.NewTestClient(plain(n, "Test")).Swap(ctx, gp(dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1)))); rpc.CodeOf(err) != rpc.Deadline {
 			t.Errorf("got %v", err)
 		}
 		call := s.must()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/p4"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
@@ -176,7 +177,7 @@ func rule(i int) p4rtclient.Entry {
 		p4rtclient.Match{Field: "source", Value: p4rtclient.Bytes(node)},
 		p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(2)},
 		p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
-		p4rtclient.Match{Field: "pointer", Value: p4rtclient.Uint(uint64(i) << 16), PrefixLen: 48})
+		p4rtclient.Match{Field: "region", Value: p4rtclient.Uint(uint64(i)<<dsmpacket.GenerationBits | 1)})
 }
 
 func entry(table, action string, params []p4rtclient.Param, match ...p4rtclient.Match) p4rtclient.Entry {

@@ -72,7 +72,7 @@ func newTraffic() *traffic {
 			p4rtclient.Match{Field: "source", Value: p4rtclient.Addr(hosts[0].addr)},
 			p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(uint64(dsmpacket.OpRead))},
 			p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
-			p4rtclient.Match{Field: "pointer", Value: p4rtclient.Uint(uint64(i) << 16), PrefixLen: 48})
+			p4rtclient.Match{Field: "region", Value: p4rtclient.Uint(uint64(dsmpacket.IDOf(uint32(i), 1)))}) //nolint:gosec // not negative
 		t.regions[i].state.Store(stateOf(false, t.now()))
 	}
 	return t
@@ -83,7 +83,7 @@ func (t *traffic) now() int64 { return time.Since(t.begin).Nanoseconds() + 1 }
 
 // pointer is what requests to a region go to.
 func pointer(region int) dsmpacket.Pointer {
-	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, uint64(region)<<16).With(dsmpacket.OpRead, 0)
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(region), 1)).With(dsmpacket.OpRead)
 }
 
 // memoryRoutes makes the second host the memory blade of the pointers.

@@ -124,7 +124,7 @@ func TestWatch(t *testing.T) {
 		"who " + pointer:              `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
 		"calls":                       `^CALL.*\n$`,
 		"calls --longer-than " + ever: `^CALL.*\n$`,
-		"rules --table dsm_access":    `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
+		"rules --table dsm_access":    `\ndsm_access +machine=\d operation=free region=\d+\.\d+ source=fd00:b1f0:0:2::1 +permit`,
 		"denied":                      `^TIME +NODE.*\n$`,
 		"denied --ports":              `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
 		"events --last 100":           `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,

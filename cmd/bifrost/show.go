@@ -456,12 +456,12 @@ func newWhoCmd() *cobra.Command {
 		Short: "Show who holds a pointer",
 		Long: `Show the region that a global pointer lies in, the node that controls the region, and the
 calls that have lent it.`,
-		Example: "  bifrost who 0:0:1001::40",
+		Example: "  bifrost who 0:0:1001::4000:0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := netip.ParseAddr(args[0])
 			if err != nil {
-				return fmt.Errorf("%s: want a global pointer, such as 0:0:1001::40", args[0])
+				return fmt.Errorf("%s: want a global pointer, such as 0:0:1001::4000:0", args[0])
 			}
 			return o.run(func(c *client.Client) error {
 				h, err := c.Holders(cmd.Context(), p)

@@ -22,7 +22,7 @@ func TestWaitersReadForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
-		p, lost := alloc(t, c, 4096), dsmpacket.Make(prefix, 9, 0)
+		p, lost := alloc(t, c, 4096), dsmpacket.Make(prefix, 9, dsmpacket.IDOf(0, 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting, working sync.WaitGroup
 		for i := range 5 { // they read, and will never be answered
@@ -102,7 +102,7 @@ func TestConcurrentClients(t *testing.T) {
 func TestClose(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c := r.Client(1, 1)
-	p, lost := alloc(t, c, 64), dsmpacket.Make(prefix, 9, 0)
+	p, lost := alloc(t, c, 64), dsmpacket.Make(prefix, 9, dsmpacket.IDOf(0, 1))
 	var running, allocs sync.WaitGroup
 	for range 4 {
 		allocs.Add(1)
@@ -113,7 +113,7 @@ func TestClose(t *testing.T) {
 		running.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
-			_, err := c.Alloc(ctx, 1<<40)
+			_, err := c.Alloc(ctx, 1<<30)
 			want(t, err, fault.NoSpace, true)
 			allocs.Done()
 			_, err = c.Read(ctx, lost, make([]byte, 1<<20))

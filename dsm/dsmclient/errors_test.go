@@ -40,15 +40,17 @@ func TestBadPointersAndSizes(t *testing.T) {
 	c, ctx, b := r.Client(1, 1), t.Context(), make([]byte, 8)
 	p := alloc(t, c, 64)
 	for _, bad := range []dsmclient.Pointer{
-		{}, dsmpacket.Make(prefix+1, 1, 0), p.With(dsmpacket.OpWrite, 0), dsmpacket.FromAddr(rackaddr.Node(1)),
+		{}, dsmpacket.Make(prefix+1, 1, dsmpacket.IDOf(0, 1)), p.With(dsmpacket.OpWrite), dsmpacket.FromAddr(rackaddr.Node(1)),
 	} {
 		_, err := c.Read(ctx, bad, b)
 		want(t, err, fault.BadRequest, false)
 		want(t, c.Free(ctx, bad), fault.BadRequest, false)
 	}
 	_, err := c.Read(ctx, p.Add(64), b)
-	want(t, err, fault.NotFound, true)
+	want(t, err, fault.BadRequest, true)
 	_, err = c.Write(ctx, p.Add(-1), b)
+	want(t, err, fault.BadRequest, false)
+	_, err = c.Read(ctx, dsmpacket.Make(prefix, 1, p.ID()+1), b)
 	want(t, err, fault.NotFound, true)
 	_, err = c.Write(ctx, p.Add(60), b)
 	want(t, err, fault.BadRequest, true)
@@ -170,7 +172,7 @@ func TestDeadlinesAndCancellation(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
 		p, b := alloc(t, c, 64), make([]byte, 8)
-		lost := dsmpacket.Make(prefix, 9, 0) // nobody is there
+		lost := dsmpacket.Make(prefix, 9, dsmpacket.IDOf(0, 1)) // nobody is there
 		_, err := c.Read(t.Context(), lost, b)
 		want(t, err, fault.Unavailable, false)
 

@@ -54,18 +54,18 @@ func fillPair(t testing.TB) (f filler) {
 }
 
 // region makes a region at the source, and puts a pattern into it.
-func (f *filler) region(t testing.TB, request, offset uint64, content []byte) {
+func (f *filler) region(t testing.TB, request uint64, id dsmpacket.RegionID, content []byte) {
 	t.Helper()
-	must(t, f.source.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: request, Floor: 1, Size: uint64(len(content)), Offset: offset}))
-	f.write(t, offset, content)
+	must(t, f.source.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: request, Floor: 1, Size: uint64(len(content)), ID: id}))
+	f.write(t, dsmpacket.Make(prefix, 1, id), content)
 }
 
-func (f *filler) write(t testing.TB, offset uint64, content []byte) {
+func (f *filler) write(t testing.TB, p dsmpacket.Pointer, content []byte) {
 	t.Helper()
 	for part := range slices.Chunk(content, 8<<10) {
 		f.requests++
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: f.requests, Floor: f.requests, Incarnation: 1, Length: uint64(len(part))}
-		to := netip.AddrPortFrom(dsmpacket.Make(prefix, 1, offset).With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM)
+		to := netip.AddrPortFrom(p.With(dsmpacket.OpWrite).Addr(), rackaddr.PortDSM)
 		_, err := f.conn.WriteBatch([]netio.Message{{Buf: append(h.Append(nil), part...), Remote: to}})
 		must(t, err)
 		in := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
@@ -75,7 +75,7 @@ func (f *filler) write(t testing.TB, offset uint64, content []byte) {
 		if h, _, err := dsmpacket.Parse(in[0].Buf); err != nil || h.Status != fault.OK {
 			t.Fatalf("%+v, %v", h, err)
 		}
-		offset += uint64(len(part))
+		p = p.Add(int64(len(part)))
 	}
 }
 
@@ -98,14 +98,14 @@ func (f *filler) fill(t testing.TB, attempt uint32, rate uint64, work func()) ti
 // holds the same.
 func TestFillOverKernel(t *testing.T) {
 	f := fillPair(t)
-	const base = 1 << 40
+	id := dsmpacket.IDOf(1, 1)
 	want := bytes.Repeat([]byte("bifrost!"), 16<<20/8)
-	f.region(t, 1, base, want)
+	f.region(t, 1, id, want)
 	n := 0
 	f.fill(t, 1, 256<<20, func() {
 		at := n * 65537 % (len(want) - 100)
 		copy(want[at:], bytes.Repeat([]byte{byte(n)}, 100))
-		f.write(t, base+uint64(at), want[at:at+100])
+		f.write(t, dsmpacket.Make(prefix, 1, id).Add(int64(at)), want[at:at+100])
 		n++
 	})
 	a, err := f.source.Regions(control.Regions{Max: 10})
@@ -115,7 +115,7 @@ func TestFillOverKernel(t *testing.T) {
 	if len(a.Regions) != 1 || !slices.Equal(a.Regions, b.Regions) {
 		t.Fatalf("regions %+v, %+v", a, b)
 	}
-	if got, there := f.target.ReadRegion(base, uint64(len(want))); !there || !bytes.Equal(got, want) {
+	if got, there := f.target.ReadRegion(id, uint64(len(want))); !there || !bytes.Equal(got, want) {
 		t.Fatalf("the copy differs after %d changes", n)
 	}
 }
@@ -126,7 +126,7 @@ func BenchmarkCableFill(b *testing.B) {
 	const size, regions = 64 << 20, 4
 	content := bytes.Repeat([]byte("bifrost!"), size/8)
 	for i := range uint64(regions) {
-		f.region(b, i+1, (i+1)<<40, content)
+		f.region(b, i+1, dsmpacket.IDOf(uint32(i), 1), content) //nolint:gosec // few
 	}
 	b.SetBytes(size * regions)
 	for i := 0; b.Loop(); i++ {

@@ -129,7 +129,7 @@ func waitUp(t testing.TB) {
 
 func serve(t testing.TB, stack netio.Stack) *memory.Server {
 	t.Helper()
-	s, err := memory.NewServer(memory.Config{Stack: stack, Prefix: prefix, Machine: 1, Capacity: 4 << 30, Epoch: 1})
+	s, err := memory.NewServer(memory.Config{Stack: stack, Prefix: prefix, Machine: 1, Capacity: 4 << 30})
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)

@@ -95,7 +95,7 @@ func (l *link) check(ctx context.Context, op dsmpacket.Op, p Pointer) error {
 	if err := ctx.Err(); err != nil {
 		return fault.FromContext(op.String(), err)
 	}
-	if prefix := l.rack().DSMPrefix; !p.Stored() || p.Prefix() != prefix {
+	if prefix := l.rack().DSMPrefix; op != dsmpacket.OpAlloc && !p.Stored() || p.Prefix() != prefix { // an allocation names no region
 		return fault.New(fault.BadRequest, op.String(), "%s is not a global pointer of this rack (prefix %#x)", p, prefix)
 	}
 	return nil

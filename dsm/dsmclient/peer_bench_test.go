@@ -77,7 +77,7 @@ func BenchmarkCableTCP(b *testing.B) {
 }
 
 // tcpHost is the memory blade's address for TCP.
-var tcpHost = dsmpacket.Make(prefix, 1, 1<<40).Addr()
+var tcpHost = dsmpacket.Make(prefix, 1, dsmpacket.IDOf(1<<18, 1)).Addr()
 
 // listenTCP serves askTCP in the present namespace.
 func listenTCP(b *testing.B) string {

@@ -172,7 +172,7 @@ func TestBranchInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
-		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}, new(memrack.Execution)), dsmpacket.Make(prefix, 9, 0)
+		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}, new(memrack.Execution)), dsmpacket.Make(prefix, 9, dsmpacket.IDOf(0, 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
 		writing.Go(func() {

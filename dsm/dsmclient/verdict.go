@@ -43,7 +43,7 @@ type Left struct {
 func (c *Client) Rollback(ctx context.Context, machine uint8, run control.Run) (all []Left, err error) {
 	left, err := c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, run)
 	for _, l := range left {
-		at := dsmpacket.Make(c.link.rack().DSMPrefix, machine, l.Offset)
+		at := dsmpacket.Make(c.link.rack().DSMPrefix, machine, l.ID)
 		all = append(all, Left{Branch: l.Branch, Index: l.Index, Region: dsmpacket.Region{Base: at, Class: l.Class}})
 	}
 	return all, err

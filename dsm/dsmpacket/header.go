@@ -10,7 +10,7 @@ import (
 // Magic and Version open every memory header.
 const (
 	Magic   = 0xB1FD
-	Version = 2
+	Version = 3
 )
 
 // HeaderSize is the length of a memory header in bytes.
@@ -54,11 +54,11 @@ const moreShift = 4
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "3"},
 	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the owner has its share (refusal of an alloc), the record goes on in the next chunk (ledger), there are more regions (answer to a rollback); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: 0; bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
-	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk; of a rollback: the offset from which on regions are told"},
+	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk; of a rollback: the id from which on regions are told"},
 	{Name: "floor", Offset: 16, Size: 8, Doc: "the client's floor: all its requests below are settled; of an append to a ledger: the first chunk that is still needed; of a ledger's answers: bytes that new work may still append"},
 	{Name: "execution", Offset: 24, Size: 16, Doc: "the execution on whose behalf, about which its node decides, 0 for none; of a ledger: its name; of a commit or rollback: the execution"},
 	{Name: "branch", Offset: 40, Size: 8, Doc: "branch of the execution, 0 for its trunk; of a ledger: the machine's birth number, 0 in a request that does not know it; of a word about a durable main: which run of the main"},

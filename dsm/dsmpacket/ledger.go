@@ -57,7 +57,7 @@ func (o LedgerOp) String() string {
 
 // LedgerAddress is where requests about the ledgers of a machine go.
 func LedgerAddress(prefix, machine uint8, op LedgerOp) Pointer {
-	return Make(prefix, machine, 0).With(OpLedger, uint8(op))
+	return Make(prefix, machine, 0).WithLedger(op)
 }
 
 // Flags of the headers of ledger operations.
@@ -81,8 +81,8 @@ type LedgerRequest struct {
 	// Main and Checkpoint are of a word about a durable main; see control.Run.
 	Main       uint64
 	Checkpoint uint32
-	// From is, in a rollback, where the regions begin of which the answer is to tell: an offset in the machine.
-	From uint64
+	// From is, in a rollback, the id from which on the answer is to tell of regions.
+	From RegionID
 	// Birth is the machine's birth number as the writer knows it, 0 if it does not; a word has none.
 	Birth uint64
 	// Chunk is what is appended; its Number is what is to be read.
@@ -110,7 +110,7 @@ func (q *LedgerRequest) Append(b []byte) []byte {
 	case LedgerRead:
 		h.Length, h.More = q.Size, q.More
 	case LedgerCommit, LedgerRollback:
-		h.Branch, h.Length, h.Request = q.Main, uint64(q.Checkpoint), q.From
+		h.Branch, h.Length, h.Request = q.Main, uint64(q.Checkpoint), uint64(q.From)
 	default: // opening a ledger needs no more
 	}
 	return h.Append(b)
@@ -135,7 +135,7 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 		if h.Length > math.MaxUint32 {
 			return q, wirefmt.Errorf("ledger: %s of checkpoint %d", q.Op, h.Length)
 		}
-		q.Main, q.Checkpoint, q.From, q.Birth, q.Chunk.Number = h.Branch, uint32(h.Length), h.Request, 0, 0
+		q.Main, q.Checkpoint, q.From, q.Birth, q.Chunk.Number = h.Branch, uint32(h.Length), RegionID(h.Request), 0, 0
 	case LedgerAppend:
 		carried, q.Keep = h.Length, h.Floor
 		q.Chunk.Continues, q.Chunk.Data = h.Flags&FlagContinues != 0, data
@@ -150,12 +150,12 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 	return q, nil
 }
 
-// Left is a region that a run of an execution has allocated which was taken back: as which allocation (Header.Branch and Index), at which
-// offset of the machine it begins, and of which size class it is.
+// Left is a region that a run of an execution has allocated which was taken back: as which allocation (Header.Branch and Index), under which
+// id, and of which size class it is.
 type Left struct {
 	Branch uint64
 	Index  uint32
-	Offset uint64
+	ID     RegionID
 	Class  uint8
 }
 
@@ -179,8 +179,8 @@ type LedgerAnswer struct {
 	Incarnation uint32
 	Main        uint64
 	Checkpoint  uint32
-	From        uint64
-	// Left is what the execution's next run may find, from From on, in the order of the offsets; of the answer to a rollback. More says that there
+	From        RegionID
+	// Left is what the execution's next run may find, from From on, in the order of their ids; of the answer to a rollback. More says that there
 	// is more.
 	Left []Left
 	More bool
@@ -205,7 +205,7 @@ func (a *LedgerAnswer) Header() Header {
 		Incarnation: a.Incarnation, Length: a.Next, Floor: a.Room, Mirror: a.Mirror,
 	}
 	if a.Op.Word() {
-		h.Branch, h.Length, h.Request = a.Main, uint64(a.Checkpoint), a.From
+		h.Branch, h.Length, h.Request = a.Main, uint64(a.Checkpoint), uint64(a.From)
 	}
 	if a.Sealed {
 		h.Flags |= FlagSealed
@@ -229,7 +229,7 @@ func (a *LedgerAnswer) Data() []byte {
 		for _, l := range a.Left {
 			b = binary.BigEndian.AppendUint64(b, l.Branch)
 			b = binary.BigEndian.AppendUint32(b, l.Index)
-			b = append(binary.BigEndian.AppendUint64(b, l.Offset), l.Class)
+			b = append(binary.BigEndian.AppendUint64(b, uint64(l.ID)), l.Class)
 		}
 		return b
 	}
@@ -246,7 +246,7 @@ func (a *LedgerAnswer) parseLeft(data []byte) error {
 	}
 	for b := data; len(b) > 0; b = b[leftSize:] {
 		a.Left = append(a.Left, Left{
-			Branch: binary.BigEndian.Uint64(b), Index: binary.BigEndian.Uint32(b[8:]), Offset: binary.BigEndian.Uint64(b[12:]), Class: b[20],
+			Branch: binary.BigEndian.Uint64(b), Index: binary.BigEndian.Uint32(b[8:]), ID: RegionID(binary.BigEndian.Uint64(b[12:])), Class: b[20],
 		})
 	}
 	return nil
@@ -271,7 +271,7 @@ func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, erro
 		if h.Length > math.MaxUint32 {
 			return a, wirefmt.Errorf("ledger: the answer to %s of checkpoint %d", a.Op, h.Length)
 		}
-		a.Main, a.Checkpoint, a.From, a.Birth, a.Next = h.Branch, uint32(h.Length), h.Request, 0, 0
+		a.Main, a.Checkpoint, a.From, a.Birth, a.Next = h.Branch, uint32(h.Length), RegionID(h.Request), 0, 0
 		a.More, a.Chunk = a.Chunk.Continues, Chunk{Data: data[:0]}
 	}
 	return a, a.parseLeft(data)

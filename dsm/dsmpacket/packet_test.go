@@ -23,7 +23,7 @@ func TestLayoutMatchesCodec(t *testing.T) {
 		Mirror: Mirror{Epoch: 0x51525354, Incarnation: 0x61626364, Copy: 1, Members: 2},
 	}
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFD}, "version": {2}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
+		"magic": {0xB1, 0xFD}, "version": {3}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
 		"request": {1, 2, 3, 4, 5, 6, 7, 8}, "floor": {0, 1, 2, 3, 4, 5, 6, 7},
 		"execution": h.Execution[:], "branch": {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18},
 		"index": {0x21, 0x22, 0x23, 0x24}, "incarnation": {0x31, 0x32, 0x33, 0x34},
@@ -51,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	bad := map[string][]byte{
 		"empty": nil, "magic": edit(0, 0), "version": edit(2, 9), "kind": edit(4, 7), "floor": edit(16, 1),
-		"version 1": edit(2, 1), "copy": edit(72, 1), "members": edit(73, 3),
+		"version 2": edit(2, 2), "copy": edit(72, 1), "members": edit(73, 3),
 	}
 	for n := range HeaderSize {
 		bad["truncated"] = good[:n]
@@ -79,25 +79,40 @@ func TestRegionArithmetic(t *testing.T) {
 		size  uint64
 		class uint8
 		ok    bool
-	}{{0, 0, false}, {1, 6, true}, {64, 6, true}, {65, 7, true}, {2 << 20, 21, true}, {1 << 40, 40, true}, {1<<40 + 1, 0, false}} {
+	}{{0, 0, false}, {1, 6, true}, {64, 6, true}, {65, 7, true}, {2 << 20, 21, true}, {1 << 30, 30, true}, {1<<30 + 1, 0, false}} {
 		if class, ok := ClassFor(c.size); class != c.class || ok != c.ok {
 			t.Errorf("ClassFor(%d) = %d, %v", c.size, class, ok)
 		}
 	}
-	r, err := RegionOf(Make(0x10, 2, 0x10000).With(OpAlloc, 12))
+	base := Make(0x10, 2, IDOf(0x12345, 0x3abcde))
+	if want := (Pointer{4: 0x10, 5: 2, 7: 0x12, 8: 0x34, 9: 0x5e, 10: 0xaf, 11: 0x37, 12: 0x80}); base != want || !base.Stored() {
+		t.Errorf("slot 0x12345, generation 0x3abcde: %x, want %x", base, want)
+	}
+	r, err := RegionOf(base.With(OpAlloc), 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Size() != 4096 || r.PrefixLen() != 52 || r.String() != "0:0:1002::1:0/116" {
-		t.Errorf("region %v of %d bytes, prefix %d", r, r.Size(), r.PrefixLen())
+	if id := r.Base.ID(); r.Size() != 4096 || id.Slot() != 0x12345 || id.Generation() != 0x3abcde || r.String() != "::1002:12:345e:af37:8000:0/116" {
+		t.Errorf("region %v of %d bytes, slot %#x, generation %#x", r, r.Size(), id.Slot(), id.Generation())
 	}
-	in, out := r.Base.Add(4095).With(OpRead, 0), r.Base.Add(4096)
-	if !r.Contains(in) || r.Contains(out) || r.Contains(Make(0x10, 3, 0x10000)) {
+	in, out := r.Base.Add(4095), r.Base.Add(4096)
+	if !r.Contains(in) || !r.Contains(in.With(OpRead)) || in.Offset() != 4095 || in.Add(-4095) != base || r.Contains(out) || out.Base() != base {
 		t.Error("Contains is wrong at the region's edges")
 	}
-	for _, p := range []Pointer{Make(0x10, 2, 0x10001).With(OpAlloc, 12), Make(0x10, 2, 0).With(OpAlloc, 5), Make(0x10, 2, 0).With(OpAlloc, 64)} {
-		if _, err := RegionOf(p); err == nil {
-			t.Errorf("RegionOf(%s) succeeded", p)
+	for name, p := range map[string]Pointer{"machine": Make(0x10, 3, base.ID()), "generation": Make(0x10, 2, base.ID()+1), "slot": Make(0x10, 2, base.ID()+1<<GenerationBits)} {
+		if r.Contains(p) {
+			t.Errorf("it contains a pointer to another %s", name)
+		}
+	}
+	if end := base.Add(1<<30 - 1); end.Base() != base || !end.Add(1).IsNil() || !base.Add(-1).IsNil() || !base.Add(1<<62).IsNil() {
+		t.Error("Add leaves the region's 30 bits")
+	}
+	for _, c := range []struct {
+		p    Pointer
+		size uint64
+	}{{base.Add(1), 8}, {base, 0}, {base, 1<<30 + 1}, {Make(0x10, 2, IDOf(3, 0)), 8}, {Make(0, 2, base.ID()), 8}} {
+		if _, err := RegionOf(c.p.With(OpAlloc), c.size); err == nil {
+			t.Errorf("RegionOf(%s, %d) succeeded", c.p, c.size)
 		}
 	}
 }
@@ -123,7 +138,7 @@ func FuzzPointer(f *testing.F) {
 		if err != nil || p.IsNil() {
 			return
 		}
-		if p.Bare() != p || FromAddr(p.With(OpRead, 3).Addr()).Bare() != p {
+		if p.Bare() != p || FromAddr(p.With(OpRead).Addr()).Bare() != p {
 			t.Fatalf("%s does not survive the wire", p)
 		}
 	})

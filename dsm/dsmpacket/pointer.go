@@ -57,14 +57,49 @@ func (o Op) String() string {
 // Pointer is a global pointer: a 16-byte IPv6 address naming one byte in a
 // region (or, with an operation, an operation on it). The zero Pointer is nil.
 //
-//	bytes 0-3 zero | 4 DSM prefix | 5 machine id | 6 operation | 7 argument | 8-15 address
+//	bytes 0-3 zero | 4 DSM prefix | 5 machine id | 6 operation | 7-15 slot (20 bits), generation (22), offset (30)
+//
+// The slot and its generation name the region within the machine. A slot has one region at a time, and each has a higher generation
+// than those before it, so a pointer never names another region than it did at first. An operation on a ledger has its argument in
+// byte 7, and no region.
 type Pointer [16]byte
 
-// Make returns the stored form of a pointer.
-func Make(prefix, machine uint8, addr uint64) Pointer {
+// RegionID names a region of a machine, for ever: its slot and its generation.
+type RegionID uint64
+
+// How many bits of a pointer are slot, generation and offset.
+const (
+	SlotBits       = 20
+	GenerationBits = 22
+	OffsetBits     = 30
+)
+
+// MaxGeneration is the highest generation of a slot. A slot that has had it is not used again.
+const MaxGeneration = 1<<GenerationBits - 1
+
+// IDOf returns the id of a slot's region of a generation.
+func IDOf(slot, generation uint32) RegionID {
+	return RegionID(slot)<<GenerationBits | RegionID(generation)
+}
+
+// Slot is the region's slot.
+func (id RegionID) Slot() uint32 { return uint32(id >> GenerationBits) } //nolint:gosec // 20 bits
+
+// Generation is which region of its slot it is, counted from 1.
+func (id RegionID) Generation() uint32 { return uint32(id & MaxGeneration) } //nolint:gosec // 22 bits
+
+// Valid reports whether there can be a region with the id.
+func (id RegionID) Valid() bool { return id>>(SlotBits+GenerationBits) == 0 && id.Generation() > 0 }
+
+// String prints slot and generation.
+func (id RegionID) String() string { return fmt.Sprintf("%d.%d", id.Slot(), id.Generation()) }
+
+// Make returns the pointer to the first byte of a machine's region, or, with id 0, to none of its regions.
+func Make(prefix, machine uint8, id RegionID) Pointer {
 	var p Pointer
+	binary.BigEndian.PutUint64(p[8:], uint64(id)<<OffsetBits)
+	p[7] = byte(id >> (64 - OffsetBits))
 	p[4], p[5] = prefix, machine
-	binary.BigEndian.PutUint64(p[8:], addr)
 	return p
 }
 
@@ -112,11 +147,16 @@ func (p Pointer) Machine() uint8 { return p[5] }
 // Op is the operation; OpNone in a stored pointer.
 func (p Pointer) Op() Op { return Op(p[6]) }
 
-// Arg is the operation's argument: for OpAlloc the region's size class.
+// Arg is byte 7: of OpLedger which operation on a ledger.
 func (p Pointer) Arg() uint8 { return p[7] }
 
-// Offset is the 64-bit address within the memory blade.
-func (p Pointer) Offset() uint64 { return binary.BigEndian.Uint64(p[8:]) }
+// ID names the region within its machine.
+func (p Pointer) ID() RegionID {
+	return RegionID(p[7])<<(64-OffsetBits) | RegionID(binary.BigEndian.Uint64(p[8:])>>OffsetBits)
+}
+
+// Offset is how many bytes of the region lie before the one that p names.
+func (p Pointer) Offset() uint64 { return binary.BigEndian.Uint64(p[8:]) & (1<<OffsetBits - 1) }
 
 // InPrefix reports whether p is an address of the distributed memory with this
 // DSM prefix, with or without an operation.
@@ -124,25 +164,38 @@ func (p Pointer) InPrefix(prefix uint8) bool {
 	return p[0]|p[1]|p[2]|p[3] == 0 && p[4] == prefix
 }
 
-// Stored reports whether p can be a stored pointer: no operation, no argument
-// and a DSM prefix that is not zero.
+// Stored reports whether p can be a stored pointer: no operation, a region, and
+// a DSM prefix that is not zero.
 func (p Pointer) Stored() bool {
-	return p[0]|p[1]|p[2]|p[3] == 0 && p[4] != 0 && p[6]|p[7] == 0
+	return p[0]|p[1]|p[2]|p[3] == 0 && p[4] != 0 && p[6] == 0 && p.ID().Valid()
 }
 
 // With returns the address of an operation on p, as it travels on the wire.
-func (p Pointer) With(op Op, arg uint8) Pointer {
-	p[6], p[7] = byte(op), arg
+func (p Pointer) With(op Op) Pointer {
+	p[6] = byte(op)
 	return p
 }
 
-// Bare returns p without operation and argument.
-func (p Pointer) Bare() Pointer { return p.With(OpNone, 0) }
+// WithLedger returns the address of an operation on a ledger of p's machine.
+func (p Pointer) WithLedger(op LedgerOp) Pointer {
+	p[6], p[7] = byte(OpLedger), byte(op)
+	return p
+}
 
-// Add returns p moved by n bytes. The result may lie outside of p's region;
-// whoever uses it is then denied.
+// Bare returns p without operation.
+func (p Pointer) Bare() Pointer { return p.With(OpNone) }
+
+// Base returns the pointer to the first byte of p's region, without operation.
+func (p Pointer) Base() Pointer { return Make(p.Prefix(), p.Machine(), p.ID()) }
+
+// Add returns p moved by n bytes. The result may lie outside of p's region; whoever uses it is then refused. It is the nil pointer if no
+// region is as large.
 func (p Pointer) Add(n int64) Pointer {
-	binary.BigEndian.PutUint64(p[8:], p.Offset()+uint64(n))
+	to := int64(p.Offset()) + n //nolint:gosec // 30 bits
+	if to < 0 || to >= 1<<OffsetBits {
+		return Pointer{}
+	}
+	binary.BigEndian.PutUint64(p[8:], binary.BigEndian.Uint64(p[8:])&^(1<<OffsetBits-1)|uint64(to))
 	return p
 }
 
@@ -151,17 +204,16 @@ func MachinePrefix(prefix, machine uint8) netip.Prefix {
 	return netip.PrefixFrom(Make(prefix, machine, 0).Addr(), 48)
 }
 
-// Region is one allocation: Class is log2 of its size, and Base is aligned to
-// that size, so that one address prefix covers it.
+// Region is one allocation: Class is log2 of its size, and Base names its first byte.
 type Region struct {
 	Base  Pointer
 	Class uint8
 }
 
-// Size classes: the smallest region is 64 bytes (a cache line), the largest 1 TiB.
+// Size classes: the smallest region is 64 bytes (a cache line), the largest 1 GiB.
 const (
 	MinClass = 6
-	MaxClass = 40
+	MaxClass = OffsetBits
 )
 
 // ClassFor returns the smallest size class that holds size bytes, and false if
@@ -173,28 +225,20 @@ func ClassFor(size uint64) (uint8, bool) {
 	return max(MinClass, uint8(bits.Len64(size-1))), true
 }
 
-// RegionOf reads the region that an allocation's reply address names.
-func RegionOf(p Pointer) (Region, error) {
-	class := p.Arg()
-	r := Region{Base: p.Bare(), Class: class}
-	if class < MinClass || class > MaxClass || p.Offset()&(1<<class-1) != 0 {
-		return Region{}, fmt.Errorf("%s names no region: class %d, address %#x", p, class, p.Offset())
+// RegionOf returns the region that an allocation's reply names: at p, for size bytes that were asked for.
+func RegionOf(p Pointer, size uint64) (Region, error) {
+	class, ok := ClassFor(size)
+	if !ok || !p.Bare().Stored() || p.Offset() != 0 {
+		return Region{}, fmt.Errorf("%s names no region of %d bytes", p, size)
 	}
-	return r, nil
+	return Region{Base: p.Bare(), Class: class}, nil
 }
 
 // Size is the region's size in bytes.
 func (r Region) Size() uint64 { return 1 << r.Class }
 
-// PrefixLen is how many of the 64 address bits name the region.
-func (r Region) PrefixLen() int { return 64 - int(r.Class) }
-
 // Contains reports whether p lies in the region.
-func (r Region) Contains(p Pointer) bool {
-	return p[4] == r.Base[4] && p[5] == r.Base[5] && p.Offset()>>r.Class == r.Base.Offset()>>r.Class
-}
+func (r Region) Contains(p Pointer) bool { return p.Base() == r.Base && p.Offset() < r.Size() }
 
 // String prints the region as a prefix of the pointer space.
-func (r Region) String() string {
-	return fmt.Sprintf("%s/%d", r.Base.Bare(), 64+r.PrefixLen())
-}
+func (r Region) String() string { return fmt.Sprintf("%s/%d", r.Base, 128-int(r.Class)) }

@@ -16,7 +16,7 @@ import (
 func TestBackup(t *testing.T) {
 	b := newBench(t, 1<<20)
 	b.stop()
-	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Ledgers: LedgerConfig{Space: 1 << 20, Birth: testBirth}})
+	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Ledgers: LedgerConfig{Space: 1 << 20, Birth: testBirth}})
 	name := control.LedgerOf(rackaddr.Node(1))
 	if _, err := b.server.GrantLedger(control.LedgerGrant{Birth: testBirth, Name: name, Node: rackaddr.Node(1), Incarnation: 1}); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ func (b *bench) burst(p dsmpacket.Pointer, length uint64, more uint8) dsmpacket.
 	b.next++
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: length, More: more}
 	b.next += uint64(more)
-	b.raw(p.With(dsmpacket.OpRead, 0), h.Append(nil))
+	b.raw(p.With(dsmpacket.OpRead), h.Append(nil))
 	return h
 }
 
@@ -26,7 +26,7 @@ func TestBurstOfReads(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i >> 6)
 	}
-	b.send(reg.Base.With(dsmpacket.OpWrite, 0), uint64(len(data)), data)
+	b.send(reg.Base.With(dsmpacket.OpWrite), uint64(len(data)), data)
 	b.receive()
 	for _, more := range []uint8{1, dsmpacket.MaxMore} {
 		h := b.burst(reg.Base.Add(256), 200, more)
@@ -60,7 +60,7 @@ func TestBurstsStayInTheirRegion(t *testing.T) {
 	}
 	b.next++
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: 64, More: 1}
-	b.raw(reg.Base.With(dsmpacket.OpWrite, 0), append(h.Append(nil), make([]byte, 64)...))
+	b.raw(reg.Base.With(dsmpacket.OpWrite), append(h.Append(nil), make([]byte, 64)...))
 	if _, got, _ := b.receive(); got.Status != fault.BadRequest {
 		t.Errorf("a burst of writes: %+v", got)
 	}

@@ -30,7 +30,7 @@ import (
 //	b                              birth number (8), number of the rack (8), 0 before a rack has them
 
 // ledgerVersion is the version of these.
-const ledgerVersion = 2
+const ledgerVersion = 3
 
 var (
 	birthKey     = []byte("b")

@@ -38,7 +38,7 @@ func (b *bench) restart(d *LedgerDisk, rack uint64) {
 	b.t.Helper()
 	b.stop()
 	b.start(Config{
-		Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1,
+		Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20,
 		Ledgers: LedgerConfig{Space: 1 << 20, Birth: testBirth, Disk: d, Rack: rack},
 	})
 }
@@ -411,7 +411,7 @@ func TestLedgerDisk_Full(t *testing.T) {
 	d := openDisk(t, "ledgers", disk.Options{FS: fs})
 	b.stop()
 	server, err := NewServer(Config{
-		Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Ledgers: LedgerConfig{Space: 1 << 20, Disk: d, Rack: testRack},
+		Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Ledgers: LedgerConfig{Space: 1 << 20, Disk: d, Rack: testRack},
 	})
 	must(t, err)
 	ended := make(chan error, 1)

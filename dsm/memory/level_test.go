@@ -55,7 +55,7 @@ func onCopies(t *testing.T, impair wire.Impairment, d *LedgerDisk, f func(t *tes
 			c.host[i], err = n.AddHost(wire.HostConfig{Name: pairNames[i], Port: datapath.Port(i + 1), Address: rackaddr.Blade(uint64(i + 1))}) //nolint:gosec // two
 			must(t, err)
 			c.host[i].Impair(impair, impair)
-			cfg := Config{Stack: c.host[i], Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Ledgers: LedgerConfig{Space: 1 << 16, Birth: uint64(i + 1)}}
+			cfg := Config{Stack: c.host[i], Prefix: prefix, Machine: machine, Capacity: 1 << 20, Ledgers: LedgerConfig{Space: 1 << 16, Birth: uint64(i + 1)}}
 			if i == 1 {
 				cfg.Ledgers.Disk = d
 			}
@@ -78,7 +78,7 @@ func (c *copies) fill() {
 	must(c.t, first.Become(control.Mirror{Incarnation: 1, Members: 1}))
 	for i := range uint64(3) {
 		c.next++
-		must(c.t, first.AllocAt(control.AllocAt{Node: levelNode, Incarnation: 1, Request: c.next, Floor: c.next, Size: levelled, Offset: levelBase(int(i))}))
+		must(c.t, first.AllocAt(control.AllocAt{Node: levelNode, Incarnation: 1, Request: c.next, Floor: c.next, Size: levelled, ID: levelID(int(i))}))
 	}
 	name := ledger.NameOf(levelNode)
 	must(c.t, first.now(func(*store.Store) error {
@@ -98,14 +98,18 @@ func (c *copies) fill() {
 	c.append(1, 2)
 }
 
-func levelBase(region int) uint64 { return 1<<40 + uint64(region)<<levelClass }
+func levelID(region int) dsmpacket.RegionID { return dsmpacket.IDOf(uint32(region), 7) }
+
+func levelAt(region int, offset int64) dsmpacket.Pointer {
+	return dsmpacket.Make(prefix, machine, levelID(region)).Add(offset)
+}
 
 // ask has a copy carry out a request that the node does not settle.
-func (c *copies) ask(i int, op dsmpacket.Op, offset uint64, data []byte) {
+func (c *copies) ask(i int, op dsmpacket.Op, p dsmpacket.Pointer, data []byte) {
 	c.t.Helper()
 	c.next++
 	must(c.t, c.servers[i].now(func(st *store.Store) error {
-		a, drop := st.Handle(&store.Request{Node: levelNode, To: dsmpacket.Make(prefix, machine, offset).With(op, 0), Data: data, Header: dsmpacket.Header{
+		a, drop := st.Handle(&store.Request{Node: levelNode, To: p.With(op), Data: data, Header: dsmpacket.Header{
 			Kind: dsmpacket.Request, Request: c.next, Floor: 4, Incarnation: 1, Length: uint64(len(data)),
 		}})
 		if drop != store.NotDropped || a.Header.Status != fault.OK {
@@ -128,10 +132,10 @@ func (c *copies) append(i int, number uint64) {
 
 // differ makes the copies differ in all ways that there are.
 func (c *copies) differ() {
-	c.ask(0, dsmpacket.OpWrite, levelBase(0)+100, bytes.Repeat([]byte{1}, 3000))
-	c.ask(1, dsmpacket.OpWrite, levelBase(0)+50000, bytes.Repeat([]byte{2}, 3000))
-	c.ask(0, dsmpacket.OpFree, levelBase(1), nil)
-	c.ask(1, dsmpacket.OpFree, levelBase(2), nil)
+	c.ask(0, dsmpacket.OpWrite, levelAt(0, 100), bytes.Repeat([]byte{1}, 3000))
+	c.ask(1, dsmpacket.OpWrite, levelAt(0, 50000), bytes.Repeat([]byte{2}, 3000))
+	c.ask(0, dsmpacket.OpFree, levelAt(1, 0), nil)
+	c.ask(1, dsmpacket.OpFree, levelAt(2, 0), nil)
 	c.append(1, 3)
 }
 
@@ -150,7 +154,7 @@ func (c *copies) fence() control.Level {
 // content is what a copy has.
 func (c *copies) content(i int) (region []byte, regions []control.RegionID, l control.Ledger) {
 	c.t.Helper()
-	region, _ = c.servers[i].ReadRegion(levelBase(0), levelled)
+	region, _ = c.servers[i].ReadRegion(levelID(0), levelled)
 	list, err := c.servers[i].Regions(control.Regions{})
 	must(c.t, err)
 	l, _ = c.servers[i].LedgerState(control.LedgerOf(levelNode))
@@ -243,7 +247,7 @@ func TestLevel_Refused(t *testing.T) {
 			"other epoch":       {0, func(q *control.Level) { q.Epoch = 2 }, fault.Stale},
 			"second copy":       {1, func(*control.Level) {}, fault.Stale},
 			"more than is told": {0, func(q *control.Level) { q.Second.More = true }, fault.NoSpace},
-			"beyond a region":   {0, func(q *control.Level) { q.Second.Writes = []control.Span{{Offset: levelBase(0), Length: levelled + 1}} }, fault.BadRequest},
+			"beyond a region":   {0, func(q *control.Level) { q.Second.Writes = []control.Span{{ID: levelID(0), Length: levelled + 1}} }, fault.BadRequest},
 			"ledger not as it is": {0, func(q *control.Level) {
 				q.Second.Ledgers = []control.Ledger{{Name: control.LedgerOf(levelNode), Run: 1, First: 9, Next: 9}}
 			}, fault.BadRequest},
@@ -265,7 +269,7 @@ func TestLevel_Refused(t *testing.T) {
 // TestLevel_HeldForABackup: a second copy that changes nothing, for a backup, is made level when it may change.
 func TestLevel_HeldForABackup(t *testing.T) {
 	onCopies(t, wire.Impairment{}, nil, func(t *testing.T, c *copies) {
-		c.ask(0, dsmpacket.OpWrite, levelBase(0)+100, bytes.Repeat([]byte{1}, 3000))
+		c.ask(0, dsmpacket.OpWrite, levelAt(0, 100), bytes.Repeat([]byte{1}, 3000))
 		q, began := c.fence(), time.Now()
 		if part, err := c.servers[1].Backup(control.Backup{ID: 1, Step: control.BackupHold}); err != nil || part.Code != fault.OK {
 			t.Fatalf("%+v, %v", part, err)

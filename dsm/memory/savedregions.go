@@ -32,7 +32,7 @@ type SavedRegions struct {
 
 const (
 	savedFile  = "regions"
-	savedMagic = "bifrost regions 2\n"
+	savedMagic = "bifrost regions 3\n"
 )
 
 // Boot is what the daemon that serves this directory has for its boot number: that of the

@@ -30,12 +30,11 @@ type Config struct {
 	// Capacity is how many bytes of regions it holds at most. They take real
 	// memory only when they are written to.
 	Capacity uint64
-	// Epoch is a lower bound of the addresses of this boot's regions, and must lie
-	// above all those of earlier boots (see EpochAt). 0 means EpochAt(time.Now()).
-	Epoch uint64
-	// Lost is above all regions of earlier boots, whose content is lost; 0 if there was
+	// Floor is below the generations of this boot's regions, and at least those of all earlier boots.
+	Floor uint32
+	// Lost is the highest generation of the regions of earlier boots, whose content is lost; 0 if there was
 	// none. The server answers Unavailable for them.
-	Lost uint64
+	Lost uint32
 	// Ask, if set, is called when Asking says something: the last eighth of the memory needs the Gatekeeper's word then, and undo is charged to owners. It
 	// must not block, or call the server.
 	Ask func()
@@ -68,9 +67,6 @@ type Server struct {
 // NewServer returns a server that is bound and accepts its machine's addresses.
 // Whoever gets it must Run it.
 func NewServer(cfg Config) (*Server, error) {
-	if cfg.Epoch == 0 {
-		cfg.Epoch = EpochAt(time.Now())
-	}
 	prefix := dsmpacket.MachinePrefix(cfg.Prefix, cfg.Machine)
 	if err := cfg.Stack.AddLocalPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
@@ -96,7 +92,7 @@ func NewServer(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
 	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, reserve: reserve{ask: cfg.Ask}, store: store.New(store.Config{
-		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
+		Prefix: cfg.Prefix, Machine: cfg.Machine, Floor: cfg.Floor, Memory: arena.bytes, Discard: arena.discard,
 		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Reserve: cfg.Ask != nil, Limits: cfg.Limits,
 	})}
 	s.store.Lost(cfg.Lost)
@@ -158,8 +154,8 @@ func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
 	return answer, err
 }
 
-// Forget makes the server what it was at first, but for the addresses that it has
-// handed out: regions and ledgers go, and with them what it knows of nodes and executions.
+// Forget makes the server what it was at first, but for the generations that it has
+// given: regions and ledgers go, and with them what it knows of nodes and executions.
 // From now on it belongs to another rack (LedgerConfig.Rack).
 func (s *Server) Forget(rack uint64) error {
 	return s.durably(s.now, func(st *store.Store) error {
@@ -177,7 +173,7 @@ func (s *Server) Reclaim(r control.Reclaim) (answer control.Reclaimed, err error
 	return answer, err
 }
 
-// Regions lists live regions in the order of their addresses.
+// Regions lists live regions in the order of their ids.
 func (s *Server) Regions(q control.Regions) (l control.RegionList, err error) {
 	err = s.with(func(st *store.Store) error { l = st.List(q); return nil })
 	return l, err
@@ -223,9 +219,9 @@ func (s *Server) AllocAt(q control.AllocAt) error {
 	return s.with(func(st *store.Store) error { return st.AllocAt(q) })
 }
 
-// ReadRegion returns what n bytes at an offset hold here, for tests; false if they are not in one region, or after Run has returned.
-func (s *Server) ReadRegion(offset, n uint64) (data []byte, ok bool) {
-	_ = s.with(func(st *store.Store) error { data, ok = st.Content(offset, n); return nil })
+// ReadRegion returns what the first n bytes of a region hold here, for tests; false if it has not so many, or after Run has returned.
+func (s *Server) ReadRegion(id dsmpacket.RegionID, n uint64) (data []byte, ok bool) {
+	_ = s.with(func(st *store.Store) error { data, ok = st.Content(id, n); return nil })
 	return data, ok
 }
 
@@ -251,11 +247,11 @@ func (s *Server) Used() (n uint64) {
 	return n
 }
 
-// Addresses is above all addresses of regions that the server has handed out; 0 after
+// Generation is the highest that a region has had here, or Config.Floor; 0 after
 // Run has returned.
-func (s *Server) Addresses() (next uint64) {
-	_ = s.now(func(st *store.Store) error { next = st.Addresses(); return nil })
-	return next
+func (s *Server) Generation() (highest uint32) {
+	_ = s.now(func(st *store.Store) error { highest = st.Generation(); return nil })
+	return highest
 }
 
 // now carries out what may be done at any time.
@@ -502,21 +498,6 @@ func (o *answers) send() {
 		out = out[min(n, len(out)):]
 	}
 	o.ms, o.headers, o.refers, o.last = o.ms[:0], o.headers[:0], false, store.Answer{}
-}
-
-// epochStart is when the addresses of EpochAt begin.
-var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// epochShift is log2 of the addresses between one millisecond's epoch and the
-// next: 16 MiB, so that a machine would have to allocate 16 GiB a second all
-// its life to reach the epoch of its next boot. 64 bits last until 2059.
-const epochShift = 24
-
-// EpochAt returns an epoch for a machine that boots at t. A later boot gets a
-// higher one as long as the clock is not set back; that it may have been is why the
-// Gatekeeper remembers how far a machine's addresses have got (control.Welcome).
-func EpochAt(t time.Time) uint64 {
-	return uint64(max(1, t.Sub(epochStart).Milliseconds())) << epochShift
 }
 
 // arena is a machine's memory: one anonymous mapping of its whole capacity, of

@@ -54,7 +54,7 @@ func newBench(t testing.TB, capacity uint64) *bench {
 	b.conn, err = node.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
 	must(t, err)
 	t.Cleanup(func() { b.conn.Close() })
-	b.start(Config{Stack: blade, Prefix: prefix, Machine: machine, Capacity: capacity, Epoch: 1, Ledgers: LedgerConfig{Space: 4096, Birth: testBirth}})
+	b.start(Config{Stack: blade, Prefix: prefix, Machine: machine, Capacity: capacity, Ledgers: LedgerConfig{Space: 4096, Birth: testBirth}})
 	t.Cleanup(func() { b.stop() })
 	return b
 }
@@ -107,9 +107,9 @@ func (b *bench) receive() (dsmpacket.Pointer, dsmpacket.Header, []byte) {
 
 func (b *bench) alloc(size uint64) dsmpacket.Region {
 	b.t.Helper()
-	b.send(dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc, 0), size, nil)
+	b.send(dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc), size, nil)
 	from, h, _ := b.receive()
-	reg, err := dsmpacket.RegionOf(from)
+	reg, err := dsmpacket.RegionOf(from, h.Length)
 	must(b.t, err)
 	if from.Op() != dsmpacket.OpAlloc || h.Status != fault.OK || h.Kind != dsmpacket.Reply {
 		b.t.Fatalf("alloc of %d bytes: %s, %+v", size, from, h)
@@ -126,8 +126,8 @@ func TestRepliesComeFromTheirPointers(t *testing.T) {
 		t.Fatalf("region %v", reg)
 	}
 	for _, to := range []dsmpacket.Pointer{
-		reg.Base.Add(8).With(dsmpacket.OpWrite, 0), reg.Base.Add(8).With(dsmpacket.OpRead, 0),
-		dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpSettle, 0), reg.Base.With(dsmpacket.OpFree, 0),
+		reg.Base.Add(8).With(dsmpacket.OpWrite), reg.Base.Add(8).With(dsmpacket.OpRead),
+		dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpSettle), reg.Base.With(dsmpacket.OpFree),
 	} {
 		data := []byte(nil)
 		if to.Op() == dsmpacket.OpWrite {
@@ -152,7 +152,7 @@ func TestReceiveIntoRegion(t *testing.T) {
 	const n, size = 15, 60 << 10
 	write := func(i int, id uint64, fill byte) {
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Floor: 3, Incarnation: 1, Length: size}
-		b.raw(reg.Base.Add(int64(i)*size).With(dsmpacket.OpWrite, 0), append(h.Append(nil), bytes.Repeat([]byte{fill}, size)...))
+		b.raw(reg.Base.Add(int64(i)*size).With(dsmpacket.OpWrite), append(h.Append(nil), bytes.Repeat([]byte{fill}, size)...))
 	}
 	// The server takes a batch, and then finds the others waiting.
 	b.server.mu.Lock()
@@ -161,7 +161,7 @@ func TestReceiveIntoRegion(t *testing.T) {
 	}
 	write(0, 3, 99) // a duplicate
 	write(0, 2, 99) // a late one
-	b.raw(reg.Base.Add(1<<20-100).With(dsmpacket.OpWrite, 0), append((&dsmpacket.Header{
+	b.raw(reg.Base.Add(1<<20-100).With(dsmpacket.OpWrite), append((&dsmpacket.Header{
 		Kind: dsmpacket.Request, Request: 100, Floor: 3, Incarnation: 1, Length: size,
 	}).Append(nil), make([]byte, size)...)) // beyond the region
 	b.server.mu.Unlock()
@@ -175,7 +175,7 @@ func TestReceiveIntoRegion(t *testing.T) {
 			t.Fatalf("%+v", h)
 		}
 	}
-	content, there := b.server.ReadRegion(reg.Base.Offset(), n*size)
+	content, there := b.server.ReadRegion(reg.Base.ID(), n*size)
 	for at := range content {
 		if content[at] != byte(1+at/size) {
 			t.Fatalf("byte %d is %d", at, content[at])
@@ -192,7 +192,7 @@ func TestReceiveIntoRegion(t *testing.T) {
 // What is not a request for this machine is counted, and answered by nobody.
 func TestForeignDatagrams(t *testing.T) {
 	b := newBench(t, 1<<20)
-	at := dsmpacket.Make(prefix, machine, 64).With(dsmpacket.OpRead, 0)
+	at := dsmpacket.Make(prefix, machine, dsmpacket.IDOf(0, 64)).With(dsmpacket.OpRead)
 	must(t, b.host.AddLocalPrefix(dsmpacket.MachinePrefix(prefix, machine+1)))
 	good := (&dsmpacket.Header{Kind: dsmpacket.Request, Request: 9, Floor: 9, Incarnation: 1, Length: 4}).Append(nil)
 	b.raw(at, nil)
@@ -201,7 +201,7 @@ func TestForeignDatagrams(t *testing.T) {
 	reply := bytes.Clone(good)
 	reply[4] = byte(dsmpacket.Reply)
 	b.raw(at, reply)
-	b.raw(dsmpacket.Make(prefix, machine+1, 64).With(dsmpacket.OpRead, 0), good)
+	b.raw(dsmpacket.Make(prefix, machine+1, 64).With(dsmpacket.OpRead), good)
 	b.raw(dsmpacket.FromAddr(rackaddr.Blade(1)), good)
 	b.next = 9
 	b.alloc(64) // everything before it has been looked at
@@ -228,18 +228,19 @@ func (b *bench) blamed(node netip.Addr, reason string) (n uint64) {
 func TestRefused(t *testing.T) {
 	b := newBench(t, 1<<20)
 	b.stop()
-	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Limits: store.Limits{Regions: 1}})
+	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Limits: store.Limits{Regions: 1}})
 	p := b.alloc(64).Base
 	for _, c := range []struct {
 		to     dsmpacket.Pointer
 		length uint64
 		want   fault.Code
 	}{
-		{dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc, 0), 64, fault.NoSpace}, // a region too many
-		{p.Add(4096).With(dsmpacket.OpRead, 0), 4, fault.NotFound},
-		{p.With(dsmpacket.OpRead, 0), 65, fault.BadRequest},
-		{p.With(dsmpacket.OpFree, 0), 0, fault.OK},
-		{p.With(dsmpacket.OpRead, 0), 4, fault.NotFound},
+		{dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc), 64, fault.NoSpace}, // a region too many
+		{p.Add(4096).With(dsmpacket.OpRead), 4, fault.BadRequest},
+		{dsmpacket.Make(prefix, machine, p.ID()+1).With(dsmpacket.OpRead), 4, fault.NotFound},
+		{p.With(dsmpacket.OpRead), 65, fault.BadRequest},
+		{p.With(dsmpacket.OpFree), 0, fault.OK},
+		{p.With(dsmpacket.OpRead), 4, fault.NotFound},
 	} {
 		before := b.blamed(rackaddr.Node(1), c.want.String())
 		b.send(c.to, c.length, nil)
@@ -253,7 +254,7 @@ func TestRefused(t *testing.T) {
 	}
 	_, err := b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
 	must(t, err)
-	b.send(p.With(dsmpacket.OpRead, 0), 4, nil)
+	b.send(p.With(dsmpacket.OpRead), 4, nil)
 	if _, h, _ := b.receive(); h.Status != fault.Stale || b.blamed(rackaddr.Node(1), fault.Stale.String()) != 1 {
 		t.Errorf("of a fenced incarnation: %v, %+v", h.Status, b.server.Metrics().Refused)
 	}
@@ -262,16 +263,16 @@ func TestRefused(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	b := newBench(t, 1<<20)
 	p := b.alloc(64).Base
-	b.send(p.With(dsmpacket.OpWrite, 0), 3, []byte("abc"))
+	b.send(p.With(dsmpacket.OpWrite), 3, []byte("abc"))
 	b.receive()
 	for range 2 {
-		b.send(p.With(dsmpacket.OpRead, 0), 64, nil)
+		b.send(p.With(dsmpacket.OpRead), 64, nil)
 		b.receive()
 	}
-	b.send(p.With(dsmpacket.OpRead, 0), 65, nil)
+	b.send(p.With(dsmpacket.OpRead), 65, nil)
 	b.receive()
-	b.raw(p.With(dsmpacket.OpWrite, 0), append((&dsmpacket.Header{Kind: dsmpacket.Request, Request: 2, Floor: 2, Incarnation: 1, Length: 1}).Append(nil), 1))
-	b.send(p.With(9, 0), 64, nil)
+	b.raw(p.With(dsmpacket.OpWrite), append((&dsmpacket.Header{Kind: dsmpacket.Request, Request: 2, Floor: 2, Incarnation: 1, Length: 1}).Append(nil), 1))
+	b.send(p.With(9), 64, nil)
 	b.receive()
 	m := b.server.Metrics()
 	if m.Done["write"] != 1 || m.Done["read"] != 2 || m.Failed["read"] != 1 || m.Failed["none"] != 1 ||
@@ -284,9 +285,9 @@ func TestMetrics(t *testing.T) {
 func TestCommands(t *testing.T) {
 	b := newBench(t, 1<<30)
 	reg := b.alloc(64 << 20)
-	b.send(reg.Base.Add(1).With(dsmpacket.OpWrite, 0), 1, []byte{7})
+	b.send(reg.Base.Add(1).With(dsmpacket.OpWrite), 1, []byte{7})
 	b.receive()
-	b.send(reg.Base.Add(33<<20).With(dsmpacket.OpWrite, 0), 1, []byte{8})
+	b.send(reg.Base.Add(33<<20).With(dsmpacket.OpWrite), 1, []byte{8})
 	b.receive()
 	l, err := b.server.Regions(control.Regions{})
 	if err != nil || len(l.Regions) != 1 || l.Regions[0].Region(prefix, machine) != reg || l.Regions[0].Owner != rackaddr.Node(1) {
@@ -306,7 +307,7 @@ func TestCommands(t *testing.T) {
 	for range 16 {
 		again := b.alloc(64 << 20)
 		for _, at := range []int64{1, 33 << 20} {
-			b.send(again.Base.Add(at).With(dsmpacket.OpRead, 0), 1, nil)
+			b.send(again.Base.Add(at).With(dsmpacket.OpRead), 1, nil)
 			if _, _, data := b.receive(); data[0] != 0 {
 				t.Errorf("new memory reads %v", data)
 			}
@@ -317,7 +318,7 @@ func TestCommands(t *testing.T) {
 	if len(fenced.Regions) > 0 || fenced.More {
 		t.Errorf("fenced, and all is settled: %+v", fenced)
 	}
-	b.send(reg.Base.With(dsmpacket.OpRead, 0), 1, nil)
+	b.send(reg.Base.With(dsmpacket.OpRead), 1, nil)
 	if _, h, _ := b.receive(); h.Status != fault.Stale {
 		t.Errorf("fenced, but %v", h.Status)
 	}
@@ -332,22 +333,18 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A server that starts again has other addresses, so old pointers name nothing.
+// A server that starts again makes regions of later generations, so old pointers name nothing.
 func TestRestart(t *testing.T) {
 	b := newBench(t, 1<<20)
 	old := b.alloc(64)
 	b.stop()
-	now := time.Now()
-	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: EpochAt(now)})
-	if reg := b.alloc(64); reg.Base.Offset() < EpochAt(now) || reg == old {
+	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Floor: old.Base.ID().Generation()})
+	if reg := b.alloc(64); reg.Base.ID().Generation() <= old.Base.ID().Generation() || b.server.Generation() != reg.Base.ID().Generation() {
 		t.Errorf("region %v after %v", reg, old)
 	}
-	b.send(old.Base.With(dsmpacket.OpRead, 0), 1, nil)
+	b.send(old.Base.With(dsmpacket.OpRead), 1, nil)
 	if _, h, _ := b.receive(); h.Status != fault.NotFound {
 		t.Errorf("old pointer: %v", h.Status)
-	}
-	if EpochAt(now.Add(time.Millisecond)) <= EpochAt(now) || EpochAt(time.Unix(0, 0)) == 0 {
-		t.Error("epochs do not rise")
 	}
 }
 
@@ -370,16 +367,18 @@ func FuzzServer(f *testing.F) {
 	reg := b.alloc(4096)
 	for op := dsmpacket.OpNone; op <= dsmpacket.OpSettle+1; op++ {
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 100, Floor: 1, Incarnation: 1, Length: 4}
-		f.Add(uint16(op)<<8, reg.Base.Offset(), append(h.Append(nil), "data"...))
+		to := reg.Base.With(op)
+		f.Add(to[6:], append(h.Append(nil), "data"...))
 	}
-	f.Fuzz(func(t *testing.T, op uint16, addr uint64, datagram []byte) {
-		if len(datagram) > 4096 {
+	f.Fuzz(func(t *testing.T, address, datagram []byte) {
+		to := dsmpacket.Make(prefix, machine, 0)
+		if copy(to[6:], address); len(datagram) > 4096 {
 			return
 		}
 		b.t = t
-		b.raw(dsmpacket.Make(prefix, machine, addr).With(dsmpacket.Op(op>>8), byte(op)), datagram)
+		b.raw(to, datagram)
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1 << 31, Length: 1}
-		b.raw(reg.Base.With(dsmpacket.OpRead, 0), h.Append(nil))
+		b.raw(reg.Base.With(dsmpacket.OpRead), h.Append(nil))
 		for { // the answer to the good request, after whatever the other one got
 			if _, h, _ := b.receive(); h.Incarnation == 1<<31 {
 				return
@@ -415,7 +414,7 @@ func TestCompletionTimesOut(t *testing.T) {
 		if fault.CodeOf(err) != fault.Deadline {
 			t.Fatalf("completed: %v", err)
 		}
-		b.send(reg.Base.With(dsmpacket.OpWrite, 0), 3, []byte("abc"))
+		b.send(reg.Base.With(dsmpacket.OpWrite), 3, []byte("abc"))
 		if _, h, _ := b.receive(); h.Status != fault.OK || h.Mirror.Members != 1 {
 			t.Errorf("a write is answered with %+v", h)
 		}

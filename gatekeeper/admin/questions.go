@@ -13,7 +13,7 @@ import (
 )
 
 type pointerInput struct {
-	Pointer netip.Addr `path:"pointer" format:"ipv6" doc:"A global pointer" example:"0:0:1001::40"`
+	Pointer netip.Addr `path:"pointer" format:"ipv6" doc:"A global pointer" example:"0:0:1001::4000:0"`
 }
 
 // registerQuestions serves the questions to the call graph.

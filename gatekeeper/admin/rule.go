@@ -22,10 +22,9 @@ func ruleOf(e *p4rtclient.Entry, dsmPrefix uint8) api.Rule {
 		switch m.Field {
 		case "machine":
 			machine, _ = m.Value.Uint64()
-		case "pointer":
-			base, _ := m.Value.Uint64()
-			region := dsmpacket.Region{Base: dsmpacket.Make(dsmPrefix, uint8(machine), base), Class: uint8(64 - m.PrefixLen)} //nolint:gosec // 8 bits; 0 to 64
-			r.Region = region.String()
+		case "region":
+			id, _ := m.Value.Uint64()
+			r.Region = dsmpacket.Make(dsmPrefix, uint8(machine), dsmpacket.RegionID(id)).String() //nolint:gosec // 8 bits
 		}
 	}
 	for _, p := range e.Params {
@@ -57,9 +56,9 @@ func show(field string, v p4rtclient.Value, prefix int) string {
 		if n, ok := v.Uint64(); ok && n < 256 {
 			return dsmpacket.Op(n).String()
 		}
-	case "pointer":
+	case "region":
 		if n, ok := v.Uint64(); ok {
-			return fmt.Sprintf("%#x/%d", n, prefix)
+			return dsmpacket.RegionID(n).String()
 		}
 	case "dst", "src":
 		return frame.MAC(padded(v, 6)).String()

@@ -18,7 +18,7 @@ func crowd(n int) *Machine {
 	}
 	for i := range n {
 		node := rackaddr.Node(uint64(i%64) + 1)
-		r := dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, uint8(i%3)+1, uint64(i+1)<<12), Class: 12}
+		r := dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, uint8(i%3)+1, dsmpacket.IDOf(uint32(i+1), 1)), Class: 12}
 		drain(m, m.Submit(Alloc{node, r}, nil))
 		drain(m, m.Submit(Call{ID: numbered(uint64(i) + 1), Caller: node, Callee: rackaddr.Node(uint64(i+1)%64 + 1), Pointers: []dsmpacket.Pointer{r.Base}}, nil))
 	}
@@ -48,7 +48,7 @@ func BenchmarkCallReply(b *testing.B) {
 		b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {
 			m := crowd(n)
 			a, c := rackaddr.Node(1), rackaddr.Node(2)
-			r := dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 1<<12), Class: 12}
+			r := dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, dsmpacket.IDOf(1, 1)), Class: 12}
 			drain(m, m.Submit(Alloc{a, r}, nil))
 			id := CallID{0xff}
 			ps := []dsmpacket.Pointer{r.Base}
@@ -67,7 +67,7 @@ func BenchmarkHotRegion(b *testing.B) {
 		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) {
 			m := crowd(1)
 			a, c := rackaddr.Node(1), rackaddr.Node(2)
-			ps := []dsmpacket.Pointer{dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)}
+			ps := []dsmpacket.Pointer{dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))}
 			for i := range n {
 				drain(m, m.Submit(Call{ID: numbered(uint64(i) + 1000), Caller: a, Callee: c, Pointers: ps}, nil))
 			}

@@ -43,7 +43,7 @@ func refuse(why Reason, n Node, p dsmpacket.Pointer) (Outcome, *Refusal) {
 
 // absent says why a pointer that lies in no region is refused.
 func (m *Machine) absent(p dsmpacket.Pointer) Reason {
-	if p.Offset() < m.lost[p.Machine()] {
+	if id := p.ID(); id.Valid() && id.Generation() <= m.lost[p.Machine()] {
 		return LostRegion
 	}
 	return NoRegion
@@ -51,13 +51,10 @@ func (m *Machine) absent(p dsmpacket.Pointer) Reason {
 
 // alloc: "A controls the region".
 func (m *Machine) alloc(j *job, e Alloc, c *change) (Outcome, *Refusal) {
-	if r := m.regions[e.Region]; r != nil && !r.dead {
-		if r.owner == e.Node {
+	if r := m.find(e.Region.Base); r != nil {
+		if r.owner == e.Node && r.id == e.Region {
 			return Again, nil
 		}
-		return refuse(Taken, e.Node, e.Region.Base)
-	}
-	if m.find(e.Region.Base) != nil {
 		return refuse(Taken, e.Node, e.Region.Base)
 	}
 	if m.nodes[e.Node] == nil {
@@ -96,7 +93,7 @@ func (m *Machine) free(j *job, e Free, c *change) (Outcome, *Refusal) {
 // freed: the memory is gone, so is the last rule; or it could not be freed, and
 // the controller has its rights back.
 func (m *Machine) freed(e Freed, c *change) (Outcome, *Refusal) {
-	r := m.regions[e.Region]
+	r := m.regions[e.Region.Base]
 	if r == nil || !r.freeing {
 		return Again, nil
 	}

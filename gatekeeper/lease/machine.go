@@ -12,12 +12,11 @@ import (
 // Machine is the state of all regions and of all calls that carry some or may
 // hand some over.
 type Machine struct {
-	regions map[dsmpacket.Region]*region
-	order   *btree.BTreeG[*region]      // the same by address, for people to page through
-	classes [dsmpacket.MaxClass + 1]int // regions of each size class
-	calls   map[CallID]*call            // held calls that have not ended
+	regions map[dsmpacket.Pointer]*region // by their first byte
+	order   *btree.BTreeG[*region]        // the same by address, for people to page through
+	calls   map[CallID]*call              // held calls that have not ended
 	nodes   map[Node]*node
-	lost    map[uint8]uint64 // by memory machine: below this address, its regions are lost
+	lost    map[uint8]uint32 // by memory machine: up to this generation, its regions are lost
 
 	shares   shares
 	refusals share.Refusals[share.Owner] // allocations, by owner
@@ -55,7 +54,7 @@ type node struct {
 // New returns a Machine that knows no node and no region.
 func New() *Machine {
 	return &Machine{
-		regions: map[dsmpacket.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint64{},
+		regions: map[dsmpacket.Pointer]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint32{},
 		handled: map[key]bool{}, moving: map[uint64]*job{}, shares: newShares(),
 	}
 }
@@ -93,13 +92,13 @@ func (m *Machine) RemoveNode(n Node) []Step {
 }
 
 // RemoveMachine says that a memory machine's content is gone: its regions are
-// forgotten, whoever holds them. Pointers below an address, where the machine's later
+// forgotten, whoever holds them. Pointers to regions up to a generation, above which the machine's later
 // regions begin, are refused as LostRegion from then on.
-func (m *Machine) RemoveMachine(prefix, machine uint8, below uint64) []Step {
-	m.lost[machine] = below
+func (m *Machine) RemoveMachine(prefix, machine uint8, upTo uint32) []Step {
+	m.lost[machine] = upTo
 	lost := map[*region]struct{}{}
-	for id, r := range m.regions {
-		if id.Base.Prefix() == prefix && id.Base.Machine() == machine {
+	for base, r := range m.regions {
+		if base.Prefix() == prefix && base.Machine() == machine {
 			lost[r] = struct{}{}
 		}
 	}

@@ -16,7 +16,7 @@ func TestCall_ManyPointers(t *testing.T) {
 	m.AddNode(b)
 	var ps []dsmpacket.Pointer
 	for i := range rpcpacket.MaxPointers / 2 {
-		r := dsmpacket.Region{Base: dsmpacket.Make(16, 1, uint64(i+1)<<12), Class: 12}
+		r := dsmpacket.Region{Base: dsmpacket.Make(16, 1, dsmpacket.IDOf(uint32(i+1), 1)), Class: 12}
 		drain(m, m.Submit(Alloc{a, r}, nil))
 		ps = append(ps, r.Base, r.Base.Add(64))
 	}

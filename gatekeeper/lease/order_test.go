@@ -22,7 +22,7 @@ func TestAfter(t *testing.T) {
 				m.Done(s.ID)
 			}
 		}
-		base := func(n int) dsmpacket.Pointer { return dsmpacket.Make(0x10, uint8(1+n%3), uint64(n)<<6) }
+		base := func(n int) dsmpacket.Pointer { return dsmpacket.Make(0x10, uint8(1+n%3), dsmpacket.IDOf(uint32(n), 1)) }
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			r := dsmpacket.Region{Base: base(rapid.IntRange(1, 40).Draw(t, "n")), Class: 6}
 			switch rapid.IntRange(0, 3).Draw(t, "what") {

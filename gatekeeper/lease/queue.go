@@ -90,7 +90,7 @@ func (m *Machine) touches(e Event) []*region {
 
 // known returns a region if it is known.
 func (m *Machine) known(id dsmpacket.Region) []*region {
-	if r := m.regions[id]; r != nil {
+	if r := m.regions[id.Base]; r != nil {
 		return []*region{r}
 	}
 	return nil

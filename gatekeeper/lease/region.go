@@ -91,19 +91,13 @@ func (r *region) end(l *leased) {
 	}
 }
 
-// find returns the region that p lies in, or nil. Regions are aligned to their
-// size, so there is one candidate for each size class in use.
+// find returns the region that p lies in, or nil.
 func (m *Machine) find(p dsmpacket.Pointer) *region {
-	for class := dsmpacket.MinClass; class <= dsmpacket.MaxClass; class++ {
-		if m.classes[class] == 0 {
-			continue
-		}
-		base := dsmpacket.Make(p.Prefix(), p.Machine(), p.Offset()>>class<<class)
-		if r := m.regions[dsmpacket.Region{Base: base, Class: uint8(class)}]; r != nil && !r.dead {
-			return r
-		}
+	r := m.regions[p.Base()]
+	if r == nil || r.dead || !r.id.Contains(p) {
+		return nil
 	}
-	return nil
+	return r
 }
 
 // mine is find among the regions that the job has to itself. A region that came
@@ -117,7 +111,7 @@ func (m *Machine) mine(j *job, p dsmpacket.Pointer) *region {
 
 // add makes a region known to which the job has the only claim.
 func (m *Machine) add(j *job, id dsmpacket.Region) *region {
-	r := m.regions[id]
+	r := m.regions[id.Base]
 	if r == nil {
 		r = &region{id: id, queue: []*job{j}}
 		j.regions = append(j.regions, r)
@@ -129,9 +123,8 @@ func (m *Machine) add(j *job, id dsmpacket.Region) *region {
 
 // index makes a region one that can be found.
 func (m *Machine) index(r *region) {
-	m.regions[r.id] = r
+	m.regions[r.id.Base] = r
 	m.order.ReplaceOrInsert(r)
-	m.classes[r.id.Class]++
 }
 
 // forget makes a region unknown. Its leases must have ended.
@@ -144,9 +137,8 @@ func (m *Machine) forget(r *region) {
 // bury drops a forgotten region that no event holds on to any more.
 func (m *Machine) bury(r *region) {
 	if r.dead && len(r.queue) == 0 {
-		delete(m.regions, r.id)
+		delete(m.regions, r.id.Base)
 		m.order.Delete(r)
-		m.classes[r.id.Class]--
 	}
 }
 

@@ -53,7 +53,7 @@ func (n *notes) lose(r dsmpacket.Region) {
 	delete(n.regions, r)
 	for i := range n.calls {
 		n.calls[i].Pointers = slices.DeleteFunc(slices.Clone(n.calls[i].Pointers), func(p dsmpacket.Pointer) bool {
-			return p.Machine() == r.Base.Machine() && p.Offset()>>r.Class == r.Base.Offset()>>r.Class
+			return r.Contains(p)
 		})
 	}
 }

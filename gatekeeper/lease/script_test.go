@@ -65,11 +65,11 @@ func (s *scripted) command(out io.Writer, f []string) error {
 		s.print(steps, later)
 	case "lost":
 		n, err := strconv.Atoi(f[1])
-		var begin uint64
+		var upTo uint32
 		if len(f) > 2 {
-			begin = regionOf(f[2]).Base.Offset()
+			upTo = regionOf(f[2]).Base.ID().Generation() - 1
 		}
-		s.print(s.m.RemoveMachine(rackaddr.DefaultDSMPrefix, uint8(n), begin), later)
+		s.print(s.m.RemoveMachine(rackaddr.DefaultDSMPrefix, uint8(n), upTo), later)
 		return err
 	case "done":
 		for len(s.moving) > 0 {
@@ -222,11 +222,11 @@ func callText(id CallID) string { return strings.TrimRight(string(id[:]), "\x00"
 
 // regionOf reads rMK: region K of machine M.
 func regionOf(s string) dsmpacket.Region {
-	return dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, s[1]-'0', uint64(s[2]-'0'+1)<<12), Class: 12}
+	return dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, s[1]-'0', dsmpacket.IDOf(7, uint32(s[2]-'0'+1))), Class: 12}
 }
 
 func regionText(r dsmpacket.Region) string {
-	return fmt.Sprintf("r%d%d", r.Base.Machine(), r.Base.Offset()>>12-1)
+	return fmt.Sprintf("r%d%d", r.Base.Machine(), r.Base.ID().Generation()-1)
 }
 
 func pointersOf(words []string) (ps []dsmpacket.Pointer) {

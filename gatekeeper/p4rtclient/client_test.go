@@ -357,7 +357,7 @@ func TestPacketsAndDigests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		pointer := dsmpacket.Make(16, 1, 4096)
+		pointer := dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1))
 		node := netip.MustParseAddr("fd00:b1f0:0:2::1")
 		machine := pointer.Addr().As16()
 		if err := c.Write(b.ctx, []Update{{Insert, Entry{
@@ -369,7 +369,7 @@ func TestPacketsAndDigests(t *testing.T) {
 		}
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1}
 		for range 2 { // each is told, since each is acknowledged
-			b.sw.Input(2, datagram(node, pointer.With(dsmpacket.OpWrite, 0).Addr(), 45101, h.Append(nil)))
+			b.sw.Input(2, datagram(node, pointer.With(dsmpacket.OpWrite).Addr(), 45101, h.Append(nil)))
 			d := <-digests
 			if d.Name != "denied_digest_t" || len(d.Fields) != 4 || d.Fields[0] != Uint(2) {
 				t.Errorf("digest %+v", d)

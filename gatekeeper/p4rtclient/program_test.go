@@ -18,15 +18,12 @@ func program(t testing.TB) *Program {
 	return p
 }
 
-// good is a valid entry of dsm_access.
+// good is a valid entry of identity.
 func good() Entry {
 	return Entry{
-		Table: "dsm_access",
-		Match: []Match{
-			{Field: "source", Value: Uint(7)}, {Field: "operation", Value: Uint(2)}, {Field: "machine", Value: Uint(1)},
-			{Field: "pointer", Value: Uint(0x1000), PrefixLen: 52},
-		},
-		Action: "permit",
+		Table:  "identity",
+		Match:  []Match{{Field: "ingress_port", Value: Uint(7)}, {Field: "source", Value: Uint(0x1000), PrefixLen: 116}},
+		Action: "known", Params: []Param{{"memory", Uint(1)}},
 	}
 }
 
@@ -43,15 +40,15 @@ func TestEntry_Refused(t *testing.T) {
 	for want, e := range map[string]func(e *Entry){
 		`no table "nothing"`:         func(e *Entry) { e.Table = "nothing" },
 		`no field "colour"`:          func(e *Entry) { e.Match = append(e.Match, Match{Field: "colour"}) },
-		"source: missing":            func(e *Entry) { e.Match = e.Match[1:] },
-		"machine: given twice":       func(e *Entry) { e.Match = append(e.Match, e.Match[2]) },
-		"operation: no value":        func(e *Entry) { e.Match[1].Value = "" },
-		"operation: 0x0100 needs 9":  func(e *Entry) { e.Match[1].Value = Uint(256) },
-		"prefix length 65":           func(e *Entry) { e.Match[3].PrefixLen = 65 },
-		"prefix length -1":           func(e *Entry) { e.Match[3].PrefixLen = -1 },
-		"bits outside of its prefix": func(e *Entry) { e.Match[3].Value = Uint(0x1001) },
+		"ingress_port: missing":      func(e *Entry) { e.Match = e.Match[1:] },
+		"ingress_port: given twice":  func(e *Entry) { e.Match = append(e.Match, e.Match[0]) },
+		"ingress_port: no value":     func(e *Entry) { e.Match[0].Value = "" },
+		"ingress_port: 0x0200 needs": func(e *Entry) { e.Match[0].Value = Uint(512) },
+		"prefix length 129":          func(e *Entry) { e.Match[1].PrefixLen = 129 },
+		"prefix length -1":           func(e *Entry) { e.Match[1].PrefixLen = -1 },
+		"bits outside of its prefix": func(e *Entry) { e.Match[1].Value = Uint(0x1001) },
 		`no action "forward"`:        func(e *Entry) { e.Action = "forward" },
-		"1 parameters, want 0":       func(e *Entry) { e.Params = []Param{{"x", Uint(1)}} },
+		"2 parameters, want 1":       func(e *Entry) { e.Params = append(e.Params, Param{"x", Uint(1)}) },
 	} {
 		bad := good()
 		e(&bad)
@@ -77,17 +74,17 @@ func TestEntry_Normal(t *testing.T) {
 	p := program(t)
 	want := good()
 	shuffled := Entry{
-		Table: "BifrostIngress.dsm_access", Action: "permit",
-		Match: []Match{want.Match[3], want.Match[2], {Field: "source", Value: Value("\x00\x00\x07")}, want.Match[1]},
+		Table: "BifrostIngress.identity", Action: "known", Params: want.Params,
+		Match: []Match{want.Match[1], {Field: "ingress_port", Value: Value("\x00\x00\x07")}},
 	}
 	got, err := p.Normal(shuffled)
 	if err != nil || got.Key() != want.Key() || !got.Equal(&want) {
 		t.Errorf("%s became %s, %v", &shuffled, &got, err)
 	}
 	anything := good()
-	anything.Match = anything.Match[:3] // an LPM field left out matches everything
+	anything.Match = anything.Match[:1] // an LPM field left out matches everything
 	got, err = p.Normal(anything)
-	if err != nil || len(got.Match) != 4 || got.Match[3] != (Match{"pointer", Uint(0), 0}) {
+	if err != nil || len(got.Match) != 2 || got.Match[1] != (Match{"source", Uint(0), 0}) {
 		t.Errorf("%s became %s, %v", &anything, &got, err)
 	}
 	h := hop()

@@ -9,7 +9,7 @@ import (
 )
 
 // storeVersion is the version of how records lie in the store.
-const storeVersion = 1
+const storeVersion = 2
 
 // Keys of the store: a record's for each sequence number.
 var (

@@ -155,7 +155,7 @@ func (b *Busy) Deny(n int) {
 	from := netip.AddrPortFrom(b.Nested.Address(), rackaddr.PortDSM)
 	for range n {
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 4}
-		to := netip.AddrPortFrom(b.A.With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM)
+		to := netip.AddrPortFrom(b.A.With(dsmpacket.OpWrite).Addr(), rackaddr.PortDSM)
 		b.Host("s1").SendRaw(from, to, append(h.Append(nil), "mine"...))
 	}
 	for seen := 0; seen < n; {

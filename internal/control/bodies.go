@@ -27,9 +27,9 @@ type Hello struct {
 	Capacity uint64            `json:"capacity"`
 	Spec     map[string]string `json:"spec,omitempty"`
 	Boot     uint64            `json:"boot"` // differs after a restart of the daemon
-	// Addresses (memory blades) is above all addresses of regions that this start of the
-	// daemon has handed out; at first, where it would begin by its clock.
-	Addresses uint64 `json:"addresses,omitempty"`
+	// Generation (memory blades) is the highest of the regions that this start of the
+	// daemon has made; 0 if it has made none.
+	Generation uint32 `json:"generation,omitempty"`
 	// Birth (memory blades) is the number that the blade drew when its memory of ledgers
 	// began. A blade that has lost its ledgers has another one.
 	Birth uint64 `json:"birth,omitempty"`
@@ -54,11 +54,12 @@ type Welcome struct {
 	// memory server keeps what they change until then. Without it, each change is
 	// final at once, for nobody would ever say so.
 	Undo bool `json:"undo,omitempty"`
-	// Addresses (memory blades) is above all addresses that earlier starts of the daemon
-	// have handed out, as far as the Gatekeeper was told: begin there, or later. Unless
-	// there is a Mirror, which says it for itself, regions below it are lost: the server
-	// answers Unavailable for them.
-	Addresses uint64 `json:"addresses,omitempty"`
+	// Floor (memory blades) is at least the generation of each region that anybody has made in the rack before: a server that begins makes
+	// regions of higher generations.
+	Floor uint32 `json:"floor,omitempty"`
+	// Lost (memory blades) is at least the generation of each region of the daemon's earlier starts, 0 if there was none. Unless
+	// there is a Mirror, which says it for itself, these are lost: the server answers Unavailable for them.
+	Lost uint32 `json:"lost,omitempty"`
 	// Mirror (memory blades) says which copy of its machine the blade is, if two blades
 	// serve that.
 	Mirror *Mirror `json:"mirror,omitempty"`
@@ -95,8 +96,8 @@ type Heartbeat struct {
 	Blade string `json:"blade"`
 	Boot  uint64 `json:"boot"`
 	Used  uint64 `json:"used"` // bytes (memory) or nodes (compute)
-	// Addresses is as in Hello.
-	Addresses uint64 `json:"addresses,omitempty"`
+	// Generation is as in Hello.
+	Generation uint32 `json:"generation,omitempty"`
 	// Regions (memory blades) is bytes of regions, those included that nobody knows.
 	Regions uint64       `json:"regions,omitempty"`
 	Nodes   []netip.Addr `json:"nodes,omitempty"`
@@ -397,10 +398,10 @@ type Fenced struct {
 // Unsettled is what incarnations that are fenced had not settled at a copy of a machine with two: it may have reached this copy
 // only. The copy tells it with each fence until it is levelled, or the machine has other copies.
 type Unsettled struct {
-	// Writes and Frees are MaxUnsettled at most; Frees are the offsets of regions. More says that there are others.
-	Writes []Span   `json:"writes,omitempty"`
-	Frees  []uint64 `json:"frees,omitempty"`
-	More   bool     `json:"more,omitempty"`
+	// Writes and Frees are MaxUnsettled at most; Frees are regions. More says that there are others.
+	Writes []Span               `json:"writes,omitempty"`
+	Frees  []dsmpacket.RegionID `json:"frees,omitempty"`
+	More   bool                 `json:"more,omitempty"`
 	// Ledgers are those that the incarnations had open, and the node's own: they are sealed now.
 	Ledgers []Ledger `json:"ledgers,omitempty"`
 }
@@ -415,10 +416,11 @@ type Outcome struct {
 	Message string     `json:"message,omitempty"`
 }
 
-// Span is a part of a memory machine's addresses.
+// Span is a part of a memory machine's region.
 type Span struct {
-	Offset uint64 `json:"offset"`
-	Length uint64 `json:"length"`
+	ID     dsmpacket.RegionID `json:"id"`
+	Offset uint64             `json:"offset"`
+	Length uint64             `json:"length"`
 }
 
 // Level has the first copy of a machine make the second one equal to itself in what a node had not settled when both were fenced. The
@@ -486,23 +488,23 @@ type Mirror struct {
 	// Birth is the machine's birth number, which both copies have (Hello.Birth of the first
 	// one); 0 leaves a copy that forgets its ledgers to draw one.
 	Birth uint64 `json:"birth,omitempty"`
-	// Lost is above all regions of the machine that are lost, since it was without a copy;
+	// Lost is the highest generation of the machine's regions that are lost, since it was without a copy;
 	// 0 if it never was. The copies answer Unavailable for them.
-	Lost uint64 `json:"lost,omitempty"`
+	Lost uint32 `json:"lost,omitempty"`
 }
 
 // AllocAt has the second copy of a machine make the region that the first one has made
-// for a request of a node: fields of that request, and the address.
+// for a request of a node: fields of that request, and the region's id.
 type AllocAt struct {
-	Node        netip.Addr  `json:"node"`
-	Incarnation uint32      `json:"incarnation"`
-	Request     uint64      `json:"request"`
-	Floor       uint64      `json:"floor"`
-	Execution   ExecutionID `json:"execution,omitzero"`
-	Branch      uint64      `json:"branch,omitempty"`
-	Index       uint32      `json:"index,omitempty"`
-	Size        uint64      `json:"size"` // bytes asked for
-	Offset      uint64      `json:"offset"`
+	Node        netip.Addr         `json:"node"`
+	Incarnation uint32             `json:"incarnation"`
+	Request     uint64             `json:"request"`
+	Floor       uint64             `json:"floor"`
+	Execution   ExecutionID        `json:"execution,omitzero"`
+	Branch      uint64             `json:"branch,omitempty"`
+	Index       uint32             `json:"index,omitempty"`
+	Size        uint64             `json:"size"` // bytes asked for
+	ID          dsmpacket.RegionID `json:"id"`
 }
 
 // Reclaim frees regions; one that is gone already is no error. Reclaimed answers it.
@@ -520,32 +522,32 @@ type Reclaimed struct {
 	Refused []RegionID `json:"refused,omitempty"`
 }
 
-// Regions asks for a memory blade's regions from an offset on, some at a time.
+// Regions asks for a memory blade's regions from an id on, some at a time.
 type Regions struct {
-	From uint64 `json:"from"`
-	Max  int    `json:"max"`
+	From dsmpacket.RegionID `json:"from"`
+	Max  int                `json:"max"`
 }
 
 // RegionList is a part of a memory blade's regions; Next is 0 at the end.
 type RegionList struct {
-	Regions []RegionID `json:"regions"`
-	Next    uint64     `json:"next"`
+	Regions []RegionID         `json:"regions"`
+	Next    dsmpacket.RegionID `json:"next"`
 }
 
 // RegionID names a region, the node that allocated it, and on behalf of which
 // execution, if that has not been committed.
 type RegionID struct {
-	Offset    uint64      `json:"offset"`
-	Class     uint8       `json:"class"`
-	Owner     netip.Addr  `json:"owner,omitzero"`
-	Execution ExecutionID `json:"execution,omitzero"`
+	ID        dsmpacket.RegionID `json:"id"`
+	Class     uint8              `json:"class"`
+	Owner     netip.Addr         `json:"owner,omitzero"`
+	Execution ExecutionID        `json:"execution,omitzero"`
 	// Settled (RegionList) says that the incarnation that has allocated it goes on, and says that it has had the answer.
 	Settled bool `json:"settled,omitempty"`
 }
 
 // Region returns the region on machine m.
 func (r RegionID) Region(prefix, m uint8) dsmpacket.Region {
-	return dsmpacket.Region{Base: dsmpacket.Make(prefix, m, r.Offset), Class: r.Class}
+	return dsmpacket.Region{Base: dsmpacket.Make(prefix, m, r.ID), Class: r.Class}
 }
 
 // Start runs a program as a node. One that runs already is left as it is, unless

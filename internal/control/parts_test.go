@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -32,7 +33,7 @@ func someNode(i int) netip.Addr { return rackaddr.Node(uint64(1<<40 + i)) } //no
 func someExecution(i int) ExecutionID { return ExecutionID{0: byte(i), 1: byte(i >> 8), 15: 0xfe} } //nolint:gosec // its lowest bits
 
 func someRegion(i int) RegionID {
-	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i)} //nolint:gosec // not negative
+	return RegionID{ID: dsmpacket.IDOf(uint32(1<<19+i), 1<<21), Class: 30, Owner: someNode(i), Execution: someExecution(i)} //nolint:gosec // not negative
 }
 
 // largest is the largest request and reply of each kind that daemons and
@@ -51,7 +52,7 @@ func largest() map[Kind][2]any {
 		}
 		return l
 	}
-	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60, 1 << 60}, Span{1 << 60, 1 << 60}, Outcome{255, strings.Repeat("r", 1<<10)}
+	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60, 1 << 21}, Span{1 << 41, 1 << 29, 1 << 29}, Outcome{255, strings.Repeat("r", 1<<10)}
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
@@ -76,12 +77,12 @@ func largest() map[Kind][2]any {
 		KindComplete:     {Complete{1 << 60, mirror}, refusal},
 		KindLevel:        {Level{1 << 31, Fence{node, 1 << 31, true}, unsettled, unsettled}, refusal},
 		KindHello: {
-			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60, 1 << 60, Release{1 << 30, name}},
-			Welcome{node, 255, rack, Release{1 << 30, name}, 1000, 1 << 60, true, 1 << 60, &mirror},
+			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 21, 1 << 60, Release{1 << 30, name}},
+			Welcome{node, 255, rack, Release{1 << 30, name}, 1000, 1 << 60, true, 1 << 21, 1 << 21, &mirror},
 		},
 		KindHeartbeat: {
 			Heartbeat{
-				name, 1 << 60, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
+				name, 1 << 60, 1 << 60, 1 << 21, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
 				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60, 1 << 60},
 				&FillProgress{1 << 60, 1 << 60, 1 << 60, true, 255, strings.Repeat("r", 1<<10)},
 			},

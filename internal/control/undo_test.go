@@ -7,16 +7,16 @@ import (
 
 // An execution's id is hexadecimal in JSON; none is left out.
 func TestExecutionsOnTheWire(t *testing.T) {
-	want := RegionID{Offset: 7, Class: 6, Execution: ExecutionID{0: 1, 15: 0xfe}}
+	want := RegionID{ID: 7, Class: 6, Execution: ExecutionID{0: 1, 15: 0xfe}}
 	b, err := json.Marshal(want)
-	if err != nil || string(b) != `{"offset":7,"class":6,"execution":"010000000000000000000000000000fe"}` {
+	if err != nil || string(b) != `{"id":7,"class":6,"execution":"010000000000000000000000000000fe"}` {
 		t.Fatalf("%s, %v", b, err)
 	}
 	var got RegionID
 	if err := json.Unmarshal(b, &got); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
-	if b, err := json.Marshal(RegionID{}); err != nil || string(b) != `{"offset":0,"class":0}` {
+	if b, err := json.Marshal(RegionID{}); err != nil || string(b) != `{"id":0,"class":0}` {
 		t.Errorf("%s, %v", b, err)
 	}
 }

@@ -90,8 +90,8 @@ func (r *Run) unequal(s *gatekeeper.Snapshot) string {
 		return fmt.Sprintf("the copies have other regions: %+v, %v; %+v, %v", a, errA, b, errB)
 	}
 	for _, id := range a.Regions {
-		x, _ := first.ReadRegion(id.Offset, 1<<id.Class)
-		y, _ := second.ReadRegion(id.Offset, 1<<id.Class)
+		x, _ := first.ReadRegion(id.ID, 1<<id.Class)
+		y, _ := second.ReadRegion(id.ID, 1<<id.Class)
 		if !bytes.Equal(x, y) {
 			return fmt.Sprintf("the copies differ in region %+v", id)
 		}

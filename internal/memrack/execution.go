@@ -89,10 +89,10 @@ func (r *Rack) Commit(c *dsmclient.Client, incarnation uint32, e *Execution) {
 	}
 	for _, p := range e.freed {
 		m := r.Memories[p.Machine()-1]
-		list, err := m.Regions(control.Regions{From: p.Offset(), Max: 1})
+		list, err := m.Regions(control.Regions{From: p.ID(), Max: 1})
 		r.must(err)
 		answer, err := m.Reclaim(control.Reclaim{Regions: list.Regions})
-		if r.must(err); len(list.Regions) != 1 || list.Regions[0].Offset != p.Offset() || len(answer.Refused) > 0 {
+		if r.must(err); len(list.Regions) != 1 || list.Regions[0].ID != p.ID() || len(answer.Refused) > 0 {
 			r.T.Errorf("free %s: %+v, %+v", p, list, answer)
 		}
 	}

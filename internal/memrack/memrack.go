@@ -87,7 +87,7 @@ func (r *Rack) AddMemory() *memory.Server {
 	r.T.Helper()
 	id := len(r.Memories) + 1
 	s, err := memory.NewServer(memory.Config{
-		Stack: r.Host("m" + string(rune('0'+id))), Prefix: prefix, Machine: uint8(id), Capacity: r.Capacity, Epoch: 1,
+		Stack: r.Host("m" + string(rune('0'+id))), Prefix: prefix, Machine: uint8(id), Capacity: r.Capacity,
 	})
 	r.must(err)
 	r.Memories = append(r.Memories, s)

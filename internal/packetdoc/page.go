@@ -37,13 +37,14 @@ func Page() string {
 	fmt.Fprintf(&b, "| `%s` | blades |\n", rackaddr.BladePrefix)
 	fmt.Fprintf(&b, "| `%s` | nodes; an address stays with its node when it moves |\n", rackaddr.NodePrefix)
 	fmt.Fprintf(&b, "| `%s` | services; the low half is the start of the SHA-256 of the name |\n", rackaddr.ServicePrefix)
-	fmt.Fprintf(&b, "| `%s` | memory machine 1, by default: bytes 0-3 zero, 4 DSM prefix, 5 machine, 6 operation, 7 argument, 8-15 address |\n",
-		dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1))
+	fmt.Fprintf(&b, "| `%s` | memory machine 1, by default: bytes 0-3 zero, 4 DSM prefix, 5 machine, 6 operation, 7-15 slot (%d bits), generation (%d), offset (%d) |\n",
+		dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1), dsmpacket.SlotBits, dsmpacket.GenerationBits, dsmpacket.OffsetBits)
 	b.WriteString("\nMemory operations (byte 6):")
 	for op := dsmpacket.OpAlloc; op <= dsmpacket.OpLedger; op++ {
 		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.OpLedger])
 	}
-	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size, that of a ledger operation")
+	b.WriteString(" A stored pointer has 0 there, and a generation that is not 0. Slot and generation name a region for ever. An alloc names none, " +
+		"and its answer the new one. A ledger operation names none either; byte 7 says which one it is:")
 	for op := dsmpacket.LedgerOpen; op <= dsmpacket.LastLedgerOp; op++ {
 		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LastLedgerOp])
 	}

@@ -113,7 +113,7 @@ func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Co
 
 // memoryDaemon makes the daemon of a memory blade.
 func (r *Rack) memoryDaemon(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
-	m := daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Machine: r.cfg.machineOf(b.Name), Epoch: memory.EpochAt(r.cfg.Clock()), Limits: r.cfg.MemoryLimits}
+	m := daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Machine: r.cfg.machineOf(b.Name), Limits: r.cfg.MemoryLimits}
 	m.Ledgers.Space = r.cfg.LedgerSpace
 	closing := func() error { return nil }
 	if disk := r.cfg.LedgerDisks[b.Name]; disk != nil {

@@ -81,7 +81,7 @@ func TestHostile_Main(t *testing.T) {
 		m := *asked.Load()
 		m.Request, m.Floor, m.Incarnation, m.Execution, m.Flags = 1000, 0, 1, endpoint.MainID("job"), m.Flags&^dsmpacket.FlagRecall
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
-			netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 6).Addr(), rackaddr.PortDSM), m.Append(nil))
+			netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
 		<-time.After(time.Second) // virtual: it has arrived
 		if answered.Load() == nil {
 			t.Error("the memory blade has not answered the stranger")

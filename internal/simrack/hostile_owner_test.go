@@ -138,7 +138,7 @@ func TestHostile_MemoryOwners(t *testing.T) {
 				for _, n := range hostile {
 					m.Incarnation = incarnations[n]
 					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM),
-						netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), m.Append(nil))
+						netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
 				}
 				select {
 				case <-stop:
@@ -186,7 +186,7 @@ func TestHostile_Unheard(t *testing.T) {
 			for number := uint64(1 << 20); number < 1<<20+6000; number++ {
 				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Incarnation: incarnation, Length: 4096}
 				r.Host("s1").SendRaw(netip.AddrPortFrom(nodes[i].Address(), rackaddr.PortDSM),
-					netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), m.Append(nil))
+					netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
 				if number%100 == 0 {
 					<-time.After(100 * time.Microsecond) // virtual
 				}
@@ -240,7 +240,7 @@ func TestHostile_UndoOwners(t *testing.T) {
 			for range 3 {
 				for m.Request = 1 << 10; m.Request < 1<<10+16; m.Request++ { // a byte of each page
 					to := p.Add(int64(m.Request-1<<10) << 12)
-					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM), netip.AddrPortFrom(to.With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
+					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM), netip.AddrPortFrom(to.With(dsmpacket.OpWrite).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
 				}
 				<-time.After(time.Millisecond) // virtual: they have arrived, and it is known whose the node is
 			}

@@ -482,7 +482,7 @@ func TestHostile_Memory(t *testing.T) {
 		claim := func() {
 			m := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: incarnationOf(t, r, stranger.Address()), Execution: seen.Load().Call, Length: 1}
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
-				netip.AddrPortFrom(strangers[0].With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
+				netip.AddrPortFrom(strangers[0].With(dsmpacket.OpWrite).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
 			<-time.After(time.Second) // virtual: it has arrived
 			var b [1]byte
 			if _, err := stranger.Memory().Read(ctx, strangers[0], b[:]); err != nil || b[0] != 'x' {

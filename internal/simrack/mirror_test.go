@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -488,8 +489,8 @@ func TestFenceWhileTheGatekeeperRestarts(t *testing.T) {
 					r.CrashGatekeeper()
 				}
 			case kind == control.KindReclaim && !reply && !f.ToSwitch && !equal.Load():
-				a, thereA := r.MemoryServer("m1").ReadRegion(p.Load(), size)
-				b, thereB := r.MemoryServer("m2").ReadRegion(p.Load(), size)
+				a, thereA := r.MemoryServer("m1").ReadRegion(dsmpacket.RegionID(p.Load()), size)
+				b, thereB := r.MemoryServer("m2").ReadRegion(dsmpacket.RegionID(p.Load()), size)
 				if equal.Store(true); !thereA || !thereB || !bytes.Equal(a, b) {
 					t.Errorf("%s misses a write: the copies hold %d and %d when the region is handed on", misses, a[0], b[0])
 				}
@@ -509,7 +510,7 @@ func TestFenceWhileTheGatekeeperRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Host(misses).Impair(wire.Impairment{Delay: 100 * time.Microsecond}, wire.Impairment{Delay: 100 * time.Microsecond})
-			p.Store(region.Offset())
+			p.Store(uint64(region.ID()))
 			until := func(what string, done *atomic.Bool) {
 				for range 1000 {
 					if done.Load() {
@@ -545,7 +546,7 @@ func TestCopiesThatDisagree(t *testing.T) {
 		// The second copy takes the client's next requests for others, which it has had.
 		for id := uint64(2); id < 40; id++ {
 			if err := r.MemoryServer("m2").AllocAt(control.AllocAt{
-				Node: n.Address(), Incarnation: 1, Request: id, Floor: 1, Size: 64, Offset: 1<<50 + id<<12,
+				Node: n.Address(), Incarnation: 1, Request: id, Floor: 1, Size: 64, ID: dsmpacket.IDOf(uint32(id), 1<<20),
 			}); err != nil {
 				t.Fatal(err)
 			}

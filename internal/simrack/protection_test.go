@@ -127,7 +127,7 @@ func TestControl(t *testing.T) {
 		r.expect("the free", rpc.OK, r.caller.Memory().Free(r.ctx, p))
 		r.expect("a second free", rpc.PermissionDenied, r.caller.Memory().Free(r.ctx, p))
 		r.expect("read after the free", rpc.PermissionDenied, r.read(r.caller, p))
-		r.expect("a machine that is not there", rpc.Unavailable, r.read(r.caller, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 99, 64)))
+		r.expect("a machine that is not there", rpc.Unavailable, r.read(r.caller, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 99, dsmpacket.IDOf(1, 1))))
 	})
 }
 
@@ -256,7 +256,7 @@ func TestForgedSource(t *testing.T) {
 			r.must(err)
 		}
 		to := func(op dsmpacket.Op) netip.AddrPort {
-			return netip.AddrPortFrom(p.With(op, 0).Addr(), rackaddr.PortDSM)
+			return netip.AddrPortFrom(p.With(op).Addr(), rackaddr.PortDSM)
 		}
 		send(to(dsmpacket.OpRead), h.Append(nil))
 		send(to(dsmpacket.OpFree), h.Append(nil))
@@ -283,7 +283,7 @@ func TestRubbish(t *testing.T) {
 			for _, to := range []netip.AddrPort{
 				netip.AddrPortFrom(rackaddr.Service("Arrays"), rackaddr.PortRPC),
 				netip.AddrPortFrom(r.callee.Address(), rackaddr.PortRPC),
-				netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64).With(dsmpacket.OpAlloc, 6).Addr(), rackaddr.PortDSM),
+				netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM),
 				netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl),
 			} {
 				host.SendRaw(netip.AddrPortFrom(r.stranger.Address(), to.Port()), to, packet)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
@@ -19,13 +20,18 @@ func (m Bifrost) Pick(vs ...uint64) uint64 { return vs[m.IntN(len(vs))] }
 func (m Bifrost) address() []byte {
 	b := make([]byte, 16)
 	if m.IntN(3) == 0 {
-		b[4], b[5], b[6], b[7] = 1, byte(m.IntN(2)), byte(m.IntN(7)), byte(m.IntN(3))
-		binary.BigEndian.PutUint64(b[8:], m.Pick(0, 0x1000, 0x1fff, 0x2000, 1<<63))
+		p := dsmpacket.Make(1, byte(m.IntN(2)), m.region()).Add(int64(m.Pick(0, 0, 1, 0x1fff, 1<<29))).With(dsmpacket.Op(m.IntN(7))) //nolint:gosec // small
+		copy(b, p[:])
 		return b
 	}
 	copy(b, []byte{0xfd, 0, 0xb1, 0xf0, 0, 0, 0, byte(m.IntN(4))})
 	b[15] = byte(m.IntN(4))
 	return b
+}
+
+// region is one of few regions, the highest included.
+func (m Bifrost) region() dsmpacket.RegionID {
+	return dsmpacket.RegionID(m.Pick(0, 1, 2, 1<<dsmpacket.GenerationBits|1, 1<<(dsmpacket.SlotBits+dsmpacket.GenerationBits)-1))
 }
 
 // Port is a port, 1 to 4.
@@ -59,7 +65,7 @@ func (m Bifrost) Packet(in datapath.Port) []byte {
 	switch port {
 	case 45100:
 		put(m.Pick(0xb1fc, 0xb1fc, 0xb1fc, 0xb1fc, 0xb1fd), 2)
-		put(m.Pick(1, 1, 1, 1, 2), 1)
+		put(m.Pick(2, 2, 2, 2, 3), 1)
 		put(m.Pick(1, 1, 2, 3, 4, 5, 0), 1)
 		put(m.Pick(0, 0, 0, 4, 0x10, 0x20, 0xffff), 2)
 		put(m.Uint64(), 2)
@@ -72,7 +78,7 @@ func (m Bifrost) Packet(in datapath.Port) []byte {
 		binary.BigEndian.PutUint16(b[len(b)-8*15-24-8+106:], uint16(m.Pick(0, 0, 0, 1)))
 	case 45101:
 		put(m.Pick(0xb1fd, 0xb1fd, 0xb1fd, 0xb1fd, 0xb1fc), 2)
-		put(m.Pick(1, 1, 1, 1, 2), 1)
+		put(m.Pick(3, 3, 3, 3, 2), 1)
 		put(m.Uint64(), 1)
 		put(m.Pick(0x0100, 0x0100, 0x0100, 0x0200, 0x0300), 2)
 		for range 9 {
@@ -119,7 +125,7 @@ func (m Bifrost) Entry() datapath.Entry {
 	case 3:
 		e.Table, e.Action = "BifrostIngress.dsm_access", &datapath.Action{Name: "BifrostIngress.permit"}
 		e.Match = []datapath.Match{exact(m.address()), exact([]byte{byte(2 + m.IntN(3))}), exact([]byte{byte(m.IntN(2))}),
-			lpm(num(m.Pick(0, 0x1000, 0x2000), 8), 64, 52, 51, 0)}
+			exact(num(uint64(m.region()), 6))}
 	case 4:
 		e.Table, e.Action = "BifrostIngress.rpc_route", hop()
 		e.Match = []datapath.Match{exact(m.address()), exact(append(make([]byte, 15), byte(1+m.IntN(2)))),

@@ -25,7 +25,7 @@ func BenchmarkProgram(b *testing.B) {
 	if err := x.maps.ports.Put(uint32(2), description(1, math.MaxUint16, false)); err != nil {
 		b.Fatal(err)
 	}
-	memory := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 77<<16).With(dsmpacket.OpRead, 0)
+	memory := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(77, 1)).With(dsmpacket.OpRead)
 	for _, e := range append(rules(10_000), memoryHome()) {
 		if err := x.Apply(datapath.Insert, e); err != nil {
 			b.Fatal(err)
@@ -75,7 +75,12 @@ func at(port byte, a netip.Addr) datapath.Entry {
 	return e
 }
 
-// rules permit node A to read regions of 64 KiB.
+// regionKey is what a region is in a rule: 42 bits.
+func regionKey(id dsmpacket.RegionID) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(id))[2:]
+}
+
+// rules permit node A to read regions.
 func rules(n int) (es []datapath.Entry) {
 	a := nodeA.As16()
 	for i := range n {
@@ -83,7 +88,7 @@ func rules(n int) (es []datapath.Entry) {
 			Table: "BifrostIngress.dsm_access",
 			Match: []datapath.Match{
 				{Value: a[:]}, {Value: []byte{byte(dsmpacket.OpRead)}}, {Value: []byte{1}},
-				{Value: binary.BigEndian.AppendUint64(nil, uint64(i)<<16), PrefixLen: 48},
+				{Value: regionKey(dsmpacket.IDOf(uint32(i), 1))},
 			},
 			Action: &datapath.Action{Name: "BifrostIngress.permit"},
 		})

@@ -19,7 +19,7 @@ func TestCopiesOfARequest(t *testing.T) {
 	p := newPair(t, bifrost(t), p4.CPUPort)
 	p.unordered = true
 	node := rackaddr.Node(1)
-	pointer := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<40)
+	pointer := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(99, 1))
 	home := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).Addr().As16()
 	who := node.As16()
 	two := func(n uint16) []byte { return []byte{byte(n >> 8), byte(n)} }
@@ -35,7 +35,7 @@ func TestCopiesOfARequest(t *testing.T) {
 	insert("BifrostIngress.dsm_home", "BifrostIngress.to_copies", [][]byte{two(3), two(7)}, exact(home[:6]))
 	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite} {
 		insert("BifrostIngress.dsm_access", "BifrostIngress.permit", nil, exact(who[:]), exact([]byte{byte(op)}), exact([]byte{1}),
-			datapath.Match{Value: []byte{0, 0, 1, 0, 0, 0, 0, 0}, PrefixLen: 24})
+			exact(regionKey(pointer.ID())))
 	}
 	for hop := range byte(2) {
 		insert("BifrostIngress.next_hop", "BifrostIngress.forward", [][]byte{two(uint16(hop) + 2), mac(hop + 2), mac(9)}, exact(two(uint16(hop)+3)))
@@ -53,7 +53,7 @@ func TestCopiesOfARequest(t *testing.T) {
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 8}
 		udp := frame.UDP6{
 			DstMAC: frame.MAC(mac(8)), SrcMAC: frame.MAC(mac(1)), HopLimit: 64,
-			Src: netip.AddrPortFrom(node, rackaddr.PortDSM), Dst: netip.AddrPortFrom(pointer.With(c.op, 0).Addr(), rackaddr.PortDSM), Payload: append(h.Append(nil), make([]byte, 8)...),
+			Src: netip.AddrPortFrom(node, rackaddr.PortDSM), Dst: netip.AddrPortFrom(pointer.With(c.op).Addr(), rackaddr.PortDSM), Payload: append(h.Append(nil), make([]byte, 8)...),
 		}
 		k, g, differ := p.differs(1, udp.Append(nil))
 		if differ {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/interp"
@@ -35,9 +36,9 @@ func newRack(tb testing.TB, rules int) rack {
 		r.add("l3", "to_hop", [][]byte{{0, port}}, prefix(address(port), 128))
 		r.add("next_hop", "forward", [][]byte{{0, port}, mac(port), mac(9)}, exact(0, port))
 	}
-	r.add("dsm_home", "to_hop", [][]byte{{0, 2}}, exact(pointer(0)[:6]...))
+	r.add("dsm_home", "to_hop", [][]byte{{0, 2}}, exact(pointer(0, 0)[:6]...))
 	for i := range rules {
-		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), prefix(regionOf(i), 40+i%24))
+		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), exact(regionOf(i)...))
 	}
 	return r
 }
@@ -55,9 +56,15 @@ func exact(v ...byte) datapath.Match        { return datapath.Match{Value: v} }
 func prefix(v []byte, n int) datapath.Match { return datapath.Match{Value: v, PrefixLen: n} }
 func mac(n byte) []byte                     { return []byte{2, 0, 0, 0, 0, n} }
 func address(n byte) []byte                 { return []byte{0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n} }
-func regionOf(i int) []byte                 { return binary.BigEndian.AppendUint64(nil, uint64(i)<<24) }
-func pointer(op byte, tail ...byte) (p []byte) {
-	return append([]byte{0, 0, 0, 0, 0xdd, 7, op, 0}, tail...)
+
+// regionOf is the key of slot i's first region.
+func regionOf(i int) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(dsmpacket.IDOf(uint32(i), 1)))[2:]
+}
+
+func pointer(op dsmpacket.Op, id dsmpacket.RegionID) []byte {
+	p := dsmpacket.Make(0xdd, 7, id).With(op)
+	return p[:]
 }
 
 // packet is Ethernet, IPv6 and UDP with a payload.
@@ -74,8 +81,8 @@ func packet(src, dst []byte, port uint16, payload []byte) []byte {
 // read is a memory read of the region of a rule.
 func read(rule int) []byte {
 	dsm := make([]byte, 68)
-	copy(dsm, []byte{0xb1, 0xfd, 2, 0, 1, 0})
-	return packet(address(1), pointer(2, regionOf(rule)...), 45101, dsm)
+	copy(dsm, []byte{0xb1, 0xfd, dsmpacket.Version, 0, 1, 0})
+	return packet(address(1), pointer(dsmpacket.OpRead, dsmpacket.IDOf(uint32(rule), 1)), 45101, dsm)
 }
 
 func BenchmarkBifrost(b *testing.B) {
@@ -120,7 +127,7 @@ func BenchmarkApply(b *testing.B) {
 	r := newRack(b, 0)
 	i := 0
 	for b.Loop() {
-		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), prefix(regionOf(i), 40+i%24))
+		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), exact(regionOf(i)...))
 		i++
 	}
 	if got := r.Stats(); got.In != 0 {

@@ -96,7 +96,7 @@ def access_ignores_the_source(d):
 
 @mutant("default_deny", "frees_are_held")
 def the_operation_is_another_byte(d):
-    """The operation is read from byte 7 of the address, where the argument stands."""
+    """The operation is read from byte 7 of the address, where the slot begins."""
     n = 0
     for a in actions(d, "split_pointer"):
         n += replace(a, {"type": "hexstr", "value": "0x48"}, {"type": "hexstr", "value": "0x40"})
@@ -287,7 +287,7 @@ def one_copy_changes(d):
 
 @mutant("both_copies_change", "each_packet_goes_where_it_should")
 def both_copies_allocate(d):
-    """An allocation goes to both copies, which may choose different addresses."""
+    """An allocation goes to both copies, which may choose different slots."""
     n = 0
     for c in conditional(d, "meta.group != 0"):
         n += replace(c, {"type": "hexstr", "value": "0x01"}, {"type": "hexstr", "value": "0x07"})
@@ -304,9 +304,9 @@ def memory_is_asked_for_anything(d):
 @mutant("formats_are_checked", "memory_is_asked_for_what_it_does")
 def any_version_will_do(d):
     """The version of calls and memory packets is not looked at."""
-    for header, fragment in (("rpc", "RPC_MAGIC"), ("dsm", "DSM_MAGIC")):
+    for header, fragment, version in (("rpc", "RPC_MAGIC", "0x02"), ("dsm", "DSM_MAGIC", "0x03")):
         for c in conditional(d, fragment):
-            must(replace(c, field(header, "version"), {"type": "hexstr", "value": "0x02"}))
+            must(replace(c, field(header, "version"), {"type": "hexstr", "value": version}))
 
 
 @mutant("each_packet_is_held_for_its_reason")

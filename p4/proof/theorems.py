@@ -172,7 +172,7 @@ def default_deny(p):
     permitted = z3.BoolVal(False)
     if t is not None and t.hit:
         permitted = z3.And(t.key("source") == came(p, "ipv6", "src"), t.key("operation") == op,
-                           t.key("machine") == bits(dst, 87, 80), t.key("pointer") == bits(dst, 63, 0))
+                           t.key("machine") == bits(dst, 87, 80), t.key("region") == bits(dst, 71, 30))
     return implies(z3.Not(from_cpu(p)), z3.Or(op == READ, op == WRITE, op == FREE), leaves(p), z3.Or(permitted, turned(p)))
 
 
@@ -194,7 +194,7 @@ def memory_is_asked_for_what_it_does(p):
         return true()
     op, access = operation(p), p.taken("dsm_access")
     ruled = z3.BoolVal(access is not None and access.hit)
-    asks = z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 2, came(p, "dsm", "verdict") == 0x0100)
+    asks = z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 3, came(p, "dsm", "verdict") == 0x0100)
     listed = z3.Or(*[op == x for x in (ALLOC, SETTLE, LEDGER)], z3.And(z3.Or(op == READ, op == WRITE), z3.Or(ruled, from_cpu(p))),
                    z3.And(op == FREE, from_cpu(p)))
     return implies(crosses(p), z3.Or(z3.And(asks, listed), turned(p)))
@@ -347,7 +347,7 @@ def formats_are_checked(p):
         return implies(leaves(p), z3.And(came(p, "rpc", "magic") == 0xB1FC, came(p, "rpc", "version") == 2,
                                          z3.Or(from_cpu(p), z3.And(z3.UGE(kind, 1), z3.ULE(kind, 4)))))
     if "dsm" in p.parsed:
-        return implies(leaves(p), z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 2))
+        return implies(leaves(p), z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 3))
     return true()
 
 

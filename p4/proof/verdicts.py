@@ -139,9 +139,9 @@ def rules_of_calls(k, blade, says):
 
 def rules_of_memory(k, blade, says):
     op, verdict = k.op, says("dsm", "verdict")
-    access = Entry(k.p, "dsm_access", k.src, op, bits(k.dst, 87, 80), bits(k.dst, 63, 0))
+    access = Entry(k.p, "dsm_access", k.src, op, bits(k.dst, 87, 80), bits(k.dst, 71, 30))
     mirrored = z3.And(k.home.does("to_copies"), k.home.param("to_copies", "group") != 0)
-    yield Rule(MALFORMED, z3.Or(says("dsm", "magic") != 0xB1FD, says("dsm", "version") != 2))
+    yield Rule(MALFORMED, z3.Or(says("dsm", "magic") != 0xB1FD, says("dsm", "version") != 3))
     yield Rule(MALFORMED, z3.And(k.to_memory, z3.Or(verdict != 0x0100, op == 0, z3.UGT(op, LEDGER))))
     yield Rule(DENIED, z3.And(blade, k.to_memory, z3.Or(op == READ, op == WRITE, op == FREE), z3.Not(access.hit)))
     yield Rule(HELD, z3.And(blade, k.to_memory, op == FREE), FOR_FREE)

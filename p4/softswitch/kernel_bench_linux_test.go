@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/vishvananda/netlink"
@@ -61,7 +62,7 @@ func accessRule(i int) datapath.Entry {
 		Table: "BifrostIngress.dsm_access",
 		Match: []datapath.Match{
 			{Value: binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i%100))}, {Value: []byte{2}}, {Value: []byte{1}},
-			{Value: binary.BigEndian.AppendUint64(nil, uint64(i)<<16), PrefixLen: 48},
+			{Value: binary.BigEndian.AppendUint64(nil, uint64(dsmpacket.IDOf(uint32(i), 1)))[2:]},
 		},
 		Action: &datapath.Action{Name: "BifrostIngress.permit"},
 	}

@@ -42,7 +42,7 @@ func TestKernel_ReadDoesNotArriveAsWrite(t *testing.T) {
 			r.write(p4v1.Update_INSERT,
 				r.entry("dsm_home", "to_hop", [][]byte{{0, 2}}, datapath.Match{Value: target[:6]}),
 				r.entry("dsm_access", "permit", nil, datapath.Match{Value: src[:]}, datapath.Match{Value: []byte{opRead}},
-					datapath.Match{Value: []byte{1}}, datapath.Match{Value: target[8:], PrefixLen: 64}))
+					datapath.Match{Value: []byte{1}}, datapath.Match{Value: binary.BigEndian.AppendUint64(nil, uint64(dsmpacket.FromAddr(netip.AddrFrom16(target)).ID()))[2:]}))
 			out, in := rawSocket(t, a), rawSocket(t, b)
 			request := func(id uint64) []byte {
 				payload := (&dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Length: 64}).Append(nil)

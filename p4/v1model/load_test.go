@@ -34,14 +34,14 @@ func TestLoadBifrost(t *testing.T) {
 	if access == nil {
 		t.Fatal("no table dsm_access")
 	}
-	if access.Kind != v1model.MatchLPM || access.MaxSize != 1<<21 || !access.ByHit {
+	if access.Kind != v1model.MatchExact || access.MaxSize != 1<<21 || !access.ByHit {
 		t.Errorf("dsm_access: %+v", access)
 	}
 	var widths []int
 	for _, k := range access.Key {
 		widths = append(widths, k.Field.Width())
 	}
-	if want := []int{128, 8, 8, 64}; !slices.Equal(widths, want) {
+	if want := []int{128, 8, 8, 42}; !slices.Equal(widths, want) {
 		t.Errorf("dsm_access matches fields of %v bits, not %v", widths, want)
 	}
 	if d := access.Default; d == nil || d.Action.Name != "NoAction" || !access.ConstEntry {

@@ -148,7 +148,7 @@ func (a *attacker) memory(r api.Region, op dsmpacket.Op) (netip.Addr, []byte) {
 	if op == dsmpacket.OpWrite {
 		b = append(b, 0xff)
 	}
-	return dsmpacket.FromAddr(p.Addr()).With(op, 0).Addr(), b
+	return dsmpacket.FromAddr(p.Addr()).With(op).Addr(), b
 }
 
 // foreignMemory is from each other node, and from its own.
@@ -182,7 +182,7 @@ func (a *attacker) unfinished() [][]byte {
 func (a *attacker) flood() [][]byte {
 	read := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Length: 8, Incarnation: 1}
 	memory := func(machine uint8) netip.Addr {
-		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead, 0).Addr()
+		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead).Addr()
 	}
 	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
 	f := [][]byte{
@@ -219,7 +219,7 @@ func (a *attacker) otherPorts() (all [][]byte) {
 func (a *attacker) claims() (all [][]byte) {
 	h, _ := a.callOf()
 	q := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1 + a.random.Uint64N(64), Incarnation: a.session.Node().Incarnation, Execution: h.Call, Length: 64}
-	to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 6).Addr()
+	to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr()
 	return append(all, a.udp(a.itself(), to, rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))
 }
 

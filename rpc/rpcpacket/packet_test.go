@@ -21,7 +21,7 @@ func sample() Message {
 			Call: ID{1, 15: 2}, Parent: ID{3, 15: 4}, Number: 5, CallerIncarnation: 6, CalleeIncarnation: 7, Slot: 8,
 			Timeout: 9, Branch: 10, Index: 11, Attempt: 12, Service: 13,
 		},
-		Pointers: []dsmpacket.Pointer{dsmpacket.Make(16, 1, 64), dsmpacket.Make(16, 2, 128), dsmpacket.Make(16, 3, 192)},
+		Pointers: []dsmpacket.Pointer{dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1)), dsmpacket.Make(16, 2, dsmpacket.IDOf(2, 1)), dsmpacket.Make(16, 3, dsmpacket.IDOf(3, 1))},
 		Payload:  []byte("thrift"), Trailer: []byte("trailer"),
 	}
 }

@@ -74,17 +74,15 @@ class Memory:
 
     def alloc(self, size):
         """A region of at least size bytes, all zero, that this node controls: the pointer to its first byte."""
-        try:
-            size_class = wire.class_for(size)
-        except ValueError as e:
-            raise Error(layout.BAD_REQUEST, str(e), "alloc") from e
+        if not 1 <= size <= layout.MAX_REGION:
+            raise Error(layout.BAD_REQUEST, "%d bytes: a region has 1 to %d" % (size, layout.MAX_REGION), "alloc")
         rack = self._rack()
         blades = list(rack.get("memories") or ())
         code = layout.NO_SPACE
         while blades:
             at = random.choices(range(len(blades)), [1 + b["free"] for b in blades])[0]
-            machine = wire.make_pointer(rack["dsm_prefix"], blades.pop(at)["machine"], 0)
-            request = _Request(layout.OP_ALLOC, wire.with_op(machine, layout.OP_ALLOC, size_class), size)
+            machine = wire.make_pointer(rack["dsm_prefix"], blades.pop(at)["machine"], 0, 0)
+            request = _Request(layout.OP_ALLOC, wire.with_op(machine, layout.OP_ALLOC), size)
             done = self._run([request])
             if done.code == layout.OK:
                 return wire.with_op(done.address, 0)
@@ -323,7 +321,7 @@ def _answers(request, source, packet):
     if packet.kind == layout.KIND_NACK or packet.status != layout.OK:
         return source == request.to
     if request.op == layout.OP_ALLOC:
-        return source[:6] == request.to[:6] and source[6:8] == request.to[6:8]
+        return source[:7] == request.to[:7] and packet.length == request.length
     if request.op == layout.OP_READ and len(packet.data) != request.length:
         return False
     return source == request.to

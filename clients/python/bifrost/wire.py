@@ -153,34 +153,39 @@ def derived(id):
 
 
 # A global pointer is 16 bytes, an IPv6 address:
-# bytes 0-3 zero | 4 prefix | 5 machine | 6 operation | 7 argument | 8-15 address
+# bytes 0-3 zero | 4 prefix | 5 machine | 6 operation | 7-15 slot, generation, offset
 
 
-def make_pointer(prefix, machine, address):
-    """A stored pointer: one without operation and argument."""
-    return bytes((0, 0, 0, 0, prefix, machine, 0, 0)) + address.to_bytes(8, "big")
+def make_pointer(prefix, machine, slot, generation):
+    """The pointer to a region's first byte; 0 and 0 name no region of the machine."""
+    return bytes((0, 0, 0, 0, prefix, machine, 0)) + (((slot << layout.GENERATION_BITS) | generation) << layout.OFFSET_BITS).to_bytes(9, "big")
 
 
 def is_stored(p):
     """Whether 16 bytes can be a stored pointer."""
-    return len(p) == 16 and p[:4] == bytes(4) and p[4] != 0 and p[6:8] == b"\0\0"
+    return len(p) == 16 and p[:4] == bytes(4) and p[4] != 0 and p[6] == 0 and generation(p) > 0
 
 
-def with_op(p, op, argument=0):
+def generation(p):
+    """Which region of its slot a pointer names."""
+    return int.from_bytes(p[7:], "big") >> layout.OFFSET_BITS & (1 << layout.GENERATION_BITS) - 1
+
+
+def offset(p):
+    """How many bytes of the region lie before the one that a pointer names."""
+    return int.from_bytes(p[7:], "big") & (1 << layout.OFFSET_BITS) - 1
+
+
+def with_op(p, op):
     """The address of an operation on a pointer."""
-    return p[:6] + bytes((op, argument)) + p[8:]
+    return p[:6] + bytes((op,)) + p[7:]
 
 
 def add(p, n):
-    """A pointer moved by n bytes."""
-    return p[:8] + ((int.from_bytes(p[8:], "big") + n) & (1 << 64) - 1).to_bytes(8, "big")
-
-
-def class_for(size):
-    """log2 of the smallest region that holds size bytes; ValueError if there is none."""
-    if not 1 <= size <= 1 << layout.MAX_CLASS:
-        raise ValueError("%d bytes: a region has 1 to 2^%d" % (size, layout.MAX_CLASS))
-    return max(layout.MIN_CLASS, (size - 1).bit_length())
+    """A pointer moved by n bytes; zeros, which are no pointer, if no region is as large."""
+    if not 0 <= offset(p) + n < 1 << layout.OFFSET_BITS:
+        return bytes(16)
+    return p[:7] + (int.from_bytes(p[7:], "big") + n).to_bytes(9, "big")
 
 
 def pack_headers(headers):

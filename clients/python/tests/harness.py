@@ -11,7 +11,7 @@ from bifrost.errors import Error
 KEY = bytes(range(32))
 SELF, A, B = "fd00:b1f0:0:2::5", "fd00:b1f0:0:2::a", "fd00:b1f0:0:2::b"
 PATIENCE = 20.0  # seconds until a test fails
-POINTER = wire.make_pointer(16, 1, 64)
+POINTER = wire.make_pointer(16, 1, 64, 1)
 
 
 def serves(*nodes, incarnation=9, **options):

@@ -141,12 +141,12 @@ class BulkTest(unittest.TestCase):
         self.assertEqual(sum(n for _, n in bulk.cut([(0, 1 << 30)], 60000)), layout.BULK_PULL_BYTES // 60000 * 60000)
 
     def test_first_packets(self):
-        m = wire.Message(type=layout.TYPE_CALL, payload=os.urandom(5000), pointers=[wire.make_pointer(16, 1, 64)] * 3)
+        m = wire.Message(type=layout.TYPE_CALL, payload=os.urandom(5000), pointers=[wire.make_pointer(16, 1, 64, 1)] * 3)
         whole = wire.first(m, 1232)
         self.assertEqual(len(m.pack()), 1232)
         total, to, start = wire.opening(wire.Message.parse(m.pack()))
         self.assertEqual((total, to, start), (5000, 0, whole[: len(start)]))
-        pointers = [wire.make_pointer(16, 1, 64)] * 39  # one more than half a packet
+        pointers = [wire.make_pointer(16, 1, 64, 1)] * 39  # one more than half a packet
         self.assertRaises(ValueError, wire.first, wire.Message(payload=whole, pointers=pointers), 1232)
         m = wire.Message(type=layout.TYPE_CALL, payload=whole, pointers=pointers[1:], trailer=bytes(304))
         wire.first(m, 1232)

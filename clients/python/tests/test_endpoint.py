@@ -13,14 +13,14 @@ def call_message(**fields):
 
 class WireTest(unittest.TestCase):
     def test_there_and_back(self):
-        p, q = wire.make_pointer(16, 1, 64), wire.make_pointer(16, 2, 128)
+        p, q = wire.make_pointer(16, 1, 64, 1), wire.make_pointer(16, 2, 128, 1)
         m = call_message(payload=b"pay", trailer=b"trail", pointers=[p, q], method=wire.method_of("a" * 17))
         got = wire.Message.parse(m.pack())
         self.assertEqual((got.payload, got.trailer, got.pointers, got.method), (b"pay", b"trail", [p, q], m.method))
         self.assertEqual(wire.Memory.parse(wire.Memory(request=7, data=b"x").pack()).data, b"x")
 
     def test_bad_packets(self):
-        whole = call_message(payload=b"pay", pointers=[wire.make_pointer(16, 1, 64)]).pack()
+        whole = call_message(payload=b"pay", pointers=[wire.make_pointer(16, 1, 64, 1)]).pack()
         for b in [whole[:n] for n in range(len(whole))] + [whole + b"x", b"\0" + whole[1:], whole[:112] + b"\1" + whole[113:]]:
             self.assertRaises(FormatError, wire.Message.parse, b)
         self.assertRaises(FormatError, wire.Message.parse, call_message(reserved=1).pack())
@@ -61,7 +61,7 @@ class WireTest(unittest.TestCase):
             self.assertFalse(wire.Message(**dict(refusal, **change)).refuses)
 
     def test_arguments(self):
-        p, q = wire.make_pointer(16, 1, 64), wire.make_pointer(16, 2, 128)
+        p, q = wire.make_pointer(16, 1, 64, 1), wire.make_pointer(16, 2, 128, 1)
         calls = [dict(payload=b"a"), dict(payload=b"b"), dict(payload=b"a", service=1), dict(payload=b"a", method=b"m" * 16), dict(payload=b"a", pointers=[p]), dict(payload=b"a", pointers=[q])]
         self.assertEqual(len({wire.arguments(call_message(**c)) for c in calls}), len(calls))
         self.assertEqual(wire.arguments(call_message(payload=b"a", number=7)), wire.arguments(call_message(payload=b"a")))

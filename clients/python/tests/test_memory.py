@@ -18,7 +18,7 @@ class Copy:
     def handle(self, to, m):
         """Carries a request out once, and answers it as often as it comes."""
         if m.request not in self.seen or to[6] == layout.OP_SETTLE:
-            at, op = int.from_bytes(to[8:], "big"), to[6]
+            at, op = wire.offset(to), to[6]
             answer = wire.Memory(verdict=layout.KIND_REPLY << 8, request=m.request, incarnation=m.incarnation, length=m.length)
             if op == layout.OP_WRITE:
                 self.bytes[at : at + m.length] = m.data
@@ -28,10 +28,10 @@ class Copy:
         answer, op = self.seen[m.request], to[6]
         answer.mirror_epoch, answer.copy, answer.members = 1, self.number, 2
         if op == layout.OP_READ:
-            at = int.from_bytes(to[8:], "big")
+            at = wire.offset(to)
             answer.data = bytes(self.bytes[at : at + m.length])
         if op == layout.OP_ALLOC:
-            to = wire.make_pointer(to[4], to[5], 64)[:6] + to[6:8] + (64).to_bytes(8, "big")
+            to = wire.with_op(wire.make_pointer(to[4], to[5], 64, 1), op)
         return answer.pack(), to
 
 
@@ -85,14 +85,14 @@ class MemoryTest(unittest.TestCase):
         data = random.Random(2).randbytes(8192)
         memory.write(p, data)
         for copy in network.copies:
-            self.assertEqual(copy.bytes[64 : 64 + 8192], data)
+            self.assertEqual(copy.bytes[:8192], data)
         self.assertEqual(memory.read(p, 8192), data)
         memory.free(p)
         memory.settle()
 
     def test_denied(self):
         memory = self.client(Network(lambda op: op in (layout.OP_WRITE, layout.OP_READ)))
-        p = wire.make_pointer(16, 1, 64)
+        p = wire.make_pointer(16, 1, 64, 1)
         for operation in lambda: memory.write(p, b"x"), lambda: memory.read(p, 1):
             with self.assertRaises(Error) as caught:
                 operation()

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -28,7 +27,6 @@ const (
 // Pool is the regions that one node controls, as far as it knows them.
 type Pool struct {
 	known   map[dsmpacket.Pointer]*Region // by base
-	classes uint64                        // bit c: there has been one of class c
 	gained  map[dsmpacket.Pointer]struct{}
 	givenUp frequency // frees of these
 	shelves [dsmpacket.MaxClass + 1]shelf
@@ -77,19 +75,13 @@ func (p *Pool) Fresh(id dsmpacket.Region) {
 func (p *Pool) add(id dsmpacket.Region) *Region {
 	r := &Region{Region: id}
 	p.known[id.Base] = r
-	p.classes |= 1 << id.Class
 	return r
 }
 
 // Find returns the region that a pointer lies in, or nil.
 func (p *Pool) Find(ptr dsmpacket.Pointer) *Region {
-	ptr = ptr.Bare()
-	for m := p.classes; m != 0; m &= m - 1 {
-		class := uint8(bits.TrailingZeros64(m))
-		base := dsmpacket.Make(ptr.Prefix(), ptr.Machine(), ptr.Offset()&^(1<<class-1))
-		if r := p.known[base]; r != nil && r.Class == class {
-			return r
-		}
+	if r := p.known[ptr.Base()]; r != nil && r.Contains(ptr) {
+		return r
 	}
 	return nil
 }

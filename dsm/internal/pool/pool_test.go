@@ -15,7 +15,7 @@ const (
 )
 
 func region(machine uint8, number uint64, class uint8) dsmpacket.Region {
-	return dsmpacket.Region{Base: dsmpacket.Make(prefix, machine, (number+1)<<20), Class: class}
+	return dsmpacket.Region{Base: dsmpacket.Make(prefix, machine, dsmpacket.IDOf(uint32(number), 1)), Class: class}
 }
 
 func anywhere(uint8) bool { return true }

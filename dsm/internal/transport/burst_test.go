@@ -8,7 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-var burstAt = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000)
+var burstAt = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 
 // start begins a transfer of n bytes on an endpoint whose window has twelve datagrams
 // of 100 bytes, and returns what is sent.
@@ -71,13 +71,13 @@ func TestRefusedBurst(t *testing.T) {
 		e, x, packets := startBurst(t, dsmpacket.OpRead, 400)
 		h := packets[0].Header
 		h.Kind, h.Status = kind, fault.BadRequest
-		e.Receive(1000, burstAt.With(dsmpacket.OpRead, 0), &h, nil)
+		e.Receive(1000, burstAt.With(dsmpacket.OpRead), &h, nil)
 		e.audit(t)
 		again := sent(e)
 		if len(packets) != 1 || h.More != 3 || len(again) != 4 {
 			t.Fatalf("%d packets, then %d", len(packets), len(again))
 		}
-		e.Receive(1000, burstAt.With(dsmpacket.OpRead, 0), &h, nil) // a duplicate
+		e.Receive(1000, burstAt.With(dsmpacket.OpRead), &h, nil) // a duplicate
 		if len(sent(e)) != 0 {
 			t.Error("a refusal that comes twice is answered twice")
 		}

@@ -191,7 +191,6 @@ type peer struct {
 	heard           time.Duration // when it last answered
 	cc              congestion
 	plain, held     lane
-	known           classes
 	copies          copies.Set
 	writes          int // unsettled
 }
@@ -263,13 +262,13 @@ func (p *peer) mustWait(r *request) (wait bool) {
 	if p.writes == 0 || p.copies.Single() && p.abandoned == 0 {
 		return false
 	}
-	from := r.to.Offset()
+	base, from := r.to.Base(), r.to.Offset()
 	p.each(func(w *request) {
 		if w.op() != dsmpacket.OpWrite || p.copies.Single() && !w.abandoned {
 			return
 		}
 		at := w.to.Offset()
-		wait = wait || from < at+uint64(w.n) && at < from+uint64(r.n)
+		wait = wait || w.to.Base() == base && from < at+uint64(w.n) && at < from+uint64(r.n)
 	})
 	return wait
 }

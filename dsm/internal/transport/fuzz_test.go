@@ -69,13 +69,13 @@ func FuzzReceive(f *testing.F) {
 // stand in Ready.
 func busyEndpoint() (*Endpoint, []*Transfer) {
 	e := New(Config{Incarnation: 1, MaxData: 32, Window: 8 << 10})
-	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000)
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 	transfers := []*Transfer{
 		{Op: dsmpacket.OpRead, Pointer: at, Buf: make([]byte, 40)},
 		{Op: dsmpacket.OpWrite, Pointer: at, Buf: make([]byte, 40)},
 		{Op: dsmpacket.OpAlloc, Pointer: at, Size: 64},
 		{Op: dsmpacket.OpFree, Pointer: at},
-		{Op: dsmpacket.OpWrite, Pointer: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, 0), Buf: make([]byte, 900)},
+		{Op: dsmpacket.OpWrite, Pointer: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, dsmpacket.IDOf(0, 1)), Buf: make([]byte, 900)},
 	}
 	for _, t := range transfers {
 		e.Start(0, t)
@@ -135,7 +135,7 @@ func BenchmarkRead64(b *testing.B) {
 	data := make([]byte, 64)
 	b.ReportAllocs()
 	for b.Loop() {
-		*t = Transfer{Op: dsmpacket.OpRead, Pointer: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000), Buf: data}
+		*t = Transfer{Op: dsmpacket.OpRead, Pointer: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)), Buf: data}
 		e.Start(0, t)
 		p := e.Ready().Send[0]
 		e.Clear()

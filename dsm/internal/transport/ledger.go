@@ -407,8 +407,8 @@ const readOp = "read the ledger"
 // Endpoint it does no I/O, reads no clock and has one owner.
 type Verdict struct {
 	request dsmpacket.LedgerRequest
-	left    map[uint64]dsmpacket.Left // by offset
-	rest    uint64                    // where that begins which some copy has not told yet; math.MaxUint64 if there is nothing
+	left    map[dsmpacket.RegionID]dsmpacket.Left
+	rest    dsmpacket.RegionID // where that begins which some copy has not told yet; math.MaxUint64 if there is nothing
 	obeyed  copies.Answers[struct{}]
 	tries   int
 	due     time.Duration
@@ -419,7 +419,7 @@ type Verdict struct {
 
 // NewVerdict begins to tell a machine q, whose operation is a LedgerOp.Word.
 func NewVerdict(now time.Duration, q dsmpacket.LedgerRequest) *Verdict {
-	v := &Verdict{request: q, left: map[uint64]dsmpacket.Left{}, rest: math.MaxUint64}
+	v := &Verdict{request: q, left: map[dsmpacket.RegionID]dsmpacket.Left{}, rest: math.MaxUint64}
 	v.transmit(now)
 	return v
 }
@@ -458,19 +458,19 @@ func (v *Verdict) Over() bool { return v.done || v.err != nil }
 // is fenced, or a later run has changed something.
 func (v *Verdict) Err() error { return v.err }
 
-// Left is what the runs that were taken back have allocated and any copy has, for the next run to find, in the order of the offsets. It is complete when
+// Left is what the runs that were taken back have allocated and any copy has, for the next run to find, in the order of their ids. It is complete when
 // the verdict is over.
 func (v *Verdict) Left() []dsmpacket.Left {
-	return slices.SortedFunc(maps.Values(v.left), func(a, b dsmpacket.Left) int { return cmp.Compare(a.Offset, b.Offset) })
+	return slices.SortedFunc(maps.Values(v.left), func(a, b dsmpacket.Left) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // tells takes what a copy has told of what is left.
 func (v *Verdict) tells(a *dsmpacket.LedgerAnswer) {
 	for _, l := range a.Left {
-		v.left[l.Offset] = l
+		v.left[l.ID] = l
 	}
 	if n := len(a.Left); a.More && n > 0 {
-		v.rest = min(v.rest, a.Left[n-1].Offset+1)
+		v.rest = min(v.rest, a.Left[n-1].ID+1)
 	}
 }
 

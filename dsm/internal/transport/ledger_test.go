@@ -114,7 +114,7 @@ func TestVerdict_Left(t *testing.T) {
 	id := [16]byte{1}
 	has := [2][]dsmpacket.Left{}
 	for i := range 2*dsmpacket.MaxLeft + 5 {
-		l := dsmpacket.Left{Branch: uint64(i % 3), Index: uint32(i), Offset: uint64(i) << 12, Class: 12}
+		l := dsmpacket.Left{Branch: uint64(i % 3), Index: uint32(i), ID: dsmpacket.IDOf(uint32(i), 1), Class: 12}
 		for copied := range has {
 			if i%10 != 3+copied {
 				has[copied] = append(has[copied], l)
@@ -133,7 +133,7 @@ func TestVerdict_Left(t *testing.T) {
 				Op: q.Op, Ledger: id, Run: 3, Incarnation: 4, From: q.From, Mirror: dsmpacket.Mirror{Epoch: 1, Copy: uint8(copied), Members: 2},
 			}
 			for _, l := range has[copied] {
-				if l.Offset < q.From {
+				if l.ID < q.From {
 					continue
 				}
 				if a.More = len(a.Left) == dsmpacket.MaxLeft; a.More {

@@ -150,8 +150,8 @@ func (p *program) equal(r *modelRegion) {
 	if second == nil {
 		return
 	}
-	a, thereA := p.stores[m-1].Content(r.base.Offset(), 1<<simClass)
-	b, thereB := second.Content(r.base.Offset(), 1<<simClass)
+	a, thereA := p.stores[m-1].Content(r.base.ID(), 1<<simClass)
+	b, thereB := second.Content(r.base.ID(), 1<<simClass)
 	if thereA != thereB || !bytes.Equal(a, b) {
 		p.errorf("the copies of %v differ: there %t, %t", r.base, thereA, thereB)
 	}
@@ -267,7 +267,7 @@ func (p *program) disturb(busy []*modelRegion) {
 
 func (p *program) deny(r *modelRegion, yes bool) {
 	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite, dsmpacket.OpFree} {
-		p.denied[access{r.owner.node, r.base.Offset(), op}] = yes
+		p.denied[access{r.owner.node, r.base.ID(), op}] = yes
 	}
 }
 
@@ -278,9 +278,9 @@ func (p *program) crash(c *simClient) {
 		p.fence(i+1, control.Fence{Node: rackaddr.Node(uint64(c.node)), Incarnation: c.incarnation})
 	}
 	c.boot()
-	known := map[uint64]bool{}
+	known := map[dsmpacket.RegionID]bool{}
 	for _, r := range p.regions {
-		known[r.base.Offset()] = true
+		known[r.base.ID()] = true
 		if t := r.op; r.owner == c && t != nil {
 			t.Status, t.Local, t.N = fault.Canceled, true, 0
 			p.judge(r)
@@ -291,7 +291,7 @@ func (p *program) crash(c *simClient) {
 		for page := (control.RegionList{Next: 1}); page.Next != 0; {
 			page = s.List(control.Regions{From: page.Next})
 			for _, id := range page.Regions {
-				if id.Owner == rackaddr.Node(uint64(c.node)) && !known[id.Offset] {
+				if id.Owner == rackaddr.Node(uint64(c.node)) && !known[id.ID] {
 					lost.Regions = append(lost.Regions, id)
 				}
 			}
@@ -362,7 +362,7 @@ func (p *program) wrote(r *modelRegion, t *transport.Transfer) {
 	if t.N > len(t.Buf) || (t.N == len(t.Buf)) != (t.Status == fault.OK) {
 		p.errorf("write of %d bytes: %d done, %v", len(t.Buf), t.N, t.Status)
 	}
-	first := int(t.Pointer.Offset()-r.base.Offset()) / slotSize
+	first := int(t.Pointer.Offset()) / slotSize
 	for i := range len(r.data) / slotSize {
 		slot, v := &r.slots[first+i], binary.BigEndian.Uint64(r.data[i*slotSize:])
 		switch at := i * slotSize; {
@@ -380,7 +380,7 @@ func (p *program) compare(r *modelRegion, t *transport.Transfer) {
 	if t.Status != fault.OK && t.Status != fault.PermissionDenied && !t.Local {
 		p.errorf("read: %v", t.Status)
 	}
-	first := int(t.Pointer.Offset()-r.base.Offset()) / slotSize
+	first := int(t.Pointer.Offset()) / slotSize
 	for i := range t.N / slotSize {
 		got := binary.BigEndian.Uint64(t.Buf[i*slotSize:])
 		if !slices.Contains(r.slots[first+i], got) {

@@ -66,8 +66,8 @@ func (r *request) answeredBy(from dsmpacket.Pointer, h *dsmpacket.Header, data [
 	if r.op() != dsmpacket.OpAlloc || from.Op() != dsmpacket.OpAlloc || h.Kind != dsmpacket.Reply || h.Status != fault.OK {
 		return false
 	}
-	reg, err := dsmpacket.RegionOf(from)
-	return err == nil && reg.Class == r.to.Arg()
+	_, err := dsmpacket.RegionOf(from, r.length)
+	return err == nil && h.Length == r.length
 }
 
 // answered takes in the server's reply to r.
@@ -94,8 +94,7 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from dsmpack
 			copy(to, data)
 		}
 	case r.op() == dsmpacket.OpAlloc:
-		reg, _ := dsmpacket.RegionOf(from)
-		p.known.learn(reg)
+		reg, _ := dsmpacket.RegionOf(from, r.length)
 		if t == nil {
 			e.discard(now, reg, r.scope)
 		} else {
@@ -141,9 +140,6 @@ func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 // finish reports r's fate and settles it.
 func (e *Endpoint) finish(p *peer, r *request, status fault.Code) {
 	t, off := r.transfer, r.off
-	if r.op() == dsmpacket.OpFree && status == fault.OK {
-		p.known.forget(r.to)
-	}
 	if r.settler != nil {
 		e.leave(p, r.settler)
 	}

@@ -256,7 +256,7 @@ func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Cod
 	}
 	r.unlink()
 	s := e.newRequest()
-	s.to, s.length = r.to.With(dsmpacket.OpSettle, 0), r.id
+	s.to, s.length = r.to.With(dsmpacket.OpSettle), r.id
 	r.verdict, r.settler, s.asks, s.flags = verdict, s, r, flags
 	p.enter(s)
 	s.first = now
@@ -355,12 +355,5 @@ func (e *Endpoint) barrier(f func(*peer, *request) bool) (b *Barrier) {
 
 // mayShare reports whether two pointers may lie in one region of the machine.
 func (p *peer) mayShare(a, b dsmpacket.Pointer) bool {
-	if a.Machine() != p.machine || a.Prefix() != p.prefix {
-		return false
-	}
-	if reg, ok := p.known.find(a); ok {
-		return reg.Contains(b)
-	}
-	_, ok := p.known.find(b)
-	return !ok
+	return a.Machine() == p.machine && a.Prefix() == p.prefix && a.Base() == b.Base()
 }

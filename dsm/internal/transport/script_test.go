@@ -179,7 +179,7 @@ func (s *scripted) receive(w []string) error {
 			data = []byte(strings.Repeat("r", int(h.Length)))
 		case dsmpacket.OpAlloc:
 			if code == fault.OK {
-				from = dsmpacket.Make(from.Prefix(), from.Machine(), uint64(k)<<20).With(dsmpacket.OpAlloc, from.Arg())
+				from = dsmpacket.Make(from.Prefix(), from.Machine(), dsmpacket.IDOf(uint32(k)<<8, 1)).With(dsmpacket.OpAlloc)
 			}
 		case dsmpacket.OpSettle:
 			h.Length = 0
@@ -220,9 +220,9 @@ func spoil(what string, from *dsmpacket.Pointer, h *dsmpacket.Header, data []byt
 	case "address":
 		*from = from.Add(1)
 	case "operation":
-		*from = from.With(dsmpacket.OpSettle, 0)
-	case "class":
-		*from = from.With(dsmpacket.OpAlloc, from.Arg()+1)
+		*from = from.With(dsmpacket.OpSettle)
+	case "offset":
+		*from = from.Add(64)
 	case "length":
 		h.Length--
 	case "short":
@@ -253,9 +253,9 @@ func (s *scripted) flush() {
 		case dsmpacket.OpAlloc:
 			line += fmt.Sprintf(" of %d bytes", h.Length)
 		case dsmpacket.OpRead, dsmpacket.OpWrite:
-			line += fmt.Sprintf(" of %d bytes at %#x", h.Length, p.To.Offset())
+			line += fmt.Sprintf(" of %d bytes at %#x", h.Length, address(p.To))
 		case dsmpacket.OpFree:
-			line += fmt.Sprintf(" %#x", p.To.Offset())
+			line += fmt.Sprintf(" %#x", address(p.To))
 		}
 		s.printf("%s, machine %d: id %d, floor %d", line, p.To.Machine(), h.Request, h.Floor)
 	}
@@ -282,13 +282,16 @@ func (s *scripted) done(t *Transfer) {
 	s.printf("%s", line)
 }
 
-// pointer reads MACHINE:ADDRESS.
+// pointer reads MACHINE:ADDRESS. There is a region every 4,096 bytes.
 func pointer(word string) dsmpacket.Pointer {
 	m, a, _ := strings.Cut(word, ":")
 	machine, _ := strconv.ParseUint(m, 0, 8)
 	addr, _ := strconv.ParseUint(a, 0, 64)
-	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, uint8(machine), addr)
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, uint8(machine), dsmpacket.IDOf(uint32(addr>>12), 1)).Add(int64(addr & 0xfff))
 }
+
+// address is pointer's other way round.
+func address(p dsmpacket.Pointer) uint64 { return uint64(p.ID().Slot())<<12 + p.Offset() }
 
 // codeNamed finds a code by its name, whose words may be followed by others.
 func codeNamed(words []string) fault.Code {

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -40,16 +39,15 @@ func (e *Endpoint) next(t *Transfer) *request {
 	r.transfer, r.scope, r.off, r.cost = t, t.Scope, t.issued, overhead
 	switch t.Op {
 	case dsmpacket.OpAlloc:
-		class, _ := dsmpacket.ClassFor(t.Size)
-		r.to, r.length = dsmpacket.Make(t.Pointer.Prefix(), t.Pointer.Machine(), 0).With(t.Op, class), t.Size
+		r.to, r.length = dsmpacket.Make(t.Pointer.Prefix(), t.Pointer.Machine(), 0).With(t.Op), t.Size
 		if t.Recall {
 			r.flags = dsmpacket.FlagRecall
 		}
 	case dsmpacket.OpFree:
-		r.to = t.Pointer.With(t.Op, 0)
+		r.to = t.Pointer.With(t.Op)
 	default:
 		r.n = min(e.cfg.MaxData, len(t.Buf)-t.issued)
-		r.to, r.length = t.Pointer.Add(int64(t.issued)).With(t.Op, 0), uint64(r.n)
+		r.to, r.length = t.Pointer.Add(int64(t.issued)).With(t.Op), uint64(r.n)
 		r.cost += r.n
 	}
 	return r
@@ -136,48 +134,6 @@ func (q *queue) remove(t *Transfer) {
 		q.last = t.prev
 	}
 	t.queued, t.prev, t.next = false, nil, nil
-}
-
-// maxKnown bounds what a peer remembers of regions' extents.
-const maxKnown = 1 << 12
-
-// classes remembers the extents of regions that this client allocated, as far
-// as it has room. Addresses are never used again, so nothing here gets wrong.
-type classes struct {
-	byBase map[dsmpacket.Pointer]uint8
-	order  []dsmpacket.Pointer // a ring: the oldest makes room
-	at     int
-	inUse  uint64 // bit c: a region of class c has been learnt
-}
-
-func (c *classes) learn(reg dsmpacket.Region) {
-	if c.byBase == nil {
-		c.byBase = make(map[dsmpacket.Pointer]uint8)
-	}
-	if len(c.order) < maxKnown {
-		c.order = append(c.order, reg.Base)
-	} else {
-		delete(c.byBase, c.order[c.at])
-		c.order[c.at] = reg.Base
-		c.at = (c.at + 1) % maxKnown
-	}
-	c.byBase[reg.Base] = reg.Class
-	c.inUse |= 1 << reg.Class
-}
-
-func (c *classes) forget(base dsmpacket.Pointer) { delete(c.byBase, base.Bare()) }
-
-// find returns the known region that p lies in.
-func (c *classes) find(p dsmpacket.Pointer) (dsmpacket.Region, bool) {
-	p = p.Bare()
-	for m := c.inUse; m != 0; m &= m - 1 {
-		class := uint8(bits.TrailingZeros64(m))
-		base := dsmpacket.Make(p.Prefix(), p.Machine(), p.Offset()&^(1<<class-1))
-		if got, ok := c.byBase[base]; ok && got == class {
-			return dsmpacket.Region{Base: base, Class: class}, true
-		}
-	}
-	return dsmpacket.Region{}, false
 }
 
 // A burst is reads of one transfer that are asked for by one packet: to send a request

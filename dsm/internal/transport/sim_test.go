@@ -48,7 +48,7 @@ type chances struct {
 // access is a permission that a node does not have.
 type access struct {
 	node   int
-	region uint64 // base
+	region dsmpacket.RegionID
 	op     dsmpacket.Op
 }
 
@@ -61,7 +61,7 @@ const (
 func newSim(seed uint64, clients, machines int) *sim {
 	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]bool{}, freed: map[access]map[*store.Store]bool{}, held: time.Millisecond}
 	for m := range machines {
-		s.stores = append(s.stores, newStore(uint8(m+1), uint64(m+1)<<40))
+		s.stores = append(s.stores, newStore(uint8(m+1), uint32(m)*100))
 	}
 	for i := range clients {
 		s.clients = append(s.clients, &simClient{sim: s, node: i + 1})
@@ -70,9 +70,9 @@ func newSim(seed uint64, clients, machines int) *sim {
 	return s
 }
 
-func newStore(machine uint8, epoch uint64) *store.Store {
+func newStore(machine uint8, floor uint32) *store.Store {
 	return store.New(store.Config{
-		Prefix: simPrefix, Machine: machine, Epoch: epoch, Memory: make([]byte, 1<<20),
+		Prefix: simPrefix, Machine: machine, Floor: floor, Memory: make([]byte, 1<<20),
 		Discard: func(b []byte) { clear(b) }, MaxData: simData,
 	})
 }
@@ -240,7 +240,7 @@ func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answ
 	second := s.second(m)
 	switch r.To.Op() {
 	case dsmpacket.OpFree:
-		at := access{int(r.Node.As16()[15]), r.To.Offset(), dsmpacket.OpFree}
+		at := access{int(r.Node.As16()[15]), r.To.ID(), dsmpacket.OpFree}
 		if s.freed[at] == nil {
 			s.freed[at] = map[*store.Store]bool{}
 		}
@@ -258,7 +258,7 @@ func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answ
 		h := &a.Header
 		err := second.AllocAt(control.AllocAt{
 			Node: r.Node, Incarnation: h.Incarnation, Request: h.Request, Floor: h.Floor, Execution: h.Execution,
-			Branch: h.Branch, Index: h.Index, Size: h.Length, Offset: a.From.Offset(),
+			Branch: h.Branch, Index: h.Index, Size: h.Length, ID: a.From.ID(),
 		})
 		if err != nil && fault.CodeOf(err) != fault.Stale {
 			panic(err)
@@ -289,10 +289,9 @@ func (s *sim) letGo() {
 	s.kept = nil
 }
 
-// denies says what the switch's access table does. The simulated regions are of
-// 2^simClass bytes.
+// denies says what the switch's access table does.
 func (s *sim) denies(node int, to dsmpacket.Pointer) bool {
-	return s.denied[access{node, to.Offset() &^ (1<<simClass - 1), to.Op()}]
+	return s.denied[access{node, to.ID(), to.Op()}]
 }
 
 // simClass is the class of all regions in a simulation.

@@ -10,7 +10,7 @@ import (
 // Magic and Version open every packet.
 const (
 	Magic   = 0xB1FC
-	Version = 2
+	Version = 3
 )
 
 // HeaderSize is the length of the header in bytes.
@@ -29,7 +29,7 @@ const (
 // Layout is the header's definition; the docs follow it.
 var Layout = wirefmt.Layout{Name: "fill", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "3"},
 	{Name: "kind", Offset: 3, Size: 1, Doc: "1: item, 2: the item that makes the target a complete copy, 3: acknowledgement"},
 	{Name: "status", Offset: 4, Size: 1, Doc: "acknowledgement: 0, or why the target cannot be filled; the reason in words follows the header"},
 	{Name: "part", Offset: 5, Size: 1, Doc: "item: which part of the copy it belongs to; 0: ledgers, 1: regions, with undo and windows"},

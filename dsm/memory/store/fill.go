@@ -6,13 +6,15 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // A second copy of a machine is filled while the first one serves. The first copy is the
 // source. What regions hold is copied first. The source notes what is written meanwhile, a
 // unit of noteSize bytes at a time, and copies those units again. Then the source closes:
 // from there on it changes nothing, and gives the units that are left, and the rest of its
-// state: undo, windows, fences, marks, addresses. The new copy is complete when it has all
+// state: undo, windows, fences, marks, generations. The new copy is complete when it has all
 // of it, in order.
 //
 //	Fill ─▶ FillNext, FillNext, … (requests go on) ─▶ CloseFill ─▶ FillNext … until there is nothing ─▶ EndFill
@@ -31,9 +33,9 @@ const (
 
 // filling is a source's side.
 type filling struct {
-	todo       []*region // with something to copy; regions that have gone stay till their turn
-	gone       []uint64  // bases of regions that the new copy has, and that were freed
-	done, left uint64    // bytes of regions
+	todo       []*region            // with something to copy; regions that have gone stay till their turn
+	gone       []dsmpacket.RegionID // regions that the new copy has, and that were freed
+	done, left uint64               // bytes of regions
 	closing    bool
 	rest       []func(limit int) []byte // after that: each gives items until it gives nil
 }
@@ -52,8 +54,8 @@ type notes struct {
 func (s *Store) Fill() {
 	s.EndFill()
 	s.fill = &filling{}
-	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
-		reg := s.regions.byBase[base]
+	for _, id := range slices.Sorted(maps.Keys(s.regions.byID)) {
+		reg := s.regions.byID[id]
 		s.fill.watch(reg)
 		reg.note(reg.from, reg.to-reg.from)
 	}
@@ -65,7 +67,7 @@ func (s *Store) EndFill() {
 		return
 	}
 	s.fill = nil
-	for _, reg := range s.regions.byBase {
+	for _, reg := range s.regions.byID {
 		reg.notes = nil
 	}
 }
@@ -140,7 +142,7 @@ func (r *region) unnote() {
 	}
 	o.n, o.units, r.notes = 0, nil, nil
 	if o.told {
-		o.f.gone = append(o.f.gone, r.base)
+		o.f.gone = append(o.f.gone, r.id)
 	}
 }
 
@@ -155,8 +157,8 @@ func (s *Store) FillNext(limit int) (item []byte, ok bool) {
 	if len(f.gone) > 0 {
 		n := min(len(f.gone), (limit-1)/8)
 		item = []byte{itemGone}
-		for _, base := range f.gone[:n] {
-			item = binary.BigEndian.AppendUint64(item, base)
+		for _, id := range f.gone[:n] {
+			item = binary.BigEndian.AppendUint64(item, uint64(id))
 		}
 		f.gone = f.gone[n:]
 		return item, true
@@ -197,7 +199,7 @@ func (r *region) copyOut(limit int) []byte {
 	o.f.left -= size
 	o.f.done += size
 	at := uint64(first) << noteShift
-	item := encode(itemPages, pagesItem{Base: r.base, Class: r.class, At: at})
+	item := encode(itemPages, pagesItem{ID: r.id, Class: r.class, At: at})
 	for end := at + size; at < end; {
 		b := r.run(at, end-at)
 		item = append(item, b...)
@@ -212,8 +214,8 @@ func (s *Store) restOfState() (rest []func(int) []byte) {
 		e := s.undo.byRun[key]
 		rest = append(rest, Once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled})))
 	}
-	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
-		reg := s.regions.byBase[base]
+	for _, id := range slices.Sorted(maps.Keys(s.regions.byID)) {
+		reg := s.regions.byID[id]
 		rest = append(rest, Once(reg.item()))
 		if reg.changes != nil {
 			rest = append(rest, reg.changes.oldContent())
@@ -229,7 +231,7 @@ func (s *Store) restOfState() (rest []func(int) []byte) {
 		})))
 	}
 	return append(rest, Once(encode(itemEnd, endItem{
-		Next: s.space.next, Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode)),
+		Generation: s.slots.highest, Regions: uint64(len(s.regions.byID)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode)),
 	})))
 }
 
@@ -243,7 +245,7 @@ func Once(item []byte) func(int) []byte {
 }
 
 func (r *region) item() []byte {
-	v := regionItem{Base: r.base, Class: r.class, Owner: r.owner.As16()}
+	v := regionItem{ID: r.id, Class: r.class, Owner: r.owner.As16()}
 	if c := r.changes; c != nil {
 		v.Changed, v.Execution, v.Runner, v.Own, v.Used = true, c.by.id, c.by.by.node.As16(), c.own, c.used
 		v.Branch, v.Index, v.Size = c.key.branch, c.key.index, c.size
@@ -274,7 +276,7 @@ func (c *changes) oldContent() func(int) []byte {
 		}
 		p := &pages[0]
 		n := min(len(p.bytes)-p.from, limit-itemOverhead)
-		item := encode(itemUndo, undoItem{Base: c.region.base, Page: p.at, From: uint64(p.from), Zero: p.bytes == nil}) //nolint:gosec // a page
+		item := encode(itemUndo, undoItem{ID: c.region.id, Page: p.at, From: uint64(p.from), Zero: p.bytes == nil}) //nolint:gosec // a page
 		item = append(item, p.bytes[p.from:p.from+n]...)
 		if p.from += n; p.from == len(p.bytes) {
 			pages = pages[1:]
@@ -327,7 +329,7 @@ func clientItems(node netip.Addr, c *client) func(int) []byte {
 		for len(records) > 0 && len(item)+recordSize <= limit {
 			r := &records[0]
 			item = append(item, encode(0, recordItem{
-				ID: r.id, Length: r.length, Address: r.address, Op: uint8(r.op), Status: uint8(r.status), Class: r.class, Dead: r.dead,
+				ID: r.id, Length: r.length, At: r.at, Region: r.region, Op: uint8(r.op), Status: uint8(r.status), Class: r.class, Dead: r.dead,
 			})[1:]...)
 			records = records[1:]
 		}

@@ -116,9 +116,9 @@ func (m *fillModel) complete(t *rapid.T) {
 // what the undo costs.
 func describe(s *Store) string {
 	var b bytes.Buffer
-	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
-		r := s.regions.byBase[base]
-		fmt.Fprintf(&b, "%#x %d %v", base, r.class, r.owner)
+	for _, id := range slices.Sorted(maps.Keys(s.regions.byID)) {
+		r := s.regions.byID[id]
+		fmt.Fprintf(&b, "%s %d %v", id, r.class, r.owner)
 		if c := r.changes; c != nil {
 			fmt.Fprintf(&b, " %v %v %v %v %d:", c.by.id, c.own, c.used, c.key, c.size)
 			old := map[uint64][]byte{}
@@ -141,7 +141,7 @@ func describe(s *Store) string {
 		slices.SortFunc(records, func(a, b record) int { return int(a.id) - int(b.id) })
 		fmt.Fprintln(&b, node, c.incarnation, c.fenced, c.window.floor, records)
 	}
-	fmt.Fprintln(&b, s.undo.marks.order, s.undo.marks.last, alignUp(s.space.next, superblock))
+	fmt.Fprintln(&b, s.undo.marks.order, s.undo.marks.last, s.slots.highest)
 	return b.String()
 }
 
@@ -150,7 +150,7 @@ func describe(s *Store) string {
 func TestCloseFill(t *testing.T) {
 	s := newTestStore(1 << 20)
 	ask := func(s *Store, op dsmpacket.Op, p dsmpacket.Pointer, id, n uint64) (Answer, Drop) {
-		return s.Handle(&Request{Node: rackaddr.Node(1), To: p.With(op, 0), Data: make([]byte, n), Header: dsmpacket.Header{
+		return s.Handle(&Request{Node: rackaddr.Node(1), To: p.With(op), Data: make([]byte, n), Header: dsmpacket.Header{
 			Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: n,
 		}})
 	}
@@ -197,12 +197,12 @@ func FuzzTake(f *testing.F) {
 	for item, ok := s.FillNext(5000); ok; item, ok = s.FillNext(5000) {
 		f.Add(item)
 	}
-	f.Add(encode(itemPages, pagesItem{Base: 1 << 30, Class: 12}))
-	f.Add(encode(itemRegion, regionItem{Base: 1 << 30, Class: 12, Changed: true}))
-	f.Add(encode(itemUndo, undoItem{Base: 1 << 30, Zero: true}))
+	f.Add(encode(itemPages, pagesItem{ID: dsmpacket.IDOf(1, 1), Class: 12}))
+	f.Add(encode(itemRegion, regionItem{ID: dsmpacket.IDOf(1, 1), Class: 12, Changed: true}))
+	f.Add(encode(itemUndo, undoItem{ID: dsmpacket.IDOf(1, 1), Zero: true}))
 	f.Add(append(encode(itemClient, clientItem{Node: [16]byte{1}, Floor: 1}), encode(0, recordItem{ID: 1})[1:]...))
 	f.Add(encode(itemMark, markItem{}))
-	f.Add(encode(itemGone, uint64(1<<30)))
+	f.Add(encode(itemGone, dsmpacket.IDOf(1, 1)))
 	f.Add(encode(itemLevelled, levelledItem{}))
 	f.Fuzz(func(t *testing.T, item []byte) {
 		second := newTestStore(1 << 20) // is complete, and made level
@@ -210,7 +210,7 @@ func FuzzTake(f *testing.F) {
 		if err := second.Become(control.Mirror{Epoch: 1, Copy: 1, Members: 2}); err != nil {
 			t.Fatal(err)
 		}
-		if err := second.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Size: 4096, Offset: 1 << 30}); err != nil {
+		if err := second.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Size: 4096, ID: dsmpacket.IDOf(1, 1)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := second.Take(item); err != nil && fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.Stale {
@@ -226,7 +226,7 @@ func FuzzTake(f *testing.F) {
 			}
 		}
 		// The copy is whole behind its last item only.
-		end := endItem{Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode))}
+		end := endItem{Regions: uint64(len(s.regions.byID)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode))}
 		if s.Take(encode(itemEnd, end)) == nil {
 			checkUndo(t, s)
 		}

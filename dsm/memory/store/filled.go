@@ -12,7 +12,7 @@ import (
 // The kinds of items that a source gives: the first byte.
 const (
 	itemPages    = 1 + iota // what a part of a region holds: pagesItem, content
-	itemGone                // regions that were freed: their bases, 8 bytes each
+	itemGone                // regions that were freed: their ids, 8 bytes each
 	itemRun                 // an execution with changes: runItem
 	itemRegion              // a region, when all of its content has come: regionItem
 	itemUndo                // what a part of a page held before: undoItem, content
@@ -25,7 +25,7 @@ const (
 // The items without the first byte and what follows them, big endian.
 type (
 	pagesItem struct {
-		Base  uint64
+		ID    dsmpacket.RegionID
 		Class uint8
 		At    uint64
 	}
@@ -35,7 +35,7 @@ type (
 		Rolled          bool
 	}
 	regionItem struct {
-		Base               uint64
+		ID                 dsmpacket.RegionID
 		Class              uint8
 		Owner              [16]byte
 		Changed, Own, Used bool
@@ -45,8 +45,9 @@ type (
 		Size               uint64
 	}
 	undoItem struct {
-		Base, Page, From uint64
-		Zero             bool // the whole page was zeros; no content follows
+		ID         dsmpacket.RegionID
+		Page, From uint64
+		Zero       bool // the whole page was zeros; no content follows
 	}
 	clientItem struct {
 		Node        [16]byte
@@ -55,9 +56,10 @@ type (
 		Floor       uint64
 	}
 	recordItem struct {
-		ID, Length, Address uint64
-		Op, Status, Class   uint8
-		Dead                bool
+		ID, Length, At    uint64
+		Region            dsmpacket.RegionID
+		Op, Status, Class uint8
+		Dead              bool
 	}
 	markItem struct {
 		Main, Node  [16]byte
@@ -67,7 +69,7 @@ type (
 		Back        bool
 	}
 	endItem struct {
-		Next                   uint64
+		Generation             uint32
 		Regions, Runs, Clients uint64
 	}
 	levelledItem struct {
@@ -109,8 +111,8 @@ func badItem(format string, args ...any) error {
 
 // filled is the side of a copy that is being filled.
 type filled struct {
-	named    map[uint64]bool // regions that the source has at its end
-	complete bool            // all has come
+	named    map[dsmpacket.RegionID]bool // regions that the source has at its end
+	complete bool                        // all has come
 }
 
 // BeFilled makes the store empty, and a copy that is being filled: it drops all requests,
@@ -118,7 +120,7 @@ type filled struct {
 func (s *Store) BeFilled(incarnation uint32) {
 	s.Forget()
 	s.mirror.Incarnation = incarnation
-	s.filled = &filled{named: map[uint64]bool{}}
+	s.filled = &filled{named: map[dsmpacket.RegionID]bool{}}
 }
 
 // Take takes the source's next item. An error means that the copy cannot be filled: NoSpace,
@@ -175,25 +177,22 @@ func (s *Store) Loaded() error {
 	return nil
 }
 
-// takeAt finds the region that begins at base, or makes it.
-func (s *Store) takeAt(base uint64, class uint8) (*region, error) {
-	if class < dsmpacket.MinClass || class > dsmpacket.MaxClass || base&(1<<class-1) != 0 {
-		return nil, badItem("region of class %d at %#x", class, base)
+// takeAt finds a region, or makes it.
+func (s *Store) takeAt(id dsmpacket.RegionID, class uint8) (*region, error) {
+	if class < dsmpacket.MinClass || class > dsmpacket.MaxClass || !id.Valid() {
+		return nil, badItem("region %s of class %d", id, class)
 	}
-	if reg := s.regions.byBase[base]; reg != nil {
+	if reg := s.regions.byID[id]; reg != nil {
 		if reg.class != class {
-			return nil, badItem("region at %#x has class %d, not %d", base, reg.class, class)
+			return nil, badItem("region %s has class %d, not %d", id, reg.class, class)
 		}
 		return reg, nil
-	}
-	if s.regions.find(base) != nil {
-		return nil, badItem("region at %#x lies in another one", base)
 	}
 	block, ok := s.arena.take(class)
 	if !ok {
 		return nil, fault.New(fault.NoSpace, "fill", "no room for a region of %d bytes: %d of %d are in use", uint64(1)<<class, s.arena.used, len(s.arena.mem))
 	}
-	reg := &region{base: base, block: block, class: class, data: s.arena.bytes(block, class)}
+	reg := &region{id: s.slots.give(id.Slot(), id.Generation()), block: block, class: class, data: s.arena.bytes(block, class)}
 	s.regions.add(reg)
 	return reg, nil
 }
@@ -204,12 +203,12 @@ func (s *Store) takePages(b []byte) error {
 	if err != nil {
 		return err
 	}
-	reg := s.regions.byBase[v.Base]
+	reg := s.regions.byID[v.ID]
 	if s.filled == nil && reg == nil {
 		return nil // it has been freed here, and goes at the other copy
 	}
 	if s.filled != nil {
-		if reg, err = s.takeAt(v.Base, v.Class); err != nil {
+		if reg, err = s.takeAt(v.ID, v.Class); err != nil {
 			return err
 		}
 	}
@@ -222,17 +221,17 @@ func (s *Store) takePages(b []byte) error {
 
 func (s *Store) takeGone(b []byte) error {
 	if len(b)%8 != 0 {
-		return badItem("%d bytes of addresses", len(b))
+		return badItem("%d bytes of ids", len(b))
 	}
 	for ; len(b) > 0; b = b[8:] {
-		s.releaseAt(binary.BigEndian.Uint64(b))
+		s.releaseID(dsmpacket.RegionID(binary.BigEndian.Uint64(b)))
 	}
 	return nil
 }
 
-// releaseAt ends the region that begins at an address, if there is one.
-func (s *Store) releaseAt(base uint64) {
-	if reg := s.regions.byBase[base]; reg != nil {
+// releaseID ends a region, if it is there.
+func (s *Store) releaseID(id dsmpacket.RegionID) {
+	if reg := s.regions.byID[id]; reg != nil {
 		s.release(reg)
 	}
 }
@@ -273,21 +272,21 @@ func (s *Store) takeRegion(b []byte) error {
 	if _, err := decode(b, &v); err != nil {
 		return err
 	}
-	reg, err := s.takeAt(v.Base, v.Class)
+	reg, err := s.takeAt(v.ID, v.Class)
 	if err != nil {
 		return err
 	}
 	if !reg.owner.IsValid() {
 		reg.owner = netip.AddrFrom16(v.Owner)
 	}
-	s.filled.named[v.Base] = true
+	s.filled.named[v.ID] = true
 	if !v.Changed {
 		return nil
 	}
 	e := s.undo.byRun[runKey{v.Execution, netip.AddrFrom16(v.Runner)}]
 	switch {
 	case e == nil || reg.changes != nil:
-		return badItem("region at %#x is changed by an execution that is not known", v.Base)
+		return badItem("region %s is changed by an execution that is not known", v.ID)
 	case s.undo.full(regionCost):
 		return s.noUndo()
 	}
@@ -305,9 +304,9 @@ func (s *Store) takeUndo(b []byte) error {
 	if err != nil {
 		return err
 	}
-	reg := s.regions.byBase[v.Base]
+	reg := s.regions.byID[v.ID]
 	if reg == nil || reg.changes == nil || v.Page%pageSize != 0 || v.Page >= uint64(len(reg.data)) {
-		return badItem("old content of page %d at %#x", v.Page, v.Base)
+		return badItem("old content of page %d of %s", v.Page, v.ID)
 	}
 	c := reg.changes
 	size := min(pageSize, uint64(len(reg.data))-v.Page)
@@ -320,7 +319,7 @@ func (s *Store) takeUndo(b []byte) error {
 		case s.undo.full(cost):
 			return s.noUndo()
 		case !c.saved.add(v.Page >> pageShift):
-			return badItem("old content of page %d at %#x comes twice", v.Page, v.Base)
+			return badItem("old content of page %d of %s comes twice", v.Page, v.ID)
 		}
 		s.undo.charge(c.by, cost)
 		c.cost += cost
@@ -331,7 +330,7 @@ func (s *Store) takeUndo(b []byte) error {
 		c.pages = append(c.pages, p)
 	}
 	if len(c.pages) == 0 || c.pages[len(c.pages)-1].at != v.Page {
-		return badItem("a part of page %d at %#x without the parts before", v.Page, v.Base)
+		return badItem("a part of page %d of %s without the parts before", v.Page, v.ID)
 	}
 	old := c.pages[len(c.pages)-1].old
 	if v.From > uint64(len(old)) || uint64(len(b)) > uint64(len(old))-v.From {
@@ -368,7 +367,7 @@ func (s *Store) takeClient(b []byte) error {
 			return badItem("record %d of %s, whose floor is %d", r.ID, node, c.window.floor)
 		}
 		c.window.put(record{
-			id: r.ID, length: r.Length, address: r.Address, op: dsmpacket.Op(r.Op), status: fault.Code(r.Status), class: r.Class, dead: r.Dead,
+			id: r.ID, length: r.Length, region: r.Region, at: r.At, op: dsmpacket.Op(r.Op), status: fault.Code(r.Status), class: r.Class, dead: r.Dead,
 		})
 	}
 	return nil
@@ -393,9 +392,9 @@ func (s *Store) takeEnd(b []byte) error {
 	if _, err := decode(b, &v); err != nil {
 		return err
 	}
-	for base, reg := range s.regions.byBase {
-		if !s.filled.named[base] {
-			return badItem("region of class %d at %#x, which the source does not have", reg.class, base)
+	for id, reg := range s.regions.byID {
+		if !s.filled.named[id] {
+			return badItem("region %s of class %d, which the source does not have", id, reg.class)
 		}
 	}
 	for key, e := range s.undo.byRun {
@@ -403,11 +402,11 @@ func (s *Store) takeEnd(b []byte) error {
 			return badItem("execution %v of %s, which has changed nothing", key.id, key.node)
 		}
 	}
-	if regions, runs, clients := len(s.regions.byBase), len(s.undo.byRun), len(s.clients.byNode); uint64(regions) != v.Regions ||
+	if regions, runs, clients := len(s.regions.byID), len(s.undo.byRun), len(s.clients.byNode); uint64(regions) != v.Regions ||
 		uint64(runs) != v.Runs || uint64(clients) != v.Clients {
 		return badItem("%d regions, %d executions, %d clients; the source has %d, %d, %d", regions, runs, clients, v.Regions, v.Runs, v.Clients)
 	}
-	s.space = newSpace(max(s.space.next, v.Next))
+	s.slots.raise(v.Generation)
 	s.filled.complete = true
 	return nil
 }

@@ -25,13 +25,13 @@ func FuzzHandle(f *testing.F) {
 	h := func(id, length uint64) dsmpacket.Header {
 		return dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: length}
 	}
-	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 1<<superblock)
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, dsmpacket.IDOf(0, 1))
 	f.Add(script(
-		Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
-		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abc")},
-		Request{To: at.With(dsmpacket.OpRead, 0), Header: h(3, 64)},
-		Request{To: machine.With(dsmpacket.OpSettle, 0), Header: h(4, 2)},
-		Request{To: at.With(dsmpacket.OpFree, 0), Header: h(5, 0)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 64)},
+		Request{To: at.With(dsmpacket.OpWrite), Header: h(2, 3), Data: []byte("abc")},
+		Request{To: at.With(dsmpacket.OpRead), Header: h(3, 64)},
+		Request{To: machine.With(dsmpacket.OpSettle), Header: h(4, 2)},
+		Request{To: at.With(dsmpacket.OpFree), Header: h(5, 0)},
 	))
 	more := func(id, length uint64) dsmpacket.Header {
 		h := h(id, length)
@@ -44,23 +44,23 @@ func FuzzHandle(f *testing.F) {
 		return h
 	}
 	f.Add(script( // 64 KiB, of which the last eighth needs a word
-		Request{To: machine.With(dsmpacket.OpAlloc, 15), Header: h(1, 1<<15)},
-		Request{To: machine.With(dsmpacket.OpAlloc, 14), Header: h(2, 1<<14)},
-		Request{To: machine.With(dsmpacket.OpAlloc, 13), Header: h(3, 1<<13)},
-		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: h(4, 1<<12)},
-		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: says(4, 1<<12, uint32(Permitted))},
-		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: says(5, 1<<12, uint32(Refused))},
-		Request{To: machine.With(dsmpacket.OpAlloc, 12), Header: h(5, 1<<12)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 1<<15)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(2, 1<<14)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(3, 1<<13)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(4, 1<<12)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: says(4, 1<<12, uint32(Permitted))},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: says(5, 1<<12, uint32(Refused))},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(5, 1<<12)},
 	))
 	f.Add(script(
-		Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
-		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abc")},
-		Request{To: at.With(dsmpacket.OpRead, 0), Header: more(3, 16)},
-		Request{To: at.With(dsmpacket.OpRead, 0), Header: more(3, 0)},
-		Request{To: at.With(dsmpacket.OpRead, 0), Header: more(3, 17)},
-		Request{To: at.With(dsmpacket.OpWrite, 0), Header: more(2, 3), Data: []byte("abc")},
-		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abd")},
-		Request{To: machine.With(dsmpacket.OpSettle, 0), Header: h(4, 2)},
+		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 64)},
+		Request{To: at.With(dsmpacket.OpWrite), Header: h(2, 3), Data: []byte("abc")},
+		Request{To: at.With(dsmpacket.OpRead), Header: more(3, 16)},
+		Request{To: at.With(dsmpacket.OpRead), Header: more(3, 0)},
+		Request{To: at.With(dsmpacket.OpRead), Header: more(3, 17)},
+		Request{To: at.With(dsmpacket.OpWrite), Header: more(2, 3), Data: []byte("abc")},
+		Request{To: at.With(dsmpacket.OpWrite), Header: h(2, 3), Data: []byte("abd")},
+		Request{To: machine.With(dsmpacket.OpSettle), Header: h(4, 2)},
 	))
 	e := func(id, length uint64) dsmpacket.Header {
 		h := h(id, length)
@@ -69,10 +69,10 @@ func FuzzHandle(f *testing.F) {
 	}
 	for command := range byte(4) {
 		f.Add(append(script(
-			Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
-			Request{To: at.With(dsmpacket.OpWrite, 0), Header: e(2, 3), Data: []byte("abc")},
-			Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: e(3, 64)},
-			Request{To: at.With(dsmpacket.OpFree, 0), Header: e(4, 0)},
+			Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 64)},
+			Request{To: at.With(dsmpacket.OpWrite), Header: e(2, 3), Data: []byte("abc")},
+			Request{To: machine.With(dsmpacket.OpAlloc), Header: e(3, 64)},
+			Request{To: at.With(dsmpacket.OpFree), Header: e(4, 0)},
 		), 5, command, 7, 0, 2, 0))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -129,7 +129,7 @@ func command(s *Store, d []byte) {
 // from the client's window.
 func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool) {
 	used := uint64(0)
-	for _, reg := range s.regions.byBase {
+	for _, reg := range s.regions.byID {
 		used += 1 << reg.class
 	}
 	if used != s.Used() || used > uint64(len(s.arena.mem)) {
@@ -168,7 +168,7 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool)
 			t.Fatalf("%+v has the record %+v", r.Header, *rec)
 		}
 		if op == dsmpacket.OpAlloc {
-			from = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(op, rec.class)
+			from = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.region).With(op)
 		}
 	}
 	if a.Header != want || a.From != from {

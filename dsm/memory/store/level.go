@@ -26,8 +26,8 @@ func (s *Store) Level(q control.Level) (items []func(limit int) []byte, err erro
 			return nil, fault.New(fault.NoSpace, "level", "node %s has left more than %d writes and frees unsettled", q.Fence.Node, control.MaxUnsettled)
 		}
 		for _, w := range u.Writes {
-			if _, _, status := s.find(s.at(w.Offset), w.Length); status == fault.BadRequest {
-				return nil, fault.New(fault.BadRequest, "level", "%d bytes at %#x are not in one region", w.Length, w.Offset)
+			if _, _, status := s.find(s.at(w.ID, w.Offset), w.Length); status == fault.BadRequest {
+				return nil, fault.New(fault.BadRequest, "level", "%d bytes at %d of %s are not in one region", w.Length, w.Offset, w.ID)
 			}
 			if !seen[w] {
 				seen[w] = true
@@ -36,29 +36,29 @@ func (s *Store) Level(q control.Level) (items []func(limit int) []byte, err erro
 		}
 	}
 	for _, u := range told {
-		for _, base := range u.Frees {
-			s.releaseAt(base)
-			items = append(items, Once(encode(itemGone, base)))
+		for _, id := range u.Frees {
+			s.releaseID(id)
+			items = append(items, Once(encode(itemGone, id)))
 		}
 	}
 	return append(items, Once(encode(itemLevelled, levelledItem{q.Fence.Node.As16(), q.Fence.Incarnation}))), nil
 }
 
-// at is the pointer to an offset.
-func (s *Store) at(offset uint64) dsmpacket.Pointer {
-	return dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, offset)
+// at is the pointer to a byte of a region.
+func (s *Store) at(id dsmpacket.RegionID, offset uint64) dsmpacket.Pointer {
+	return dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, id).Add(int64(offset)) //nolint:gosec // what is too large is the nil pointer
 }
 
 // contentOf gives what a part of a region holds; nothing if the region is gone, for then it goes at the other copy, too.
 func (s *Store) contentOf(w control.Span) func(int) []byte {
 	return func(limit int) []byte {
-		reg, at, status := s.find(s.at(w.Offset), w.Length)
+		reg, at, status := s.find(s.at(w.ID, w.Offset), w.Length)
 		if status != fault.OK || w.Length == 0 {
 			return nil
 		}
 		n := min(w.Length, uint64(limit-itemOverhead)) //nolint:gosec // see FillNext
 		w.Offset, w.Length = w.Offset+n, w.Length-n
-		return append(encode(itemPages, pagesItem{Base: reg.base, Class: reg.class, At: at}), reg.view(at, n)...)
+		return append(encode(itemPages, pagesItem{ID: reg.id, Class: reg.class, At: at}), reg.view(at, n)...)
 	}
 }
 
@@ -69,9 +69,9 @@ func (s *Store) Levelled(node netip.Addr, incarnation uint32) {
 	}
 }
 
-// Content returns what n bytes at an offset hold; false if they are not in one region.
-func (s *Store) Content(offset, n uint64) (data []byte, ok bool) {
-	reg, at, status := s.find(s.at(offset), n)
+// Content returns what the first n bytes of a region hold; false if it has not so many.
+func (s *Store) Content(id dsmpacket.RegionID, n uint64) (data []byte, ok bool) {
+	reg, at, status := s.find(s.at(id, 0), n)
 	if status != fault.OK {
 		return nil, false
 	}

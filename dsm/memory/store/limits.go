@@ -50,8 +50,6 @@ func (l Limits) withDefaults() Limits {
 const (
 	// minRing is the length of a fresh window's ring.
 	minRing = 16
-	// superblock is log2 of the address range that space cuts regions from.
-	superblock = 30
 
 	// Up to zeroAndKeep, freed memory that is zeroed by and by stays: a page that the
 	// kernel has to give again costs ten times as much.

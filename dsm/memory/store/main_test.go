@@ -56,19 +56,19 @@ func (w *world) done(node netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer, exec
 
 func (w *world) alloc(node netip.Addr, execution control.ExecutionID) dsmpacket.Pointer {
 	w.t.Helper()
-	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 6)
-	return w.done(node, dsmpacket.OpAlloc, at, execution, "", 64).From.With(dsmpacket.OpNone, 0)
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc)
+	return w.done(node, dsmpacket.OpAlloc, at, execution, "", 64).From.With(dsmpacket.OpNone)
 }
 
 func (w *world) write(node netip.Addr, p dsmpacket.Pointer, execution control.ExecutionID, data string) {
 	w.t.Helper()
-	w.done(node, dsmpacket.OpWrite, p.With(dsmpacket.OpWrite, 0), execution, data, uint64(len(data)))
+	w.done(node, dsmpacket.OpWrite, p.With(dsmpacket.OpWrite), execution, data, uint64(len(data)))
 }
 
 // holds checks what a region begins with.
 func (w *world) holds(p dsmpacket.Pointer, want string) {
 	w.t.Helper()
-	if got := w.regions.find(p.Offset()).data; string(got[:len(want)]) != want {
+	if got := w.regions.byID[p.ID()].data; string(got[:len(want)]) != want {
 		w.t.Errorf("memory holds %q, want %q", got[:len(want)], want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // A store is one of its machine's copies. The copies get the same changes, each in an
 // order of its own, and stay equal because of what clients and Gatekeeper promise:
 // changes that overlap follow each other, and commands reach every copy. Only the first
-// copy chooses addresses: AllocAt has the second one make the same region.
+// copy chooses slots: AllocAt has the second one make the same region.
 
 // Become makes the store a copy of its machine, in a new mirror epoch. A store that was
 // another copy before forgets everything. One that is being filled cannot become the copy
@@ -49,15 +49,15 @@ func (s *Store) Diverged() uint64 { return s.diverged }
 // mirrored reports whether the machine has another copy.
 func (s *Store) mirrored() bool { return s.mirror.Members > 1 }
 
-// AllocAt makes the region that the machine's first copy has made for a request, at the
-// same address. It is idempotent. NoSpace means that this copy has no room for it;
+// AllocAt makes the region that the machine's first copy has made for a request, with the
+// same id. It is idempotent. NoSpace means that this copy has no room for it;
 // Overloaded, that it has none now; BadRequest, that the copies disagree.
 func (s *Store) AllocAt(q control.AllocAt) error {
 	class, ok := dsmpacket.ClassFor(q.Size)
-	if !ok || q.Offset&(1<<class-1) != 0 {
-		return fault.New(fault.BadRequest, "alloc at", "no region of %d bytes can begin at %#x", q.Size, q.Offset)
+	if !ok || !q.ID.Valid() {
+		return fault.New(fault.BadRequest, "alloc at", "no region of %d bytes can be %s", q.Size, q.ID)
 	}
-	r := &Request{Node: q.Node, To: dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, 0).With(dsmpacket.OpAlloc, class), Header: dsmpacket.Header{
+	r := &Request{Node: q.Node, To: dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, 0).With(dsmpacket.OpAlloc), Header: dsmpacket.Header{
 		Kind: dsmpacket.Request, Request: q.Request, Floor: q.Floor, Execution: q.Execution, Branch: q.Branch, Index: q.Index,
 		Incarnation: q.Incarnation, Length: q.Size,
 	}}
@@ -73,31 +73,29 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 		return fault.New(fault.Overloaded, "alloc at", "no room for the record of another request")
 	}
 	if rec := c.window.find(q.Request); rec != nil {
-		if rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || rec.address != q.Offset {
+		if rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || rec.region != q.ID {
 			return fault.New(fault.BadRequest, "alloc at", "request %d of %s had another outcome at this copy", q.Request, q.Node)
 		}
 		return nil
 	}
 	reg, status := s.recall(r)
 	if reg == nil && status == fault.OK {
-		reg, status = s.allocateAt(r, class, q.Offset)
+		reg, status = s.allocateAt(r, class, q.ID)
 	}
 	switch {
 	case status != fault.OK:
-		return fault.New(status, "alloc at", "this copy cannot make a region of %d bytes at %#x", q.Size, q.Offset)
-	case reg.base != q.Offset:
-		return fault.New(fault.BadRequest, "alloc at", "an earlier run of the operation got %#x at this copy, not %#x", reg.base, q.Offset)
+		return fault.New(status, "alloc at", "this copy cannot make region %s of %d bytes", q.ID, q.Size)
+	case reg.id != q.ID:
+		return fault.New(fault.BadRequest, "alloc at", "an earlier run of the operation got %s at this copy, not %s", reg.id, q.ID)
 	}
-	c.window.put(record{id: q.Request, op: dsmpacket.OpAlloc, length: q.Size, address: reg.base, class: reg.class})
+	c.window.put(record{id: q.Request, op: dsmpacket.OpAlloc, length: q.Size, region: reg.id, class: reg.class})
 	return nil
 }
 
-// allocateAt makes a region at an address that another copy has chosen. This copy's own
-// addresses begin above it from then on.
-func (s *Store) allocateAt(r *Request, class uint8, base uint64) (*region, fault.Code) {
-	if s.regions.find(base) != nil {
+// allocateAt makes a region in a slot that another copy has chosen.
+func (s *Store) allocateAt(r *Request, class uint8, id dsmpacket.RegionID) (*region, fault.Code) {
+	if s.lives(id) {
 		return nil, fault.BadRequest
 	}
-	s.space = newSpace(max(s.space.next, base+1<<class))
-	return s.make(r, class, func() (uint64, bool) { return base, true })
+	return s.make(r, class, func() (dsmpacket.RegionID, bool) { return s.slots.give(id.Slot(), id.Generation()), true })
 }

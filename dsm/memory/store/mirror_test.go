@@ -11,7 +11,7 @@ import (
 
 // ask gives a store a request of node 1.
 func ask(s *Store, op dsmpacket.Op, p dsmpacket.Pointer, id, n uint64, flags uint8) Answer {
-	r := &Request{Node: rackaddr.Node(1), To: p.With(op, 0), Header: dsmpacket.Header{
+	r := &Request{Node: rackaddr.Node(1), To: p.With(op), Header: dsmpacket.Header{
 		Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: n, Flags: flags,
 	}}
 	if op == dsmpacket.OpWrite {
@@ -73,19 +73,20 @@ func TestBecome(t *testing.T) {
 // when it has no room, or something else there.
 func TestAllocAt(t *testing.T) {
 	s := newTestStore(1 << 12)
-	at := func(request, size, offset uint64, want fault.Code) {
+	at := func(request, size uint64, id dsmpacket.RegionID, want fault.Code) {
 		t.Helper()
-		err := s.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: request, Floor: 1, Size: size, Offset: offset})
+		err := s.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: request, Floor: 1, Size: size, ID: id})
 		if fault.CodeOf(err) != want {
-			t.Errorf("request %d of %d bytes at %#x: %v, want %v", request, size, offset, err, want)
+			t.Errorf("request %d of %d bytes for %s: %v, want %v", request, size, id, err, want)
 		}
 	}
-	at(1, 2048, 1<<40, fault.OK)
-	at(1, 2048, 1<<40, fault.OK)
-	at(1, 2048, 1<<41, fault.BadRequest)
-	at(2, 2048, 1<<40, fault.BadRequest)
-	at(3, 4096, 1<<42, fault.NoSpace)
-	at(4, 2048, 1<<42+64, fault.BadRequest) // not aligned
+	one, two := dsmpacket.IDOf(5, 7), dsmpacket.IDOf(5, 8)
+	at(1, 2048, one, fault.OK)
+	at(1, 2048, one, fault.OK)
+	at(1, 2048, two, fault.BadRequest)
+	at(2, 2048, one, fault.BadRequest)
+	at(3, 4096, two, fault.NoSpace)
+	at(4, 2048, dsmpacket.IDOf(6, 0), fault.BadRequest) // no generation
 	if s.Used() != 2048 {
 		t.Errorf("%d bytes are in use", s.Used())
 	}

@@ -174,12 +174,12 @@ func (m *model) alloc(t *rapid.T) {
 	if again >= 0 {
 		asked = m.regions[again].asked
 	}
-	a, full := m.ask(t, e, nil, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 0), index, asked, nil)
+	a, full := m.ask(t, e, nil, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc), index, asked, nil)
 	if full || a.Header.Status == fault.NoSpace && again < 0 {
 		return
 	}
 	m.runs[e].allocs++
-	reg, err := dsmpacket.RegionOf(a.From)
+	reg, err := dsmpacket.RegionOf(a.From, a.Header.Length)
 	if err != nil || a.Header.Status != fault.OK {
 		t.Fatalf("alloc: %v, %v", a.Header.Status, err)
 	}
@@ -216,7 +216,7 @@ func (m *model) overwrite(t *rapid.T) {
 // put writes n bytes.
 func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 	data := bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, int(n))
-	a, full := m.ask(t, e, reg, reg.Base.Add(int64(at)).With(dsmpacket.OpWrite, 0), 0, n, data)
+	a, full := m.ask(t, e, reg, reg.Base.Add(int64(at)).With(dsmpacket.OpWrite), 0, n, data)
 	if full {
 		return
 	}
@@ -236,7 +236,7 @@ func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 func (m *model) free(t *rapid.T) {
 	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
 	index := rapid.SampledFrom([]uint32{reg.index, 1 << 30}).Draw(t, "index")
-	a, _ := m.ask(t, e, reg, reg.Base.With(dsmpacket.OpFree, 0), index, 0, nil)
+	a, _ := m.ask(t, e, reg, reg.Base.With(dsmpacket.OpFree), index, 0, nil)
 	want := reg.refusal(e)
 	if want == fault.OK && e != 0 && (!reg.own || index != reg.index) {
 		want = fault.BadRequest // it may take back its own allocation, and nothing else
@@ -255,7 +255,7 @@ func (m *model) drop(reg *modelRegion) {
 
 func (m *model) reclaim(t *rapid.T) {
 	reg := m.pick(t)
-	if a := m.store.Reclaim(control.Reclaim{Regions: []control.RegionID{{Offset: reg.Base.Offset(), Class: reg.Class}}}); len(a.Refused) > 0 {
+	if a := m.store.Reclaim(control.Reclaim{Regions: []control.RegionID{{ID: reg.Base.ID(), Class: reg.Class}}}); len(a.Refused) > 0 {
 		t.Fatalf("refused: %+v", a)
 	}
 	m.drop(reg)
@@ -312,13 +312,13 @@ func (m *model) rollback(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	live := m.store.List(control.Regions{}).Regions
 	for _, reg := range m.regions {
-		got := m.store.regions.byBase[reg.Base.Offset()]
+		got := m.store.regions.byID[reg.Base.ID()]
 		if got == nil || !bytes.Equal(got.view(0, uint64(len(got.data))), reg.data) {
 			t.Fatalf("%v is not what it should be", reg.Region)
 		}
 	}
-	if len(live) != min(len(m.regions), control.MaxRegions) || len(m.store.regions.byBase) != len(m.regions) {
-		t.Fatalf("%d regions, want %d", len(m.store.regions.byBase), len(m.regions))
+	if len(live) != min(len(m.regions), control.MaxRegions) || len(m.store.regions.byID) != len(m.regions) {
+		t.Fatalf("%d regions, want %d", len(m.store.regions.byID), len(m.regions))
 	}
 	checkUndo(t, m.store)
 }
@@ -326,7 +326,7 @@ func (m *model) check(t *rapid.T) {
 // checkUndo checks the undo's books.
 func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
 	used, live := uint64(0), map[*execution]int{}
-	for _, reg := range s.regions.byBase {
+	for _, reg := range s.regions.byID {
 		c := reg.changes
 		if c == nil {
 			continue
@@ -334,7 +334,7 @@ func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
 		used += c.cost
 		live[c.by]++
 		if c.region != reg || s.undo.byRun[c.by.key()] != c.by || !slices.Contains(c.by.regions, reg) || c.own != (c.by.allocs[c.key] == c) {
-			t.Fatalf("the changes of %#x by %v are not in order", reg.base, c.by.id)
+			t.Fatalf("the changes of %s by %v are not in order", reg.id, c.by.id)
 		}
 	}
 	byNode := map[netip.Addr]uint64{}

@@ -24,20 +24,23 @@ func (s *Store) alloc(r *Request, rec *record) {
 	}
 	rec.share = status == fault.NoSpace && r.Word == Refused
 	if rec.status = status; status == fault.OK {
-		rec.length, rec.address, rec.class = r.Header.Length, reg.base, reg.class
+		rec.length, rec.region, rec.class = r.Header.Length, reg.id, reg.class
 	}
 }
 
-// allocate makes a region at an address of its own.
+// allocate makes a region in a slot of its own.
 func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
 	if status := s.may(r, class); status != fault.OK {
 		return nil, status
 	}
-	return s.make(r, class, func() (uint64, bool) { return s.space.take(class) })
+	return s.make(r, class, func() (dsmpacket.RegionID, bool) { return s.slots.take(s.lives) })
 }
 
-// make makes a region at the address that choose gives.
-func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*region, fault.Code) {
+// lives reports whether there is a region.
+func (s *Store) lives(id dsmpacket.RegionID) bool { return s.regions.byID[id] != nil }
+
+// make makes a region with the id that choose gives.
+func (s *Store) make(r *Request, class uint8, choose func() (dsmpacket.RegionID, bool)) (*region, fault.Code) {
 	undone := s.undo.concerns(r)
 	if undone {
 		if status := s.undo.admit(r); status != fault.OK {
@@ -52,12 +55,12 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 	if !ok {
 		return nil, fault.NoSpace
 	}
-	base, ok := choose()
+	id, ok := choose()
 	if !ok {
 		s.arena.give(block, class, 0, 0)
 		return nil, fault.NoSpace
 	}
-	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class), request: r.Header.Request, incarnation: r.Header.Incarnation}
+	reg := &region{id: id, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class), request: r.Header.Request, incarnation: r.Header.Incarnation}
 	s.regions.add(reg)
 	if s.fill != nil {
 		s.fill.watch(reg)
@@ -70,12 +73,12 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 
 // find returns the live region that holds the n bytes at p, and where in it.
 func (s *Store) find(p dsmpacket.Pointer, n uint64) (*region, uint64, fault.Code) {
-	reg := s.regions.find(p.Offset())
+	reg := s.regions.byID[p.ID()]
 	if reg == nil {
-		return nil, 0, s.absent(p)
+		return nil, 0, s.absent(p.ID())
 	}
-	at := p.Offset() - reg.base
-	if n > uint64(len(reg.data))-at {
+	at, size := p.Offset(), uint64(len(reg.data))
+	if at >= size || n > size-at {
 		return nil, 0, fault.BadRequest
 	}
 	return reg, at, fault.OK
@@ -181,7 +184,7 @@ func (s *Store) tell(r *Request, c *client) Answer {
 		a.Header.Flags = dsmpacket.FlagApplied
 		return a
 	}
-	if s.regions.find(r.To.Offset()) == nil && s.absent(r.To) == fault.Unavailable {
+	if id := r.To.ID(); !s.lives(id) && s.absent(id) == fault.Unavailable {
 		return refuse(r, fault.Unavailable) // there is nothing that a late copy could change
 	}
 	if s.mirrored() && r.Header.Flags&dsmpacket.FlagFinal == 0 {
@@ -256,14 +259,15 @@ func (a *Answer) wrote() bool {
 
 // record is what became of one request that changes something.
 type record struct {
-	id      uint64 // 0: empty
-	length  uint64 // as the reply said
-	address uint64 // of the new region, or where it was written or freed
-	op      dsmpacket.Op
-	status  fault.Code
-	class   uint8 // alloc: the new region's
-	share   bool  // alloc: refused since the node's owner has its share
-	dead    bool  // settled before it came: it must never be applied
+	id     uint64             // 0: empty
+	length uint64             // as the reply said
+	region dsmpacket.RegionID // the new one, or the one that was written to or freed
+	at     uint64             // where it was written
+	op     dsmpacket.Op
+	status fault.Code
+	class  uint8 // alloc: the new region's
+	share  bool  // alloc: refused since the node's owner has its share
+	dead   bool  // settled before it came: it must never be applied
 }
 
 // window is one client's unsettled requests: a floor, below which everything is

@@ -9,53 +9,71 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
-// Addresses are aligned, above the epoch, and no two regions ever share one.
-func TestSpaceNeverRepeats(t *testing.T) {
+// No id is given twice, whatever is freed meanwhile; each is above the floor, and above all before it in its slot.
+func TestSlotsNeverRepeat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		epoch := rapid.Uint64Range(1, 1<<60).Draw(t, "epoch")
-		s := newSpace(epoch)
-		var taken []dsmpacket.Region
-		total := uint64(0)
-		for _, class := range rapid.SliceOfN(rapid.Uint8Range(dsmpacket.MinClass, dsmpacket.MaxClass), 1, 60).Draw(t, "classes") {
-			addr, ok := s.take(class)
-			r := dsmpacket.Region{Base: dsmpacket.Make(1, 1, addr), Class: class}
-			if !ok || addr < epoch || addr&(1<<class-1) != 0 {
-				t.Fatalf("class %d: %#x, %v", class, addr, ok)
+		floor := rapid.Uint32Range(0, dsmpacket.MaxGeneration-10).Draw(t, "floor")
+		s, live := slots{floor: floor, highest: floor}, map[dsmpacket.RegionID]bool{}
+		last := map[uint32]uint32{}
+		lives := func(id dsmpacket.RegionID) bool { return live[id] }
+		if rapid.Bool().Draw(t, "has turned") {
+			for len(s.last) < turnSlots {
+				id, _ := s.take(lives)
+				live[id], last[id.Slot()] = len(s.last)%3 > 0, id.Generation()
 			}
-			for _, o := range taken {
-				if o.Contains(r.Base) || r.Contains(o.Base) {
-					t.Fatalf("%v and %v overlap", o, r)
-				}
+		}
+		for range rapid.IntRange(1, 500).Draw(t, "regions") {
+			var id dsmpacket.RegionID
+			if rapid.IntRange(0, 9).Draw(t, "chosen by another copy") == 0 {
+				slot := rapid.Uint32Range(0, 100).Draw(t, "slot")
+				id = s.give(slot, max(last[slot], floor)+1)
+			} else if next, ok := s.take(lives); ok {
+				id = next
+			} else {
+				t.Fatal("no slot is free")
 			}
-			taken = append(taken, r)
-			total += r.Size()
+			if g := id.Generation(); g <= max(floor, last[id.Slot()]) || live[dsmpacket.IDOf(id.Slot(), last[id.Slot()])] && last[id.Slot()] > 0 && id.Slot() > 100 || g > s.highest {
+				t.Fatalf("%s after generation %d, floor %d, highest %d", id, last[id.Slot()], floor, s.highest)
+			}
+			last[id.Slot()] = id.Generation()
+			live[id] = rapid.Bool().Draw(t, "stays")
 		}
 	})
 }
 
-func TestSpaceWastesNothingSmall(t *testing.T) {
-	s := newSpace(0)
-	total := uint64(0)
-	for i := range 10_000 {
-		class := uint8(6 + i%20)
-		addr, ok := s.take(class)
-		if total += 1 << class; !ok || addr > total+1<<superblock {
-			t.Fatalf("%d bytes handed out, the last at %#x", total, addr)
+// A slot is used again only when many have been used since, and every slot at its turn.
+func TestSlotsTurn(t *testing.T) {
+	var s slots
+	nobody := func(dsmpacket.RegionID) bool { return false }
+	for generation := range uint32(3) {
+		for slot := range uint32(turnSlots) {
+			if id, ok := s.take(nobody); !ok || id != dsmpacket.IDOf(slot, generation+1) {
+				t.Fatalf("%s, %v, want slot %d of generation %d", id, ok, slot, generation+1)
+			}
 		}
+	}
+	if id, ok := s.take(func(id dsmpacket.RegionID) bool { return id.Slot() < 2*triedSlots }); !ok || id != dsmpacket.IDOf(turnSlots, 1) {
+		t.Fatalf("%s, %v where many slots have regions, want a new one", id, ok)
 	}
 }
 
-func TestSpaceEnds(t *testing.T) {
-	s := newSpace(1<<64 - 2<<superblock) // the very last one stays out: its end has no address
-	for range 2 {
-		if _, ok := s.take(superblock - 1); !ok {
-			t.Fatal("the last superblock but one was not handed out")
-		}
+// What has had its last generation is not used again; a machine whose generations are used up has no slots left.
+func TestSlotsEnd(t *testing.T) {
+	var s slots
+	for slot := range uint32(maxSlots) {
+		s.give(slot, dsmpacket.MaxGeneration)
 	}
-	for _, class := range []uint8{dsmpacket.MinClass, superblock, dsmpacket.MaxClass} {
-		if addr, ok := s.take(class); ok {
-			t.Fatalf("class %d: %#x", class, addr)
-		}
+	nobody := func(dsmpacket.RegionID) bool { return false }
+	if id, ok := s.take(nobody); ok {
+		t.Fatalf("%s though every slot is used up", id)
+	}
+	s.last[7] = dsmpacket.MaxGeneration - 1
+	if id, ok := s.take(nobody); !ok || id != dsmpacket.IDOf(7, dsmpacket.MaxGeneration) {
+		t.Fatalf("%s, %v, want the last generation of slot 7", id, ok)
+	}
+	s = slots{floor: dsmpacket.MaxGeneration}
+	if id, ok := s.take(nobody); ok {
+		t.Fatalf("%s above the highest generation", id)
 	}
 }
 

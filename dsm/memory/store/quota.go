@@ -27,13 +27,13 @@ const (
 // reserved reports whether a region of the class takes of the reserve, or would have to.
 func (s *Store) reserved(class uint8) bool {
 	memory, regions := uint64(len(s.arena.mem)), s.cfg.Limits.Regions
-	return s.arena.used+1<<class > memory-memory/reservePart || len(s.regions.byBase) >= regions-regions/reservePart
+	return s.arena.used+1<<class > memory-memory/reservePart || len(s.regions.byID) >= regions-regions/reservePart
 }
 
 // may reports whether there may be another region of the class for a request.
 func (s *Store) may(r *Request, class uint8) fault.Code {
 	switch {
-	case len(s.regions.byBase) >= s.cfg.Limits.Regions:
+	case len(s.regions.byID) >= s.cfg.Limits.Regions:
 		return fault.NoSpace
 	case !s.cfg.Reserve || r.Word == Permitted || !s.reserved(class):
 		return fault.OK

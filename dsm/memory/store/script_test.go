@@ -46,7 +46,7 @@ const testMachine = 2
 
 func newTestStore(capacity int) *Store {
 	return New(Config{
-		Prefix: rackaddr.DefaultDSMPrefix, Machine: testMachine, Epoch: 1,
+		Prefix: rackaddr.DefaultDSMPrefix, Machine: testMachine,
 		Memory: make([]byte, capacity), Discard: func(b []byte) { clear(b) }, MaxData: 4096,
 	})
 }
@@ -67,7 +67,7 @@ func (s *scripted) command(w []string) error {
 			return err
 		}
 		for _, r := range s.store.Fence(control.Fence{Node: rackaddr.Node(uint64(n)), Incarnation: uint32(inc)}).Regions {
-			s.printf("unsettled: %#x class %d of %s, execution e%d", r.Offset, r.Class, r.Owner, r.Execution[15])
+			s.printf("unsettled: %s class %d of %s, execution e%d", r.ID, r.Class, r.Owner, r.Execution[15])
 		}
 	case "forget":
 		s.store.Forget()
@@ -76,16 +76,16 @@ func (s *scripted) command(w []string) error {
 	case "regions":
 		var q control.Regions
 		if len(w) > 1 {
-			q.From = s.pointer(w[1]).Offset()
+			q.From = s.pointer(w[1]).ID()
 		}
 		if len(w) > 2 {
 			q.Max, _ = strconv.Atoi(w[2])
 		}
 		l := s.store.List(q)
 		for _, r := range l.Regions {
-			s.printf("%#x class %d of %s", r.Offset, r.Class, r.Owner)
+			s.printf("%s class %d of %s", r.ID, r.Class, r.Owner)
 		}
-		s.printf("next %#x", l.Next)
+		s.printf("next %s", l.Next)
 	case "owner":
 		node, incarnation, err := nodeOf(w[1])
 		if err != nil {
@@ -131,10 +131,10 @@ func (s *scripted) reclaim(words []string) error {
 		if err != nil {
 			return err
 		}
-		body.Regions = append(body.Regions, control.RegionID{Offset: s.pointer(p).Offset(), Class: uint8(c)})
+		body.Regions = append(body.Regions, control.RegionID{ID: s.pointer(p).ID(), Class: uint8(c)})
 	}
 	for _, r := range s.store.Reclaim(body).Refused {
-		s.printf("refused: %#x class %d", r.Offset, r.Class)
+		s.printf("refused: %s class %d", r.ID, r.Class)
 	}
 	return nil
 }
@@ -260,24 +260,24 @@ func (s *scripted) operation(r *Request, w []string) error {
 	var err error
 	switch w[0] {
 	case "alloc", "recall":
-		r.To = machine.With(dsmpacket.OpAlloc, 0)
+		r.To = machine.With(dsmpacket.OpAlloc)
 		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
 		if w[0] == "recall" {
 			r.Header.Flags = dsmpacket.FlagRecall
 		}
 	case "read":
-		r.To = s.pointer(w[1]).With(dsmpacket.OpRead, 0)
+		r.To = s.pointer(w[1]).With(dsmpacket.OpRead)
 		r.Header.Length, err = strconv.ParseUint(w[2], 0, 64)
 	case "write":
-		r.To, r.Data = s.pointer(w[1]).With(dsmpacket.OpWrite, 0), []byte(strings.Join(w[2:], " "))
+		r.To, r.Data = s.pointer(w[1]).With(dsmpacket.OpWrite), []byte(strings.Join(w[2:], " "))
 		r.Header.Length = uint64(len(r.Data))
 	case "fill":
 		n, _ := strconv.ParseUint(w[2], 0, 64)
-		r.To, r.Data, r.Header.Length = s.pointer(w[1]).With(dsmpacket.OpWrite, 0), []byte(strings.Repeat(w[3], int(n))), n
+		r.To, r.Data, r.Header.Length = s.pointer(w[1]).With(dsmpacket.OpWrite), []byte(strings.Repeat(w[3], int(n))), n
 	case "free":
-		r.To = s.pointer(w[1]).With(dsmpacket.OpFree, 0)
+		r.To = s.pointer(w[1]).With(dsmpacket.OpFree)
 	case "settle":
-		r.To = machine.With(dsmpacket.OpSettle, 0)
+		r.To = machine.With(dsmpacket.OpSettle)
 		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
 	default:
 		return fmt.Errorf("unknown command")
@@ -301,7 +301,7 @@ func (s *scripted) answer(r *Request, a *Answer) {
 		text += fmt.Sprintf(", %q", a.Data)
 	}
 	if r.To.Op() == dsmpacket.OpAlloc && a.Header.Status == 0 {
-		reg, err := dsmpacket.RegionOf(a.From)
+		reg, err := dsmpacket.RegionOf(a.From, a.Header.Length)
 		if err != nil {
 			text += ", " + err.Error()
 		}
@@ -322,13 +322,14 @@ func (s *scripted) name(reg dsmpacket.Region) int {
 	return len(s.regions)
 }
 
-// pointer reads rK, rK+N or a bare address.
+// pointer reads rK, rK+N or SLOT.GENERATION.
 func (s *scripted) pointer(word string) dsmpacket.Pointer {
 	name, off, _ := strings.Cut(word, "+")
 	n, _ := strconv.ParseInt(off, 0, 64)
 	if k, err := strconv.Atoi(strings.TrimPrefix(name, "r")); err == nil && name[0] == 'r' && k <= len(s.regions) {
 		return s.regions[k-1].Base.Add(n)
 	}
-	addr, _ := strconv.ParseUint(name, 0, 64)
-	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, addr)
+	var slot, generation uint32
+	_, _ = fmt.Sscanf(name, "%d.%d", &slot, &generation)
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, dsmpacket.IDOf(slot, generation)).Add(n)
 }

@@ -22,7 +22,7 @@ const shadedSize = 256 << 10
 func (s *shaded) ask(op dsmpacket.Op, to dsmpacket.Pointer, execution byte, length uint64, data []byte) Answer {
 	s.t.Helper()
 	s.requests++
-	r := Request{Node: rackaddr.Node(1), To: to.With(op, 0), Data: data}
+	r := Request{Node: rackaddr.Node(1), To: to.With(op), Data: data}
 	r.Header = dsmpacket.Header{Kind: dsmpacket.Request, Request: s.requests, Floor: s.requests, Incarnation: 1, Length: length}
 	r.Header.Execution[15], r.Header.Index = execution, uint32(s.requests)
 	a, drop := handle(s.store, &r)
@@ -44,7 +44,7 @@ func (s *shaded) fill(p dsmpacket.Pointer, execution, with byte) {
 
 func (s *shaded) holds(p dsmpacket.Pointer, want byte) {
 	s.t.Helper()
-	reg := s.store.regions.find(p.Offset())
+	reg := s.store.regions.byID[p.ID()]
 	if b := reg.view(0, shadedSize); bytes.Count(b, []byte{want}) != shadedSize || &b[0] != &reg.run(0, 1)[0] {
 		s.t.Errorf("the region holds %d of %d bytes %d; in one block: %t", bytes.Count(b, []byte{want}), shadedSize, want, &b[0] == &reg.run(0, 1)[0])
 	}
@@ -71,7 +71,7 @@ func TestShadow(t *testing.T) {
 	for round := byte(2); round < 10; round++ {
 		s.fill(p, round, round)
 		s.holds(p, round)
-		reg := s.store.regions.find(p.Offset())
+		reg := s.store.regions.byID[p.ID()]
 		if reg.changes.turned == nil || len(s.store.undo.pages.list) > 0 {
 			t.Fatalf("round %d: turned %t, %d pages were copied", round, reg.changes.turned != nil, len(s.store.undo.pages.list))
 		}
@@ -153,7 +153,7 @@ func (s *shaded) small() {
 	s.ask(dsmpacket.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
 	s.ask(dsmpacket.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))
 	s.store.Commit(control.Run{Execution: control.ExecutionID{15: 9}, Node: rackaddr.Node(1), Incarnation: 1}, 1)
-	reg := s.store.regions.find(p.Offset())
+	reg := s.store.regions.byID[p.ID()]
 	if reg.shadow == nil {
 		s.t.Fatal("no shadow")
 	}

@@ -14,9 +14,9 @@ import (
 // Config says what a machine has.
 type Config struct {
 	Prefix, Machine uint8 // bytes 4 and 5 of its pointers
-	// Epoch is a lower bound of the addresses handed out. Every boot of a machine
-	// needs one above all addresses of its earlier boots.
-	Epoch uint64
+	// Floor is below the generations of all regions that are made here. Every boot of a machine needs one
+	// that is no lower than any generation of its earlier boots.
+	Floor uint32
 	// Memory is what the regions live in; its bytes must be zero.
 	Memory []byte
 	// Discard turns a large part of Memory, made of whole pages, into zeros.
@@ -32,7 +32,7 @@ type Config struct {
 // Store is the regions and windows of one memory machine.
 type Store struct {
 	cfg     Config
-	space   space
+	slots   slots
 	arena   *arena
 	regions regions
 	clients clients
@@ -41,7 +41,7 @@ type Store struct {
 	// mirror is which copy of its machine this is; diverged counts what Diverged tells.
 	mirror   dsmpacket.Mirror
 	diverged uint64
-	lost     uint64 // regions below this address are lost, see Lost
+	lost     uint32 // see Lost
 	// fill is set while another copy is filled from here, filled while this one is filled.
 	fill   *filling
 	filled *filled
@@ -55,21 +55,20 @@ func New(cfg Config) *Store {
 		of = &owners{}
 	}
 	return &Store{
-		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
+		cfg: cfg, slots: slots{floor: cfg.Floor, highest: cfg.Floor}, arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
 		clients: newClients(cfg.Limits),
 		undo:    undo{byRun: map[runKey]*execution{}, shares: share.NewNodes(0, of.ownerOf), owners: of, marks: marks{most: cfg.Limits.Marks}},
 		mirror:  dsmpacket.Mirror{Members: 1},
 	}
 }
 
-// Lost says that regions below an address were those of earlier starts of the machine,
+// Lost says that regions up to a generation were those of earlier starts of the machine,
 // and are lost: whoever asks for one is told that it is Unavailable.
-func (s *Store) Lost(below uint64) { s.lost = below }
+func (s *Store) Lost(upTo uint32) { s.lost = upTo }
 
-// absent is what an operation on an address answers where no region is. Offset 0 is
-// never a region's.
-func (s *Store) absent(p dsmpacket.Pointer) fault.Code {
-	if at := p.Offset(); at != 0 && at < s.lost {
+// absent is what an operation on a region answers that is not there.
+func (s *Store) absent(id dsmpacket.RegionID) fault.Code {
+	if id.Valid() && id.Generation() <= s.lost {
 		return fault.Unavailable
 	}
 	return fault.NotFound
@@ -86,8 +85,8 @@ func (s *Store) Regions() (bytes uint64) {
 // Used is how many bytes are taken: by regions, and by the second blocks of some.
 func (s *Store) Used() uint64 { return s.arena.used }
 
-// Addresses is above all addresses that were handed out.
-func (s *Store) Addresses() uint64 { return s.space.next }
+// Generation is the highest one that a region has had here, or the floor.
+func (s *Store) Generation() uint32 { return s.slots.highest }
 
 // Dirty reports whether there is something to Clean.
 func (s *Store) Dirty() bool { return len(s.arena.dirty) > 0 }
@@ -222,10 +221,10 @@ func (s *Store) apply(r *Request, c *client) Answer {
 		s.alloc(r, &rec)
 	case dsmpacket.OpWrite:
 		rec.length, rec.status = s.write(r)
-		rec.address = r.To.Offset()
+		rec.region, rec.at = r.To.ID(), r.To.Offset()
 	case dsmpacket.OpFree:
 		rec.status = s.free(r)
-		rec.address = r.To.Offset()
+		rec.region = r.To.ID()
 	default: // process hands over no others
 	}
 	if rec.status == fault.Overloaded {
@@ -245,7 +244,7 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 		a.Header.Flags = dsmpacket.FlagShare
 	}
 	if rec.op == dsmpacket.OpAlloc && rec.status == fault.OK {
-		a.From = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(dsmpacket.OpAlloc, rec.class)
+		a.From = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.region).With(dsmpacket.OpAlloc)
 	}
 	return a
 }
@@ -297,54 +296,65 @@ func (s *Store) turnPages(c *changes, at, n uint64) {
 // whole reports whether n bytes at an offset cover a page.
 func whole(i, at, n uint64) bool { return at <= i<<pageShift && (i+1)<<pageShift <= at+n }
 
-// space hands out region addresses. Each is aligned to its region's size and
-// handed out once, for ever. Addresses are cut from superblocks by halving, so
-// small and large regions side by side waste none: fresh holds, by size class,
-// the halves that nobody has had yet.
-type space struct {
-	next  uint64 // start of the next superblock
-	fresh [dsmpacket.MaxClass + 1][]uint64
+// slots gives regions their ids. A slot has one region at a time, each with a higher generation than all before it. They are taken in turn, so
+// that no slot is used up long before the others, and a pointer to a region that was freed stays wrong for long.
+type slots struct {
+	last    []uint32 // by slot: the generation that it had last, 0 if none
+	cursor  uint32   // the slot to try first
+	floor   uint32   // generations begin above it
+	highest uint32   // of all that were given
 }
 
-// newSpace returns a space whose addresses all lie at or above epoch.
-func newSpace(epoch uint64) space {
-	return space{next: alignUp(epoch, superblock)}
-}
+const (
+	maxSlots = 1 << dsmpacket.SlotBits
+	// turnSlots is how many slots are used before one is used again.
+	turnSlots = 1 << 16
+	// triedSlots is how many slots are tried before one that nobody has had is taken instead.
+	triedSlots = 64
+)
 
-// take returns an address for a region of the class; false when the 64 bits
-// are used up.
-func (s *space) take(class uint8) (uint64, bool) {
-	c := class
-	for c <= dsmpacket.MaxClass && len(s.fresh[c]) == 0 {
-		c++
-	}
-	var addr uint64
-	if c <= dsmpacket.MaxClass {
-		last := len(s.fresh[c]) - 1
-		addr, s.fresh[c] = s.fresh[c][last], s.fresh[c][:last]
-	} else {
-		c = max(class, superblock)
-		addr = alignUp(s.next, c)
-		if addr < s.next || addr+1<<c < addr {
-			return 0, false
+// take returns the id of a new region; false if every slot has one, or is used up. The function tells whether there is a region.
+func (t *slots) take(lives func(dsmpacket.RegionID) bool) (dsmpacket.RegionID, bool) {
+	if len(t.last) >= turnSlots {
+		tries := triedSlots
+		if len(t.last) == maxSlots {
+			tries = maxSlots
 		}
-		s.next = addr + 1<<c
+		for range tries {
+			slot := t.cursor
+			t.cursor = (t.cursor + 1) % uint32(len(t.last)) //nolint:gosec // 2^20 at most
+			last := t.last[slot]
+			if next := max(last, t.floor) + 1; next <= dsmpacket.MaxGeneration && !lives(dsmpacket.IDOf(slot, last)) {
+				return t.give(slot, next), true
+			}
+		}
 	}
-	for ; c > class; c-- {
-		s.fresh[c-1] = append(s.fresh[c-1], addr+1<<(c-1))
+	if len(t.last) == maxSlots || t.floor == dsmpacket.MaxGeneration {
+		return 0, false
 	}
-	return addr, true
+	t.last = append(t.last, 0)
+	return t.give(uint32(len(t.last)-1), t.floor+1), true //nolint:gosec // 2^20 at most
 }
 
-// alignUp rounds addr up to a multiple of 2^class; it wraps past the last one.
-func alignUp(addr uint64, class uint8) uint64 {
-	mask := uint64(1)<<class - 1
-	return (addr + mask) &^ mask
+// give notes that a slot's region of a generation is made.
+func (t *slots) give(slot, generation uint32) dsmpacket.RegionID {
+	for int(slot) >= len(t.last) {
+		t.last = append(t.last, 0)
+	}
+	t.last[slot] = max(t.last[slot], generation)
+	t.highest = max(t.highest, generation)
+	return dsmpacket.IDOf(slot, generation)
+}
+
+// raise has all further generations begin above one.
+func (t *slots) raise(floor uint32) {
+	t.floor = max(t.floor, floor)
+	t.highest = max(t.highest, floor)
 }
 
 // region is one live allocation.
 type region struct {
-	base  uint64 // address, for ever this region's alone
+	id    dsmpacket.RegionID
 	block uint64 // where its bytes are in the arena
 	class uint8
 	owner netip.Addr // the node that allocated it; invalid until a copy that is filled is told
@@ -359,39 +369,29 @@ type region struct {
 	notes    *notes   // what is to be copied; nil unless another copy is being filled
 }
 
-// regions finds a region by any address in it. Regions are aligned to their
-// size, so a lookup tries one base address for each size class in use.
+// regions finds regions by their ids.
 type regions struct {
-	byBase map[uint64]*region
-	count  [dsmpacket.MaxClass + 1]int // live regions of each class
-	inUse  uint64                      // bit c is set while count[c] > 0
-}
-
-func (t *regions) find(addr uint64) *region {
-	for m := t.inUse; m != 0; m &= m - 1 {
-		class := bits.TrailingZeros64(m)
-		base := addr &^ (1<<class - 1)
-		if r := t.byBase[base]; r != nil && int(r.class) == class {
-			return r
-		}
-	}
-	return nil
+	byID  map[dsmpacket.RegionID]*region
+	count [dsmpacket.MaxClass + 1]int // live regions of each class
 }
 
 func (t *regions) add(r *region) {
-	if t.byBase == nil {
-		t.byBase = make(map[uint64]*region)
+	if t.byID == nil {
+		t.byID = make(map[dsmpacket.RegionID]*region)
 	}
-	t.byBase[r.base] = r
+	t.byID[r.id] = r
 	t.count[r.class]++
-	t.inUse |= 1 << r.class
 }
 
 func (t *regions) remove(r *region) {
-	delete(t.byBase, r.base)
-	if t.count[r.class]--; t.count[r.class] == 0 {
-		t.inUse &^= 1 << r.class
-	}
+	delete(t.byID, r.id)
+	t.count[r.class]--
+}
+
+// alignUp rounds n up to a multiple of 2^class.
+func alignUp(n uint64, class uint8) uint64 {
+	mask := uint64(1)<<class - 1
+	return (n + mask) &^ mask
 }
 
 // arena hands out blocks of the machine's memory, whose sizes are powers of

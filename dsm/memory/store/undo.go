@@ -278,13 +278,13 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 			s.unsettled(&c.unsettled, rec)
 			continue
 		}
-		reg := s.regions.byBase[rec.address]
+		reg := s.regions.byID[rec.region]
 		switch {
 		case rec.status != fault.OK || reg == nil: // it is no region, or not any more
 		case len(answer.Regions) == control.MaxRegions:
 			answer.More = true
 		default:
-			answer.Regions = append(answer.Regions, reg.id())
+			answer.Regions = append(answer.Regions, reg.told())
 		}
 	}
 	if c.incarnation == f.Incarnation {
@@ -299,22 +299,22 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 // unsettled adds a write or free that the node may not have got to all copies. What an
 // execution has changed is taken back everywhere, so it is left out.
 func (s *Store) unsettled(all *control.Unsettled, rec *record) {
-	reg := s.regions.find(rec.address)
+	reg := s.regions.byID[rec.region]
 	free := rec.op == dsmpacket.OpFree
 	switch {
 	case !s.mirrored() || rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
 	case len(all.Writes)+len(all.Frees) == control.MaxUnsettled:
 		all.More = true
 	case free:
-		all.Frees = append(all.Frees, rec.address)
+		all.Frees = append(all.Frees, rec.region)
 	default:
-		all.Writes = append(all.Writes, control.Span{Offset: rec.address, Length: rec.length})
+		all.Writes = append(all.Writes, control.Span{ID: rec.region, Offset: rec.at, Length: rec.length})
 	}
 }
 
-// id is how the Gatekeeper is told of a region.
-func (r *region) id() control.RegionID {
-	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
+// told is how the Gatekeeper is told of a region.
+func (r *region) told() control.RegionID {
+	id := control.RegionID{ID: r.id, Class: r.class, Owner: r.owner}
 	if c := r.changes; c != nil && c.own {
 		id.Execution = c.by.id
 	}
@@ -322,10 +322,10 @@ func (r *region) id() control.RegionID {
 }
 
 // Forget frees all regions, and forgets all that is known of nodes, of executions and of
-// other copies. No address is handed out again.
+// other copies. No id is given again.
 func (s *Store) Forget() {
 	s.EndFill()
-	for _, reg := range s.regions.byBase {
+	for _, reg := range s.regions.byID {
 		s.release(reg)
 	}
 	s.clients = newClients(s.cfg.Limits)
@@ -338,9 +338,9 @@ func (s *Store) Forget() {
 // more is no error.
 func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
 	for _, id := range r.Regions {
-		switch reg := s.regions.find(id.Offset); {
+		switch reg := s.regions.byID[id.ID]; {
 		case reg == nil:
-		case reg.base != id.Offset || reg.class != id.Class:
+		case reg.class != id.Class:
 			s.undo.refused++
 			answer.Refused = append(answer.Refused, id)
 		default:
@@ -350,29 +350,29 @@ func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
 	return answer
 }
 
-// List returns live regions in the order of their addresses.
+// List returns live regions in the order of their ids.
 func (s *Store) List(q control.Regions) control.RegionList {
 	limit := control.MaxRegions
 	if q.Max > 0 {
 		limit = min(limit, q.Max)
 	}
-	var bases []uint64
-	for base := range s.regions.byBase {
-		if base >= q.From {
-			bases = append(bases, base)
+	var ids []dsmpacket.RegionID
+	for id := range s.regions.byID {
+		if id >= q.From {
+			ids = append(ids, id)
 		}
 	}
-	slices.Sort(bases)
+	slices.Sort(ids)
 	var l control.RegionList
-	for i, base := range bases {
+	for i, id := range ids {
 		if i == limit {
-			l.Next = base
+			l.Next = id
 			break
 		}
-		reg := s.regions.byBase[base]
-		id := reg.id()
-		id.Settled = s.clients.settled(reg)
-		l.Regions = append(l.Regions, id)
+		reg := s.regions.byID[id]
+		told := reg.told()
+		told.Settled = s.clients.settled(reg)
+		l.Regions = append(l.Regions, told)
 	}
 	return l
 }

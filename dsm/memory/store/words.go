@@ -137,18 +137,18 @@ func (s *Store) rollback(e *execution) {
 }
 
 // Left lists what runs of one of a node's executions have allocated that were taken back, and the present run has not asked for again: regions
-// from an offset on, in its order, and at most so many. It reports whether there are more.
-func (s *Store) Left(run control.Run, from uint64, most int) (left []dsmpacket.Left, more bool) {
+// from an id on, in its order, and at most so many. It reports whether there are more.
+func (s *Store) Left(run control.Run, from dsmpacket.RegionID, most int) (left []dsmpacket.Left, more bool) {
 	e := s.undo.byRun[runKey{run.Execution, run.Node}]
 	if e == nil {
 		return nil, false
 	}
 	for at, c := range e.allocs {
-		if !c.used && c.region.base >= from {
-			left = append(left, dsmpacket.Left{Branch: at.branch, Index: at.index, Offset: c.region.base, Class: c.region.class})
+		if !c.used && c.region.id >= from {
+			left = append(left, dsmpacket.Left{Branch: at.branch, Index: at.index, ID: c.region.id, Class: c.region.class})
 		}
 	}
-	slices.SortFunc(left, func(a, b dsmpacket.Left) int { return cmp.Compare(a.Offset, b.Offset) })
+	slices.SortFunc(left, func(a, b dsmpacket.Left) int { return cmp.Compare(a.ID, b.ID) })
 	if len(left) > most {
 		return left[:most], true
 	}

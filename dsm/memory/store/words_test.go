@@ -55,7 +55,7 @@ func TestForsaken(t *testing.T) {
 	w := newWorld(t)
 	read := func(node netip.Addr, p dsmpacket.Pointer, want fault.Code, holds string) {
 		t.Helper()
-		a := w.ask(node, dsmpacket.OpRead, p.With(dsmpacket.OpRead, 0), control.ExecutionID{}, "", 3)
+		a := w.ask(node, dsmpacket.OpRead, p.With(dsmpacket.OpRead), control.ExecutionID{}, "", 3)
 		if a.Header.Status != want || want == fault.OK && string(a.Data) != holds {
 			t.Errorf("somebody reads %q, %v; want %q, %v", a.Data, a.Header.Status, holds, want)
 		}

@@ -68,7 +68,7 @@ type FailureDomain struct {
 type Rule struct {
 	Table  string            `json:"table" example:"dsm_access"`
 	Match  map[string]string `json:"match" doc:"Key fields; addresses and prefixes in the usual notation, methods by name, other numbers in decimal"`
-	Region string            `json:"region,omitempty" doc:"The region that an access rule is about"`
+	Region string            `json:"region,omitempty" doc:"The first byte of the region that an access rule is about"`
 	Action string            `json:"action" example:"permit"`
 	Params map[string]string `json:"params,omitempty" doc:"The action's parameters"`
 }
@@ -89,5 +89,5 @@ type Denial struct {
 	Port    uint16     `json:"port" doc:"Port of the switch that it came in by"`
 	Node    netip.Addr `json:"node" format:"ipv6" doc:"Who asked"`
 	Op      string     `json:"op" doc:"read, write or free" example:"write"`
-	Pointer string     `json:"pointer" doc:"To what" example:"0:0:1001::40"`
+	Pointer string     `json:"pointer" doc:"To what" example:"0:0:1001::4000:0"`
 }

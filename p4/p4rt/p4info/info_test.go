@@ -41,7 +41,7 @@ func parse(t testing.TB, path string) *Info {
 func TestParse_Bifrost(t *testing.T) {
 	info := parse(t, "../../bifrost.p4info.txt")
 	access := info.TableByName("BifrostIngress.dsm_access")
-	if access == nil || len(access.Fields) != 4 || access.Fields[3].Kind != LPM || access.NeedsPriority {
+	if access == nil || len(access.Fields) != 4 || access.Fields[3].Kind != Exact || access.NeedsPriority {
 		t.Fatalf("got %+v", access)
 	}
 	if d := info.DigestByName("denied_digest_t"); d == nil || d.Sample.Leaves() != 4 {

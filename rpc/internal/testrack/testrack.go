@@ -67,7 +67,7 @@ func New(t testing.TB, cfg wire.Config) *Rack {
 	r.Net.Connect(r.Net.Router())
 	var err error
 	r.memory, err = memory.NewServer(memory.Config{
-		Stack: r.Host("memory"), Prefix: rackaddr.DefaultDSMPrefix, Machine: machine, Capacity: 1 << 20, Epoch: 1,
+		Stack: r.Host("memory"), Prefix: rackaddr.DefaultDSMPrefix, Machine: machine, Capacity: 1 << 20,
 		Ledgers: memory.LedgerConfig{Space: LedgerSpace},
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func (h *Handler) Greet(_ context.Context, name string, titles []string) (string
 	case "":
 		return "", &Refused{Why: "no name", Number: 7}
 	case "other":
-		return "", &Other{Evidence: &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 15: 64}}}
+		return "", &Other{Evidence: &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 12: 64, 15: 0}}}
 	}
 	s := "hello"
 	for _, t := range titles {

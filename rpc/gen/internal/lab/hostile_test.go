@@ -47,7 +47,7 @@ func TestForgedReferences(t *testing.T) {
 	onRack(t, func(w *world) {
 		p, err := w.node.Memory().Alloc(w.ctx, 64)
 		w.must(err)
-		foreign := dsmpacket.Make(rackaddr.DefaultDSMPrefix, p.Machine(), 1<<40)
+		foreign := dsmpacket.Make(rackaddr.DefaultDSMPrefix, p.Machine(), dsmpacket.IDOf(99, 1))
 		for name, c := range map[string]struct {
 			err  error
 			want rpc.Code
@@ -59,7 +59,7 @@ func TestForgedReferences(t *testing.T) {
 			"no pointer":                {w.call(reference(dsmpacket.Pointer{}, 5)), rpc.BadRequest},
 			"immense length":            {w.call(reference(p, 1<<62)), rpc.BadRequest},
 			"more than there is":        {w.call(reference(p, 65)), rpc.BadRequest},
-			"far more":                  {w.call(reference(p, rpc.MaxRef)), rpc.PermissionDenied},
+			"far more":                  {w.call(reference(p, rpc.MaxRef)), rpc.BadRequest},
 			"somebody else's":           {w.call(reference(foreign, 5)), rpc.PermissionDenied},
 			"a value":                   {w.call(value("film", dsmpacket.Pointer{}, 4)), rpc.OK},
 			"a value and a pointer":     {w.call(value("film", p, 4)), rpc.BadRequest},
@@ -83,7 +83,7 @@ func TestForgedReferences(t *testing.T) {
 // TestReferenceOverTCP: there is nothing that it could refer to.
 func TestReferenceOverTCP(t *testing.T) {
 	overTCP(t, func(w *world) {
-		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 		if err := w.call(reference(p, 64)); err == nil || !strings.Contains(err.Error(), "over Bifröst only") {
 			t.Error(err)
 		}
