@@ -49,7 +49,7 @@ directory belongs to one rack at a time.`,
   bifrost dev app.yaml
   bifrost dev --dir .bifrost app.yaml  # keeps its state`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		RunE: o.run,
 	}
 	cmd.Flags().StringVar(&o.dir, "dir", "", "`DIRECTORY` that keeps the rack's state from run to run (default: a temporary one)")
 	cmd.Flags().StringVar(&o.page, "page", "", "serve the rack's page at loopback `HOST:PORT` (default: "+defaultAdmin+", or another port if that is taken)")

@@ -39,13 +39,19 @@ func newHome(t *testing.T, packages ...string) *home {
 	h := &home{t, dir, filepath.Join(dir, "state")}
 	h.tool("", "go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, "bin") + "/", "."}, packages...)...)
 	h.must(os.Mkdir(h.file("tmp"), 0o755))
-	h.must(filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+	h.own()
+	return h
+}
+
+// own gives all to the user.
+func (h *home) own() {
+	h.Helper()
+	h.must(filepath.WalkDir(h.dir, func(name string, _ os.DirEntry, err error) error {
 		if err == nil && os.Geteuid() == 0 {
-			err = os.Chown(name, nobody, nobody)
+			err = os.Lchown(name, nobody, nobody)
 		}
 		return err
 	}))
-	return h
 }
 
 func (h *home) must(err error) {
@@ -136,6 +142,16 @@ func (p *printed) end() {
 	p.Helper()
 	p.must(p.cmd.Process.Signal(os.Interrupt))
 	p.ended()
+}
+
+// kill kills the command.
+func (p *printed) kill() {
+	p.Helper()
+	p.must(p.cmd.Process.Kill())
+	for range p.lines {
+		continue
+	}
+	_ = p.cmd.Wait() // it was killed
 }
 
 func (p *printed) ended() {

@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	modulePath    = "github.com/bifrost-rack/bifrost"
 	moduleVersion = "v0.1.0-test"
 )
 

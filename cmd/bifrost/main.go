@@ -48,8 +48,9 @@ func newRoot() *cobra.Command {
 memory blades, programmable as one machine. Procedure calls pass arguments by global
 pointer. A P4 switch drops every memory access that nobody has granted.
 
-Start with:  bifrost dev`,
-		Example: `  bifrost dev app.yaml                 # a whole rack in one process, and programs of your own
+Start with:  bifrost new myapp, bifrost dev`,
+		Example: `  bifrost new myapp                    # write a first service
+  bifrost dev app.yaml                 # a whole rack in one process, and programs of your own
   bifrost demo                         # watch what such a rack does
   sudo bifrost rack up                 # a rack of processes, in network namespaces
   sudo bifrost deploy app.yaml         # run programs on the rack
@@ -87,7 +88,7 @@ func groups() []group {
 		}},
 		{groupWatch, "Watch a rack:", append(newShowCmds(), newStatusCmd(), newPageCmd())},
 		{groupOperate, "Operate a rack:", newOperateCmds()},
-		{groupBuild, "Build applications, and measure:", []*cobra.Command{newBenchCmd(), newGenCmd()}},
+		{groupBuild, "Build applications, and measure:", []*cobra.Command{newBenchCmd(), newGenCmd(), newNewCmd()}},
 		{groupAbout, "About bifrost:", []*cobra.Command{newCompletionCmd(), newManCmd(), newVersionCmd()}},
 	}
 }
