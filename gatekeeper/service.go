@@ -216,6 +216,10 @@ func (c *controller) describe(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
+	if q.Name == "" {
+		c.answer(p, m, control.ServiceInfo{Names: c.serviceNames()})
+		return nil
+	}
 	s := c.services[rackaddr.Service(q.Name)]
 	if s == nil || s.name != q.Name || len(s.exports) == 0 {
 		return fault.New(fault.NotFound, "service", "nobody exports a service %q", q.Name)
@@ -233,6 +237,18 @@ func (c *controller) describe(p *port, m control.Message) error {
 	info.Methods = slices.Compact(info.Methods)
 	c.answer(p, m, info)
 	return nil
+}
+
+// serviceNames are the services that nodes export, in order.
+func (c *controller) serviceNames() []string {
+	var names []string
+	for _, s := range c.services {
+		if len(s.exports) > 0 {
+			names = append(names, s.name)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), control.MaxServiceNames)]
 }
 
 // withdraw takes a node's export away.

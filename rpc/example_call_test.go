@@ -117,3 +117,30 @@ func ExampleWithRetry() {
 	// unavailable true
 	// true
 }
+
+// A program that serves, and makes calls for what comes to it from outside of the rack, such as by HTTP: no handler's context is there.
+func ExampleWithPlainCalls() {
+	ctx := context.Background()
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("both"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	handler := pinged(func(context.Context) error { return nil })
+	if err := node.Export(ctx, "Ping", arrays.NewPingProcessor(handler)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(rpc.CodeOf(arrays.NewPingClient(node.Client("Ping")).Ping(ctx)))
+	fmt.Println(arrays.NewPingClient(node.Client("Ping", rpc.WithPlainCalls())).Ping(ctx))
+	// Output:
+	// bad request
+	// <nil>
+}

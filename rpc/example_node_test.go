@@ -206,6 +206,8 @@ func ExampleNode_WatchHealth() {
 		fmt.Println(err)
 		return
 	}
+	names, err := caller.Services(ctx)
+	fmt.Println(len(names), err)
 	info, err := caller.Service(ctx, "Ping")
 	fmt.Println(info.Methods, info.IDL, err)
 	for health, err := range caller.WatchHealth(ctx, "Ping") { // each change, until ctx ends
@@ -216,6 +218,7 @@ func ExampleNode_WatchHealth() {
 		fmt.Println(server.SetServing(ctx, "Ping", false)) // such as while a cache is filled
 	}
 	// Output:
+	// 1 <nil>
 	// [ping] service Ping { void ping() } <nil>
 	// SERVING <nil>
 	// <nil>

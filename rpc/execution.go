@@ -86,8 +86,8 @@ type execution struct {
 // to itself, and, with exactly-once, outside of any execution of a server.
 func (c *client) allowed(b *opSequence, m *method) error {
 	if b == nil {
-		if m.policy != PolicyNone && c.node.serves() {
-			return fault.New(BadRequest, m.op, "a call of policy %s in a server needs the context of a handler: pass the one that the handler was given, or use policy none", m.policy)
+		if m.policy != PolicyNone && !c.config.plain && c.node.serves() {
+			return fault.New(BadRequest, m.op, "a call of policy %s in a server needs the context of a handler: pass the one that the handler was given, or use policy none or rpc.WithPlainCalls", m.policy)
 		}
 		return nil
 	}

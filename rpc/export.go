@@ -341,6 +341,15 @@ func (n *Node) Service(ctx context.Context, name string) (ServiceInfo, error) {
 	return s, nil
 }
 
+// Services returns the names of the services that nodes of the rack export, in order: 4,096 at most. It asks the Gatekeeper each time.
+func (n *Node) Services(ctx context.Context) ([]string, error) {
+	info, err := n.session.Service(ctx, "")
+	if err != nil {
+		return nil, coded("services", err)
+	}
+	return info.Names, nil
+}
+
 // healthPace is how often a watcher asks.
 const healthPace = time.Second
 

@@ -140,6 +140,7 @@ type clientConfig struct {
 	declared perMethod[Policy] // by the service's IDL
 	protocol Protocol
 	retries  perMethod[Retry]
+	plain    bool // WithPlainCalls was given
 }
 
 // policy is that of a method as far as this side knows.
@@ -161,6 +162,14 @@ func (c *clientConfig) policy(method string) Policy {
 // [WithMethodPolicy].
 func WithPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.chosen.set(p, methods) })
+}
+
+// WithPlainCalls lets a client of a node that serves make calls outside of any handler, for what comes to the program from outside of the
+// rack. They are those of a plain client: they are gone with the program, and each that has begun runs to its end. Without the option they
+// fail as [BadRequest] unless their policy is [PolicyNone], since a handler that does not pass its context on would leave its execution. With
+// it such a handler makes calls that a re-run repeats.
+func WithPlainCalls() ClientOption {
+	return clientFunc(func(c *clientConfig) { c.plain = true })
 }
 
 // withDeclaredPolicy passes on what the IDL says of these methods, or of all others if

@@ -84,7 +84,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{groupRun, "Run a rack:", []*cobra.Command{
-			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(),
+			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newIngressCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(),
 		}},
 		{groupWatch, "Watch a rack:", append(newShowCmds(), newStatusCmd(), newPageCmd())},
 		{groupOperate, "Operate a rack:", newOperateCmds()},

@@ -344,7 +344,10 @@ const MaxServices = 256
 // MaxIDL is how many bytes the IDL of a service has at most.
 const MaxIDL = 128 << 10
 
-// Service asks what is known of a service.
+// MaxServiceNames is how many names of services a ServiceInfo has at most.
+const MaxServiceNames = 4096
+
+// Service asks what is known of a service, or, without a name, which services there are.
 type Service struct {
 	Name string `json:"name"`
 }
@@ -355,6 +358,8 @@ type ServiceInfo struct {
 	Methods []string      `json:"methods"` // in order
 	// IDL is that of the first node which has told one.
 	IDL string `json:"idl,omitempty"`
+	// Names are those of all services that nodes export, in order: the answer to a question without a name. At most MaxServiceNames.
+	Names []string `json:"names,omitempty"`
 }
 
 // ServiceNode is a node that exports a service.

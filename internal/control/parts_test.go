@@ -95,7 +95,7 @@ func largest() map[Kind][2]any {
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share", new(1 << 30)} })}},
 		KindService: {
 			Service{name},
-			ServiceInfo{many(MaxServices, func(int) ServiceNode { return ServiceNode{node, true} }), many(1024, longest), strings.Repeat("i", MaxIDL)},
+			ServiceInfo{many(MaxServices, func(int) ServiceNode { return ServiceNode{node, true} }), many(1024, longest), strings.Repeat("i", MaxIDL), many(MaxServiceNames, longest)},
 		},
 		KindWho: {Who{node}, NodeInfo{
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true, Left: true,

@@ -1,0 +1,96 @@
+package shop
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/ingress/internal/shop/gen-go/shop"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// IDL is the definition of the service, and Name its name in the rack.
+//
+//go:embed shop.thrift
+var IDL string
+
+// Name is what the service is called.
+const Name = "Shop"
+
+// Service implements the service. Its accounts are its state.
+type Service struct {
+	// Entered, if set, is called in the middle of each purchase.
+	Entered func(ctx context.Context, account string)
+	// Runs counts how often handlers have begun.
+	Runs *atomic.Int64
+
+	accounts map[string]int64
+}
+
+var (
+	_ shop.ShopRefHandler = (*Service)(nil)
+	_ rpc.State           = (*Service)(nil)
+)
+
+// Export serves the service on a node.
+func (s *Service) Export(ctx context.Context, node *rpc.Node) error {
+	s.accounts = map[string]int64{}
+	return shop.ExportShop(ctx, node, Name, s, rpc.WithState(s), rpc.WithIDL(IDL))
+}
+
+// Echo implements the service.
+func (s *Service) Echo(_ context.Context, order *shop.Order) (*shop.Order, error) { return order, nil }
+
+// Buy implements the service.
+func (s *Service) Buy(ctx context.Context, account string, cents int64) (int64, error) {
+	if s.Runs != nil {
+		s.Runs.Add(1)
+	}
+	if cents < 0 {
+		return 0, &shop.SoldOut{Item: account, Left: 7}
+	}
+	if s.Entered != nil {
+		s.Entered(ctx, account)
+	}
+	s.accounts[account] += cents
+	return s.accounts[account], nil
+}
+
+// Total implements the service.
+func (s *Service) Total(_ context.Context, account string) (int64, error) {
+	return s.accounts[account], nil
+}
+
+// Fail implements the service.
+func (s *Service) Fail(_ context.Context, how string) error {
+	switch how {
+	case "declared":
+		return &shop.SoldOut{Item: "tea"}
+	case "coded":
+		return rpc.Errorf(rpc.NoSpace, "the shelf is full")
+	}
+	return errors.New(how)
+}
+
+// Note implements the service.
+func (s *Service) Note(_ context.Context, account string, cents int64) error {
+	s.accounts[account] += cents
+	return nil
+}
+
+// Measure implements the service.
+func (s *Service) Measure(ctx context.Context, body *rpc.Ref[[]byte]) (int64, error) {
+	b, err := body.Load(ctx)
+	return int64(len(b)), err
+}
+
+// Snapshot implements rpc.State.
+func (s *Service) Snapshot() ([]byte, error) { return json.Marshal(s.accounts) }
+
+// Restore implements rpc.State.
+func (s *Service) Restore(b []byte) error {
+	s.accounts = map[string]int64{}
+	return json.Unmarshal(b, &s.accounts)
+}
