@@ -27,8 +27,9 @@ TESTFLAGS := -count=1 -timeout 40m -vet=off '-ldflags=-s -w'
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
+# bench needs Linux.
 build: ## build bin/bifrost and the examples
-	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost ./bench/cmd/... ./examples/...
+	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost $(if $(filter linux,$(shell $(GO) env GOOS)),./bench/cmd/...) ./examples/...
 
 install: ## install what is in bin to PREFIX/bin (/usr/local), where sudo finds it
 	install -m755 -t $(DESTDIR)$(PREFIX)/bin $(wildcard $(BIN)/*)
