@@ -179,6 +179,12 @@ func TestLimits(t *testing.T) {
 // live is an ingress at a real socket, with the shop.
 func live(t *testing.T, c ingress.Config) (url string) {
 	t.Helper()
+	url, _ = liveRack(t, c)
+	return url
+}
+
+func liveRack(t *testing.T, c ingress.Config) (url string, rack *bifrosttest.Live) {
+	t.Helper()
 	ctx := t.Context()
 	rack, err := bifrosttest.Start(context.WithoutCancel(ctx), bifrosttest.Config{})
 	if err != nil {
@@ -221,7 +227,7 @@ func live(t *testing.T, c ingress.Config) (url string) {
 			t.Error(err)
 		}
 	})
-	return "http://" + l.Addr().String()
+	return "http://" + l.Addr().String(), rack
 }
 
 // TestSlowClients: a client that does not send its request in time is told so, if it has come so far, and its connection is closed.

@@ -124,8 +124,8 @@ func WithMethodPolicy(p Policy, methods ...string) ExportOption {
 }
 
 // WithIDL tells the rack the Thrift definition of the service, of at most 128 KiB, for
-// those who ask ([Node.Service], `bifrost services --idl`). Embed the file that the service
-// was generated from:
+// those who ask ([Node.Service], `bifrost services --idl`). Stubs of `bifrost gen` do so by themselves. With plain
+// Thrift, embed the file that the service was generated from:
 //
 //	//go:embed arrays.thrift
 //	var idl string

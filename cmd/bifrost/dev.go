@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -21,6 +23,7 @@ import (
 type devOptions struct {
 	dir     string
 	page    string
+	ingress string
 	logging logOptions
 }
 
@@ -31,7 +34,7 @@ func newDevCmd() *cobra.Command {
 		Short: "A whole rack in this process, for programs of your own; no root, no namespaces",
 		Long: `Run a whole rack in one unprivileged process: the switch with its P4 program, the
 Gatekeeper, the compute blades c1, s1 and s2, and the memory blades m1 and m2, which
-hold a copy each. It runs on Linux and macOS, until Ctrl-C.
+hold a copy each. Calls from outside of the rack come by HTTP (bifrost ingress). It runs on Linux and macOS, until Ctrl-C.
 
 The programs of the app file run as processes of their own. The rack starts them, starts
 them again when they end, and rolls them out anew when their files or the app file change:
@@ -53,6 +56,7 @@ directory belongs to one rack at a time.`,
 	}
 	cmd.Flags().StringVar(&o.dir, "dir", "", "`DIRECTORY` that keeps the rack's state from run to run (default: a temporary one)")
 	cmd.Flags().StringVar(&o.page, "page", "", "serve the rack's page at loopback `HOST:PORT` (default: "+defaultAdmin+", or another port if that is taken)")
+	cmd.Flags().StringVar(&o.ingress, "ingress", "", "take calls from outside of the rack at loopback `HOST:PORT` (default: "+defaultIngress+", or another port if that is taken)")
 	o.logging.register(cmd.Flags(), "")
 	o.logging.level = "off" // what matters to a program's author is told
 	cmd.Flags().Lookup("log-level").DefValue = o.logging.level
@@ -73,9 +77,12 @@ func (o *devOptions) run(cmd *cobra.Command, args []string) error {
 	if cfg.Page, err = o.listen(); err != nil {
 		return err
 	}
+	if cfg.Ingress, err = o.listenIngress(log); err != nil {
+		return errors.Join(err, cfg.Page.Close())
+	}
 	c := newConsole(cmd.OutOrStdout())
 	cfg.Print = c.print
-	cfg.Ready = func(a devrack.Addresses) { o.introduce(c, cfg.Page.Addr().String(), cfg.Token, a) }
+	cfg.Ready = func(a devrack.Addresses) { o.introduce(c, &cfg, a) }
 	// Who has not the patience to wait for an orderly end interrupts once more.
 	stop := context.AfterFunc(cmd.Context(), func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
 	defer stop()
@@ -103,11 +110,24 @@ func (o *devOptions) listen() (admin.Listener, error) {
 	return l, err
 }
 
+// listenIngress opens the address for calls from outside of the rack.
+func (o *devOptions) listenIngress(log *slog.Logger) (net.Listener, error) {
+	l, err := (&ingressOptions{listen: or(o.ingress, defaultIngress)}).open(log)
+	if o.ingress == "" && errors.Is(err, syscall.EADDRINUSE) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		err = fmt.Errorf("--ingress: %w", err)
+	}
+	return l, err
+}
+
 // introduce says how the rack is used.
-func (o *devOptions) introduce(c *console, page, token string, a devrack.Addresses) {
+func (o *devOptions) introduce(c *console, cfg *devrack.Config, a devrack.Addresses) {
 	say := func(format string, args ...any) { c.print("", fmt.Sprintf(format, args...)) }
 	say("a rack is up, until Ctrl-C")
-	say("  page      http://%s/#token=%s", page, token)
+	say("  page      http://%s/#token=%s", cfg.Page.Addr(), cfg.Token)
+	say("  calls     http://%s/    # forms; POST /call/SERVICE/METHOD", cfg.Ingress.Addr())
 	say("  commands  export %s=%s    # bifrost apps, bifrost calls, …", addressVariable, a.Admin)
 	say("  programs  export %s=%s    # before you start one by hand", join.SocketVariable, a.Join)
 	if o.dir == "" {

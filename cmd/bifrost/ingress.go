@@ -36,6 +36,9 @@ type ingressOptions struct {
 	logging                logOptions
 }
 
+// defaultIngress is where calls from outside of the rack are taken.
+const defaultIngress = "127.0.0.1:8046"
+
 func newIngressCmd() *cobra.Command {
 	var o ingressOptions
 	cmd := &cobra.Command{
@@ -69,7 +72,7 @@ ingress when it is started again on the same blade, or runs as a program of a de
 }
 
 func (o *ingressOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8046", "`ADDRESS` to serve, HOST:PORT")
+	f.StringVar(&o.listen, "listen", defaultIngress, "`ADDRESS` to serve, HOST:PORT")
 	f.StringVar(&o.tokens, "tokens", "", "`FILE` of tokens and the services that each may call (bifrost ingress token)")
 	f.StringVar(&o.cert, "tls-cert", "", "`FILE` with the certificate for TLS, and those that signed it")
 	f.StringVar(&o.key, "tls-key", "", "`FILE` with the certificate's key")

@@ -10,12 +10,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/ingress"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
@@ -56,6 +58,8 @@ type Config struct {
 	// Page is where the page is served, with Token.
 	Page  admin.Listener
 	Token string
+	// Ingress is where calls from outside of the rack are taken, from this machine only.
+	Ingress net.Listener
 	// Version of the program, for people.
 	Version string
 	// Print takes a line of a program, or, with "" for the program, of the rack. One call is made at a time.
@@ -96,7 +100,7 @@ type socket struct {
 }
 
 // Run runs a rack until ctx ends, or something in it fails. What it has started has ended then, and of its files those in Config.Dir
-// stay. It closes Config.Page.
+// stay. It closes Config.Page and Config.Ingress.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -152,13 +156,13 @@ func (r *rack) listen(blades []string) error {
 	return nil
 }
 
-// closeSockets closes those that nobody serves, and the page's.
+// closeSockets closes those that nobody serves, and those of the page and the ingress.
 func (r *rack) closeSockets() (err error) {
 	for _, s := range r.sockets {
 		_ = s.Close() // Serve has closed it, if it came to that
 	}
 	if r.rig == nil {
-		err = r.cfg.Page.Close() // else the server has
+		err = errors.Join(r.cfg.Page.Close(), r.cfg.Ingress.Close()) // else the servers have
 	}
 	return err
 }
@@ -208,7 +212,7 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 	if err != nil {
 		return errors.Join(err, trusted.Close(), r.cfg.Page.Close())
 	}
-	failed := make(chan error, len(r.sockets)+1)
+	failed := make(chan error, len(r.sockets)+2)
 	serve := func(f func() error) {
 		wg.Go(func() {
 			if err := f(); err != nil {
@@ -225,6 +229,15 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 		}
 		serve(func() error { return unixjoin.Serve(serving, s, host, unixjoin.NewLimits(nodes), r.cfg.Log) })
 	}
+	outside, err := r.joinIngress(ctx)
+	if err != nil {
+		return err
+	}
+	watchers.Go(func() {
+		if err := outside(watching); err != nil {
+			failed <- err
+		}
+	})
 	events := r.rig.Gatekeeper().Subscribe(serving)
 	wg.Go(func() { r.tell(events) })
 	for _, spec := range specs {
@@ -246,6 +259,27 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 	case err := <-failed:
 		return err
 	}
+}
+
+// ingressLeaves is how long calls from outside may take when the rack ends. The next run goes on with those that take longer.
+const ingressLeaves = 5 * time.Second
+
+// joinIngress makes the ingress a node of the rack, the same one in each run. It serves until serve's context ends.
+func (r *rack) joinIngress(ctx context.Context) (serve func(context.Context) error, err error) {
+	node, err := r.rig.Join(ctx, computeBlades[0], "ingress")
+	if err != nil {
+		return nil, errors.Join(err, r.cfg.Ingress.Close())
+	}
+	leave := func() error {
+		leaving, cancel := context.WithTimeout(context.Background(), ingressLeaves)
+		defer cancel()
+		return node.Close(leaving)
+	}
+	s, err := ingress.New(ctx, node, ingress.Config{Logger: r.cfg.Log})
+	if err != nil {
+		return nil, errors.Join(err, leave(), r.cfg.Ingress.Close())
+	}
+	return func(ctx context.Context) error { return errors.Join(s.Serve(ctx, r.cfg.Ingress), leave()) }, nil
 }
 
 // say prints a line of the rack's own.

@@ -25,6 +25,8 @@
 // (rpc.WithMaxFailures); bifrost.state (snapshot, the
 // default, or incremental) that the service has state.
 //
+// The stub that exports a service publishes the text of its IDL (rpc.WithIDL).
+//
 // On the wire a marked method has two forms. Under its own name it is what plain
 // Thrift makes of the IDL, by value, and the stubs serve it as well: so plain
 // clients and transports work. Under its name with ".ref" behind it, a

@@ -15,6 +15,7 @@ type ReadFunc func(path string) ([]byte, error)
 type unit struct {
 	path     string
 	name     string // of the Thrift program: the file's, without extension
+	text     string
 	doc      *document
 	includes map[string]*unit // by the name that the file refers to them with
 }
@@ -42,7 +43,7 @@ func (l *loader) parse(path, text string) (*unit, error) {
 	}
 	u := &unit{
 		path: path, name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)),
-		doc: doc, includes: map[string]*unit{},
+		text: text, doc: doc, includes: map[string]*unit{},
 	}
 	l.units[path] = u
 	l.open = append(l.open, path)

@@ -3,8 +3,13 @@ package gen
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // method is a method of a service, its own or inherited.
@@ -24,6 +29,8 @@ type fileView struct {
 	Forms    bool // package form is used
 	Services []serviceView
 	Structs  []structView // that stand in values by reference
+	// IDL is the file's text, which services publish when they are exported; "" if the rack would not take it. IDLName is its constant.
+	IDL, IDLName string
 }
 
 // structView is a struct whose fields can be read in place.
@@ -120,7 +127,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	c.file(u)
 	fresh := newScope(u, c.scope.naming, prefix)
 	s := &fresh
-	v := &fileView{Source: path.Base(u.path), Package: u.packageName()}
+	v := &fileView{Source: path.Base(u.path), Package: u.packageName(), IDL: published(u.text), IDLName: "refIDL" + notWord.ReplaceAllString(u.name, "_")}
 	for _, d := range u.doc.Services {
 		c.only(u, d.Line, "service "+d.Name, d.Annotations, markState, markPolicy, markFailures)
 		own := c.methods(u, d)
@@ -144,6 +151,17 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	slices.SortFunc(v.Imports, func(a, b importView) int { return strings.Compare(a.Path, b.Path) })
 	c.collisions(u, v)
 	return v
+}
+
+var notWord = regexp.MustCompile(`\W`)
+
+// published is a file's text as services publish it, if the rack takes it.
+func published(text string) string {
+	controls := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
+	if len(text) > control.MaxIDL || !utf8.ValidString(text) || strings.ContainsFunc(text, controls) {
+		return ""
+	}
+	return text
 }
 
 // methods checks a service's own methods. Those that do not say have the service's

@@ -5,6 +5,7 @@ import (
 	_ "embed" // of the template
 	"fmt"
 	"go/format"
+	"strconv"
 	"strings"
 	"text/template"
 
@@ -16,6 +17,7 @@ var stubs string
 
 var stubsTemplate = template.Must(template.New("stubs").Funcs(template.FuncMap{
 	"generation": func() int { return Generation },
+	"literal":    literal,
 	"refName":    stub.Method,
 	"newOf":      func(name string) string { return prefixed("New", name) },
 	"addOf":      func(name string) string { return prefixed("Add", name) },
@@ -25,6 +27,14 @@ var stubsTemplate = template.Must(template.New("stubs").Funcs(template.FuncMap{
 func prefixed(word, name string) string {
 	i := strings.LastIndexByte(name, '.') + 1
 	return name[:i] + word + name[i:]
+}
+
+// literal is a string in Go, with its lines if that is possible.
+func literal(s string) string {
+	if strings.ContainsAny(s, "`\r") {
+		return strconv.Quote(s)
+	}
+	return "`" + s + "`"
 }
 
 // render makes Go of a view.

@@ -2,7 +2,6 @@ package shop
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"sync/atomic"
@@ -10,11 +9,6 @@ import (
 	"github.com/bifrost-rack/bifrost/ingress/internal/shop/gen-go/shop"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
-
-// IDL is the definition of the service, and Name its name in the rack.
-//
-//go:embed shop.thrift
-var IDL string
 
 // Name is what the service is called.
 const Name = "Shop"
@@ -37,7 +31,7 @@ var (
 // Export serves the service on a node.
 func (s *Service) Export(ctx context.Context, node *rpc.Node) error {
 	s.accounts = map[string]int64{}
-	return shop.ExportShop(ctx, node, Name, s, rpc.WithState(s), rpc.WithIDL(IDL))
+	return shop.ExportShop(ctx, node, Name, s, rpc.WithState(s))
 }
 
 // Echo implements the service.

@@ -17,6 +17,51 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLmarked is the IDL, which services publish when they are exported.
+const refIDLmarked = `/** The arrays with values that travel by reference, as a program of the rack declares them. */
+namespace go marked
+
+service Marked {
+  binary increment(1: binary data (bifrost.ref), 2: i8 delta) (bifrost.ref)
+  binary add(1: binary a (bifrost.ref), 2: binary b (bifrost.ref)) (bifrost.ref)
+}
+
+/** Ways to use a value: all of it is read, or one page, it is returned, or passed on and then read. It travels as the runtime likes. */
+service Chosen {
+  i64 whole(1: binary data (bifrost.ref))
+  i64 page(1: binary data (bifrost.ref))
+  binary back(1: binary data (bifrost.ref)) (bifrost.ref)
+  i64 onward(1: binary data (bifrost.ref), 2: i32 left)
+}
+
+/** The same inside messages always. */
+service ByValue {
+  i64 whole(1: binary data (bifrost.ref = "value"))
+  i64 page(1: binary data (bifrost.ref = "value"))
+  binary back(1: binary data (bifrost.ref = "value")) (bifrost.ref = "value")
+  i64 onward(1: binary data (bifrost.ref = "value"), 2: i32 left)
+}
+
+/** The same in memory always. */
+service ByRegion {
+  i64 whole(1: binary data (bifrost.ref = "region"))
+  i64 page(1: binary data (bifrost.ref = "region"))
+  binary back(1: binary data (bifrost.ref = "region")) (bifrost.ref = "region")
+  i64 onward(1: binary data (bifrost.ref = "region"), 2: i32 left)
+}
+
+struct Post {
+  1: i64 id
+  2: string author
+  3: binary text
+}
+
+/** Some of DeathStarBench's services return such lists. */
+service Posts {
+  list<Post> latest(1: i32 count, 2: i32 size) (bifrost.ref = "region")
+}
+`
+
 // MarkedRefHandler is the service Marked as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -63,6 +108,10 @@ func AddMarkedRefs(p interface {
 
 // ExportMarked serves the handler on a node.
 func ExportMarked(ctx context.Context, node *rpc.Node, service string, h MarkedRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLmarked),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewMarkedRefProcessor(h), opts...)
 }
 
@@ -399,6 +448,10 @@ func AddChosenRefs(p interface {
 
 // ExportChosen serves the handler on a node.
 func ExportChosen(ctx context.Context, node *rpc.Node, service string, h ChosenRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLmarked),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewChosenRefProcessor(h), opts...)
 }
 
@@ -911,6 +964,10 @@ func AddByValueRefs(p interface {
 
 // ExportByValue serves the handler on a node.
 func ExportByValue(ctx context.Context, node *rpc.Node, service string, h ByValueRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLmarked),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewByValueRefProcessor(h), opts...)
 }
 
@@ -1423,6 +1480,10 @@ func AddByRegionRefs(p interface {
 
 // ExportByRegion serves the handler on a node.
 func ExportByRegion(ctx context.Context, node *rpc.Node, service string, h ByRegionRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLmarked),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewByRegionRefProcessor(h), opts...)
 }
 
@@ -1929,6 +1990,10 @@ func AddPostsRefs(p interface {
 
 // ExportPosts serves the handler on a node.
 func ExportPosts(ctx context.Context, node *rpc.Node, service string, h PostsRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLmarked),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewPostsRefProcessor(h), opts...)
 }
 

@@ -16,6 +16,43 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLcounter is the IDL, which services publish when they are exported.
+const refIDLcounter = `/**
+ * A counter: what is added twice, or lost, is wrong for ever. Its accounts are kept
+ * twice, in the service's state and in distributed memory, and each call checks one
+ * against the other.
+ */
+namespace go counter
+
+/** State and memory do not agree: something has happened twice, or not at all. */
+exception Inconsistent {
+  1: i32 account
+  2: i64 state
+  3: i64 memory
+}
+
+/** There is no such account: they are numbered from 0. */
+exception NoSuchAccount {
+  1: i32 account
+  2: i32 accounts
+}
+
+service Counter {
+  /** Adds up the bytes of an array, each 0 to 255, adds the sum to an account, and returns what that has then. */
+  i64 add(1: i32 account, 2: binary amounts (bifrost.ref))
+    throws (1: Inconsistent wrong, 2: NoSuchAccount missing) (bifrost.policy = "recover")
+
+  /** Returns what all accounts have. */
+  list<i64> totals() throws (1: Inconsistent wrong) (bifrost.policy = "recover")
+} (bifrost.state = "snapshot")
+
+/** Has no state: it passes what it is lent on to the Counter, so a call has a call out. */
+service Front {
+  i64 add(1: i32 account, 2: binary amounts (bifrost.ref))
+    throws (1: Inconsistent wrong, 2: NoSuchAccount missing) (bifrost.policy = "recover")
+}
+`
+
 // CounterRefHandler is the service Counter as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -68,6 +105,7 @@ func AddCounterRefs(p interface {
 // ExportCounter serves the handler on a node.
 func ExportCounter(ctx context.Context, node *rpc.Node, service string, h CounterRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLcounter),
 		rpc.WithState(h),
 		rpc.WithMethodPolicy(rpc.PolicyRecover, "add", "add.ref", "totals"),
 	}
@@ -267,6 +305,7 @@ func AddFrontRefs(p interface {
 // ExportFront serves the handler on a node.
 func ExportFront(ctx context.Context, node *rpc.Node, service string, h FrontRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLcounter),
 		rpc.WithMethodPolicy(rpc.PolicyRecover, "add", "add.ref"),
 	}
 	opts = append(marks, opts...)

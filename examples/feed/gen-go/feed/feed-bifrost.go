@@ -17,6 +17,26 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLfeed is the IDL, which services publish when they are exported.
+const refIDLfeed = `/**
+ * A feed whose timeline is longer than anybody reads: the caller gets a reference to
+ * the list, and reads of it what it shows.
+ */
+namespace go feed
+
+struct Post {
+  1: i64 number
+  2: string author
+  3: string text
+  4: binary picture
+}
+
+service Feed {
+  /** All posts, the newest first. The list is the caller's, who frees it. */
+  list<Post> timeline() (bifrost.ref = "region")
+}
+`
+
 // FeedRefHandler is the service Feed as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -62,6 +82,10 @@ func AddFeedRefs(p interface {
 
 // ExportFeed serves the handler on a node.
 func ExportFeed(ctx context.Context, node *rpc.Node, service string, h FeedRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLfeed),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewFeedRefProcessor(h), opts...)
 }
 

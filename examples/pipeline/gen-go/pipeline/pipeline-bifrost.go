@@ -16,6 +16,26 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLpipeline is the IDL, which services publish when they are exported.
+const refIDLpipeline = `/**
+ * A pipeline of services that hand a text on by reference: each works on what it
+ * was lent, lends the next what it has made, and returns what comes back.
+ */
+namespace go pipeline
+
+/** A stage cannot work on the text. */
+exception BadText {
+  1: string stage
+  2: i64 offset
+  3: string why
+}
+
+service Stage {
+  /** Sends a text through this stage and all that follow. */
+  binary run(1: binary text (bifrost.ref)) throws (1: BadText bad) (bifrost.ref)
+}
+`
+
 // StageRefHandler is the service Stage as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -61,6 +81,10 @@ func AddStageRefs(p interface {
 
 // ExportStage serves the handler on a node.
 func ExportStage(ctx context.Context, node *rpc.Node, service string, h StageRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLpipeline),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewStageRefProcessor(h), opts...)
 }
 

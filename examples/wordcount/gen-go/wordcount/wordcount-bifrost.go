@@ -17,6 +17,37 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLwordcount is the IDL, which services publish when they are exported.
+const refIDLwordcount = `/**
+ * Words counted by many: parts of a text are mapped to counts, and counts are
+ * merged, two at a time. Text and counts stay in distributed memory all the way.
+ */
+namespace go wordcount
+
+/** How often each word occurs. */
+struct Counts {
+  1: map<string, i64> words
+}
+
+service Mapper {
+  /** Counts the words of a text. */
+  Counts count(1: binary text (bifrost.ref)) (bifrost.ref, bifrost.policy = "recover")
+}
+
+service Reducer {
+  /** Adds up two counts. */
+  Counts merge(1: Counts a (bifrost.ref), 2: Counts b (bifrost.ref)) (bifrost.ref, bifrost.policy = "recover")
+}
+
+/** How far a job has come: what its main goes on from after a crash. */
+struct Progress {
+  /** The files before this one are counted, and so many bytes of it. */
+  1: i32 file
+  2: i64 offset
+  3: Counts total
+}
+`
+
 // MapperRefHandler is the service Mapper as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -66,6 +97,7 @@ func AddMapperRefs(p interface {
 // ExportMapper serves the handler on a node.
 func ExportMapper(ctx context.Context, node *rpc.Node, service string, h MapperRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLwordcount),
 		rpc.WithMethodPolicy(rpc.PolicyRecover, "count", "count.ref"),
 	}
 	opts = append(marks, opts...)
@@ -261,6 +293,7 @@ func AddReducerRefs(p interface {
 // ExportReducer serves the handler on a node.
 func ExportReducer(ctx context.Context, node *rpc.Node, service string, h ReducerRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLwordcount),
 		rpc.WithMethodPolicy(rpc.PolicyRecover, "merge", "merge.ref"),
 	}
 	opts = append(marks, opts...)

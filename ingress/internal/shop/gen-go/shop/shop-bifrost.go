@@ -16,6 +16,68 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLshop is the IDL, which services publish when they are exported.
+const refIDLshop = `/**
+ * A shop, for tests of the ingress: values of every kind, and effects that must not happen twice.
+ */
+namespace go shop
+
+enum Size { SMALL = 1, LARGE = 3 }
+
+struct Point { 1: i32 x, 2: i32 y }
+
+union Payment {
+  1: string card
+  2: i64 cents
+}
+
+struct Item {
+  1: required string name
+  2: i32 number = 1
+  3: optional double price
+  4: optional binary photo
+}
+
+/** All that somebody orders. */
+struct Order {
+  1: i64 number
+  2: list<Item> items
+  3: map<string, i64> notes
+  4: set<Size> sizes
+  5: Payment payment
+  6: map<Point, list<i16>> grid
+  7: bool gift
+  8: i8 priority
+  9: map<Size, double> prices
+  10: optional Order parent
+}
+
+exception SoldOut {
+  1: string item
+  2: i32 left
+}
+
+service Shop {
+  /** Returns what it gets. */
+  Order echo(1: Order order)
+
+  /** Adds to an account, and returns what it has then. */
+  i64 buy(1: string account, 2: i64 cents) throws (1: SoldOut soldOut)
+
+  /** Returns what an account has. */
+  i64 total(1: string account) (bifrost.policy = "none")
+
+  /** Fails in the way that its argument asks for. */
+  void fail(1: string how) throws (1: SoldOut soldOut)
+
+  /** Adds, and returns nothing. */
+  oneway void note(1: string account, 2: i64 cents)
+
+  /** Returns how many bytes it gets. */
+  i64 measure(1: binary body (bifrost.ref))
+}
+`
+
 // ShopRefHandler is the service Shop as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -75,6 +137,7 @@ func AddShopRefs(p interface {
 // ExportShop serves the handler on a node.
 func ExportShop(ctx context.Context, node *rpc.Node, service string, h ShopRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLshop),
 		rpc.WithMethodPolicy(rpc.PolicyNone, "total"),
 	}
 	opts = append(marks, opts...)

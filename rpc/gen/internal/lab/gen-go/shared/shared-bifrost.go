@@ -16,6 +16,26 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLshared is the IDL, which services publish when they are exported.
+const refIDLshared = `/** What the laboratory's other files include. */
+namespace go shared
+
+struct Frame {
+  1: required i32 width
+  2: required i32 height
+  3: list<binary> planes
+}
+
+exception Broken { 1: string why }
+
+/** A service to extend that knows references. */
+service Store {
+  /** Counts the bytes of a film. */
+  i64 count(1: binary film (bifrost.ref))
+  string label(1: string text)
+}
+`
+
 // StoreRefHandler is the service Store as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -62,6 +82,10 @@ func AddStoreRefs(p interface {
 
 // ExportStore serves the handler on a node.
 func ExportStore(ctx context.Context, node *rpc.Node, service string, h StoreRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLshared),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewStoreRefProcessor(h), opts...)
 }
 

@@ -18,6 +18,76 @@ import (
 // generate again with the bifrost of the module's version.
 const _ = stub.SupportsGen4
 
+// refIDLlab is the IDL, which services publish when they are exported.
+const refIDLlab = `/**
+ * Every form that a reference can have, for the generator's tests.
+ */
+include "shared.thrift"
+
+namespace go labtest.lab
+
+typedef i64 user_id
+typedef binary Film
+typedef list<double> Curve
+
+enum Colour { RED = 1, GREEN = 2 }
+
+struct Print {
+  1: string title = "untitled"
+  2: Colour colour
+  3: optional shared.Frame frame
+}
+
+union Medium {
+  1: binary film
+  2: Print sheet
+}
+
+exception Corrupt { 1: i64 offset }
+
+service Lab extends shared.Store {
+  /**
+   * Develops a film: the example of the documentation.
+   */
+  binary develop(1: binary raw (bifrost.ref), 2: i32 contrast) throws (1: Corrupt c, 2: shared.Broken broken) (bifrost.ref)
+
+  // Arguments of every kind.
+  i64 mix(1: Film film (bifrost.ref), 2: list<i8> a (bifrost.ref), 3: list<i16> b (bifrost.ref), 4: list<i32> c (bifrost.ref),
+    5: list<i64> d (bifrost.ref), 6: Curve e (bifrost.ref = "in"), 7: Print sheet (bifrost.ref), 8: shared.Frame frame (bifrost.ref),
+    9: Medium medium (bifrost.ref), 10: user_id user, 11: map<Colour, list<Print>> prints, 12: set<string> type)
+
+  list<i32> histogram(1: binary raw (bifrost.ref)) (bifrost.ref, bifrost.policy = "none")
+  Print show(1: string title) (bifrost.ref)
+  shared.Frame scale_frame(1: shared.Frame frame (bifrost.ref), 2: double by) (bifrost.ref)
+  Curve new_curve(1: i32 points) (bifrost.ref)
+  Colour colour(1: Print sheet (bifrost.ref))
+  void burn(1: binary raw (bifrost.ref)) throws (1: Corrupt c)
+  oneway void archive(1: binary raw (bifrost.ref), 2: string name)
+
+  // Values of any type: of each title the prints that have it.
+  map<string, list<Print>> album(1: list<Print> prints (bifrost.ref), 2: set<Colour> colours (bifrost.ref)) (bifrost.ref)
+
+  // By value.
+  string greet(1: string name, 2: shared.Frame picture) throws (1: Corrupt c) (bifrost.policy = "recover")
+  oneway void note(1: i64 number)
+  list<map<user_id, set<Colour>>> plain(1: Curve curve, 2: Film film, 3: bool rpc, 4: byte x_id)
+}
+
+service Keeper {
+  i64 keep(1: binary film (bifrost.ref))
+  i64 kept() (bifrost.policy = "none")
+} (bifrost.state, bifrost.policy = "recover")
+
+// Values that do not travel the cheapest way.
+service Forced {
+  binary out_of_region(1: binary raw (bifrost.ref = "region")) (bifrost.ref = "value")
+  binary out_of_message(1: binary raw (bifrost.ref = "value")) (bifrost.ref = "region")
+}
+
+/** No stubs are made for it. */
+service Untouched { void nothing() }
+`
+
 // LabRefHandler is the service Lab as a handler implements it: what the IDL
 // marks with (bifrost.ref) comes and goes by reference. A reference that a handler
 // gets ends when it returns (a one-way's is its own, and freed then); the one
@@ -95,6 +165,7 @@ func AddLabRefs(p interface {
 // ExportLab serves the handler on a node.
 func ExportLab(ctx context.Context, node *rpc.Node, service string, h LabRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLlab),
 		rpc.WithMethodPolicy(rpc.PolicyNone, "histogram", "histogram.ref"),
 		rpc.WithMethodPolicy(rpc.PolicyRecover, "greet"),
 	}
@@ -1497,6 +1568,7 @@ func AddKeeperRefs(p interface {
 // ExportKeeper serves the handler on a node.
 func ExportKeeper(ctx context.Context, node *rpc.Node, service string, h KeeperRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLlab),
 		rpc.WithState(h),
 		rpc.WithMethodPolicy(rpc.PolicyNone, "kept"),
 		rpc.WithMethodPolicy(rpc.PolicyRecover, "keep", "keep.ref"),
@@ -1672,6 +1744,10 @@ func AddForcedRefs(p interface {
 
 // ExportForced serves the handler on a node.
 func ExportForced(ctx context.Context, node *rpc.Node, service string, h ForcedRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLlab),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewForcedRefProcessor(h), opts...)
 }
 
