@@ -34,7 +34,8 @@ func newDevCmd() *cobra.Command {
 		Short: "A whole rack in this process, for programs of your own; no root, no namespaces",
 		Long: `Run a whole rack in one unprivileged process: the switch with its P4 program, the
 Gatekeeper, the compute blades c1, s1 and s2, and the memory blades m1 and m2, which
-hold a copy each. Calls from outside of the rack come by HTTP (bifrost ingress). It runs on Linux and macOS, until Ctrl-C.
+hold a copy each. Calls from outside of the rack come by HTTP (see bifrost ingress). It runs
+on Linux and macOS, until Ctrl-C.
 
 The programs of the app file run as processes of their own. The rack starts them, starts
 them again when they end, and rolls them out anew when their files or the app file change:

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,6 +139,27 @@ func (p *printed) until(text string) {
 	p.Fatalf("it has ended without %q: %s", text, strings.Join(p.all, "\n"))
 }
 
+// fromOutside makes a call by HTTP, always with the same key, and returns its answer.
+func (p *printed) fromOutside(method, body string) string {
+	p.Helper()
+	at := ""
+	for _, line := range p.all {
+		if _, url, ok := strings.Cut(line, "  calls     "); ok {
+			at, _, _ = strings.Cut(url, " ")
+		}
+	}
+	req, err := http.NewRequestWithContext(p.Context(), http.MethodPost, at+"call/"+method, strings.NewReader(body))
+	p.must(err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", "one")
+	resp, err := http.DefaultClient.Do(req)
+	p.must(err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	p.must(err)
+	return string(b)
+}
+
 // end interrupts the command, as Ctrl-C does, and waits for its end.
 func (p *printed) end() {
 	p.Helper()
@@ -210,6 +233,14 @@ func TestDev(t *testing.T) {
 		h.must(syscall.Kill(h.programs("s1")[0].PID, syscall.SIGKILL))
 	}
 	calls.ended()
+	for n := range 2 {
+		if got := dev.fromOutside("Counter/add", `{"account": 8, "amounts": "AQI="}`); got != "3" {
+			t.Errorf("from outside: %s", got)
+		}
+		if n == 0 {
+			h.must(syscall.Kill(h.programs("s1")[0].PID, syscall.SIGKILL))
+		}
+	}
 	second := h.command("bifrost", "dev", "--dir", h.state)
 	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "another bifrost dev") {
 		t.Errorf("a second rack in the directory: %v, %s", err, out)
@@ -234,7 +265,10 @@ func TestDev(t *testing.T) {
 	}
 	dev = h.start("bifrost", "dev", "--dir", h.state, "app.yaml")
 	dev.until("serves Counter")
-	if out := h.run("counter", "totals"); strings.TrimSpace(out) != "7 300" {
+	if got := dev.fromOutside("Counter/add", `{"account": 8, "amounts": "AQI="}`); got != "3" {
+		t.Errorf("from outside, after a restart: %s", got)
+	}
+	if out := h.run("counter", "totals"); strings.TrimSpace(out) != "7 300\n8 3" {
 		t.Errorf("after a restart: %s", out)
 	}
 	if out := h.run("counter", "add", "--account", "7", "--amount", "5", "--verbose"); !strings.Contains(out, "305") {
@@ -256,6 +290,7 @@ func TestDev_Mistakes(t *testing.T) {
 		"shorter path":   {"--dir", filepath.Join(t.TempDir(), strings.Repeat("long/", 30))},
 		"TLS":            {"--page", "0.0.0.0:0"},
 		"want HOST:PORT": {"--page", "x"},
+		"--ingress":      {"--ingress", "0.0.0.0:0"},
 	} {
 		root := newRoot()
 		root.SetArgs(append([]string{"dev"}, args...))
