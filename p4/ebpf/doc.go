@@ -26,9 +26,9 @@
 // entry's value. The default action is the
 // trie's root.
 //
-// A table with ternary, optional or range fields is one node: a list of entries in
-// the order of their priorities, which bpf_loop looks through (scan.go). That takes
-// some nanoseconds for each entry before the one that matches.
+// A table with ternary or optional fields, or with several of longest prefix, is a tuple space (tuples.go): a lookup for each mask that its entries
+// have, at most 1,024. A table with range fields is one node: a list of entries in the order of their priorities, which bpf_loop looks through
+// (scan.go). That takes some nanoseconds for each entry before the one that matches.
 //
 // # Updates
 //

@@ -185,7 +185,7 @@ func (x *Executor) loadMain(code asm.Instructions) error {
 func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	g := &gen{
 		prog: p, cpu: cpu, drop: uint64(DropPort), forks: forksOf(p),
-		alias: map[string]string{}, emits: map[*v1model.Header]bool{}, stacked: map[*v1model.Header]bool{}, scanned: map[string]*scanPlan{},
+		alias: map[string]string{}, emits: map[*v1model.Header]bool{}, stacked: map[*v1model.Header]bool{}, scanned: map[string]*scanPlan{}, spaces: map[string]tupleSearch{},
 	}
 	for _, h := range p.Deparser.Order {
 		g.emits[h] = true

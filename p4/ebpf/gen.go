@@ -55,9 +55,10 @@ type gen struct {
 	done     string    // where a packet that ends leads
 	again    string    // the parser of packets that are parsed once more; "" if there are none
 
-	scanned map[string]*scanPlan // tables that are looked through, by the function that does it
-	unlock  [][2]string          // labels that give the lock back, and where they lead
-	begins  *btf.Func            // the function that begins with the next instruction
+	scanned map[string]*scanPlan   // tables that are looked through, by the function that does it
+	spaces  map[string]tupleSearch // tuple spaces, likewise
+	unlock  [][2]string            // labels that give the lock back, and where they lead
+	begins  *btf.Func              // the function that begins with the next instruction
 }
 
 type errorCodes struct{ none, tooShort, stackFull int }
@@ -78,7 +79,7 @@ type objects struct {
 
 // tableObjects are a table's maps; counters is nil if the table does not count,
 // meters if it does not meter, hits if it has no idle timeouts.
-type tableObjects struct{ entries, counters, meters, hits fder }
+type tableObjects struct{ entries, tuples, counters, meters, hits fder }
 
 // fder is a map.
 type fder interface{ FD() int }

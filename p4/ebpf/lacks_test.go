@@ -149,7 +149,7 @@ func TestProgramsAreCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{"router.p4", "router.json", "stacks.p4", "stacks.json", "match.p4", "match.json", "ways.p4", "ways.json", "offload.p4", "offload.json", "cpu.p4", "cpu.json", "says.p4", "says.json", "idle.p4", "idle.json"} {
+	for _, f := range []string{"router.p4", "router.json", "stacks.p4", "stacks.json", "match.p4", "match.json", "ways.p4", "ways.json", "offload.p4", "offload.json", "cpu.p4", "cpu.json", "says.p4", "says.json", "idle.p4", "idle.json", "acl.p4", "acl.json"} {
 		data, err := os.ReadFile("testdata/" + f)
 		if err != nil {
 			t.Fatal(err)

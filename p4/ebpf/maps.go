@@ -131,6 +131,9 @@ func (x *Executor) objects() *objects {
 	}
 	for _, t := range x.tables {
 		of := tableObjects{entries: t.maps.entries}
+		if t.maps.tuples != nil {
+			of.tuples = t.maps.tuples
+		}
 		if t.maps.counters != nil {
 			of.counters = t.maps.counters
 		}
@@ -165,7 +168,7 @@ func none(p *v1model.Program) *objects {
 		o.meters = append(o.meters, m)
 	}
 	for _, t := range p.Tables {
-		o.tables[t] = tableObjects{m, m, m, m}
+		o.tables[t] = tableObjects{m, m, m, m, m}
 	}
 	return o
 }
@@ -192,7 +195,7 @@ func (x *Executor) closeMaps() error {
 	var errs []error
 	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held}, append(o.counters, o.meters...)...)
 	for _, t := range x.tables {
-		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters, t.maps.hits)
+		all = append(all, t.maps.entries, t.maps.tuples, t.maps.counters, t.maps.meters, t.maps.hits)
 	}
 	for _, s := range x.sets {
 		all = append(all, s.list)

@@ -18,8 +18,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// A table with ternary, optional or range fields, or with several of longest
-// prefix, is a list of entries, the one that wins first, which is looked through
+// A table with range fields is a list of entries, the one that wins first, which is looked through
 // from its beginning. It is the only node of a trie, which replaces it in one step,
 // so a packet sees the table before an update or behind it. Its layout:
 //
@@ -31,8 +30,9 @@ import (
 type scanPlan struct {
 	fields []scanField
 	words  int
-	record int // size of an entry
-	room   int // for entries, the default one included
+	record int // size of an entry, or of a tuple
+	room   int // for entries, the default one included, or for tuples
+	value  int // a tuple space: size of an entry's value; 0 for a list
 }
 
 // scanField is a field of the key, and the word it begins at.
@@ -54,7 +54,7 @@ const (
 
 // planScan plans a table that is looked through.
 func planScan(t *v1model.Table) (*scanPlan, string) {
-	p := &scanPlan{}
+	p := &scanPlan{value: align8(entrySize(t))}
 	for _, k := range t.Key {
 		w := k.Field.Width()
 		switch {
@@ -62,23 +62,30 @@ func planScan(t *v1model.Table) (*scanPlan, string) {
 			return nil, "match on a variable-length field"
 		case k.Kind == v1model.MatchRange && w > 64:
 			return nil, "range of more than 64 bits"
+		case k.Kind == v1model.MatchRange:
+			p.value = 0
 		}
 		p.fields = append(p.fields, scanField{k, p.words, w})
 		p.words += words(w)
 	}
-	if 8*p.words > maxKey {
-		return nil, fmt.Sprintf("key of more than %d bytes", maxKey)
+	if 8*(p.words+1) > maxKey { // the entries of a tuple space have an id beside
+		return nil, fmt.Sprintf("key of more than %d bytes", maxKey-8)
 	}
 	limit := t.MaxSize
 	if limit <= 0 {
 		limit = defaultTable
+	}
+	if p.value > 0 {
+		p.record = tupleMask + 8*p.words
+		p.room = min(max(limit, len(t.Entries)), maxTuples)
+		return p, ""
 	}
 	p.record = align8(entrySize(t)) + scanWord*p.words
 	p.room = min(max(limit, len(t.Entries))+1, maxList/p.record)
 	return p, ""
 }
 
-// scans tells whether a table is looked through.
+// scans tells whether a table is looked through, or a tuple space.
 func scans(t *v1model.Table) bool {
 	if t.Kind == v1model.MatchTernary || t.Kind == v1model.MatchRange {
 		return true
@@ -92,7 +99,7 @@ func scans(t *v1model.Table) bool {
 	return prefixes > 1
 }
 
-func (p *scanPlan) size() int { return listHeader + p.room*p.record }
+func (p *scanPlan) size() int { return listHeader + p.value + p.room*p.record }
 
 // listKey is the key of the trie's only node.
 func listKey() []byte { return binary.NativeEndian.AppendUint64(nil, 32) }
@@ -197,6 +204,9 @@ func (g *gen) searches() {
 		g.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 		g.mark(next)
 		g.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	}
+	for _, name := range slices.Sorted(mapsutil.Keys(g.spaces)) {
+		g.lookIntoTuple(name, g.spaces[name])
 	}
 }
 

@@ -130,7 +130,7 @@ func newState(p *v1model.Program, f forks, prefix, window, digest int) *state {
 		s.copied = end
 	}
 	s.key = end
-	s.out = align8(s.key + 4 + maxKey + 16)
+	s.out = align8(s.key + 3*maxKey + 32) // a key, and two of a tuple space (tuples.go)
 	s.kept = align8(s.out + s.outMask + 1 + max(maxHeader, s.window) + 32)
 	s.keptSize = keptSize(p)
 	s.digest = s.kept + s.keptSize

@@ -31,6 +31,7 @@ const (
 // tableMaps are a table's maps.
 type tableMaps struct {
 	entries  *ebpf.Map
+	tuples   *ebpf.Map // nil unless the table is a tuple space
 	counters *ebpf.Map // nil if the table does not count
 	meters   *ebpf.Map // nil if the table does not meter
 	hits     *ebpf.Map // when each entry was hit; nil if the table has no idle timeouts
@@ -149,7 +150,11 @@ func (g *gen) table(t *v1model.Table) {
 			g.lack("%s", lack)
 			return
 		}
-		g.scan(t, plan, maps.entries, none)
+		if plan.value > 0 {
+			g.tuples(t, plan, &maps, none)
+		} else {
+			g.scan(t, plan, maps.entries, none)
+		}
 	default:
 		return
 	}
@@ -311,11 +316,11 @@ func (g *gen) keyWord(f *keyField, i, left, at int) int {
 // key is the trie's key of an entry: how many bits of it matter, then the bytes
 // (keyPlan). Bits that do not matter are zero, so equal entries have equal keys.
 func (t *table) key(ms []datapath.Match, priority int32) ([]byte, error) {
-	if t.list != nil {
+	if t.scan != nil {
 		if t.def.Kind == v1model.MatchLPM {
-			return t.list.plan.key(ms, -1)
+			return t.scan.key(ms, -1)
 		}
-		return t.list.plan.key(ms, int64(max(priority, 0)))
+		return t.scan.key(ms, int64(max(priority, 0)))
 	}
 	p := t.plan
 	if len(ms) != len(p.fields) {

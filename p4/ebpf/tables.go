@@ -17,11 +17,13 @@ import (
 
 // table is a table's entries: those in the kernel, and what is known of them.
 type table struct {
-	def  *v1model.Table
-	plan *keyPlan  // nil if the table is looked through
-	list *scanList // nil if it is not
-	maps tableMaps
-	size int // of an entry's value
+	def   *v1model.Table
+	plan  *keyPlan    // nil if the table is looked through, or a tuple space
+	scan  *scanPlan   // nil if it is neither
+	list  *scanList   // nil unless it is looked through
+	space *tupleSpace // nil unless it is a tuple space
+	maps  tableMaps
+	size  int // of an entry's value
 
 	mu      sync.Mutex        // makes updates one at a time; guards what follows
 	entries map[string]uint32 // counter cell by the trie's key
@@ -41,16 +43,24 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 	limit = max(limit, len(def.Entries))
 	spec := &ebpf.MapSpec{Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc}
 	if scans(def) {
-		plan, _ := planScan(def)
-		t.list = &scanList{plan: plan}
-		spec.KeySize, spec.ValueSize, spec.MaxEntries = 8, uint32(plan.size()), 1
-		limit = plan.room - 1
+		t.scan, _ = planScan(def)
+		if t.scan.value > 0 {
+			t.space, spec = newTupleSpace(t.scan), nil
+		} else {
+			t.list = &scanList{plan: t.scan}
+			spec.KeySize, spec.ValueSize, spec.MaxEntries = 8, uint32(t.scan.size()), 1
+			limit = t.scan.room - 1
+		}
 	} else {
 		t.plan, _ = planKey(def)
 		spec.KeySize, spec.ValueSize, spec.MaxEntries = uint32(4+t.plan.bytes), uint32(t.size), uint32(limit+1) // and the default
 	}
 	var err error
-	t.maps.entries, err = newMap(spec)
+	if spec == nil {
+		err = t.makeTuples(limit)
+	} else {
+		t.maps.entries, err = newMap(spec)
+	}
 	t.next = 1 // the default entry's cell is 0
 	if err == nil && def.Counters {
 		t.maps.counters, err = x.kept(fmt.Sprintf("direct_counter_%d", def.Index), &ebpf.MapSpec{
@@ -79,6 +89,9 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 func (x *Executor) inheritCells(t *table) (err error) {
 	name := fmt.Sprintf("table_%d", t.def.Index)
 	x.pins[name] = t.maps.entries
+	if t.space != nil {
+		x.pins[fmt.Sprintf("tuples_%d", t.def.Index)] = t.maps.tuples
+	}
 	old, err := x.inherited(name)
 	if err != nil || old == nil {
 		return err
@@ -87,22 +100,12 @@ func (x *Executor) inheritCells(t *table) (err error) {
 	if old.KeySize() != t.maps.entries.KeySize() || old.ValueSize() != t.maps.entries.ValueSize() {
 		return fmt.Errorf("%s: %w: its entries have another size", name, ErrOtherVersion)
 	}
+	cells, err := x.cellsOf(t, old)
 	t.before = map[string]uint32{}
-	var key, value []byte
-	for it := old.Iterate(); ; {
-		if !it.Next(&key, &value) {
-			err = it.Err()
-			break
-		}
-		cells := map[string]uint32{string(key): binary.NativeEndian.Uint32(value[entryCounter:])}
-		if t.list != nil {
-			cells = t.list.plan.inherited(value)
-		}
-		for key, cell := range cells {
-			if cell > 0 {
-				t.before[key] = cell
-				t.next = max(t.next, cell+1)
-			}
+	for key, cell := range cells {
+		if cell > 0 {
+			t.before[key] = cell
+			t.next = max(t.next, cell+1)
 		}
 	}
 	used := make([]bool, t.next)
@@ -115,6 +118,24 @@ func (x *Executor) inheritCells(t *table) (err error) {
 		}
 	}
 	return err
+}
+
+// cellsOf tells the counters' cells of the entries that the executor before had in a table, by their identities.
+func (x *Executor) cellsOf(t *table, old *ebpf.Map) (map[string]uint32, error) {
+	if t.space != nil {
+		return x.inheritTuples(t, old)
+	}
+	cells := map[string]uint32{}
+	var key, value []byte
+	it := old.Iterate()
+	for it.Next(&key, &value) {
+		if t.list != nil {
+			cells = t.scan.inherited(value) // the list is the only element
+			continue
+		}
+		cells[string(key)] = binary.NativeEndian.Uint32(value[entryCounter:])
+	}
+	return cells, it.Err()
 }
 
 // endRestore gives back the cells of inherited entries that were not given anew.
@@ -262,15 +283,21 @@ func (t *table) writeLocked(op datapath.Op, key []byte, do choice) error {
 
 // put and drop write and remove an entry in the kernel.
 func (t *table) put(key, value []byte) error {
-	if t.list != nil {
+	switch {
+	case t.list != nil:
 		return t.list.put(t.maps.entries, key, value)
+	case t.space != nil:
+		return t.space.put(&t.maps, key, value)
 	}
 	return putElement(t.maps.entries, key, value)
 }
 
 func (t *table) drop(key []byte) error {
-	if t.list != nil {
+	switch {
+	case t.list != nil:
 		return t.list.delete(t.maps.entries, key)
+	case t.space != nil:
+		return t.space.delete(&t.maps, key)
 	}
 	return deleteElement(t.maps.entries, key)
 }
@@ -392,9 +419,13 @@ func (t *table) setDefault(a *datapath.Action) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.list != nil {
-		t.list.def = t.value(choice{call: call}, 0, false)
+	switch value := t.value(choice{call: call}, 0, false); {
+	case t.list != nil:
+		t.list.def = value
 		return t.list.write(t.maps.entries)
+	case t.space != nil:
+		t.space.def = value
+		return t.space.write(&t.maps)
 	}
 	return t.maps.entries.Put(make([]byte, 4+t.plan.bytes), t.value(choice{call: call}, 0, false))
 }
