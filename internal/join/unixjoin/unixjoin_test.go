@@ -515,22 +515,27 @@ func TestStatus(t *testing.T) {
 // connection, and nobody else's.
 func TestRawLines(t *testing.T) {
 	h, socket := start(t)
+	const now = control.Protocol
+	speaks := fmt.Sprintf(`"speaks":{"protocol":%d}`, now)
 	cases := []struct{ name, send, want string }{
-		{"unknown operation", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
+		{"unknown operation", `{"id":1,"op":"join",` + speaks + `,"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
 		{"export without join", `{"id":1,"op":"export"}` + "\n", "is no node"},
-		{"empty export", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
-		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":9,"build":"v9"}}` + "\n", "program x speaks protocol 9 (build v9), this blade's daemon protocol 3"},
+		{"empty export", `{"id":1,"op":"join",` + speaks + `,"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
+		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":99,"build":"v9"}}` + "\n", fmt.Sprintf("program x speaks protocol 99 (build v9), this blade's daemon protocol %d", now)},
 		{"an older release", `{"id":1,"op":"join","name":"x"}` + "\n", "program x speaks protocol 0"},
 		{"one that binds sockets itself", `{"id":1,"op":"join","name":"x","speaks":{"protocol":1}}` + "\n", "program x speaks protocol 1"},
-		{"join twice", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
+		{"join twice", `{"id":1,"op":"join",` + speaks + `,"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
 		{"garbage", "GET / HTTP/1.1\r\n\r\n", ""},
 		{"no id", `{"op":"status"}` + "\n", ""},
 		{"too long", strings.Repeat("x", maxLine+1), ""},
-		{"flood", `{"id":1,"op":"join","speaks":{"protocol":3},"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
+		{"flood", `{"id":1,"op":"join",` + speaks + `,"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
 	}
 	for _, tc := range cases {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // no answer is a failure
 			t.Fatal(err)
 		}
 		go conn.Write([]byte(tc.send)) // the other side may hang up meanwhile
