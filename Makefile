@@ -67,7 +67,7 @@ explore-fresh: ## the crash explorer with programs that nobody has run, for FRES
 # The longest come first: go test begins packages in this order, two at a time.
 RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./dsm/memory ./daemon ./gatekeeper/wal ./gatekeeper/admin/... ./gatekeeper/history \
 	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4/interp ./p4/ebpf ./p4/p4rt ./p4/softswitch/... ./internal/control ./internal/join/... \
-	./internal/netio/... ./internal/outstream ./internal/wire
+	./internal/netio/... ./internal/outstream ./internal/wire ./internal/devrack
 
 race: ## tests under the race detector
 	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-2GiB} $(GO) test -race -short $(TESTFLAGS) $(RACE)

@@ -187,16 +187,23 @@ func (p *printed) ended() {
 	}
 }
 
-// programs are the processes of a blade's programs.
-func (h *home) programs(blade string) (all []join.ProgramStatus) {
+// program is the process of the only program that the rack runs.
+func (h *home) program() int {
 	h.Helper()
-	cmd := h.command("bifrost", "compute", "status", "--json")
-	cmd.Env = append(cmd.Env, join.SocketVariable+"="+filepath.Join(h.state, blade+".sock"))
-	out, err := cmd.Output()
-	h.must(err)
-	var s join.Status
-	h.must(json.Unmarshal(out, &s))
-	return s.Programs
+	var all []join.ProgramStatus
+	for _, blade := range []string{"c1", "s1", "s2"} {
+		cmd := h.command("bifrost", "compute", "status", "--json")
+		cmd.Env = append(cmd.Env, join.SocketVariable+"="+filepath.Join(h.state, blade+".sock"))
+		out, err := cmd.Output()
+		h.must(err)
+		var s join.Status
+		h.must(json.Unmarshal(out, &s))
+		all = append(all, s.Programs...)
+	}
+	if len(all) != 1 {
+		h.Fatalf("the rack runs %+v", all)
+	}
+	return all[0].PID
 }
 
 const counterApp = `
@@ -217,7 +224,7 @@ func TestDev(t *testing.T) {
 	h.must(os.Link(h.file("counter"), h.file("bin", "counter")))
 	dev := h.start("bifrost", "dev", "--dir", h.state, "app.yaml")
 	dev.until("serves Counter")
-	pid := h.programs("s1")[0].PID
+	pid := h.program()
 	if os.Geteuid() == 0 {
 		for _, process := range []int{dev.cmd.Process.Pid, pid} {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
@@ -230,7 +237,7 @@ func TestDev(t *testing.T) {
 	calls := h.start("counter", "add", "--account", "7", "--count", "300", "--verbose")
 	for _, at := range []string{"100", "200"} {
 		calls.until(at)
-		h.must(syscall.Kill(h.programs("s1")[0].PID, syscall.SIGKILL))
+		h.must(syscall.Kill(h.program(), syscall.SIGKILL))
 	}
 	calls.ended()
 	for n := range 2 {
@@ -238,7 +245,7 @@ func TestDev(t *testing.T) {
 			t.Errorf("from outside: %s", got)
 		}
 		if n == 0 {
-			h.must(syscall.Kill(h.programs("s1")[0].PID, syscall.SIGKILL))
+			h.must(syscall.Kill(h.program(), syscall.SIGKILL))
 		}
 	}
 	second := h.command("bifrost", "dev", "--dir", h.state)

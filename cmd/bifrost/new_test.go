@@ -36,7 +36,7 @@ func TestNew(t *testing.T) {
 		}
 	}
 	hello("1")
-	h.must(syscall.Kill(h.programs("c1")[0].PID, syscall.SIGKILL))
+	h.must(syscall.Kill(h.program(), syscall.SIGKILL))
 	hello("2")
 	dev.end()
 	dev = h.start("bifrost", "dev", "--dir", h.state, filepath.Join(app, "app.yaml"))

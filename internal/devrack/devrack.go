@@ -34,6 +34,8 @@ var (
 const (
 	// capacity is how many bytes of regions a memory blade holds. It takes memory from the machine when that is first written to.
 	capacity = 1 << 30
+	// startPatience bounds how long the rack may take to come up: one memory blade may have to be filled from the other.
+	startPatience = 2 * time.Minute
 	// nodes is how many nodes a compute blade's socket takes.
 	nodes = 96
 )
@@ -115,8 +117,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.dir.close()) }()
-	if err := r.dir.begin(); err != nil {
+	killed, err := r.dir.begin()
+	if err != nil {
 		return err
+	}
+	if killed {
+		r.say("the last run was killed: memory regions are gone; states and deployments are there")
 	}
 	if r.files, err = daemon.OpenBinaries(r.dir.file("programs")); err != nil {
 		return err
@@ -133,7 +139,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := r.listen(blades); err != nil {
 		return errors.Join(err, trusted.Close())
 	}
-	if r.rig, err = simrack.Start(ctx, r.simulated(blades)); err != nil {
+	// A rack that has begun with what was saved has to save it again: it comes up first, and ends then.
+	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startPatience)
+	defer cancel()
+	if r.rig, err = simrack.Start(starting, r.simulated(blades)); err != nil {
 		return errors.Join(err, trusted.Close())
 	}
 	err = r.run(ctx, specs, trusted)
@@ -198,10 +207,7 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 	defer func() {
 		end()
 		watchers.Wait()
-		err = errors.Join(err, r.rig.CloseCompute())
-		if err == nil && !r.dir.temporary {
-			err = r.dir.save(r.rig.Gatekeeper())
-		}
+		err = errors.Join(err, r.rig.CloseCompute(), r.save())
 		stop()
 		wg.Wait()
 	}()
@@ -228,6 +234,9 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 			return err
 		}
 		serve(func() error { return unixjoin.Serve(serving, s, host, unixjoin.NewLimits(nodes), r.cfg.Log) })
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	outside, err := r.joinIngress(ctx)
 	if err != nil {
@@ -259,6 +268,19 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 	case err := <-failed:
 		return err
 	}
+}
+
+// save keeps what the next run begins with, unless the rack has failed or keeps nothing.
+func (r *rack) save() error {
+	select {
+	case <-r.rig.Failed():
+		return nil
+	default:
+	}
+	if r.dir.temporary {
+		return nil
+	}
+	return r.dir.save(r.rig.Gatekeeper())
 }
 
 // ingressLeaves is how long calls from outside may take when the rack ends. The next run goes on with those that take longer.

@@ -3,6 +3,7 @@ package devrack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -29,6 +30,11 @@ const savePatience = 5 * time.Minute
 func (d *directory) save(g *gatekeeper.Gatekeeper) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), savePatience)
 	defer cancel()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("the next run begins without memory regions: %w", err)
+		}
+	}()
 	b, err := g.Backup(ctx)
 	if err != nil {
 		return err
@@ -48,12 +54,21 @@ func (d *directory) save(g *gatekeeper.Gatekeeper) (err error) {
 	return os.Rename(half, d.file(savedName))
 }
 
-// begin makes the backup of the former rack what this one begins with, if there is one.
-func (d *directory) begin() error {
+// begin makes the backup of the former rack what this one begins with, if there is one. It reports whether there was a rack that has left
+// none.
+func (d *directory) begin() (killed bool, err error) {
 	saved := d.file(savedName)
 	if _, err := os.Lstat(saved); errors.Is(err, os.ErrNotExist) {
-		return nil
+		_, err := os.Lstat(d.file("log"))
+		return err == nil, nil
 	}
+	if err := d.restore(saved); err != nil {
+		return false, fmt.Errorf("begin with the state of the last run: %w", err)
+	}
+	return false, nil
+}
+
+func (d *directory) restore(saved string) error {
 	restored := d.file(restoredName)
 	if err := os.RemoveAll(restored); err != nil {
 		return err

@@ -37,6 +37,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(frame, false)
 	f.Add(append(append([]byte(nil), frame...), frame[:10]...), true)
 	f.Add([]byte{0xff, 0xff, 0, 0}, false)
+	f.Add(append(appendHeader(nil, netip.MustParseAddrPort("[fd00::1]:1"), 0xffff), make([]byte, 0xffff)...), false)
 	f.Add(append(appendHeader(nil, netip.MustParseAddrPort("[::]:0"), netio.MaxDatagram), make([]byte, netio.MaxDatagram)...), false)
 	f.Fuzz(func(t *testing.T, stream []byte, slow bool) {
 		var from io.Reader = bytes.NewReader(stream)
