@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
@@ -77,7 +78,7 @@ func (c *clients) take(client string) (pause time.Duration, ok bool) {
 	if l.AllowN(now, 1) {
 		return 0, true
 	}
-	return time.Duration((1 - l.TokensAt(now)) / float64(c.limit) * float64(time.Second)), false
+	return duration.Seconds((1 - l.TokensAt(now)) / float64(c.limit)), false
 }
 
 // begin counts a call that is under way, until end.

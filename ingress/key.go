@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/duration"
 )
 
 // maxKey is how many bytes an idempotency key has at most.
@@ -99,7 +101,7 @@ func preferencesOf(h http.Header) (p preferences) {
 				p.async = true
 			case "wait":
 				if n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 31); err == nil {
-					p.wait = time.Duration(n) * time.Second
+					p.wait = duration.Times(int64(n), time.Second) //nolint:gosec // 31 bits
 				}
 			}
 		}
@@ -117,5 +119,5 @@ func (c *Config) timeoutOf(h http.Header) (time.Duration, error) {
 	if err != nil || !(n > 0) || n > c.MaxTimeout.Seconds() {
 		return 0, fmt.Errorf("Request-Timeout %.64q: want a number of seconds, more than 0 and at most %v", value, c.MaxTimeout.Seconds())
 	}
-	return max(time.Duration(n*float64(time.Second)), 1), nil
+	return max(duration.Seconds(n), 1), nil
 }
