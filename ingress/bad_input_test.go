@@ -268,7 +268,7 @@ func TestSlowClients(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var p struct{ Type string }
-	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != 400 || p.Type != "urn:bifrost:problem:cut-short" {
+	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != http.StatusBadRequest || p.Type != "urn:bifrost:problem:cut-short" {
 		t.Errorf("%d %+v %v", resp.StatusCode, p, err)
 	}
 }

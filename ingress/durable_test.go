@@ -128,6 +128,21 @@ func TestConcurrent(t *testing.T) {
 	})
 }
 
+// TestAtOnce: of requests with a key that come in the same moment one makes the call.
+func TestAtOnce(t *testing.T) {
+	onRack(t, ingress.Config{}, func(r *rig) {
+		r.expect("before", r.buy("a", 1), 200, "1")
+		all := make(chan reply)
+		for range 8 {
+			go func() { all <- r.buy("a", 5, "Idempotency-Key", "k", "Prefer", "wait=60") }()
+		}
+		for range 8 {
+			r.expect("each", <-all, 200, "6")
+		}
+		r.total("a", 6)
+	})
+}
+
 // TestAsync: a client that does not wait finds the outcome later, also if the ingress has died since.
 func TestAsync(t *testing.T) {
 	onRack(t, ingress.Config{}, func(r *rig) {
@@ -147,6 +162,34 @@ func TestAsync(t *testing.T) {
 		r.expect("done", r.until(func() reply { return r.do("GET", at, "", "Prefer", "wait=10") }, 202), 200, "5")
 		r.expect("again", r.buy("a", 5, "Prefer", "respond-async", "Idempotency-Key", "k/?x"), 200, "5")
 		r.total("a", 5)
+	})
+}
+
+// TestAsync_Dies: what a client is told is accepted runs, though the ingress dies at that moment.
+func TestAsync_Dies(t *testing.T) {
+	onRack(t, ingress.Config{}, func(r *rig) {
+		r.expect("accepted", r.buy("a", 5, "Prefer", "respond-async", "Idempotency-Key", "k"), 202, "")
+		r.Kill("s1")
+		r.expect("done", r.until(func() reply { return r.do("GET", "/outcome/k", "") }, 202, 503), 200, "5")
+		r.total("a", 5)
+	})
+}
+
+// TestIDLChanges: a kept answer stays as it is when the service's next version has another IDL, or none of its methods.
+func TestIDLChanges(t *testing.T) {
+	onRack(t, ingress.Config{}, func(r *rig) {
+		first := r.buy("a", 5, "Idempotency-Key", "k")
+		r.expect("before", first, 200, "5")
+		r.mu.Lock()
+		r.idl = "service Shop { i64 buy(1: string account, 2: i64 cents, 3: string currency) }"
+		r.mu.Unlock()
+		r.Kill("s2")
+		r.expect("a new key", r.until(func() reply { return r.buy("a", 5) }, 200, 503), 400, "/currency")
+		again := r.buy("a", 5, "Idempotency-Key", "k")
+		r.expect("the key", again, 200, "5")
+		if again.header.Get("Idempotency-Replayed") != "true" {
+			r.Errorf("headers %v", again.header)
+		}
 	})
 }
 

@@ -29,6 +29,7 @@ type rig struct {
 	mu      sync.Mutex
 	handler http.Handler // of the ingress' present incarnation
 	entered func(ctx context.Context, account string)
+	idl     string // of the shop; "" is its own
 }
 
 const app = `
@@ -65,7 +66,13 @@ func onRack(t *testing.T, c ingress.Config, f func(r *rig)) {
 					f(ctx, account)
 				}
 			}}
-			return bifrosttest.Serve(ctx, s.Export(ctx, node))
+			r.mu.Lock()
+			var options []rpc.ExportOption
+			if r.idl != "" {
+				options = append(options, rpc.WithIDL(r.idl))
+			}
+			r.mu.Unlock()
+			return bifrosttest.Serve(ctx, s.Export(ctx, node, options...))
 		},
 	}
 	bifrosttest.Run(t, bifrosttest.Config{Programs: programs, Network: bifrosttest.Network{Delay: 10 * time.Microsecond}}, func(t *testing.T, rack *bifrosttest.Rack) {

@@ -156,7 +156,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if server.Shutdown(leaving) != nil {
 		_ = server.Close() // whoever waits still may come again with the key
 	}
-	<-failed
+	if closed := <-failed; !errors.Is(closed, http.ErrServerClosed) {
+		err = errors.Join(err, closed)
+	}
 	return err
 }
 

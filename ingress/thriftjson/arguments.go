@@ -67,8 +67,9 @@ func found(t jsontext.Token) string {
 		return "an array"
 	case '"':
 		return strconv.Quote(shown(t.String()))
+	default:
+		return t.String()
 	}
-	return t.String()
 }
 
 // value reads a value of a type. Deep is how many objects and arrays it stands in.

@@ -264,10 +264,6 @@ func FuzzArguments(f *testing.F) {
 	methods := methodsOf(f, everything)
 	order := shopMethods(f)["echo"]
 	methods["order"] = order
-	var names []string
-	for name := range methods {
-		names = append(names, name)
-	}
 	f.Add("order", []byte(fullOrder))
 	f.Add("pairs", []byte(`{"x":[[[1],2]]}`))
 	f.Add("ints", []byte(`{"x":{"1":true}}`))

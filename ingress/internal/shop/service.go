@@ -29,9 +29,9 @@ var (
 )
 
 // Export serves the service on a node.
-func (s *Service) Export(ctx context.Context, node *rpc.Node) error {
+func (s *Service) Export(ctx context.Context, node *rpc.Node, opts ...rpc.ExportOption) error {
 	s.accounts = map[string]int64{}
-	return shop.ExportShop(ctx, node, Name, s, rpc.WithState(s))
+	return shop.ExportShop(ctx, node, Name, s, append(opts, rpc.WithState(s))...)
 }
 
 // Echo implements the service.
