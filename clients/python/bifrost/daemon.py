@@ -17,7 +17,8 @@ PROTOCOL = 3
 class Session:
     """A node's session. Methods may be called concurrently. It ends the node when it is closed or cut."""
 
-    def __init__(self, name, socket_name=layout.JOIN_SOCKET):
+    def __init__(self, name, socket_name=None):
+        socket_name = socket_name or os.environ.get(layout.JOIN_VARIABLE) or layout.JOIN_SOCKET
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._lock = threading.Lock()
         self._waiting = {}  # by id of the request
@@ -72,9 +73,14 @@ class Session:
 
     def listen(self, address, port):
         """A UDP socket of the node, which the daemon makes."""
-        sock = self.ask("listen", address=address, port=port).get("socket")
+        answer = self.ask("listen", address=address, port=port)
+        sock = answer.get("socket")
         if sock is None:
             raise Error(layout.INTERNAL, "no socket came with the daemon's reply", "listen")
+        if answer.get("relayed"):
+            sock.close()
+            raise Error(layout.UNSUPPORTED, "the daemon's rack is in one process (bifrost dev), which Python programs cannot join: "
+                        "use a rack of namespaces (bifrost rack up)", "listen")
         return sockets.prepare(sock)
 
     def policy(self, service, method):

@@ -31,7 +31,7 @@ def default_name():
     return deployed or os.path.basename(sys.argv[0])
 
 
-def join(name=None, socket_name=layout.JOIN_SOCKET, max_message=layout.MAX_MESSAGE):
+def join(name=None, socket_name=None, max_message=layout.MAX_MESSAGE):
     """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of.
 
     max_message is how many bytes a message has at most, sent or received. Those that are being received
