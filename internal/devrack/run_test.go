@@ -3,10 +3,12 @@ package devrack
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -173,4 +176,49 @@ func TestRun_Saved(t *testing.T) {
 	if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
 		t.Error("files are left:", left)
 	}
+}
+
+// until waits for a line with a text.
+func (r *running) until(text string) {
+	r.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case line := <-r.lines:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-late:
+			r.Fatalf("nobody prints %q", text)
+		}
+	}
+}
+
+// What the app file says after a change is what runs. A file that cannot be read changes nothing.
+func TestRun_Changed(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	file := filepath.Join(t.TempDir(), "app.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	r := run(t, Config{Apps: []App{{File: file, Read: func() (resources.Spec, error) {
+		b, err := os.ReadFile(file)
+		if err == nil && string(b) == "wrong" {
+			err = errors.New("the file is wrong")
+		}
+		return resources.Spec{Name: "app", Programs: []resources.Program{
+			{Name: "p", Nodes: 1, Args: []string{"/bin/sh", "-c", "echo it runs $0; exec sleep 1000", string(b)}},
+		}}, err
+	}}}})
+	r.until("app/p/1: it runs first")
+	write("wrong")
+	r.until("the file is wrong")
+	write("second")
+	r.until("app has changed")
+	r.until("app/p/1: it runs second")
+	r.end()
 }
