@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/netio/relay"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -115,7 +116,7 @@ func Python() string {
 	}
 	b.WriteString("\n# Memory packets.\n")
 	fmt.Fprintf(&b, "KIND_REQUEST = %d\nKIND_REPLY = %d\nKIND_NACK = %d\n", dsmpacket.Request, dsmpacket.Reply, dsmpacket.Nack)
-	for _, l := range []wirefmt.Layout{rpcpacket.Layout, dsmpacket.Layout, bulk.Layout} {
+	for _, l := range []wirefmt.Layout{rpcpacket.Layout, dsmpacket.Layout, bulk.Layout, relay.Layout} {
 		pythonLayout(&b, l)
 	}
 	return b.String()

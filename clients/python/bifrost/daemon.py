@@ -72,16 +72,12 @@ class Session:
         return answer.line
 
     def listen(self, address, port):
-        """A UDP socket of the node, which the daemon makes."""
+        """A UDP socket of the node, which the daemon makes, or on a rack in one process what does the same."""
         answer = self.ask("listen", address=address, port=port)
         sock = answer.get("socket")
         if sock is None:
             raise Error(layout.INTERNAL, "no socket came with the daemon's reply", "listen")
-        if answer.get("relayed"):
-            sock.close()
-            raise Error(layout.UNSUPPORTED, "the daemon's rack is in one process (bifrost dev), which Python programs cannot join: "
-                        "use a rack of namespaces (bifrost rack up)", "listen")
-        return sockets.prepare(sock)
+        return sockets.Relayed(sock) if answer.get("relayed") else sockets.prepare(sock)
 
     def policy(self, service, method):
         """What an operator or a deployment says of a method's policy; None if nothing."""

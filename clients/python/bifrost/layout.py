@@ -191,3 +191,11 @@ BULK_FIELDS = (
     "size",
     "first",
 )
+
+# The relay header, 20 bytes, as a format of the struct module.
+RELAY_FORMAT = ">HH16s"
+RELAY_FIELDS = (
+    "length",
+    "port",
+    "address",
+)
