@@ -91,6 +91,9 @@ func (k *keeper) look(key []byte) (e *durable.Entry, over <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e = k.table.Look(key, time.Now().UnixMilli())
+	if e == nil {
+		k.tell(key) // its time is over
+	}
 	if e == nil || e.Outcome != nil {
 		return e, nil
 	}
