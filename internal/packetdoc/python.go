@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -67,6 +68,7 @@ func constants() []constant {
 		{"BULK_PUSH", bulk.Push, "bytes of parts that follow a first packet without being asked for, 1024 for each part included"},
 		{"BULK_PUSH_REST", bulk.PushRest, "bytes of a last part that is pushed, too, at most"},
 		{"MAX_MESSAGE", rpc.DefaultMaxMessage, "bytes of a Thrift message at most, unless a program says otherwise"},
+		{"PROTOCOL", control.Protocol, "version of what a program and its daemon say to each other"},
 		{"MAX_REGION", 1 << dsmpacket.MaxClass, "bytes of a region at most"},
 		{"GENERATION_BITS", dsmpacket.GenerationBits, "bits of a pointer that say which region of its slot it names"},
 		{"OFFSET_BITS", dsmpacket.OffsetBits, "bits of a pointer that say which byte of the region it names"},

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -25,7 +24,6 @@ type row struct {
 func Wire() (string, error) {
 	t, err := template.New("wire.md").Funcs(template.FuncMap{
 		"constants": constantRows, "value": valueOf, "codes": codeRows, "trailers": trailerRows,
-		"protocol": func() int { return control.Protocol },
 	}).Parse(wireText)
 	if err != nil {
 		return "", err

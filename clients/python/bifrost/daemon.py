@@ -10,9 +10,6 @@ import threading
 from . import layout, sockets
 from .errors import Error
 
-# What this runtime and its daemon say to each other: control.Protocol. A daemon refuses others.
-PROTOCOL = 3
-
 
 class Session:
     """A node's session. Methods may be called concurrently. It ends the node when it is closed or cut."""
@@ -40,7 +37,7 @@ class Session:
             ) from e
         threading.Thread(target=self._read, name="bifrost daemon", daemon=True).start()
         joined = self.ask(
-            "join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""), speaks={"protocol": PROTOCOL, "build": "python"},
+            "join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""), speaks={"protocol": layout.PROTOCOL, "build": "python"},
             no_ledger=True,  # this runtime runs no exactly-once calls
         )["joined"]
         identity = joined["identity"]

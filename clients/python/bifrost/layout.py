@@ -40,6 +40,7 @@ BULK_TRIES = 14  # pulls in vain after which the sender of a message counts as s
 BULK_PUSH = 204800  # bytes of parts that follow a first packet without being asked for, 1024 for each part included
 BULK_PUSH_REST = 4096  # bytes of a last part that is pushed, too, at most
 MAX_MESSAGE = 1073807360  # bytes of a Thrift message at most, unless a program says otherwise
+PROTOCOL = 4  # version of what a program and its daemon say to each other
 MAX_REGION = 1073741824  # bytes of a region at most
 GENERATION_BITS = 22  # bits of a pointer that say which region of its slot it names
 OFFSET_BITS = 30  # bits of a pointer that say which byte of the region it names
