@@ -33,6 +33,7 @@ type blade struct {
 	missed     missed      // what it was out of service for
 	reserved   uint32      // memory blades: later starts begin above this generation, see reserve
 	begin      uint32      // memory blades: at least the generations of earlier starts, 0 for the first
+	floor      uint32      // memory blades: the generations of this start are above it
 	at         portAddress // where it is, or was last
 	mirror     *mirror     // nil unless its machine has two blades
 	chosen     bool        // its machine id is not the Gatekeeper's choice
@@ -82,7 +83,10 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		b.begin = b.reserved
 	}
 	if h.Kind == control.Memory {
-		b.reserve(max(b.begin, h.Generation))
+		if b.hello.Boot != h.Boot || b.anew {
+			b.floor = c.generations() // others may have served its machine before
+		}
+		b.reserve(max(b.floor, h.Generation))
 	}
 	if restarted {
 		p.cancel()
@@ -117,7 +121,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.logger.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
-			Floor: c.generations(), Lost: b.begin, Mirror: b.welcomeMirror(),
+			Floor: b.floor, Lost: b.begin, Mirror: b.welcomeMirror(),
 		})
 		if b.memory() && b.holds() {
 			c.audit(b)
@@ -133,8 +137,8 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 
 // generationReserve is how far beyond what a memory blade has told of its generations a later
 // start begins. A blade gives 65,536 regions a generation before it goes on to the next one, so it is more than it gets to while it is not
-// heard. It leaves room for 65,000 starts.
-const generationReserve = 64
+// heard. It leaves room for 260,000 starts of memory blades in a rack's life.
+const generationReserve = 16
 
 // reserve makes sure that later starts of memory blades' daemons begin above the
 // generations that this one gets to before it is heard again. It reports whether that is

@@ -81,6 +81,8 @@ type bladeRecord struct {
 	Reserved uint32 `json:"reserved,omitempty"`
 	// Begin is at least those of earlier starts.
 	Begin uint32 `json:"begin,omitempty"`
+	// Floor is below those of this start.
+	Floor uint32 `json:"floor,omitempty"`
 	// Anew says that it serves another machine than it knows.
 	Anew bool `json:"anew,omitempty"`
 }
@@ -93,7 +95,7 @@ func (c *controller) keepBlade(b *blade, p *port) {
 
 // keepMissed writes a blade down that may be out of service.
 func (c *controller) keepMissed(b *blade) {
-	c.putData(wal.Record{Kind: wal.KindBlade, ID: wal.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.anew})
+	c.putData(wal.Record{Kind: wal.KindBlade, ID: wal.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.floor, b.anew})
 }
 
 // nodeRecord is the data of KindNode.

@@ -130,6 +130,10 @@ func TestHello_Generations(t *testing.T) {
 		if w := ask(first, "m1", 2, 0); w.Lost <= 1000 || w.Floor < w.Lost {
 			t.Errorf("the next start: floor %d, lost %d", w.Floor, w.Lost)
 		}
+		former := ask(first, "m1", 3, 0)
+		if w := ask(first, "m1", 4, 0); w.Lost <= former.Floor || w.Floor < w.Lost {
+			t.Errorf("after a start that was not heard again, above %d: floor %d, lost %d", former.Floor, w.Floor, w.Lost)
+		}
 	})
 }
 

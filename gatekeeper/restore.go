@@ -188,7 +188,7 @@ func (c *controller) restoreBlade(r *wal.Record) error {
 		return corrupt(r, "%v", err)
 	}
 	b := newBlade()
-	b.hello, b.address, b.heard, b.missed, b.reserved, b.begin, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Begin, s.Anew, portAddress{s.Port, s.MAC}
+	b.hello, b.address, b.heard, b.missed, b.reserved, b.begin, b.floor, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Begin, s.Floor, s.Anew, portAddress{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
 	if b.memory() {
 		b.mirror = c.mirrorFor(&b.hello)

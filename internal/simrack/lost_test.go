@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -88,7 +89,7 @@ func lostRegion(t *testing.T, blades []simrack.Blade) {
 				t.Errorf("%s: %s: %v; want unavailable", when, what, err)
 			}
 		}
-		never := before.Add(1 << 50)
+		never := dsmpacket.Make(before.Prefix(), before.Machine(), dsmpacket.IDOf(before.ID().Slot(), dsmpacket.MaxGeneration))
 		if _, err := m.Read(ctx, never, make([]byte, 8)); rpc.CodeOf(err) != rpc.PermissionDenied {
 			t.Errorf("%s: a pointer that never was one: %v; want permission denied", when, err)
 		}

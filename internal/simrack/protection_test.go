@@ -117,7 +117,7 @@ func TestControl(t *testing.T) {
 		p := r.alloc(r.caller, 4096)
 		r.expect("controller's write", rpc.OK, r.write(r.caller, p))
 		r.expect("controller's read", rpc.OK, r.read(r.caller, p.Add(4088)))
-		r.expect("read behind the region", rpc.PermissionDenied, r.read(r.caller, p.Add(4096)))
+		r.expect("read behind the region", rpc.BadRequest, r.read(r.caller, p.Add(4096)))
 		r.expect("read across the end", rpc.BadRequest, r.read(r.caller, p.Add(4092)))
 		r.expect("write across the end", rpc.BadRequest, r.write(r.caller, p.Add(4092)))
 		r.expect("stranger's read", rpc.PermissionDenied, r.read(r.stranger, p))
