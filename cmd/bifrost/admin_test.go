@@ -127,7 +127,7 @@ func TestWatch(t *testing.T) {
 		"rules --table dsm_access":    `\ndsm_access +machine=\d operation=free region=\d+\.\d+ source=fd00:b1f0:0:2::1 +permit`,
 		"denied":                      `^TIME +NODE.*\n$`,
 		"denied --ports":              `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
-		"events --last 100":           `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
+		"events --last 100":           `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +\S+/116\n`,
 		"trace":                       `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok ~\n$`,
 		"trace last":                  `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok ~\n`,
 		"trace --failed":              `^SENT.*\n$`,
