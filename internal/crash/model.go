@@ -2,11 +2,11 @@ package crash
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Expectation is what a program must come to.
@@ -52,7 +52,7 @@ func Model(p *Program) (*Expectation, error) {
 
 type modelMemory struct {
 	regions map[dsm.Pointer][]byte // by their first bytes' pointers
-	last    int64
+	last    uint32                 // how many there have been
 }
 
 // modelWorld is an execution in the model.
@@ -62,22 +62,19 @@ type modelWorld struct {
 	service int
 }
 
-// regionSpace is how far apart the model's regions lie.
-const regionSpace = 1 << 26
-
 // find returns n bytes from p on.
 func (m *modelMemory) find(p dsm.Pointer, n int) ([]byte, error) {
-	at := int64(binary.BigEndian.Uint64(p[8:]) % regionSpace)
-	b, ok := m.regions[p.Add(-at)]
-	if !ok || at+int64(n) > int64(len(b)) {
+	at := int(p.Offset()) //nolint:gosec // 30 bits
+	b, ok := m.regions[p.Base()]
+	if !ok || at+n > len(b) {
 		return nil, fmt.Errorf("crash: the program touches %d bytes at %s, which are nobody's", n, p)
 	}
-	return b[at : at+int64(n)], nil
+	return b[at : at+n], nil
 }
 
 func (w *modelWorld) Alloc(size int) (dsm.Pointer, error) {
-	w.mem.last += regionSpace
-	p := dsm.Pointer{}.Add(w.mem.last)
+	w.mem.last++
+	p := dsmpacket.Make(1, 1, dsmpacket.IDOf(w.mem.last>>10, 1+w.mem.last&1023))
 	w.mem.regions[p] = make([]byte, size)
 	return p, nil
 }
