@@ -133,7 +133,7 @@ func TestAdmits_Words(t *testing.T) {
 	b.write(done(stranger, own))
 	taken, full := 0, 0
 	for i := uint32(1); i < 4000; i++ {
-		w := b.Forget(stranger, 9, []Item{itemOf(child(8, 1, rpcpacket.Slot(i), 1)), itemOf(child(18, 1, rpcpacket.Slot(i), 2))}, space-taken*slotCharge)
+		w := b.Forget(stranger, 9, []Item{itemOf(child(8, 9, rpcpacket.Slot(i), 1)), itemOf(child(18, 9, rpcpacket.Slot(i), 2))}, space-taken*slotCharge)
 		full += w.Full
 		if w.Record == nil {
 			continue
