@@ -319,28 +319,27 @@ type Barrier struct {
 
 // Barrier returns a barrier that passes when the fate of every write and free
 // of the given pointers' regions that has been sent by now is known; nil if
-// there is none. Where the extent of a region is not known here, everything
-// on its machine counts that may belong to it.
+// there is none.
 func (e *Endpoint) Barrier(ptrs []dsmpacket.Pointer) *Barrier {
-	return e.barrier(func(p *peer, r *request) bool {
+	return e.barrier(func(r *request) bool {
 		if op := r.op(); op != dsmpacket.OpWrite && op != dsmpacket.OpFree {
 			return false
 		}
-		return slices.ContainsFunc(ptrs, func(ptr dsmpacket.Pointer) bool { return p.mayShare(ptr, r.to) })
+		return slices.ContainsFunc(ptrs, func(ptr dsmpacket.Pointer) bool { return ptr.Base() == r.to.Base() })
 	})
 }
 
 // BarrierOf is like Barrier for everything that has been sent in a branch of an
 // execution, whatever its index.
 func (e *Endpoint) BarrierOf(s Scope) *Barrier {
-	return e.barrier(func(_ *peer, r *request) bool { return r.asks == nil && r.op() != dsmpacket.OpRead && r.scope.in(s) })
+	return e.barrier(func(r *request) bool { return r.asks == nil && r.op() != dsmpacket.OpRead && r.scope.in(s) })
 }
 
 // barrier returns a barrier that is held by the requests that f picks.
-func (e *Endpoint) barrier(f func(*peer, *request) bool) (b *Barrier) {
+func (e *Endpoint) barrier(f func(*request) bool) (b *Barrier) {
 	for _, p := range e.active {
 		p.each(func(r *request) {
-			if !f(p, r) {
+			if !f(r) {
 				return
 			}
 			if b == nil {
@@ -351,9 +350,4 @@ func (e *Endpoint) barrier(f func(*peer, *request) bool) (b *Barrier) {
 		})
 	}
 	return b
-}
-
-// mayShare reports whether two pointers may lie in one region of the machine.
-func (p *peer) mayShare(a, b dsmpacket.Pointer) bool {
-	return a.Machine() == p.machine && a.Prefix() == p.prefix && a.Base() == b.Base()
 }
