@@ -317,7 +317,7 @@ func (l *scanList) find(key []byte) (int, bool) {
 }
 
 // put inserts or replaces an entry; delete removes one. Either writes the list.
-func (l *scanList) put(m *ebpf.Map, key, value []byte) error {
+func (l *scanList) put(m *tableMaps, key, value []byte) error {
 	old := slices.Clone(l.entries)
 	i, found := l.find(key)
 	if found {
@@ -332,7 +332,7 @@ func (l *scanList) put(m *ebpf.Map, key, value []byte) error {
 	return err
 }
 
-func (l *scanList) delete(m *ebpf.Map, key []byte) error {
+func (l *scanList) delete(m *tableMaps, key []byte) error {
 	i, found := l.find(key)
 	if !found {
 		return datapath.ErrNotFound
@@ -341,8 +341,13 @@ func (l *scanList) delete(m *ebpf.Map, key []byte) error {
 	return l.write(m)
 }
 
+func (l *scanList) setDefault(m *tableMaps, value []byte) error {
+	l.def = value
+	return l.write(m)
+}
+
 // write puts the list into the kernel.
-func (l *scanList) write(m *ebpf.Map) error {
+func (l *scanList) write(m *tableMaps) error {
 	p := l.plan
 	if len(l.entries)+1 > p.room {
 		return datapath.ErrFull
@@ -356,7 +361,7 @@ func (l *scanList) write(m *ebpf.Map) error {
 		binary.NativeEndian.PutUint32(at[entryPriority:], ^binary.BigEndian.Uint32(e.key))
 		copy(at[p.record-scanWord*p.words:], e.key[4:])
 	}
-	return putElement(m, listKey(), b)
+	return putElement(m.entries, listKey(), b)
 }
 
 // inherited tells the counters' cells of the entries in a list of the executor

@@ -55,6 +55,18 @@ type keyPlan struct {
 	bytes  int
 }
 
+// put writes an entry: a node of the trie. delete removes it.
+func (p *keyPlan) put(m *tableMaps, key, value []byte) error {
+	return putElement(m.entries, key, value)
+}
+
+func (p *keyPlan) delete(m *tableMaps, key []byte) error { return deleteElement(m.entries, key) }
+
+// setDefault writes the trie's root, which every key has.
+func (p *keyPlan) setDefault(m *tableMaps, value []byte) error {
+	return m.entries.Put(make([]byte, 4+p.bytes), value)
+}
+
 func planKey(t *v1model.Table) (*keyPlan, string) {
 	p := &keyPlan{bytes: 1}
 	var last []keyField

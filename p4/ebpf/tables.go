@@ -17,13 +17,12 @@ import (
 
 // table is a table's entries: those in the kernel, and what is known of them.
 type table struct {
-	def   *v1model.Table
-	plan  *keyPlan    // nil if the table is looked through, or a tuple space
-	scan  *scanPlan   // nil if it is neither
-	list  *scanList   // nil unless it is looked through
-	space *tupleSpace // nil unless it is a tuple space
-	maps  tableMaps
-	size  int // of an entry's value
+	def    *v1model.Table
+	plan   *keyPlan  // nil if the table is looked through, or a tuple space
+	scan   *scanPlan // nil if it is neither
+	layout layout
+	maps   tableMaps
+	size   int // of an entry's value
 
 	mu      sync.Mutex        // makes updates one at a time; guards what follows
 	entries map[string]uint32 // counter cell by the trie's key
@@ -32,6 +31,14 @@ type table struct {
 	free    []uint32          // counter cells that were used and are free
 	next    uint32            // the first cell never used
 	before  map[string]uint32 // while entries are given anew: the cells of those inherited, by key
+}
+
+// layout is how a table's entries lie in the kernel. The table's lock guards it.
+type layout interface {
+	// put inserts or replaces an entry.
+	put(m *tableMaps, key, value []byte) error
+	delete(m *tableMaps, key []byte) error
+	setDefault(m *tableMaps, value []byte) error
 }
 
 func (x *Executor) newTable(def *v1model.Table) (*table, error) {
@@ -45,14 +52,15 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 	if scans(def) {
 		t.scan, _ = planScan(def)
 		if t.scan.value > 0 {
-			t.space, spec = newTupleSpace(t.scan), nil
+			t.layout, spec = newTupleSpace(t.scan), nil
 		} else {
-			t.list = &scanList{plan: t.scan}
+			t.layout = &scanList{plan: t.scan}
 			spec.KeySize, spec.ValueSize, spec.MaxEntries = 8, uint32(t.scan.size()), 1
 			limit = t.scan.room - 1
 		}
 	} else {
 		t.plan, _ = planKey(def)
+		t.layout = t.plan
 		spec.KeySize, spec.ValueSize, spec.MaxEntries = uint32(4+t.plan.bytes), uint32(t.size), uint32(limit+1) // and the default
 	}
 	var err error
@@ -89,7 +97,7 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 func (x *Executor) inheritCells(t *table) (err error) {
 	name := fmt.Sprintf("table_%d", t.def.Index)
 	x.pins[name] = t.maps.entries
-	if t.space != nil {
+	if t.maps.tuples != nil {
 		x.pins[fmt.Sprintf("tuples_%d", t.def.Index)] = t.maps.tuples
 	}
 	old, err := x.inherited(name)
@@ -122,14 +130,14 @@ func (x *Executor) inheritCells(t *table) (err error) {
 
 // cellsOf tells the counters' cells of the entries that the executor before had in a table, by their identities.
 func (x *Executor) cellsOf(t *table, old *ebpf.Map) (map[string]uint32, error) {
-	if t.space != nil {
+	if t.maps.tuples != nil {
 		return x.inheritTuples(t, old)
 	}
 	cells := map[string]uint32{}
 	var key, value []byte
 	it := old.Iterate()
 	for it.Next(&key, &value) {
-		if t.list != nil {
+		if t.scan != nil {
 			cells = t.scan.inherited(value) // the list is the only element
 			continue
 		}
@@ -268,7 +276,7 @@ func (t *table) writeLocked(op datapath.Op, key []byte, do choice) error {
 			return err
 		}
 	}
-	if err := t.put(key, t.value(do, cell, true)); err != nil {
+	if err := t.layout.put(&t.maps, key, t.value(do, cell, true)); err != nil {
 		if !found {
 			t.freeCell(key, cell)
 		}
@@ -281,29 +289,8 @@ func (t *table) writeLocked(op datapath.Op, key []byte, do choice) error {
 	return nil
 }
 
-// put and drop write and remove an entry in the kernel.
-func (t *table) put(key, value []byte) error {
-	switch {
-	case t.list != nil:
-		return t.list.put(t.maps.entries, key, value)
-	case t.space != nil:
-		return t.space.put(&t.maps, key, value)
-	}
-	return putElement(t.maps.entries, key, value)
-}
-
-func (t *table) drop(key []byte) error {
-	switch {
-	case t.list != nil:
-		return t.list.delete(t.maps.entries, key)
-	case t.space != nil:
-		return t.space.delete(&t.maps, key)
-	}
-	return deleteElement(t.maps.entries, key)
-}
-
 func (t *table) remove(key []byte, cell uint32) error {
-	if err := t.drop(key); err != nil {
+	if err := t.layout.delete(&t.maps, key); err != nil {
 		return err
 	}
 	delete(t.entries, string(key))
@@ -419,13 +406,5 @@ func (t *table) setDefault(a *datapath.Action) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch value := t.value(choice{call: call}, 0, false); {
-	case t.list != nil:
-		t.list.def = value
-		return t.list.write(t.maps.entries)
-	case t.space != nil:
-		t.space.def = value
-		return t.space.write(&t.maps)
-	}
-	return t.maps.entries.Put(make([]byte, 4+t.plan.bytes), t.value(choice{call: call}, 0, false))
+	return t.layout.setDefault(&t.maps, t.value(choice{call: call}, 0, false))
 }

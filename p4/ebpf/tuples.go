@@ -183,6 +183,11 @@ func (s *tupleSpace) delete(m *tableMaps, key []byte) error {
 	return s.write(m)
 }
 
+func (s *tupleSpace) setDefault(m *tableMaps, value []byte) error {
+	s.def = value
+	return s.write(m)
+}
+
 // write puts the tuples into the kernel.
 func (s *tupleSpace) write(m *tableMaps) error {
 	p := s.plan
@@ -223,7 +228,7 @@ func (p *scanPlan) inheritedTuples(tuples, entries *ebpf.Map) (map[string]uint32
 
 // makeTuples makes the maps of a tuple space.
 func (t *table) makeTuples(limit int) (err error) {
-	p := t.space.plan
+	p := t.scan
 	t.maps.tuples, err = newMap(&ebpf.MapSpec{Name: "tuples", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc, KeySize: 8, ValueSize: uint32(p.size()), MaxEntries: 1})
 	if err != nil {
 		return err
@@ -245,7 +250,7 @@ func (x *Executor) inheritTuples(t *table, entries *ebpf.Map) (cells map[string]
 	if old.ValueSize() != t.maps.tuples.ValueSize() {
 		return nil, fmt.Errorf("%s: %w: its tuples have another size", name, ErrOtherVersion)
 	}
-	return t.space.plan.inheritedTuples(old, entries)
+	return t.scan.inheritedTuples(old, entries)
 }
 
 // Where the search in a tuple space has its keys, of the entries' trie: the one of the tuple that it looks at, and that of the best entry so far. Each has

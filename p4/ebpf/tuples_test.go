@@ -95,7 +95,7 @@ func TestTuples_Goes(t *testing.T) {
 		p.apply(t, datapath.Insert, a.entry())
 		p.check(t, 1, packet, "")
 	}
-	space := p.kernel.tables["I.acl"].space
+	space := p.kernel.tables["I.acl"].layout.(*tupleSpace)
 	if len(space.tuples) != 3 || space.tuples[0].top < space.tuples[1].top || space.tuples[1].top < space.tuples[2].top {
 		t.Fatalf("%d tuples, or out of order", len(space.tuples))
 	}
