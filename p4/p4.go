@@ -6,6 +6,7 @@ package p4
 
 import (
 	_ "embed"
+	"encoding/binary"
 )
 
 // CPUPort is the switch port behind which the Gatekeeper sits; bifrost.p4
@@ -22,11 +23,35 @@ var JSON []byte
 //go:embed bifrost.p4info.txt
 var Info []byte
 
-//go:embed bifrost.p4
-var source []byte
+// source is bifrost.p4, rightsSource and rightsHeaders what it includes.
+var (
+	//go:embed bifrost.p4
+	source []byte
+	//go:embed rights.p4
+	rightsSource []byte
+	//go:embed rights_headers.p4
+	rightsHeaders []byte
+)
 
 //go:embed bifrost.stamp
 var stamp []byte
+
+// Sender is what a source is that identity knows: enum Sender of rights_headers.p4.
+type Sender uint8
+
+// The senders. A node has a row if the switch judges its rights, else 0.
+const (
+	Node Sender = iota + 1
+	Daemon
+	MemoryServer
+)
+
+// Known are the parameters of an entry of the table identity, as wide as they are there: who lives there, its row (12 bits), and its
+// incarnation or boot.
+func Known(s Sender, row uint16, incarnation uint32) [][]byte {
+	be := binary.BigEndian
+	return [][]byte{{byte(s)}, be.AppendUint16(nil, row), be.AppendUint32(nil, incarnation)}
+}
 
 // Verdict is what became of a packet: enum Verdict of bifrost.p4.
 type Verdict uint8
@@ -43,6 +68,9 @@ const (
 	Unsupported         // not IPv6, or an extension header that could hide one
 	HopLimit            // went around too often
 	Unlisted            // TCP between ports that may not have it
+	Late                // late, or of another call than the slot's
+	Lent                // what it wants is lent: turned around, to be sent again
+	Gone                // its destination is gone: turned around
 )
 
 // verdictBits is how many low bits of the index of the counter verdicts are a verdict.
@@ -50,14 +78,14 @@ const verdictBits = 4
 
 var verdictNames = [1 << verdictBits]string{
 	"forwarded", "held", "denied", "no identity", "no route", "malformed", "forged", "unsupported", "hop limit", "unlisted TCP",
-	"10", "11", "12", "13", "14", "15",
+	"late", "lent", "gone", "13", "14", "15",
 }
 
 // String returns the verdict as people read it, like "no identity".
 func (v Verdict) String() string { return verdictNames[v&(1<<verdictBits-1)] }
 
 // Dropped tells whether a packet with this verdict goes nowhere, and nobody is told.
-func (v Verdict) Dropped() bool { return v > Denied }
+func (v Verdict) Dropped() bool { return v > Denied && v != Lent && v != Gone }
 
 // Cell is the index in the counter verdicts for packets that came in by a port.
 func (v Verdict) Cell(port uint16) int { return int(port)<<verdictBits | int(v) }

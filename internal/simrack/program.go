@@ -1,7 +1,6 @@
 package simrack
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +11,6 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/bifrost-rack/bifrost/rpc/heir"
 )
 
@@ -46,6 +42,14 @@ func (r *runner) Run(s control.Start, _ io.Writer) (daemon.Process, error) {
 		return nil, fmt.Errorf("there is no program %q", s.Args[0])
 	}
 	return r.run(f, s, s.Name), nil
+}
+
+// Check implements daemon.Runner.
+func (r *runner) Check(s control.Start) error {
+	if name := filepath.Base(s.Args[0]); r.programs[name] == nil {
+		return fmt.Errorf("there is no program %q", name)
+	}
+	return nil
 }
 
 // run starts a program; instance is the name under which the daemon has started
@@ -169,20 +173,4 @@ func (r *Rack) kill(blade, name string) (*process, error) {
 	}
 	p.Kill()
 	return p, nil
-}
-
-// compiled is Bifröst's own program. To load it is most of what a rack takes to
-// start, and racks can share it.
-var compiled = sync.OnceValues(func() (*v1model.Program, error) { return v1model.Load(p4.JSON) })
-
-// load is the switch's softswitch.Loader.
-func load(deviceConfig []byte, env softswitch.Env) (softswitch.Executor, error) {
-	if !bytes.Equal(deviceConfig, p4.JSON) {
-		return softswitch.LoadGo(deviceConfig, env)
-	}
-	prog, err := compiled()
-	if err != nil {
-		return nil, err
-	}
-	return softswitch.RunGo(prog, env)
 }

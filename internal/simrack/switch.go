@@ -22,7 +22,7 @@ import (
 // startSwitch makes a switch that knows nothing, puts it on the wire and serves P4Runtime.
 func (r *Rack) startSwitch() error {
 	sw, err := softswitch.New(softswitch.Config{
-		DeviceID: 1, CPUPort: p4.CPUPort, Load: load, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites,
+		DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites,
 	})
 	if err != nil {
 		return err
@@ -149,6 +149,12 @@ func (l *line) cut() {
 	for _, c := range all {
 		_ = c.Close()
 	}
+}
+
+func (l *line) isStalled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stalls > 0
 }
 
 func (l *line) stall() (resume func()) {

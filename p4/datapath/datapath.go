@@ -7,7 +7,10 @@
 // written, tested and replaced independently of each other.
 package datapath
 
-import "errors"
+import (
+	"errors"
+	"math/bits"
+)
 
 // Errors an executor returns for one update; the P4Runtime server turns them
 // into the gRPC code that the specification asks for.
@@ -162,4 +165,29 @@ type Datapath interface {
 	PacketOut(frame []byte) error
 	// Close stops the packet path and releases everything it holds.
 	Close() error
+}
+
+// Block is the values that are Value where Mask has ones: all that begin with the same bits.
+type Block struct{ Mask, Value uint64 }
+
+// MaxSplit is how many range fields of an entry are in Blocks, and so the entry in up to 2^MaxSplit tuples of a tuple space. Further
+// range fields are in one block.
+const MaxSplit = 4
+
+// BlockOf is the smallest block that a range is in.
+func BlockOf(low, high uint64) Block {
+	mask := ^uint64(0) << bits.Len64(low^high)
+	return Block{mask, low & mask}
+}
+
+// Blocks are the blocks that a range is in, which have no value in common: one if it is a block, else two. Let m be the multiple of the highest power of
+// two in the range. What is below m is more than half of a block that ends there, and what is not is more than half of one that begins there. So ranges that do
+// not overlap have no block in common.
+func Blocks(low, high uint64) []Block {
+	n := bits.Len64(low ^ high)
+	if rest := uint64(1)<<n - 1; low&rest == 0 && high&rest == rest {
+		return []Block{BlockOf(low, high)}
+	}
+	m := high >> (n - 1) << (n - 1)
+	return []Block{BlockOf(low, m-1), BlockOf(m, high)}
 }

@@ -93,9 +93,10 @@ func (g *gen) enter(fail string) {
 }
 
 // leave generates its end; nothing is looked up in a table any more. It changes
-// R1 and R2. (Additions that return the old value are full barriers, others need
+// R1 and R2; R0 to R5 while packets are traced. (Additions that return the old value are full barriers, others need
 // not be.)
 func (g *gen) leave() {
+	g.traceEnd()
 	g.emit(
 		asm.LoadMem(asm.R1, asm.R10, epochAt, asm.DWord),
 		asm.Mov.Imm(asm.R2, 1),

@@ -40,7 +40,7 @@ func whole(a netip.Addr) datapath.Match {
 
 func known() datapath.Entry {
 	return datapath.Entry{Table: "BifrostIngress.identity", Match: []datapath.Match{{Value: []byte{0, 1}}, whole(nodeA)},
-		Action: &datapath.Action{Name: "BifrostIngress.known", Params: [][]byte{{0}}}}
+		Action: &datapath.Action{Name: "BifrostIngress.known", Params: p4.Known(p4.Node, 0, 0)}}
 }
 
 func route() datapath.Entry {
@@ -77,7 +77,7 @@ func start(t testing.TB, sink datapath.Sink, entries ...datapath.Entry) *Executo
 // verdicts counts the packets of a test's ports that had a verdict.
 func verdicts(t testing.TB, x *Executor, v p4.Verdict) (n uint64) {
 	t.Helper()
-	for port := range uint16(4) {
+	for port := range uint16(8) {
 		c, err := x.Counter("BifrostIngress.verdicts", v.Cell(port))
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 )
 
 // What the program takes for a packet, without the kernel around it: forwarded by
@@ -64,6 +65,40 @@ func BenchmarkProgram(b *testing.B) {
 			slices.Sort(took)
 			b.ReportMetric(float64(took[0].Nanoseconds()), "ns/packet")
 			b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns/packet")
+		})
+	}
+}
+
+// BenchmarkTraced is what forwarding takes without a trace, while packets of another port are traced, and while all are, 100 a second.
+func BenchmarkTraced(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		spec *trace.Spec
+	}{{"never", nil}, {"others", &trace.Spec{Filter: []string{"port=9"}}}, {"all", &trace.Spec{}}} {
+		b.Run(c.name, func(b *testing.B) {
+			x := start(b, nil, route(), hop(), at(0, nodeA))
+			if err := x.maps.ports.Put(uint32(2), description(1, math.MaxUint16, false)); err != nil {
+				b.Fatal(err)
+			}
+			if c.spec != nil {
+				s, err := x.Trace(*c.spec)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Stop()
+			}
+			packet := datagram(7)
+			packet[21] = math.MaxUint8
+			var took []time.Duration
+			for b.Loop() {
+				_, d, err := x.running().Benchmark(packet, 250, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, d)
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[0].Nanoseconds()), "ns/packet")
 		})
 	}
 }

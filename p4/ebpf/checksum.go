@@ -79,7 +79,7 @@ func (g *gen) sum(c *v1model.Checksum, end string) {
 		g.mark(applies)
 	}
 	h, ok := summed(c.Calculation)
-	if !ok || c.Calculation.Algorithm != v1model.HashCSum16 || c.Calculation.Payload {
+	if !ok || h.Type.Varbit >= 0 || c.Calculation.Algorithm != v1model.HashCSum16 || c.Calculation.Payload {
 		if isCRC(c.Calculation.Algorithm) {
 			g.findTables()
 		}
@@ -94,10 +94,12 @@ func (g *gen) sum(c *v1model.Checksum, end string) {
 	folded := g.label("folded")
 	// Parts in a header that is not valid are left out.
 	g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R0, 0, folded))
-	at := 0 // in bits
-	for _, in := range c.Calculation.Input {
-		at = g.addInput(in, at)
-	}
+	g.knows(g.sure.with(h.Index), func() {
+		at := 0 // in bits
+		for _, in := range c.Calculation.Input {
+			at = g.addInput(in, at)
+		}
+	})
 	for range 3 {
 		g.emit(
 			asm.Mov.Reg(asm.R0, rTemp), asm.RSh.Imm(asm.R0, 16),

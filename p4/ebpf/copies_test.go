@@ -146,15 +146,15 @@ func heads(fs [][]byte) (hs [][]byte) {
 
 // A group may have as many replicas as a list holds, and is refused whole beyond.
 func TestMulticast_LargeGroups(t *testing.T) {
-	p := newPair(t, load(t, "../interp/testdata/copies.json"), 0)
+	p := newPairWith(t, load(t, "../interp/testdata/copies.json"), Config{Copies: maxReplicas})
 	p.unordered = true
 	var all []datapath.Replica
 	for i := range uint32(maxReplicas + 1) {
-		all = append(all, datapath.Replica{Port: datapath.Port(1 + i), Instance: i})
+		all = append(all, datapath.Replica{Port: datapath.Port(1 + i%500), Instance: i})
 	}
 	frame := make([]byte, 200)
 	frame[0] = 4
-	for _, n := range []int{0, 200, maxReplicas} {
+	for _, n := range []int{0, 200, 300, maxReplicas} {
 		p.both(t, func(x datapath.Datapath) error { return x.Multicast(7, all[:n]) })
 		p.check(t, 1, frame, "")
 	}

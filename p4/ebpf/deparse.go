@@ -39,6 +39,10 @@ func (g *gen) deparse(send, fail string) {
 			asm.Sub.Imm(asm.R2, atBias),
 			asm.JNE.Reg(asm.R2, asm.R1, rebuild),
 			asm.Add.Imm(asm.R1, int32(h.Type.Bits/8)))
+		if h.Type.Varbit >= 0 {
+			g.emit(asm.LoadMem(asm.R2, rState, int16(g.st.dirty+h.Index), asm.Byte), asm.JNE.Imm(asm.R2, 0, rebuild))
+			g.addLength(h, asm.R1, asm.R2)
+		}
 		g.mark(skip)
 	}
 	g.load(asm.R2, stParsed)
@@ -55,7 +59,7 @@ func (g *gen) deparse(send, fail string) {
 
 // writeBack writes a header to where it was, if it has changed.
 func (g *gen) writeBack(h *v1model.Header, fail string) {
-	if h.Type.Bits == 0 {
+	if h.Type.Bits == 0 || h.Type.Varbit >= 0 { // one with a variable-length field that has changed is laid out anew
 		return
 	}
 	clean := g.label("clean")
@@ -95,6 +99,11 @@ func (g *gen) rebuild() {
 			asm.And.Imm(asm.R1, int32(g.st.outMask)),
 			asm.Mov.Reg(asm.R2, rState),
 			asm.Add.Reg(asm.R2, asm.R1))
+		if h.Type.Varbit >= 0 {
+			g.layOutVarbit(h)
+			g.mark(skip)
+			continue
+		}
 		for i := 0; i < n; i += 8 {
 			g.load(asm.R0, g.st.headers[h.Index].base+i)
 			g.emit(asm.StoreMem(asm.R2, int16(g.st.out+i), asm.R0, asm.DWord))

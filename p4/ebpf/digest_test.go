@@ -29,7 +29,7 @@ func memoryHome() datapath.Entry {
 
 // denied is a request of node A that no rule permits, which the program tells by a digest.
 func denied(request byte) []byte {
-	memory := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(99, 1)).With(dsmpacket.OpRead)
+	memory := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(20_099, 1)).With(dsmpacket.OpRead)
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Length: 8, Request: uint64(request)}
 	return frame.UDP6{Src: netip.AddrPortFrom(nodeA, rackaddr.PortDSM), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}.Append(nil)
 }

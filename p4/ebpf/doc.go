@@ -26,9 +26,9 @@
 // entry's value. The default action is the
 // trie's root.
 //
-// A table with ternary or optional fields, or with several of longest prefix, is a tuple space (tuples.go): a lookup for each mask that its entries
-// have, at most 1,024. A table with range fields is one node: a list of entries in the order of their priorities, which bpf_loop looks through
-// (scan.go). That takes some nanoseconds for each entry before the one that matches.
+// A table with ternary, range or optional fields, or with several of longest prefix, is a tuple space (tuples.go): a packet looks into a tuple for
+// each mask that its entries have, of which a filter spares it nearly all that have nothing for it. A range is in two tuples, so an entry is in
+// 2, 4, 8 or 16 with as many range fields as 1, 2, 3, or more. Masks take 512 KiB at most: 9,000 for a key of 20 bytes.
 //
 // # Updates
 //
@@ -66,27 +66,34 @@
 // A packet that is cloned, multicast, resubmitted, recirculated or truncated leaves
 // the straight way: its copies are jobs on a stack, of which bpf_loop (Linux 5.17)
 // takes one after the other, and the kernel clones the frame for each (jobs.go). A
-// packet makes at most 1,024 steps. What a truncated copy has cut off is missing to
+// packet makes at most 2,048 steps, and has at most 1,024 replicas. What a truncated copy has cut off is missing to
 // those behind it, so an original goes before its clones, and copies for which too
 // little is left are dropped and counted.
 //
-// # Stacks and loops
+// # Stacks, lengths and loops
 //
 // The parser is generated once for every position in the packet and every number
 // of elements in the stacks, so a loop is as many pieces of code. Of a parser that
 // loops, a packet that would get further than 512 of them, or 1,024 bytes, is dropped
-// and counted. A parser without a loop that needs more than 2,048 is refused.
+// and counted. A parser without a loop that needs more than 2,048 is refused. Behind
+// a field of variable length, or an advance by what the packet says, positions are
+// relative to one that is found when the packet comes (varbit.go), and a loop is a loop.
+// A parser that has one ends behind 4,096 states with a timeout, and needs Linux 6.9.
+//
+// A packet whose action has loops of more than 65,536 statements is dropped and
+// counted. Programs with such loops need Linux 6.9.
 //
 // # What is missing
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
-// every place: varbits, advances by a number that is not constant, loops in actions,
-// header stacks whose elements are not known in the parser. Neither can counters, meters, random
+// every place. Of an expression at most 64 values may wait for others.
+// Signed numbers and arithmetic have 64 bits at most, and a hash has no payload. Neither can counters, meters, random
 // numbers, log messages and assertions lie between two accesses to registers in one
 // action, which is atomic from its first access to its last (registers.go).
 //
 // A frame of more than 16 KiB is dropped and counted if its headers become longer or shorter
-// by other than a multiple of four bytes. So is a super-packet whose headers change their
+// by other than a multiple of four bytes. So is one that is not IP and becomes shorter by more than 64 bytes, or
+// as short as an Ethernet header alone, and a super-packet whose headers change their
 // length, or that is for the CPU port. On a device
 // without Ethernet header only IP packets can become longer or shorter.
 package ebpf

@@ -68,6 +68,7 @@ func (g *gen) begin(window int) {
 	g.mark(start)
 	g.emit(asm.Mov.Reg(rState, asm.R0))
 	g.enter(dropped)
+	g.traceStart()
 	g.context(asm.R0, cbPort)
 	g.emit(
 		asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16),
@@ -81,6 +82,7 @@ func (g *gen) begin(window int) {
 	for at := g.st.zeroFrom; at < g.st.zeroTo; at += 8 {
 		g.store(at, asm.R0)
 	}
+	g.zeroFiltered()
 	g.findSum()
 	g.set(asm.R0, 0)
 	g.emit(asm.StoreMem(rCtx, cbOut, asm.R0, asm.Word), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
@@ -90,6 +92,7 @@ func (g *gen) begin(window int) {
 	}
 	g.fetch(window)
 	g.lengths()
+	g.traceIn()
 	g.superPacket()
 }
 
@@ -203,6 +206,9 @@ func (g *gen) clock() {
 // stat counts in a port's counters: one of packets, and one of bytes if it is
 // not negative. The port is in R0.
 func (g *gen) stat(packets, bytes int) {
+	if why := dropReasons[packets]; why != "" {
+		g.noteDrop(why)
+	}
 	end := g.label("stat")
 	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
 	g.lookup(g.objs.stats, asm.R10, -4)

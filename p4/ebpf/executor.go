@@ -34,12 +34,17 @@ type Config struct {
 	// pinned, so that they outlive the process, and where those of the executor before
 	// are taken over from. Empty: they end with the process.
 	Links string
+	// RegisterCells is how many cells a register has at most, whatever the program says: those beyond are not there. A
+	// test's registers need not take the memory of a rack's. 0 leaves them as they are.
+	RegisterCells int
 	// Log receives notable events; nil discards them.
 	Log *slog.Logger
+	// Copies is how many copies of a packet Process shows at most, if it becomes more than one packet; 0 is one.
+	Copies int
 
 	edit func(asm.Instructions) asm.Instructions // a test's change of the code
-	// testOutputs is how many copies of a packet a test is shown.
-	testOutputs int
+	// before is what a test does before each packet of Process.
+	before func(*Executor) error
 	// noTCX makes a test attach programs as on kernels before 6.6.
 	noTCX bool
 }
@@ -48,6 +53,8 @@ type Config struct {
 // concurrently.
 type Executor struct {
 	prog    *v1model.Program
+	cells   int     // Config.RegisterCells
+	placed  []array // where the program's registers lie
 	sink    datapath.Sink
 	log     *slog.Logger
 	cpu     datapath.Port
@@ -79,11 +86,13 @@ type Executor struct {
 	ports map[datapath.Port]*port
 	// detached are ports that were attached, for what they have counted.
 	detached map[datapath.Port]*port
-	pinned   string // where; empty if Pin was not called
+	pinned   string   // where; empty if Pin was not called
+	tracing  *session // nil unless packets are traced
 	closed   bool
 
 	testing sync.Mutex    // one test packet at a time
 	tests   atomic.Uint64 // digests that tests have sent
+	before  func(*Executor) error
 	// testOutputs is how many copies of a packet a test is shown.
 	testOutputs int
 }
@@ -98,9 +107,9 @@ var (
 // with datapath.ErrUnsupported.
 func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	x := &Executor{
-		prog: prog, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
+		prog: prog, cells: cfg.RegisterCells, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
 		tables: map[string]*table{}, ports: map[datapath.Port]*port{}, detached: map[datapath.Port]*port{},
-		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{}, testOutputs: max(cfg.testOutputs, 1),
+		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{}, testOutputs: max(cfg.Copies, 1), before: cfg.before,
 	}
 	if x.sink == nil {
 		x.sink = discard{}
@@ -127,7 +136,7 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 
 // load makes everything in the kernel.
 func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
-	g := newGen(x.prog, x.cpu)
+	g := newGen(x.prog, x.cpu, x.cells)
 	x.prefix, x.counted = g.st.prefix, g.st.tables
 	if lacks := Lacks(x.prog, x.cpu); len(lacks) > 0 {
 		return &UnsupportedError{lacks}
@@ -169,22 +178,29 @@ func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 }
 
 func (x *Executor) loadMain(code asm.Instructions) error {
-	spec := &ebpf.ProgramSpec{Name: "bifrost", Type: ebpf.SchedCLS, Instructions: code, License: "Apache-2.0"}
 	var err error
-	if x.main, err = ebpf.NewProgram(spec); err != nil {
-		var v *ebpf.VerifierError
-		if errors.As(err, &v) || errors.Is(err, unix.E2BIG) {
-			return fmt.Errorf("%w: the kernel refuses the program: %w", datapath.ErrUnsupported, err)
-		}
-		return fmt.Errorf("ebpf: load program: %w", err)
+	if x.main, err = loadProgram(code); err != nil {
+		return err
 	}
 	return x.slot.Put(uint32(0), x.main)
 }
 
+func loadProgram(code asm.Instructions) (*ebpf.Program, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "bifrost", Type: ebpf.SchedCLS, Instructions: code, License: "Apache-2.0"})
+	var v *ebpf.VerifierError
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.As(err, &v) || errors.Is(err, unix.E2BIG):
+		return nil, fmt.Errorf("%w: the kernel refuses the program: %w", datapath.ErrUnsupported, err)
+	}
+	return nil, fmt.Errorf("ebpf: load program: %w", err)
+}
+
 // newGen makes a generator for a program.
-func newGen(p *v1model.Program, cpu datapath.Port) *gen {
+func newGen(p *v1model.Program, cpu datapath.Port, cells int) *gen {
 	g := &gen{
-		prog: p, cpu: cpu, drop: uint64(DropPort), forks: forksOf(p),
+		cells: cells, prog: p, cpu: cpu, drop: uint64(DropPort), forks: forksOf(p),
 		alias: map[string]string{}, emits: map[*v1model.Header]bool{}, stacked: map[*v1model.Header]bool{}, scanned: map[string]*scanPlan{}, spaces: map[string]tupleSearch{},
 	}
 	for _, h := range p.Deparser.Order {
@@ -198,6 +214,9 @@ func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	g.codes.none, _ = p.ErrorCode("NoError")
 	g.codes.tooShort, _ = p.ErrorCode(v1model.ErrorPacketTooShort)
 	g.codes.stackFull, _ = p.ErrorCode(v1model.ErrorStackBounds)
+	g.codes.headerTooShort, _ = p.ErrorCode(v1model.ErrorHeaderTooShort)
+	g.codes.timeout, _ = p.ErrorCode(v1model.ErrorParserTimeout)
+	g.codes.invalid, _ = p.ErrorCode(v1model.ErrorInvalidArgument)
 	prefix := prefixOf(p, cpu)
 	g.walk = walkParser(p, prefix)
 	g.head = align8(max(g.walk.end, minWindow))
@@ -205,7 +224,7 @@ func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	for _, d := range p.Digests {
 		digest = max(digest, digestBytes(d))
 	}
-	g.st = newState(p, g.forks, prefix, g.head, digest)
+	g.st = newState(p, g.forks, prefix, g.head, digest, g.cells)
 	return g
 }
 
@@ -218,7 +237,7 @@ const maxState = 32000
 // Lacks tells everything that a program uses and eBPF lacks, without loading
 // anything.
 func Lacks(p *v1model.Program, cpu datapath.Port) []Lack {
-	g := newGen(p, cpu)
+	g := newGen(p, cpu, 0)
 	g.objs = none(p)
 	g.check()
 	g.program()
@@ -230,9 +249,7 @@ func (g *gen) check() {
 	p := g.prog
 	for _, h := range p.Headers {
 		g.place = fmt.Sprintf("header %q", h.Name)
-		if h.Type.Varbit >= 0 {
-			g.lack("variable-length field")
-		}
+		g.checkVarbit(h)
 		if !h.Metadata && h.Type.Bits/8 > maxHeader {
 			g.lack("header of more than %d bytes", maxHeader)
 		}
@@ -241,7 +258,7 @@ func (g *gen) check() {
 		g.checkChecksum(c)
 	}
 	g.place = "program"
-	if _, size := registerLayout(p); size > maxRegisters {
+	if _, size := registerLayout(p, g.cells); size > maxRegisters {
 		g.lack("registers of more than %d bytes", maxRegisters)
 	}
 	if g.st.size > maxState {
@@ -260,9 +277,12 @@ func (x *Executor) Close() error {
 		return nil
 	}
 	x.closed = true
-	ports := x.ports
+	ports, tracing := x.ports, x.tracing
 	x.ports = nil
 	x.mu.Unlock()
+	if tracing != nil {
+		tracing.out.Stop()
+	}
 	x.watcher.stop()
 	x.sweeper.stop()
 	var todo []func() error

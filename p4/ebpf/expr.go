@@ -10,8 +10,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// pool are the registers that an expression's parts are computed in, by depth.
+// pool are the registers that an expression's parts are computed in, by depth. The last one only holds leaves.
 var pool = []asm.Register{asm.R0, asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, rTemp}
+
+// maxSpills is how many values of one expression may wait in the packet's state until the registers are free again.
+const maxSpills = 64
 
 // args are the arguments of the action being generated: constants, or words of
 // the table entry that rEntry points to.
@@ -21,12 +24,40 @@ type args struct {
 }
 
 // reg is the register of a depth.
-func (g *gen) reg(d int) asm.Register {
-	if d >= len(pool) {
-		g.lack("expression nested too deeply")
-		return pool[0]
+func (g *gen) reg(d int) asm.Register { return pool[d] }
+
+// leaf tells whether a number needs no register but the one that it is computed in.
+func leaf(e v1model.Expr) bool {
+	switch e := e.(type) {
+	case v1model.Const, v1model.FieldValue, v1model.Param, v1model.Lookahead:
+		return true
+	case v1model.FieldOf:
+		of, _ := elementAt(e.Header)
+		return of == nil
 	}
-	return pool[d]
+	return false
+}
+
+// pair computes words of two numbers in the registers of depths d and d+1. If the second one needs more registers
+// than there are, the first one waits in the packet's state. Not on the stack, of which a function has 512 bytes
+// together with those that it calls.
+func (g *gen) pair(x v1model.Expr, i int, y v1model.Expr, j, d int) {
+	g.word(x, i, d)
+	if d+2 < len(pool) || leaf(y) {
+		g.word(y, j, d+1)
+		return
+	}
+	if g.spilled == maxSpills {
+		g.lack("expression of which more than %d values wait for others", maxSpills)
+		return
+	}
+	at := g.st.spills + 8*g.spilled
+	g.store(at, g.reg(d))
+	g.spilled++
+	g.word(y, j, d)
+	g.spilled--
+	g.emit(asm.Mov.Reg(g.reg(d+1), g.reg(d)))
+	g.load(g.reg(d), at)
 }
 
 // num computes a number modulo 2^64 in the register of depth d, changing none
@@ -81,7 +112,7 @@ func constWord(v *big.Int, i int) uint64 {
 func (g *gen) fieldWord(ref v1model.FieldRef, i int, r asm.Register) {
 	d := ref.Def()
 	if d.Varbit {
-		g.lack("variable-length field %v", ref)
+		g.varbitWord(ref, i, r)
 		return
 	}
 	g.read(r, wordOf(ref, i))
@@ -117,12 +148,13 @@ func (g *gen) param(e v1model.Param, i int, r asm.Register) {
 
 func (g *gen) choose(e v1model.Select, i, d int) {
 	yes, no, end := g.label("then"), g.label("else"), g.label("chosen")
+	t, f := definedByCond(e.Cond, g.sure)
 	g.condAt(e.Cond, d, yes, no)
 	g.mark(yes)
-	g.word(e.Then, i, d)
+	g.knows(t, func() { g.word(e.Then, i, d) })
 	g.jump(end)
 	g.mark(no)
-	g.word(e.Else, i, d)
+	g.knows(f, func() { g.word(e.Else, i, d) })
 	g.mark(end)
 }
 
@@ -191,16 +223,11 @@ func (g *gen) binary(e v1model.Binary, i, d int) {
 		return
 	}
 	if op, ok := ring[e.Op]; ok {
-		g.operands(e, d)
+		g.pair(e.X, 0, e.Y, 0, d)
 		g.emit(op.Reg(g.reg(d), g.reg(d+1)))
 		return
 	}
 	g.exactBinary(e, d)
-}
-
-func (g *gen) operands(e v1model.Binary, d int) {
-	g.num(e.X, d)
-	g.num(e.Y, d+1)
 }
 
 func (g *gen) bitwise(op asm.ALUOp, e v1model.Binary, i, d int) {
@@ -223,8 +250,7 @@ func (g *gen) bitwise(op asm.ALUOp, e v1model.Binary, i, d int) {
 		}
 		return
 	}
-	g.word(e.X, i, d)
-	g.word(e.Y, i, d+1)
+	g.pair(e.X, i, e.Y, i, d)
 	g.emit(op.Reg(r, g.reg(d+1)))
 }
 
@@ -250,16 +276,16 @@ func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
 			g.set(r, 0)
 			return
 		}
-		g.word(e.X, i-skip, d)
-		if rest == 0 {
+		if rest == 0 || i == skip {
+			g.word(e.X, i-skip, d)
+			if rest > 0 {
+				g.emit(asm.LSh.Imm(r, rest))
+			}
 			return
 		}
-		g.emit(asm.LSh.Imm(r, rest))
-		if i > skip {
-			t := g.reg(d + 1)
-			g.word(e.X, i-skip-1, d+1)
-			g.emit(asm.RSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
-		}
+		g.pair(e.X, i-skip, e.X, i-skip-1, d)
+		t := g.reg(d + 1)
+		g.emit(asm.LSh.Imm(r, rest), asm.RSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
 		return
 	}
 	if p.Signed {
@@ -270,16 +296,16 @@ func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
 		g.set(r, 0)
 		return
 	}
-	g.word(e.X, i+skip, d)
-	if rest == 0 {
+	if rest == 0 || p.Bits <= 64*(i+skip+1) {
+		g.word(e.X, i+skip, d)
+		if rest > 0 {
+			g.emit(asm.RSh.Imm(r, rest))
+		}
 		return
 	}
-	g.emit(asm.RSh.Imm(r, rest))
-	if p.Bits > 64*(i+skip+1) {
-		t := g.reg(d + 1)
-		g.word(e.X, i+skip+1, d+1)
-		g.emit(asm.LSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
-	}
+	g.pair(e.X, i+skip, e.X, i+skip+1, d)
+	t := g.reg(d + 1)
+	g.emit(asm.RSh.Imm(r, rest), asm.LSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
 }
 
 func (g *gen) shiftSigned(e v1model.Binary, k, i, d int) {
@@ -348,7 +374,7 @@ func (g *gen) saturate(e v1model.Binary, x v1model.Span, d int) {
 func (g *gen) shiftBy(e v1model.Binary, x v1model.Span, d int) {
 	r, n := g.reg(d), g.reg(d+1)
 	big, end := g.label("far"), g.label("shifted")
-	g.operands(e, d)
+	g.pair(e.X, 0, e.Y, 0, d)
 	g.emit(asm.JGT.Imm(n, 63, big))
 	switch {
 	case e.Op == v1model.OpShl:
@@ -371,7 +397,7 @@ func (g *gen) shiftBy(e v1model.Binary, x v1model.Span, d int) {
 // divide divides; as everywhere, division by zero yields zero.
 func (g *gen) divide(e v1model.Binary, d int) {
 	r, by := g.reg(d), g.reg(d+1)
-	g.operands(e, d)
+	g.pair(e.X, 0, e.Y, 0, d)
 	if e.Op == v1model.OpDiv {
 		g.emit(asm.Div.Reg(r, by)) // the kernel's own rule for zero is the same
 		return
@@ -398,11 +424,12 @@ func (g *gen) condAt(e v1model.Expr, d int, yes, no string) {
 		}
 	case v1model.Select:
 		a, b := g.label("then"), g.label("else")
+		t, f := definedByCond(e.Cond, g.sure)
 		g.condAt(e.Cond, d, a, b)
 		g.mark(a)
-		g.condAt(e.Then, d, yes, no)
+		g.knows(t, func() { g.condAt(e.Then, d, yes, no) })
 		g.mark(b)
-		g.condAt(e.Else, d, yes, no)
+		g.knows(f, func() { g.condAt(e.Else, d, yes, no) })
 	case v1model.Unary:
 		g.condUnary(e, d, yes, no)
 	case v1model.Binary:
@@ -448,16 +475,17 @@ func (g *gen) condUnary(e v1model.Unary, d int, yes, no string) {
 
 func (g *gen) condBinary(e v1model.Binary, d int, yes, no string) {
 	next := g.label("and")
+	t, f := definedByCond(e.X, g.sure)
 	switch e.Op {
 	case v1model.OpLogicalAnd:
 		g.condAt(e.X, d, next, no)
 		g.mark(next)
-		g.condAt(e.Y, d, yes, no)
+		g.knows(t, func() { g.condAt(e.Y, d, yes, no) })
 		return
 	case v1model.OpLogicalOr:
 		g.condAt(e.X, d, yes, next)
 		g.mark(next)
-		g.condAt(e.Y, d, yes, no)
+		g.knows(f, func() { g.condAt(e.Y, d, yes, no) })
 		return
 	}
 	switch v1model.KindOf(e.X) {
@@ -500,14 +528,14 @@ func (g *gen) compare(e v1model.Binary, d int, yes, no string) {
 
 // compareWord jumps to yes if a word of X and one of Y compare so.
 func (g *gen) compareWord(jump asm.JumpOp, e v1model.Binary, i, d int, yes string) {
-	g.word(e.X, i, d)
 	if k, ok := e.Y.(v1model.Const); ok {
 		if w := constWord(k.Value, i); int64(w) == int64(int32(w)) {
+			g.word(e.X, i, d)
 			g.emit(jump.Imm(g.reg(d), int32(w), yes))
 			return
 		}
 	}
-	g.word(e.Y, i, d+1)
+	g.pair(e.X, i, e.Y, i, d)
 	g.emit(jump.Reg(g.reg(d), g.reg(d+1), yes))
 }
 
@@ -524,8 +552,7 @@ func (g *gen) compareWide(e v1model.Binary, n, d int, yes, no string) {
 			g.compareWord(asm.JNE, e, i, d, differ[0])
 			continue
 		}
-		g.word(e.X, i, d)
-		g.word(e.Y, i, d+1)
+		g.pair(e.X, i, e.Y, i, d)
 		g.emit(asm.JLT.Reg(g.reg(d), g.reg(d+1), differ[0]), asm.JGT.Reg(g.reg(d), g.reg(d+1), differ[1]))
 	}
 	switch e.Op {

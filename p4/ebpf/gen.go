@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -25,9 +26,12 @@ const (
 type gen struct {
 	prog *v1model.Program
 	st   *state
-	cpu  datapath.Port
-	drop uint64
-	objs *objects
+
+	cells  int     // Config.RegisterCells
+	placed []array // registers
+	cpu    datapath.Port
+	drop   uint64
+	objs   *objects
 
 	code    asm.Instructions
 	pending string            // label of the next instruction
@@ -39,15 +43,21 @@ type gen struct {
 
 	args    args
 	endpipe string // where exit leads
-	pos     int    // of the parser, in the state being generated
+	at      visit  // the state being generated
+	pos     int    // of the parser in it
+	far     bool   // it is relative to stBase
 	next    counts // of the same
+	spilled int    // values of the expression being generated that wait
 	parsing bool   // a state is being generated
 	emits   map[*v1model.Header]bool
 	stacked map[*v1model.Header]bool // headers that are elements of stacks
 	nodes   map[v1model.Node]string
 	todo    []v1model.Node
 	codes   errorCodes
+	traced  *tracing                    // nil unless the program notes what it does
+	tableOf func(*v1model.Table) *table // of a program that does
 
+	sure     bitset // headers that are defined here
 	walk     walk
 	head     int // how many bytes of a frame are fetched
 	forks    forks
@@ -57,11 +67,12 @@ type gen struct {
 
 	scanned map[string]*scanPlan   // tables that are looked through, by the function that does it
 	spaces  map[string]tupleSearch // tuple spaces, likewise
+	turns   []turn                 // jumps back of the action being generated
 	unlock  [][2]string            // labels that give the lock back, and where they lead
 	begins  *btf.Func              // the function that begins with the next instruction
 }
 
-type errorCodes struct{ none, tooShort, stackFull int }
+type errorCodes struct{ none, tooShort, stackFull, headerTooShort, invalid, timeout int }
 
 // objects are the maps that the code refers to.
 type objects struct {
@@ -263,14 +274,14 @@ func isShort(ins asm.Instruction) bool {
 
 // pipeline generates a control, which goes on behind it.
 func (g *gen) pipeline(p *v1model.Pipeline, what string) {
-	end := g.label(what + "_end")
+	end, defined := g.label(what+"_end"), definedAt(p)
 	g.endpipe, g.nodes, g.todo = end, map[v1model.Node]string{}, nil
 	g.jump(g.node(p.Start))
 	for len(g.todo) > 0 {
 		n := g.todo[0]
 		g.todo = g.todo[1:]
 		g.mark(g.nodes[n])
-		g.generate(n)
+		g.knows(defined[n], func() { g.generate(n) })
 	}
 	g.mark(end)
 }
@@ -295,8 +306,10 @@ func (g *gen) generate(n v1model.Node) {
 		g.table(n)
 	case *v1model.Condition:
 		g.place = fmt.Sprintf("condition %q", n.Name)
-		g.cond(n.Expr, g.node(n.True), g.node(n.False))
+		g.cond(n.Expr, g.outcome(n, true, n.True), g.outcome(n, false, n.False))
+		g.outcomes()
 	case *v1model.Call:
+		g.note(point{step: trace.Step{Kind: trace.Action, Action: n.Action.Name}})
 		g.action(n.Action, args{})
 		g.jump(g.node(n.Next))
 	}

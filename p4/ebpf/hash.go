@@ -210,9 +210,15 @@ func (g *gen) takeAll(c *v1model.Calculation, which func(group) bool) {
 		if check {
 			g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(gr.header)), asm.Byte), asm.JEq.Imm(asm.R0, 0, skip))
 		}
-		for _, in := range gr.parts {
-			at = g.takeInput(c.Algorithm, in, at)
+		known := g.sure
+		if gr.header != nil { // it is valid
+			known = known.with(gr.header.Index)
 		}
+		g.knows(known, func() {
+			for _, in := range gr.parts {
+				at = g.takeInput(c.Algorithm, in, at)
+			}
+		})
 		if check {
 			if at%8 != 0 { // the last part is filled up with zeros
 				g.emit(asm.Mov.Reg(asm.R0, asm.R2))
@@ -260,7 +266,7 @@ func (g *gen) takeInput(a v1model.Algorithm, in v1model.Input, at int) int {
 
 func (g *gen) takeField(a v1model.Algorithm, ref v1model.FieldRef, at int) int {
 	if ref.Def().Varbit {
-		g.lack("variable-length field")
+		g.takeVarbit(a, ref, at)
 		return at
 	}
 	for left := ref.Width(); left > 0; {

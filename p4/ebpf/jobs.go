@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -59,7 +60,7 @@ const (
 	// maxCopies bounds what one packet may become; a program that clones its
 	// clones, or recirculates for ever, loses the rest. One step takes about a
 	// microsecond, during which the CPU does nothing else.
-	maxCopies = 1 << 10
+	maxCopies = 1 << 11 // more than maxReplicas
 )
 
 // Instance types of packets, as bmv2 counts them.
@@ -196,6 +197,7 @@ func (g *gen) fork() {
 		not := g.label("not_again")
 		g.load(asm.R0, stAgain)
 		g.emit(asm.JEq.Imm(asm.R0, 0, not))
+		g.noteName(trace.Copy, "resubmit")
 		g.pushOriginal(jobResubmit)
 		g.jump(done)
 		g.mark(not)
@@ -211,7 +213,7 @@ func (g *gen) fork() {
 		g.mark(not)
 	}
 	g.load(asm.R0, fieldAt(g, g.prog.Std.EgressSpec))
-	g.emit(asm.JEq.Imm(asm.R0, int32(g.drop), done))
+	g.ifDropped("ingress", done)
 	g.store(stOutPort, asm.R0)
 	g.pushOriginal(jobEgress)
 	g.mark(done)
@@ -223,11 +225,12 @@ func (g *gen) forkEgress() {
 	done := g.label("forked")
 	g.reserveClone()
 	g.load(asm.R0, fieldAt(g, g.prog.Std.EgressSpec))
-	g.emit(asm.JEq.Imm(asm.R0, int32(g.drop), done))
+	g.ifDropped("egress", done)
 	if g.forks.recirculate {
 		not := g.label("not_round")
 		g.load(asm.R0, stRound)
 		g.emit(asm.JEq.Imm(asm.R0, 0, not))
+		g.noteName(trace.Copy, "recirculate")
 		g.pushOriginal(jobRecirculate)
 		g.jump(done)
 		g.mark(not)
@@ -355,7 +358,7 @@ const (
 
 	// maxReplicas is how many replicas a group or session has at most: a power
 	// of two.
-	maxReplicas = 256
+	maxReplicas = 1 << 10
 	listSize    = listReplicas + 4*maxReplicas
 
 	// maxLists is how many groups and sessions there may be together.

@@ -132,7 +132,7 @@ func (x *Executor) objects() *objects {
 	for _, t := range x.tables {
 		of := tableObjects{entries: t.maps.entries}
 		if t.maps.tuples != nil {
-			of.tuples = t.maps.tuples
+			of.tuples = t.maps.tuples.cells
 		}
 		if t.maps.counters != nil {
 			of.counters = t.maps.counters
@@ -195,7 +195,8 @@ func (x *Executor) closeMaps() error {
 	var errs []error
 	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held}, append(o.counters, o.meters...)...)
 	for _, t := range x.tables {
-		all = append(all, t.maps.entries, t.maps.tuples, t.maps.counters, t.maps.meters, t.maps.hits)
+		errs = append(errs, t.maps.tuples.close())
+		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters, t.maps.hits)
 	}
 	for _, s := range x.sets {
 		all = append(all, s.list)

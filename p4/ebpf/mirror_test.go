@@ -31,7 +31,7 @@ func TestCopiesOfARequest(t *testing.T) {
 		}
 	}
 	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
-	insert("BifrostIngress.identity", "BifrostIngress.known", [][]byte{{0}}, exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
+	insert("BifrostIngress.identity", "BifrostIngress.known", p4.Known(p4.Node, 0, 0), exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
 	insert("BifrostIngress.dsm_home", "BifrostIngress.to_copies", [][]byte{two(3), two(7)}, exact(home[:6]))
 	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite} {
 		insert("BifrostIngress.dsm_access", "BifrostIngress.permit", nil, exact(who[:]), exact([]byte{byte(op)}), exact([]byte{1}),
@@ -48,7 +48,7 @@ func TestCopiesOfARequest(t *testing.T) {
 		op     dsmpacket.Op
 		copies []string // ports
 	}{
-		{dsmpacket.OpRead, []string{"2"}}, {dsmpacket.OpAlloc, []string{"2"}}, {dsmpacket.OpWrite, []string{"2", "3"}}, {dsmpacket.OpSettle, []string{"2", "3"}},
+		{dsmpacket.OpRead, []string{"2"}}, {dsmpacket.OpAlloc, []string{"2", "3"}}, {dsmpacket.OpWrite, []string{"2", "3"}}, {dsmpacket.OpSettle, []string{"2", "3"}},
 	} {
 		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 8}
 		udp := frame.UDP6{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -31,17 +32,20 @@ func (g *gen) program() {
 	g.mark(parsed)
 	g.ingress()
 	g.unlessStraight(forkI)
-	g.dropIfAsked()
+	g.dropIfAsked("ingress")
 	g.load(asm.R0, fieldAt(g, std.EgressSpec))
 	g.store(stOutPort, asm.R0)
 	if g.prog.Egress.Start != nil {
 		g.setField(std.InstanceType, 0)
 		g.beginEgress()
+		g.noteName(trace.Pipeline, "egress")
 		g.pipeline(g.prog.Egress, "egress")
+	} else {
+		g.noteName(trace.Pipeline, "egress")
 	}
 	g.unlessLast(forkE)
 	if g.prog.Egress.Start != nil {
-		g.dropIfAsked()
+		g.dropIfAsked("egress")
 	}
 	g.updateChecksums()
 	g.deparse(send, verdict)
@@ -50,6 +54,7 @@ func (g *gen) program() {
 		g.jobs(forkI, forkE)
 	}
 	g.mark(verdict)
+	g.traceDecide()
 	g.leave()
 	g.emit(asm.Mov.Imm(asm.R0, actDrop), asm.Return())
 	if g.forks.any() {
@@ -66,11 +71,13 @@ func (g *gen) function(name string, proto *btf.FuncProto) {
 
 // ingress generates what comes between the parser and the end of ingress.
 func (g *gen) ingress() {
+	g.traceDecide()
 	g.judgeable()
 	g.place = "parser"
 	g.load(asm.R0, stError)
 	g.setReg(g.prog.Std.ParserError)
 	g.verifyChecksums()
+	g.noteName(trace.Pipeline, "ingress")
 	g.pipeline(g.prog.Ingress, "ingress")
 	g.place = "ingress"
 	g.digests()
@@ -97,9 +104,22 @@ func (g *gen) judgeable() {
 }
 
 // dropIfAsked drops the packet if the program has said so.
-func (g *gen) dropIfAsked() {
+func (g *gen) dropIfAsked(where string) {
 	g.load(asm.R0, fieldAt(g, g.prog.Std.EgressSpec))
-	g.emit(asm.JEq.Imm(asm.R0, int32(g.drop), g.done))
+	g.ifDropped(where, g.done)
+}
+
+// ifDropped goes to a label if R0 is the port that means to drop.
+func (g *gen) ifDropped(where, to string) {
+	if g.traced == nil {
+		g.emit(asm.JEq.Imm(asm.R0, int32(g.drop), to))
+		return
+	}
+	on := g.label("not_dropped")
+	g.emit(asm.JNE.Imm(asm.R0, int32(g.drop), on))
+	g.noteName(trace.Drop, where)
+	g.jump(to)
+	g.mark(on)
 }
 
 func (g *gen) beginEgress() {
@@ -284,6 +304,7 @@ func (g *gen) fits(long string) {
 }
 
 func (g *gen) countOut() {
+	g.notePort(trace.Out, "", true)
 	g.context(asm.R0, ctxLen)
 	g.store(stInLen, asm.R0)
 	g.load(asm.R0, stOutPort)
@@ -304,6 +325,7 @@ func (g *gen) redirect() {
 
 // testOut tells a test where the packet goes, instead of sending it.
 func (g *gen) testOut() {
+	g.notePort(trace.Out, "", true)
 	g.leave()
 	g.load(asm.R0, stOutPort)
 	g.emit(
@@ -597,6 +619,7 @@ func (g *gen) tagForCPU(fail string) {
 
 // showCopy shows a test what would be sent.
 func (g *gen) showCopy(done string) {
+	g.notePort(trace.Out, "", true)
 	g.load(asm.R0, stSent)
 	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word), asm.Add.Imm(asm.R0, 1))
 	g.store(stSent, asm.R0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
 )
@@ -17,6 +18,7 @@ type visit struct {
 	state *v1model.State
 	pos   int // in bytes from the Ethernet header on
 	next  counts
+	far   bool // pos is relative to a position that is not known before (varbit.go)
 }
 
 // counts is how many elements of each stack have been extracted, header stacks
@@ -28,7 +30,7 @@ const maxStacks = 8
 // visitLabel is the label of a visit; the parser of packets that are parsed once
 // more has labels of its own.
 func (g *gen) visitLabel(v visit) string {
-	return fmt.Sprintf("%sparse_%d_%d_%x", g.again, v.state.Index, v.pos, v.next)
+	return fmt.Sprintf("%sparse_%d_%d_%t_%x", g.again, v.state.Index, v.pos, v.far, v.next)
 }
 
 // Bounds of how often states are generated. A parser that loops as often as the
@@ -75,7 +77,9 @@ func number(b []byte) uint64 {
 type walk struct {
 	visits []visit
 	cut    map[visit]bool // those that are too far: the packet is lost
+	high   map[visit]int  // how far what its position is relative to may be
 	end    int            // how far the parser looks
+	back   map[[2]visit]bool
 	lack   string
 }
 
@@ -119,41 +123,51 @@ func cyclic(p *v1model.Program) bool {
 }
 
 func walkUpTo(p *v1model.Program, prefix, most int) walk {
-	w := walk{cut: map[visit]bool{}}
+	w := walk{cut: map[visit]bool{}, high: map[visit]int{}}
 	if len(p.Stacks)+len(p.UnionStacks) > maxStacks {
 		w.lack = fmt.Sprintf("more than %d header stacks", maxStacks)
 		return w
 	}
-	seen := map[visit]bool{}
-	add := func(v visit) {
-		if v.state != nil && !seen[v] {
-			seen[v] = true
-			w.visits = append(w.visits, v)
+	seen := map[visit]int{} // the place of each in visits
+	var todo []int
+	add := func(v visit, high int) {
+		if v.state == nil {
+			return
 		}
+		at, known := seen[v]
+		switch {
+		case !known:
+			at = len(w.visits)
+			seen[v] = at
+			w.visits = append(w.visits, v)
+		case high <= w.high[v]:
+			return
+		}
+		w.high[v] = high
+		todo = append(todo, at)
 	}
-	add(visit{state: p.Parser.Start})
+	add(visit{state: p.Parser.Start}, 0)
 	if prefix > 0 {
-		add(visit{state: p.Parser.Start, pos: -prefix})
+		add(visit{state: p.Parser.Start, pos: -prefix}, 0)
 	}
-	for i := 0; i < len(w.visits); i++ {
-		v := w.visits[i]
-		to, ahead, ok := advance(p, v)
-		if i >= most || max(to.pos, ahead) > maxParse {
+	for ; len(todo) > 0; todo = todo[1:] {
+		v := w.visits[todo[0]]
+		to, way, ok := advance(p, v)
+		if todo[0] >= most || way.ahead > maxParse {
 			w.cut[v] = true
 			continue
 		}
-		w.end = max(w.end, to.pos, ahead)
+		// Further than maxParse is found when the packet comes.
+		w.end = max(w.end, min(w.high[v]+way.ahead, maxParse))
 		if !ok {
 			continue
 		}
 		for _, c := range v.state.Cases {
-			add(visit{c.Next, to.pos, to.next})
+			add(visit{c.Next, to.pos, to.next, to.far}, min(w.high[v]+way.varied, maxParse))
 		}
-		add(visit{v.state.Default, to.pos, to.next})
+		add(visit{v.state.Default, to.pos, to.next, to.far}, min(w.high[v]+way.varied, maxParse))
 	}
-	if loops(p, &w) {
-		w.lack = "a parser that loops without reading on"
-	}
+	w.back = turnsBack(p, &w)
 	return w
 }
 
@@ -179,10 +193,16 @@ func element(e v1model.Expr, i, member int) *v1model.Header {
 	return nil
 }
 
-// advance tells how a state leaves the parser, and how far ahead it looks; ok is
-// false if a stack is full, which ends the parser.
-func advance(p *v1model.Program, v visit) (to visit, ahead int, ok bool) {
+// way is what a state has the parser pass: how far ahead of its base it looks at most, and by how much the base moves at most.
+type way struct{ ahead, varied int }
+
+// advance tells how a state leaves the parser; ok is false if a stack is full, which ends the parser.
+func advance(p *v1model.Program, v visit) (to visit, w way, ok bool) {
 	to = v
+	vary := func(most int) {
+		w.varied = min(w.varied+to.pos+most, maxParse)
+		to.pos, to.far = 0, true
+	}
 	for _, s := range v.state.Body {
 		switch s := s.(type) {
 		case v1model.Extract:
@@ -191,57 +211,76 @@ func advance(p *v1model.Program, v visit) (to visit, ahead int, ok bool) {
 				at, size := stackAt(p, s.Next)
 				n := int(to.next[at])
 				if n >= size {
-					return to, to.pos, false
+					w.ahead = w.varied + to.pos
+					return to, w, false
 				}
 				h = element(s.Next, n, s.Member)
 				to.next[at]++
+			}
+			if s.VarbitBits != nil {
+				vary((h.Type.Bits + h.Type.Fields[h.Type.Varbit].MaxWidth) / 8)
+				continue
 			}
 			to.pos += h.Type.Bits / 8
 		case v1model.Advance:
 			if k, ok := v1model.SmallConst(s.Bits); ok {
 				to.pos += k / 8
+			} else {
+				vary(maxParse)
 			}
+		default:
+			to.next = stackCopied(p, s, to.next)
 		}
 	}
+	ahead := to.pos + 32 // room for lookaheads in statements
 	for _, k := range v.state.Key {
 		if l, ok := k.Value.(v1model.Lookahead); ok {
 			ahead = max(ahead, to.pos+(l.Offset+l.Width+7)/8)
 		}
 	}
-	return to, max(ahead, to.pos+32), true // room for lookaheads in statements
+	w.ahead = w.varied + ahead
+	if w.varied > 0 {
+		w.ahead = min(w.ahead, maxParse)
+	}
+	return to, w, true
 }
 
-// loops tells whether a visit leads to itself: a state that consumes nothing.
-func loops(p *v1model.Program, w *walk) bool {
+// turnsBack finds the ways from a visit back to one that has led there: loops over lengths that only the packet tells, or that read
+// nothing. Every loop has one.
+func turnsBack(p *v1model.Program, w *walk) map[[2]visit]bool {
 	const grey, black = 1, 2
-	colour := map[visit]int{}
-	var dfs func(v visit) bool
-	dfs = func(v visit) bool {
+	colour, back := map[visit]int{}, map[[2]visit]bool{}
+	var dfs func(v visit)
+	dfs = func(v visit) {
 		if v.state == nil || colour[v] == black || w.cut[v] {
-			return false
-		}
-		if colour[v] == grey {
-			return true
+			return
 		}
 		colour[v] = grey
 		to, _, ok := advance(p, v)
-		for _, c := range v.state.Cases {
-			if ok && dfs(visit{c.Next, to.pos, to.next}) {
-				return true
+		for _, next := range append(nexts(v.state), v.state.Default) {
+			at := visit{next, to.pos, to.next, to.far}
+			switch {
+			case !ok:
+			case colour[at] == grey:
+				back[[2]visit{v, at}] = true
+			default:
+				dfs(at)
 			}
 		}
-		if ok && dfs(visit{v.state.Default, to.pos, to.next}) {
-			return true
-		}
 		colour[v] = black
-		return false
 	}
 	for _, v := range w.visits {
-		if dfs(v) {
-			return true
-		}
+		dfs(v)
 	}
-	return false
+	return back
+}
+
+// nexts are the states that a state's cases lead to.
+func nexts(s *v1model.State) (all []*v1model.State) {
+	for _, c := range s.Cases {
+		all = append(all, c.Next)
+	}
+	return all
 }
 
 // parser generates all visits. It goes on at the label done.
@@ -254,6 +293,9 @@ func (g *gen) parser(w walk, done string) {
 	if g.prog.Parser.Start == nil {
 		g.accept(0, g.codes.none, done)
 		return
+	}
+	if len(w.back) > 0 {
+		g.storeImm(stSteps, 0, asm.DWord)
 	}
 	if g.st.prefix > 0 {
 		from := g.visitLabel(visit{state: g.prog.Parser.Start, pos: -g.st.prefix})
@@ -274,20 +316,26 @@ func (g *gen) parser(w walk, done string) {
 			g.jump(g.done)
 			continue
 		}
-		g.visit(v, done)
+		g.knows(nil, func() { g.visit(v, done) })
 	}
 	g.parsing = false
 }
 
 // accept ends the parser at a position with an error code.
 func (g *gen) accept(pos, code int, done string) {
-	g.storeImm(stParsed, int32(pos), asm.DWord)
+	if code != g.codes.none {
+		g.noteName(trace.ParserError, g.prog.ErrorName(code))
+	}
+	g.position(stParsed, pos-g.pos, asm.DWord)
 	g.storeImm(stError, int32(code), asm.DWord)
 	g.jump(done)
 }
 
 func (g *gen) visit(v visit, done string) {
-	g.place, g.pos, g.next, g.parsing = fmt.Sprintf("parser state %q", v.state.Name), v.pos, v.next, true
+	g.place, g.pos, g.far, g.next, g.parsing = fmt.Sprintf("parser state %q", v.state.Name), v.pos, v.far, v.next, true
+	g.at = v
+	g.limitStates(done)
+	g.noteName(trace.Parser, v.state.Name)
 	for _, s := range v.state.Body {
 		if x, ok := s.(v1model.Extract); ok && x.Header == nil {
 			at, size := stackAt(g.prog, x.Next)
@@ -313,7 +361,27 @@ func (g *gen) follow(to *v1model.State, done string) {
 		g.accept(g.pos, g.codes.none, done)
 		return
 	}
-	g.jump(g.visitLabel(visit{to, g.pos, g.next}))
+	v := visit{to, g.pos, g.next, g.far}
+	if g.walk.back[[2]visit{g.at, v}] {
+		g.emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.JCOND), Offset: -1}.WithReference(g.done)) // gen.loops tells why
+	}
+	g.jump(g.visitLabel(v))
+}
+
+// maxStates bounds how many states a parser that loops passes through, as in package interp: one that goes on has the error of a timeout.
+const maxStates = 1 << 12
+
+// limitStates counts a state, if the parser loops.
+func (g *gen) limitStates(done string) {
+	if len(g.walk.back) == 0 {
+		return
+	}
+	more := g.label("more_states")
+	g.load(asm.R0, stSteps)
+	g.emit(asm.Add.Imm(asm.R0, 1), asm.JLE.Imm(asm.R0, maxStates, more))
+	g.accept(g.pos, g.codes.timeout, done)
+	g.mark(more)
+	g.store(stSteps, asm.R0)
 }
 
 func (g *gen) parserStmt(s v1model.Stmt, done string) {
@@ -322,8 +390,12 @@ func (g *gen) parserStmt(s v1model.Stmt, done string) {
 		g.extract(s, done)
 	case v1model.Advance:
 		k, ok := v1model.SmallConst(s.Bits)
-		if !ok || k%8 != 0 {
-			g.lack("advance by a number that is not constant")
+		if !ok {
+			g.advanceBy(s.Bits, done)
+			return
+		}
+		if k%8 != 0 {
+			g.lack("advance by a number of bits that is no whole number of bytes")
 			return
 		}
 		if k > v1model.MaxFieldBits {
@@ -349,25 +421,35 @@ func (g *gen) need(length int, done string) {
 		return
 	}
 	enough := g.label("enough")
-	g.load(asm.R0, stWireLen)
-	g.emit(asm.JGE.Imm(asm.R0, int32(length), enough))
+	g.left(asm.R0)
+	g.emit(asm.JSGE.Imm(asm.R0, int32(length), enough))
 	g.accept(g.pos, g.codes.tooShort, done)
 	g.mark(enough)
+	g.fetched(length, asm.R0)
 }
 
 func (g *gen) extract(s v1model.Extract, done string) {
 	if s.VarbitBits != nil {
-		g.lack("variable-length field")
+		g.extractVarbit(s, done)
 		return
 	}
 	n := s.Header.Type.Bits / 8
 	g.need(g.pos+n, done)
-	i := s.Header.Index
-	g.copyState(g.st.headers[i].base, g.st.ethernet()+g.pos, n)
-	g.storeImm(g.st.valid+i, 1, asm.Byte)
-	g.sole(s.Header)
-	g.storeImm(g.st.at+2*i, int32(g.pos+atBias), asm.Half)
+	from := g.frame(asm.R1)
+	for i := 0; i < n; i += 8 {
+		g.emit(asm.LoadMem(asm.R0, from, int16(g.st.ethernet()+g.pos+i), asm.DWord))
+		g.store(g.st.headers[s.Header.Index].base+i, asm.R0)
+	}
+	g.extracted(s.Header)
 	g.pos += n
+}
+
+// extracted notes that a header is valid, and where it was.
+func (g *gen) extracted(h *v1model.Header) {
+	g.storeImm(g.st.valid+h.Index, 1, asm.Byte)
+	g.sure = g.sure.with(h.Index)
+	g.sole(h)
+	g.position(g.st.at+2*h.Index, atBias, asm.Half)
 }
 
 // atBias makes every position positive; 0 means that the header has none.
@@ -416,9 +498,10 @@ func (g *gen) lookahead(e v1model.Lookahead, i int, r asm.Register) {
 	}
 	short, end := g.label("short"), g.label("ahead")
 	g.unlessAhead(r, g.pos+e.Offset/8, (g.pos*8+e.Offset+e.Width+7)/8)
-	g.load(r, stWireLen)
-	g.emit(asm.JLT.Imm(r, int32((g.pos*8+e.Offset+e.Width+7)/8), short))
-	g.load(r, g.st.ethernet()+first/8)
+	g.fetched((g.pos*8+e.Offset+e.Width+7)/8, r)
+	g.left(r)
+	g.emit(asm.JSLT.Imm(r, int32((g.pos*8+e.Offset+e.Width+7)/8), short))
+	g.emit(asm.LoadMem(r, g.frame(r), int16(g.st.ethernet()+first/8), asm.DWord))
 	g.emit(asm.HostTo(asm.BE, r, asm.DWord))
 	if drop := 64 - first%8 - width; drop > 0 {
 		g.emit(asm.RSh.Imm(r, int32(drop)))

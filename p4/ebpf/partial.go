@@ -209,6 +209,9 @@ func (g *gen) unused(h *v1model.Header) (at []int) {
 		}
 	}
 	free := 0
+	if v := h.Type.Varbit; v >= 0 { // what is behind it may be anywhere
+		used = used[:h.Type.Fields[v].Offset]
+	}
 	for b, u := range used {
 		if free++; u {
 			free = 0
@@ -225,11 +228,15 @@ func (g *gen) unused(h *v1model.Header) (at []int) {
 // super-packet and differ from segment to segment.
 func (g *gen) unlessAhead(r asm.Register, from, to int) {
 	fine, bad, written := g.label("ahead_fine"), g.label("ahead_bad"), g.label("ahead_written")
-	g.load(r, stSum)
-	g.emit(asm.JGE.Imm(r, int32(to), written), asm.JSGE.Imm(r, int32(from-1), bad))
+	sum, segments := stSum, stGSOLen
+	if g.far {
+		sum, segments = stBaseSum, stBaseGSO
+	}
+	g.load(r, sum)
+	g.emit(asm.JSGE.Imm(r, int32(to), written), asm.JSGE.Imm(r, int32(from-1), bad))
 	g.mark(written)
-	g.load(r, stGSOLen)
-	g.emit(asm.JEq.Imm(r, 0, fine), asm.JGE.Imm(r, int32(to), fine))
+	g.load(r, segments)
+	g.emit(asm.JEq.Imm(r, 0, fine), asm.JSGE.Imm(r, int32(to), fine))
 	g.mark(bad)
 	g.unjudged()
 	g.mark(fine)
@@ -262,7 +269,10 @@ func (g *gen) wholeTail(moved string) {
 			asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R0, 0, skip),
 			asm.LoadMem(at, rState, int16(g.st.at+2*h.Index), asm.Half), asm.JEq.Imm(at, 0, before),
 			asm.Add.Imm(from, atBias),
-			asm.Mov.Reg(end, at), asm.Add.Imm(end, n), asm.JSLE.Reg(end, from, before),
+			asm.Mov.Reg(end, at), asm.Add.Imm(end, n))
+		g.addLength(h, end, asm.R0)
+		g.emit(
+			asm.JSLE.Reg(end, from, before),
 			asm.JSLT.Imm(next, 0, first),
 			asm.JNE.Reg(at, next, moved))
 		g.jump(on)
@@ -290,7 +300,7 @@ func (g *gen) wholeTail(moved string) {
 // that begins at R1; both have the bias of state.at.
 func (g *gen) sumChange(h *v1model.Header, moved string) {
 	n := h.Type.Bits / 8
-	if n%4 != 0 {
+	if n%4 != 0 || h.Type.Varbit >= 0 {
 		g.jump(moved)
 		return
 	}
@@ -319,13 +329,16 @@ func (g *gen) makeUp(moved string) {
 	g.load(asm.R1, stGSOLen)
 	g.emit(asm.JNE.Imm(asm.R1, 0, moved)) // who cuts it may not look at the field
 	for _, h := range g.prog.Deparser.Order {
-		other := g.label("other_header")
+		other, n := g.label("other_header"), h.Type.Bits/8
+		if v := h.Type.Varbit; v >= 0 {
+			n = h.Type.Fields[v].Offset / 8
+		}
 		g.load(asm.R3, stSum)
 		g.emit(
 			asm.LoadMem(asm.R1, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R1, 0, other),
 			asm.LoadMem(asm.R1, rState, int16(g.st.at+2*h.Index), asm.Half), asm.JEq.Imm(asm.R1, 0, other),
 			asm.Sub.Imm(asm.R1, atBias), asm.Sub.Reg(asm.R3, asm.R1),
-			asm.JSLT.Imm(asm.R3, 0, other), asm.JSGT.Imm(asm.R3, int32(h.Type.Bits/8-2), other))
+			asm.JSLT.Imm(asm.R3, 0, other), asm.JSGT.Imm(asm.R3, int32(n-2), other))
 		g.load(asm.R1, stSumFrom)
 		g.load(asm.R4, stSum)
 		g.emit(

@@ -56,11 +56,16 @@ func (x *Executor) test(in datapath.Port, frame []byte, emit func(datapath.Port,
 	if len(frame) < minEthernet {
 		return nil
 	}
+	if x.before != nil {
+		if err := x.before(x); err != nil {
+			return err
+		}
+	}
 	ctx := skBuff{CB: [5]uint32{uint32(in) | testFlag}}
 	out := make([]byte, len(frame)+512)
 	var after skBuff
 	run := &ebpf.RunOptions{Data: frame, DataOut: out, Context: &ctx, ContextOut: &after}
-	if _, err := x.main.Run(run); err != nil {
+	if _, err := x.running().Run(run); err != nil {
 		return err
 	}
 	if n := uint64(after.CB[1]); n > 0 {
@@ -79,6 +84,16 @@ func (x *Executor) test(in datapath.Port, frame []byte, emit func(datapath.Port,
 	}
 	emit(to, run.DataOut)
 	return nil
+}
+
+// running is the program that packets run through.
+func (x *Executor) running() *ebpf.Program {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.tracing != nil {
+		return x.tracing.program
+	}
+	return x.main
 }
 
 // testCopies shows a test the copies that left, when there was more than one.

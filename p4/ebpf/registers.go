@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -33,14 +34,38 @@ const (
 	heldAt = scanAt // the last of what has a fixed place on the stack
 )
 
-// registerLayout tells where each register begins, and how many bytes all take.
-// A cell takes whole words, low word first.
-func registerLayout(p *v1model.Program) (at []int, size int) {
-	for _, r := range p.Registers {
-		at = append(at, size)
-		size += 8 * words(r.Width) * r.Size
+// array is where a register lies: its first cell, and how far it is from one cell to the next, in bytes.
+type array struct{ at, stride, cells int }
+
+// recordAlign is where records begin: in cache lines, if they have the size of one.
+const recordAlign = 64
+
+// registerLayout tells where each register lies, and how many bytes all take. A cell takes whole words, low word first.
+// Registers of the same size that stand next to each other in the program are interleaved: the cells with one index
+// are a record, which mostly is read and written as one.
+func registerLayout(p *v1model.Program, most int) (all []array, size int) {
+	for i := 0; i < len(p.Registers); {
+		n, stride := i, 0
+		for ; n < len(p.Registers) && p.Registers[n].Size == p.Registers[i].Size; n++ {
+			stride += 8 * words(p.Registers[n].Width)
+		}
+		size = (size + recordAlign - 1) &^ (recordAlign - 1)
+		cells, at := bounded(p.Registers[i].Size, most), size
+		for ; i < n; i++ {
+			all = append(all, array{at, stride, cells})
+			at += 8 * words(p.Registers[i].Width)
+		}
+		size += stride * cells
 	}
-	return at, size
+	return all, size
+}
+
+// bounded is how many cells a register has whose program says so many, if there are most at most, or 0 for no limit.
+func bounded(cells, most int) int {
+	if most > 0 {
+		return min(cells, most)
+	}
+	return cells
 }
 
 // lockType is struct { struct bpf_spin_lock lock; }, by which the kernel finds the
@@ -60,7 +85,8 @@ var keyType = &btf.Int{Name: "unsigned int", Size: 4}
 
 // makeRegisters makes the maps of a program with registers.
 func (x *Executor) makeRegisters() error {
-	_, size := registerLayout(x.prog)
+	placed, size := registerLayout(x.prog, x.cells)
+	x.placed = placed
 	if size == 0 {
 		return nil
 	}
@@ -177,9 +203,20 @@ func atomicsOf(body []v1model.Stmt) atomics {
 			at.last = i
 		}
 	}
-	for i := at.first - 1; i >= 0; i-- {
-		if to, ok := v1model.JumpTarget(body[i]); ok && to > at.first && to <= at.last {
-			at.first = i
+	for more := at.first >= 0; more; {
+		more = false
+		for i := range body {
+			to, ok := v1model.JumpTarget(body[i])
+			grown := at
+			switch {
+			case !ok:
+			case to <= i && to <= at.last && i >= at.first: // all turns of a loop are atomic together
+				grown.first, grown.last = min(at.first, to), max(at.last, i)
+			case i < at.first && to > at.first && to <= at.last:
+				grown.first = i
+			}
+			more = more || grown != at
+			at = grown
 		}
 	}
 	for i := max(at.first, 0); i < at.last; i++ {
@@ -262,15 +299,20 @@ func (g *gen) index(e v1model.Expr, size, d int, none string) {
 
 // cell makes a register point to the cell of a register array whose index it has.
 func (g *gen) cell(r *v1model.Register, at, scratch asm.Register) {
-	if n := words(r.Width); n > 1 {
-		g.emit(asm.Mul.Imm(at, int32(n)))
-	}
-	base, _ := registerLayout(g.prog)
+	of := g.arrays()[r.Index]
 	g.emit(
-		asm.LSh.Imm(at, 3),
+		asm.Mul.Imm(at, int32(of.stride)),
 		asm.LoadMem(scratch, asm.R10, dataAt, asm.DWord),
-		asm.Add.Imm(scratch, int32(base[r.Index])),
+		asm.Add.Imm(scratch, int32(of.at)),
 		asm.Add.Reg(at, scratch))
+}
+
+// arrays are where the program's registers lie.
+func (g *gen) arrays() []array {
+	if g.placed == nil {
+		g.placed, _ = registerLayout(g.prog, g.cells)
+	}
+	return g.placed
 }
 
 // readRegister reads a cell; one beyond the array leaves the field alone.
@@ -280,7 +322,8 @@ func (g *gen) readRegister(s v1model.ReadRegister) {
 		return
 	}
 	none := g.label("no_cell")
-	g.index(s.Index, s.Register.Size, 1, none)
+	g.index(s.Index, g.arrays()[s.Register.Index].cells, 1, none)
+	g.keepIndex()
 	g.cell(s.Register, asm.R1, asm.R0)
 	for i := range words(to.Width()) {
 		if i < words(s.Register.Width) {
@@ -290,6 +333,7 @@ func (g *gen) readRegister(s v1model.ReadRegister) {
 		}
 		g.write(wordOf(to, i), asm.R0, asm.R2)
 	}
+	g.noteRegister(trace.Read, s.Register, func(i int) { g.read(asm.R0, wordOf(to, i)) })
 	g.mark(none)
 }
 
@@ -305,11 +349,13 @@ func (g *gen) writeRegister(s v1model.WriteRegister) {
 		g.mask(asm.R0, min(64, s.Register.Width-64*i))
 		g.emit(asm.StoreMem(asm.R10, spillAt(i+1), asm.R0, asm.DWord))
 	}
-	g.index(s.Index, s.Register.Size, 1, none)
+	g.index(s.Index, g.arrays()[s.Register.Index].cells, 1, none)
+	g.keepIndex()
 	g.cell(s.Register, asm.R1, asm.R0)
 	for i := range n {
 		g.emit(asm.LoadMem(asm.R0, asm.R10, spillAt(i+1), asm.DWord), asm.StoreMem(asm.R1, int16(8*i), asm.R0, asm.DWord))
 	}
+	g.noteRegister(trace.Write, s.Register, func(i int) { g.emit(asm.LoadMem(asm.R0, asm.R10, spillAt(i+1), asm.DWord)) })
 	g.mark(none)
 }
 
@@ -348,17 +394,17 @@ func (x *Executor) registerCell(name string, index int, read, write func(*v1mode
 		if r.Name != name {
 			continue
 		}
-		if index < 0 || index >= r.Size {
-			return fmt.Errorf("register %q: cell %d of %d: %w", name, index, r.Size, datapath.ErrNotFound)
+		of := x.placed[i]
+		if index < 0 || index >= of.cells {
+			return fmt.Errorf("register %q: cell %d of %d: %w", name, index, of.cells, datapath.ErrNotFound)
 		}
-		base, _ := registerLayout(x.prog)
 		words := make([]uint64, words(r.Width))
 		if write != nil {
 			if err := write(r, words); err != nil {
 				return fmt.Errorf("register %q: %w", name, err)
 			}
 		}
-		if err := x.exchange(base[i]+8*len(words)*index, words, write != nil); err != nil {
+		if err := x.exchange(of.at+of.stride*index, words, write != nil); err != nil {
 			return fmt.Errorf("register %q: %w", name, err)
 		}
 		if read != nil {

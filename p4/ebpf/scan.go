@@ -4,11 +4,11 @@ package ebpf
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	mapsutil "maps"
 	"math/big"
+	mathbits "math/bits"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -18,21 +18,16 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// A table with range fields is a list of entries, the one that wins first, which is looked through
-// from its beginning. It is the only node of a trie, which replaces it in one step,
-// so a packet sees the table before an update or behind it. Its layout:
-//
-//	0 how many entries there are, the default entry included   u64
-//	8 the default entry, and the others: each an entry's value (table.go), and
-//	  behind it for each word of the key a mask and two bounds, low and high
-//
-// A packet's key is its fields' words, each field's low word first.
+// scanPlan is how entries are laid out that want of each word of a key what a mask and two bounds say: those of a tuple space (tuples.go), and the
+// members of a parser's value set. A packet's key is its fields' words, each field's low word first.
 type scanPlan struct {
 	fields []scanField
 	words  int
-	record int // size of an entry, or of a tuple
-	room   int // for entries, the default one included, or for tuples
-	value  int // a tuple space: size of an entry's value; 0 for a list
+	record int // size of a member of a set, or of a tuple
+	room   int // for members, with the one that matches nothing, or for tuples
+	value  int // a tuple space: size of an entry's value
+	ranges int // the same: how many fields are ranges
+	filter int // the same: how many bits there are in a hash of the filter
 }
 
 // scanField is a field of the key, and the word it begins at.
@@ -45,14 +40,11 @@ const (
 	listHeader = 8
 	// maxList is the largest list.
 	maxList = 1 << 21
-	// scanWord is the size of what a record has for each word of the key.
+	// scanWord is the size of what an entry's identity has for each word of the key.
 	scanWord = 24
-	// entryPriority is where a record has its priority; other entries have nothing
-	// there.
-	entryPriority = 12
 )
 
-// planScan plans a table that is looked through.
+// planScan plans a tuple space.
 func planScan(t *v1model.Table) (*scanPlan, string) {
 	p := &scanPlan{value: align8(entrySize(t))}
 	for _, k := range t.Key {
@@ -63,7 +55,7 @@ func planScan(t *v1model.Table) (*scanPlan, string) {
 		case k.Kind == v1model.MatchRange && w > 64:
 			return nil, "range of more than 64 bits"
 		case k.Kind == v1model.MatchRange:
-			p.value = 0
+			p.ranges++
 		}
 		p.fields = append(p.fields, scanField{k, p.words, w})
 		p.words += words(w)
@@ -75,17 +67,14 @@ func planScan(t *v1model.Table) (*scanPlan, string) {
 	if limit <= 0 {
 		limit = defaultTable
 	}
-	if p.value > 0 {
-		p.record = tupleMask + 8*p.words
-		p.room = min(max(limit, len(t.Entries)), maxTuples)
-		return p, ""
-	}
-	p.record = align8(entrySize(t)) + scanWord*p.words
-	p.room = min(max(limit, len(t.Entries))+1, maxList/p.record)
+	limit = max(limit, len(t.Entries))
+	p.record = tupleMask + 8*p.words
+	p.room = min(limit*p.parts(), maxTuples/p.record)
+	p.filter = mathbits.Len(uint(min(max(limit*filterBits, 1<<10), maxFilter) - 1)) //nolint:gosec // positive
 	return p, ""
 }
 
-// scans tells whether a table is looked through, or a tuple space.
+// scans tells whether a table is a tuple space.
 func scans(t *v1model.Table) bool {
 	if t.Kind == v1model.MatchTernary || t.Kind == v1model.MatchRange {
 		return true
@@ -99,23 +88,15 @@ func scans(t *v1model.Table) bool {
 	return prefixes > 1
 }
 
-func (p *scanPlan) size() int { return listHeader + p.value + p.room*p.record }
+// size is that of a set.
+func (p *scanPlan) size() int { return listHeader + p.room*p.record }
 
 // listKey is the key of the trie's only node.
 func listKey() []byte { return binary.NativeEndian.AppendUint64(nil, 32) }
 
 // scanAt is where a function has what the search is told, and what it finds: the
 // state, the list, and the entry's place.
-const scanAt = crcAt - 24
-
-// scan generates the search in a table: rEntry is the entry that wins.
-func (g *gen) scan(t *v1model.Table, p *scanPlan, m fder, none string) {
-	for i := range p.fields {
-		g.scanKey(&p.fields[i])
-	}
-	g.search(fmt.Sprintf("bifrost_scan_%d", t.Index), p, m, none)
-	g.emit(asm.Mul.Imm(asm.R0, int32(p.record)), asm.Add.Reg(rEntry, asm.R0), asm.Add.Imm(rEntry, listHeader))
-}
+const scanAt = crcAt - 32
 
 // search looks for the packet's key in a list, which rEntry then is: R0 is the place
 // of the entry that wins. The function of that name looks at one entry.
@@ -152,13 +133,19 @@ func (g *gen) scanKey(f *scanField) {
 	if check {
 		g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R0, 0, zero))
 	}
-	for i := range words(f.width) {
-		g.read(asm.R0, wordOf(f.Field, i))
-		if f.Mask != nil {
-			g.andConst(asm.R0, wordAt(f.Mask, i), asm.R0)
-		}
-		g.store(g.st.key+8*(f.at+i), asm.R0)
+	known := g.sure
+	if check {
+		known = known.with(h.Index)
 	}
+	g.knows(known, func() {
+		for i := range words(f.width) {
+			g.read(asm.R0, wordOf(f.Field, i))
+			if f.Mask != nil {
+				g.andConst(asm.R0, wordAt(f.Mask, i), asm.R0)
+			}
+			g.store(g.st.key+8*(f.at+i), asm.R0)
+		}
+	})
 	if check {
 		g.jump(done)
 		g.mark(zero)
@@ -208,6 +195,14 @@ func (g *gen) searches() {
 	for _, name := range slices.Sorted(mapsutil.Keys(g.spaces)) {
 		g.lookIntoTuple(name, g.spaces[name])
 	}
+}
+
+// programMask is what a program leaves of a word of a field.
+func (f *scanField) programMask(i int) uint64 {
+	if f.Mask != nil {
+		return wordAt(f.Mask, i)
+	}
+	return mask64(min(64, f.width-64*i))
 }
 
 // loopBody is the type of functions that bpf_loop calls.
@@ -276,10 +271,7 @@ func (f *scanField) put(want []byte, m *datapath.Match) (prefix int, err error) 
 		return 0, fmt.Errorf("empty range")
 	}
 	for i := range words(f.width) {
-		k := wordAt(mask, i)
-		if f.Mask != nil { // what the program masks out can match nothing
-			k &= wordAt(f.Mask, i)
-		}
+		k := wordAt(mask, i) & f.programMask(i) // what the program masks out can match nothing
 		at := want[scanWord*(f.at+i):]
 		binary.NativeEndian.PutUint64(at, k)
 		binary.NativeEndian.PutUint64(at[8:], wordAt(low, i)&k)
@@ -291,93 +283,11 @@ func (f *scanField) put(want []byte, m *datapath.Match) (prefix int, err error) 
 	return prefix, nil
 }
 
-// listed is an entry of a list: its key and the value in the kernel. Among those
-// with the same priority the one that came first wins.
-type listed struct{ key, value []byte }
-
-// scanList is what is known of a table that is looked through. Its table's lock
-// guards it.
-type scanList struct {
-	plan    *scanPlan
-	def     []byte // the default entry's value
-	entries []listed
-}
-
-// find is the place of an entry, or where it would go.
-func (l *scanList) find(key []byte) (int, bool) {
-	for i, e := range l.entries {
-		if bytes.Equal(e.key, key) {
-			return i, true
-		}
-	}
-	i, _ := slices.BinarySearchFunc(l.entries, key[:4], func(e listed, prio []byte) int {
-		return cmp.Or(bytes.Compare(e.key[:4], prio), -1) // behind its equals
-	})
-	return i, false
-}
-
-// put inserts or replaces an entry; delete removes one. Either writes the list.
-func (l *scanList) put(m *tableMaps, key, value []byte) error {
-	old := slices.Clone(l.entries)
-	i, found := l.find(key)
-	if found {
-		l.entries[i].value = value
-	} else {
-		l.entries = slices.Insert(l.entries, i, listed{key: bytes.Clone(key), value: value})
-	}
-	err := l.write(m)
-	if err != nil {
-		l.entries = old
-	}
-	return err
-}
-
-func (l *scanList) delete(m *tableMaps, key []byte) error {
-	i, found := l.find(key)
-	if !found {
-		return datapath.ErrNotFound
-	}
-	l.entries = slices.Delete(l.entries, i, i+1)
-	return l.write(m)
-}
-
-func (l *scanList) setDefault(m *tableMaps, value []byte) error {
-	l.def = value
-	return l.write(m)
-}
-
-// write puts the list into the kernel.
-func (l *scanList) write(m *tableMaps) error {
-	p := l.plan
-	if len(l.entries)+1 > p.room {
-		return datapath.ErrFull
-	}
-	b := make([]byte, p.size())
-	binary.NativeEndian.PutUint64(b, uint64(len(l.entries)+1))
-	copy(b[listHeader:], l.def)
-	for i, e := range l.entries {
-		at := b[listHeader+(i+1)*p.record:]
-		copy(at, e.value)
-		binary.NativeEndian.PutUint32(at[entryPriority:], ^binary.BigEndian.Uint32(e.key))
-		copy(at[p.record-scanWord*p.words:], e.key[4:])
-	}
-	return putElement(m.entries, listKey(), b)
-}
-
-// inherited tells the counters' cells of the entries in a list of the executor
-// before, by key.
-func (p *scanPlan) inherited(list []byte) map[string]uint32 {
-	cells := map[string]uint32{}
-	for i := 1; i < int(binary.NativeEndian.Uint64(list)) && i < p.room; i++ {
-		at := list[listHeader+i*p.record:][:p.record]
-		key := binary.BigEndian.AppendUint32(nil, ^binary.NativeEndian.Uint32(at[entryPriority:]))
-		cells[string(append(key, at[p.record-scanWord*p.words:]...))] = binary.NativeEndian.Uint32(at[entryCounter:])
-	}
-	return cells
-}
-
-// A parser value set is a list as that of a table which is looked through (scan.go),
-// without values: each member has a mask and two bounds for every word of the key.
+// A parser value set is a list, which is looked through from its beginning. It is the only node of a trie, which replaces it in one step,
+// so a packet sees the set before an update or behind it. Its layout:
+//
+//	0 how many members there are, and one more   u64
+//	8 one that matches nothing, and the others: for each word of the key a mask and two bounds, low and high
 
 // defaultSet is how many members a set has that does not tell.
 const defaultSet = 1024

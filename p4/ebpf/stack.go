@@ -84,10 +84,7 @@ func (g *gen) elementsOf(stack v1model.Expr) (of [][]*v1model.Header) {
 func (g *gen) copyStmt(s v1model.Copy) {
 	switch v1model.KindOf(s.Dst) {
 	case v1model.KindStack, v1model.KindUnionStack:
-		if g.parsing {
-			g.lack("copy of a header stack in the parser")
-			return
-		}
+		g.next = stackCopied(g.prog, s, g.next)
 		from := g.elementsOf(s.Src)
 		for i, to := range g.elementsOf(s.Dst) {
 			g.copyHeaders(to, from[i])
@@ -99,6 +96,18 @@ func (g *gen) copyStmt(s v1model.Copy) {
 	if len(to) == len(from) {
 		g.copyHeaders(to, from)
 	}
+}
+
+// stackCopied is how many elements of each stack have been extracted behind a statement that may copy one.
+func stackCopied(p *v1model.Program, s v1model.Stmt, next counts) counts {
+	if c, ok := s.(v1model.Copy); ok {
+		if k := v1model.KindOf(c.Dst); k == v1model.KindStack || k == v1model.KindUnionStack {
+			to, _ := stackAt(p, c.Dst)
+			from, _ := stackAt(p, c.Src)
+			next[to] = next[from]
+		}
+	}
+	return next
 }
 
 // shift moves a stack's elements by a number of places, to the end if way is 1, to
@@ -169,8 +178,15 @@ func (g *gen) copyHeader(to, from *v1model.Header) {
 	g.mark(end)
 }
 
-// invalidate makes a header invalid. Its fields can still be read.
-func (g *gen) invalidate(h *v1model.Header) { g.storeImm(g.validAt(h), 0, asm.Byte) }
+// invalidate makes a header invalid. Its fields can still be read, if it is defined. R0 is changed.
+func (g *gen) invalidate(h *v1model.Header) {
+	if g.st.lazy[h.Index] {
+		g.emit(
+			asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.LoadMem(asm.R1, rState, int16(g.st.dirty+h.Index), asm.Byte),
+			asm.Or.Reg(asm.R0, asm.R1), asm.StoreMem(rState, int16(g.st.dirty+h.Index), asm.R0, asm.Byte))
+	}
+	g.storeImm(g.validAt(h), 0, asm.Byte)
+}
 
 func (g *gen) zeroHeader(h *v1model.Header) {
 	g.set(asm.R0, 0)

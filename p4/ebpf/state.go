@@ -3,6 +3,8 @@
 package ebpf
 
 import (
+	"slices"
+
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
 )
@@ -10,7 +12,7 @@ import (
 // Where things lie in a packet's state. All of it is in one value of a per-CPU
 // map, which the generated code addresses by constant offsets.
 //
-//	run │ packet: own words, valid, dirty, at, headers, metadata, frame │ key │ out │ digest │ tables
+//	run │ packet: own words, valid, dirty, at, metadata and headers, frame │ key │ out │ digest │ entry │ spills │ private │ tables
 //
 // The words of the run are about the frame that came in. A packet's own words
 // are those that its copies have too.
@@ -49,7 +51,12 @@ const (
 	stLimit   = 232 // longest that the packet may leave, plus one; 0 for any length
 	stSum     = 240 // where a checksum is still to be written; noSum if nowhere
 	stSumFrom = 248 // where the part begins that it sums
-	stWords   = 256
+	stBase    = 256 // what the parser's positions are relative to behind something of variable length (varbit.go)
+	stBaseSum = 264 // stSum and stGSOLen, relative to it
+	stBaseGSO = 272
+	stBaseLen = 280 // how much of the packet there is from there on
+	stSteps   = 288 // how many statements the turns of an action's loops have had; how many states a parser that loops has passed
+	stWords   = 296
 
 	stOwn = stInLen // where a packet's own words begin
 )
@@ -68,13 +75,17 @@ type state struct {
 
 	valid, dirty, at int // arrays, by header: u8, u8, u16
 	headers          []location
-	zeroFrom, zeroTo int
+	zeroFrom, zeroTo int    // what is zeroed when a packet comes
+	lazy             []bool // headers that are not (defined.go)
 	key, frame       int
 	window           int // how many bytes of a packet frame holds
 	copied           int // where what a job keeps of a packet ends
 	out, outMask     int
 	kept, keptSize   int // fields that a copy keeps, while it is made
 	digest           int
+	entry            int // the entry that wins in a tuple space
+	spills           int // values that wait while others are computed (gen.pair)
+	trace            int // what the packet has met, while packets are traced (traced.go)
 	tables           int // misses and hits of every table, counted up
 	size             int
 }
@@ -84,35 +95,63 @@ type state struct {
 type location struct {
 	base, size int
 	fields     []int // of metadata: where each field begins
+	varbit     varbit
+}
+
+// place gives headers and metadata their places: first what is zeroed when a packet comes.
+func (s *state) place(p *v1model.Program, at int, need *needs, private privates) (end int) {
+	isPrivate, needed := map[v1model.FieldRef]bool{}, need.atStart(p)
+	s.lazy = lazyHeaders(p)
+	private.place(0, func(r v1model.FieldRef, _ int) { isPrivate[r] = true })
+	s.headers, end = make([]location, len(p.Headers)), at
+	for _, first := range []bool{true, false} {
+		for _, h := range p.Headers {
+			pl := &s.headers[h.Index]
+			if h.Metadata {
+				pl.fields = slices.Grow(pl.fields, len(h.Type.Fields))[:len(h.Type.Fields)]
+				for i, f := range h.Type.Fields {
+					r := v1model.FieldRef{Header: h, Field: i}
+					if number, _ := need.number(r); needed.has(number) == first && !isPrivate[r] {
+						pl.fields[i] = end
+						end += 8 * words(f.Width)
+					}
+				}
+			}
+			if s.lazy[h.Index] == first || h.Metadata && !first {
+				continue
+			}
+			pl.base = end
+			if !h.Metadata {
+				end += align8(h.Type.Bits/8) + 8 // fields may be read with what follows
+			}
+			v, more := varbitOf(h.Type, end)
+			end += more
+			pl.varbit, pl.size = v, end-pl.base
+		}
+		if first {
+			s.zeroTo = end
+		}
+	}
+	return end
 }
 
 func align8(n int) int { return (n + 7) &^ 7 }
 
-func newState(p *v1model.Program, f forks, prefix, window, digest int) *state {
+func newState(p *v1model.Program, f forks, prefix, window, digest, cells int) *state {
 	s := &state{prefix: prefix, window: window}
 	n := len(p.Headers)
 	s.valid = stWords
 	s.dirty = align8(s.valid + n)
 	s.at = align8(s.dirty + n)
-	end := align8(s.at + 2*n)
 	s.zeroFrom = s.valid
-	for _, h := range p.Headers {
-		pl := location{base: end}
-		if h.Metadata {
-			for _, f := range h.Type.Fields {
-				pl.fields = append(pl.fields, end+pl.size)
-				pl.size += 8 * words(f.Width)
-			}
-		} else {
-			pl.size = align8(h.Type.Bits/8) + 8 // fields may be read with what follows
-		}
-		end += pl.size
-		s.headers = append(s.headers, pl)
-	}
-	s.zeroTo, s.copied = end, end
-	total := minImage
+	need := newNeeds(p, cells)
+	private := privatesOf(p, need)
+	end := s.place(p, align8(s.at+2*n), need, private)
+	s.copied = end
+	total, varied := minImage, false
 	for _, h := range p.Deparser.Order {
-		total += h.Type.Bits / 8
+		total += h.Type.Bits/8 + s.headers[h.Index].varbit.max
+		varied = varied || h.Type.Varbit >= 0
 	}
 	if f.recirculate {
 		s.window = align8(window + total)
@@ -130,13 +169,28 @@ func newState(p *v1model.Program, f forks, prefix, window, digest int) *state {
 		s.copied = end
 	}
 	s.key = end
-	s.out = align8(s.key + 3*maxKey + 32) // a key, and two of a tuple space (tuples.go)
-	s.kept = align8(s.out + s.outMask + 1 + max(maxHeader, s.window) + 32)
+	s.out = align8(s.key + 2*maxKey + 32) // a key, and that of a tuple space's trie (tuplegen.go)
+	longest := max(maxHeader, s.window)
+	if varied {
+		longest = max(3*maxHeader, s.window) // the fields before a variable-length one, its greatest length, and those behind
+	}
+	s.kept = align8(s.out + s.outMask + 1 + longest + 32)
 	s.keptSize = keptSize(p)
 	s.digest = s.kept + s.keptSize
-	s.tables = align8(s.digest + digest + 16)
+	s.entry = align8(s.digest + digest + 16)
+	s.spills = s.entry
+	for _, t := range p.Tables {
+		if scans(t) {
+			s.spills = max(s.spills, s.entry+align8(entrySize(t)))
+		}
+	}
+	s.tables = private.place(s.spills+8*maxSpills, func(r v1model.FieldRef, at int) { s.headers[r.Header.Index].fields[r.Field] = at })
 	s.size = s.tables + tableStat*len(p.Tables)
 	// What the verifier thinks that positions may be stays within.
+	s.trace = align8(s.size)
+	if room := s.trace + traceSteps + traceRoom; room <= maxState {
+		s.size = room
+	}
 	s.size = max(s.size, s.ethernet()+s.windowMask()+s.window+8, s.out+max(s.windowMask(), 2*sumChunk)+8)
 	return s
 }
@@ -213,6 +267,7 @@ func (g *gen) read(r asm.Register, b bits) {
 		g.lack("field %v of more than 64 bits that does not begin at a byte", b.ref)
 		return
 	}
+	g.define(h, r)
 	g.emit(asm.LoadMem(r, rState, int16(at), sizes[n]))
 	if n > 1 {
 		g.emit(asm.HostTo(asm.BE, r, sizes[n]))
@@ -243,6 +298,7 @@ func (g *gen) write(b bits, r, scratch asm.Register) {
 		g.lack("field %v of more than 64 bits that does not begin at a byte", b.ref)
 		return
 	}
+	g.define(h, scratch)
 	g.touch(h)
 	if b.width < n*8 {
 		g.mask(r, b.width)

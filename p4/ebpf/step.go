@@ -3,6 +3,7 @@
 package ebpf
 
 import (
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
 )
@@ -96,9 +97,10 @@ func (g *gen) step() {
 	g.mark(egress)
 	fork := g.label("fork")
 	g.beginEgress()
+	g.noteName(trace.Pipeline, "egress")
 	g.pipeline(g.prog.Egress, "egress")
 	g.unlessLast(fork)
-	g.dropIfAsked()
+	g.dropIfAsked("egress")
 	g.mark(output)
 	g.output(stop)
 	g.mark(fork)
@@ -200,6 +202,7 @@ func (g *gen) replica(stop string) {
 		asm.JLT.Reg(asm.R1, asm.R2, more))
 	g.popJob()
 	g.mark(more)
+	g.notePort(trace.Copy, "replica", false)
 	g.emit(asm.Mov.Reg(asm.R0, rEntry))
 	g.setReg(g.prog.Std.EgressRID)
 	g.clearOrders()
@@ -238,9 +241,18 @@ func (g *gen) keepFields(word, plus int, save bool) {
 func (g *gen) zeroMetadata() {
 	g.set(asm.R0, 0)
 	for _, h := range g.prog.Headers {
-		if pl := g.st.headers[h.Index]; h.Metadata {
-			for at := pl.base; at < pl.base+pl.size; at += 8 {
-				g.store(at, asm.R0)
+		if !h.Metadata {
+			continue
+		}
+		pl := g.st.headers[h.Index]
+		for at := pl.base; at < pl.base+pl.size; at += 8 {
+			g.store(at, asm.R0) // a variable-length field
+		}
+		for i, at := range pl.fields {
+			for n := range words(h.Type.Fields[i].Width) {
+				if at < g.st.frame { // others are private
+					g.store(at+8*n, asm.R0)
+				}
 			}
 		}
 	}
@@ -248,7 +260,7 @@ func (g *gen) zeroMetadata() {
 
 func (g *gen) zeroPacket() {
 	g.set(asm.R0, 0)
-	for at := g.st.zeroFrom; at < g.st.zeroTo; at += 8 {
+	for at := g.st.zeroFrom; at < g.st.frame; at += 8 {
 		g.store(at, asm.R0)
 	}
 }

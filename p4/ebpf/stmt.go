@@ -20,21 +20,32 @@ func (g *gen) action(a *v1model.Action, with args) {
 		}
 		return targets[i]
 	}
-	atomic, locked := atomicsOf(a.Body), false
+	atomic, locked, inside := atomicsOf(a.Body), false, g.label("locked")
+	known := g.sure
+	defined, _ := definedByAction(a, known)
+	if loopsBack(a.Body, target) {
+		g.storeImm(stSteps, 0, asm.DWord)
+	}
 	for i, s := range a.Body {
-		if to, ok := v1model.JumpTarget(s); ok && to <= i {
-			g.lack("loop in an action")
-			continue
-		}
 		if l := targets[i]; l != "" {
 			g.mark(l)
 		}
+		g.sure = defined[i]
 		if i == atomic.first {
 			g.takeLock(atomic.crc)
+			g.mark(inside)
 			locked = true
 		}
-		// out is where a jump goes that leaves the atomic part.
+		// out is where a jump goes that leads back, or leaves the atomic part.
 		out := func(to int) string {
+			if to <= i {
+				t := turn{g.label("again"), target(to), i - to + 1, locked}
+				if locked && to == atomic.first {
+					t.to = inside
+				}
+				g.turns = append(g.turns, t)
+				return t.label
+			}
 			if !locked || to <= atomic.last {
 				return target(to)
 			}
@@ -72,13 +83,66 @@ func (g *gen) action(a *v1model.Action, with args) {
 		g.mark(l)
 	}
 	g.unlocks()
-	g.args, g.place = saved, place
+	g.loops()
+	g.args, g.place, g.sure = saved, place, known
+}
+
+// loopsBack makes the labels of an action's statements that jumps lead back to, and tells whether there are any.
+func loopsBack(body []v1model.Stmt, target func(int) string) (back bool) {
+	for i, s := range body {
+		if to, ok := v1model.JumpTarget(s); ok && to <= i {
+			target(to)
+			back = true
+		}
+	}
+	return back
+}
+
+// maxSteps is how many statements the turns of an action's loops may have, as in package interp; a turn counts as if it had all of its statements.
+const maxSteps = 1 << 16
+
+// turn is a jump back: its label, where it leads, how many statements that is, and whether it holds the lock.
+type turn struct {
+	label, to string
+	steps     int
+	locked    bool
+}
+
+// loops generates what the labels of jumps back stand for, out of the way. The verifier believes that a loop ends when it says that it may go on only
+// so often (may_goto, Linux 6.9); a packet that wants more steps is lost long before.
+func (g *gen) loops() {
+	if len(g.turns) == 0 {
+		return
+	}
+	end := g.label("looped")
+	g.jump(end)
+	for _, t := range g.turns {
+		lost := g.label("too_many_turns")
+		g.mark(t.label)
+		g.load(asm.R0, stSteps)
+		g.emit(asm.Add.Imm(asm.R0, int32(t.steps))) //nolint:gosec // a body's length
+		g.store(stSteps, asm.R0)
+		g.emit(
+			asm.JGT.Imm(asm.R0, maxSteps, lost),
+			asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.JCOND), Offset: -1}.WithReference(lost)) // -1: to be resolved
+		g.jump(t.to)
+		g.mark(lost)
+		if t.locked {
+			g.giveLock()
+		}
+		g.looped()
+		g.jump(g.done)
+	}
+	g.mark(end)
+	g.turns = nil
 }
 
 func (g *gen) stmt(s v1model.Stmt) {
 	switch s := s.(type) {
 	case v1model.Assign:
 		g.assign(s)
+	case v1model.AssignVarbit:
+		g.assignVarbit(s)
 	case v1model.SetValid:
 		g.setValid(s)
 	case v1model.Copy:
@@ -127,8 +191,6 @@ func (g *gen) stmt(s v1model.Stmt) {
 // featureOf is what a user calls a statement that cannot be generated.
 func featureOf(s v1model.Stmt) string {
 	switch s.(type) {
-	case v1model.AssignVarbit:
-		return "variable-length field"
 	case v1model.ExecuteMeter:
 		return "meter"
 	case v1model.CountPacket:
@@ -256,7 +318,7 @@ func (g *gen) setValid(s v1model.SetValid) {
 	if !s.Valid {
 		g.emit(asm.JEq.Imm(asm.R0, 0, end))
 		g.invalidate(h)
-		g.grow(-h.Type.Bits / 8)
+		g.shrink(h)
 		g.mark(end)
 		return
 	}
@@ -276,6 +338,18 @@ func (g *gen) grow(n int) {
 		g.emit(asm.Add.Imm(asm.R0, int32(n)))
 		g.store(stLength, asm.R0)
 	}
+}
+
+// shrink does so for a header that is gone.
+func (g *gen) shrink(h *v1model.Header) {
+	if !g.prog.Uses(g.prog.Std.PacketLength) {
+		return
+	}
+	g.set(asm.R1, uint64(h.Type.Bits/8))
+	g.addLength(h, asm.R1, asm.R2)
+	g.load(asm.R0, stLength)
+	g.emit(asm.Sub.Reg(asm.R0, asm.R1))
+	g.store(stLength, asm.R0)
 }
 
 // count counts the packet in a cell of an indirect counter.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -31,7 +32,7 @@ const (
 // tableMaps are a table's maps.
 type tableMaps struct {
 	entries  *ebpf.Map
-	tuples   *ebpf.Map // nil unless the table is a tuple space
+	tuples   *mapped   // nil unless the table is a tuple space
 	counters *ebpf.Map // nil if the table does not count
 	meters   *ebpf.Map // nil if the table does not meter
 	hits     *ebpf.Map // when each entry was hit; nil if the table has no idle timeouts
@@ -141,6 +142,7 @@ func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 // table generates a table: look up, act, go on.
 func (g *gen) table(t *v1model.Table) {
 	if constant(t) {
+		g.note(point{step: trace.Step{Kind: trace.Action, Action: t.Default.Action.Name}})
 		g.action(t.Default.Action, args{consts: t.Default.Args})
 		if t.ByHit {
 			g.jump(g.node(t.Miss))
@@ -151,25 +153,24 @@ func (g *gen) table(t *v1model.Table) {
 	}
 	maps := g.objs.tables[t]
 	none := g.label("none")
-	switch plan := g.checkTable(t); {
+	var scan *scanPlan
+	plan := g.checkTable(t)
+	switch {
 	case plan != nil:
 		g.buildKey(plan)
 		g.lookup(maps.entries, rState, g.st.key)
 		g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0))
 	case scans(t):
-		plan, lack := planScan(t)
-		if lack != "" {
+		var lack string
+		if scan, lack = planScan(t); lack != "" {
 			g.lack("%s", lack)
 			return
 		}
-		if plan.value > 0 {
-			g.tuples(t, plan, &maps, none)
-		} else {
-			g.scan(t, plan, maps.entries, none)
-		}
+		g.tuples(t, scan, &maps, none)
 	default:
 		return
 	}
+	g.noteTable(t, plan, scan)
 	g.countLookup(t)
 	if maps.counters != nil {
 		counted := g.label("counted")
@@ -231,6 +232,9 @@ func (g *gen) dispatch(t *v1model.Table, none string) {
 	}
 	for i, a := range t.Actions {
 		g.mark(labels[i])
+		if t.Profile != nil {
+			g.note(point{step: trace.Step{Kind: trace.Action, Action: a.Name}})
+		}
 		at, _ := argsAt(a)
 		g.action(a, args{at: at})
 		if t.ByHit {
@@ -290,9 +294,15 @@ func (g *gen) buildField(f *keyField) {
 	if f.Kind == v1model.MatchLPM {
 		left = f.bytes*8 - f.width
 	}
-	for i := words(f.width) - 1; i >= 0; i-- {
-		at += g.keyWord(f, i, left, at)
+	known := g.sure
+	if check {
+		known = known.with(h.Index)
 	}
+	g.knows(known, func() {
+		for i := words(f.width) - 1; i >= 0; i-- {
+			at += g.keyWord(f, i, left, at)
+		}
+	})
 	if !check {
 		return
 	}

@@ -18,8 +18,8 @@ import (
 // table is a table's entries: those in the kernel, and what is known of them.
 type table struct {
 	def    *v1model.Table
-	plan   *keyPlan  // nil if the table is looked through, or a tuple space
-	scan   *scanPlan // nil if it is neither
+	plan   *keyPlan  // nil if the table is a tuple space
+	scan   *scanPlan // nil if it is none
 	layout layout
 	maps   tableMaps
 	size   int // of an entry's value
@@ -48,26 +48,18 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 		limit = defaultTable
 	}
 	limit = max(limit, len(def.Entries))
-	spec := &ebpf.MapSpec{Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc}
+	var err error
 	if scans(def) {
 		t.scan, _ = planScan(def)
-		if t.scan.value > 0 {
-			t.layout, spec = newTupleSpace(t.scan), nil
-		} else {
-			t.layout = &scanList{plan: t.scan}
-			spec.KeySize, spec.ValueSize, spec.MaxEntries = 8, uint32(t.scan.size()), 1
-			limit = t.scan.room - 1
-		}
+		t.layout = newTupleSpace(t.scan, x.epochs.wait)
+		err = t.makeTuples(limit)
 	} else {
 		t.plan, _ = planKey(def)
 		t.layout = t.plan
-		spec.KeySize, spec.ValueSize, spec.MaxEntries = uint32(4+t.plan.bytes), uint32(t.size), uint32(limit+1) // and the default
-	}
-	var err error
-	if spec == nil {
-		err = t.makeTuples(limit)
-	} else {
-		t.maps.entries, err = newMap(spec)
+		t.maps.entries, err = newMap(&ebpf.MapSpec{
+			Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc,
+			KeySize: uint32(4 + t.plan.bytes), ValueSize: uint32(t.size), MaxEntries: uint32(limit + 1), // and the default
+		})
 	}
 	t.next = 1 // the default entry's cell is 0
 	if err == nil && def.Counters {
@@ -98,7 +90,7 @@ func (x *Executor) inheritCells(t *table) (err error) {
 	name := fmt.Sprintf("table_%d", t.def.Index)
 	x.pins[name] = t.maps.entries
 	if t.maps.tuples != nil {
-		x.pins[fmt.Sprintf("tuples_%d", t.def.Index)] = t.maps.tuples
+		x.pins[fmt.Sprintf("tuples_%d", t.def.Index)] = t.maps.tuples.cells
 	}
 	old, err := x.inherited(name)
 	if err != nil || old == nil {
@@ -137,10 +129,6 @@ func (x *Executor) cellsOf(t *table, old *ebpf.Map) (map[string]uint32, error) {
 	var key, value []byte
 	it := old.Iterate()
 	for it.Next(&key, &value) {
-		if t.scan != nil {
-			cells = t.scan.inherited(value) // the list is the only element
-			continue
-		}
 		cells[string(key)] = binary.NativeEndian.Uint32(value[entryCounter:])
 	}
 	return cells, it.Err()

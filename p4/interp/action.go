@@ -3,13 +3,16 @@ package interp
 import (
 	"math/big"
 	"slices"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
-// action is a compiled action.
+// action is a compiled action. A long one is compiled when it is run first: few switches run all of a program.
 type action struct {
 	def   *v1model.Action
+	later sync.Once
+	of    *compiler // nil once it is compiled
 	steps []step
 	jumps bool
 	// locks are the registers the action touches, in a fixed order.
@@ -31,8 +34,26 @@ func (c *compiler) action(def *v1model.Action) *action {
 		a.argAt = append(a.argAt, a.words)
 		a.words += wordsFor(p.Width)
 	}
+	for _, r := range def.Registers {
+		a.locks = append(a.locks, c.registers[r.Index])
+	}
+	slices.SortFunc(a.locks, func(x, y *register) int { return x.def.Index - y.def.Index })
+	if a.of = c; len(def.Body) <= longAction {
+		a.compile()
+	}
+	return a
+}
+
+// longAction is how many statements an action has at most that is compiled at once.
+const longAction = 50
+
+// compile compiles the statements.
+func (a *action) compile() {
+	c := a.of
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.argAt = a.argAt
-	for _, st := range def.Body {
+	for _, st := range a.def.Body {
 		switch st.(type) {
 		case v1model.Jump, v1model.JumpIfZero:
 			a.jumps = true
@@ -40,11 +61,7 @@ func (c *compiler) action(def *v1model.Action) *action {
 		a.steps = append(a.steps, c.stmt(st))
 	}
 	c.argAt = nil
-	for _, r := range def.Registers {
-		a.locks = append(a.locks, c.registers[r.Index])
-	}
-	slices.SortFunc(a.locks, func(x, y *register) int { return x.def.Index - y.def.Index })
-	return a
+	a.of = nil
 }
 
 // bind packs arguments, each as wide as its parameter.
@@ -59,6 +76,9 @@ func (a *action) bind(args []*big.Int) *bound {
 
 // run executes the action.
 func (b *bound) run(s *state) {
+	if len(b.def.Body) > longAction {
+		b.later.Do(b.compile)
+	}
 	for _, r := range b.locks {
 		r.mu.Lock()
 	}

@@ -32,7 +32,7 @@ func newRack(tb testing.TB, rules int) rack {
 	tb.Cleanup(func() { _ = x.Close() })
 	r := rack{x, tb}
 	for port := byte(1); port <= 2; port++ {
-		r.add("identity", "known", [][]byte{{port - 1}}, exact(0, port), prefix(address(port), 128))
+		r.add("identity", "known", p4.Known([]p4.Sender{p4.Node, p4.MemoryServer}[port-1], 0, 0), exact(0, port), prefix(address(port), 128))
 		r.add("l3", "to_hop", [][]byte{{0, port}}, prefix(address(port), 128))
 		r.add("next_hop", "forward", [][]byte{{0, port}, mac(port), mac(9)}, exact(0, port))
 	}

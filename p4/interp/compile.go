@@ -3,6 +3,7 @@ package interp
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -11,6 +12,7 @@ import (
 // compiler turns a program into closures. What it makes refers to it: it holds
 // the objects that they share.
 type compiler struct {
+	mu    sync.Mutex // held while an action is compiled later
 	prog  *v1model.Program
 	lay   *layout
 	codes codes

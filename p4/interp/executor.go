@@ -163,6 +163,9 @@ func (x *Executor) Program() *v1model.Program { return x.c.prog }
 // discarded.
 func (x *Executor) Close() error {
 	x.closed.Store(true)
+	if w := x.tracing.session.Load(); w != nil {
+		w.session.Stop()
+	}
 	x.lock.drain()
 	x.sweeper.close()
 	return nil

@@ -194,25 +194,46 @@ func (x *Executor) Meter(name string, index int, config *datapath.MeterConfig) e
 }
 
 // register is a register array. An action that touches it holds mu until it
-// ends, and so reads and writes atomically.
+// ends, and so reads and writes atomically. It takes memory where it was written.
 type register struct {
 	def   *v1model.Register
 	n     int // words of a cell
 	mu    sync.Mutex
-	cells []uint64
+	pages [][]uint64 // of pageCells cells each; nil where nothing was written; made with the first
+	zero  []uint64   // a cell of them
 }
+
+// pageCells is how many cells get memory at a time.
+const pageCells = 256
 
 func newRegister(def *v1model.Register) *register {
 	n := wordsFor(def.Width)
-	return &register{def: def, n: n, cells: make([]uint64, n*def.Size)}
+	return &register{def: def, n: n, zero: make([]uint64, n)}
 }
 
-// cell is a cell's words, or nil if there is no such cell.
+// cell is a cell's words, which are only read, or nil if there is no such cell.
 func (r *register) cell(i uint64) []uint64 {
+	switch {
+	case i >= uint64(r.def.Size):
+		return nil
+	case r.pages == nil || r.pages[i/pageCells] == nil:
+		return r.zero
+	}
+	return r.pages[i/pageCells][int(i%pageCells)*r.n:][:r.n]
+}
+
+// toWrite is a cell's words, or nil if there is no such cell.
+func (r *register) toWrite(i uint64) []uint64 {
 	if i >= uint64(r.def.Size) {
 		return nil
 	}
-	return r.cells[int(i)*r.n:][:r.n]
+	if r.pages == nil {
+		r.pages = make([][]uint64, (r.def.Size+pageCells-1)/pageCells)
+	}
+	if r.pages[i/pageCells] == nil {
+		r.pages[i/pageCells] = make([]uint64, r.n*min(pageCells, r.def.Size))
+	}
+	return r.cell(i)
 }
 
 // readRegister compiles a read; one beyond the array leaves the field alone.
@@ -221,20 +242,28 @@ func (c *compiler) readRegister(st v1model.ReadRegister) step {
 	if r.n == 1 {
 		set := c.assignUint(st.Dst)
 		return func(s *state) {
-			if cell := r.cell(index(s)); cell != nil {
+			i := index(s)
+			if cell := r.cell(i); cell != nil {
 				set(s, cell[0])
+				if s.tr != nil {
+					s.tr.register(TraceRead, r, i, cell)
+				}
 			}
 		}
 	}
 	find, _, sl, _ := c.locate(st.Dst)
 	return func(s *state) {
-		cell, at := r.cell(index(s)), find(s)
+		i := index(s)
+		cell, at := r.cell(i), find(s)
 		if cell == nil || at < 0 {
 			return
 		}
 		var z big.Int
 		getBig(&z, cell)
 		putBig(s.w[at:at+sl.n], &z, sl.width)
+		if s.tr != nil {
+			s.tr.register(TraceRead, r, i, cell)
+		}
 	}
 }
 
@@ -244,35 +273,43 @@ func (c *compiler) writeRegister(st v1model.WriteRegister) step {
 	if r.n == 1 {
 		x, mask := c.num(st.Value), mask64(r.def.Width)
 		return func(s *state) {
-			if cell := r.cell(index(s)); cell != nil {
+			i := index(s)
+			if cell := r.toWrite(i); cell != nil {
 				cell[0] = x(s) & mask
+				if s.tr != nil {
+					s.tr.register(TraceWrite, r, i, cell)
+				}
 			}
 		}
 	}
 	x := c.big(st.Value)
 	return func(s *state) {
-		if cell := r.cell(index(s)); cell != nil {
+		i := index(s)
+		if cell := r.toWrite(i); cell != nil {
 			var z big.Int
 			x(s, &z)
 			putBig(cell, &z, r.def.Width)
+			if s.tr != nil {
+				s.tr.register(TraceWrite, r, i, cell)
+			}
 		}
 	}
 }
 
 // Register implements datapath.Datapath.
 func (x *Executor) Register(name string, index int) ([]byte, error) {
-	r, cell, err := x.registerCell(name, index)
+	r, err := x.register(name, index)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return wordsToBytes(cell, r.def.Width), nil
+	return wordsToBytes(r.cell(uint64(index)), r.def.Width), nil //nolint:gosec // not negative
 }
 
 // SetRegister implements datapath.Datapath.
 func (x *Executor) SetRegister(name string, index int, v []byte) error {
-	r, cell, err := x.registerCell(name, index)
+	r, err := x.register(name, index)
 	if err != nil {
 		return err
 	}
@@ -283,21 +320,22 @@ func (x *Executor) SetRegister(name string, index int, v []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	copy(cell, w)
+	copy(r.toWrite(uint64(index)), w) //nolint:gosec // not negative
 	return nil
 }
 
-func (x *Executor) registerCell(name string, index int) (*register, []uint64, error) {
+// register is the one with a name, which has the cell.
+func (x *Executor) register(name string, index int) (*register, error) {
 	for _, r := range x.c.registers {
 		if r.def.Name != name {
 			continue
 		}
 		if index < 0 || index >= r.def.Size {
-			return nil, nil, fmt.Errorf("register %q: cell %d of %d: %w", name, index, r.def.Size, datapath.ErrNotFound)
+			return nil, fmt.Errorf("register %q: cell %d of %d: %w", name, index, r.def.Size, datapath.ErrNotFound)
 		}
-		return r, r.cell(uint64(index)), nil
+		return r, nil
 	}
-	return nil, nil, fmt.Errorf("register %q: %w", name, datapath.ErrNotFound)
+	return nil, fmt.Errorf("register %q: %w", name, datapath.ErrNotFound)
 }
 
 // digest is a compiled list of values for the control plane.

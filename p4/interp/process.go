@@ -91,6 +91,9 @@ func (w *worker) run(in datapath.Port, frame []byte) {
 		w.work(j)
 	}
 	w.queue, w.head = w.queue[:0], 0
+	if s.tr != nil && s.tr.of != nil {
+		s.tr.of.end(s)
+	}
 	s.frame = nil
 }
 
@@ -208,6 +211,9 @@ func (w *worker) parse(s *state) {
 		bad = 1
 	}
 	x.std.checksumError.set(s, bad)
+	if s.tr != nil && s.tr.of != nil {
+		s.tr.of.decide(s)
+	}
 }
 
 // egress runs a packet through egress, deparses and emits it.

@@ -3,6 +3,9 @@ package interp
 import (
 	"math"
 	"slices"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // words is a packed key of a fixed number of words.
@@ -23,8 +26,6 @@ type matcher interface {
 // newMatcher makes a matcher for a table's keys.
 func newMatcher(p *keyPlan) matcher {
 	switch n := p.words; {
-	case p.ranges:
-		return &rangeList{}
 	case n <= 1:
 		return newSpace[[1]uint64](p)
 	case n <= 2:
@@ -40,6 +41,9 @@ func newMatcher(p *keyPlan) matcher {
 }
 
 func newSpace[K words](p *keyPlan) matcher {
+	if p.ranges {
+		return &rangeSpace[K]{plan: p}
+	}
 	if exact := p.exactMask(); exact != nil {
 		return &prefixSpace[K]{exact: toKey[K](exact), groups: map[K]*space[K]{}}
 	}
@@ -112,22 +116,25 @@ func (s *space[K]) same(w *want, rank int64) *entry {
 	return nil
 }
 
-func (s *space[K]) insert(e *entry) {
-	mask := toKey[K](e.want.mask)
+func (s *space[K]) insert(e *entry) { s.insertAt(e, toKey[K](e.want.mask), toKey[K](e.want.low)) }
+
+// insertAt inserts an entry into the tuple of a mask, with a key.
+func (s *space[K]) insertAt(e *entry, mask, k K) {
 	t := s.tuple(mask)
 	if t == nil {
 		t = &tuple[K]{mask: mask, entries: map[K][]*entry{}, ranks: map[int64]int{}, best: lowest}
 		s.tuples = append(s.tuples, t)
 	}
-	k := toKey[K](e.want.low)
 	t.entries[k] = insertSorted(t.entries[k], e)
 	t.ranks[e.rank]++
 	s.order(t)
 }
 
-func (s *space[K]) remove(e *entry) {
-	t := s.tuple(toKey[K](e.want.mask))
-	k := toKey[K](e.want.low)
+func (s *space[K]) remove(e *entry) { s.removeAt(e, toKey[K](e.want.mask), toKey[K](e.want.low)) }
+
+// removeAt removes an entry from the tuple of a mask.
+func (s *space[K]) removeAt(e *entry, mask, k K) {
+	t := s.tuple(mask)
 	es := slices.DeleteFunc(t.entries[k], func(x *entry) bool { return x == e })
 	if len(es) > 0 {
 		t.entries[k] = es
@@ -220,30 +227,104 @@ func (s *prefixSpace[K]) remove(e *entry) {
 	}
 }
 
-// rangeList is for tables with ranges: entries in order of precedence.
-type rangeList struct{ entries []*entry }
+// rangeSpace is a tuple space for tables with ranges. A range is in two tuples: below and above the multiple of the highest power of two in it, each the
+// more than half of a block. Whether a key of the block is in the range is seen from the entry. A range of more than a word is in one tuple for all values.
+type rangeSpace[K words] struct {
+	space[K]
+	plan *keyPlan
+}
 
-func (l *rangeList) find(key []uint64) *entry {
-	for _, e := range l.entries {
-		if e.matches(key) {
+func (s *rangeSpace[K]) find(key []uint64) *entry {
+	k := toKey[K](key)
+	var won *entry
+	for _, t := range s.tuples {
+		if won != nil && t.best < won.rank {
+			break
+		}
+		m := k
+		for i := 0; i < len(m); i++ {
+			m[i] &= t.mask[i]
+		}
+		for _, e := range t.entries[m] {
+			if won != nil && !e.before(won) {
+				break
+			}
+			if e.matches(key) {
+				won = e
+				break
+			}
+		}
+	}
+	return won
+}
+
+func (s *rangeSpace[K]) same(w *want, rank int64) *entry {
+	mask, k := s.parts(w)
+	t := s.tuple(mask[0])
+	if t == nil {
+		return nil
+	}
+	for _, e := range t.entries[k[0]] {
+		if e.rank == rank && slices.Equal(e.want.mask, w.mask) && slices.Equal(e.want.low, w.low) && slices.Equal(e.want.high, w.high) {
 			return e
 		}
 	}
 	return nil
 }
 
-func (l *rangeList) same(w *want, rank int64) *entry {
-	for _, e := range l.entries {
-		if e.rank == rank && slices.Equal(e.want.mask, w.mask) &&
-			slices.Equal(e.want.low, w.low) && slices.Equal(e.want.high, w.high) {
-			return e
-		}
+func (s *rangeSpace[K]) insert(e *entry) {
+	mask, k := s.parts(&e.want)
+	for i := range mask {
+		s.insertAt(e, mask[i], k[i])
 	}
-	return nil
 }
 
-func (l *rangeList) insert(e *entry) { l.entries = insertSorted(l.entries, e) }
+func (s *rangeSpace[K]) remove(e *entry) {
+	mask, k := s.parts(&e.want)
+	for i := range mask {
+		s.removeAt(e, mask[i], k[i])
+	}
+}
 
-func (l *rangeList) remove(e *entry) {
-	l.entries = slices.DeleteFunc(l.entries, func(x *entry) bool { return x == e })
+// parts are the masks of an entry's tuples, and its keys there.
+func (s *rangeSpace[K]) parts(w *want) (masks, keys []K) {
+	mask, k := toKey[K](w.mask), toKey[K](w.low)
+	masks, keys = []K{mask}, []K{k}
+	splits := 0
+	for i := range s.plan.fields {
+		f := &s.plan.fields[i]
+		if f.Kind != v1model.MatchRange {
+			continue
+		}
+		for n := range masks {
+			for at := f.first; at < f.first+f.sl.n; at++ {
+				bits := ^uint64(0)
+				if f.single {
+					bits = mask64(f.sl.width) << f.shift
+				}
+				masks[n][at] &^= bits
+				keys[n][at] &^= bits
+			}
+		}
+		if !f.single || w.mask[f.first]>>f.shift&mask64(f.sl.width) == 0 || splits == datapath.MaxSplit {
+			continue
+		}
+		splits++
+		low, high := w.low[f.first]>>f.shift&mask64(f.sl.width), w.high[f.first]>>f.shift&mask64(f.sl.width)
+		blocks := datapath.Blocks(low, high)
+		for n := len(masks) - 1; n >= 0; n-- {
+			if len(blocks) > 1 {
+				masks, keys = append(masks, masks[n]), append(keys, keys[n])
+				narrow(f, &masks[len(masks)-1], &keys[len(keys)-1], blocks[1])
+			}
+			narrow(f, &masks[n], &keys[n], blocks[0])
+		}
+	}
+	return masks, keys
+}
+
+// narrow puts a block of a field into a mask and a key.
+func narrow[K words](f *keyField, mask, k *K, b datapath.Block) {
+	(*mask)[f.first] |= b.Mask & mask64(f.sl.width) << f.shift
+	(*k)[f.first] |= b.Value << f.shift
 }

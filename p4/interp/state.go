@@ -54,7 +54,7 @@ type state struct {
 	orders
 	scratch
 	shard *shard
-	tr    *trace
+	tr    *packetTrace
 	// queued: the packet waits for its turn.
 	queued bool
 }

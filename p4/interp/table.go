@@ -65,7 +65,8 @@ func (t *table) nextOf(a *v1model.Action) *node {
 
 // run looks the packet up and executes what it finds.
 func (t *table) run(s *state) *node {
-	e := t.matcher.find(t.plan.load(s))
+	key := t.plan.load(s)
+	e := t.matcher.find(key)
 	hit := e != nil
 	count := &s.shard.tables[t.def.Index]
 	if hit {
@@ -83,7 +84,7 @@ func (t *table) run(s *state) *node {
 		do = t.profile.choose(s, e)
 	}
 	if s.tr != nil {
-		s.tr.table(t.def.Name, hit, e, do)
+		s.tr.table(t, key, hit, e, do)
 	}
 	if do == nil {
 		return t.idle(hit)

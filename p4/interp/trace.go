@@ -2,6 +2,7 @@ package interp
 
 import (
 	"math/big"
+	"slices"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -34,6 +35,9 @@ const (
 	TraceCopy
 	// TraceOut: a packet was emitted. Port, Frame.
 	TraceOut
+	// TraceRead, TraceWrite: a register was read or written. Name, Index, Value.
+	TraceRead
+	TraceWrite
 )
 
 // Event is something that happened to a packet.
@@ -45,60 +49,111 @@ type Event struct {
 	Hit    bool
 	// Entry is the entry that was hit, as the control plane or program gave it;
 	// only to be read, and only during the call.
-	Entry  *datapath.Entry
+	Entry *datapath.Entry
+	// Match is the entry's, without masks of all bits.
+	Match  []datapath.Match
 	Action string
+	// Key is what the packet has for the table's key, big-endian.
+	Key []KeyValue
+	// Params are the action's, big-endian.
+	Params []KeyValue
+	Index  uint64
+	Value  []byte
 	Port   datapath.Port
 	// Frame may only be used during the call.
 	Frame []byte
+}
+
+// KeyValue is a field or a parameter and its value.
+type KeyValue struct {
+	Name  string
+	Value []byte
 }
 
 // Tracer is told what happens to packets. Its method runs on the packet path,
 // from several goroutines at a time.
 type Tracer interface{ Trace(Event) }
 
-// trace is the tracing of one packet.
-type trace struct {
-	Tracer
+// packetTrace is the tracing of one packet.
+type packetTrace struct {
+	to     Tracer     // nil if there is only a session
+	of     *collected // nil if there is no session
 	packet uint64
 }
 
 // tracing gives packets their numbers.
 type tracing struct {
-	tracer Tracer
-	last   atomic.Uint64
+	tracer  Tracer
+	session atomic.Pointer[watch]
+	last    atomic.Uint64
 }
 
 // begin starts a packet's trace; nil if nobody traces.
-func (t *tracing) begin(in datapath.Port, frame []byte) *trace {
-	if t.tracer == nil {
+func (t *tracing) begin(in datapath.Port, frame []byte) *packetTrace {
+	own := t.session.Load()
+	if t.tracer == nil && own == nil {
 		return nil
 	}
-	tr := &trace{t.tracer, t.last.Add(1)}
+	tr := &packetTrace{to: t.tracer, packet: t.last.Add(1)}
+	if own != nil {
+		tr.of = own.begin(in, len(frame))
+	}
 	tr.event(Event{Kind: TraceIn, Port: in, Frame: frame})
 	return tr
 }
 
-func (t *trace) event(e Event) {
+func (t *packetTrace) event(e Event) {
 	e.Packet = t.packet
-	t.Trace(e)
+	if t.to != nil {
+		t.to.Trace(e)
+	}
+	if t.of != nil {
+		t.of.add(&e)
+	}
 }
 
-func (t *trace) parser(state string) { t.event(Event{Kind: TraceParser, Name: state}) }
-func (t *trace) call(action string)  { t.event(Event{Kind: TraceAction, Action: action}) }
+func (t *packetTrace) parser(state string) { t.event(Event{Kind: TraceParser, Name: state}) }
+func (t *packetTrace) call(action string)  { t.event(Event{Kind: TraceAction, Action: action}) }
 
-func (t *trace) condition(source string, holds bool) {
+func (t *packetTrace) condition(source string, holds bool) {
 	t.event(Event{Kind: TraceCondition, Name: source, Hit: holds})
 }
 
-func (t *trace) table(name string, hit bool, e *entry, do *bound) {
-	v := Event{Kind: TraceTable, Name: name, Hit: hit}
+func (t *packetTrace) table(of *table, key []uint64, hit bool, e *entry, do *bound) {
+	v := Event{Kind: TraceTable, Name: of.def.Name, Hit: hit}
+	for i := range of.plan.fields {
+		f := &of.plan.fields[i]
+		v.Key = append(v.Key, KeyValue{f.Name, f.valueIn(key)})
+	}
 	if hit {
 		v.Entry = &e.source
+		for i, m := range e.source.Match {
+			if n := of.plan.fields[i].sl.width; m.Mask != nil && slices.Equal(bytesToWords(m.Mask, n), fullMask(n)) {
+				m.Mask = nil // all of it
+			}
+			v.Match = append(v.Match, m)
+		}
 	}
 	if do != nil {
 		v.Action = do.def.Name
+		for i, p := range do.def.Params {
+			v.Params = append(v.Params, KeyValue{p.Name, wordsToBytes(do.args[do.argAt[i]:][:wordsFor(p.Width)], p.Width)})
+		}
 	}
 	t.event(v)
+}
+
+// register tells of an access to a register's cell.
+func (t *packetTrace) register(kind EventKind, r *register, index uint64, cell []uint64) {
+	t.event(Event{Kind: kind, Name: r.def.Name, Index: index, Value: wordsToBytes(cell, r.def.Width)})
+}
+
+// valueIn is the field's value in a packed key.
+func (f *keyField) valueIn(key []uint64) []byte {
+	if f.single {
+		return wordsToBytes([]uint64{key[f.first] >> f.shift & mask64(f.sl.width)}, f.sl.width)
+	}
+	return wordsToBytes(key[f.first:f.first+f.sl.n], f.sl.width)
 }
 
 // assert compiles an assertion. bmv2 aborts if one fails; here the packet is

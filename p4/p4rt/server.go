@@ -45,6 +45,8 @@ type Config struct {
 	// NoStreamWrites leaves out stream writes, our extension of P4Runtime (see the
 	// package comment).
 	NoStreamWrites bool
+	// Services, if not nil, adds other services to the server.
+	Services func(grpc.ServiceRegistrar)
 	// TLS secures the connections; nil means plain text.
 	TLS *tls.Config
 	// Log receives notable events; nil discards them.
@@ -83,6 +85,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.grpc = grpc.NewServer(s.options()...)
 	p4v1.RegisterP4RuntimeServer(s.grpc, s)
+	if cfg.Services != nil {
+		cfg.Services(s.grpc)
+	}
 	return s, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/softswitch/afpacket"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -72,7 +73,7 @@ func (r *rack) tell(port byte, h *lab) {
 	a := h.addr.As16()
 	whole := datapath.Match{Value: a[:], PrefixLen: 128}
 	r.write(p4v1.Update_INSERT,
-		r.entry("identity", "known", [][]byte{{0}}, datapath.Match{Value: []byte{0, port}}, whole),
+		r.entry("identity", "known", p4.Known(p4.Node, 0, 0), datapath.Match{Value: []byte{0, port}}, whole),
 		r.entry("l3", "to_hop", [][]byte{{0, port}}, whole),
 		r.entry("next_hop", "forward", [][]byte{{0, port}, h.mac, {2, 0, 0, 0, 0, 0xff}}, datapath.Match{Value: []byte{0, port}}))
 	for to := range byte(5) {

@@ -220,7 +220,7 @@ func (r *rack) host(p byte, addr netip.Addr, out func([]byte)) {
 	whole := datapath.Match{Value: a[:], PrefixLen: 128}
 	mac := func(last byte) []byte { return []byte{2, 0, 0, 0, 0, last} }
 	r.write(p4v1.Update_INSERT,
-		r.entry("identity", "known", [][]byte{{0}}, datapath.Match{Value: []byte{0, p}}, whole),
+		r.entry("identity", "known", p4.Known(p4.Node, 0, 0), datapath.Match{Value: []byte{0, p}}, whole),
 		r.entry("l3", "to_hop", [][]byte{{0, p}}, whole),
 		r.entry("next_hop", "forward", [][]byte{{0, p}, mac(p), mac(0xff)}, datapath.Match{Value: []byte{0, p}}))
 }
@@ -283,7 +283,7 @@ func TestBifrost_DeletedRuleIsInForce(t *testing.T) {
 	r.host(2, addr2, func([]byte) { got++ })
 	r.sw.Input(1, datagram(7, "x"))
 	a := addr1.As16()
-	r.write(p4v1.Update_DELETE, r.entry("identity", "known", [][]byte{{0}},
+	r.write(p4v1.Update_DELETE, r.entry("identity", "known", p4.Known(p4.Node, 0, 0),
 		datapath.Match{Value: []byte{0, 1}}, datapath.Match{Value: a[:], PrefixLen: 128}))
 	r.sw.Input(1, datagram(7, "x"))
 	if got != 1 {

@@ -2,14 +2,14 @@ package softswitch
 
 import (
 	"context"
-	"fmt"
+	"encoding/hex"
 	"log/slog"
-	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
@@ -63,12 +63,6 @@ func LoadGo(deviceConfig []byte, env Env) (Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return RunGo(prog, env)
-}
-
-// RunGo builds the portable executor for a program of LoadProgram, which any
-// number of executors may share.
-func RunGo(prog *v1model.Program, env Env) (Executor, error) {
 	cfg := interp.Config{CPUPort: env.CPUPort, Sink: env.Sink, Output: env.Emit, Logger: env.Log}
 	if env.Log.Enabled(context.Background(), LevelTrace) {
 		cfg.Tracer = tracer{env.Log}
@@ -140,6 +134,7 @@ var traced = map[interp.EventKind]string{
 	interp.TraceIn: "packet in", interp.TraceParser: "parser state", interp.TraceParserError: "parser error",
 	interp.TracePipeline: "pipeline", interp.TraceCondition: "condition", interp.TraceTable: "table",
 	interp.TraceAction: "action", interp.TraceDrop: "drop", interp.TraceCopy: "copy", interp.TraceOut: "packet out",
+	interp.TraceRead: "register read", interp.TraceWrite: "register write",
 }
 
 // Trace implements interp.Tracer.
@@ -153,6 +148,8 @@ func (t tracer) Trace(e interp.Event) {
 		attrs = append(attrs, slog.Any("port", e.Port), slog.Int("bytes", len(e.Frame)))
 	case interp.TraceCopy:
 		attrs = append(attrs, slog.Any("port", e.Port))
+	case interp.TraceRead, interp.TraceWrite:
+		attrs = append(attrs, slog.Uint64("index", e.Index), slog.String("value", hex.EncodeToString(e.Value)))
 	case interp.TraceCondition, interp.TraceTable:
 		attrs = append(attrs, slog.Bool("hit", e.Hit))
 	default: // nothing to add
@@ -161,31 +158,7 @@ func (t tracer) Trace(e interp.Event) {
 		attrs = append(attrs, slog.String("action", e.Action))
 	}
 	if e.Entry != nil {
-		attrs = append(attrs, slog.String("match", describe(e.Entry.Match)), slog.Any("priority", e.Entry.Priority))
+		attrs = append(attrs, slog.String("match", trace.Describe(e.Entry.Match)), slog.Any("priority", e.Entry.Priority))
 	}
 	t.log.LogAttrs(context.Background(), LevelTrace, traced[e.Kind], attrs...)
-}
-
-// describe writes a match as people do: value, value/prefix length, value&mask,
-// low..high, or * for any.
-func describe(ms []datapath.Match) string {
-	var b strings.Builder
-	for i, m := range ms {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		switch {
-		case m.Wildcard:
-			b.WriteByte('*')
-		case m.Mask != nil:
-			fmt.Fprintf(&b, "%x&%x", m.Value, m.Mask)
-		case m.High != nil:
-			fmt.Fprintf(&b, "%x..%x", m.Value, m.High)
-		case m.PrefixLen > 0:
-			fmt.Fprintf(&b, "%x/%d", m.Value, m.PrefixLen)
-		default:
-			fmt.Fprintf(&b, "%x", m.Value)
-		}
-	}
-	return b.String()
 }

@@ -1,8 +1,10 @@
 package softswitch
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -15,8 +17,10 @@ import (
 // optimised away, unless the program has something of the kind that the P4Info
 // does not know: then they are a pair by mistake. It can be neither written nor
 // read.
+//
+// The program must not be changed, nor the device config: a later call with the same device config returns the same program.
 func LoadProgram(deviceConfig []byte, info *p4info.Info) (*v1model.Program, error) {
-	prog, err := v1model.Load(deviceConfig)
+	prog, err := latest.load(deviceConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -28,6 +32,31 @@ func LoadProgram(deviceConfig []byte, info *p4info.Info) (*v1model.Program, erro
 		}
 	}
 	return prog, nil
+}
+
+// latest is the program that this process has loaded last. To load Bifröst's own takes a fifth of a second, and a Gatekeeper
+// that comes, an executor beside another one and each switch of a test load it again. Executors share it.
+var latest loaded
+
+// loaded is a program, and what it was loaded from. Its method may be called from several goroutines.
+type loaded struct {
+	mu           sync.Mutex
+	deviceConfig []byte
+	prog         *v1model.Program // nil before the first one
+}
+
+// load is v1model.Load, which it calls only for another device config than the last time.
+func (l *loaded) load(deviceConfig []byte) (*v1model.Program, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.prog != nil && bytes.Equal(deviceConfig, l.deviceConfig) {
+		return l.prog, nil
+	}
+	prog, err := v1model.Load(deviceConfig)
+	if err == nil {
+		l.deviceConfig, l.prog = deviceConfig, prog
+	}
+	return prog, err
 }
 
 func checkTables(info *p4info.Info, prog *v1model.Program) error {

@@ -1,12 +1,14 @@
 package softswitch
 
 import (
+	"bytes"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -78,6 +80,36 @@ func TestLoadProgram_MismatchedPair(t *testing.T) {
 	}
 	if _, err := LoadProgram([]byte("{"), &p4info.Info{}); err == nil {
 		t.Error("half a JSON has been accepted")
+	}
+}
+
+// A program is loaded once, until another one is. A failure changes nothing.
+func TestLoaded(t *testing.T) {
+	entities, err := os.ReadFile("testdata/entities.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := new(loaded)
+	load := func(deviceConfig []byte) *v1model.Program {
+		prog, err := l.load(bytes.Clone(deviceConfig))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return prog
+	}
+	first := load(entities)
+	if load(entities) != first {
+		t.Error("the same program was loaded twice")
+	}
+	second := load(p4.JSON)
+	if second == first || len(second.Tables) == len(first.Tables) {
+		t.Error("another program is the former one")
+	}
+	if _, err := l.load([]byte("{")); err == nil {
+		t.Error("half a JSON has been accepted")
+	}
+	if load(p4.JSON) != second {
+		t.Error("a failure has made a program forgotten")
 	}
 }
 

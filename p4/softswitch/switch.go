@@ -85,7 +85,7 @@ func New(cfg Config) (*Switch, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	serve := p4rt.Config{
-		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, TLS: cfg.TLS, Log: s.log,
+		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, Services: s.serveTraces, TLS: cfg.TLS, Log: s.log,
 	}
 	if cfg.Keep != "" {
 		var err error

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -40,14 +39,5 @@ func TestTrace(t *testing.T) {
 				t.Errorf("level %v: %q is in the log: %v", level, want, level != LevelTrace)
 			}
 		}
-	}
-}
-
-func TestDescribe(t *testing.T) {
-	got := describe([]datapath.Match{
-		{Wildcard: true}, {Value: []byte{1, 2}}, {Value: []byte{10, 0}, PrefixLen: 8}, {Value: []byte{1}, Mask: []byte{15}}, {Value: []byte{1}, High: []byte{9}},
-	})
-	if want := "* 0102 0a00/8 01&0f 01..09"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -14,10 +14,11 @@
 //	register NAME INDEX VALUE · counter NAME INDEX PACKETS [BYTES]   what is there now;
 //	                         index * is all cells of a counter together, packets only
 //	meter NAME INDEX COLOUR  a meter's cell finds all green (0), yellow (1) or red (2)
+//	add … = $HANDLE · check_counter NAME(INDEX) [packets|bytes == N] · check_counter NAME($HANDLE) …
 //	digest NAME HEX …        the next digest, field by field; "digest none": none comes
 //
 // Values are 0x, 0b or decimal; * is a wildcard digit of a ternary key, and
 // VALUE/LENGTH is a prefix. A key or table may be named by the end of its name.
 // Packets from ports that a script does not mention are ignored. A comment
-// begins with #.
+// begins with #. Commands that only print something, or wait, mean nothing; others that are not known are errors.
 package stf

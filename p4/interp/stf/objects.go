@@ -146,7 +146,7 @@ func (r *Runner) checkSum(name, packets string) error {
 
 func (r *Runner) counter(name string) (*v1model.Counter, error) {
 	for _, c := range r.prog.Counters {
-		if strings.HasSuffix(c.Name, name) {
+		if name != "" && strings.HasSuffix(c.Name, name) {
 			return c, nil
 		}
 	}

@@ -34,6 +34,7 @@ type Runner struct {
 	nodes    [][]datapath.Replica // of mc_node_create
 	groups   map[uint32][]datapath.Replica
 	sessions map[uint32]uint32 // clone session to multicast group
+	handles  map[string]datapath.Entry
 
 	wantDigests, digests []string
 	allDigests           bool // there are no others than wantDigests
@@ -44,7 +45,7 @@ func New(prog *v1model.Program) *Runner {
 	return &Runner{
 		prog: prog, used: map[datapath.Port]bool{}, any: map[datapath.Port]bool{},
 		expected: map[datapath.Port][]string{}, received: map[datapath.Port][][]byte{},
-		groups: map[uint32][]datapath.Replica{}, sessions: map[uint32]uint32{},
+		groups: map[uint32][]datapath.Replica{}, sessions: map[uint32]uint32{}, handles: map[string]datapath.Entry{},
 	}
 }
 
@@ -73,7 +74,7 @@ func (r *Runner) Run(script io.Reader) error {
 	for n := 1; lines.Scan(); n++ {
 		line, _, _ := strings.Cut(lines.Text(), "#")
 		if err := r.command(strings.TrimSpace(line)); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
+			return &Error{n, strings.TrimSpace(line), err}
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -97,10 +98,16 @@ func (r *Runner) command(line string) error {
 		"register_write", "register", "counter", "meter":
 		words := strings.Fields(rest)
 		return r.object(verb, words)
+	case "check_counter":
+		return r.checkCount(rest)
 	case "digest":
 		r.allDigests = true
 		if rest != "none" {
 			r.wantDigests = append(r.wantDigests, strings.Join(strings.Fields(rest), " "))
+		}
+	default:
+		if _, known := commands[verb]; !known && verb != "" {
+			return unknown(verb)
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package stf_test
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -33,6 +35,7 @@ func run(t *testing.T, program, script string) error {
 // A script that expects something else than what happens fails, and says how.
 func TestNotices(t *testing.T) {
 	const send = "packet 1 00 00 aa\n" // the program stacks answers 000000aa 0000aa at port 2
+	count := "packet 1 0302" + strings.Repeat("00", 15) + "\n"
 	for _, c := range []struct{ program, script, says string }{
 		{"stacks", send + "expect 2 00 00 00 aa  00 00 aa$", ""},
 		{"stacks", send + "expect 2 00 ** 00 a*", ""},
@@ -49,6 +52,22 @@ func TestNotices(t *testing.T) {
 		{"copies", "packet 1 09 00 00 5c\nexpect 2\ndigest digest_t 00 0000 00", "digests"},
 		{"copies", "packet 1 09 00 00 5c\nexpect 2\ndigest none", "digests"},
 		{"stacks", send + "digest none", ""},
+		{"stacks", "wait\nmirroring_get 1\n\n# nothing", ""},
+		{"stacks", send + "paket 1 00", `line 2: paket 1 00: there is no command "paket": use one of add, `},
+		{"stacks", "add", "no table"},
+		{"stacks", "packet", `port ""`},
+		{"stacks", "expect", `port ""`},
+		{"stacks", "register", "register of what?"},
+		{"state", count + "check_counter seen(2) packets == 1\ncheck_counter seen(2) bytes == 17\ncheck_counter seen(2)", ""},
+		{"state", count + "check_counter seen(2) packets != 2\ncheck_counter seen(2) packets < 2\ncheck_counter seen(2) packets >= 1", ""},
+		{"state", count + "check_counter seen(2) packets == 2", "it is 1"},
+		{"state", count + "check_counter seen(2) packets > 1", "it is 1"},
+		{"state", count + "check_counter seen(2", "no index"},
+		{"state", count + "check_counter seen(2) packets ==", "write NAME(INDEX)"},
+		{"state", count + "check_counter seen(2) packets ~ 1", `operator "~"`},
+		{"state", count + "check_counter seen(x)", `index "x" is no number`},
+		{"state", count + "check_counter seen($x)", "no entry has the handle $x"},
+		{"state", count + "check_counter nothing(1)", `no counter "nothing"`},
 		{"copies", "mc_node_associate 7 3", "no node 3"},
 		{"state", "packet 1 0302" + strings.Repeat("00", 15) + "\ncounter seen 2 2 17", "is {Packets:1 Bytes:17}"},
 		{"state", "packet 1 0302" + strings.Repeat("00", 15) + "\ncounter seen 2 2", "is {Packets:1 Bytes:17}"},
@@ -70,4 +89,37 @@ func TestNotices(t *testing.T) {
 			t.Errorf("%q: %v does not say %q", c.script, err, c.says)
 		}
 	}
+}
+
+// FuzzRun: whatever a script says, it runs, or an *Error tells the line; what is compared at the end has none.
+func FuzzRun(f *testing.F) {
+	for _, name := range []string{"stacks", "tables", "state", "copies"} {
+		b, err := os.ReadFile("../testdata/" + name + ".stf")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(b[:len(b)*2/3]))
+	}
+	f.Add("check_counter seen(1) packets == 1\nadd exact_two h.h.a:1 set(r:1) = $x\ncheck_counter a($x)")
+	data, err := os.ReadFile("../testdata/tables.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	prog, err := v1model.Load(data)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, script string) {
+		r := stf.New(prog)
+		x, err := interp.New(prog, interp.Config{Sink: r, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		r.Attach(x)
+		var at *stf.Error
+		if err := r.Run(strings.NewReader(script)); errors.As(err, &at) && (at.Line < 1 || at.Line > strings.Count(script, "\n")+1) {
+			t.Errorf("line %d of %d", at.Line, strings.Count(script, "\n")+1)
+		}
+	})
 }

@@ -16,7 +16,7 @@ func (r *Runner) add(rest string) error {
 	if err != nil {
 		return err
 	}
-	rest, _, _ = strings.Cut(rest, "=") // a handle, unused
+	rest, handle, _ := strings.Cut(rest, "=")
 	open := strings.Index(rest, "(")
 	if open < 0 {
 		return fmt.Errorf("no action in %q", rest)
@@ -38,6 +38,9 @@ func (r *Runner) add(rest string) error {
 	}
 	if e.Match, err = match(t, keys); err != nil {
 		return err
+	}
+	if handle = strings.TrimPrefix(strings.TrimSpace(handle), "$"); handle != "" {
+		r.handles[handle] = e
 	}
 	return r.sw.Apply(datapath.Insert, e)
 }
@@ -65,7 +68,7 @@ func (r *Runner) table(name string) (*v1model.Table, error) {
 		return t, nil
 	}
 	for _, t := range r.prog.Tables {
-		if strings.HasSuffix(t.Name, name) {
+		if name != "" && strings.HasSuffix(t.Name, name) {
 			return t, nil
 		}
 	}

@@ -1,0 +1,10 @@
+package process
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// becomeStderr makes a file the standard error of this process.
+func becomeStderr(f *os.File) error { return unix.Dup3(int(f.Fd()), unix.Stderr, 0) }

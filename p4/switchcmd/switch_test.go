@@ -1,0 +1,289 @@
+package switchcmd
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
+	"github.com/bifrost-rack/bifrost/packaging"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// runSwitch runs the command until the test ends; its result is then checked.
+func runSwitch(t *testing.T, args ...string) {
+	t.Helper()
+	runCommand(t, append([]string{"switch"}, args...))
+}
+
+// runCommand runs a command line of a switch until the test ends; it returns when the
+// switch serves.
+func runCommand(t *testing.T, args []string) {
+	t.Helper()
+	ready := filepath.Join(t.TempDir(), "ready")
+	l, err := sdnotify.Listen(ready)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv(sdnotify.Variable, ready)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		root := newRoot()
+		root.SetArgs(args)
+		done <- root.ExecuteContext(ctx)
+	}()
+	waitCtx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	if err := l.Wait(waitCtx); err != nil {
+		cancel()
+		t.Fatalf("not ready: %v; the switch: %v", err, <-done)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the switch ended with %v", err)
+		}
+	})
+}
+
+// program writes Bifröst's compiled program to files.
+func program(t *testing.T) (json, info string) {
+	t.Helper()
+	dir := t.TempDir()
+	json, info = filepath.Join(dir, "b.json"), filepath.Join(dir, "b.p4info.txt")
+	for path, b := range map[string][]byte{json: p4.JSON, info: p4.Info} {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return json, info
+}
+
+func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
+	json, info := program(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	// A killed switch has left its socket behind.
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	// Options as scripts for bmv2 give them, the target's behind "--".
+	runSwitch(t, "--device-id", "3", "--log-level", "off", "--p4info", info, json, "--", "--grpc-server-addr", "unix:"+socket, "--cpu-port", "510")
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	m, err := p4v1.NewP4RuntimeClient(conn).GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(m.GetConfig().GetP4DeviceConfig(), p4.JSON) {
+		t.Error("another program has been loaded")
+	}
+}
+
+// A command line for bmv2's simple_switch_grpc, like that of the P4 tutorial's
+// Mininet class with every flag added, runs unchanged: without P4Info, device 0,
+// the directory of --pcap behind a space, P4Runtime at a TCP address without TLS. What
+// has no meaning here is named.
+func TestSwitch_BMv2CommandLine(t *testing.T) {
+	json, _ := program(t)
+	dir := t.TempDir()
+	logFile := filepath.Join(dir, "log")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	args := []string{
+		"--pcap", dir, "--nanolog", "ipc:///tmp/bm-0-log.ipc", "--device-id", "0", json, "--debugger", "--log-console",
+		"--thrift-port", "9090", "--log-file", logFile, "--log-flush", "-L", "warn", "--log-file-max-size", "1000", "--log-file-max-files", "3",
+		"--notifications-addr", "ipc:///tmp/n", "--packet-in", "ipc:///tmp/p", "--debugger-addr", "ipc:///tmp/d", "--use-files", "0",
+		"--restore-state", "state", "--dump-packet-data", "64", "--max-port-count", "16",
+		"--", "--grpc-server-addr", addr, "--cpu-port", "255", "--drop-port", "500", "--disable-swap", "--enable-swap",
+		"--dp-grpc-server-addr", "0.0.0.0:50052", "--priority-queues", "8", "--max-mc-groups", "10", "--max-l1-entries", "10", "--max-l2-entries", "10",
+	}
+	if got := CalledAs("bifrost", args); len(got) != len(args) {
+		t.Errorf("called as itself, it is %v", got)
+	}
+	runCommand(t, CalledAs("/usr/bin/simple_switch_grpc", args))
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	log, err := os.ReadFile(logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range append(ignoredFlags, ignored{name: "drop-port"}) {
+		if want := "flag ignored\" flag=--" + i.name + " because="; !strings.Contains(string(log), want) {
+			t.Errorf("the log does not say %s:\n%s", want, log)
+		}
+	}
+}
+
+// bmv2's two flags that print a version.
+func TestSwitch_Versions(t *testing.T) {
+	for flag, want := range map[string]string{"--version": "(a test)", "-v": "(a test)", "--json-version": "2.23"} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs([]string{"switch", flag})
+		if err := root.Execute(); err != nil || strings.TrimSpace(out.String()) != want {
+			t.Errorf("%s prints %q, %v", flag, out.String(), err)
+		}
+	}
+}
+
+// Stream writes are there unless they are switched off.
+func TestSwitch_StreamWrites(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		t.Run(strconv.FormatBool(want), func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			runSwitch(t, "--log-level", "off", "--grpc-server-addr", "unix:"+socket, "--stream-writes="+strconv.FormatBool(want))
+			if st, err := os.Stat(socket); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("the socket is %v, %v", st.Mode(), err)
+			}
+			conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			m, err := p4v1.NewP4RuntimeClient(conn).Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var extensions structpb.Struct
+			if err := m.GetExperimental().UnmarshalTo(&extensions); err != nil {
+				t.Fatal(err)
+			}
+			if got := extensions.GetFields()[p4rt.StreamWrites].GetBoolValue(); got != want {
+				t.Errorf("announced: %v", m)
+			}
+		})
+	}
+}
+
+// Counters of ports and tables are there for Prometheus.
+func TestSwitch_Metrics(t *testing.T) {
+	json, info := program(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	runSwitch(t, "--log-level", "off", "--datapath", "go", "--p4info", info, json,
+		"--grpc-server-addr", "unix:"+filepath.Join(t.TempDir(), "s"), "--metrics-addr", addr)
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if want := `bifrost_switch_table_lookups_total{result="hit",table="BifrostIngress.identity"} 0`; err != nil || !bytes.Contains(body, []byte(want)) {
+		t.Errorf("%v: no %s in\n%s", err, want, body)
+	}
+}
+
+// Alerts and dashboard ask for metrics that exist.
+func TestSwitch_Monitoring(t *testing.T) {
+	described := make(chan *prometheus.Desc, 100)
+	switchMetrics{}.Describe(described)
+	close(described)
+	var all strings.Builder
+	for d := range described {
+		all.WriteString(d.String())
+	}
+	used, err := packaging.Metrics("bifrost_switch_")
+	must(t, err)
+	if len(used) < 3 {
+		t.Errorf("they use only %q", used)
+	}
+	for _, name := range used {
+		if !strings.Contains(all.String(), `fqName: "`+name+`"`) {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+}
+
+// Each mistake is answered with what to do about it.
+func TestSwitch_Mistakes(t *testing.T) {
+	json, info := program(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("no JSON, no P4Info"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"port without interface":   {[]string{"-i", "7"}, "0@veth0"},
+		"port too large":           {[]string{"-i", "511@veth0"}, "0 to 510"},
+		"port twice":               {[]string{"-i", "1@a", "-i", "1@b"}, "given twice"},
+		"no such interface":        {[]string{"-i", "1@no-such-thing"}, "ip link"},
+		"CPU port too large":       {[]string{"--cpu-port", "511"}, "below the drop port"},
+		"metrics address":          {[]string{"--metrics-addr", "nonsense"}, "--metrics-addr"},
+		"address in use":           {[]string{"--grpc-server-insecure", "--grpc-server-addr", taken.Addr().String()}, "choose another --grpc-server-addr"},
+		"no address":               {[]string{"--grpc-server-insecure", "--grpc-server-addr", "nonsense"}, "HOST:PORT"},
+		"an address for everybody": {[]string{"--grpc-server-addr", "127.0.0.1:0"}, "--grpc-server-with-client-auth"},
+		"no mode":                  {[]string{"--grpc-server-addr", "unix:" + filepath.Join(t.TempDir(), "s"), "--grpc-server-mode", "900"}, "in octal"},
+		"keep's name":              {[]string{"--keep", "a/b"}, "letters"},
+		"discard without keep":     {[]string{"--discard"}, "--keep NAME"},
+		"P4Info without program":   {[]string{"--p4info", info}, "JSON"},
+		"program and no-p4":        {[]string{"--no-p4", "--p4info", info, json}, "--no-p4"},
+		"two programs":             {[]string{json, json}, "one program"},
+		"no program there":         {[]string{"--p4info", info, "/no/such/file"}, "/no/such/file"},
+		"garbage as program":       {[]string{"--p4info", info, garbage}, garbage},
+		"garbage as P4Info":        {[]string{"--p4info", garbage, json}, "no P4Info"},
+		"no capture directory":     {[]string{"--pcap=/no/such/dir"}, "create it"},
+		"log level":                {[]string{"--log-level", "loud"}, "trace"},
+		"datapath":                 {[]string{"--datapath", "fast"}, "auto, ebpf or go"},
+		"trace without Go":         {[]string{"--datapath", "ebpf", "--log-level", "trace", "--p4info", info, json}, "needs the Go executor"},
+		"certificate without TLS":  {[]string{"--grpc-server-cert", "c.pem"}, "--grpc-server-ssl"},
+		"TLS without certificate":  {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
+		"client auth without CA":   {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},
+	} {
+		root := newRoot()
+		root.SetArgs(append([]string{"switch", "--log-level", "off"}, tc.args...))
+		root.SetOut(&bytes.Buffer{})
+		root.SetErr(&bytes.Buffer{})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err := root.ExecuteContext(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v; want it to mention %q", name, err, tc.want)
+		}
+	}
+}
