@@ -203,7 +203,7 @@ func (d *death) dies(ctx context.Context, victim string, how rack.How) (reads *s
 	if err != nil {
 		return nil, 0, err
 	}
-	events, err := d.admin.Recent(ctx, recentEvents, string(gatekeeper.BladeFailed))
+	events, err := d.admin.Recent(ctx, recentEvents, client.EventFilter{Kinds: []string{string(gatekeeper.BladeFailed)}})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -342,6 +342,12 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 			return nil, err
 		}
 		return c.start(ctx, s)
+	case control.KindCheck:
+		var s control.Start
+		if err := m.Decode(&s); err != nil {
+			return nil, err
+		}
+		return nil, c.check(s)
 	case control.KindStop:
 		var s control.Stop
 		if err := m.Decode(&s); err != nil {

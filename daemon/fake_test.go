@@ -246,6 +246,13 @@ type fakeRunner struct {
 	deaf    bool // SIGTERM does nothing
 }
 
+func (f *fakeRunner) Check(s control.Start) error {
+	if s.Args[0] == "missing" {
+		return fmt.Errorf("there is no program %s", s.Args[0])
+	}
+	return nil
+}
+
 func (f *fakeRunner) Run(s control.Start, out io.Writer) (Process, error) {
 	if s.Args[0] == "missing" {
 		return nil, fmt.Errorf("%s: no such file", s.Args[0])
@@ -261,6 +268,7 @@ type fakeProcess struct {
 	once   sync.Once
 	done   chan struct{}
 	killed bool
+	err    error // how it ends
 }
 
 func (p *fakeProcess) PID() int    { return 4711 }
@@ -273,4 +281,4 @@ func (p *fakeProcess) Terminate() {
 func (p *fakeProcess) Kill()                 { p.once.Do(func() { p.killed = true; close(p.done) }) }
 func (p *fakeProcess) end()                  { p.once.Do(func() { close(p.done) }) }
 func (p *fakeProcess) Done() <-chan struct{} { return p.done }
-func (p *fakeProcess) Err() error            { return nil }
+func (p *fakeProcess) Err() error            { return p.err }

@@ -79,7 +79,7 @@ func (m *Memory) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("memory blade %s: %w", m.cfg.Name, err), m.reg.conn.Close())
 	}
 	ctx, m.cancel = context.WithCancel(ctx)
-	m.serving.Go(func() { m.askForRoom(ctx) })
+	m.serving.Go(func() { m.askForOwners(ctx) })
 	err := m.reg.run(ctx)
 	m.cancel()
 	m.serving.Wait()
@@ -97,8 +97,8 @@ func (m *Memory) mayAsk() {
 	}
 }
 
-// askForRoom asks the Gatekeeper which nodes may have of the machine's reserve, until ctx ends: one question after the other.
-func (m *Memory) askForRoom(ctx context.Context) {
+// askForOwners asks the Gatekeeper whose nodes are, until ctx ends: one question after the other.
+func (m *Memory) askForOwners(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,9 +119,9 @@ func (m *Memory) askOnce(ctx context.Context, s *memory.Server) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatPatience)
 	defer cancel()
-	var a control.RoomsReply
-	if err := m.reg.ask.AskInTurn(ctx, control.KindRooms, q, &a); err != nil {
-		m.reg.log.Debug("ask for room", "err", err)
+	var a control.OwnersReply
+	if err := m.reg.ask.AskInTurn(ctx, control.KindOwners, q, &a); err != nil {
+		m.reg.log.Debug("ask for owners", "err", err)
 	}
 	s.Told(q, a)
 	return true
@@ -212,6 +212,9 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		if err := become(m.server, w.Mirror); err != nil {
 			return err
 		}
+		if err := m.server.Grant(control.Grant{Batches: w.Batches}); err != nil {
+			return err
+		}
 		return m.server.KeepUndo(w.Undo)
 	}
 	m.cfg.Ledgers.Rack = w.Began
@@ -233,6 +236,9 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		m.reg.log.Info("the blade begins with regions of a backup", "blade", m.cfg.Name, "bytes", server.Used())
 	}
 	if err := become(server, w.Mirror); err != nil {
+		return err
+	}
+	if err := server.Grant(control.Grant{Batches: w.Batches}); err != nil {
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
@@ -282,8 +288,8 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 		return command(m, s, msg, (*memory.Server).Reclaim, func(r *control.Reclaim) uint64 { return r.Boot })
 	case control.KindMirror:
 		return query(s, msg, outcome((*memory.Server).Become))
-	case control.KindAllocAt:
-		return query(s, msg, outcome((*memory.Server).AllocAt))
+	case control.KindGrant:
+		return query(s, msg, func(s *memory.Server, g control.Grant) (any, error) { return nil, s.Grant(g) })
 	case control.KindFill:
 		return query(s, msg, outcome((*memory.Server).Fill))
 	case control.KindComplete:
@@ -307,7 +313,7 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 // needsServer reports whether a command makes no sense to a blade that has nothing.
 func needsServer(k control.Kind) bool {
 	switch k {
-	case control.KindMirror, control.KindAllocAt, control.KindFill, control.KindComplete, control.KindLevel, control.KindBackup:
+	case control.KindMirror, control.KindGrant, control.KindFill, control.KindComplete, control.KindLevel, control.KindBackup:
 		return true
 	}
 	return false

@@ -42,7 +42,7 @@ func TestMemoryBlade(t *testing.T) {
 		}
 		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
 		d, err := dsmclient.NewClient(dsmclient.Config{
-			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
+			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack }, Batches: memrack.Batches(rackaddr.Node(1), func(uint8) *memory.Server { return m.Server() }),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestMemoryOfAnotherRack(t *testing.T) {
 		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
 		node := func() *dsmclient.Client {
 			d, err := dsmclient.NewClient(dsmclient.Config{
-				Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
+				Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack }, Batches: memrack.Batches(rackaddr.Node(1), func(uint8) *memory.Server { return m.Server() }),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -201,7 +201,7 @@ func TestMemoryUndo(t *testing.T) {
 		m, registered, stop := r.memory()
 		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
 		d, err := dsmclient.NewClient(dsmclient.Config{
-			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
+			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack }, Batches: memrack.Batches(rackaddr.Node(1), func(uint8) *memory.Server { return m.Server() }),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -279,13 +279,22 @@ func TestMachineChanges(t *testing.T) {
 		go func() { ended <- m.Run(ctx) }()
 		<-registered
 		first := m.Server()
-		if err := first.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Floor: 1, Size: 64, ID: dsmpacket.IDOf(3, 99)}); err != nil {
+		d, err := dsmclient.NewClient(dsmclient.Config{
+			Stack: r.host("client", 3, rackaddr.Node(1), wire.Impairment{}), Address: rackaddr.Node(1), Incarnation: 1,
+			Rack: func() control.Rack { return r.gk.welcome.Rack }, Batches: memrack.Batches(rackaddr.Node(1), func(uint8) *memory.Server { return first }),
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer d.Close()
+		if _, err := d.Alloc(r.ctx, 64); err != nil {
+			t.Fatal(err)
+		}
+		had := first.Generation()
 		r.gk.set(func() { r.gk.welcome.Machine, r.gk.reply.Known = 8, false })
 		<-registered
 		second := m.Server()
-		if second == first || second.Used() != 0 || m.hello().Machine != 8 || second.Generation() < 99 {
+		if second == first || second.Used() != 0 || m.hello().Machine != 8 || second.Generation() < had {
 			t.Errorf("%d bytes are used, machine %d, generation %d", second.Used(), m.hello().Machine, second.Generation())
 		}
 		if err := first.Forget(1); fault.CodeOf(err) != fault.Unavailable {

@@ -402,6 +402,13 @@ func (n *node) Blocks(ctx context.Context, want int) ([]uint32, error) {
 	return r.Blocks, err
 }
 
+// Batches implements join.Session.
+func (n *node) Batches(ctx context.Context, machine uint8, want int) ([]uint32, error) {
+	var r control.BatchReply
+	err := n.ask(ctx, control.KindBatches, control.BatchQuery{Node: n.identity.Address, Incarnation: n.identity.Incarnation, Machine: machine, Want: want}, &r)
+	return r.Batches, err
+}
+
 // Ledger implements join.Session.
 func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	var r control.LedgerReply

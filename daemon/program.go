@@ -20,6 +20,8 @@ import (
 type Runner interface {
 	// Run starts a program. What the program prints goes to out, in lines.
 	Run(s control.Start, out io.Writer) (Process, error)
+	// Check says why a program could not be started, nil if nothing is known against it.
+	Check(s control.Start) error
 }
 
 // Process is a running program. Methods may be called concurrently, and after
@@ -71,10 +73,10 @@ func (p *program) stop(ctx context.Context) {
 // start runs a program, after what is left of one of the same name has ended.
 func (c *Compute) start(ctx context.Context, s control.Start) (control.Started, error) {
 	op := "start " + s.Name
-	switch {
-	case c.cfg.Runner == nil:
-		return control.Started{}, fault.New(fault.Unsupported, op, "blade %s starts no programs", c.cfg.Name)
-	case s.Name == "" || len(s.Args) == 0:
+	if err := c.starts(op); err != nil {
+		return control.Started{}, err
+	}
+	if s.Name == "" || len(s.Args) == 0 {
 		return control.Started{}, fault.New(fault.BadRequest, op, "a program needs a name and a command")
 	}
 	for {
@@ -89,6 +91,29 @@ func (c *Compute) start(ctx context.Context, s control.Start) (control.Started, 
 			return control.Started{}, fault.FromContext(op, ctx.Err())
 		}
 	}
+}
+
+// starts reports why the blade starts no programs, nil if it does.
+func (c *Compute) starts(op string) error {
+	if c.cfg.Runner == nil {
+		return fault.New(fault.Unsupported, op, "blade %s starts no programs", c.cfg.Name)
+	}
+	return nil
+}
+
+// check says why a program could not be started here.
+func (c *Compute) check(s control.Start) error {
+	op := "check " + s.Name
+	if err := c.starts(op); err != nil {
+		return err
+	}
+	if len(s.Args) == 0 {
+		return fault.New(fault.BadRequest, op, "a program needs a command")
+	}
+	if err := c.cfg.Runner.Check(s); err != nil {
+		return fault.New(fault.Unavailable, op, "%v", err)
+	}
+	return nil
 }
 
 // startOrGet starts a program that does not run, or returns the one that has to end
@@ -127,7 +152,7 @@ func (c *Compute) watch(p *program) {
 		p.process.Kill()
 		<-p.process.Done()
 	}
-	if err := p.out.Close(); err != nil {
+	if err := errors.Join(p.out.Close(), c.lastWords(p)); err != nil {
 		c.reg.log.Warn("program's output", "program", p.start.Name, "err", err)
 	}
 	c.reg.log.Info("program ended", "program", p.start.Name, "pid", p.process.PID(), "err", p.process.Err())
@@ -138,6 +163,16 @@ func (c *Compute) watch(p *program) {
 	close(p.gone)
 	c.mu.Unlock()
 	c.bury(p)
+}
+
+// lastWords tells those who look for a program's output how it has failed, on a line of its own.
+func (c *Compute) lastWords(p *program) error {
+	if p.process.Err() == nil {
+		return nil
+	}
+	out := c.outputOf(p.start.Name)
+	_, err := fmt.Fprintf(out, "bifrost: %s has ended: %s\n", p.start.Name, ending(p.process.Err()))
+	return errors.Join(err, out.Close())
 }
 
 // bury ends the node of a program that has ended without a leave.

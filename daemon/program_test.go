@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -202,6 +203,7 @@ func TestOutput(t *testing.T) {
 		}
 		p := <-runner.started
 		fmt.Fprint(p.out, "one\ntwo\nlast words")
+		p.err = errors.New("exit status 7")
 		p.end()
 		pass(time.Second)
 		var part control.OutputPart
@@ -212,12 +214,12 @@ func TestOutput(t *testing.T) {
 		for _, l := range part.Lines {
 			got = append(got, l.Program+": "+l.Text)
 		}
-		want := []string{"shop/arrays/1: one", "shop/arrays/1: two", "shop/arrays/1: last words"}
+		want := []string{"shop/arrays/1: one", "shop/arrays/1: two", "shop/arrays/1: last words", "shop/arrays/1: bifrost: shop/arrays/1 has ended: exit status 7"}
 		if !slices.Equal(got, want) || part.More {
 			t.Errorf("%q, more %v", got, part.More)
 		}
 		after := control.Output{Program: "shop/arrays/1", After: part.Lines[1].Time, Max: 100}
-		if err := r.gk.command(control.KindOutput, after, &part); err != nil || len(part.Lines) != 1 || part.Lines[0].Text != "last words" {
+		if err := r.gk.command(control.KindOutput, after, &part); err != nil || len(part.Lines) != 2 || part.Lines[0].Text != "last words" {
 			t.Errorf("after the second line: %v, %v", part.Lines, err)
 		}
 		if err := stop(); err != nil {

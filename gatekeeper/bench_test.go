@@ -29,12 +29,12 @@ func heldPairOf(k uint32, s rpcpacket.Slot, n uint64, index int, ps ...dsmpacket
 	method, _ := rpcpacket.MethodOf("add")
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Method: method, Slot: s, Number: rpcpacket.NumberOf(k, n), CallerIncarnation: k, CalleeIncarnation: 2, Service: serviceHash(rackaddr.Service("Arrays")), Index: uint32(index),
-	}, Pointers: ps, Payload: make([]byte, 64)}
+	}, Lists: rpcpacket.ListsOf(ps...), Payload: make([]byte, 64)}
 	m.Call = rpcpacket.PlainID(caller, m.Slot, m.Number)
 	proof := endpoint.NewProver(testSecret.Node(caller)).Prove(m.Call, rpcpacket.PolicyNone)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
 	call = frameOf(&m, caller, rackaddr.Node(2), 1)
-	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 2, nil
+	m.Type, m.Flags, m.CalleeIncarnation, m.Lists = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 2, nil
 	return call, frameOf(&m, rackaddr.Node(2), caller, 2)
 }
 
@@ -152,12 +152,12 @@ func directPair(b *testing.B, s *solo, slot rpcpacket.Slot, number uint64, p dsm
 		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Method: method,
 		Slot: slot, Number: rpcpacket.NumberOf(1, number), CallerIncarnation: 1,
 		Service: serviceHash(rackaddr.Service("Arrays")),
-	}, Pointers: []dsmpacket.Pointer{p}, Payload: make([]byte, 64)}
+	}, Lists: rpcpacket.ListsOf(p), Payload: make([]byte, 64)}
 	m.Call = rpcpacket.PlainID(rackaddr.Node(1), m.Slot, m.Number)
 	proof := endpoint.NewProver(s.secret.Node(rackaddr.Node(1))).Prove(m.Call, rpcpacket.PolicyRecover)
 	m.Trailer = append(proof[:], make([]byte, 8)...)
 	call = frameOf(&m, rackaddr.Node(1), rackaddr.Node(2), 1)
-	m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, 2, nil, nil
+	m.Type, m.CalleeIncarnation, m.Lists, m.Trailer = rpcpacket.Reply, 2, nil, nil
 	return call, frameOf(&m, rackaddr.Node(2), rackaddr.Node(1), 2)
 }
 
@@ -303,7 +303,7 @@ func (l *load) next(i int) {
 // atCallee answers a call.
 func (l *load) atCallee(f []byte) {
 	if m, err := rpcpacket.Parse(f[frame.HeaderSize:]); err == nil && m.Type == rpcpacket.Call {
-		_, reply := heldPair(m.Slot, m.Number.Count(), int(m.Index), m.Pointers[0])
+		_, reply := heldPair(m.Slot, m.Number.Count(), int(m.Index), m.Bases(rackaddr.DefaultDSMPrefix)[0])
 		go l.sw.Input(2, reply)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4"
 )
 
 // blade is a physical resource; it is remembered by name, also while it is gone.
@@ -108,7 +109,6 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.enroll(b)
 		if b.holds() {
 			c.serveMemory(b)
-			c.divideMemory(b)
 		}
 	}
 	c.keepBlade(b, p)
@@ -121,7 +121,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.logger.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
-			Floor: b.floor, Lost: b.begin, Mirror: b.welcomeMirror(),
+			Floor: b.floor, Lost: b.begin, Mirror: b.welcomeMirror(), Batches: c.grantsAt(b),
 		})
 		if b.memory() && b.holds() {
 			c.audit(b)
@@ -136,9 +136,9 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 }
 
 // generationReserve is how far beyond what a memory blade has told of its generations a later
-// start begins. A blade gives 65,536 regions a generation before it goes on to the next one, so it is more than it gets to while it is not
-// heard. It leaves room for 260,000 starts of memory blades in a rack's life.
-const generationReserve = 16
+// start begins. A slot rests for a second between two regions, and the later one is at most dsmpacket.MostAhead generations above, so half of
+// it is more than a blade gets to while it is not heard. It leaves room for 32,000 starts of memory blades in a rack's life.
+const generationReserve = 128
 
 // reserve makes sure that later starts of memory blades' daemons begin above the
 // generations that this one gets to before it is heard again. It reports whether that is
@@ -285,7 +285,7 @@ func (c *controller) chooseMachine(b *blade, h *control.Hello) error {
 func (c *controller) bladeRules(b *blade) []phase {
 	h := hopOf(b.port.num)
 	var u phase
-	u = append(u, c.base.want(identityEntry(b.port.num, host(b.address), false))...)
+	u = append(u, c.base.want(identityEntry(b.port.num, host(b.address), p4.Daemon))...)
 	u = append(u, c.base.want(l3Entry(host(b.address), h))...)
 	for _, o := range c.tcpPeers(b) {
 		u = append(u, c.base.want(tcpEntry(b.port.num, hopOf(o)))...)
@@ -347,7 +347,7 @@ func (c *controller) takeOut(b *blade, why string, keep bool) {
 	}
 	mirrored := b.two() && !keep
 	var u phase
-	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), false))...)
+	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), p4.Daemon))...)
 	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)
 	for _, o := range tcp {
 		u = append(u, c.base.unwant(tcpEntry(p.num, hopOf(o)))...)

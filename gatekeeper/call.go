@@ -161,7 +161,7 @@ func (c *controller) forgetDirect(n *node, m *rpcpacket.Message) {
 			c.keepFloor(n.address, s, number)
 		}
 		if has := c.handedTo(k, n); asks != 0 && len(has) > 0 {
-			c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: id, Flags: flags}, Pointers: has, Payload: id[:]})
+			c.tellNode(n.address, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: id, Flags: flags}, Lists: rpcpacket.ListsOf(has...), Payload: id[:]})
 			continue
 		}
 		if k != nil && (asks == 0 || !k.over()) {

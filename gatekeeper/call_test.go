@@ -107,7 +107,7 @@ func TestReply_ExceptionEndsLease(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()
-		call.Type, call.Flags, call.CalleeIncarnation, call.Pointers = rpcpacket.Exception, rpcpacket.FlagHeld, s.b.incarnation, nil
+		call.Type, call.Flags, call.CalleeIncarnation, call.Lists = rpcpacket.Exception, rpcpacket.FlagHeld, s.b.incarnation, nil
 		call.Code = fault.Overloaded
 		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, call.Append(nil))
 		s.a.refused("the callee's own exception", fault.Overloaded)
@@ -153,7 +153,7 @@ func TestCall_SentAgain(t *testing.T) {
 			s.a.call("Arrays", m) // the reply was lost behind the switch
 			s.b.message1()
 			s.b.reply(s.a.address, &call, r)
-			if again := s.a.message1(); again.Type != rpcpacket.Reply || len(again.Pointers) != 1 {
+			if again := s.a.message1(); again.Type != rpcpacket.Reply || len(again.Lists) != 1 {
 				t.Errorf("the caller got %+v", again)
 			}
 		})
@@ -202,7 +202,7 @@ func TestReply_ResultOfUnheldCall(t *testing.T) {
 		r := s.m1.alloc(s.b, 1, 1)
 		for range 2 {
 			s.b.reply(s.a.address, &call, r)
-			if re := s.a.message1(); re.Type != rpcpacket.Reply || len(re.Pointers) != 1 {
+			if re := s.a.message1(); re.Type != rpcpacket.Reply || len(re.Lists) != 1 {
 				t.Errorf("the caller got %+v", re)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/duration"
@@ -41,7 +42,8 @@ type CallState struct {
 	// Attempts is how often it was begun before.
 	Attempts int `json:"attempts,omitempty"`
 	// Told is when its callee told so last.
-	Told time.Time `json:"told,omitzero"`
+	Told    time.Time     `json:"told,omitzero"`
+	Details trace.Details `json:"details,omitzero"`
 }
 
 // CallQuery selects calls under way; the zero value selects all.
@@ -175,6 +177,8 @@ type toldBy struct {
 	more        int           // under way besides
 	counts      map[countedAs]uint64
 	room        *uint64 // in its ledger
+	states      uint64  // bytes in it of states and checkpoints
+	maxStates   uint64  // how many these may be
 }
 
 // countedAs is what calls that have ended are counted by.
@@ -193,6 +197,7 @@ type directCall struct {
 	began, told    time.Time
 	oneway         bool
 	policy         rpcpacket.Policy
+	details        trace.Details
 }
 
 // directCalls takes what a node tells of direct calls.
@@ -264,7 +269,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 			left[k] = calls - was
 		}
 	}
-	by.counts, by.room = countsIn(q.Counts), q.Room
+	by.counts, by.room, by.states, by.maxStates = countsIn(q.Counts), q.Room, q.States, q.MaxStates
 	c.underWay(n, by, &q, left)
 	for k, calls := range left {
 		c.timeline.Ended(k.service, k.method, k.code, calls)
@@ -309,7 +314,7 @@ func (c *controller) underWay(n *node, by *toldBy, q *control.NodeCalls, left ma
 		if k == nil || c.told.calls[k.id] != nil {
 			continue
 		}
-		if was[k.id] == nil {
+		if former := was[k.id]; former == nil || len(former.details.Headers) < len(k.details.Headers) { // it has begun since
 			c.traceDirectSent(k)
 		}
 		delete(was, k.id)
@@ -344,7 +349,7 @@ func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
 	return &directCall{
 		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
 		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-duration.Times(d.Began, time.Microsecond)), told: c.now,
-		oneway: d.Oneway, policy: rpcpacket.Policy(d.Policy),
+		oneway: d.Oneway, policy: rpcpacket.Policy(d.Policy), details: d.Details.Bounded(),
 	}
 }
 
@@ -426,13 +431,16 @@ func (c *controller) traceDirectSent(k *directCall) {
 	}
 	c.tracer(TraceRecord{
 		Time: k.began, Stage: TraceSent, Call: k.id, Node: k.callee, Parent: k.parent, Caller: k.caller, Service: k.service, Method: k.method,
-		Policy: k.policy, Sampled: true, Oneway: k.oneway,
+		Policy: k.policy, Sampled: true, Oneway: k.oneway, Details: k.details,
 	})
-	stage := TraceDelivered
+	t := TraceRecord{Time: k.began, Stage: TraceDelivered, Call: k.id, Node: k.callee, Attempt: k.attempt}
 	if k.attempt > 0 {
-		stage = TraceReplayed
+		t.Stage = TraceReplayed
+		if n := c.nodes[k.callee.Address]; n != nil {
+			t.Why = n.whyBefore
+		}
 	}
-	c.tracer(TraceRecord{Time: k.began, Stage: stage, Call: k.id, Node: k.callee, Attempt: k.attempt})
+	c.tracer(t)
 }
 
 // traceDirect follows a direct call to its end.
@@ -441,8 +449,8 @@ func (c *controller) traceDirect(k *directCall, code fault.Code, at time.Time) {
 		return
 	}
 	c.traceDirectSent(k)
-	c.tracer(TraceRecord{Time: at, Stage: TraceReplied, Call: k.id, Node: k.callee, Code: code})
-	c.tracer(TraceRecord{Time: at, Stage: TraceAnswered, Call: k.id, Node: k.caller, Code: code})
+	c.tracer(TraceRecord{Time: at, Stage: TraceReplied, Call: k.id, Node: k.callee, Attempt: k.attempt, Code: code, Details: k.details})
+	c.tracer(TraceRecord{Time: at, Stage: TraceAnswered, Call: k.id, Node: k.caller, Attempt: k.attempt, Code: code})
 }
 
 // state is a direct call as people see it.
@@ -450,7 +458,7 @@ func (c *controller) callState(k *directCall) CallState {
 	s := CallState{
 		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method,
 		Stage: "running", Policy: k.policy.String(), Checkpoint: "b1", A1: k.began, B1: k.began, Attempts: int(k.attempt),
-		Told: k.told, Oneway: k.oneway,
+		Told: k.told, Oneway: k.oneway, Details: k.details,
 	}
 	if !k.parent.IsZero() {
 		s.Parent = k.parent.String()

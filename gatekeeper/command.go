@@ -242,8 +242,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.describe(p, m)
 	case control.KindSharing:
 		err = c.sharing(p, m)
-	case control.KindRooms:
-		err = c.rooms(p, m)
+	case control.KindOwners:
+		err = c.ownersOf(p, m)
 	case control.KindCalls:
 		err = c.directCalls(p, m)
 	case control.KindEnded:
@@ -252,6 +252,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.placeLedger(p, m)
 	case control.KindBlocks:
 		err = c.moreBlocks(p, m)
+	case control.KindBatches:
+		err = c.moreBatches(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

@@ -52,6 +52,7 @@ type controller struct {
 	lenders    map[netip.Addr]int // how many of them nodes have made
 	handedOver handedOver         // which answers may still hand regions over
 	blocks     blocks             // of call slots
+	batches    batches            // of region slots
 	called     map[rpcpacket.Slot]calledIn
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
@@ -105,7 +106,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), ofPrograms: map[dsmpacket.Pointer]bool{},
 	}

@@ -291,7 +291,7 @@ func (l *life) end(arm func()) {
 		}
 		first, second := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)).Addr(), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1)).Addr()
 		err := l.b.ask(control.KindCalls, control.NodeCalls{
-			Node: l.b.address, Incarnation: l.b.incarnation, Frees: []control.FreedRegions{{Regions: []netip.Addr{first, second}}},
+			Node: l.b.address, Incarnation: l.b.incarnation, Frees: []netip.Addr{first, second},
 		}, nil)
 		return err == nil && !l.died()
 	})

@@ -25,8 +25,15 @@ import (
 // free blades, watched, started again when they end, and moved when their blades
 // fail. Programs that change are rolled out node by node, and rolled back if they do not
 // become ready. It returns when that is decided, not when the programs run; Deployments and
-// events tell how they do. A new deployment is taken as a whole or not at all.
+// events tell how they do. A new deployment is taken as a whole or not at all. What a blade that may run it could not start is
+// refused as BadRequest.
 func (g *Gatekeeper) Deploy(ctx context.Context, s resources.Spec) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if err := g.checkStarts(ctx, s); err != nil {
+		return err
+	}
 	return g.operate(ctx, Event{Kind: AppDeployed, Name: s.Name}, func(c *controller) ([]resources.Action, error) {
 		return c.fleet.Deploy(s, c.now)
 	})
@@ -57,6 +64,13 @@ func (g *Gatekeeper) Rollback(ctx context.Context, name string) error {
 func (g *Gatekeeper) Restart(ctx context.Context, name string) error {
 	return g.operate(ctx, Event{Kind: AppRestarted, Name: name}, func(c *controller) ([]resources.Action, error) {
 		return c.fleet.Restart(name, c.now)
+	})
+}
+
+// RunJob runs a finished job of a deployment again, with further arguments. It returns when that is decided.
+func (g *Gatekeeper) RunJob(ctx context.Context, app, program string, args []string) error {
+	return g.operate(ctx, Event{Kind: JobRun, Name: app + "/" + program, Message: strings.Join(args, " ")}, func(c *controller) ([]resources.Action, error) {
+		return c.fleet.RunJob(app, program, args, c.now)
 	})
 }
 

@@ -101,7 +101,7 @@ func FuzzPacketIn(f *testing.F) {
 	call := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Method: method, Call: rpcpacket.PlainID(rackaddr.Node(1), firstSlot, rpcpacket.NumberOf(1, 1)),
 		Slot: firstSlot, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1, CalleeIncarnation: 2, Service: serviceHash(service),
-	}, Pointers: []dsmpacket.Pointer{p}}
+	}, Lists: rpcpacket.ListsOf(p)}
 	frameOf := func(src, dst netip.Addr, port uint16, payload []byte) []byte {
 		return frame.UDP6{Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload}.Append(nil)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -75,7 +76,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctl.leases.SetRegions(uint64(program.TableSize(accessTable)) / rulesOfRegion) //nolint:gosec // not negative
+	ctl.batches.most = min(ctl.batches.most, program.TableSize(accessTable)/rulesOfRegion/dsmpacket.BatchSlots)
 	client, err := p4rtclient.New(p4rtclient.Config{
 		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Logger,
 		Election: p4rtclient.Election{High: cfg.Election.High, Low: cfg.Election.Low},

@@ -27,7 +27,7 @@ func (n *testNode) gaveUp(calls ...*rpcpacket.Message) (answered bool) {
 	answered = true
 	for _, m := range calls {
 		has, ok := n.asksOf(m)
-		n.frees(has)
+		n.frees(has...)
 		answered = answered && ok
 	}
 	return answered

@@ -13,7 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -156,31 +155,6 @@ func TestGroup_LateAnswer(t *testing.T) {
 	p.ready()
 	p.answer(0, control.KindMirror) // the switch has not answered yet
 	p.settle()
-}
-
-// TestGroup_AllocationOfALostCopy: the first copy of a machine is lost while the second one is to make a region that the first one has
-// made. The second one has given that place to another region meanwhile, and says so. That is no disagreement any more: the Gatekeeper
-// took it for one of two copies, and ended.
-func TestGroup_AllocationOfALostCopy(t *testing.T) {
-	p := newPair(t, t)
-	p.settle()
-	first, second := p.blade(0), p.blade(1)
-	r := dsmpacket.Region{Base: dsmpacket.Make(p.cfg.DSMPrefix, first.hello.Machine, dsmpacket.IDOf(99, 1)), Class: 12}
-	p.allocAt(first, &held{dst: rackaddr.Node(1)}, r, &dsmpacket.Header{Request: 1, Length: 1 << 12})
-	k := slices.IndexFunc(second.commands, func(m *command) bool { return m.kind == control.KindAllocAt })
-	if k < 0 {
-		t.Fatal("the second copy is not told of the region")
-	}
-	late := second.commands[k]
-	p.loseCopy(first, "test")
-	body, err := json.Marshal(control.Outcome{Code: fault.BadRequest})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.obeyed(second, late, control.Message{Body: body})
-	if got := first.mirror.copies; len(got) != 1 || got[0].Blade != pairNames[1] {
-		t.Errorf("the machine has the copies %v", got)
-	}
 }
 
 // TestGroup_NeitherObeys: both blades of a machine report, and have not obeyed a command in time. Both go out of service, and their copies

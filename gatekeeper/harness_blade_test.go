@@ -38,6 +38,7 @@ type testBlade struct {
 	birth   uint64
 	kept    []control.Ledger
 	code    fault.Code
+	batches []control.BatchOf // whose they are, by the Gatekeeper's word
 	granted []control.LedgerGrant
 	deleted []control.LedgerDelete
 
@@ -249,6 +250,12 @@ func (b *testBlade) command(m control.Message) {
 			page.Regions = rest
 		}
 		body = page
+	case control.KindGrant:
+		var g control.Grant
+		if err := m.Decode(&g); err != nil {
+			b.r.t.Error(err)
+		}
+		b.batches = append(b.batches, g.Batches...)
 	case control.KindLedgers:
 		body = control.LedgerList{Birth: b.birth, Ledgers: b.kept}
 	case control.KindLedgerGrant:

@@ -88,7 +88,7 @@ func (n *testNode) message(service, method string, ps ...dsmpacket.Pointer) *rpc
 	a := rackaddr.Service(service).As16()
 	m := &rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, NameLength: uint8(len(method)), Method: wire, CallerIncarnation: n.incarnation, Service: binary.BigEndian.Uint64(a[8:]),
-	}, Pointers: ps, Payload: []byte("thrift")}
+	}, Lists: rpcpacket.ListsOf(ps...), Payload: []byte("thrift")}
 	n.place(m, n.at, n.count)
 	return m
 }
@@ -102,7 +102,7 @@ func (n *testNode) call(service string, m *rpcpacket.Message) {
 	if m.CalleeIncarnation == 0 {
 		m.CalleeIncarnation = to.incarnation
 	}
-	if len(m.Pointers) == 0 && m.Flags&rpcpacket.FlagHeld == 0 {
+	if len(m.Lists) == 0 && m.Flags&rpcpacket.FlagHeld == 0 {
 		proven := *m
 		proven.Trailer = n.origin(m)
 		n.send(n.address, to.address, rackaddr.PortDirect, proven.Append(nil))
@@ -115,10 +115,10 @@ func (n *testNode) call(service string, m *rpcpacket.Message) {
 func (n *testNode) reply(to netip.Addr, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
 	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, call.Flags&rpcpacket.FlagHeld, n.incarnation
-	if len(call.Pointers) > 0 {
+	if len(call.Lists) > 0 {
 		m.Flags |= rpcpacket.FlagHeld
 	}
-	m.Pointers = results
+	m.Lists = rpcpacket.ListsOf(results...)
 	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
 }
 

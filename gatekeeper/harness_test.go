@@ -156,7 +156,7 @@ func (r *rack) stall(d time.Duration) {
 // startSwitch starts a switch without a program, and attaches the blades to it.
 func (r *rack) startSwitch() {
 	r.t.Helper()
-	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: softswitch.LoadGo, NoStreamWrites: r.asks})
+	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, NoStreamWrites: r.asks})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -249,7 +249,6 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
 	c.filled(b, h.Fill)
-	c.divideMemory(b)
 	c.auditLeaks(b, h.Regions)
 	c.pairUp(b.mirror)
 	c.callersTold(b, &h)

@@ -21,7 +21,7 @@ func TestForeignIDs_Direct(t *testing.T) {
 		own := s.m1.alloc(s.c, 1, 2)
 		lend := func(m *rpcpacket.Message, origin []byte) {
 			proven := *m
-			proven.Trailer, proven.CallerIncarnation, proven.Pointers = origin, s.c.incarnation, []dsmpacket.Pointer{own}
+			proven.Trailer, proven.CallerIncarnation, proven.Lists = origin, s.c.incarnation, rpcpacket.ListsOf(own)
 			proven.Number = rpcpacket.NumberOf(s.c.incarnation, m.Number.Count())
 			s.c.send(s.c.address, s.b.address, rackaddr.PortRPC, proven.Append(nil))
 		}

@@ -50,7 +50,7 @@ func (c *controller) putData(r wal.Record, data any) {
 }
 
 // logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
-const logFormat = 6
+const logFormat = 7
 
 // rackRecord is the data of KindRack.
 type rackRecord struct {

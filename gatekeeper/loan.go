@@ -91,7 +91,7 @@ func (k *loan) takenBack() lease.Event {
 // loanRequest takes a direct call or one-way with regions.
 func (c *controller) loanRequest(n *node, h *held, m *rpcpacket.Message) {
 	switch {
-	case m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || len(m.Pointers) == 0 || !opens(m):
+	case m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || len(m.Lists) == 0 || !opens(m):
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call that is held and addressed to a node lends memory, and begins as its flags say"))
 		return
 	case m.CallerIncarnation != n.incarnation:
@@ -148,7 +148,7 @@ func headerOf(m *rpcpacket.Message) rpcpacket.Header {
 	return h
 }
 
-// opens reports whether a message is whole, or the first packet of one. Its pointers are all there then.
+// opens reports whether a message is whole, or the first packet of one. Its regions are all there then.
 func opens(m *rpcpacket.Message) bool {
 	if m.Flags&rpcpacket.FlagMore == 0 {
 		return true
@@ -199,15 +199,15 @@ func (c *controller) judgeLoan(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		c.addLoan(k)
 	}
 	c.uses(m.Slot, m.Number)
-	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = headerOf(m), n.address, h.dst, loanJudged, m.Pointers, nil
+	k.header, k.caller, k.callee, k.stage, k.lent, k.refusal = headerOf(m), n.address, h.dst, loanJudged, m.Bases(c.cfg.DSMPrefix), nil
 	c.count.Calls++
 	c.loanEvent(CallHeld, k)
 	v := verdict(func(s lease.Step, err error) { c.loanJudged(k, h, m, s, err) })
 	if k.oneway() {
-		c.submit(lease.Oneway{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
+		c.submit(lease.Oneway{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: k.lent}, v)
 		return
 	}
-	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
+	c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: k.lent}, v)
 }
 
 // loanJudged goes on with a call whose rules are in place, or which is refused.
@@ -258,8 +258,12 @@ func (c *controller) knownLoan(k *loan, n, callee *node, h *held, m *rpcpacket.M
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
 	case k.oneway() != (m.Type == rpcpacket.Oneway):
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "a call and a one-way have the same id"))
-	case k.stage == loanOpen && !samePointers(k.lent, m.Pointers):
-		c.malformedCall(h, &m.Header, errOtherPointers)
+	case k.stage == loanOpen && !samePointers(k.lent, m.Bases(c.cfg.DSMPrefix)):
+		if k.attempts(&m.Header) {
+			c.malformedCall(h, &m.Header, errOtherRegions)
+		} else {
+			c.refuse(h, &m.Header, errOtherRun)
+		}
 	case (k.stage == loanVoid || k.stage == loanOpen && k.callee == callee.address) && !k.attempts(&m.Header):
 		c.nextAttempt(k, n, h, m)
 	case k.callee != callee.address, k.stage == loanJudged, k.stage == loanReturned:
@@ -289,11 +293,14 @@ func (c *controller) releaseCopy(k *loan, h *held, m *rpcpacket.Message) {
 	c.releaseLoan(k, h)
 }
 
-// errOtherPointers refuses a copy of a call with other pointers than those that the call on record got its rights for: its callee
-// would use its own rights on their regions.
-var errOtherPointers = fault.New(fault.BadRequest, "call", "the call is on record with other pointers")
+// errOtherRegions refuses a copy of a call with other regions than those that the call on record got its rights for: its callee
+// would use its own rights on them.
+var errOtherRegions = fault.New(fault.BadRequest, "call", "the call is on record with other regions")
 
-// samePointers reports whether two copies of a call name the same pointers, in whatever order.
+// errOtherRun refuses it to a later run of the execution that has made the call. A callee says the same of other arguments.
+var errOtherRun = fault.New(fault.Nondeterminism, "call", "the call had other regions when the execution ran before: its node has lost its ledger since, or its handler does not do the same again")
+
+// samePointers reports whether two copies of a call name the same regions, in whatever order.
 func samePointers(a, b []dsmpacket.Pointer) bool {
 	order := func(p, q dsmpacket.Pointer) int { return bytes.Compare(p[:], q[:]) }
 	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
@@ -338,7 +345,7 @@ func (c *controller) directReply(n *node, h *held, m *rpcpacket.Message) {
 	switch k := c.loans[m.Call]; {
 	case k != nil:
 		c.loanReply(k, n, h, m)
-	case m.Type == rpcpacket.Reply && len(m.Pointers) > 0:
+	case m.Type == rpcpacket.Reply && len(m.Lists) > 0:
 		c.results(n, h, m)
 	default:
 		c.count.Late++
@@ -373,7 +380,7 @@ func (c *controller) loanReply(k *loan, n *node, h *held, m *rpcpacket.Message) 
 		case m.Type == rpcpacket.Exception && m.Flags&rpcpacket.FlagUnbegun != 0:
 			end = loanVoid
 		case m.Type == rpcpacket.Reply && (c.takes(k) || k.atMostOnce()) && !c.handedOver.late(n.address, m.Slot, m.Number): // else they are the callee's for good
-			e.Results = m.Pointers
+			e.Results = m.Bases(c.cfg.DSMPrefix)
 		}
 		k.stage = loanReturned
 		c.loanEvent(ReplyHeld, k)
@@ -506,7 +513,7 @@ func (c *controller) endLoan(k *loan, stage loanStage) {
 		h.Type, h.Code = rpcpacket.Exception, k.refusal.Code
 		c.keepLoan(k, stage, &rpcpacket.Message{Header: h, Payload: []byte(k.refusal.Msg)})
 	default:
-		c.keepLoan(k, stage, &rpcpacket.Message{Header: h, Pointers: k.returned})
+		c.keepLoan(k, stage, &rpcpacket.Message{Header: h, Lists: rpcpacket.ListsOf(k.returned...)})
 	}
 	c.lentOver(k.header.Parent)
 }
@@ -605,10 +612,10 @@ func (c *controller) loansOver(n *node, ids []control.ExecutionID) (err error) {
 
 // keepOpen writes a loan down that has leases.
 func (c *controller) keepOpen(k *loan) {
-	c.keepLoan(k, loanOpen, &rpcpacket.Message{Header: k.header, Pointers: k.lent})
+	c.keepLoan(k, loanOpen, &rpcpacket.Message{Header: k.header, Lists: rpcpacket.ListsOf(k.lent...)})
 }
 
-// keepLoan writes a loan down: an open one with its pointers, an answered one with those of its answer, a refused one as the
+// keepLoan writes a loan down: an open one with its regions, an answered one with those of its answer, a refused one as the
 // exception.
 func (c *controller) keepLoan(k *loan, stage loanStage, m *rpcpacket.Message) {
 	r := wal.Record{
@@ -640,9 +647,9 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 	}
 	k := &loan{header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, stage: stage, refusal: refusalOf(&m)}
 	if stage == loanOpen {
-		k.lent = m.Pointers
+		k.lent = m.Bases(c.cfg.DSMPrefix)
 	} else {
-		k.returned = m.Pointers
+		k.returned = m.Bases(c.cfg.DSMPrefix)
 	}
 	if k.header.Type = rpcpacket.Call; r.Order&loanOneway != 0 {
 		k.header.Type = rpcpacket.Oneway
@@ -654,7 +661,7 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 		c.probeLater(k)
 		c.leases.AddNode(k.caller)
 		c.leases.AddNode(k.callee)
-		c.resumeLoan(k, m.Pointers)
+		c.resumeLoan(k)
 	} else if k.forgotten {
 		c.forgetLoan(k)
 	}
@@ -662,8 +669,8 @@ func (c *controller) restoreLoan(r *wal.Record) error {
 }
 
 // resumeLoan gives a call its leases back. A one-way has none.
-func (c *controller) resumeLoan(k *loan, pointers []dsmpacket.Pointer) {
+func (c *controller) resumeLoan(k *loan) {
 	if !k.oneway() {
-		c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: pointers})
+		c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: k.lent})
 	}
 }

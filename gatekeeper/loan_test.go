@@ -53,11 +53,11 @@ func (n *testNode) directly() (all []rpcpacket.Message) {
 func (s *small) got(what string, m *rpcpacket.Message, rights string) {
 	s.t.Helper()
 	all := s.b.directly()
-	if len(all) != 1 || all[0].Call != m.Call || all[0].Flags&rpcpacket.FlagReleased == 0 || len(all[0].Pointers) != len(m.Pointers) {
+	if len(all) != 1 || all[0].Call != m.Call || all[0].Flags&rpcpacket.FlagReleased == 0 || len(all[0].Lists) != len(m.Lists) {
 		s.t.Errorf("%s: the callee got %+v", what, all)
 	}
-	if len(m.Pointers) > 0 {
-		s.may(what, m.Pointers[0], rights)
+	if len(m.Lists) > 0 {
+		s.may(what, m.Bases(rackaddr.DefaultDSMPrefix)[0], rights)
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *small) got(what string, m *rpcpacket.Message, rights string) {
 func (s *small) asked(what string, m *rpcpacket.Message) {
 	s.t.Helper()
 	all := s.b.directly()
-	if len(all) != 1 || all[0].Call != m.Call || all[0].Flags&rpcpacket.FlagReplay == 0 || len(all[0].Pointers)+len(all[0].Payload) != 0 {
+	if len(all) != 1 || all[0].Call != m.Call || all[0].Flags&rpcpacket.FlagReplay == 0 || len(all[0].Lists)+len(all[0].Payload) != 0 {
 		s.t.Errorf("%s: the callee got %+v", what, all)
 	}
 }
@@ -189,7 +189,7 @@ func TestLoan_Probe(t *testing.T) {
 		s.got("a loan", call, "read")
 		pass(loanProbe + 100*time.Millisecond)
 		probe := s.b.directly()
-		if len(probe) != 1 || probe[0].Call != call.Call || probe[0].Flags&rpcpacket.FlagReplay == 0 || len(probe[0].Payload)+len(probe[0].Pointers) != 0 {
+		if len(probe) != 1 || probe[0].Call != call.Call || probe[0].Flags&rpcpacket.FlagReplay == 0 || len(probe[0].Payload)+len(probe[0].Lists) != 0 {
 			t.Fatalf("the callee is asked %+v", probe)
 		}
 		m := rpcpacket.Message{Header: call.Header, Payload: []byte("it has not come")}
@@ -270,7 +270,7 @@ func TestLoan_Large(t *testing.T) {
 		for _, what := range []string{"first", "again"} {
 			s.a.lend(s.b, call)
 			got := s.b.directly()
-			if len(got) != 1 || got[0].Flags&rpcpacket.FlagMore == 0 || len(got[0].Pointers) != 1 || len(got[0].Payload) != len(call.Payload) {
+			if len(got) != 1 || got[0].Flags&rpcpacket.FlagMore == 0 || len(got[0].Lists) != 1 || len(got[0].Payload) != len(call.Payload) {
 				t.Fatalf("%s: the callee got %+v", what, got)
 			}
 			s.may(what, p, "read")
@@ -326,9 +326,9 @@ func TestLoan_Nodes(t *testing.T) {
 	})
 }
 
-// TestHostile_OtherPointers: a copy of a call or one-way with other pointers than those on record is let through at no stage of
+// TestHostile_OtherRegions: a copy of a call or one-way with other regions than those on record is let through at no stage of
 // it, and is counted as malformed. Else the callee would use its own rights on its own regions for the caller.
-func TestHostile_OtherPointers(t *testing.T) {
+func TestHostile_OtherRegions(t *testing.T) {
 	copies := map[string]func(s *small, p dsmpacket.Pointer) (m *rpcpacket.Message, send func(*rpcpacket.Message), answer func()){
 		"call": func(s *small, p dsmpacket.Pointer) (*rpcpacket.Message, func(*rpcpacket.Message), func()) {
 			m := s.a.exact("Arrays", "add", p)
@@ -364,13 +364,14 @@ func TestHostile_OtherPointers(t *testing.T) {
 						s.b.take()
 					}
 					before := s.snapshot().Counters.Malformed
-					for _, other := range [][]dsmpacket.Pointer{{own}, {p, own}, {p, p}} {
+					twice := rpcpacket.List{Count: 2, Regions: [rpcpacket.ListRegions]rpcpacket.Region{rpcpacket.RegionOf(p), rpcpacket.RegionOf(p)}}
+					for _, other := range [][]rpcpacket.List{rpcpacket.ListsOf(own), rpcpacket.ListsOf(p, own), {twice}} {
 						c := *m
-						c.Pointers = other
+						c.Lists = other
 						send(&c)
 						for _, u := range s.b.take() {
-							if got, err := rpcpacket.Parse(u.Payload); err != nil || len(got.Pointers)+len(got.Payload) > 0 {
-								t.Errorf("%s, %s, with %d other pointers: the callee got %+v, %v", what, stage, len(other), got, err)
+							if got, err := rpcpacket.Parse(u.Payload); err != nil || len(got.Lists)+len(got.Payload) > 0 {
+								t.Errorf("%s, %s, with %v listed: the callee got %+v, %v", what, stage, other, got, err)
 							}
 						}
 					}
@@ -384,4 +385,31 @@ func TestHostile_OtherPointers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestLoan_OtherRun: a later run of an execution makes a call that is open with other regions: its journal is lost. It is told so as whoever makes a call
+// with other arguments is, and not that its packet is malformed.
+func TestLoan_OtherRun(t *testing.T) {
+	inLoans(t, func(s *small, _ dsmpacket.Pointer) {
+		first, other := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
+		m := s.makes(5, first)
+		s.b.lend(s.a, m)
+		s.b.take()
+		before := s.snapshot().Counters.Malformed
+		again := *m
+		again.Number++
+		again.Lists = rpcpacket.ListsOf(other)
+		s.b.lend(s.a, &again)
+		all := s.b.take()
+		if len(all) != 1 {
+			t.Fatalf("%d packets came back, want 1", len(all))
+		}
+		got, err := rpcpacket.Parse(all[0].Payload)
+		if err != nil || got.Type != rpcpacket.Exception || got.Code != fault.Nondeterminism || got.Number != again.Number {
+			t.Errorf("the later run is told %+v, %v", got, err)
+		}
+		if n := s.snapshot().Counters.Malformed - before; n != 0 {
+			t.Errorf("%d packets count as malformed", n)
+		}
+	})
 }

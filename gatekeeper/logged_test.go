@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func (n *testNode) exact(service, method string, ps ...dsmpacket.Pointer) *rpcpa
 func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
 	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), n.incarnation
-	m.Pointers, m.Payload = results, []byte("the answer")
+	m.Lists, m.Payload = rpcpacket.ListsOf(results...), []byte("the answer")
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
 }
 
@@ -57,23 +58,20 @@ func (n *testNode) asksOf(call *rpcpacket.Message) (has []dsmpacket.Pointer, ans
 	n.forgets(call.Call, call.Slot, call.Number, rpcpacket.FlagGivenUp)
 	for _, m := range n.messages() {
 		if m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0 {
-			has, answered = append(has, m.Pointers...), true
+			has, answered = append(has, m.Bases(rackaddr.DefaultDSMPrefix)...), true
 		}
 	}
 	return has, answered
 }
 
-// frees tells the Gatekeeper that regions go, but for those of other pointers.
-func (n *testNode) frees(all []dsmpacket.Pointer, but ...dsmpacket.Pointer) {
+// frees tells the Gatekeeper that regions go.
+func (n *testNode) frees(all ...dsmpacket.Pointer) {
 	n.r.t.Helper()
-	var f control.FreedRegions
+	var f []netip.Addr
 	for _, p := range all {
-		f.Regions = append(f.Regions, p.Addr())
+		f = append(f, p.Addr())
 	}
-	for _, p := range but {
-		f.But = append(f.But, p.Addr())
-	}
-	if err := n.ask(control.KindCalls, control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Frees: []control.FreedRegions{f}}, nil); err != nil {
+	if err := n.ask(control.KindCalls, control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Frees: f}, nil); err != nil {
 		n.r.t.Error(err)
 	}
 }
@@ -257,7 +255,7 @@ func TestForgedAnswer(t *testing.T) {
 		s.a.lend(s.b, m)
 		s.got("a loan", m, "read")
 		forged := *m
-		forged.Type, forged.Flags, forged.CalleeIncarnation, forged.Pointers = rpcpacket.Reply, rpcpacket.FlagHeld, s.c.incarnation, nil
+		forged.Type, forged.Flags, forged.CalleeIncarnation, forged.Lists = rpcpacket.Reply, rpcpacket.FlagHeld, s.c.incarnation, nil
 		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
 		for _, got := range s.a.messages() {
 			if got.Flags&rpcpacket.FlagReleased != 0 {

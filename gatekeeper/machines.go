@@ -483,6 +483,7 @@ func (c *controller) completeCopy(m *mirror) {
 	c.keepMirror(m)
 	c.serveMemory(second)
 	second.reclaims = slices.Clone(first.reclaims)
+	c.grantAll(second)
 	told := control.Mirror{Epoch: m.epoch, Incarnation: m.copies[0].Incarnation, Members: 2, Lost: m.lost}
 	c.fillCommand(m, first, control.KindComplete, control.Complete{Token: job.token, Mirror: told}, func() {
 		m.filling, m.why, m.pause = nil, "", 0
@@ -614,17 +615,6 @@ func (c *controller) counted(s MachineState) MachineState {
 		s.Used = max(s.Used, b.used)
 	}
 	return s
-}
-
-// divideMemory has the memory of a blade's machine divided among owners. Of a machine with two copies it is what the smaller one has.
-func (c *controller) divideMemory(b *blade) {
-	switch {
-	case !b.memory() || !b.holds():
-	case b.mirror != nil:
-		c.leases.SetMemory(b.hello.Machine, c.mirrorState(b.mirror).Capacity)
-	default:
-		c.leases.SetMemory(b.hello.Machine, b.hello.Capacity)
-	}
 }
 
 // warnUnpaired tells the operator of a rack with pairs of a blade that has no partner.

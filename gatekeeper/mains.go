@@ -54,6 +54,7 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	c.fleet.Began(n.address)
 	c.beginnings[ask.Main] = beginning{p, m, n.address}
 	if !wait || !c.lends(ask.Main, n.address) {
 		c.beginMain(ask.Main)

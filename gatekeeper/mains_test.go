@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"testing"
@@ -223,7 +224,7 @@ func TestMain_Frees(t *testing.T) {
 			} else if err := s.a.over("m", 3); err != nil {
 				t.Fatal(err)
 			} else {
-				s.a.frees([]dsmpacket.Pointer{own})
+				s.a.frees(own)
 			}
 			s.settle()
 			if _, there := s.gk.ctl.leases.Find(own); there {
@@ -272,5 +273,48 @@ func TestByHand_Fenced(t *testing.T) {
 			t.Errorf("nodes are %+v", all)
 		}
 		pass(time.Second)
+	})
+}
+
+// TestUnheardOf_GoesAtLast: a memory blade tells of a region that an execution of a fenced incarnation has allocated, and may not have heard of. The
+// next incarnation may ask for it. It goes with the node, whichever incarnation is the last.
+func TestUnheardOf_GoesAtLast(t *testing.T) {
+	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
+		m1.hello("m1", control.Memory)
+		j := c1.joined("c1")
+		m1.converse()
+		e := control.Export{Node: j.Address, Incarnation: 1, Service: "Counter", Stateful: true, Methods: []control.Method{{Name: "add"}}}
+		if err := c1.ask(control.KindExport, e, nil); err != nil {
+			t.Fatal(err)
+		}
+		tells := func(all ...control.RegionID) {
+			m1.mu.Lock()
+			m1.unsettled.Regions = all
+			m1.mu.Unlock()
+		}
+		tells(control.RegionID{ID: dsmpacket.IDOf(5, 1), Class: 12, Owner: j.Address, Execution: control.ExecutionID{1}})
+		for incarnation := range uint32(2) {
+			if incarnation > 0 {
+				if again := c1.joined("c1"); again.Address != j.Address || again.Incarnation != incarnation+1 {
+					t.Fatalf("it is %+v, and was %+v", again, j)
+				}
+				tells()
+			}
+			if err := c1.ask(control.KindLeave, control.Leave{Node: j.Address, Incarnation: incarnation + 1, Crashed: true}, nil); err != nil {
+				t.Fatal(err)
+			}
+			m1.converse()
+			if len(m1.reclaimed) != 0 {
+				t.Errorf("reclaimed %+v, though incarnation %d may ask for it", m1.reclaimed, incarnation+2)
+			}
+		}
+		if err := r.gk.ForgetNode(context.Background(), j.Address); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		m1.converse()
+		if got := m1.reclaimed; len(got) != 1 || got[0].ID != dsmpacket.IDOf(5, 1) {
+			t.Errorf("the node is gone: reclaimed %+v", got)
+		}
 	})
 }

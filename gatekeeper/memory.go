@@ -53,11 +53,7 @@ func (c *controller) heldMemoryReply(h *held) {
 	}
 	switch p.Op() {
 	case dsmpacket.OpAlloc:
-		if !b.first() {
-			c.count.Foreign++
-			return
-		}
-		c.heldAlloc(b, h, p, &m, false)
+		c.heldAlloc(b, h, p, &m)
 	case dsmpacket.OpFree:
 		c.heldFreed(h, p, &m)
 	default:
@@ -65,9 +61,8 @@ func (c *controller) heldMemoryReply(h *held) {
 	}
 }
 
-// heldAlloc gives a new region to the node that asked for it. All copies of the machine
-// must have it; everywhere tells that they do.
-func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpacket.Header, everywhere bool) {
+// heldAlloc gives a new region to the node that asked for it, when the first copy of the machine has answered. The node waits for all.
+func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpacket.Header) {
 	r, err := dsmpacket.RegionOf(p, m.Length)
 	if err != nil || m.Status != fault.OK {
 		c.count.Malformed++
@@ -89,6 +84,9 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	switch {
 	case known.above[m.Request]:
 		c.count.Duplicates++
+		if b.two() {
+			c.reclaim([]dsmpacket.Region{r}) // another copy has made it after that
+		}
 		c.noRegion(h, r, m)
 		return
 	case known.late(m.Request):
@@ -96,9 +94,6 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		return
 	case known.full(m.Request, c.cfg.Limits.Allocs) || c.pressure.stalled || !c.pressure.fits(0, allocationMark):
 		c.count.Overload++
-		return
-	case b.two() && !everywhere:
-		c.allocAt(b, h, r, m)
 		return
 	}
 	if _, known := c.leases.Find(r.Base); !known && m.Execution == [16]byte{} {
@@ -122,8 +117,6 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 			c.release(h)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
-		case s.Refusal.Reason == lease.NoShare:
-			c.denyRegion(h, n, r, m)
 		case s.Refusal.Reason == lease.NoNode:
 			c.reclaim([]dsmpacket.Region{r}) // it has just left
 		default:
@@ -152,23 +145,22 @@ func (c *controller) denyRegion(h *held, n *node, r dsmpacket.Region, m *dsmpack
 	c.noRegion(h, r, m)
 }
 
-// rooms tells a memory blade which nodes may allocate though little is left, and whose nodes are.
-func (c *controller) rooms(p *port, m control.Message) error {
-	var q control.Rooms
+// ownersOf tells a memory blade whose nodes are.
+func (c *controller) ownersOf(p *port, m control.Message) error {
+	var q control.Owners
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	b, err := c.bladeAt(p, "rooms")
+	b, err := c.bladeAt(p, "owners")
 	if err != nil {
 		return err
 	}
-	if !b.memory() || len(q.Nodes) > control.MaxRooms {
-		return fault.New(fault.BadRequest, "rooms", "a memory blade asks for %d nodes at most", control.MaxRooms)
+	if !b.memory() || len(q.Nodes) > control.MaxOwners {
+		return fault.New(fault.BadRequest, "owners", "a memory blade asks for %d nodes at most", control.MaxOwners)
 	}
-	r := control.RoomsReply{Has: make([]bool, len(q.Nodes)), Owners: make([]share.Owner, len(q.Nodes))}
-	for i, w := range q.Nodes {
-		r.Has[i] = c.leases.MayHave(w.Node, b.hello.Machine, w.Bytes)
-		if n := c.nodeOrFallen(w.Node); n != nil {
+	r := control.OwnersReply{Owners: make([]share.Owner, len(q.Nodes))}
+	for i, a := range q.Nodes {
+		if n := c.nodeOrFallen(a); n != nil {
 			r.Owners[i] = n.charged()
 		}
 	}
@@ -176,15 +168,11 @@ func (c *controller) rooms(p *port, m control.Message) error {
 	return nil
 }
 
-// noRegion refuses an allocation in the memory blade's place: there is no room, or what there is is for others than the node's owner.
+// noRegion refuses an allocation in the memory blade's place: the switch has no room for its rules.
 func (c *controller) noRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header) {
 	answer := *m
 	answer.Kind, answer.Status, answer.Flags, answer.Length, answer.Mirror = dsmpacket.Reply, fault.NoSpace, 0, 0, dsmpacket.Mirror{}
-	if c.leases.Room(h.dst, r.Base.Machine(), r.Size()) < r.Size() {
-		answer.Flags = dsmpacket.FlagShare
-	}
-	asked := dsmpacket.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(dsmpacket.OpAlloc) // as the request was addressed
-	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
+	c.send(0, (&held{src: h.dst, dst: r.Base.With(dsmpacket.OpAlloc).Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
 
 // heldFree takes a request to free a region that the switch has permitted.
@@ -262,17 +250,13 @@ func (c *controller) heldFreed(h *held, p dsmpacket.Pointer, m *dsmpacket.Header
 	}
 }
 
-// heldNoHome answers a request to a memory machine that is not in service. A re-run that
-// asks for the region which an earlier run has got there waits for the machine.
+// heldNoHome answers a request to a memory machine that is not in service. One that is has got another home since, or is
+// about to: the client asks again, and what it did must not fail for that.
 func (c *controller) heldNoHome(h *held) {
-	if c.caller(h) == nil {
+	if c.caller(h) == nil || c.machine(dsmpacket.FromAddr(h.dst)) != nil {
 		return
 	}
-	code := fault.Unavailable
-	if m, _, err := dsmpacket.Parse(h.payload); err == nil && m.Flags&dsmpacket.FlagRecall != 0 && dsmpacket.FromAddr(h.dst).Op() == dsmpacket.OpAlloc {
-		code = fault.Overloaded
-	}
-	c.memoryAnswer(h, dsmpacket.Reply, code)
+	c.memoryAnswer(h, dsmpacket.Reply, fault.Unavailable)
 }
 
 // memoryAnswer answers a memory request in the memory blade's place (Reply), or

@@ -161,6 +161,21 @@ func TestMemory_NoSuchMachine(t *testing.T) {
 	})
 }
 
+// A request that has met no home of a machine in service was under way while another blade became the home: it is asked again, not refused.
+func TestMemory_HomeComes(t *testing.T) {
+	s := newSolo(t)
+	a := rackaddr.Node(1)
+	request := dsmpacket.Header{Kind: dsmpacket.Request, Request: 2, Floor: 1, Incarnation: s.nodes[a].incarnation}
+	for machine, answers := range map[uint8]int{1: 0, 9: 1} {
+		before := s.sent
+		to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, dsmpacket.IDOf(1, 1)).With(dsmpacket.OpRead)
+		s.in(1, reasonNoHome, a, to.Addr(), rackaddr.PortDSM, request.Append(nil))
+		if n := s.sent - before; n != answers {
+			t.Errorf("machine %d: %d answers, want %d", machine, n, answers)
+		}
+	}
+}
+
 func TestDenied_IsReported(t *testing.T) {
 	inSmall(t, func(s *small) {
 		events := s.gk.Subscribe(s.t.Context())

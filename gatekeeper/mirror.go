@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4"
 )
 
 // A memory machine that the configuration gives two blades is mirrored: each change
@@ -49,10 +50,9 @@ type mirror struct {
 	again time.Time
 	pause time.Duration
 	// Work under way, which ends with a set of copies.
-	filling    *fillJob // of a second copy
-	doubted    *blade   // whose copy is lost when the other blade has answered, nil for none
-	allocating map[allocation]bool
-	levelling  []*levelling
+	filling   *fillJob // of a second copy
+	doubted   *blade   // whose copy is lost when the other blade has answered, nil for none
+	levelling []*levelling
 }
 
 // copyOf is a complete copy of a machine.
@@ -371,7 +371,7 @@ func (b *blade) doubtful() bool { return b.two() && b.mirror.doubted == b }
 // bothAway takes both blades of a machine out of service. Their copies count: the first blade
 // that is back with what it had has all that was settled.
 func (c *controller) bothAway(m *mirror, why string) {
-	m.allocating, m.levelling, m.doubted = nil, nil, nil // nobody waits for a blade out of service
+	m.levelling, m.doubted = nil, nil // nobody waits for a blade out of service
 	for _, o := range slices.Clone(m.copies) {
 		c.takeOut(c.blades[o.Blade], why, true)
 	}
@@ -394,7 +394,7 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 	if survivor.alive() {
 		survivor.unlevel = append(survivor.unlevel, m.levelling...)
 	}
-	m.allocating, m.levelling, m.doubted = nil, nil, nil
+	m.levelling, m.doubted = nil, nil
 	c.keepMirror(m)
 	c.event(Event{Kind: MachineUnmirrored, Blade: b.hello.Blade, Message: fmt.Sprintf("machine %d has one copy, %s: %s", m.machine, survivor.hello.Blade, why)})
 	c.logger.Warn("memory machine has one copy", "machine", m.machine, "copy", survivor.hello.Blade, "reason", why)
@@ -458,12 +458,12 @@ func (c *controller) announce(m *mirror) {
 
 // memoryRules let a blade answer for its machine.
 func (c *controller) memoryRules(b *blade) phase {
-	return c.base.want(identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), true))
+	return c.base.want(identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), p4.MemoryServer))
 }
 
 // noMemoryRules take that away, wherever the blade was.
 func (c *controller) noMemoryRules(b *blade) phase {
-	return c.base.unwant(identityEntry(b.at.port, c.machinePrefix(b.hello.Machine), true))
+	return c.base.unwant(identityEntry(b.at.port, c.machinePrefix(b.hello.Machine), p4.MemoryServer))
 }
 
 // levelling is a fence of a node at both copies of a machine: they may differ in what the node had not settled, until the first copy has
@@ -569,55 +569,6 @@ func (c *controller) resumeMirror(m *mirror) {
 		})
 	}
 	c.pairUp(m)
-}
-
-// allocation is a request for a region whose answer is held until both copies have the
-// region.
-type allocation struct {
-	node        netip.Addr
-	incarnation uint32
-	request     uint64
-}
-
-// allocAt has the second copy make the region that the first one has made, and then goes
-// on with the first one's answer. If that fails, or a copy is lost meanwhile, the client asks again.
-func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header) {
-	mir, second := b.mirror, c.other(b)
-	a := allocation{h.dst, m.Incarnation, m.Request}
-	if mir.allocating[a] {
-		c.count.Duplicates++
-		return
-	}
-	if len(mir.allocating) >= c.cfg.Limits.Held {
-		c.count.Overload++
-		return
-	}
-	if mir.allocating == nil {
-		mir.allocating = map[allocation]bool{}
-	}
-	mir.allocating[a] = true
-	epoch := mir.epoch
-	c.command(second, control.KindAllocAt, control.AllocAt{
-		Node: h.dst, Incarnation: m.Incarnation, Request: m.Request, Floor: m.Floor, Execution: m.Execution,
-		Branch: m.Branch, Index: m.Index, Size: m.Length, ID: r.Base.ID(),
-	}, func(reply control.Message) {
-		if mir.epoch != epoch {
-			return
-		}
-		delete(mir.allocating, a)
-		switch outcome(reply).Code {
-		case fault.OK:
-			c.heldAlloc(b, h, r.Base.With(dsmpacket.OpAlloc), m, true)
-		case fault.NoSpace:
-			if n := c.nodes[h.dst]; n != nil && n.incarnation == m.Incarnation {
-				c.denyRegion(h, n, r, m)
-			} else {
-				c.reclaim([]dsmpacket.Region{r})
-			}
-		case fault.BadRequest:
-			c.disagree(mir, "it has another region where a new one is to be")
-		}
-	})
 }
 
 // freedByAll notes what a copy has answered to a free, and reports whether all have

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -33,19 +34,21 @@ type node struct {
 	first       uint32 // its first incarnation
 	before      uint32 // the incarnation before this one, 0 for none
 	afterExit   bool   // that has ended with its program
+	whyBefore   string // why that has ended; "" if that was in a former run of the Gatekeeper
 	exports     map[netip.Addr]*exported
-	blocks      []uint32  // of call slots
-	instance    string    // of a deployment, "" for none
-	user        uint32    // that its program runs as, by the word of its blade
-	why         string    // it has ended
-	empties     bool      // it gets no new calls, and is stopped when it has none
-	moves       bool      // and goes on elsewhere then
-	named       time.Time // when a caller was last told of it
-	bound       time.Time // when a caller of policy none was, whose calls only this incarnation takes
-	lost        bool      // the ledger is lost that had the states of its services
-	over        bool      // no direct call that is out to it has run, or will
-	owes        bool      // its ledger may have one-ways that are not delivered; of a program that was started by hand
-	farewell    func()    // called when its identity is gone
+	blocks      []uint32           // of call slots
+	batches     map[uint8][]uint32 // of region slots, by memory machine
+	instance    string             // of a deployment, "" for none
+	user        uint32             // that its program runs as, by the word of its blade
+	why         string             // it has ended
+	empties     bool               // it gets no new calls, and is stopped when it has none
+	moves       bool               // and goes on elsewhere then
+	named       time.Time          // when a caller was last told of it
+	bound       time.Time          // when a caller of policy none was, whose calls only this incarnation takes
+	lost        bool               // the ledger is lost that had the states of its services
+	over        bool               // no direct call that is out to it has run, or will
+	owes        bool               // its ledger may have one-ways that are not delivered; of a program that was started by hand
+	farewell    func()             // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     map[dsmpacket.Region]unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace
@@ -134,7 +137,7 @@ func (c *controller) join(p *port, m control.Message) error {
 		}
 	}
 	var u phase
-	u = append(u, c.base.want(identityEntry(p.num, host(n.address), false))...)
+	u = append(u, c.base.want(identityEntry(p.num, host(n.address), p4.Node))...)
 	u = append(u, c.base.want(l3Entry(host(n.address), hopOf(p.num)))...)
 	c.change(func(err error) {
 		switch {
@@ -165,10 +168,17 @@ func (n *node) charged() share.Owner {
 	return share.Owner{Port: uint32(n.blade.port.num), User: n.user}
 }
 
-// charge has the regions of a node charged to its owner, unless its blade is away.
+// charge tells memory blades who is charged for the regions of a node, unless its blade is away.
 func (c *controller) charge(n *node) {
-	if o := n.charged(); o.Known() {
-		c.leases.Charge(n.address, o)
+	if !n.charged().Known() {
+		return
+	}
+	for _, machine := range slices.Sorted(maps.Keys(n.batches)) {
+		var all []control.BatchOf
+		for _, number := range n.batches[machine] {
+			all = append(all, n.batch(number))
+		}
+		c.grant(machine, all)
 	}
 }
 
@@ -281,7 +291,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 func (c *controller) unidentify(a netip.Addr) phase {
 	var u phase
 	for num := range c.ports {
-		u = append(u, c.base.unwant(identityEntry(num, host(a), false))...)
+		u = append(u, c.base.unwant(identityEntry(num, host(a), p4.Node))...)
 	}
 	return u
 }

@@ -61,7 +61,7 @@ func TestPath(t *testing.T) {
 
 		result := s.m1.alloc(s.b, 1, 2)
 		s.b.reply(s.a.address, &got, result)
-		if re := s.a.message1(); re.Type != rpcpacket.Reply || re.Flags&rpcpacket.FlagReleased == 0 || len(re.Pointers) != 1 {
+		if re := s.a.message1(); re.Type != rpcpacket.Reply || re.Flags&rpcpacket.FlagReleased == 0 || len(re.Lists) != 1 {
 			t.Errorf("the caller got %+v", re)
 		}
 		expect("after the reply", "read+write", "nothing", "nothing")

@@ -33,7 +33,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("of a flood of 200 packets %d reached the Gatekeeper", n)
 		}
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
-		if got := s.b.message1(); len(got.Pointers) != 1 {
+		if got := s.b.message1(); len(got.Lists) != 1 {
 			t.Errorf("the call of another port became %+v", got.Header)
 		}
 		drops, err := r.gk.Drops(context.Background())

@@ -194,6 +194,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
 	c.freeBlocks(n)
+	c.freeBatches(n)
 	c.reclaimAllUnknown(n)
 	c.disownMains(n)
 	c.disownUnused()
@@ -209,8 +210,8 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.unknown, n.blocks = old.exports, old.ledger, old.owes, old.unknown, old.blocks
-	n.first, n.before, n.afterExit = old.first, old.incarnation, old.exited
+	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches
+	n.first, n.before, n.afterExit, n.whyBefore = old.first, old.incarnation, old.exited, old.why
 	for _, x := range n.exports {
 		x.node = n
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -29,7 +30,7 @@ import (
 // saved is the log's records by what they need to be restored after.
 type saved struct {
 	mirrors, blades, nodes, exports, windows, regions []wal.Record
-	mains, recoveries, loans, returned                []wal.Record
+	mains, recoveries, loans, returned, batches       []wal.Record
 	fleet                                             *wal.Record // nil for none
 }
 
@@ -53,7 +54,7 @@ func (c *controller) restore(l *wal.Log) error {
 		records []wal.Record
 		restore func(*wal.Record) error
 	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
-		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}, {s.returned, c.restoreReturned}}
+		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}, {s.returned, c.restoreReturned}, {s.batches, c.restoreBatch}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
@@ -109,6 +110,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.mains = append(s.mains, r)
 	case wal.KindLoan:
 		s.loans = append(s.loans, r)
+	case wal.KindBatch:
+		s.batches = append(s.batches, r)
 	case wal.KindReturned:
 		s.returned = append(s.returned, r)
 	case wal.KindRecovery:
@@ -201,7 +204,6 @@ func (c *controller) restoreBlade(r *wal.Record) error {
 	p.remote = netip.AddrPortFrom(b.address, rackaddr.PortControl)
 	if b.memory() && b.holds() {
 		c.serveMemory(b)
-		c.divideMemory(b)
 		c.resuming.blades = append(c.resuming.blades, b)
 	}
 	c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC))
@@ -235,7 +237,7 @@ func (c *controller) restoreNode(r *wal.Record) error {
 		return nil
 	}
 	b.joins[n.token], b.nodes[n.address], c.nodes[n.address] = n, n, n
-	c.base.want(identityEntry(b.port.num, host(n.address), false))
+	c.base.want(identityEntry(b.port.num, host(n.address), p4.Node))
 	c.base.want(l3Entry(host(n.address), hopOf(b.port.num)))
 	return nil
 }
@@ -496,6 +498,7 @@ func (c *controller) resume() {
 	c.resuming.mirrors = nil
 	for _, b := range c.resuming.blades {
 		if b.alive() {
+			c.grantAll(b)
 			c.audit(b)
 			c.reconcileLedgers(b)
 		}

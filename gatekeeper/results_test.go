@@ -21,7 +21,7 @@ func (n *testNode) returns(to *testNode, call *rpcpacket.Message, results ...dsm
 	m := *call
 	m.Type, m.CalleeIncarnation = rpcpacket.Reply, n.incarnation
 	m.Flags &^= rpcpacket.FlagHeld
-	m.Pointers, m.Payload, m.Trailer = results, []byte("the answer"), to.origin(call)
+	m.Lists, m.Payload, m.Trailer = rpcpacket.ListsOf(results...), []byte("the answer"), to.origin(call)
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
 }
 
@@ -34,7 +34,7 @@ func (n *testNode) ends(call *rpcpacket.Message) {
 // gotResults checks that one answer with regions has arrived, and that they are the caller's.
 func (s *small) gotResults(what string, p dsmpacket.Pointer) {
 	s.t.Helper()
-	if m := s.a.message1(); m.Type != rpcpacket.Reply || m.Flags&rpcpacket.FlagReleased == 0 || len(m.Pointers) != 1 {
+	if m := s.a.message1(); m.Type != rpcpacket.Reply || m.Flags&rpcpacket.FlagReleased == 0 || len(m.Lists) != 1 {
 		s.t.Errorf("%s: the caller got %+v", what, m.Header)
 	}
 	s.owns(what, s.a, p)
@@ -147,7 +147,7 @@ func TestResults_Asked(t *testing.T) {
 		call, unheard := s.a.exact("Arrays", "add"), s.a.exact("Arrays", "add")
 		s.b.returns(s.a, call, p)
 		s.gotResults("the answer", p)
-		s.a.frees([]dsmpacket.Pointer{p})
+		s.a.frees(p)
 		for range 2 {
 			if has, ok := s.b.asksOf(call); !ok || !slices.Equal(has, []dsmpacket.Pointer{p}) {
 				t.Errorf("its callee hears of %v, %v", has, ok)
@@ -166,7 +166,7 @@ func TestResults_Asked(t *testing.T) {
 	})
 }
 
-// TestFrees: a node frees what it has, after the last lease, and nothing else. What another pointer says stays. It may say so again.
+// TestFrees: a node frees what it has, after the last lease, and nothing else. It may say so again.
 func TestFrees(t *testing.T) {
 	inLoans(t, func(s *small, lent dsmpacket.Pointer) {
 		p, q, r := s.m1.alloc(s.a, 1, 2), s.m1.alloc(s.a, 1, 3), s.m1.alloc(s.b, 1, 4)
@@ -174,8 +174,8 @@ func TestFrees(t *testing.T) {
 		s.a.lend(s.b, call)
 		s.got("a loan", call, "read")
 		for range 2 {
-			s.a.frees([]dsmpacket.Pointer{lent, p.Add(8), q, r}, q.Add(16))
-			s.owns("freed by a pointer into it", nil, p)
+			s.a.frees(lent, p, r)
+			s.owns("freed", nil, p)
 			s.owns("it stays", s.a, q)
 			s.owns("another node's", s.b, r)
 			s.may("what is lent", lent, "read")
@@ -192,14 +192,14 @@ func TestResults_Large(t *testing.T) {
 	inLoans(t, func(s *small, lent dsmpacket.Pointer) {
 		p, q := s.m1.alloc(s.b, 1, 2), s.m1.alloc(s.b, 1, 3)
 		for _, call := range []*rpcpacket.Message{s.a.exact("Arrays", "add"), s.a.exact("Arrays", "add", lent)} {
-			if len(call.Pointers) > 0 {
+			if len(call.Lists) > 0 {
 				p = q
 				s.a.lend(s.b, call)
 				s.got("a loan", call, "read")
 			}
 			answer := begins(*call)
-			answer.Type, answer.CalleeIncarnation, answer.Pointers, answer.Trailer = rpcpacket.Reply, s.b.incarnation, []dsmpacket.Pointer{p}, s.a.origin(call)
-			if len(call.Pointers) == 0 {
+			answer.Type, answer.CalleeIncarnation, answer.Lists, answer.Trailer = rpcpacket.Reply, s.b.incarnation, rpcpacket.ListsOf(p), s.a.origin(call)
+			if len(call.Lists) == 0 {
 				answer.Flags &^= rpcpacket.FlagHeld
 			}
 			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, answer.Append(nil))
@@ -261,11 +261,11 @@ func TestResults_Mains(t *testing.T) {
 		}
 		answers := func(m *rpcpacket.Message, result dsmpacket.Pointer) {
 			k := *m
-			k.Type, k.CalleeIncarnation, k.Pointers = rpcpacket.Reply, s.b.incarnation, []dsmpacket.Pointer{result}
+			k.Type, k.CalleeIncarnation, k.Lists = rpcpacket.Reply, s.b.incarnation, rpcpacket.ListsOf(result)
 			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, k.Append(nil))
 		}
 		lends := call(1)
-		lends.Pointers = []dsmpacket.Pointer{p}
+		lends.Lists = rpcpacket.ListsOf(p)
 		s.a.send(s.a.address, s.b.address, rackaddr.PortRPC, lends.Append(nil))
 		if got := s.b.directly(); len(got) != 1 || s.b.may(s.m1, p) != "read" {
 			t.Errorf("the callee got %d calls, and may %q", len(got), s.b.may(s.m1, p))
@@ -354,7 +354,7 @@ func TestHostile_Results(t *testing.T) {
 		forge := func(what string, change func(m *rpcpacket.Message)) {
 			t.Helper()
 			m := *call
-			m.Type, m.CalleeIncarnation, m.Pointers, m.Trailer = rpcpacket.Reply, s.c.incarnation, []dsmpacket.Pointer{q}, s.a.origin(call)
+			m.Type, m.CalleeIncarnation, m.Lists, m.Trailer = rpcpacket.Reply, s.c.incarnation, rpcpacket.ListsOf(q), s.a.origin(call)
 			m.Flags &^= rpcpacket.FlagHeld
 			change(&m)
 			s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, m.Append(nil))

@@ -36,18 +36,17 @@ type hop uint16
 // hopOf gives every port one hop.
 func hopOf(port uint16) hop { return hop(port) + 1 }
 
-func identityEntry(port uint16, source netip.Prefix, memory bool) entry {
-	m := uint64(0)
-	if memory {
-		m = 1
-	}
+// identityEntry says who lives at a port. Nobody has a row yet: rights are not in the switch, but here.
+func identityEntry(port uint16, source netip.Prefix, kind p4.Sender) entry {
 	return entry{
 		Table: "identity",
 		Match: []match{
 			{Field: "ingress_port", Value: p4rtclient.Uint(uint64(port))},
 			{Field: "source", Value: p4rtclient.Addr(source.Addr()), PrefixLen: source.Bits()},
 		},
-		Action: "known", Params: []param{{Name: "memory", Value: p4rtclient.Uint(m)}},
+		Action: "known", Params: []param{
+			{Name: "kind", Value: p4rtclient.Uint(uint64(kind))}, {Name: "row", Value: p4rtclient.Uint(0)}, {Name: "incarnation", Value: p4rtclient.Uint(0)},
+		},
 	}
 }
 

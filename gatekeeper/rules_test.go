@@ -87,7 +87,7 @@ func TestEntriesFitTheProgram(t *testing.T) {
 	c := newController(Config{Limits: DefaultLimits, DSMPrefix: rackaddr.DefaultDSMPrefix, Open: true})
 	mac := frame.MAC{2, 0, 0, 0, 0, 1}
 	for _, e := range []entry{
-		identityEntry(3, host(rackaddr.Node(1)), false), identityEntry(3, c.machinePrefix(2), true), identityEntry(0, c.machinePrefix(0), true),
+		identityEntry(3, host(rackaddr.Node(1)), p4.Node), identityEntry(3, c.machinePrefix(2), p4.MemoryServer), identityEntry(0, c.machinePrefix(0), p4.MemoryServer),
 		l3Entry(host(rackaddr.Blade(1)), 511), homeEntry(c.machinePrefix(255), 1),
 		routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0x80, 1}, 2), routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0, 0}, 2),
 		hopEntry(1, 510, mac, mac),

@@ -85,6 +85,10 @@ func (c *controller) export(p *port, m control.Message) error {
 			return err
 		}
 	}
+	if err := c.mayRead(n, &e); err != nil {
+		return err
+	}
+	c.fleet.Began(n.address)
 	x := n.exports[s.address]
 	if x == nil {
 		c.lastExport++
@@ -139,6 +143,9 @@ func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error
 	}
 	if len(e.Methods) == 0 || len(e.Methods) > maxMethods {
 		return nil, fault.New(fault.BadRequest, "export", "service %s has %d methods: must be 1 to %d", e.Service, len(e.Methods), maxMethods)
+	}
+	if err := e.State.Check("export " + e.Service); err != nil {
+		return nil, err
 	}
 	if len(e.IDL) > control.MaxIDL {
 		return nil, fault.New(fault.BadRequest, "export", "service %s has an IDL of %d bytes: at most %d", e.Service, len(e.IDL), control.MaxIDL)
@@ -478,6 +485,9 @@ func (c *controller) act(actions []resources.Action) {
 			}
 		case resources.Short:
 			c.short(a)
+		case resources.ProgramFailed:
+			c.event(Event{Kind: ProgramFailed, Blade: a.Blade, Name: a.Instance, Message: a.Cause})
+			c.logger.Warn("program has failed", "program", a.Instance, "blade", a.Blade, "failures", a.Failures, "cause", a.Cause)
 		case resources.RolledOut:
 			c.event(Event{Kind: AppRolledOut, Name: a.App})
 			c.logger.Info("deployment rolled out", "app", a.App, "revision", a.Revision)
@@ -495,8 +505,6 @@ func (c *controller) act(actions []resources.Action) {
 // startProgram makes a blade's daemon run a program.
 func (c *controller) startProgram(a resources.StartNode) {
 	failed := func(err error) {
-		c.event(Event{Kind: ProgramFailed, Blade: a.Blade, Name: a.Instance, Message: err.Error()})
-		c.logger.Warn("program does not start", "program", a.Instance, "blade", a.Blade, "error", err)
 		c.act(c.fleet.StartFailed(a.Instance, a.Blade, err.Error(), c.now))
 	}
 	b := c.blades[a.Blade]

@@ -7,7 +7,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -47,7 +46,7 @@ func (b *blocks) has(node netip.Addr, block uint32) {
 
 // grantBlocks gives a node blocks until it has so many, as far as there are some and its owner has not its share.
 func (c *controller) grantBlocks(n *node, want int) {
-	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && c.roomForBlock(n); {
+	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && c.room(n, (*node).blockCount, len(c.blocks.of), rpcpacket.Blocks-1); {
 		block := c.blocks.free()
 		if block == 0 {
 			return
@@ -57,24 +56,7 @@ func (c *controller) grantBlocks(n *node, want int) {
 	}
 }
 
-// roomForBlock reports whether a node's owner may have one more block.
-func (c *controller) roomForBlock(n *node) bool {
-	user, blade := 0, 0
-	count := func(o *node) {
-		if blade += len(o.blocks); o.user == n.user {
-			user += len(o.blocks)
-		}
-	}
-	for _, o := range n.blade.nodes {
-		count(o)
-	}
-	for _, o := range c.fallen {
-		if o.blade == n.blade {
-			count(o)
-		}
-	}
-	return share.RoomOf(uint64(user), uint64(blade), uint64(len(c.blocks.of)), rpcpacket.Blocks-1) > 0 //nolint:gosec // not negative
-}
+func (n *node) blockCount() int { return len(n.blocks) }
 
 // moreBlocks gives a node more call slots, and lists those that it has.
 func (c *controller) moreBlocks(p *port, m control.Message) error {

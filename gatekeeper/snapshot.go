@@ -17,7 +17,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -111,6 +110,10 @@ type NodeState struct {
 	// LedgerRoom is how many bytes new calls may still take in the node's ledger, as it told
 	// last; nil before.
 	LedgerRoom *uint64 `json:"ledger_room,omitempty"`
+	// States is how many bytes the states of its services and the checkpoints of its durable mains have in the ledger, as it told last,
+	// MaxStates how many they may have together; 0 before.
+	States    uint64 `json:"states,omitempty"`
+	MaxStates uint64 `json:"max_states,omitempty"`
 	// Awaited is since when the node waits for its program: somebody had started that by hand, and it has ended. It is the
 	// zero time for a node that is there.
 	Awaited time.Time `json:"awaited,omitzero"`
@@ -214,7 +217,7 @@ func (c *controller) bladeState(b *blade) BladeState {
 func (c *controller) nodeState(n *node) NodeState {
 	s := NodeState{Address: n.address, Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation}
 	if by := c.told.nodes[n.address]; by != nil && by.incarnation == n.incarnation {
-		s.LedgerRoom = by.room
+		s.LedgerRoom, s.States, s.MaxStates = by.room, by.states, by.maxStates
 	}
 	for _, a := range sortedServices(n.exports) {
 		if n.exports[a].away {
@@ -290,6 +293,7 @@ type Overview struct {
 	CallCount     int // on record for their rights, finished ones included
 	CallsUnderWay int // that nodes have told of
 	EventsWaiting int // in the lease machine: for rules, or for another event
+	FreeBatches   int // batches of region slots that were somebody's: each has a record on the log until somebody has it again
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
 	// yet; without those for whose programs it waits only.
 	Recoveries []recovery.View
@@ -297,9 +301,6 @@ type Overview struct {
 	LogRecords int
 	LogBytes   uint64
 	LogLimit   uint64
-	// RefusedOwners is how often owners were refused a region beyond their share of a machine's memory, or of all regions. Those beyond share.MaxOwners
-	// are counted together, under the zero Owner.
-	RefusedOwners map[share.Owner]uint64
 }
 
 // Overview copies the state, but neither regions nor calls. It fails with
@@ -308,8 +309,8 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(),
-			Recoveries: g.ctl.recovering(), RefusedOwners: share.ByOwner(g.ctl.leases.Refused),
+			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(), FreeBatches: g.ctl.batches.idleCount(),
+			Recoveries: g.ctl.recovering(),
 		}
 	})
 	if g.cfg.Store != nil {

@@ -44,6 +44,10 @@ type TraceRecord struct {
 	Policy  rpcpacket.Policy
 	Oneway  bool
 	Sampled bool // it is not held: known from a digest, or by its callee
+	// Details come with TraceSent, TraceReplied and TraceRefused: what is known by then.
+	Details trace.Details
+	// Why, of TraceReplayed, is how its former execution came to its end.
+	Why string
 }
 
 // What became of the latest calls, also of those that are over: the trace.Recorder is
@@ -67,6 +71,16 @@ func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace
 		page = append(page, part...)
 		if q.Before, q.Limit = next, want-len(page); next == 0 || q.Limit <= 0 {
 			return page, next, nil
+		}
+	}
+}
+
+// Edges returns who calls whom, and how often since a moment, as far as calls are kept. Other inputs come in between.
+func (g *Gatekeeper) Edges(ctx context.Context, since time.Time) (map[trace.Edge]trace.Tally, error) {
+	all := map[trace.Edge]trace.Tally{}
+	for before := uint64(0); ; {
+		if err := g.do(ctx, func() { before = g.ctl.timeline.Count(all, since, before, g.cfg.Limits.Scan) }); err != nil || before == 0 {
+			return all, err
 		}
 	}
 }
@@ -99,11 +113,12 @@ var traceKinds = map[TraceStage]trace.Kind{
 // becomes known with its first step in it.
 func (c *controller) remember(t TraceRecord) {
 	e := trace.Event{
-		Call: t.Call, Code: t.Code, Step: trace.Step{Time: t.Time, Kind: traceKinds[t.Stage], Node: trace.Node(t.Node), Attempt: t.Attempt},
+		Call: t.Call, Code: t.Code, Step: trace.Step{Time: t.Time, Kind: traceKinds[t.Stage], Node: trace.Node(t.Node), Attempt: t.Attempt, Why: t.Why},
 		About: trace.About{
 			Parent: t.Parent, Caller: trace.Node(t.Caller), Callee: trace.Node(t.Node), Service: t.Service, Method: t.Method,
 			Policy: t.Policy, Oneway: t.Oneway, Sampled: t.Sampled,
 		},
+		Details: t.Details,
 	}
 	if n := c.nodes[t.Node.Address]; n != nil {
 		e.Blade = n.blade.hello.Blade
@@ -130,7 +145,8 @@ func (c *controller) traceRefused(h *held, m *rpcpacket.Header, why *fault.Error
 		sent.Service, sent.Method = c.namesOf(m, n.address)
 	}
 	c.tracer(sent)
-	c.tracer(TraceRecord{Time: c.now, Stage: TraceRefused, Call: m.Call, Code: why.Code})
+	refusal := trace.Details{Text: why.Msg}
+	c.tracer(TraceRecord{Time: c.now, Stage: TraceRefused, Call: m.Call, Code: why.Code, Details: refusal.Bounded()})
 }
 
 // EventKind says what happened.
@@ -160,10 +176,11 @@ const (
 	// the former ones come back, and why.
 	AppRolledOut    EventKind = "app.rolledout"
 	AppRolledBack   EventKind = "app.rolledback"
+	JobRun          EventKind = "app.job"    // an operator has run a finished job again: Message is the arguments
 	AppShort        EventKind = "app.short"  // there are not enough blades for a program, or there are again
 	PolicySet       EventKind = "policy.set" // by an operator: Message is the policy
 	ProgramStarted  EventKind = "program.started"
-	ProgramFailed   EventKind = "program.failed" // a blade could not start it
+	ProgramFailed   EventKind = "program.failed" // it could not be started, or has ended by itself: Message says why
 	NodeJoined      EventKind = "node.joined"
 	NodeLeft        EventKind = "node.left"
 	NodeFailed      EventKind = "node.failed"    // it has ended, and is being fenced
@@ -192,7 +209,7 @@ func EventKinds() []string {
 	for _, k := range []EventKind{
 		SwitchConnected, SwitchLost, SwitchReconciled, BladeUp, BladeFailed, BladeDraining, BladeDrained,
 		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppRolledOut,
-		AppRolledBack, AppShort,
+		AppRolledBack, AppShort, JobRun,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
 		ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
 		CallReleased, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallGivenUp, CallCanceled, RulesRevoked,

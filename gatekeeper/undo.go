@@ -92,26 +92,14 @@ func (c *controller) remains(node netip.Addr) bool {
 }
 
 // freeRegions takes a node's word that regions go which it has. What it does not have is left alone: it says so again if it has failed meanwhile.
-func (c *controller) freeRegions(n *node, all []control.FreedRegions) error {
-	size := 0
-	for i := range all {
-		size += all[i].Size()
-	}
-	if size > 2*control.MaxFrees {
+func (c *controller) freeRegions(n *node, all []netip.Addr) error {
+	if len(all) > control.MaxFrees {
 		return fault.New(fault.BadRequest, "calls", "node %s frees too many regions at a time", n.address)
 	}
-	for i := range all {
-		var stay []dsmpacket.Region
-		for _, a := range all[i].But {
-			if v, ok := c.leases.Find(dsmpacket.FromAddr(a)); ok {
-				stay = append(stay, v.Region)
-			}
-		}
-		for _, a := range all[i].Regions {
-			if v, ok := c.leases.Find(dsmpacket.FromAddr(a)); ok && v.Controller == n.address && !slices.Contains(stay, v.Region) {
-				c.count.Frees++
-				c.steps(c.leases.Abandon(v.Region, n.address))
-			}
+	for _, a := range all {
+		if v, ok := c.leases.Find(dsmpacket.FromAddr(a)); ok && v.Controller == n.address {
+			c.count.Frees++
+			c.steps(c.leases.Abandon(v.Region, n.address))
 		}
 	}
 	return nil

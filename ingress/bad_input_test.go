@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,7 +79,7 @@ func TestHost(t *testing.T) {
 				r.Fatal(err)
 			}
 			w := &recorder{header: http.Header{}}
-			r.handler.ServeHTTP(w, req)
+			r.present().ServeHTTP(w, req)
 			if w.status != http.StatusForbidden {
 				r.Errorf("%s: %d", path, w.status)
 			}
@@ -228,6 +231,71 @@ func liveRack(t testing.TB, c ingress.Config) (url string, rack *bifrosttest.Liv
 		}
 	})
 	return "http://" + l.Addr().String(), rack
+}
+
+// TestTwoRacks: two racks are behind one address, each below a path. A key is each rack's own. What comes to the wrong rack calls nothing.
+func TestTwoRacks(t *testing.T) {
+	behind := map[string]string{}
+	for _, path := range []string{"/blue", "/green/2"} {
+		behind[path] = live(t, ingress.Config{Path: path})
+	}
+	proxy := http.NewServeMux()
+	for path, at := range behind {
+		to, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy.Handle(path+"/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
+	}
+	front := httptest.NewServer(proxy)
+	defer front.Close()
+	do := func(method, url, body string, headers ...string) reply {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return reply{resp.StatusCode, resp.Header, string(b)}
+	}
+	expect := func(what string, a reply, status int, body string) {
+		t.Helper()
+		if a.status != status || !strings.Contains(a.body, body) {
+			t.Errorf("%s: %d %s, want %d %s", what, a.status, a.body, status, body)
+		}
+	}
+	const buy = `{"account":"a","cents":5}`
+	for path := range behind {
+		a := do("POST", front.URL+path+"/call/Shop/buy", buy, "Idempotency-Key", "k", "Prefer", "respond-async")
+		expect(path, a, 202, path+"/outcome/k")
+		expect(path+": its outcome", do("GET", front.URL+a.header.Get("Location"), "", "Prefer", "wait=10"), 200, "5")
+		expect(path+": the page", do("GET", front.URL+path+"/", ""), 200, `action="`+path+`/form/Shop/buy"`)
+		expect(path+": the document", do("GET", front.URL+path+"/openapi.json", ""), 200, `"servers":[{"url":"`+path+`/"}]`)
+	}
+	for _, wrong := range []string{"/green/2/call/Shop/buy", "/call/Shop/buy", "/bluecall/Shop/buy", "/blue%2Fcall/Shop/buy"} {
+		expect(wrong, do("POST", behind["/blue"]+wrong, buy, "Idempotency-Key", "other"), 404, "begin with /blue/")
+	}
+	for path := range behind {
+		expect(path+" in the end", do("POST", front.URL+path+"/call/Shop/total", `{"account":"a"}`), 200, "5")
+	}
+}
+
+// TestPath_Bad: a path that could not be one is refused.
+func TestPath_Bad(t *testing.T) {
+	for _, path := range []string{"/", "blue", "/blue/", "//blue", "/../blue", "/a b", "/{x}", "/ä", "/a?b"} {
+		if _, err := ingress.New(t.Context(), nil, ingress.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "want something like /blue") {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
 }
 
 // TestSlowClients: a client that does not send its request in time is told so, if it has come so far, and its connection is closed.

@@ -8,12 +8,14 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/ingress"
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -58,13 +60,18 @@ func TestClients(t *testing.T) {
 	front := &lossy{to: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}, seen: map[string]int{}}
 	proxy := httptest.NewServer(front)
 	defer proxy.Close()
+	compiled := t.TempDir()
 	for i, c := range []struct {
 		program string
 		args    []string
-	}{{"curl", []string{"sh", "../examples/outside/add.sh"}}, {"node", []string{"node", "../examples/outside/add.mjs"}}, {"javac", []string{"java", "../examples/outside/Add.java"}}} {
+	}{{"curl", []string{"sh", "../examples/outside/add.sh"}}, {"tsc", []string{"node", filepath.Join(compiled, "add.mjs")}}, {"javac", []string{"java", "../examples/outside/Add.java"}}} {
 		t.Run(c.program, func(t *testing.T) {
-			if _, err := exec.LookPath(c.program); err != nil {
-				t.Skipf("%v", err)
+			privilege.Program(t, c.program)
+			if c.program == "tsc" {
+				compile := []string{"--strict", "--target", "es2022", "--module", "es2022", "--lib", "es2022,dom", "--outDir", compiled, "../examples/outside/add.mts"}
+				if out, err := exec.Command("tsc", compile...).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
 			}
 			account := string(rune('1' + i))
 			for n, want := range []string{"account " + account + " has 100", "account " + account + " has 200"} {
@@ -114,12 +121,15 @@ func TestPage(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.do("GET", "/openapi.json", "").body), &doc); err != nil {
 			r.Fatal(err)
 		}
-		for _, method := range []string{"echo", "buy", "total", "fail", "note", "measure"} {
+		for _, method := range []string{"echo", "buy", "total", "fail", "note", "measure", "deposit", "repeat", "make", "both"} {
 			if doc.Paths["/call/Shop/"+method]["post"] == nil {
 				r.Errorf("the document does not have %s", method)
 			}
 		}
-		if len(doc.Paths) != 7 {
+		if b, err := json.Marshal(doc.Paths["/call/Shop/repeat"]); err != nil || strings.Count(string(b), "application/octet-stream") != 2 || !strings.Contains(string(b), `"name":"arguments"`) {
+			r.Errorf("the document says of a method with bodies as they are: %s", b)
+		}
+		if len(doc.Paths) != 11 {
 			r.Errorf("the document has %d paths", len(doc.Paths))
 		}
 	})

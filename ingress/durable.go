@@ -1,8 +1,8 @@
 package ingress
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +10,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/ingress/gen-go/durable"
 	"github.com/bifrost-rack/bifrost/ingress/keys"
+	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
 // The names of the ingress' own services. A rack has one node with the latter, since it has state, and so one ingress.
@@ -26,8 +28,6 @@ type keeper struct {
 	mu      sync.Mutex
 	table   *keys.Table
 	waiting map[string]chan struct{} // closed when the key's outcome is known
-	// ahead are entries whose outcome is in the ledger, and is on its way to the table. They are not part of the state.
-	ahead map[string]*durable.Entry
 }
 
 var (
@@ -36,7 +36,7 @@ var (
 )
 
 func newKeeper(l keys.Limits, own func(context.Context) error) *keeper {
-	return &keeper{own: own, table: keys.New(l), waiting: map[string]chan struct{}{}, ahead: map[string]*durable.Entry{}}
+	return &keeper{own: own, table: keys.New(l), waiting: map[string]chan struct{}{}}
 }
 
 // Claim implements the service.
@@ -49,7 +49,7 @@ func (k *keeper) Claim(ctx context.Context, e *durable.Entry) (*durable.Answer, 
 	return k.table.Claim(e), nil
 }
 
-// Settle implements the service. The one-way leaves with the commit of the call's execution, so what it says cannot change any more:
+// Settle implements the service. By now the ledger has all that the outcome comes from, so a re-run of the call's execution comes to the same:
 // whoever waits may be told before the table is in the ledger.
 func (k *keeper) Settle(ctx context.Context, e *durable.Entry) error {
 	if err := k.own(ctx); err != nil {
@@ -58,7 +58,6 @@ func (k *keeper) Settle(ctx context.Context, e *durable.Entry) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.table.Settle(e)
-	delete(k.ahead, string(e.Key))
 	k.tell(e.Key)
 	return nil
 }
@@ -71,21 +70,6 @@ func (k *keeper) tell(key []byte) {
 	}
 }
 
-// foresee takes an outcome that the caller's execution has answered with: the ledger has it, and the one-way that settles the entry. So
-// whoever has got the answer finds it with the key at once.
-func (k *keeper) foresee(e *durable.Entry, o *durable.Outcome) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.table.Look(e.Key, e.Accepted)
-	if now == nil || now.Outcome != nil || !bytes.Equal(now.Nonce, e.Nonce) {
-		return // it is settled
-	}
-	done := *now
-	done.Outcome = o
-	k.ahead[string(e.Key)] = &done
-	k.tell(e.Key)
-}
-
 // look returns what is known of a key, nil if nothing is, and what is closed when its call is over.
 func (k *keeper) look(key []byte) (e *durable.Entry, over <-chan struct{}) {
 	k.mu.Lock()
@@ -96,9 +80,6 @@ func (k *keeper) look(key []byte) (e *durable.Entry, over <-chan struct{}) {
 	}
 	if e == nil || e.Outcome != nil {
 		return e, nil
-	}
-	if done := k.ahead[string(key)]; done != nil {
-		return done, nil
 	}
 	w := k.waiting[string(key)]
 	if w == nil {
@@ -147,9 +128,8 @@ func (k *keeper) Apply(b []byte) error {
 type caller struct {
 	s *Server
 
-	mu sync.Mutex
-	// claimed are those who wait until a call has its key, by the nonces of their requests.
-	claimed map[string]chan<- struct{}
+	mu      sync.Mutex
+	flights map[string]*flight // by the nonces of their requests
 }
 
 var _ durable.Caller = (*caller)(nil)
@@ -159,13 +139,28 @@ func (c *caller) Call(ctx context.Context, r *durable.Request) (*durable.Answer,
 	if err := c.s.ownCall(ctx); err != nil {
 		return nil, err
 	}
+	var body *bifrost.Reference
+	if r.IsSetBody() {
+		b, err := durable.NewCallerClient(c.s.node.Client(callerService)).Receive(ctx, r.Entry.Nonce)
+		if err != nil {
+			return nil, err
+		}
+		body, r.Entry.Hash = b.Content, withBody(r.Entry.Hash, b.Hash)
+	}
+	if len(r.Entry.Key) == 0 {
+		ctx, cancel := context.WithTimeout(ctx, duration.Times(r.Timeout, time.Millisecond))
+		defer cancel()
+		outcome, _ := c.s.perform(ctx, r, body)
+		return &durable.Answer{Verdict: durable.Verdict_FRESH, Outcome: outcome}, nil
+	}
 	table := durable.NewKeysClient(c.s.node.Client(keysService))
 	a, err := table.Claim(ctx, r.Entry)
 	if err != nil || a.Verdict != durable.Verdict_FRESH {
 		return a, err
 	}
-	c.tell(r.Entry.Nonce)
-	outcome, begun := c.s.perform(ctx, r)
+	f := c.flight(r.Entry.Nonce)
+	close(f.claimed)
+	outcome, begun := c.s.perform(ctx, r, body)
 	settled := *r.Entry
 	if settled.Outcome = outcome; !begun && !r.Promised {
 		settled.Outcome = nil
@@ -174,58 +169,82 @@ func (c *caller) Call(ctx context.Context, r *durable.Request) (*durable.Answer,
 	if err := table.Settle(context.WithoutCancel(ctx), &settled); err != nil {
 		return nil, err
 	}
-	return &durable.Answer{Verdict: durable.Verdict_FRESH, Outcome: outcome, Kept: settled.Outcome != nil}, nil
+	a.Outcome = outcome
+	f.finish(a, nil) // the outcome is in the ledger: the client need not wait for the end of the execution
+	return a, nil
 }
 
-// tell tells who waits that a call has its key. By then the call is in the ledger.
-func (c *caller) tell(nonce []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w := c.claimed[string(nonce)]; w != nil {
-		close(w)
-		delete(c.claimed, string(nonce))
+// Receive implements the service.
+func (c *caller) Receive(ctx context.Context, nonce []byte) (*durable.Body, error) {
+	if err := c.s.ownCall(ctx); err != nil {
+		return nil, err
 	}
+	return c.flight(nonce).in.store(ctx, c.s)
 }
 
-// flight is a durable call that this process has made.
+// flight is a call of the service that this process has made.
 type flight struct {
-	claimed <-chan struct{} // closed when the call has its key
-	done    <-chan struct{} // closed when there is an answer, or an error
+	in      *inflow       // the request's body, if it goes into memory
+	out     *outflow      // the answer, if it leaves as it is read
+	claimed chan struct{} // closed when the call has its key. By then the call is in the ledger
+	once    sync.Once
+	done    chan struct{}   // closed when there is an answer, or an error
 	answer  *durable.Answer // of which these are valid from then on
 	err     error
 }
 
-// fly makes a durable call, which goes on whatever becomes of the HTTP request. Over is called at its end.
-func (c *caller) fly(ctx context.Context, r *durable.Request, over func()) *flight {
-	claimed, done := make(chan struct{}), make(chan struct{})
-	f := &flight{claimed: claimed, done: done}
+// finish tells what the call has come to.
+func (f *flight) finish(a *durable.Answer, err error) {
+	f.once.Do(func() {
+		f.answer, f.err = a, err
+		close(f.done)
+	})
+}
+
+// flight is that of a request. One of a former incarnation has nobody who waits.
+func (c *caller) flight(nonce []byte) *flight {
 	c.mu.Lock()
-	c.claimed[string(r.Entry.Nonce)] = claimed
+	defer c.mu.Unlock()
+	if f := c.flights[string(nonce)]; f != nil {
+		return f
+	}
+	return &flight{in: &inflow{over: make(chan struct{})}, out: &outflow{}, claimed: make(chan struct{}), done: make(chan struct{})}
+}
+
+// fly makes a call of the service, which goes on whatever becomes of the HTTP request. Over is called at its end.
+func (c *caller) fly(ctx context.Context, r *durable.Request, a *attempt, over func()) *flight {
+	f := &flight{in: a.in, out: a.out, claimed: make(chan struct{}), done: make(chan struct{})}
+	c.mu.Lock()
+	c.flights[string(r.Entry.Nonce)] = f
 	c.mu.Unlock()
 	go func() {
 		defer over()
-		defer close(done)
-		a, err := durable.NewCallerClient(c.s.node.Client(callerService, rpc.WithPlainCalls())).Call(context.WithoutCancel(ctx), r)
-		if f.answer, f.err = a, err; err == nil && a.Verdict == durable.Verdict_FRESH && a.Kept {
-			c.s.keeper.foresee(r.Entry, a.Outcome)
-		}
+		f.finish(durable.NewCallerClient(c.s.node.Client(callerService, rpc.WithPlainCalls())).Call(context.WithoutCancel(ctx), r))
 		c.mu.Lock()
-		delete(c.claimed, string(r.Entry.Nonce))
+		delete(c.flights, string(r.Entry.Nonce))
 		c.mu.Unlock()
 	}()
 	return f
 }
 
-// arguments are a struct of arguments that is in Thrift's binary protocol already.
-type arguments []byte
+// arguments are a struct of arguments: most of it is in Thrift's binary protocol already.
+type arguments struct {
+	plain []byte
+	body  *bifrost.Reference // goes in as the field of that number, unless it is nil
+	id    int16
+}
 
 // Write implements thrift.TStruct. Clients of a node write the binary protocol unless they are told otherwise.
-func (a arguments) Write(_ context.Context, p thrift.TProtocol) error {
-	_, err := p.Transport().Write(a)
-	return err
+func (a *arguments) Write(ctx context.Context, p thrift.TProtocol) error {
+	if a.body == nil {
+		_, err := p.Transport().Write(a.plain)
+		return err
+	}
+	_, err := p.Transport().Write(a.plain[:len(a.plain)-1]) // the last byte says that no field follows
+	return errors.Join(err, p.WriteFieldBegin(ctx, "", thrift.STRUCT, a.id), a.body.Write(ctx, p), p.WriteFieldEnd(ctx), p.WriteFieldStop(ctx))
 }
 
 // Read implements thrift.TStruct.
-func (a arguments) Read(context.Context, thrift.TProtocol) error {
+func (a *arguments) Read(context.Context, thrift.TProtocol) error {
 	return thrift.NewTProtocolException(errWriteOnly)
 }

@@ -2,6 +2,8 @@
  * What the ingress keeps of calls with an idempotency key, and the two services by which it keeps it. Only the ingress itself may
  * call them.
  */
+include "../rpc/idl/bifrost.thrift"
+
 namespace go durable
 
 /** What a client is answered. */
@@ -14,7 +16,7 @@ struct Outcome {
 /** A key that is in use. Without an outcome its call runs. */
 struct Entry {
   1: binary key
-  /** Of the request: service, method and body. */
+  /** Of the request: service, method and body. That of a request whose body goes into memory lacks the body until it is there. */
   2: binary hash
   /** Tells calls with the same key apart. */
   3: binary nonce
@@ -41,6 +43,19 @@ struct Request {
   6: binary arguments
   /** The client is told that the call is accepted. So it finds an outcome, also if the call has never begun. */
   7: bool promised
+  /** The number of the argument that the request's body is, which goes into memory as it comes. */
+  8: optional i16 body
+  /** The client takes the result, which is marked (bifrost.ref), as it is. */
+  9: bool raw
+  /** How long the call may take, in milliseconds; 0 for as long as it likes. */
+  10: i64 timeout
+}
+
+/** A request's body, in memory. */
+struct Body {
+  1: bifrost.Reference content
+  /** Its SHA-256. */
+  2: binary hash
 }
 
 enum Verdict {
@@ -59,18 +74,19 @@ enum Verdict {
 struct Answer {
   1: Verdict verdict
   2: optional Outcome outcome
-  /** The outcome is kept with the key. */
-  3: bool kept
 }
 
 /** Makes calls for clients. Has no state. */
 service Caller {
+  /** Without a key in its entry it is a call of which nothing is kept. */
   Answer call(1: Request request)
+  /** Puts the body of the request with a nonce into memory, which is handed over. */
+  Body receive(1: binary nonce)
 }
 
 /** Keeps the table of keys. */
 service Keys {
   Answer claim(1: Entry entry)
   /** Without an outcome the call has never begun, and the key is free again. */
-  oneway void settle(1: Entry entry)
+  void settle(1: Entry entry)
 }

@@ -2,6 +2,8 @@ package ingress_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,6 +142,26 @@ func TestAtOnce(t *testing.T) {
 			r.expect("each", <-all, 200, "6")
 		}
 		r.total("a", 6)
+	})
+}
+
+// TestAnswered: what clients have got is in the table at once, however many call at a time. So what the ingress has yet to do for calls that are
+// answered does not pile up in its ledger.
+func TestAnswered(t *testing.T) {
+	onRack(t, ingress.Config{}, func(r *rig) {
+		r.expect("before", r.buy("a", 1), 200, "1")
+		var clients sync.WaitGroup
+		for c := range 32 {
+			clients.Go(func() {
+				for n := range 10 {
+					r.expect("a call", r.buy(fmt.Sprint("account ", c), 1, "Idempotency-Key", fmt.Sprint(c, "-", n)), 200, fmt.Sprint(n+1))
+				}
+			})
+		}
+		clients.Wait()
+		if n := r.server.Unsettled(r.T); n > 0 {
+			r.Errorf("%d keys of calls that are answered have no outcome", n)
+		}
 	})
 }
 

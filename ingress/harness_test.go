@@ -24,10 +24,10 @@ type rig struct {
 	*testing.T
 	*bifrosttest.Rack
 	config ingress.Config
-	runs   atomic.Int64 // of purchases
+	runs   atomic.Int64 // of purchases and deposits
 
 	mu      sync.Mutex
-	handler http.Handler // of the ingress' present incarnation
+	server  *ingress.Server // the ingress' present incarnation
 	entered func(ctx context.Context, account string)
 	idl     string // of the shop; "" is its own
 }
@@ -53,7 +53,7 @@ func onRack(t *testing.T, c ingress.Config, f func(r *rig)) {
 		"ingress": func(ctx context.Context, node *rpc.Node, _ []string) error {
 			s, err := ingress.New(ctx, node, r.config)
 			if err == nil {
-				r.set(s.Handler())
+				r.set(s)
 			}
 			return bifrosttest.Serve(ctx, err)
 		},
@@ -82,10 +82,10 @@ func onRack(t *testing.T, c ingress.Config, f func(r *rig)) {
 	})
 }
 
-func (r *rig) set(h http.Handler) {
+func (r *rig) set(s *ingress.Server) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.handler = h
+	r.server = s
 }
 
 // on sets what happens in the middle of each purchase.
@@ -111,21 +111,29 @@ func (a *reply) problem() string {
 
 // do makes a request of the ingress' present incarnation. Headers are pairs.
 func (r *rig) do(method, path, body string, headers ...string) reply {
-	r.mu.Lock()
-	h := r.handler
-	r.mu.Unlock()
-	req := httptest.NewRequestWithContext(r.Context(), method, path, strings.NewReader(body))
-	req.Host = "localhost"
 	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
+		headers = append([]string{"Content-Type", "application/json"}, headers...)
 	}
+	w := httptest.NewRecorder()
+	r.present().ServeHTTP(w, r.request(method, path, strings.NewReader(body), headers...))
+	b, _ := io.ReadAll(w.Result().Body)
+	return reply{w.Code, w.Header(), string(b)}
+}
+
+// present is the handler of the ingress' present incarnation.
+func (r *rig) present() http.Handler {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.server.Handler()
+}
+
+func (r *rig) request(method, path string, body io.Reader, headers ...string) *http.Request {
+	req := httptest.NewRequestWithContext(r.Context(), method, path, body)
+	req.Host = "localhost"
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, req)
-	b, _ := io.ReadAll(w.Result().Body)
-	return reply{w.Code, w.Header(), string(b)}
+	return req
 }
 
 // buy buys for so many cents.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"sync"
 	"time"
 
@@ -16,7 +18,8 @@ import (
 	"github.com/bifrost-rack/bifrost/ingress/keys"
 	"github.com/bifrost-rack/bifrost/ingress/thriftjson"
 	"github.com/bifrost-rack/bifrost/rpc"
-	"github.com/bifrost-rack/bifrost/rpc/gen"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Config says what an ingress takes. A field that is 0 stands for its default.
@@ -24,6 +27,9 @@ type Config struct {
 	// Tokens says who may call what. Nil lets everybody call everything, from this machine only: requests for a host that is not
 	// a loopback one are refused then.
 	Tokens *Tokens
+	// Path is what the paths of all requests begin with, such as "/blue": several racks can be behind one address then. Requests for another
+	// path are refused. The default is "".
+	Path string
 	// Lifetime is for how long the answer to a call with a key is kept, from when its request came. Default: 24 hours.
 	Lifetime time.Duration
 	// Keys is how many keys are kept at most, and KeyBytes how many bytes they and their answers take. They are in the state of a
@@ -33,13 +39,16 @@ type Config struct {
 	Timeout, MaxTimeout time.Duration
 	// MaxBody and MaxAnswer bound the JSON of a request and of its answer, in bytes. Defaults: 1 MiB and 16 MiB.
 	MaxBody, MaxAnswer int
+	// MaxStream bounds a body that goes into memory, in bytes. Default, and the most: 1 GiB.
+	MaxStream int64
 	// Rate is how many requests a second a client may make, and Burst how many at once. A client is a token, or without tokens an
 	// address. Defaults: 1000 and 2000.
 	Rate  float64
 	Burst int
 	// Concurrent is how many calls are under way at a time, of which each client has its share. Default: 1024.
 	Concurrent int
-	// BodyTimeout is how long a client may take to send a request, and again to take its answer. Default: 30 s.
+	// BodyTimeout is how long a client may take to send a request, and again to take its answer; of what is larger than MaxBody it is
+	// for each MaxBody bytes. Default: 30 s.
 	BodyTimeout time.Duration
 	// Logger receives a line for each request, and what is wrong. Nil discards it.
 	Logger *slog.Logger
@@ -62,6 +71,9 @@ func (c Config) withDefaults() Config {
 		if *f.value <= 0 {
 			*f.value = f.otherwise
 		}
+	}
+	if c.MaxStream <= 0 || c.MaxStream > rpc.MaxRef {
+		c.MaxStream = rpc.MaxRef
 	}
 	if c.Rate <= 0 {
 		c.Rate = 1000
@@ -95,11 +107,14 @@ type target struct{ service, method, policy string }
 // ingress' alone. It fails if another node of the rack is an ingress.
 func New(ctx context.Context, node *rpc.Node, c Config) (*Server, error) {
 	c = c.withDefaults()
+	if !validPath.MatchString(c.Path) {
+		return nil, fmt.Errorf("path %.128q: want something like /blue: letters, digits and the characters - . _ ~ between slashes", c.Path)
+	}
 	s := &Server{
 		node: node, config: c, log: c.Logger, catalog: newCatalog(node), clients: newClients(&c), targets: map[target]thrift.TClient{},
 	}
 	s.keeper = newKeeper(keys.Limits{Keys: c.Keys, Bytes: c.KeyBytes, Lifetime: c.Lifetime, Instead: tooLarge}, s.ownCall)
-	s.caller = &caller{s: s, claimed: map[string]chan<- struct{}{}}
+	s.caller = &caller{s: s, flights: map[string]*flight{}}
 	s.figures = newFigures(s)
 	s.handler = s.routes()
 	if err := node.Export(ctx, keysService, durable.NewKeysProcessor(s.keeper), rpc.WithState(s.keeper)); err != nil {
@@ -112,6 +127,9 @@ func New(ctx context.Context, node *rpc.Node, c Config) (*Server, error) {
 	}
 	return s, nil
 }
+
+// validPath matches what the paths of requests may begin with.
+var validPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
 
 // ownCall refuses calls of the ingress' services by others: they would be made in the ingress' name.
 func (s *Server) ownCall(ctx context.Context) error {
@@ -162,11 +180,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// request makes what is to be called.
-func newRequest(service string, m *gen.Method, args []byte) *durable.Request {
-	return &durable.Request{Target: service, Method: m.Name, NoAnswer: m.Oneway, Policy: m.Policy, Arguments: args}
-}
-
 // newNonce tells a request from all others.
 func newNonce() []byte {
 	b := make([]byte, 16)
@@ -174,17 +187,22 @@ func newNonce() []byte {
 	return b
 }
 
-// perform makes the call that a client asks for. It is begun unless the call has certainly never begun.
-func (s *Server) perform(ctx context.Context, r *durable.Request) (o *durable.Outcome, begun bool) {
-	client := s.target(target{r.Target, r.Method, r.Policy})
+// perform makes the call that a client asks for. It is begun unless the call has certainly never begun. The body is nil for a request that
+// has its arguments in it.
+func (s *Server) perform(ctx context.Context, r *durable.Request, body *bifrost.Reference) (o *durable.Outcome, begun bool) {
+	client, method := s.target(target{r.Target, r.Method, r.Policy}), r.Method
+	if body != nil || r.Raw {
+		method += rpcpacket.RefSuffix
+	}
+	args := &arguments{plain: r.Arguments, body: body, id: r.GetBody()}
 	if r.NoAnswer {
-		if _, err := client.Call(ctx, r.Method, arguments(r.Arguments), nil); err != nil {
+		if _, err := client.Call(ctx, method, args, nil); err != nil {
 			return failed(err).outcome(), !rpc.NeverBegan(err)
 		}
-		return result([]byte("null")), true
+		return jsonResult([]byte("null")), true
 	}
 	a := &answer{s: s, request: r}
-	_, err := client.Call(ctx, r.Method, arguments(r.Arguments), a)
+	_, err := client.Call(ctx, method, args, a)
 	switch {
 	case a.unreadable != nil:
 		return unreadable(a.unreadable).outcome(), true
@@ -192,11 +210,13 @@ func (s *Server) perform(ctx context.Context, r *durable.Request) (o *durable.Ou
 		return failed(err).outcome(), !rpc.NeverBegan(err)
 	case a.is.Exception != "":
 		return declared(&a.is).outcome(), true
+	case a.is.ByReference:
+		return s.deliver(ctx, r, &a.reference), true
 	}
-	return result(a.is.JSON), true
+	return jsonResult(a.is.JSON), true
 }
 
-func result(json []byte) *durable.Outcome {
+func jsonResult(json []byte) *durable.Outcome {
 	return &durable.Outcome{Status: http.StatusOK, MediaType: jsonMedia, Body: json}
 }
 
@@ -234,6 +254,7 @@ type answer struct {
 	request *durable.Request
 
 	is         thriftjson.Answer
+	reference  bifrost.Reference // the result, if it comes by reference
 	unreadable error
 }
 
@@ -252,7 +273,7 @@ func (a *answer) Read(ctx context.Context, p thrift.TProtocol) error {
 			a.unreadable = errors.New(refused.Detail)
 			break
 		}
-		a.is, a.unreadable = thriftjson.ReadAnswer(ctx, p, m, a.s.config.MaxAnswer)
+		a.is, a.unreadable = thriftjson.ReadAnswer(ctx, p, m, a.s.config.MaxAnswer, &a.reference)
 		return a.unreadable
 	}
 	return p.Skip(ctx, thrift.STRUCT)

@@ -72,7 +72,9 @@ func unquote(s string) (string, bool) {
 func scoped(token, key string) []byte { return []byte(token + "\x00" + key) }
 
 // outcomePath is where the answer to the call with a key is.
-func outcomePath(key string) string { return "/outcome/" + url.PathEscape(key) }
+func (s *Server) outcomePath(key string) string {
+	return s.config.Path + "/outcome/" + url.PathEscape(key)
+}
 
 // hashOf tells requests with the same key apart: it is of all that must be the same.
 func hashOf(service, method string, body []byte) []byte {
@@ -83,6 +85,9 @@ func hashOf(service, method string, body []byte) []byte {
 	}
 	return h.Sum(nil)
 }
+
+// withBody is hashOf a request whose body goes into memory: of the hash of the rest, and of that of the body.
+func withBody(request, body []byte) []byte { return hashOf(rawMedia, string(request), body) }
 
 // preferences are what a request asks for by Prefer (RFC 7240).
 type preferences struct {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/ingress/gen-go/durable"
@@ -48,7 +49,7 @@ func (s *Server) openapi(w http.ResponseWriter, r *http.Request) {
 		failed(err).write(w)
 		return
 	}
-	b, err := json.Marshal(document(all, s.config.Tokens != nil))
+	b, err := json.Marshal(document(all, s.config.Tokens != nil, s.config.Path))
 	if err != nil {
 		internalProblem(err.Error()).write(w)
 		return
@@ -56,8 +57,8 @@ func (s *Server) openapi(w http.ResponseWriter, r *http.Request) {
 	s.send(w, &durable.Outcome{Status: http.StatusOK, MediaType: jsonMedia, Body: b})
 }
 
-// document describes services; with tokens, each request needs one.
-func document(all []*offer, tokens bool) object {
+// document describes services; with tokens, each request needs one. Its paths are below a path.
+func document(all []*offer, tokens bool, below string) object {
 	d := describer{schemas: object{"Problem": problemSchema()}}
 	paths := object{"/outcome/{key}": object{"get": outcomeOperation()}}
 	for _, o := range all {
@@ -71,7 +72,7 @@ func document(all []*offer, tokens bool) object {
 	doc := object{
 		"openapi": "3.1.0",
 		"info":    object{"title": "Services of a Bifröst rack", "version": "1", "description": "Calls of the services of a rack. See docs/ingress.md."},
-		"servers": []any{object{"url": "/"}},
+		"servers": []any{object{"url": below + "/"}},
 		"paths":   paths, "components": components,
 	}
 	if tokens {
@@ -173,6 +174,17 @@ func (d *describer) operation(service string, m *gen.Method) object {
 			"required": len(m.Arguments) > 0, "content": content(jsonMedia, d.fields(service, &gen.Type{Kind: gen.Struct, Fields: m.Arguments})),
 		},
 		"responses": responses,
+	}
+	if body, err := bodyOf(m); err == nil {
+		op["requestBody"].(object)["content"].(object)[rawMedia] = object{}
+		beside := slices.DeleteFunc(slices.Clone(m.Arguments), func(f gen.Field) bool { return f.ID == body.ID })
+		op["parameters"] = append(op["parameters"].([]any), object{
+			"name": "arguments", "in": "query", "description": "The other arguments, if the body is " + body.Name + " as it is.",
+			"content": content(jsonMedia, d.fields(service, &gen.Type{Kind: gen.Struct, Fields: beside})),
+		})
+	}
+	if m.ResultByReference && m.Result.Kind == gen.Binary {
+		responses["200"].(object)["content"].(object)[rawMedia] = object{}
 	}
 	if summary, _, _ := strings.Cut(m.Doc, "\n"); summary != "" {
 		op["summary"], op["description"] = summary, m.Doc

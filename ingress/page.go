@@ -17,6 +17,7 @@ import (
 
 // pageView is what the page shows.
 type pageView struct {
+	Path     string // the ingress' own
 	Services []serviceView
 	Called   *calledView // the call that was made from the page, nil if none was
 }
@@ -46,7 +47,7 @@ details { border-top: 1px solid #ccc; padding: .5rem 0 }
 label { display: block; margin: .5rem 0 }
 </style></head><body>
 <h1>Services of the rack</h1>
-<p><a href="/openapi.json">OpenAPI document</a></p>
+<p><a href="{{.Path}}/openapi.json">OpenAPI document</a></p>
 {{with .Called}}<section aria-label="Answer"><h2>{{.Service}}.{{.Method}}: {{.Status}} {{.Title}}</h2>
 {{if .Key}}<p>Idempotency-Key: <code>{{.Key}}</code></p>{{end}}<pre>{{.Sent}}</pre><pre>{{.Answer}}</pre></section>{{end}}
 {{range .Services}}<h2>{{.Name}}</h2>
@@ -54,7 +55,7 @@ label { display: block; margin: .5rem 0 }
 {{range .Methods}}<details><summary>{{.Name}}</summary>
 {{if .Doc}}<p>{{.Doc}}</p>{{end}}
 {{if .Problem}}<p>Cannot be called from here: {{.Problem}}</p>{{else}}
-<form method="post" action="/form/{{.Service}}/{{.Name}}">
+<form method="post" action="{{$.Path}}/form/{{.Service}}/{{.Name}}">
 <label>Arguments <textarea name="body" rows="6" spellcheck="false">{{.Sample}}</textarea></label>
 <label>Idempotency-Key, if it is to run once however often it is sent <input name="key" autocomplete="off"></label>
 <button>Call {{.Name}}</button></form>{{end}}</details>{{end}}
@@ -76,7 +77,7 @@ func (s *Server) show(ctx context.Context, w http.ResponseWriter, v *visit, call
 		failed(err).write(w)
 		return
 	}
-	view := pageView{Called: called}
+	view := pageView{Path: s.config.Path, Called: called}
 	for _, o := range all {
 		service := serviceView{Name: o.name, Problem: o.problem}
 		for _, m := range o.methods {
@@ -101,8 +102,6 @@ func (s *Server) show(ctx context.Context, w http.ResponseWriter, v *visit, call
 // form serves POST /form/SERVICE/METHOD: a call from the page, whose answer the page shows.
 func (s *Server) form(w http.ResponseWriter, r *http.Request) {
 	a := &attempt{visit: visitOf(r.Context()), service: r.PathValue("service"), method: r.PathValue("method"), timeout: s.config.Timeout}
-	ctx, cancel := context.WithTimeout(r.Context(), a.timeout)
-	defer cancel()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.config.BodyTimeout)) // a recorder of tests has none
 	r.Body = http.MaxBytesReader(w, r.Body, 3*int64(s.config.MaxBody)+maxHeader)            // as a form has it, a byte may take three
 	var got capture
@@ -110,7 +109,7 @@ func (s *Server) form(w http.ResponseWriter, r *http.Request) {
 		refused.write(&got)
 	} else {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-		s.run(ctx, &got, a)
+		s.run(r.Context(), &got, a)
 	}
 	s.show(r.Context(), w, a.visit, &calledView{
 		Service: a.service, Method: a.method, Key: a.key, Sent: string(a.body), Answer: got.body.String(), Status: got.status, Title: http.StatusText(got.status),

@@ -75,6 +75,9 @@ func (p *problem) write(w http.ResponseWriter) {
 	if p.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retry))
 	}
+	if p.Status == http.StatusRequestTimeout {
+		w.Header().Set("Connection", "close")
+	}
 	writeOutcome(w, p.outcome())
 }
 

@@ -10,7 +10,9 @@
 //     │
 //   a UDP port of calls or memory on one side only, an ICMPv6 error ─▶ drop
 //     │
-//     ├─ call ────▶ pointer or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
+//     ├─ of a node with a row, or to one: rights.p4 ─▶ pass, turn around or drop
+//     │
+//     ├─ call ────▶ region or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
 //     ├─ memory ──▶ dsm_home ─▶ dsm_access? ── no ─▶ deny: answer with a NACK
 //     │                              └─ yes ─▶ next_hop (a free is held); what changes a
 //     │                                        machine with two copies ─▶ both
@@ -24,7 +26,8 @@
 // goes on only when the Gatekeeper hands it back by PacketOut, and its output
 // port is looked up then. Nothing here rewrites an IP address, except that a
 // denied request is turned around, which leaves the UDP checksum right: a sum
-// does not see the order of what it adds.
+// does not see the order of what it adds, and a word that changes has its
+// complement, its twin, beside it.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -38,8 +41,8 @@ const bit<9> CPU_PORT = 510;
 
 const bit<16> RPC_MAGIC = 0xB1FC;
 const bit<16> DSM_MAGIC = 0xB1FD;
-const bit<8>  RPC_VERSION = 2;
-const bit<8>  DSM_VERSION = 3;
+const bit<8>  RPC_VERSION = 3;
+const bit<8>  DSM_VERSION = 4;
 
 const bit<8> PROTO_TCP      = 6;
 const bit<8> PROTO_UDP      = 17;
@@ -53,6 +56,7 @@ const bit<8> RPC_CALL      = 1;
 const bit<8> RPC_REPLY     = 2;
 const bit<8> RPC_EXCEPTION = 3;
 const bit<8> RPC_ONEWAY    = 4;
+const bit<8> RPC_ASK       = 6;
 
 // Flags of a call header: the policy (0 is none), to be held, and what only the Gatekeeper
 // may set (released, replay).
@@ -65,10 +69,13 @@ const bit<8> DSM_WRITE  = 3;
 const bit<8> DSM_FREE   = 4;
 const bit<8> DSM_SETTLE = 5;
 const bit<8> DSM_LEDGER = 6;
+const bit<8> DSM_SLOTS  = 7;
 
 // Verdict words of a memory header: kind and status.
 const bit<16> DSM_REQUEST  = 0x0100;
 const bit<16> DSM_REPLY_OK = 0x0200;
+const bit<16> DSM_DENIED   = 0x0301;
+const bit<16> DSM_LENT     = 0x0305; // overloaded
 
 // Why a packet is held; the reason field of packet_in.
 enum bit<8> Reason {
@@ -77,7 +84,8 @@ enum bit<8> Reason {
     FREE         = 3, // a permitted free
     MEMORY_REPLY = 4, // the answer to an alloc or a free
     NO_HOME      = 5, // memory request to a machine that is not there
-    NO_ROUTE     = 6  // call of a method that nobody exports
+    NO_ROUTE     = 6, // call of a method that nobody exports
+    HAND         = 7  // what an operation of the Gatekeeper has found
 }
 
 // What became of a packet; with the ingress port in front, the index of the verdicts counter.
@@ -91,7 +99,10 @@ enum bit<8> Verdict {
     FORGED      = 6, // speaks in the Gatekeeper's name, or from a port that is not its protocol's
     UNSUPPORTED = 7, // not IPv6, or an extension header that could hide one
     HOP_LIMIT   = 8, // went around too often
-    UNLISTED    = 9  // TCP between ports that may not have it
+    UNLISTED    = 9,  // TCP between ports that may not have it
+    LATE        = 10, // late, or of another call than the slot's: see rights.p4
+    LENT        = 11, // not now: turned around
+    GONE        = 12  // its destination is gone: turned around
 }
 
 // The colour of what is beyond a meter's rate.
@@ -157,16 +168,20 @@ header rpc_t {
     bit<32>  caller_incarnation;
     bit<32>  callee_incarnation;
     bit<32>  slot;
-    bit<32>  reserved;
+    bit<16>  turned;
+    bit<16>  turned_twin;
     bit<32>  timeout;
     bit<32>  branch;
     bit<32>  index;
     bit<16>  attempt;
-    bit<16>  pointer_count;
+    bit<8>   lists;
+    bit<8>   reserved;
     bit<32>  payload_length;
     bit<32>  trailer_length;
     bit<64>  service;
-    bit<128> pointer;
+    bit<16>  had;
+    bit<16>  had_twin;
+    bit<32>  reserved2;
 }
 
 header dsm_t {
@@ -174,7 +189,7 @@ header dsm_t {
     bit<8>   version;
     bit<8>   flags;
     bit<16>  verdict;
-    bit<16>  denial;
+    bit<16>  verdict_twin;
     bit<64>  request;
     bit<64>  floor;
     bit<128> execution;
@@ -184,9 +199,11 @@ header dsm_t {
     bit<64>  length;
     bit<32>  mirror_epoch;
     bit<32>  blade_incarnation;
+    bit<64>  number;
+    bit<32>  slot;
     bit<8>   copy;
     bit<8>   members;
-    bit<48>  reserved;
+    bit<16>  reserved;
 }
 
 header icmpv6_t {
@@ -195,15 +212,26 @@ header icmpv6_t {
     bit<16> checksum;
 }
 
+#include "rights_headers.p4"
+
 struct headers_t {
     packet_out_t packet_out;
     packet_in_t  packet_in;
     ethernet_t   ethernet;
+    hand_t       hand;
+    found_t      found0;
+    found_t      found1;
+    found_t      found2;
+    found_t      found3;
     ipv6_t       ipv6;
     fragment_t   fragment;
     icmpv6_t     icmpv6;
     udp_t        udp;
     rpc_t        rpc;
+    list_t       list0;
+    list_t       list1;
+    list_t       list2;
+    list_t       list3;
     dsm_t        dsm;
 }
 
@@ -218,7 +246,7 @@ struct denied_digest_t {
 struct metadata_t {
     bit<16> hop;     // next_hop key; 0 while none is known
     bit<16> group;   // multicast group of the machine's copies; 0 if it has one copy
-    bit<1>  memory;  // the source is a memory blade
+    rights_t rights;
     bit<8>  spread;  // which of several nodes of a service
     bit<8>  machine; // memory machine of a request
     bit<8>  op;      // memory operation
@@ -227,7 +255,10 @@ struct metadata_t {
     // A digest takes its values at the end of ingress, when a denied request has
     // been turned around already; so they are kept here.
     denied_digest_t denied;
+    hint_digest_t   hint;
 }
+
+#include "rights.p4"
 
 parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
@@ -244,8 +275,31 @@ parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, in
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
             0x86DD: parse_ipv6;
+            ETHERTYPE_HAND: parse_hand;
             default: accept;
         }
+    }
+    state parse_hand {
+        pkt.extract(hdr.hand);
+        transition select(hdr.hand.op) {
+            Hand.READ_WORDS: parse_found;
+            Hand.READ_SLOTS: parse_found;
+            Hand.SET_SLOT: parse_found;
+            default: accept;
+        }
+    }
+    state parse_found {
+        pkt.extract(hdr.found0);
+        transition select(hdr.hand.op) {
+            Hand.READ_SLOTS: parse_more;
+            default: accept;
+        }
+    }
+    state parse_more {
+        pkt.extract(hdr.found1);
+        pkt.extract(hdr.found2);
+        pkt.extract(hdr.found3);
+        transition accept;
     }
     state parse_ipv6 {
         pkt.extract(hdr.ipv6);
@@ -274,6 +328,37 @@ parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, in
     }
     state parse_rpc {
         pkt.extract(hdr.rpc);
+        transition select(hdr.rpc.lists) {
+            1: parse_list0;
+            2: parse_list0;
+            3: parse_list0;
+            4: parse_list0;
+            default: accept; // none, or too many
+        }
+    }
+    state parse_list0 {
+        pkt.extract(hdr.list0);
+        transition select(hdr.rpc.lists) {
+            1: accept;
+            default: parse_list1;
+        }
+    }
+    state parse_list1 {
+        pkt.extract(hdr.list1);
+        transition select(hdr.rpc.lists) {
+            2: accept;
+            default: parse_list2;
+        }
+    }
+    state parse_list2 {
+        pkt.extract(hdr.list2);
+        transition select(hdr.rpc.lists) {
+            3: accept;
+            default: parse_list3;
+        }
+    }
+    state parse_list3 {
+        pkt.extract(hdr.list3);
         transition accept;
     }
     state parse_dsm {
@@ -304,8 +389,8 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)Verdict.HELD);
     }
 
-    // deny turns a request around with the verdict that its sender put ready.
-    action deny() {
+    // turn turns a packet around.
+    action turn(Verdict why) {
         bit<128> address = hdr.ipv6.src;
         hdr.ipv6.src = hdr.ipv6.dst;
         hdr.ipv6.dst = address;
@@ -315,11 +400,29 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         bit<48> mac = hdr.ethernet.src;
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ethernet.dst = mac;
-        bit<16> verdict = hdr.dsm.verdict;
-        hdr.dsm.verdict = hdr.dsm.denial;
-        hdr.dsm.denial = verdict;
         std.egress_spec = std.ingress_port;
-        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)Verdict.DENIED);
+        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)why);
+    }
+
+    // deny turns a request to memory around.
+    action deny() {
+        hdr.dsm.verdict = DSM_DENIED;
+        hdr.dsm.verdict_twin = ~DSM_DENIED;
+        turn(Verdict.DENIED);
+    }
+
+    // not_now turns a request to memory around whose region is lent.
+    action not_now() {
+        hdr.dsm.verdict = DSM_LENT;
+        hdr.dsm.verdict_twin = ~DSM_LENT;
+        turn(Verdict.LENT);
+    }
+
+    // turn_call turns a message around, with its reason.
+    action turn_call(Verdict why) {
+        hdr.rpc.turned = (bit<16>)meta.rights.judged;
+        hdr.rpc.turned_twin = ~(bit<16>)meta.rights.judged;
+        turn(why);
     }
 
     // tell meters a digest of the packet's port.
@@ -328,7 +431,11 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     // Who lives at a port: nobody speaks for another node.
-    action known(bit<1> memory) { meta.memory = memory; }
+    action known(bit<8> kind, bit<12> row, bit<32> incarnation) {
+        meta.rights.kind = kind;
+        meta.rights.row = row;
+        meta.rights.incarnation = incarnation;
+    }
     table identity {
         key = {
             std.ingress_port: exact @name("ingress_port");
@@ -341,15 +448,22 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     action to_hop(bit<16> hop) { meta.hop = hop; }
 
+    // A node that has a row. One that is going is gone for good.
+    action to_node(bit<16> hop, bit<12> row, bit<1> going) {
+        meta.hop = hop;
+        meta.rights.to = row;
+        meta.rights.going = going;
+    }
+
     table l3 {
         key = { hdr.ipv6.dst: lpm @name("destination"); }
-        actions = { to_hop; NoAction; }
+        actions = { to_hop; to_node; NoAction; }
         const default_action = NoAction();
         size = 4096;
     }
 
-    // A machine with two copies: the hop of the first, which answers reads and
-    // chooses the slots of allocations, and the multicast group of both.
+    // A machine with two copies: the hop of the first, which answers what changes
+    // nothing, and the multicast group of both.
     action to_copies(bit<16> hop, bit<16> group) {
         meta.hop = hop;
         meta.group = group;
@@ -433,128 +547,188 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         meta.region = hdr.ipv6.dst[71:30];
     }
 
+    Rights() rights;
+
     apply {
         if (std.parser_error != error.NoError) {
             drop(Verdict.MALFORMED);
             exit;
         }
-        if (!hdr.ipv6.isValid() || hdr.ipv6.version != 6) {
-            drop(Verdict.UNSUPPORTED);
-            exit;
-        }
-        if (hdr.ipv6.hop_limit <= 1 && !hdr.packet_out.isValid()) {
-            drop(Verdict.HOP_LIMIT);
-            exit;
-        }
-
+        bool hand = hdr.hand.isValid() && hdr.packet_out.isValid(); // an operation of the Gatekeeper
         bool from_cpu = hdr.packet_out.isValid();
-        if (from_cpu) {
-            meta.hop = hdr.packet_out.hop;
+        bool both = false;    // it goes to each copy of its machine
+        bool refused = false; // an access to memory that is not permitted
+        if (hand) {
             hdr.packet_out.setInvalid();
         } else {
-            if (hdr.udp.isValid() && hdr.udp.dst_port == PORT_CONTROL) {
-                hold(Reason.CONTROL);
+            if (!hdr.ipv6.isValid() || hdr.ipv6.version != 6) {
+                drop(Verdict.UNSUPPORTED);
                 exit;
             }
-            if (!identity.apply().hit) {
-                drop(Verdict.NO_IDENTITY);
+            if (hdr.ipv6.hop_limit <= 1 && !hdr.packet_out.isValid()) {
+                drop(Verdict.HOP_LIMIT);
                 exit;
             }
-            // What is not sent to such a port is not parsed, so what comes from one
-            // could be an answer that passes unseen.
-            if (hdr.udp.isValid() && hdr.udp.src_port != hdr.udp.dst_port
-                    && (hdr.udp.src_port == PORT_RPC || hdr.udp.dst_port == PORT_RPC
-                        || hdr.udp.src_port == PORT_DSM || hdr.udp.dst_port == PORT_DSM)) {
-                drop(Verdict.FORGED);
-                exit;
-            }
-            // An error message speaks for a router on the way, and there is none: a
-            // forged one would shrink somebody's path MTU.
-            if (hdr.icmpv6.isValid() && hdr.icmpv6.type < ICMPV6_INFORMATIONAL) {
-                drop(Verdict.FORGED);
-                exit;
-            }
-        }
 
-        bool by_address = meta.hop == 0; // look the destination up in l3
-        if (hdr.rpc.isValid()) {
-            if (hdr.rpc.magic != RPC_MAGIC || hdr.rpc.version != RPC_VERSION) {
-                drop(Verdict.MALFORMED);
-                exit;
-            }
-            if (!from_cpu) {
-                if (hdr.rpc.type < RPC_CALL || hdr.rpc.type > RPC_ONEWAY || (hdr.rpc.flags & RPC_FLAGS_GATEKEEPER) != 0) {
+            if (from_cpu) {
+                meta.hop = hdr.packet_out.hop;
+                hdr.packet_out.setInvalid();
+            } else {
+                if (hdr.udp.isValid() && hdr.udp.dst_port == PORT_CONTROL) {
+                    hold(Reason.CONTROL);
+                    exit;
+                }
+                if (!identity.apply().hit) {
+                    drop(Verdict.NO_IDENTITY);
+                    exit;
+                }
+                // What is not sent to such a port is not parsed, so what comes from one
+                // could be an answer that passes unseen.
+                if (hdr.udp.isValid() && hdr.udp.src_port != hdr.udp.dst_port
+                        && (hdr.udp.src_port == PORT_RPC || hdr.udp.dst_port == PORT_RPC
+                            || hdr.udp.src_port == PORT_DSM || hdr.udp.dst_port == PORT_DSM)) {
                     drop(Verdict.FORGED);
                     exit;
                 }
-                if (hdr.rpc.pointer_count != 0 || (hdr.rpc.flags & RPC_FLAG_HELD) != 0) {
-                    hold(Reason.CALL);
+                // An error message speaks for a router on the way, and there is none: a
+                // forged one would shrink somebody's path MTU.
+                if (hdr.icmpv6.isValid() && hdr.icmpv6.type < ICMPV6_INFORMATIONAL) {
+                    drop(Verdict.FORGED);
                     exit;
                 }
             }
-            if (meta.hop == 0 && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {
-                by_address = false;
-                meta.spread = hdr.rpc.call[7:0];
-                if (!rpc_route.apply().hit) {
-                    hold(Reason.NO_ROUTE);
+
+            bool by_address = meta.hop == 0; // look the destination up in l3
+            if (hdr.rpc.isValid()) {
+                if (hdr.rpc.magic != RPC_MAGIC || hdr.rpc.version != RPC_VERSION) {
+                    drop(Verdict.MALFORMED);
                     exit;
                 }
-            }
-        } else if (hdr.dsm.isValid()) {
-            if (hdr.dsm.magic != DSM_MAGIC || hdr.dsm.version != DSM_VERSION) {
-                drop(Verdict.MALFORMED);
+                if (!from_cpu) {
+                    bool asks = hdr.rpc.type == RPC_ASK && meta.rights.row != 0;
+                    if (hdr.rpc.type < RPC_CALL || (hdr.rpc.type > RPC_ONEWAY && !asks) || (hdr.rpc.flags & RPC_FLAGS_GATEKEEPER) != 0
+                            || hdr.rpc.turned != 0 || hdr.rpc.had != 0) {
+                        drop(Verdict.FORGED);
+                        exit;
+                    }
+                    if (meta.rights.row != 0) {
+                        meta.rights.wants = Wants.CALL;
+                        if (asks) {
+                            meta.rights.wants = Wants.ASK;
+                        } else if (hdr.rpc.type == RPC_REPLY || hdr.rpc.type == RPC_EXCEPTION) {
+                            meta.rights.wants = Wants.RETURN;
+                        }
+                    } else if (hdr.rpc.lists != 0 || (hdr.rpc.flags & RPC_FLAG_HELD) != 0) {
+                        hold(Reason.CALL);
+                        exit;
+                    }
+                }
+                if (meta.hop == 0 && meta.rights.wants == Wants.NOTHING && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {
+                    by_address = false;
+                    meta.spread = hdr.rpc.call[7:0];
+                    if (!rpc_route.apply().hit) {
+                        hold(Reason.NO_ROUTE);
+                        exit;
+                    }
+                }
+            } else if (hdr.dsm.isValid()) {
+                if (hdr.dsm.magic != DSM_MAGIC || hdr.dsm.version != DSM_VERSION) {
+                    drop(Verdict.MALFORMED);
+                    exit;
+                }
+                if (meta.hop == 0 && dsm_home.apply().hit) {
+                    by_address = false;
+                    split_pointer();
+                    if (hdr.dsm.verdict != DSM_REQUEST || meta.op < DSM_ALLOC || meta.op > DSM_SLOTS) {
+                        drop(Verdict.MALFORMED);
+                        exit;
+                    }
+                    if (!from_cpu && meta.rights.row != 0) {
+                        meta.rights.wants = Wants.PLAIN;
+                        if (meta.op <= DSM_FREE) {
+                            meta.rights.wants = meta.op;
+                        }
+                    } else if (!from_cpu && (meta.op == DSM_READ || meta.op == DSM_WRITE || meta.op == DSM_FREE)) {
+                        refused = !dsm_access.apply().hit;
+                        if (!refused && meta.op == DSM_FREE) {
+                            hold(Reason.FREE);
+                            exit;
+                        }
+                    }
+                    both = meta.group != 0 && meta.op != DSM_READ && meta.op != DSM_SLOTS;
+                } else if (!from_cpu) {
+                    if (meta.rights.kind == Sender.MEMORY) {
+                        meta.machine = hdr.ipv6.src[87:80];
+                        meta.op = hdr.ipv6.src[79:72];
+                        meta.region = hdr.ipv6.src[71:30];
+                        meta.rights.wants = Wants.ANSWER;
+                        if (meta.op == DSM_ALLOC && hdr.dsm.verdict == DSM_REPLY_OK) {
+                            meta.rights.wants = Wants.ALLOC_ANSWER;
+                        }
+                    } else if (hdr.ipv6.dst[127:96] == 0) {
+                        hold(Reason.NO_HOME);
+                        exit;
+                    } else {
+                        drop(Verdict.MALFORMED);
+                        exit;
+                    }
+                }
+            } else if (!from_cpu && !hdr.udp.isValid()
+                    && hdr.ipv6.next_header != PROTO_TCP && hdr.ipv6.next_header != PROTO_ICMPV6
+                    && (!hdr.fragment.isValid() || hdr.fragment.next_header != PROTO_TCP)) {
+                // An extension header or a fragment may hide a call, an access or an error.
+                drop(Verdict.UNSUPPORTED);
                 exit;
             }
-            if (meta.hop == 0 && dsm_home.apply().hit) {
-                by_address = false;
-                split_pointer();
-                if (hdr.dsm.verdict != DSM_REQUEST || meta.op < DSM_ALLOC || meta.op > DSM_LEDGER) {
-                    drop(Verdict.MALFORMED);
-                    exit;
-                }
-                if (!from_cpu && (meta.op == DSM_READ || meta.op == DSM_WRITE || meta.op == DSM_FREE)) {
-                    if (!dsm_access.apply().hit) {
-                        tell();
-                        if (meta.color != RED) {
-                            meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
-                            digest<denied_digest_t>(1, meta.denied);
-                        }
-                        deny();
-                        exit;
-                    }
-                    if (meta.op == DSM_FREE) {
-                        hold(Reason.FREE);
-                        exit;
-                    }
-                }
-                if (meta.group != 0 && meta.op != DSM_ALLOC && meta.op != DSM_READ) {
-                    replicate();
-                    exit;
-                }
-            } else if (!from_cpu) {
-                if (meta.memory == 1) {
-                    bit<8> op = hdr.ipv6.src[79:72];
-                    if ((op == DSM_ALLOC && hdr.dsm.verdict == DSM_REPLY_OK) || op == DSM_FREE) {
-                        hold(Reason.MEMORY_REPLY);
-                        exit;
-                    }
-                } else if (hdr.ipv6.dst[127:96] == 0) {
-                    hold(Reason.NO_HOME);
-                    exit;
-                } else {
-                    drop(Verdict.MALFORMED);
-                    exit;
-                }
+            if (by_address) {
+                l3.apply();
             }
-        } else if (!from_cpu && !hdr.udp.isValid()
-                && hdr.ipv6.next_header != PROTO_TCP && hdr.ipv6.next_header != PROTO_ICMPV6
-                && (!hdr.fragment.isValid() || hdr.fragment.next_header != PROTO_TCP)) {
-            // An extension header or a fragment may hide a call, an access or an error.
-            drop(Verdict.UNSUPPORTED);
+            if (hdr.dsm.isValid() && by_address && meta.rights.wants != Wants.NOTHING && meta.rights.to == 0) { // an answer to who has no row
+                if (meta.rights.wants == Wants.ALLOC_ANSWER || meta.op == DSM_FREE) {
+                    hold(Reason.MEMORY_REPLY);
+                    exit;
+                }
+                meta.rights.wants = Wants.NOTHING;
+            }
+        }
+        if (hand || meta.rights.wants != Wants.NOTHING) {
+            rights.apply(hdr, meta, std);
+            if (hand) {
+                hold(Reason.HAND);
+                exit;
+            } else if (meta.rights.judged == Judged.DROPPED) {
+                drop(Verdict.LATE);
+                exit;
+            } else if (hdr.dsm.isValid()) {
+                if (meta.rights.judged == Judged.LENT) {
+                    not_now();
+                    exit;
+                } else if (meta.rights.judged != Judged.PASSES) {
+                    refused = true;
+                }
+            } else if (meta.rights.judged == Judged.DENIED) {
+                turn_call(Verdict.DENIED);
+                exit;
+            } else if (meta.rights.judged == Judged.LENT) {
+                turn_call(Verdict.LENT);
+                exit;
+            } else if (meta.rights.judged != Judged.PASSES) {
+                turn_call(Verdict.GONE);
+                exit;
+            }
+        }
+        if (refused) {
+            tell();
+            if (meta.color != RED) {
+                meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
+                digest<denied_digest_t>(1, meta.denied);
+            }
+            deny();
             exit;
         }
-        if (by_address) {
-            l3.apply();
+        if (both) {
+            replicate();
+            exit;
         }
         if (!from_cpu && (hdr.ipv6.next_header == PROTO_TCP || (hdr.fragment.isValid() && hdr.fragment.next_header == PROTO_TCP))) {
             if (!tcp_allowed.apply().hit) {
@@ -610,10 +784,10 @@ control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard
                 meter_control();
             } else if (hdr.packet_in.reason == (bit<8>)Reason.CALL || hdr.packet_in.reason == (bit<8>)Reason.NO_ROUTE) {
                 meter_call();
-            } else {
+            } else if (hdr.packet_in.reason != (bit<8>)Reason.HAND) {
                 meter_memory();
             }
-            if (meta.color == RED) {
+            if (hdr.packet_in.reason != (bit<8>)Reason.HAND && meta.color == RED) {
                 throttle();
             }
         }
@@ -626,11 +800,20 @@ control BifrostDeparser(packet_out pkt, in headers_t hdr) {
     apply {
         pkt.emit(hdr.packet_in);
         pkt.emit(hdr.ethernet);
+        pkt.emit(hdr.hand);
+        pkt.emit(hdr.found0);
+        pkt.emit(hdr.found1);
+        pkt.emit(hdr.found2);
+        pkt.emit(hdr.found3);
         pkt.emit(hdr.ipv6);
         pkt.emit(hdr.fragment);
         pkt.emit(hdr.icmpv6);
         pkt.emit(hdr.udp);
         pkt.emit(hdr.rpc);
+        pkt.emit(hdr.list0);
+        pkt.emit(hdr.list1);
+        pkt.emit(hdr.list2);
+        pkt.emit(hdr.list3);
         pkt.emit(hdr.dsm);
     }
 }

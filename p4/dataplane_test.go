@@ -55,11 +55,11 @@ func newPlane(t *testing.T) *plane {
 	}
 	t.Cleanup(func() { p.x.Close() })
 	for port, a := range map[uint16]netip.Addr{1: client, 2: server} {
-		p.insert("identity", "known", [][]byte{{0}}, exact(be16(port)), lpm(bytes16(a), 128))
+		p.insert("identity", "known", p4.Known(p4.Node, 0, 0), exact(be16(port)), lpm(bytes16(a), 128))
 		p.insert("l3", "to_hop", [][]byte{be16(port)}, lpm(bytes16(a), 128))
 	}
 	home := dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1).Addr()
-	p.insert("identity", "known", [][]byte{{1}}, exact(be16(3)), lpm(bytes16(home), 48))
+	p.insert("identity", "known", p4.Known(p4.MemoryServer, 0, 0), exact(be16(3)), lpm(bytes16(home), 48))
 	p.insert("dsm_home", "to_hop", [][]byte{be16(3)}, exact(bytes16(home)[:6]))
 	for hop := range uint16(4) {
 		if hop > 0 {
@@ -180,15 +180,19 @@ func TestVerdicts(t *testing.T) {
 		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
 		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
 		{"call", 1, call(func(*rpcpacket.Message) {}), p4.Forwarded, 2, 0},
-		{"call with pointer", 1, call(func(m *rpcpacket.Message) { m.Pointers = []dsmpacket.Pointer{region.Base} }), p4.Held, 0, 2},
+		{"call with pointer", 1, call(func(m *rpcpacket.Message) { m.Lists = rpcpacket.ListsOf(region.Base) }), p4.Held, 0, 2},
 		{"held call", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagHeld }), p4.Held, 0, 2},
 		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Flags = rpcpacket.Reply, rpcpacket.FlagHeld })), p4.Held, 0, 2},
 		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Reply })), p4.Forwarded, 2, 0},
 		{"unknown method", 1, call(func(m *rpcpacket.Message) { m.Method[0]++ }), p4.Held, 0, 6},
 		{"forged release", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagReleased }), p4.Forged, 0, 0},
+		{"forged turn", 1, call(func(m *rpcpacket.Message) { m.Turned = rpcpacket.NeverBegun }), p4.Forged, 0, 0},
+		{"forged results", 2, udp(server, client, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Had = rpcpacket.Reply, 1 })), p4.Forged, 0, 0},
+		{"question", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ask })), p4.Forged, 0, 0},
 		{"forged ack", 1, call(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack }), p4.Forged, 0, 0},
 		{"call, wrong magic", 1, edit(call(func(*rpcpacket.Message) {}), 62, 0), p4.Malformed, 0, 0},
-		{"call, wrong version", 1, edit(call(func(*rpcpacket.Message) {}), 64, 9), p4.Malformed, 0, 0},
+		{"call, version 2", 1, edit(call(func(*rpcpacket.Message) {}), 64, 2), p4.Malformed, 0, 0},
+		{"memory, version 3", 1, edit(short, 64, 3), p4.Malformed, 0, 0},
 		{"call, truncated", 1, udp(client, service, rackaddr.PortRPC, []byte("short")), p4.Malformed, 0, 0},
 		{"read denied", 1, short, p4.Denied, 1, 0},
 		{"read outside", 1, access(client, dsmpacket.OpRead, region.Base.Add(4096)), p4.Denied, 1, 0},
@@ -197,7 +201,8 @@ func TestVerdicts(t *testing.T) {
 		{"alloc", 1, access(client, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
 		{"settle", 1, access(client, dsmpacket.OpSettle, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
 		{"ledger", 1, access(client, dsmpacket.OpLedger, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
-		{"unknown operation", 1, access(client, 7, region.Base), p4.Malformed, 0, 0},
+		{"slots", 1, access(client, dsmpacket.OpSlots, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
+		{"unknown operation", 1, access(client, dsmpacket.LastOp+1, region.Base), p4.Malformed, 0, 0},
 		{"no operation", 1, access(client, 0, region.Base), p4.Malformed, 0, 0},
 		{"memory, wrong magic", 1, edit(short, 62, 0), p4.Malformed, 0, 0},
 		{"memory, truncated", 1, udp(client, region.Base.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM, []byte("short")), p4.Malformed, 0, 0},
@@ -271,7 +276,7 @@ func TestMeters(t *testing.T) {
 		}
 	}
 	control := func(src netip.Addr) []byte { return udp(src, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")) }
-	lend := call(func(m *rpcpacket.Message) { m.Pointers = []dsmpacket.Pointer{region.Base} })
+	lend := call(func(m *rpcpacket.Message) { m.Lists = rpcpacket.ListsOf(region.Base) })
 	for _, c := range []struct {
 		name, meter string
 		port        datapath.Port
@@ -384,7 +389,7 @@ func TestReleaseFindsTheWay(t *testing.T) {
 	p := newPlane(t)
 	p.route("add")
 	lent := func(m *rpcpacket.Message) {
-		m.Pointers, m.Flags = []dsmpacket.Pointer{region.Base}, rpcpacket.FlagReleased
+		m.Lists, m.Flags = rpcpacket.ListsOf(region.Base), rpcpacket.FlagReleased
 	}
 	for name, c := range map[string]struct {
 		hop   byte

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -15,7 +16,7 @@ import (
 
 // TestStamp fails when the compiled program does not belong to the source.
 func TestStamp(t *testing.T) {
-	for name, data := range map[string][]byte{"bifrost.p4": source, "bifrost.json": JSON, "bifrost.p4info.txt": Info} {
+	for name, data := range map[string][]byte{"bifrost.p4": source, "rights.p4": rightsSource, "rights_headers.p4": rightsHeaders, "bifrost.json": JSON, "bifrost.p4info.txt": Info} {
 		line := fmt.Sprintf("%x  p4/%s\n", sha256.Sum256(data), name)
 		if !strings.Contains(string(stamp), line) {
 			t.Errorf("p4/%s is not what p4/bifrost.stamp was made for: run `make p4` with p4c on PATH", name)
@@ -38,7 +39,7 @@ func TestHeadersFollowLayouts(t *testing.T) {
 	for _, h := range program.HeaderTypes {
 		types[h.Name] = h.Fields
 	}
-	for name, layout := range map[string]wirefmt.Layout{"rpc_t": rpcpacket.Layout, "dsm_t": dsmpacket.Layout} {
+	for name, layout := range map[string]wirefmt.Layout{"rpc_t": rpcpacket.Layout, "dsm_t": dsmpacket.Layout, "list_t": rpcpacket.ListLayout} {
 		fields := types[name]
 		if len(fields) != len(layout.Fields) {
 			t.Errorf("%s has %d fields, the layout %d", name, len(fields), len(layout.Fields))
@@ -58,7 +59,8 @@ func TestConstants(t *testing.T) {
 		"PORT_RPC": fmt.Sprint(rackaddr.PortRPC), "PORT_DSM": fmt.Sprint(rackaddr.PortDSM),
 		"PORT_CONTROL": fmt.Sprint(rackaddr.PortControl), "CPU_PORT": fmt.Sprint(CPUPort),
 		"RPC_MAGIC": fmt.Sprintf("%#X", rpcpacket.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsmpacket.Magic),
-		"RPC_VERSION": fmt.Sprint(rpcpacket.Version), "DSM_VERSION": fmt.Sprint(dsmpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)),
+		"RPC_VERSION": fmt.Sprint(rpcpacket.Version), "DSM_VERSION": fmt.Sprint(dsmpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)), "RPC_ASK": fmt.Sprint(uint8(rpcpacket.Ask)), "DSM_LENT": fmt.Sprintf("0x03%02x", uint8(fault.Overloaded)),
+		"DSM_DENIED":           fmt.Sprintf("0x03%02x", uint8(fault.PermissionDenied)),
 		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagHeld)),
 		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagReleased|rpcpacket.FlagReplay)),
 		"DSM_ALLOC":            fmt.Sprint(uint8(dsmpacket.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsmpacket.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsmpacket.OpWrite)),
@@ -79,7 +81,7 @@ func TestVerdictsFollowSource(t *testing.T) {
 		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		v := Verdict(n)
 		squeeze := strings.NewReplacer("_", "", " ", "", "TCP", "").Replace
-		if !strings.EqualFold(squeeze(name), squeeze(v.String())) || v.Dropped() != (n > 2) {
+		if !strings.EqualFold(squeeze(name), squeeze(v.String())) || v.Dropped() != (n > 2 && n < 11) {
 			t.Errorf("verdict %d is %s in bifrost.p4, %v in Go", n, name, v)
 		}
 		if port, got := VerdictOf(int64(v.Cell(CPUPort))); port != CPUPort || got != v {
@@ -87,8 +89,8 @@ func TestVerdictsFollowSource(t *testing.T) {
 		}
 		n++
 	}
-	if n != int(Unlisted)+1 {
-		t.Errorf("%d verdicts in bifrost.p4, %d in Go", n, Unlisted+1)
+	if n != int(Gone)+1 {
+		t.Errorf("%d verdicts in bifrost.p4, %d in Go", n, Gone+1)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,7 +78,8 @@ func (s *state) failProgram(instance string, how How) error {
 }
 
 // Restore undoes every failure of a blade: plugs the cable in, lets paused
-// processes go on, and starts again what is gone. It returns when that is ready.
+// processes go on, and starts again what is gone, with h's bifrost. So the
+// rack is upgraded blade by blade. It returns when that is ready.
 // What the Gatekeeper has started is left to it, but for a pause.
 func (h *Host) Restore(ctx context.Context, rack, blade string) error {
 	return h.change(rack, blade, func(l *lockedRack, s *state) error {
@@ -101,6 +104,7 @@ func (h *Host) Restore(ctx context.Context, rack, blade string) error {
 			}
 			gone = s.Plan.Of(blade)
 		}
+		h.renew(gone)
 		for stage, group := range stages(gone) {
 			if err := h.startAll(ctx, l, s, group); err != nil {
 				return err
@@ -109,6 +113,15 @@ func (h *Host) Restore(ctx context.Context, rack, blade string) error {
 		}
 		return nil
 	})
+}
+
+// renew has processes of bifrost run h's, which may be another one than that of the rack's beginning.
+func (h *Host) renew(processes []plan.Process) {
+	for i := range processes {
+		if p := &processes[i]; h.Bifrost != "" && filepath.Base(p.Args[0]) != plan.BMv2Program {
+			p.Args = slices.Concat([]string{h.Bifrost}, p.Args[1:])
+		}
+	}
 }
 
 // change runs f on a rack that is up, with the rack locked.

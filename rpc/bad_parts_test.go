@@ -22,7 +22,7 @@ import (
 func inParts(t *testing.T, m rpcpacket.Message, answer bool) (first []byte, parts []packetPart) {
 	t.Helper()
 	const budget = 60_000
-	first, ok := rpcpacket.First(m.Append(nil), budget, 0)
+	first, ok := rpcpacket.First(m.Append(nil), budget, rpcpacket.Push{})
 	if !ok {
 		t.Fatal("the message fits a packet")
 	}
@@ -76,10 +76,10 @@ func unused(t *testing.T, n *rpc.Node) {
 func TestPartsOfCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		caller, stranger := newPeer(t, p.rack, "caller", rackaddr.Node(77)), newPeer(t, p.rack, "stranger", rackaddr.Node(78))
+		caller, stranger := newPeerOn(t, p.rack, "caller", rackaddr.Node(77), rackaddr.PortBulk), newPeer(t, p.rack, "stranger", rackaddr.Node(78))
 		message := thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 200_000)})
 		first, parts := inParts(t, callOf(t, "blob", 1, message), false)
-		caller.call(p.server, first)
+		caller.first(p.server.Address(), first)
 		synctest.Wait()
 		if open, claimed := p.server.LargeInUse(); open != 1 || claimed != uint64(len(message)) {
 			t.Errorf("%d transfers of %d bytes have begun", open, claimed)
@@ -104,7 +104,7 @@ func TestPartsOfCall(t *testing.T) {
 		if s := p.server.Stats(); s.Served != 0 {
 			t.Error("a part that came too late made the call run")
 		}
-		caller.call(p.server, first)
+		caller.first(p.server.Address(), first)
 		synctest.Wait() // the parts are asked for
 		slices.Reverse(parts)
 		for _, part := range parts {
@@ -136,7 +136,10 @@ func TestPartsOfAnswer(t *testing.T) {
 		call.Type, call.Timeout = rpcpacket.Reply, 0
 		call.Payload = thriftMessage(t, "blob", thrift.REPLY, &testsvc.TestBlobResult{Success: noise(1, 200_000)})
 		first, parts := inParts(t, call, true)
-		callee.send(n.Address(), first)
+		forged := slices.Clone(first)
+		rpcpacket.SetReleased(forged, 1)
+		stranger.first(n.Address(), forged)
+		callee.first(n.Address(), first)
 		synctest.Wait()
 		if open, claimed := n.LargeInUse(); open != 1 || claimed != uint64(len(call.Payload)) {
 			t.Errorf("%d transfers of %d bytes have begun", open, claimed)
@@ -157,7 +160,7 @@ func TestPartsOfAnswer(t *testing.T) {
 		}
 		synctest.Wait()
 		unused(t, n)
-		if s := n.Stats(); s.Malformed != 3 {
+		if s := n.Stats(); s.Malformed != 4 {
 			t.Errorf("%d parts were malformed", s.Malformed)
 		}
 	})
@@ -168,10 +171,10 @@ func TestPartsOfAnswer(t *testing.T) {
 func TestHostilePulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		caller := newPeer(t, p.rack, "caller", rackaddr.Node(77))
+		caller := newPeerOn(t, p.rack, "caller", rackaddr.Node(77), rackaddr.PortBulk)
 		call := callOf(t, "blob", 1, thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 2<<20)}))
 		first, parts := inParts(t, call, false)
-		caller.call(p.server, first)
+		caller.first(p.server.Address(), first)
 		synctest.Wait()
 		for _, part := range parts {
 			caller.sendTo(p.server.Address(), rackaddr.PortBulk, part.datagram())
@@ -219,5 +222,29 @@ func TestHostilePulls(t *testing.T) {
 		if after.Parts != before.Parts || after.Malformed-before.Malformed != 6 {
 			t.Errorf("hostile pulls are answered with %d parts, %d are malformed", after.Parts-before.Parts, after.Malformed-before.Malformed)
 		}
+	})
+}
+
+// TestFirstElsewhere: a first packet that the Gatekeeper has not seen comes to the endpoint for large messages; elsewhere it is malformed, and so is there
+// what is none.
+func TestFirstElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		caller := newPeerOn(t, p.rack, "caller", rackaddr.Node(77), rackaddr.PortBulk)
+		call := callOf(t, "blob", 1, thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 200_000)}))
+		first, _ := inParts(t, call, false)
+		small := callOf(t, "check", 1, thriftMessage(t, "check", thrift.CALL, &testsvc.TestCheckArgs{}))
+		marked := callOf(t, "blob", 2, call.Payload)
+		marked.Flags |= rpcpacket.FlagReleased
+		released, _ := inParts(t, marked, false)
+		caller.call(p.server, first)
+		caller.send(p.server.Address(), first)
+		caller.first(p.server.Address(), small.Append(nil))
+		caller.first(p.server.Address(), released)
+		synctest.Wait()
+		if s := p.server.Stats(); s.Malformed != 4 || s.Served+s.LargeMessages != 0 {
+			t.Errorf("%d malformed, %d served, %d large messages begun", s.Malformed, s.Served, s.LargeMessages)
+		}
+		unused(t, p.server)
 	})
 }

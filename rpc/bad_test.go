@@ -238,10 +238,10 @@ func TestWrongPointers(t *testing.T) {
 		}
 	}
 	many := &testsvc.Tree{}
-	for i := range uint64(rpcpacket.MaxPointers + 1) {
+	for i := range uint64(rpcpacket.MaxRegions + 1) {
 		many.Below = append(many.Below, &testsvc.Tree{Here: gp(dsmpacket.Make(16, 1, dsmpacket.IDOf(uint32(i), 1)))})
 	}
-	if _, err := client.Plant(t.Context(), many); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "1024") {
+	if _, err := client.Plant(t.Context(), many); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "put the pointers into a region") {
 		t.Errorf("%d pointers: %v", len(many.Below), err)
 	}
 	if _, _, ok := s.receive(50 * time.Millisecond); ok {

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -339,11 +340,34 @@ func (b *opSequence) memory() *dsmclient.Client {
 func (b *opSequence) scope() dsmclient.Scope {
 	e := b.e
 	if e.journal == nil {
-		return dsmclient.Scope{}
+		return dsmclient.Scope{By: e.readsBy}
 	}
 	return dsmclient.Scope{
-		Execution: e.inMemory(), Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
+		Execution: e.inMemory(), Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number), By: e.readsBy,
 	}
+}
+
+// lender tells by which use of a slot the execution has a region; nil if all are its own.
+func (b *opSequence) lender() func(rpcpacket.Region) rpcpacket.Ref {
+	if b == nil || len(b.e.call.Lists) == 0 {
+		return nil
+	}
+	return b.e.lentBy
+}
+
+// lentBy is the use of a slot in which the execution's call has lent it a region, the zero Ref if it has not. A one-way hands its regions over.
+func (e *execution) lentBy(r rpcpacket.Region) rpcpacket.Ref {
+	i := slices.IndexFunc(e.call.Lists, func(l rpcpacket.List) bool { return slices.Contains(l.Of(), r) })
+	if i < 0 || e.call.Type != rpcpacket.Call {
+		return rpcpacket.Ref{}
+	}
+	return rpcpacket.Ref{Slot: e.call.Slot + rpcpacket.Slot(i), Number: e.call.Number} //nolint:gosec // at most MaxLists
+}
+
+// readsBy is lentBy for a read.
+func (e *execution) readsBy(p dsm.Pointer) dsmpacket.Use {
+	by := e.lentBy(rpcpacket.RegionOf(p))
+	return dsmpacket.Use{Slot: uint32(by.Slot), Number: uint64(by.Number)}
 }
 
 // pass makes regions ready to be passed on: lent to a call, or given away.

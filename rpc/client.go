@@ -108,24 +108,32 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 
 // Call implements thrift.TClient. A nil result makes the call one-way.
 func (c *client) Call(ctx context.Context, name string, args, result thrift.TStruct) (thrift.ResponseMeta, error) {
+	if len(c.config.interceptors) > 0 {
+		return c.intercepted(ctx, name, args, result)
+	}
+	meta, _, err := c.make(ctx, name, args, result)
+	return meta, err
+}
+
+// make makes a call. The outcome of one without an error is OK or Declared.
+func (c *client) make(ctx context.Context, name string, args, result thrift.TStruct) (meta thrift.ResponseMeta, outcome Code, err error) {
 	policy, err := c.policy(branchOf(ctx), name)
 	if err != nil {
-		return thrift.ResponseMeta{}, asThrift(err)
+		return meta, CodeOf(err), asThrift(err)
 	}
 	m, err := c.method(name, policy)
 	if err != nil {
-		return thrift.ResponseMeta{}, asThrift(err)
+		return meta, CodeOf(err), asThrift(err)
 	}
 	codec := newCodec(c.node.limit())
 	defer codec.free()
 	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
-	outcome := codec.outcome
-	if err != nil {
+	if outcome = codec.outcome; err != nil {
 		outcome = CodeOf(err)
 	}
 	m.meter.took(outcome, time.Since(began))
-	return thrift.ResponseMeta{Headers: codec.answered}, asThrift(err)
+	return thrift.ResponseMeta{Headers: codec.answered}, outcome, asThrift(err)
 }
 
 func (c *client) call(ctx context.Context, m *method, codec *codec, args, result thrift.TStruct) error {
@@ -142,6 +150,9 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 		kind = thrift.ONEWAY
 	} else if err := b.tooDeep(m.op); err != nil {
 		return neverBegan(err)
+	}
+	if result != nil { // a one-way hands over what is its sender's own
+		codec.by = b.lender()
 	}
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
 		return neverBegan(err)
@@ -165,7 +176,7 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	o.gains(p)
 	defer c.node.release(p)
 	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
-		c.node.memory.Gained(p.answer.Pointers...)
+		c.node.memory.Gained(c.node.pointers(&p.answer)...)
 	}
 	return c.decode(ctx, codec, p, m, result)
 }
@@ -226,9 +237,6 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if err := codec.putHeaders(callHeaders(ctx)); err != nil {
 		return &Error{Code: BadRequest, Op: m.op, Err: err}
 	}
-	if err := c.node.checkPointers(m.op, codec); err != nil {
-		return err
-	}
 	if codec.size() > codec.buf.limit {
 		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec))
 	}
@@ -275,7 +283,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
 		return c.owe(o, p, to.node, m, codec, h, id, proof)
 	}
-	p.ID, p.Node = id, to.node.As16()
+	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())
 	if err := n.takeSlot(ctx, b, p, m); err != nil {
 		return err
 	}
@@ -317,7 +325,7 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rp
 func (n *Node) transmit(conn netio.Conn, to []netio.Message, out *outbound) error {
 	to[0].Buf = out.datagram
 	if out.payload != nil {
-		return n.sendLarge(conn, to[0], out.payload, false, out.pushed)
+		return n.sendLarge(to[0], out.payload, false)
 	}
 	_, err := conn.WriteBatch(to)
 	return err
@@ -443,15 +451,6 @@ func coded(op string, err error) error {
 		return fault.FromContext(op, err)
 	}
 	return &Error{Code: Internal, Op: op, Err: err}
-}
-
-// checkPointers refuses a message with so many pointers that its first packet may have no room for them. A message that
-// fits a packet has fewer: its payload has each pointer, too.
-func (n *Node) checkPointers(op string, c *codec) *Error {
-	if most := rpcpacket.MostPointers(n.budget); len(c.pointers) > most {
-		return fault.New(BadRequest, op, "%d global pointers in a message, which has %d at most at this MTU: keep the data in fewer regions, or make several calls", len(c.pointers), most)
-	}
-	return nil
 }
 
 // limit is how many bytes a message has at most, header included.

@@ -39,7 +39,10 @@ type codec struct {
 	binary *thrift.TBinaryProtocol // over buf
 
 	// Of the message being written.
-	pointers []dsmpacket.Pointer
+	pointers []dsmpacket.Pointer                  // one to each region
+	by       func(rpcpacket.Region) rpcpacket.Ref // by which use of a slot its sender has a region; nil: all are its own
+	packed   []rpcpacket.List                     // of that many pointers, as listed has them
+	listed   int
 	kind     thrift.TMessageType
 	inside   bool              // a GlobalPointer
 	failed   error             // why a pointer could not be written
@@ -49,13 +52,12 @@ type codec struct {
 	answered thrift.THeaderMap // headers of the answer
 	outcome  Code              // of the answer that was decoded
 	// Of the message being read.
-	opening  opening // taken off before the generated code asks for it, if opened
-	opened   bool
-	depth    int                 // of the struct that is read
-	listed   []dsmpacket.Pointer // by the packet, if inPacket
-	inPacket bool                // the message has come in a packet: the rack has seen the pointers that it lists, and no others
-	address  bool                // the field that is read may be that of a GlobalPointer
-	aliased  bool                // what is read may share the message's memory
+	opening opening // taken off before the generated code asks for it, if opened
+	opened  bool
+	depth   int                // of the struct that is read
+	packet  *rpcpacket.Message // which lists regions: the rack has seen these, and no others; nil if the message has come in none
+	address bool               // the field that is read may be that of a GlobalPointer
+	aliased bool               // what is read may share the message's memory
 }
 
 // opening is how a Thrift message begins.
@@ -92,12 +94,13 @@ func (c *codec) reset() {
 	c.buf.out = append(c.buf.out[:0], make([]byte, rpcpacket.HeaderSize)...)
 	c.buf.over = 0
 	c.pointers, c.kind, c.inside, c.failed, c.trailer, c.headed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil, 0
+	c.by, c.packed, c.listed = nil, nil, 0
 	c.answered, c.outcome = nil, OK
 	c.speak(Binary)
 }
 
 func (c *codec) free() {
-	c.buf.in, c.opened, c.listed, c.inPacket = nil, false, nil, false
+	c.buf.in, c.opened, c.packet = nil, false, nil
 	if cap(c.buf.out) > maxDatagram {
 		c.buf.out = nil // what is large is the garbage collector's: parts of it may be on their way
 	}
@@ -105,7 +108,18 @@ func (c *codec) free() {
 }
 
 // front is how many bytes of the datagram stand in front of the payload.
-func (c *codec) front() int { return rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1) }
+func (c *codec) front() int { return rpcpacket.HeaderSize + c.listSize() }
+
+// lists are those of the message's regions.
+func (c *codec) lists() []rpcpacket.List {
+	if c.listed != len(c.pointers) {
+		c.packed, c.listed = rpcpacket.LendingLists(c.pointers, c.by), len(c.pointers)
+	}
+	return c.packed
+}
+
+// listSize is how many bytes the lists of regions have.
+func (c *codec) listSize() int { return len(c.lists()) * rpcpacket.ListSize }
 
 // large returns the payload of the output, once it is a datagram. It does not change
 // any more: the codec lets go of it.
@@ -121,14 +135,14 @@ func (c *codec) takeBack(payload *sent.Payload) {
 	if payload != nil {
 		c.buf.out = append(make([]byte, rpcpacket.HeaderSize, rpcpacket.HeaderSize+len(payload.Bytes())), payload.Bytes()...)
 	} else {
-		c.buf.out = slices.Delete(c.buf.out, rpcpacket.HeaderSize, c.front()) // of the pointers
+		c.buf.out = slices.Delete(c.buf.out, rpcpacket.HeaderSize, c.front()) // the lists
 	}
 	c.trailer = nil
 }
 
 // size is the length of the datagram that the output makes, in bytes.
 func (c *codec) size() int {
-	return len(c.buf.out) + c.buf.over + 16*max(0, len(c.pointers)-1) + len(c.trailer)
+	return len(c.buf.out) + c.buf.over + c.listSize() + len(c.trailer)
 }
 
 // datagram completes the output with a header: the result is the whole packet,
@@ -137,11 +151,11 @@ func (c *codec) datagram(h *rpcpacket.Header) []byte {
 	if c.headed > 0 {
 		h.Flags |= rpcpacket.FlagHeaders
 	}
-	if n := 16 * (len(c.pointers) - 1); n > 0 {
+	if n := c.listSize(); n > 0 {
 		c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, make([]byte, n)...)
 	}
 	start := c.front()
-	m := rpcpacket.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:], Trailer: c.trailer}
+	m := rpcpacket.Message{Header: *h, Lists: c.lists(), Payload: c.buf.out[start:], Trailer: c.trailer}
 	m.AppendHead(c.buf.out[:0]) // the payload is in its place behind it
 	return append(c.buf.out, c.trailer...)
 }
@@ -221,13 +235,13 @@ func (c *codec) collect(value []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.IsNil() || slices.Contains(c.pointers, p) {
+	if p.IsNil() || slices.Contains(c.pointers, p.Base()) {
 		return nil
 	}
-	if len(c.pointers) == rpcpacket.MaxPointers {
-		return errManyPointers
+	if len(c.pointers) == rpcpacket.MaxRegions {
+		return errManyRegions
 	}
-	c.pointers = append(c.pointers, p)
+	c.pointers = append(c.pointers, p.Base())
 	return nil
 }
 
@@ -277,17 +291,17 @@ func (c *codec) ReadFieldBegin(ctx context.Context) (name string, kind thrift.TT
 	return name, kind, id, err
 }
 
-// mayName refuses a global pointer that the packet does not list: the rack has not seen it, so who reads it would use its own
+// mayName refuses a global pointer whose region the packet does not list: the rack has not seen it, so who reads it would use its own
 // rights on the region for whoever has sent it.
 func (c *codec) mayName(value []byte) error {
-	if !c.address || !c.inPacket || len(value) != len(dsmpacket.Pointer{}) {
+	if !c.address || c.packet == nil || len(value) != len(dsmpacket.Pointer{}) {
 		return nil
 	}
 	p, err := dsmpacket.FromBytes(value)
-	if err != nil || p.IsNil() || slices.Contains(c.listed, p) {
+	if err != nil || p.IsNil() || c.packet.Names(rpcpacket.RegionOf(p)) {
 		return nil //nolint:nilerr // whoever uses it is told that it is no pointer
 	}
-	return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("the message has the pointer %s, its packet does not list it", p))
+	return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("the message has the pointer %s, its packet does not list the region", p))
 }
 
 // ReadString reads a string.

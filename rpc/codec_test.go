@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
@@ -75,32 +75,49 @@ func TestArguments_Large(t *testing.T) {
 	}
 }
 
-// TestMostPointers: the first packet of a message has room for half a packet of pointers, for the longest trailer
-// and for 64 bytes of payload. No more pointers are sent.
-func TestMostPointers(t *testing.T) {
+// TestFirstHasRoom: the first packet of a message has room for as many regions as there may be, for the longest trailer and for 64 bytes
+// of payload, whatever the MTU.
+func TestFirstHasRoom(t *testing.T) {
 	longest := make([]byte, originSize+(1+control.MaxSerial)*len(rpcpacket.ID{})+argumentsSize)
 	for mtu := minMTU; mtu <= maxDatagram+8; mtu += 1 + mtu/9001*60 { // of large ones, some
 		budget := min(mtu-netio.Overhead, maxDatagram)
-		most := rpcpacket.MostPointers(budget)
-		m := rpcpacket.Message{Trailer: longest, Payload: make([]byte, budget), Pointers: make([]dsmpacket.Pointer, min(most, rpcpacket.MaxPointers))}
-		first, ok := rpcpacket.First(m.Append(nil), budget, 0)
-		if !ok || len(first) != budget {
-			t.Fatalf("MTU %d, %d pointers: %d bytes, %v", mtu, most, len(first), ok)
-		}
-		n := Node{budget: budget}
-		if err := n.checkPointers("", &codec{pointers: make([]dsmpacket.Pointer, most)}); err != nil {
-			t.Fatalf("MTU %d, %d pointers: %v", mtu, most, err)
-		}
-		if err := n.checkPointers("", &codec{pointers: make([]dsmpacket.Pointer, most+1)}); fault.CodeOf(err) != BadRequest {
-			t.Fatalf("MTU %d, %d pointers: %v", mtu, most+1, err)
+		m := rpcpacket.Message{Trailer: longest, Payload: make([]byte, budget), Lists: make([]rpcpacket.List, rpcpacket.MaxLists)}
+		if first, ok := rpcpacket.First(m.Append(nil), budget, rpcpacket.Push{}); !ok || len(first) != budget {
+			t.Fatalf("MTU %d: %d bytes, %v", mtu, len(first), ok)
 		}
 	}
 }
 
-// TestPointersAreListed: who reads a message gets the global pointers that its packet lists, and no others, however deep they are and
+// TestRegions: a message names each region once, however many pointers lead into it. More regions than a message may name are refused,
+// and the error tells what to do.
+func TestRegions(t *testing.T) {
+	c := newCodec(maxDatagram)
+	defer c.free()
+	write := func(region uint32, offset int64) error {
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(region, 1)).Add(offset)
+		return (&bifrost.GlobalPointer{Address: p[:]}).Write(t.Context(), c)
+	}
+	if err := c.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(rpcpacket.MaxRegions * 3) {
+		if err := write(uint32(i%rpcpacket.MaxRegions), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, err := rpcpacket.Parse(c.datagram(&rpcpacket.Header{Type: rpcpacket.Call})); err != nil || len(m.Bases(rackaddr.DefaultDSMPrefix)) != rpcpacket.MaxRegions {
+		t.Errorf("%d lists, %v", len(m.Lists), err)
+	}
+	if err := write(rpcpacket.MaxRegions, 0); !errors.Is(err, errManyRegions) || !errors.Is(c.failed, errManyRegions) || !strings.Contains(err.Error(), "put the pointers into a region") {
+		t.Errorf("a region too many: %v", err)
+	}
+}
+
+// TestPointersAreListed: who reads a message gets global pointers into the regions that its packet lists, and no others, however deep they are and
 // whatever the protocol is. Whatever else is 16 bytes long is none of it.
 func TestPointersAreListed(t *testing.T) {
 	p, other := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1)), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(2, 1))
+	inside, reused := p.Add(99), dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 2))
 	outer := func(c *codec, inner thrift.TStruct) error { // as the arguments of a method are
 		return errors.Join(c.WriteStructBegin(t.Context(), "args"), c.WriteFieldBegin(t.Context(), "p", thrift.STRUCT, 3), inner.Write(t.Context(), c),
 			c.WriteFieldEnd(t.Context()), c.WriteFieldStop(t.Context()), c.WriteStructEnd(t.Context()))
@@ -113,6 +130,8 @@ func TestPointersAreListed(t *testing.T) {
 		}{
 			"listed":         {&bifrost.GlobalPointer{Address: p[:]}, &bifrost.GlobalPointer{}, []dsmpacket.Pointer{other, p}, false},
 			"not listed":     {&bifrost.GlobalPointer{Address: p[:]}, &bifrost.GlobalPointer{}, nil, true},
+			"elsewhere":      {&bifrost.GlobalPointer{Address: inside[:]}, &bifrost.GlobalPointer{}, []dsmpacket.Pointer{p}, false},
+			"reused":         {&bifrost.GlobalPointer{Address: reused[:]}, &bifrost.GlobalPointer{}, []dsmpacket.Pointer{p}, true},
 			"another":        {&bifrost.GlobalPointer{Address: p[:]}, &bifrost.GlobalPointer{}, []dsmpacket.Pointer{other}, true},
 			"nil":            {&bifrost.GlobalPointer{Address: make([]byte, 16)}, &bifrost.GlobalPointer{}, nil, false},
 			"in a reference": {&bifrost.Reference{Pointer: &bifrost.GlobalPointer{Address: p[:]}}, &bifrost.Reference{}, nil, true},
@@ -124,7 +143,7 @@ func TestPointersAreListed(t *testing.T) {
 			if err := errors.Join(w.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0), outer(w, c.in), w.WriteMessageEnd(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			m := rpcpacket.Message{Pointers: c.listed, Payload: w.buf.out[rpcpacket.HeaderSize:]}
+			m := rpcpacket.Message{Lists: rpcpacket.ListsOf(c.listed...), Payload: w.buf.out[rpcpacket.HeaderSize:]}
 			_, err := r.takeHeaders(&m)
 			if _, openErr := r.open(t.Context()); err != nil || openErr != nil {
 				t.Fatal(err, openErr)

@@ -312,7 +312,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	l.mu.Unlock()
 	l.node.sendOneways(leave)
 	if settled && !e.told {
-		l.node.sendRecorded(e.from, answer, serviceHash(e.from.Addr()))
+		l.node.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
 	}
 }
 
@@ -387,8 +387,8 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	}
 	o, node, port := &n.out, netip.AddrFrom16(w.Node), uint16(rackaddr.PortDirect)
 	p := o.pendings.Get().(*pending)
-	p.RTT, p.detached, p.ID, p.Node, p.owed = &n.onewayRTT, true, w.ID, w.Node, &m
-	if hands := len(m.Pointers) > 0; hands {
+	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.onewayRTT, true, w.ID, w.Node, len(m.Lists), &m
+	if hands := len(m.Lists) > 0; hands {
 		p.lends, p.Released, port = true, true, rackaddr.PortRPC
 	}
 	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
@@ -422,10 +422,7 @@ func (n *Node) depart(p *pending) {
 	if len(p.datagram) > n.budget {
 		m.Trailer = appendArguments(m.Trailer, m)
 		whole := m.Append(nil)
-		if !p.lends { // else the Gatekeeper may refuse it: its receiver asks for all of the rest
-			p.pushed = serviceHash(netip.AddrFrom16(p.Node))
-		}
-		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed) // its pointers leave room: see checkPointers
+		p.datagram, _ = rpcpacket.First(whole, n.budget, n.pushFor(p)) // always: see there
 		p.payload = sent.New(nil, m.Payload)
 	}
 	out := p.outbound
@@ -453,7 +450,7 @@ func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
 	if p.lends && m.Type == rpcpacket.Exception {
 		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
 			w.owner = sent.Parent
-			for _, region := range sent.Pointers {
+			for _, region := range n.pointers(&sent) {
 				w.hands = append(w.hands, region)
 			}
 		}
@@ -483,8 +480,7 @@ func (n *Node) delivered(w departed) {
 	n.sendOneways(next)
 }
 
-// awaitTaken waits until nothing of a durable main is handed over any more: when the Gatekeeper hears that the main is over, it
-// frees what the main's node controls still.
+// awaitTaken waits until nothing of a durable main is handed over any more: it is over when others have what it gave them.
 func (l *ledger) awaitTaken(ctx context.Context, main rpcpacket.ID) error {
 	l.mu.Lock()
 	if !l.table.Hands(main) {

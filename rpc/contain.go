@@ -32,8 +32,8 @@ type verdict struct {
 	code Code // for metrics and the journal
 	// failure is answered in the place of what the processor has written; nil if that is the answer.
 	failure *Error
-	// why is the text of the error that the handler has returned, for logs.
-	why string
+	// why is the text of the error that the handler has returned, for logs, and exception its type if the IDL declares it.
+	why, exception string
 	// broken says that the handler has not come to an end of its own.
 	broken bool
 }
@@ -48,11 +48,7 @@ func (x *export) process(ctx context.Context, e *execution, in, out *codec) (v v
 			v = x.faulty(e, "the handler "+escape(panicked))
 		}
 	}()
-	_, exception := x.offer.Load().processor.Process(ctx, in, out)
-	if exception == nil {
-		return x.judge(ctx, e, out, nil)
-	}
-	return x.judge(ctx, e, out, exception)
+	return x.judge(ctx, e, out, x.serve(ctx, e, in, out))
 }
 
 // judge says what it means that a processor has returned an error, which may be nil.
@@ -67,6 +63,9 @@ func (x *export) judge(ctx context.Context, e *execution, out *codec, err error)
 		return x.faulty(e, fmt.Sprintf("the handler has returned a nil %T as its error: return nil", err))
 	}
 	v := verdict{code: CodeOf(err), why: err.Error()}
+	if v.code == Declared {
+		v.exception = declaredType(err)
+	}
 	coded := codedIn(err)
 	switch {
 	case coded != nil && (coded.Code == OK || !coded.Code.Known()):
@@ -213,6 +212,7 @@ func (x *export) brokeOff(e *execution, v verdict) {
 	x.takeBackAll(e)
 	if e.call.Type == rpcpacket.Oneway {
 		x.meter(e, v.code, 0)
+		e.details.text = v.why
 		x.complete(e, v.why)
 		return
 	}

@@ -36,7 +36,7 @@ func (n *Node) openDirect() error {
 	if err != nil {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
-	n.spinUnlessLarge(conn)
+	n.spinWhileLarge(conn, false)
 	n.directConn, n.nextReader = conn, standby.New[*reader]()
 	return nil
 }
@@ -59,8 +59,18 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	const released = rpcpacket.FlagHeld | rpcpacket.FlagReleased
 	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
 	lends := (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
+	if err != nil || (len(m.Lists) > 0 || m.Flags&rpcpacket.FlagMore != 0) && !lends || m.Turned != rpcpacket.NotTurned {
+		n.malformed(from.Addr())
+		return nil
+	}
+	return n.receiveRequest(r, i, from, m, lends)
+}
+
+// receiveRequest takes a call, or what belongs to one, that has come in the i-th datagram of a reader; lends says that the Gatekeeper has let it
+// through. It returns the execution of a call that the goroutine is to run, or nil.
+func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket.Message, lends bool) *execution {
 	switch {
-	case err != nil || len(m.Pointers) > 0 && !lends || !plausible(&m.Header, lends):
+	case !plausible(&m.Header, lends):
 	case m.Flags.Policy() == PolicyNone:
 		return n.receiveVolatile(r, i, from, &m, lends)
 	case lends && m.Flags&rpcpacket.FlagReplay != 0:
@@ -149,7 +159,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
-		answer = answerFor(known.Done.Answer, known.Done, m.CallerIncarnation)
+		answer = answerFor(known.Done.Answer, known.Done, &m.Header)
 	}
 	var refusal *Error
 	if v == direct.Run {
@@ -190,7 +200,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Answer:
 		if answer != nil {
 			n.stats.answeredFromLedger.Add(1)
-			n.sendRecorded(from, answer, 0)
+			n.sendRecorded(from, answer, rpcpacket.Push{})
 		}
 	case direct.Refused:
 		n.stats.duplicates.Add(1)
@@ -217,7 +227,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, refusal *Error) *execution {
 	n.stats.accepted.Add(1)
 	switch oneway := e.call.Type == rpcpacket.Oneway; {
-	case len(e.call.Pointers) == 0:
+	case len(e.call.Lists) == 0:
 	case oneway:
 		n.stats.onewaysWithRegions.Add(1)
 	default:
@@ -266,14 +276,16 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, ref
 	return x.accept(e)
 }
 
-// argumentsOf tells calls apart that have the same id: FNV-1a of service, method, pointers and
+// argumentsOf tells calls apart that have the same id: FNV-1a of service, method, regions and
 // payload or, of a payload of more than 65,535 bytes, of its two CRC-32.
 func argumentsOf(m *rpcpacket.Message) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service)) // never fails
 	_, _ = h.Write(m.Method[:])
-	for _, p := range m.Pointers {
-		_, _ = h.Write(p[:])
+	for i := range m.Lists {
+		for _, r := range m.Lists[i].Of() {
+			_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(r)))
+		}
 	}
 	payload := m.Payload
 	if len(payload) > maxDatagram {
@@ -355,7 +367,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments}
 	e.trunk.e = e
 	if m.Type == rpcpacket.Oneway {
-		e.account.got = bases(m.Pointers) // the regions are its own
+		e.account.got = n.pointers(m) // the regions are its own
 	}
 	_, e.lineage, _ = originIn(m.Trailer)
 	if m.Timeout != 0 {
@@ -441,7 +453,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	var answer []dsm.Pointer
 	if e.returns {
-		answer = results(datagram)
+		answer = x.node.results(datagram)
 	}
 	e.owedOfRegions(&d.Owed, answer)
 	d.Owed.Oneways = e.oneways
@@ -477,30 +489,28 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.tell(e, d, n)
 }
 
-// answerFor is what is said of an execution that is done to an incarnation of its caller, which gets what the answer hands over.
-func answerFor(answer []byte, d *record.Done, incarnation uint32) []byte {
-	if !d.Owed.Returns || d.Incarnation == incarnation {
+// answerFor is what is said of an execution that is done to a copy of its call. What the answer hands over it hands to the copy's incarnation of the
+// caller, in the copy's slot: that incarnation may have used the slot of the first copy again, and no earlier answer hands anything over there.
+func answerFor(answer []byte, d *record.Done, call *rpcpacket.Header) []byte {
+	if !d.Owed.Returns || d.Incarnation == call.CallerIncarnation {
 		return answer
 	}
 	answer = slices.Clone(answer)
-	rpcpacket.SetCaller(answer, incarnation)
+	rpcpacket.SetCaller(answer, call)
 	return answer
 }
 
 // sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
-// the first parts if pushed is the low half of the caller's address; the record has the rest.
-func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
+// the first parts if they are pushed; the record has the rest.
+func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.Push) {
 	if len(answer) <= n.budget {
 		_, _ = n.conn.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
 		return
 	}
 	m, err := rpcpacket.Parse(answer)
-	if err == nil && (m.Flags&rpcpacket.FlagHeld != 0 || len(m.Pointers) > 0) {
-		pushed = 0 // the Gatekeeper may refuse it
-	}
 	first, ok := rpcpacket.First(answer, n.budget, pushed)
-	if err == nil && ok { // its pointers leave room: see checkPointers
-		_ = n.sendLarge(n.conn, netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true, pushed) // likewise
+	if err == nil && ok { // always: see rpcpacket.First
+		_ = n.sendLarge(netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true) // likewise
 	}
 }
 

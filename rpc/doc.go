@@ -7,7 +7,8 @@
 //	p, err := node.Memory().Alloc(ctx, 1<<20)                      // distributed memory
 //
 // [Join], [Node.Client], [Node.Export] and [Node.Memory] are enough for a first program.
-// Package bifrosttest runs one in a test.
+// Package bifrosttest runs one in a test. Calls fail with an [*Error] unless the handler or Thrift
+// itself raised the exception. An [Interceptor] stands around them, on either side.
 //
 // # By reference
 //
@@ -23,8 +24,4 @@
 // from [Random] and what is outside of the rack through [Effect], and do several things at a
 // time with [Go] and [WaitAny]. [WithState] keeps a service's state, and [Main] runs a program
 // that goes on after a crash.
-//
-// # Errors
-//
-// Calls fail with an [*Error] unless the handler or Thrift itself raised the exception.
 package rpc

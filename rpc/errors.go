@@ -1,7 +1,10 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"reflect"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -70,11 +73,23 @@ func CodeOf(err error) Code {
 		}
 		return Application
 	}
-	var declared thrift.TException
-	if errors.As(err, &declared) && !isNil(declared) && declared.TExceptionType() == thrift.TExceptionTypeCompiled {
+	if declaredType(err) != "" {
 		return Declared
 	}
 	return fault.CodeOf(err)
+}
+
+// declaredType is the name of the type of an exception that the IDL declares; "" if an error is none.
+func declaredType(err error) string {
+	var declared thrift.TException
+	if !errors.As(err, &declared) || isNil(declared) || declared.TExceptionType() != thrift.TExceptionTypeCompiled {
+		return ""
+	}
+	t := reflect.TypeOf(declared)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return cmp.Or(t.Name(), t.String())
 }
 
 // Policy is what becomes of a call when a node fails.
@@ -168,5 +183,5 @@ func asThrift(err error) error {
 	return err
 }
 
-// errManyPointers: see packet.MaxPointers.
-var errManyPointers = errors.New("more than 1024 global pointers in one message")
+// errManyRegions refuses what the lists of a message have no room for.
+var errManyRegions = fmt.Errorf("global pointers into more than %d regions in one message: put the pointers into a region, and pass a pointer to that", rpcpacket.MaxRegions)

@@ -54,6 +54,7 @@ type execution struct {
 	takenUp  time.Duration // of an exactly-once call: when, in node time
 	// reported says that the Gatekeeper was told that it is under way; guarded by the ledger's mutex.
 	reported bool
+	details  details
 	lineage
 	queued time.Duration // when it began to wait for the slot of a service with state, in node time
 
@@ -467,7 +468,7 @@ func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
 	h.CalleeIncarnation = n.self.Incarnation
 	h.Flags = rpcpacket.Flags(0).WithPolicy(call.Flags.Policy())
-	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == rpcpacket.Call {
+	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Lists) > 0 && call.Type == rpcpacket.Call {
 		h.Flags |= rpcpacket.FlagHeld
 	}
 	return h

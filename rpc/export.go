@@ -186,17 +186,21 @@ func (x *export) tellMethods(o *offer, methods []control.Method) {
 		return
 	}
 	if _, err := x.node.session.Export(x.node.base, x.exportOf(methods)); err != nil && x.node.failure() == nil {
-		x.node.log.Warn("rpc: the rack does not know of methods that were registered later", "service", x.name, "error", err)
+		x.node.log.Warn("rpc: the rack does not know what has changed of a service", "service", x.name, "error", err)
 	}
 }
 
 // exportOf is what the rack is told.
 func (x *export) exportOf(methods []control.Method) control.Export {
 	n := x.node
-	return control.Export{
+	e := control.Export{
 		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful(),
 		IDL: x.config.idl, NotServing: x.resting.Load(),
 	}
+	if x.manager != nil {
+		e.State = x.manager.form()
+	}
+	return e
 }
 
 // publish makes the node ready for a service's calls and the rack route them.
@@ -205,7 +209,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 		if err := n.ledger.awaitPlace(ctx, op); err != nil {
 			return err
 		}
-		if err := x.recover(ctx, op); err != nil {
+		if err := x.recover(ctx, op, methods); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -70,7 +71,7 @@ func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) {
 		n.malformed(r.messages[i].Remote.Addr()) // the switch lets nobody else say so
 	case m.Flags&rpcpacket.FlagSettled == 0:
 		n.malformed(rackaddr.Gatekeeper)
-	case len(m.Pointers) > 0:
+	case len(m.Lists) > 0:
 		n.handedOver(&m)
 	default:
 		n.forgotten(rackaddr.Gatekeeper, m.Payload, m.Flags&rpcpacket.FlagGivenUp != 0)
@@ -255,11 +256,11 @@ func (n *Node) forgotten(node netip.Addr, b []byte, asked bool) {
 // askForgetter asks whether a node is there that does not answer. What one that is gone for
 // good had is forgotten with it.
 func (n *Node) askForgetter(node [16]byte) {
-	info, err := n.session.Who(n.base, netip.AddrFrom16(node))
+	incarnation, _, _ := n.endedUpTo(netip.AddrFrom16(node))
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if info.Left || fault.CodeOf(err) == fault.NotFound {
+	if incarnation == math.MaxUint32 {
 		var all []rpcpacket.ID
 		for _, i := range l.table.Forgets()[node] {
 			all = append(all, i.ID)
@@ -308,17 +309,17 @@ func compareNodes(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 
 // askCaller asks whether a caller's incarnation is there.
 func (l *ledger) askCaller(caller [16]byte, incarnation uint32) {
-	info, err := l.node.session.Who(l.node.base, netip.AddrFrom16(caller))
-	var r record.Record
+	ended, _, known := l.node.endedUpTo(netip.AddrFrom16(caller))
+	if !known || ended < incarnation {
+		return
+	}
+	gone := ended == math.MaxUint32
+	if gone {
+		ended = incarnation
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case info.Left || fault.CodeOf(err) == fault.NotFound:
-		r = l.table.Bury(caller, incarnation, true)
-	case err == nil && info.Incarnation > incarnation:
-		r = l.table.Bury(caller, info.Incarnation-1, false)
-	}
-	if r != nil {
+	if r := l.table.Bury(caller, ended, gone); r != nil {
 		l.add(r)
 	}
 }

@@ -263,7 +263,7 @@ func FuzzParts(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	first, ok := rpcpacket.First(m.Append(nil), n.budget, serviceHash(n.self.Address))
+	first, ok := rpcpacket.First(m.Append(nil), n.budget, n.large.pushTo(n.self.Address))
 	if !ok {
 		f.Fatal("it fits a packet")
 	}

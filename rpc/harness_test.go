@@ -125,7 +125,7 @@ func (b *bench) write(rs ...record.Record) {
 		b.t.Fatal(err)
 	}
 	id := s.Node()
-	c, err := dsmclient.NewClient(dsmclient.Config{Stack: s.Stack(), Address: id.Address, Incarnation: id.Incarnation, Rack: s.Rack})
+	c, err := dsmclient.NewClient(dsmclient.Config{Stack: s.Stack(), Address: id.Address, Incarnation: id.Incarnation, Rack: s.Rack, Batches: s.Batches})
 	if err != nil {
 		b.t.Fatal(err)
 	}

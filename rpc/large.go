@@ -15,11 +15,11 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// large moves what exceeds a packet of calls and their answers (package bulk). The first packet of such a message goes the way of every call; its
-// parts go from node to node, to a port of their own. The switch holds the first packet if the message has pointers:
+// large moves what exceeds a packet of calls and their answers (package bulk). The message has a port of its own, so that its first packet and its
+// parts come in order, and to one reader. The switch holds the first packet if the message has pointers: it goes the way of every such call then.
 //
-//	caller: pending.payload ──parts──▶ callee: transfer ──whole──▶ accept, run
-//	callee: Entry's payload, or the ledger's ──parts──▶ caller: transfer ──whole──▶ deliver
+//	caller: pending.payload ──first packet, parts──▶ callee: transfer ──whole──▶ accept, run
+//	callee: Entry's payload, or the ledger's ──first packet, parts──▶ caller: transfer ──whole──▶ deliver
 type large struct {
 	conn netio.Conn // [node]:45103
 	size int        // bytes of a part that fit a datagram
@@ -27,8 +27,9 @@ type large struct {
 
 	last atomic.Int64 // when parts have been sent or awaited last, in node time
 
-	mu sync.Mutex // never held while another of the node's is taken
-	in *bulk.Receiver
+	mu    sync.Mutex // never held while another of the node's is taken
+	in    *bulk.Receiver
+	takes map[netip.Addr]uint64 // how many bytes of parts nodes take unasked, by what they have said last
 }
 
 // defaultWindow is how many bytes are on their way to a node at most, where its
@@ -49,15 +50,14 @@ func (n *Node) openLarge(most uint64) error {
 	if err != nil {
 		return err
 	}
-	if s, ok := conn.(netio.Spinning); ok {
-		s.SpinWhile(func() bool { return false }) // what comes first, comes to another endpoint
-	}
-	n.spinUnlessLarge(n.conn)
+	n.spinWhileLarge(conn, true)
+	n.spinWhileLarge(n.conn, false)
 	window := defaultWindow
 	if b, ok := conn.(netio.Buffered); ok {
 		window = min(b.ReceiveBuffer()/2, bulk.MaxPull)
 	}
 	l.conn, l.size, l.most = conn, n.budget-bulk.HeaderSize, most
+	l.takes = map[netip.Addr]uint64{}
 	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most, OwnerOf: n.ownerOf})
 	return nil
 }
@@ -66,11 +66,11 @@ func (n *Node) openLarge(most uint64) error {
 // pull, may come any moment.
 const busyLarge = 5 * time.Millisecond
 
-// spinUnlessLarge makes an endpoint's reader sleep at once while large messages are on
-// their way: what comes next, comes to the endpoint for parts.
-func (n *Node) spinUnlessLarge(conn netio.Conn) {
+// spinWhileLarge makes an endpoint's reader sleep at once while large messages are on their way, since what comes next comes to their endpoint; or,
+// if it is that one's, while none are.
+func (n *Node) spinWhileLarge(conn netio.Conn, large bool) {
 	if s, ok := conn.(netio.Spinning); ok {
-		s.SpinWhile(func() bool { return n.now()-time.Duration(n.large.last.Load()) > busyLarge })
+		s.SpinWhile(func() bool { return (n.now()-time.Duration(n.large.last.Load()) <= busyLarge) == large })
 	}
 }
 
@@ -109,6 +109,7 @@ func (l *large) asks() []bulk.Ask {
 func (n *Node) ask(asks []bulk.Ask) {
 	for _, a := range asks {
 		h := a.Header(bulk.Pull)
+		h.Offset = a.Takes
 		n.sendBulk(a.Peer, &h, a.Ranges)
 		if a.Answer {
 			n.postpone(a.Call) // the answer is on its way
@@ -135,7 +136,11 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 	n.stir()
 	l.mu.Lock()
 	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
-	t, v := l.in.Begin(n.now(), key, o.Total, o.First, size, o.Pushed == serviceHash(n.self.Address))
+	pushed := uint32(0)
+	if o.Pushed.Node == numberOf(n.self.Address) {
+		pushed = max(o.Pushed.Parts, bulk.Pushes(0, max(1, size)))
+	}
+	t, v := l.in.Begin(n.now(), key, o.Total, o.First, size, pushed)
 	if t != nil {
 		t.Tag, t.Caller, t.Callee = tag, m.CallerIncarnation, m.CalleeIncarnation
 		if !answer {
@@ -265,7 +270,34 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 		n.sendBulk(key.Peer, &gone, nil)
 		return
 	}
+	n.large.hears(key.Peer, h.Offset)
 	n.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, n.large.size))
+}
+
+// mostHeard is of how many nodes it is known how much they take.
+const mostHeard = 1024
+
+// hears notes how many bytes of parts a node takes unasked.
+func (l *large) hears(node netip.Addr, takes uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.takes[node]; !known && len(l.takes) == mostHeard {
+		clear(l.takes)
+	}
+	l.takes[node] = takes
+}
+
+// pushTo says that the first parts of a message go to a node, which may not have asked for them.
+func (l *large) pushTo(node netip.Addr) rpcpacket.Push {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return rpcpacket.Push{Node: numberOf(node), Parts: bulk.Pushes(l.takes[node], l.size)}
+}
+
+// numberOf is a node's number, in the low half of its address.
+func numberOf(node netip.Addr) uint32 {
+	a := node.As16()
+	return binary.BigEndian.Uint32(a[12:])
 }
 
 // answerOf is the payload of the answer that a pull asks for, nil if it is not kept.
@@ -300,40 +332,31 @@ func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bu
 	}
 }
 
-// sendLarge sends a large message's first packet and, if it is known where they go,
-// the first parts behind it. It releases the payload.
-func (n *Node) sendLarge(conn netio.Conn, first netio.Message, body *sent.Payload, answer bool, pushed uint64) error {
+// sendLarge sends a large message's first packet, and behind it the parts that are pushed, as it says. It releases the payload.
+func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool) error {
 	defer body.Release()
-	payload := body.Bytes()
-	if pushed == 0 {
-		_, err := conn.WriteBatch([]netio.Message{first})
-		return err
-	}
 	m, err := rpcpacket.Parse(first.Buf)
 	if err != nil {
 		return err
 	}
+	if m.Flags&rpcpacket.FlagHeld != 0 || len(m.Lists) > 0 { // the Gatekeeper may refuse it: the receiver asks for all of the rest
+		_, err := n.conn.WriteBatch([]netio.Message{first})
+		return err
+	}
+	first.Remote = netip.AddrPortFrom(first.Remote.Addr(), rackaddr.PortBulk)
 	o, err := m.Opening()
 	if err != nil {
 		return err
 	}
-	h := bulk.Header{
-		Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
-		Total: uint64(len(payload)), First: uint32(len(o.First)), //nolint:gosec // of a datagram
-	}
-	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size)
-	if _, err := conn.WriteBatch([]netio.Message{first}); err != nil {
+	if _, err := n.large.conn.WriteBatch([]netio.Message{first}); err != nil || o.Pushed == (rpcpacket.Push{}) {
 		return err
 	}
-	n.sendParts(nodeAt(pushed), h, payload, cuts)
+	h := bulk.Header{
+		Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
+		Total: o.Total, First: uint32(len(o.First)), //nolint:gosec // of a datagram
+	}
+	n.sendParts(first.Remote.Addr(), h, body.Bytes(), bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size, o.Pushed.Parts)}, n.large.size))
 	return nil
-}
-
-// nodeAt is the address of a node whose low half is known.
-func nodeAt(low uint64) netip.Addr {
-	a := rackaddr.NodePrefix.Addr().As16()
-	binary.BigEndian.PutUint64(a[8:], low)
-	return netip.AddrFrom16(a)
 }
 
 // tooLong is why a message is refused.
@@ -341,9 +364,10 @@ func (l *large) tooLong(what string, size uint64) string {
 	return fmt.Sprintf("%s of %d bytes, at most %d are taken: pass it by reference, or raise rpc.WithMaxMessage", what, size, l.most)
 }
 
-// largeReader takes datagrams off a node's endpoint for parts. Parts come in the order
+// largeReader takes datagrams off a node's endpoint for large messages. Parts come in the order
 // in which they were asked for, so each is received where it belongs: behind its header,
-// which lies elsewhere, into the message. What comes instead of it is moved away.
+// which lies elsewhere, into the message. What comes instead of it is moved away, and what is not
+// expected lies together.
 //
 //	datagram:  header │ part              │ (nothing)
 //	lies in:   heads  │ room of a message │ rest
@@ -364,9 +388,9 @@ func (r *largeReader) next(expected int) (count int, err error) {
 			r.rest[i] = newDatagram()
 		}
 		m := &r.messages[i]
-		m.Buf, m.More = r.heads[i][:], [netio.MaxMore][]byte{r.rest[i][:]}
+		m.Buf, m.More = r.rest[i][:bulk.HeaderSize], [netio.MaxMore][]byte{r.rest[i][bulk.HeaderSize:]}
 		if i < expected {
-			m.More = [netio.MaxMore][]byte{r.rooms[i].Bytes, r.rest[i][:]}
+			m.Buf, m.More = r.heads[i][:], [netio.MaxMore][]byte{r.rooms[i].Bytes, r.rest[i][:]}
 		}
 	}
 	count, err = r.conn.ReadBatch(r.messages[:r.size])
@@ -437,6 +461,10 @@ func (l *large) expected(rooms []bulk.Room) int {
 
 // receiveBulk takes one datagram.
 func (n *Node) receiveBulk(r *largeReader, i int) {
+	if m := &r.messages[i]; len(m.Buf) >= 2 && binary.BigEndian.Uint16(m.Buf) == rpcpacket.Magic {
+		n.receiveFirst(netio.Message{Buf: m.Buf[:m.Size()], Remote: m.Remote})
+		return
+	}
 	h, ranges, data, err := r.parse(i)
 	if err != nil {
 		n.malformed(r.messages[i].Remote.Addr())
@@ -452,5 +480,28 @@ func (n *Node) receiveBulk(r *largeReader, i int) {
 		n.in.settle(key.Peer, h.Call)
 	case bulk.Gone:
 		n.endLarge(key, "its sender does not have it any more")
+	}
+}
+
+// receiveFirst takes the first packet of a large message, which no one but the sender has seen.
+func (n *Node) receiveFirst(packet netio.Message) {
+	m, err := rpcpacket.Parse(packet.Buf)
+	const held = rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay
+	if err != nil || m.Flags&rpcpacket.FlagMore == 0 || m.Flags&held != 0 || len(m.Lists) > 0 || m.Turned != rpcpacket.NotTurned {
+		n.malformed(packet.Remote.Addr())
+		return
+	}
+	switch m.Type {
+	case rpcpacket.Call, rpcpacket.Oneway:
+		r := &reader{messages: [readBatch]netio.Message{packet}}
+		if e := n.receiveRequest(r, 0, netip.AddrPortFrom(packet.Remote.Addr(), rackaddr.PortRPC), m, false); e != nil {
+			go e.export.pool.work(e)
+		}
+	case rpcpacket.Reply, rpcpacket.Exception:
+		if n.completeLarge(len(packet.Buf), m, packet.Remote.Addr()) {
+			n.interrupt() // whoever waits may be reading
+		}
+	default:
+		n.malformed(packet.Remote.Addr())
 	}
 }

@@ -50,7 +50,7 @@ func receiveAll(n *Node, from netip.AddrPort, datagrams [][]byte, batch int) {
 // belongs that was expected.
 func TestLargeReader(t *testing.T) {
 	n, _ := quietNode(t)
-	from := netip.AddrPortFrom(nodeAt(7), rackaddr.PortBulk)
+	from := netip.AddrPortFrom(rackaddr.Node(7), rackaddr.PortBulk)
 	sequence := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 100
@@ -62,7 +62,7 @@ func TestLargeReader(t *testing.T) {
 		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.PlainID(from.Addr(), 16, rpcpacket.Number(sequence))}
 		sequence++
 		n.large.mu.Lock()
-		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, false)
+		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, 0)
 		n.large.asks()
 		n.large.mu.Unlock()
 		if v != bulk.Taken {

@@ -122,6 +122,26 @@ func TestCopiesWithoutParts(t *testing.T) {
 	})
 }
 
+// TestCopiesSayNothingPushed: the first packet of a large call says that parts follow, and copies of it, behind which none do, say so.
+func TestCopiesSayNothingPushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testrack.New(t, wire.Config{MTU: 1500})
+		callee, caller := newPeerOn(t, r, "callee", rackaddr.Node(78), rackaddr.PortBulk), joinNode(t, r, "client")
+		r.Play(rackaddr.Node(78), "Test")
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // virtual
+		defer cancel()
+		go func() { _, _ = testsvc.NewTestClient(plain(caller, "Test")).Blob(ctx, make([]byte, 1<<20)) }()
+		for copies := range 2 {
+			m := callee.must()
+			o, err := m.Opening()
+			if err != nil || (o.Pushed.Node == 78) != (copies == 0) {
+				t.Errorf("copy %d says that to node %d %d parts are pushed, %v", copies, o.Pushed.Node, o.Pushed.Parts, err)
+			}
+		}
+		<-ctx.Done()
+	})
+}
+
 // A message beyond a limit is refused with the limit and the remedy: by the caller, by
 // the callee, and each of them for an answer.
 func TestTooLarge(t *testing.T) {

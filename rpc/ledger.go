@@ -341,7 +341,7 @@ func (e *execution) unwritten(called []record.Call) (rs []record.Record) {
 }
 
 func (e *execution) asBegun() *record.Begun {
-	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload, Trailer: e.call.Trailer}
+	call := rpcpacket.Message{Header: e.call.Header, Lists: e.call.Lists, Payload: e.call.Payload, Trailer: e.call.Trailer}
 	r := &record.Begun{
 		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt), Arguments: e.arguments,
 		Run: e.node.self.Incarnation, Slot: e.call.Slot, Number: e.call.Number,

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -37,7 +36,7 @@ type main struct {
 	key    endpoint.Key  // what its calls are named with
 	memory rpcpacket.ID  // what memory blades know it as
 	run    uint64        // which of its runs this is
-	has    []record.Region
+	has    [][16]byte
 }
 
 // lastCheckpoint is 0 for what is no main.
@@ -334,6 +333,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	}
 	n.ledger.mu.Lock()
 	leave := n.ledger.committed(k)
+	n.ledger.haveNews(n.now()) // of the size of its states
 	n.ledger.mu.Unlock()
 	n.sendOneways(leave)
 	n.stats.checkpoints.Add(1)
@@ -388,30 +388,18 @@ func (e *execution) owedOfMemory(r *record.Checkpoint) {
 		o.Run = e.node.self.Incarnation
 	}
 	o.Frees = a.leftover()
-	gone := slices.Clone(a.handed)
-	for _, f := range a.freed {
-		o.Frees, gone = append(o.Frees, f.Base), append(gone, f.Base)
+	for _, p := range a.freed {
+		o.Frees = append(o.Frees, p)
 	}
 	has := slices.Clone(e.main.has)
-	for _, own := range a.allocated {
-		has = append(has, record.Region{Base: own.Base, Class: own.Class})
+	for _, p := range slices.Concat(a.allocated, a.got) {
+		has = append(has, p)
 	}
-	for _, p := range a.got {
-		has = append(has, record.Region{Base: p})
-	}
-	has = slices.DeleteFunc(has, func(h record.Region) bool { return slices.ContainsFunc(gone, regionOf(h).Contains) })
+	has = slices.DeleteFunc(has, func(p [16]byte) bool { return slices.Contains(a.freed, p) || slices.Contains(a.handed, p) })
 	if r.Has = has; r.Ended {
-		r.Has = nil
-		for _, h := range has {
-			o.Frees = append(o.Frees, h.Base)
-		}
+		r.Has, o.Frees = nil, append(o.Frees, has...)
 	}
 	e.main.has = r.Has
-}
-
-// regionOf is a region that a durable main has. One that it has got is known by a pointer, and is taken for as large as the smallest one.
-func regionOf(h record.Region) dsmpacket.Region {
-	return dsmpacket.Region{Base: h.Base, Class: h.Class}
 }
 
 // isOver tells the Gatekeeper that a main is over, whose end is in the ledger, when others have what its one-ways hand

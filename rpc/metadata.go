@@ -76,7 +76,7 @@ func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header,
 	if codec.size()+len(trailer) <= n.budget || h.Flags.Policy() == PolicyNone {
 		return trailer
 	}
-	whole := rpcpacket.Message{Header: *h, Pointers: codec.pointers, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	whole := rpcpacket.Message{Header: *h, Lists: codec.lists(), Payload: codec.buf.out[rpcpacket.HeaderSize:]}
 	return appendArguments(trailer, &whole)
 }
 
@@ -373,6 +373,6 @@ func (c *codec) takeHeaders(m *rpcpacket.Message) (headers []rpcpacket.KeyValue,
 		}
 	}
 	c.read(message)
-	c.listed, c.inPacket = m.Pointers, true
+	c.packet = m
 	return headers, nil
 }

@@ -129,7 +129,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.memory, err = dsmclient.NewClient(dsmclient.Config{
-		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true, Limits: dsmclient.Limits(config.limits.Memory),
+		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Batches: session.Batches, Keep: true, Limits: dsmclient.Limits(config.limits.Memory),
 	})
 	if err != nil {
 		_ = conn.Close()

@@ -85,6 +85,8 @@ type exportConfig struct {
 	policies perMethod[Policy]
 	failures perMethod[int]
 	idl      string
+
+	interceptors interceptors
 }
 
 func (c *exportConfig) stateful() bool { return c.kept }
@@ -141,6 +143,8 @@ type clientConfig struct {
 	protocol Protocol
 	retries  perMethod[Retry]
 	plain    bool // WithPlainCalls was given
+
+	interceptors interceptors
 }
 
 // policy is that of a method as far as this side knows.

@@ -119,7 +119,6 @@ func (o *outgoing) init(self *join.Identity, detached int, served func(*endpoint
 type outbound struct {
 	datagram []byte
 	payload  *sent.Payload
-	pushed   uint64
 }
 
 // begin registers a call, which has a slot, and returns what to send. A detached call is the
@@ -154,11 +153,18 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error
 
 // enlarge makes a call one that exceeds a packet.
 func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
-	if !p.lends { // else the Gatekeeper may refuse it: the callee asks for all of the rest
-		p.pushed = serviceHash(p.to.Remote.Addr())
-	}
 	p.payload = c.large(datagram)
-	p.datagram, _ = rpcpacket.First(datagram, n.budget, p.pushed) // its pointers leave room: see checkPointers
+	p.datagram, _ = rpcpacket.First(datagram, n.budget, n.pushFor(p)) // always: see there
+}
+
+// pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them, unless the switch holds it.
+func (n *Node) pushFor(p *pending) rpcpacket.Push {
+	if p.lends {
+		return rpcpacket.Push{}
+	}
+	node := p.to.Remote.Addr()
+	p.to.Remote = netip.AddrPortFrom(node, rackaddr.PortBulk)
+	return n.large.pushTo(node)
 }
 
 // payload is that of a large call that is out: its callee has asked for more of it. Whoever gets it releases
@@ -206,9 +212,11 @@ func (n *Node) endNow(p *pending) bool {
 // cancelCall tells the callee of a call of policy none that its caller has given it up, so that the handler's context ends at
 // once. If that is lost, the next call in the slot tells it, or the deadline.
 func (n *Node) cancelCall(p *pending) {
-	m := p.to
-	m.Buf = rpcpacket.Abandon(p.datagram)
-	_, _ = n.connOf(p).WriteBatch([]netio.Message{m}) // a failure is a loss
+	conn, m := n.connOf(p), p.to
+	if m.Buf = rpcpacket.Abandon(p.datagram); conn == n.large.conn {
+		conn, m.Remote = n.directConn, netip.AddrPortFrom(m.Remote.Addr(), rackaddr.PortDirect)
+	}
+	_, _ = conn.WriteBatch([]netio.Message{m}) // a failure is a loss
 }
 
 // detach leaves a call that lends memory to the runtime: its lease ends with its
@@ -318,6 +326,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 func (p *pending) again(now time.Duration) netio.Message {
 	m := p.to
 	m.Buf = slices.Clone(p.datagram)
+	rpcpacket.SetUnpushed(m.Buf)
 	if p.deadline != 0 {
 		rpcpacket.SetTimeout(m.Buf, duration.Milliseconds(p.deadline-now))
 	}
@@ -326,8 +335,11 @@ func (p *pending) again(now time.Duration) netio.Message {
 
 // connOf is the endpoint that a call leaves from: that with pointers is held by the switch.
 func (n *Node) connOf(p *pending) netio.Conn {
-	if p.lends {
+	switch p.to.Remote.Port() {
+	case rackaddr.PortRPC:
 		return n.conn
+	case rackaddr.PortBulk:
+		return n.large.conn
 	}
 	return n.directConn
 }
@@ -355,28 +367,21 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	o := &n.out
 	o.mu.Lock()
 	resend, expired := o.core.Tick(now, nil, nil)
-	var out, straight []netio.Message
+	out := map[netio.Conn][]netio.Message{}
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		if n.connOf(p) == n.directConn {
-			straight = append(straight, p.again(now))
-			continue
-		}
-		out = append(out, p.again(now))
+		out[n.connOf(p)] = append(out[n.connOf(p)], p.again(now))
 	}
 	next, ok = o.core.Due()
 	n.whereabouts(resend)
 	o.mu.Unlock()
 	n.stats.resent.Add(uint64(len(resend)))
-	if len(straight) > 0 {
-		_, _ = n.directConn.WriteBatch(straight) // a failure is a loss
+	for conn, all := range out {
+		_, _ = conn.WriteBatch(all) // a failure is a loss: it is sent again
 	}
 	for _, call := range expired {
 		n.report(call, "nobody has acknowledged it")
 		n.release(call.Tag.(*pending))
-	}
-	if len(out) > 0 {
-		_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is sent again
 	}
 	return next, ok
 }

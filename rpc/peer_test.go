@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"net/netip"
 	"os"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -55,6 +57,12 @@ func (p *peer) call(to *rpc.Node, datagram []byte) {
 	p.sendTo(to.Address(), rackaddr.PortDirect, datagram)
 }
 
+// first sends a large message's first packet to a node.
+func (p *peer) first(to netip.Addr, datagram []byte) {
+	p.t.Helper()
+	p.sendTo(to, rackaddr.PortBulk, datagram)
+}
+
 // sendTo sends to a port.
 func (p *peer) sendTo(to netip.Addr, port uint16, datagram []byte) {
 	p.t.Helper()
@@ -79,6 +87,9 @@ func (p *peer) receive(d time.Duration) (m rpcpacket.Message, from netip.Addr, o
 				return m, from, false
 			}
 			p.t.Fatal(err)
+		}
+		if binary.BigEndian.Uint16(ms[0].Buf) == bulk.Magic {
+			continue // a part, or a pull
 		}
 		m, err := rpcpacket.Parse(ms[0].Buf)
 		if err != nil {

@@ -60,14 +60,16 @@ func (r *reader) free() {
 // goroutine waits for it.
 func (n *Node) receiveAnswer(r *reader, i int) bool {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
-	if err != nil {
+	if err != nil || m.Turned != rpcpacket.NotTurned { // the switch turns nothing around yet
 		n.malformed(r.messages[i].Remote.Addr())
 		return false
 	}
-	switch m.Type {
-	case rpcpacket.Reply, rpcpacket.Exception:
+	switch {
+	case m.Flags&(rpcpacket.FlagMore|rpcpacket.FlagReleased) == rpcpacket.FlagMore: // it has another endpoint
+		n.malformed(r.messages[i].Remote.Addr())
+	case m.Type == rpcpacket.Reply, m.Type == rpcpacket.Exception:
 		return n.complete(r, i, m)
-	case rpcpacket.Ack:
+	case m.Type == rpcpacket.Ack:
 		n.acknowledged(r, i, m)
 	default:
 		n.malformed(r.messages[i].Remote.Addr())

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -50,14 +49,14 @@ import (
 
 var _ dsmclient.Decider = (*execution)(nil)
 
-// account is what an execution has done with regions; e.mu guards it.
+// account is what an execution has done with regions, by the pointers to their first bytes; e.mu guards it.
 type account struct {
-	allocated []dsmpacket.Region         // and has not freed
-	got       []dsm.Pointer              // by answers and as a one-way, and has not freed: each lies in a region
-	freed     []dsmpacket.Region         // Class 0 if it is not known how large it is
-	handed    []dsm.Pointer              // by one-ways
-	promised  int                        // for how many regions the record of its end has room
-	left      map[place]dsmpacket.Region // what former runs have allocated, and this one has not asked for
+	allocated []dsm.Pointer         // and has not freed
+	got       []dsm.Pointer         // by answers and as a one-way, and has not freed
+	freed     []dsm.Pointer         // goes at its end
+	handed    []dsm.Pointer         // by one-ways
+	promised  int                   // for how many regions the record of its end has room
+	left      map[place]dsm.Pointer // what former runs have allocated, and this one has not asked for
 }
 
 // place names an allocation of an execution, as memory machines do (dsmclient.Scope).
@@ -108,9 +107,9 @@ func (e *execution) takenBack() bool {
 func (e *execution) finds(left []dsmclient.Left) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.account.left = make(map[place]dsmpacket.Region, len(left))
+	e.account.left = make(map[place]dsm.Pointer, len(left))
 	for _, r := range left {
-		e.account.left[place{r.Branch, r.Index}] = r.Region
+		e.account.left[place{r.Branch, r.Index}] = r.Base
 	}
 }
 
@@ -193,45 +192,41 @@ func (m *served) hasChanged(machines []uint8) {
 
 // Former implements dsmclient.Decider. What a former run has got, and no memory machine has any more, is lost if the journal has it: else
 // nobody knows it.
-func (e *execution) Former(branch uint64, index uint32) (r dsmpacket.Region, had bool, err error) {
+func (e *execution) Former(branch uint64, index uint32) (base dsm.Pointer, had bool, err error) {
 	e.mu.Lock()
-	r, had = e.account.left[place{branch, index}]
+	base, had = e.account.left[place{branch, index}]
 	e.mu.Unlock()
 	if !had && e.journal.hasAllocated(position{uint32(branch), index}) { //nolint:gosec // the upper half is the last checkpoint
 		err = fault.New(Unavailable, "alloc", "a former run of the execution has got a region which is lost")
 	}
-	return r, had, err
+	return base, had, err
 }
 
 // Allocated implements dsmclient.Decider.
-func (e *execution) Allocated(branch uint64, index uint32, r dsmpacket.Region) {
-	e.journal.allocated(position{uint32(branch), index}, slices.Clone(r.Base[:])) //nolint:gosec // likewise
+func (e *execution) Allocated(branch uint64, index uint32, base dsm.Pointer) {
+	e.journal.allocated(position{uint32(branch), index}, slices.Clone(base[:])) //nolint:gosec // likewise
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.account.left, place{branch, index})
-	e.account.allocated = append(e.account.allocated, r)
+	e.account.allocated = append(e.account.allocated, base)
 	e.node.stats.regionsAllocated.Add(1)
 }
 
-// Allocation implements dsmclient.Decider.
-func (e *execution) Allocation(p dsm.Pointer) (dsmpacket.Region, bool) {
+// HasAllocated implements dsmclient.Decider.
+func (e *execution) HasAllocated(p dsm.Pointer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return regionIn(e.account.allocated, p)
+	return slices.Contains(e.account.allocated, p.Base())
 }
 
 // Free implements dsmclient.Decider.
 func (e *execution) Free(p dsm.Pointer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r, own := regionIn(e.account.allocated, p)
-	if own {
-		e.account.allocated = slices.DeleteFunc(e.account.allocated, func(o dsmpacket.Region) bool { return o == r })
-	} else {
-		r = dsmpacket.Region{Base: p}
-	}
-	e.account.got = slices.DeleteFunc(e.account.got, func(o dsm.Pointer) bool { return o == r.Base })
-	e.account.freed = append(e.account.freed, r)
+	freed := func(o dsm.Pointer) bool { return o == p.Base() }
+	e.account.allocated = slices.DeleteFunc(e.account.allocated, freed)
+	e.account.got = slices.DeleteFunc(e.account.got, freed)
+	e.account.freed = append(e.account.freed, p.Base())
 	e.node.stats.regionsFreed.Add(1)
 }
 
@@ -239,30 +234,14 @@ func (e *execution) Free(p dsm.Pointer) {
 func (e *execution) Freed(p dsm.Pointer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, freed := regionIn(e.account.freed, p)
-	return freed || e.account.handsOver(p.Bare())
-}
-
-// handsOver reports whether a one-way hands over the region that a pointer points into, as far as that is known.
-func (a *account) handsOver(p dsm.Pointer) bool {
-	r, own := regionIn(a.allocated, p)
-	return slices.ContainsFunc(a.handed, func(o dsm.Pointer) bool { return o == p || own && r.Contains(o) })
+	return slices.Contains(e.account.freed, p.Base()) || slices.Contains(e.account.handed, p.Base())
 }
 
 // gives notes that a one-way hands regions over when the execution has ended. The caller holds e.mu.
 func (e *execution) gives(all []dsm.Pointer) {
 	for _, p := range all {
-		e.account.handed = append(e.account.handed, p.Bare())
+		e.account.handed = append(e.account.handed, p.Base())
 	}
-}
-
-// regionIn finds the region that a pointer points into.
-func regionIn(all []dsmpacket.Region, p dsm.Pointer) (dsmpacket.Region, bool) {
-	i := slices.IndexFunc(all, func(r dsmpacket.Region) bool { return r.Contains(p.Bare()) })
-	if i < 0 {
-		return dsmpacket.Region{}, false
-	}
-	return all[i], true
 }
 
 // owedOfRegions fills in which regions go because the execution is done: those that it has freed; those that a former run has allocated, and this
@@ -271,42 +250,27 @@ func regionIn(all []dsmpacket.Region, p dsm.Pointer) (dsmpacket.Region, bool) {
 func (e *execution) owedOfRegions(o *record.Owed, answer []dsm.Pointer) {
 	a := &e.account
 	o.Returns = len(answer) > 0
-	for _, r := range a.freed {
-		o.Frees = append(o.Frees, r.Base)
+	for _, p := range a.freed {
+		o.Frees = append(o.Frees, p)
 	}
 	o.Frees = append(o.Frees, a.leftover()...)
 	if e.export.config.stateful() && !e.spoilt && e.processed {
 		return
 	}
-	in := func(all []dsm.Pointer, r dsmpacket.Region) bool { return slices.ContainsFunc(all, r.Contains) }
-	for _, r := range a.allocated {
-		switch {
-		case in(answer, r):
-			o.Rest = append(o.Rest, r.Base)
-		case !in(a.handed, r):
-			o.Frees = append(o.Frees, r.Base)
-		}
-	}
-	got := false
-	for _, p := range a.got {
+	for _, p := range slices.Concat(a.allocated, a.got) {
 		switch {
 		case slices.Contains(answer, p):
 			o.Rest = append(o.Rest, p)
 		case !slices.Contains(a.handed, p):
-			o.Frees, got = append(o.Frees, p), true
-		}
-	}
-	for _, p := range slices.Concat(answer, a.handed) {
-		if _, own := regionIn(a.allocated, p); got && !own && !slices.Contains(a.got, p) {
-			o.But = append(o.But, p) // it may lie in a region that was got by another pointer
+			o.Frees = append(o.Frees, p)
 		}
 	}
 }
 
 // leftover lists what former runs have allocated, and this one has not asked for.
 func (a *account) leftover() (all [][16]byte) {
-	for _, r := range a.left {
-		all = append(all, r.Base)
+	for _, p := range a.left {
+		all = append(all, p)
 	}
 	slices.SortFunc(all, compareNodes)
 	return all
@@ -416,36 +380,21 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 
 // freeAll has the Gatekeeper free regions, some at a time. It may be repeated.
 func (n *Node) freeAll(ctx context.Context, all []direct.Free) (err error) {
-	var words []control.FreedRegions
-	size := 0
-	tell := func() {
-		if len(words) > 0 && err == nil {
-			err = n.session.Calls(ctx, control.NodeCalls{Frees: words})
-		}
-		words, size = nil, 0
-	}
+	var regions []netip.Addr
 	for i := range all {
-		but := addresses(all[i].But)
-		for some := range slices.Chunk(all[i].Regions, max(control.MaxFrees-len(but), 1)) {
-			w := control.FreedRegions{Regions: addresses(some), But: but}
-			if size+w.Size() > control.MaxFrees {
-				tell()
-			}
-			words, size = append(words, w), size+w.Size()
+		for _, p := range all[i].Regions {
+			regions = append(regions, netip.AddrFrom16(p))
 		}
 	}
-	tell()
+	for some := range slices.Chunk(regions, control.MaxFrees) {
+		if err = n.session.Calls(ctx, control.NodeCalls{Frees: some}); err != nil {
+			break
+		}
+	}
 	if err != nil && n.base.Err() == nil {
 		n.log.Debug("rpc: the Gatekeeper does not know yet which regions go", "node", n.self.Name, "err", err)
 	}
 	return err
-}
-
-func addresses(all [][16]byte) (to []netip.Addr) {
-	for _, p := range all {
-		to = append(to, dsm.Pointer(p).Addr())
-	}
-	return to
 }
 
 // lentBy lists the calls that may have leases, of those that an execution has made. If it has changed nothing in memory,
@@ -496,7 +445,7 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
 	case v == direct.Answer && !l.settling[m.Call]:
 		n.stats.answeredFromLedger.Add(1)
-		go n.sendRecorded(from, answerFor(answerOf(known), known.Done, m.CallerIncarnation), 0)
+		go n.sendRecorded(from, answerFor(answerOf(known), known.Done, &m.Header), rpcpacket.Push{})
 	case v == direct.Duplicate && m.Type == rpcpacket.Oneway && known != nil:
 		go n.whenSettled(from, n.accepts(m))
 	case v == direct.Duplicate && l.table.Shares(m.Call):
@@ -528,12 +477,13 @@ func (n *Node) handedOver(m *rpcpacket.Message) {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waits := func(f direct.Free) bool { return f.Owner == m.Call && len(f.Regions) == len(m.Pointers) }
+	regions := n.pointers(m)
+	waits := func(f direct.Free) bool { return f.Owner == m.Call && len(f.Regions) == len(regions) }
 	if !l.table.HandedOver(m.Call) || slices.ContainsFunc(l.frees.waiting, waits) {
 		return
 	}
 	f := direct.Free{Owner: m.Call}
-	for _, p := range m.Pointers {
+	for _, p := range regions {
 		f.Regions = append(f.Regions, p)
 	}
 	l.free(f)
@@ -550,26 +500,26 @@ func answerOf(e *record.Execution) []byte {
 	if err != nil {
 		return e.Done.Answer
 	}
-	m.Type, m.Code, m.Pointers, m.Trailer, m.Payload = rpcpacket.Exception, Unavailable, nil, nil, []byte("nobody asks for the answer any more")
+	m.Type, m.Code, m.Lists, m.Trailer, m.Payload = rpcpacket.Exception, Unavailable, nil, nil, []byte("nobody asks for the answer any more")
 	m.Flags |= rpcpacket.FlagHeld
 	return m.Append(nil)
 }
 
 // results are the pointers in an answer.
-func results(answer []byte) []dsm.Pointer {
+func (n *Node) results(answer []byte) []dsm.Pointer {
 	m, err := rpcpacket.Parse(answer)
 	if err != nil || m.Type != rpcpacket.Reply {
 		return nil
 	}
-	return bases(m.Pointers)
+	return n.pointers(&m)
 }
 
-// bases are pointers as they name regions.
-func bases(all []dsm.Pointer) (to []dsm.Pointer) {
-	for _, p := range all {
-		to = append(to, p.Bare())
+// pointers are those to the regions that a message names.
+func (n *Node) pointers(m *rpcpacket.Message) []dsm.Pointer {
+	if len(m.Lists) == 0 {
+		return nil
 	}
-	return to
+	return m.Bases(n.memory.Prefix())
 }
 
 // gains notes that a direct call is answered, and has handed regions over to the execution that has made it.
@@ -582,6 +532,6 @@ func (o *operation) gains(p *pending) {
 	defer e.mu.Unlock()
 	e.recorded.answered(p.ID)
 	if p.err == nil && p.answer.Type == rpcpacket.Reply {
-		e.account.got = append(e.account.got, bases(p.answer.Pointers)...)
+		e.account.got = append(e.account.got, e.node.pointers(&p.answer)...)
 	}
 }

@@ -60,6 +60,34 @@ type ended struct {
 	method     counted
 	began, end time.Duration
 	failures   uint32 // after which it was given up; 0 if it was not
+	details    details
+}
+
+// details is what is told of a call besides (control.CallDetails).
+type details struct {
+	size    int                  // of the message with the arguments and the headers, in bytes
+	headers []rpcpacket.KeyValue // once they are read
+	// Those above the ledger's mutex guards. The others are read when the call has ended.
+	answer    int    // bytes of the answer
+	exception string // its type, if the IDL declares it
+	text      string // what it says
+}
+
+// tell is the details as the Gatekeeper is told of them.
+func (d *details) tell() control.CallDetails {
+	out := control.CallDetails{Arguments: uint64(d.size), Answer: uint64(d.answer), Exception: d.exception, Text: d.text} //nolint:gosec // not negative
+	for _, h := range d.headers {
+		out.Headers = append(out.Headers, control.Header{Name: h.Key, Value: h.Value})
+	}
+	return out.Bounded()
+}
+
+// carries notes the headers of the execution's call.
+func (e *execution) carries(headers []rpcpacket.KeyValue) {
+	l := e.node.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.details.headers = headers
 }
 
 // counted is what calls are counted by. It says how one has ended, too.
@@ -74,7 +102,12 @@ func (l *ledger) takeUp(e *execution) {
 	if r.running == nil {
 		r.running, r.counts = map[rpcpacket.ID]*execution{}, map[counted]uint64{}
 	}
-	e.takenUp = l.node.now()
+	e.takenUp, e.details.size = l.node.now(), len(e.call.Payload)
+	if e.call.Flags&rpcpacket.FlagMore != 0 {
+		if o, err := e.call.Opening(); err == nil {
+			e.details.size = int(o.Total) //nolint:gosec // it was measured
+		}
+	}
 	r.running[e.call.Call] = e
 	l.haveNews(e.takenUp)
 }
@@ -95,7 +128,7 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 		return
 	}
 	delete(r.running, e.call.Call)
-	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now(), failures: e.failures}
+	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now(), failures: e.failures, details: e.details}
 	r.counts[k.method]++
 	switch {
 	case k.method.method == "": // whoever makes methods up is only counted
@@ -180,13 +213,13 @@ func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 	r := &l.reports
 	c.First = !r.told
 	if room, ok := l.bytesLeft(); ok {
-		c.Room = &room
+		c.Room, c.States, c.MaxStates = &room, uint64(l.table.State().Sizes()), uint64(l.room.space/2) //nolint:gosec // not negative
 	}
 	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {
 		e.reported = true
-		if k := (ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp}); k.method.method != "" {
+		if k := (ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp, details: details{size: e.details.size, headers: e.details.headers}}); k.method.method != "" {
 			c.Running = append(c.Running, k.tell(now))
 		}
 	}
@@ -204,6 +237,7 @@ func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 			c.Counts = append(c.Counts, control.MethodCount{Service: k.service, Method: k.method, Code: k.code, Calls: r.counts[k]})
 		}
 	}
+	c.Fit()
 	return c
 }
 
@@ -213,7 +247,7 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	c := control.DirectCall{
 		ID: control.ExecutionID(h.Call), Parent: control.ExecutionID(h.Parent), Caller: k.from, Incarnation: h.CallerIncarnation,
 		Service: k.method.service, Method: k.method.method, Began: (now - k.began).Microseconds(), Attempt: h.Attempt, Code: k.method.code,
-		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()), GivenUp: k.failures,
+		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()), GivenUp: k.failures, Details: k.details.tell(),
 	}
 	if k.end != 0 {
 		c.Took = max(1, (k.end - k.began).Microseconds())

@@ -135,7 +135,7 @@ func (l *ledger) never(bytes int) bool {
 
 // weightOf is how many bytes a call has in the record that it has begun, with so many bytes of arguments.
 func weightOf(m *rpcpacket.Message, arguments int) int {
-	return arguments + len(m.Trailer) + 16*len(m.Pointers)
+	return arguments + len(m.Trailer) + rpcpacket.ListSize*len(m.Lists)
 }
 
 // firstOf is what is promised to a call with so many bytes (weightOf) when it is accepted: that it may say that it has begun,

@@ -46,6 +46,7 @@ func (x *export) run(e *execution) {
 		return
 	}
 	if len(headers) > 0 {
+		e.carries(headers)
 		ctx = thrift.AddReadTHeaderToContext(ctx, headerMap(headers))
 	}
 	if refusal := x.open(ctx, e, in); refusal != nil {
@@ -98,6 +99,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 
 // answer sends what the processor has written, or says why it cannot.
 func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict) {
+	e.details.exception, e.details.text = v.exception, v.why
 	if e.journal != nil {
 		if diverged := e.journal.close(v.code); diverged != nil {
 			x.abandoned(e, diverged)
@@ -165,11 +167,11 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 // replyLarge sends an answer that exceeds a packet. It is kept before it is sent, for
 // the caller may ask for more of it at once.
 func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
-	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
-	first, _ := rpcpacket.First(datagram, x.node.budget, pushed) // its pointers leave room: see checkPointers
+	payload := out.large(datagram)
+	first, _ := rpcpacket.First(datagram, x.node.budget, x.node.large.pushTo(e.from.Addr())) // always: see there
 	from := e.from
 	x.finish(e, first, payload.Hold())
-	if err := x.node.sendLarge(x.node.conn, netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
+	if err := x.node.sendLarge(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}
 }
@@ -197,11 +199,8 @@ func (x *export) check(ctx context.Context, out *codec) *Error {
 	return nil
 }
 
-// checkSize refuses an answer that is too long, or has too many pointers.
+// checkSize refuses an answer that is too long.
 func (x *export) checkSize(out *codec) *Error {
-	if err := x.node.checkPointers("", out); err != nil {
-		return err
-	}
 	if out.size() <= min(x.node.limit(), out.buf.limit) {
 		return nil
 	}
@@ -268,6 +267,7 @@ func (x *export) seal(e *execution) *Error {
 	}
 	if len(change) > 0 {
 		e.former, e.change = former, change
+		x.noteKept()
 	}
 	return nil
 }
@@ -291,6 +291,7 @@ func (x *export) endUnbegun(e *execution, code Code, why string) {
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
 	x.meter(e, code, len(why))
+	e.details.exception, e.details.text = "", why
 	if e.call.Type == rpcpacket.Oneway && !e.refusable() {
 		x.complete(e, why)
 		return
@@ -313,6 +314,7 @@ func (e *execution) refusable() bool {
 
 // meter counts a call that a handler has served, and is answered now.
 func (x *export) meter(e *execution, code Code, size int) {
+	e.details.answer = max(size, 0)
 	if e.meter != nil && e.processed {
 		e.meter.took(code, time.Since(e.begunAt))
 		e.meter.answers.add(uint64(max(size, 0)), sizeUnit) //nolint:gosec // not negative

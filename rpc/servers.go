@@ -370,20 +370,29 @@ func (n *Node) whereabouts(calls []*endpoint.Call) {
 		}
 		s.asked[node] = true
 		go func() {
-			info, err := n.session.Who(n.base, node)
-			switch {
-			case info.Left || fault.CodeOf(err) == fault.NotFound:
-				n.gone(node, info.Left, math.MaxUint32)
-			case err == nil && info.Away:
-				n.gone(node, false, info.Incarnation)
-			case err == nil:
-				n.gone(node, false, info.Incarnation-1)
+			if incarnation, inOrder, known := n.endedUpTo(node); known {
+				n.gone(node, inOrder, incarnation)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.asked, node)
 		}()
 	}
+}
+
+// endedUpTo asks up to which incarnation those of a node have ended: math.MaxUint32 if it is gone for good, and then whether it has left in order.
+// One that is away has ended, though nobody may ever start its program anew.
+func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, inOrder, known bool) {
+	info, err := n.session.Who(n.base, node)
+	switch {
+	case info.Left || fault.CodeOf(err) == fault.NotFound:
+		return math.MaxUint32, info.Left, true
+	case err != nil:
+		return 0, false, false
+	case info.Away:
+		return info.Incarnation, false, true
+	}
+	return info.Incarnation - 1, false, true
 }
 
 // gone fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is gone for

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync/atomic"
+	"unicode/utf8"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -13,6 +16,8 @@ import (
 // of the state is in its node's ledger together with the call's answer, and
 // when the service's node dies, the next one goes on from there. Regions of the
 // distributed memory that the service keeps belong to it by their pointers.
+// What a call of [PolicyNone] makes of the state is kept when the next
+// exactly-once call of the service is done; a node that ends or moves before loses it.
 //
 // The methods are called one at a time, and not while a handler runs; handlers of
 // the service run one at a time as well.
@@ -43,8 +48,11 @@ type IncrementalState interface {
 // Each snapshot is kept together with the version that wrote it.
 type VersionedState interface {
 	State
-	// Version names the form of what Snapshot returns, in 1 to 255 bytes. It is constant.
+	// Version names the form of what Snapshot returns, in 1 to 255 bytes of UTF-8. It is constant.
 	Version() string
+	// Reads lists the versions that RestoreVersion can read, at most 64; "" is that of a program that names none. It is constant. The
+	// rack does not let the program have the state in another version: it refuses to roll back to the program, and to export its service.
+	Reads() []string
 	// RestoreVersion is called in the place of Restore, with the version that wrote the
 	// snapshot: Version, or that of another program, "" for one that names none. Of an
 	// IncrementalState, Apply may be called next with what Delta returned in that version.
@@ -62,6 +70,8 @@ type stateManager struct {
 	incremental IncrementalState // nil if it is not
 	versioned   VersionedState   // likewise
 	was         past
+	reads       []string               // the versions that it reads
+	kept        atomic.Pointer[string] // the version of what is kept; nil while nothing is
 }
 
 // past is what a state was when the last answer left: a snapshot and, of an
@@ -179,7 +189,7 @@ func (k *stateManager) sections(limit int) ([]byte, past, error) {
 //	                          settled ──▶ REPLY
 
 // recover brings a service's state, before the first call, to what the ledger has of it.
-func (x *export) recover(ctx context.Context, op string) error {
+func (x *export) recover(ctx context.Context, op string, methods []control.Method) error {
 	if err := x.settled(ctx); err != nil {
 		return coded(op, err)
 	}
@@ -191,10 +201,44 @@ func (x *export) recover(ctx context.Context, op string) error {
 	if v.HasSnapshot {
 		base = append([]byte{}, v.Snapshot...)
 	}
+	if v.HasSnapshot {
+		x.manager.note(base)
+	}
+	if err := x.manager.learn(); err != nil {
+		return &Error{Code: BadRequest, Op: op, Msg: "the versions of the state", Err: err}
+	}
+	if err := x.mayRead(ctx, op, methods); err != nil {
+		return err
+	}
 	if err := x.manager.restore(base, v.Deltas); err != nil {
 		return &Error{Code: Internal, Op: op, Msg: "restore the state", Err: err}
 	}
 	return nil
+}
+
+// mayRead has the rack refuse a service whose program does not read the version of the state that is kept.
+func (x *export) mayRead(ctx context.Context, op string, methods []control.Method) error {
+	f := x.manager.form()
+	if f.Kept == nil || slices.Contains(f.Reads, *f.Kept) {
+		return nil
+	}
+	if _, err := x.node.session.Export(ctx, x.exportOf(methods)); err != nil {
+		return coded(op, err)
+	}
+	return fault.New(BadRequest, op, "version %q of the state is kept, and the program reads %q only", *f.Kept, f.Reads)
+}
+
+// noteKept tells the rack when a state is kept for the first time, or in another version than before. Calls do not wait for that.
+func (x *export) noteKept() {
+	if !x.manager.note(x.manager.was.base) {
+		return
+	}
+	go func() {
+		o := x.offer.Load()
+		if _, methods, err := x.methodList(o.processor); err == nil {
+			x.tellMethods(o, methods)
+		}
+	}()
 }
 
 // afterSettled waits, before the execution of a call of policy none runs, whose doings the ledger does not order, until
@@ -218,6 +262,7 @@ func (x *export) takeBack(e *execution) {
 		return
 	}
 	x.manager.was = e.former
+	x.noteKept()
 	x.undo("a call that was given up")
 }
 
@@ -239,8 +284,8 @@ func (k *stateManager) snapshot() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v == "" || len(v) > 255 {
-		return nil, fault.New(BadRequest, "", "the state's version has %d bytes: must have 1 to 255", len(v))
+	if v == "" || len(v) > control.MaxVersion || !utf8.ValidString(v) {
+		return nil, fault.New(BadRequest, "", "the state's version has %d bytes: must have 1 to %d of UTF-8", len(v), control.MaxVersion)
 	}
 	return bytes.Join([][]byte{versionMark, {byte(len(v))}, []byte(v), s}, nil), nil
 }
@@ -257,6 +302,37 @@ func (k *stateManager) load(kept []byte) error {
 		return fault.New(BadRequest, "", "version %q of the state is kept, and the state has no RestoreVersion: implement rpc.VersionedState", version)
 	}
 	return guarded("Restore", func() error { return k.state.Restore(snapshot) })
+}
+
+// note notes the version of what is kept now, and reports whether it is another one than before.
+func (k *stateManager) note(kept []byte) (changed bool) {
+	version, _, err := versionOf(kept)
+	was := k.kept.Load()
+	if changed = err == nil && (was == nil || *was != version); changed {
+		k.kept.Store(&version)
+	}
+	return changed
+}
+
+// learn asks the state which versions it reads.
+func (k *stateManager) learn() error {
+	k.reads = []string{""}
+	if k.versioned == nil {
+		return nil
+	}
+	if err := guarded("Reads", func() error { k.reads = slices.Clone(k.versioned.Reads()); return nil }); err != nil {
+		return err
+	}
+	own, err := k.version()
+	if err == nil && !slices.Contains(k.reads, own) {
+		k.reads = append(k.reads, own)
+	}
+	return err
+}
+
+// form is what the rack is told of the state.
+func (k *stateManager) form() *control.StateForm {
+	return &control.StateForm{Kept: k.kept.Load(), Reads: k.reads}
 }
 
 // version is that of the state, which has versions.

@@ -26,6 +26,8 @@ type newer struct {
 
 func (n *newer) Version() string { return n.version }
 
+func (n *newer) Reads() []string { return []string{"", "2"} }
+
 func (n *newer) RestoreVersion(version string, b []byte) error {
 	n.was = append(n.was, version)
 	return n.Restore(b)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/duration"
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
@@ -58,7 +59,7 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		return n.takeVolatile(x, r, i, e)
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.send(from, a.Reply)
+		n.sendAgain(from, a.Reply)
 	case direct.Late:
 		if n.stats.duplicates.Add(1); asks {
 			n.send(from, n.exception(m, Unavailable, "the call has not come", true))
@@ -128,6 +129,18 @@ func (n *Node) takeVolatile(x *export, r *reader, i int, e *execution) *executio
 	}
 	e.buffer = r.take(i)
 	return x.accept(e)
+}
+
+// sendAgain sends an answer again; of a large one the first packet.
+func (n *Node) sendAgain(to netip.AddrPort, reply []byte) {
+	m, err := rpcpacket.Parse(reply)
+	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
+		n.send(to, reply)
+		return
+	}
+	reply = slices.Clone(reply)
+	rpcpacket.SetUnpushed(reply)
+	_ = n.sendLarge(netio.Message{Buf: reply, Remote: to}, nil, true) // a failure is a loss: the caller asks again
 }
 
 // refuse answers a call that is not run, and may have run before.

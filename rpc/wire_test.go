@@ -124,14 +124,14 @@ func TestPointersInTheHeader(t *testing.T) {
 		done <- got
 	}()
 	call := s.must()
-	if !slices.Equal(call.Pointers, []dsm.Pointer{p(1), p(2), p(3)}) || call.Flags&rpcpacket.FlagHeld == 0 {
-		t.Errorf("pointers %v, flags %x", call.Pointers, call.Flags)
+	if !slices.Equal(call.Lists, rpcpacket.ListsOf(p(1), p(2), p(3))) || call.Flags&rpcpacket.FlagHeld == 0 {
+		t.Errorf("lists %v, flags %x", call.Lists, call.Flags)
 	}
 	reply, err := rpcpacket.Parse(answer(call, thriftMessage(t, "plant", thrift.REPLY, &testsvc.TestPlantResult{Success: tree})))
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply.Pointers = call.Pointers
+	reply.Lists = call.Lists
 	s.send(n.Address(), reply.Append(nil))
 	if got, err := rpc.PointerOf((<-done).Named["a"]); got != p(3) || err != nil {
 		t.Errorf("got %v, %v", got, err)
@@ -145,11 +145,11 @@ func TestPointersInTheReply(t *testing.T) {
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	p := dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1))
 	call := callOf(t, "swap", 1, thriftMessage(t, "swap", thrift.CALL, &testsvc.TestSwapArgs{Pointer: gp(p)}))
-	call.Pointers, call.Flags = []dsm.Pointer{p}, call.Flags|rpcpacket.FlagHeld|rpcpacket.FlagReleased
+	call.Lists, call.Flags = rpcpacket.ListsOf(p), call.Flags|rpcpacket.FlagHeld|rpcpacket.FlagReleased
 	caller.call(server, call.Append(nil))
 	m, from, _ := caller.receive(5 * time.Second)
-	if m.Type != rpcpacket.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != rpcpacket.FlagHeld|rpcpacket.FlagReleased {
-		t.Errorf("%v with pointers %v, flags %x", m.Type, m.Pointers, m.Flags)
+	if m.Type != rpcpacket.Reply || !slices.Equal(m.Lists, rpcpacket.ListsOf(p)) || m.Flags != rpcpacket.FlagHeld|rpcpacket.FlagReleased {
+		t.Errorf("%v with lists %v, flags %x", m.Type, m.Lists, m.Flags)
 	}
 	if from != server.Address() || m.CalleeIncarnation != 1 || m.Call != call.Call || m.Slot != call.Slot || m.Number != call.Number {
 		t.Errorf("from %s: %+v", from, m.Header)
@@ -200,7 +200,7 @@ func TestGivenUpCallThatLends(t *testing.T) {
 		}
 		call := s.must()
 		again := s.must()
-		if again.Call != call.Call || again.Timeout != 1 || len(again.Pointers) != 1 {
+		if again.Call != call.Call || again.Timeout != 1 || len(again.Lists) != 1 {
 			t.Errorf("sent again: %+v", again)
 		}
 		s.send(n.Address(), answer(again, nil))

@@ -16,7 +16,7 @@ func (r *Report) Why(f Finding) string {
 	case strings.Contains(f.Measure, "by reference up to 16 KiB"):
 		return "Such a reference travels inside the call, which nothing holds: what is left is Thrift's work and the runtime's on both sides, and the copies."
 	case strings.Contains(f.Measure, "by value from 64 KiB on"):
-		return "Beyond a packet the receiver asks for the rest, window by window, and each part is copied out of and into a message of its own; TCP streams."
+		return "Each way, a value is copied into its message before the kernel gets it, and beyond a packet it travels in datagrams, each of which the switch looks up; TCP streams."
 	case strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
 		return "The same two traps, beside which the copies that are saved weigh the more, the larger the arrays are."
 	case strings.Contains(f.Measure, "by reference / raw TCP"):

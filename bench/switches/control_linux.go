@@ -165,7 +165,7 @@ func hostEntries() (es []p4rtclient.Entry) {
 
 // identity lets a host speak.
 func identity(i int) p4rtclient.Entry {
-	return entry("identity", "known", []p4rtclient.Param{{Name: "memory", Value: p4rtclient.Uint(0)}},
+	return entry("identity", "known", []p4rtclient.Param{{Name: "kind", Value: p4rtclient.Uint(1)}, {Name: "row", Value: p4rtclient.Uint(0)}, {Name: "incarnation", Value: p4rtclient.Uint(0)}},
 		p4rtclient.Match{Field: "ingress_port", Value: p4rtclient.Uint(uint64(i + 1))},
 		p4rtclient.Match{Field: "source", Value: p4rtclient.Addr(hosts[i].addr), PrefixLen: 128})
 }

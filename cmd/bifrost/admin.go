@@ -22,6 +22,9 @@ import (
 // addressVariable is the environment variable with the admin API's address.
 const addressVariable = "BIFROST_ADMIN_ADDR"
 
+// rackVariable is the environment variable with the name of a rack of namespaces on this machine.
+const rackVariable = "BIFROST_RACK"
+
 // clientOptions are the flags of all commands that ask a Gatekeeper.
 type clientOptions struct {
 	address, rack, tokenFile, ca string
@@ -32,8 +35,8 @@ type clientOptions struct {
 func (o *clientOptions) command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.address, "admin-addr", "", "`ADDRESS` of the Gatekeeper's admin API: HOST:PORT, unix:PATH or a URL "+
-		"(default: $"+addressVariable+", or else the rack that is up on this machine, or else "+defaultAdmin+")")
-	f.StringVar(&o.rack, "rack", "", "ask the Gatekeeper of the rack of this `NAME` (bifrost rack up --rack NAME)")
+		"(default: $"+addressVariable+", or else the rack $"+rackVariable+" or the one that is up on this machine, or else "+defaultAdmin+")")
+	f.StringVar(&o.rack, "rack", "", "ask the Gatekeeper of the rack of this `NAME` (bifrost rack up --rack NAME) (default: $"+rackVariable+")")
 	f.StringVar(&o.tokenFile, "admin-token-file", "", "`FILE` with the token for an address over TCP "+
 		"(default: $"+tokenVariable+", or else the file where a Gatekeeper of this user keeps its token)")
 	f.StringVar(&o.ca, "admin-ca", "", "PEM `FILE` with the CA of the Gatekeeper's certificate; without it, the connection to HOST:PORT has no TLS")
@@ -80,8 +83,13 @@ func (o *clientOptions) find() (string, error) {
 	case o.rack != "":
 		return adminOf(o.rack)
 	}
-	if address := os.Getenv(addressVariable); address != "" {
+	switch address, name := os.Getenv(addressVariable), os.Getenv(rackVariable); {
+	case address != "" && name != "":
+		return "", fmt.Errorf("$%s and $%s both say which Gatekeeper: unset one, or give --admin-addr or --rack", addressVariable, rackVariable)
+	case address != "":
 		return address, nil
+	case name != "":
+		return adminOf(name)
 	}
 	racks, err := racksHere()
 	switch {

@@ -6,9 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,7 +61,7 @@ func watched(t *testing.T) (address, pointer string) {
 	p, err := n.Memory().Alloc(ctx, 4096)
 	must(t, err)
 	arrived := errors.New("arrived")
-	err = c.Follow(ctx, client.FollowOptions{Replay: 100, Kinds: []string{"region.allocated"}}, func(client.Message) error { return arrived })
+	err = c.Follow(ctx, client.FollowOptions{Replay: 100, Filter: client.EventFilter{Kinds: []string{"region.allocated"}}}, func(client.Message) error { return arrived })
 	if !errors.Is(err, arrived) {
 		t.Fatalf("waiting for the event of the region: %v", err)
 	}
@@ -116,7 +119,7 @@ func TestWatch(t *testing.T) {
 		"status":                      `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +96 nodes +- +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
 		"machines":                    `^MACHINE .*\n1 +m1 \+ m2 +2 `,
 		"blades":                      `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +(-|0 B of 1 GiB) +-\n$`,
-		"nodes":                       `\nfd00:b1f0:0:2::1 +client +c1 +1 +\S+ MiB +Ping\n$`,
+		"nodes":                       `\nfd00:b1f0:0:2::1 +client +c1 +1 +\S+ MiB +(-|0 B of \S+ MiB) +Ping\n$`,
 		"services":                    `\nPing +ping +c1/client +1\n$`,
 		"services --idl Ping":         `^service Ping { void ping\(\) }\n$`,
 		"regions":                     `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
@@ -131,14 +134,27 @@ func TestWatch(t *testing.T) {
 		"trace":                       `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok ~\n$`,
 		"trace last":                  `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok ~\n`,
 		"trace --failed":              `^SENT.*\n$`,
-		"apps":                        `^APP.*\n$`,
-		"policy":                      `\nPing +ping +recover +default +16 +default\n$`,
-		"policy Ping.ping":            `\nPing +ping +recover +default +16 +default\n$`,
-		"policy None.m default":       `\nNone +m +recover +default +16 +default\n$`,
-		"domain c1":                   `^nodes: c1/client\n$`,
-		"reconcile":                   `^0 entries repaired\n$`,
-		"drain s1 --cause dust":       `^s1 is draining: dust\n$`,
-		"fail s2":                     `^s2 is failed: marked failed by an operator\n$`,
+		"trace --service Ping --method ping --code ok --since 1h": `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client `,
+		"trace --service Pong":                              `^SENT.*\n$`,
+		"trace --rerun":                                     `^SENT.*\n$`,
+		"trace --code unavailable":                          `^SENT.*\n$`,
+		"trace --until 1h":                                  `^SENT.*\n$`,
+		"trace --longer-than " + ever:                       `^SENT.*\n$`,
+		"trace --caller fd00:b1f0:0:2::1":                   `^SENT.*\n$`,
+		"trace --caller fd00:b1f0:0:2::2":                   `Ping.ping +c1/caller +c1/client `,
+		"events --service Ping":                             `^\S+ +service.exported +c1/client +Ping\n$`,
+		"events --kind node.joined --node fd00:b1f0:0:2::1": `^\S+ +node.joined +c1/client\n$`,
+		"events --blade m1 --kind node.joined":              `^$`,
+		"events --app nobody":                               `^$`,
+		"history":                                           `^MINUTE +CALLS +FAILED +HALF WITHIN +99 % WITHIN\n`,
+		"apps":                                              `^APP.*\n$`,
+		"policy":                                            `\nPing +ping +recover +default +16 +default\n$`,
+		"policy Ping.ping":                                  `\nPing +ping +recover +default +16 +default\n$`,
+		"policy None.m default":                             `\nNone +m +recover +default +16 +default\n$`,
+		"domain c1":                                         `^nodes: c1/client\n$`,
+		"reconcile":                                         `^0 entries repaired\n$`,
+		"drain s1 --cause dust":                             `^s1 is draining: dust\n$`,
+		"fail s2":                                           `^s2 is failed: marked failed by an operator\n$`,
 	} {
 		got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...)
 		if err != nil || !regexp.MustCompile(want).MatchString(got) {
@@ -158,7 +174,7 @@ func TestWatch(t *testing.T) {
 	for command, want := range map[string]string{
 		"drain m9": "no blade is called", "logs shop --since " + ever: "nothing is deployed as shop", "domain m9": "there is no blade", "who fd00::1": "lies in no region", "who m1": "global pointer",
 		"regions --node x": "want an IPv6 address", "rules --table none": "there is no table none", "undeploy none": "no deployment",
-		"events --last 9999": "query.limit", "policy Ping often": "body.policy", "trace xyz": "none of the latest calls", "trace " + strings.Repeat("0", 32): "not among those", "trace --node x": "want an IPv6", "policy Nobody": "nobody exports it", "policy Later tainted": "deploy it first", "policy Ping.": "want SERVICE",
+		"events --last 9999": "limit: expected number <= 4096", "policy Ping often": "policy: expected value to be one of", "trace xyz": "none of the latest calls", "trace " + strings.Repeat("0", 32): "not among those", "trace --node x": "want an IPv6", "policy Nobody": "nobody exports it", "policy Later tainted": "deploy it first", "policy Ping.": "want SERVICE",
 	} {
 		if got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("bifrost %s: %q, %v, want %q", command, got, err, want)
@@ -215,8 +231,14 @@ func TestClientTarget(t *testing.T) {
 		"no such CA":             {clientOptions{address: "a:1", ca: file + "x"}, "", "", "", "", "--admin-ca"},
 		"a CA that is none":      {clientOptions{address: "a:1", ca: file}, "", "", "", "", "holds no certificate"},
 		"a rack's name":          {clientOptions{rack: "../x"}, "", "", "", "", "lower-case letters"},
+		"a rack, by environment": {clientOptions{}, "rack demo", "x", "unix:/run/bifrost/demo/admin.sock", "", ""},
+		"another rack":           {clientOptions{rack: "other"}, "rack demo", "", "unix:/run/bifrost/other/admin.sock", "", ""},
+		"an address, not a rack": {clientOptions{address: "unix:/x"}, "rack demo", "", "unix:/x", "", ""},
+		"both, by environment":   {clientOptions{}, "b:2 demo", "", "", "", "$BIFROST_ADMIN_ADDR and $BIFROST_RACK both say"},
 	} {
-		t.Setenv(addressVariable, tc.env)
+		address, name, _ := strings.Cut(tc.env, " ")
+		t.Setenv(addressVariable, strings.TrimPrefix(address, "rack"))
+		t.Setenv(rackVariable, name)
 		t.Setenv(tokenVariable, tc.tokenEnv)
 		cfg, err := tc.o.target()
 		if tc.wrong != "" {
@@ -235,6 +257,25 @@ func TestClientTarget(t *testing.T) {
 func TestClientErrors(t *testing.T) {
 	if _, err := bifrost(t, "status", "--admin-addr", "unix:"+t.TempDir()+"/none"); err == nil || !strings.Contains(err.Error(), "is a Gatekeeper running there?") {
 		t.Errorf("nobody there: %v", err)
+	}
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	for what, address := range map[string]string{"nobody": away.Listener.Addr().String(), "no socket": "unix:" + t.TempDir() + "/none", "something else": web.Listener.Addr().String()} {
+		for _, command := range []string{"status", "drain s1", "events --last 3", "backup " + filepath.Join(t.TempDir(), "x")} {
+			_, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...)
+			before, after, named := strings.Cut(fmt.Sprint(err), strings.TrimPrefix(address, "unix:"))
+			if !named {
+				t.Errorf("%s, %s: %v", what, command, err)
+				continue
+			}
+			for _, word := range []string{"http", "GET", "Get", "POST", "Post", "/v1", "404", "dial", "Not Found"} { // of HTTP, and of sockets
+				if strings.Contains(before+after, word) { // a port may be 40439
+					t.Errorf("%s, %s: %q says %q", what, command, err, word)
+				}
+			}
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/guard"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 )
@@ -30,7 +31,7 @@ type bladeOptions struct {
 	name    string
 	iface   string
 	address string
-	logging logOptions
+	logging process.LogOptions
 	metrics string
 	anybody bool
 }
@@ -40,7 +41,7 @@ func (o *bladeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.iface, "iface", "eth0", "the `INTERFACE` that is connected to the switch")
 	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS`, in "+rackaddr.BladePrefix.String()+
 		", from which the blade says hello; the Gatekeeper then assigns the blade's own address (default: an address that the interface has, or else one made from its MAC address)")
-	o.logging.register(f, "")
+	o.logging.Register(f, "")
 	f.BoolVar(&o.anybody, "no-guard", false, "do without nftables, for a kernel that has none: every user of this machine can then send from the addresses of all its nodes")
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve the daemon's metrics (memory, descriptors, goroutines) to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 }
@@ -80,7 +81,7 @@ func closeGuard(g *guard.Guard) error {
 // open prepares the interface and describes the blade. Whoever gets the stack must
 // Close it.
 func (o *bladeOptions) open() (daemon.Blade, *linux.Stack, error) {
-	log, err := o.logging.open()
+	log, err := o.logging.Open()
 	if err != nil {
 		return daemon.Blade{}, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -56,7 +57,7 @@ func TestBladeOnAnInterface(t *testing.T) {
 	must(t, err)
 	must(t, netlink.LinkSetUp(link))
 
-	o := bladeOptions{name: "b", iface: "eth0", logging: logOptions{level: "off", format: "text"}}
+	o := bladeOptions{name: "b", iface: "eth0", logging: process.LogOptions{Level: "off", Format: "text"}}
 	if _, _, err := o.open(); err == nil || !strings.Contains(err.Error(), "ip -6 route add fd00:b1f0::/48") {
 		t.Errorf("no route: %v", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ FOR names the call that each one waits for. bifrost trace CALL shows what has be
 call so far; bifrost cancel CALL ends it.`,
 		"  bifrost calls\n  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?\n  bifrost calls --stuck --longer-than 1m"},
 		o.list, func(ks []api.Call, n names) []string { return callRows(ks, n, time.Now()) })
-	cmd.Flags().StringVar(&o.node, "node", "", "only calls that the node at this `ADDRESS` makes or serves")
+	cmd.Flags().StringVar(&o.node, "node", "", "only calls that this `NODE` (its address, or BLADE/NAME) makes or serves")
 	cmd.Flags().BoolVar(&o.stuck, "stuck", false, "only calls that have been under way for long")
 	cmd.Flags().DurationVar(&o.longer, "longer-than", 0, fmt.Sprintf("only calls that have been under way for longer than this (default with --stuck: %v)", stuckAfter))
 	return cmd
@@ -45,7 +46,7 @@ call so far; bifrost cancel CALL ends it.`,
 
 // list asks for the calls.
 func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.Call, err error) {
-	node, err := optional("--node", o.node)
+	node, err := nodeOf(ctx, c, "--node", o.node)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 }
 
 func callRows(ks []api.Call, n names, now time.Time) []string {
-	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tSTAGE\tAGE\tTOLD\tWAITS FOR"}
+	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tARGUMENTS\tSTAGE\tAGE\tTOLD\tWAITS FOR"}
 	for i := range ks {
 		k := &ks[i]
 		age, told := "-", "-"
@@ -83,7 +84,7 @@ func callRows(ks []api.Call, n names, now time.Time) []string {
 			told = max(now.Sub(k.Told), 0).Truncate(time.Millisecond).String()
 		}
 		rows = append(rows, strings.Join([]string{
-			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), k.Stage, age, told, waitsFor(k, ks),
+			k.ID, cmp.Or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), bytesText(k.Arguments), k.Stage, age, told, waitsFor(k, ks),
 		}, "\t"))
 	}
 	return rows

@@ -3,13 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/demo/failure"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -47,17 +54,22 @@ type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
 var completeArgs = map[string]lister{
 	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
 	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades, "bifrost forget": listAwaited,
-	"bifrost undeploy": listApps, "bifrost restart": listApps, "bifrost rollback": listApps, "bifrost trace": listTraced, "bifrost policy": listMethods, "bifrost logs": listInstances, "bifrost who": listRegions,
+	"bifrost undeploy": listApps, "bifrost restart": listApps, "bifrost rollback": listApps, "bifrost trace": listTraced, "bifrost cancel": listCalls, "bifrost job run": listJobs, "bifrost policy": listMethods, "bifrost logs": listInstances, "bifrost who": listRegions,
+	"bifrost token revoke": listTokens, "bifrost man": listCommands, "bifrost token add": listed(), "bifrost ingress token": listed(),
 	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
 }
 
 // completeFlags are the values of flags: of one command's, or of all of that name.
 var completeFlags = map[string]lister{
-	"--rack": listRacks, "--node": listNodes, "--pointer": listRegions, "--service": listServices,
+	"--rack": listRacks, "--node": listNodes, "bifrost trace --caller": listNodes, "bifrost trace --method": listMethodNames, "bifrost trace --code": listed(fault.Names()...),
+	"bifrost events --blade": listBlades, "bifrost events --app": listInstances, "bifrost events --kind": listed(gatekeeper.EventKinds()...),
+	"--idl": listServices, "--pointer": listRegions, "--service": listServices,
 	"--table":      listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop", "tcp_allowed", "replica"),
 	"--log-level":  listed("debug", "info", "warn", "error", "off"),
 	"--log-format": listed("text", "json"),
 	"--datapath":   listed("auto", "ebpf", "go"),
+
+	"--iface": listInterfaces, "bifrost demo --fail": listed(failure.Names()...),
 
 	"bifrost switch --log-level": listed("trace", "debug", "info", "warn", "error", "off"),
 	"bifrost rack up --switch":   listed("bifrost", "bmv2"),
@@ -82,6 +94,9 @@ func complete(cmd *cobra.Command) {
 		if list == nil {
 			list = completeFlags["--"+f.Name]
 		}
+		if name, _ := pflag.UnquoteUsage(f); list == nil && name == strings.ToUpper(name) && !namesFile.MatchString(name) {
+			list = listed() // it takes a text
+		}
 		if list != nil {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return list.ask(cmd)
@@ -92,6 +107,9 @@ func complete(cmd *cobra.Command) {
 		complete(sub)
 	}
 }
+
+// namesFile matches what stands for a file in the help of a flag; shells complete that by themselves.
+var namesFile = regexp.MustCompile("FILE|DIR|PATH|^$")
 
 // completionTime bounds how long a shell waits for names; tests wait for longer.
 var completionTime = 2 * time.Second
@@ -133,6 +151,11 @@ func askFor[T any](cmd *cobra.Command, what func(context.Context, *client.Client
 		all = append(all, name(&items[i]))
 	}
 	return all, err
+}
+
+// askForNames is askFor where what is asked for are names.
+func askForNames(cmd *cobra.Command, ask func(ctx context.Context, c *client.Client) ([]string, error)) ([]cobra.Completion, error) {
+	return askFor(cmd, ask, func(name *string) cobra.Completion { return *name })
 }
 
 func listBlades(cmd *cobra.Command) ([]cobra.Completion, error) {
@@ -180,7 +203,7 @@ func listApps(cmd *cobra.Command) ([]cobra.Completion, error) {
 
 // listInstances lists apps, and the instances of their programs.
 func listInstances(cmd *cobra.Command) ([]cobra.Completion, error) {
-	return askFor(cmd,
+	return askForNames(cmd,
 		func(ctx context.Context, c *client.Client) (all []string, err error) {
 			apps, err := c.Apps(ctx)
 			for _, a := range apps {
@@ -190,7 +213,23 @@ func listInstances(cmd *cobra.Command) ([]cobra.Completion, error) {
 				}
 			}
 			return all, err
-		}, func(name *string) cobra.Completion { return *name })
+		})
+}
+
+// listJobs lists the jobs of deployments.
+func listJobs(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askForNames(cmd,
+		func(ctx context.Context, c *client.Client) (all []string, err error) {
+			apps, err := c.Apps(ctx)
+			for _, a := range apps {
+				for _, p := range a.Programs {
+					if p.Job {
+						all = append(all, a.Name+"/"+p.Name)
+					}
+				}
+			}
+			return all, err
+		})
 }
 
 func listServices(cmd *cobra.Command) ([]cobra.Completion, error) {
@@ -201,7 +240,7 @@ func listServices(cmd *cobra.Command) ([]cobra.Completion, error) {
 
 // listMethods lists services, and their methods.
 func listMethods(cmd *cobra.Command) ([]cobra.Completion, error) {
-	return askFor(cmd,
+	return askForNames(cmd,
 		func(ctx context.Context, c *client.Client) (all []string, err error) {
 			services, err := c.Services(ctx)
 			for _, s := range services {
@@ -211,7 +250,22 @@ func listMethods(cmd *cobra.Command) ([]cobra.Completion, error) {
 				}
 			}
 			return all, err
-		}, func(name *string) cobra.Completion { return *name })
+		})
+}
+
+// listMethodNames lists the names of methods, without their services.
+func listMethodNames(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askForNames(cmd,
+		func(ctx context.Context, c *client.Client) (all []string, err error) {
+			services, err := c.Services(ctx)
+			for _, s := range services {
+				for _, m := range s.Methods {
+					all = append(all, m.Name)
+				}
+			}
+			slices.Sort(all)
+			return slices.Compact(all), err
+		})
 }
 
 // mostCalls is how many calls a shell is offered.
@@ -232,6 +286,21 @@ func listTraced(cmd *cobra.Command) ([]cobra.Completion, error) {
 		func(t *api.Timeline) cobra.Completion { return cobra.CompletionWithDesc(t.ID, t.Service+"."+t.Method) })
 }
 
+// listCalls lists calls that are under way.
+func listCalls(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) (some []api.Call, err error) {
+			for k, err := range c.Calls(ctx, netip.Addr{}) {
+				if err != nil || len(some) == mostCalls {
+					return some, err
+				}
+				some = append(some, k)
+			}
+			return some, nil
+		},
+		func(k *api.Call) cobra.Completion { return cobra.CompletionWithDesc(k.ID, k.Service+"."+k.Method) })
+}
+
 // mostRegions is how many regions a shell is offered.
 const mostRegions = 100
 
@@ -250,6 +319,38 @@ func listRegions(cmd *cobra.Command) ([]cobra.Completion, error) {
 			first, _, _ := strings.Cut(r.Region, "/")
 			return cobra.CompletionWithDesc(first, fmt.Sprintf("%s on %s", bytesText(r.Size), r.Blade))
 		})
+}
+
+// listTokens lists the tokens of the file that the command's flags mean.
+func listTokens(cmd *cobra.Command) (all []cobra.Completion, err error) {
+	file, _ := cmd.Flags().GetString("admin-tokens")
+	if file == "" {
+		if file, err = admin.DefaultGrantsFile(); err != nil {
+			return nil, err
+		}
+	}
+	grants, err := admin.ReadGrants(file)
+	for _, g := range grants {
+		all = append(all, cobra.CompletionWithDesc(g.Name, g.Role.String()))
+	}
+	return all, err
+}
+
+// listInterfaces lists the network interfaces of this machine.
+func listInterfaces(*cobra.Command) (all []cobra.Completion, err error) {
+	interfaces, err := net.Interfaces()
+	for _, i := range interfaces {
+		all = append(all, i.Name)
+	}
+	return all, err
+}
+
+// listCommands lists the commands.
+func listCommands(cmd *cobra.Command) (all []cobra.Completion, err error) {
+	for _, c := range cmd.Root().Commands() {
+		all = append(all, cobra.CompletionWithDesc(c.Name(), c.Short))
+	}
+	return all, nil
 }
 
 func listRacks(*cobra.Command) ([]cobra.Completion, error) { return racksHere() }

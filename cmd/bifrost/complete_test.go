@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,6 +31,13 @@ func TestComplete(t *testing.T) {
 		"policy":            `^Ping\nPing\.ping\n:4\n$`,
 		"policy Ping":       `^recover\nfate-share\ntainted\nnone\ndefault\n:4\n$`,
 		"methods --service": `^Ping\n:4\n$`,
+		"trace --service":   `^Ping\n:4\n$`,
+		"trace --method":    `^ping\n:4\n$`,
+		"trace --caller":    `^fd00:b1f0:0:2::1\tc1/client\n:4\n$`,
+		"trace --code":      `(?s)^ok\n.*unavailable\n.*:4\n$`,
+		"events --kind":     `(?s)program.failed\n.*:4\n$`,
+		"events --blade":    `(?s)^c1\tcompute, in use\n`,
+		"cancel":            `^:4\n$`,
 		"who":               "^" + regexp.QuoteMeta(pointer) + `\t4 KiB on m\d\n:4\n$`,
 		"regions --node":    `^fd00:b1f0:0:2::1\tc1/client\n:4\n$`,
 		"regions --pointer": "^" + regexp.QuoteMeta(pointer) + `\t`,
@@ -46,9 +54,24 @@ func TestComplete(t *testing.T) {
 		"rack fail --how":    "kill\npause\nlink\ndaemon\n:4\n",
 		"rack up --switch":   "bifrost\nbmv2\n:4\n",
 		"completion":         "bash\nzsh\nfish\n:4\n",
+		"drain --cause":      ":4\n",
+		"token add":          ":4\n",
+		"backup --since":     ":0\n",
+		"deploy":             ":0\n",
 	} {
 		if got := ask(append(strings.Fields(command), "")...); got != want {
 			t.Errorf("bifrost %s: %q, want %q", command, got, want)
+		}
+	}
+	tokens := filepath.Join(t.TempDir(), "admin.tokens")
+	if _, err := bifrost(t, "token", "add", "ci", "--role", "read", "--admin-tokens", tokens); err != nil {
+		t.Error(err)
+	}
+	for want, args := range map[string][]string{
+		"ci\tread\n:4\n": {"token", "revoke", "--admin-tokens", tokens}, "lo\n": {"compute", "--iface"}, "rollback\t": {"man"}, "\n:4\n": {"demo", "--fail"},
+	} {
+		if got := ask(append(args, "")...); !strings.Contains(got, want) {
+			t.Errorf("bifrost %s: %q, want %q", args, got, want)
 		}
 	}
 	// A policy of a service that nobody has is refused, in plain words.

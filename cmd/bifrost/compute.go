@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,14 +76,14 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 	fmt.Fprintln(t, "NODE\tADDRESS\tINCARNATION\tPID\tPROGRAM\tSERVICES\tLEASES")
 	for _, n := range s.Nodes {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.Name, n.Address, n.Incarnation, n.PID,
-			or(n.Instance, "-"), or(strings.Join(n.Services, ","), "-"), or(leaseList(n.Leases, n.MoreLeases), "-"))
+			cmp.Or(n.Instance, "-"), cmp.Or(strings.Join(n.Services, ","), "-"), cmp.Or(leaseList(n.Leases, n.MoreLeases), "-"))
 	}
 	if err := t.Flush(); err != nil || len(s.Programs) == 0 {
 		return err
 	}
 	fmt.Fprintln(t, "PROGRAM\tPID\tCOMMAND")
 	for _, p := range s.Programs {
-		fmt.Fprintf(t, "%s\t%d\t%s\n", p.Name, p.PID, or(strings.Join(p.Args, " "), "-"))
+		fmt.Fprintf(t, "%s\t%d\t%s\n", p.Name, p.PID, cmp.Or(strings.Join(p.Args, " "), "-"))
 	}
 	return t.Flush()
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
@@ -71,7 +73,7 @@ blade. The daemon enforces this with nftables (table bifrost-INTERFACE).`,
 
 // run runs the daemon until ctx ends.
 func (o *computeOptions) run(ctx context.Context) (err error) {
-	collectRarely()
+	process.CollectRarely()
 	if o.nodes < 1 {
 		return fmt.Errorf("--nodes %d: want 1 at least", o.nodes)
 	}
@@ -98,7 +100,7 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, forget()) }()
-	files, err := daemon.OpenBinaries(or(o.files, programFiles()))
+	files, err := daemon.OpenBinaries(cmp.Or(o.files, programFiles()))
 	if err != nil {
 		return fmt.Errorf("--program-files: %w", err)
 	}

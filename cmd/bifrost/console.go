@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/bifrost-rack/bifrost/internal/process"
 )
 
 // console is a terminal that many programs print to, line by line, each behind its name.
@@ -19,9 +21,9 @@ type console struct {
 // newConsole prints to a command's output. Names have colours on a terminal, unless NO_COLOR is set.
 func newConsole(out io.Writer) *console {
 	c := &console{raw: out, text: out}
-	if p, ok := out.(*printable); ok {
-		c.raw = p.w
-		f, ok := p.w.(*os.File)
+	if p, ok := out.(*process.Printable); ok {
+		c.raw = p.W
+		f, ok := p.W.(*os.File)
 		c.color = ok && isTerminal(f) && os.Getenv("NO_COLOR") == ""
 	}
 	return c

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/process"
 )
 
 func TestConsole(t *testing.T) {
 	var out bytes.Buffer
-	c := newConsole(&printable{w: &out})
+	c := newConsole(&process.Printable{W: &out})
 	c.print("", "up")
 	c.print("wall/wall/1", "hello\x1b[2J")
 	c.print("", "two\nlines")

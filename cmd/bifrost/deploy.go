@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
@@ -25,7 +25,8 @@ import (
 
 func newDeployCmd() *cobra.Command {
 	var o clientOptions
-	var dry, wait, anyBinary bool
+	var w waitOptions
+	var dry, anyBinary bool
 	cmd := o.command(&cobra.Command{
 		Use:   "deploy FILE",
 		Short: "Run the programs of an app file on the rack",
@@ -35,10 +36,11 @@ elsewhere when its blade fails. To change numbers of nodes, blades or policies, 
 programs, edit the file and deploy it again.
 
 A program is rolled out if its command, its environment, its services, its liveness, or
-the content of its file has changed. One after the other, its nodes finish their calls and
-are started again, with their addresses and states. If the new program fails three times,
-or is not ready 30 s after its start, the former program comes back. bifrost rollback
-brings it back by hand. Exactly-once calls that are under way are executed once.
+the content of its file has changed. Its nodes finish their calls and are started again,
+with their addresses and states. One node is the first, and is watched for three seconds;
+then follow the others, one after the other. If the new program fails three times, is not
+ready 30 s after its start, or cannot read the state that is kept, the former program comes
+back. bifrost rollback brings it back by hand. Exactly-once calls that are under way are executed once.
 
 A program's command is a path, or the name of a program beside bifrost or on the PATH of
 the blades' daemons. A relative path begins at the app file, and must exist there.
@@ -61,24 +63,19 @@ examples/arrays/app.yaml shows every key of an app file.`,
 					return printDifference(cmd.Context(), cmd.OutOrStdout(), c, name, &spec)
 				}
 				app, err := c.Deploy(cmd.Context(), name, spec)
-				if err == nil && wait {
-					app, err = awaitRollout(cmd.Context(), cmd.ErrOrStderr(), c, &app)
-				}
-				if err != nil {
-					return err
-				}
-				return o.printApps(cmd, c, []api.App{app})
+				return o.rolledOut(cmd, c, &w, "the rollout of "+name, &app, err)
 			})
 		},
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run what the file says and are ready, and show the progress")
+	w.register(cmd, "all nodes run what the file says and are ready")
 	cmd.Flags().BoolVar(&anyBinary, "any-binary", false, "do not compare the content of the programs' files: each blade runs the file that it has")
 	return cmd
 }
 
 func newUndeployCmd() *cobra.Command {
 	var o clientOptions
+	var w waitOptions
 	var deleteState bool
 	cmd := o.command(&cobra.Command{
 		Use:   "undeploy NAME",
@@ -96,7 +93,7 @@ they did. The heir delivers one-ways, and leaves when no caller needs an answer 
 So it stays while no blade has room for it, or a job that has called the node makes no
 checkpoint. To end this at once, and have calls fail though they may have run, use
 bifrost forget NODE.`,
-		Example: "  bifrost undeploy arrays\n  bifrost undeploy kv --delete-state",
+		Example: "  bifrost undeploy arrays --wait\n  bifrost undeploy kv --delete-state",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
@@ -106,6 +103,10 @@ bifrost forget NODE.`,
 					}
 				}
 				app, err := c.Undeploy(cmd.Context(), args[0])
+				if err == nil && w.wanted() {
+					err = w.until(cmd, "undeploying "+args[0], undeployed(c, args[0]))
+					app.Instances = []api.Instance{}
+				}
 				if err != nil {
 					return err
 				}
@@ -113,6 +114,7 @@ bifrost forget NODE.`,
 			})
 		},
 	})
+	w.register(cmd, "the deployment is gone")
 	cmd.Flags().BoolVar(&deleteState, "delete-state", false, "delete the state of its services without asking")
 	return cmd
 }
@@ -123,7 +125,8 @@ func newAppsCmd() *cobra.Command {
 		Use:   "apps",
 		Short: "List the deployments and the state of their programs",
 		Long: `List the deployments: how many instances of each program are wanted, on which blade each
-runs, its status, how often it has failed in a row, and why it has failed last.`,
+runs, its status, what it waits for, how often it has failed in a row, and why and when it has
+failed last.`,
 		Example: "  bifrost apps\n  bifrost apps --json | jq '.instances[] | select(.status != \"running\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -146,11 +149,19 @@ func (o *clientOptions) printApps(cmd *cobra.Command, c *client.Client, apps []a
 	if err != nil {
 		return err
 	}
-	return table(cmd.OutOrStdout(), appRows(apps, n)...)
+	if err := table(cmd.OutOrStdout(), appRows(apps, n)...); err != nil {
+		return err
+	}
+	for i := range apps {
+		if wrong := wrongWith(&apps[i]); wrong != nil {
+			fmt.Fprintln(cmd.OutOrStdout(), oneLine(wrong.Error()))
+		}
+	}
+	return nil
 }
 
 func appRows(apps []api.App, n names) []string {
-	rows := []string{"APP\tPROGRAM\tWANTED\tINSTANCE\tSTATUS\tBLADE\tNODE\tFAILURES\tLAST FAILURE"}
+	rows := []string{"APP\tPROGRAM\tWANTED\tINSTANCE\tSTATUS\tBLADE\tNODE\tWAITS\tFAILURES\tLAST FAILURE"}
 	for i := range apps {
 		a := &apps[i]
 		for _, p := range a.Programs {
@@ -158,16 +169,24 @@ func appRows(apps []api.App, n names) []string {
 			for _, in := range a.Instances {
 				if in.Program == p.Name {
 					there++
-					rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%s",
-						a.Name, p.Name, p.Nodes, in.Name, in.Status, or(in.Blade, "-"), n.of(in.Node), in.Failures, or(in.Failure, "-")))
+					rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s",
+						a.Name, p.Name, p.Nodes, in.Name, in.Status, cmp.Or(in.Blade, "-"), n.of(in.Node), cmp.Or(in.Why, "-"), in.Failures, failureText(&in)))
 				}
 			}
 			if there == 0 {
-				rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t-\t-\t-\t-\t-\t-", a.Name, p.Name, p.Nodes))
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t-\t-\t-\t-\t-\t-\t-", a.Name, p.Name, p.Nodes))
 			}
 		}
 	}
 	return rows
+}
+
+// failureText says why an instance has failed last, and when.
+func failureText(i *api.Instance) string {
+	if i.Failure == "" {
+		return "-"
+	}
+	return clock(i.Failed) + " " + i.Failure
 }
 
 // readApp reads the file of a deployment, as the API takes it; see readSpec.
@@ -254,7 +273,7 @@ func appSpec(s *resources.Spec) (out api.AppSpec) {
 
 func newRestartCmd() *cobra.Command {
 	var o clientOptions
-	var wait bool
+	var w waitOptions
 	cmd := o.command(&cobra.Command{
 		Use:   "restart APP",
 		Short: "Start the programs of a deployment again, one after the other",
@@ -266,178 +285,61 @@ and no exactly-once call fails. Jobs are not restarted: they run to their end.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
-				before, err := c.Nodes(cmd.Context())
-				if err != nil {
-					return err
-				}
 				app, err := c.Restart(cmd.Context(), args[0])
-				if err == nil && wait {
-					app, err = awaitRestart(cmd.Context(), cmd.ErrOrStderr(), c, &app, before)
-				}
-				if err != nil {
-					return err
-				}
-				return o.printApps(cmd, c, []api.App{app})
+				return o.rolledOut(cmd, c, &w, "the restart of "+args[0], &app, err)
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes have been started again, and show the progress")
+	w.register(cmd, "all nodes have been started again and are ready")
 	return cmd
 }
 
 func newRollbackCmd() *cobra.Command {
 	var o clientOptions
-	var wait bool
+	var w waitOptions
 	cmd := o.command(&cobra.Command{
 		Use:   "rollback APP",
 		Short: "Bring back the programs that a deployment had before",
 		Long: `Bring back the programs that a deployment had before their last change, with their numbers
 of nodes, blades and policies. The former programs are rolled out like a change: nodes
-finish their calls, and are started again one after the other. The state of a service is
-not rolled back: the former program gets the state that the new program has left. If it
-fails three times, what ran before the rollback comes back, and --wait fails with the reason.`,
+finish their calls, and are started again: one first, which is watched, then the others. The
+state of a service is not rolled back: the former program gets the state that the new
+program has left. If the former program has told that it cannot read that, the rollback is
+refused, and nothing stops. If it fails three times, what ran before the rollback comes
+back, and --wait fails with the reason.`,
 		Example: "  bifrost rollback shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
 				app, err := c.Rollback(cmd.Context(), args[0])
-				if err == nil && wait {
-					app, err = awaitRollout(cmd.Context(), cmd.ErrOrStderr(), c, &app)
-				}
-				if err != nil {
-					return err
-				}
-				return o.printApps(cmd, c, []api.App{app})
+				return o.rolledOut(cmd, c, &w, "the rollback of "+args[0], &app, err)
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run the former programs, and show the progress")
+	w.register(cmd, "all nodes run the former programs and are ready")
 	return cmd
 }
 
-// rolloutPace is how often a command asks how far a rollout is.
-const rolloutPace = 100 * time.Millisecond
-
-// awaitRollout waits until all nodes of an app run what it was when it was deployed. It fails if
-// something else came meanwhile, such as what was before, which it waits for.
-func awaitRollout(ctx context.Context, w io.Writer, c *client.Client, deployed *api.App) (now api.App, err error) {
-	if deployed.Rollout == nil {
-		return *deployed, nil
+// rolledOut prints an app that was changed, unless that went wrong; with --wait when its nodes run and are ready.
+func (o *clientOptions) rolledOut(cmd *cobra.Command, c *client.Client, w *waitOptions, what string, app *api.App, err error) error {
+	revision := 0
+	if app.Rollout != nil {
+		revision = app.Rollout.Revision
 	}
-	wanted, said := deployed.Rollout.Revision, ""
-	for {
-		if now, err = c.App(ctx, deployed.Name); err != nil {
-			return now, err
-		}
-		o := now.Rollout
-		if text := rolloutText(&now); text != said {
-			said = text
-			fmt.Fprintln(w, text)
-		}
-		switch {
-		case now.Removed:
-			return now, fmt.Errorf("%s is being undeployed", now.Name)
-		case o.Revision != wanted && o.Back == "":
-			return now, fmt.Errorf("%s was changed again meanwhile: it is at revision %d now, not %d", now.Name, o.Revision, wanted)
-		case o.Stuck != "":
-			return now, fmt.Errorf("%s does not become ready: %s; bifrost logs %s says more", now.Name, o.Stuck, now.Name)
-		case o.Done && o.Revision != wanted:
-			return now, fmt.Errorf("%s was rolled back: %s; bifrost logs %s says more", now.Name, o.Back, now.Name)
-		}
-		starting, err := jobsStart(&now)
-		if err != nil || o.Done && !starting {
-			return now, err
-		}
-		select {
-		case <-ctx.Done():
-			return now, ctx.Err()
-		case <-time.After(rolloutPace):
-		}
-	}
+	return o.changed(cmd, c, w, what, settled(c, app.Name, revision), app, err)
 }
 
-// patientFor is how often in a row a program may fail before a command that waits for it ends.
-const patientFor = 3
-
-// jobsStart reports whether an app has jobs that have not started, of which a rollout does not
-// tell. It fails if one fails again and again.
-func jobsStart(app *api.App) (starting bool, err error) {
-	for _, p := range app.Programs {
-		for _, i := range app.Instances {
-			if !p.Job || i.Program != p.Name || i.Status != "waiting" && i.Status != "starting" {
-				continue
-			}
-			if starting = true; i.Failures >= patientFor {
-				return true, failing(app, &i)
-			}
+// changed prints an app that was changed, unless that went wrong; with --wait when nothing is left that is looked for.
+func (o *clientOptions) changed(cmd *cobra.Command, c *client.Client, w *waitOptions, what string, is look, app *api.App, err error) error {
+	if err == nil && w.wanted() {
+		if err = w.until(cmd, what, is); err == nil {
+			*app, err = c.App(cmd.Context(), app.Name)
 		}
 	}
-	return starting, nil
-}
-
-// failing is the error of an instance that fails again and again.
-func failing(app *api.App, i *api.Instance) error {
-	return fmt.Errorf("%s has failed %d times: %s; bifrost logs %s says more", i.Name, i.Failures, i.Failure, app.Name)
-}
-
-// rolloutText says how far the rollout of an app is, and what its nodes do that are not there yet.
-func rolloutText(app *api.App) string {
-	o := app.Rollout
-	text := fmt.Sprintf("revision %d: %d of %d nodes run it", o.Revision, o.Ready, o.Nodes)
-	if o.Back != "" {
-		text = fmt.Sprintf("rolled back (%s), as %s", o.Back, text)
+	if err != nil {
+		return err
 	}
-	for _, i := range app.Instances {
-		switch {
-		case i.Status == "draining" && i.Revision != o.Revision:
-			text += fmt.Sprintf("; %s finishes its calls", i.Name)
-		case i.Status == "running" && i.Revision == o.Revision || i.Status == "finished":
-		case i.Status != "running" && i.Failures > 0:
-			text += fmt.Sprintf("; %s is %s, after %d failures: %s", i.Name, i.Status, i.Failures, i.Failure)
-		case i.Status != "running":
-			text += fmt.Sprintf("; %s is %s", i.Name, i.Status)
-		}
-	}
-	return text
-}
-
-// awaitRestart waits until each node of an app that was there before has another incarnation, or
-// is gone.
-func awaitRestart(ctx context.Context, w io.Writer, c *client.Client, app *api.App, before []api.Node) (now api.App, err error) {
-	old := slices.DeleteFunc(slices.Clone(before), func(n api.Node) bool {
-		return !slices.ContainsFunc(app.Instances, func(i api.Instance) bool { return i.Node == n.Address })
-	})
-	said := ""
-	for {
-		nodes, err := c.Nodes(ctx)
-		if err != nil {
-			return now, err
-		}
-		if now, err = c.App(ctx, app.Name); err != nil {
-			return now, err
-		}
-		left := slices.DeleteFunc(slices.Clone(old), func(n api.Node) bool {
-			return !slices.ContainsFunc(nodes, func(m api.Node) bool { return m.Address == n.Address && m.Incarnation == n.Incarnation })
-		})
-		runs := !slices.ContainsFunc(now.Instances, func(i api.Instance) bool { return i.Status != "running" && i.Status != "finished" })
-		if text := fmt.Sprintf("%d of %d nodes have been started again", len(old)-len(left), len(old)); text != said {
-			said = text
-			fmt.Fprintln(w, text)
-		}
-		if len(left) == 0 && runs {
-			return now, nil
-		}
-		for i := range now.Instances {
-			if in := &now.Instances[i]; in.Status != "running" && in.Failures >= patientFor {
-				return now, failing(&now, in)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return now, ctx.Err()
-		case <-time.After(rolloutPace):
-		}
-	}
+	return o.printApps(cmd, c, []api.App{*app})
 }
 
 // confirmUndeploy asks whether the state of an app may go, unless that was said. Without a

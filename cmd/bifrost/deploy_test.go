@@ -60,7 +60,7 @@ func TestDeploy_Stuck(t *testing.T) {
 				return errors.New("cannot read the state")
 			}
 			if err == nil {
-				err = n.Export(ctx, "Counter", arrays.NewPingProcessor(service.Ping{}), rpc.WithState(nothing{}))
+				err = n.Export(ctx, "A", arrays.NewPingProcessor(service.Ping{}), rpc.WithState(nothing{}))
 			}
 			if err == nil {
 				<-ctx.Done()
@@ -70,22 +70,31 @@ func TestDeploy_Stuck(t *testing.T) {
 		}
 	}
 	rack, err := simrack.Start(ctx, simrack.Config{
-		Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}, Programs: map[string]simrack.Program{"old": serve(true), "new": serve(false)},
+		Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}, Programs: map[string]simrack.Program{
+			"old": serve(true), "new": serve(false), "ends": func(ctx context.Context, j join.Joiner, _ control.Start) error {
+				_, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("p"))
+				return errors.Join(err, errors.New("no"))
+			},
+		},
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, rack.Close()) })
 	address := serveRackAdmin(ctx, t, rack)
 	t.Chdir(t.TempDir())
 	deploy := func(command string) (string, error) {
-		must(t, os.WriteFile("app.yaml", []byte("name: a\nprograms: [{name: p, command: ["+command+"], services: [{name: Counter, stateful: true}]}]\n"), 0o600))
+		app := map[bool]string{true: "b", false: "a"}[command == "/opt/ends"]
+		must(t, os.WriteFile("app.yaml", []byte("name: "+app+"\nprograms: [{name: p, command: ["+command+"], services: [{name: "+strings.ToUpper(app)+", stateful: true}]}]\n"), 0o600))
 		return bifrost(t, "deploy", "app.yaml", "--wait", "--any-binary", "--admin-addr", address)
 	}
-	out, err := deploy("/opt/missing/p")
-	if err == nil || !strings.Contains(err.Error(), "a does not become ready: ") || !strings.Contains(err.Error(), "a/p/1: start a/p/1: unavailable: ") || !strings.Contains(err.Error(), "bifrost logs a") {
-		t.Errorf("a program that is missing: %s, %v", out, err)
+	out, err := deploy("/opt/ends")
+	if err == nil || !strings.Contains(err.Error(), "b does not become ready: ") || !strings.Contains(err.Error(), "b/p/1: the program has ended") || !strings.Contains(err.Error(), "bifrost logs b") {
+		t.Errorf("a program that ends at once: %s, %v", out, err)
 	}
-	if out, err = bifrost(t, "apps", "--admin-addr", address); err != nil || !strings.Contains(out, "LAST FAILURE") || !strings.Contains(out, "start a/p/1: unavailable") {
+	if out, err = bifrost(t, "apps", "--admin-addr", address); err != nil || !strings.Contains(out, "LAST FAILURE") || !strings.Contains(out, "the program has ended") {
 		t.Errorf("apps: %s, %v", out, err)
+	}
+	if out, err = bifrost(t, "events", "--kind", "program.failed", "--admin-addr", address); err != nil || !strings.Contains(out, "b/p/1  the program has ended") {
+		t.Errorf("events: %s, %v", out, err)
 	}
 	for _, command := range []string{"/opt/old", "/opt/new"} {
 		if out, err = deploy(command); err != nil {
@@ -97,7 +106,33 @@ func TestDeploy_Stuck(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "a was rolled back: nodes with these programs have failed 3 times, last a/p/1: ") {
 		t.Errorf("rollback: %s, %v", out, err)
 	}
-	if out, err = bifrost(t, "apps", "--json", "--admin-addr", address); err != nil || !strings.Contains(out, `"/opt/new"`) || !strings.Contains(out, `"status":"running"`) {
+	if out, err = bifrost(t, "apps", "--json", "--admin-addr", address); err != nil || !strings.Contains(out, `"/opt/new"`) || !strings.Contains(out, `"status":"running"`) || !strings.Contains(out, `"failure":"the program has ended`) {
+		t.Errorf("apps: %s, %v", out, err)
+	}
+	out, err = bifrost(t, "apps", "--admin-addr", address)
+	running := strings.Split(out, "\n")[1]
+	if err != nil || !strings.Contains(running, "a/p/1") || !strings.Contains(running, "the program has ended") ||
+		!strings.Contains(out, "a was rolled back: nodes with these programs have failed 3 times") || !strings.Contains(out, "b does not become ready: ") {
+		t.Errorf("apps: %s, %v", out, err)
+	}
+}
+
+// TestDeploy_CannotStart: what no blade could start, and what names a blade that is not there, is refused, and nothing is deployed.
+func TestDeploy_CannotStart(t *testing.T) {
+	address, _ := watched(t)
+	t.Chdir(t.TempDir())
+	for app, want := range map[string]string{
+		"command: [/opt/missing/p]":               `program p cannot start: on c1, s1, s2: there is no program "p". Put that right, or name the blades that can run it (blades: in the app file)`,
+		"command: [/opt/missing/p], blades: [s1]": `program p cannot start: on s1: there is no program "p"`,
+		"command: [/bin/true], blades: [s3]":      `program p: no blade is called "s3" (did you mean s1 or s2?); bifrost blades lists them`,
+		"command: [/bin/true], blades: [m1]":      "program p: m1 is a memory blade: programs run on compute blades",
+	} {
+		must(t, os.WriteFile("app.yaml", []byte("name: a\nprograms: [{name: p, "+app+"}]\n"), 0o600))
+		if out, err := bifrost(t, "deploy", "app.yaml", "--any-binary", "--admin-addr", address); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s, %v; want %s", app, out, err, want)
+		}
+	}
+	if out, err := bifrost(t, "apps", "--admin-addr", address); err != nil || strings.Contains(out, "\na ") {
 		t.Errorf("apps: %s, %v", out, err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/devrack"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/process"
 )
 
 // devOptions are the flags of `bifrost dev`.
@@ -24,7 +26,7 @@ type devOptions struct {
 	dir     string
 	page    string
 	ingress string
-	logging logOptions
+	logging process.LogOptions
 }
 
 func newDevCmd() *cobra.Command {
@@ -58,20 +60,20 @@ directory belongs to one rack at a time.`,
 	cmd.Flags().StringVar(&o.dir, "dir", "", "`DIRECTORY` that keeps the rack's state from run to run (default: a temporary one)")
 	cmd.Flags().StringVar(&o.page, "page", "", "serve the rack's page at loopback `HOST:PORT` (default: "+defaultAdmin+", or another port if that is taken)")
 	cmd.Flags().StringVar(&o.ingress, "ingress", "", "take calls from outside of the rack at loopback `HOST:PORT` (default: "+defaultIngress+", or another port if that is taken)")
-	o.logging.register(cmd.Flags(), "")
-	o.logging.level = "off" // what matters to a program's author is told
-	cmd.Flags().Lookup("log-level").DefValue = o.logging.level
+	o.logging.Register(cmd.Flags(), "")
+	o.logging.Level = "off" // what matters to a program's author is told
+	cmd.Flags().Lookup("log-level").DefValue = o.logging.Level
 	return cmd
 }
 
 // run runs the rack until the command's context ends.
 func (o *devOptions) run(cmd *cobra.Command, args []string) error {
-	collectRarely()
-	log, err := o.logging.open()
+	process.CollectRarely()
+	log, err := o.logging.Open()
 	if err != nil {
 		return err
 	}
-	cfg := devrack.Config{Dir: o.dir, Version: versionString(), Token: or(os.Getenv(tokenVariable), admin.NewToken()), Log: log}
+	cfg := devrack.Config{Dir: o.dir, Version: versionString(), Token: cmp.Or(os.Getenv(tokenVariable), admin.NewToken()), Log: log}
 	for _, file := range args {
 		cfg.Apps = append(cfg.Apps, devrack.App{File: file, Read: func() (resources.Spec, error) { return readHere(file) }})
 	}
@@ -101,7 +103,7 @@ func readHere(file string) (resources.Spec, error) {
 
 // listen opens the page's address.
 func (o *devOptions) listen() (admin.Listener, error) {
-	l, err := admin.Listen(or(o.page, defaultAdmin), nil)
+	l, err := admin.Listen(cmp.Or(o.page, defaultAdmin), nil)
 	if o.page == "" && errors.Is(err, syscall.EADDRINUSE) {
 		l, err = admin.Listen("127.0.0.1:0", nil)
 	}
@@ -113,7 +115,7 @@ func (o *devOptions) listen() (admin.Listener, error) {
 
 // listenIngress opens the address for calls from outside of the rack.
 func (o *devOptions) listenIngress(log *slog.Logger) (net.Listener, error) {
-	l, err := (&ingressOptions{listen: or(o.ingress, defaultIngress)}).open(log)
+	l, err := (&ingressOptions{listen: cmp.Or(o.ingress, defaultIngress)}).open(log)
 	if o.ingress == "" && errors.Is(err, syscall.EADDRINUSE) {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}

@@ -19,7 +19,8 @@ type eventsOptions struct {
 	clientOptions
 	follow bool
 	last   int
-	kinds  []string
+	filter client.EventFilter
+	node   string
 }
 
 func newEventsCmd() *cobra.Command {
@@ -33,18 +34,28 @@ latest events; the Gatekeeper remembers some thousands. With --follow, show each
 it happens.`,
 		Example: `  bifrost events -f
   bifrost events --kind access.denied,call.refused --last 1000
+  bifrost events --app shop --kind program.failed
   bifrost events -f --json | jq -r 'select(.blade == "s2").kind'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkKinds(o.kinds, gatekeeper.EventKinds()); err != nil {
+			if err := checkKinds(o.filter.Kinds, gatekeeper.EventKinds()); err != nil {
 				return err
 			}
-			return o.run(func(c *client.Client) error { return o.list(cmd, c) })
+			return o.run(func(c *client.Client) (err error) {
+				if o.filter.Node, err = nodeOf(cmd.Context(), c, "--node", o.node); err != nil {
+					return err
+				}
+				return o.list(cmd, c)
+			})
 		},
 	})
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "show events as they happen, until Ctrl-C")
 	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest events to show, 4096 at most")
-	cmd.Flags().StringSliceVar(&o.kinds, "kind", nil, "only events of these `KINDS`, such as call.held,access.denied")
+	cmd.Flags().StringVar(&o.filter.Blade, "blade", "", "only events of this `BLADE`")
+	cmd.Flags().StringVar(&o.node, "node", "", "only events of this `NODE` (its address, or BLADE/NAME), or with it")
+	cmd.Flags().StringVar(&o.filter.Service, "service", "", "only events of this `SERVICE`")
+	cmd.Flags().StringVar(&o.filter.App, "app", "", "only events of this `APP` and its programs; also APP/PROGRAM and APP/PROGRAM/NUMBER")
+	cmd.Flags().StringSliceVar(&o.filter.Kinds, "kind", nil, "only events of these `KINDS`, such as call.held,access.denied")
 	return cmd
 }
 
@@ -58,14 +69,14 @@ func (o *eventsOptions) list(cmd *cobra.Command, c *client.Client) error {
 		}
 	}
 	if !o.follow {
-		events, err := c.Recent(ctx, o.last, o.kinds...)
+		events, err := c.Recent(ctx, o.last, o.filter)
 		for i := 0; i < len(events) && err == nil; i++ {
 			err = o.print(w, &events[i], n)
 		}
 		return err
 	}
 	lost := func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "bifrost: connecting again:", err) }
-	err := c.Follow(ctx, client.FollowOptions{Replay: o.last, Kinds: o.kinds, Lost: lost}, func(m client.Message) error {
+	err := c.Follow(ctx, client.FollowOptions{Replay: o.last, Filter: o.filter, Lost: lost}, func(m client.Message) error {
 		if m.Event != nil {
 			n.learn(m.Event)
 			return o.print(w, m.Event, n)

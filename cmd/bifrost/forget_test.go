@@ -49,7 +49,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("a node that is there: %q, %v", out, err)
 	}
 	must(t, rack.Kill("s1", "counter"))
-	awaited := regexp.MustCompile(`\n` + node + ` +counter +s1 +1 +- +waits for its program since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$`)
+	awaited := regexp.MustCompile(`\n` + node + ` +counter +s1 +1 +- +- +waits for its program since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$`)
 	for out = ""; !awaited.MatchString(out); {
 		if ctx.Err() != nil {
 			t.Fatalf("nodes: %s", out)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,13 +24,12 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/pairing"
+	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4/switchcmd"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 func newGatekeeperCmd() *cobra.Command {
@@ -96,9 +94,9 @@ Gatekeeper, and for root.`,
 
 // run runs the Gatekeeper until ctx ends.
 func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
-	collectRarely()
-	processors(1)
-	log, err := o.logging.open()
+	process.CollectRarely()
+	process.Processors(1)
+	log, err := o.logging.Open()
 	if err != nil {
 		return err
 	}
@@ -113,13 +111,9 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	credentials, err := o.credentials()
+	conn, err := o.Dial(p4rtclient.DialOptions()...)
 	if err != nil {
 		return err
-	}
-	conn, err := grpc.NewClient(target(o.address), append(p4rtclient.DialOptions(), grpc.WithTransportCredentials(credentials))...)
-	if err != nil {
-		return fmt.Errorf("--switch %s (HOST:PORT or unix:PATH): %w", o.address, err)
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost by it
 	store, err := o.openLog()
@@ -157,12 +151,12 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	wg.Go(func() { tellReady(events, log) })
 	export(ctx, &wg)
 	wg.Go(func() { serveAdmin(ctx, server, listeners, log) })
-	log.Info("gatekeeper starts", "switch", o.address, "device", o.deviceID)
+	log.Info("gatekeeper starts", "switch", o.Address, "device", o.deviceID)
 	err = gk.Run(ctx)
 	end()
 	wg.Wait()
 	if errors.Is(err, p4rtclient.ErrNotPrimary) {
-		return fmt.Errorf("%w: another Gatekeeper is in charge of %s; a higher --election-id takes over", err, o.address)
+		return fmt.Errorf("%w: another Gatekeeper is in charge of %s; a higher --election-id takes over", err, o.Address)
 	}
 	return err
 }
@@ -207,7 +201,6 @@ func tellReady(events <-chan gatekeeper.Event, log *slog.Logger) {
 
 // The defaults that the help shows.
 const (
-	defaultSwitch    = "unix:/run/bifrost-switch.sock"
 	defaultHeartbeat = time.Second
 )
 
@@ -234,13 +227,13 @@ func exportSpans(ctx context.Context, endpoint string, cfg *gatekeeper.Config) (
 
 // gatekeeperOptions are the flags of `bifrost gatekeeper`.
 type gatekeeperOptions struct {
-	address   string
+	switchcmd.Client
 	deviceID  uint64
 	election  string
 	dsmPrefix uint8
 	mtu       int
 	heartbeat time.Duration
-	logging   logOptions
+	logging   process.LogOptions
 	log       string
 	logSync   bool
 	ports     portFlags
@@ -251,15 +244,12 @@ type gatekeeperOptions struct {
 	machines  []string
 	fillRate  uint64
 
-	ca, cert, key string
-	insecure      bool
-	otlp          string
-	admin         adminOptions
+	otlp  string
+	admin adminOptions
 }
 
 func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.address, "switch", defaultSwitch, "the switch's P4Runtime `ADDRESS`: unix:PATH, or HOST:PORT with TLS")
-	f.BoolVar(&o.insecure, "insecure", false, "connect to HOST:PORT without TLS: anybody on the network path can then control the switch")
+	o.Register(f, "switch", "the Gatekeeper's")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "the switch's P4Runtime device id")
 	f.StringVar(&o.election, "election-id", "", "P4Runtime election id, LOW or HIGH:LOW; the highest is in charge (default: the present time)")
 	f.Uint8Var(&o.dsmPrefix, "dsm-prefix", rackaddr.DefaultDSMPrefix, "byte 4 of every global pointer, 1 to 255")
@@ -276,10 +266,7 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.Var(rateFlag{&o.rates}, "rate", "limit for each port of the switch: how many packets of a class it passes to the Gatekeeper in a second, and at once (repeatable)")
 	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log, from which a Gatekeeper goes on when it is started again (default: no log)")
 	f.BoolVar(&o.logSync, "log-sync", false, "wait for the disk, so that the log also survives a loss of power")
-	o.logging.register(f, "")
-	f.StringVar(&o.ca, "tls-ca", "", "use TLS: PEM `FILE` with the CA that has signed the switch's certificate")
-	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with the Gatekeeper's certificate, which the switch checks")
-	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with the key of --tls-cert")
+	o.logging.Register(f, "")
 	f.StringVar(&o.otlp, "otlp-endpoint", "", "export every call as an OpenTelemetry span by OTLP over HTTP to this `URL`, such as http://localhost:4318 "+
 		"(default: $OTEL_EXPORTER_OTLP_ENDPOINT, or else no export; other OTEL_ variables apply, too)")
 	o.admin.register(f)
@@ -298,38 +285,6 @@ func (o *gatekeeperOptions) memoryMachines() (machines [][]string, err error) {
 		return nil, fmt.Errorf("--machine: %w", err)
 	}
 	return machines, nil
-}
-
-// credentials are plain text without --tls-ca, which a Unix socket needs not.
-func (o *gatekeeperOptions) credentials() (credentials.TransportCredentials, error) {
-	if o.ca == "" {
-		if o.cert != "" || o.key != "" {
-			return nil, errors.New("a certificate is given but TLS is off: add --tls-ca")
-		}
-		if !strings.HasPrefix(o.address, "unix:") && !o.insecure {
-			return nil, fmt.Errorf("--switch %s: anybody on the way could control the switch: add --tls-ca, --tls-cert and --tls-key, or accept it with --insecure", o.address)
-		}
-		return insecure.NewCredentials(), nil
-	}
-	pem, err := os.ReadFile(o.ca)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-ca: %w", err)
-	}
-	cfg := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-ca: %s holds no certificate", o.ca)
-	}
-	if (o.cert == "") != (o.key == "") {
-		return nil, errors.New("--tls-cert and --tls-key go together")
-	}
-	if o.cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return credentials.NewTLS(cfg), nil
 }
 
 // parseElection reads LOW or HIGH:LOW; "" is the zero id.
@@ -351,14 +306,6 @@ func parseElection(s string) (e control.Election, err error) {
 		return e, errors.New("election id 0 is reserved by P4Runtime")
 	}
 	return e, nil
-}
-
-// target makes a gRPC target of HOST:PORT or unix:PATH.
-func target(address string) string {
-	if strings.HasPrefix(address, "unix:") {
-		return address
-	}
-	return "dns:///" + address
 }
 
 // portFlags are the values of --port.

@@ -19,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/ingress"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -32,8 +33,9 @@ type ingressOptions struct {
 	plain                  bool
 	config                 ingress.Config
 	keyBytes, body, answer string
+	stream                 string
 	metrics                string
-	logging                logOptions
+	logging                process.LogOptions
 }
 
 // defaultIngress is where calls from outside of the rack are taken.
@@ -73,6 +75,7 @@ ingress when it is started again on the same blade, or runs as a program of a de
 
 func (o *ingressOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "listen", defaultIngress, "`ADDRESS` to serve, HOST:PORT")
+	f.StringVar(&o.config.Path, "path", "", "what the `PATH` of each request begins with, such as /blue: for several racks behind one address")
 	f.StringVar(&o.tokens, "tokens", "", "`FILE` of tokens and the services that each may call (bifrost ingress token)")
 	f.StringVar(&o.cert, "tls-cert", "", "`FILE` with the certificate for TLS, and those that signed it")
 	f.StringVar(&o.key, "tls-key", "", "`FILE` with the certificate's key")
@@ -83,27 +86,30 @@ func (o *ingressOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.config.Timeout, "timeout", 30*time.Second, "how long a request waits that has no header Request-Timeout")
 	f.DurationVar(&o.config.MaxTimeout, "max-timeout", 10*time.Minute, "the most that Request-Timeout may say")
 	f.StringVar(&o.body, "max-body", "1MiB", "how many `BYTES` the body of a request has at most")
-	f.StringVar(&o.answer, "max-answer", "16MiB", "how many `BYTES` an answer has at most")
+	f.StringVar(&o.answer, "max-answer", "16MiB", "how many `BYTES` an answer has at most that is JSON, or is kept")
+	f.StringVar(&o.stream, "max-stream", "1GiB", "how many `BYTES` a body has at most that goes into memory as it comes")
 	f.Float64Var(&o.config.Rate, "rate", 1000, "how many requests a client may make in a second; a client is a token, or without --tokens an address")
 	f.IntVar(&o.config.Burst, "burst", 2000, "how many requests a client may make at once")
 	f.IntVar(&o.config.Concurrent, "concurrent", 1024, "how many calls are under way at a time; each client has its share")
 	f.DurationVar(&o.config.BodyTimeout, "body-timeout", 30*time.Second, "how long a client may take to send a request, and again to take its answer")
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve metrics to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
-	o.logging.register(f, "")
+	o.logging.Register(f, "")
 }
 
 // sizes reads the flags that are numbers of bytes.
 func (o *ingressOptions) sizes() error {
+	var stream int
 	for _, f := range []struct {
 		name, text string
 		to         *int
-	}{{"key-bytes", o.keyBytes, &o.config.KeyBytes}, {"max-body", o.body, &o.config.MaxBody}, {"max-answer", o.answer, &o.config.MaxAnswer}} {
+	}{{"max-stream", o.stream, &stream}, {"key-bytes", o.keyBytes, &o.config.KeyBytes}, {"max-body", o.body, &o.config.MaxBody}, {"max-answer", o.answer, &o.config.MaxAnswer}} {
 		n, err := config.ParseSize(f.text)
 		if err != nil || n == 0 || n > 1<<30 {
 			return fmt.Errorf("--%s %s: want a number of bytes up to 1GiB, such as 4MiB", f.name, f.text)
 		}
 		*f.to = int(n) //nolint:gosec // bounded
 	}
+	o.config.MaxStream = int64(stream)
 	return nil
 }
 
@@ -112,7 +118,7 @@ func (o *ingressOptions) run(ctx context.Context) (err error) {
 	if err := o.sizes(); err != nil {
 		return err
 	}
-	log, err := o.logging.open()
+	log, err := o.logging.Open()
 	if err != nil {
 		return err
 	}

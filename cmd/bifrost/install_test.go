@@ -107,9 +107,7 @@ func goTool(t *testing.T, env []string, args ...string) string {
 // own idea of PATH. /usr/local/bin is another directory meanwhile, for this test only.
 func TestSudo(t *testing.T) {
 	privilege.Need(t)
-	if _, err := exec.LookPath("sudo"); err != nil {
-		t.Skip("there is no sudo: scripts/setup.sh installs it")
-	}
+	privilege.Program(t, "sudo")
 	checkout, err := filepath.Abs("../..")
 	must(t, err)
 	bin, local := t.TempDir(), t.TempDir()

@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// becomeStderr makes a file the standard error of this process.
-func becomeStderr(f *os.File) error { return unix.Dup2(int(f.Fd()), 2) }
-
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TIOCGETA)
 	return err == nil

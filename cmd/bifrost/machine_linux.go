@@ -6,9 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// becomeStderr makes a file the standard error of this process.
-func becomeStderr(f *os.File) error { return unix.Dup3(int(f.Fd()), unix.Stderr, 0) }
-
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
@@ -40,9 +39,9 @@ func machineText(m *api.Machine) string {
 	case m.Filling != nil:
 		return "filling: " + fillText(m)
 	case m.InService == 0:
-		return "UNAVAILABLE: " + or(m.Why, "its blades have failed")
+		return "UNAVAILABLE: " + cmp.Or(m.Why, "its blades have failed")
 	case m.InService == 1:
-		return "one copy: " + or(m.Why, "the other blade has failed")
+		return "one copy: " + cmp.Or(m.Why, "the other blade has failed")
 	}
 	return "mirrored"
 }
@@ -67,7 +66,7 @@ func percent(done, total uint64) uint64 {
 
 func newMirrorCmd() *cobra.Command {
 	var o clientOptions
-	var wait bool
+	var w waitOptions
 	cmd := o.command(&cobra.Command{
 		Use:   "mirror BLADE ONTO",
 		Short: "Give the memory of a blade a second copy on another blade",
@@ -80,8 +79,8 @@ progress. bifrost machines shows the progress, too.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
 				m, err := c.Mirror(cmd.Context(), args[0], args[1])
-				if err == nil && wait {
-					if err = o.wait(cmd, c, args[0], mirrored); err == nil {
+				if err == nil && w.wanted() {
+					if err = w.until(cmd, "the copy on "+args[1], mirrored(c, args[0])); err == nil {
 						m, err = machineOf(cmd.Context(), c, args[0])
 					}
 				}
@@ -89,7 +88,7 @@ progress. bifrost machines shows the progress, too.`,
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the copy is complete, and show the progress")
+	w.register(cmd, "the copy is complete")
 	return cmd
 }
 
@@ -112,7 +111,7 @@ unmirror one blade first: bifrost mirror refuses a machine that has two.`,
 			})
 		},
 	})
-	cmd.Flags().StringVar(&why, "cause", "", "the reason, for people; it is shown with the machine")
+	cmd.Flags().StringVar(&why, "cause", "", "the reason, a `TEXT` for people; it is shown with the machine")
 	return cmd
 }
 
@@ -139,110 +138,4 @@ func machineOf(ctx context.Context, c *client.Client, blade string) (api.Machine
 		return api.Machine{}, fmt.Errorf("blade %s serves no memory machine any more", blade)
 	}
 	return all[i], nil
-}
-
-// awaited reports whether what was asked of a blade is done, and if not, how far it is.
-type awaited func(ctx context.Context, c *client.Client, blade string) (done bool, progress string, err error)
-
-// mirrored waits until the machine of a blade has two copies.
-func mirrored(ctx context.Context, c *client.Client, blade string) (bool, string, error) {
-	m, err := machineOf(ctx, c, blade)
-	return m.InService > 1 && m.Why == "" && m.Filling == nil, fmt.Sprintf("machine %d: %s", m.Machine, machineText(&m)), err
-}
-
-// returned waits until a blade is in service, and holds a copy if it is one of a pair.
-func returned(ctx context.Context, c *client.Client, name string) (bool, string, error) {
-	b, err := c.Blade(ctx, name)
-	switch {
-	case err != nil:
-		return false, "", err
-	case b.Status == "failed":
-		return false, name + " has not said hello yet", nil
-	case b.Kind == "memory":
-		m, err := machineOf(ctx, c, name)
-		if err != nil || len(m.Blades) < 2 {
-			return true, "", err
-		}
-		return mirrored(ctx, c, name)
-	}
-	return true, "", nil
-}
-
-// drained waits until a blade is empty: it runs no node and holds no region that nobody
-// else has.
-func drained(ctx context.Context, c *client.Client, name string) (bool, string, error) {
-	b, err := c.Blade(ctx, name)
-	switch {
-	case err != nil:
-		return false, "", err
-	case b.Status != "draining":
-		return false, "", fmt.Errorf("%s is %s, not draining any more", name, b.Status)
-	case b.Kind != "memory":
-		return len(b.Nodes) == 0, fmt.Sprintf("%s: %d nodes left", name, len(b.Nodes)), nil
-	}
-	m, err := machineOf(ctx, c, name)
-	if err != nil {
-		return false, "", err
-	}
-	return !slices.Contains(m.Copies, name) || b.Used == 0 && b.Keeps == 0,
-		fmt.Sprintf("%s: %s left, and the states or checkpoints of %d nodes", name, bytesText(b.Used), b.Keeps), nil
-}
-
-// Waiting: how often is asked, and how often somebody who reads lines is told.
-const (
-	askInterval  = 200 * time.Millisecond
-	tellInterval = 2 * time.Second
-)
-
-// wait asks until what was wanted of a blade is done. It shows how far that is on standard
-// error: on a terminal in one line, else now and then, and nothing of what is done at once.
-func (o *clientOptions) wait(cmd *cobra.Command, c *client.Client, blade string, is awaited) error {
-	p := progress{w: cmd.ErrOrStderr(), told: time.Now()}
-	if w, ok := p.w.(*printable); ok && w.w == os.Stderr && isTerminal(os.Stderr) {
-		p.terminal = os.Stderr
-	}
-	defer p.end()
-	tick := time.NewTicker(askInterval)
-	defer tick.Stop()
-	for {
-		done, text, err := is(cmd.Context(), c, blade)
-		if err != nil || done {
-			return err
-		}
-		p.show(text, time.Now())
-		select {
-		case <-tick.C:
-		case <-cmd.Context().Done():
-			return fmt.Errorf("%w: the change itself goes on; bifrost machines and bifrost blades show how far it is", cmd.Context().Err())
-		}
-	}
-}
-
-// progress shows how far something is.
-type progress struct {
-	w        io.Writer
-	terminal io.Writer // below w, if that is one: one line that changes
-	last     string
-	told     time.Time
-}
-
-func (p *progress) show(text string, now time.Time) {
-	switch {
-	case text == p.last:
-	case p.terminal != nil:
-		fmt.Fprint(p.terminal, "\r")
-		fmt.Fprint(p.w, text)
-		fmt.Fprint(p.terminal, "\x1b[K")
-		p.last = text
-	case now.Sub(p.told) >= tellInterval:
-		fmt.Fprintln(p.w, text)
-		p.last, p.told = text, now
-	}
-}
-
-// end finishes the line.
-func (p *progress) end() {
-	if p.terminal != nil && p.last != "" {
-		fmt.Fprintln(p.w)
-	}
 }

@@ -8,18 +8,20 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4/switchcmd"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := newRoot()
-	root.SetArgs(calledAs(os.Args[0], os.Args[1:]))
+	root.SetArgs(switchcmd.CalledAs(os.Args[0], os.Args[1:]))
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err = withRemedy(err); err != nil {
@@ -59,8 +61,8 @@ Start with:  bifrost new myapp, bifrost dev`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetOut(&printable{w: os.Stdout})
-	root.SetErr(&printable{w: os.Stderr})
+	root.SetOut(&process.Printable{W: os.Stdout})
+	root.SetErr(&process.Printable{W: os.Stderr})
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, cmd := range g.commands {
@@ -84,7 +86,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{groupRun, "Run a rack:", []*cobra.Command{
-			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newIngressCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(),
+			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newIngressCmd(), newMemoryCmd(), newRackCmd(), switchcmd.New("bifrost switch", versionString()),
 		}},
 		{groupWatch, "Watch a rack:", append(newShowCmds(), newStatusCmd(), newPageCmd())},
 		{groupOperate, "Operate a rack:", newOperateCmds()},
@@ -102,32 +104,5 @@ const (
 	groupAbout   = "about"
 )
 
-// ballastSize is how much garbage there is at least between two collections.
-const ballastSize = 32 << 20
-
-// ballast is never touched, so it takes no memory.
-var ballast []byte //nolint:unused // it is there to be there
-
-// collectRarely makes the garbage collector of a process with a small heap run
-// less often. It runs when the heap has doubled, and that of a switch or a
-// Gatekeeper is a few megabytes: under load it ran hundreds of times a second, and
-// took half the time of a P4Runtime Write. With what is live counted larger by
-// the ballast it leaves some 32 MiB of garbage, whatever the size of the tables.
-// Who sets GOGC or GOMEMLIMIT knows better.
-func collectRarely() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		ballast = make([]byte, ballastSize)
-	}
-}
-
-// processors gives Go's scheduler n processors, unless GOMAXPROCS says otherwise.
-//
-// One is best for a process that does one thing after the other, each on a goroutine
-// of its own, as a Gatekeeper, a switch on eBPF and a memory daemon do: with more, every hand-over
-// wakes a thread that looks for work and finds that it has been done. A held packet
-// then takes a fifth longer, and 64 callers get a sixth less.
-func processors(n int) {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(n)
-	}
-}
+// oneLine is a text with its newlines as escapes: what is to be one line is one line.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }

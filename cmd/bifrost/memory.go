@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
-	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -74,8 +74,8 @@ bifrost rack up makes this route. If it is missing, the error says how to make i
 
 // run runs the daemon until ctx ends.
 func (o *memoryOptions) run(ctx context.Context) (err error) {
-	collectRarely()
-	processors(1)
+	process.CollectRarely()
+	process.Processors(1)
 	capacity, err := config.ParseSize(o.capacity)
 	if err != nil || capacity == 0 {
 		return fmt.Errorf("--capacity %s: want a number of bytes, such as 512MiB", o.capacity)
@@ -157,8 +157,7 @@ func refusedOwners(d *daemon.Memory) metrics.Refused {
 		if server == nil {
 			return // not registered yet
 		}
-		ledgers, undo := server.RefusedOwners()
-		for what, all := range map[string]map[share.Owner]uint64{"ledgers": ledgers, "undo": undo} {
+		for what, all := range server.RefusedOwners() {
 			for o, n := range all {
 				each(o.Label(), what, n)
 			}
@@ -217,7 +216,7 @@ func (o *bladeOptions) startWitness(b *daemon.Blade, of *memory.LedgerDisk) erro
 	self := os.NewFile(uintptr(fd), "this process")
 	defer self.Close()
 	cmd := exec.Command("/proc/self/exe", "memory", "witness", strconv.FormatUint(b.Boot, 10),
-		"--blade", b.Name, "--iface", o.iface, "--address", b.Address.String(), "--log-format", o.logging.format, "--log-level", o.logging.level)
+		"--blade", b.Name, "--iface", o.iface, "--address", b.Address.String(), "--log-format", o.logging.Format, "--log-level", o.logging.Level)
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{self}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("witness: %w", err)
@@ -247,7 +246,7 @@ func newMemoryWitnessCmd() *cobra.Command {
 // the witness to end, too; it has still to tell.
 func (o *bladeOptions) witness(boot uint64) (err error) {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT)
-	processors(1)
+	process.Processors(1)
 	b, stack, err := o.open()
 	if err != nil {
 		return err

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 )
@@ -22,6 +20,8 @@ func TestMirror(t *testing.T) {
 		{"unmirror m3", "", `has the only copy of machine 2: bifrost drain m3`},
 		{"unmirror m2 --cause dust", `^machine 1 \(m1 \+ m2\): one copy: dust\n$`, ""},
 		{"machines", `\n1 +m1 \+ m2 +1 .* one copy: dust\n`, ""},
+		{"mirror m1 m2 --wait", `^machine 1 \(m1 \+ m2\): mirrored\n$`, ""},
+		{"unmirror m2 --cause dust", `one copy: dust\n$`, ""},
 		{"unmirror m1", "", `has the only copy of machine 1: bifrost drain m1`},
 		{"fail m2", `^m2 is failed: `, ""},
 		{"mirror m1 m2", "", `blade m2 must be in service: bifrost return m2`},
@@ -36,8 +36,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// What is waited for is shown: how much of what, and how long it will take.
-func TestProgress(t *testing.T) {
+// How much of a copy is filled, and how long it will take.
+func TestFillText(t *testing.T) {
 	m := api.Machine{Machine: 1, Blades: []string{"m1", "m2"}, Copies: []string{"m1"}, InService: 1}
 	m.Filling = &api.Filling{Blade: "m2", Done: 554 << 20, Total: 1288490189, Rate: 50 << 20, Left: 11.2}
 	if got, want := fillText(&m), "m1 + m2: 45 % of 1.2 GiB, 12 s left"; got != want {
@@ -46,23 +46,5 @@ func TestProgress(t *testing.T) {
 	m.Filling = &api.Filling{Blade: "m2"}
 	if got, want := machineText(&m), "filling: m1 + m2: 0 % of 0 B"; got != want {
 		t.Errorf("%q, want %q", got, want)
-	}
-	var out bytes.Buffer
-	now := time.Now()
-	lines := progress{w: &out}
-	for i, text := range []string{"10 %", "11 %", "20 %", "20 %"} {
-		lines.show(text, now.Add(time.Duration(i)*tellInterval/2))
-	}
-	lines.end()
-	if got := out.String(); got != "10 %\n20 %\n" {
-		t.Errorf("lines %q", got)
-	}
-	out.Reset()
-	line := progress{w: &out, terminal: &out}
-	line.show("10 %", now)
-	line.show("11 %", now)
-	line.end()
-	if got := out.String(); got != "\r10 %\x1b[K\r11 %\x1b[K\n" {
-		t.Errorf("a terminal: %q", got)
 	}
 }

@@ -33,7 +33,7 @@ func strict(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return misused(cmd, err)
+				return misused(cmd, wrongArgs(cmd, args, err))
 			}
 			return nil
 		}
@@ -42,6 +42,22 @@ func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}
+}
+
+// wrongArgs says which arguments a command takes, and which it was given, where err only counts them.
+func wrongArgs(cmd *cobra.Command, args []string, err error) error {
+	if text := err.Error(); !strings.Contains(text, "arg(s)") {
+		return err
+	}
+	takes, given := "no argument", "none"
+	if _, names, some := strings.Cut(cmd.Use, " "); some {
+		takes = names
+	}
+	if len(args) > 0 {
+		given = fmt.Sprintf("%q", args)
+		given = given[1 : len(given)-1]
+	}
+	return fmt.Errorf("%s takes %s, and was given %s", cmd.CommandPath(), takes, given)
 }
 
 // misused adds to an error how the command is used.

@@ -26,6 +26,8 @@ func TestMistakes(t *testing.T) {
 		"drain":                  "usage: bifrost drain BLADE",
 		"mirror m1":              "for example: bifrost mirror m1 m2 --wait",
 		"status now":             "usage: bifrost status",
+		"return":                 "bifrost return takes BLADE",
+		"cancel a b":             `and was given "a" "b"`,
 		"drain s1 --reason x":    "usage: bifrost drain BLADE",
 		"events --kind blade.dn": "--kind blade.dn: there are no such events",
 		"events --kind call.hold --admin-addr unix:/none": "(did you mean call.held?)",

@@ -59,12 +59,12 @@ func TestNew(t *testing.T) {
 
 func TestNew_Mistakes(t *testing.T) {
 	for want, args := range map[string][]string{
-		"is no name":       {filepath.Join(t.TempDir(), "1st"), "--checkout", "../.."},
-		"is no path":       {filepath.Join(t.TempDir(), "a"), "--checkout", "../..", "--module", "fmt"},
-		"has files":        {t.TempDir() + "/..", "--checkout", "../.."},
-		"no source":        {filepath.Join(t.TempDir(), "a"), "--checkout", t.TempDir()},
-		"with --checkout":  {filepath.Join(t.TempDir(), "a")}, // this binary is of no release
-		"accepts 1 arg(s)": {},
+		"is no name":      {filepath.Join(t.TempDir(), "1st"), "--checkout", "../.."},
+		"is no path":      {filepath.Join(t.TempDir(), "a"), "--checkout", "../..", "--module", "fmt"},
+		"has files":       {t.TempDir() + "/..", "--checkout", "../.."},
+		"no source":       {filepath.Join(t.TempDir(), "a"), "--checkout", t.TempDir()},
+		"with --checkout": {filepath.Join(t.TempDir(), "a")}, // this binary is of no release
+		"takes DIRECTORY": {},
 	} {
 		root := newRoot()
 		root.SetArgs(append([]string{"new"}, args...))

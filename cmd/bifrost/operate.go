@@ -14,7 +14,7 @@ import (
 
 // newOperateCmds are the commands that do something to a rack.
 func newOperateCmds() []*cobra.Command {
-	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newForgetCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
+	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newForgetCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newJobCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
 }
 
 func newDrainCmd() *cobra.Command {
@@ -25,7 +25,7 @@ blades, and the nodes and regions that it still has may finish. A memory blade w
 machine has a second copy gives up its own copy, and is empty at once. bifrost events shows
 blade.drained when the blade is empty; --wait waits for that.`,
 		example: "  bifrost drain s2 --cause 'new memory'\n  bifrost drain m2 --wait\n  bifrost events -f --kind blade.drained",
-		act:     (*client.Client).Drain, waits: drained,
+		act:     (*client.Client).Drain, waits: drained, until: "the blade is empty",
 	})
 }
 
@@ -49,7 +49,7 @@ its machine again, and is filled from the first copy; --wait shows the progress.
 		example: "  bifrost return s2\n  bifrost return m2 --wait",
 		act: func(c *client.Client, ctx context.Context, name, _ string) (api.Blade, error) {
 			return c.Return(ctx, name)
-		}, waits: returned,
+		}, waits: returned, until: "the blade is in service, and its copy complete",
 	})
 }
 
@@ -57,20 +57,21 @@ its machine again, and is filled from the first copy; --wait shows the progress.
 type bladeCmd struct {
 	verb, short, long, example string
 	act                        func(c *client.Client, ctx context.Context, name, cause string) (api.Blade, error)
-	waits                      awaited // nil for a command that does not wait
+	waits                      func(c *client.Client, blade string) look // nil for a command that does not wait
+	until                      string                                    // what is waited for
 }
 
 func newBladeCmd(b bladeCmd) *cobra.Command {
 	var o clientOptions
+	var w waitOptions
 	var why string
-	var wait bool
 	cmd := o.command(&cobra.Command{
 		Use: b.verb + " BLADE", Short: b.short, Long: b.long, Example: b.example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
 				blade, err := b.act(c, cmd.Context(), args[0], why)
-				if err == nil && wait {
-					if err = o.wait(cmd, c, args[0], b.waits); err == nil {
+				if err == nil && w.wanted() {
+					if err = w.until(cmd, b.verb+" "+args[0], b.waits(c, args[0])); err == nil {
 						blade, err = c.Blade(cmd.Context(), args[0])
 					}
 				}
@@ -85,10 +86,10 @@ func newBladeCmd(b bladeCmd) *cobra.Command {
 		},
 	})
 	if b.verb != "return" {
-		cmd.Flags().StringVar(&why, "cause", "", "the reason, for people; it is shown with the blade")
+		cmd.Flags().StringVar(&why, "cause", "", "the reason, a `TEXT` for people; it is shown with the blade")
 	}
 	if b.waits != nil {
-		cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show the progress")
+		w.register(cmd, b.until)
 	}
 	return cmd
 }

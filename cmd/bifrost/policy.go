@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func policyRows(list []api.Policy) []string {
 		if p.MaxFailures == 0 {
 			most = "never"
 		}
-		rows = append(rows, strings.Join([]string{p.Service, or(p.Method, "(others)"), p.Policy, p.Origin, most, p.FailuresOrigin}, "\t"))
+		rows = append(rows, strings.Join([]string{p.Service, cmp.Or(p.Method, "(others)"), p.Policy, p.Origin, most, p.FailuresOrigin}, "\t"))
 	}
 	return rows
 }
@@ -129,24 +130,25 @@ func newMethodsCmd() *cobra.Command {
 
   CALLS, OPEN, QUEUED   how many have ended, are under way, and wait for their callee
   FAILED                how many have failed, and with which code
+  DECLARED              how many ended with an exception that the IDL declares: an answer
   RERUN                 how many were run again
   P50, P95, P99         how long 50, 95 and 99 % of the calls took at most, from sending
                         to answer
   SLOW                  one of the slowest calls, for bifrost trace
 
-The Gatekeeper knows calls that it did not hold from samples only, and some samples get
-lost. To count all calls of a program, use rpc/prom in the program.`,
+Nodes count all calls that they serve, and name some of them: times are those of the named
+ones. Program authors find all times with rpc/prom.`,
 		"  bifrost methods --service Store\n  bifrost methods --json | jq -r 'select(.p99 > 0.1).slow'     # for bifrost trace"},
 		func(ctx context.Context, c *client.Client) ([]api.MethodFigures, error) {
 			all, err := c.Methods(ctx)
 			return slices.DeleteFunc(all, func(m api.MethodFigures) bool { return service != "" && m.Service != service }), err
 		},
 		func(ms []api.MethodFigures, _ names) []string {
-			rows := []string{"METHOD\tCALLS\tOPEN\tQUEUED\tFAILED\tRERUN\tP50\tP95\tP99\tSLOW"}
+			rows := []string{"METHOD\tCALLS\tOPEN\tQUEUED\tFAILED\tDECLARED\tRERUN\tP50\tP95\tP99\tSLOW"}
 			for i := range ms {
 				m := &ms[i]
-				rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s", strings.TrimPrefix(m.Service+"."+m.Method, "."),
-					m.Calls, m.Open, m.Queued, failuresText(m.Failed), m.Rerun, took(m.P50), took(m.P95), took(m.P99), or(m.Slow, "-")))
+				rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s", strings.TrimPrefix(m.Service+"."+m.Method, "."),
+					m.Calls, m.Open, m.Queued, failuresText(m.Failed), m.Declared, m.Rerun, took(m.P50), took(m.P95), took(m.P99), cmp.Or(m.Slow, "-")))
 			}
 			return rows
 		})
@@ -160,7 +162,7 @@ func failuresText(failed map[string]uint64) string {
 	for _, code := range slices.Sorted(maps.Keys(failed)) {
 		all = append(all, fmt.Sprintf("%d %s", failed[code], code))
 	}
-	return or(strings.Join(all, ", "), "0")
+	return cmp.Or(strings.Join(all, ", "), "0")
 }
 
 // took prints a number of seconds.

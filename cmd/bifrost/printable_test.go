@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/process"
 )
 
 // TestPrintable: nothing that a program calls itself, or says, controls the operator's terminal, in whatever pieces it is
@@ -14,13 +15,13 @@ import (
 func TestPrintable(t *testing.T) {
 	const evil = "a\x1b]0;title\a\u009b2J\u202e\r\x7fß\xff\n\tb"
 	var whole, pieces strings.Builder
-	if n, err := (&printable{w: &whole}).Write([]byte(evil)); err != nil || n != len(evil) {
+	if n, err := (&process.Printable{W: &whole}).Write([]byte(evil)); err != nil || n != len(evil) {
 		t.Error(n, err)
 	}
 	if want := `a\u001b]0;title\u0007\u009b2J\u202e\u000d\u007fß\xff` + "\n\tb"; whole.String() != want {
 		t.Errorf("shown as %q, want %q", whole.String(), want)
 	}
-	p := &printable{w: &pieces}
+	p := &process.Printable{W: &pieces}
 	for i := range len(evil) {
 		if n, err := p.Write([]byte{evil[i]}); err != nil || n != 1 {
 			t.Error(n, err)
@@ -31,7 +32,7 @@ func TestPrintable(t *testing.T) {
 	}
 	said := strings.ToValidUTF8(evil, "?")
 	var out strings.Builder
-	must(t, jsonLines(&printable{w: &out}, []string{said}))
+	must(t, jsonLines(&process.Printable{W: &out}, []string{said}))
 	var got string
 	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got != said {
 		t.Errorf("JSON %q: %q, %v", out.String(), got, err)
@@ -43,10 +44,10 @@ func TestPrintable(t *testing.T) {
 func TestPrintable_All(t *testing.T) {
 	root := newRoot()
 	for _, c := range root.Commands() {
-		if _, ok := c.OutOrStdout().(*printable); !ok {
+		if _, ok := c.OutOrStdout().(*process.Printable); !ok {
 			t.Errorf("%s prints to %T", c.Name(), c.OutOrStdout())
 		}
-		if _, ok := c.ErrOrStderr().(*printable); !ok {
+		if _, ok := c.ErrOrStderr().(*process.Printable); !ok {
 			t.Errorf("%s says errors to %T", c.Name(), c.ErrOrStderr())
 		}
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,7 @@ program. The machine's own network is not touched. Needs root.`,
   sudo bifrost rack down`,
 		Args: cobra.NoArgs,
 	}
-	cmd.PersistentFlags().StringVar(&o.name, "rack", "", "the rack's name (default: the one whose Gatekeeper is $"+addressVariable+", or else the one that is up)")
+	cmd.PersistentFlags().StringVar(&o.name, "rack", "", "the rack's name (default: $"+rackVariable+", or else the one whose Gatekeeper is $"+addressVariable+", or else the one that is up)")
 	cmd.AddCommand(newRackUpCmd(o), newRackExecCmd(o), newRackStatusCmd(o), newRackLogsCmd(o), newRackFailCmd(o), newRackRestoreCmd(o), newRackTortureCmd(o), newRackOutageCmd(o), newRackDownCmd(o))
 	return cmd
 }
@@ -72,7 +73,7 @@ func (o *rackOptions) find() (*rack.Host, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	name, err := h.Find(or(o.name, rackOf(h, os.Getenv(addressVariable))))
+	name, err := h.Find(cmp.Or(o.name, os.Getenv(rackVariable), rackOf(h, os.Getenv(addressVariable))))
 	return h, name, err
 }
 
@@ -208,9 +209,7 @@ func (o *rackOptions) config(file, sw string, at config.Admin) (config.Config, e
 	if sw != "" {
 		c.Switch = config.Switch(sw)
 	}
-	if o.name != "" {
-		c.Name = o.name
-	}
+	c.Name = cmp.Or(o.name, os.Getenv(rackVariable), c.Name)
 	c.Admin = at
 	if at.TokenFile != "" {
 		var err error
@@ -381,7 +380,7 @@ func (o *rackOptions) printStatus(w io.Writer, h *rack.Host, name string) error 
 	for _, b := range st.Blades {
 		for _, p := range b.Processes {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				b.Name, number(b.Port), link(b), or(b.Address, "-"), b.Namespace, p.Name, number(p.PID), p.State)
+				b.Name, number(b.Port), link(b), cmp.Or(b.Address, "-"), b.Namespace, p.Name, number(p.PID), p.State)
 		}
 	}
 	return t.Flush()
@@ -466,7 +465,7 @@ the Gatekeeper does.`,
 				return err
 			}
 			h.Progress = nil
-			cfg.Host, cfg.Name = h, or(o.name, "outage")
+			cfg.Host, cfg.Name = h, cmp.Or(o.name, "outage")
 			if !o.json {
 				cfg.Out = cmd.OutOrStdout()
 			}
@@ -529,7 +528,7 @@ hole may open, no blade may fail, and no call may be counted twice.`,
 				return err
 			}
 			h.Progress = nil
-			cfg.Host, cfg.Switch, cfg.Name, cfg.Out = h, config.Switch(sw), or(o.name, "torture"), cmd.OutOrStdout()
+			cfg.Host, cfg.Switch, cfg.Name, cfg.Out = h, config.Switch(sw), cmp.Or(o.name, "torture"), cmd.OutOrStdout()
 			if o.json {
 				cfg.Out = io.Discard
 			}

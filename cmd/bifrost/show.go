@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,7 +20,7 @@ import (
 // newShowCmds are the commands that list one kind of thing each.
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
-		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newMethodsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
+		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newMethodsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(), newHistoryCmd(),
 		newTraceCmd(), newAppsCmd(), newLogsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }
@@ -61,17 +62,10 @@ type names map[netip.Addr]string
 // nodeNames asks for the names of all nodes, also of those that are gone, as far as
 // their joining is remembered.
 func nodeNames(ctx context.Context, c *client.Client) (names, error) {
-	joined, err := c.Recent(ctx, 4096, "node.joined")
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := c.Nodes(ctx)
+	all, err := c.Names(ctx)
 	n := names{}
-	for i := range joined {
-		n.learn(&joined[i])
-	}
-	for i := range nodes {
-		n[nodes[i].Address] = nodes[i].Blade + "/" + nodes[i].Name
+	for _, k := range all {
+		n[k.Address] = k.Blade + "/" + k.Name
 	}
 	return n, err
 }
@@ -92,7 +86,7 @@ func (n names) all(as []netip.Addr) string {
 	for _, a := range as {
 		out = append(out, n.of(a))
 	}
-	return or(strings.Join(out, ","), "-")
+	return cmp.Or(strings.Join(out, ","), "-")
 }
 
 func newBladesCmd() *cobra.Command {
@@ -108,25 +102,32 @@ func newNodesCmd() *cobra.Command {
 	return show(&clientOptions{}, helpText{"nodes", "List the nodes",
 		`List the nodes, which are the programs that have joined the rack: their addresses, the
 blades that they run on, and the services that they export. LEDGER ROOM is how many bytes
-new calls may still take in a node's ledger, as the node has last reported. A node may wait
+new calls may still take in a node's ledger, as the node has last reported. STATE is how
+many bytes the states of its services and the checkpoints of its durable mains have there,
+and how many they may have together: half of the ledger. Calls that need more fail as no
+space. A node may wait
 for its program: somebody had started that by hand, it has ended, and the node keeps the
 state of a service or a durable main. The next program of that name on that blade goes on as
 that node; bifrost forget gives the node up.`,
 		"  bifrost nodes\n  bifrost nodes --json | jq -r 'select(.blade == \"s2\").address'"},
 		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
 		func(ns []api.Node, _ names) []string {
-			rows := []string{"NODE\tNAME\tBLADE\tINCARNATION\tLEDGER ROOM\tSERVICES"}
+			rows := []string{"NODE\tNAME\tBLADE\tINCARNATION\tLEDGER ROOM\tSTATE\tSERVICES"}
 			for i := range ns {
 				n := &ns[i]
 				room := "-"
 				if n.LedgerRoom != nil {
 					room = bytesText(*n.LedgerRoom)
 				}
-				services := or(strings.Join(n.Services, ","), "-")
+				state := "-"
+				if n.MaxStates > 0 {
+					state = bytesText(n.States) + " of " + bytesText(n.MaxStates)
+				}
+				services := cmp.Or(strings.Join(n.Services, ","), "-")
 				if n.Awaited != nil {
 					services = "waits for its program since " + n.Awaited.Local().Format(time.DateTime)
 				}
-				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", n.Address, n.Name, n.Blade, n.Incarnation, room, services))
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%s", n.Address, n.Name, n.Blade, n.Incarnation, room, state, services))
 			}
 			return rows
 		})
@@ -217,22 +218,40 @@ func newRegionsCmd() *cobra.Command {
 controls it, and the nodes to which calls have lent it.`,
 		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
 		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
-			f, err := regionFilter(node, pointer)
+			f, err := regionFilter(ctx, c, node, pointer)
 			if err != nil {
 				return nil, err
 			}
 			return collect(c.Regions(ctx, f))
 		}, regionRows)
-	cmd.Flags().StringVar(&node, "node", "", "only regions that the node at this `ADDRESS` controls, has allocated or leases")
+	cmd.Flags().StringVar(&node, "node", "", "only regions that this `NODE` (its address, or BLADE/NAME) controls, has allocated or leases")
 	cmd.Flags().StringVar(&pointer, "pointer", "", "only the region that this `POINTER` lies in")
 	return cmd
 }
 
-func regionFilter(node, pointer string) (f client.RegionFilter, err error) {
-	if f.Node, err = optional("--node", node); err == nil {
+func regionFilter(ctx context.Context, c *client.Client, node, pointer string) (f client.RegionFilter, err error) {
+	if f.Node, err = nodeOf(ctx, c, "--node", node); err == nil {
 		f.Pointer, err = optional("--pointer", pointer)
 	}
 	return f, err
+}
+
+// nodeOf is the address of a node that is given by its address, or by BLADE/NAME: the one that has this name, or else the last one that
+// had it. It is the zero Addr if none is given.
+func nodeOf(ctx context.Context, c *client.Client, flag, text string) (a netip.Addr, err error) {
+	if !strings.Contains(text, "/") {
+		return optional(flag, text)
+	}
+	all, err := c.Names(ctx)
+	for _, n := range slices.Backward(all) {
+		if n.Blade+"/"+n.Name == text && (!n.Left || !a.IsValid()) {
+			a = n.Address
+		}
+	}
+	if err == nil && !a.IsValid() {
+		err = fmt.Errorf("%s %s: no node has, or had, this name: bifrost nodes lists those that are there", flag, text)
+	}
+	return a, err
 }
 
 // optional reads an address that may be missing.
@@ -263,7 +282,7 @@ func regionRows(rs []api.Region, n names) []string {
 			state = "leased"
 		}
 		rows = append(rows, strings.Join([]string{
-			r.Region, bytesText(r.Size), or(r.Blade, "-"), n.of(r.Controller), n.all(readers), state,
+			r.Region, bytesText(r.Size), cmp.Or(r.Blade, "-"), n.of(r.Controller), n.all(readers), state,
 		}, "\t"))
 	}
 	return rows
@@ -339,7 +358,7 @@ func stoppedRows(all []api.Stopped, _ names) []string {
 	rows := []string{"PORT\tBLADE\tDENIED\tDROPPED\tTHROTTLED\tREFUSED"}
 	for i := range all {
 		s := &all[i]
-		rows = append(rows, fmt.Sprintf("%d\t%s\t%d\t%s\t%s\t%s", s.Port, or(s.Blade, "-"), s.Denied, or(counts(s.Dropped), "-"), or(counts(s.Throttled), "-"), or(counts(s.Refused), "-")))
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%d\t%s\t%s\t%s", s.Port, cmp.Or(s.Blade, "-"), s.Denied, cmp.Or(counts(s.Dropped), "-"), cmp.Or(counts(s.Throttled), "-"), cmp.Or(counts(s.Refused), "-")))
 	}
 	return rows
 }
@@ -402,8 +421,11 @@ func printStatus(w io.Writer, s *api.Status, blades []api.Blade, machines []api.
 	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls under way, %d waiting for rules\n", now.Nodes, now.Services, now.Regions, now.Calls, now.Waiting)
 	fmt.Fprintf(w, "held %d packets, released %d; wrote %d rules; denied %d accesses, refused %d requests\n",
 		sum.Held, sum.Released, sum.RulesWritten, sum.Denied, sum.Refused)
+	if now.FullStates > 0 {
+		fmt.Fprintf(w, "the states of %d nodes have more than 80 %% of what they may have: bifrost nodes shows them\n", now.FullStates)
+	}
 	for _, r := range s.Recoveries {
-		fmt.Fprintf(w, "%s has failed: %s, waits for %s: %s\n", n.of(r.Node), r.Phase, or(strings.Join(r.Waits, ", "), "nothing"), r.Cause)
+		fmt.Fprintf(w, "%s has failed: %s, waits for %s: %s\n", n.of(r.Node), r.Phase, cmp.Or(strings.Join(r.Waits, ", "), "nothing"), r.Cause)
 	}
 	if err := table(w, bladeRows(blades, n)...); err != nil || len(machines) == 0 {
 		return err

@@ -26,7 +26,7 @@ has a name and a role. The Gatekeeper logs everything that is done with a token 
 token's name. The roles are:
 
   metrics    reads /metrics, and nothing else: for Prometheus
-  read       reads everything but the environments of programs
+  read       reads everything but the values in programs' environments and in headers of calls
   operate    does what read does, and acts upon blades, calls and policies
   deploy     does what operate does, and acts upon deployments: it chooses what runs on
              the rack

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,9 +17,11 @@ import (
 // traceOptions are the flags of `bifrost trace`.
 type traceOptions struct {
 	clientOptions
-	last          int
-	failed, roots bool
-	node          string
+	last         int
+	follow       bool
+	filter       client.TimelineFilter
+	node, caller string
+	since, until time.Duration
 }
 
 func newTraceCmd() *cobra.Command {
@@ -34,32 +37,113 @@ the Gatekeeper did not hold the call: then it knows less, and the times are not 
 
 Without CALL, list the latest calls, the last one first. CALL is the id of a call, the
 beginning of an id that no other of the latest calls has, or "last".`,
-		Example: "  bifrost trace\n  bifrost trace --failed --last 100\n  bifrost trace 00f3a6c4\n  bifrost trace last --json | jq '.calls[].steps'",
+		Example: "  bifrost trace\n  bifrost trace --failed --last 100\n  bifrost trace --service Store --code unavailable --longer-than 1s --since 1h\n  bifrost trace -f --rerun\n  bifrost trace 00f3a6c4\n  bifrost trace last --json | jq '.calls[].steps'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
 				if len(args) == 1 {
 					return o.one(cmd, c, args[0])
 				}
+				if err := o.choose(cmd.Context(), c, time.Now()); err != nil {
+					return err
+				}
+				if o.follow {
+					return o.tail(cmd, c)
+				}
 				return o.list(cmd, c)
 			})
 		},
 	})
-	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest calls to list")
-	cmd.Flags().BoolVar(&o.failed, "failed", false, "only calls that were refused, ended with an exception, or had to be run again")
-	cmd.Flags().BoolVar(&o.roots, "roots", false, "only calls that no other call has made")
-	cmd.Flags().StringVar(&o.node, "node", "", "only calls that the node at this `ADDRESS` has made or served")
+	f := cmd.Flags()
+	f.IntVar(&o.last, "last", 20, "how many of the latest calls to list")
+	f.BoolVarP(&o.follow, "follow", "f", false, "show each call when it is over, until Ctrl-C")
+	f.BoolVar(&o.filter.Failed, "failed", false, "only calls that were refused, ended with an exception, or had to be run again")
+	f.BoolVar(&o.filter.Rerun, "rerun", false, "only calls that had to be run again")
+	f.BoolVar(&o.filter.Roots, "roots", false, "only calls that no other call has made")
+	f.StringVar(&o.node, "node", "", "only calls that this `NODE` (its address, or BLADE/NAME) has made or served")
+	f.StringVar(&o.caller, "caller", "", "only calls that this `NODE` has made")
+	f.StringVar(&o.filter.Service, "service", "", "only calls of this `SERVICE`")
+	f.StringVar(&o.filter.Method, "method", "", "only calls of methods of this `NAME`")
+	f.StringVar(&o.filter.Code, "code", "", "only calls that have ended with this `CODE`: ok, or an error's, such as unavailable")
+	f.DurationVar(&o.filter.Longer, "longer-than", 0, "only calls that took longer than this, or have been under way for longer")
+	f.DurationVar(&o.since, "since", 0, "only calls that were sent in this time, such as the last 10m")
+	f.DurationVar(&o.until, "until", 0, "only calls that were sent before this time began, such as 5m ago")
 	return cmd
+}
+
+// choose reads the flags that say which calls are meant.
+func (o *traceOptions) choose(ctx context.Context, c *client.Client, now time.Time) (err error) {
+	if o.filter.Node, err = nodeOf(ctx, c, "--node", o.node); err != nil {
+		return err
+	}
+	if o.filter.Caller, err = nodeOf(ctx, c, "--caller", o.caller); err != nil {
+		return err
+	}
+	if o.since > 0 {
+		o.filter.Since = now.Add(-o.since)
+	}
+	if o.until > 0 {
+		o.filter.Until = now.Add(-o.until)
+	}
+	return nil
+}
+
+// followInterval is how often somebody who follows calls or figures is told of new ones.
+const followInterval = 300 * time.Millisecond
+
+// followed is how far back calls are looked for that have ended since the last look.
+const followed = 1000
+
+// tail shows each call when it is over.
+func (o *traceOptions) tail(cmd *cobra.Command, c *client.Client) error {
+	ctx, told, first := cmd.Context(), map[string]bool{}, true
+	for {
+		calls, err := firsts(ctx, c, o.filter, followed)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // Ctrl-C
+		}
+		n, failed := nodeNames(ctx, c)
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+		now := map[string]bool{}
+		for i, k := range slices.Backward(calls) {
+			if !k.Over {
+				continue
+			}
+			if now[k.ID] = true; told[k.ID] || first && i >= o.last {
+				continue
+			}
+			if err := o.print(cmd.OutOrStdout(), &k, n); err != nil {
+				return err
+			}
+		}
+		told, first = now, false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followInterval):
+		}
+	}
+}
+
+// print prints a call on a line.
+func (o *traceOptions) print(w io.Writer, k *api.Timeline, n names) error {
+	if o.json {
+		return jsonLines(w, []*api.Timeline{k})
+	}
+	_, err := fmt.Fprintln(w, oneLine(strings.ReplaceAll(traceRow(k, n), "\t", "  ")))
+	return err
+}
+
+// traceRow is a call's row in the list.
+func traceRow(k *api.Timeline, n names) string {
+	return strings.Join([]string{clock(k.A1), k.ID, methodOf(k), n.of(k.Caller), n.of(k.Callee), tookText(k), outcomeOf(k)}, "\t")
 }
 
 // list prints the latest calls.
 func (o *traceOptions) list(cmd *cobra.Command, c *client.Client) error {
-	f := client.TimelineFilter{Failed: o.failed, Roots: o.roots}
-	var err error
-	if f.Node, err = optional("--node", o.node); err != nil {
-		return err
-	}
-	calls, err := firsts(cmd.Context(), c, f, o.last)
+	calls, err := firsts(cmd.Context(), c, o.filter, o.last)
 	if err != nil {
 		return err
 	}
@@ -72,10 +156,7 @@ func (o *traceOptions) list(cmd *cobra.Command, c *client.Client) error {
 	}
 	rows := []string{"SENT\tCALL\tMETHOD\tCALLER\tCALLEE\tTOOK\tOUTCOME"}
 	for i := range calls {
-		k := &calls[i]
-		rows = append(rows, strings.Join([]string{
-			clock(k.A1), k.ID, methodOf(k), n.of(k.Caller), n.of(k.Callee), tookText(k), outcomeOf(k),
-		}, "\t"))
+		rows = append(rows, traceRow(&calls[i], n))
 	}
 	return table(cmd.OutOrStdout(), rows...)
 }
@@ -161,7 +242,7 @@ func outcomeOf(k *api.Timeline) string {
 	text := "ok"
 	switch {
 	case k.Code != "":
-		text = k.Code
+		text = strings.TrimSuffix(k.Code+" "+k.Exception, " ")
 	case !k.Over && !k.B2.IsZero():
 		text = "finished"
 	case !k.Over && !k.B1.IsZero():
@@ -218,15 +299,37 @@ func printTrace(w io.Writer, t *api.Trace, n names) error {
 		fmt.Fprintf(w, "%s %s%s │%s│ %s  %s  %s\n", mark, titles[i], strings.Repeat(" ", width-len([]rune(titles[i]))), bar(k, from, to), tookText(k), k.Policy, outcomeOf(k))
 		for _, s := range k.Steps {
 			if slices.Contains(mishaps, s.Kind) {
-				fmt.Fprintf(w, "  %s  %s+%s  %s%s\n", strings.Repeat("  ", k.Depth), strings.Repeat(" ", width/2), millis(s.Time.Sub(from)), s.Kind, where(n, &s))
+				fmt.Fprintf(w, "  %s  %s+%s  %s%s\n", strings.Repeat("  ", k.Depth), strings.Repeat(" ", width/2), millis(s.Time.Sub(from)), s.Kind, where(n, &s)+because(s.Why))
 			}
 		}
 	}
 	if t.More {
 		fmt.Fprintln(w, "  … and others")
 	}
+	if i := slices.IndexFunc(t.Calls, func(k api.Timeline) bool { return k.ID == t.Call }); i >= 0 {
+		printDetails(w, &t.Calls[i])
+	}
 	_, err := fmt.Fprintln(w, "\n░ on its way  █ with its callee  ▒ answer on its way  ! failed  * the call asked about  ~ sampled, not exact")
 	return err
+}
+
+// because is a reason behind something; "" if there is none.
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + oneLine(why)
+}
+
+// printDetails prints what is known of a call besides.
+func printDetails(w io.Writer, k *api.Timeline) {
+	fmt.Fprintf(w, "\n* call %s: arguments %s, answer %s\n", k.ID, bytesText(k.Arguments), bytesText(k.Answer))
+	if k.Code != "" {
+		fmt.Fprintf(w, "  ended with %s%s\n", strings.TrimSuffix(k.Code+" "+k.Exception, " "), because(k.Text))
+	}
+	for _, h := range k.Headers {
+		fmt.Fprintf(w, "  header %s: %s\n", oneLine(h.Name), oneLine(h.Value))
+	}
 }
 
 // mishaps are the steps that do not show in a bar.

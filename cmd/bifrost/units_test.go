@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 // unitDir is where the systemd units are.
@@ -91,10 +93,7 @@ func TestUnits(t *testing.T) {
 
 // systemd has nothing to say against the units, and finds them hardened.
 func TestUnits_Systemd(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("NOT CHECKED by systemd-analyze, which is not here: apt-get install systemd")
-	}
+	analyze := privilege.Program(t, "systemd-analyze")
 	dir := t.TempDir()
 	self, err := os.Executable()
 	must(t, err)

@@ -1,13 +1,17 @@
 package dsmclient
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // Alloc makes a region of at least size bytes, all zero, that this node
@@ -59,7 +63,7 @@ func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, 
 	}
 	for _, machine := range machines {
 		var p Pointer
-		p, err = c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, machine, 0), size, scope, false)
+		p, err = c.allocAt(ctx, rack.DSMPrefix, machine, size, scope)
 		if err == nil || !c.elsewhere(fault.CodeOf(err)) {
 			return p, err
 		}
@@ -84,52 +88,98 @@ func (c *Client) elsewhere(status fault.Code) bool {
 	return status == fault.NoSpace || status == fault.Unavailable && !c.scope.counts()
 }
 
-// recall gets the region that an earlier run of the execution got, from its machine. If that is away, it waits for some time. A
+// recall gets the region that an earlier run of the execution got. If its machine is away, it waits for some time. A
 // region that is lost is Unavailable.
-func (c *Client) recall(ctx context.Context, former dsmpacket.Region, lost error, size uint64, scope transport.Scope) (Pointer, error) {
+func (c *Client) recall(ctx context.Context, former Pointer, lost error, size uint64, scope transport.Scope) (Pointer, error) {
 	if lost != nil {
 		return Pointer{}, lost
 	}
-	p, err := c.allocAt(ctx, dsmpacket.Make(former.Base.Prefix(), former.Base.Machine(), 0), size, scope, true)
-	if fault.CodeOf(err) == fault.NotFound {
-		return Pointer{}, fault.New(fault.Unavailable, "alloc", "an earlier run of the execution has got %s, which is lost", former)
+	pause, begun := recallPauses.First, c.link.now()
+	for {
+		slot, err := c.allocRegion(ctx, former, size, scope)
+		switch {
+		case slot:
+			return Pointer{}, fault.New(fault.Unavailable, "alloc", "an earlier run of the execution has got %s, which is lost", former)
+		case fault.CodeOf(err) != fault.Unavailable || c.link.now()-begun >= cmp.Or(c.link.timing.GiveUp, transport.DefaultGiveUp):
+			return former, err
+		}
+		timer := time.NewTimer(pause)
+		pause = recallPauses.Next(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return Pointer{}, fault.FromContext("alloc", ctx.Err())
+		}
 	}
-	return p, err
 }
 
-// allocAt allocates on one machine.
-func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope transport.Scope, recall bool) (Pointer, error) {
-	if err := c.link.check(ctx, dsmpacket.OpAlloc, at); err != nil {
-		return Pointer{}, err
+// recallPauses are those between two questions for a region whose machine is away.
+var recallPauses = pace.Pauses{First: 20 * time.Millisecond, Most: time.Second}
+
+// mostTries is how many slots an allocation tries that turn out not to be free.
+const mostTries = 16
+
+// allocAt allocates on one machine, in a slot that is free.
+func (c *Client) allocAt(ctx context.Context, prefix, machine uint8, size uint64, scope transport.Scope) (Pointer, error) {
+	for try := 1; ; try++ {
+		id, err := c.link.slots.take(ctx, machine)
+		if errors.Is(err, errNoSlots) {
+			return Pointer{}, noSpace(machine, size, "the node has as many regions as it may, or its Unix user on this blade has")
+		}
+		if err != nil {
+			return Pointer{}, err
+		}
+		p := dsmpacket.Make(prefix, machine, id)
+		slot, err := c.allocRegion(ctx, p, size, scope)
+		c.link.slots.done(machine, id, slot)
+		switch {
+		case err == nil:
+			return p, nil
+		case !slot || try == mostTries:
+			return Pointer{}, err
+		}
+		if err := c.Settle(ctx, p); err != nil { // one copy may have made it, and must not have it when another one is made
+			return Pointer{}, err
+		}
 	}
-	if err := c.scope.changes(dsmpacket.OpAlloc, at.Machine()); err != nil {
-		return Pointer{}, err
+}
+
+// allocRegion allocates a region. If it is refused, slot reports whether that is since its slot is not free.
+func (c *Client) allocRegion(ctx context.Context, p Pointer, size uint64, scope transport.Scope) (slot bool, err error) {
+	if err := c.link.check(ctx, dsmpacket.OpAlloc, p); err != nil {
+		return false, err
+	}
+	if err := c.scope.changes(dsmpacket.OpAlloc, p.Machine()); err != nil {
+		return false, err
 	}
 	t := c.link.operations.get()
-	t.Op, t.Pointer, t.Size, t.Recall, t.Scope = dsmpacket.OpAlloc, at, size, recall, scope
+	t.Op, t.Pointer, t.Size, t.Scope = dsmpacket.OpAlloc, p, size, scope
 	c.link.run(ctx, t)
-	region, status, local, share := t.Region, t.Status, t.Local, t.Share
+	status, local, share, slot := t.Status, t.Local, t.Share, t.Slot
 	c.link.operations.put(t)
 	switch {
+	case status == fault.NoSpace && share:
+		return false, noSpace(p.Machine(), size, "all nodes of this Unix user on this blade together have their share of the machine's memory, or of the rack's regions; what is left is for others")
 	case status == fault.NoSpace:
-		return Pointer{}, noSpace(at.Machine(), size, share)
+		return slot, noSpace(p.Machine(), size, "it has no block of that size free")
 	case status != fault.OK:
-		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
+		return false, failure(ctx, dsmpacket.OpAlloc, p, status, local)
+	}
+	region, err := dsmpacket.RegionOf(p, size)
+	if err != nil {
+		return false, err
 	}
 	if c.scope.counts() {
-		c.scope.decider.Allocated(scope.Branch, scope.Index, region)
+		c.scope.decider.Allocated(scope.Branch, scope.Index, region.Base)
 	} else {
 		c.link.cache.fresh(region)
 	}
-	return region.Base, nil
+	return false, nil
 }
 
 // noSpace is why a machine has no room for a region, and what helps.
-func noSpace(machine uint8, size uint64, share bool) error {
-	why := "it has no block of that size free"
-	if share {
-		why = "all nodes of this Unix user on this blade together have their share of the machine's memory, or of the rack's regions; what is left is for others"
-	}
+func noSpace(machine uint8, size uint64, why string) error {
 	return fault.Remote(fault.NoSpace, "alloc", "%d bytes at memory machine %d: %s. Free regions, or have an operator add memory (bifrost memory --capacity, another memory blade)", size, machine, why)
 }
 

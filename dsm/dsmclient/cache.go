@@ -31,9 +31,11 @@ type regionCache struct {
 
 const (
 	// deferAt is how many deferred frees are sent at once: the Gatekeeper is woken
-	// once for all of them. Those that are fewer go after deferTime.
+	// once for all of them. Those that are fewer go after deferTime, or at once if the
+	// client may keep less than scarce bytes idle: somebody else may be charged for them.
 	deferAt   = 16
 	deferTime = 20 * time.Millisecond
+	scarce    = 64 << 10
 	// hearTime is after how long answers are read that nobody waits for: before they
 	// count as lost.
 	hearTime = 5 * time.Millisecond
@@ -95,10 +97,11 @@ type coming struct {
 // ended implements waiter; the link's mutex is held.
 func (c *coming) ended() {
 	k := c.cache
+	k.link.slots.done(c.Pointer.Machine(), c.Pointer.ID(), c.Slot)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c.Status == fault.OK {
-		k.pool.Came(k.link.now(), c.Region)
+		k.pool.Came(k.link.now(), dsmpacket.Region{Base: c.Pointer, Class: c.class})
 		k.arm()
 		return
 	}
@@ -110,18 +113,25 @@ func (rc *regionCache) ahead(class uint8, n int, rack *control.Rack) {
 	l := rc.link
 	transfers := make([]*transport.Transfer, 0, n)
 	machine := l.candidates(rack.Memories)[0]
-	for range n {
+	ids := l.slots.takeNow(machine, n)
+	for _, id := range ids {
 		c := &coming{cache: rc, class: class}
-		c.Op, c.Pointer, c.Size, c.Tag = dsmpacket.OpAlloc, dsmpacket.Make(rack.DSMPrefix, machine, 0), 1<<class, c
+		c.Op, c.Pointer, c.Size, c.Tag = dsmpacket.OpAlloc, dsmpacket.Make(rack.DSMPrefix, machine, id), 1<<class, c
 		transfers = append(transfers, &c.Transfer)
 	}
-	if l.background(transfers, nil) {
+	failed := n - len(ids)
+	if len(ids) > 0 && !l.background(transfers, nil) {
+		failed = n
+	}
+	if failed < n {
 		rc.keepReading()
+	}
+	if failed == 0 {
 		return
 	}
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
-	for range n {
+	for range failed {
 		rc.pool.Failed(class)
 	}
 }
@@ -151,6 +161,7 @@ func (rc *regionCache) free(p Pointer, scoped bool) pool.Verdict {
 		return pool.Unknown
 	}
 	rack := rc.link.rack()
+	room := keepable(&rack)
 	rc.mu.Lock()
 	if rc.over {
 		rc.mu.Unlock()
@@ -161,11 +172,11 @@ func (rc *regionCache) free(p Pointer, scoped bool) pool.Verdict {
 		if scoped {
 			rc.pool.Forget(p)
 		}
-		v = rc.pool.Free(rc.link.now(), p, keepable(&rack))
+		v = rc.pool.Free(rc.link.now(), p, room)
 	}
 	var doomed []Pointer
 	if v == pool.Deferred {
-		if rc.put(p.Bare()); len(rc.deferred) >= deferAt {
+		if rc.put(p.Bare()); len(rc.deferred) >= deferAt || room < scarce {
 			doomed, rc.deferred, rc.unheard = rc.deferred, nil, true
 		}
 	}

@@ -32,6 +32,9 @@ type Config struct {
 	// Rack returns the newest view of the rack. It is called for every
 	// operation and must not block.
 	Rack func() control.Rack
+	// Batches asks the Gatekeeper for batches of region slots on a machine, so that the node has so many there, and lists all that it has: fewer if it
+	// may not have more. It may be called concurrently, and returns when ctx ends.
+	Batches func(ctx context.Context, machine uint8, want int) ([]uint32, error)
 	// Limits bound what is under way, and for how long.
 	Limits Limits
 	// Keep makes the client keep freed regions for a second, for allocations of
@@ -71,12 +74,17 @@ func (l *Limits) timing() transport.Limits {
 // called concurrently.
 type Client struct {
 	link  *link
-	scope *scope // nil: on behalf of no execution
+	scope *scope                      // nil: on behalf of no execution
+	by    func(Pointer) dsmpacket.Use // Scope.By
 }
 
 // NewClient returns a node's client. It binds the node's address on the memory
-// port, so a node has one client at a time.
+// port, so a node has one client at a time. A Config that lacks a function fails
+// with BadRequest.
 func NewClient(cfg Config) (*Client, error) {
+	if cfg.Stack == nil || cfg.Rack == nil || cfg.Batches == nil {
+		return nil, fault.New(fault.BadRequest, "memory client", "a Config without Stack, Rack or Batches")
+	}
 	l, err := newLink(cfg)
 	if err != nil {
 		return nil, err
@@ -171,11 +179,10 @@ func errFreed(op dsmpacket.Op, p Pointer) error {
 // be taken back until then. The memory machine is asked whether the node may write to the region,
 // which is whether it may free it, unless the execution has allocated it.
 func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope) error {
-	r, own := c.scope.decider.Allocation(p)
-	switch {
-	case own && r.Base != p.Bare():
-		return fault.New(fault.BadRequest, dsmpacket.OpFree.String(), "%s is inside of a region: free %s, where the region begins", p, r.Base)
-	case !own:
+	if p.Bare() != p.Base() {
+		return fault.New(fault.BadRequest, dsmpacket.OpFree.String(), "%s is inside of a region: free %s, where the region begins", p, p.Base())
+	}
+	if !c.scope.decider.HasAllocated(p) {
 		_, err := c.carryOut(ctx, dsmpacket.OpWrite, p, nil, scope)
 		if e, is := errors.AsType[*fault.Error](err); is {
 			e.Op = dsmpacket.OpFree.String()
@@ -191,7 +198,9 @@ func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope
 // carryOut has the memory blade carry out an operation.
 func (c *Client) carryOut(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte, scope transport.Scope) (int, error) {
 	t := c.link.operations.get()
-	t.Op, t.Pointer, t.Buf, t.Scope = op, p, b, scope
+	if t.Op, t.Pointer, t.Buf, t.Scope = op, p, b, scope; op == dsmpacket.OpRead && c.by != nil {
+		t.By = c.by(p)
+	}
 	c.link.run(ctx, t)
 	n, status, local := t.N, t.Status, t.Local
 	c.link.operations.put(t)
@@ -200,6 +209,9 @@ func (c *Client) carryOut(ctx context.Context, op dsmpacket.Op, p Pointer, b []b
 	}
 	return n, failure(ctx, op, p.Add(int64(n)), status, local)
 }
+
+// Prefix is byte 4 of every global pointer of the rack.
+func (c *Client) Prefix() uint8 { return c.link.rack().DSMPrefix }
 
 // Settle returns when it is known what became of each write and free of the
 // pointers' regions that this node has begun, cancelled ones included: none

@@ -35,6 +35,15 @@ func alloc(t *testing.T, c *dsmclient.Client, size uint64) dsmclient.Pointer {
 	return p
 }
 
+func TestNewClient_Incomplete(t *testing.T) {
+	r := newRack(t, wire.Config{}, 1)
+	c, err := dsmclient.NewClient(dsmclient.Config{Stack: r.Host("other"), Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return control.Rack{} }})
+	want(t, err, fault.BadRequest, false)
+	if err == nil {
+		_ = c.Close()
+	}
+}
+
 func TestBadPointersAndSizes(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c, ctx, b := r.Client(1, 1), t.Context(), make([]byte, 8)

@@ -19,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/privilege"
@@ -86,7 +87,7 @@ func kernelPair(t testing.TB) (c *dsmclient.Client, s *memory.Server) {
 		enter(blade)
 		s = serve(t, blade)
 		enter(compute)
-		c = dial(t, compute)
+		c = dial(t, compute, s)
 	})
 	return c, s
 }
@@ -143,11 +144,12 @@ func serve(t testing.TB, stack netio.Stack) *memory.Server {
 	return s
 }
 
-func dial(t testing.TB, stack netio.Stack) *dsmclient.Client {
+func dial(t testing.TB, stack netio.Stack, s *memory.Server) *dsmclient.Client {
 	t.Helper()
 	view := control.Rack{DSMPrefix: prefix, MTU: rackaddr.DefaultMTU, Memories: []control.MemoryBlade{{Machine: 1, Free: 1 << 30}}}
 	c, err := dsmclient.NewClient(dsmclient.Config{
 		Stack: stack, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return view },
+		Batches: memrack.Batches(rackaddr.Node(1), func(uint8) *memory.Server { return s }),
 	})
 	must(t, err)
 	t.Cleanup(func() { c.Close() })

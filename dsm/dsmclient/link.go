@@ -32,6 +32,7 @@ type link struct {
 	maxData     int
 	timing      transport.Limits
 	cache       *regionCache // nil if freed regions are not kept
+	slots       *regionSlots
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
@@ -75,6 +76,7 @@ func newLink(cfg Config) (*link, error) {
 	}
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
+	l.slots = newRegionSlots(l, cfg.Batches)
 	if cfg.Keep {
 		l.cache = newRegionCache(l)
 	}
@@ -95,7 +97,7 @@ func (l *link) check(ctx context.Context, op dsmpacket.Op, p Pointer) error {
 	if err := ctx.Err(); err != nil {
 		return fault.FromContext(op.String(), err)
 	}
-	if prefix := l.rack().DSMPrefix; op != dsmpacket.OpAlloc && !p.Stored() || p.Prefix() != prefix { // an allocation names no region
+	if prefix := l.rack().DSMPrefix; !p.Stored() || p.Prefix() != prefix {
 		return fault.New(fault.BadRequest, op.String(), "%s is not a global pointer of this rack (prefix %#x)", p, prefix)
 	}
 	return nil
@@ -194,6 +196,7 @@ func (l *link) end(status fault.Code) bool {
 // close ends the link and waits for its goroutines.
 func (l *link) close() error {
 	first := l.end(fault.Canceled)
+	l.slots.close()
 	err := l.conn.Close()
 	l.leader.leading.Wait()
 	<-l.leader.vacant // whoever led has been told

@@ -27,10 +27,10 @@ func BenchmarkCableTCP(b *testing.B) {
 	apart(b, func() {
 		blade, compute, enter := cable(b)
 		enter(blade)
-		serve(b, blade)
+		s := serve(b, blade)
 		listen := listenTCP(b)
 		enter(compute)
-		c = dial(b, compute)
+		c = dial(b, compute, s)
 		var err error
 		tcp, err = net.Dial("tcp6", listen)
 		must(b, err)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -77,7 +78,7 @@ func TestCopiesAreSent(t *testing.T) {
 					must(t, h.AddAddress(rackaddr.Node(7)))
 					s := &slowStack{Stack: h, again: make(chan struct{}), released: make(chan struct{})}
 					view := r.View()
-					c, err := dsmclient.NewClient(dsmclient.Config{Stack: s, Address: rackaddr.Node(7), Incarnation: 1, Rack: func() control.Rack { return view }})
+					c, err := dsmclient.NewClient(dsmclient.Config{Stack: s, Address: rackaddr.Node(7), Incarnation: 1, Rack: func() control.Rack { return view }, Batches: memrack.Batches(rackaddr.Node(7), func(uint8) *memory.Server { return r.Memories[0] })})
 					must(t, err)
 					p, err := c.Alloc(t.Context(), uint64(size))
 					must(t, err)

@@ -14,6 +14,9 @@ import (
 type Scope struct {
 	Execution [16]byte
 	Branch    uint64 // 0 for the trunk
+	// By tells by which use of a call slot the execution may read a region, the zero Use if the region is its node's. It may be called
+	// concurrently, and must not block. nil stands for one that knows of no such region.
+	By func(Pointer) dsmpacket.Use
 }
 
 // Decider is the execution on whose behalf a client's operations are. Its node decides what becomes
@@ -24,11 +27,11 @@ type Decider interface {
 	Changes(machine uint8) error
 	// Former is the region that a former run has got for an allocation, false if there is none. An error says that it is lost, and that somebody may know
 	// it: no run gets another one in its place.
-	Former(branch uint64, index uint32) (r dsmpacket.Region, had bool, err error)
-	// Allocated says that the execution has got a region for an allocation.
-	Allocated(branch uint64, index uint32, r dsmpacket.Region)
-	// Allocation is the region of Allocated that a pointer points into, false if there is none.
-	Allocation(p Pointer) (dsmpacket.Region, bool)
+	Former(branch uint64, index uint32) (base Pointer, had bool, err error)
+	// Allocated says that the execution has got a region for an allocation, which begins at base.
+	Allocated(branch uint64, index uint32, base Pointer)
+	// HasAllocated reports whether Allocated has named the region that a pointer points into, and the execution has not freed it.
+	HasAllocated(p Pointer) bool
 	// Free has the region that begins at p freed when the execution has ended.
 	Free(p Pointer)
 	// Freed reports whether the execution has freed the region that a pointer points into, as far
@@ -47,12 +50,12 @@ type Decider interface {
 // Nondeterminism. Who has made it must Finish it before the execution is
 // committed.
 //
-// With the zero Scope it returns a client without these rules, and d is not used.
+// With a Scope of no execution it returns a client without these rules, and d is not used.
 func (c *Client) With(s Scope, d Decider) *Client {
 	if s.Execution == [16]byte{} {
-		return &Client{link: c.link}
+		return &Client{link: c.link, by: s.By}
 	}
-	return &Client{link: c.link, scope: &scope{Scope: s, decider: d}}
+	return &Client{link: c.link, by: s.By, scope: &scope{Scope: s, decider: d}}
 }
 
 // Finish ends a client made With a scope: operations that begin later fail. It
@@ -104,9 +107,9 @@ func (s *scope) changes(op dsmpacket.Op, machine uint8) error {
 func (s *scope) freed(p Pointer) bool { return s != nil && s.decider.Freed(p) }
 
 // former is the region that an allocation is to get again.
-func (s *scope) former(at transport.Scope) (r dsmpacket.Region, had bool, err error) {
+func (s *scope) former(at transport.Scope) (base Pointer, had bool, err error) {
 	if s == nil {
-		return r, false, nil
+		return base, false, nil
 	}
 	return s.decider.Former(at.Branch, at.Index)
 }

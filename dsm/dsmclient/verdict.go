@@ -36,7 +36,7 @@ type Left struct {
 	// Branch and Index say which allocation.
 	Branch uint64
 	Index  uint32
-	Region dsmpacket.Region
+	Base   Pointer
 }
 
 // Rollback is Commit, but has what the run, or one of an earlier incarnation, has done taken back. It returns what is left of that.
@@ -44,7 +44,7 @@ func (c *Client) Rollback(ctx context.Context, machine uint8, run control.Run) (
 	left, err := c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, run)
 	for _, l := range left {
 		at := dsmpacket.Make(c.link.rack().DSMPrefix, machine, l.ID)
-		all = append(all, Left{Branch: l.Branch, Index: l.Index, Region: dsmpacket.Region{Base: at, Class: l.Class}})
+		all = append(all, Left{Branch: l.Branch, Index: l.Index, Base: at})
 	}
 	return all, err
 }

@@ -10,11 +10,11 @@ import (
 // Magic and Version open every memory header.
 const (
 	Magic   = 0xB1FD
-	Version = 3
+	Version = 4
 )
 
 // HeaderSize is the length of a memory header in bytes.
-const HeaderSize = 80
+const HeaderSize = 88
 
 // Kind says what a memory packet is.
 type Kind uint8
@@ -30,11 +30,10 @@ const (
 const (
 	// FlagApplied (in a reply to OpSettle): the request was applied.
 	FlagApplied uint8 = 1 << 0
-	// FlagRecall (in an alloc): answer only with the region that an earlier run of
-	// the execution got for this operation, NotFound if there is none.
-	FlagRecall uint8 = 1 << 1
 	// FlagShare (in the refusal of an alloc as NoSpace): there may be room, but not for the node's owner, which has its share.
 	FlagShare uint8 = 1 << 0
+	// FlagSlot (in the refusal of an alloc as NoSpace): the slot is not free for a region of this generation. OpSlots tells which are.
+	FlagSlot uint8 = 1 << 1
 	// FlagDiverged (in a settle): the copies of the machine disagree about the request.
 	FlagDiverged uint8 = 1 << 0
 	// FlagNoted (in the reply to a settle): the copy has noted that the copies disagree.
@@ -54,10 +53,10 @@ const moreShift = 4
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "3"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the owner has its share (refusal of an alloc), the record goes on in the next chunk (ledger), there are more regions (answer to a rollback); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: 0; bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
-	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
-	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "4"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the owner has its share (refusal of an alloc), the record goes on in the next chunk (ledger), there are more regions (answer to a rollback); bit 1: the slot is not free (refusal of an alloc), noted (reply to settle), sealed (ledger's answers); bit 2: 0; bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
+	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS, refusal of the switch 0x03SS; SS is the error code: permission denied, or overloaded of what is lent"},
+	{Name: "verdict_twin", Offset: 6, Size: 2, Doc: "the complement of verdict, so that both may change and the checksum stays right"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk; of a rollback: the id from which on regions are told"},
 	{Name: "floor", Offset: 16, Size: 8, Doc: "the client's floor: all its requests below are settled; of an append to a ledger: the first chunk that is still needed; of a ledger's answers: bytes that new work may still append"},
 	{Name: "execution", Offset: 24, Size: 16, Doc: "the execution on whose behalf, about which its node decides, 0 for none; of a ledger: its name; of a commit or rollback: the execution"},
@@ -67,9 +66,11 @@ var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "length", Offset: 56, Size: 8, Doc: "bytes: wanted (alloc, read), carried (write), asked for (reply to alloc), done (other replies); the request id asked about (settle); of a ledger: bytes carried (append), bytes wanted (read), the next chunk (answers); of a word about a durable main: the checkpoint"},
 	{Name: "mirror_epoch", Offset: 64, Size: 4, Doc: "answers: the mirror epoch of the machine, in which the next three fields hold; 0 in a request"},
 	{Name: "blade_incarnation", Offset: 68, Size: 4, Doc: "answers: the incarnation of the copy that answers; 0 in a request"},
-	{Name: "copy", Offset: 72, Size: 1, Doc: "answers: which of the machine's copies answers, counted from 0; 0 in a request"},
-	{Name: "members", Offset: 73, Size: 1, Doc: "answers: how many copies the machine has; 0 in a request, and in an answer that no copy has made"},
-	{Name: "reserved", Offset: 74, Size: 6, Doc: "0"},
+	{Name: "number", Offset: 72, Size: 8, Doc: "of a read of what was lent: the number of the call by which its sender may read; 0 for none"},
+	{Name: "slot", Offset: 80, Size: 4, Doc: "the call's slot; 0 for none"},
+	{Name: "copy", Offset: 84, Size: 1, Doc: "answers: which of the machine's copies answers, counted from 0; 0 in a request"},
+	{Name: "members", Offset: 85, Size: 1, Doc: "answers: how many copies the machine has; 0 in a request, and in an answer that no copy has made"},
+	{Name: "reserved", Offset: 86, Size: 2, Doc: "0"},
 }}
 
 // Header is what stands between the UDP header and the data.
@@ -90,6 +91,14 @@ type Header struct {
 	Incarnation uint32
 	Length      uint64
 	Mirror      Mirror // of an answer
+	// By is why the sender of a read may do so, if the region is not its own.
+	By Use
+}
+
+// Use names one use of a call slot: the slot and the number of the call in it. The zero Use names none.
+type Use struct {
+	Number uint64
+	Slot   uint32
 }
 
 // Mirror says which copy of a memory machine has made an answer, and how many there
@@ -109,14 +118,10 @@ type Mirror struct {
 // MaxMembers is how many copies a machine has at most.
 const MaxMembers = 2
 
-// denial is the word that the switch swaps with the verdict.
-const denial = uint16(Nack)<<8 | uint16(fault.PermissionDenied)
-
 // Append appends the header's wire form to b.
 func (h *Header) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, Magic)
-	b = append(b, Version, h.Flags|h.More<<moreShift, byte(h.Kind), byte(h.Status))
-	b = binary.BigEndian.AppendUint16(b, denial)
+	b = append(b, Version, h.Flags|h.More<<moreShift, byte(h.Kind), byte(h.Status), ^byte(h.Kind), ^byte(h.Status))
 	b = binary.BigEndian.AppendUint64(b, h.Request)
 	b = binary.BigEndian.AppendUint64(b, h.Floor)
 	b = append(b, h.Execution[:]...)
@@ -126,7 +131,9 @@ func (h *Header) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, h.Length)
 	b = binary.BigEndian.AppendUint32(b, h.Mirror.Epoch)
 	b = binary.BigEndian.AppendUint32(b, h.Mirror.Incarnation)
-	return append(b, h.Mirror.Copy, h.Mirror.Members, 0, 0, 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint64(b, h.By.Number)
+	b = binary.BigEndian.AppendUint32(b, h.By.Slot)
+	return append(b, h.Mirror.Copy, h.Mirror.Members, 0, 0)
 }
 
 // Parse reads a header and returns the data behind it, which aliases b. It
@@ -148,7 +155,11 @@ func Parse(b []byte) (h Header, data []byte, err error) {
 		Execution: [16]byte(b[24:40]), Branch: binary.BigEndian.Uint64(b[40:]),
 		Index: binary.BigEndian.Uint32(b[48:]), Incarnation: binary.BigEndian.Uint32(b[52:]),
 		Length: binary.BigEndian.Uint64(b[56:]),
-		Mirror: Mirror{Epoch: binary.BigEndian.Uint32(b[64:]), Incarnation: binary.BigEndian.Uint32(b[68:]), Copy: b[72], Members: b[73]},
+		Mirror: Mirror{Epoch: binary.BigEndian.Uint32(b[64:]), Incarnation: binary.BigEndian.Uint32(b[68:]), Copy: b[84], Members: b[85]},
+		By:     Use{Number: binary.BigEndian.Uint64(b[72:]), Slot: binary.BigEndian.Uint32(b[80:])},
+	}
+	if b[4]^b[6] != 0xFF || b[5]^b[7] != 0xFF {
+		return h, nil, wirefmt.Errorf("memory header: verdict %x, its complement %x", b[4:6], b[6:8])
 	}
 	if h.Kind < Request || h.Kind > Nack {
 		return h, nil, wirefmt.Errorf("memory header: kind %d", h.Kind)

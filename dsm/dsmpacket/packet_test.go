@@ -20,16 +20,17 @@ func TestLayoutMatchesCodec(t *testing.T) {
 		Flags: 1, More: 10, Kind: Request, Request: 0x0102030405060708, Floor: 0x0001020304050607,
 		Execution: [16]byte{1, 15: 16}, Branch: 0x1112131415161718, Index: 0x21222324,
 		Incarnation: 0x31323334, Length: 0x4142434445464748,
-		Mirror: Mirror{Epoch: 0x51525354, Incarnation: 0x61626364, Copy: 1, Members: 2},
+		Mirror: Mirror{Epoch: 0x51525354, Incarnation: 0x61626364, Copy: 1, Members: 2}, By: Use{Number: 0x7172737475767778, Slot: 0x81828384},
 	}
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFD}, "version": {3}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
+		"magic": {0xB1, 0xFD}, "version": {4}, "flags": {0xA1}, "verdict": {1, 0}, "verdict_twin": {0xFE, 0xFF},
 		"request": {1, 2, 3, 4, 5, 6, 7, 8}, "floor": {0, 1, 2, 3, 4, 5, 6, 7},
 		"execution": h.Execution[:], "branch": {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18},
 		"index": {0x21, 0x22, 0x23, 0x24}, "incarnation": {0x31, 0x32, 0x33, 0x34},
 		"length":       {0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48},
 		"mirror_epoch": {0x51, 0x52, 0x53, 0x54}, "blade_incarnation": {0x61, 0x62, 0x63, 0x64},
-		"copy": {1}, "members": {2}, "reserved": {0, 0, 0, 0, 0, 0},
+		"number": {0x71, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78}, "slot": {0x81, 0x82, 0x83, 0x84},
+		"copy": {1}, "members": {2}, "reserved": {0, 0},
 	}
 	b := h.Append(nil)
 	for _, f := range Layout.Fields {
@@ -51,7 +52,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	bad := map[string][]byte{
 		"empty": nil, "magic": edit(0, 0), "version": edit(2, 9), "kind": edit(4, 7), "floor": edit(16, 1),
-		"version 2": edit(2, 2), "copy": edit(72, 1), "members": edit(73, 3),
+		"version 3": edit(2, 3), "copy": edit(84, 1), "members": edit(85, 3), "verdict's twin": edit(6, 0), "and its status": edit(7, 0),
 	}
 	for n := range HeaderSize {
 		bad["truncated"] = good[:n]
@@ -63,15 +64,30 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// The switch denies by swapping addresses and the two words behind the flags;
-// the client must read that as a refusal.
-func TestSwappedVerdictIsDenial(t *testing.T) {
-	b := (&Header{Kind: Request, Request: 9}).Append(nil)
-	b[4], b[5], b[6], b[7] = b[6], b[7], b[4], b[5]
-	h, _, err := Parse(b)
-	if err != nil || h.Kind != Nack || h.Status != fault.PermissionDenied {
-		t.Fatalf("parsed %+v, %v", h, err)
+// The switch refuses by swapping addresses and writing the two words behind the flags; the client must read that as a
+// refusal. The packet's checksum stays right: the two are each other's complement.
+func TestTurnedAroundIsRefusal(t *testing.T) {
+	for _, status := range []fault.Code{fault.PermissionDenied, fault.Overloaded} {
+		b := (&Header{Kind: Request, Request: 9}).Append(nil)
+		before := internetSum(b)
+		b[4], b[5], b[6], b[7] = byte(Nack), byte(status), ^byte(Nack), ^byte(status)
+		h, _, err := Parse(b)
+		if err != nil || h.Kind != Nack || h.Status != status || internetSum(b) != before {
+			t.Fatalf("parsed %+v, %v; the sum was %#x and is %#x", h, err, before, internetSum(b))
+		}
 	}
+}
+
+// internetSum is the ones' complement sum of 16-bit words.
+func internetSum(b []byte) uint32 {
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(b[i])<<8 | uint32(b[i+1])
+	}
+	for sum > 0xFFFF {
+		sum = sum&0xFFFF + sum>>16
+	}
+	return sum
 }
 
 func TestRegionArithmetic(t *testing.T) {

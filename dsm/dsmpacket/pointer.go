@@ -31,6 +31,11 @@ const (
 	// OpLedger is about a ledger (LedgerRequest). The memory server knows whose ledger
 	// it is, so it needs no permission of the switch.
 	OpLedger Op = 6
+	// OpSlots asks what became of the slots of a batch (AppendSlots), which only the node is told that has
+	// the batch. It changes nothing, and needs no permission of the switch.
+	OpSlots Op = 7
+	// LastOp is the highest operation.
+	LastOp = OpSlots
 )
 
 // String returns the operation's name.
@@ -50,6 +55,8 @@ func (o Op) String() string {
 		return "settle"
 	case OpLedger:
 		return "ledger"
+	case OpSlots:
+		return "slots"
 	}
 	return fmt.Sprintf("op %d", uint8(o))
 }

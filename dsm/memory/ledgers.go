@@ -365,14 +365,16 @@ func (s *Server) LedgerState(name control.LedgerName) (state control.Ledger, ok 
 	return state, ok
 }
 
-// RefusedOwners is how often owners were refused what is beyond their share: room for ledgers, and for undo. Those beyond share.MaxOwners are counted
-// together, under the zero Owner. It is empty after Run has returned.
-func (s *Server) RefusedOwners() (ledgers, undo map[share.Owner]uint64) {
+// RefusedOwners is how often owners were refused what is beyond their share, by what it is: "ledgers", "undo", "regions". Those beyond share.MaxOwners
+// are counted together, under the zero Owner. It is empty after Run has returned.
+func (s *Server) RefusedOwners() (all map[string]map[share.Owner]uint64) {
 	_ = s.now(func(st *store.Store) error {
-		ledgers, undo = share.ByOwner(s.ledgers.store.Refused), share.ByOwner(st.RefusedUndo)
+		all = map[string]map[share.Owner]uint64{
+			"ledgers": share.ByOwner(s.ledgers.store.Refused), "undo": share.ByOwner(st.RefusedUndo), "regions": share.ByOwner(st.RefusedRegions),
+		}
 		return nil
 	})
-	return ledgers, undo
+	return all
 }
 
 // Ledgers is what ledgers take; zero after Run has returned.

@@ -77,8 +77,8 @@ func (c *copies) fill() {
 	first := c.servers[0]
 	must(c.t, first.Become(control.Mirror{Incarnation: 1, Members: 1}))
 	for i := range uint64(3) {
-		c.next++
-		must(c.t, first.AllocAt(control.AllocAt{Node: levelNode, Incarnation: 1, Request: c.next, Floor: c.next, Size: levelled, ID: levelID(int(i))}))
+		must(c.t, first.Grant(control.Grant{Batches: []control.BatchOf{{Batch: 1, Node: levelNode}}}))
+		c.alloc(0, levelID(int(i)))
 	}
 	name := ledger.NameOf(levelNode)
 	must(c.t, first.now(func(*store.Store) error {
@@ -98,7 +98,9 @@ func (c *copies) fill() {
 	c.append(1, 2)
 }
 
-func levelID(region int) dsmpacket.RegionID { return dsmpacket.IDOf(uint32(region), 7) }
+func levelID(region int) dsmpacket.RegionID {
+	return dsmpacket.IDOf(dsmpacket.BatchSlots+uint32(region), 7)
+}
 
 func levelAt(region int, offset int64) dsmpacket.Pointer {
 	return dsmpacket.Make(prefix, machine, levelID(region)).Add(offset)
@@ -114,6 +116,22 @@ func (c *copies) ask(i int, op dsmpacket.Op, p dsmpacket.Pointer, data []byte) {
 		}})
 		if drop != store.NotDropped || a.Header.Status != fault.OK {
 			c.t.Errorf("%v at copy %d: %v, %v", op, i, a.Header.Status, drop)
+		}
+		return nil
+	}))
+}
+
+// alloc makes a region at a copy. The node settles it.
+func (c *copies) alloc(i int, id dsmpacket.RegionID) {
+	c.t.Helper()
+	c.next++
+	must(c.t, c.servers[i].now(func(st *store.Store) error {
+		to := dsmpacket.Make(prefix, machine, id).With(dsmpacket.OpAlloc)
+		a, drop := st.Handle(&store.Request{Node: levelNode, To: to, Header: dsmpacket.Header{
+			Kind: dsmpacket.Request, Request: c.next, Floor: c.next, Incarnation: 1, Length: levelled,
+		}})
+		if drop != store.NotDropped || a.Header.Status != fault.OK {
+			c.t.Errorf("alloc at copy %d: %v, %v", i, a.Header.Status, drop)
 		}
 		return nil
 	}))

@@ -35,8 +35,8 @@ type Config struct {
 	// Lost is the highest generation of the regions of earlier boots, whose content is lost; 0 if there was
 	// none. The server answers Unavailable for them.
 	Lost uint32
-	// Ask, if set, is called when Asking says something: the last eighth of the memory needs the Gatekeeper's word then, and undo is charged to owners. It
-	// must not block, or call the server.
+	// Ask, if set, is called when Asking says something: memory, regions and undo are then charged to the owners of nodes. It must not block, or call the
+	// server.
 	Ask func()
 	// Limits bound what it remembers of its clients.
 	Limits store.Limits
@@ -54,13 +54,14 @@ type Server struct {
 	arena   *arena
 	metrics metrics
 	dirty   chan struct{} // wakes the cleaner; has room for one
+	start   time.Time
 
 	mu      sync.Mutex
 	store   *store.Store
 	ledgers *ledgers
 	calm    chan struct{} // closed when the store takes commands again; nil while it does
 	fill    filler
-	reserve reserve
+	seeking seeking
 	backup  *backup // nil: none is being made
 }
 
@@ -91,9 +92,9 @@ func NewServer(cfg Config) (*Server, error) {
 		arena.close()
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, reserve: reserve{ask: cfg.Ask}, store: store.New(store.Config{
+	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), start: time.Now(), ledgers: ledgers, seeking: seeking{ask: cfg.Ask}, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Floor: cfg.Floor, Memory: arena.bytes, Discard: arena.discard,
-		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Reserve: cfg.Ask != nil, Limits: cfg.Limits,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Owners: cfg.Ask != nil, Limits: cfg.Limits,
 	})}
 	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)
@@ -214,9 +215,9 @@ func (s *Server) Become(m control.Mirror) error {
 	})
 }
 
-// AllocAt makes a region that the machine's first copy has made.
-func (s *Server) AllocAt(q control.AllocAt) error {
-	return s.with(func(st *store.Store) error { return st.AllocAt(q) })
+// Grant says which nodes may allocate in which batches of slots.
+func (s *Server) Grant(g control.Grant) error {
+	return s.with(func(st *store.Store) error { return st.Grant(g) })
 }
 
 // ReadRegion returns what the first n bytes of a region hold here, for tests; false if it has not so many, or after Run has returned.
@@ -258,9 +259,15 @@ func (s *Server) Generation() (highest uint32) {
 func (s *Server) now(f func(*store.Store) error) error {
 	s.mu.Lock()
 	defer s.unlock()
+	return s.do(f)
+}
+
+// do has something done to the store now. The caller holds the mutex.
+func (s *Server) do(f func(*store.Store) error) error {
 	if s.store == nil {
 		return errStopped
 	}
+	s.store.Tick(time.Since(s.start))
 	return f(s.store)
 }
 
@@ -299,10 +306,7 @@ func (s *Server) with(f func(*store.Store) error) error {
 		s.mu.Lock()
 	}
 	defer s.unlock()
-	if s.store == nil {
-		return errStopped
-	}
-	return f(s.store)
+	return s.do(f)
 }
 
 // batch is how many datagrams the server takes at once. More save no time once
@@ -356,6 +360,7 @@ var errChanged = errors.New("memory server: a datagram changed between its heade
 func (s *Server) receiveSome(peeker netio.Peeker, scratch []byte, out *answers) (more bool, err error) {
 	s.mu.Lock()
 	defer s.unlock()
+	s.store.Tick(time.Since(s.start))
 	defer out.send()
 	head, again := scratch[:dsmpacket.HeaderSize], scratch[dsmpacket.HeaderSize:2*dsmpacket.HeaderSize]
 	for range largeBatch {
@@ -405,6 +410,7 @@ func nextBatch(ms []netio.Message) int {
 func (s *Server) answerAll(in []netio.Message, out *answers) {
 	s.mu.Lock()
 	defer s.unlock()
+	s.store.Tick(time.Since(s.start))
 	for i := range in {
 		m := &in[i]
 		if out.refers && dsmpacket.FromAddr(m.Local).Op() != dsmpacket.OpRead {
@@ -432,11 +438,8 @@ func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
 		s.metrics.drop(r.Node, drop)
 		return
 	}
-	if r.Asks > 0 && r.Word == store.Unasked {
-		s.reserve.wait(m, r)
-	}
 	if r.AsksOwner {
-		s.reserve.seek(r)
+		s.seeking.seek(r)
 	}
 	s.metrics.count(r.Node, r.To.Op(), &a)
 	out.add(m.Remote, &a)

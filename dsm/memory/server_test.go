@@ -39,6 +39,7 @@ type bench struct {
 	conn   netio.Conn
 	stop   func() // ends the server and waits for it
 	next   uint64
+	slot   uint32 // of a region, counted from 0
 }
 
 func newBench(t testing.TB, capacity uint64) *bench {
@@ -107,7 +108,9 @@ func (b *bench) receive() (dsmpacket.Pointer, dsmpacket.Header, []byte) {
 
 func (b *bench) alloc(size uint64) dsmpacket.Region {
 	b.t.Helper()
-	b.send(dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc), size, nil)
+	b.slot++
+	must(b.t, b.server.Grant(control.Grant{Batches: []control.BatchOf{{Batch: 1 + b.slot/dsmpacket.BatchSlots, Node: rackaddr.Node(1)}}}))
+	b.send(dsmpacket.Make(prefix, machine, dsmpacket.IDOf(dsmpacket.BatchSlots+b.slot, b.server.cfg.Floor+1)).With(dsmpacket.OpAlloc), size, nil)
 	from, h, _ := b.receive()
 	reg, err := dsmpacket.RegionOf(from, h.Length)
 	must(b.t, err)
@@ -199,7 +202,7 @@ func TestForeignDatagrams(t *testing.T) {
 	b.raw(at, good[:63])
 	b.raw(at, append([]byte{0xff}, good...))
 	reply := bytes.Clone(good)
-	reply[4] = byte(dsmpacket.Reply)
+	reply[4], reply[6] = byte(dsmpacket.Reply), ^byte(dsmpacket.Reply)
 	b.raw(at, reply)
 	b.raw(dsmpacket.Make(prefix, machine+1, 64).With(dsmpacket.OpRead), good)
 	b.raw(dsmpacket.FromAddr(rackaddr.Blade(1)), good)
@@ -235,7 +238,7 @@ func TestRefused(t *testing.T) {
 		length uint64
 		want   fault.Code
 	}{
-		{dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc), 64, fault.NoSpace}, // a region too many
+		{dsmpacket.Make(prefix, machine, p.ID()+1<<dsmpacket.GenerationBits).With(dsmpacket.OpAlloc), 64, fault.NoSpace}, // a region too many
 		{p.Add(4096).With(dsmpacket.OpRead), 4, fault.BadRequest},
 		{dsmpacket.Make(prefix, machine, p.ID()+1).With(dsmpacket.OpRead), 4, fault.NotFound},
 		{p.With(dsmpacket.OpRead), 65, fault.BadRequest},
@@ -339,6 +342,11 @@ func TestRestart(t *testing.T) {
 	old := b.alloc(64)
 	b.stop()
 	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Floor: old.Base.ID().Generation()})
+	must(t, b.server.Grant(control.Grant{Batches: []control.BatchOf{{Batch: 1, Node: rackaddr.Node(1)}}}))
+	b.send(old.Base.With(dsmpacket.OpAlloc), 64, nil)
+	if _, h, _ := b.receive(); h.Status != fault.NoSpace || h.Flags != dsmpacket.FlagSlot {
+		t.Errorf("a region of an earlier boot, again: %v, flags %#x", h.Status, h.Flags)
+	}
 	if reg := b.alloc(64); reg.Base.ID().Generation() <= old.Base.ID().Generation() || b.server.Generation() != reg.Base.ID().Generation() {
 		t.Errorf("region %v after %v", reg, old)
 	}

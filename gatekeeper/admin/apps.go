@@ -20,6 +20,23 @@ type deployInput struct {
 	Body api.AppSpec
 }
 
+type runJobInput struct {
+	NameInput
+	Job  string `path:"job" maxLength:"255" doc:"The program's name"`
+	Body *api.JobArgs
+}
+
+func (s *Server) runJob(ctx context.Context, in *runJobInput) (api.App, error) {
+	var args []string
+	if in.Body != nil {
+		args = in.Body.Args
+	}
+	if err := s.backend.RunJob(ctx, in.Name, in.Job, args); err != nil {
+		return api.App{}, err
+	}
+	return s.app(ctx, &in.NameInput)
+}
+
 // registerApps serves deployments.
 func (s *Server) registerApps(h huma.API) {
 	get(h, "/v1/apps", "list-apps", "Deployments", "All deployments", s.apps)
@@ -27,13 +44,14 @@ func (s *Server) registerApps(h huma.API) {
 	act(h, http.MethodPut, "/v1/apps/{name}", "deploy-app", "Make a deployment what the specification says", s.deploy)
 	act(h, http.MethodPost, "/v1/apps/{name}/restart", "restart-app", "Stop the nodes of a deployment and start them again, one of each program after the other", s.restart)
 	act(h, http.MethodPost, "/v1/apps/{name}/rollback", "rollback-app", "Roll out the programs that a deployment had before they changed last", s.rollback)
+	act(h, http.MethodPost, "/v1/apps/{name}/jobs/{job}/run", "run-job", "Run a finished job again, with further arguments", s.runJob)
 	s.registerLogs(h)
 	act(h, http.MethodDelete, "/v1/apps/{name}", "undeploy-app", "Stop a deployment; it is gone when its last node is", s.undeploy)
 }
 
-func (s *Server) apps(ctx context.Context, _ *none) (api.List[api.App], error) {
+func (s *Server) apps(ctx context.Context, in *ListInput) (api.List[api.App], error) {
 	all, err := s.backend.Deployments(ctx)
-	return api.List[api.App]{Items: each(all, func(d *resources.Deployment) api.App { return appFor(ctx, d) })}, err
+	return paged(in, each(all, func(d *resources.Deployment) api.App { return appFor(ctx, d) }), func(a *api.App) string { return a.Name }), err
 }
 
 func (s *Server) app(ctx context.Context, in *NameInput) (api.App, error) {
@@ -96,12 +114,12 @@ func (s *Server) undeploy(ctx context.Context, in *NameInput) (api.App, error) {
 		return left, nil
 	}
 	if p, ok := err.(*problem); ok && p.Status == http.StatusNotFound { //nolint:errorlint // app's own
-		return api.App{Name: in.Name, Removed: true, Programs: []api.Program{}, Instances: []api.Instance{}}, nil
+		return api.App{Name: in.Name, State: string(resources.AppWell), Removed: true, Programs: []api.Program{}, Instances: []api.Instance{}}, nil
 	}
 	return left, err
 }
 
-// hidden stands for what an environment variable has, where only who may deploy may know it.
+// hidden stands for what an environment variable or a header has, where only who may deploy may know it.
 const hidden = "(hidden)"
 
 // appFor is a deployment as whoever asks may see it.
@@ -122,16 +140,17 @@ func appFor(ctx context.Context, d *resources.Deployment) api.App {
 
 func appOf(d *resources.Deployment) api.App {
 	out := api.App{
-		Name: d.Spec.Name, Removed: d.Removed, Programs: each(d.Spec.Programs, programOf), Spares: d.Spares,
+		Name: d.Spec.Name, State: string(d.State()), Removed: d.Removed, Programs: each(d.Spec.Programs, programOf), Spares: d.Spares,
 		Instances: each(d.Instances, func(i *resources.Instance) api.Instance {
 			status, since := instanceStatus(i)
 			return api.Instance{
-				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures, Failure: i.Failure, Revision: i.Revision,
+				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures, Failure: i.Failure, Failed: i.Failed, Revision: i.Revision,
+				Settled: i.Settled, Why: i.Why, Blocked: i.Blocked,
 			}
 		}),
 	}
 	if o := d.Rollout; o.Revision > 0 {
-		out.Rollout = &api.Rollout{Revision: o.Revision, Former: o.Former, Done: o.Done, Ready: o.Ready, Nodes: o.Nodes, Since: o.Since, Back: o.Back, Stuck: o.Stuck}
+		out.Rollout = &api.Rollout{Revision: o.Revision, Former: o.Former, Done: o.Done, Ready: o.Ready, Nodes: o.Nodes, Since: o.Since, Back: o.Back, Stuck: o.Stuck, First: o.First, Until: o.Until}
 	}
 	return out
 }

@@ -22,7 +22,7 @@ type Role uint8
 const (
 	// RoleMetrics reads /metrics.
 	RoleMetrics Role = iota + 1
-	// RoleRead reads everything but the environments of programs.
+	// RoleRead reads everything but the values in the environments of programs and in the headers of calls.
 	RoleRead
 	// RoleOperate acts upon blades, nodes, calls and policies, too.
 	RoleOperate

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -31,6 +32,7 @@ type Backend interface {
 	Policy(ctx context.Context, service, method string) (resources.MethodPolicy, error)
 	Timeline(ctx context.Context, call rpcpacket.ID, limit int) (tree []trace.Leaf, more bool, err error)
 	Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error)
+	Edges(ctx context.Context, since time.Time) (map[trace.Edge]trace.Tally, error)
 	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
 	Tables() []string
 	Drops(ctx context.Context) ([]gatekeeper.PortDrops, error)
@@ -44,6 +46,7 @@ type Backend interface {
 	Deploy(ctx context.Context, s resources.Spec) error
 	Rollback(ctx context.Context, name string) error
 	Restart(ctx context.Context, name string) error
+	RunJob(ctx context.Context, app, program string, args []string) error
 	Undeploy(ctx context.Context, name string) error
 	Deployments(ctx context.Context) ([]resources.Deployment, error)
 	Methods(ctx context.Context) ([]trace.Method, error)

@@ -58,11 +58,19 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 // bootOf names a run of the Gatekeeper.
 func bootOf(set gatekeeper.Settings) string { return fmt.Sprintf("%016x", set.Boot) }
 
+// nearlyFull is the share of what the states of a node may have from which on people are told.
+const nearlyFull = 0.8
+
 func countsOf(o *gatekeeper.Overview) api.Counts {
 	c := api.Counts{
 		Nodes: len(present(o.Nodes)), Services: len(o.Services), Regions: o.RegionCount,
 		Calls: o.CallsUnderWay, Recorded: o.CallCount, Waiting: o.EventsWaiting,
-		LogRecords: o.LogRecords, LogBytes: o.LogBytes,
+		LogRecords: o.LogRecords, LogBytes: o.LogBytes, FreeBatches: o.FreeBatches,
+	}
+	for i := range o.Nodes {
+		if n := &o.Nodes[i]; float64(n.States) > nearlyFull*float64(n.MaxStates) {
+			c.FullStates++
+		}
 	}
 	for i := range o.Blades {
 		switch o.Blades[i].Status {
@@ -118,7 +126,7 @@ func present(all []gatekeeper.NodeState) []gatekeeper.NodeState {
 
 func nodesOf(o *gatekeeper.Overview) []api.Node {
 	return each(o.Nodes, func(n *gatekeeper.NodeState) api.Node {
-		out := api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services), LedgerRoom: n.LedgerRoom}
+		out := api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services), LedgerRoom: n.LedgerRoom, States: n.States, MaxStates: n.MaxStates}
 		if !n.Awaited.IsZero() {
 			out.Awaited = &n.Awaited
 		}
@@ -173,8 +181,19 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 func callOf(k *gatekeeper.CallState) api.Call {
 	return api.Call{
 		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage,
-		Policy: k.Policy, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, Oneway: k.Oneway, Behind: k.Behind, Attempts: k.Attempts, Told: k.Told,
+		Policy: k.Policy, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, Oneway: k.Oneway, Behind: k.Behind, Attempts: k.Attempts, Told: k.Told, Arguments: k.Details.Arguments, Headers: headersOf(k.Details.Headers, true),
 	}
+}
+
+// headersOf hides the values that may be secrets, if it is to.
+func headersOf(headers []control.Header, hide bool) (all []api.Header) {
+	for _, h := range headers {
+		if h.Secret() && hide {
+			h.Value = hidden
+		}
+		all = append(all, api.Header(h))
+	}
+	return all
 }
 
 func denialOf(d *gatekeeper.Denial) api.Denial {
@@ -198,6 +217,12 @@ func codeOf(c fault.Code) string {
 		return ""
 	}
 	return c.String()
+}
+
+// codeNamed finds a code by its name.
+func codeNamed(name string) (fault.Code, bool) {
+	i := slices.Index(fault.Names(), name)
+	return fault.Code(max(i, 0)), i >= 0 //nolint:gosec // there are few
 }
 
 // each converts a list.

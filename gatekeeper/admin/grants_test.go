@@ -16,6 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 func grant(name string, role Role) Grant {
@@ -75,16 +78,29 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// deployed is a backend with a deployment whose program has a secret in its environment.
+// deployed is a backend with a deployment whose program has a secret in its environment, and a call with one in a header.
 type deployed struct{ stopped }
 
 func (deployed) Deployments(context.Context) ([]resources.Deployment, error) {
 	return []resources.Deployment{{Spec: resources.Spec{Name: "a", Programs: []resources.Program{{Name: "p", Args: []string{"p"}, Env: map[string]string{"PASSWORD": "secret"}}}}}}, nil
 }
 
-// TestRoles_Env: only who may deploy reads what the environments of deployments' programs have; who may read sees which
-// variables there are.
-func TestRoles_Env(t *testing.T) {
+var withSecret = trace.Call{
+	ID: rpcpacket.ID{1}, Over: true,
+	Details: trace.Details{Text: "no such key", Headers: []control.Header{{Name: "PASSWORD", Value: "secret"}, {Name: "traceparent", Value: "00-1"}}},
+}
+
+func (deployed) Timelines(context.Context, trace.Query) ([]trace.Call, uint64, error) {
+	return []trace.Call{withSecret}, 0, nil
+}
+
+func (deployed) Timeline(context.Context, rpcpacket.ID, int) ([]trace.Leaf, bool, error) {
+	return []trace.Leaf{{Call: withSecret}}, false, nil
+}
+
+// TestRoles_Secrets: only who may deploy reads what the environments of deployments' programs, and the headers of calls, have; who may
+// read sees which ones there are.
+func TestRoles_Secrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.tokens")
 	names := map[Role]string{RoleRead: "viewer", RoleOperate: "operator", RoleDeploy: "ci"}
 	var all []Grant
@@ -95,9 +111,10 @@ func TestRoles_Env(t *testing.T) {
 	s, err := New(Config{Backend: deployed{}, Grants: &GrantsFile{Path: path}, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	for role, name := range names {
-		for _, of := range []string{"/v1/apps", "/v1/apps/a"} {
+		for _, of := range []string{"/v1/apps", "/v1/apps/a", "/v1/timelines", "/v1/calls/" + withSecret.ID.String() + "/timeline"} {
 			w := handle(s.Handler(false), as(name, http.MethodGet, of))
-			if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "PASSWORD") || strings.Contains(body, "secret") != (role == RoleDeploy) {
+			if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "PASSWORD") || strings.Contains(body, "secret") != (role == RoleDeploy) ||
+				strings.Contains(body, "no such key") != strings.Contains(body, "00-1") {
 				t.Errorf("%s as %s: %d %s", of, role, w.Code, body)
 			}
 		}

@@ -21,6 +21,7 @@ type hub struct {
 	mu    sync.Mutex
 	ring  []gatekeeper.Event // the latest, from first on round the ring
 	first int
+	joined
 	more  chan struct{} // closed when there is more to read; nil if nobody waits
 	ended bool          // there will be no more
 	lost  uint64        // events that the hub itself was too slow for
@@ -51,6 +52,7 @@ func (h *hub) add(e gatekeeper.Event) {
 	e.Seq += h.before
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.learn(&e, false)
 	if n := len(h.ring); n > 0 {
 		h.lost += e.Seq - h.at(n-1).Seq - 1
 	}
@@ -68,6 +70,9 @@ func (h *hub) recall(earlier []gatekeeper.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]gatekeeper.Event, 0, len(earlier)+len(h.ring))
+	for i := len(earlier) - 1; i >= 0; i-- {
+		h.learn(&earlier[i], true)
+	}
 	for i, e := range earlier {
 		e.Seq = h.before - uint64(len(earlier)-i-1) //nolint:gosec // not negative
 		all = append(all, e)
@@ -119,23 +124,17 @@ func (h *hub) read(p position, limit int) (events []gatekeeper.Event, more <-cha
 	return nil, h.more
 }
 
-// recent returns the latest events of some kinds, of all if none is named, oldest
-// first, limit at most.
-func (h *hub) recent(kinds []string, limit int) (events []gatekeeper.Event) {
+// recent returns the latest events that a filter takes, oldest first, limit at most.
+func (h *hub) recent(f *EventFilter, limit int) (events []gatekeeper.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := len(h.ring) - 1; i >= 0 && len(events) < limit; i-- {
-		if e := h.at(i); chosen(kinds, e) {
+		if e := h.at(i); f.takes(e) {
 			events = append(events, *e)
 		}
 	}
 	slices.Reverse(events)
 	return events
-}
-
-// chosen reports whether an event is of one of the kinds.
-func chosen(kinds []string, e *gatekeeper.Event) bool {
-	return len(kinds) == 0 || slices.Contains(kinds, string(e.Kind))
 }
 
 // latest is the position that has the latest n events in front of it.

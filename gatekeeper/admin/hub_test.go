@@ -90,7 +90,7 @@ func TestHub_Positions(t *testing.T) {
 			t.Errorf("the latest %d are %d events", n, len(events))
 		}
 	}
-	if got := h.recent([]string{"none"}, 10); len(got) != 0 {
+	if got := h.recent(&EventFilter{Kinds: []string{"none"}}, 10); len(got) != 0 {
 		t.Errorf("recent events of no kind: %v", got)
 	}
 }
@@ -120,7 +120,7 @@ func TestHub_FormerRuns(t *testing.T) {
 	h.recall([]gatekeeper.Event{{Seq: 77, Kind: gatekeeper.NodeFailed}, {Seq: 90, Kind: gatekeeper.NodeFenced}})
 	h.add(gatekeeper.Event{Seq: 4, Kind: gatekeeper.BladeUp})
 	var seqs []uint64
-	for _, e := range h.recent(nil, 10) {
+	for _, e := range h.recent(&EventFilter{}, 10) {
 		seqs = append(seqs, e.Seq)
 	}
 	if want := []uint64{1023, 1024, 1025, 1026, 1027, 1028}; !slices.Equal(seqs, want) {

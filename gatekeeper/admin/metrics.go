@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
@@ -41,11 +42,12 @@ var (
 	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
 	descLogMax    = describe("log_capacity_bytes", "Bytes of records that the log takes; there is no log if it is 0.")
 	descLogged    = describe("log_records", "Records on the log.")
+	descFull      = describe("full_states", "Nodes whose states and checkpoints have more than eight tenths of what these may have in a ledger.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
+	descApps      = describe("apps", "Deployments, by whether somebody has to look after them: stuck (programs fail again and again, and there is nothing to go back to), rolled back (what was deployed last has failed), blocked (a program needs help, such as room), well.", "state")
 	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
-	descPortDrop  = describe("switch_dropped_packets_total", "Packets of a port that the switch has dropped, by why: no identity, no route, malformed, forged, unsupported, hop limit, unlisted TCP.", "port", "blade", "reason")
+	descPortDrop  = describe("switch_dropped_packets_total", "Packets of a port that the switch has dropped, by why: no identity, no route, malformed, forged, unsupported, hop limit, unlisted TCP, late.", "port", "blade", "reason")
 	descPortRefus = describe("refused_port_packets_total", "Held packets of a port that the Gatekeeper has refused.", "port", "blade", "reason")
-	descOwner     = describe("refused_owner_total", "Regions that owners, users of blades, were refused beyond their share; \"other\" stands for further owners.", "owner", "what")
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
 	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Those that are not held are known from samples, of which some get lost.", "service", "method", "code")
 	descTook      = describe("call_duration_seconds", "How long calls took, from their sending to their answer, as the Gatekeeper saw them.", "service", "method")
@@ -129,7 +131,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogMax, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny, descOwner,
+		descCopies, descLogBytes, descLogMax, descLogged, descFull, descFallen, descApps, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny,
 	} {
 		out <- d
 	}
@@ -163,6 +165,7 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descLogBytes, float64(o.LogBytes))
 	gauge(descLogMax, float64(o.LogLimit))
 	gauge(descLogged, float64(o.LogRecords))
+	gauge(descFull, float64(countsOf(&o).FullStates))
 	gauge(descFallen, float64(len(o.Recoveries)))
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
@@ -174,12 +177,25 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	for _, k := range dropped {
 		count(descDropped, k.value(&o.Counters), k.reason)
 	}
-	for owner, n := range o.RefusedOwners {
-		count(descOwner, n, owner.Label(), "regions")
-	}
+	c.appMetrics(ctx, gauge)
 	c.methodMetrics(ctx, out)
 	if o.Switch {
 		c.portMetrics(ctx, count)
+	}
+}
+
+// appMetrics counts deployments by state.
+func (c rackCollector) appMetrics(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
+	all, err := c.backend.Deployments(ctx)
+	if err != nil {
+		return
+	}
+	n := map[resources.AppState]int{}
+	for i := range all {
+		n[all[i].State()]++
+	}
+	for _, s := range resources.AppStates() {
+		gauge(descApps, float64(n[s]), string(s))
 	}
 }
 

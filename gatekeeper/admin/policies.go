@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -33,6 +34,11 @@ type setMethodPolicy struct {
 	Body api.SetPolicy
 }
 
+type policiesInput struct {
+	ListInput
+	Service string `query:"service" maxLength:"255" doc:"Only policies of this service"`
+}
+
 // registerPolicies serves what becomes of calls when nodes fail.
 func (s *Server) registerPolicies(h huma.API) {
 	get(h, "/v1/policies", "list-policies", "Policies", "What becomes of calls when nodes fail, by method: of all that are exported, and all that somebody has spoken of", s.policies)
@@ -54,9 +60,20 @@ func (s *Server) registerPolicies(h huma.API) {
 		})
 }
 
-func (s *Server) policies(ctx context.Context, _ *none) (api.List[api.Policy], error) {
+func (s *Server) policies(ctx context.Context, in *policiesInput) (api.List[api.Policy], error) {
 	all, err := s.backend.Policies(ctx)
-	return api.List[api.Policy]{Items: each(all, policyOf)}, err
+	if in.Service != "" {
+		all = slices.DeleteFunc(all, func(p resources.MethodPolicy) bool { return p.Service != in.Service })
+	}
+	return paged(&in.ListInput, each(all, policyOf), func(p *api.Policy) string { return methodName(p.Service, p.Method) }), err
+}
+
+// methodName is how a method is listed, or what is said of all methods of a service.
+func methodName(service, method string) string {
+	if method == "" {
+		return service
+	}
+	return service + "." + method
 }
 
 // say sets what an operator says.

@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -30,6 +33,7 @@ func (s *Server) registerRack(h huma.API) {
 	get(h, "/v1/blades/{name}", "get-blade", "Rack", "One blade", s.blade, http.StatusNotFound)
 	get(h, "/v1/machines", "list-machines", "Rack", "All memory machines, with the blades that hold copies of them", s.machines)
 	get(h, "/v1/nodes", "list-nodes", "Rack", "All nodes", s.nodes)
+	get(h, "/v1/names", "list-names", "Rack", "The names of all nodes, those included that have left; of these the latest 8192", s.nodeNames)
 	get(h, "/v1/nodes/{address}", "get-node", "Rack", "One node", s.node, http.StatusNotFound)
 	get(h, "/v1/services", "list-services", "Rack", "All services with their methods and routes", s.services)
 	get(h, "/v1/services/{name}", "get-service", "Rack", "One service", s.service, http.StatusNotFound)
@@ -45,8 +49,8 @@ func (s *Server) counters(ctx context.Context, _ *none) (api.Counters, error) {
 	return countersOf(&o.Counters), err
 }
 
-func (s *Server) blades(ctx context.Context, _ *none) (api.List[api.Blade], error) {
-	return whole(ctx, s, bladesOf)
+func (s *Server) blades(ctx context.Context, in *ListInput) (api.List[api.Blade], error) {
+	return whole(ctx, s, in, bladesOf, func(b *api.Blade) string { return b.Name })
 }
 
 func (s *Server) blade(ctx context.Context, in *NameInput) (api.Blade, error) {
@@ -54,20 +58,20 @@ func (s *Server) blade(ctx context.Context, in *NameInput) (api.Blade, error) {
 	return b, s.suggested(ctx, err, in.Name)
 }
 
-func (s *Server) machines(ctx context.Context, _ *none) (api.List[api.Machine], error) {
-	return whole(ctx, s, machinesOf)
+func (s *Server) machines(ctx context.Context, in *ListInput) (api.List[api.Machine], error) {
+	return whole(ctx, s, in, machinesOf, func(m *api.Machine) string { return fmt.Sprintf("%03d %s", m.Machine, strings.Join(m.Blades, " ")) })
 }
 
-func (s *Server) nodes(ctx context.Context, _ *none) (api.List[api.Node], error) {
-	return whole(ctx, s, nodesOf)
+func (s *Server) nodes(ctx context.Context, in *ListInput) (api.List[api.Node], error) {
+	return whole(ctx, s, in, nodesOf, func(n *api.Node) string { return n.Blade + "/" + n.Name + " " + n.Address.String() })
 }
 
 func (s *Server) node(ctx context.Context, in *addressInput) (api.Node, error) {
 	return one(ctx, s, nodesOf, func(n *api.Node) bool { return n.Address == in.Address }, "node "+in.Address.String())
 }
 
-func (s *Server) services(ctx context.Context, _ *none) (api.List[api.Service], error) {
-	list, err := whole(ctx, s, servicesOf)
+func (s *Server) services(ctx context.Context, in *ListInput) (api.List[api.Service], error) {
+	list, err := whole(ctx, s, in, servicesOf, func(v *api.Service) string { return v.Name })
 	for i := range list.Items {
 		list.Items[i].IDL = ""
 	}
@@ -78,10 +82,47 @@ func (s *Server) service(ctx context.Context, in *NameInput) (api.Service, error
 	return one(ctx, s, servicesOf, func(v *api.Service) bool { return v.Name == in.Name }, "service "+in.Name)
 }
 
-// whole lists all there is of something that the overview has.
-func whole[T any](ctx context.Context, s *Server, of func(*gatekeeper.Overview) []T) (api.List[T], error) {
+// whole lists what there is of something that the overview has.
+func whole[T any](ctx context.Context, s *Server, in *ListInput, of func(*gatekeeper.Overview) []T, key func(*T) string) (out api.List[T], err error) {
 	o, err := s.backend.Overview(ctx)
-	return api.List[T]{Items: of(&o)}, err
+	if err != nil {
+		return out, err
+	}
+	return paged(in, of(&o), key), nil
+}
+
+// ListInput is what lists take of which a rack has hundreds. It is exported so that huma finds its fields.
+type ListInput struct {
+	Match  string `query:"match" maxLength:"255" doc:"Only items whose names have all of these words in them, in any order; case does not count"`
+	Limit  int    `query:"limit" minimum:"0" maximum:"1000" doc:"How many items a page has at most, in the order of their names; all if it is 0"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"Where to go on: next of the page before"`
+}
+
+// paged is the page of a list that in asks for. No two items have the same key: it is the cursor of the page that begins behind its item.
+func paged[T any](in *ListInput, all []T, key func(*T) string) api.List[T] {
+	words := strings.Fields(strings.ToLower(in.Match))
+	if len(words) > 0 {
+		all = slices.DeleteFunc(all, func(v T) bool {
+			name := strings.ToLower(key(&v))
+			return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(name, w) })
+		})
+	}
+	out := api.List[T]{Items: all}
+	if in.Limit == 0 {
+		return out
+	}
+	out.Total = len(all)
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(key(&a), key(&b)) })
+	if first := slices.IndexFunc(all, func(v T) bool { return key(&v) > in.Cursor }); first >= 0 {
+		all = all[first:]
+	} else {
+		all = all[:0]
+	}
+	if out.Items = all; len(all) > in.Limit {
+		out.Items = all[:in.Limit]
+		out.Next = key(&all[in.Limit-1])
+	}
+	return out
 }
 
 // one finds one thing that the overview has.

@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 // register puts everything on the mux.
 func (s *Server) register(mux *http.ServeMux) (err error) {
 	h := newHuma(mux)
-	for _, register := range []func(huma.API){s.registerRack, s.registerWork, s.registerStream, s.registerActions, s.registerApps, s.registerPolicies, s.registerBackup} {
+	for _, register := range []func(huma.API){s.registerRack, s.registerWork, s.registerGraph, s.registerStream, s.registerActions, s.registerApps, s.registerPolicies, s.registerBackup} {
 		register(h)
 	}
 	if s.document, err = h.OpenAPI().MarshalJSON(); err != nil {

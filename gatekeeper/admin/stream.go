@@ -19,10 +19,10 @@ import (
 const retry = 2 * time.Second
 
 type streamInput struct {
-	Last   string   `header:"Last-Event-ID" maxLength:"64" doc:"Go on behind this event"`
-	Replay int      `query:"replay" minimum:"0" maximum:"4096" default:"0" doc:"Without Last-Event-ID: begin with so many of the latest events"`
-	Kinds  []string `query:"kind" maxItems:"32" doc:"Only events of these kinds, separated by commas; all if none is named"`
-	Rate   int      `query:"rate" minimum:"0" maximum:"10000" default:"0" doc:"At most so many events a second, the latest ones; a gap tells how many others there were. 0 sends all"`
+	EventFilter
+	Last   string `header:"Last-Event-ID" maxLength:"64" doc:"Go on behind this event"`
+	Replay int    `query:"replay" minimum:"0" maximum:"4096" default:"0" doc:"Without Last-Event-ID: begin with so many of the latest events"`
+	Rate   int    `query:"rate" minimum:"0" maximum:"10000" default:"0" doc:"At most so many events a second, the latest ones; a gap tells how many others there were. 0 sends all"`
 }
 
 const streamDoc = `Server-sent events: each message is an Event in JSON, its SSE id the event's id. Send that as Last-Event-ID to go on behind it; the latest 4096 events are kept. In the place of events that are lost comes a message of SSE type "gap" with a Gap. A comment shows every 15 seconds that the stream is alive.`
@@ -53,7 +53,7 @@ func (s *Server) registerStream(h huma.API) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
 			defer s.streams.release()
 			r, w := humago.Unwrap(ctx)
-			st := &stream{hub: s.hub, kinds: in.Kinds, rate: in.Rate, replay: in.Replay, w: w, control: http.NewResponseController(w)}
+			st := &stream{hub: s.hub, filter: in.EventFilter, rate: in.Rate, replay: in.Replay, w: w, control: http.NewResponseController(w)}
 			if err := st.run(r.Context(), p, restarted); err != nil {
 				s.log.Debug("event stream ended", "remote", r.RemoteAddr, "error", err)
 			}
@@ -64,7 +64,7 @@ func (s *Server) registerStream(h huma.API) {
 // stream writes events to one reader.
 type stream struct {
 	hub     *hub
-	kinds   []string
+	filter  EventFilter
 	rate    int // events a second; 0 is all
 	replay  int // events that do not count, at first
 	w       http.ResponseWriter
@@ -153,7 +153,7 @@ func (s *stream) choose(events []gatekeeper.Event, p *position) (all []told, mis
 			missed += e.Seq - p.seq - 1
 		}
 		*p = position{e.Seq, true}
-		if chosen(s.kinds, e) {
+		if s.filter.takes(e) {
 			all = append(all, told{e, missed})
 			missed = 0
 		}

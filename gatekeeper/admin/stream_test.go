@@ -255,7 +255,7 @@ func TestStream_Choose(t *testing.T) {
 		"few of a kind":          {[]string{"call.held"}, 8, true, "8+17 19", 2},
 		"before nothing is lost": {[]string{"rules.granted"}, 4, false, "12+22", 0},
 	} {
-		s := &stream{kinds: tc.kinds, rate: tc.rate}
+		s := &stream{filter: EventFilter{Kinds: tc.kinds}, rate: tc.rate}
 		p := position{known: tc.known}
 		all, left := s.choose(events, &p)
 		var got []string

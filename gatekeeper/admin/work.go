@@ -152,7 +152,8 @@ func (s *Server) rules(ctx context.Context, in *rulesInput) (out api.List[api.Ru
 }
 
 func (s *Server) denied(ctx context.Context, _ *none) (api.List[api.Denial], error) {
-	return whole(ctx, s, func(o *gatekeeper.Overview) []api.Denial { return each(o.Denied, denialOf) })
+	o, err := s.backend.Overview(ctx)
+	return api.List[api.Denial]{Items: each(o.Denied, denialOf)}, err
 }
 
 func (s *Server) stopped(ctx context.Context, _ *none) (api.List[api.Stopped], error) {
@@ -163,12 +164,12 @@ func (s *Server) stopped(ctx context.Context, _ *none) (api.List[api.Stopped], e
 }
 
 type recentInput struct {
-	Limit int      `query:"limit" minimum:"1" maximum:"4096" default:"100" doc:"How many events at most"`
-	Kinds []string `query:"kind" maxItems:"32" doc:"Only events of these kinds, separated by commas"`
+	Limit int `query:"limit" minimum:"1" maximum:"4096" default:"100" doc:"How many events at most"`
+	EventFilter
 }
 
 func (s *Server) recent(_ context.Context, in *recentInput) (api.List[api.Event], error) {
-	return api.List[api.Event]{Items: each(s.hub.recent(in.Kinds, in.Limit), func(e *gatekeeper.Event) api.Event {
+	return api.List[api.Event]{Items: each(s.hub.recent(&in.EventFilter, in.Limit), func(e *gatekeeper.Event) api.Event {
 		return eventOf(s.hub.id(e.Seq), e)
 	})}, nil
 }

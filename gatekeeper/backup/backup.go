@@ -39,6 +39,8 @@ type Manifest struct {
 	// because no blade of their machine was in service.
 	Regions int `json:"regions"`
 	Lacks   int `json:"lacks,omitempty"`
+	// Base is what an increment goes with; nil for a backup that is whole.
+	Base *Base `json:"base,omitempty"`
 }
 
 // Blade is a memory blade whose ledgers a backup has, and whose regions unless its machine's
@@ -123,7 +125,7 @@ type Sink interface {
 	Regions(of Blade, part []byte) error
 }
 
-// Read hands a backup to a sink. What the sink has got counts only if Read returns nil.
+// Read hands a backup that is whole to a sink. What the sink has got counts only if Read returns nil.
 func Read(r io.Reader, to Sink) error {
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -132,6 +134,9 @@ func Read(r io.Reader, to Sink) error {
 	d := reader{json: json.NewDecoder(z), to: to}
 	if err := d.manifest(); err != nil {
 		return err
+	}
+	if d.base {
+		return fmt.Errorf("%w: read it from its file, with the other one beside it", ErrBase)
 	}
 	for d.end == nil {
 		if err := d.entry(); err != nil {
@@ -154,6 +159,7 @@ type reader struct {
 	blades map[string]Blade
 	got    End
 	end    *End
+	base   bool // it has one
 }
 
 func (d *reader) manifest() error {
@@ -171,6 +177,7 @@ func (d *reader) manifest() error {
 	for _, b := range e.Manifest.Blades {
 		d.blades[b.Name] = b
 	}
+	d.base = e.Manifest.Base != nil
 	return d.to.Manifest(*e.Manifest)
 }
 

@@ -50,9 +50,10 @@ type Minute struct {
 	Time time.Time `json:"time"` // its beginning
 	// Run is when the Gatekeeper began that saw this.
 	Run time.Time `json:"run"`
-	// Calls is how many calls ended, Failed how many of them with an exception.
-	Calls  uint64 `json:"calls"`
-	Failed uint64 `json:"failed,omitempty"`
+	// Calls is how many calls ended, Declared how many of them with an exception that the IDL declares, Failed with another one.
+	Calls    uint64 `json:"calls"`
+	Declared uint64 `json:"declared,omitempty"`
+	Failed   uint64 `json:"failed,omitempty"`
 	// P50 and P99 are how many seconds half and 99 % of them took at most; 0 without a call
 	// whose duration is known.
 	P50 float64 `json:"p50,omitempty"`
@@ -293,7 +294,7 @@ func (k *recorder) figures(totals trace.Totals, now time.Time, last bool) (write
 		k.minute = minute
 	}
 	since := totals.Since(&k.base)
-	m := Minute{Time: k.minute, Run: k.h.began, Calls: since.Calls, Failed: since.Failed}
+	m := Minute{Time: k.minute, Run: k.h.began, Calls: since.Calls, Declared: since.Declared, Failed: since.Failed}
 	m.P50, _ = since.Quantile(0.5)
 	m.P99, _ = since.Quantile(0.99)
 	k.h.mu.Lock()

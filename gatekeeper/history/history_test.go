@@ -21,6 +21,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -55,6 +56,10 @@ func (s source) ends(n int, code fault.Code) {
 		Parent: rpcpacket.ID{1}, Service: "S", Method: "m", Policy: rpcpacket.PolicyTainted, Callee: at,
 	}})
 	s.Note(&trace.Event{Call: id, Step: trace.Step{Time: now, Kind: trace.Delivered, Node: at, Blade: "s2"}})
+	s.Note(&trace.Event{Call: id, Step: trace.Step{Time: now, Kind: trace.Replayed, Node: at, Why: "killed"}})
+	s.Note(&trace.Event{Call: id, Step: trace.Step{Time: now, Kind: trace.Replied, Node: at}, Details: trace.Details{
+		Arguments: 7, Answer: 9, Exception: "Missing", Text: "no such key", Headers: []control.Header{{Name: "traceparent", Value: "00-1"}, {Name: "password", Value: "secret"}},
+	}})
 	s.Note(&trace.Event{Call: id, Step: trace.Step{Time: now.Add(time.Millisecond), Kind: trace.Answered}, Code: code})
 }
 
@@ -98,10 +103,11 @@ func TestRestart(t *testing.T) {
 			for n := range 10 {
 				s.ends(n+1, fault.OK)
 			}
-			s.ends(11, fault.Declared)
+			s.ends(11, fault.Unavailable)
+			s.ends(12, fault.Declared) // has not failed
 			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.NodeFailed, Blade: "s1", Message: "killed"})
 			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.CallReleased})
-			for n := range 11 {
+			for n := range 12 {
 				c, _ := s.Call(callID(n + 1))
 				was = append(was, c)
 			}
@@ -116,7 +122,7 @@ func TestRestart(t *testing.T) {
 			t.Error(log)
 		}
 		got := latest(next, trace.Query{})
-		if len(got) != 11 || len(latest(next, trace.Query{Failed: true})) != 1 {
+		if len(got) != 12 || len(latest(next, trace.Query{Failed: true})) != 1 {
 			t.Fatalf("%d calls, %d failed", len(got), len(latest(next, trace.Query{Failed: true})))
 		}
 		seen := map[rpcpacket.ID]trace.Call{}
@@ -126,12 +132,13 @@ func TestRestart(t *testing.T) {
 		for _, c := range was {
 			g := seen[c.ID]
 			g.Sequence = c.Sequence
-			for _, at := range []*time.Time{&c.A1, &c.B1, &c.A2} { // without the monotonic clock
+			for _, at := range []*time.Time{&c.A1, &c.B1, &c.B2, &c.A2} { // without the monotonic clock
 				*at = at.Round(0)
 			}
 			for i := range c.Steps {
 				c.Steps[i].Time = c.Steps[i].Time.Round(0)
 			}
+			c.Details.Headers = []control.Header{{Name: "traceparent", Value: "00-1"}, {Name: "password", Value: notKept}} // it may be a secret
 			if a, b := fmt.Sprintf("%+v", g), fmt.Sprintf("%+v", c); a != b {
 				t.Errorf("the call is\n%s, was\n%s", a, b)
 			}
@@ -141,10 +148,10 @@ func TestRestart(t *testing.T) {
 			t.Errorf("events %+v", events)
 		}
 		minutes := next.Minutes()
-		if len(minutes) != 3 || minutes[0].Calls != 11 || minutes[0].Failed != 1 || minutes[0].P50 <= 0 || minutes[2].Calls != 1 || minutes[1].Calls != 0 {
+		if len(minutes) != 3 || minutes[0].Calls != 12 || minutes[0].Failed != 1 || minutes[0].Declared != 1 || minutes[0].P50 <= 0 || minutes[2].Calls != 1 || minutes[1].Calls != 0 {
 			t.Errorf("minutes %+v", minutes)
 		}
-		if s := next.State(); !s.Since.Equal(minutes[0].Time) || s.Calls != 11 || !s.Kept || s.Missed != 0 || s.Trouble != nil {
+		if s := next.State(); !s.Since.Equal(minutes[0].Time) || s.Calls != 12 || !s.Kept || s.Missed != 0 || s.Trouble != nil {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -39,6 +40,7 @@ type call struct {
 	Code     fault.Code       `json:"code,omitempty"`
 	Steps    []step           `json:"steps"`
 	Skipped  int              `json:"skipped,omitempty"`
+	Details  trace.Details    `json:"details,omitzero"`
 }
 
 // step is a trace.Step as it is written.
@@ -48,19 +50,29 @@ type step struct {
 	Node    trace.Node `json:"node,omitzero"`
 	Attempt uint16     `json:"attempt,omitempty"`
 	Blade   string     `json:"blade,omitempty"`
+	Why     string     `json:"why,omitempty"`
 }
+
+// notKept stands for the value of a header that may be a secret: files have none.
+const notKept = "(not kept)"
 
 // written is a call as it is written.
 func written(c *trace.Call) *call {
 	w := &call{
 		ID: c.ID.String(), Caller: c.Caller, Callee: c.Callee, Service: c.Service, Method: c.Method, Policy: c.Policy, Oneway: c.Oneway, Sampled: c.Sampled,
-		A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2, Attempts: c.Attempts, Code: c.Code, Skipped: c.Skipped, Steps: make([]step, len(c.Steps)),
+		A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2, Attempts: c.Attempts, Code: c.Code, Skipped: c.Skipped, Steps: make([]step, len(c.Steps)), Details: c.Details,
+	}
+	w.Details.Headers = slices.Clone(c.Details.Headers)
+	for i := range w.Details.Headers {
+		if h := &w.Details.Headers[i]; h.Secret() {
+			h.Value = notKept
+		}
 	}
 	if !c.Parent.IsZero() {
 		w.Parent = c.Parent.String()
 	}
 	for i, s := range c.Steps {
-		w.Steps[i] = step{Time: s.Time, Kind: s.Kind.String(), Node: s.Node, Attempt: s.Attempt, Blade: s.Blade}
+		w.Steps[i] = step{Time: s.Time, Kind: s.Kind.String(), Node: s.Node, Attempt: s.Attempt, Blade: s.Blade, Why: s.Why}
 	}
 	return w
 }
@@ -69,7 +81,7 @@ func written(c *trace.Call) *call {
 func (w *call) read() (c trace.Call, err error) {
 	c = trace.Call{
 		About: trace.About{Caller: w.Caller, Callee: w.Callee, Service: w.Service, Method: w.Method, Policy: w.Policy, Oneway: w.Oneway, Sampled: w.Sampled},
-		A1:    w.A1, B1: w.B1, B2: w.B2, A2: w.A2, Attempts: w.Attempts, Code: w.Code, Over: true, Skipped: w.Skipped, Steps: make([]trace.Step, len(w.Steps)),
+		A1:    w.A1, B1: w.B1, B2: w.B2, A2: w.A2, Attempts: w.Attempts, Code: w.Code, Over: true, Skipped: w.Skipped, Steps: make([]trace.Step, len(w.Steps)), Details: w.Details.Bounded(),
 	}
 	if c.ID, err = readID(w.ID); err == nil && w.Parent != "" {
 		c.Parent, err = readID(w.Parent)
@@ -82,7 +94,7 @@ func (w *call) read() (c trace.Call, err error) {
 		if !known && err == nil {
 			err = fmt.Errorf("call %s: step %q is not known", w.ID, s.Kind)
 		}
-		c.Steps[i] = trace.Step{Time: s.Time, Kind: kind, Node: s.Node, Attempt: s.Attempt, Blade: s.Blade}
+		c.Steps[i] = trace.Step{Time: s.Time, Kind: kind, Node: s.Node, Attempt: s.Attempt, Blade: s.Blade, Why: s.Why}
 	}
 	return c, err
 }
@@ -118,7 +130,7 @@ func readLine(b []byte) (e entry, err error) {
 		return entry{at: c.A1, call: &c}, err
 	case l.Event != nil && l.Event.Code.Known():
 		return entry{at: l.Event.Time, event: l.Event}, nil
-	case l.Minute != nil && l.Minute.Failed <= l.Minute.Calls && l.Minute.P50 >= 0 && l.Minute.P99 >= 0:
+	case l.Minute != nil && l.Minute.Failed <= l.Minute.Calls && l.Minute.Declared <= l.Minute.Calls-l.Minute.Failed && l.Minute.P50 >= 0 && l.Minute.P99 >= 0:
 		return entry{at: l.Minute.Time, minute: l.Minute}, nil
 	}
 	return e, errors.New("it is neither a call, nor an event, nor a minute")

@@ -60,12 +60,8 @@ func (m *Machine) alloc(j *job, e Alloc, c *change) (Outcome, *Refusal) {
 	if m.nodes[e.Node] == nil {
 		return refuse(NoNode, e.Node, dsmpacket.Pointer{})
 	}
-	if !m.MayHave(e.Node, e.Region.Base.Machine(), e.Region.Size()) {
-		return refuse(NoShare, e.Node, e.Region.Base)
-	}
 	r := m.add(j, e.Region)
 	r.owner = e.Node
-	m.pay(r, e.Node)
 	c.touch(r, e.Node)
 	m.control(r, e.Node)
 	return Done, nil

@@ -6,7 +6,6 @@ import (
 	"github.com/google/btree"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Machine is the state of all regions and of all calls that carry some or may
@@ -18,8 +17,7 @@ type Machine struct {
 	nodes   map[Node]*node
 	lost    map[uint8]uint32 // by memory machine: up to this generation, its regions are lost
 
-	shares   shares
-	refusals share.Refusals[share.Owner] // allocations, by owner
+	bytes map[uint8]uint64 // by memory machine: how many its regions have
 
 	handled map[key]bool    // events that wait, are parked, or are in transition
 	pending int             // how many, those without a key included
@@ -55,7 +53,7 @@ type node struct {
 func New() *Machine {
 	return &Machine{
 		regions: map[dsmpacket.Pointer]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint32{},
-		handled: map[key]bool{}, moving: map[uint64]*job{}, shares: newShares(),
+		handled: map[key]bool{}, moving: map[uint64]*job{}, bytes: map[uint8]uint64{},
 	}
 }
 
@@ -75,7 +73,6 @@ func (m *Machine) RemoveNode(n Node) []Step {
 		return nil
 	}
 	delete(m.nodes, n)
-	delete(m.shares.owners, n)
 	for _, c := range sortedCalls(gone.calls) {
 		switch {
 		case c.callee != n:
@@ -153,6 +150,9 @@ func (m *Machine) Done(id uint64) []Step {
 	}
 	return m.run()
 }
+
+// Bytes is how many bytes the regions of a memory machine have.
+func (m *Machine) Bytes(machine uint8) uint64 { return m.bytes[machine] }
 
 // Pending is how many events wait for a region or are in transition. Replies that
 // wait for nested calls do not count: only further events let them go on.

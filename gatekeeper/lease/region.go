@@ -12,7 +12,6 @@ type region struct {
 	id         dsmpacket.Region
 	owner      Node // whose allocation it was
 	controller Node // the zero Node when that is gone
-	payer      Node // who is charged for it: see shares
 	freeing    bool // the free has gone to the memory blade
 	dead       bool // forgotten; stays here until its last transition is done
 	leases     []*leased
@@ -118,6 +117,7 @@ func (m *Machine) add(j *job, id dsmpacket.Region) *region {
 		m.index(r)
 	}
 	r.dead = false
+	m.bytes[id.Base.Machine()] += id.Size()
 	return r
 }
 
@@ -130,7 +130,7 @@ func (m *Machine) index(r *region) {
 // forget makes a region unknown. Its leases must have ended.
 func (m *Machine) forget(r *region) {
 	m.control(r, Node{})
-	m.unpay(r)
+	m.bytes[r.id.Base.Machine()] -= r.id.Size()
 	r.dead, r.freeing = true, false
 }
 
@@ -152,6 +152,5 @@ func (m *Machine) control(r *region, n Node) {
 	if next := m.nodes[n]; next != nil {
 		r.controller = n
 		next.controls[r] = struct{}{}
-		m.repay(r)
 	}
 }

@@ -12,11 +12,7 @@ func (m *Machine) Adopt(v Region) bool {
 	}
 	r := &region{id: v.Region, owner: v.Owner, freeing: v.Freeing}
 	m.index(r)
-	payer := v.Controller
-	if !payer.IsValid() {
-		payer = v.Owner
-	}
-	m.pay(r, payer)
+	m.bytes[v.Region.Base.Machine()] += v.Region.Size()
 	m.control(r, v.Controller)
 	return true
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/script"
-	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // TestScripts runs testdata/*.txt: commands with the steps that they lead to.
@@ -25,10 +24,7 @@ import (
 //	gone A; lost M [rMK]         a node, a memory machine is gone; later regions begin at rMK
 //	cut c                        a call's callee has failed
 //	done [all]                   the switch has applied the oldest rules, or all
-//	owner A P U            node A is of user U of the blade at port P
-//	memory M N             memory machine M has room for N regions
-//	most N                 the rack has room for N regions
-//	rules; regions; pending; charges
+//	rules; regions; pending
 //
 // A command ends with & to leave its transitions in progress; otherwise they
 // are done at once. Region rMK is region K of machine M, of 4 KiB.
@@ -54,9 +50,7 @@ func (s *scripted) command(out io.Writer, f []string) error {
 		for _, n := range f[1:] {
 			s.m.AddNode(nodeOf(n))
 		}
-	case "owner", "memory", "most":
-		return s.divide(f)
-	case "rules", "regions", "pending", "charges":
+	case "rules", "regions", "pending":
 		return s.show(f[0])
 	case "gone":
 		s.print(s.m.RemoveNode(nodeOf(f[1])), later)
@@ -118,41 +112,11 @@ func (s *scripted) print(steps []Step, later bool) {
 	}
 }
 
-// divide says whose a node is, or how much there is to be divided.
-func (s *scripted) divide(f []string) error {
-	var numbers []uint64
-	for _, w := range f[len(f)-max(len(f)-2, 1):] {
-		n, err := strconv.ParseUint(w, 10, 16)
-		if err != nil {
-			return err
-		}
-		numbers = append(numbers, n)
-	}
-	switch f[0] {
-	case "owner":
-		s.m.Charge(nodeOf(f[1]), share.Owner{Port: uint32(numbers[0]), User: uint32(numbers[1])})
-	case "memory":
-		s.m.SetMemory(f[1][0]-'0', numbers[0]<<12)
-	case "most":
-		s.m.SetRegions(numbers[0])
-	}
-	return nil
-}
-
 func (s *scripted) show(what string) error {
 	var lines []string
 	switch what {
 	case "pending":
 		lines = append(lines, fmt.Sprintf("%d pending, %d parked, %d calls", s.m.Pending(), s.m.Parked(), s.m.Calls()))
-	case "charges":
-		for _, r := range s.m.regions {
-			if !r.dead {
-				lines = append(lines, fmt.Sprintf("%s charged to %s", regionText(r.id), nodeText(r.payer)))
-			}
-		}
-		if others := s.m.Refused(func(o share.Owner, n uint64) { lines = append(lines, fmt.Sprintf("%s refused %d", o, n)) }); others > 0 {
-			lines = append(lines, fmt.Sprintf("others refused %d", others))
-		}
 	case "rules":
 		for r := range s.m.Rules() {
 			lines = append(lines, rename(r.String()))

@@ -71,7 +71,6 @@ const (
 	NotTheCall                      // the reply does not come from the callee, or not to the caller
 	Taken                           // the call id or the region belongs to somebody else
 	LostRegion                      // the region's memory machine has lost its content
-	NoShare                         // the node's owner has its share of the machine's memory, or of all regions
 )
 
 var reasons = [...]string{
@@ -79,7 +78,6 @@ var reasons = [...]string{
 	NotController: "it is not under the node's control", Leased: "it is leased out", Freeing: "it is being freed",
 	NoNode: "the node is gone", NotTheCall: "it does not answer this call", Taken: "it belongs to somebody else",
 	LostRegion: "its memory machine has started anew, and the region is lost",
-	NoShare:    "the node's owner has its share of the machine's memory, or of the rack's regions",
 }
 
 // Refusal is why an event was refused; it is an error. Pointer is the first
@@ -109,8 +107,6 @@ func (r *Refusal) Code() fault.Code {
 		return fault.Unavailable
 	case NotTheCall, Taken:
 		return fault.BadRequest
-	case NoShare:
-		return fault.NoSpace
 	default:
 		return fault.PermissionDenied
 	}

@@ -361,7 +361,7 @@ func TestPacketsAndDigests(t *testing.T) {
 		node := netip.MustParseAddr("fd00:b1f0:0:2::1")
 		machine := pointer.Addr().As16()
 		if err := c.Write(b.ctx, []Update{{Insert, Entry{
-			Table: "identity", Match: []Match{{"ingress_port", Uint(2), 0}, {"source", Addr(node), 128}}, Action: "known", Params: []Param{{"memory", Uint(0)}},
+			Table: "identity", Match: []Match{{"ingress_port", Uint(2), 0}, {"source", Addr(node), 128}}, Action: "known", Params: []Param{{"kind", Uint(1)}, {"row", Uint(0)}, {"incarnation", Uint(0)}},
 		}}, {Insert, Entry{
 			Table: "dsm_home", Match: []Match{{Field: "machine_prefix", Value: Bytes(machine[:6])}}, Action: "to_hop", Params: []Param{{"hop", Uint(9)}},
 		}}}); err != nil {

@@ -23,7 +23,7 @@ func good() Entry {
 	return Entry{
 		Table:  "identity",
 		Match:  []Match{{Field: "ingress_port", Value: Uint(7)}, {Field: "source", Value: Uint(0x1000), PrefixLen: 116}},
-		Action: "known", Params: []Param{{"memory", Uint(1)}},
+		Action: "known", Params: []Param{{"kind", Uint(3)}, {"row", Uint(0)}, {"incarnation", Uint(0)}},
 	}
 }
 
@@ -48,7 +48,7 @@ func TestEntry_Refused(t *testing.T) {
 		"prefix length -1":           func(e *Entry) { e.Match[1].PrefixLen = -1 },
 		"bits outside of its prefix": func(e *Entry) { e.Match[1].Value = Uint(0x1001) },
 		`no action "forward"`:        func(e *Entry) { e.Action = "forward" },
-		"2 parameters, want 1":       func(e *Entry) { e.Params = append(e.Params, Param{"x", Uint(1)}) },
+		"4 parameters, want 3":       func(e *Entry) { e.Params = append(e.Params, Param{"x", Uint(1)}) },
 	} {
 		bad := good()
 		e(&bad)
@@ -112,7 +112,7 @@ func TestParseProgram_Refused(t *testing.T) {
 	if i, err := p.PacketOutField("pad"); err != nil || i != 1 || p.PacketOutFields() != 2 {
 		t.Errorf("packet_out.pad is field %d of %d, %v", i, p.PacketOutFields(), err)
 	}
-	if len(p.Tables()) != 8 {
+	if len(p.Tables()) != 10 {
 		t.Errorf("tables %v", p.Tables())
 	}
 }

@@ -63,6 +63,13 @@ type Short struct {
 	Nodes, Spares int
 }
 
+// ProgramFailed says that an instance has failed on a blade, why, and how often it has in a row.
+type ProgramFailed struct {
+	Instance, Blade string
+	Failures        int
+	Cause           string
+}
+
 // RolledOut says that all nodes of a deployment run its new programs, and are ready.
 type RolledOut struct {
 	App      string
@@ -80,13 +87,14 @@ type RolledBack struct {
 // Drained says that nobody uses a draining blade any more; it may be unplugged.
 type Drained struct{ Blade string }
 
-func (BladeDown) action()  {}
-func (EndNode) action()    {}
-func (StartNode) action()  {}
-func (EmptyNode) action()  {}
-func (StopNode) action()   {}
-func (GiveUp) action()     {}
-func (Short) action()      {}
-func (RolledOut) action()  {}
-func (RolledBack) action() {}
-func (Drained) action()    {}
+func (BladeDown) action()     {}
+func (EndNode) action()       {}
+func (StartNode) action()     {}
+func (EmptyNode) action()     {}
+func (StopNode) action()      {}
+func (GiveUp) action()        {}
+func (Short) action()         {}
+func (ProgramFailed) action() {}
+func (RolledOut) action()     {}
+func (RolledBack) action()    {}
+func (Drained) action()       {}

@@ -142,6 +142,11 @@ func (r *Registry) Programs(blade string, names []string, now time.Time) []Actio
 // Deadline is when Tick has something to do next, which may have
 // been some time ago; false means not before something else happens.
 func (r *Registry) Deadline() (at time.Time, ok bool) {
+	for _, a := range r.apps {
+		if until := a.watchedUntil(r); !until.IsZero() && !a.Removed && (!ok || until.Before(at)) {
+			at, ok = until, true
+		}
+	}
 	r.eachInstance(func(p *running, i *Instance) {
 		due := i.NotBefore
 		until, impatient := r.patience(p, i)

@@ -15,6 +15,8 @@ type Config struct {
 	// ReadyTimeout is how long a node with a new program may take from its join until it is
 	// ready, before its deployment is rolled back.
 	ReadyTimeout time.Duration
+	// Watch is for how long the first node that runs a new program must be ready without trouble, before others follow.
+	Watch time.Duration
 	// A program that fails again and again is started again after RestartMin,
 	// then twice as long each time, up to RestartMax. The first time it is
 	// started at once; so it is again after it has run without trouble for a second,
@@ -37,6 +39,7 @@ func DefaultConfig() Config {
 	return Config{
 		StartTimeout:  30 * time.Second,
 		ReadyTimeout:  30 * time.Second,
+		Watch:         3 * time.Second,
 		RestartMin:    100 * time.Millisecond,
 		RestartMax:    10 * time.Second,
 		StopGrace:     5 * time.Second,
@@ -46,9 +49,9 @@ func DefaultConfig() Config {
 
 // check refuses a configuration with which a rack would not work.
 func (c *Config) check() error {
-	if c.StartTimeout <= 0 || c.ReadyTimeout <= 0 || c.RestartMin <= 0 || c.RestartMax < c.RestartMin || c.StopGrace < 0 || c.DrainPatience < 0 {
-		return fault.New(fault.BadRequest, "resources", "start timeout %v, ready timeout %v, restart %v to %v, grace %v, patience %v: not usable",
-			c.StartTimeout, c.ReadyTimeout, c.RestartMin, c.RestartMax, c.StopGrace, c.DrainPatience)
+	if c.StartTimeout <= 0 || c.ReadyTimeout <= 0 || c.Watch < 0 || c.RestartMin <= 0 || c.RestartMax < c.RestartMin || c.StopGrace < 0 || c.DrainPatience < 0 {
+		return fault.New(fault.BadRequest, "resources", "start timeout %v, ready timeout %v, watch %v, restart %v to %v, grace %v, patience %v: not usable",
+			c.StartTimeout, c.ReadyTimeout, c.Watch, c.RestartMin, c.RestartMax, c.StopGrace, c.DrainPatience)
 	}
 	return nil
 }

@@ -59,15 +59,20 @@ func (r *Registry) evacuate(s *survey, p *running, now time.Time) {
 		case i.empties() || i.Retired:
 		case !draining:
 			i.Leaving = false
+			if i.Status == Running {
+				i.NoRoom = time.Time{}
+			}
 		case i.Status != Running:
 		case !p.spec.moves():
 			i.Leaving = true
 		default:
 			if m, ok := s.choose(p, i); ok {
 				p.unreserve(m)
-				i.Next = m.blade.Name
+				i.Next, i.NoRoom = m.blade.Name, time.Time{}
 				s.host(i.Next, p.spec)
 				r.empty(i, now)
+			} else {
+				i.homeless(now)
 			}
 		}
 	}
@@ -242,13 +247,14 @@ func (r *Registry) start(s *survey, p *running, now time.Time) {
 		}
 		m, ok := s.choose(p, i)
 		if !ok {
+			i.homeless(now)
 			continue
 		}
 		if i.Next == "" {
 			p.unreserve(m)
 			s.host(m.blade.Name, p.spec)
 		}
-		i.Blade, i.Next = m.blade.Name, ""
+		i.Blade, i.Next, i.NoRoom = m.blade.Name, "", time.Time{}
 		if i.Heir = p.app.Removed; !i.Heir {
 			p.modernise(i)
 		}
@@ -257,10 +263,17 @@ func (r *Registry) start(s *survey, p *running, now time.Time) {
 	}
 }
 
+// homeless notes since when no blade has room for an instance.
+func (i *Instance) homeless(now time.Time) {
+	if i.NoRoom.IsZero() {
+		i.NoRoom = now
+	}
+}
+
 func (p *running) startNode(i *Instance) StartNode {
 	work := p.work(i)
 	s := StartNode{
-		Blade: i.Blade, Instance: i.Name, Args: slices.Clone(work.Args), Env: maps.Clone(work.Env), Binary: work.Binary,
+		Blade: i.Blade, Instance: i.Name, Args: slices.Concat(work.Args, i.Args), Env: maps.Clone(work.Env), Binary: work.Binary,
 		Address: i.Keep.Address, After: i.Keep.After, Liveness: work.Liveness.WithDefaults(), Heir: i.Heir,
 	}
 	if i.Heir {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/suggest"
 )
 
 // Deploy makes a deployment what the specification says. A new one is taken as a
@@ -12,13 +13,16 @@ import (
 // refused with code Overloaded. For one that exists, numbers, policies and
 // blades may change, and programs may come and go; as many nodes as have room
 // start at once, and Short tells about the rest. A change of what programs run is
-// rolled out; Deployments tells how far that is. A change of a job, and one that makes a
+// rolled out; Deployments tells how far that is. A job that is finished, and whose command changes, runs again. Another command for a job that is not finished, and one that makes a
 // service another program's, or gives it state or takes that away, is refused: undeploy it first.
 func (r *Registry) Deploy(s Spec, now time.Time) ([]Action, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
 	op := "deploy " + s.Name
+	if err := r.checkBlades(op, &s); err != nil {
+		return nil, err
+	}
 	a := r.apps[s.Name]
 	if a == nil {
 		return r.deployNew(op, s.clone(), now)
@@ -30,14 +34,84 @@ func (r *Registry) Deploy(s Spec, now time.Time) ([]Action, error) {
 	if err != nil {
 		return nil, err
 	}
+	jobs := a.changedJobs(&s)
+	if why := a.knownUnreadable(&s); changed && why != "" {
+		return nil, fault.New(fault.Unavailable, op, "%s: deploy a program that reads it", why)
+	}
 	if changed {
 		a.revise(s.clone(), "", now)
 	} else {
 		a.update(s.clone())
 	}
+	for _, p := range jobs {
+		p.again(nil, now)
+	}
 	r.version++
 	r.converge(now)
 	return r.flush(), nil
+}
+
+// changedJobs are the jobs that have another command in another specification. Another content of the file alone runs no job again.
+func (a *deployment) changedJobs(s *Spec) (jobs []*running) {
+	for _, p := range a.Programs {
+		if q := find(s, p.spec.Name); q != nil && q.Job && p.spec.Job && !q.sameCommand(p.spec) {
+			jobs = append(jobs, p)
+		}
+	}
+	return jobs
+}
+
+// checkBlades refuses a specification that names blades that cannot run programs.
+func (r *Registry) checkBlades(op string, s *Spec) error {
+	for i := range s.Programs {
+		for _, name := range s.Programs[i].Blades {
+			switch b := r.blades[name]; {
+			case b == nil:
+				return fault.New(fault.BadRequest, op, "program %s: no blade is called %q%s; bifrost blades lists them", s.Programs[i].Name, name, suggest.Text(name, r.computeBlades()))
+			case b.Kind != Compute:
+				return fault.New(fault.BadRequest, op, "program %s: %s is a %s blade: programs run on compute blades", s.Programs[i].Name, name, b.Kind)
+			}
+		}
+	}
+	return nil
+}
+
+// computeBlades are the names of the compute blades, in order.
+func (r *Registry) computeBlades() (names []string) {
+	for _, b := range r.sortedBlades() {
+		if b.Kind == Compute {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// Fresh returns the programs of a specification that are to be started somewhere: those that are new, have changed, or are to
+// have more nodes than now.
+func (r *Registry) Fresh(s Spec) (fresh []*Program) {
+	a := r.apps[s.Name]
+	for i := range s.Programs {
+		p := &s.Programs[i]
+		if a != nil {
+			if was := find(&a.Spec, p.Name); was != nil && was.sameWork(p) && p.Nodes+p.Spares <= was.Nodes+was.Spares {
+				continue
+			}
+		}
+		if p.Nodes+p.Spares > 0 {
+			fresh = append(fresh, p)
+		}
+	}
+	return fresh
+}
+
+// Candidates are the blades in service that may run a program, whether they have room or not.
+func (r *Registry) Candidates(p *Program) (names []string) {
+	for _, name := range r.computeBlades() {
+		if r.blades[name].placeable() && (len(p.Blades) == 0 || slices.Contains(p.Blades, name)) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // compare reports whether another specification changes what programs run, and refuses one
@@ -50,8 +124,10 @@ func (a *deployment) compare(op string, s *Spec) (changed bool, err error) {
 			return false, fault.New(fault.BadRequest, op, "program %s is missing: give it 0 nodes to stop it", p.spec.Name)
 		case q == nil || q.sameWork(p.spec):
 			continue
-		case q.Job != p.spec.Job, q.Job && !q.sameCommand(p.spec):
-			return false, fault.New(fault.BadRequest, op, "job %s runs something else: undeploy %s first", q.Name, s.Name)
+		case q.Job != p.spec.Job:
+			return false, fault.New(fault.BadRequest, op, "program %s was a job, or is to be one: undeploy %s first", q.Name, s.Name)
+		case q.Job && !q.sameCommand(p.spec) && !p.finished():
+			return false, fault.New(fault.BadRequest, op, "job %s is not finished: change it when it is, or undeploy %s first", q.Name, s.Name)
 		}
 		changed = changed || !q.Job
 	}
@@ -138,7 +214,7 @@ func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 		a.Removed = true
 		for _, p := range a.Programs {
 			for _, i := range p.Instances {
-				i.Tries, i.Failures, i.Failure, i.NotBefore = 0, 0, "", time.Time{} // an heir is another program
+				i.Tries, i.Failures, i.NotBefore = 0, 0, time.Time{} // an heir is another program
 			}
 		}
 	}
@@ -187,7 +263,7 @@ func (r *Registry) Deployments() []Deployment {
 		d := Deployment{Spec: a.Spec.clone(), Removed: a.Removed, Spares: map[string][]string{}, Rollout: a.rollout(r)}
 		for _, p := range a.Programs {
 			for _, i := range p.Instances {
-				d.Instances = append(d.Instances, *i)
+				d.Instances = append(d.Instances, r.settle(p, i))
 			}
 			if len(p.Spares) > 0 {
 				d.Spares[p.spec.Name] = slices.Clone(p.Spares)

@@ -33,10 +33,11 @@ type Instance struct {
 	Node netip.Addr `json:"node,omitzero"`
 	// Keep is what its next node takes over from the last one.
 	Keep Keep `json:"keep,omitzero"`
-	// Failures counts those in a row, Failure is the cause of the last one; Since is when Status
+	// Failures counts those in a row, Failure is the cause of the last one and Failed its time; Since is when Status
 	// last changed; NotBefore is when it may be started again.
 	Failures  int       `json:"failures,omitempty"`
 	Failure   string    `json:"failure,omitempty"`
+	Failed    time.Time `json:"failed,omitzero"`
 	Since     time.Time `json:"since"`
 	NotBefore time.Time `json:"not_before,omitzero"`
 	// Begun: its daemon runs the program, which has not joined yet.
@@ -62,12 +63,24 @@ type Instance struct {
 	Paused   bool `json:"paused,omitempty"`
 	// Heir: what was started last is an heir (StartNode.Heir).
 	Heir bool `json:"heir,omitempty"`
+	// Worked: its node may have begun something that its next one has to finish (Registry.Began).
+	Worked bool `json:"worked,omitempty"`
+	// Args are added to those of a job's program (RunJob).
+	Args []string `json:"args,omitempty"`
 	// Done: a job has left in an orderly way.
 	Done bool `json:"done,omitempty"`
 	// Next is a blade on which room is kept for it while it is being stopped.
 	Next string `json:"next,omitempty"`
 	// Avoid is a blade that could not start it.
 	Avoid string `json:"avoid,omitempty"`
+	// NoRoom is since when no blade has room for it, or no other one if its own drains.
+	NoRoom time.Time `json:"-"`
+
+	// Deployments says these, and nobody else: Settled, it is what it is to be; Why, what it waits for; and since when it is
+	// Blocked, which means that somebody has to help. Blocked is zero while it goes on by itself.
+	Settled bool      `json:"-"`
+	Why     string    `json:"-"`
+	Blocked time.Time `json:"-"`
 }
 
 // Keep is the identity that a moved node takes along; zero for none.
@@ -95,6 +108,16 @@ type deployment struct {
 	Faults int       `json:"faults,omitempty"`
 	Faulty string    `json:"faulty,omitempty"`
 	Back   string    `json:"back,omitempty"`
+	// First is the instance that is the first to run the revision in the place of another one, "" if there is none yet. The
+	// others have their turn when it has been Watched: it has been ready since FirstReady without trouble.
+	First      string    `json:"first,omitempty"`
+	FirstReady time.Time `json:"first_ready,omitzero"`
+	Watched    bool      `json:"watched,omitempty"`
+	// Unfit is why a program of the revision cannot go on, however often it is started: it cannot read the state.
+	Unfit string `json:"unfit,omitempty"`
+	// Kept is the version of the state that is kept of each service; Reads are the versions that the revision's programs read.
+	Kept  map[string]string   `json:"kept,omitempty"`
+	Reads map[string][]string `json:"reads,omitempty"`
 }
 
 // running is a program of a deployment: program i of the specification.
@@ -187,7 +210,8 @@ func (r *Registry) failed(i *Instance, cause string, now time.Time) {
 		i.Failures = 0
 	}
 	i.Failures++
-	i.Failure = strings.ToValidUTF8(cause[:min(len(cause), maxCause)], "")
+	i.Failure, i.Failed = strings.ToValidUTF8(cause[:min(len(cause), maxCause)], ""), now
 	r.faulty(i)
+	r.emit(ProgramFailed{Instance: i.Name, Blade: i.Blade, Failures: i.Failures, Cause: i.Failure})
 	i.NotBefore = now.Add(r.cfg.backoff(i.Failures))
 }

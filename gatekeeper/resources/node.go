@@ -49,7 +49,7 @@ func (r *Registry) Join(blade, name string, next Node, now time.Time) (Node, []A
 // joinInstance ties a node to the instance that was started for it. Its place is
 // taken already.
 func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
-	_, i := r.instance(n.Name)
+	p, i := r.instance(n.Name)
 	if i == nil || i.Status != Starting || i.Blade != n.Blade {
 		return fault.New(fault.Stale, op, "blade %s is not to run it", n.Blade)
 	}
@@ -57,9 +57,20 @@ func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
 		n.Address = i.Keep.Address
 	}
 	n.Instance = i.Name
-	i.Node, i.Keep, i.Avoid, i.Owes = n.Address, Keep{}, "", true
+	i.Node, i.Keep, i.Avoid = n.Address, Keep{}, ""
+	i.Worked = i.Heir || len(p.work(i).Services) == 0
+	i.Owes = i.Owes || i.Worked
 	i.set(Running, now)
 	return nil
+}
+
+// Began says that a node may have begun something from now on that its next incarnation has to finish: it exports a service, or
+// runs a durable main. A node that has not is started anew with another program at once, if there is one.
+func (r *Registry) Began(node netip.Addr) {
+	if _, i := r.instanceAt(node); i != nil && !i.Worked {
+		i.Worked, i.Owes = true, true
+		r.version++
+	}
 }
 
 // joinFree takes a program in that nobody deployed.
@@ -114,7 +125,7 @@ func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
 	}
 	n.Ending, n.Cause, n.Crashed = true, cause, crashed
 	if _, i := r.instance(n.Instance); i != nil {
-		if i.Owes, i.Paused = i.Owes || crashed && !i.Paused, false; i.Owes {
+		if i.Owes, i.Paused = i.Owes || crashed && !i.Paused && i.Worked, false; i.Owes {
 			i.Tries++
 		}
 		if crashed && i.Owes && i.Retired && !i.empties() { // it was stopped, and has not finished in time

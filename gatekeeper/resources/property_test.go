@@ -57,7 +57,7 @@ type world struct {
 	empty   map[netip.Addr]uint32
 	seen    map[string]bool   // identities handed out
 	runs    map[string]string // what instances were started with last
-	owed    map[string]string // what instances run that have joined and not finished
+	owed    map[string]string // what instances run that have begun to serve and not finished
 	tries   map[string]int    // starts of such instances since their programs changed
 }
 
@@ -116,9 +116,6 @@ func (w *world) joins(t *rapid.T, blade, name string) (Node, []Action, error) {
 		t.Fatalf("%s is handed out twice", id)
 	}
 	w.seen[id] = true
-	if n.Instance != "" {
-		w.owed[n.Instance] = w.runs[n.Instance]
-	}
 	return n, actions, nil
 }
 
@@ -186,6 +183,10 @@ func (w *world) export(t *rapid.T, n Node, service string) error {
 		return err
 	}
 	w.exports[export{n.Address, n.Incarnation, service}] = true
+	w.r.Began(n.Address)
+	if n.Instance != "" {
+		w.owed[n.Instance] = w.runs[n.Instance]
+	}
 	w.do(t, w.r.Exported(w.now))
 	return nil
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// A deployment whose programs change is rolled out: its nodes are started again, one of
-// each program after the other. A node gets no new calls, finishes those that it has, and
+// A deployment whose programs change is rolled out: its nodes are started again. One node is the first, and is watched for a
+// while (Config.Watch). Then follow the others, one of each program after the other. A node gets no new calls, finishes those that it has, and
 // stops; the next one has its address and the new program. A node that ends before it has
 // finished is started again with the program that it had (Instance.Owes), so no call
 // changes its program half-way.
 //
-//	Deploy ─▶ revision n+1 ─▶ all nodes run it, and are ready ─▶ RolledOut
-//	                 │ newNodeFaults failures of new nodes, or one not ready in time
+//	Deploy ─▶ revision n+1 ─▶ one node runs it, and is ready for a while ─▶ all do ─▶ RolledOut
+//	                 │ newNodeFaults failures of new nodes, one not ready in time, or one that cannot read the state
 //	                 └─▶ revision n+2, with the programs of the last one that ran ─▶ RolledBack
 //
 // So is what an operator brings back (Rollback): what ran before comes again if it fails. What has
@@ -37,6 +37,8 @@ type Revision struct {
 	Spec   Spec `json:"spec"`
 	// Proven: there was a time when all its nodes ran and were ready.
 	Proven bool `json:"proven,omitempty"`
+	// Reads are the versions of states that its programs read, by service, as they have told.
+	Reads map[string][]string `json:"reads,omitempty"`
 }
 
 // Rollout tells how far a change of a deployment's programs is.
@@ -53,14 +55,20 @@ type Rollout struct {
 	// Stuck is why its nodes do not become ready: they fail, and nothing is left to go back to. They
 	// are started again all the same. "" while there is no reason.
 	Stuck string
+	// First is the instance that runs the revision before others do, and is Watched until a time, zero while it is not ready; ""
+	// if there is none, or its time is over.
+	First string
+	Until time.Time
 }
 
 // byOperator is the Back of a revision that an operator has brought back.
 const byOperator = "by an operator"
 
-// mayGoBack reports whether a deployment whose programs fail goes back to a former revision.
+// mayGoBack reports whether a deployment whose programs fail goes back to a former revision. One that cannot read what is kept is
+// none to go back to.
 func (a *deployment) mayGoBack() bool {
-	return (a.Back == "" || a.Back == byOperator) && a.last() != 0
+	number := a.last()
+	return (a.Back == "" || a.Back == byOperator) && number != 0 && a.unreadable(a.former(number)) == ""
 }
 
 // outdated reports whether an instance runs another program than it is to run. Jobs are
@@ -91,14 +99,14 @@ func (p *running) work(i *Instance) *Program {
 // last one has left nothing to finish.
 func (p *running) modernise(i *Instance) {
 	if i.Revision != p.app.Revision && i.free() {
-		i.Revision, i.Owes, i.Failures, i.Failure, i.NotBefore = p.app.Revision, false, 0, "", time.Time{}
+		i.Revision, i.Owes, i.Failures, i.NotBefore = p.app.Revision, false, 0, time.Time{}
 	}
 	i.Finishes = p.outdated(i)
 }
 
 // revise gives the deployment other programs.
 func (a *deployment) revise(s Spec, back string, now time.Time) {
-	a.Former = append(a.Former, Revision{Number: a.Revision, Spec: a.Spec.clone(), Proven: a.Proven})
+	a.Former = append(a.Former, Revision{Number: a.Revision, Spec: a.Spec.clone(), Proven: a.Proven, Reads: a.Reads})
 	runs := map[*Instance]Program{}
 	for _, p := range a.Programs {
 		for _, i := range p.Instances {
@@ -107,6 +115,8 @@ func (a *deployment) revise(s Spec, back string, now time.Time) {
 	}
 	a.update(s)
 	a.Revision, a.Proven, a.Since, a.Faults, a.Back = a.Revision+1, false, now, 0, back
+	a.First, a.FirstReady, a.Unfit, a.Reads = "", time.Time{}, "", a.knownReads()
+	a.Watched = !a.mayGoBack() // what has run before is not watched again when it has to help
 	for _, p := range a.Programs {
 		for _, i := range p.Instances {
 			i.Tries = 0
@@ -142,9 +152,9 @@ func (a *deployment) last() (number int) {
 // goBack gives the deployment the programs of a former revision. Programs that came since
 // then stop.
 func (a *deployment) goBack(number int, why string, now time.Time) {
-	k := slices.IndexFunc(a.Former, func(f Revision) bool { return f.Number == number })
-	s := a.Former[k].Spec.clone()
-	a.Former[k].Proven = false // it is what comes now
+	f := a.former(number)
+	s := f.Spec.clone()
+	f.Proven = false // it is what comes now
 	for i := range a.Spec.Programs {
 		if p := a.Spec.Programs[i]; find(&s, p.Name) == nil {
 			p.Nodes, p.Spares = 0, 0
@@ -152,6 +162,16 @@ func (a *deployment) goBack(number int, why string, now time.Time) {
 		}
 	}
 	a.revise(s, why, now)
+}
+
+// former returns a former revision, nil if it is not known any more.
+func (a *deployment) former(number int) *Revision {
+	for k := range a.Former {
+		if a.Former[k].Number == number {
+			return &a.Former[k]
+		}
+	}
+	return nil
 }
 
 // Rollback gives a deployment the programs and numbers that it had before its programs
@@ -166,6 +186,9 @@ func (r *Registry) Rollback(name string, now time.Time) ([]Action, error) {
 	number := a.last()
 	if number == 0 {
 		return nil, fault.New(fault.NotFound, op, "there is nothing to go back to: its programs have not changed since they ran")
+	}
+	if why := a.unreadable(a.former(number)); why != "" {
+		return nil, fault.New(fault.Unavailable, op, "%s: deploy a program that reads it", why)
 	}
 	a.goBack(number, byOperator, now)
 	r.version++
@@ -217,7 +240,8 @@ func (r *Registry) follow(a *deployment, now time.Time) {
 	if a.Proven || a.Removed {
 		return
 	}
-	if o := a.rollout(r); o.Ready == o.Nodes {
+	a.watch(r, now)
+	if o := a.rollout(r); o.Ready == o.Nodes && (a.First == "" || a.Watched) {
 		a.Proven, a.Faults = true, 0
 		a.forget()
 		r.version++
@@ -234,9 +258,42 @@ func (r *Registry) follow(a *deployment, now time.Time) {
 	}
 }
 
+// watch looks at the first node that runs a revision.
+func (a *deployment) watch(r *Registry, now time.Time) {
+	if a.First == "" || a.Watched {
+		return
+	}
+	switch p, i := r.instance(a.First); {
+	case i == nil || !i.wanted(): // another one is first then
+		a.First, a.FirstReady = "", time.Time{}
+	case p.outdated(i) || i.empties() || !r.ready(p, i):
+		a.FirstReady = time.Time{}
+		return
+	case a.FirstReady.IsZero():
+		a.FirstReady = now
+		a.Watched = r.cfg.Watch == 0
+	case now.Before(a.FirstReady.Add(r.cfg.Watch)):
+		return
+	default:
+		a.Watched = true
+	}
+	r.version++
+}
+
+// turn reports whether an instance may get the program of the revision now in the place of a former one.
+func (a *deployment) turn(i *Instance) bool {
+	if a.First == "" && !a.Watched {
+		a.First = i.Name
+	}
+	return a.Watched || a.First == i.Name
+}
+
 // failing says that nodes with the programs of a deployment's revision fail, "" if they have not
 // failed often.
 func (a *deployment) failing() string {
+	if a.Unfit != "" {
+		return a.Unfit
+	}
 	if a.Faults < newNodeFaults {
 		return ""
 	}
@@ -277,11 +334,26 @@ func (r *Registry) faulty(i *Instance) {
 	}
 }
 
+// watchedUntil is until when the first node is watched; zero if it is not ready, or its time is over.
+func (a *deployment) watchedUntil(r *Registry) time.Time {
+	if a.First == "" || a.Watched || a.Proven || a.FirstReady.IsZero() {
+		return time.Time{}
+	}
+	return a.FirstReady.Add(r.cfg.Watch)
+}
+
 // rollout tells how far a deployment's rollout is.
 func (a *deployment) rollout(r *Registry) Rollout {
 	o := Rollout{Revision: a.Revision, Former: a.last(), Done: a.Proven, Since: a.Since, Back: a.Back}
 	if !a.Proven && !a.Removed && !a.mayGoBack() {
-		o.Stuck = a.failing()
+		if o.Stuck = a.failing(); o.Stuck != "" && a.last() != 0 {
+			if why := a.unreadable(a.former(a.last())); why != "" {
+				o.Stuck += "; what ran before cannot go on, either: " + why
+			}
+		}
+	}
+	if a.First != "" && !a.Watched && !a.Proven {
+		o.First, o.Until = a.First, a.watchedUntil(r)
 	}
 	for _, p := range a.Programs {
 		if p.spec.Job {
@@ -327,7 +399,7 @@ func (r *Registry) renew(p *running, now time.Time) {
 		}
 	}
 	for _, i := range p.Instances {
-		if i.Renew || p.outdated(i) && i.wanted() {
+		if i.Renew || p.outdated(i) && i.wanted() && p.app.turn(i) {
 			i.Renew = false
 			r.version++
 			if i.wanted() {

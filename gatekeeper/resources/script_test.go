@@ -25,9 +25,11 @@ import (
 //	join BLADE NAME; leave n1 [incarnation=1] [crashed]
 //	ended n1 [incarnation=1] [keep]; emptied n1 [incarnation=1]
 //	export n1 Service [incarnation=1]
+//	announce n1 Service kept=v1 reads=v1,v2    the version of the state that is kept ("-" for none), and those that its program reads
 //	up APP/PROGRAM/NUMBER…        an instance joins and exports what it should
 //	crash APP/PROGRAM/NUMBER      its node crashes and is fenced, keeping its address
 //	deploy APP PROGRAM nodes=1 [spares=1] [service=S!,T] [blades=a,b] [args=x] [policy=p] [job] [; PROGRAM …]
+//	run APP/JOB [args=x,y]
 //	renew APP; rollback APP; undeploy APP; startfailed INSTANCE BLADE
 //	drain BLADE; fail BLADE; return BLADE
 //	policy SERVICE METHOD [POLICY] [failures=n]; policies: also of methods S.m and T.m, whose nodes say tainted, and 5 failures
@@ -145,6 +147,17 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 	case "export":
 		n := nodeOf(o.arg(0))
 		k.export(n, uint32(o.num("incarnation", uint64(k.r.nodes[n].incarnation()))), o.arg(1))
+	case "announce":
+		kept := strings.Trim(o.text("kept", ""), "-")
+		f := Form{Kept: &kept}
+		for _, v := range o.list("reads") {
+			f.Reads = append(f.Reads, strings.Trim(v, "-"))
+		}
+		actions, why := k.r.Announced(nodeOf(o.arg(0)), o.arg(1), f, k.now)
+		if why != "" {
+			fmt.Fprintln(k.out, "unreadable:", why)
+		}
+		k.print(actions, nil)
 	case "up":
 		for _, i := range o.args {
 			k.up(i)
@@ -209,6 +222,7 @@ func (k *rack) export(node netip.Addr, incarnation uint32, service string) {
 		return
 	}
 	k.exports[export{node, incarnation, service}] = true
+	k.r.Began(node)
 	k.print(k.r.Exported(k.now), nil)
 }
 
@@ -238,6 +252,9 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 		k.print(k.r.Deploy(s, k.now))
 	case "rollback":
 		k.print(k.r.Rollback(o.arg(0), k.now))
+	case "run":
+		app, program, _ := strings.Cut(o.arg(0), "/")
+		k.print(k.r.RunJob(app, program, o.list("args"), k.now))
 	case "renew":
 		k.print(k.r.Restart(o.arg(0), k.now))
 	case "undeploy":
@@ -306,6 +323,12 @@ func (k *rack) show(what string, _ options) (bool, error) {
 				}
 				if i.Revision != d.Rollout.Revision {
 					state += fmt.Sprintf(", revision %d", i.Revision)
+				}
+				if i.Why != "" {
+					state += "; " + i.Why
+				}
+				if !i.Blocked.IsZero() {
+					state += fmt.Sprintf("; blocked for %v", k.now.Sub(i.Blocked))
 				}
 				fmt.Fprintf(k.out, "%s: %s on %s%s\n", i.Name, i.Status, i.Blade, state)
 			}

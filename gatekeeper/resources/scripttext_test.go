@@ -46,6 +46,8 @@ func actionText(a Action) string {
 		return fmt.Sprintf("stop: %s on %s within %v", a.Instance, a.Blade, a.Grace)
 	case Short:
 		return fmt.Sprintf("short: %s/%s lacks blades for %d nodes, %d spares", a.App, a.Program, a.Nodes, a.Spares)
+	case ProgramFailed:
+		return fmt.Sprintf("failed: %s on %s, %d in a row%s", a.Instance, a.Blade, a.Failures, because(a.Cause))
 	case RolledOut:
 		return fmt.Sprintf("rolled out: %s, revision %d", a.App, a.Revision)
 	case RolledBack:

@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"net/netip"
@@ -64,7 +65,7 @@ func (e *Exporter) export(f *finished) {
 		}
 		end = latest(end, s.Time)
 	}
-	if c.Code != fault.OK {
+	if c.Code.Failure() {
 		span.SetStatus(codes.Error, c.Code.String())
 	}
 	span.End(oteltrace.WithTimestamp(end))
@@ -82,6 +83,9 @@ func attributes(c *trace.Call) []attribute.KeyValue {
 	}
 	if c.Oneway {
 		as = append(as, attribute.Bool("bifrost.oneway", true))
+	}
+	if c.Code != fault.OK {
+		as = append(as, attribute.String("error.type", cmp.Or(c.Details.Exception, c.Code.String())))
 	}
 	if c.Sampled {
 		as = append(as, attribute.Bool("bifrost.sampled", true))

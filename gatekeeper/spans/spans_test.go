@@ -73,7 +73,7 @@ func at(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecon
 func calls() (outer, inner trace.Call) {
 	step := func(ms int, k trace.Kind) trace.Step { return trace.Step{Time: at(ms), Kind: k} }
 	outer = trace.Call{
-		ID: rpcpacket.ID{1, 15: 1}, A1: at(0), B1: at(10), B2: at(90), A2: at(100),
+		ID: rpcpacket.ID{1, 15: 1}, A1: at(0), B1: at(10), B2: at(90), A2: at(100), Code: fault.Declared,
 		About: trace.About{Service: "Front", Method: "add", Policy: rpcpacket.PolicyRecover, Caller: trace.Node{Address: rackaddr.Node(1)}},
 		Steps: []trace.Step{step(0, trace.Sent), step(10, trace.Delivered), step(90, trace.Replied), step(100, trace.Answered)},
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -54,6 +55,7 @@ type Step struct {
 	Node    Node   // where: the callee, or who gets the answer; zero if that does not matter
 	Attempt uint16 // how often its execution was begun before
 	Blade   string // on which blade the node was then; "" if it was on none
+	Why     string // of Replayed: how its former execution came to its end; "" if that is not known
 }
 
 // Event is a step, with what is known of the call.
@@ -63,7 +65,12 @@ type Event struct {
 	Code fault.Code // of a refusal or exception
 	// About is set with Sent.
 	About
+	// Details are set with Sent, Replied and Refused: all that is known by then.
+	Details Details
 }
+
+// Details is what people may want to know of a call besides, within its bounds.
+type Details = control.CallDetails
 
 // About is what does not change about a call.
 type About struct {
@@ -93,7 +100,8 @@ type Call struct {
 	// Attempts is how often its execution was begun after the first time.
 	Attempts int
 	// Code is that of the exception that it ended with.
-	Code fault.Code
+	Code    fault.Code
+	Details Details
 	// Over: nothing will happen to it any more but that it is asked for again.
 	Over  bool
 	Steps []Step
@@ -104,14 +112,18 @@ type Call struct {
 }
 
 // Failed reports whether something went wrong: it was refused, ended with an
-// exception, or had to be run again.
-func (c *Call) Failed() bool { return c.Code != fault.OK || c.Attempts > 0 }
+// exception that its IDL does not declare, or had to be run again.
+func (c *Call) Failed() bool { return c.Code.Failure() || c.Attempts > 0 }
 
 // note adds a step.
 func (c *Call) note(e *Event) {
 	s := e.Step
 	if s.Kind == Answered && !c.A2.IsZero() {
 		s.Kind = Recalled
+	}
+	again := func(o Step) bool { return o.Kind == s.Kind && o.Attempt == s.Attempt && o.Node == s.Node }
+	if (s.Kind == Delivered || s.Kind == Replayed) && slices.ContainsFunc(c.Steps, again) {
+		return // its callee has told so when it was under way
 	}
 	first := func(at *time.Time) {
 		if at.IsZero() {
@@ -123,12 +135,12 @@ func (c *Call) note(e *Event) {
 		first(&c.B1)
 	case Replied:
 		first(&c.B2)
-		c.Over = c.Oneway
+		c.Over, c.Details = c.Oneway, e.Details
 	case Answered:
 		first(&c.A2)
 		c.Over = true
 	case Refused:
-		c.Over = true
+		c.Over, c.Details = true, e.Details
 	default: // no edge of the timeline
 	}
 	if s.Kind != Recalled && e.Code != fault.OK {

@@ -6,7 +6,7 @@
 //	step ─▶ Recorder.Note ─▶ ring of the last N calls ─▶ Call, Tree, Recent
 //	                          └─ children of each, by parent
 //
-// A call stays when it is over, until N others have begun. One takes 400 bytes, and
-// 48 for each step; with the default of 8192 calls, that is some 6 MiB, and 16 MiB if
-// each has as many steps as are kept.
+// A call stays when it is over, until N others have begun. One takes 500 bytes, and
+// 128 for each step; with the default of 8192 calls, that is some 8 MiB, and 32 MiB if each has as many steps, and as
+// long texts and headers, as are kept.
 package trace

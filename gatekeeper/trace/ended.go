@@ -54,8 +54,8 @@ func (r *Recorder) Restore(calls []Call) {
 
 // Totals is what has become of all calls that Methods counts.
 type Totals struct {
-	// Calls is how many have ended, Failed how many of them with an exception.
-	Calls, Failed uint64
+	// Calls is how many have ended, Declared how many of them with an exception that the IDL declares, Failed with another one.
+	Calls, Declared, Failed uint64
 	// Buckets counts them by how long they took, as Method.Buckets does.
 	Buckets [len(Bounds) + 1]uint64
 }
@@ -65,8 +65,11 @@ func (r *Recorder) Totals() (t Totals) {
 	for _, m := range r.meter.methods {
 		for code, n := range m.Ended {
 			t.Calls += n
-			if code != fault.OK {
+			switch {
+			case code.Failure():
 				t.Failed += n
+			case code != fault.OK:
+				t.Declared += n
 			}
 		}
 		for i, n := range m.Buckets {
@@ -79,6 +82,7 @@ func (r *Recorder) Totals() (t Totals) {
 // Since is what t counts and former does not.
 func (t Totals) Since(former *Totals) Totals {
 	t.Calls -= former.Calls
+	t.Declared -= former.Declared
 	t.Failed -= former.Failed
 	for i := range t.Buckets {
 		t.Buckets[i] -= former.Buckets[i]

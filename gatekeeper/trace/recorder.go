@@ -3,6 +3,7 @@ package trace
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -47,8 +48,11 @@ func New(calls int, has func(service, method string) bool) *Recorder {
 func (r *Recorder) Note(e *Event) (over bool) {
 	seq, known := r.index[e.Call]
 	switch {
-	case known && e.Kind == Sent:
-		return false // again
+	case known && e.Kind == Sent: // again
+		if k := r.at(seq); !k.Over {
+			k.Details = e.Details
+		}
+		return false
 	case !known && e.Kind != Sent:
 		r.dropped++
 		return false
@@ -108,7 +112,7 @@ func (r *Recorder) add(e *Event) uint64 {
 		r.forget(k)
 	}
 	steps := k.Steps[:0]
-	*k = entry{Call: Call{ID: e.Call, About: e.About, A1: e.Time, Steps: steps, Sequence: seq}}
+	*k = entry{Call: Call{ID: e.Call, About: e.About, Details: e.Details, A1: e.Time, Steps: steps, Sequence: seq}}
 	r.index[e.Call] = seq
 	if !e.Parent.IsZero() {
 		f := r.children[e.Parent]
@@ -226,8 +230,20 @@ func (r *Recorder) Tree(id rpcpacket.ID, limit int) (tree []Leaf, more bool) {
 // Query selects calls; the zero value selects all.
 type Query struct {
 	Node   netip.Addr // caller or callee
-	Failed bool       // only those that Failed
-	Roots  bool       // only those that no other call that is kept has made
+	Caller netip.Addr
+	// Service and Method are those of the method; "" for any.
+	Service, Method string
+	Failed          bool // only those that Failed
+	Rerun           bool // only those that were run again
+	Roots           bool // only those that no other call that is kept has made
+	// HasCode selects calls that are over and ended with Code, which may be fault.OK.
+	HasCode bool
+	Code    fault.Code
+	// Longer selects calls that took as long at least, or have been under way for as long at Now.
+	Longer time.Duration
+	Now    time.Time
+	// Since and Until bound the time when a call was sent; the zero time does not.
+	Since, Until time.Time
 	// Before, if not 0, is the sequence number of the last call of the page before.
 	Before uint64
 	Limit  int
@@ -254,5 +270,22 @@ func (r *Recorder) Recent(q Query, scan int) (page []Call, next uint64) {
 
 func (q *Query) matches(c *Call) bool {
 	return (!q.Node.IsValid() || c.Caller.Address == q.Node || c.Callee.Address == q.Node) &&
-		(!q.Failed || c.Failed())
+		(!q.Caller.IsValid() || c.Caller.Address == q.Caller) &&
+		(q.Service == "" || c.Service == q.Service) && (q.Method == "" || c.Method == q.Method) &&
+		(!q.Failed || c.Failed()) && (!q.Rerun || c.Attempts > 0) &&
+		(!q.HasCode || c.Over && c.Code == q.Code) &&
+		(q.Longer <= 0 || c.took(q.Now) >= q.Longer) &&
+		(q.Since.IsZero() || !c.A1.Before(q.Since)) && (q.Until.IsZero() || c.A1.Before(q.Until))
+}
+
+// took is how long a call took, or has been under way.
+func (c *Call) took(now time.Time) time.Duration {
+	end := now
+	if c.Over {
+		end = c.A2
+		if n := len(c.Steps); n > 0 && end.IsZero() {
+			end = c.Steps[n-1].Time
+		}
+	}
+	return end.Sub(c.A1)
 }

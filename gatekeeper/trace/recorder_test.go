@@ -39,9 +39,14 @@ func TestCheckpoints(t *testing.T) {
 		kind    Kind
 		ms      int
 		attempt uint16
-	}{{Delivered, 1, 0}, {Replayed, 9, 1}, {Replied, 12, 1}, {Answered, 14, 1}, {Answered, 900, 1}}
+	}{{Delivered, 1, 0}, {Delivered, 2, 0}, {Replayed, 9, 1}, {Replayed, 10, 1}, {Replied, 12, 1}, {Answered, 14, 1}, {Answered, 900, 1}}
 	r.Note(sent(1, 0, 0))
-	r.Note(sent(1, 0, 50)) // again
+	again := sent(1, 0, 50)
+	again.Details.Arguments = 7
+	r.Note(again)
+	if c, _ := r.Call(id(1)); c.Details.Arguments != 7 {
+		t.Errorf("what is known by now: %+v", c.Details)
+	}
 	for _, s := range steps {
 		e := event(1, s.kind, s.ms)
 		e.Attempt = s.attempt
@@ -81,7 +86,9 @@ func TestSteps_Bounded(t *testing.T) {
 	r := New(1, nil)
 	r.Note(sent(1, 0, 0))
 	for i := range 1000 {
-		r.Note(event(1, Replayed, i))
+		e := event(1, Replayed, i)
+		e.Attempt = uint16(i) //nolint:gosec // small
+		r.Note(e)
 	}
 	if c, _ := r.Call(id(1)); len(c.Steps) != MaxSteps || c.Skipped != 1001-MaxSteps || c.Steps[MaxSteps-1].Time != begin.Add(999*time.Millisecond) {
 		t.Errorf("%d steps, %d skipped", len(c.Steps), c.Skipped)
@@ -147,7 +154,9 @@ func TestRecorder_LikeAList(t *testing.T) {
 				}
 				continue
 			}
-			r.Note(event(n, Delivered, i))
+			e := event(n, Delivered, i)
+			e.Attempt = uint16(i) //nolint:gosec // small
+			r.Note(e)
 			if k >= 0 {
 				live[k].Steps = append(live[k].Steps, Step{})
 			}

@@ -51,10 +51,13 @@ const (
 	// their caller and the low half of the callee's address: Callee, Order (the number of the
 	// first call in the slot whose answer may).
 	KindReturned Kind = 18
-	kindEnd      Kind = 19
+	// KindBatch is who has a batch of region slots, by the number of the batch in bytes 0-3: Callee (the node; zero for
+	// nobody), Attempt (the memory machine).
+	KindBatch Kind = 19
+	kindEnd   Kind = 20
 )
 
-var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 14: "mirror", "export", "owner", "loan", "returned"}
+var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 14: "mirror", "export", "owner", "loan", "returned", "batch"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -21,14 +21,17 @@ type Answer struct {
 	JSON []byte
 	// Exception is the type of the exception, "" for a result; Field is what the method calls it.
 	Exception, Field string
+	// ByReference: the result is in the struct that ReadAnswer was given for it, and there is no JSON.
+	ByReference bool
 }
 
 // ErrTooLarge says that an answer has more JSON than it may have.
 var ErrTooLarge = errors.New("the answer is too large")
 
 // ReadAnswer reads the method's struct of results from a protocol. The JSON may have so many bytes at most; else the error is
-// [ErrTooLarge]. Other errors say that the answer does not fit the IDL.
-func ReadAnswer(ctx context.Context, p thrift.TProtocol, m *gen.Method, most int) (a Answer, err error) {
+// [ErrTooLarge]. Other errors say that the answer does not fit the IDL. A result that comes by reference is read into a struct; nil if the call
+// was made by value.
+func ReadAnswer(ctx context.Context, p thrift.TProtocol, m *gen.Method, most int, reference thrift.TStruct) (a Answer, err error) {
 	w := &writer{in: p, most: most}
 	if _, err := p.ReadStructBegin(ctx); err != nil {
 		return a, err
@@ -40,6 +43,13 @@ func ReadAnswer(ctx context.Context, p thrift.TProtocol, m *gen.Method, most int
 		}
 		if kind == thrift.STOP {
 			break
+		}
+		if reference != nil && m.ResultByReference && id == 0 && kind == thrift.STRUCT {
+			if err := reference.Read(ctx, p); err != nil {
+				return a, fmt.Errorf("the answer does not fit the IDL of %s: %w", m.Name, err)
+			}
+			a = Answer{ByReference: true}
+			continue
 		}
 		t, exception, field := outcomeOf(m, id)
 		if t == nil || wireOf[t.Kind] != byte(kind) {
@@ -60,7 +70,7 @@ func ReadAnswer(ctx context.Context, p thrift.TProtocol, m *gen.Method, most int
 	if err := p.ReadStructEnd(ctx); err != nil {
 		return a, err
 	}
-	if a.JSON == nil {
+	if a.JSON == nil && !a.ByReference {
 		if m.Result != nil {
 			return a, fmt.Errorf("the answer does not fit the IDL of %s: it has no result", m.Name)
 		}

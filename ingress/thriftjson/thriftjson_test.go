@@ -46,7 +46,7 @@ func memory(b []byte) thrift.TProtocol {
 func again(m *gen.Method, args []byte) (string, error) {
 	echo := &gen.Method{Name: "echo", Result: &gen.Type{Kind: gen.Struct, Name: "args", Fields: m.Arguments}}
 	result := append([]byte{thrift.STRUCT, 0, 0}, args...)
-	a, err := ReadAnswer(context.Background(), memory(append(result, thrift.STOP)), echo, 1<<20)
+	a, err := ReadAnswer(context.Background(), memory(append(result, thrift.STOP)), echo, 1<<20, nil)
 	return string(a.JSON), err
 }
 
@@ -222,7 +222,7 @@ func TestReadAnswer(t *testing.T) {
 		err    string
 	}{
 		{"buy", write(&shop.ShopBuyResult{Success: &five}), 100, Answer{JSON: []byte(`5`)}, ""},
-		{"buy", write(&shop.ShopBuyResult{SoldOut: &shop.SoldOut{Item: "tea", Left: 2}}), 100, Answer{[]byte(`{"item":"tea","left":2}`), "SoldOut", "soldOut"}, ""},
+		{"buy", write(&shop.ShopBuyResult{SoldOut: &shop.SoldOut{Item: "tea", Left: 2}}), 100, Answer{JSON: []byte(`{"item":"tea","left":2}`), Exception: "SoldOut", Field: "soldOut"}, ""},
 		{"fail", write(&shop.ShopFailResult{}), 100, Answer{JSON: []byte(`null`)}, ""},
 		{"buy", write(&shop.ShopBuyResult{}), 100, Answer{}, "it has no result"},
 		{"fail", write(&shop.ShopFailResult{SoldOut: &shop.SoldOut{Item: strings.Repeat("x", 200)}}), 100, Answer{}, "too large"},
@@ -231,7 +231,7 @@ func TestReadAnswer(t *testing.T) {
 		{"buy", []byte{thrift.I64, 0, 0, 1}, 100, Answer{}, "EOF"},
 		{"buy", []byte{thrift.STRING, 0, 9, 0, 0, 0, 1, 'x', thrift.I64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0}, 100, Answer{JSON: []byte(`7`)}, ""},
 	} {
-		a, err := ReadAnswer(t.Context(), memory(c.b), methods[c.method], c.most)
+		a, err := ReadAnswer(t.Context(), memory(c.b), methods[c.method], c.most, nil)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %s", c.method, err, c.err)
@@ -304,7 +304,7 @@ func FuzzReadAnswer(f *testing.F) {
 	f.Add([]byte{thrift.STRUCT, 0, 0, thrift.LIST, 0, 2, thrift.STRUCT, 0x7f, 0xff, 0xff, 0xff, 0})
 	f.Add(bytes.Repeat([]byte{thrift.STRUCT, 0, 10}, 1000))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := ReadAnswer(t.Context(), memory(b), m, 1<<16)
+		a, err := ReadAnswer(t.Context(), memory(b), m, 1<<16, nil)
 		if err == nil && len(a.JSON) > 1<<17 {
 			t.Fatalf("%d bytes of JSON", len(a.JSON))
 		}

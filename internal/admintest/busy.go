@@ -16,6 +16,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -61,13 +63,28 @@ func (w *waiting) IncrementRef(ctx context.Context, p *bifrost.GlobalPointer, n 
 	return w.Arrays.IncrementRef(ctx, p, n, delta)
 }
 
+// idle is a program that does nothing until it is told to end.
+func idle(ctx context.Context, _ join.Joiner, _ control.Start) error {
+	<-ctx.Done()
+	return nil
+}
+
+// report is a job that is done at once.
+func report(ctx context.Context, j join.Joiner, _ control.Start) error {
+	n, err := rpc.Join(join.NewContext(ctx, j))
+	if err != nil {
+		return err
+	}
+	return n.Close(ctx)
+}
+
 // StartBusy brings the rack up and to rest. Programs with the names of former have joined and left before: the incarnations of the others have other
 // numbers, and their calls other ids, as after a restart of the Gatekeeper.
 func StartBusy(t testing.TB, former ...string) *Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk)}) // no blade is taken for dead on a slow machine
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"arrays": idle, "report": report}}) // no blade is taken for dead on a slow machine
 	Must(t, err)
 	b := &Busy{Rack: rack, T: t, Ctx: ctx}
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package admintest
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -62,19 +63,23 @@ func (Stopped) Timeline(context.Context, rpcpacket.ID, int) ([]trace.Leaf, bool,
 func (Stopped) Timelines(context.Context, trace.Query) ([]trace.Call, uint64, error) {
 	return nil, 0, gatekeeper.ErrStopped
 }
+func (Stopped) Edges(context.Context, time.Time) (map[trace.Edge]trace.Tally, error) {
+	return nil, gatekeeper.ErrStopped
+}
 func (Stopped) Drain(context.Context, string, string) error { return gatekeeper.ErrStopped }
 func (Stopped) MarkFailed(context.Context, string, string) error {
 	return gatekeeper.ErrStopped
 }
-func (Stopped) Mirror(context.Context, string, string) error   { return gatekeeper.ErrStopped }
-func (Stopped) ForgetNode(context.Context, netip.Addr) error   { return gatekeeper.ErrStopped }
-func (Stopped) Unmirror(context.Context, string, string) error { return gatekeeper.ErrStopped }
-func (Stopped) ReturnToService(context.Context, string) error  { return gatekeeper.ErrStopped }
-func (Stopped) Reconcile(context.Context) (int, error)         { return 0, gatekeeper.ErrStopped }
-func (Stopped) Deploy(context.Context, resources.Spec) error   { return gatekeeper.ErrStopped }
-func (Stopped) Restart(context.Context, string) error          { return gatekeeper.ErrStopped }
-func (Stopped) Rollback(context.Context, string) error         { return gatekeeper.ErrStopped }
-func (Stopped) Undeploy(context.Context, string) error         { return gatekeeper.ErrStopped }
+func (Stopped) Mirror(context.Context, string, string) error           { return gatekeeper.ErrStopped }
+func (Stopped) ForgetNode(context.Context, netip.Addr) error           { return gatekeeper.ErrStopped }
+func (Stopped) Unmirror(context.Context, string, string) error         { return gatekeeper.ErrStopped }
+func (Stopped) ReturnToService(context.Context, string) error          { return gatekeeper.ErrStopped }
+func (Stopped) Reconcile(context.Context) (int, error)                 { return 0, gatekeeper.ErrStopped }
+func (Stopped) Deploy(context.Context, resources.Spec) error           { return gatekeeper.ErrStopped }
+func (Stopped) Restart(context.Context, string) error                  { return gatekeeper.ErrStopped }
+func (Stopped) RunJob(context.Context, string, string, []string) error { return gatekeeper.ErrStopped }
+func (Stopped) Rollback(context.Context, string) error                 { return gatekeeper.ErrStopped }
+func (Stopped) Undeploy(context.Context, string) error                 { return gatekeeper.ErrStopped }
 func (Stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped
 }

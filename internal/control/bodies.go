@@ -63,6 +63,8 @@ type Welcome struct {
 	// Mirror (memory blades) says which copy of its machine the blade is, if two blades
 	// serve that.
 	Mirror *Mirror `json:"mirror,omitempty"`
+	// Batches (memory blades with a copy of their machine) says who may allocate in which batch.
+	Batches []BatchOf `json:"batches,omitempty"`
 }
 
 // Rack is what nodes and daemons have to know of the rack.
@@ -201,10 +203,38 @@ type Export struct {
 	// NotServing says that the program is there, and that the service should not be called:
 	// it says so to those who ask. Calls go on to be routed to it.
 	NotServing bool `json:"not_serving,omitempty"`
+	// State tells of the state of a service that has some. If its program does not read what is kept, the Gatekeeper refuses the
+	// service.
+	State *StateForm `json:"state,omitempty"`
 	// Withdraw takes all services of the node out of service instead; nothing else is
 	// set. The answer says that no new call reaches the node, and that it has answered
 	// those that are held for it. The node is about to leave.
 	Withdraw bool `json:"withdraw,omitempty"`
+}
+
+// StateForm tells which version of a service's state is kept, and which ones its program reads: at most MaxVersions, each of at
+// most MaxVersion bytes. "" is a form that names no version; Kept is nil while nothing is kept.
+type StateForm struct {
+	Kept  *string  `json:"kept,omitempty"`
+	Reads []string `json:"reads"`
+}
+
+// Bounds of a StateForm.
+const (
+	MaxVersions = 64
+	MaxVersion  = 255
+)
+
+// Check refuses what is beyond the bounds. Nothing is told by nil.
+func (f *StateForm) Check(op string) error {
+	if f == nil {
+		return nil
+	}
+	tooLong := func(v string) bool { return len(v) > MaxVersion }
+	if len(f.Reads) > MaxVersions || f.Kept != nil && tooLong(*f.Kept) || slices.ContainsFunc(f.Reads, tooLong) {
+		return fault.New(fault.BadRequest, op, "its program reads %d versions of the state: at most %d, each of at most %d bytes", len(f.Reads), MaxVersions, MaxVersion)
+	}
+	return nil
 }
 
 // Exported answers Export. Key is what the service's executions name the calls with that they
@@ -268,26 +298,18 @@ type SharingReply struct {
 	Owner share.Owner `json:"owner,omitzero"`
 }
 
-// Rooms asks whether nodes may allocate regions that take of the last eighth of a memory blade, which is for owners that have less than their
-// share. It asks whose these and other nodes are, too.
-type Rooms struct {
-	Nodes []Room `json:"nodes"` // MaxRooms at most
+// Owners asks who is charged for nodes.
+type Owners struct {
+	Nodes []netip.Addr `json:"nodes"` // MaxOwners at most
 }
 
-// Room is what a node wants to allocate; 0 bytes if only its owner is asked for.
-type Room struct {
-	Node  netip.Addr `json:"node"`
-	Bytes uint64     `json:"bytes"`
-}
-
-// RoomsReply answers it: whether each of the nodes may, and who is charged for it, in the same order. The zero Owner stands for nobody known now.
-type RoomsReply struct {
-	Has    []bool        `json:"has"`
+// OwnersReply answers it, in the same order. The zero Owner stands for nobody known now.
+type OwnersReply struct {
 	Owners []share.Owner `json:"owners"`
 }
 
-// MaxRooms is of how many nodes Rooms speaks at most.
-const MaxRooms = 64
+// MaxOwners is of how many nodes Owners speaks at most.
+const MaxOwners = 64
 
 // MostAgo is how far back a Heartbeat looks.
 const MostAgo = time.Hour
@@ -403,19 +425,38 @@ type Fenced struct {
 // Unsettled is what incarnations that are fenced had not settled at a copy of a machine with two: it may have reached this copy
 // only. The copy tells it with each fence until it is levelled, or the machine has other copies.
 type Unsettled struct {
-	// Writes and Frees are MaxUnsettled at most; Frees are regions. More says that there are others.
+	// Writes, Frees and Allocs are MaxUnsettled at most; Frees are regions. More says that there are others.
 	Writes []Span               `json:"writes,omitempty"`
 	Frees  []dsmpacket.RegionID `json:"frees,omitempty"`
+	Allocs []Unheard            `json:"allocs,omitempty"`
 	More   bool                 `json:"more,omitempty"`
+	// Floor is the incarnation's: all of its requests below were settled.
+	Floor uint64 `json:"floor,omitempty"`
 	// Ledgers are those that the incarnations had open, and the node's own: they are sealed now.
 	Ledgers []Ledger `json:"ledgers,omitempty"`
 }
 
-// MaxUnsettled is how many writes and frees an Unsettled names at most.
+// Unheard is a region whose allocation was not settled, and the number of that request.
+type Unheard struct {
+	ID      dsmpacket.RegionID `json:"id"`
+	Request uint64             `json:"request"`
+}
+
+// Beside are the regions that the copy has allocated and the other one has not. Nobody has heard of them.
+func (u *Unsettled) Beside(other *Unsettled) (all []dsmpacket.RegionID) {
+	for _, a := range u.Allocs {
+		if a.Request >= other.Floor && !slices.Contains(other.Allocs, a) {
+			all = append(all, a.ID)
+		}
+	}
+	return all
+}
+
+// MaxUnsettled is how many writes, frees and allocations an Unsettled names at most.
 const MaxUnsettled = 1024
 
 // Outcome answers a command that is not to be asked for again if it is refused: Mirror,
-// AllocAt, Fill, Complete, Level.
+// Grant, Fill, Complete, Level.
 type Outcome struct {
 	Code    fault.Code `json:"code,omitempty"` // OK: it is done
 	Message string     `json:"message,omitempty"`
@@ -445,7 +486,7 @@ func (l *Level) Equal() bool {
 			return false
 		}
 	}
-	return slices.Equal(l.First.Ledgers, l.Second.Ledgers)
+	return len(l.First.Beside(&l.Second))+len(l.Second.Beside(&l.First)) == 0 && slices.Equal(l.First.Ledgers, l.Second.Ledgers)
 }
 
 // Fill has a memory server fill another copy of its machine, or be filled. Both are told
@@ -498,18 +539,32 @@ type Mirror struct {
 	Lost uint32 `json:"lost,omitempty"`
 }
 
-// AllocAt has the second copy of a machine make the region that the first one has made
-// for a request of a node: fields of that request, and the region's id.
-type AllocAt struct {
-	Node        netip.Addr         `json:"node"`
-	Incarnation uint32             `json:"incarnation"`
-	Request     uint64             `json:"request"`
-	Floor       uint64             `json:"floor"`
-	Execution   ExecutionID        `json:"execution,omitzero"`
-	Branch      uint64             `json:"branch,omitempty"`
-	Index       uint32             `json:"index,omitempty"`
-	Size        uint64             `json:"size"` // bytes asked for
-	ID          dsmpacket.RegionID `json:"id"`
+// Grant says which node may allocate in which batch of region slots, at each copy of the machine.
+type Grant struct {
+	Batches []BatchOf `json:"batches"`
+}
+
+// BatchOf is a batch, and the node that has it; the zero Addr for nobody. Owner is who is charged for that incarnation of the node, zero if that is
+// not known now.
+type BatchOf struct {
+	Batch       uint32      `json:"batch"`
+	Node        netip.Addr  `json:"node"`
+	Incarnation uint32      `json:"incarnation,omitempty"`
+	Owner       share.Owner `json:"owner,omitzero"`
+}
+
+// BatchQuery asks for batches of region slots of a memory machine, so that a node has Want of them in all there.
+type BatchQuery struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+	Machine     uint8      `json:"machine"`
+	Want        int        `json:"want"`
+}
+
+// BatchReply lists all batches that the node has on the machine. They are fewer than it wants if it or its owner has its share, or the rack
+// has no more.
+type BatchReply struct {
+	Batches []uint32 `json:"batches"`
 }
 
 // Reclaim frees regions; one that is gone already is no error. Reclaimed answers it.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -21,8 +22,11 @@ type NodeCalls struct {
 	// Counts are all calls that have ended since the node joined.
 	Counts []MethodCount `json:"counts,omitempty"`
 	// Room is how many bytes new calls may still take in the node's ledger; nil if it has none
-	// yet.
-	Room *uint64 `json:"room,omitempty"`
+	// yet. States is how many bytes the states of its services and the checkpoints of its durable mains have in it, MaxStates how many
+	// they may have together.
+	Room      *uint64 `json:"room,omitempty"`
+	States    uint64  `json:"states,omitempty"`
+	MaxStates uint64  `json:"max_states,omitempty"`
 	// Over says that the node is about to leave in order, and that nobody will ask for the
 	// outcome of any direct call that it has run: one that is still out to it has not run, and
 	// never will. Nothing else is set.
@@ -33,9 +37,9 @@ type NodeCalls struct {
 	Owes bool `json:"owes,omitempty"`
 	// Waits, if it is set, is all that is told. It counts until the next one.
 	Waits *NodeWaits `json:"waits,omitempty"`
-	// Frees, if there are some, are all that is told: regions of the node that go, each after its last lease. The node may say so again: what it does not
-	// have is left alone. At most MaxFrees.
-	Frees []FreedRegions `json:"frees,omitempty"`
+	// Frees, if there are some, are all that is told: regions of the node that go, each after its last lease, named by the addresses of their first bytes.
+	// The node may say so again: what it does not have is left alone. At most MaxFrees.
+	Frees []netip.Addr `json:"frees,omitempty"`
 	// TakeBack, if it is set, is all that is told: why the node is to be fenced, and its program started anew. It shares the
 	// fate of a call's other side.
 	TakeBack string `json:"takeBack,omitempty"`
@@ -54,17 +58,8 @@ type EndedMain struct {
 	Index uint32 `json:"index"`
 }
 
-// MaxFrees is how many addresses of regions are in one NodeCalls.
+// MaxFrees is how many regions are in one NodeCalls.
 const MaxFrees = 512
-
-// FreedRegions is regions that go, named by addresses in them. Those stay in which an address of But lies.
-type FreedRegions struct {
-	Regions []netip.Addr `json:"regions"`
-	But     []netip.Addr `json:"but,omitempty"`
-}
-
-// Size is how much of MaxFrees it takes.
-func (r *FreedRegions) Size() int { return len(r.Regions) + len(r.But) }
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a
 // node. It comes while there are any, again and again, and empty when there are none any more.
@@ -95,13 +90,88 @@ type DirectCall struct {
 	Method      string      `json:"method"`
 	// Began is how many µs ago the callee has got it, and Took for how many it ran. What is
 	// under way has no Took.
-	Began   int64      `json:"began"`
-	Took    int64      `json:"took,omitempty"`
-	Attempt uint16     `json:"attempt,omitempty"`  // how often its execution was begun before
-	Code    fault.Code `json:"code,omitempty"`     // of an answer that is an exception
-	Oneway  bool       `json:"oneway,omitempty"`   // nobody waits for it
-	Policy  uint8      `json:"policy,omitempty"`   // as in its header
-	GivenUp uint32     `json:"given_up,omitempty"` // after how many failures it has been given up; 0: it has not
+	Began   int64       `json:"began"`
+	Took    int64       `json:"took,omitempty"`
+	Attempt uint16      `json:"attempt,omitempty"`  // how often its execution was begun before
+	Code    fault.Code  `json:"code,omitempty"`     // of an answer that is an exception
+	Oneway  bool        `json:"oneway,omitempty"`   // nobody waits for it
+	Policy  uint8       `json:"policy,omitempty"`   // as in its header
+	GivenUp uint32      `json:"given_up,omitempty"` // after how many failures it has been given up; 0: it has not
+	Details CallDetails `json:"details,omitzero"`
+}
+
+// CallDetails is what people may want to know of a call besides. Nothing depends on it. Of a call under way it is what is known so far.
+type CallDetails struct {
+	// Arguments is how many bytes the message with the arguments and the headers has, Answer how many the answer has.
+	Arguments uint64 `json:"arguments,omitempty"`
+	Answer    uint64 `json:"answer,omitempty"`
+	// Headers are those of the call. Their values may be secrets.
+	Headers []Header `json:"headers,omitempty"`
+	// Exception is the type of an exception that the IDL declares, Text what any exception says.
+	Exception string `json:"exception,omitempty"`
+	Text      string `json:"text,omitempty"`
+}
+
+// Header is a header of a call.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+}
+
+// Secret reports whether the value may be a secret: it is not one of W3C Trace Context.
+func (h *Header) Secret() bool { return h.Name != "traceparent" && h.Name != "tracestate" }
+
+// Bounds of a CallDetails: bytes of Exception, of Text, of the names and values of all headers together, and how many headers. MaxDetails
+// is how many bytes of all these are in a NodeCalls.
+const (
+	MaxExceptionName = 64
+	MaxExceptionText = 256
+	MaxHeadersText   = 512
+	MaxHeaders       = 16
+	MaxDetails       = 32 << 10
+)
+
+// Fit leaves details of calls out that are more than MaxDetails: those of the last ones.
+func (c *NodeCalls) Fit() {
+	left := MaxDetails
+	for _, calls := range [][]DirectCall{c.Ended, c.Running} {
+		for i := range calls {
+			d := &calls[i].Details
+			size := len(d.Exception) + len(d.Text)
+			for _, h := range d.Headers {
+				size += len(h.Name) + len(h.Value)
+			}
+			if left -= size; left < 0 {
+				*d = CallDetails{Arguments: d.Arguments, Answer: d.Answer}
+			}
+		}
+	}
+}
+
+// Bounded is d within its bounds: what is too long is cut, and ends with "…"; what is too much is left out.
+func (d *CallDetails) Bounded() CallDetails {
+	out := *d
+	out.Exception, out.Text, out.Headers = cut(d.Exception, MaxExceptionName), cut(d.Text, MaxExceptionText), nil
+	left := MaxHeadersText
+	for _, h := range d.Headers[:min(len(d.Headers), MaxHeaders)] {
+		h.Name = cut(h.Name, left)
+		left -= len(h.Name)
+		h.Value = cut(h.Value, left)
+		left -= len(h.Value)
+		if h.Name != "" {
+			out.Headers = append(out.Headers, h)
+		}
+	}
+	return out
+}
+
+// cut is a text of so many bytes at most, which is UTF-8.
+func cut(text string, most int) string {
+	const more = "…"
+	if len(text) > most {
+		text = text[:max(0, most-len(more))] + more[:min(most, len(more))]
+	}
+	return strings.ToValidUTF8(text, "")
 }
 
 // MethodCount is how many calls of a method have ended with a code.

@@ -47,7 +47,8 @@ const (
 	KindEnded     Kind = 12 // a memory blade's daemon has ended: Ended, empty
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
 	KindSharing   Kind = 14 // whose a caller is, and whether it may share its fate with a node: Sharing, SharingReply
-	KindRooms     Kind = 15 // a memory blade asks which nodes may have of its reserve, and whose nodes are: Rooms, RoomsReply
+	KindBatches   Kind = 21 // a node wants more region slots: BatchQuery, BatchReply
+	KindOwners    Kind = 15 // a memory blade asks whose nodes are: Owners, OwnersReply
 )
 
 // From the Gatekeeper to a daemon.
@@ -55,16 +56,18 @@ const (
 	KindFence   Kind = 16 // memory: refuse an incarnation from now on: Fence, Fenced
 	KindReclaim Kind = 17 // memory: free regions whose holder is gone: Reclaim, empty
 	KindRegions Kind = 18 // memory: list regions, for reconciliation: Regions, RegionList
+	KindGrant   Kind = 25 // memory: who may allocate in which batch: Grant, empty
 	KindStart   Kind = 19 // compute: run a program as a node: Start, Started
 	KindStop    Kind = 20 // compute: end a node's program: Stop, empty
 	// KindOutput is a question.
 	KindOutput Kind = 48 // compute: what have programs printed: Output, OutputPart
+	// KindCheck asks before something is deployed.
+	KindCheck Kind = 50 // compute: could the blade start this program: Start, empty
 	// KindCancelCall is an operator's wish.
 	KindCancelCall Kind = 49 // compute: end the handler of a call: CancelCall, empty
 	// The rest is for machines with two copies.
-	KindMirror  Kind = 24 // memory: be this copy from now on: Mirror, empty
-	KindAllocAt Kind = 25 // memory: make the region that the first copy has made: AllocAt, empty
-	KindLevel   Kind = 26 // memory: make the second copy what this one is, after a fence: Level, Outcome
+	KindMirror Kind = 24 // memory: be this copy from now on: Mirror, empty
+	KindLevel  Kind = 26 // memory: make the second copy what this one is, after a fence: Level, Outcome
 	// KindFill and KindComplete make a second copy.
 	KindFill     Kind = 40 // memory: fill a copy, or be filled: Fill, Outcome
 	KindComplete Kind = 41 // memory: complete the copy that is filled from here: Complete, Outcome
@@ -87,9 +90,9 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindRooms: "rooms", KindBlocks: "blocks",
-	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
-	KindMirror: "mirror", KindAllocAt: "alloc at", KindLevel: "level",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches",
+	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCheck: "check", KindCancelCall: "cancel",
+	KindMirror: "mirror", KindGrant: "grant", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",
 	KindFill: "fill", KindComplete: "complete",
 }

@@ -56,11 +56,28 @@ func largest() map[Kind][2]any {
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
-	someCall := func(i int) DirectCall {
-		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3, 1 << 31}
-	}
 	room := uint64(1) << 60
-	unsettled := Unsettled{many(MaxUnsettled, func(int) Span { return span }), nil, true, many(64, someLedger)}
+	long := strings.Repeat("\x00", MaxExceptionText) // six bytes each in JSON
+	details := (&CallDetails{1 << 60, 1 << 60, many(MaxHeaders, func(int) Header { return Header{long[:16], long[:16]} }), long, long}).Bounded()
+	someCall := func(i int) DirectCall {
+		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3, 1 << 31, details}
+	}
+	calls := NodeCalls{
+		node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
+		many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
+		&room, 1 << 60, 1 << 60, true, true, &NodeWaits{
+			many(MaxWaits, func(i int) WaitingCall {
+				return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name}
+			}),
+		}, many(MaxFrees, someNode), name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
+	}
+	calls.Fit()
+	batchesOf := func(n int) []BatchOf {
+		return many(n, func(i int) BatchOf {
+			return BatchOf{uint32(dsmpacket.Batches - 1 - i), node, math.MaxUint32, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}
+		}) //nolint:gosec // not negative
+	}
+	unsettled := Unsettled{many(MaxUnsettled, func(int) Span { return span }), nil, nil, true, 1 << 60, many(64, someLedger)}
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
 	return map[Kind][2]any{
 		KindLedgerGrant: {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31, share.Owner{Port: 1 << 31, User: 1 << 31}}, ledger},
@@ -72,13 +89,14 @@ func largest() map[Kind][2]any {
 		}},
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
 		KindMirror:       {mirror, refusal},
-		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
+		KindGrant:        {Grant{batchesOf(dsmpacket.Batches - 1)}, nil},
+		KindBatches:      {BatchQuery{node, 1 << 31, 255, 1 << 20}, BatchReply{many(dsmpacket.MaxBatches, func(i int) uint32 { return uint32(dsmpacket.Batches - 1 - i) })}},
 		KindFill:         {Fill{1 << 60, true, 1 << 31, 1 << 31, node, node, 1 << 60}, refusal},
 		KindComplete:     {Complete{1 << 60, mirror}, refusal},
 		KindLevel:        {Level{1 << 31, Fence{node, 1 << 31, true}, unsettled, unsettled}, refusal},
 		KindHello: {
 			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 21, 1 << 60, Release{1 << 30, name}},
-			Welcome{node, 255, rack, Release{1 << 30, name}, 1000, 1 << 60, true, 1 << 21, 1 << 21, &mirror},
+			Welcome{node, 255, rack, Release{1 << 30, name}, 1000, 1 << 60, true, 1 << 21, 1 << 21, &mirror, batchesOf(dsmpacket.Batches - 1)},
 		},
 		KindHeartbeat: {
 			Heartbeat{
@@ -89,7 +107,7 @@ func largest() map[Kind][2]any {
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
 		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, someBlocks, 1 << 27, true}},
-		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", new(1 << 30), true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
+		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", new(1 << 30), true} }), true, strings.Repeat("i", MaxIDL), true, &StateForm{&name, many(MaxVersions, longest)}, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true, true}, nil},
 		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share", new(1 << 30)} })}},
@@ -102,24 +120,17 @@ func largest() map[Kind][2]any {
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
 		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
-		KindRooms:   {Rooms{many(MaxRooms, func(int) Room { return Room{node, 1 << 60} })}, RoomsReply{make([]bool, MaxRooms), many(MaxRooms, func(int) share.Owner { return share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1} })}},
+		KindOwners:  {Owners{many(MaxOwners, someNode)}, OwnersReply{many(MaxOwners, func(int) share.Owner { return share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1} })}},
 		KindBlocks:  {BlockQuery{node, 1 << 31, 64}, BlockReply{someBlocks}},
 		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
-		KindCalls: {NodeCalls{
-			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
-			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
-			&room, true, true, &NodeWaits{
-				many(MaxWaits, func(i int) WaitingCall {
-					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name}
-				}),
-			}, []FreedRegions{{many(MaxFrees, someNode), many(MaxFrees, someNode)}}, name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
-		}, nil},
+		KindCalls:   {calls, nil},
 		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, unsettled}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions: {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {
 			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest), true}, Started{1 << 30},
 		},
+		KindCheck:      {Start{Name: name, Args: many(256, longest), Binary: name}, nil},
 		KindStop:       {Stop{name, 1 << 30}, nil},
 		KindCancelCall: {CancelCall{node, name, name}, nil},
 		KindOutput: {Output{name, 1 << 60, 1 << 30, 1 << 30}, OutputPart{many(OutputPartSize>>13, func(int) OutputLine {

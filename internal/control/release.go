@@ -11,7 +11,7 @@ import (
 // which have versions of their own: the bodies of control messages, what programs and their
 // daemon tell each other, records of ledgers. Raise it with every change that an older part
 // would not understand. Parts with different ones refuse each other when they meet.
-const Protocol = 4
+const Protocol = 5
 
 // Release says which protocol a part speaks, and which build it is, for people. Its zero value is
 // written as that of this program.

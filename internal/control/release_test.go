@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,8 +12,8 @@ import (
 // A part says what it speaks without being told to, and refuses another protocol with both named.
 func TestRelease(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"speaks":{"protocol":99,"build":"v9.0.0"}}`: "blade b speaks protocol 99 (build v9.0.0), this Gatekeeper protocol 4",
-		`{}`: "blade b speaks protocol 0 (build an older one), this Gatekeeper protocol 4",
+		`{"speaks":{"protocol":99,"build":"v9.0.0"}}`: "blade b speaks protocol 99 (build v9.0.0), this Gatekeeper protocol " + strconv.Itoa(Protocol),
+		`{}`: "blade b speaks protocol 0 (build an older one), this Gatekeeper protocol " + strconv.Itoa(Protocol),
 	} {
 		var h Hello
 		if err := json.Unmarshal([]byte(text), &h); err != nil {

@@ -24,10 +24,10 @@ func describe(f wire.Frame) string {
 	}
 	at += fmt.Sprintf(", %s → %s", u.Src.Addr(), u.Dst.Addr())
 	switch u.Dst.Port() {
-	case rackaddr.PortRPC, rackaddr.PortDirect:
+	case rackaddr.PortRPC, rackaddr.PortDirect, rackaddr.PortBulk:
 		m, err := rpcpacket.Parse(u.Payload)
 		if err != nil {
-			return fmt.Sprintf("%s: %v", at, err)
+			return fmt.Sprintf("%s: %v", at, err) // or it is a part
 		}
 		return fmt.Sprintf("%s: %s %s of %s, flags %#x, slot %d, number %s", at, m.Type, m.Call, m.Parent, m.Flags, m.Slot, m.Number)
 	case rackaddr.PortDSM:

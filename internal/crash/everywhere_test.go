@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +30,7 @@ var (
 	flagEvery   = flag.Bool("crash.every", false, "everything, before and after every packet, instead of random cases")
 	flagFrom    = flag.Uint64("crash.from", 1, "the first seed")
 	flagFor     = flag.Duration("crash.for", 0, "go on with new seeds for so long")
+	flagTotal   = flag.Int("crash.total", 0, "go on with new seeds until there are so many cases")
 	flagSeeds   = flag.Int("crash.seeds", 0, "how many seeds (0: what CI runs)")
 	flagCases   = flag.Int("crash.cases", 0, "how many random cases for each seed (0: what CI runs)")
 	flagMix     = flag.String("crash.mix", wide, "which programs, racks and failures: wide or plain")
@@ -56,6 +60,7 @@ const (
 	shortCases      = 3 // under -short, with the race detector
 	shortSeeds      = 8
 	failuresPerSeed = 3
+	freshSeeds      = 32 // at a time
 )
 
 func TestMain(m *testing.M) {
@@ -103,18 +108,27 @@ func perform(t *testing.T, p *Program, want *Expectation, opt Options) (report *
 type tally struct {
 	sync.Mutex
 	cases, hits, failed int
-	nested              int // cases with a crash while somebody was down
-	lost                int // cases in which memory was lost, or what was logged
+	seeds               int            // whose programs were run
+	bad                 map[uint64]int // of them, those with cases that failed, and how many
+	nested              int            // cases with a crash while somebody was down
+	lost                int            // cases in which memory was lost, or what was logged
 	seen                map[string]int
 	busy                time.Duration
+	told                atomic.Bool // to end
 }
 
-func (c *tally) add(p *Program, one Case, r *Report, took time.Duration) {
+func (c *tally) add(p *Program, seed uint64, one Case, r *Report, took time.Duration) {
 	c.Lock()
 	defer c.Unlock()
 	c.cases++
 	c.hits += min(1, r.Crashes)
 	c.failed += min(1, len(r.Wrong))
+	if len(r.Wrong) > 0 {
+		if c.bad == nil {
+			c.bad = map[uint64]int{}
+		}
+		c.bad[seed]++
+	}
 	c.nested += min(1, r.Nested)
 	c.lost += btoi(r.Lost)
 	c.busy += took
@@ -127,6 +141,49 @@ func (c *tally) add(p *Program, one Case, r *Report, took time.Duration) {
 	for _, what := range circumstances(p, one) {
 		c.seen[what]++
 	}
+}
+
+// begin counts a seed.
+func (c *tally) begin() {
+	c.Lock()
+	defer c.Unlock()
+	c.seeds++
+}
+
+// enough reports whether the test was told to end, or has had as many cases as it was asked for.
+func (c *tally) enough() bool {
+	c.Lock()
+	defer c.Unlock()
+	return c.told.Load() || *flagTotal > 0 && c.cases >= *flagTotal
+}
+
+// list names the seeds with cases that failed.
+func (c *tally) list() string {
+	var b strings.Builder
+	for _, seed := range slices.Sorted(maps.Keys(c.bad)) {
+		fmt.Fprintf(&b, ", %d of seed %d", c.bad[seed], seed)
+	}
+	return b.String()
+}
+
+// endOnSignal has the test end with the cases under way, and say what it has found, when it is interrupted.
+func (c *tally) endOnSignal(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	over := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		select {
+		case <-signals:
+			c.told.Store(true)
+		case <-over:
+		}
+	})
+	t.Cleanup(func() {
+		signal.Stop(signals)
+		close(over)
+		wait.Wait()
+	})
 }
 
 // circumstances are what a case is like, for its count.
@@ -274,7 +331,7 @@ func check(t *testing.T, p *Program, want *Expectation, seed uint64, c Case, sum
 	t.Helper()
 	began := time.Now()
 	r := perform(t, p, want, Options{Seed: seed, Network: c.Network, Setting: c.Setting, Crashes: c.Crashes})
-	sum.add(p, c, r, time.Since(began))
+	sum.add(p, seed, c, r, time.Since(began))
 	if len(r.Wrong) > 0 {
 		point := c.Crashes.String()
 		if point == "" {
@@ -290,6 +347,7 @@ func check(t *testing.T, p *Program, want *Expectation, seed uint64, c Case, sum
 func TestCrashEverywhere(t *testing.T) {
 	sum := new(tally)
 	t.Cleanup(func() {
+		t.Logf("%d cases of %d seeds from %d on, failed: %d%s", sum.cases, sum.seeds, *flagFrom, sum.failed, sum.list())
 		t.Logf("%d cases, %d of them with a crash that hit somebody, %d while somebody was down from another, %d with a loss, %d failed; %s each%s",
 			sum.cases, sum.hits, sum.nested, sum.lost, sum.failed, (sum.busy / time.Duration(max(1, sum.cases))).Round(time.Microsecond), sum.table())
 	})
@@ -301,6 +359,10 @@ func TestCrashEverywhere(t *testing.T) {
 	perSeed := cases
 	if testing.Short() {
 		count, perSeed = shortSeeds, shortCases
+	}
+	fresh := *flagFor > 0 || *flagTotal > 0
+	if fresh {
+		count = freshSeeds
 	}
 	if *flagSeeds > 0 {
 		count = *flagSeeds
@@ -317,14 +379,15 @@ func TestCrashEverywhere(t *testing.T) {
 	if *flagEvery {
 		perSeed = 0
 	}
+	sum.endOnSignal(t)
 	batch(t, first, count, perSeed, every, sum)
-	for began := time.Now(); time.Since(began) < *flagFor; {
+	for began := time.Now(); !sum.enough() && (*flagTotal > 0 || time.Since(began) < *flagFor); {
 		first += uint64(count)
-		count = 32
+		count = freshSeeds
 		batch(t, first, count, perSeed, every, sum)
 		t.Logf("%s: seeds up to %d, %d cases, %d failed", time.Since(began).Round(time.Second), first+uint64(count)-1, sum.cases, sum.failed)
 	}
-	all := !testing.Short() && *flagSeeds+*flagCases == 0 && *flagSeed == 0 && *flagNetwork == "" && !*flagEvery
+	all := !testing.Short() && !fresh && !sum.told.Load() && *flagSeeds+*flagCases == 0 && *flagSeed == 0 && *flagNetwork == "" && !*flagEvery
 	if missing := sum.missing(); all && *flagMix == wide && len(missing) > 0 {
 		t.Errorf("these have not happened in any case: %q", missing)
 	}
@@ -339,6 +402,10 @@ func batch(t *testing.T, first uint64, count, perSeed int, every func(uint64) bo
 		for seed := first; seed < first+uint64(count); seed++ {
 			t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 				t.Parallel()
+				if sum.enough() {
+					return
+				}
+				sum.begin()
 				oneSeed(t, seed, perSeed, every(seed), sum)
 			})
 		}
@@ -380,6 +447,9 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 	}
 	failures := 0
 	for i, c := range all {
+		if sum.enough() {
+			return
+		}
 		if i > 0 {
 			c.Setting.Idle = 0 // hours of heartbeats take a second and more of CPU
 		}

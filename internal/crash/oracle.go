@@ -417,7 +417,7 @@ func (r *Run) memoryLeft() string {
 }
 
 // recordsLeft tells which records the log holds that nobody will ask for, "" if
-// none: all but those of blades, machines and the rack itself, which go on.
+// none: all but those of blades, machines, batches that nobody has, and the rack itself, which go on.
 func (r *Run) recordsLeft() string {
 	counts := map[string]int{}
 	for rec, err := range r.rack.Log().Records() {
@@ -426,6 +426,10 @@ func (r *Run) recordsLeft() string {
 		}
 		switch rec.Kind {
 		case wal.KindBlade, wal.KindMirror, wal.KindRack:
+		case wal.KindBatch:
+			if !rec.Callee.IsZero() { // its node is gone
+				counts[rec.Kind.String()]++
+			}
 		default:
 			counts[rec.Kind.String()]++
 		}

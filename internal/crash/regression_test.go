@@ -135,6 +135,14 @@ func TestRegressions(t *testing.T) {
 		// A later incarnation of a caller had sent a call again in the same slot, under a later number, and was answered. When the call was
 		// forgotten, only its first number was refused: a late copy of the second ran it again (rpc/direct: TestForgottenUnderALaterNumber).
 		{261, "log=887767,limits=586860,long", "late", "204-A:pause:3.128963108s,210-A:kill"},
+		// An answer that hands regions over went to a later incarnation of its caller in the slot of the former one's call. That incarnation had used the
+		// slot for other calls, so the Gatekeeper took the answer for a late one, each time.
+		{7000080, "mtu=37923,sync,age=465917h15m16.077415588s", slow, "3508-sw:restart:274.506896ms,3512+A:kill,5071-s4:stop:4.498563479s"},
+		// A node had lost its ledger, and its execution began anew, got other regions, and made a call that was open still. The Gatekeeper refused that as a
+		// bad request, and not as nondeterminism (gatekeeper.TestLoan_OtherRun).
+		{909000972, "sync,age=493610h29m13.169404838s,lends,room=1762165,large=6883", "good", "127-m2:cut:7.641261224s,139-log:fill:794.925µs,191+B:kill,210+B:cut:2.597245392s"},
+		// A program was deployed on a blade that had not reported since the Gatekeeper began (the explorer's fault).
+		{909000077, "age=240877h30m32.714722405s,pairs,lends,calls=17", "good", "1444+m2:cut:1.080656ms,1482-gk:restart:1.3135588s,1482+C:redeploy:920.938µs,1499-log:power:2.839390923s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -274,7 +275,8 @@ func (c *crasher) order(one Crash, f func(context.Context, *gatekeeper.Gatekeepe
 			case rpc.OK, rpc.Unavailable, rpc.Overloaded, rpc.NotFound: // the blade is out of service, there is no room, or it is not known again yet
 				return nil
 			}
-			if !errors.Is(err, gatekeeper.ErrStopped) && !errors.Is(err, wal.ErrFailed) {
+			unheard := strings.Contains(err.Error(), "no blade is called") // since the Gatekeeper began, or yet
+			if !errors.Is(err, gatekeeper.ErrStopped) && !errors.Is(err, wal.ErrFailed) && !unheard {
 				return fmt.Errorf("%s: %w", one, err)
 			}
 		}

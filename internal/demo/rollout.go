@@ -66,6 +66,9 @@ func (c *counter2) Add(ctx context.Context, account int32, amounts *rpc.Ref[[]by
 // Version implements rpc.VersionedState.
 func (*counter2) Version() string { return "2" }
 
+// Reads implements rpc.VersionedState.
+func (*counter2) Reads() []string { return []string{"", "2"} }
+
 // Snapshot implements rpc.State.
 func (c *counter2) Snapshot() ([]byte, error) {
 	b, err := c.Counter.Snapshot()

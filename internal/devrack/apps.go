@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -172,13 +173,15 @@ func (r *rack) tell(events <-chan gatekeeper.Event) {
 		}
 		switch e.Kind {
 		case gatekeeper.ServiceExported:
-			r.say("%s serves %s", e.Name, e.Service)
+			if !strings.HasPrefix(e.Service, "Bifrost.") { // the rack's own ingress serves such
+				r.say("%s serves %s", e.Name, e.Service)
+			}
 		case gatekeeper.NodeFailed:
-			if e.Message != "closed" { // it has left in order
+			if e.Message != "closed" && !strings.Contains(e.Name, "/") { // of those of a deployment the registry tells
 				r.say("%s has ended: %s", e.Name, e.Message)
 			}
 		case gatekeeper.ProgramFailed:
-			r.say("%s does not start: %s", e.Name, e.Message)
+			r.say("%s has failed: %s", e.Name, e.Message)
 		case gatekeeper.AppRolledOut:
 			r.say("%s runs as it is now", e.Name)
 		case gatekeeper.AppRolledBack:

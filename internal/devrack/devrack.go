@@ -211,6 +211,8 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 		stop()
 		wg.Wait()
 	}()
+	events := r.rig.Gatekeeper().Subscribe(serving) // before programs of a former run join, which they do before they are deployed anew
+	wg.Go(func() { r.tell(events) })
 	past := history.New(r.dir.file("history"), r.cfg.Log)
 	server, err := admin.New(admin.Config{
 		Backend: r.rig.Gatekeeper(), History: past, Grants: admin.OneToken(r.cfg.Token), Version: r.cfg.Version, Log: r.cfg.Log, Metrics: r.metrics(),
@@ -247,8 +249,6 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 			failed <- err
 		}
 	})
-	events := r.rig.Gatekeeper().Subscribe(serving)
-	wg.Go(func() { r.tell(events) })
 	for _, spec := range specs {
 		if err := r.rig.Gatekeeper().Deploy(ctx, spec); err != nil {
 			return err

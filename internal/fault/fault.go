@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Code says what went wrong. Codes travel in packets, so their numbers are
@@ -30,7 +31,7 @@ const (
 	Internal              // a bug in the called program, such as a handler that panics, or in Bifröst; the message helps to report it
 	Application           // the handler returned an error that its IDL does not declare
 	Unsupported           // the other side speaks, but cannot do this
-	Declared              // the handler returned an exception that its IDL declares: an answer, counted as a failure of its own kind
+	Declared              // the handler returned an exception that its IDL declares: an answer, and no failure
 	codeCount
 )
 
@@ -49,6 +50,12 @@ func (c Code) String() string {
 	}
 	return fmt.Sprintf("code %d", uint8(c))
 }
+
+// Names are the names of all codes, in their order.
+func Names() []string { return slices.Clone(names[:]) }
+
+// Failure reports whether a call that ends with the code has failed. An exception that the IDL declares is an answer.
+func (c Code) Failure() bool { return c != OK && c != Declared }
 
 // Known reports whether the code is one of those above.
 func (c Code) Known() bool { return c < codeCount }

@@ -83,6 +83,9 @@ type Session interface {
 	// Blocks asks for call slots, so that the node has so many blocks in all, and lists all blocks that it has then: fewer if it may
 	// not have more.
 	Blocks(ctx context.Context, want int) ([]uint32, error)
+	// Batches asks for region slots of a memory machine, in batches, so that the node has so many there, and lists all that it has there then:
+	// fewer if it may not have more.
+	Batches(ctx context.Context, machine uint8, want int) ([]uint32, error)
 	// Ledger asks where the node keeps its ledger; nil as long as no memory machine is in service.
 	Ledger(ctx context.Context) (*control.LedgerPlace, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
@@ -15,7 +14,7 @@ type Execution struct {
 
 	mu        sync.Mutex
 	machines  []uint8 // that some run has changed
-	allocated []dsmpacket.Region
+	allocated []dsmclient.Pointer
 	freed     []dsmclient.Pointer
 	left      []dsmclient.Left // by former runs
 }
@@ -33,32 +32,28 @@ func (e *Execution) Changes(machine uint8) error {
 }
 
 // Former implements dsmclient.Decider.
-func (e *Execution) Former(branch uint64, index uint32) (r dsmpacket.Region, had bool, err error) {
+func (e *Execution) Former(branch uint64, index uint32) (base dsmclient.Pointer, had bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	i := slices.IndexFunc(e.left, func(l dsmclient.Left) bool { return l.Branch == branch && l.Index == index })
 	if i < 0 {
-		return r, false, nil
+		return base, false, nil
 	}
-	return e.left[i].Region, true, nil
+	return e.left[i].Base, true, nil
 }
 
 // Allocated implements dsmclient.Decider.
-func (e *Execution) Allocated(_ uint64, _ uint32, r dsmpacket.Region) {
+func (e *Execution) Allocated(_ uint64, _ uint32, base dsmclient.Pointer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.allocated = append(e.allocated, r)
+	e.allocated = append(e.allocated, base)
 }
 
-// Allocation implements dsmclient.Decider.
-func (e *Execution) Allocation(p dsmclient.Pointer) (dsmpacket.Region, bool) {
+// HasAllocated implements dsmclient.Decider.
+func (e *Execution) HasAllocated(p dsmclient.Pointer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.allocated, func(r dsmpacket.Region) bool { return r.Contains(p.Bare()) })
-	if i < 0 {
-		return dsmpacket.Region{}, false
-	}
-	return e.allocated[i], true
+	return slices.Contains(e.allocated, p.Base())
 }
 
 // Free implements dsmclient.Decider.

@@ -4,6 +4,8 @@ package memrack
 
 import (
 	"context"
+	"encoding/binary"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,6 +134,7 @@ func (r *Rack) ClientWith(node uint64, cfg dsmclient.Config) *dsmclient.Client {
 	r.must(h.AddAddress(addr))
 	view := r.View()
 	cfg.Stack, cfg.Address, cfg.Rack = h, addr, func() control.Rack { return view }
+	cfg.Batches = Batches(addr, func(machine uint8) *memory.Server { return r.Memories[machine-1] })
 	c, err := dsmclient.NewClient(cfg)
 	r.must(err)
 	r.T.Cleanup(func() {
@@ -142,11 +145,28 @@ func (r *Rack) ClientWith(node uint64, cfg dsmclient.Config) *dsmclient.Client {
 	return c
 }
 
+// mostBatches is how many batches a node may have here.
+const mostBatches = 256
+
+// Batches gives a node batches of region slots, as the Gatekeeper would: each node has its own, on each machine the same.
+func Batches(node netip.Addr, server func(machine uint8) *memory.Server) func(context.Context, uint8, int) ([]uint32, error) {
+	a := node.As16()
+	first := mostBatches * (1 + uint32(a[15])%(dsmpacket.Batches/mostBatches-1))
+	return func(_ context.Context, machine uint8, want int) (all []uint32, err error) {
+		var g control.Grant
+		for i := range uint32(min(want, mostBatches)) { //nolint:gosec // not negative
+			all = append(all, first+i)
+			g.Batches = append(g.Batches, control.BatchOf{Batch: first + i, Node: node})
+		}
+		return all, server(machine).Grant(g)
+	}
+}
+
 // Deny sets which requests the switch denies, by source and destination.
 func (r *Rack) Deny(f func(node, to dsmpacket.Pointer) bool) { r.denies.Store(&f) }
 
-// denying puts the P4 program's denial before a router: addresses, ports and
-// the two verdict words change places.
+// denying puts the P4 program's denial before a router: addresses and ports
+// change places, and the verdict and its complement are written anew.
 func (r *Rack) denying(forward func(datapath.Port, []byte)) func(datapath.Port, []byte) {
 	return func(in datapath.Port, b []byte) {
 		p, err := frame.Parse(b)
@@ -157,8 +177,8 @@ func (r *Rack) denying(forward func(datapath.Port, []byte)) func(datapath.Port, 
 			p.SrcMAC, p.DstMAC = p.DstMAC, p.SrcMAC
 			u := append([]byte(nil), p.Payload...)
 			u[0], u[1], u[2], u[3] = u[2], u[3], u[0], u[1]
-			v := u[8+4:]
-			v[0], v[1], v[2], v[3] = v[2], v[3], v[0], v[1]
+			verdict := u[8+4:]
+			binary.BigEndian.PutUint32(verdict, 0x0301_FCFE) // refused, permission denied, and the complement of that
 			p.Payload = u
 			r.Net.Output(in, p.Append(nil))
 			return

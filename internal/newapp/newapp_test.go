@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/rpc/gen"
 )
 
@@ -92,10 +93,7 @@ func TestGenerated(t *testing.T) {
 	for _, f := range made {
 		same(t, f.Name, f.Content)
 	}
-	thrift, err := exec.LookPath("thrift")
-	if err != nil {
-		t.Skip("NOT CHECKED: there is no Thrift compiler: make setup")
-	}
+	thrift := privilege.Program(t, "thrift")
 	if err := os.Mkdir(out, 0o700); err != nil {
 		t.Fatal(err)
 	}

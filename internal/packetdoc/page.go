@@ -40,16 +40,18 @@ func Page() string {
 	fmt.Fprintf(&b, "| `%s` | memory machine 1, by default: bytes 0-3 zero, 4 DSM prefix, 5 machine, 6 operation, 7-15 slot (%d bits), generation (%d), offset (%d) |\n",
 		dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1), dsmpacket.SlotBits, dsmpacket.GenerationBits, dsmpacket.OffsetBits)
 	b.WriteString("\nMemory operations (byte 6):")
-	for op := dsmpacket.OpAlloc; op <= dsmpacket.OpLedger; op++ {
-		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.OpLedger])
+	for op := dsmpacket.OpAlloc; op <= dsmpacket.LastOp; op++ {
+		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LastOp])
 	}
-	b.WriteString(" A stored pointer has 0 there, and a generation that is not 0. Slot and generation name a region for ever. An alloc names none, " +
-		"and its answer the new one. A ledger operation names none either; byte 7 says which one it is:")
+	b.WriteString(" A stored pointer has 0 there, and a generation that is not 0. Slot and generation name a region for ever. An alloc names the " +
+		"one that is to be, and slots any one of the batch. A ledger operation names none; byte 7 says which one it is:")
 	for op := dsmpacket.LedgerOpen; op <= dsmpacket.LastLedgerOp; op++ {
 		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LastLedgerOp])
 	}
 	b.WriteString("\n")
-	section(&b, "Calls", rackaddr.PortRPC, rpcpacket.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the trailer.")
+	section(&b, "Calls", rackaddr.PortRPC, rpcpacket.Layout, "Behind the header: the lists of regions, the Thrift message, the trailer.")
+	table(&b, fmt.Sprintf("A list of regions has %d bytes. A message names each region once, however many pointers into it the payload has; "+
+		"a receiver refuses a pointer whose region is not listed.", rpcpacket.ListSize), rpcpacket.ListLayout)
 	section(&b, "Parts of calls", rackaddr.PortBulk, bulk.Layout, "Behind the header: the bytes of a part; of a pull 16 bytes for each range, offset and length. "+
 		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")
 	section(&b, "Memory", rackaddr.PortDSM, dsmpacket.Layout, "Behind the header: the data of a write, or of a read's reply.")
@@ -88,7 +90,12 @@ func LedgerPage() string {
 
 // section is one header's table.
 func section(b *strings.Builder, title string, port int, l wirefmt.Layout, rest string) {
-	fmt.Fprintf(b, "\n## %s\n\nUDP port %d, header of %d bytes. %s\n\n| bytes | field | meaning |\n| --- | --- | --- |\n", title, port, l.Size(), rest)
+	table(b, fmt.Sprintf("## %s\n\nUDP port %d, header of %d bytes. %s", title, port, l.Size(), rest), l)
+}
+
+// table is a layout's fields, with text in front.
+func table(b *strings.Builder, text string, l wirefmt.Layout) {
+	fmt.Fprintf(b, "\n%s\n\n| bytes | field | meaning |\n| --- | --- | --- |\n", text)
 	for _, f := range l.Fields {
 		at := fmt.Sprint(f.Offset)
 		if f.Size > 1 {

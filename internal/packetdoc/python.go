@@ -38,15 +38,16 @@ func constants() []constant {
 		{"SERVICE_PREFIX", rackaddr.ServicePrefix.Addr().String(), "upper half of the addresses of services"},
 		{"PORT_RPC", rackaddr.PortRPC, "UDP port of answers and of calls with pointers, at both ends"},
 		{"PORT_DSM", rackaddr.PortDSM, "UDP port of memory operations, at both ends"},
-		{"PORT_BULK", rackaddr.PortBulk, "UDP port of the parts of large messages, at both ends"},
-		{"PORT_DIRECT", rackaddr.PortDirect, "UDP port of calls without pointers, at both ends; calls with pointers come to it, too"},
+		{"PORT_BULK", rackaddr.PortBulk, "UDP port of large messages without pointers and of the parts of all, at both ends"},
+		{"PORT_DIRECT", rackaddr.PortDirect, "UDP port of calls without pointers that fit a packet, at both ends; calls with pointers come to it, too"},
 		{"OVERHEAD", netio.Overhead, "bytes of a packet that are the IPv6 and UDP headers"},
 		{"MAX_DATAGRAM", netio.MaxDatagram, "bytes of a datagram at most"},
 		{"RPC_MAGIC", rpcpacket.Magic, "opens a call header"},
 		{"RPC_VERSION", rpcpacket.Version, "version of the call header"},
 		{"DSM_MAGIC", dsmpacket.Magic, "opens a memory header"},
 		{"DSM_VERSION", dsmpacket.Version, "version of the memory header"},
-		{"MAX_POINTERS", rpcpacket.MaxPointers, "pointers that a message carries at most"},
+		{"MAX_LISTS", rpcpacket.MaxLists, "lists of regions that a message has at most"},
+		{"LIST_REGIONS", rpcpacket.ListRegions, "regions that a list has room for"},
 		{"FLAG_HELD", rpcpacket.FlagHeld, "call flag: the switch holds the packet for the Gatekeeper"},
 		{"FLAG_RELEASED", rpcpacket.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
 		{"FLAG_REPLAY", rpcpacket.FlagReplay, "call flag: released again"},
@@ -61,6 +62,7 @@ func constants() []constant {
 		{"FLAG_TAINTED", rpcpacket.FlagTainted, "call flag: a direct call on behalf of a call of policy tainted"},
 		{"DSM_FINAL", dsmpacket.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
 		{"DSM_APPLIED", dsmpacket.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
+		{"DSM_SLOT", dsmpacket.FlagSlot, "memory flag of the refusal of an alloc: the slot is not free"},
 		{"BULK_MAGIC", bulk.Magic, "opens a header of the port for parts; its version is that of calls"},
 		{"BULK_RANGES", bulk.MaxRanges, "ranges of a pull at most"},
 		{"BULK_PULL_BYTES", bulk.MaxPull, "bytes that a pull is answered with at most"},
@@ -70,7 +72,13 @@ func constants() []constant {
 		{"MAX_MESSAGE", rpc.DefaultMaxMessage, "bytes of a Thrift message at most, unless a program says otherwise"},
 		{"PROTOCOL", control.Protocol, "version of what a program and its daemon say to each other"},
 		{"MAX_REGION", 1 << dsmpacket.MaxClass, "bytes of a region at most"},
+		{"LIST_SIZE", rpcpacket.ListSize, "bytes of a list"},
+		{"SLOT_BITS", dsmpacket.SlotBits, "bits of a pointer that say which slot its region has"},
 		{"GENERATION_BITS", dsmpacket.GenerationBits, "bits of a pointer that say which region of its slot it names"},
+		{"MAX_GENERATION", dsmpacket.MaxGeneration, "highest generation of a slot"},
+		{"MOST_AHEAD", dsmpacket.MostAhead, "how far a new region's generation may lie above the last one of its slot"},
+		{"BATCH_SLOTS", dsmpacket.BatchSlots, "region slots of a batch"},
+		{"SLOTS_SIZE", dsmpacket.SlotsSize, "bytes of the answer about the slots of a batch: 4 for each, with the last generation; bit 31 says that its region is there, bit 30 that it was freed just now"},
 		{"OFFSET_BITS", dsmpacket.OffsetBits, "bits of a pointer that say which byte of the region it names"},
 		{"INITIAL_TIMEOUT", endpoint.InitialTimeout, "until the first call of a method is sent again"},
 		{"MIN_TIMEOUT", endpoint.MinTimeout, "until a call is sent again, at least"},
@@ -101,8 +109,12 @@ func Python() string {
 		fmt.Fprintf(&b, "    %q,\n", code.String())
 	}
 	b.WriteString(")\n\n# Types of calls.\n")
-	for t := rpcpacket.Call; t <= rpcpacket.Ack; t++ {
+	for t := rpcpacket.Call; t <= rpcpacket.Ask; t++ {
 		fmt.Fprintf(&b, "TYPE_%s = %d\n", pythonName(t.String()), t)
+	}
+	b.WriteString("\n# Why the switch has turned a message around.\n")
+	for t := rpcpacket.Denied; t <= rpcpacket.NeverBegun; t++ {
+		fmt.Fprintf(&b, "TURNED_%s = %d\n", pythonName(t.String()), t)
 	}
 	b.WriteString("\n# Policies.\n")
 	for p := rpcpacket.PolicyNone; p <= rpcpacket.PolicyTainted; p++ {
@@ -113,12 +125,12 @@ func Python() string {
 		fmt.Fprintf(&b, "BULK_%s = %d\n", pythonName(k.String()), k)
 	}
 	b.WriteString("\n# Memory operations.\n")
-	for op := dsmpacket.OpAlloc; op <= dsmpacket.OpSettle; op++ {
+	for op := dsmpacket.OpAlloc; op <= dsmpacket.LastOp; op++ {
 		fmt.Fprintf(&b, "OP_%s = %d\n", pythonName(op.String()), op)
 	}
 	b.WriteString("\n# Memory packets.\n")
 	fmt.Fprintf(&b, "KIND_REQUEST = %d\nKIND_REPLY = %d\nKIND_NACK = %d\n", dsmpacket.Request, dsmpacket.Reply, dsmpacket.Nack)
-	for _, l := range []wirefmt.Layout{rpcpacket.Layout, dsmpacket.Layout, bulk.Layout, relay.Layout} {
+	for _, l := range []wirefmt.Layout{rpcpacket.Layout, rpcpacket.ListLayout, dsmpacket.Layout, bulk.Layout, relay.Layout} {
 		pythonLayout(&b, l)
 	}
 	return b.String()

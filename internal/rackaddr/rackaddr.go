@@ -25,9 +25,12 @@ const (
 	PortDirect  = 45105
 )
 
-// NodePorts are the ports of nodes: for calls, memory, parts of large messages, and direct calls. A node has all four at its
+// NodePorts are the ports of nodes: for answers and what the switch holds, memory, large messages, and other calls. A node has all four at its
 // own address, and PortRPC at the addresses of its services. Nobody but the blade's daemon binds them.
 var NodePorts = []uint16{PortRPC, PortDSM, PortBulk, PortDirect}
+
+// OfCalls reports whether calls and answers come to a port of a node. At PortBulk parts of large ones come, too.
+func OfCalls(port uint16) bool { return port == PortRPC || port == PortDirect || port == PortBulk }
 
 // The sockets of nodes, which the blade's daemon makes, are marked (SO_MARK): so the daemon's guard knows whose a packet is.
 // MarkMask has the bits that say that a mark is a node's, and Marks is how many there are.

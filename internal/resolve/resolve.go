@@ -167,8 +167,8 @@ func (l *Lookup) List() (list control.ServingList, ok bool) {
 
 // Parse takes a request apart: the question, and the method as rpc_route knows it. The error says that it is none.
 func Parse(service netip.Addr, m *rpcpacket.Message) (q control.Serving, err error) {
-	if m.Type != rpcpacket.Call || len(m.Pointers) > 0 {
-		return q, fault.New(fault.BadRequest, "resolve", "a %s with %d pointers is no request: a call goes to a node that serves it", m.Type, len(m.Pointers))
+	if m.Type != rpcpacket.Call || len(m.Lists) > 0 {
+		return q, fault.New(fault.BadRequest, "resolve", "a %s with %d lists of regions is no request: a call goes to a node that serves it", m.Type, len(m.Lists))
 	}
 	if err := json.Unmarshal(m.Payload, &q); err != nil {
 		return q, fault.New(fault.BadRequest, "resolve", "the request has no question: a call goes to a node that serves it")

@@ -56,6 +56,9 @@ func broken(e *p4rtclient.Entry) string {
 			return "hop_zero_is_nobody"
 		}
 	case "l3":
+		if param("row") != 0 {
+			return "nobody_has_a_row"
+		}
 		if memory("destination") {
 			return "addresses_of_memory_have_no_route"
 		}
@@ -64,7 +67,10 @@ func broken(e *p4rtclient.Entry) string {
 			return "services_have_no_memory_address"
 		}
 	case "identity":
-		if memory("source") && param("memory") == 0 {
+		if param("row") != 0 {
+			return "nobody_has_a_row"
+		}
+		if memory("source") && param("kind") != uint64(p4.MemoryServer) {
 			return "nodes_have_no_memory_address"
 		}
 	}
@@ -121,6 +127,7 @@ func TestAssumptions(t *testing.T) {
 	}
 	hop := p4rtclient.Match{Field: "hop", Value: p4rtclient.Uint(7)}
 	for want, e := range map[string]p4rtclient.Entry{
+		"nobody_has_a_row":                  {Table: "l3", Match: []p4rtclient.Match{lpm("destination", "fd00::/128")}, Action: "to_node", Params: []p4rtclient.Param{{Name: "row", Value: p4rtclient.Uint(1)}}},
 		"hops_lead_to_blades":               {Table: "next_hop", Match: []p4rtclient.Match{hop}, Action: "forward", Params: []p4rtclient.Param{{Name: "port", Value: p4rtclient.Uint(p4.CPUPort)}}},
 		"hop_zero_is_nobody":                {Table: "next_hop", Match: []p4rtclient.Match{{Field: "hop", Value: p4rtclient.Uint(0)}}, Action: "forward"},
 		"addresses_of_memory_have_no_route": {Table: "l3", Match: []p4rtclient.Match{lpm("destination", "::/0")}},

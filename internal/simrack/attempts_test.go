@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -68,6 +70,14 @@ func TestKillingCall_Bound(t *testing.T) {
 			if e.Kind == gatekeeper.CallGivenUp {
 				if e.Service != "Shelf" || e.Method != "echo" || !strings.Contains(e.Message, "ended 3 times") || e.Node != r.client.Address() {
 					t.Errorf("the event says %+v", e)
+				}
+				tree, _, err := r.Gatekeeper().Timeline(ctx, callID(t, e.Call), 1)
+				again := func(s trace.Step) bool {
+					return s.Kind == trace.Replayed && s.Attempt > 0 && s.Blade != "" && s.Why == "killed"
+				}
+				if err != nil || !strings.Contains(tree[0].Details.Text, "has ended 3 times") || !slices.ContainsFunc(tree[0].Steps, again) ||
+					tree[0].Steps[len(tree[0].Steps)-1].Attempt != most {
+					t.Errorf("the timeline is %+v, %v", tree, err)
 				}
 				break
 			}

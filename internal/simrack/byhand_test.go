@@ -249,6 +249,38 @@ func TestByHand_Leaves(t *testing.T) {
 	})
 }
 
+// TestByHand_CallerAwaited: a node closes while another one is awaited that has called it. Nobody may ever start that one's
+// program anew, and its next incarnation asks for none of the calls that clients have made outside of executions.
+func TestByHand_CallerAwaited(t *testing.T) {
+	for name, end := range map[string]func(*byHand){
+		"left": func(h *byHand) { h.leave("counter") },
+		"killed": func(h *byHand) {
+			h.must(h.Kill("s1", "counter"))
+			<-h.running["counter"].Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withByHand(t, func(ctx context.Context, h *byHand) {
+				h.must(h.start(ctx, "s1", "counter", "R"))
+				h.must(h.start(ctx, "s2", "callee", "Q"))
+				q := arrays.NewArraysClient(h.nodes["counter"].Client("Q", rpc.WithPolicy(rpc.PolicyRecover), rpc.WithPlainCalls()))
+				_, err := q.Echo(ctx, nil)
+				h.must(err)
+				end(h)
+				closing, cancel := context.WithTimeout(ctx, time.Minute) // virtual
+				defer cancel()
+				if err := h.nodes["callee"].Close(closing); err != nil {
+					t.Errorf("the callee: %v", err)
+				}
+				if all := h.awaited(ctx); len(all) == 0 || all[0].Name != "counter" {
+					t.Errorf("awaited are %+v", all)
+				}
+				h.leave("callee")
+			})
+		})
+	}
+}
+
 // TestByHand_Names: who goes on as a node is decided by blade and name. A program of another name, or on another blade, is
 // a node of its own and has no part in the state; so is a second one of the name.
 func TestByHand_Names(t *testing.T) {

@@ -278,7 +278,7 @@ func TestLargeCallAnnounced(t *testing.T) {
 		place(&m.Header, stranger.Address(), incarnationOf(r.T, r.Rack, stranger.Address()), 900, 1)
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call
 		binary.BigEndian.PutUint64(m.Payload, 1<<20)                     // about as much as an owner may have: a record and a base of that size
-		r.Host("s2").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
+		r.Host("s2").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortBulk), netip.AddrPortFrom(r.server.Address(), rackaddr.PortBulk), m.Append(nil))
 		<-time.After(time.Millisecond) // virtual: it has arrived
 		began := time.Now()
 		if err := r.echo(6<<10, 16); err != nil || time.Since(began) > time.Second {

@@ -222,7 +222,7 @@ func TestHostile_Released(t *testing.T) {
 			t.Errorf("%+v is no direct call", m.Header)
 		}
 		m.Number++
-		m.Call, m.Pointers = rpcpacket.PlainID(stranger.Address(), m.Slot, m.Number), []dsm.Pointer{region}
+		m.Call, m.Lists = rpcpacket.PlainID(stranger.Address(), m.Slot, m.Number), rpcpacket.ListsOf(region)
 		m.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
 		for _, port := range []uint16{rackaddr.PortDirect, rackaddr.PortRPC} { // the switch drops the second one
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), port), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))

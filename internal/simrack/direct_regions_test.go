@@ -45,6 +45,7 @@ type shelf struct {
 	mtu    int                                // 0 stands for the usual one
 	seen   *atomic.Pointer[rpcpacket.Message] // the last call that has gone to the switch
 	frame  func(*shelf, wire.Frame)           // sees every frame, if set
+	shadow *simrack.Shadow                    // judges every frame
 }
 
 // shelfService is the handler, and its state.
@@ -101,9 +102,14 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		seen, onFrame := lastCall()
-		r := &shelf{T: t, state: of.state, begins: of.begins, mtu: of.mtu, up: make(chan struct{}, 2), seen: seen}
+		r := &shelf{T: t, state: of.state, begins: of.begins, mtu: of.mtu, up: make(chan struct{}, 2), seen: seen, shadow: simrack.NewShadow()}
+		look := onFrame
 		if of.frame != nil {
-			onFrame = func(f wire.Frame) { of.frame(r, f) }
+			look = func(f wire.Frame) { of.frame(r, f) }
+		}
+		onFrame = func(f wire.Frame) {
+			r.shadow.OnFrame(f)
+			look(f)
 		}
 		var pairs [][]string
 		if slices.ContainsFunc(blades, func(b simrack.Blade) bool { return b.Name == "m2" }) {
@@ -542,7 +548,7 @@ func TestHostile_Frees(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			err = hostile.Calls(r.Context(), control.NodeCalls{Frees: []control.FreedRegions{{Regions: []netip.Addr{p.Addr()}}}})
+			err = hostile.Calls(r.Context(), control.NodeCalls{Frees: []netip.Addr{p.Addr()}})
 			if err != nil {
 				t.Errorf("frees of what it does not have: %v", err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -69,7 +70,7 @@ func withDirect(t *testing.T, atBack pinger, f func(d *direct)) {
 }
 
 func (d *direct) ping() error {
-	return arrays.NewPingClient(d.client.Client("Front", rpc.WithPolicy(rpc.PolicyRecover))).Ping(d.Context())
+	return arrays.NewPingClient(d.client.Client("Front", rpc.WithPolicy(rpc.PolicyRecover))).Ping(rpc.WithHeader(d.Context(), "tenant", "blue"))
 }
 
 func (d *direct) underWay() []gatekeeper.CallState {
@@ -99,6 +100,11 @@ func TestDirectCallsAreSeen(t *testing.T) {
 		calls := d.underWay()
 		if len(calls) != 2 {
 			d.Fatalf("under way are %+v", calls)
+		}
+		for _, k := range calls {
+			if h := k.Details.Headers; k.Details.Arguments == 0 || (k.Service == "Front") != slices.Equal(h, []control.Header{{Name: "tenant", Value: "blue"}}) {
+				d.Errorf("%s is told with %+v", k.Service, k.Details)
+			}
 		}
 		outer, inner := calls[0], calls[1]
 		if outer.Service == "Back" {

@@ -256,6 +256,9 @@ func testHeirDies(t *testing.T, what string, after time.Duration) {
 // TestHeir_OfJob: a job is taken back before its durable main is over, and dies. One-ways of its checkpoints have not come to their
 // receiver. The heir delivers them, and does not run the main.
 func TestHeir_OfJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestHeir_Dies has heirs under the race detector")
+	}
 	withClerk(t, 1000, func(ctx context.Context, k *clerk) {
 		k.aside = k.post
 		k.deployTo(ctx, "c1")

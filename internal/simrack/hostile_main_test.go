@@ -79,9 +79,9 @@ func TestHostile_Main(t *testing.T) {
 		}
 		h.until("the main's node is gone", func(s *gatekeeper.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Regions) == 0 })
 		m := *asked.Load()
-		m.Request, m.Floor, m.Incarnation, m.Execution, m.Flags = 1000, 0, 1, endpoint.MainID("job"), m.Flags&^dsmpacket.FlagRecall
+		m.Request, m.Floor, m.Incarnation, m.Execution = 1000, 0, 1, endpoint.MainID("job")
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
-			netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
+			netip.AddrPortFrom(first.With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
 		<-time.After(time.Second) // virtual: it has arrived
 		if answered.Load() == nil {
 			t.Error("the memory blade has not answered the stranger")

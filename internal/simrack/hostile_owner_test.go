@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -77,7 +78,7 @@ func TestHostile_Owners(t *testing.T) {
 		for i := range 100 {
 			echo(fmt.Sprint("call ", i))
 		}
-		refused, _ := server.RefusedOwners()
+		refused := server.RefusedOwners()["ledgers"]
 		for o, n := range refused {
 			if o.Port == 0 || n == 0 {
 				t.Errorf("refused to %v: %d", o, n)
@@ -126,20 +127,13 @@ func TestHostile_MemoryOwners(t *testing.T) {
 		if left := 1<<20 - len(kept)*block - got; got == 0 || left < 1<<20/10 {
 			t.Fatalf("another owner has allocated %d bytes for it, which leaves %d", got, left)
 		}
+		<-time.After(5 * time.Second) // virtual: nodes know how little memory is free, and keep none idle
 		stop, stopped := make(chan struct{}), make(chan struct{})
-		incarnations := map[*rpc.Node]uint32{}
-		for _, n := range hostile {
-			incarnations[n] = incarnationOf(t, r, n.Address())
-		}
+		raw := newRawAllocator(t, ctx, r, "s1")
 		go func() { // asks for regions that nobody waits for, so that nobody frees them
 			defer close(stopped)
 			for number := uint64(1 << 20); ; number++ {
-				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Length: small}
-				for _, n := range hostile {
-					m.Incarnation = incarnations[n]
-					r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM),
-						netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
-				}
+				raw.alloc(number, small)
 				select {
 				case <-stop:
 					return
@@ -154,9 +148,9 @@ func TestHostile_MemoryOwners(t *testing.T) {
 		}
 		close(stop)
 		<-stopped
-		o, err := r.Gatekeeper().Overview(ctx)
-		if err != nil || len(o.RefusedOwners) != 2 {
-			t.Errorf("refused: %v, %v", o.RefusedOwners, err)
+		raw.close()
+		if refused := r.MemoryServer("m1").RefusedOwners()["regions"]; len(refused) != 2 {
+			t.Errorf("refused: %v", refused)
 		}
 		for _, n := range append(hostile, nodes[1:3]...) {
 			if err := n.Close(ctx); err != nil {
@@ -178,15 +172,11 @@ func TestHostile_Unheard(t *testing.T) {
 	cfg.Impair = wire.Impairment{Delay: 10 * time.Microsecond}
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		server := r.MemoryServer("m1")
-		var nodes [2]*rpc.Node
 		var before uint64 // what the first one has
-		for i := range nodes {
-			nodes[i] = joinAll(t, ctx, r, "s1")[0]
-			incarnation := incarnationOf(t, r, nodes[i].Address())
+		for i := range 2 {
+			raw := newRawAllocator(t, ctx, r, "s1")
 			for number := uint64(1 << 20); number < 1<<20+6000; number++ {
-				m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Incarnation: incarnation, Length: 4096}
-				r.Host("s1").SendRaw(netip.AddrPortFrom(nodes[i].Address(), rackaddr.PortDSM),
-					netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
+				raw.alloc(number, 4096)
 				if number%100 == 0 {
 					<-time.After(100 * time.Microsecond) // virtual
 				}
@@ -201,9 +191,7 @@ func TestHostile_Unheard(t *testing.T) {
 				t.Errorf("%d bytes are used, and %d known: that is no attack", used, known)
 			}
 			if i == 1 {
-				if err := nodes[i].Close(ctx); err != nil {
-					t.Error(err)
-				}
+				raw.close()
 				known = before
 			}
 			<-time.After(30 * time.Second) // virtual
@@ -259,7 +247,7 @@ func TestHostile_UndoOwners(t *testing.T) {
 		if err != nil || string(got) != what {
 			t.Errorf("an execution that overwrites %d bytes: %v", len(what), err)
 		}
-		if _, refused := r.MemoryServer("m1").RefusedOwners(); refused[share.Owner{Port: 2}] == 0 || refused[share.Owner{Port: 1}]+refused[share.Owner{Port: 3}] > 0 {
+		if refused := r.MemoryServer("m1").RefusedOwners()["undo"]; refused[share.Owner{Port: 2}] == 0 || refused[share.Owner{Port: 1}]+refused[share.Owner{Port: 3}] > 0 {
 			t.Errorf("refused: %v", refused)
 		}
 	})
@@ -280,4 +268,45 @@ func byReference(ctx context.Context, caller *rpc.Node) error {
 	}
 	q, err := rpc.PointerOf(result)
 	return errors.Join(err, memory.Free(ctx, p), memory.Free(ctx, q))
+}
+
+// rawAllocator is a node whose program allocates by packets of its own.
+type rawAllocator struct {
+	t       *testing.T
+	ctx     context.Context
+	host    *wire.Host
+	session join.Session
+	batches []uint32
+}
+
+func newRawAllocator(t *testing.T, ctx context.Context, r *simrack.Rack, blade string) *rawAllocator {
+	t.Helper()
+	j, err := r.Joiner(blade)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &rawAllocator{t: t, ctx: ctx, host: r.Host(blade)}
+	if a.session, err = j.Join(ctx, "raw"); err != nil {
+		t.Fatal(err)
+	}
+	if a.batches, err = a.session.Batches(ctx, 1, 100); err != nil || len(a.batches) < 95 {
+		t.Fatalf("%d batches: %v", len(a.batches), err)
+	}
+	return a
+}
+
+// alloc asks for a region in the next slot, and says that it has heard of all before.
+func (a *rawAllocator) alloc(number, length uint64) {
+	id := a.session.Node()
+	slots := uint64(len(a.batches)) * dsmpacket.BatchSlots
+	slot := a.batches[number%slots/dsmpacket.BatchSlots]*dsmpacket.BatchSlots + uint32(number%dsmpacket.BatchSlots)
+	m := dsmpacket.Header{Kind: dsmpacket.Request, Request: number, Floor: number, Incarnation: id.Incarnation, Length: length}
+	to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(slot, uint32(1+(number-1<<20)/slots%8))).With(dsmpacket.OpAlloc)
+	a.host.SendRaw(netip.AddrPortFrom(id.Address, rackaddr.PortDSM), netip.AddrPortFrom(to.Addr(), rackaddr.PortDSM), m.Append(nil))
+}
+
+func (a *rawAllocator) close() {
+	if err := a.session.Close(a.ctx); err != nil {
+		a.t.Error(err)
+	}
 }

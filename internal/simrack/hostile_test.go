@@ -247,7 +247,7 @@ func lastCall() (*atomic.Pointer[rpcpacket.Message], func(wire.Frame)) {
 	seen := new(atomic.Pointer[rpcpacket.Message])
 	return seen, func(f wire.Frame) {
 		u, err := frame.ParseUDP6(f.Data)
-		if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
+		if err != nil || !f.ToSwitch || !rackaddr.OfCalls(u.Dst.Port()) {
 			return
 		}
 		if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {

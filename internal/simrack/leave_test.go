@@ -53,7 +53,7 @@ func TestDirectCallsOfDrained(t *testing.T) {
 // TestAtMostOnceCallsOfRestarted: two nodes are restarted, one after the other, whose incarnations calls of policy none are bound to.
 // None of these calls fails.
 func TestAtMostOnceCallsOfRestarted(t *testing.T) {
-	withRegisters(t, "", func(ctx context.Context, r *registers) {
+	withRack(t, "", &registers{nodes: map[string]*rpc.Node{}, size: 8}, func(ctx context.Context, r *registers) { // 2,400 calls write a state each
 		if err := r.Gatekeeper().Deploy(ctx, resources.Spec{Name: "front", Programs: []resources.Program{
 			{Name: "F", Args: []string{"F"}, Nodes: 2, Blades: []string{"c1", "s1"}, Services: []resources.ServiceSpec{{Name: "F"}}},
 		}}); err != nil {

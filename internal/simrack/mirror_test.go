@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -544,13 +545,15 @@ func TestCopiesThatDisagree(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The second copy takes the client's next requests for others, which it has had.
+		incarnation := incarnationOf(t, r, n.Address())
+		r.Host("m1").Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
 		for id := uint64(2); id < 40; id++ {
-			if err := r.MemoryServer("m2").AllocAt(control.AllocAt{
-				Node: n.Address(), Incarnation: 1, Request: id, Floor: 1, Size: 64, ID: dsmpacket.IDOf(uint32(id), 1<<20),
-			}); err != nil {
-				t.Fatal(err)
-			}
+			h := dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: incarnation, Length: 64}
+			to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, p.ID()+dsmpacket.RegionID(id)<<dsmpacket.GenerationBits).With(dsmpacket.OpAlloc)
+			r.Host("c1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDSM), netip.AddrPortFrom(to.Addr(), rackaddr.PortDSM), h.Append(nil))
 		}
+		<-time.After(time.Millisecond) // virtual: they have arrived
+		r.Host("m1").Impair(wire.Impairment{}, wire.Impairment{})
 		if _, err := m.Write(ctx, p, []byte("said")); err != nil {
 			t.Errorf("the first copy's word counts: %v", err)
 		}

@@ -30,7 +30,7 @@ func TestSetPolicy(t *testing.T) {
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: disk,
 			OnFrame: func(f wire.Frame) {
 				u, err := frame.ParseUDP6(f.Data)
-				if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
+				if err != nil || !f.ToSwitch || !rackaddr.OfCalls(u.Dst.Port()) {
 					return
 				}
 				if m, err := rpcpacket.Parse(u.Payload); err == nil && m.Type == rpcpacket.Call {

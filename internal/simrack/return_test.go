@@ -261,6 +261,9 @@ func TestRerunFindsUnheardRegion(t *testing.T) {
 		m3 := r.Host("m3")
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
 			run := r.runs.Load()
+			if _, err := rpc.Memory(ctx).Alloc(ctx, 1<<30); rpc.CodeOf(err) != rpc.NoSpace { // so that the node has slots on the machine
+				t.Errorf("run %d has all of the memory: %v", run, err)
+			}
 			if run == 1 {
 				m3.Impair(wire.Impairment{Loss: 1}, wire.Impairment{}) // it allocates, and nobody hears of it
 				time.AfterFunc(time.Second, func() {

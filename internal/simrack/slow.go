@@ -2,9 +2,9 @@ package simrack
 
 import (
 	"context"
-	"strings"
 	"time"
 
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,7 +22,11 @@ type hesitant struct{ rack *Rack }
 
 // Invoke implements grpc.ClientConnInterface.
 func (h hesitant) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if !strings.HasSuffix(method, "/Write") {
+	switch sw := h.rack.Switch(); {
+	case method == p4v1.P4Runtime_SetForwardingPipelineConfig_FullMethodName && sw != nil && !h.rack.line.isStalled():
+		_, err := sw.Server().SetForwardingPipelineConfig(ctx, args.(*p4v1.SetForwardingPipelineConfigRequest)) // gRPC would copy the program, which is long
+		return err
+	case method != p4v1.P4Runtime_Write_FullMethodName:
 		return h.rack.conn.Invoke(ctx, method, args, reply, opts...)
 	}
 	if err := h.wait(ctx); err != nil {

@@ -105,9 +105,9 @@ func (c *conn) Peek(m *netio.Message) (size int, ok bool, err error) {
 		return 0, false, nil
 	}
 	d := &c.queue.ring[c.queue.head]
-	m.Buf = m.Buf[:copy(m.Buf, *d.payload)]
+	m.Buf = m.Buf[:copy(m.Buf, d.payload)]
 	m.Remote, m.Local = d.remote, d.local
-	return len(*d.payload), true, nil
+	return len(d.payload), true, nil
 }
 
 // WriteBatch implements netio.Conn.
@@ -150,6 +150,10 @@ func (c *conn) write(m *netio.Message) error {
 	u := frame.UDP6{
 		DstMAC: c.host.net.cfg.SwitchMAC, SrcMAC: c.host.mac,
 		Src: netip.AddrPortFrom(src, c.local.Port()), Dst: m.Remote, Payload: payload,
+	}
+	if c.host.net.scheduler != nil {
+		c.host.net.carry(c.host.link.up, orderKey{c.local}, u.Append(make([]byte, 0, u.Size())))
+		return nil
 	}
 	buf := grab(u.Size())
 	defer release(buf)
@@ -225,11 +229,11 @@ func (c *conn) end() bool {
 	return true
 }
 
-// push queues a copy of a datagram; false if there is no room.
+// push queues a datagram, or a copy of it where the frame is lent; false if there is no room.
 func (c *conn) push(u *frame.UDP6) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || !c.queue.push(u) {
+	if c.closed || !c.queue.push(u, c.host.net.scheduler == nil) {
 		return false
 	}
 	c.changed.Signal()

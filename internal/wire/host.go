@@ -170,7 +170,7 @@ func (h *Host) accepts(a netip.Addr) bool {
 	return h.accepted[a] || slices.ContainsFunc(h.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Receive hands a frame over at once, as one that was late on its way.
+// Receive hands a frame over at once, as one that was late on its way. On a scheduled wire nobody may change it any more.
 func (h *Host) Receive(frame []byte) { h.receive(frame) }
 
 // SendRaw sends a datagram with any source, as a program with a raw socket can: no

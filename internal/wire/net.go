@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -77,9 +78,13 @@ func (n *Net) Output(port datapath.Port, frame []byte) {
 	n.mu.RLock()
 	h := n.hosts[port]
 	n.mu.RUnlock()
-	if h != nil {
-		n.carry(h.link.down, orderKey{}, frame)
+	if h == nil {
+		return
 	}
+	if n.scheduler != nil {
+		frame = bytes.Clone(frame)
+	}
+	n.carry(h.link.down, orderKey{}, frame)
 }
 
 // Run drives the wire until ctx ends: arrivals on a scheduled one, echo replies
@@ -121,7 +126,7 @@ func (n *Net) add(h *Host) error {
 	return nil
 }
 
-// carry takes a frame onto a link.
+// carry takes a frame onto a link. A scheduled wire keeps it: nobody may change it any more.
 func (n *Net) carry(d *direction, key orderKey, b []byte) {
 	switch {
 	case !d.link.isUp():

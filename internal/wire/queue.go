@@ -17,22 +17,27 @@ type queue struct {
 }
 
 type datagram struct {
-	payload *[]byte // from grab
+	payload []byte
+	buf     *[]byte // from grab, which has the payload; nil if that is of a frame that nobody changes
 	remote  netip.AddrPort
 	local   netip.Addr
 }
 
-// push appends a copy of u; false if there is no room.
-func (q *queue) push(u *frame.UDP6) bool {
+// push appends u, or a copy if it is lent; false if there is no room.
+func (q *queue) push(u *frame.UDP6, lent bool) bool {
 	if q.count >= queueDatagrams || q.bytes+len(u.Payload) > queueBytes {
 		return false
 	}
 	if q.count == len(q.ring) {
 		q.grow()
 	}
-	buf := grab(len(u.Payload))
-	*buf = append((*buf)[:0], u.Payload...)
-	q.ring[(q.head+q.count)%len(q.ring)] = datagram{buf, u.Src, u.Dst.Addr()}
+	d := datagram{payload: u.Payload, remote: u.Src, local: u.Dst.Addr()}
+	if lent {
+		d.buf = grab(len(u.Payload))
+		*d.buf = append((*d.buf)[:0], u.Payload...)
+		d.payload = *d.buf
+	}
+	q.ring[(q.head+q.count)%len(q.ring)] = d
 	q.count++
 	q.bytes += len(u.Payload)
 	return true
@@ -48,12 +53,12 @@ func (q *queue) pop(m *netio.Message, n *int) bool {
 	q.ring[q.head] = datagram{}
 	q.head = (q.head + 1) % len(q.ring)
 	q.count--
-	q.bytes -= len(*d.payload)
-	if m.Fill(*d.payload) {
+	q.bytes -= len(d.payload)
+	if m.Fill(d.payload) {
 		m.Remote, m.Local = d.remote, d.local
 		*n++
 	}
-	release(d.payload)
+	release(d.buf)
 	return true
 }
 
@@ -67,7 +72,7 @@ func (q *queue) grow() {
 
 func (q *queue) clear() {
 	for i := range q.count {
-		release(q.ring[(q.head+i)%len(q.ring)].payload)
+		release(q.ring[(q.head+i)%len(q.ring)].buf)
 	}
 	*q = queue{}
 }
@@ -92,11 +97,13 @@ func grab(n int) *[]byte {
 	return largeBuffers.Get().(*[]byte)
 }
 
-// release takes a buffer of grab back.
+// release takes a buffer of grab back; nil is none.
 func release(b *[]byte) {
-	if cap(*b) == smallBuffer {
+	switch {
+	case b == nil:
+	case cap(*b) == smallBuffer:
 		smallBuffers.Put(b)
-	} else {
+	default:
 		largeBuffers.Put(b)
 	}
 }

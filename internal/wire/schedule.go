@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"cmp"
 	"container/heap"
 	"context"
@@ -59,11 +58,11 @@ func newScheduler(n *Net, cfg Schedule) *scheduler {
 	return &scheduler{net: n, cfg: cfg, kick: make(chan struct{}, 1), taken: map[time.Duration]bool{}}
 }
 
-// send puts a copy of a frame into the outbox.
+// send puts a frame into the outbox. Nobody changes it any more.
 func (s *scheduler) send(d *direction, key orderKey, b []byte) {
 	s.mu.Lock()
 	if !s.stopped {
-		s.outbox = append(s.outbox, sent{d, key, d.link.life.Load(), bytes.Clone(b)})
+		s.outbox = append(s.outbox, sent{d, key, d.link.life.Load(), b})
 	}
 	s.mu.Unlock()
 	select {

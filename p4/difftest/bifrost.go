@@ -7,6 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Bifrost makes packets and entries of Bifröst's program. Values come from small
@@ -65,25 +66,46 @@ func (m Bifrost) Packet(in datapath.Port) []byte {
 	switch port {
 	case 45100:
 		put(m.Pick(0xb1fc, 0xb1fc, 0xb1fc, 0xb1fc, 0xb1fd), 2)
-		put(m.Pick(2, 2, 2, 2, 3), 1)
-		put(m.Pick(1, 1, 2, 3, 4, 5, 0), 1)
+		put(m.Pick(rpcpacket.Version, rpcpacket.Version, rpcpacket.Version, rpcpacket.Version, 2), 1)
+		put(m.Pick(1, 1, 2, 3, 4, 5, 6, 0), 1)
 		put(m.Pick(0, 0, 0, 4, 0x10, 0x20, 0xffff), 2)
 		put(m.Uint64(), 2)
 		put(0, 8)
 		put(m.Pick(1, 2), 8)
-		for range 15 {
+		for range (rpcpacket.HeaderSize - 24) / 8 {
 			put(m.Uint64(), 8)
 		}
-		b[len(b)-120-1+16+16] = 0
-		binary.BigEndian.PutUint16(b[len(b)-8*15-24-8+106:], uint16(m.Pick(0, 0, 0, 1)))
+		header := b[len(b)-rpcpacket.HeaderSize:]
+		binary.BigEndian.PutUint64(header[56:], m.Pick(0, 1<<36|1, 1<<36|2, m.Uint64()))
+		binary.BigEndian.PutUint32(header[64:], uint32(m.Pick(1, 1, 1, 0)))             //nolint:gosec // small
+		binary.BigEndian.PutUint32(header[68:], uint32(m.Pick(1, 1, 1, 0)))             //nolint:gosec // small
+		binary.BigEndian.PutUint32(header[72:], uint32(m.Pick(0, 16, 17, 31, 1<<20+1))) //nolint:gosec // small
+		binary.BigEndian.PutUint32(header[76:], uint32(m.Pick(0xffff, 0xffff, 0xffff, 0x1fffe)))
+		header[94] = byte(m.Pick(0, 0, 0, 1, 2, 4, 5))
+		binary.BigEndian.PutUint32(header[112:], uint32(m.Pick(0xffff, 0xffff, 0xffff, 0x1fffe)))
+		for range header[94] {
+			put(m.Pick(0, 0, 1<<36|1), 8)
+			put(m.Pick(0, 0, 16, 17), 4)
+			put(m.Pick(0, 1, 2, 4, 5), 1)
+			put(0, 3)
+			for range rpcpacket.ListRegions {
+				put(1<<42|uint64(m.region()), 8)
+			}
+		}
 	case 45101:
 		put(m.Pick(0xb1fd, 0xb1fd, 0xb1fd, 0xb1fd, 0xb1fc), 2)
-		put(m.Pick(3, 3, 3, 3, 2), 1)
+		put(m.Pick(dsmpacket.Version, dsmpacket.Version, dsmpacket.Version, dsmpacket.Version, 3), 1)
 		put(m.Uint64(), 1)
 		put(m.Pick(0x0100, 0x0100, 0x0100, 0x0200, 0x0300), 2)
-		for range 9 {
+		for range (dsmpacket.HeaderSize - 8) / 8 {
 			put(m.Uint64(), 8)
 		}
+		header := b[len(b)-dsmpacket.HeaderSize:]
+		for _, at := range []int{52, 68} { // incarnations
+			binary.BigEndian.PutUint32(header[at:], uint32(m.Pick(1, 1, 1, 0))) //nolint:gosec // small
+		}
+		binary.BigEndian.PutUint64(header[72:], m.Pick(0, 0, 1<<36|1))
+		binary.BigEndian.PutUint32(header[80:], uint32(m.Pick(0, 0, 16, 17))) //nolint:gosec // small
 	}
 	for range m.IntN(40) {
 		b = append(b, byte(m.Uint64()))
@@ -111,13 +133,16 @@ func (m Bifrost) Entry() datapath.Entry {
 		return datapath.Match{Value: b, PrefixLen: int(m.Pick(n...))}
 	}
 	e := datapath.Entry{}
-	switch m.IntN(7) {
+	switch m.IntN(9) {
 	case 0:
 		e.Table = "BifrostIngress.identity"
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), lpm(m.address(), 128, 128, 64, 48, 0)}
-		e.Action = &datapath.Action{Name: "BifrostIngress.known", Params: [][]byte{{byte(m.IntN(2))}}}
+		e.Action = &datapath.Action{Name: "BifrostIngress.known", Params: p4.Known(p4.Sender(m.Pick(1, 1, 2, 3)), uint16(m.Pick(0, 0, 1, 2, 4095)), uint32(m.Pick(1, 1, 0)))}
 	case 1:
 		e.Table, e.Action = "BifrostIngress.l3", hop()
+		if m.IntN(2) == 0 {
+			e.Action = &datapath.Action{Name: "BifrostIngress.to_node", Params: [][]byte{num(m.Pick(0, 1, 2, 3, 4, 9), 2), num(m.Pick(0, 1, 2, 4095), 2), {byte(m.IntN(4) / 3)}}}
+		}
 		e.Match = []datapath.Match{lpm(m.address(), 128, 64, 48, 0)}
 	case 2:
 		e.Table, e.Action = "BifrostIngress.dsm_home", hop()
@@ -133,6 +158,12 @@ func (m Bifrost) Entry() datapath.Entry {
 	case 5:
 		e.Table, e.Action = "BifrostIngress.tcp_allowed", &datapath.Action{Name: "BifrostIngress.permit"}
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), exact(num(m.Pick(0, 1, 2, 3, 4), 2))}
+	case 6:
+		e.Table, e.Action = "BifrostIngress.rights.control_rule", &datapath.Action{Name: "BifrostIngress.rights.allocates"}
+		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 4095), 2)), exact([]byte{byte(m.IntN(2))}), exact(num(m.Pick(0, 1, 1<<14-1), 2))}
+	case 7:
+		e.Table, e.Action = "BifrostIngress.rights.block_rule", &datapath.Action{Name: "BifrostIngress.rights.may"}
+		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 4095), 2)), exact(num(m.Pick(0, 1), 4))}
 	default:
 		e.Table = "BifrostIngress.next_hop"
 		e.Match = []datapath.Match{exact(num(m.Pick(0, 1, 2, 3, 4), 2))}

@@ -5,11 +5,12 @@
 // tells of it; theorems.py says what that is good for: who may do what. Faults that are
 // put into the program (mutants.py) have to be found.
 //
-//	make proof                                 theorems and mutants, a minute on two CPUs
+//	make proof                                 theorems and mutants, some minutes
 //	/usr/bin/python3 p4/proof/prove.py --help
 //
-// A register is an array of which nothing is known at the start. bifrost.p4 has none yet, so
-// registers.py proves and refutes a small program that has one.
+// A register is an array of which nothing is known at the start. What packets do to rights in
+// registers, rights.py proves action by action (docs/rights.md, section 10): the prover of whole
+// packets does not follow these actions. registers.py proves a small program that has a register.
 //
 // The tests of this package run the prover, and run what it says about the mutants on
 // both executors: so the prover's idea of the program is that of the switches.

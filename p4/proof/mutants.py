@@ -123,11 +123,11 @@ def a_denial_keeps_its_verdict(d):
 
 @mutant("turning_around_keeps_the_checksum")
 def a_denial_breaks_the_checksum(d):
-    """deny sets the denial word to 0 instead of swapping it."""
+    """deny sets the verdict's twin to 0, not to its complement."""
     n = 0
     for a in actions(d, "deny"):
         for p in a["primitives"]:
-            if p["parameters"][0] == field("dsm", "denial"):
+            if p["parameters"][0] == field("dsm", "verdict_twin"):
                 p["parameters"][1] = {"type": "hexstr", "value": "0x0000"}
                 n += 1
     must(n)
@@ -158,19 +158,28 @@ def control_is_forwarded(d):
         c["true_next"] = c["false_next"]
 
 
-@mutant("calls_with_pointers_are_held")
-def a_pointer_is_overlooked(d):
-    """Only the held flag holds a call, a pointer does not."""
+@mutant("only_the_gatekeeper_sets_its_flags")
+def a_blade_may_turn_a_call_around(d):
+    """A blade may say that a call was turned around."""
     n = 0
-    for c in conditional(d, "pointer_count"):
-        n += replace(c, field("rpc", "pointer_count"), {"type": "hexstr", "value": "0x0000"})
+    for c in ingress(d)["conditionals"]:
+        n += replace(c, field("rpc", "turned"), {"type": "hexstr", "value": "0x0000"})
+    must(n)
+
+
+@mutant("calls_with_regions_are_held")
+def a_region_is_overlooked(d):
+    """Only the held flag holds a call, a region does not."""
+    n = 0
+    for c in conditional(d, "hdr.rpc.lists"):
+        n += replace(c, field("rpc", "lists"), {"type": "hexstr", "value": "0x00"})
     must(n)
 
 
 @mutant("frees_are_held")
 def a_free_is_not_held(d):
     """A permitted free goes straight to the memory blade."""
-    for c in conditional(d, "meta.op == DSM_FREE", whole=True):
+    for c in conditional(d, "!refused && meta.op == DSM_FREE"):
         c["true_next"] = c["false_next"]
 
 
@@ -178,8 +187,8 @@ def a_free_is_not_held(d):
 def anybody_answers_for_memory(d):
     """The answer of a node that is no memory blade is forwarded."""
     n = 0
-    for c in conditional(d, "meta.memory == 1"):
-        n += replace(c, {"type": "hexstr", "value": "0x01"}, {"type": "hexstr", "value": "0x00"})
+    for c in conditional(d, "meta.rights.kind == Sender.MEMORY"):
+        n += replace(c["expression"], "==", "!=")
     must(n)
 
 
@@ -281,30 +290,32 @@ def routes_are_by_sender(d):
 @mutant("both_copies_change", "each_packet_goes_where_it_should")
 def one_copy_changes(d):
     """What changes a machine with two copies goes to the first one only."""
-    for c in conditional(d, "meta.group != 0"):
+    for c in conditional(d, "both", whole=True):
         c["true_next"] = c["false_next"]
 
 
 @mutant("both_copies_change", "each_packet_goes_where_it_should")
-def both_copies_allocate(d):
-    """An allocation goes to both copies, which may choose different slots."""
+def one_copy_frees(d):
+    """A free goes to the first copy only, and a question about slots to both."""
     n = 0
-    for c in conditional(d, "meta.group != 0"):
-        n += replace(c, {"type": "hexstr", "value": "0x01"}, {"type": "hexstr", "value": "0x07"})
+    for a in d["actions"]:
+        for p in a["primitives"]:
+            if p["op"] == "assign" and p["parameters"][0]["value"] == ["scalars", "both_0"]:
+                n += replace(p["parameters"][1], {"type": "hexstr", "value": "0x07"}, {"type": "hexstr", "value": "0x04"})
     must(n)
 
 
 @mutant("memory_is_asked_for_what_it_does", "each_packet_counts_as_what_became_of_it")
 def memory_is_asked_for_anything(d):
     """Verdict and operation of a memory request are not looked at."""
-    for c in conditional(d, "DSM_LEDGER"):
+    for c in conditional(d, "meta.op > DSM_SLOTS"):
         c["true_next"] = c["false_next"]
 
 
 @mutant("formats_are_checked", "memory_is_asked_for_what_it_does")
 def any_version_will_do(d):
     """The version of calls and memory packets is not looked at."""
-    for header, fragment, version in (("rpc", "RPC_MAGIC", "0x02"), ("dsm", "DSM_MAGIC", "0x03")):
+    for header, fragment, version in (("rpc", "RPC_MAGIC", "0x03"), ("dsm", "DSM_MAGIC", "0x04")):
         for c in conditional(d, fragment):
             must(replace(c, field(header, "version"), {"type": "hexstr", "value": version}))
 

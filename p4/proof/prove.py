@@ -7,6 +7,8 @@
                                            write each broken program (NAME.json), and the case that shows it (NAME.stf)
     p4/proof/prove.py --registers [--cases DIRECTORY]
                                            the same of p4/interp/testdata/numbers.p4, which has a register
+    p4/proof/prove.py --rights all|quick   prove what actions do to the rights in registers, and refute faults of theirs: four minutes, or
+                                           in seconds those of accesses to memory, of questions and of the Gatekeeper's small operations
     p4/proof/prove.py --list               theorems, assumptions and mutants
 
 The program is the compiled one that both executors load. A theorem that fails is
@@ -28,6 +30,7 @@ except ImportError:
 import counterexample
 import mutants
 import registers
+import rights
 import theorems
 import verdicts  # noqa: F401 (its theorems join those of theorems)
 from symbolic import Program, Unsupported
@@ -58,26 +61,38 @@ def refute(program, path, solver, claim):
             solver.pop()
 
 
-def solvers(paths, assumptions):
-    """For each path a solver that knows its conditions and what is assumed of the tables."""
-    for p in paths:
-        s = z3.SimpleSolver()
-        s.add(*p.conditions, *[a(p) for a in assumptions])
-        yield s
+class Ways:
+    """The paths of a program, each with a solver that knows its conditions and what is assumed of the tables. Made when they are first asked for."""
+
+    def __init__(self, program, assumptions):
+        self.rest, self.assumptions, self.known = program.paths(), assumptions, []
+
+    def __iter__(self):
+        at = 0
+        while True:
+            if at == len(self.known):
+                p = next(self.rest, None)
+                if p is None:
+                    return
+                s = z3.SimpleSolver()
+                s.add(*p.conditions, *[a(p) for a in self.assumptions])
+                self.known.append((p, s))
+            yield self.known[at]
+            at += 1
 
 
-def check(program, paths, wanted, assumptions=theorems.ASSUMPTIONS):
-    """Yields (theorem, None or a case) for each theorem."""
-    of_paths = list(zip(paths, solvers(paths, assumptions)))
+def check(program, wanted, assumptions=theorems.ASSUMPTIONS):
+    """Yields (theorem, None or a case, on how many paths) for each theorem."""
+    ways = Ways(program, assumptions)
     for t in wanted:
         found = None
-        for p, solver in of_paths:
+        for p, solver in ways:
             case = refute(program, p, solver, t(p))
             if case and (found is None or case.leaves()):
                 found = case
             if found and found.leaves():
                 break  # one that leaves shows more than one that is dropped
-        yield t, found
+        yield t, found, len(ways.known)
 
 
 def about(f):
@@ -86,25 +101,25 @@ def about(f):
 
 def prove(program, wanted, assumptions):
     start = time.time()
-    paths = program.paths()
-    print(f"{len(paths)} paths through the program")
-    failed = 0
-    for t, case in check(program, paths, wanted, assumptions):
+    failed = paths = 0
+    for t, case, n in check(program, wanted, assumptions):
+        paths = max(paths, n)
         print(f"{'FAILED' if case else 'proved'}  {t.__name__}: {about(t)}")
         if case:
             failed += 1
             print("  this breaks it:\n" + "".join(f"    {line}\n" for line in case.script().splitlines()))
+    print(f"{paths} paths through the program")
     print(f"{len(wanted) - failed} passed, {failed} failed, {time.time() - start:.0f} s" + ("; assumed of the tables:" if assumptions else ""))
     for a in assumptions:
         print(f"  {a.__name__}: {about(a)}")
     return failed
 
 
-def broken(source, mutate):
+def broken(source, mutate, entries=None):
     """The program with a fault."""
     d = copy.deepcopy(source)
     mutate(d)
-    return Program(d)
+    return Program(d, entries)
 
 
 def refutations(source, which, wanted, assumptions, directory):
@@ -112,9 +127,9 @@ def refutations(source, which, wanted, assumptions, directory):
     survived = 0
     by_name = {t.__name__: t for t in wanted}
     for mutate, breaks in which:
-        program = broken(source, mutate)
+        program = broken(source, mutate, theorems.ENTRIES if assumptions else None)
         held = []
-        for t, case in check(program, program.paths(), [by_name[b] for b in breaks], assumptions):
+        for t, case, _ in check(program, [by_name[b] for b in breaks], assumptions):
             if case is None:
                 held.append(t.__name__)
             elif directory and not case.path.notes:  # the case would not say what becomes of clones
@@ -137,6 +152,7 @@ def main():
     args.add_argument("program", nargs="?", default=HERE.parent / "bifrost.json", help="compiled program (p4/bifrost.json)")
     args.add_argument("--mutants", nargs="?", const="1/1", metavar="K/N", help="refute the mutants; with K/N each N-th from the K-th on")
     args.add_argument("--registers", action="store_true", help="prove and refute what p4/interp/testdata/numbers.p4 promises")
+    args.add_argument("--rights", choices=["all", "quick"], help="prove what actions do to the rights in registers, and refute faults of theirs")
     args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants or --registers: where to write the mutants and their cases")
     args.add_argument("--list", action="store_true", help="list theorems, assumptions and mutants")
     a = args.parse_args()
@@ -145,6 +161,10 @@ def main():
         for kind, fs in (("theorem", theorems.THEOREMS), ("assumption", theorems.ASSUMPTIONS), ("mutant", [m for m, _ in mutants.MUTANTS])):
             for f in fs:
                 print(f"{kind}\t{f.__name__}\t{about(f)}")
+    elif a.rights:
+        actions = rights.QUICK if a.rights == "quick" else None
+        failed = rights.prove(Program(source), actions)
+        sys.exit(1 if failed + rights.refute(source, actions) else 0)
     elif a.registers:
         source = json.load(open(HERE.parent / "interp" / "testdata" / "numbers.json", encoding="utf-8"))
         failed = prove(Program(source), registers.THEOREMS, [])
@@ -153,7 +173,7 @@ def main():
         k, n = map(int, a.mutants.split("/"))
         sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], theorems.THEOREMS, theorems.ASSUMPTIONS, a.cases) else 0)
     else:
-        sys.exit(1 if prove(Program(source), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
+        sys.exit(1 if prove(Program(source, theorems.ENTRIES), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
 
 
 if __name__ == "__main__":

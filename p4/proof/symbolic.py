@@ -12,6 +12,7 @@ contents.
            such functions. A default action that may be set is a variable.
   register an array, whose contents at the start are unknown
   copies   a packet that goes to a multicast group is one of its copies: any replica
+  opaque   what an action whose name begins with one of OPAQUE writes is any value: it is not followed
 
 The end of ingress is that of simple_switch: digests take their values then, a packet
 without a port and a group is dropped, and egress cannot choose another port.
@@ -26,6 +27,7 @@ import z3
 
 WIDE = 256
 DROP_PORT = 511
+OPAQUE = ("BifrostIngress.rights.judge_", "BifrostIngress.rights.hand_")  # rights.py follows them
 
 
 class Unsupported(Exception):
@@ -134,7 +136,8 @@ COMPARISON = {"==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": z3.ULT,
 class Program:
     """A compiled program."""
 
-    def __init__(self, source):
+    def __init__(self, source, entries=None):
+        self.entries = entries or {}  # parameters that all entries have: by the ends of the names of table and action, and the parameter
         self.json = source if isinstance(source, dict) else json.load(open(source, encoding="utf-8"))
         types = {t["name"]: t for t in self.json["header_types"]}
         self.headers, self.metadata = {}, {}
@@ -170,22 +173,20 @@ class Program:
     # ---- parser
 
     def paths(self):
-        """All ways through the program."""
+        """All ways through the program, each made when it is asked for."""
         start = Path(self)
         port = z3.BitVec("ingress_port", 9)
         start.fields[("standard_metadata", "ingress_port")] = port
         start.conditions.append(port != DROP_PORT)
         start.fields[("standard_metadata", "packet_length")] = z3.BitVec("packet_length", 32)
         states = {s["name"]: s for s in self.json["parsers"][0]["parse_states"]}
-        out = []
         for p in self.parse(start, states, self.json["parsers"][0]["init_state"]):
             for q in self.control("ingress", p):
                 for leaving, r in self.end_of_ingress(q):
-                    out.extend(self.control("egress", r) if leaving else [r])
-        for p in out:
-            spec = p.get("standard_metadata", "egress_spec")
-            p.leaves = z3.simplify(z3.And(z3.Or(p.group != 0, p.out != DROP_PORT), spec != DROP_PORT))
-        return out
+                    for end in self.control("egress", r) if leaving else [r]:
+                        spec = end.get("standard_metadata", "egress_spec")
+                        end.leaves = z3.simplify(z3.And(z3.Or(end.group != 0, end.out != DROP_PORT), spec != DROP_PORT))
+                        yield end
 
     def end_of_ingress(self, path):
         """The ways on when ingress has decided: (whether egress follows, path)."""
@@ -261,11 +262,11 @@ class Program:
         pipeline = next(p for p in self.json["pipelines"] if p["name"] == name)
         nodes = {t["name"]: ("table", t) for t in pipeline["tables"]}
         nodes.update({c["name"]: ("conditional", c) for c in pipeline["conditionals"]})
-        todo, done = [(path, pipeline["init_table"])], []
+        todo = [(path, pipeline["init_table"])]
         while todo:
             path, node = todo.pop()
             if node is None:
-                done.append(path)
+                yield path
                 continue
             kind, n = nodes[node]
             if kind == "conditional":
@@ -280,7 +281,6 @@ class Program:
                         todo.append((p, n[branch]))
             else:
                 todo.extend(self.apply(path, n))
-        return done
 
     def apply(self, path, table):
         """The ways on from a table: (path, next node)."""
@@ -302,8 +302,7 @@ class Program:
             for action in self.choices(table):
                 p = path.copy()
                 p.conditions += [hit, chosen == action]
-                params = [z3.Function(f"{table['name']}.{self.actions[action]['name']}.{d['name']}", *sorts, z3.BitVecSort(d["bitwidth"]))(*args)
-                          for d in self.actions[action]["runtime_data"]]
+                params = [self.parameter(table, action, d, sorts, args) for d in self.actions[action]["runtime_data"]]
                 p.tables.append(Applied(table["name"], keys, True, self.actions[action], params))
                 ends += self.run(p, table, action, params, "__HIT__")
         default = table["default_entry"]
@@ -321,13 +320,37 @@ class Program:
             ends += self.run(p, table, action, params, "__MISS__")
         return ends
 
+    def parameter(self, table, action, d, sorts, args):
+        """A parameter of the entry that a key hits: any value, or the one that all entries have."""
+        name = self.actions[action]["name"]
+        value = self.entries.get((table["name"].rpartition(".")[2], name.rpartition(".")[2], d["name"]))
+        if value is not None:
+            return z3.BitVecVal(value, d["bitwidth"])
+        return z3.Function(f"{table['name']}.{name}.{d['name']}", *sorts, z3.BitVecSort(d["bitwidth"]))(*args)
+
     def choices(self, table):
         """The actions that an entry may have; that of a const default only may not."""
         default = table["default_entry"]
         only = {default["action_id"]} if default.get("action_const") and self.actions[default["action_id"]]["name"] == "NoAction" else set()
         return [a for a in table["action_ids"] if a not in only] or table["action_ids"]
 
+    def opaque(self, path, ops):
+        """What an action that is not followed may have done."""
+        for op in ops:
+            to = op["parameters"][0] if op["op"] in ("assign", "register_read") else None
+            if to is not None and to["type"] == "field":
+                path.set(*to["value"], self.unknown("opaque", self.width(*to["value"])))
+            elif op["op"] == "register_write":
+                name = op["parameters"][0]["value"]
+                self.fresh += 1
+                path.registers = {**path.registers, name: z3.Array(f"opaque#{self.fresh}", z3.BitVecSort(32), z3.BitVecSort(self.registers[name]["bitwidth"]))}
+            elif op["op"] not in ("_jump", "_jump_if_zero"):
+                raise Unsupported(f"{op['op']} in an action that is not followed")
+
     def run(self, path, table, action, params, outcome):
+        if self.actions[action]["name"].startswith(OPAQUE):
+            self.opaque(path, self.actions[action]["primitives"])
+            return [(path, table["next_tables"].get(outcome, table["next_tables"].get(self.actions[action]["name"], table["base_default_next"])))]
         follow = table["next_tables"].get(outcome, table["next_tables"].get(self.actions[action]["name"], table["base_default_next"]))
         return [(p, None if ended else follow) for p, ended in self.primitives(path, self.actions[action]["primitives"], params, 0)]
 
@@ -452,8 +475,14 @@ class Program:
         raise Unsupported(f"operator {op}")
 
 
+KNOWN = {}  # what feasible has found, by Z3's numbers of the conditions, which stay theirs while the conditions are kept
+
+
 def feasible(path):
-    """Whether any packet and table contents take the path."""
-    s = z3.SimpleSolver()  # starts ten times as fast as the general one
-    s.add(*path.conditions)
-    return s.check() != z3.unsat
+    """Whether any packet and table contents take the path. A mutant has most of its paths in common with the others."""
+    key = tuple(c.get_id() for c in path.conditions)
+    if key not in KNOWN:
+        s = z3.SimpleSolver()  # starts ten times as fast as the general one
+        s.add(*path.conditions)
+        KNOWN[key] = path.conditions[:], s.check() != z3.unsat
+    return KNOWN[key][1]

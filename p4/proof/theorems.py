@@ -8,11 +8,13 @@ import z3
 
 CPU, DROP, RED = 510, 511, 2
 RPC, DSM, CONTROL = 45100, 45101, 45102
-ALLOC, READ, WRITE, FREE, SETTLE, LEDGER = 1, 2, 3, 4, 5, 6
+ALLOC, READ, WRITE, FREE, SETTLE, LEDGER, SLOTS = 1, 2, 3, 4, 5, 6, 7
 FLAG_HELD, FLAGS_GATEKEEPER = 0x0004, 0x0030
+NODE, DAEMON, MEMORY = 1, 2, 3  # senders
 
 THEOREMS = []
 ASSUMPTIONS = []
+ENTRIES = {("identity", "known", "row"): 0, ("l3", "to_node", "row"): 0}  # nobody_has_a_row
 
 
 def theorem(f):
@@ -80,17 +82,29 @@ def turned(p):
     """The packet goes back to its sender as a denial."""
     if "dsm" not in p.parsed:
         return z3.BoolVal(False)
-    swapped = [p.out == port(p), p.group == 0]
+    swapped = [p.out == port(p), p.group == 0, p.get("dsm", "verdict") == DENIED, p.get("dsm", "verdict_twin") == ~z3.BitVecVal(DENIED, 16)]
     for (h, f), (g, k) in SWAPS.items():
         swapped += [p.get(h, f) == came(p, g, k), p.get(g, k) == came(p, h, f)]
-    but = [x for pair in SWAPS.items() for x in pair]
+    but = [x for pair in SWAPS.items() for x in pair] + [("dsm", "verdict"), ("dsm", "verdict_twin")]
     return z3.And(*swapped, unchanged(p, *but), z3.BoolVal(not p.valid.get("packet_in")))
 
 
 SWAPS = {
     ("ipv6", "src"): ("ipv6", "dst"), ("udp", "src_port"): ("udp", "dst_port"),
-    ("ethernet", "src"): ("ethernet", "dst"), ("dsm", "verdict"): ("dsm", "denial"),
+    ("ethernet", "src"): ("ethernet", "dst"),
 }
+DENIED = 0x0301  # kind and status of a refusal
+
+
+def operates(p):
+    """The packet is an operation of the Gatekeeper's hand."""
+    return "packet_out" in p.parsed and "hand" in p.parsed
+
+
+def answered(p):
+    """An operation goes back to the Gatekeeper, with what it has found in the fields that are for that."""
+    but = [(h, f) for h in p.parsed if h == "hand" or h.startswith("found") for f, _ in p.program.headers[h]]
+    return z3.And(p.get("packet_in", "reason") == 7, unchanged(p, *but))
 
 
 def is_control(p):
@@ -142,7 +156,13 @@ def services_have_no_memory_address(p):
 def nodes_have_no_memory_address(p):
     """identity knows a source with an address of a memory machine only as a memory blade."""
     t = p.taken("identity")
-    return true() if t is None or not t.hit else z3.Or(bits(t.key("source"), 127, 96) != 0, t.params[0] == 1)
+    return true() if t is None or not t.hit else z3.Or(bits(t.key("source"), 127, 96) != 0, t.params[0] == MEMORY)
+
+
+@assumption
+def nobody_has_a_row(p):
+    """identity and l3 give nobody a row (ENTRIES): these theorems are about the rules without rights in the switch."""
+    return true()
 
 
 # ---- theorems
@@ -194,27 +214,27 @@ def memory_is_asked_for_what_it_does(p):
         return true()
     op, access = operation(p), p.taken("dsm_access")
     ruled = z3.BoolVal(access is not None and access.hit)
-    asks = z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 3, came(p, "dsm", "verdict") == 0x0100)
-    listed = z3.Or(*[op == x for x in (ALLOC, SETTLE, LEDGER)], z3.And(z3.Or(op == READ, op == WRITE), z3.Or(ruled, from_cpu(p))),
+    asks = z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 4, came(p, "dsm", "verdict") == 0x0100)
+    listed = z3.Or(*[op == x for x in (ALLOC, SETTLE, LEDGER, SLOTS)], z3.And(z3.Or(op == READ, op == WRITE), z3.Or(ruled, from_cpu(p))),
                    z3.And(op == FREE, from_cpu(p)))
     return implies(crosses(p), z3.Or(z3.And(asks, listed), turned(p)))
 
 
 @theorem
 def both_copies_change(p):
-    """What changes a machine with two copies goes to the multicast group of both; a read and an allocation go to the first one, which chooses."""
+    """What changes a machine with two copies goes to the multicast group of both; a read, and a question about slots, go to the first one."""
     home = p.taken("dsm_home")
     if home is None or not home.hit or "to_copies" not in home.action["name"]:
         return z3.Implies(leaves(p), p.group == 0)
     op = operation(p)
-    both = z3.And(home.params[1] != 0, op != READ, op != ALLOC)
+    both = z3.And(home.params[1] != 0, op != READ, op != SLOTS)
     return implies(crosses(p), z3.Not(turned(p)), p.group == z3.If(both, home.params[1], 0))
 
 
 @theorem
 def the_gatekeeper_names_the_hop(p):
     """A packet that the Gatekeeper sends to a hop goes to the port of just this hop."""
-    if "packet_out" not in p.parsed:
+    if "packet_out" not in p.parsed or operates(p):
         return true()
     hop, t = came(p, "packet_out", "hop"), p.taken("next_hop")
     named = z3.BoolVal(False)
@@ -225,7 +245,7 @@ def the_gatekeeper_names_the_hop(p):
 
 @theorem
 def denied_returns_to_its_sender(p):
-    """A denied request goes back to where it came from, with its prepared verdict, and nothing else is changed."""
+    """A denied request goes back to where it came from, with the verdict of a denial and its complement, and nothing else is changed."""
     t = p.taken("dsm_access")
     if t is None or t.hit:
         return true()
@@ -234,11 +254,12 @@ def denied_returns_to_its_sender(p):
 
 @theorem
 def turning_around_keeps_the_checksum(p):
-    """A denied request has the UDP checksum that it came with, and that checksum is still right."""
+    """A denied request has the UDP checksum that it came with, and that checksum is still right, if verdict and twin were complements."""
     t = p.taken("dsm_access")
     if t is None or t.hit:
         return true()
-    return z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f)))
+    twins = came(p, "dsm", "verdict") == ~came(p, "dsm", "verdict_twin")
+    return implies(twins, z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f))))
 
 
 def summed(p, get):
@@ -255,18 +276,18 @@ def summed(p, get):
 
 @theorem
 def only_the_gatekeeper_sets_its_flags(p):
-    """No call leaves with "released" or "replay" unless it came from the Gatekeeper."""
+    """No call leaves with "released" or "replay", or as one that was turned around, or with regions that its receiver had, unless it came from the Gatekeeper."""
     if "rpc" not in p.parsed:
         return true()
-    return implies(z3.Not(from_cpu(p)), leaves(p), p.get("rpc", "flags") & FLAGS_GATEKEEPER == 0)
+    return implies(z3.Not(from_cpu(p)), leaves(p), z3.And(p.get("rpc", "flags") & FLAGS_GATEKEEPER == 0, p.get("rpc", "turned") == 0, p.get("rpc", "had") == 0))
 
 
 @theorem
 def held_packets_leave_by_the_cpu_port(p):
-    """What has a packet_in header goes to the CPU port only, unchanged, with its port and a reason; nothing else goes there."""
+    """What has a packet_in header goes to the CPU port only, unchanged, with its port and a reason, or as the answer to an operation of the Gatekeeper; nothing else goes there."""
     held = z3.BoolVal(bool(p.valid.get("packet_in")))
     why = p.get("packet_in", "reason")
-    told = z3.And(p.get("packet_in", "ingress_port") == z3.ZeroExt(7, port(p)), z3.UGE(why, 1), z3.ULE(why, 6), unchanged(p))
+    told = z3.And(p.get("packet_in", "ingress_port") == z3.ZeroExt(7, port(p)), answered(p) if operates(p) else z3.And(z3.UGE(why, 1), z3.ULE(why, 6), unchanged(p)))
     return implies(leaves(p), z3.And(to_cpu(p) == held, z3.Implies(held, told)))
 
 
@@ -277,11 +298,11 @@ def control_never_crosses(p):
 
 
 @theorem
-def calls_with_pointers_are_held(p):
-    """A message that carries a pointer, or asks to be held, reaches another blade only through the Gatekeeper."""
+def calls_with_regions_are_held(p):
+    """A message that lists a region, or asks to be held, reaches another blade only through the Gatekeeper."""
     if "rpc" not in p.parsed:
         return true()
-    held = z3.Or(came(p, "rpc", "pointer_count") != 0, came(p, "rpc", "flags") & FLAG_HELD != 0)
+    held = z3.Or(came(p, "rpc", "lists") != 0, came(p, "rpc", "flags") & FLAG_HELD != 0)
     return implies(z3.Not(from_cpu(p)), held, z3.Not(crosses(p)))
 
 
@@ -306,7 +327,7 @@ def only_memory_blades_answer(p):
     if "dsm" not in p.parsed or home is None or home.hit:
         return true()
     t = p.taken("identity")
-    memory = t.params[0] == 1 if t is not None and t.hit else z3.BoolVal(False)
+    memory = t.params[0] == MEMORY if t is not None and t.hit else z3.BoolVal(False)
     return implies(z3.Not(from_cpu(p)), crosses(p), memory)
 
 
@@ -344,10 +365,10 @@ def formats_are_checked(p):
     """A call or memory packet leaves only with its magic and version; a call from a blade only with a type that blades may send."""
     if "rpc" in p.parsed:
         kind = came(p, "rpc", "type")
-        return implies(leaves(p), z3.And(came(p, "rpc", "magic") == 0xB1FC, came(p, "rpc", "version") == 2,
+        return implies(leaves(p), z3.And(came(p, "rpc", "magic") == 0xB1FC, came(p, "rpc", "version") == 3,
                                          z3.Or(from_cpu(p), z3.And(z3.UGE(kind, 1), z3.ULE(kind, 4)))))
     if "dsm" in p.parsed:
-        return implies(leaves(p), z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 3))
+        return implies(leaves(p), z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 4))
     return true()
 
 
@@ -355,7 +376,7 @@ def formats_are_checked(p):
 def nothing_hides_a_call(p):
     """What crosses is UDP, TCP or ICMPv6: no extension header or fragment can hide a call, an access or an error."""
     if "ipv6" not in p.parsed:
-        return z3.Not(leaves(p))
+        return z3.Not(crosses(p))
     plain = [came(p, "ipv6", "next_header") == n for n in (6, 58)]
     if "fragment" in p.parsed:
         plain.append(came(p, "fragment", "next_header") == 6)
@@ -386,7 +407,7 @@ def next_hop_chooses_the_port(p):
         to = z3.And(p.group == 0, p.out == t.params[0])
     if home is not None and home.hit and "to_copies" in home.action["name"]:
         op = bits(came(p, "ipv6", "dst"), 79, 72)
-        copies = z3.And(p.group == home.params[1], op != READ, op != ALLOC)
+        copies = z3.And(p.group == home.params[1], op != READ, op != SLOTS)
     return implies(crosses(p), z3.Or(z3.And(z3.Or(to, copies), lives(p)), turned(p)))
 
 
@@ -444,8 +465,8 @@ def rate(p):
 
 @theorem
 def what_is_held_has_a_rate(p):
-    """A port has packets held only within the rate of their class: control, calls, memory."""
-    return implies(to_cpu(p), rate(p))
+    """A port has packets held only within the rate of their class: control, calls, memory. What the Gatekeeper itself does has none."""
+    return implies(to_cpu(p), z3.BoolVal(True) if operates(p) else rate(p))
 
 
 @theorem

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import z3
 
 from symbolic import fit
-from theorems import (ALLOC, CONTROL, CPU, DSM, FLAG_HELD, FLAGS_GATEKEEPER, FREE, LEDGER, READ, RPC, WRITE, bits, came, from_cpu,
-                      leaves, lives, port, rate, theorem, turned, unchanged, within)
+from theorems import (ALLOC, CONTROL, CPU, DSM, FLAG_HELD, FLAGS_GATEKEEPER, FREE, MEMORY, READ, RPC, SLOTS, WRITE, bits, came, from_cpu,
+                      leaves, lives, operates, port, rate, theorem, turned, unchanged, within)
 
 FORWARDED, HELD, DENIED, NO_IDENTITY, NO_ROUTE, MALFORMED, FORGED, UNSUPPORTED, HOP_LIMIT, UNLISTED = range(10)
-FOR_CONTROL, FOR_CALL, FOR_FREE, FOR_MEMORY_REPLY, FOR_NO_HOME, FOR_NO_ROUTE = range(1, 7)
+FOR_CONTROL, FOR_CALL, FOR_FREE, FOR_MEMORY_REPLY, FOR_NO_HOME, FOR_NO_ROUTE, FOR_HAND = range(1, 8)
 UDP, TCP, FRAGMENT, ICMPV6 = 17, 6, 44, 58
 CALL, ONEWAY = 1, 4
 
@@ -71,7 +71,8 @@ class Packet:
     def chosen(self):
         """The hop: the one that the Gatekeeper names, that of the method, the machine, or else the address; 0 is none."""
         address = Entry(self.p, "l3", self.dst)
-        hop = z3.If(address.hit, address.param("to_hop", "hop"), z3.BitVecVal(0, 16))
+        to = z3.If(address.does("to_node"), address.param("to_node", "hop"), address.param("to_hop", "hop"))
+        hop = z3.If(address.hit, to, z3.BitVecVal(0, 16))
         self.open = z3.BoolVal(True)  # the Gatekeeper names none
         if self.has("packet_out"):
             self.open = self.says("packet_out", "hop") == 0
@@ -102,6 +103,8 @@ def rules(p):
     if p.short:
         yield Rule(MALFORMED, z3.BoolVal(True))
         return
+    if "hand" in p.parsed:
+        yield Rule(HELD, from_cpu(p), FOR_HAND)
     if "ipv6" not in p.parsed:
         yield Rule(UNSUPPORTED, z3.BoolVal(True))
         return
@@ -131,9 +134,9 @@ def rules(p):
 
 def rules_of_calls(k, blade, says):
     kind, flags = says("rpc", "type"), says("rpc", "flags")
-    yield Rule(MALFORMED, z3.Or(says("rpc", "magic") != 0xB1FC, says("rpc", "version") != 2))
-    yield Rule(FORGED, z3.And(blade, z3.Or(kind == 0, z3.UGT(kind, 4), flags & FLAGS_GATEKEEPER != 0)))
-    yield Rule(HELD, z3.And(blade, z3.Or(says("rpc", "pointer_count") != 0, flags & FLAG_HELD != 0)), FOR_CALL)
+    yield Rule(MALFORMED, z3.Or(says("rpc", "magic") != 0xB1FC, says("rpc", "version") != 3))
+    yield Rule(FORGED, z3.And(blade, z3.Or(kind == 0, z3.UGT(kind, 4), flags & FLAGS_GATEKEEPER != 0, says("rpc", "turned") != 0, says("rpc", "had") != 0)))
+    yield Rule(HELD, z3.And(blade, z3.Or(says("rpc", "lists") != 0, flags & FLAG_HELD != 0)), FOR_CALL)
     yield Rule(HELD, z3.And(k.starts, z3.Not(k.route.hit)), FOR_NO_ROUTE)
 
 
@@ -141,12 +144,12 @@ def rules_of_memory(k, blade, says):
     op, verdict = k.op, says("dsm", "verdict")
     access = Entry(k.p, "dsm_access", k.src, op, bits(k.dst, 87, 80), bits(k.dst, 71, 30))
     mirrored = z3.And(k.home.does("to_copies"), k.home.param("to_copies", "group") != 0)
-    yield Rule(MALFORMED, z3.Or(says("dsm", "magic") != 0xB1FD, says("dsm", "version") != 3))
-    yield Rule(MALFORMED, z3.And(k.to_memory, z3.Or(verdict != 0x0100, op == 0, z3.UGT(op, LEDGER))))
+    yield Rule(MALFORMED, z3.Or(says("dsm", "magic") != 0xB1FD, says("dsm", "version") != 4))
+    yield Rule(MALFORMED, z3.And(k.to_memory, z3.Or(verdict != 0x0100, op == 0, z3.UGT(op, SLOTS))))
     yield Rule(DENIED, z3.And(blade, k.to_memory, z3.Or(op == READ, op == WRITE, op == FREE), z3.Not(access.hit)))
     yield Rule(HELD, z3.And(blade, k.to_memory, op == FREE), FOR_FREE)
-    yield Rule(FORWARDED, z3.And(k.to_memory, mirrored, op != ALLOC, op != READ), replicate=True)
-    unasked, memory, of = z3.And(blade, z3.Not(k.to_memory)), k.identity.param("known", "memory") == 1, bits(k.src, 79, 72)
+    yield Rule(FORWARDED, z3.And(k.to_memory, mirrored, op != SLOTS, op != READ), replicate=True)
+    unasked, memory, of = z3.And(blade, z3.Not(k.to_memory)), k.identity.param("known", "kind") == MEMORY, bits(k.src, 79, 72)
     yield Rule(HELD, z3.And(unasked, memory, z3.Or(of == FREE, z3.And(of == ALLOC, verdict == 0x0200))), FOR_MEMORY_REPLY)
     yield Rule(HELD, z3.And(unasked, z3.Not(memory), bits(k.dst, 127, 96) == 0), FOR_NO_HOME)
     yield Rule(MALFORMED, z3.And(unasked, z3.Not(memory)))
@@ -169,11 +172,19 @@ def any_of(p, wanted):
 
 # ---- theorems
 
-# What stands behind a header, by a field of it.
+# What stands behind a header, by a field of it, or of another one.
 BEHIND = {
-    "ethernet": ("type", {0x86DD: "ipv6"}),
+    "ethernet": ("type", {0x86DD: "ipv6", 0x88B5: "hand"}),
+    "hand": ("op", {1: "found0", 2: "found0", 7: "found0"}),
     "ipv6": ("next_header", {UDP: "udp", FRAGMENT: "fragment", ICMPV6: "icmpv6"}),
     "udp": ("dst_port", {RPC: "rpc", DSM: "dsm"}),
+    "rpc": ("lists", {n: "list0" for n in (1, 2, 3, 4)}),
+    "list0": (("rpc", "lists"), {n: "list1" for n in (2, 3, 4)}),
+    "list1": (("rpc", "lists"), {n: "list2" for n in (3, 4)}),
+    "list2": (("rpc", "lists"), {4: "list3"}),
+    "found0": (("hand", "op"), {2: "found1"}),
+    "found1": (("hand", "op"), {2: "found2"}),
+    "found2": (("hand", "op"), {2: "found3"}),
 }
 
 
@@ -189,7 +200,9 @@ def headers_are_found(p):
         return z3.BoolVal(False)
     for header, behind in zip(taken, taken[1:]):
         field, choices = BEHIND.get(header, (None, {}))
-        facts += [(came(p, header, field) == number) == z3.BoolVal(behind == choice) for number, choice in choices.items()]
+        for choice in sorted(set(choices.values())):
+            of = field if isinstance(field, tuple) else (header, field)
+            facts.append(z3.Or(*[came(p, *of) == number for number, to in choices.items() if to == choice]) == z3.BoolVal(behind == choice))
         facts.append(z3.BoolVal(behind is None or behind in choices.values()))
     return z3.And(*facts)
 
@@ -212,7 +225,7 @@ def each_packet_is_held_for_its_reason(p):
     why = p.get("packet_in", "reason")
     counted = beyond[0] == (fit(port(p), 32) << 3 | fit(why, 32)) if len(beyond) == 1 else z3.BoolVal(not beyond)
     return z3.And(p.out == CPU, p.group == 0, any_of(p, lambda r: r.verdict == HELD), *[z3.Implies(applies, why == r.reason) for r, applies in first(p)],
-                  leaves(p) == rate(p), leaves(p) == z3.BoolVal(not beyond), counted)
+                  leaves(p) == (z3.BoolVal(True) if operates(p) else rate(p)), leaves(p) == z3.BoolVal(not beyond), counted)
 
 
 @theorem

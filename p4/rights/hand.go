@@ -17,11 +17,15 @@ const (
 	Seize
 	SetWord
 	SetSlot
+	Rebuilt // the registers are what they should be: packets may pass
 	opCount
 )
 
-// atOnce is how many registers one operation reads.
-const atOnce = 8
+// How many registers one operation reads.
+const (
+	wordsAtOnce = 8
+	slotsAtOnce = 4
+)
 
 // Operation is a packet-out of the Gatekeeper. Each may be repeated: the second one changes nothing.
 type Operation struct {
@@ -70,10 +74,10 @@ const everyOp = 1<<opCount - 1
 
 var operations = []operation{
 	{
-		"hand-stale", everyOp, "any", "the election id is not the register's",
-		func(s *Switch, o *Operation) bool { return o.Election != s.Election }, "answers `stale`", answer(Stale),
+		"hand-stale", everyOp, "any; a higher election id than the register's becomes the register's", "the election id is below the register's",
+		func(s *Switch, o *Operation) bool { return o.Election < s.Election }, "answers `stale`", answer(Stale),
 	}, {
-		"hand-read", 1<<ReadWords | 1<<ReadSlots, "read words, read slots (8 at a time)", "always",
+		"hand-read", 1<<ReadWords | 1<<ReadSlots, "read words (8 at a time), read slots (4)", "always",
 		anyway, "answers with them", (*Switch).read,
 	}, {
 		"hand-ended", 1 << FailCall, "fail call: first slot, number", "the slot is not the first of a call that is open with this number",
@@ -120,6 +124,12 @@ var operations = []operation{
 		"hand-sets", 1<<SetWord | 1<<SetSlot, "set word, set slot", "the registers are being rebuilt",
 		func(s *Switch, _ *Operation) bool { return s.Rebuilding }, "the register has this content", (*Switch).write,
 	}, {
+		"hand-rebuilt", 1 << Rebuilt, "rebuilt", "always", anyway, "packets pass again",
+		func(s *Switch, _ *Operation) Found {
+			s.Rebuilding = false
+			return Found{}
+		},
+	}, {
 		"hand-denied", everyOp, "any", "else", anyway, "answers `denied`", answer(Denied),
 	},
 }
@@ -129,6 +139,7 @@ func (s *Switch) Do(o *Operation) Found {
 	for i := range operations {
 		if r := &operations[i]; (r.ops == everyOp || r.ops>>o.Op&1 == 1) && !s.without[len(table)+i] && r.holds(s, o) {
 			s.counts[len(table)+i]++
+			s.Election = max(s.Election, o.Election)
 			return r.do(s, o)
 		}
 	}
@@ -150,12 +161,14 @@ func answer(o Outcome) func(*Switch, *Operation) Found {
 }
 
 func (s *Switch) read(o *Operation) (f Found) {
-	for i := range uint32(atOnce) {
-		if o.Op == ReadWords {
+	if o.Op == ReadWords {
+		for i := range uint32(wordsAtOnce) {
 			f.Words = append(f.Words, s.words.at(o.First+i))
-		} else {
-			f.Slots = append(f.Slots, s.slots.at(o.First+i))
 		}
+		return f
+	}
+	for i := range uint32(slotsAtOnce) {
+		f.Slots = append(f.Slots, s.slots.at(o.First+i))
 	}
 	return f
 }

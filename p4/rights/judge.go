@@ -154,11 +154,11 @@ func (t *turn) isCopy() bool {
 	return true
 }
 
-// same reports whether a copy goes to the callee, and lists what the slots list.
+// same reports whether a copy goes to the callee, and lists what the slots list, in the same order: a copy is the same packet.
 func (t *turn) same() bool {
 	for i, b := range t.p.Blocks {
 		s := t.slots.at(t.p.Ref.Slot + uint32(i))
-		if s.Callee != t.to.Row || len(b.Regions) != int(s.Count) || slices.ContainsFunc(b.Regions, func(r Region) bool { return !s.Lists(r) }) {
+		if s.Callee != t.to.Row || !slices.Equal(b.Regions, s.Regions[:s.Count]) {
 			return false
 		}
 	}
@@ -218,7 +218,7 @@ func (t *turn) giveBack() Verdict {
 }
 
 func (t *turn) returned() bool {
-	return t.first().State == Closed && !slices.ContainsFunc(t.p.Results, func(r Region) bool { return !t.isCallers(r) })
+	return t.first().State == Closed && len(t.p.Results) <= t.Results && !slices.ContainsFunc(t.p.Results, func(r Region) bool { return !t.isCallers(r) })
 }
 
 func (t *turn) passAgain() Verdict {

@@ -164,7 +164,7 @@ type Switch struct {
 	Routes     map[netip.Addr]Route
 	Controls   map[Control]bool
 	Blocks     map[BlockRule]bool
-	Election   uint64 // of the Gatekeeper that may use the hand
+	Election   uint64 // the highest of a Gatekeeper that has used the hand
 	Rebuilding bool   // the registers were lost: no packet passes
 
 	words   registers[Word]

@@ -145,7 +145,7 @@ var table = []row{
 		"the results' owner is n, and the packet says which were n's already; all slots closed; `lent` −1 for each region that they list and " +
 			"whose generation matches, if not *given*; children −1 for each slot's parent; passes", (*turn).closes,
 	}, {
-		"answer-copy", kinds(Reply, Exception), "", "closed; each result is good, and owner n", (*turn).returned, "passes; the packet says that all results were n's already", (*turn).passAgain,
+		"answer-copy", kinds(Reply, Exception), "", "closed; there are not too many results, each good, and owner n", (*turn).returned, "passes; the packet says that all results were n's already", (*turn).passAgain,
 	}, {
 		"answer-changed", kinds(Reply, Exception), "", "else", always, "turned around: `permission denied`", denied,
 	},
@@ -227,6 +227,18 @@ func Table() (lines []Line) {
 
 // Count returns how often a row of the table of packets, or of the table of operations, has decided.
 func (s *Switch) Count(name string) uint64 { return s.counts[rowNamed(name)] }
+
+// Counts returns how often each row of both tables has decided, by the row's name.
+func (s *Switch) Counts() map[string]uint64 {
+	all := map[string]uint64{}
+	for i := range table {
+		all[table[i].name] = s.counts[i]
+	}
+	for i := range operations {
+		all[operations[i].name] = s.counts[len(table)+i]
+	}
+	return all
+}
 
 // rowNamed finds a row in both tables. There must be one.
 func rowNamed(name string) int {

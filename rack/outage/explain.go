@@ -44,7 +44,7 @@ func (m *measurement) explain(ctx context.Context, death, answer time.Time) erro
 
 // events are the Gatekeeper's latest of nodes and programs.
 func (m *measurement) events(ctx context.Context) (all []happening, err error) {
-	events, err := m.admin.Recent(ctx, recent, kinds...)
+	events, err := m.admin.Recent(ctx, recent, client.EventFilter{Kinds: kinds})
 	for _, e := range events {
 		all = append(all, happening{e.Time, fmt.Sprintf("%s %s %s %s", e.Kind, e.Blade, e.Name, e.Message)})
 	}

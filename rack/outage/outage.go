@@ -165,7 +165,7 @@ func (m *measurement) follow(ctx context.Context) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = m.admin.Follow(ctx, client.FollowOptions{Kinds: []string{"service.exported"}}, func(e client.Message) error {
+		_ = m.admin.Follow(ctx, client.FollowOptions{Filter: client.EventFilter{Kinds: []string{"service.exported"}}}, func(e client.Message) error {
 			if e.Event != nil {
 				select {
 				case m.exports <- e.Event.Time:

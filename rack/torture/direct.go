@@ -96,7 +96,7 @@ func (a *attacker) directMarks() [][]byte {
 		m := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
 		m.Flags |= f
 		if all = append(all, m); lends {
-			m.Pointers = []dsmpacket.Pointer{pointer}
+			m.Lists = rpcpacket.ListsOf(pointer)
 			all = append(all, m)
 		}
 	}
@@ -255,7 +255,7 @@ func (a *attacker) loans() (all [][]byte) {
 		}
 		own := a.ownCall()
 		for _, id := range []rpcpacket.ID{known.Call, rpcpacket.PlainID(a.itself(), own.Slot, own.Number)} {
-			m := rpcpacket.Message{Header: own, Pointers: []dsmpacket.Pointer{pointer}, Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+			m := rpcpacket.Message{Header: own, Lists: rpcpacket.ListsOf(pointer), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
 			m.Call, m.Parent = id, known.Call
 			m.Flags |= rpcpacket.FlagHeld
 			for _, from := range []netip.Addr{a.itself(), n.Address} {

@@ -177,7 +177,7 @@ func (y *greedy) takeNodes(ctx context.Context) (err error) {
 	}
 	y.done["greedy nodes"] += len(nodes)
 	// The daemon ends a node that asks on while its questions wait, so those that allocate and write have asked nothing.
-	if err := y.askAll(ctx, nodes[min(len(nodes), greedyMemories+greedyLedgers):]); err != nil {
+	if err := y.askAll(ctx, nodes[min(len(nodes), greedyMemories+greedyLedgers):], nodes[0]); err != nil {
 		return err
 	}
 	if err := y.takeMemory(ctx, nodes); err != nil {
@@ -189,8 +189,8 @@ func (y *greedy) takeNodes(ctx context.Context) (err error) {
 	return nil
 }
 
-// askAll has nodes ask the Gatekeeper many things at a time.
-func (y *greedy) askAll(ctx context.Context, nodes []join.Session) error {
+// askAll has nodes ask the Gatekeeper many things at a time, and waits for an end of that: a node of the user that has asked nothing may ask then.
+func (y *greedy) askAll(ctx context.Context, nodes []join.Session, idle join.Session) error {
 	asking, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, n := range nodes {
@@ -205,7 +205,19 @@ func (y *greedy) askAll(ctx context.Context, nodes []join.Session) error {
 	err := y.honest(ctx)
 	stop()
 	all.Wait()
-	return err
+	return errors.Join(err, y.answered(ctx, idle))
+}
+
+// answered waits until the daemon has answered what was asked: it counts as the user's until then, whoever waits for it.
+func (y *greedy) answered(ctx context.Context, n join.Session) error {
+	ctx, cancel := context.WithTimeout(ctx, honestWait)
+	defer cancel()
+	return y.t.until(ctx, func(ctx context.Context) error {
+		if _, err := n.Who(ctx, rackaddr.Node(1)); fault.CodeOf(err) == fault.Overloaded {
+			return err
+		}
+		return nil
+	})
 }
 
 // takeMemory has nodes allocate until their user has its share of the memory machine. Calls of another user, whose values travel by reference, go on.
@@ -243,7 +255,7 @@ func (y *greedy) takeMemory(ctx context.Context, nodes []join.Session) error {
 // clientOf is a memory client of a node.
 func clientOf(n join.Session) (*dsmclient.Client, error) {
 	id := n.Node()
-	return dsmclient.NewClient(dsmclient.Config{Stack: n.Stack(), Address: id.Address, Incarnation: id.Incarnation, Rack: n.Rack})
+	return dsmclient.NewClient(dsmclient.Config{Stack: n.Stack(), Address: id.Address, Incarnation: id.Incarnation, Rack: n.Rack, Batches: n.Batches})
 }
 
 // fillLedgers appends to ledgers of nodes until they, or the share of their user, are full. The tellers go on meanwhile: their calls

@@ -219,7 +219,7 @@ func (a *attacker) otherPorts() (all [][]byte) {
 func (a *attacker) claims() (all [][]byte) {
 	h, _ := a.callOf()
 	q := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1 + a.random.Uint64N(64), Incarnation: a.session.Node().Incarnation, Execution: h.Call, Length: 64}
-	to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc).Addr()
+	to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(a.random.Uint32N(1<<dsmpacket.SlotBits), 1)).With(dsmpacket.OpAlloc).Addr()
 	return append(all, a.udp(a.itself(), to, rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))
 }
 

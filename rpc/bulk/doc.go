@@ -7,7 +7,7 @@
 // parts of one size:
 //
 //	sender                                     receiver
-//	  │── first packet (port 45100) ────────────▶│ Begin
+//	  │── first packet ─────────────────────────▶│ Begin
 //	  │── the first parts, not asked for ───────▶│ Receive
 //	  │◀──────────────────────── pull: 4 to 9 ───│
 //	  │── parts 4 to 9 ─────────────────────────▶│ whole
@@ -17,9 +17,11 @@
 // while nothing is lost and halves when something is, as TCP's does (RFC 5681), and of
 // all transfers together, which is a share of its socket's buffer. A part is taken for
 // lost when parts that were asked for three places later have come (RFC 9002), or when
-// nothing has come for a while. Only what is missing is asked for again.
+// nothing has come for a while. Only what is missing is asked for again. A pull says how large the
+// window is: behind its next first packets the sender may send so much without being asked.
 //
-// The receiver bounds the memory that each sender and all of them make it use. A
+// The receiver bounds the memory that each sender and all of them make it use: four times what has come, and
+// some megabytes in all beyond that, so that most messages have memory for all of them at once. A
 // sender that is silent for too long, or says that it does not have the message, ends
 // the transfer. The first packet is sent again like any call, and begins a new one.
 package bulk

@@ -58,7 +58,7 @@ var Layout = wirefmt.Layout{Name: "bulk", Fields: []wirefmt.Field{
 	{Name: "caller_incarnation", Offset: 24, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 28, Size: 4, Doc: "incarnation of the node called; 0 in parts of a call that nobody has asked for"},
 	{Name: "total", Offset: 32, Size: 8, Doc: "bytes of the whole payload"},
-	{Name: "offset", Offset: 40, Size: 8, Doc: "of a part: where its bytes belong in the payload; 0 in all else"},
+	{Name: "offset", Offset: 40, Size: 8, Doc: "of a part: where its bytes belong in the payload; of a pull: how many bytes of parts the receiver takes unasked behind the sender's next first packets, 0 if it does not say; 0 in all else"},
 	{Name: "size", Offset: 48, Size: 4, Doc: "of a part: its bytes; of a pull: how many bytes each part but the last one has"},
 	{Name: "first", Offset: 52, Size: 4, Doc: "bytes of the payload in the first packet: where the first part begins"},
 }}
@@ -174,8 +174,14 @@ func (h *Header) wholeParts(r Range) bool {
 
 // Push is how many bytes of parts, as Cost counts them, follow a first packet
 // without being asked for: with the largest datagrams three parts. Together with the
-// first packet they fit the receive buffer that Linux gives an unprivileged socket.
+// first packet they fit the receive buffer that Linux gives an unprivileged socket. A receiver that
+// takes more says so in its pulls.
 const Push = 200 << 10
+
+// Pushes is how many parts of size bytes a sender pushes to a receiver that takes so many bytes.
+func Pushes(takes uint64, size int) uint32 {
+	return uint32(max(1, min(max(takes, Push), MaxPull)/uint64(Cost(size)))) //nolint:gosec // MaxPull at most
+}
 
 // MaxPull is how many bytes one pull is answered with at most, and so the largest window that is of
 // use: a pull of 1.3 KiB cannot make a node send for longer than a millisecond.
@@ -189,10 +195,10 @@ func Cost(size int) int { return size + 1024 }
 const PushRest = 4 << 10
 
 // Pushed is how many bytes behind the first packet's follow it without being asked
-// for, in parts of size bytes. The last part is one of them if it is short: an array of
+// for, in so many parts of size bytes at most. The last part is one of them if it is short: an array of
 // a power of two bytes exceeds its parts by the headers.
-func Pushed(total, first uint64, size int) Range {
-	n := min(total-first, uint64(max(1, Push/Cost(size)))*uint64(size))
+func Pushed(total, first uint64, size int, parts uint32) Range {
+	n := min(total-first, uint64(parts)*uint64(size))
 	if total-first-n <= min(PushRest, uint64(size)) {
 		n = total - first
 	}

@@ -2,7 +2,9 @@ package bulk
 
 import (
 	"net/netip"
+	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/share"
@@ -29,6 +31,9 @@ const (
 	// overtaken is how many parts further than that a part may lie. One that overtakes
 	// more counts as lost.
 	overtaken = 8
+	// credit is how many bytes bodies have beyond that, all together: one that finds enough of it has its whole size at once,
+	// and is not copied as it grows.
+	credit = 8 << 20
 )
 
 // Config bounds a Receiver.
@@ -77,6 +82,7 @@ type Transfer struct {
 	size         int    // of a part
 	parts        int    // how many there are
 	body         []byte // as far as it is allocated
+	credit       uint64 // bytes of the body
 	came         uint64 // bytes
 
 	low    int    // the first part that is missing
@@ -115,6 +121,8 @@ const maxEarly = 16
 type Ask struct {
 	*Transfer
 	Ranges []Range
+	// Takes is how many bytes of parts the sender may push behind its next first packets.
+	Takes uint64
 }
 
 // Receiver is the receiving side of a node. One goroutine at a time may use it.
@@ -125,6 +133,8 @@ type Receiver struct {
 	early  []early      // the oldest first
 	claims *share.Nodes // bytes of messages
 	out    int          // bytes on their way
+	lent   uint64       // of the credit
+	peers  map[netip.Addr]peer
 
 	// Asks are the pulls to send; the shell takes them after each method and sets
 	// them to nil.
@@ -133,7 +143,7 @@ type Receiver struct {
 
 // NewReceiver returns a Receiver.
 func NewReceiver(cfg Config) *Receiver {
-	return &Receiver{cfg: cfg, open: map[Key]*Transfer{}, claims: share.NewNodes(cfg.Total, cfg.OwnerOf)}
+	return &Receiver{cfg: cfg, open: map[Key]*Transfer{}, peers: map[netip.Addr]peer{}, claims: share.NewNodes(cfg.Total, cfg.OwnerOf)}
 }
 
 // Open is how many transfers there are.
@@ -153,10 +163,9 @@ func (r *Receiver) Learn(peer netip.Addr) { r.claims.Learn(peer) }
 func (r *Receiver) Find(k Key) *Transfer { return r.open[k] }
 
 // Begin takes a first packet: the length of the whole message and its first bytes,
-// which are copied. The rest comes in parts of size bytes; the sender has pushed the
-// first of them, or not. After Whole nothing is missing (see Receive). The caller sets Tag and
-// incarnations of the Transfer.
-func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, size int, pushed bool) (*Transfer, Verdict) {
+// which are copied. The rest comes in parts of size bytes; the sender has pushed so many of them, 0 for none. After Whole
+// nothing is missing (see Receive). The caller sets Tag and incarnations of the Transfer.
+func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, size int, pushed uint32) (*Transfer, Verdict) {
 	switch {
 	case r.open[k] != nil:
 		return nil, Known
@@ -171,12 +180,14 @@ func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, s
 		Key: k, total: total, first: uint64(len(first)), came: uint64(len(first)), size: size, parts: int((total - uint64(len(first)) + uint64(size) - 1) / uint64(size)),
 		window: 2 * Push, slow: r.cfg.Window, wait: FirstWait, at: len(r.order),
 	}
-	t.grow(t.first)
+	p := r.peers[k.Peer]
+	t.window = max(t.window, p.window)
+	r.grow(t, t.first)
 	copy(t.body, first)
 	r.open[k] = t
 	r.order = append(r.order, t)
-	if pushed {
-		n := Pushed(total, t.first, size).Length
+	if pushed > 0 {
+		n := Pushed(total, t.first, size, min(pushed, Pushes(p.told, size))).Length // who pushes more loses it
 		for range (n + uint64(size) - 1) / uint64(size) {
 			r.expect(now, t, false)
 		}
@@ -232,6 +243,23 @@ func (r *Receiver) remove(t *Transfer) {
 	r.order = r.order[:len(r.order)-1]
 	r.out -= t.out
 	t.out = 0
+	r.lent -= t.credit
+}
+
+// peer is what a sender's transfers have shown.
+type peer struct {
+	window int    // of the last that has come whole
+	told   uint64 // how many bytes it may push, at most, by what it was told
+}
+
+// mostPeers is how many of them are remembered.
+const mostPeers = 1024
+
+func (r *Receiver) keepPeer(a netip.Addr, p peer) {
+	if _, known := r.peers[a]; !known && len(r.peers) == mostPeers {
+		clear(r.peers)
+	}
+	r.peers[a] = p
 }
 
 // Receive takes a part in. After Whole the transfer has ended, Body is the message,
@@ -305,13 +333,16 @@ func (r *Receiver) take(now time.Duration, t *Transfer, h *Header, data []byte) 
 		return Unrequested
 	}
 	t.came += uint64(len(data))
-	t.grow(h.Offset + uint64(len(data)))
+	r.grow(t, h.Offset+uint64(len(data)))
 	if at := t.body[h.Offset:]; &at[0] != &data[0] { // else it was received there
 		copy(at, data)
 	}
 	r.landed(now, t, i)
 	if t.low == t.parts {
 		r.remove(t)
+		p := r.peers[t.Peer]
+		p.window = t.window
+		r.keepPeer(t.Peer, p)
 		return Whole
 	}
 	return Taken
@@ -410,7 +441,11 @@ func (r *Receiver) ask(now time.Duration, t *Transfer) {
 		}
 	}
 	if len(a) > 0 {
-		r.Asks = append(r.Asks, Ask{t, a})
+		takes := uint64(max(0, min(t.window, r.cfg.Window+t.out-r.out))) //nolint:gosec // not negative
+		p := r.peers[t.Peer]
+		p.told = max(p.told, takes)
+		r.keepPeer(t.Peer, p)
+		r.Asks = append(r.Asks, Ask{t, a, takes})
 	}
 }
 
@@ -485,14 +520,27 @@ func (t *Transfer) length(i int) int {
 	return 0
 }
 
-// grow makes room for the message's first n bytes, and for some of those that come next.
-func (t *Transfer) grow(n uint64) {
+// grow makes room for a message's first n bytes, and for some of those that come next, or all.
+func (r *Receiver) grow(t *Transfer, n uint64) {
 	if uint64(len(t.body)) >= n {
 		return
 	}
-	body := make([]byte, min(t.total, max(n, ahead*t.came)))
+	size := min(t.total, max(n, ahead*t.came))
+	if missing := t.total - size; r.lent+missing <= credit {
+		size, t.credit = t.total, missing
+		r.lent += missing
+	}
+	body := uncleared(int(size)) //nolint:gosec // Config.Message at most
 	copy(body, t.body)
 	t.body = body
+}
+
+// uncleared returns n bytes with any content: a body is handed over when all of it has been overwritten.
+func uncleared(n int) []byte {
+	var b strings.Builder // whose memory alone Go does not clear
+	b.Grow(n)
+	_ = b.WriteByte(0) // of an empty string the address is nothing to rely on
+	return unsafe.Slice(unsafe.StringData(b.String()), n)
 }
 
 // timeout is how long to wait for the next part.

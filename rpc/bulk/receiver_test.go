@@ -146,11 +146,11 @@ func TestTransfer(t *testing.T) {
 						r:   NewReceiver(Config{Window: 2 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 1 << 30}),
 						key: Key{Peer: rackaddr.Node(1), Call: callID(1, 2)},
 					}
-					_, v := n.r.Begin(0, n.key, uint64(len(message)), message[:10], size, true)
+					_, v := n.r.Begin(0, n.key, uint64(len(message)), message[:10], size, Pushes(0, size))
 					if v != Taken {
 						t.Fatal(v)
 					}
-					n.parts([]Range{Pushed(uint64(len(message)), 10, size)}, size)
+					n.parts([]Range{Pushed(uint64(len(message)), 10, size, Pushes(0, size))}, size)
 					if got := n.run(size); !bytes.Equal(got, message) {
 						t.Fatalf("%d bytes came as %d others", len(message), len(got))
 					}
@@ -175,7 +175,7 @@ func begun(t testing.TB) (*Receiver, Key, *Transfer) {
 		return share.Owner{Port: binary.BigEndian.Uint32(node.AsSlice()[12:])}
 	}})
 	k := Key{Peer: rackaddr.Node(1), Call: callID(1, 2)}
-	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
+	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, Pushes(0, 100))
 	if v != Taken {
 		t.Fatal(v)
 	}
@@ -223,7 +223,7 @@ func TestBadParts(t *testing.T) {
 func TestMemory(t *testing.T) {
 	r, k, x := begun(t)
 	begin := func(peer netip.Addr, seq, total uint64) Verdict {
-		_, v := r.Begin(0, Key{Peer: peer, Call: callID(1, seq)}, total, make([]byte, 100), 100, true)
+		_, v := r.Begin(0, Key{Peer: peer, Call: callID(1, seq)}, total, make([]byte, 100), 100, Pushes(0, 100))
 		return v
 	}
 	other, third := rackaddr.Node(2), rackaddr.Node(3)
@@ -261,7 +261,7 @@ func TestEarly(t *testing.T) {
 			}
 		}
 	}
-	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
+	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, Pushes(0, 100))
 	if v != Whole || x.Body()[999] != 8 || len(r.early) != maxEarly-9 {
 		t.Errorf("verdict %d, %d parts are kept", v, len(r.early))
 	}
@@ -282,7 +282,7 @@ func TestQuota_Shares(t *testing.T) {
 		}
 		r := NewReceiver(Config{Window: 1 << 20, Message: message, PerPeer: message, Total: senders * message, OwnerOf: owner})
 		begin := func(peer, id, total uint64) Verdict {
-			_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: callID(peer, id)}, total, make([]byte, 100), 60_000, false)
+			_, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: callID(peer, id)}, total, make([]byte, 100), 60_000, 0)
 			return v
 		}
 		all := func(first, last, most uint64) (taken uint64) {
@@ -328,11 +328,11 @@ func TestQuota_Shares(t *testing.T) {
 // parts that were asked for it sends.
 func TestQuota_OnDemand(t *testing.T) {
 	const total, size = 16 << 20, 1176
-	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
+	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 33, Total: 5 << 33})
 	came, taken := 0, 0
-	for seq := range uint64(60) {
+	for seq := range uint64(300) {
 		k := Key{Peer: rackaddr.Node(1), Call: callID(1, seq)}
-		x, v := r.Begin(0, k, total, make([]byte, 1000), size, true)
+		x, v := r.Begin(0, k, total, make([]byte, 1000), size, Pushes(0, size))
 		if v != Taken {
 			t.Fatal(v)
 		}
@@ -344,8 +344,40 @@ func TestQuota_OnDemand(t *testing.T) {
 		}
 		taken += len(x.body)
 	}
-	if taken > 16*came {
+	if taken > 16*came+credit {
 		t.Errorf("%d bytes are taken for %d that have come", taken, came)
+	}
+}
+
+// TestCredit: a message has memory for all of it at once while there is credit, and gives the credit back when it has come or is given up.
+func TestCredit(t *testing.T) {
+	const total, size = credit/2 + credit/4, 60_000
+	r := NewReceiver(Config{Window: 1 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
+	begin := func(seq uint64) *Transfer {
+		x, v := r.Begin(0, Key{Peer: rackaddr.Node(1), Call: callID(1, seq)}, total, make([]byte, 1000), size, Pushes(0, size))
+		if v != Taken {
+			t.Fatal(v)
+		}
+		return x
+	}
+	first, second := begin(1), begin(2)
+	if len(first.body) != total || len(second.body) != ahead*1000 {
+		t.Errorf("bodies of %d and %d bytes, want all %d and %d", len(first.body), len(second.body), total, ahead*1000)
+	}
+	r.End(first)
+	third := begin(3)
+	if len(third.body) != total {
+		t.Errorf("a body of %d bytes when there is credit again, want all %d", len(third.body), total)
+	}
+	for v := Taken; v != Whole; {
+		h := Header{Kind: Part, Call: third.Call, Total: total, First: 1000, Offset: third.offset(third.low), Size: uint32(third.length(third.low))} //nolint:gosec // small
+		if _, v = r.Receive(0, third.Key, &h, make([]byte, third.length(third.low))); v != Taken && v != Whole {
+			t.Fatal(v)
+		}
+	}
+	r.End(second)
+	if r.lent != 0 {
+		t.Errorf("%d bytes of the credit are lent when nothing is under way", r.lent)
 	}
 }
 
@@ -361,7 +393,7 @@ func TestFourLargest(t *testing.T) {
 		},
 	})
 	for peer := range uint64(5) {
-		if _, v := r.Begin(0, Key{Peer: rackaddr.Node(peer)}, 1<<30, make([]byte, 100), 60_000, false); v != Taken {
+		if _, v := r.Begin(0, Key{Peer: rackaddr.Node(peer)}, 1<<30, make([]byte, 100), 60_000, 0); v != Taken {
 			t.Errorf("message %d: verdict %d", peer, v)
 		}
 	}
@@ -370,7 +402,7 @@ func TestFourLargest(t *testing.T) {
 // TestNotPushed: what was not pushed is asked for at once.
 func TestNotPushed(t *testing.T) {
 	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
-	r.Begin(0, Key{Peer: rackaddr.Node(1)}, 1000, make([]byte, 100), 100, false)
+	r.Begin(0, Key{Peer: rackaddr.Node(1)}, 1000, make([]byte, 100), 100, 0)
 	if len(r.Asks) != 1 || len(r.Asks[0].Ranges) != 1 || r.Asks[0].Ranges[0] != (Range{100, 900}) {
 		t.Errorf("asked for %v", r.Asks)
 	}
@@ -414,6 +446,60 @@ func TestLoss(t *testing.T) {
 			t.Errorf("asked for %v", r.Asks[0].Ranges)
 		}
 		r.Asks = nil
+	}
+}
+
+// TestPushedMore: a receiver tells the sender of a message how many bytes it takes unasked, and takes so many behind the next first packet: not
+// more, and not those of another sender. It tells less when parts were lost.
+func TestPushedMore(t *testing.T) {
+	const total, first, size = 3 << 20, 1000, 60_000
+	r := NewReceiver(Config{Window: 4 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 5 << 30})
+	asked := func() (a Ask) {
+		if len(r.Asks) == 0 {
+			t.Fatal("nothing is asked for")
+		}
+		a, r.Asks = r.Asks[len(r.Asks)-1], nil
+		return a
+	}
+	begin := func(peer, seq uint64, pushed uint32) *Transfer {
+		x, v := r.Begin(0, Key{Peer: rackaddr.Node(peer), Call: callID(peer, seq)}, total, make([]byte, first), size, pushed)
+		if v != Taken {
+			t.Fatal(v)
+		}
+		return x
+	}
+	part := func(x *Transfer, i int) Verdict {
+		h := Header{Kind: Part, Call: x.Call, Total: total, First: first, Offset: x.offset(i), Size: uint32(x.length(i))} //nolint:gosec // small
+		_, v := r.Receive(0, x.Key, &h, make([]byte, x.length(i)))
+		return v
+	}
+	x, told := begin(1, 1, Pushes(0, size)), uint64(0)
+	for i, v := 0, Taken; v != Whole; i++ {
+		if v = part(x, i); len(r.Asks) > 0 {
+			told = asked().Takes
+		}
+	}
+	if told < total/2 || told > 4<<20 {
+		t.Fatalf("%d bytes are taken unasked, of a window of %d", told, 4<<20)
+	}
+	if x = begin(1, 2, Pushes(told, size)+9); len(x.flight) != int(Pushes(told, size)) {
+		t.Errorf("%d parts are expected, %d were told", len(x.flight), Pushes(told, size))
+	}
+	if y := begin(2, 1, Pushes(told, size)); y.flight[0].asked == 0 || len(r.Asks) == 0 || r.Asks[len(r.Asks)-1].Ranges[0].Offset != y.offset(int(Pushes(0, size))) {
+		t.Errorf("of another sender more is expected than of everyone")
+	}
+	r.Asks = nil
+	for i := 1; len(r.Asks) == 0; i++ { // part 0 is lost
+		part(x, i)
+	}
+	if a := asked(); a.Takes >= told {
+		t.Errorf("after a loss %d bytes are taken unasked, before it %d", a.Takes, told)
+	}
+	for peer := uint64(3); peer < 3+2*mostPeers; peer++ {
+		r.End(begin(peer, 1, 0)) // it has been asked
+	}
+	if r.Asks = nil; len(r.peers) > mostPeers {
+		t.Errorf("%d senders are remembered", len(r.peers))
 	}
 }
 

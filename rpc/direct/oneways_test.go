@@ -179,7 +179,7 @@ func TestOnewaysWithRegions(t *testing.T) {
 		b := newBench(t)
 		one := plain(9, 1)
 		d := b.owing(one, other, 1)
-		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway}, Pointers: []dsmpacket.Pointer{dsmpacket.Make(1, 1, dsmpacket.IDOf(1, 1))}}
+		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway}, Lists: rpcpacket.ListsOf(dsmpacket.Make(1, 1, dsmpacket.IDOf(1, 1)))}
 		d.Owed.Oneways[0].Message = m.Append(nil)
 		b.receive(client, one, Run)
 		b.write(d)

@@ -57,12 +57,12 @@ const (
 	told
 )
 
-// Free is regions that are to be freed, and of which pointers say that they stay.
+// Free is regions that are to be freed.
 type Free struct {
-	Owner        rpcpacket.ID // the execution, or the call that has handed them over
-	Regions, But [][16]byte
-	rest         bool
-	checkpoint   uint32
+	Owner      rpcpacket.ID // the execution, or the call that has handed them over
+	Regions    [][16]byte
+	rest       bool
+	checkpoint uint32
 }
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
@@ -301,7 +301,7 @@ func (t *Table) Frees() (all []Free) {
 		o := e.Owed()
 		if r.frees == due {
 			r.frees = told
-			f := Free{Owner: id, Regions: o.Frees, But: o.But}
+			f := Free{Owner: id, Regions: o.Frees}
 			if e.Checkpoint != nil {
 				f.checkpoint = e.Checkpoint.Index
 			}

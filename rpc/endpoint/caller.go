@@ -16,9 +16,11 @@ import (
 type Call struct {
 	// ID is the call's. The shell sets one that follows from an execution's (ChildID) before Take, which fills in that of a plain call.
 	ID rpcpacket.ID
-	// Slot and Number are the call's place, from Take on.
+	// Slot and Number are the call's place, from Take on. Slots is how many slots it takes, Slot and those behind it, all with its number. 0 stands
+	// for one; at most rpcpacket.MaxLists. The shell sets it before Take.
 	Slot   rpcpacket.Slot
 	Number rpcpacket.Number
+	Slots  int
 	// Node is whom the call goes to. The shell sets it before Take.
 	Node [16]byte
 	// Released makes only an answer count that the Gatekeeper has released: it has judged the call's
@@ -38,8 +40,9 @@ type Call struct {
 	// Tag is what the shell likes to find again.
 	Tag any
 
-	slot       *slot // from Take until it is free again
-	plain      bool  // Take has made the ID
+	slot       *slot   // from Take until it is free again
+	more       []*slot // that it takes behind that
+	plain      bool    // Take has made the ID
 	sent, due  time.Duration
 	interval   time.Duration
 	restarted  time.Duration // before, no word of its node makes a copy due
@@ -67,6 +70,7 @@ func (c *Call) Due() time.Duration {
 // slot is a call slot of the node.
 type slot struct {
 	number rpcpacket.Slot
+	used   bool   // it has a call, or no numbers are left
 	count  uint64 // of the last call
 	kept   note   // the last plain call, if its node's ledger keeps it
 	held   note   // likewise the Gatekeeper
@@ -102,7 +106,7 @@ type Caller struct {
 	node        netip.Addr
 	incarnation uint32
 	served      func(*Call)
-	blocks      map[uint32]bool
+	blocks      map[uint32][]*slot
 	slots       int              // that the node has
 	idle        []*slot          // the last used is the last, and used first, so that few stay in use
 	taken       map[[16]byte]int // by calls to each node
@@ -118,7 +122,7 @@ type Caller struct {
 // that gets a slot after it has waited for one.
 func NewCaller(node netip.Addr, incarnation uint32, served func(*Call)) *Caller {
 	c := &Caller{
-		node: node, incarnation: incarnation, served: served, blocks: map[uint32]bool{}, taken: map[[16]byte]int{}, calls: map[rpcpacket.ID]*Call{},
+		node: node, incarnation: incarnation, served: served, blocks: map[uint32][]*slot{}, taken: map[[16]byte]int{}, calls: map[rpcpacket.ID]*Call{},
 	}
 	c.head.prev, c.head.next = &c.head, &c.head
 	return c
@@ -130,14 +134,16 @@ func (c *Caller) Outstanding() int { return len(c.calls) }
 // Grant adds the slots of blocks, as far as the node does not have them, and reports whether there are new ones.
 func (c *Caller) Grant(blocks []uint32) (news bool) {
 	for _, b := range blocks {
-		if c.blocks[b] {
+		if c.blocks[b] != nil {
 			continue
 		}
-		c.blocks[b], news = true, true
-		fresh := make([]*slot, rpcpacket.BlockSlots, rpcpacket.BlockSlots+len(c.idle))
+		fresh := make([]*slot, rpcpacket.BlockSlots)
 		for i := range fresh {
-			fresh[len(fresh)-1-i] = &slot{number: rpcpacket.Slot(b*rpcpacket.BlockSlots + uint32(i))} //nolint:gosec // small
+			fresh[i] = &slot{number: rpcpacket.Slot(b*rpcpacket.BlockSlots + uint32(i))} //nolint:gosec // small
 		}
+		c.blocks[b], news = fresh, true
+		fresh = slices.Clone(fresh)
+		slices.Reverse(fresh)
 		c.idle = append(fresh, c.idle...)
 		c.slots += rpcpacket.BlockSlots
 	}
@@ -155,10 +161,10 @@ func (c *Caller) Want() int {
 	return want
 }
 
-// Take gives a call a slot, and its number there. It reports false if the call has to wait: until it is served, or leaves. Calls to one node have half of
-// the slots at most, so that one that does not answer does not keep the others from being called.
+// Take gives a call its slots, and its number there. It reports false if the call has to wait, and holds none meanwhile: until it is served, or leaves.
+// Calls to one node have half of the slots at most, so that one that does not answer does not keep the others from being called.
 func (c *Caller) Take(call *Call) bool {
-	if s := c.free(call.Node); s != nil {
+	if s := c.free(call); s != nil {
 		c.give(call, s)
 		return true
 	}
@@ -173,21 +179,37 @@ func (c *Caller) Take(call *Call) bool {
 	return false
 }
 
-// free takes a slot for a call to a node; nil if there is none.
-func (c *Caller) free(node [16]byte) *slot {
-	n := len(c.idle)
-	if n == 0 || c.taken[node] >= c.slots/2 {
+// free finds slots for a call, next to each other in a block; nil if there are none.
+func (c *Caller) free(call *Call) []*slot {
+	n := max(call.Slots, 1)
+	if c.taken[call.Node]+n > c.slots/2 {
 		return nil
 	}
-	s := c.idle[n-1]
-	c.idle = c.idle[:n-1]
-	return s
+	for _, first := range slices.Backward(c.idle) {
+		block := c.blocks[first.number.Block()][first.number%rpcpacket.BlockSlots:]
+		if len(block) >= n && !slices.ContainsFunc(block[:n], func(s *slot) bool { return s.used }) {
+			return block[:n]
+		}
+	}
+	return nil
 }
 
-func (c *Caller) give(call *Call, s *slot) {
-	c.taken[call.Node]++
-	s.count++
-	call.slot, call.Slot, call.Number = s, s.number, rpcpacket.NumberOf(c.incarnation, s.count)
+func (c *Caller) give(call *Call, all []*slot) {
+	c.taken[call.Node] += len(all)
+	count := uint64(0)
+	for _, s := range all {
+		count = max(count, s.count+1)
+	}
+	for _, s := range all {
+		s.used, s.count = true, count
+	}
+	last := len(c.idle) - 1
+	if c.idle[last] == all[0] && len(all) == 1 {
+		c.idle = c.idle[:last]
+	} else {
+		c.idle = slices.DeleteFunc(c.idle, func(s *slot) bool { return s.used })
+	}
+	call.slot, call.more, call.Slot, call.Number = all[0], all[1:], all[0].number, rpcpacket.NumberOf(c.incarnation, count)
 	if call.plain = call.ID.IsZero(); call.plain {
 		call.ID = rpcpacket.PlainID(c.node, call.Slot, call.Number)
 	}
@@ -231,7 +253,7 @@ func (c *Caller) serve() {
 	for passed := 0; passed < len(c.waiting); {
 		q := c.waiting[0]
 		c.waiting = c.waiting[1:]
-		s := c.free(q.node)
+		s := c.free(q.calls[0])
 		if s == nil {
 			c.waiting = append(c.waiting, q)
 			passed++
@@ -248,19 +270,27 @@ func (c *Caller) serve() {
 	}
 }
 
-// Return gives the slot of a call back that has one and does not begin. Its number is not used again.
+// Return gives the slots of a call back that has some and does not begin. Their number is not used again.
 func (c *Caller) Return(call *Call) {
-	s := call.slot
-	call.slot = nil
-	if c.taken[call.Node]--; c.taken[call.Node] == 0 {
+	first, more := call.slot, call.more
+	call.slot, call.more = nil, nil
+	if c.taken[call.Node] -= 1 + len(more); c.taken[call.Node] == 0 {
 		delete(c.taken, call.Node)
 	}
+	for i := len(more) - 1; i >= 0; i-- {
+		c.putBack(more[i])
+	}
+	c.putBack(first)
+	c.serve()
+}
+
+func (c *Caller) putBack(s *slot) {
 	if s.count == rpcpacket.MaxCount {
 		c.slots-- // the next incarnation of the node may use it again
-	} else {
-		c.idle = append(c.idle, s)
+		return
 	}
-	c.serve()
+	s.used = false
+	c.idle = append(c.idle, s)
 }
 
 // Begin begins a call that has a slot. The shell sends it at once. It reports false, and gives the slot back, if a call with that id is out.
@@ -268,6 +298,10 @@ func (c *Caller) Begin(now time.Duration, call *Call) bool {
 	if c.calls[call.ID] != nil {
 		c.Return(call)
 		return false
+	}
+	for _, s := range call.more {
+		c.leave(&s.kept)
+		c.leave(&s.held)
 	}
 	if s := call.slot; call.plain {
 		if s.kept.node != call.Node || !call.Kept {

@@ -18,7 +18,7 @@ import (
 
 // callerMachine drives the Caller of incarnation 7 of a node by script. It has block 1 from the start.
 //
-//	begin NAME [expires=D] [rtt=METHOD] [held] [kept] [node=N] [id=N]   take a slot and, if there is one, begin a call
+//	begin NAME [expires=D] [rtt=METHOD] [held] [kept] [node=N] [id=N] [slots=N]   take slots and, if there is one, begin a call
 //	take NAME [...]                       take a slot only
 //	go NAME                               begin a call that has got a slot
 //	return NAME, leave NAME               give the slot back; do not wait any more
@@ -125,6 +125,8 @@ func (m *callerMachine) begin(args []string) string {
 			c.Kept = true
 		case "node":
 			c.Node = nodeOf(v)
+		case "slots":
+			c.Slots, _ = strconv.Atoi(v)
 		case "id":
 			n, _ := strconv.Atoi(v)
 			c.ID = rpcpacket.ID{15: byte(n)}
@@ -259,18 +261,21 @@ func TestCaller_Counts(t *testing.T) {
 	}
 }
 
-// TestCaller_Random: a slot has one call at a time, under numbers that rise. Whoever waits gets one in turn, if its node has not half of them, and as
-// soon as there is one.
+// TestCaller_Random: a slot has one call at a time, under numbers that rise. A call has slots next to each other in a block. Whoever waits gets them in
+// turn, if its node has not half of all, and as soon as there are some.
 func TestCaller_Random(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		holds, numbers := map[rpcpacket.Slot]*Call{}, map[rpcpacket.Slot]rpcpacket.Number{}
 		waiting := map[*Call]bool{}
 		out := []*Call(nil)
 		got := func(k *Call) {
-			if holds[k.Slot] != nil || k.Number <= numbers[k.Slot] {
-				t.Fatalf("slot %d, number %s: held by %v, last number %s", k.Slot, k.Number, holds[k.Slot], numbers[k.Slot])
+			for i := range slotsOf(k) {
+				s := k.Slot + rpcpacket.Slot(i)
+				if holds[s] != nil || k.Number <= numbers[s] || s.Block() != k.Slot.Block() {
+					t.Fatalf("slot %d, number %s: held by %v, last number %s", s, k.Number, holds[s], numbers[s])
+				}
+				holds[s], numbers[s] = k, k.Number
 			}
-			holds[k.Slot], numbers[k.Slot] = k, k.Number
 			delete(waiting, k)
 			out = append(out, k)
 		}
@@ -282,7 +287,7 @@ func TestCaller_Random(t *testing.T) {
 				blocks++
 				c.Grant([]uint32{blocks})
 			case 1, 2, 3:
-				k := &Call{RTT: &RTT{}, Node: [16]byte{15: rapid.Byte().Draw(t, "node") % 3}}
+				k := &Call{RTT: &RTT{}, Node: [16]byte{15: rapid.Byte().Draw(t, "node") % 3}, Slots: rapid.IntRange(0, rpcpacket.MaxLists).Draw(t, "slots")}
 				if c.Take(k) {
 					got(k)
 				} else {
@@ -293,7 +298,9 @@ func TestCaller_Random(t *testing.T) {
 					i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
 					k := out[i]
 					out = append(out[:i:i], out[i+1:]...)
-					delete(holds, k.Slot)
+					for s := range slotsOf(k) {
+						delete(holds, k.Slot+rpcpacket.Slot(s))
+					}
 					c.Return(k)
 				}
 			case 5:
@@ -316,8 +323,17 @@ func TestCaller_Random(t *testing.T) {
 				}
 			}
 			for k := range waiting {
-				if len(holds) < total && perNode[k.Node] < total/2 {
-					t.Fatalf("a call waits, and %d of %d slots are taken, %d by its node's", len(holds), total, perNode[k.Node])
+				if perNode[k.Node]+slotsOf(k) > total/2 || !c.next(k) {
+					continue
+				}
+				for s := rpcpacket.Slot(rpcpacket.BlockSlots); int(s) < (int(blocks)+1)*rpcpacket.BlockSlots; s++ {
+					free := (s + rpcpacket.Slot(slotsOf(k)-1)).Block() == s.Block()
+					for i := range slotsOf(k) {
+						free = free && holds[s+rpcpacket.Slot(i)] == nil
+					}
+					if free {
+						t.Fatalf("a call waits for %d slots, and slot %d is free, and those behind it", slotsOf(k), s)
+					}
 				}
 			}
 			if want := c.Want(); want != 0 && (want <= int(blocks) || want > rpcpacket.MaxBlocks) {
@@ -328,4 +344,16 @@ func TestCaller_Random(t *testing.T) {
 			t.Fatalf("%d calls wait, want %d", len(all), len(waiting))
 		}
 	})
+}
+
+func slotsOf(k *Call) int { return max(k.Slots, 1) }
+
+// next reports whether a call is the first one to its node that waits.
+func (c *Caller) next(k *Call) bool {
+	for _, q := range c.waiting {
+		if q.calls[0] == k {
+			return true
+		}
+	}
+	return false
 }

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 // corpusDir: with -corpus, the IDL of another directory is tried by hand.
@@ -25,9 +27,7 @@ var corpusDir = flag.String("corpus", "testdata/corpus", "IDL files for TestCorp
 // TestCorpus: what Apache's compiler takes, this takes, and the two write code that
 // compiles together: once with the files' own marks, once with every mark that is legal.
 func TestCorpus(t *testing.T) {
-	if _, err := exec.LookPath("thrift"); err != nil {
-		t.Skipf("no Thrift compiler on PATH: %v", err)
-	}
+	privilege.Program(t, "thrift")
 	files, err := filepath.Glob(filepath.Join(*corpusDir, "*.thrift"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no IDL in %s: %v", *corpusDir, err)

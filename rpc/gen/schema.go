@@ -27,6 +27,8 @@ type Method struct {
 	Arguments, Throws []Field
 	// Result is nil for void.
 	Result *Type
+	// ResultByReference: the result is marked (bifrost.ref).
+	ResultByReference bool
 	// Policy is the value of bifrost.policy that the method has by itself, or from its service; "" if there is none.
 	Policy string
 	// Problem says why nobody can know how a call is written: a type that the text does not define. Else it is nil.
@@ -152,7 +154,10 @@ type describer struct {
 }
 
 func (d *describer) method(u *unit, s *service, f *function) *Method {
-	m := &Method{Name: f.Name, Doc: strings.Join(comment(f.Doc), "\n"), Oneway: f.Oneway}
+	m := &Method{
+		Name: f.Name, Doc: strings.Join(comment(f.Doc), "\n"), Oneway: f.Oneway,
+		ResultByReference: f.Type != nil && len(f.Annotations.Get(markRef)) > 0,
+	}
 	for _, list := range []annotations{f.Annotations, s.Annotations} {
 		if values := list.Get(markPolicy); len(values) > 0 && m.Policy == "" {
 			m.Policy = values[0]

@@ -154,8 +154,7 @@ type Owed struct {
 	// Oneways are the one-ways that leave now, in their order.
 	Oneways []Oneway
 	// Frees are the regions that go now, each after its last lease: those that the execution has freed, and those that nobody can know any more.
-	// Those in which a pointer of But lies stay: the execution has passed them on, it may be under other pointers.
-	Frees, But [][16]byte
+	Frees [][16]byte
 	// Returns says that the answer has pointers: the Gatekeeper hears when nobody asks for it any more. If the answer has handed nothing
 	// over by then, the regions of Rest go, too.
 	Returns bool
@@ -191,7 +190,7 @@ type Oneway struct {
 // Hands reports whether the one-way has pointers: it hands regions over, and the Gatekeeper has a record of that.
 func (w *Oneway) Hands() bool {
 	m, err := rpcpacket.Parse(w.Message)
-	return err == nil && len(m.Pointers) > 0
+	return err == nil && len(m.Lists) > 0
 }
 
 func (w *Oneway) visit(c *coder) {
@@ -212,7 +211,6 @@ func (o *Owed) visit(c *coder) {
 	num(c, "run", &o.Run, "the incarnation that has made the changes there")
 	list(c, "oneways", &o.Oneways, "one-ways that leave now", func(c *coder, w *Oneway) { w.visit(c) })
 	pointers(c, "frees", &o.Frees, "regions that go now")
-	pointers(c, "but", &o.But, "regions that stay, though pointers of frees may lie in them")
 	flag(c, "returns", &o.Returns, "1: the answer has pointers, and the Gatekeeper is told when nobody asks for it any more")
 	pointers(c, "rest", &o.Rest, "regions that go then if the answer has handed nothing over")
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")
@@ -312,16 +310,10 @@ type Checkpoint struct {
 	// Memory is what memory machines know the main as.
 	Memory rpcpacket.ID
 	// Has are the regions that the main has. When it has ended they go.
-	Has []Region
+	Has [][16]byte
 	// Owed has all calls of the main, those before earlier checkpoints too, that are not known to
 	// be forgotten, and all regions to be freed of which the Gatekeeper is not known to have heard.
 	Owed Owed
-}
-
-// Region is a region that a durable main has. Class 0 is that of one that it has got: then Base is a pointer that lies in it.
-type Region struct {
-	Base  [16]byte
-	Class uint8
 }
 
 // Kind implements Record.
@@ -333,10 +325,7 @@ func (r *Checkpoint) visit(c *coder) {
 	blob(c, "state", &r.State, "what the main goes on from")
 	flag(c, "ended", &r.Ended, "1: the main has come to its end")
 	array(c, "memory", &r.Memory, "what memory machines know the main as")
-	list(c, "has", &r.Has, "regions that the main has", func(c *coder, p *Region) {
-		array(c, "base", &p.Base, "global pointer")
-		num(c, "class", &p.Class, "size class, 0 if it is not known: then the pointer lies somewhere in the region")
-	})
+	pointers(c, "has", &r.Has, "regions that the main has")
 	r.Owed.visit(c)
 }
 

@@ -44,7 +44,6 @@ func (h *history) owed() (o Owed) {
 		o.Called = append(o.Called, Call{ID: rpcpacket.ID{9, 15: byte(h.rng.IntN(100))}, Node: [16]byte{byte(h.rng.IntN(3))}})
 		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.ID{8, 15: byte(h.rng.IntN(100))}, Message: h.bytes()})
 		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
-		o.But = append(o.But, [16]byte{byte(h.rng.IntN(3))})
 		o.Rest = append(o.Rest, [16]byte{byte(h.rng.IntN(3))})
 		o.Returns = h.rng.IntN(2) == 0
 	}

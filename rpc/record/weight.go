@@ -72,7 +72,7 @@ func (e *Execution) weigh() int {
 		n += doneTop + len(e.Done.Answer) + e.Done.Owed.weigh()
 	}
 	if e.Checkpoint != nil {
-		n += commitTop + e.Checkpoint.Owed.weigh() + (16+numberSize)*len(e.Checkpoint.Has)
+		n += commitTop + e.Checkpoint.Owed.weigh() + 16*len(e.Checkpoint.Has)
 	}
 	if !e.Over {
 		n += overSize
@@ -84,7 +84,7 @@ func (e *Execution) weigh() int {
 }
 
 func (o *Owed) weigh() int {
-	n := machineSize*len(o.Machines) + 16*(len(o.Frees)+len(o.But)+len(o.Rest)) + callSize*len(o.Called)
+	n := machineSize*len(o.Machines) + 16*(len(o.Frees)+len(o.Rest)) + callSize*len(o.Called)
 	for i := range o.Oneways {
 		w := &o.Oneways[i]
 		n += onewayTop + len(w.Service) + len(w.Method) + len(w.Message)

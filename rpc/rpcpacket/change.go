@@ -8,6 +8,7 @@ func Abandon(datagram []byte) []byte {
 	be := binary.BigEndian
 	b := append([]byte(nil), datagram[:HeaderSize]...)
 	be.PutUint16(b[4:], be.Uint16(b[4:])&^uint16(FlagMore|FlagHeaders)|uint16(FlagGivenUp))
+	b[94] = 0               // no lists
 	be.PutUint64(b[96:], 0) // no payload, no trailer
 	return b
 }
@@ -20,6 +21,13 @@ func setFlag(datagram []byte, f Flags) {
 	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
 }
 
+// SetUnpushed says in a copy of a call's datagram, which Append or First has made, that no parts follow.
+func SetUnpushed(datagram []byte) {
+	if Flags(binary.BigEndian.Uint16(datagram[4:]))&FlagMore != 0 {
+		clear(datagram[HeaderSize+int(datagram[94])*ListSize+8:][:8])
+	}
+}
+
 // SetReleased marks a datagram that Append made as released by the Gatekeeper
 // and binds it to an incarnation of the called node. The datagram must have a
 // whole header. Its UDP checksum is the caller's business.
@@ -28,9 +36,11 @@ func SetReleased(datagram []byte, callee uint32) {
 	binary.BigEndian.PutUint32(datagram[68:], callee)
 }
 
-// SetCaller changes the incarnation in an answer that was written down for a former one of its caller.
-func SetCaller(datagram []byte, incarnation uint32) {
-	binary.BigEndian.PutUint32(datagram[64:], incarnation)
+// SetCaller makes an answer that was written down for a former incarnation of its caller one to a call: to its incarnation, slot and number.
+func SetCaller(datagram []byte, call *Header) {
+	binary.BigEndian.PutUint64(datagram[56:], uint64(call.Number))
+	binary.BigEndian.PutUint32(datagram[64:], call.CallerIncarnation)
+	binary.BigEndian.PutUint32(datagram[72:], uint32(call.Slot))
 }
 
 // Begun takes back what an exception says of its call: that it has not begun.

@@ -1,5 +1,5 @@
 // Package rpcpacket is the wire format of calls: one datagram a message, IPv6 /
-// UDP (port rackaddr.PortRPC) / Header / further pointers / Thrift message /
+// UDP (port rackaddr.PortRPC) / Header / lists of regions / Thrift message /
 // trailer (thesis figure 5.2, made final with the fields that exactly-once
 // needs). The trailer says who has made the call, and who waits for it. It does no I/O.
 package rpcpacket
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 )
@@ -18,18 +17,13 @@ import (
 // Magic and Version open every call header.
 const (
 	Magic   = 0xB1FC
-	Version = 2
+	Version = 3
 )
 
-// HeaderSize is the length of a call header in bytes, its first pointer
-// included.
-const HeaderSize = 128
+// HeaderSize is the length of a call header in bytes, without the lists behind it.
+const HeaderSize = 120
 
-// MaxPointers is how many pointers one message carries at most; they must fit
-// the datagram as well.
-const MaxPointers = 1024
-
-// Type says what a message is; the numbers are Thrift's, and 5.
+// Type says what a message is; the numbers are Thrift's, and two more.
 type Type uint8
 
 // The types.
@@ -43,6 +37,9 @@ const (
 	// sender goes on: nobody has got this copy. A node sends an Ack from its port of
 	// direct calls alone, with FlagSettled, FlagUnbegun or FlagGivenUp.
 	Ack Type = 5
+	// Ask is a question: what has become of the call in this slot with this number? It comes from a later incarnation of
+	// the call's caller, or from the Gatekeeper in its name, and is answered as the call is. Nobody sends it yet.
+	Ask Type = 6
 )
 
 // String returns the type's name.
@@ -58,8 +55,39 @@ func (t Type) String() string {
 		return "one-way"
 	case Ack:
 		return "ack"
+	case Ask:
+		return "ask"
 	}
 	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Turned says why the switch has sent a message back to its sender. It alone turns messages around.
+type Turned uint16
+
+// The reasons.
+const (
+	NotTurned  Turned = 0
+	Denied     Turned = 1 // not permitted, and never will be
+	Lent       Turned = 2 // not now: a region is lent; the sender asks again
+	Gone       Turned = 3 // the destination is gone
+	NeverBegun Turned = 4 // so it is, and the call has not begun to run there, and will not
+)
+
+// String returns the reason.
+func (t Turned) String() string {
+	switch t {
+	case NotTurned:
+		return "not turned"
+	case Denied:
+		return "denied"
+	case Lent:
+		return "lent"
+	case Gone:
+		return "gone"
+	case NeverBegun:
+		return "never begun"
+	}
+	return fmt.Sprintf("turned %d", uint16(t))
 }
 
 // Policy is what becomes of a call when a node fails.
@@ -170,8 +198,8 @@ func (id ID) String() string { return fmt.Sprintf("%x", id[:]) }
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
-	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "3"},
+	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5, ask 6"},
 	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about, 14 a direct call on behalf of a tainted one"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
@@ -182,16 +210,20 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called: a call of policy none is bound to it; 0 in exactly-once calls"},
 	{Name: "slot", Offset: 72, Size: 4, Doc: "call slot"},
-	{Name: "reserved", Offset: 76, Size: 4, Doc: "0"},
+	{Name: "turned", Offset: 76, Size: 2, Doc: "0, or why the switch has sent the message back to its sender: permission denied 1, lent 2, unavailable 3, unavailable and never begun 4"},
+	{Name: "turned_twin", Offset: 78, Size: 2, Doc: "the complement of turned, so that both may change and the checksum stays right"},
 	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
 	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},
 	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before"},
-	{Name: "pointer_count", Offset: 94, Size: 2, Doc: "pointers carried, the first included"},
+	{Name: "lists", Offset: 94, Size: 1, Doc: "lists of regions behind the header, 0 to 4: one for each call slot of the call; 0 stands for one slot that lists nothing"},
+	{Name: "reserved", Offset: 95, Size: 1, Doc: "0"},
 	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the payload: the Thrift message, headers in front"},
 	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the trailer: who has made the call, who waits for it"},
 	{Name: "service", Offset: 104, Size: 8, Doc: "the service's hash: the low half of its address"},
-	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},
+	{Name: "had", Offset: 112, Size: 2, Doc: "of a reply: which of its regions were its receiver's before, a bit for each (4 times the list, and the place in it); the switch writes it"},
+	{Name: "had_twin", Offset: 114, Size: 2, Doc: "the complement of had"},
+	{Name: "reserved2", Offset: 116, Size: 4, Doc: "0"},
 }}
 
 // Refuses reports whether an answer says that the call did not begin, since its node is gone or
@@ -212,7 +244,7 @@ func (h *Header) Outcome() fault.Code {
 	return fault.OK
 }
 
-// Header is a message's fixed part. The number of pointers and the lengths follow from a [Message]'s parts.
+// Header is a message's fixed part. The number of lists and the lengths follow from a [Message]'s parts.
 type Header struct {
 	Type              Type
 	Flags             Flags
@@ -228,20 +260,22 @@ type Header struct {
 	Branch, Index     uint32
 	Attempt           uint16
 	Service           uint64
+	Turned            Turned
+	Had               uint16 // of a reply: which regions were its receiver's before
 }
 
 // Message is one datagram taken apart. Payload and Trailer alias the datagram
 // they were parsed from.
 type Message struct {
 	Header
-	Pointers []dsmpacket.Pointer
-	Payload  []byte
-	Trailer  []byte
+	Lists   []List // at most MaxLists
+	Payload []byte
+	Trailer []byte
 }
 
 // Size is the length of the message's datagram in bytes.
 func (m *Message) Size() int {
-	return HeaderSize + 16*max(0, len(m.Pointers)-1) + len(m.Payload) + len(m.Trailer)
+	return HeaderSize + ListSize*len(m.Lists) + len(m.Payload) + len(m.Trailer)
 }
 
 // Append appends the message's wire form to b.
@@ -251,7 +285,7 @@ func (m *Message) Append(b []byte) []byte {
 }
 
 // AppendHead appends what stands in front of the payload: the header, which says how
-// long payload and trailer are, and all pointers.
+// long payload and trailer are, and the lists of regions.
 func (m *Message) AppendHead(b []byte) []byte {
 	be := binary.BigEndian
 	b = be.AppendUint16(b, Magic)
@@ -264,22 +298,37 @@ func (m *Message) AppendHead(b []byte) []byte {
 	b = be.AppendUint64(b, uint64(m.Number))
 	b = be.AppendUint32(b, m.CallerIncarnation)
 	b = be.AppendUint32(b, m.CalleeIncarnation)
-	b = be.AppendUint64(b, uint64(m.Slot)<<32)
+	b = be.AppendUint32(b, uint32(m.Slot))
+	b = appendTwins(b, uint16(m.Turned))
 	b = be.AppendUint32(b, m.Timeout)
 	b = be.AppendUint32(b, m.Branch)
 	b = be.AppendUint32(b, m.Index)
 	b = be.AppendUint16(b, m.Attempt)
-	b = be.AppendUint16(b, uint16(len(m.Pointers)))
+	b = append(b, byte(len(m.Lists)), 0)
 	b = be.AppendUint32(b, uint32(len(m.Payload)))
 	b = be.AppendUint32(b, uint32(len(m.Trailer)))
 	b = be.AppendUint64(b, m.Service)
-	if len(m.Pointers) == 0 {
-		b = append(b, make([]byte, 16)...)
-	}
-	for _, p := range m.Pointers {
-		b = append(b, p[:]...)
+	b = appendTwins(b, m.Had)
+	b = append(b, 0, 0, 0, 0)
+	for i := range m.Lists {
+		b = m.Lists[i].append(b)
 	}
 	return b
+}
+
+// appendTwins appends a field and its complement. Their sum does not depend on the field, so the switch may change both without
+// touching the checksum.
+func appendTwins(b []byte, v uint16) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(v)<<16|uint32(^v))
+}
+
+// twins reads what appendTwins has appended.
+func twins(b []byte, what string) (uint16, error) {
+	v, twin := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	if v^twin != 0xFFFF {
+		return v, wirefmt.Errorf("call header: %s is %#04x, its complement %#04x", what, v, twin)
+	}
+	return v, nil
 }
 
 // SetTimeout changes the timeout, in milliseconds, of a datagram that Append
@@ -308,11 +357,18 @@ func Parse(b []byte) (m Message, err error) {
 		Timeout: be.Uint32(b[80:]), Branch: be.Uint32(b[84:]), Index: be.Uint32(b[88:]),
 		Attempt: be.Uint16(b[92:]), Service: be.Uint64(b[104:]),
 	}
-	if m.Type < Call || m.Type > Ack {
-		return m, wirefmt.Errorf("call header: type %d", m.Type)
+	turned, err := twins(b[76:], "turned")
+	if err == nil {
+		m.Had, err = twins(b[112:], "had")
 	}
-	if r := be.Uint32(b[76:]); r != 0 {
-		return m, wirefmt.Errorf("call header: reserved field is %#x, want 0", r)
+	if m.Turned = Turned(turned); err != nil {
+		return m, err
+	}
+	if m.Type < Call || m.Type > Ask || m.Turned > NeverBegun {
+		return m, wirefmt.Errorf("call header: type %d, turned %d", m.Type, m.Turned)
+	}
+	if r := be.Uint32(b[116:]) | uint32(b[95]); r != 0 {
+		return m, wirefmt.Errorf("call header: reserved fields are %#x, want 0", r)
 	}
 	return m, m.parseBody(b)
 }
@@ -320,34 +376,17 @@ func Parse(b []byte) (m Message, err error) {
 // parseBody checks the lengths and fills in the parts behind the header.
 func (m *Message) parseBody(b []byte) error {
 	be := binary.BigEndian
-	pointers := int(be.Uint16(b[94:]))
-	payload, trailer := uint64(be.Uint32(b[96:])), uint64(be.Uint32(b[100:]))
-	first := dsmpacket.Pointer(b[112:128])
-	if pointers > MaxPointers {
-		return wirefmt.Errorf("call header: %d pointers, at most %d", pointers, MaxPointers)
+	lists, payload, trailer := int(b[94]), uint64(be.Uint32(b[96:])), uint64(be.Uint32(b[100:]))
+	if lists > MaxLists {
+		return wirefmt.Errorf("call header: %d lists of regions, at most %d", lists, MaxLists)
 	}
-	if (pointers == 0) != first.IsNil() {
-		return wirefmt.Errorf("call header: %d pointers, the first is %s", pointers, first)
-	}
-	more := max(0, pointers-1) * 16
-	if want := uint64(HeaderSize+more) + payload + trailer; want != uint64(len(b)) {
+	start := HeaderSize + lists*ListSize
+	if want := uint64(start) + payload + trailer; want != uint64(len(b)) { //nolint:gosec // not negative
 		return wirefmt.Errorf("call header: lengths add up to %d bytes, the datagram has %d", want, len(b))
 	}
-	if pointers > 0 {
-		m.Pointers = make([]dsmpacket.Pointer, pointers)
-		m.Pointers[0] = first
-	}
-	rest := b[HeaderSize:]
-	for i := 1; i < pointers; i++ {
-		m.Pointers[i], rest = dsmpacket.Pointer(rest[:16]), rest[16:]
-	}
-	for _, p := range m.Pointers {
-		if !p.Stored() {
-			return wirefmt.Errorf("call header: %s is not a global pointer", p)
-		}
-	}
+	rest := b[start:]
 	m.Payload, m.Trailer = rest[:payload:payload], rest[payload:]
-	return nil
+	return m.parseLists(b[HeaderSize:start], lists)
 }
 
 // RefSuffix ends the name of a method's form by reference, which is a method of its

@@ -3,6 +3,7 @@ package rpcpacket
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
@@ -14,17 +15,26 @@ func TestFirst(t *testing.T) {
 	m.Payload = bytes.Repeat([]byte("payload "), 1000)
 	whole := m.Append(nil)
 	for _, budget := range []int{1232, 1452, 7000} {
-		b, ok := First(whole, budget, 1<<40|77)
+		pushed := Push{Parts: 9, Node: 77}
+		b, ok := First(whole, budget, pushed)
 		if !ok || len(b) != budget {
 			t.Fatalf("budget %d: %d bytes, %v", budget, len(b), ok)
 		}
 		got, err := Parse(b)
-		if err != nil || got.Flags != m.Flags|FlagMore || !bytes.Equal(got.Trailer, m.Trailer) || len(got.Pointers) != len(m.Pointers) {
+		if err != nil || got.Flags != m.Flags|FlagMore || !bytes.Equal(got.Trailer, m.Trailer) || !slices.Equal(got.Lists, m.Lists) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		o, err := got.Opening()
-		if err != nil || o.Total != 8000 || o.Pushed != 1<<40|77 || !bytes.Equal(o.First, m.Payload[:len(o.First)]) {
-			t.Errorf("%d bytes, pushed to %d, %d here, %v", o.Total, o.Pushed, len(o.First), err)
+		if err != nil || o.Total != 8000 || o.Pushed != pushed || !bytes.Equal(o.First, m.Payload[:len(o.First)]) {
+			t.Errorf("%d bytes, pushed %v, %d here, %v", o.Total, o.Pushed, len(o.First), err)
+		}
+		copied := slices.Clone(b)
+		SetUnpushed(copied)
+		if got, err = Parse(copied); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := got.Opening(); err != nil || o.Total != 8000 || o.Pushed != (Push{}) || !bytes.Equal(o.First, m.Payload[:len(o.First)]) {
+			t.Errorf("a copy says %d bytes, pushed %v, %d here, %v", o.Total, o.Pushed, len(o.First), err)
 		}
 		for _, n := range []int{0, 8, MorePreface} {
 			got.Payload = b[:n]
@@ -37,7 +47,7 @@ func TestFirst(t *testing.T) {
 			t.Errorf("more than the whole: %v", err)
 		}
 	}
-	if _, ok := First(whole, HeaderSize+72, 0); ok {
-		t.Error("pointers and trailer leave no room, and it does not say so")
+	if _, ok := First(whole, HeaderSize+2*ListSize+72, Push{}); ok {
+		t.Error("lists and trailer leave no room, and it does not say so")
 	}
 }

@@ -19,12 +19,17 @@ func sample() Message {
 		Header: Header{
 			Type: Call, Flags: FlagHeld.WithPolicy(PolicyTainted), NameLength: 3, Code: fault.Deadlock, Method: m,
 			Call: ID{1, 15: 2}, Parent: ID{3, 15: 4}, Number: 5, CallerIncarnation: 6, CalleeIncarnation: 7, Slot: 8,
-			Timeout: 9, Branch: 10, Index: 11, Attempt: 12, Service: 13,
+			Timeout: 9, Branch: 10, Index: 11, Attempt: 12, Service: 13, Turned: Lent, Had: 0x102,
 		},
-		Pointers: []dsmpacket.Pointer{dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1)), dsmpacket.Make(16, 2, dsmpacket.IDOf(2, 1)), dsmpacket.Make(16, 3, dsmpacket.IDOf(3, 1))},
-		Payload:  []byte("thrift"), Trailer: []byte("trailer"),
+		Lists: []List{
+			{Parent: Ref{Slot: 14, Number: 15}, Count: 2, Regions: [ListRegions]Region{region(1), region(2)}},
+			{Count: 4, Regions: [ListRegions]Region{region(3), region(4), region(5), region(6)}},
+		},
+		Payload: []byte("thrift"), Trailer: []byte("trailer"),
 	}
 }
+
+func region(slot uint32) Region { return RegionOf(dsmpacket.Make(16, 1, dsmpacket.IDOf(slot, 9))) }
 
 func TestLayoutMatchesCodec(t *testing.T) {
 	if err := Layout.Check(); err != nil {
@@ -35,28 +40,38 @@ func TestLayoutMatchesCodec(t *testing.T) {
 	}
 	m := sample()
 	b := m.Append(nil)
-	p := m.Pointers[0]
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFC}, "version": {2}, "type": {1}, "flags": {0, 7}, "name_length": {3}, "code": {byte(fault.Deadlock)},
+		"magic": {0xB1, 0xFC}, "version": {3}, "type": {1}, "flags": {0, 7}, "name_length": {3}, "code": {byte(fault.Deadlock)},
 		"method": m.Method[:], "call": m.Call[:], "parent": m.Parent[:], "number": {0, 0, 0, 0, 0, 0, 0, 5},
-		"caller_incarnation": {0, 0, 0, 6}, "callee_incarnation": {0, 0, 0, 7}, "slot": {0, 0, 0, 8}, "reserved": {0, 0, 0, 0},
+		"caller_incarnation": {0, 0, 0, 6}, "callee_incarnation": {0, 0, 0, 7}, "slot": {0, 0, 0, 8}, "turned": {0, 2}, "turned_twin": {0xFF, 0xFD},
 		"timeout": {0, 0, 0, 9}, "branch": {0, 0, 0, 10}, "index": {0, 0, 0, 11}, "attempt": {0, 12},
-		"pointer_count": {0, 3}, "payload_length": {0, 0, 0, 6}, "trailer_length": {0, 0, 0, 7},
-		"service": {0, 0, 0, 0, 0, 0, 0, 13}, "pointer": p[:],
+		"lists": {2}, "reserved": {0}, "payload_length": {0, 0, 0, 6}, "trailer_length": {0, 0, 0, 7},
+		"service": {0, 0, 0, 0, 0, 0, 0, 13}, "had": {1, 2}, "had_twin": {0xFE, 0xFD}, "reserved2": {0, 0, 0, 0},
 	}
 	for _, f := range Layout.Fields {
 		if got := b[f.Offset : f.Offset+f.Size]; !bytes.Equal(got, want[f.Name]) {
 			t.Errorf("%s = %x, want %x", f.Name, got, want[f.Name])
 		}
 	}
+	if err := ListLayout.Check(); err != nil || ListLayout.Size() != ListSize {
+		t.Fatalf("a list has %d bytes, %v; want %d", ListLayout.Size(), err, ListSize)
+	}
+	list := map[string][]byte{
+		"parent_number": {0, 0, 0, 0, 0, 0, 0, 15}, "parent_slot": {0, 0, 0, 14}, "count": {2}, "reserved": {0, 0, 0},
+		"region0": {0, 0, 4, 0, 0, 0x40, 0, 9}, "region1": {0, 0, 4, 0, 0, 0x80, 0, 9}, "region2": make([]byte, 8), "region3": make([]byte, 8),
+	}
+	for _, f := range ListLayout.Fields {
+		if got := b[HeaderSize+f.Offset : HeaderSize+f.Offset+f.Size]; !bytes.Equal(got, list[f.Name]) {
+			t.Errorf("%s = %x, want %x", f.Name, got, list[f.Name])
+		}
+	}
 }
 
 func TestRoundTrip(t *testing.T) {
-	for n := range 4 {
+	for n := range 3 {
 		m := sample()
-		m.Pointers = m.Pointers[:n]
-		if n == 0 {
-			m.Pointers = nil
+		if m.Lists = m.Lists[:n]; n == 0 {
+			m.Lists = nil
 		}
 		b := m.Append(nil)
 		if len(b) != m.Size() {
@@ -64,7 +79,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		got, err := Parse(b)
 		if err != nil || !reflect.DeepEqual(got, m) {
-			t.Errorf("%d pointers: got %+v, %v", n, got, err)
+			t.Errorf("%d lists: got %+v, %v", n, got, err)
 		}
 	}
 }
@@ -78,10 +93,13 @@ func TestParseRefuses(t *testing.T) {
 		return b
 	}
 	bad := map[string][]byte{
-		"magic": edit(0, 0), "version 1": edit(2, 1), "type 0": edit(3, 0), "type 6": edit(3, 6),
-		"too many pointers": edit(94, 0xff), "fewer pointers": edit(95, 2), "no pointers": edit(95, 0),
+		"magic": edit(0, 0), "version 2": edit(2, 2), "type 0": edit(3, 0), "type 7": edit(3, 7),
+		"too many lists": edit(94, 5), "fewer lists": edit(94, 1), "no lists": edit(94, 0), "reserved": edit(95, 1), "reserved2": edit(119, 1),
+		"turned's twin": edit(78, 0), "had's twin": edit(115, 0), "too many regions": edit(HeaderSize+12, 5), "reserved in a list": edit(HeaderSize+13, 1),
+		"a region behind the last": edit(HeaderSize+12, 1), "no region": edit(HeaderSize+12, 3), "a region of no machine": edit(HeaderSize+16, 1),
+		"listed twice":      edit(HeaderSize+ListSize+21, 0x40),
 		"oversized payload": edit(96, 0xff), "oversized trailer": edit(100, 0xff),
-		"not a pointer": edit(112, 1), "not a further pointer": edit(130, 1), "longer": append(bytes.Clone(good), 0),
+		"longer": append(bytes.Clone(good), 0),
 	}
 	for name, b := range bad {
 		if _, err := Parse(b); !errors.Is(err, wirefmt.ErrFormat) {

@@ -35,11 +35,14 @@ type Limits struct {
 	GiveUp time.Duration
 }
 
+// DefaultGiveUp is that of Limits.GiveUp.
+const DefaultGiveUp = 30 * time.Second
+
 // withDefaults fills in what is left out.
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		FirstTimeout: cmp.Or(l.FirstTimeout, 20*time.Millisecond), LeastTimeout: cmp.Or(l.LeastTimeout, 10*time.Millisecond),
-		MostTimeout: cmp.Or(l.MostTimeout, time.Second), GiveUp: cmp.Or(l.GiveUp, 30*time.Second),
+		MostTimeout: cmp.Or(l.MostTimeout, time.Second), GiveUp: cmp.Or(l.GiveUp, DefaultGiveUp),
 	}
 }
 
@@ -328,7 +331,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	if t == nil {
 		return false
 	}
-	status, op := fault.Unavailable, waits.op()
+	status, op, reads := fault.Unavailable, waits.op(), waits.reads()
 	if r.refused {
 		status = fault.Overloaded
 	}
@@ -336,7 +339,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	t.fail(waits.off, status, !r.refused)
 	e.abandon(now, p, waits)
 	e.conclude(p, t)
-	return op == dsmpacket.OpRead || op == dsmpacket.OpWrite && r.asks == nil && r.lane == nil
+	return reads || op == dsmpacket.OpWrite && r.asks == nil && r.lane == nil
 }
 
 // expire tells whoever waits to be sent to a machine that has long been silent.

@@ -34,6 +34,7 @@ type outcome struct {
 	good    bool       // a copy has carried it out
 	first   fault.Code // copy 0's answer
 	bad     fault.Code
+	why     uint8 // flags of that answer
 }
 
 // maxDoubts is how many rounds of answers to a settle may disagree: a packet on its way
@@ -66,7 +67,7 @@ func (e *Endpoint) meet(now time.Duration, p *peer, m dsmpacket.Mirror) {
 // are settle it. If so, h.Status is what all of them together say.
 func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *dsmpacket.Header) bool {
 	m := h.Mirror
-	if m.Members == 0 || r.op() == dsmpacket.OpRead || r.op() == dsmpacket.OpAlloc {
+	if m.Members == 0 || r.reads() {
 		return true // nobody else answers
 	}
 	if p.copies.Old(m) {
@@ -83,7 +84,7 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *dsmpacket.
 		o.first = h.Status
 	}
 	if h.Status != fault.OK {
-		o.bad = h.Status
+		o.bad, o.why = h.Status, h.Flags
 	} else if r.asks == nil || h.Flags&dsmpacket.FlagApplied != 0 {
 		o.good = true
 	}
@@ -96,11 +97,15 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *dsmpacket.
 	if r.asks != nil {
 		return e.settled(now, p, r, h)
 	}
-	h.Status = o.bad
+	if h.Status = o.bad; o.bad != fault.OK {
+		h.Flags = o.why
+	}
 	switch {
 	case !o.good || o.bad == fault.OK:
 	case o.bad == fault.NotFound && r.op() == dsmpacket.OpFree:
 		h.Status = fault.OK // it is gone everywhere
+	case r.op() == dsmpacket.OpAlloc:
+		e.discard(now, r) // one copy has made the region
 	case o.bad != fault.NotFound && o.bad != fault.Stale: // the region was freed meanwhile; the node is being fenced
 		e.report(now, p, r)
 		return false

@@ -53,7 +53,6 @@ type program struct {
 	t       *testing.T
 	seed    uint64
 	regions []*modelRegion
-	seen    map[dsmpacket.Pointer]bool
 	stamp   uint64
 }
 
@@ -72,7 +71,7 @@ type modelRegion struct {
 const slotSize = 8
 
 func newProgram(t *testing.T, seed uint64) *program {
-	p := &program{sim: newSim(seed, 2, 2), t: t, seed: seed, seen: map[dsmpacket.Pointer]bool{}}
+	p := &program{sim: newSim(seed, 2, 2), t: t, seed: seed}
 	if seed%2 == 0 {
 		p.mirror()
 	}
@@ -110,7 +109,7 @@ func (p *program) run() {
 // mirror gives every machine a second copy.
 func (p *program) mirror() {
 	for m, first := range p.stores {
-		second := newStore(uint8(m+1), 1)
+		second := newStore(uint8(m+1), floorOf(uint8(m+1)))
 		for i, s := range []*store.Store{first, second} {
 			if err := s.Become(control.Mirror{Epoch: 1, Incarnation: uint32(i + 1), Copy: uint8(i), Members: 2}); err != nil {
 				p.t.Fatal(err)
@@ -195,7 +194,7 @@ func (p *program) round() {
 // alloc makes a region, or gives up half-way.
 func (p *program) alloc() {
 	c := p.clients[p.rand.IntN(2)]
-	t := c.start(&transport.Transfer{Op: dsmpacket.OpAlloc, Pointer: dsmpacket.Make(simPrefix, uint8(1+p.rand.IntN(2)), 0), Size: 1 << simClass})
+	t := c.start(&transport.Transfer{Op: dsmpacket.OpAlloc, Pointer: p.choose(c, uint8(1+p.rand.IntN(2))), Size: 1 << simClass})
 	if p.rand.IntN(4) == 0 {
 		p.sim.run(time.Duration(p.rand.IntN(3000)) * time.Microsecond)
 		if c.endpoint.Cancel(p.now, t, fault.Canceled) {
@@ -204,15 +203,11 @@ func (p *program) alloc() {
 		}
 	}
 	c.finish(t)
-	if t.Status != fault.OK || t.Region.Class != simClass {
-		p.errorf("alloc: %v, class %d", t.Status, t.Region.Class)
+	if t.Status != fault.OK {
+		p.errorf("alloc: %v", t.Status)
 		return
 	}
-	if p.seen[t.Region.Base] {
-		p.errorf("%v was handed out before", t.Region)
-	}
-	p.seen[t.Region.Base] = true
-	r := &modelRegion{owner: c, base: t.Region.Base, slots: make([][]uint64, (1<<simClass)/slotSize)}
+	r := &modelRegion{owner: c, base: t.Pointer, slots: make([][]uint64, (1<<simClass)/slotSize)}
 	for i := range r.slots {
 		r.slots[i] = []uint64{0}
 	}

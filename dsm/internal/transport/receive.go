@@ -44,34 +44,27 @@ func (e *Endpoint) receiveOne(now time.Duration, p *peer, from dsmpacket.Pointer
 	} else {
 		p.heard = now
 		e.Stats.Answered++
-		e.answered(now, p, r, from, h, data)
+		e.answered(now, p, r, h, data)
 	}
 }
 
 // answeredBy reports whether a datagram can be the answer to r.
 func (r *request) answeredBy(from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) bool {
-	if from == r.to {
-		if h.Kind == dsmpacket.Nack || h.Status != fault.OK {
-			return true
-		}
-		switch r.op() {
-		case dsmpacket.OpRead:
-			return len(data) == r.n && h.Length == r.length
-		case dsmpacket.OpWrite:
-			return h.Length == r.length
-		default:
-			return r.op() != dsmpacket.OpAlloc
-		}
-	}
-	if r.op() != dsmpacket.OpAlloc || from.Op() != dsmpacket.OpAlloc || h.Kind != dsmpacket.Reply || h.Status != fault.OK {
+	switch ok := h.Kind != dsmpacket.Nack && h.Status == fault.OK; {
+	case from != r.to:
 		return false
+	case !ok:
+		return true
+	case r.reads():
+		return len(data) == r.n && h.Length == r.length
+	case r.op() == dsmpacket.OpWrite || r.op() == dsmpacket.OpAlloc:
+		return h.Length == r.length
 	}
-	_, err := dsmpacket.RegionOf(from, r.length)
-	return err == nil && h.Length == r.length
+	return true
 }
 
 // answered takes in the server's reply to r.
-func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
+func (e *Endpoint) answered(now time.Duration, p *peer, r *request, h *dsmpacket.Header, data []byte) {
 	if h.Status == fault.Overloaded {
 		r.refused = true // it was not looked at: the timer sends it again
 		return
@@ -87,18 +80,15 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from dsmpack
 	switch t := r.transfer; {
 	case h.Status != fault.OK:
 		if r.op() == dsmpacket.OpAlloc && t != nil {
-			t.Share = h.Status == fault.NoSpace && h.Flags&dsmpacket.FlagShare != 0
+			t.Share, t.Slot = h.Flags&dsmpacket.FlagShare != 0, h.Flags&dsmpacket.FlagSlot != 0
 		}
-	case r.op() == dsmpacket.OpRead:
+	case r.reads():
 		if to := t.Buf[r.off:]; &to[0] != &data[0] { // else it was received there
 			copy(to, data)
 		}
 	case r.op() == dsmpacket.OpAlloc:
-		reg, _ := dsmpacket.RegionOf(from, r.length)
 		if t == nil {
-			e.discard(now, reg, r.scope)
-		} else {
-			t.Region = reg
+			e.discard(now, r)
 		}
 	}
 	status := h.Status

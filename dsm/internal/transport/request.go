@@ -43,6 +43,9 @@ type request struct {
 
 func (r *request) op() dsmpacket.Op { return r.to.Op() }
 
+// reads reports whether the request changes nothing: the first copy answers it, as often as it comes.
+func (r *request) reads() bool { return r.op() == dsmpacket.OpRead || r.op() == dsmpacket.OpSlots }
+
 // lane is requests that take about equally long: those that the Gatekeeper
 // holds, and the others.
 type lane struct {
@@ -104,15 +107,15 @@ func (s Scope) in(o Scope) bool { return s.Execution == o.Execution && s.Branch 
 // the endpoint owns it, Buf included.
 type Transfer struct {
 	Op dsmpacket.Op
-	// Pointer is where; for an alloc only its machine counts.
+	// Pointer is where; of an alloc the region that is to be.
 	Pointer dsmpacket.Pointer
-	// Buf is read into or written from. To read it must not be empty.
+	// Buf is read into or written from. To read it must not be empty; the slots of a batch have SlotsSize bytes.
 	Buf []byte
-	// Size is how many bytes to allocate. With Recall it must have been done by an
-	// earlier run of the execution; else NotFound.
-	Size   uint64
-	Recall bool
-	Scope  Scope
+	// Size is how many bytes to allocate.
+	Size  uint64
+	Scope Scope
+	// By is why its node may read, if the region is not the node's own.
+	By dsmpacket.Use
 	// Tag is the caller's own.
 	Tag any
 
@@ -122,10 +125,8 @@ type Transfer struct {
 	Status fault.Code
 	// Local is true if Status arose here and the server did not say so.
 	Local bool
-	// Share is true if an alloc is refused because the node's owner has its share.
-	Share bool
-	// Region is what an alloc got.
-	Region dsmpacket.Region
+	// Share is true if an alloc is refused because the node's owner has its share, and Slot if the slot is not free.
+	Share, Slot bool
 
 	begun      time.Duration
 	issued     int  // bytes that have become requests
@@ -282,7 +283,7 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	r.transfer = nil
 	e.release(p, r)
 	switch r.op() {
-	case dsmpacket.OpRead:
+	case dsmpacket.OpRead, dsmpacket.OpSlots:
 		if r.settler != nil {
 			e.leave(p, r.settler)
 		}
@@ -299,10 +300,10 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	}
 }
 
-// discard frees a region whose alloc was answered after its caller had gone. The
+// discard frees a region that nobody waits for, or that not all copies have made. The
 // alloc's scope tells the server that this takes the alloc back.
-func (e *Endpoint) discard(now time.Duration, reg dsmpacket.Region, s Scope) {
-	e.Start(now, &Transfer{Op: dsmpacket.OpFree, Pointer: reg.Base, Scope: s, orphan: true})
+func (e *Endpoint) discard(now time.Duration, r *request) {
+	e.Start(now, &Transfer{Op: dsmpacket.OpFree, Pointer: r.to.Bare(), Scope: r.scope, orphan: true})
 }
 
 // Drop frees a region; nobody waits for it.
@@ -332,7 +333,7 @@ func (e *Endpoint) Barrier(ptrs []dsmpacket.Pointer) *Barrier {
 // BarrierOf is like Barrier for everything that has been sent in a branch of an
 // execution, whatever its index.
 func (e *Endpoint) BarrierOf(s Scope) *Barrier {
-	return e.barrier(func(r *request) bool { return r.asks == nil && r.op() != dsmpacket.OpRead && r.scope.in(s) })
+	return e.barrier(func(r *request) bool { return r.asks == nil && !r.reads() && r.scope.in(s) })
 }
 
 // barrier returns a barrier that is held by the requests that f picks.

@@ -19,7 +19,7 @@ import (
 // network and the servers. Command lines have their output indented below (go
 // test -update writes it). Datagrams carry 100 bytes, a window holds three.
 //
-//	NAME read P N | write P N | free P | alloc MACHINE SIZE    start a transfer
+//	NAME read P N | write P N | free P | alloc P SIZE    start a transfer
 //	cancel NAME [CODE]
 //	answer #K... [CODE] [applied]    the server answers the K-th datagram sent
 //	deny #K...                       the switch turns it around
@@ -177,10 +177,6 @@ func (s *scripted) receive(w []string) error {
 		switch from.Op() {
 		case dsmpacket.OpRead:
 			data = []byte(strings.Repeat("r", int(h.Length)))
-		case dsmpacket.OpAlloc:
-			if code == fault.OK {
-				from = dsmpacket.Make(from.Prefix(), from.Machine(), dsmpacket.IDOf(uint32(k)<<8, 1)).With(dsmpacket.OpAlloc)
-			}
 		case dsmpacket.OpSettle:
 			h.Length = 0
 			noted := h.Flags & dsmpacket.FlagDiverged << 1
@@ -251,7 +247,7 @@ func (s *scripted) flush() {
 				line += ": the copies disagree"
 			}
 		case dsmpacket.OpAlloc:
-			line += fmt.Sprintf(" of %d bytes", h.Length)
+			line += fmt.Sprintf(" of %d bytes at %#x", h.Length, address(p.To))
 		case dsmpacket.OpRead, dsmpacket.OpWrite:
 			line += fmt.Sprintf(" of %d bytes at %#x", h.Length, address(p.To))
 		case dsmpacket.OpFree:
@@ -272,9 +268,6 @@ func (s *scripted) done(t *Transfer) {
 	line := fmt.Sprintf("%s: %s", t.Tag, t.Status)
 	if t.Buf != nil {
 		line += fmt.Sprintf(", %d bytes", t.N)
-	}
-	if t.Op == dsmpacket.OpAlloc && t.Status == fault.OK {
-		line += fmt.Sprintf(", region %s", t.Region)
 	}
 	if t.Local {
 		line += " (local)"

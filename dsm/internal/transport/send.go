@@ -39,10 +39,7 @@ func (e *Endpoint) next(t *Transfer) *request {
 	r.transfer, r.scope, r.off, r.cost = t, t.Scope, t.issued, overhead
 	switch t.Op {
 	case dsmpacket.OpAlloc:
-		r.to, r.length = dsmpacket.Make(t.Pointer.Prefix(), t.Pointer.Machine(), 0).With(t.Op), t.Size
-		if t.Recall {
-			r.flags = dsmpacket.FlagRecall
-		}
+		r.to, r.length = t.Pointer.With(t.Op), t.Size
 	case dsmpacket.OpFree:
 		r.to = t.Pointer.With(t.Op)
 	default:
@@ -92,8 +89,12 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 		Kind: dsmpacket.Request, Flags: r.flags, Request: r.id, Floor: p.floor, Length: r.length, Incarnation: e.cfg.Incarnation,
 		Execution: r.scope.Execution, Branch: r.scope.Branch, Index: r.scope.Index,
 	}}
-	if r.op() == dsmpacket.OpWrite {
+	switch r.op() {
+	case dsmpacket.OpWrite:
 		pkt.Data = r.bytes()
+	case dsmpacket.OpRead:
+		pkt.Header.By = r.transfer.By
+	default: // what has neither
 	}
 	e.ready.Send = append(e.ready.Send, pkt)
 }

@@ -36,6 +36,7 @@ type sim struct {
 	// seconds are the second copies of mirrored machines, nil for the others; freed is
 	// which copies have answered a free.
 	seconds []*store.Store
+	batches uint32 // given out
 	freed   map[access]map[*store.Store]bool
 }
 
@@ -61,7 +62,7 @@ const (
 func newSim(seed uint64, clients, machines int) *sim {
 	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]bool{}, freed: map[access]map[*store.Store]bool{}, held: time.Millisecond}
 	for m := range machines {
-		s.stores = append(s.stores, newStore(uint8(m+1), uint32(m)*100))
+		s.stores = append(s.stores, newStore(uint8(m+1), floorOf(uint8(m+1))))
 	}
 	for i := range clients {
 		s.clients = append(s.clients, &simClient{sim: s, node: i + 1})
@@ -82,6 +83,7 @@ type simClient struct {
 	sim         *sim
 	node        int
 	incarnation uint32
+	slot        uint32 // the next one to allocate in
 	endpoint    *transport.Endpoint
 	done        map[*transport.Transfer]bool
 	passed      map[*transport.Barrier]bool
@@ -195,7 +197,7 @@ func (s *sim) arrive(d datagram) {
 	switch {
 	case d.to != nil && d.to != first && d.to != second:
 		return // of a copy that is lost
-	case d.to == nil && second != nil && d.addr.Op() != dsmpacket.OpRead && d.addr.Op() != dsmpacket.OpAlloc:
+	case d.to == nil && second != nil && d.addr.Op() != dsmpacket.OpRead:
 		for _, d.to = range []*store.Store{first, second} {
 			s.send(d)
 		}
@@ -249,23 +251,33 @@ func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answ
 			s.denied[at] = true // the free rule goes
 		}
 	case dsmpacket.OpAlloc:
-		if second == nil || a.Header.Status != fault.OK {
-			return true
-		}
-		if s.rand.IntN(10) == 0 {
-			return false
-		}
-		h := &a.Header
-		err := second.AllocAt(control.AllocAt{
-			Node: r.Node, Incarnation: h.Incarnation, Request: h.Request, Floor: h.Floor, Execution: h.Execution,
-			Branch: h.Branch, Index: h.Index, Size: h.Length, ID: a.From.ID(),
-		})
-		if err != nil && fault.CodeOf(err) != fault.Stale {
-			panic(err)
-		}
+		return a.Header.Status != fault.OK || s.rand.IntN(10) > 0
 	}
 	return true
 }
+
+// choose returns a region that a client may allocate on a machine.
+func (s *sim) choose(c *simClient, machine uint8) dsmpacket.Pointer {
+	if c.slot%dsmpacket.BatchSlots == 0 {
+		s.batches++
+		c.slot = s.batches * dsmpacket.BatchSlots
+	}
+	g := control.Grant{Batches: []control.BatchOf{{Batch: c.slot / dsmpacket.BatchSlots, Node: rackaddr.Node(uint64(c.node))}}}
+	for _, st := range []*store.Store{s.stores[machine-1], s.second(int(machine))} {
+		if st == nil {
+			continue
+		}
+		if err := st.Grant(g); err != nil {
+			panic(err)
+		}
+	}
+	p := dsmpacket.Make(simPrefix, machine, dsmpacket.IDOf(c.slot, floorOf(machine)+1))
+	c.slot++
+	return p
+}
+
+// floorOf is the floor of a machine's generations.
+func floorOf(machine uint8) uint32 { return uint32(machine-1) * 100 }
 
 // answer sends an answer, or keeps it for a moment.
 func (s *sim) answer(client int, by *store.Store, a *store.Answer) {
@@ -375,8 +387,9 @@ func TestAbandonedWritesFitTheServersWindow(t *testing.T) {
 	c := s.clients[0]
 	var regions []dsmpacket.Pointer
 	for range store.MaxSpan>>simClass + 1 {
-		a := c.do(&transport.Transfer{Op: dsmpacket.OpAlloc, Pointer: dsmpacket.Make(simPrefix, 1, 0), Size: 1 << simClass})
-		regions = append(regions, a.Region.Base)
+		p := s.choose(c, 1)
+		c.do(&transport.Transfer{Op: dsmpacket.OpAlloc, Pointer: p, Size: 1 << simClass})
+		regions = append(regions, p)
 	}
 	s.loss.lost = 1
 	for i := range store.MaxSpan + 100 {

@@ -42,7 +42,7 @@ type writer struct {
 func newWriter(b *testing.B, size int) *writer {
 	w := &writer{store: newTestStore(1 << 20)}
 	w.store.KeepUndo(1 << 20)
-	w.request = Request{Node: rackaddr.Node(1), To: dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc)}
+	w.request = Request{Node: rackaddr.Node(1), To: choose(w.store, rackaddr.Node(1)).With(dsmpacket.OpAlloc)}
 	w.request.Header = dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: uint64(size)}
 	a, _ := w.store.Handle(&w.request)
 	w.request.To, w.request.Data = a.From.Bare().With(dsmpacket.OpWrite), make([]byte, size)

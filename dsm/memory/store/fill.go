@@ -230,8 +230,11 @@ func (s *Store) restOfState() (rest []func(int) []byte) {
 			Main: key.main, Node: key.node.As16(), Incarnation: m.incarnation, Run: m.run, Checkpoint: m.checkpoint, Back: m.back,
 		})))
 	}
+	for _, n := range slices.Sorted(maps.Keys(s.batches.of)) {
+		rest = append(rest, Once(encode(itemBatch, s.batches.item(n))))
+	}
 	return append(rest, Once(encode(itemEnd, endItem{
-		Generation: s.slots.highest, Regions: uint64(len(s.regions.byID)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode)),
+		Generation: s.batches.highest, Floor: s.batches.floor, Regions: uint64(len(s.regions.byID)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode)),
 	})))
 }
 

@@ -48,6 +48,7 @@ func (m *fillModel) begin(*rapid.T) {
 	m.incarnation++
 	m.next = newTestStore(4 << 20)
 	m.next.KeepUndo(1 << 30)
+	m.next.batches.floor = 99 // of a later boot
 	m.next.BeFilled(m.incarnation)
 	m.store.Fill()
 }
@@ -141,7 +142,10 @@ func describe(s *Store) string {
 		slices.SortFunc(records, func(a, b record) int { return int(a.id) - int(b.id) })
 		fmt.Fprintln(&b, node, c.incarnation, c.fenced, c.window.floor, records)
 	}
-	fmt.Fprintln(&b, s.undo.marks.order, s.undo.marks.last, s.slots.highest)
+	fmt.Fprintln(&b, s.undo.marks.order, s.undo.marks.last, s.batches.highest, s.batches.floor)
+	for _, number := range slices.Sorted(maps.Keys(s.batches.of)) {
+		fmt.Fprintln(&b, s.batches.item(number))
+	}
 	return b.String()
 }
 
@@ -154,7 +158,7 @@ func TestCloseFill(t *testing.T) {
 			Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: n,
 		}})
 	}
-	a, _ := ask(s, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100)
+	a, _ := ask(s, dsmpacket.OpAlloc, choose(s, rackaddr.Node(1)), 1, 100)
 	p := a.From.Bare()
 	s.Fill()
 	if _, drop := ask(s, dsmpacket.OpWrite, p, 2, 10); drop != NotDropped {
@@ -204,14 +208,16 @@ func FuzzTake(f *testing.F) {
 	f.Add(encode(itemMark, markItem{}))
 	f.Add(encode(itemGone, dsmpacket.IDOf(1, 1)))
 	f.Add(encode(itemLevelled, levelledItem{}))
+	f.Add(encode(itemBatch, batchItem{Batch: 1}))
+	f.Add(encode(itemBatch, batchItem{Batch: 1 << 20}))
 	f.Fuzz(func(t *testing.T, item []byte) {
 		second := newTestStore(1 << 20) // is complete, and made level
 		second.KeepUndo(1 << 20)
 		if err := second.Become(control.Mirror{Epoch: 1, Copy: 1, Members: 2}); err != nil {
 			t.Fatal(err)
 		}
-		if err := second.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Size: 4096, ID: dsmpacket.IDOf(1, 1)}); err != nil {
-			t.Fatal(err)
+		if a := ask(second, dsmpacket.OpAlloc, choose(second, rackaddr.Node(1)), 1, 4096, 0); a.Header.Status != fault.OK {
+			t.Fatal(a.Header.Status)
 		}
 		if err := second.Take(item); err != nil && fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.Stale {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ const (
 	itemClient              // a client: clientItem, and some of its records: recordItem each
 	itemMark                // the last word about a durable main: markItem
 	itemEnd                 // nothing follows: endItem
+	itemBatch               // the last generations of a batch's slots: batchItem
 	itemLevelled            // of a complete copy: what an incarnation had not settled is equal now: levelledItem
 )
 
@@ -68,8 +69,12 @@ type (
 		Checkpoint  uint32
 		Back        bool
 	}
+	batchItem struct {
+		Batch uint32
+		Last  [dsmpacket.BatchSlots]uint32
+	}
 	endItem struct {
-		Generation             uint32
+		Generation, Floor      uint32
 		Regions, Runs, Clients uint64
 	}
 	levelledItem struct {
@@ -149,6 +154,8 @@ func (s *Store) Take(item []byte) error {
 		return s.takeClient(b)
 	case itemMark:
 		return s.takeMark(b)
+	case itemBatch:
+		return s.takeBatch(b)
 	case itemEnd:
 		return s.takeEnd(b)
 	case itemLevelled:
@@ -192,7 +199,8 @@ func (s *Store) takeAt(id dsmpacket.RegionID, class uint8) (*region, error) {
 	if !ok {
 		return nil, fault.New(fault.NoSpace, "fill", "no room for a region of %d bytes: %d of %d are in use", uint64(1)<<class, s.arena.used, len(s.arena.mem))
 	}
-	reg := &region{id: s.slots.give(id.Slot(), id.Generation()), block: block, class: class, data: s.arena.bytes(block, class)}
+	s.batches.give(id)
+	reg := &region{id: id, block: block, class: class, data: s.arena.bytes(block, class)}
 	s.regions.add(reg)
 	return reg, nil
 }
@@ -278,6 +286,7 @@ func (s *Store) takeRegion(b []byte) error {
 	}
 	if !reg.owner.IsValid() {
 		reg.owner = netip.AddrFrom16(v.Owner)
+		s.charge(reg)
 	}
 	s.filled.named[v.ID] = true
 	if !v.Changed {
@@ -386,6 +395,24 @@ func (s *Store) takeMark(b []byte) error {
 	return nil
 }
 
+func (s *Store) takeBatch(b []byte) error {
+	var v batchItem
+	if _, err := decode(b, &v); err != nil {
+		return err
+	}
+	if v.Batch >= dsmpacket.Batches {
+		return badItem("batch %d", v.Batch)
+	}
+	for i, last := range v.Last {
+		if last > dsmpacket.MaxGeneration {
+			return badItem("generation %d of slot %d in batch %d", last, i, v.Batch)
+		}
+		k := &s.batches.at(v.Batch).slots[i]
+		k.last = max(k.last, last)
+	}
+	return nil
+}
+
 // takeEnd checks that all is there that the source has.
 func (s *Store) takeEnd(b []byte) error {
 	var v endItem
@@ -406,7 +433,7 @@ func (s *Store) takeEnd(b []byte) error {
 		uint64(runs) != v.Runs || uint64(clients) != v.Clients {
 		return badItem("%d regions, %d executions, %d clients; the source has %d, %d, %d", regions, runs, clients, v.Regions, v.Runs, v.Clients)
 	}
-	s.slots.raise(v.Generation)
+	s.batches.highest, s.batches.floor = max(s.batches.highest, v.Generation), v.Floor // all copies refuse the same
 	s.filled.complete = true
 	return nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -25,9 +26,12 @@ func FuzzHandle(f *testing.F) {
 	h := func(id, length uint64) dsmpacket.Header {
 		return dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: length}
 	}
-	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, dsmpacket.IDOf(0, 1))
+	slot := func(n uint32) dsmpacket.Pointer {
+		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, dsmpacket.IDOf(dsmpacket.BatchSlots+n, 1))
+	}
+	at := slot(0)
 	f.Add(script(
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 64)},
+		Request{To: slot(0).With(dsmpacket.OpAlloc), Header: h(1, 64)},
 		Request{To: at.With(dsmpacket.OpWrite), Header: h(2, 3), Data: []byte("abc")},
 		Request{To: at.With(dsmpacket.OpRead), Header: h(3, 64)},
 		Request{To: machine.With(dsmpacket.OpSettle), Header: h(4, 2)},
@@ -38,22 +42,13 @@ func FuzzHandle(f *testing.F) {
 		h.More = 3
 		return h
 	}
-	says := func(id, length uint64, word uint32) dsmpacket.Header {
-		h := h(id, length)
-		h.Index = word
-		return h
-	}
-	f.Add(script( // 64 KiB, of which the last eighth needs a word
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 1<<15)},
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(2, 1<<14)},
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(3, 1<<13)},
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(4, 1<<12)},
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: says(4, 1<<12, uint32(Permitted))},
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: says(5, 1<<12, uint32(Refused))},
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(5, 1<<12)},
+	f.Add(script( // 64 KiB, of which an owner may have seven ninths
+		Request{To: slot(0).With(dsmpacket.OpAlloc), Header: h(1, 1<<15)},
+		Request{To: slot(1).With(dsmpacket.OpAlloc), Header: h(2, 1<<14)},
+		Request{To: slot(2).With(dsmpacket.OpAlloc), Header: h(3, 1<<13)},
 	))
 	f.Add(script(
-		Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 64)},
+		Request{To: slot(0).With(dsmpacket.OpAlloc), Header: h(1, 64)},
 		Request{To: at.With(dsmpacket.OpWrite), Header: h(2, 3), Data: []byte("abc")},
 		Request{To: at.With(dsmpacket.OpRead), Header: more(3, 16)},
 		Request{To: at.With(dsmpacket.OpRead), Header: more(3, 0)},
@@ -69,16 +64,26 @@ func FuzzHandle(f *testing.F) {
 	}
 	for command := range byte(4) {
 		f.Add(append(script(
-			Request{To: machine.With(dsmpacket.OpAlloc), Header: h(1, 64)},
+			Request{To: slot(0).With(dsmpacket.OpAlloc), Header: h(1, 64)},
 			Request{To: at.With(dsmpacket.OpWrite), Header: e(2, 3), Data: []byte("abc")},
-			Request{To: machine.With(dsmpacket.OpAlloc), Header: e(3, 64)},
+			Request{To: slot(1).With(dsmpacket.OpAlloc), Header: e(3, 64)},
 			Request{To: at.With(dsmpacket.OpFree), Header: e(4, 0)},
 		), 5, command, 7, 0, 2, 0))
 	}
+	f.Add(script(
+		Request{To: at.With(dsmpacket.OpSlots), Header: h(1, dsmpacket.SlotsSize)},
+		Request{To: at.With(dsmpacket.OpSlots), Header: h(2, 64)},
+		Request{To: at.With(dsmpacket.OpSlots), Header: more(3, dsmpacket.SlotsSize)},
+		Request{To: machine.With(dsmpacket.OpSlots), Header: h(4, dsmpacket.SlotsSize)},
+	))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newTestStore(1 << 16)
-		s.cfg.Reserve = true
+		s := sharedStore(1<<16, 1000)
 		s.KeepUndo(1 << 14)
+		for i := range uint32(4) {
+			if err := s.Grant(control.Grant{Batches: []control.BatchOf{{Batch: i + 1, Node: rackaddr.Node(uint64(i))}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for len(b) > 0 {
 			n := min(int(b[0]), len(b)-1)
 			d := b[1 : 1+n]
@@ -92,7 +97,7 @@ func FuzzHandle(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			r := Request{Node: rackaddr.Node(h.Branch % 4), To: dsmpacket.Pointer(d[:16]), Header: h, Data: data, Word: Word(h.Index % 3)}
+			r := Request{Node: rackaddr.Node(h.Branch % 4), To: dsmpacket.Pointer(d[:16]), Header: h, Data: data}
 			again := s.record(&r, h.Request) != nil
 			a, drop := handle(s, &r)
 			check(t, s, &r, &a, drop, again)
@@ -135,17 +140,15 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool)
 	if used != s.Used() || used > uint64(len(s.arena.mem)) {
 		t.Fatalf("%d bytes in regions, %d counted", used, s.Used())
 	}
+	checkCharges(t, s)
 	if drop != NotDropped {
 		return
 	}
 	want := r.Header
 	want.Kind, want.Mirror = dsmpacket.Reply, s.mirror
 	want.Status, want.Length = a.Header.Status, 0
-	if want.Flags = 0; a.Header.Status == fault.NoSpace && s.record(r, r.Header.Request).share {
-		want.Flags = dsmpacket.FlagShare
-	}
-	if r.Asks != 0 && (r.Word != Unasked || a.Header.Status != fault.Overloaded || r.To.Op() != dsmpacket.OpAlloc || r.Asks+s.Used() <= 7<<13) {
-		t.Fatalf("%+v asks for %d bytes with %d in use, and is answered %v", r.Header, r.Asks, s.Used(), a.Header.Status)
+	if want.Flags = 0; a.Header.Status == fault.NoSpace && s.record(r, r.Header.Request) != nil {
+		want.Flags = s.record(r, r.Header.Request).why
 	}
 	from, done, op := r.To, a.Header.Status == fault.OK, r.To.Op()
 	switch {
@@ -156,7 +159,7 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool)
 			(want.Flags&dsmpacket.FlagApplied == 0 || want.Length != about.length || want.Status != about.status) {
 			t.Fatalf("%+v says of %+v", a.Header, *about)
 		}
-	case op == dsmpacket.OpRead && done:
+	case (op == dsmpacket.OpRead || op == dsmpacket.OpSlots) && done:
 		want.Length = r.Header.Length
 	case done:
 		rec := s.record(r, r.Header.Request)
@@ -166,9 +169,6 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop, again bool)
 		want.Length = rec.length
 		if op == dsmpacket.OpFree && rec.length != 0 || op != dsmpacket.OpFree && !again && rec.length != r.Header.Length {
 			t.Fatalf("%+v has the record %+v", r.Header, *rec)
-		}
-		if op == dsmpacket.OpAlloc {
-			from = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.region).With(op)
 		}
 	}
 	if a.Header != want || a.From != from {
@@ -198,6 +198,11 @@ func checkDatagrams(t *testing.T, s *Store, r *Request, a *Answer) {
 			}
 			data = reg.view(at, want.Length)
 		}
+		if r.To.Op() == dsmpacket.OpSlots && a.Header.Status == fault.OK {
+			if data = a.Data; len(data) != dsmpacket.SlotsSize {
+				t.Fatalf("%d bytes of slots", len(data))
+			}
+		}
 		if d.Header != want || d.From != from || !bytes.Equal(d.Data, data) {
 			t.Fatalf("datagram %d to %+v is\n%+v with %d bytes from %v, want\n%+v with %d from %v", n, r.Header, d.Header, len(d.Data), d.From, want, len(data), from)
 		}
@@ -218,4 +223,25 @@ func (s *Store) record(r *Request, id uint64) *record {
 		return nil
 	}
 	return c.window.find(id)
+}
+
+// checkCharges checks that each region is charged to its owner as long as that has the region's batch, and to nobody else.
+func checkCharges(t interface{ Fatalf(string, ...any) }, s *Store) {
+	bytes, regions := map[netip.Addr]uint64{}, map[netip.Addr]uint64{}
+	sum := uint64(0)
+	for _, reg := range s.regions.byID {
+		if b := s.batches.of[reg.id.Batch()]; b != nil && b.node == reg.owner {
+			bytes[reg.owner] += 1 << reg.class
+			regions[reg.owner]++
+			sum += 1 << reg.class
+		}
+	}
+	for node, n := range bytes {
+		if s.quotas.bytes.Held(node) != n || s.quotas.regions.Held(node) != regions[node] {
+			t.Fatalf("%s is charged with %d bytes and %d regions, want %d and %d", node, s.quotas.bytes.Held(node), s.quotas.regions.Held(node), n, regions[node])
+		}
+	}
+	if s.quotas.bytes.Used() != sum {
+		t.Fatalf("%d bytes are charged, want %d", s.quotas.bytes.Used(), sum)
+	}
 }

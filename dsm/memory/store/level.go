@@ -9,7 +9,7 @@ import (
 )
 
 // The copies of a machine may differ in what a node had not settled when it was fenced. The first copy makes the second one what it is
-// itself: it frees what either has freed, and gives the content of what either has written. Nobody else has access meanwhile, since the
+// itself: it frees what either has freed, and what only one has allocated; and it gives the content of what either has written. Nobody else has access meanwhile, since the
 // node's regions are handed on when the fence is complete.
 //
 //	Fence at both ─▶ Level at the first: items, in order ─▶ Take at the second ─▶ Levelled at the first
@@ -34,6 +34,12 @@ func (s *Store) Level(q control.Level) (items []func(limit int) []byte, err erro
 				items = append(items, s.contentOf(w))
 			}
 		}
+	}
+	for _, a := range q.First.Beside(&q.Second) {
+		s.releaseID(a)
+	}
+	for _, a := range q.Second.Beside(&q.First) {
+		items = append(items, Once(encode(itemGone, a)))
 	}
 	for _, u := range told {
 		for _, id := range u.Frees {

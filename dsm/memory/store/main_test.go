@@ -11,6 +11,23 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
+// choose returns a region that a node may allocate, in a batch of its own.
+func choose(s *Store, node netip.Addr) dsmpacket.Pointer {
+	for number := uint32(1); ; number++ {
+		b := s.batches.at(number)
+		if !b.node.IsValid() {
+			b.node = node
+		}
+		for i := range b.slots {
+			slot, k := number*dsmpacket.BatchSlots+uint32(i), &b.slots[i] //nolint:gosec // 64
+			next := max(k.last, s.batches.floor) + 1
+			if b.node == node && !s.lives(dsmpacket.IDOf(slot, k.last)) && s.free(k, next) {
+				return dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, dsmpacket.IDOf(slot, next))
+			}
+		}
+	}
+}
+
 // world is a store, and nodes that change it by executions.
 type world struct {
 	*Store
@@ -56,8 +73,7 @@ func (w *world) done(node netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer, exec
 
 func (w *world) alloc(node netip.Addr, execution control.ExecutionID) dsmpacket.Pointer {
 	w.t.Helper()
-	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc)
-	return w.done(node, dsmpacket.OpAlloc, at, execution, "", 64).From.With(dsmpacket.OpNone)
+	return w.done(node, dsmpacket.OpAlloc, choose(w.Store, node).With(dsmpacket.OpAlloc), execution, "", 64).From.With(dsmpacket.OpNone)
 }
 
 func (w *world) write(node netip.Addr, p dsmpacket.Pointer, execution control.ExecutionID, data string) {

@@ -28,7 +28,7 @@ func TestSettleAsksFirst(t *testing.T) {
 	if err := s.Become(control.Mirror{Epoch: 1, Members: 2}); err != nil {
 		t.Fatal(err)
 	}
-	p := ask(s, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100, 0).From.Bare()
+	p := ask(s, dsmpacket.OpAlloc, choose(s, rackaddr.Node(1)), 1, 100, 0).From.Bare()
 	if a := ask(s, dsmpacket.OpSettle, p, 10, 2, 0); a.Header.Status != fault.OK || a.Header.Flags != 0 {
 		t.Errorf("settle of what has not come: %v, flags %#x", a.Header.Status, a.Header.Flags)
 	}
@@ -54,7 +54,7 @@ func TestBecome(t *testing.T) {
 		}
 	}
 	must(control.Mirror{Epoch: 5, Members: 2}, fault.OK)
-	ask(s, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100, 0)
+	ask(s, dsmpacket.OpAlloc, choose(s, rackaddr.Node(1)), 1, 100, 0)
 	must(control.Mirror{Epoch: 4, Members: 1}, fault.Stale)
 	must(control.Mirror{Epoch: 4, Incarnation: 9, Members: 1}, fault.Stale)
 	must(control.Mirror{Epoch: 6, Copy: 2, Members: 2}, fault.BadRequest)
@@ -66,28 +66,5 @@ func TestBecome(t *testing.T) {
 	must(control.Mirror{Epoch: 6, Incarnation: 1, Members: 1}, fault.OK)
 	if s.Used() != 0 {
 		t.Errorf("another copy has %d bytes of the former one", s.Used())
-	}
-}
-
-// TestAllocAt: the second copy makes the region that the first one has made, once; it says
-// when it has no room, or something else there.
-func TestAllocAt(t *testing.T) {
-	s := newTestStore(1 << 12)
-	at := func(request, size uint64, id dsmpacket.RegionID, want fault.Code) {
-		t.Helper()
-		err := s.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: request, Floor: 1, Size: size, ID: id})
-		if fault.CodeOf(err) != want {
-			t.Errorf("request %d of %d bytes for %s: %v, want %v", request, size, id, err, want)
-		}
-	}
-	one, two := dsmpacket.IDOf(5, 7), dsmpacket.IDOf(5, 8)
-	at(1, 2048, one, fault.OK)
-	at(1, 2048, one, fault.OK)
-	at(1, 2048, two, fault.BadRequest)
-	at(2, 2048, one, fault.BadRequest)
-	at(3, 4096, two, fault.NoSpace)
-	at(4, 2048, dsmpacket.IDOf(6, 0), fault.BadRequest) // no generation
-	if s.Used() != 2048 {
-		t.Errorf("%d bytes are in use", s.Used())
 	}
 }

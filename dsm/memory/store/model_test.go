@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -52,6 +53,7 @@ func TestUndoModel(t *testing.T) {
 // model is what the regions must hold.
 type model struct {
 	store   *Store
+	now     time.Duration
 	limited bool
 	regions []*modelRegion
 	runs    [4]run // by execution; 0 is a plain client
@@ -174,7 +176,13 @@ func (m *model) alloc(t *rapid.T) {
 	if again >= 0 {
 		asked = m.regions[again].asked
 	}
-	a, full := m.ask(t, e, nil, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc), index, asked, nil)
+	m.now += restTime / 4
+	m.store.Tick(m.now)
+	at := choose(m.store, rackaddr.Node(uint64(e+1)))
+	if again >= 0 {
+		at = m.regions[again].Base
+	}
+	a, full := m.ask(t, e, nil, at.With(dsmpacket.OpAlloc), index, asked, nil)
 	if full || a.Header.Status == fault.NoSpace && again < 0 {
 		return
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
 	"slices"
@@ -10,41 +11,48 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// alloc makes a region of the size asked for, rounded up to a size class, or
-// finds the one that an earlier run of the execution got.
+// alloc makes the region that the request names, of the size asked for, rounded up to a size class. If it is there, an execution gets again what
+// an earlier run of it has got.
 func (s *Store) alloc(r *Request, rec *record) {
 	class, ok := dsmpacket.ClassFor(r.Header.Length)
-	if !ok {
+	if id := r.To.ID(); !ok || !id.Valid() || r.To.Offset() != 0 {
 		rec.status = fault.BadRequest
 		return
 	}
-	reg, status := s.recall(r)
-	if reg == nil && status == fault.OK {
-		reg, status = s.allocate(r, class)
+	rec.region, rec.class = r.To.ID(), class
+	if reg := s.regions.byID[rec.region]; reg != nil {
+		rec.status, rec.why = s.again(r, reg)
+	} else {
+		rec.status, rec.why = s.allocate(r, class)
 	}
-	rec.share = status == fault.NoSpace && r.Word == Refused
-	if rec.status = status; status == fault.OK {
-		rec.length, rec.region, rec.class = r.Header.Length, reg.id, reg.class
+	if rec.status == fault.OK {
+		rec.length = r.Header.Length
 	}
 }
 
-// allocate makes a region in a slot of its own.
-func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
-	if status := s.may(r, class); status != fault.OK {
-		return nil, status
+// allocate makes a region. If it refuses, the flags say why.
+func (s *Store) allocate(r *Request, class uint8) (status fault.Code, why uint8) {
+	id, b := r.To.ID(), s.granted(r)
+	if b == nil {
+		return fault.Overloaded, 0
 	}
-	return s.make(r, class, func() (dsmpacket.RegionID, bool) { return s.slots.take(s.lives) })
-}
-
-// lives reports whether there is a region.
-func (s *Store) lives(id dsmpacket.RegionID) bool { return s.regions.byID[id] != nil }
-
-// make makes a region with the id that choose gives.
-func (s *Store) make(r *Request, class uint8, choose func() (dsmpacket.RegionID, bool)) (*region, fault.Code) {
+	k := &b.slots[id.Slot()%dsmpacket.BatchSlots]
+	switch {
+	case id.Generation() > max(k.last, s.batches.floor)+dsmpacket.MostAhead:
+		return fault.BadRequest, 0
+	case s.lives(dsmpacket.IDOf(id.Slot(), k.last)) || !s.free(k, id.Generation()):
+		return fault.NoSpace, dsmpacket.FlagSlot
+	}
+	if status, why := s.may(r.Node, class); status != fault.OK {
+		return status, why
+	}
 	undone := s.undo.concerns(r)
 	if undone {
+		if e := s.undo.of(r); e != nil && e.allocs[keyOf(r)] != nil {
+			return fault.Nondeterminism, 0
+		}
 		if status := s.undo.admit(r); status != fault.OK {
-			return nil, status
+			return status, 0
 		}
 	}
 	block, ok := s.arena.take(class)
@@ -53,23 +61,23 @@ func (s *Store) make(r *Request, class uint8, choose func() (dsmpacket.RegionID,
 		block, ok = s.arena.take(class)
 	}
 	if !ok {
-		return nil, fault.NoSpace
+		return fault.NoSpace, 0
 	}
-	id, ok := choose()
-	if !ok {
-		s.arena.give(block, class, 0, 0)
-		return nil, fault.NoSpace
-	}
+	s.batches.give(id)
 	reg := &region{id: id, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class), request: r.Header.Request, incarnation: r.Header.Incarnation}
 	s.regions.add(reg)
+	s.charge(reg)
 	if s.fill != nil {
 		s.fill.watch(reg)
 	}
 	if undone {
 		s.undo.own(r, reg)
 	}
-	return reg, fault.OK
+	return fault.OK, 0
 }
+
+// lives reports whether there is a region.
+func (s *Store) lives(id dsmpacket.RegionID) bool { return s.regions.byID[id] != nil }
 
 // find returns the live region that holds the n bytes at p, and where in it.
 func (s *Store) find(p dsmpacket.Pointer, n uint64) (*region, uint64, fault.Code) {
@@ -131,10 +139,10 @@ func (s *Store) write(r *Request) (uint64, fault.Code) {
 	return n, fault.OK
 }
 
-// free ends the region whose first byte is asked for. An execution frees nothing but its own
+// freeRegion ends the region whose first byte is asked for. An execution frees nothing but its own
 // allocation that it has not seen the end of. All else that it frees goes when it is done, by the
 // word of the Gatekeeper.
-func (s *Store) free(r *Request) fault.Code {
+func (s *Store) freeRegion(r *Request) fault.Code {
 	reg, at, status := s.find(r.To, 0)
 	if status != fault.OK {
 		return status
@@ -157,7 +165,9 @@ func (s *Store) release(reg *region) {
 	reg.unnote()
 	s.undo.settle(reg)
 	s.dropShadow(reg)
+	s.uncharge(reg)
 	s.regions.remove(reg)
+	s.batches.slot(reg.id).rests = s.time + restTime
 	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }
 
@@ -266,7 +276,7 @@ type record struct {
 	op     dsmpacket.Op
 	status fault.Code
 	class  uint8 // alloc: the new region's
-	share  bool  // alloc: refused since the node's owner has its share
+	why    uint8 // alloc: flags that say why it is refused
 	dead   bool  // settled before it came: it must never be applied
 }
 
@@ -381,8 +391,8 @@ func (t *clients) admit(node netip.Addr, incarnation uint32, floor uint64) (*cli
 }
 
 // fence refuses the node's incarnations up to this one from now on, and returns the
-// records of the requests that they had not settled.
-func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, unsettled []record) {
+// records of the requests that they had not settled, and the floor of the latest one. The floor is 0 if they were refused before.
+func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, floor uint64, unsettled []record) {
 	c = t.byNode[node]
 	if c == nil {
 		t.makeRoom() // a fence is never refused
@@ -390,13 +400,14 @@ func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, unsettl
 		t.byNode[node] = c
 	}
 	if c.incarnation > incarnation || c.incarnation == incarnation && c.fenced {
-		return c, nil
+		return c, 0, nil
 	}
-	unsettled = c.window.unsettled()
+	floor, unsettled = c.window.floor, c.window.unsettled()
+	slices.SortFunc(unsettled, func(a, b record) int { return cmp.Compare(a.id, b.id) })
 	t.drop(c)
 	*c = client{incarnation: incarnation, fenced: true, unsettled: c.unsettled}
 	t.fenced = append(t.fenced, node)
-	return c, unsettled
+	return c, floor, unsettled
 }
 
 // settled reports whether the client that has allocated a region says that it has had the answer.

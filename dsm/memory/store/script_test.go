@@ -1,7 +1,7 @@
 package store
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -23,13 +23,14 @@ import (
 // below (go test -update writes it).
 //
 //	NODE[/INCARNATION] ID[^FLOOR] [eN[.INDEX]] OPERATION     a request, and its answer
-//	    [permitted | refused] alloc SIZE | recall SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
+//	    alloc SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
 //	    eN: on behalf of execution N, as operation INDEX of its trunk
 //	NODE[/INCARNATION] commit|rollback RUN...                a node's words about its executions
 //	    RUN: eN[/INCARNATION][:MAIN.CHECKPOINT], where the node's incarnation is left out
 //	undo LIMIT     undo     executions
 //	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
-//	used     clean N     records     forget     reserve REGIONS     owner NODE PORT     refused
+//	used     clean N     records     forget     owner NODE PORT     give NODE TO     refused
+//	shares REGIONS       begins with an empty store, which owners share
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
 func TestScripts(t *testing.T) {
@@ -45,16 +46,45 @@ func TestScripts(t *testing.T) {
 const testMachine = 2
 
 func newTestStore(capacity int) *Store {
-	return New(Config{
+	return New(testConfig(capacity))
+}
+
+func testConfig(capacity int) Config {
+	return Config{
 		Prefix: rackaddr.DefaultDSMPrefix, Machine: testMachine,
 		Memory: make([]byte, capacity), Discard: func(b []byte) { clear(b) }, MaxData: 4096,
-	})
+	}
+}
+
+// sharedStore is a store that owners share.
+func sharedStore(capacity, regions int) *Store {
+	cfg := testConfig(capacity)
+	cfg.Owners, cfg.Limits.Regions = true, regions
+	return New(cfg)
 }
 
 type scripted struct {
 	store   *Store
 	regions []dsmpacket.Region
+	chosen  map[string]dsmpacket.Pointer // by node, incarnation and request
 	out     io.Writer
+}
+
+// choose returns the region of an allocation: that of the same request, or that of an earlier run of the execution, or a new one.
+func (s *scripted) choose(r *Request) dsmpacket.Pointer {
+	request := fmt.Sprint(r.Node, r.Header.Incarnation, r.Header.Request)
+	p, again := s.chosen[request]
+	if !again {
+		p = choose(s.store, r.Node)
+		if e := s.store.undo.of(r); e != nil && e.allocs[keyOf(r)] != nil {
+			p = dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, e.allocs[keyOf(r)].region.id)
+		}
+		if s.chosen == nil {
+			s.chosen = map[string]dsmpacket.Pointer{}
+		}
+		s.chosen[request] = p
+	}
+	return p
 }
 
 func (s *scripted) printf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
@@ -70,6 +100,7 @@ func (s *scripted) command(w []string) error {
 			s.printf("unsettled: %s class %d of %s, execution e%d", r.ID, r.Class, r.Owner, r.Execution[15])
 		}
 	case "forget":
+		s.chosen = nil
 		s.store.Forget()
 	case "reclaim":
 		return s.reclaim(w[1:])
@@ -94,13 +125,16 @@ func (s *scripted) command(w []string) error {
 		port, err := strconv.ParseUint(w[2], 0, 32)
 		s.store.Learn(node, incarnation, share.Owner{Port: uint32(port)})
 		return err
-	case "reserve":
-		s.store.cfg.Reserve, s.store.undo.owners = true, cmp.Or(s.store.undo.owners, &owners{})
-		s.store.undo.shares = share.NewNodes(0, s.store.undo.owners.ownerOf)
-		s.store.cfg.Limits.Regions, _ = strconv.Atoi(w[1])
+	case "shares":
+		regions, err := strconv.Atoi(w[1])
+		s.store, s.regions, s.chosen = sharedStore(1<<20, regions), nil, nil
+		return err
+	case "give":
+		return s.give(w[1], w[2])
 	case "refused":
 		var lines []string
-		s.store.RefusedUndo(func(o share.Owner, n uint64) { lines = append(lines, fmt.Sprintf("%s %d", o, n)) })
+		s.store.RefusedUndo(func(o share.Owner, n uint64) { lines = append(lines, fmt.Sprintf("%s undo %d", o, n)) })
+		s.store.RefusedRegions(func(o share.Owner, n uint64) { lines = append(lines, fmt.Sprintf("%s regions %d", o, n)) })
 		slices.Sort(lines)
 		s.printf("%s", strings.Join(lines, "; "))
 	case "used":
@@ -225,12 +259,6 @@ func (s *scripted) request(w []string) error {
 		r.Header.Floor, _ = strconv.ParseUint(floor, 0, 64)
 	}
 	w = w[2:]
-	switch w[0] {
-	case "permitted":
-		r.Word, w = Permitted, w[1:]
-	case "refused":
-		r.Word, w = Refused, w[1:]
-	}
 	if w[0][0] == 'e' {
 		id, index, _ := strings.Cut(w[0], ".")
 		n, _ := strconv.ParseUint(index, 10, 32)
@@ -246,25 +274,41 @@ func (s *scripted) request(w []string) error {
 		return nil
 	}
 	s.answer(&r, &a)
-	if r.Asks > 0 {
-		s.printf("asks for %d bytes", r.Asks)
-	}
 	if r.AsksOwner {
 		s.printf("asks whose it is")
 	}
 	return nil
 }
 
+// give gives all batches of a node to another one.
+func (s *scripted) give(from, to string) error {
+	old, _, err := nodeOf(from)
+	if err != nil {
+		return err
+	}
+	next, _, err := nodeOf(to)
+	if err != nil {
+		return err
+	}
+	for number, b := range s.store.batches.of {
+		if b.node == old {
+			err = errors.Join(err, s.store.Grant(control.Grant{Batches: []control.BatchOf{{Batch: number, Node: next}}}))
+		}
+	}
+	checkCharges(s, s.store)
+	return err
+}
+
+// Fatalf is for checkCharges.
+func (s *scripted) Fatalf(format string, args ...any) { s.printf(format, args...) }
+
 func (s *scripted) operation(r *Request, w []string) error {
 	machine := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
 	var err error
 	switch w[0] {
-	case "alloc", "recall":
-		r.To = machine.With(dsmpacket.OpAlloc)
+	case "alloc":
+		r.To = s.choose(r).With(dsmpacket.OpAlloc)
 		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
-		if w[0] == "recall" {
-			r.Header.Flags = dsmpacket.FlagRecall
-		}
 	case "read":
 		r.To = s.pointer(w[1]).With(dsmpacket.OpRead)
 		r.Header.Length, err = strconv.ParseUint(w[2], 0, 64)
@@ -291,6 +335,8 @@ func (s *scripted) answer(r *Request, a *Answer) {
 	switch flags := a.Header.Flags; {
 	case r.To.Op() == dsmpacket.OpAlloc && flags&dsmpacket.FlagShare != 0:
 		text += " for this owner"
+	case r.To.Op() == dsmpacket.OpAlloc && flags&dsmpacket.FlagSlot != 0:
+		text += " in this slot"
 	case flags&dsmpacket.FlagApplied != 0:
 		text = "applied: " + text
 	}

@@ -52,7 +52,7 @@ func (s *shaded) holds(p dsmpacket.Pointer, want byte) {
 
 func (s *shaded) alloc() dsmpacket.Pointer {
 	s.t.Helper()
-	p := s.ask(dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, shadedSize, nil).From.Bare()
+	p := s.ask(dsmpacket.OpAlloc, choose(s.store, rackaddr.Node(1)), 0, shadedSize, nil).From.Bare()
 	s.fill(p, 0, 1)
 	return p
 }
@@ -149,7 +149,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 func (s *shaded) small() {
 	s.t.Helper()
 	const size = 64 << 10 // the default of Limits.Shadow
-	p := s.ask(dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, size, nil).From.Bare()
+	p := s.ask(dsmpacket.OpAlloc, choose(s.store, rackaddr.Node(1)), 0, size, nil).From.Bare()
 	s.ask(dsmpacket.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
 	s.ask(dsmpacket.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))
 	s.store.Commit(control.Run{Execution: control.ExecutionID{15: 9}, Node: rackaddr.Node(1), Incarnation: 1}, 1)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -23,16 +24,17 @@ type Config struct {
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
-	// Reserve says that somebody asks the Gatekeeper: the last eighth of the memory needs its word (Request.Word), and undo is charged to owners
-	// (Request.AsksOwner).
-	Reserve bool
-	Limits  Limits
+	// Owners says that somebody tells whose nodes are (Grant, Learn, Request.AsksOwner): regions, their bytes and undo are charged to owners.
+	Owners bool
+	Limits Limits
 }
 
 // Store is the regions and windows of one memory machine.
 type Store struct {
 	cfg     Config
-	slots   slots
+	batches batches
+	quotas  *quotas
+	time    time.Duration // see Tick
 	arena   *arena
 	regions regions
 	clients clients
@@ -51,11 +53,13 @@ type Store struct {
 func New(cfg Config) *Store {
 	cfg.Limits = cfg.Limits.withDefaults()
 	var of *owners
-	if cfg.Reserve {
+	var shares *quotas
+	if cfg.Owners {
 		of = &owners{}
+		shares = &quotas{share.NewNodes(uint64(cfg.Limits.Regions), of.ownerOf), share.NewNodes(uint64(len(cfg.Memory)), of.ownerOf)} //nolint:gosec // not negative
 	}
 	return &Store{
-		cfg: cfg, slots: slots{floor: cfg.Floor, highest: cfg.Floor}, arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
+		cfg: cfg, quotas: shares, batches: batches{floor: cfg.Floor, highest: cfg.Floor}, arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
 		clients: newClients(cfg.Limits),
 		undo:    undo{byRun: map[runKey]*execution{}, shares: share.NewNodes(0, of.ownerOf), owners: of, marks: marks{most: cfg.Limits.Marks}},
 		mirror:  dsmpacket.Mirror{Members: 1},
@@ -86,7 +90,10 @@ func (s *Store) Regions() (bytes uint64) {
 func (s *Store) Used() uint64 { return s.arena.used }
 
 // Generation is the highest one that a region has had here, or the floor.
-func (s *Store) Generation() uint32 { return s.slots.highest }
+func (s *Store) Generation() uint32 { return s.batches.highest }
+
+// Tick tells the time, since any fixed moment: what follows happens then.
+func (s *Store) Tick(now time.Duration) { s.time = now }
 
 // Dirty reports whether there is something to Clean.
 func (s *Store) Dirty() bool { return len(s.arena.dirty) > 0 }
@@ -107,10 +114,6 @@ type Request struct {
 	// which are the region's own bytes. False says that they are what they were.
 	Receive func(to [2][]byte) bool
 	Size    int
-	// Word is what the Gatekeeper has said of an allocation. If Handle answers it as Overloaded because it needs that, it sets Asks to the
-	// bytes of the region.
-	Word Word
-	Asks uint64
 	// AsksOwner is set by Handle if it matters whose the node is, and nobody has said so (Learn).
 	AsksOwner bool
 }
@@ -191,6 +194,8 @@ func (s *Store) handle(r *Request) (Answer, Drop) {
 	switch r.To.Op() {
 	case dsmpacket.OpRead:
 		return s.read(r), NotDropped
+	case dsmpacket.OpSlots:
+		return s.slotsOf(r), NotDropped
 	case dsmpacket.OpSettle:
 		return s.settle(r, c), NotDropped
 	case dsmpacket.OpAlloc, dsmpacket.OpWrite, dsmpacket.OpFree:
@@ -223,7 +228,7 @@ func (s *Store) apply(r *Request, c *client) Answer {
 		rec.length, rec.status = s.write(r)
 		rec.region, rec.at = r.To.ID(), r.To.Offset()
 	case dsmpacket.OpFree:
-		rec.status = s.free(r)
+		rec.status = s.freeRegion(r)
 		rec.region = r.To.ID()
 	default: // process hands over no others
 	}
@@ -236,16 +241,11 @@ func (s *Store) apply(r *Request, c *client) Answer {
 
 // replay answers a request from its record.
 func (s *Store) replay(r *Request, rec *record) Answer {
-	if rec.op != r.To.Op() {
+	if rec.op != r.To.Op() || rec.op == dsmpacket.OpAlloc && rec.region != r.To.ID() {
 		return refuse(r, fault.BadRequest) // two requests with one id
 	}
 	a := answer(r, rec.status, rec.length)
-	if rec.share {
-		a.Header.Flags = dsmpacket.FlagShare
-	}
-	if rec.op == dsmpacket.OpAlloc && rec.status == fault.OK {
-		a.From = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.region).With(dsmpacket.OpAlloc)
-	}
+	a.Header.Flags = rec.why
 	return a
 }
 
@@ -295,62 +295,6 @@ func (s *Store) turnPages(c *changes, at, n uint64) {
 
 // whole reports whether n bytes at an offset cover a page.
 func whole(i, at, n uint64) bool { return at <= i<<pageShift && (i+1)<<pageShift <= at+n }
-
-// slots gives regions their ids. A slot has one region at a time, each with a higher generation than all before it. They are taken in turn, so
-// that no slot is used up long before the others, and a pointer to a region that was freed stays wrong for long.
-type slots struct {
-	last    []uint32 // by slot: the generation that it had last, 0 if none
-	cursor  uint32   // the slot to try first
-	floor   uint32   // generations begin above it
-	highest uint32   // of all that were given
-}
-
-const (
-	maxSlots = 1 << dsmpacket.SlotBits
-	// turnSlots is how many slots are used before one is used again.
-	turnSlots = 1 << 16
-	// triedSlots is how many slots are tried before one that nobody has had is taken instead.
-	triedSlots = 64
-)
-
-// take returns the id of a new region; false if every slot has one, or is used up. The function tells whether there is a region.
-func (t *slots) take(lives func(dsmpacket.RegionID) bool) (dsmpacket.RegionID, bool) {
-	if len(t.last) >= turnSlots {
-		tries := triedSlots
-		if len(t.last) == maxSlots {
-			tries = maxSlots
-		}
-		for range tries {
-			slot := t.cursor
-			t.cursor = (t.cursor + 1) % uint32(len(t.last)) //nolint:gosec // 2^20 at most
-			last := t.last[slot]
-			if next := max(last, t.floor) + 1; next <= dsmpacket.MaxGeneration && !lives(dsmpacket.IDOf(slot, last)) {
-				return t.give(slot, next), true
-			}
-		}
-	}
-	if len(t.last) == maxSlots || t.floor == dsmpacket.MaxGeneration {
-		return 0, false
-	}
-	t.last = append(t.last, 0)
-	return t.give(uint32(len(t.last)-1), t.floor+1), true //nolint:gosec // 2^20 at most
-}
-
-// give notes that a slot's region of a generation is made.
-func (t *slots) give(slot, generation uint32) dsmpacket.RegionID {
-	for int(slot) >= len(t.last) {
-		t.last = append(t.last, 0)
-	}
-	t.last[slot] = max(t.last[slot], generation)
-	t.highest = max(t.highest, generation)
-	return dsmpacket.IDOf(slot, generation)
-}
-
-// raise has all further generations begin above one.
-func (t *slots) raise(floor uint32) {
-	t.floor = max(t.floor, floor)
-	t.highest = max(t.highest, floor)
-}
 
 // region is one live allocation.
 type region struct {

@@ -140,27 +140,20 @@ func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 	return status
 }
 
-// recall finds the region that an earlier run of the execution allocated in the
-// same place. To use a place twice in one run is Nondeterminism, and so is
-// another size.
-func (s *Store) recall(r *Request) (*region, fault.Code) {
-	var c *changes
-	if e := s.undo.of(r); e != nil {
-		if !s.undo.runs(e, r) {
-			return nil, fault.Overloaded
-		}
-		c = e.allocs[keyOf(r)]
-	}
+// again answers an allocation of a region that is there. An execution gets what an earlier run of it has allocated in the same
+// place. To use a place twice in one run is Nondeterminism, and so is another size.
+func (s *Store) again(r *Request, reg *region) (status fault.Code, why uint8) {
+	e, c := s.undo.of(r), reg.changes
 	switch {
-	case c == nil && r.Header.Flags&dsmpacket.FlagRecall != 0:
-		return nil, fault.NotFound
-	case c == nil:
-		return nil, fault.OK
-	case c.used || c.size != r.Header.Length:
-		return nil, fault.Nondeterminism
+	case e == nil || c == nil || c.by != e || !c.own:
+		return fault.NoSpace, dsmpacket.FlagSlot
+	case !s.undo.runs(e, r):
+		return fault.Overloaded, 0
+	case c.key != keyOf(r) || c.used || c.size != r.Header.Length:
+		return fault.Nondeterminism, 0
 	}
 	c.used = true
-	return c.region, fault.OK
+	return fault.OK, 0
 }
 
 // concerns reports whether what the request changes can be taken back.
@@ -271,16 +264,16 @@ func (u *undo) settle(reg *region) {
 // that they had not settled. If nobody is left to say what becomes of what their executions
 // did, that is taken back.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
-	c, records := s.clients.fence(f.Node, f.Incarnation)
+	c, floor, records := s.clients.fence(f.Node, f.Incarnation)
+	if floor > 0 {
+		c.unsettled.Floor = floor
+	}
 	for i := range records {
 		rec := &records[i]
-		if rec.op != dsmpacket.OpAlloc {
-			s.unsettled(&c.unsettled, rec)
-			continue
-		}
+		s.unsettled(&c.unsettled, rec)
 		reg := s.regions.byID[rec.region]
 		switch {
-		case rec.status != fault.OK || reg == nil: // it is no region, or not any more
+		case rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || reg == nil: // it is no region, or not any more
 		case len(answer.Regions) == control.MaxRegions:
 			answer.More = true
 		default:
@@ -296,17 +289,19 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	return answer
 }
 
-// unsettled adds a write or free that the node may not have got to all copies. What an
-// execution has changed is taken back everywhere, so it is left out.
+// unsettled adds a change that the node may not have got to all copies. What an
+// execution has written is taken back everywhere, so it is left out.
 func (s *Store) unsettled(all *control.Unsettled, rec *record) {
 	reg := s.regions.byID[rec.region]
-	free := rec.op == dsmpacket.OpFree
+	free, alloc := rec.op == dsmpacket.OpFree, rec.op == dsmpacket.OpAlloc
 	switch {
-	case !s.mirrored() || rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
-	case len(all.Writes)+len(all.Frees) == control.MaxUnsettled:
+	case !s.mirrored() || rec.status != fault.OK || !free && (reg == nil || !alloc && reg.changes != nil):
+	case len(all.Writes)+len(all.Frees)+len(all.Allocs) == control.MaxUnsettled:
 		all.More = true
 	case free:
 		all.Frees = append(all.Frees, rec.region)
+	case alloc:
+		all.Allocs = append(all.Allocs, control.Unheard{ID: rec.region, Request: rec.id})
 	default:
 		all.Writes = append(all.Writes, control.Span{ID: rec.region, Offset: rec.at, Length: rec.length})
 	}
@@ -330,6 +325,7 @@ func (s *Store) Forget() {
 	}
 	s.clients = newClients(s.cfg.Limits)
 	s.undo.marks = marks{most: s.cfg.Limits.Marks}
+	s.forgetBatches()
 	s.filled = nil
 	s.mirror, s.diverged = dsmpacket.Mirror{Members: 1}, 0
 }

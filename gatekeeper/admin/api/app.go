@@ -9,6 +9,7 @@ import (
 type App struct {
 	Name      string              `json:"name" example:"shop"`
 	Programs  []Program           `json:"programs" doc:"What is wanted"`
+	State     string              `json:"state" enum:"stuck,rolled back,blocked,well" doc:"stuck: its programs fail again and again, and there is nothing to go back to; rolled back: what it was to be last has failed, and it is what it was before; blocked: an instance needs somebody's help"`
 	Removed   bool                `json:"removed,omitempty" doc:"It is being undeployed"`
 	Instances []Instance          `json:"instances" doc:"What there is"`
 	Spares    map[string][]string `json:"spares,omitempty" doc:"Blades on which room is kept, by program"`
@@ -26,6 +27,8 @@ type Rollout struct {
 	Nodes    int       `json:"nodes" doc:"How many are to"`
 	Since    time.Time `json:"since" doc:"When the programs changed"`
 	Back     string    `json:"back,omitempty" doc:"Why the programs of a former revision came back; absent if they are new"`
+	First    string    `json:"first,omitempty" doc:"The instance that is the first to run it; the others have their turn when it has been ready for a while. Absent when that is over" example:"shop/arrays/1"`
+	Until    time.Time `json:"until,omitzero" doc:"Until when the first one is watched, if it stays ready"`
 	Stuck    string    `json:"stuck,omitempty" doc:"Why nodes do not become ready: they fail again and again, and there is no former revision to go back to. They are started again all the same"`
 }
 
@@ -87,6 +90,10 @@ type Instance struct {
 	Node     netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Its address while it has one"`
 	Failures int        `json:"failures,omitempty" doc:"How often it has failed in a row"`
 	Failure  string     `json:"failure,omitempty" doc:"Why it has failed last" example:"program shop/arrays/1 has ended: exit status 1"`
+	Failed   time.Time  `json:"failed,omitzero" doc:"When it has failed last"`
+	Settled  bool       `json:"settled" doc:"It is what it is to be: it runs what the deployment says and serves; or it is a job that runs or is done"`
+	Why      string     `json:"why,omitempty" doc:"What it waits for" example:"no blade has room for it: c1 is draining"`
+	Blocked  time.Time  `json:"blocked,omitzero" doc:"Since when it does not go on by itself: somebody has to help; why says how"`
 	Revision int        `json:"revision,omitempty" doc:"Which revision of its program it runs, or ran last"`
 }
 
@@ -112,6 +119,12 @@ type SetPolicy struct {
 type Cause struct {
 	_     struct{} `additionalProperties:"false"`
 	Cause string   `json:"cause,omitempty" maxLength:"200" doc:"Why, for people; it is shown with the blade and in events" example:"new fans"`
+}
+
+// JobArgs are what a job is run with.
+type JobArgs struct {
+	_    struct{} `additionalProperties:"false"`
+	Args []string `json:"args,omitempty" maxItems:"256" doc:"Behind the arguments of its program" example:"[\"--month\",\"5\"]"`
 }
 
 // Reconciled is what reading the switch's tables back has led to.

@@ -10,6 +10,8 @@ import (
 type List[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next,omitempty" doc:"Cursor of the next page; absent on the last one"`
+	// Total is told of lists whose items are all at hand.
+	Total int `json:"total,omitempty" doc:"How many items all pages have, where that is known and limit was given"`
 }
 
 // Problem is what every error response carries (RFC 9457).
@@ -35,7 +37,11 @@ func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(cmp.Or(p.Detail, p.Title))
 	for _, m := range p.Errors {
-		fmt.Fprintf(&b, "; %s: %s", m.Location, m.Message)
+		where := m.Location
+		for _, part := range []string{"query.", "path.", "body."} { // of the request: whoever reads this has given names
+			where = strings.TrimPrefix(where, part)
+		}
+		fmt.Fprintf(&b, "; %s: %s", where, m.Message)
 	}
 	return b.String()
 }

@@ -40,15 +40,17 @@ type Switch struct {
 
 // Counts say how much of everything there is now.
 type Counts struct {
-	Blades     BladeCounts `json:"blades"`
-	Nodes      int         `json:"nodes" doc:"Nodes that have joined"`
-	Services   int         `json:"services" doc:"Services that at least one node exports"`
-	Regions    int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
-	Calls      int         `json:"calls" doc:"Calls under way, those included that are not held"`
-	Recorded   int         `json:"recorded" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
-	LogRecords int         `json:"log_records" doc:"Records on the log; 0 without one"`
-	LogBytes   uint64      `json:"log_bytes" doc:"Bytes of these"`
-	Waiting    int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
+	Blades      BladeCounts `json:"blades"`
+	Nodes       int         `json:"nodes" doc:"Nodes that have joined"`
+	Services    int         `json:"services" doc:"Services that at least one node exports"`
+	Regions     int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
+	Calls       int         `json:"calls" doc:"Calls under way, those included that are not held"`
+	Recorded    int         `json:"recorded" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
+	LogRecords  int         `json:"log_records" doc:"Records on the log; 0 without one"`
+	LogBytes    uint64      `json:"log_bytes" doc:"Bytes of these"`
+	FreeBatches int         `json:"free_batches" doc:"Batches of region slots whose nodes have gone: each has a record on the log until another node gets it"`
+	FullStates  int         `json:"full_states" doc:"Nodes whose states and checkpoints have more than eight tenths of what these may have in a ledger: /v1/nodes says max_states"`
+	Waiting     int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
 }
 
 // BladeCounts count blades by status.
@@ -146,8 +148,18 @@ type Node struct {
 	Incarnation uint32     `json:"incarnation" doc:"Counts its starts"`
 	Services    []string   `json:"services" doc:"What it exports"`
 	LedgerRoom  *uint64    `json:"ledger_room,omitempty" doc:"Bytes that new calls may still take in its ledger, as it told last"`
+	States      uint64     `json:"states,omitempty" doc:"Bytes that the states of its services and the checkpoints of its durable mains have in its ledger, as it told last"`
+	MaxStates   uint64     `json:"max_states,omitempty" doc:"Bytes that these may have together: half of the ledger. Calls and checkpoints that would take more fail as no space"`
 	// Awaited nodes belong to no deployment, and keep states or durable mains.
 	Awaited *time.Time `json:"awaited,omitempty" doc:"Since when it waits for its program, which somebody had started by hand and which has ended; absent if the node is there"`
+}
+
+// NodeName is how people call a node.
+type NodeName struct {
+	Address netip.Addr `json:"address" format:"ipv6" example:"fd00:b1f0:0:2::1"`
+	Blade   string     `json:"blade" doc:"Where it runs, or has joined last" example:"s2"`
+	Name    string     `json:"name" example:"arrays"`
+	Left    bool       `json:"left,omitempty" doc:"It is not there any more"`
 }
 
 // Service is what a Thrift IDL declares, with the routes to it.

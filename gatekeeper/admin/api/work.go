@@ -40,6 +40,8 @@ type Call struct {
 	Behind     string    `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
 	Attempts   int       `json:"attempts,omitempty" doc:"How often it was begun before"`
 	Told       time.Time `json:"told,omitzero" doc:"When its callee told last that it is under way"`
+	Arguments  uint64    `json:"arguments,omitempty" doc:"How many bytes the message with its arguments and headers has"`
+	Headers    []Header  `json:"headers,omitempty" doc:"Once it has begun. Values of others than traceparent and tracestate are hidden: its timeline tells them to who may deploy"`
 }
 
 // NodeCalls is what a node has to do with other nodes' calls, oldest first.
@@ -78,7 +80,7 @@ type Stopped struct {
 	Port      uint16            `json:"port" doc:"Port of the switch that they came in by"`
 	Blade     string            `json:"blade,omitempty" doc:"The blade that is there"`
 	Denied    uint64            `json:"denied" doc:"Memory accesses that the switch has denied"`
-	Dropped   map[string]uint64 `json:"dropped,omitempty" doc:"Dropped by the switch, by why: no identity (the source does not live at the port), no route, malformed, forged, unsupported, hop limit, unlisted TCP"`
+	Dropped   map[string]uint64 `json:"dropped,omitempty" doc:"Dropped by the switch, by why: no identity (the source does not live at the port), no route, malformed, forged, unsupported, hop limit, unlisted TCP, late"`
 	Throttled map[string]uint64 `json:"throttled,omitempty" doc:"Dropped because they came faster than their class may, by why they would have been held"`
 	Refused   map[string]uint64 `json:"refused,omitempty" doc:"Held packets that the Gatekeeper has refused, by why: refused, malformed, foreign (from somebody who may not say that), late, overload"`
 }

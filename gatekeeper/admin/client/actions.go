@@ -116,6 +116,11 @@ func (c *Client) Restart(ctx context.Context, name string) (api.App, error) {
 	return ask[api.App](ctx, c, http.MethodPost, "/v1/apps/"+url.PathEscape(name)+"/restart", nil, nil)
 }
 
+// RunJob runs a finished job of a deployment again, with further arguments.
+func (c *Client) RunJob(ctx context.Context, app, job string, args []string) (api.App, error) {
+	return ask[api.App](ctx, c, http.MethodPost, "/v1/apps/"+url.PathEscape(app)+"/jobs/"+url.PathEscape(job)+"/run", nil, api.JobArgs{Args: args})
+}
+
 // Rollback rolls out the programs that a deployment had before they changed last.
 func (c *Client) Rollback(ctx context.Context, name string) (api.App, error) {
 	return ask[api.App](ctx, c, http.MethodPost, "/v1/apps/"+url.PathEscape(name)+"/rollback", nil, nil)

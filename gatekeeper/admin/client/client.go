@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ type Config struct {
 // Client asks one Gatekeeper. Its methods may be called concurrently.
 type Client struct {
 	base  *url.URL
+	where string // the address, for people
 	token string
 	http  *http.Client
 }
@@ -70,7 +72,11 @@ func New(cfg Config) (*Client, error) {
 	if !unix && cfg.Token != "" && base.Scheme == "http" && !loopback(base.Hostname()) {
 		return nil, fmt.Errorf("%w: %s", ErrClearText, base.Host)
 	}
-	return &Client{base: base, token: cfg.Token, http: &http.Client{Transport: t}}, nil
+	where := base.Host
+	if unix {
+		where = path
+	}
+	return &Client{base: base, where: where, token: cfg.Token, http: &http.Client{Transport: t}}, nil
 }
 
 // ErrClearText is what New fails with when a token would travel in clear text.
@@ -105,23 +111,57 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("ask the Gatekeeper: %w", err)
+		return nil, &unreachable{c.where, err}
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, problem(resp)
+	return nil, c.problem(resp)
 }
 
+// unreachable is that no answer has come. It says why without the words of HTTP and of sockets.
+type unreachable struct {
+	where string
+	err   error
+}
+
+func (u *unreachable) Error() string {
+	why := u.err
+	var request *url.Error
+	if errors.As(why, &request) {
+		why = request.Err
+	}
+	says := "has not answered"
+	var op *net.OpError
+	if errors.As(why, &op) {
+		if why = op.Err; op.Op == "dial" {
+			says = "cannot be reached"
+		}
+	}
+	var call *os.SyscallError
+	if errors.As(why, &call) {
+		why = call.Err
+	}
+	switch {
+	case errors.Is(why, context.DeadlineExceeded):
+		return fmt.Sprintf("the Gatekeeper at %s %s in time", u.where, says)
+	case errors.Is(why, io.EOF):
+		return fmt.Sprintf("the Gatekeeper at %s %s: it has closed the connection", u.where, says)
+	}
+	return fmt.Sprintf("the Gatekeeper at %s %s: %v", u.where, says, why)
+}
+
+func (u *unreachable) Unwrap() error { return u.err }
+
 // problem reads an error response.
-func problem(resp *http.Response) error {
+func (c *Client) problem(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var p api.Problem
 	if mediaType(resp) == "application/problem+json" && json.Unmarshal(b, &p) == nil && p.Status != 0 {
 		return &p
 	}
-	return &api.Problem{Title: resp.Status, Status: resp.StatusCode, Detail: fmt.Sprintf("what listens there does not seem to be a Gatekeeper (it answers %s): name the Gatekeeper with --admin-addr", resp.Status)}
+	return &api.Problem{Title: resp.Status, Status: resp.StatusCode, Detail: fmt.Sprintf("what listens at %s does not seem to be a Gatekeeper: name the Gatekeeper with --admin-addr", c.where)}
 }
 
 func mediaType(resp *http.Response) string {
@@ -150,7 +190,7 @@ func ask[T any](ctx context.Context, c *Client, method, path string, query url.V
 	}
 	defer resp.Body.Close()
 	if t := mediaType(resp); t != "application/json" {
-		return out, fmt.Errorf("%s answers with %q: this does not seem to be a Gatekeeper", c.base, t)
+		return out, fmt.Errorf("what listens at %s does not seem to be a Gatekeeper: its answer is of type %q", c.where, t)
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); err != nil {
 		return out, fmt.Errorf("answer of the Gatekeeper: %w", err)
@@ -254,9 +294,16 @@ func (c *Client) Call(ctx context.Context, id string) (api.Call, error) {
 
 // TimelineFilter selects calls; the zero value selects all.
 type TimelineFilter struct {
-	Node   netip.Addr // that made or served them
-	Failed bool       // refused, ended with an exception, or run again
-	Roots  bool       // made by no other call that is remembered
+	Node         netip.Addr    // that made or served them
+	Caller       netip.Addr    // that made them
+	Service      string        // of the method
+	Method       string        // the method
+	Code         string        // how they ended: ok, or an error's
+	Failed       bool          // refused, ended with an exception, or run again
+	Rerun        bool          // run again after a failure
+	Roots        bool          // made by no other call that is remembered
+	Longer       time.Duration // took this long, or have been under way for that long
+	Since, Until time.Time     // sent in this time
 }
 
 // Timelines yields the latest calls with all that has happened to them, the last one
@@ -268,7 +315,12 @@ func (c *Client) Timelines(ctx context.Context, f TimelineFilter) iter.Seq2[api.
 		}
 		return ""
 	}
-	return all[api.Timeline](ctx, c, "/v1/timelines", pages("node", text(f.Node), "failed", flag(f.Failed), "roots", flag(f.Roots)))
+	longer := ""
+	if f.Longer > 0 {
+		longer = strconv.FormatFloat(f.Longer.Seconds(), 'g', -1, 64)
+	}
+	return all[api.Timeline](ctx, c, "/v1/timelines", pages("node", text(f.Node), "caller", text(f.Caller), "service", f.Service, "method", f.Method, "code", f.Code,
+		"failed", flag(f.Failed), "rerun", flag(f.Rerun), "roots", flag(f.Roots), "longer", longer, "since", instant(f.Since), "until", instant(f.Until)))
 }
 
 // Methods returns what has become of the calls of each method since the Gatekeeper began.
@@ -289,9 +341,41 @@ func (c *Client) Rules(ctx context.Context, table string) iter.Seq2[api.Rule, er
 
 // Recent returns the latest events of some kinds, of all if none is named, oldest
 // first, limit at most.
-func (c *Client) Recent(ctx context.Context, limit int, kinds ...string) ([]api.Event, error) {
-	l, err := get[api.List[api.Event]](ctx, c, "/v1/events/recent", values("limit", strconv.Itoa(limit), "kind", strings.Join(kinds, ",")))
+func (c *Client) Recent(ctx context.Context, limit int, f EventFilter) ([]api.Event, error) {
+	l, err := get[api.List[api.Event]](ctx, c, "/v1/events/recent", values(append(f.pairs(), "limit", strconv.Itoa(limit))...))
 	return l.Items, err
+}
+
+// Names returns the names of all nodes, those included that have left, as far as they are remembered.
+func (c *Client) Names(ctx context.Context) ([]api.NodeName, error) {
+	l, err := get[api.List[api.NodeName]](ctx, c, "/v1/names", nil)
+	return l.Items, err
+}
+
+// History returns how many calls there were in each minute of the last two days.
+func (c *Client) History(ctx context.Context) (api.History, error) {
+	return get[api.History](ctx, c, "/v1/history", nil)
+}
+
+// EventFilter selects events; the zero value selects all.
+type EventFilter struct {
+	Kinds   []string
+	Blade   string
+	Node    netip.Addr // who did it, or with whom
+	Service string
+	App     string // APP, APP/PROGRAM or APP/PROGRAM/NUMBER
+}
+
+func (f *EventFilter) pairs() []string {
+	return []string{"kind", strings.Join(f.Kinds, ","), "blade", f.Blade, "node", text(f.Node), "service", f.Service, "app", f.App}
+}
+
+// instant is a time for a query, nothing for none.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // values makes a query of names and values; those without a value are left out.

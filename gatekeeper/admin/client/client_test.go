@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 		want       string
 	}{
 		"a problem":          {404, "application/problem+json", `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no blade x"}`, "there is no blade x"},
-		"mistakes":           {422, "application/problem+json", `{"title":"Unprocessable Entity","status":422,"errors":[{"message":"too large","location":"query.limit"}]}`, "query.limit: too large"},
+		"mistakes":           {422, "application/problem+json", `{"title":"Unprocessable Entity","status":422,"errors":[{"message":"too large","location":"query.limit"}]}`, "; limit: too large"},
 		"another server":     {500, "text/html", "<h1>Oops</h1>", "does not seem to be a Gatekeeper"},
 		"another server, ok": {200, "text/html", "<h1>Hello</h1>", "does not seem to be a Gatekeeper"},
 		"no JSON":            {200, "application/json", "{", "answer of the Gatekeeper"},

@@ -31,8 +31,8 @@ type Message struct {
 
 // FollowOptions say what to follow.
 type FollowOptions struct {
-	Replay int      // begin with so many of the latest events
-	Kinds  []string // none means all
+	Replay int // begin with so many of the latest events
+	Filter EventFilter
 	// Lost is told why the stream broke, before it is opened again; once for each
 	// outage. Nil ignores it.
 	Lost func(error)
@@ -88,7 +88,7 @@ func (s *follower) read(ctx context.Context) (connected bool, err error) {
 	if s.last != "" {
 		header.Set("Last-Event-ID", s.last)
 	}
-	query := values("replay", strconv.Itoa(s.o.Replay), "kind", strings.Join(s.o.Kinds, ","))
+	query := values(append(s.o.Filter.pairs(), "replay", strconv.Itoa(s.o.Replay))...)
 	resp, err := s.c.do(ctx, http.MethodGet, "/v1/events", query, header, nil)
 	if err != nil {
 		return false, err

@@ -12,7 +12,7 @@ export const token = {
     const given = new URLSearchParams(location.hash.slice(1)).get('token');
     if (!given) return false;
     this.set(given);
-    history.replaceState(null, '', location.pathname);
+    history.replaceState(null, '', `${location.pathname}#/`);
     return true;
   },
 };
@@ -35,13 +35,13 @@ async function request(path, headers, signal, more = {}) {
 }
 
 // get asks for something. Parameters without a value are left out.
-export async function get(path, parameters = {}) {
+export async function get(path, parameters = {}, signal = undefined) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, v]) => v));
-  const response = await request(query.size ? `${path}?${query}` : path, {}, AbortSignal.timeout(20_000));
+  const response = await request(query.size ? `${path}?${query}` : path, {}, AbortSignal.any([AbortSignal.timeout(20_000), ...(signal ? [signal] : [])]));
   return response.json();
 }
 
-// send changes something: PUT with a body, or DELETE.
+// send changes something: PUT or POST with a body, or DELETE.
 export async function send(method, path, body) {
   const headers = body ? { 'Content-Type': 'application/json' } : {};
   const response = await request(path, headers, AbortSignal.timeout(20_000), { method, body: body && JSON.stringify(body) });

@@ -1,20 +1,35 @@
-// The page: what is drawn when, and what people do with it.
+// The page: which view is shown, and when it is drawn. The view is in the address, behind its #, so that each can be linked to.
 
 import { token } from './api.js';
-import { ask, run, start, state } from './store.js';
-import { $, set, text } from './dom.js';
-import { isAddress, nodeName } from './format.js';
-import { drawFigures, drawCounters } from './figures.js';
-import { drawRack } from './rack.js';
-import { drawGraph } from './graph.js';
-import { drawFeed } from './feed.js';
-import { drawApps, drawCalls, drawDenied, drawNodes, drawRegions, drawServices } from './tables.js';
-import { drawNews } from './news.js';
-import { drawMethods, drawTimelines, drawTrace } from './timelines.js';
-import { drawPast } from './past.js';
-import { drawPolicies } from './policies.js';
+import { ask, run, start, state, use } from './store.js';
+import { $, h, set, text } from './dom.js';
+import { number } from './format.js';
+import { overview, sample } from './overview.js';
+import { calls } from './calls.js';
+import { services } from './services.js';
+import { blades, memory, nodes } from './rack.js';
+import { deployments } from './deployments.js';
 
 const links = { connecting: 'connecting…', live: 'live', lost: 'connection lost', refused: 'no token' };
+const views = { '': overview, calls, services, nodes, blades, memory, deployments };
+const often = 250; // ms between two drawings, at least
+
+let view = null;
+
+// show builds the view that the address names.
+function show() {
+  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  const [name, ...parts] = path.split('/').map(decodeURIComponent);
+  const make = views[name] ?? (() => ({ title: 'Nothing', needs: {}, build: () => [h('p', { class: 'panel' }, 'There is no such view.')], draw: () => {} }));
+  view = make(parts.filter(Boolean), Object.fromEntries(new URLSearchParams(query)), { redraw: draw });
+  document.title = `${view.title} – Bifröst`;
+  $('#main').replaceChildren(...view.build());
+  set($('#main'), { 'data-view': name || 'overview', 'aria-label': view.title });
+  for (const a of document.querySelectorAll('#views a')) set(a, { 'aria-current': a.dataset.view === name ? 'page' : false });
+  scrollTo(0, 0);
+  use(view.needs);
+  draw();
+}
 
 function draw() {
   set(text($('#link'), links[state.link]), { 'data-link': state.link });
@@ -22,44 +37,36 @@ function draw() {
   text($('#trouble'), shown).hidden = !shown;
   $('#forget').hidden = !token.get();
   document.documentElement.dataset.link = state.link;
-  const s = state.status;
-  text($('#gatekeeper'), s ? `Gatekeeper ${s.version}` : '');
-  drawSelection();
-  if (!state.ready) return; // names of nodes, say, would be missing
-  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawMethods, drawPast, drawTimelines, drawTrace, drawPolicies, drawCounters, drawNews]) view(state);
+  text($('#gatekeeper'), state.status ? `Gatekeeper ${state.status.version}` : '');
+  sample(state);
+  tell();
+  view.draw(state);
 }
 
-// drawSelection tells what is chosen, and lets it go.
-function drawSelection() {
-  const place = $('#selection');
-  if (place.dataset.node === state.selected) return;
-  place.dataset.node = state.selected;
-  if (!state.selected) {
-    place.replaceChildren('choose a node to see only its calls and regions');
-    return;
-  }
-  const button = document.createElement('button');
-  button.type = 'button';
-  button.textContent = 'show all';
-  button.addEventListener('click', () => select(''));
-  place.replaceChildren(`only ${nodeName(state.selected)} `, button);
+// tell says what somebody who does not see the page has to hear, in few words.
+const heard = { failed: null, connected: null, denied: null };
+function tell() {
+  if (!state.status) return;
+  const { counts, counters, switch: sw } = state.status;
+  const news = [];
+  if (heard.connected !== null && heard.connected !== sw.connected) news.push(`The switch is ${sw.connected ? 'connected' : 'lost'}.`);
+  if (heard.failed !== null && heard.failed !== counts.blades.failed) news.push(`Blades that have failed: ${number(counts.blades.failed)}.`);
+  if (heard.denied !== null && counters.denied > heard.denied) news.push(`Denied accesses: ${number(counters.denied - heard.denied)}.`);
+  Object.assign(heard, { connected: sw.connected, failed: counts.blades.failed, denied: counters.denied });
+  if (news.length) text($('#news'), news.join(' '));
 }
 
-function select(address) {
-  state.selected = state.selected === address ? '' : address;
-  ask('calls', 'regions', 'timelines');
-  change();
-}
-
-// change has everything drawn in the next frame.
+// change has the view drawn soon, and not too often.
 let asked = false;
+let drawnAt = -Infinity;
 function change() {
   if (asked) return;
   asked = true;
-  requestAnimationFrame(() => {
+  setTimeout(() => requestAnimationFrame(() => {
     asked = false;
+    drawnAt = performance.now();
     draw();
-  });
+  }), Math.max(0, drawnAt + often - performance.now()));
 }
 
 // askToken shows the dialog; the token given is tried at once.
@@ -75,63 +82,22 @@ $('#ask').addEventListener('submit', () => {
   start();
 });
 $('#ask').addEventListener('cancel', (e) => e.preventDefault()); // nothing to see without
+$('#skip').addEventListener('click', () => $('#main').focus()); // a link would be another view
 $('#forget').addEventListener('click', () => {
   token.forget();
   location.reload();
 });
-document.addEventListener('click', (e) => {
-  const node = e.target.closest('[data-select]');
-  if (node) select(node.dataset.select);
-});
-document.addEventListener('keydown', (e) => {
-  if (e.key === 'Escape' && state.selected) select('');
-});
 document.addEventListener('visibilitychange', () => { if (!document.hidden) ask(); });
-new ResizeObserver(change).observe($('#main'));
-$('#find').addEventListener('submit', (e) => e.preventDefault());
-$('#pointer').addEventListener('input', (e) => {
-  const given = e.target.value.trim();
-  e.target.toggleAttribute('aria-invalid', given !== '' && !isAddress(given));
-  state.pointer = isAddress(given) ? given : '';
-  ask('regions');
+window.addEventListener('hashchange', () => {
+  show();
+  $('#main').focus({ preventScroll: true }); // what had the focus is gone
 });
-$('#regions .more').addEventListener('click', (e) => {
-  if (e.target.tagName !== 'BUTTON') return;
-  state.limit = 1000;
-  ask('regions');
+let width = innerWidth;
+window.addEventListener('resize', () => {
+  if (width !== innerWidth) change();
+  width = innerWidth;
 });
-
-$('#failed').addEventListener('change', (e) => {
-  state.failed = e.target.checked;
-  ask('timelines');
-});
-$('#timelines tbody').addEventListener('click', (e) => {
-  const chosen = e.target.closest('tr[data-call]');
-  if (!chosen || e.target.closest('[data-select]')) return;
-  state.call = state.call === chosen.dataset.call ? '' : chosen.dataset.call;
-  state.trace = null;
-  ask('trace');
-  change();
-});
-
-$('#search').addEventListener('submit', (e) => e.preventDefault());
-$('#words').addEventListener('input', (e) => {
-  state.words = e.target.value.trim();
-  change();
-});
-$('#methods tbody').addEventListener('click', (e) => {
-  const chosen = e.target.closest('[data-trace]');
-  if (!chosen) return;
-  state.call = chosen.dataset.trace;
-  state.trace = null;
-  ask('trace');
-  change();
-});
-
-$('#span').addEventListener('change', change);
-$('#pause').addEventListener('click', change);
-$('#kinds').addEventListener('change', change);
 
 token.takeFromAddress();
+show();
 run(change, askToken);
-change();

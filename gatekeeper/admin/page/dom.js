@@ -15,7 +15,7 @@ export function s(tag, attributes = {}, ...children) {
 
 function fill(element, attributes, children) {
   set(element, attributes);
-  element.append(...children.filter((c) => c !== undefined && c !== null && c !== ''));
+  element.append(...children.flat().filter((c) => c !== undefined && c !== null && c !== '' && c !== false));
   return element;
 }
 
@@ -59,7 +59,54 @@ export function sync(parent, items, key, make, change) {
   for (const gone of old.values()) gone.remove();
 }
 
-// row makes a table row of as many cells as there are classes.
-export function row(...classes) {
-  return h('tr', {}, ...classes.map((c) => h('td', c ? { class: c } : {})));
+// panel makes a part of the page with a heading; more stands beside that.
+export function panel(id, title, more, ...children) {
+  return h('section', { id, class: 'panel', 'aria-labelledby': `${id}-title` }, h('header', {}, h('h2', { id: `${id}-title` }, title), more), ...children);
+}
+
+// table makes one without rows. Of columns [name, class] the class also says how cells look.
+export function table(id, columns) {
+  return h('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-labelledby': `${id}-title` },
+    h('table', {}, h('thead', {}, h('tr', {}, columns.map(([name, look]) => h('th', { scope: 'col', class: look }, name)))), h('tbody')));
+}
+
+// rows draws the rows of the table in a section. cells gives of an item, by column, what the cell says and what makes its content; a cell
+// that says the same is left alone. attributes are the row's.
+export function rows(section, items, key, cells, attributes, nothing) {
+  const looks = Array.from(section.querySelectorAll('th'), (th) => th.className);
+  const list = items.length ? items : [{ nothing }];
+  sync(section.querySelector('tbody'), list, (item) => (item.nothing ? '' : key(item)),
+    (item) => (item.nothing ? h('tr', { class: 'nothing' }, h('td', { colspan: looks.length }, item.nothing))
+      : h('tr', {}, looks.map((look) => h('td', look ? { class: look } : {})))),
+    (tr, item) => {
+      if (item.nothing) return;
+      set(tr, attributes(item));
+      cells(item).forEach((cell, i) => draw(tr.children[i], cell));
+    });
+}
+
+// facts draws names and what is so, each cell as rows does.
+export function facts(list, items) {
+  sync(list, items.filter(([, says]) => says !== undefined && says !== ''), ([name]) => name, ([name]) => h('div', {}, h('dt', {}, name), h('dd')),
+    (e, [, says]) => draw(e.lastElementChild, says));
+}
+
+// draw draws a cell: what it says, or that and what makes its content.
+const draw = (element, cell) => same(element, ...(Array.isArray(cell) ? cell : [cell]));
+
+// same keeps an element's children, and the focus in them, while they say the same. Without make they are the text.
+export function same(element, says, make) {
+  const now = String(says ?? '');
+  if (element.dataset.says === now) return;
+  element.dataset.says = now;
+  element.replaceChildren(...(make ? [make()].flat().filter((c) => c || c === 0) : [now]));
+}
+
+// changed tells whether what an element was last drawn from is something else now.
+const drawn = new WeakMap();
+export function changed(element, ...from) {
+  const before = drawn.get(element);
+  if (before && before.length === from.length && before.every((v, i) => v === from[i])) return false;
+  drawn.set(element, from);
+  return true;
 }

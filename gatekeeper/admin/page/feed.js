@@ -1,25 +1,41 @@
 // The feed of events, in words.
 
-import { $, h, sync, text } from './dom.js';
-import { clock, nodeName, plural } from './format.js';
+import { $, changed, h, panel, set, sync, text } from './dom.js';
+import { clock, naming, nodeName, plural } from './format.js';
+import { state } from './store.js';
 
-const shown = 120;
+const shown = 40;
 
 let paused = null; // the feed as it was
-$('#pause').addEventListener('click', (e) => {
-  const on = paused === null;
-  paused = on ? [] : null;
-  e.target.setAttribute('aria-pressed', on);
-  e.target.textContent = on ? 'Go on' : 'Pause';
-});
+
+const choices = [['', 'everything'], ['blade.,node.,service.,switch.,app.,program.,policy.', 'rack'], ['call.,reply.', 'calls'], ['region.,rules.,machine.', 'memory'],
+  ['access.denied,call.refused', 'refusals'], ['node.failed,node.fenced,node.recovered,program.failed,call.ended,blade.,machine.', 'failures']];
+
+// feedPanel makes the place of events as they happen.
+export function feedPanel() {
+  paused = null;
+  const pause = h('button', { type: 'button', id: 'pause', 'aria-pressed': 'false', onclick: () => {
+    paused = paused ? null : state.feed;
+    set(pause, { 'aria-pressed': Boolean(paused) });
+    text(pause, paused ? 'Go on' : 'Pause');
+    drawFeed();
+  } }, 'Pause');
+  return panel('events', 'Events', [h('label', { class: 'hidden', for: 'kinds' }, 'Which events'),
+    h('select', { id: 'kinds', onchange: drawFeed }, choices.map(([value, name]) => h('option', { value }, name))), pause],
+  h('ol', { class: 'feed', 'aria-labelledby': 'events-title', tabindex: 0 }));
+}
 
 // drawFeed draws the latest events, unless they are paused.
-export function drawFeed(state) {
-  if (paused?.length === 0) paused = [...state.feed];
+export function drawFeed() {
+  const feed = paused ?? state.feed;
   const kinds = $('#kinds').value.split(',');
-  const chosen = (paused ?? state.feed).filter((e) => e.gap !== undefined || kinds.some((k) => e.kind.startsWith(k)));
-  sync($('.feed'), chosen.slice(0, shown), (e) => e.id, make);
+  if (!changed($('.feed'), feed, kinds.join(), naming.version)) return;
+  const chosen = feed.filter((e) => e.gap !== undefined || kinds.some((k) => e.kind.startsWith(k)));
+  drawEvents($('.feed'), chosen.slice(0, shown));
 }
+
+// drawEvents draws a list of events, the latest first.
+export const drawEvents = (list, items) => sync(list, items, (e) => e.id, make);
 
 // make draws one event; it never changes.
 function make(e) {
@@ -35,7 +51,7 @@ function make(e) {
 
 function tone(kind) {
   if (kind === 'access.denied' || kind === 'blade.failed' || kind === 'switch.lost' || kind === 'call.ended' || kind === 'node.failed') return 'bad';
-  if (['call.refused', 'app.short', 'program.failed', 'blade.draining', 'node.fenced', 'execution.rolledback', 'call.replayed'].includes(kind)) return 'warn';
+  if (['call.refused', 'app.short', 'program.failed', 'blade.draining', 'node.fenced', 'execution.rolledback', 'call.replayed', 'app.rolledback'].includes(kind)) return 'warn';
   if (kind.startsWith('rules.')) return 'dim';
   return '';
 }
@@ -60,7 +76,7 @@ function words(e) {
     case 'app.rolledback': return [`The former programs of ${e.name} come back`, e.message];
     case 'app.short': return [`Deployment ${e.name} lacks blades`, e.message];
     case 'program.started': return [`${e.name} started on ${e.blade}`];
-    case 'program.failed': return [`${e.name} did not start on ${e.blade}`, e.message];
+    case 'program.failed': return [`${e.name} has failed on ${e.blade}`, e.message];
     case 'node.joined': return [`${e.blade}/${e.name} joined`, e.node];
     case 'node.left': return [`${e.blade}/${e.name} left`, e.message];
     case 'node.failed': return [`${who} has failed`, e.message];

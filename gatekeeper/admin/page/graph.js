@@ -1,108 +1,92 @@
-// The call graph: nodes in columns, callers to the left; one line for all calls
-// between two nodes, with what they call and how far they have come. Calls that
-// were under way a moment ago fade.
+// The call graph: who has called whom of late, the busiest edges; the others are one number.
 
-import { $, h, s, set, sync, text } from './dom.js';
-import { nodeName } from './format.js';
-import { arrange } from './layout.js';
+import { $, changed, h, panel, s, set, sync, text } from './dom.js';
+import { number, plural, short, to } from './format.js';
+import { layout } from './layout.js';
 
-const linger = 3000; // ms
-const most = 40; // lines
+const most = 24; // edges
+const sticky = 1.5; // how many times busier another edge must be to take the place of one that is shown
+const alarming = 0.05; // the share of failed calls from which on an edge is red
+let shown = new Set(); // keys of the edges in the picture
+let about = ''; // what picture that is
 
-// drawGraph draws it as wide as there is room.
-export function drawGraph(state) {
+export const graphNeeds = (parameters) => ({ path: '/v1/graph', parameters: { limit: 3 * most, ...parameters }, least: 2000, most: 5000 });
+
+// graphPanel makes the picture's place; more stands beside its title.
+export function graphPanel(title, more) {
+  return panel('graph', title, more,
+    h('p', { class: 'legend', 'aria-hidden': 'true' }, h('span', { class: 'key run' }, 'calls'), h('span', { class: 'key fail' }, 'more than 5 % failed'), h('span', { class: 'key open' }, 'some are under way')),
+    h('div', { class: 'graph' }, s('svg', { 'aria-hidden': 'true' }, s('defs', {}, s('marker', { id: 'tip', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: 'userSpaceOnUse', orient: 'auto' },
+      s('path', { d: 'M0 0L8 4L0 8z' }))), s('g')), h('ul', { 'aria-label': 'Who calls whom' })),
+    h('p', { class: 'folded quiet' }));
+}
+
+const key = (e) => `${e.from}\n${e.to}`;
+const label = (name) => name.replace(/\/$/, '');
+
+// choose picks the edges to show: those that are in the picture stay, unless others are much busier.
+function choose(graph, picture) {
+  if (about !== picture) [shown, about] = [new Set(), picture];
+  const weight = (e) => e.calls * (shown.has(key(e)) ? sticky : 1);
+  const edges = [...graph.edges].sort((a, b) => weight(b) - weight(a) || (key(a) < key(b) ? -1 : 1)).slice(0, most);
+  shown = new Set(edges.map(key));
+  return edges;
+}
+
+// drawGraph draws it as wide as there is room: in columns, or as a list of edges where that is too narrow.
+export function drawGraph(graph) {
   const place = $('.graph');
-  if (!place.firstChild) place.append(s('svg', { 'aria-hidden': 'true' }), h('ul', { 'aria-label': 'Nodes with calls under way' }), h('p', { class: 'empty quiet' }));
-  const [svg, list, note] = place.children;
-  const all = edges(state);
-  const shown = all.slice(0, most);
-  text(note, all.length === 0 ? 'No call is under way.' : all.length > most ? `and ${all.length - most} more lines: see the table` : '');
-  const lists = arrange(shown, nodeName);
-  const tallest = Math.max(0, ...lists.map((l) => l.length));
-  const width = place.clientWidth;
-  const height = Math.max(1, tallest) * 58;
-  const box = { w: Math.min(150, width / Math.max(1, lists.length) - 14), h: 34 };
-  const at = new Map();
-  lists.forEach((nodes, c) => nodes.forEach((node, i) => at.set(node, {
-    x: lists.length > 1 ? (c * (width - box.w)) / (lists.length - 1) : (width - box.w) / 2,
-    y: ((i + 0.5) * height) / nodes.length - box.h / 2,
-  })));
-  list.style.height = all.length ? `${height}px` : '0';
-  set(svg, { width, height: all.length ? height : 0, viewBox: `0 0 ${width} ${height}` });
-  sync(list, [...at.keys()], (node) => node, makeNode, (li, node) => {
-    const p = at.get(node);
-    Object.assign(li.style, { left: `${p.x}px`, top: `${p.y}px`, width: `${box.w}px` });
-    const [blade, name] = nodeName(node).split('/');
-    text(li.querySelector('b'), name ?? blade);
-    text(li.querySelector('small'), name ? blade : '');
-    set(li.firstElementChild, { 'aria-pressed': state.selected === node });
-  });
-  sync(svg, shown, (e) => e.key, makeEdge, (g, e) => drawEdge(g, e, at, box));
-}
-
-const makeNode = (node) => h('li', {}, h('button', { type: 'button', 'data-select': node }, h('b'), h('small')));
-
-// edges puts calls with the same ends together, the busiest first.
-function edges(state) {
-  const found = new Map();
-  for (const k of state.calls.items) {
-    const key = `${k.caller} ${k.callee}`;
-    const e = found.get(key) ?? { key, from: k.caller, to: k.callee, count: 0, methods: new Map(), stages: new Map() };
-    e.count++;
-    e.methods.set(k.method, (e.methods.get(k.method) ?? 0) + 1);
-    e.stages.set(k.stage, (e.stages.get(k.stage) ?? 0) + 1);
-    found.set(key, e);
+  if (!graph || !place || !changed(place, graph, place.clientWidth)) return;
+  const [svg, list] = place.children;
+  const edges = choose(graph, location.hash);
+  const whole = layout(edges, place.clientWidth);
+  place.classList.toggle('narrow', edges.length > 0 && !whole);
+  set(place, { 'data-edges': edges.length });
+  const calls = graph.calls - edges.reduce((sum, e) => sum + e.calls, 0);
+  const folded = graph.edges.length + graph.folded.edges - edges.length;
+  text($('#graph .folded'), edges.length === 0 ? 'No call in the last five minutes.' : folded > 0 ? `and ${plural(folded, 'edge')} with ${plural(calls, 'call')}: choose a service or node to see its own` : '');
+  const kinds = new Map(graph.vertices.map((v) => [v.name, v]));
+  if (!whole) {
+    set(svg, { width: 0, height: 0 });
+    list.style.height = '';
+    svg.lastElementChild.replaceChildren();
+    sync(list, edges, (e) => `e${key(e)}`, () => h('li', { class: 'pair' }, h('span'), h('span', { class: 'arrow' }), h('span')), (li, e) => drawPair(li, e, kinds));
+    return;
   }
-  const now = Date.now();
-  for (const [key, time] of state.recent) {
-    if (now - time > linger) state.recent.delete(key);
-    else if (!found.has(key) && !state.selected) {
-      const [from, to] = key.split(' ');
-      found.set(key, { key, from, to, count: 0, methods: new Map(), stages: new Map() });
-    }
-  }
-  const all = [...found.values()].sort((a, b) => b.count - a.count || a.key.localeCompare(b.key));
-  for (const e of all) e.early = all.filter((o) => o.from === e.from).length < all.filter((o) => o.to === e.to).length;
-  return all;
-}
-
-const makeEdge = () => s('g', {}, s('path'), s('text'));
-
-function drawEdge(g, e, at, box) {
-  const stage = [...e.stages].sort((a, b) => b[1] - a[1])[0]?.[0] ?? 'past';
-  set(g, { class: `edge ${stage}`, 'data-edge': e.key, 'data-count': e.count });
-  const c = curve(at.get(e.from), at.get(e.to), box);
-  const [path, label] = g.children;
-  set(path, {
-    d: `M${c[0].x} ${c[0].y}C${c[1].x} ${c[1].y} ${c[2].x} ${c[2].y} ${c[3].x} ${c[3].y}`,
-    'stroke-width': Math.min(6, 1.5 + Math.log2(Math.max(1, e.count))),
+  set(svg, { width: place.clientWidth, height: whole.height, viewBox: `0 0 ${place.clientWidth} ${whole.height}` });
+  list.style.height = `${whole.height}px`;
+  const boxes = [...whole.boxes].filter(([, b]) => !b.stop);
+  sync(list, boxes, ([name]) => `b${name}`, ([name]) => h('li', {}, box(kinds.get(name))), (li, [, b]) => Object.assign(li.style, { left: `${b.x}px`, top: `${b.y}px`, width: `${b.w}px`, height: `${b.h}px` }));
+  const by = new Map(edges.map((e) => [key(e), e]));
+  sync(svg.lastElementChild, whole.ways, (w) => w.key, () => s('g', {}, s('path', { 'marker-end': 'url(#tip)' }), s('text')), (g, w) => {
+    const e = by.get(w.key);
+    set(g, { class: look(e), 'data-edge': w.key.replace('\n', ' → '), 'data-calls': e.calls });
+    set(g.children[0], { d: w.d, 'stroke-width': Math.min(5, 1 + Math.log10(Math.max(1, e.calls))) });
+    set(text(g.children[1], short(e.calls)), w.label);
   });
-  const p = point(c, e.early ? 0.3 : 0.7); // where lines are farther apart
-  set(text(label, describe(e, c[3].x - c[0].x)), { x: p.x, y: p.y - 5 });
 }
 
-// curve is the Bezier curve from a node's right side to another's left. A call that
-// goes back, or to its own node, leads around below.
-function curve(from, to, box) {
-  const a = { x: from.x + box.w, y: from.y + box.h / 2 };
-  const b = { x: to.x, y: to.y + box.h / 2 };
-  const back = b.x <= a.x;
-  const bend = back ? 40 : (b.x - a.x) / 2;
-  const down = back ? 50 : 0;
-  return [a, { x: a.x + bend, y: a.y + down }, { x: b.x - bend, y: b.y + down }, b];
+// look is red where more than a few calls have failed, dashed where some are under way.
+const look = (e) => `edge${(e.failed ?? 0) > alarming * e.calls ? ' failed' : ''}${e.open ? ' open' : ''}`;
+
+// box is what stands for a service, program or node: a link to its view, if it has one.
+function box(vertex) {
+  const { name, kind, node } = vertex;
+  const [blade, ...rest] = label(name).split('/');
+  const says = kind === 'node' && rest.length ? [h('b', {}, rest.join('/')), h('small', {}, blade)] : [h('b', {}, label(name))];
+  if (kind === 'service') return h('a', { class: `box ${kind}`, href: to('services', [name]), title: name }, says);
+  if (kind === 'node' && node) return h('a', { class: `box ${kind}`, href: to('nodes', [node]), title: label(name) }, says);
+  return h('span', { class: `box ${kind}`, title: `${label(name)}: makes calls, and serves none` }, says);
 }
 
-// point is where a Bezier curve is after a part of its way.
-function point([a, b, c, d], t) {
-  const u = 1 - t;
-  const mix = (k) => u ** 3 * a[k] + 3 * u * u * t * b[k] + 3 * u * t * t * c[k] + t ** 3 * d[k];
-  return { x: mix('x'), y: mix('y') };
-}
-
-// describe says what is called, as far as there is room.
-function describe(e, room) {
-  if (e.count === 0) return '';
-  const methods = [...e.methods].sort((a, b) => b[1] - a[1]).map(([name, n]) => (n > 1 ? `${name} ×${n}` : name)).join(', ');
-  if (methods.length * 6.5 < room * 0.8) return methods;
-  return e.count > 1 ? `×${e.count}` : '';
+// drawPair draws an edge as a line of text between its boxes.
+function drawPair(li, e, kinds) {
+  set(li, { class: `pair ${look(e)}`, 'data-edge': `${e.from} → ${e.to}`, 'data-calls': e.calls });
+  const [from, arrow, callee] = li.children;
+  if (!from.firstChild) {
+    from.append(box(kinds.get(e.from)));
+    callee.append(box(kinds.get(e.to)));
+  }
+  text(arrow, `${short(e.calls)} →`);
+  set(arrow, { title: `${number(e.calls)} calls, ${number(e.failed ?? 0)} failed` });
 }

@@ -1,125 +1,168 @@
-// The rack: compute blades above the switch, memory blades below, each with its
-// cable, and the calls under way as curves between the nodes.
+// Blades, nodes, and memory.
 
-import { $, h, s, set, sync, text } from './dom.js';
-import { bytes, nodeName, plural } from './format.js';
+import { $, changed, facts, h, panel, rows, same, table, text } from './dom.js';
+import { addressCell, bladeLink, bytes, callLink, clock, code, copies, isAddress, lasting, methodName, moment, naming, nodeCell, nodeLink, number, plural, serviceLink, to } from './format.js';
+import { drawPager, finder, listing, pager, pageSize } from './lists.js';
+import { drawCalls, latestNeeds, latestPanel } from './calls.js';
+import { drawEvents } from './feed.js';
+import { drain, failBlade, forget, giveBack } from './actions.js';
 
-const manyBlades = 18; // from here on they are small, scroll, and share one cable
-const shownNodes = (many) => (many ? 3 : 6); // of a blade; the table has all
+const pill = (status) => h('span', { class: `pill ${status.replace(' ', '-')}` }, status);
 
-// drawRack draws blades, cables and calls.
-export function drawRack(state) {
-  const of = (kind) => state.blades.filter((b) => b.kind === kind);
-  const busy = calls(state);
-  for (const kind of ['compute', 'memory']) {
-    const list = $(`.blades.${kind}`);
-    const blades = of(kind);
-    const many = blades.length > manyBlades;
-    list.classList.toggle('many', many);
-    sync(list, blades, (b) => b.name, makeBlade, (e, b) => drawBlade(e, b, state, busy, shownNodes(many)));
-  }
-  const sw = state.status.switch;
-  set(text($('#switch'), sw.connected ? 'connected' : 'not connected'), { 'data-connected': sw.connected });
-  drawCables(state);
+// ownEvents is the place of the latest events of one thing.
+const ownEvents = () => panel('own-events', 'Latest events', '', h('ol', { class: 'feed own' }));
+
+function drawOwnEvents(events) {
+  if (events && changed($('.feed.own'), events, naming.version)) drawEvents($('.feed.own'), [...events.items].reverse());
 }
 
-// calls counts for each node those that it makes and serves.
-function calls(state) {
-  const count = new Map();
-  const add = (address, what) => {
-    const c = count.get(address) ?? { makes: 0, serves: 0 };
-    c[what]++;
-    count.set(address, c);
+// blades is the list of blades.
+export function blades(parts, parameters) {
+  if (parts.length) return blade(parts[0]);
+  return {
+    title: 'Blades',
+    needs: { blades: { path: '/v1/blades', parameters: listing(parameters), kinds: ['blade.', 'machine.', 'node.'], most: 3000 } },
+    build: () => [panel('blades', 'Blades', finder('blades', parameters, 'blades'), table('blades', [['Blade', ''], ['Kind', 'wide'], ['Status', ''], ['Nodes', 'number'], ['Memory', 'wide'], ['Cause', '']]), pager('blades'))],
+    draw(state) {
+      const list = state.data.blades;
+      if (!list || !changed($('#blades tbody'), list)) return;
+      rows($('#blades'), list.items, (b) => b.name, (b) => [[b.name, () => bladeLink(b.name)], b.kind, [b.status, () => pill(b.status)], b.kind === 'compute' ? `${number(b.nodes.length)} of ${number(b.capacity)}` : '',
+        b.kind === 'memory' ? `${bytes(b.used)} of ${bytes(b.capacity)}` : '', b.cause ?? ''], (b) => ({ 'data-blade': b.name, 'data-status': b.status }), 'No blade has registered.');
+      drawPager('blades', list, 'blades', [], parameters);
+    },
   };
-  for (const k of state.calls.items) {
-    add(k.caller, 'makes');
-    add(k.callee, 'serves');
-  }
-  return count;
 }
 
-function makeBlade(b) {
-  const inner = b.kind === 'memory'
-    ? [h('div', { class: 'meter', role: 'meter', 'aria-label': `memory of ${b.name}`, 'aria-valuemin': 0 }, h('span')), h('p', { class: 'used quiet' }), h('p', { class: 'copies quiet' })]
-    : [h('ul', { class: 'chips', 'aria-label': `nodes on ${b.name}` }), h('p', { class: 'used quiet' })];
-  return h('li', { class: 'blade', 'data-blade': b.name },
-    h('header', {}, h('h3', {}, b.name), h('span', { class: 'pill' })), ...inner, h('p', { class: 'cause' }));
-}
-
-function drawBlade(e, b, state, busy, most) {
-  set(e, { 'data-status': b.status, title: `${b.kind} blade ${b.name}, ${b.address}${b.port ? `, port ${b.port}` : ''}` });
-  text(e.querySelector('.pill'), b.status);
-  text(e.querySelector('.cause'), b.cause ?? '');
-  if (b.kind === 'memory') {
-    const share = b.capacity ? Math.min(1, b.used / b.capacity) : 0;
-    set(e.querySelector('.meter'), { 'aria-valuemax': b.capacity, 'aria-valuenow': b.used, 'aria-valuetext': `${bytes(b.used)} of ${bytes(b.capacity)}` });
-    e.querySelector('.meter span').style.width = `${b.used ? Math.max(2, 100 * share) : 0}%`;
-    text(e.querySelector('.used'), `${bytes(b.used)} / ${bytes(b.capacity)}`);
-    const m = state.machines.find((x) => x.blades.includes(b.name));
-    set(text(e.querySelector('.copies'), m ? copies(m, b.name) : ''), { 'data-single': Boolean(m) && m.in_service < 2 });
-    return;
-  }
-  const nodes = state.nodes.filter((n) => n.blade === b.name && !n.awaited);
-  sync(e.querySelector('.chips'), nodes.slice(0, most), (n) => n.address, makeChip, (li, n) => {
-    const c = busy.get(n.address) ?? { makes: 0, serves: 0 };
-    const button = li.firstElementChild;
-    set(button, {
-      'aria-pressed': state.selected === n.address, 'data-busy': c.makes + c.serves > 0,
-      title: `${nodeName(n.address)}, ${n.address}: makes ${plural(c.makes, 'call')}, serves ${c.serves}`,
-    });
-    text(button, n.name);
-  });
-  const more = nodes.length - most;
-  text(e.querySelector('.used'), more > 0 ? `and ${more} more` : nodes.length ? '' : 'no node');
-}
-
-const makeChip = (n) => h('li', {}, h('button', { type: 'button', class: 'chip', 'data-select': n.address, 'data-node': n.address }));
-
-// copies says what a blade has of its memory machine: who else holds a copy, how far it is
-// filled, or why nobody does.
-function copies(m, blade) {
-  if (m.filling) {
-    const share = m.filling.total ? Math.floor((100 * Math.min(m.filling.done, m.filling.total)) / m.filling.total) : 0;
-    const left = m.filling.left_seconds > 0 ? `, ${Math.ceil(m.filling.left_seconds)} s left` : '';
-    return `${m.filling.blade} is filled: ${share} % of ${bytes(m.filling.total)}${left}`;
-  }
-  const others = m.copies.filter((name) => name !== blade);
-  if (!m.copies.includes(blade)) return `no copy: ${m.why || 'not filled yet'}`;
-  if (others.length && m.in_service > 1) return `mirrored with ${others.join(', ')}`;
-  return `one copy${m.why ? `: ${m.why}` : ''}`;
-}
-
-// drawCables draws over the blades' places, as they are laid out now.
-function drawCables(state) {
-  const area = $('.rack').getBoundingClientRect();
-  const place = (element) => {
-    const r = element.getBoundingClientRect();
-    return { x: r.x - area.x + r.width / 2, top: r.y - area.y, bottom: r.y - area.y + r.height };
+// blade is one blade, with what can be done to it.
+function blade(name) {
+  return {
+    title: name,
+    needs: {
+      blade: { path: `/v1/blades/${encodeURIComponent(name)}`, kinds: ['blade.', 'machine.', 'node.'], least: 500, most: 3000 }, machines: { path: '/v1/machines', kinds: ['machine.', 'blade.'], most: 3000 },
+      nodes: { path: '/v1/nodes', parameters: { match: `${name}/`, limit: pageSize }, kinds: ['node.', 'service.'], most: 15_000 }, events: { path: '/v1/events/recent', parameters: { blade: name, limit: 30 }, kinds: ['blade.', 'machine.', 'node.', 'program.'], most: 10_000 },
+      domain: { path: `/v1/blades/${encodeURIComponent(name)}/domain`, most: 10_000, least: 3000, kinds: ['node.', 'blade.'] },
+    },
+    build: () => [
+      panel('blade', `Blade ${name}`, h('span', { class: 'actions' }), h('p', { class: 'wrong', role: 'alert' }), h('dl', { class: 'facts' })),
+      panel('nodes', 'Nodes', '', table('nodes', [['Node', ''], ['Exports', 'prose']])),
+      ownEvents(),
+    ],
+    draw(state) {
+      const { blade: b, machines, nodes, events, domain } = state.data;
+      text($('#blade .wrong'), state.wrong.blade ?? '');
+      if (b && changed($('#blade .facts'), b, machines, domain)) {
+        const machine = machines?.items.find((m) => m.blades.includes(name));
+        const out = b.status === 'draining' || b.status === 'failed';
+        same($('#blade .actions'), b.status, () => [out ? giveBack(name) : drain(name), b.status === 'failed' ? '' : failBlade(name)]);
+        facts($('#blade .facts'), [['Status', [b.status, () => pill(b.status)]], ['Cause', b.cause], ['Kind', b.kind], ['Address', addressCell(b)], ['Port', b.port ? String(b.port) : ''],
+          ['Memory', b.kind === 'memory' ? `${bytes(b.used)} of ${bytes(b.capacity)}` : ''], ['Copies', machine ? copies(machine, name) : ''], ['Ledgers', b.ledgers ? `${bytes(b.ledgers.used)} of ${bytes(b.ledgers.total)}, ${number(b.ledgers.count)} of them` : ''],
+          ['Nodes', b.kind === 'compute' ? `${number(b.nodes.length)} of ${number(b.capacity)}` : ''],
+          ['If it fails', domain ? `${plural(domain.rerun.length, 'call')} would run again, ${number(domain.cut.length)} would fail, ${plural(domain.regions.length, 'region')} could not be reached` : '']]);
+      }
+      drawNodes(nodes, 'No node is here.');
+      drawOwnEvents(events);
+    },
   };
-  const sw = place($('.switch'));
-  const lines = [];
-  for (const e of document.querySelectorAll('.blades.many, .blades:not(.many) .blade')) {
-    const p = place(e);
-    const above = p.bottom <= sw.top;
-    lines.push({
-      key: e.dataset.blade ?? e.className, status: e.dataset.status ?? 'trunk', d: above ? `M${p.x} ${p.bottom}V${sw.top}` : `M${p.x} ${p.top}V${sw.bottom}`,
-    });
-  }
-  const svg = $('.cables');
-  set(svg, { viewBox: `0 0 ${area.width} ${area.height}`, width: area.width, height: area.height });
-  const chips = new Map(Array.from(document.querySelectorAll('.blades:not(.many) .chip'), (c) => [c.dataset.node, place(c)]));
-  const ways = new Map();
-  for (const k of state.calls.items) {
-    const from = chips.get(k.caller);
-    const to = chips.get(k.callee);
-    const key = `call ${k.caller} ${k.callee}`;
-    if (from && to && !ways.has(key)) ways.set(key, { key, call: true, d: curve(from, to, sw.top + 8) });
-  }
-  sync(svg, [...lines, ...ways.values()], (l) => l.key, (l) => s('path', { class: l.call ? 'way' : 'cable' }),
-    (path, l) => set(path, { d: l.d, 'data-status': l.status }));
 }
 
-// curve leads from one node down to the switch and up to another.
-function curve(from, to, depth) {
-  return `M${from.x} ${from.bottom}C${from.x} ${depth} ${to.x} ${depth} ${to.x} ${to.bottom}`;
+function drawNodes(list, nothing) {
+  if (!list || !changed($('#nodes tbody'), list)) return;
+  const exported = (n) => (n.awaited ? `waits for its program since ${moment(n.awaited)}` : n.services.slice(0, 6).join(', ') + (n.services.length > 6 ? `, and ${n.services.length - 6} more` : ''));
+  rows($('#nodes'), list.items, (n) => n.address, (n) => [[`${n.blade}/${n.name}`, () => h('a', { href: to('nodes', [n.address]), title: n.address }, `${n.blade}/${n.name}`)], exported(n)],
+    (n) => ({ 'data-address': n.address }), nothing);
+}
+
+// nodes is the list of nodes.
+export function nodes(parts, parameters) {
+  if (parts.length) return node(parts[0]);
+  return {
+    title: 'Nodes',
+    needs: { nodes: { path: '/v1/nodes', parameters: listing(parameters), kinds: ['node.', 'service.'], most: 15_000 } },
+    build: () => [panel('nodes', 'Nodes', finder('nodes', parameters, 'nodes'), table('nodes', [['Node', ''], ['Exports', 'prose']]), pager('nodes'))],
+    draw(state) {
+      drawNodes(state.data.nodes, 'No node is like that.');
+      if (state.data.nodes) drawPager('nodes', state.data.nodes, 'nodes', [], parameters);
+    },
+  };
+}
+
+// node is one node.
+function node(address) {
+  return {
+    title: 'Node',
+    needs: {
+      node: { path: `/v1/nodes/${address}`, kinds: ['node.', 'service.'], most: 15_000 }, open: { path: '/v1/calls', parameters: { node: address, limit: pageSize }, kinds: ['call.', 'reply.'], most: 3000 },
+      regions: { path: '/v1/regions', parameters: { node: address, limit: pageSize }, kinds: ['region.', 'rules.'], most: 5000 }, latest: latestNeeds({ node: address }), events: { path: '/v1/events/recent', parameters: { node: address, limit: 30 }, kinds: ['node.', 'access.'], most: 10_000 },
+    },
+    build: () => [
+      panel('node', 'Node', h('span', { class: 'actions' }), h('p', { class: 'wrong', role: 'alert' }), h('dl', { class: 'facts' })),
+      panel('open', 'Calls under way', '', table('open', [['Method', ''], ['Caller', ''], ['Callee', ''], ['For', 'number']])),
+      latestPanel({ node: address }),
+      panel('regions', 'Its regions', '', regionTable()),
+      ownEvents(),
+    ],
+    draw(state) {
+      const { node: n, open, regions, latest, events } = state.data;
+      text($('#node .wrong'), state.wrong.node ? `${state.wrong.node}: it has left, or never was` : '');
+      if (n && changed($('#node .facts'), n)) {
+        text($('#node-title'), `${n.blade}/${n.name}`);
+        same($('#node .actions'), Boolean(n.awaited), () => (n.awaited ? [forget(address, n.name)] : []));
+        facts($('#node .facts'), [['Address', addressCell(n)], ['Blade', [n.blade, () => bladeLink(n.blade)]], ['Incarnation', number(n.incarnation)], ['Exports', [n.services.join(), () => n.services.flatMap((v, i) => [i ? ', ' : '', serviceLink(v)])]],
+          ['Room in its ledger', n.ledger_room === undefined ? '' : bytes(n.ledger_room)],
+          ['States', n.max_states && [`${n.states} ${n.max_states}`, () => h('span', { class: (n.states ?? 0) > 0.8 * n.max_states ? 'warn' : '' }, `${bytes(n.states ?? 0)} of ${bytes(n.max_states)}`)]], ['Waits for its program since', n.awaited ? moment(n.awaited) : '']]);
+      }
+      if (open && changed($('#open tbody'), open, naming.version)) {
+        rows($('#open'), open.items, (k) => k.id, (k) => [[methodName(k), () => callLink(k.id, methodName(k))], nodeCell(k.caller), nodeCell(k.callee), k.b1 ? lasting(Math.max(0, (Date.now() - Date.parse(k.b1)) / 1000)) : ''],
+          (k) => ({ 'data-call': k.id }), 'No call is under way.');
+      }
+      drawCalls('latest', latest, 'None of its calls is remembered.');
+      drawRegions(regions, 'It has no region.');
+      drawOwnEvents(events);
+    },
+  };
+}
+
+const regionTable = () => table('regions', [['Region', ''], ['Size', 'number'], ['Blade', 'wide'], ['Controller', ''], ['Leased to', '']]);
+
+function drawRegions(list, nothing) {
+  if (!list || !changed($('#regions tbody'), list, naming.version)) return;
+  rows($('#regions'), list.items, (r) => r.region, (r) => {
+    const readers = [...new Set(r.leases.map((l) => l.node))];
+    return [[`${r.region} ${r.freeing}`, () => [code(r.region), r.freeing ? h('span', { class: 'pill' }, 'freeing') : '']], bytes(r.size), r.blade ?? '', nodeCell(r.controller),
+      [`${readers.join()} ${naming.version}`, () => [...readers.slice(0, 3).flatMap((a, i) => [i ? ', ' : '', nodeLink(a)]), readers.length > 3 ? `, and ${readers.length - 3} more` : '']]];
+  }, (r) => ({ 'data-region': r.region, 'data-leases': r.leases.length }), nothing);
+}
+
+// memory is machines, regions and what was denied.
+export function memory(parts, parameters) {
+  const pointer = parameters.pointer ?? '';
+  const find = h('input', { type: 'search', id: 'pointer', value: pointer, placeholder: 'find a pointer', autocomplete: 'off', spellcheck: 'false', 'aria-invalid': pointer && !isAddress(pointer) ? 'true' : false });
+  return {
+    title: 'Memory',
+    needs: {
+      machines: { path: '/v1/machines', parameters: { limit: pageSize }, kinds: ['machine.', 'blade.'], most: 3000 }, denied: { path: '/v1/denied', kinds: ['access.'], most: 15_000 },
+      regions: { path: '/v1/regions', parameters: { limit: pageSize, pointer: isAddress(pointer) ? pointer : '', cursor: parameters.cursor }, kinds: ['region.', 'rules.', 'call.', 'reply.'], least: 1000, most: 5000 },
+    },
+    build: () => [
+      panel('machines', 'Memory machines', '', table('machines', [['Machine', ''], ['Blades', ''], ['Used', 'number'], ['Copies', 'prose']])),
+      panel('regions', 'Regions', h('form', { class: 'find', role: 'search', onsubmit: (e) => {
+        e.preventDefault();
+        location.hash = to('memory', [], { pointer: find.value.trim() });
+      } }, h('label', { class: 'hidden', for: 'pointer' }, 'Find the region of a pointer'), find), regionTable(), pager('regions')),
+      panel('denied', 'Denied accesses', h('p', { class: 'quiet' }, 'the latest'), table('denied', [['Time', ''], ['Who', ''], ['What', ''], ['Pointer', '']])),
+    ],
+    draw(state) {
+      const { machines, regions, denied } = state.data;
+      if (machines && changed($('#machines tbody'), machines)) {
+        rows($('#machines'), machines.items, (m) => m.machine, (m) => [String(m.machine), [m.blades.join(), () => m.blades.flatMap((b, i) => [i ? ' + ' : '', bladeLink(b)])], `${bytes(m.used)} of ${bytes(m.capacity)}`,
+          [`${m.in_service} ${copies(m, m.blades[0])}`, () => h('span', { class: m.in_service < 2 ? 'warn' : '' }, copies(m, m.copies[0] ?? m.blades[0]))]], (m) => ({ 'data-machine': m.machine }), 'There is no memory.');
+      }
+      drawRegions(regions, pointer ? 'No region holds this pointer.' : 'No region is allocated.');
+      if (regions) drawPager('regions', regions, 'memory', [], parameters);
+      if (denied && changed($('#denied tbody'), denied, naming.version)) {
+        rows($('#denied'), denied.items.slice(-pageSize).reverse(), (d) => `${d.time} ${d.node} ${d.pointer}`, (d) => [[d.time, () => h('time', { datetime: d.time }, clock(d.time))], nodeCell(d.node), [d.op, () => h('span', { class: 'bad' }, d.op)], [d.pointer, () => code(d.pointer)]],
+          (d) => ({ 'data-pointer': d.pointer, 'data-op': d.op }), 'Nothing has been denied.');
+      }
+    },
+  };
 }

@@ -15,18 +15,44 @@ import (
 )
 
 // Files writes the log of a backup into a new directory, and the ledgers and regions of each blade
-// into a directory of its name below another one. What is there after an error is not whole.
+// into a directory of its name below another one. The bases of an increment lie beside it. What is there after an error is not whole.
 func Files(file, logDir, ledgersDir string) (m backup.Manifest, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return m, err
-	}
-	defer f.Close()
 	s := &sink{logDir: logDir, ledgersDir: ledgersDir}
-	if err := errors.Join(backup.Read(f, s), s.close()); err != nil {
+	if err := errors.Join(backup.ReadFile(file, s), s.close()); err != nil {
 		return m, fmt.Errorf("%s: %w", file, err)
 	}
 	return s.manifest, nil
+}
+
+// Check opens what Files has written, as the Gatekeeper and the memory servers would, and reads all of it.
+func Check(m *backup.Manifest, logDir, ledgersDir string) error {
+	log, err := wal.Open(logDir, wal.Options{})
+	if err != nil {
+		return err
+	}
+	records := 0
+	for _, problem := range log.Records() {
+		if err = problem; err != nil {
+			break
+		}
+		records++
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		return fmt.Errorf("the log: %w", err)
+	}
+	if records == 0 {
+		return errors.New("the log is empty")
+	}
+	for _, b := range m.Blades {
+		disk, err := memory.OpenLedgerDisk(filepath.Join(ledgersDir, b.Name), false)
+		if err == nil {
+			err = disk.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("the ledgers of blade %s: %w", b.Name, err)
+		}
+	}
+	return nil
 }
 
 // batchSize is how many bytes of records are logged at a time.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	thrift "github.com/apache/thrift/lib/go/thrift"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"time"
 )
 
@@ -19,6 +20,8 @@ var _ = errors.New
 var _ = context.Background
 var _ = time.Now
 var _ = bytes.Equal
+
+var _ = bifrost.GoUnusedProtection__
 
 type Verdict int64
 
@@ -298,7 +301,7 @@ func (p *Outcome) String() string {
 //
 // Attributes:
 //   - Key
-//   - Hash: Of the request: service, method and body.
+//   - Hash: Of the request: service, method and body. That of a request whose body goes into memory lacks the body until it is there.
 //   - Nonce: Tells calls with the same key apart.
 //   - Accepted: When the request came, in milliseconds since 1970.
 //   - Outcome
@@ -812,6 +815,9 @@ func (p *Change) String() string {
 //   - Policy: The IDL's word; empty if there is none.
 //   - Arguments: The method's struct of arguments, in Thrift's binary protocol.
 //   - Promised: The client is told that the call is accepted. So it finds an outcome, also if the call has never begun.
+//   - Body: The number of the argument that the request's body is, which goes into memory as it comes.
+//   - Raw: The client takes the result, which is marked (bifrost.ref), as it is.
+//   - Timeout: How long the call may take, in milliseconds; 0 for as long as it likes.
 type Request struct {
 	Entry     *Entry `thrift:"entry,1" db:"entry" json:"entry"`
 	Target    string `thrift:"target,2" db:"target" json:"target"`
@@ -820,6 +826,9 @@ type Request struct {
 	Policy    string `thrift:"policy,5" db:"policy" json:"policy"`
 	Arguments []byte `thrift:"arguments,6" db:"arguments" json:"arguments"`
 	Promised  bool   `thrift:"promised,7" db:"promised" json:"promised"`
+	Body      *int16 `thrift:"body,8" db:"body" json:"body,omitempty"`
+	Raw       bool   `thrift:"raw,9" db:"raw" json:"raw"`
+	Timeout   int64  `thrift:"timeout,10" db:"timeout" json:"timeout"`
 }
 
 func NewRequest() *Request {
@@ -858,8 +867,29 @@ func (p *Request) GetArguments() []byte {
 func (p *Request) GetPromised() bool {
 	return p.Promised
 }
+
+var Request_Body_DEFAULT int16
+
+func (p *Request) GetBody() int16 {
+	if !p.IsSetBody() {
+		return Request_Body_DEFAULT
+	}
+	return *p.Body
+}
+
+func (p *Request) GetRaw() bool {
+	return p.Raw
+}
+
+func (p *Request) GetTimeout() int64 {
+	return p.Timeout
+}
 func (p *Request) IsSetEntry() bool {
 	return p.Entry != nil
+}
+
+func (p *Request) IsSetBody() bool {
+	return p.Body != nil
 }
 
 func (p *Request) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -946,6 +976,36 @@ func (p *Request) Read(ctx context.Context, iprot thrift.TProtocol) error {
 					return err
 				}
 			}
+		case 8:
+			if fieldTypeId == thrift.I16 {
+				if err := p.ReadField8(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 9:
+			if fieldTypeId == thrift.BOOL {
+				if err := p.ReadField9(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 10:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField10(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
 		default:
 			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
 				return err
@@ -1023,6 +1083,33 @@ func (p *Request) ReadField7(ctx context.Context, iprot thrift.TProtocol) error 
 	return nil
 }
 
+func (p *Request) ReadField8(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI16(ctx); err != nil {
+		return thrift.PrependError("error reading field 8: ", err)
+	} else {
+		p.Body = &v
+	}
+	return nil
+}
+
+func (p *Request) ReadField9(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBool(ctx); err != nil {
+		return thrift.PrependError("error reading field 9: ", err)
+	} else {
+		p.Raw = v
+	}
+	return nil
+}
+
+func (p *Request) ReadField10(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 10: ", err)
+	} else {
+		p.Timeout = v
+	}
+	return nil
+}
+
 func (p *Request) Write(ctx context.Context, oprot thrift.TProtocol) error {
 	if err := oprot.WriteStructBegin(ctx, "Request"); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
@@ -1047,6 +1134,15 @@ func (p *Request) Write(ctx context.Context, oprot thrift.TProtocol) error {
 			return err
 		}
 		if err := p.writeField7(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField8(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField9(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField10(ctx, oprot); err != nil {
 			return err
 		}
 	}
@@ -1150,6 +1246,47 @@ func (p *Request) writeField7(ctx context.Context, oprot thrift.TProtocol) (err 
 	return err
 }
 
+func (p *Request) writeField8(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetBody() {
+		if err := oprot.WriteFieldBegin(ctx, "body", thrift.I16, 8); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 8:body: ", p), err)
+		}
+		if err := oprot.WriteI16(ctx, int16(*p.Body)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.body (8) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 8:body: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *Request) writeField9(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "raw", thrift.BOOL, 9); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 9:raw: ", p), err)
+	}
+	if err := oprot.WriteBool(ctx, bool(p.Raw)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.raw (9) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 9:raw: ", p), err)
+	}
+	return err
+}
+
+func (p *Request) writeField10(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "timeout", thrift.I64, 10); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 10:timeout: ", p), err)
+	}
+	if err := oprot.WriteI64(ctx, int64(p.Timeout)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.timeout (10) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 10:timeout: ", p), err)
+	}
+	return err
+}
+
 func (p *Request) Equals(other *Request) bool {
 	if p == other {
 		return true
@@ -1177,6 +1314,20 @@ func (p *Request) Equals(other *Request) bool {
 	if p.Promised != other.Promised {
 		return false
 	}
+	if p.Body != other.Body {
+		if p.Body == nil || other.Body == nil {
+			return false
+		}
+		if (*p.Body) != (*other.Body) {
+			return false
+		}
+	}
+	if p.Raw != other.Raw {
+		return false
+	}
+	if p.Timeout != other.Timeout {
+		return false
+	}
 	return true
 }
 
@@ -1187,14 +1338,177 @@ func (p *Request) String() string {
 	return fmt.Sprintf("Request(%+v)", *p)
 }
 
+// A request's body, in memory.
+//
+// Attributes:
+//   - Content
+//   - Hash: Its SHA-256.
+type Body struct {
+	Content *bifrost.Reference `thrift:"content,1" db:"content" json:"content"`
+	Hash    []byte             `thrift:"hash,2" db:"hash" json:"hash"`
+}
+
+func NewBody() *Body {
+	return &Body{}
+}
+
+var Body_Content_DEFAULT *bifrost.Reference
+
+func (p *Body) GetContent() *bifrost.Reference {
+	if !p.IsSetContent() {
+		return Body_Content_DEFAULT
+	}
+	return p.Content
+}
+
+func (p *Body) GetHash() []byte {
+	return p.Hash
+}
+func (p *Body) IsSetContent() bool {
+	return p.Content != nil
+}
+
+func (p *Body) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *Body) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Content = &bifrost.Reference{}
+	if err := p.Content.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Content), err)
+	}
+	return nil
+}
+
+func (p *Body) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 2: ", err)
+	} else {
+		p.Hash = v
+	}
+	return nil
+}
+
+func (p *Body) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "Body"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *Body) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "content", thrift.STRUCT, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:content: ", p), err)
+	}
+	if err := p.Content.Write(ctx, oprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Content), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:content: ", p), err)
+	}
+	return err
+}
+
+func (p *Body) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "hash", thrift.STRING, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:hash: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Hash); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.hash (2) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:hash: ", p), err)
+	}
+	return err
+}
+
+func (p *Body) Equals(other *Body) bool {
+	if p == other {
+		return true
+	} else if p == nil || other == nil {
+		return false
+	}
+	if !p.Content.Equals(other.Content) {
+		return false
+	}
+	if bytes.Compare(p.Hash, other.Hash) != 0 {
+		return false
+	}
+	return true
+}
+
+func (p *Body) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("Body(%+v)", *p)
+}
+
 // Attributes:
 //   - Verdict
 //   - Outcome
-//   - Kept: The outcome is kept with the key.
 type Answer struct {
 	Verdict Verdict  `thrift:"verdict,1" db:"verdict" json:"verdict"`
 	Outcome *Outcome `thrift:"outcome,2" db:"outcome" json:"outcome,omitempty"`
-	Kept    bool     `thrift:"kept,3" db:"kept" json:"kept"`
 }
 
 func NewAnswer() *Answer {
@@ -1212,10 +1526,6 @@ func (p *Answer) GetOutcome() *Outcome {
 		return Answer_Outcome_DEFAULT
 	}
 	return p.Outcome
-}
-
-func (p *Answer) GetKept() bool {
-	return p.Kept
 }
 func (p *Answer) IsSetOutcome() bool {
 	return p.Outcome != nil
@@ -1248,16 +1558,6 @@ func (p *Answer) Read(ctx context.Context, iprot thrift.TProtocol) error {
 		case 2:
 			if fieldTypeId == thrift.STRUCT {
 				if err := p.ReadField2(ctx, iprot); err != nil {
-					return err
-				}
-			} else {
-				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
-					return err
-				}
-			}
-		case 3:
-			if fieldTypeId == thrift.BOOL {
-				if err := p.ReadField3(ctx, iprot); err != nil {
 					return err
 				}
 			} else {
@@ -1298,15 +1598,6 @@ func (p *Answer) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
 	return nil
 }
 
-func (p *Answer) ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
-	if v, err := iprot.ReadBool(ctx); err != nil {
-		return thrift.PrependError("error reading field 3: ", err)
-	} else {
-		p.Kept = v
-	}
-	return nil
-}
-
 func (p *Answer) Write(ctx context.Context, oprot thrift.TProtocol) error {
 	if err := oprot.WriteStructBegin(ctx, "Answer"); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
@@ -1316,9 +1607,6 @@ func (p *Answer) Write(ctx context.Context, oprot thrift.TProtocol) error {
 			return err
 		}
 		if err := p.writeField2(ctx, oprot); err != nil {
-			return err
-		}
-		if err := p.writeField3(ctx, oprot); err != nil {
 			return err
 		}
 	}
@@ -1359,19 +1647,6 @@ func (p *Answer) writeField2(ctx context.Context, oprot thrift.TProtocol) (err e
 	return err
 }
 
-func (p *Answer) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
-	if err := oprot.WriteFieldBegin(ctx, "kept", thrift.BOOL, 3); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:kept: ", p), err)
-	}
-	if err := oprot.WriteBool(ctx, bool(p.Kept)); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T.kept (3) field write error: ", p), err)
-	}
-	if err := oprot.WriteFieldEnd(ctx); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T write field end error 3:kept: ", p), err)
-	}
-	return err
-}
-
 func (p *Answer) Equals(other *Answer) bool {
 	if p == other {
 		return true
@@ -1382,9 +1657,6 @@ func (p *Answer) Equals(other *Answer) bool {
 		return false
 	}
 	if !p.Outcome.Equals(other.Outcome) {
-		return false
-	}
-	if p.Kept != other.Kept {
 		return false
 	}
 	return true
@@ -1399,9 +1671,16 @@ func (p *Answer) String() string {
 
 type Caller interface { //Makes calls for clients. Has no state.
 
+	// Without a key in its entry it is a call of which nothing is kept.
+	//
 	// Parameters:
 	//  - Request
 	Call(ctx context.Context, request *Request) (_r *Answer, _err error)
+	// Puts the body of the request with a nonce into memory, which is handed over.
+	//
+	// Parameters:
+	//  - Nonce
+	Receive(ctx context.Context, nonce []byte) (_r *Body, _err error)
 }
 
 // Makes calls for clients. Has no state.
@@ -1440,6 +1719,8 @@ func (p *CallerClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 	p.meta = meta
 }
 
+// Without a key in its entry it is a call of which nothing is kept.
+//
 // Parameters:
 //   - Request
 func (p *CallerClient) Call(ctx context.Context, request *Request) (_r *Answer, _err error) {
@@ -1456,6 +1737,26 @@ func (p *CallerClient) Call(ctx context.Context, request *Request) (_r *Answer, 
 		return _ret7, nil
 	}
 	return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "call failed: unknown result")
+}
+
+// Puts the body of the request with a nonce into memory, which is handed over.
+//
+// Parameters:
+//   - Nonce
+func (p *CallerClient) Receive(ctx context.Context, nonce []byte) (_r *Body, _err error) {
+	var _args8 CallerReceiveArgs
+	_args8.Nonce = nonce
+	var _result10 CallerReceiveResult
+	var _meta9 thrift.ResponseMeta
+	_meta9, _err = p.Client_().Call(ctx, "receive", &_args8, &_result10)
+	p.SetLastResponseMeta_(_meta9)
+	if _err != nil {
+		return
+	}
+	if _ret11 := _result10.GetSuccess(); _ret11 != nil {
+		return _ret11, nil
+	}
+	return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "receive failed: unknown result")
 }
 
 type CallerProcessor struct {
@@ -1478,9 +1779,10 @@ func (p *CallerProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 
 func NewCallerProcessor(handler Caller) *CallerProcessor {
 
-	self8 := &CallerProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self8.processorMap["call"] = &callerProcessorCall{handler: handler}
-	return self8
+	self12 := &CallerProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self12.processorMap["call"] = &callerProcessorCall{handler: handler}
+	self12.processorMap["receive"] = &callerProcessorReceive{handler: handler}
+	return self12
 }
 
 func (p *CallerProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -1493,12 +1795,12 @@ func (p *CallerProcessor) Process(ctx context.Context, iprot, oprot thrift.TProt
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x9 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x13 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x9.Write(ctx, oprot)
+	x13.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x9
+	return false, x13
 
 }
 
@@ -1507,7 +1809,7 @@ type callerProcessorCall struct {
 }
 
 func (p *callerProcessorCall) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err10 error
+	var _write_err14 error
 	args := CallerCallArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1553,21 +1855,21 @@ func (p *callerProcessorCall) Process(ctx context.Context, seqId int32, iprot, o
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc11 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing call: "+err2.Error())
+		_exc15 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing call: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "call", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err10 = thrift.WrapTException(err2)
+			_write_err14 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc11.Write(ctx, oprot); _write_err10 == nil && err2 != nil {
-			_write_err10 = thrift.WrapTException(err2)
+		if err2 := _exc15.Write(ctx, oprot); _write_err14 == nil && err2 != nil {
+			_write_err14 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err10 == nil && err2 != nil {
-			_write_err10 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err14 == nil && err2 != nil {
+			_write_err14 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err10 == nil && err2 != nil {
-			_write_err10 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err14 == nil && err2 != nil {
+			_write_err14 = thrift.WrapTException(err2)
 		}
-		if _write_err10 != nil {
-			return false, thrift.WrapTException(_write_err10)
+		if _write_err14 != nil {
+			return false, thrift.WrapTException(_write_err14)
 		}
 		return true, err
 	} else {
@@ -1575,19 +1877,109 @@ func (p *callerProcessorCall) Process(ctx context.Context, seqId int32, iprot, o
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "call", thrift.REPLY, seqId); err2 != nil {
-		_write_err10 = thrift.WrapTException(err2)
+		_write_err14 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err10 == nil && err2 != nil {
-		_write_err10 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err14 == nil && err2 != nil {
+		_write_err14 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err10 == nil && err2 != nil {
-		_write_err10 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err14 == nil && err2 != nil {
+		_write_err14 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err10 == nil && err2 != nil {
-		_write_err10 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err14 == nil && err2 != nil {
+		_write_err14 = thrift.WrapTException(err2)
 	}
-	if _write_err10 != nil {
-		return false, thrift.WrapTException(_write_err10)
+	if _write_err14 != nil {
+		return false, thrift.WrapTException(_write_err14)
+	}
+	return true, err
+}
+
+type callerProcessorReceive struct {
+	handler Caller
+}
+
+func (p *callerProcessorReceive) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err16 error
+	args := CallerReceiveArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "receive", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := CallerReceiveResult{}
+	if retval, err2 := p.handler.Receive(ctx, args.Nonce); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc17 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing receive: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "receive", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err16 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc17.Write(ctx, oprot); _write_err16 == nil && err2 != nil {
+			_write_err16 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err16 == nil && err2 != nil {
+			_write_err16 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err16 == nil && err2 != nil {
+			_write_err16 = thrift.WrapTException(err2)
+		}
+		if _write_err16 != nil {
+			return false, thrift.WrapTException(_write_err16)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "receive", thrift.REPLY, seqId); err2 != nil {
+		_write_err16 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err16 == nil && err2 != nil {
+		_write_err16 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err16 == nil && err2 != nil {
+		_write_err16 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err16 == nil && err2 != nil {
+		_write_err16 = thrift.WrapTException(err2)
+	}
+	if _write_err16 != nil {
+		return false, thrift.WrapTException(_write_err16)
 	}
 	return true, err
 }
@@ -1810,6 +2202,214 @@ func (p *CallerCallResult) String() string {
 	return fmt.Sprintf("CallerCallResult(%+v)", *p)
 }
 
+// Attributes:
+//   - Nonce
+type CallerReceiveArgs struct {
+	Nonce []byte `thrift:"nonce,1" db:"nonce" json:"nonce"`
+}
+
+func NewCallerReceiveArgs() *CallerReceiveArgs {
+	return &CallerReceiveArgs{}
+}
+
+func (p *CallerReceiveArgs) GetNonce() []byte {
+	return p.Nonce
+}
+func (p *CallerReceiveArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *CallerReceiveArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Nonce = v
+	}
+	return nil
+}
+
+func (p *CallerReceiveArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "receive_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *CallerReceiveArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "nonce", thrift.STRING, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:nonce: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Nonce); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.nonce (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:nonce: ", p), err)
+	}
+	return err
+}
+
+func (p *CallerReceiveArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("CallerReceiveArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type CallerReceiveResult struct {
+	Success *Body `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewCallerReceiveResult() *CallerReceiveResult {
+	return &CallerReceiveResult{}
+}
+
+var CallerReceiveResult_Success_DEFAULT *Body
+
+func (p *CallerReceiveResult) GetSuccess() *Body {
+	if !p.IsSetSuccess() {
+		return CallerReceiveResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *CallerReceiveResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *CallerReceiveResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *CallerReceiveResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Success = &Body{}
+	if err := p.Success.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+	}
+	return nil
+}
+
+func (p *CallerReceiveResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "receive_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *CallerReceiveResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := p.Success.Write(ctx, oprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *CallerReceiveResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("CallerReceiveResult(%+v)", *p)
+}
+
 type Keys interface { //Keeps the table of keys.
 
 	// Parameters:
@@ -1861,17 +2461,17 @@ func (p *KeysClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 // Parameters:
 //   - Entry
 func (p *KeysClient) Claim(ctx context.Context, entry *Entry) (_r *Answer, _err error) {
-	var _args12 KeysClaimArgs
-	_args12.Entry = entry
-	var _result14 KeysClaimResult
-	var _meta13 thrift.ResponseMeta
-	_meta13, _err = p.Client_().Call(ctx, "claim", &_args12, &_result14)
-	p.SetLastResponseMeta_(_meta13)
+	var _args18 KeysClaimArgs
+	_args18.Entry = entry
+	var _result20 KeysClaimResult
+	var _meta19 thrift.ResponseMeta
+	_meta19, _err = p.Client_().Call(ctx, "claim", &_args18, &_result20)
+	p.SetLastResponseMeta_(_meta19)
 	if _err != nil {
 		return
 	}
-	if _ret15 := _result14.GetSuccess(); _ret15 != nil {
-		return _ret15, nil
+	if _ret21 := _result20.GetSuccess(); _ret21 != nil {
+		return _ret21, nil
 	}
 	return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "claim failed: unknown result")
 }
@@ -1881,11 +2481,14 @@ func (p *KeysClient) Claim(ctx context.Context, entry *Entry) (_r *Answer, _err 
 // Parameters:
 //   - Entry
 func (p *KeysClient) Settle(ctx context.Context, entry *Entry) (_err error) {
-	var _args16 KeysSettleArgs
-	_args16.Entry = entry
-	p.SetLastResponseMeta_(thrift.ResponseMeta{})
-	if _, err := p.Client_().Call(ctx, "settle", &_args16, nil); err != nil {
-		return err
+	var _args22 KeysSettleArgs
+	_args22.Entry = entry
+	var _result24 KeysSettleResult
+	var _meta23 thrift.ResponseMeta
+	_meta23, _err = p.Client_().Call(ctx, "settle", &_args22, &_result24)
+	p.SetLastResponseMeta_(_meta23)
+	if _err != nil {
+		return
 	}
 	return nil
 }
@@ -1910,10 +2513,10 @@ func (p *KeysProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 
 func NewKeysProcessor(handler Keys) *KeysProcessor {
 
-	self17 := &KeysProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self17.processorMap["claim"] = &keysProcessorClaim{handler: handler}
-	self17.processorMap["settle"] = &keysProcessorSettle{handler: handler}
-	return self17
+	self25 := &KeysProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self25.processorMap["claim"] = &keysProcessorClaim{handler: handler}
+	self25.processorMap["settle"] = &keysProcessorSettle{handler: handler}
+	return self25
 }
 
 func (p *KeysProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -1926,12 +2529,12 @@ func (p *KeysProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtoc
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x18 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x26 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x18.Write(ctx, oprot)
+	x26.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x18
+	return false, x26
 
 }
 
@@ -1940,7 +2543,7 @@ type keysProcessorClaim struct {
 }
 
 func (p *keysProcessorClaim) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err19 error
+	var _write_err27 error
 	args := KeysClaimArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1986,21 +2589,21 @@ func (p *keysProcessorClaim) Process(ctx context.Context, seqId int32, iprot, op
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc20 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing claim: "+err2.Error())
+		_exc28 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing claim: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "claim", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err19 = thrift.WrapTException(err2)
+			_write_err27 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc20.Write(ctx, oprot); _write_err19 == nil && err2 != nil {
-			_write_err19 = thrift.WrapTException(err2)
+		if err2 := _exc28.Write(ctx, oprot); _write_err27 == nil && err2 != nil {
+			_write_err27 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err19 == nil && err2 != nil {
-			_write_err19 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err27 == nil && err2 != nil {
+			_write_err27 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err19 == nil && err2 != nil {
-			_write_err19 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err27 == nil && err2 != nil {
+			_write_err27 = thrift.WrapTException(err2)
 		}
-		if _write_err19 != nil {
-			return false, thrift.WrapTException(_write_err19)
+		if _write_err27 != nil {
+			return false, thrift.WrapTException(_write_err27)
 		}
 		return true, err
 	} else {
@@ -2008,19 +2611,19 @@ func (p *keysProcessorClaim) Process(ctx context.Context, seqId int32, iprot, op
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "claim", thrift.REPLY, seqId); err2 != nil {
-		_write_err19 = thrift.WrapTException(err2)
+		_write_err27 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err19 == nil && err2 != nil {
-		_write_err19 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err27 == nil && err2 != nil {
+		_write_err27 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err19 == nil && err2 != nil {
-		_write_err19 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err27 == nil && err2 != nil {
+		_write_err27 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err19 == nil && err2 != nil {
-		_write_err19 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err27 == nil && err2 != nil {
+		_write_err27 = thrift.WrapTException(err2)
 	}
-	if _write_err19 != nil {
-		return false, thrift.WrapTException(_write_err19)
+	if _write_err27 != nil {
+		return false, thrift.WrapTException(_write_err27)
 	}
 	return true, err
 }
@@ -2030,21 +2633,86 @@ type keysProcessorSettle struct {
 }
 
 func (p *keysProcessorSettle) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err29 error
 	args := KeysSettleArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "settle", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
 		return false, thrift.WrapTException(err2)
 	}
 	iprot.ReadMessageEnd(ctx)
 
 	tickerCancel := func() {}
-	_ = tickerCancel
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
 
+	result := KeysSettleResult{}
 	if err2 := p.handler.Settle(ctx, args.Entry); err2 != nil {
 		tickerCancel()
 		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc30 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err29 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc30.Write(ctx, oprot); _write_err29 == nil && err2 != nil {
+			_write_err29 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err29 == nil && err2 != nil {
+			_write_err29 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err29 == nil && err2 != nil {
+			_write_err29 = thrift.WrapTException(err2)
+		}
+		if _write_err29 != nil {
+			return false, thrift.WrapTException(_write_err29)
+		}
+		return true, err
 	}
 	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.REPLY, seqId); err2 != nil {
+		_write_err29 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err29 == nil && err2 != nil {
+		_write_err29 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err29 == nil && err2 != nil {
+		_write_err29 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err29 == nil && err2 != nil {
+		_write_err29 = thrift.WrapTException(err2)
+	}
+	if _write_err29 != nil {
+		return false, thrift.WrapTException(_write_err29)
+	}
 	return true, err
 }
 
@@ -2371,4 +3039,59 @@ func (p *KeysSettleArgs) String() string {
 		return "<nil>"
 	}
 	return fmt.Sprintf("KeysSettleArgs(%+v)", *p)
+}
+
+type KeysSettleResult struct {
+}
+
+func NewKeysSettleResult() *KeysSettleResult {
+	return &KeysSettleResult{}
+}
+
+func (p *KeysSettleResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+			return err
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *KeysSettleResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "settle_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *KeysSettleResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("KeysSettleResult(%+v)", *p)
 }

@@ -1,9 +1,12 @@
 package shop
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/ingress/internal/shop/gen-go/shop"
@@ -78,6 +81,55 @@ func (s *Service) Note(_ context.Context, account string, cents int64) error {
 func (s *Service) Measure(ctx context.Context, body *rpc.Ref[[]byte]) (int64, error) {
 	b, err := body.Load(ctx)
 	return int64(len(b)), err
+}
+
+// Deposit implements the service. It holds a part of the body at a time.
+func (s *Service) Deposit(ctx context.Context, account string, body *rpc.Ref[[]byte]) (string, error) {
+	if s.Runs != nil {
+		s.Runs.Add(1)
+	}
+	if account == "" {
+		return "", &shop.SoldOut{Item: account}
+	}
+	if s.Entered != nil {
+		s.Entered(ctx, account)
+	}
+	place, err := body.Place(ctx)
+	if err != nil {
+		return "", err
+	}
+	h, b := sha256.New(), make([]byte, 64<<10)
+	for at := int64(0); at < place.Size(); at += int64(len(b)) {
+		b = b[:min(int64(len(b)), place.Size()-at)]
+		if err := place.Read(ctx, at, b); err != nil {
+			return "", err
+		}
+		_, _ = h.Write(b)
+	}
+	s.accounts[account] += place.Size()
+	return fmt.Sprintf("%s %x", account, h.Sum(nil)), nil
+}
+
+// Repeat implements the service.
+func (s *Service) Repeat(ctx context.Context, body *rpc.Ref[[]byte], times int32) (*rpc.Ref[[]byte], error) {
+	b, err := body.Load(ctx)
+	return rpc.RefOf(bytes.Repeat(b, int(times))), err
+}
+
+// Make implements the service.
+func (s *Service) Make(_ context.Context, size int64) (*rpc.Ref[[]byte], error) {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return rpc.RefOf(b), nil
+}
+
+// Both implements the service.
+func (s *Service) Both(ctx context.Context, a, b *rpc.Ref[[]byte]) (int64, error) {
+	n, err := s.Measure(ctx, a)
+	m, err2 := s.Measure(ctx, b)
+	return n + m, errors.Join(err, err2)
 }
 
 // Snapshot implements rpc.State.

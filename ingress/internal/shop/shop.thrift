@@ -56,4 +56,16 @@ service Shop {
 
   /** Returns how many bytes it gets. */
   i64 measure(1: binary body (bifrost.ref))
+
+  /** Adds a byte's worth to an account for each byte, and returns its digest behind the account's name. */
+  string deposit(1: string account, 2: binary body (bifrost.ref)) throws (1: SoldOut soldOut)
+
+  /** Returns what it gets, as often as it is asked to. */
+  binary repeat(1: binary body (bifrost.ref), 2: i32 times = 1) (bifrost.ref)
+
+  /** Returns so many bytes. */
+  binary make(1: i64 size) (bifrost.ref)
+
+  /** Takes two. */
+  i64 both(1: binary a (bifrost.ref), 2: binary b (bifrost.ref))
 }

@@ -29,13 +29,14 @@ const (
 	opCalls   = "calls"
 	opLedger  = "ledger"
 	opBlocks  = "blocks"
+	opBatches = "batches"
 	opListen  = "listen"
 	opSharing = "sharing"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true}
 
 // request is a line from a program.
 type request struct {
@@ -59,8 +60,10 @@ type request struct {
 	Sharing *control.Sharing `json:"sharing,omitempty"`
 	// Calls is what opCalls tells.
 	Calls *control.NodeCalls `json:"calls,omitempty"`
-	// Want is opBlocks' question: how many blocks of call slots the node wants in all.
-	Want int `json:"want,omitempty"`
+	// Want is opBlocks' question: how many blocks of call slots the node wants in all; and opBatches': how many batches of region slots on
+	// Machine.
+	Want    int   `json:"want,omitempty"`
+	Machine uint8 `json:"machine,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -88,6 +91,8 @@ type reply struct {
 	Sharing *control.SharingReply `json:"sharing,omitempty"`
 	// Blocks answers opBlocks: those that the node has.
 	Blocks []uint32 `json:"blocks,omitempty"`
+	// Batches answers opBatches: those that the node has there.
+	Batches []uint32 `json:"batches,omitempty"`
 	// Ledger answers opLedger; none yet if it is nil.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
 	// Socket says that a socket comes with the line (SCM_RIGHTS): it answers opListen.

@@ -237,6 +237,8 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		err = s.node.Calls(ctx, *r.Calls)
 	case opBlocks:
 		answer.Blocks, err = s.node.Blocks(ctx, r.Want)
+	case opBatches:
+		answer.Batches, err = s.node.Batches(ctx, r.Machine, r.Want)
 	case opLedger:
 		answer.Ledger, err = s.node.Ledger(ctx)
 	case opListen:

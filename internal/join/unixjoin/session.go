@@ -158,6 +158,12 @@ func (s *session) Blocks(ctx context.Context, want int) ([]uint32, error) {
 	return r.Blocks, err
 }
 
+// Batches implements join.Session.
+func (s *session) Batches(ctx context.Context, machine uint8, want int) ([]uint32, error) {
+	r, err := s.client.ask(ctx, request{Op: opBatches, Machine: machine, Want: want})
+	return r.Batches, err
+}
+
 // Ledger implements join.Session.
 func (s *session) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	r, err := s.client.ask(ctx, request{Op: opLedger})

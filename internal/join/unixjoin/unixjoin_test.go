@@ -124,6 +124,9 @@ func (n *fakeNode) Sharing(_ context.Context, q control.Sharing) (control.Sharin
 func (n *fakeNode) Blocks(_ context.Context, want int) ([]uint32, error) {
 	return []uint32{7, uint32(want)}, nil //nolint:gosec // small
 }
+func (n *fakeNode) Batches(_ context.Context, machine uint8, want int) ([]uint32, error) {
+	return []uint32{uint32(machine), uint32(want)}, nil //nolint:gosec // small
+}
 func (n *fakeNode) Ledger(context.Context) (*control.LedgerPlace, error) {
 	if n.name == "watched" {
 		return nil, nil

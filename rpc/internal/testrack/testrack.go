@@ -41,6 +41,7 @@ type Rack struct {
 	mains      map[control.ExecutionID]*control.BegunMain
 	sessions   []*Session
 	blocks     uint32 // given out
+	batches    uint32 // likewise, of region slots
 	impairment wire.Impairment
 }
 
@@ -248,6 +249,7 @@ type Session struct {
 	rack     *Rack
 	identity join.Identity
 	stack    netio.Network
+	batches  []uint32 // of region slots
 	done     chan struct{}
 	once     sync.Once
 }
@@ -351,6 +353,21 @@ func (s *Session) Blocks(_ context.Context, want int) ([]uint32, error) {
 	}
 	s.rack.grant(n, want)
 	return slices.Clone(n.blocks), nil
+}
+
+// Batches implements join.Session.
+func (s *Session) Batches(_ context.Context, _ uint8, want int) ([]uint32, error) {
+	s.rack.mu.Lock()
+	defer s.rack.mu.Unlock()
+	for len(s.batches) < want {
+		s.rack.batches++
+		s.batches = append(s.batches, s.rack.batches)
+	}
+	var g control.Grant
+	for _, b := range s.batches {
+		g.Batches = append(g.Batches, control.BatchOf{Batch: b, Node: s.identity.Address})
+	}
+	return s.batches, s.rack.memory.Grant(g)
 }
 
 // Sharing implements join.Session: all programs are of one deployment.

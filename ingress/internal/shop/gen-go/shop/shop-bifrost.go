@@ -75,6 +75,18 @@ service Shop {
 
   /** Returns how many bytes it gets. */
   i64 measure(1: binary body (bifrost.ref))
+
+  /** Adds a byte's worth to an account for each byte, and returns its digest behind the account's name. */
+  string deposit(1: string account, 2: binary body (bifrost.ref)) throws (1: SoldOut soldOut)
+
+  /** Returns what it gets, as often as it is asked to. */
+  binary repeat(1: binary body (bifrost.ref), 2: i32 times = 1) (bifrost.ref)
+
+  /** Returns so many bytes. */
+  binary make(1: i64 size) (bifrost.ref)
+
+  /** Takes two. */
+  i64 both(1: binary a (bifrost.ref), 2: binary b (bifrost.ref))
 }
 `
 
@@ -95,6 +107,14 @@ type ShopRefHandler interface {
 	Note(ctx context.Context, account string, cents int64) error
 	// Returns how many bytes it gets.
 	Measure(ctx context.Context, body *rpc.Ref[[]byte]) (int64, error)
+	// Adds a byte's worth to an account for each byte, and returns its digest behind the account's name.
+	Deposit(ctx context.Context, account string, body *rpc.Ref[[]byte]) (string, error)
+	// Returns what it gets, as often as it is asked to.
+	Repeat(ctx context.Context, body *rpc.Ref[[]byte], times int32) (*rpc.Ref[[]byte], error)
+	// Returns so many bytes.
+	Make(ctx context.Context, size int64) (*rpc.Ref[[]byte], error)
+	// Takes two.
+	Both(ctx context.Context, a *rpc.Ref[[]byte], b *rpc.Ref[[]byte]) (int64, error)
 }
 
 // ShopRefClient calls the service Shop by reference; over plain Thrift, where
@@ -132,6 +152,10 @@ func AddShopRefs(p interface {
 	AddToProcessorMap(string, thrift.TProcessorFunction)
 }, h ShopRefHandler) {
 	p.AddToProcessorMap("measure.ref", refShopMeasure{h})
+	p.AddToProcessorMap("deposit.ref", refShopDeposit{h})
+	p.AddToProcessorMap("repeat.ref", refShopRepeat{h})
+	p.AddToProcessorMap("make.ref", refShopMake{h})
+	p.AddToProcessorMap("both.ref", refShopBoth{h})
 }
 
 // ExportShop serves the handler on a node.
@@ -165,10 +189,74 @@ func (_c refShopvalues) Measure(ctx context.Context, body []byte) (_r int64, _er
 	return _c.refShopclient.Measure(ctx, _ref0)
 }
 
+func (_c refShopvalues) Deposit(ctx context.Context, account string, body []byte) (_r string, _err error) {
+	_ref1 := rpc.RefOf[[]byte](body)
+	defer stub.Done(ctx, _ref1, &_err)
+	return _c.refShopclient.Deposit(ctx, account, _ref1)
+}
+
+func (_c refShopvalues) Repeat(ctx context.Context, body []byte, times int32) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](body)
+	defer stub.Done(ctx, _ref0, &_err)
+	_out, _err := _c.refShopclient.Repeat(ctx, _ref0, times)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_c refShopvalues) Make(ctx context.Context, size int64) (_r []byte, _err error) {
+	_out, _err := _c.refShopclient.Make(ctx, size)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_c refShopvalues) Both(ctx context.Context, a []byte, b []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](a)
+	defer stub.Done(ctx, _ref0, &_err)
+	_ref1 := rpc.RefOf[[]byte](b)
+	defer stub.Done(ctx, _ref1, &_err)
+	return _c.refShopclient.Both(ctx, _ref0, _ref1)
+}
+
 func (_h refShopserved) Measure(ctx context.Context, body []byte) (_r int64, _err error) {
 	_ref0 := rpc.RefOf[[]byte](body)
 	defer stub.End(ctx, _ref0)
 	return _h.refShophandler.Measure(ctx, _ref0)
+}
+
+func (_h refShopserved) Deposit(ctx context.Context, account string, body []byte) (_r string, _err error) {
+	_ref1 := rpc.RefOf[[]byte](body)
+	defer stub.End(ctx, _ref1)
+	return _h.refShophandler.Deposit(ctx, account, _ref1)
+}
+
+func (_h refShopserved) Repeat(ctx context.Context, body []byte, times int32) (_r []byte, _err error) {
+	_ref0 := rpc.RefOf[[]byte](body)
+	defer stub.End(ctx, _ref0)
+	_out, _err := _h.refShophandler.Repeat(ctx, _ref0, times)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_h refShopserved) Make(ctx context.Context, size int64) (_r []byte, _err error) {
+	_out, _err := _h.refShophandler.Make(ctx, size)
+	if _err != nil {
+		return _r, _err
+	}
+	return _out.Take(ctx)
+}
+
+func (_h refShopserved) Both(ctx context.Context, a []byte, b []byte) (_r int64, _err error) {
+	_ref0 := rpc.RefOf[[]byte](a)
+	defer stub.End(ctx, _ref0)
+	_ref1 := rpc.RefOf[[]byte](b)
+	defer stub.End(ctx, _ref1)
+	return _h.refShophandler.Both(ctx, _ref0, _ref1)
 }
 
 // Measure calls measure by reference.
@@ -256,6 +344,423 @@ func (r *refShopMeasureResult) Write(ctx context.Context, out thrift.TProtocol) 
 }
 
 func (r *refShopMeasureResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.I64:
+			return r.plain.ReadField0
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Deposit calls deposit by reference.
+//
+// Adds a byte's worth to an account for each byte, and returns its digest behind the account's name.
+func (_c *ShopRefClient) Deposit(ctx context.Context, account string, body *rpc.Ref[[]byte]) (_r string, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainDeposit(ctx, account, body)
+	}
+	var _args refShopDepositArgs
+	_args.plain.Account = account
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "deposit.ref", "body", body); _err != nil {
+		return
+	}
+	var _result refShopDepositResult
+	if _, _err = _c.Client_().Call(ctx, "deposit.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("deposit.ref", _result.uses, "body")
+	switch {
+	case _result.plain.SoldOut != nil:
+		return _r, _result.plain.SoldOut
+	}
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainDeposit calls the method by value.
+func (_c *ShopRefClient) plainDeposit(ctx context.Context, account string, body *rpc.Ref[[]byte]) (_r string, _err error) {
+	_ref1, _err := body.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refShopplain.Deposit(ctx, account, _ref1)
+}
+
+// refShopDeposit serves the method deposit by reference.
+type refShopDeposit struct{ handler ShopRefHandler }
+
+func (_p refShopDeposit) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refShopDepositArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "deposit", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refShopDeposit) run(ctx context.Context, args *refShopDepositArgs) (thrift.TStruct, error) {
+	arg1, err := stub.Lent(ctx, stub.Plain[[]byte](), "body", args.ref2, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg1)
+	var result refShopDepositResult
+	value, failure := _p.handler.Deposit(ctx, args.plain.Account, arg1)
+	result.uses = stub.UsesOf(arg1)
+	switch x := failure.(type) {
+	case nil:
+	case *SoldOut:
+		result.plain.SoldOut = x
+		return &result, failure
+	default:
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refShopDepositArgs is what a call of deposit by reference carries.
+type refShopDepositArgs struct {
+	plain ShopDepositArgs
+	ref2  *bifrost.Reference // body
+}
+
+func (a *refShopDepositArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "deposit_args", a.plain.writeField1, stub.WriteRef("body", 2, a.ref2))
+}
+
+func (a *refShopDepositArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRING:
+			return a.plain.ReadField1
+		case id == 2 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref2)
+		}
+		return nil
+	})
+}
+
+// refShopDepositResult is what its answer carries.
+type refShopDepositResult struct {
+	plain ShopDepositResult
+	uses  stub.Uses
+}
+
+func (r *refShopDepositResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "deposit_result", r.plain.writeField0, r.plain.writeField1, r.uses.Write)
+}
+
+func (r *refShopDepositResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRING:
+			return r.plain.ReadField0
+		case id == 1 && kind == thrift.STRUCT:
+			return r.plain.ReadField1
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Repeat calls repeat by reference.
+//
+// Returns what it gets, as often as it is asked to.
+func (_c *ShopRefClient) Repeat(ctx context.Context, body *rpc.Ref[[]byte], times int32) (_r *rpc.Ref[[]byte], _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainRepeat(ctx, body, times)
+	}
+	var _args refShopRepeatArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "repeat.ref", "body", body); _err != nil {
+		return
+	}
+	_args.plain.Times = times
+	var _result refShopRepeatResult
+	if _, _err = _c.Client_().Call(ctx, "repeat.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("repeat.ref", _result.uses, "body")
+	return stub.Result(ctx, _c.refs, stub.Plain[[]byte](), _result.ref0)
+}
+
+// plainRepeat calls the method by value.
+func (_c *ShopRefClient) plainRepeat(ctx context.Context, body *rpc.Ref[[]byte], times int32) (_r *rpc.Ref[[]byte], _err error) {
+	_ref0, _err := body.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	_out, _err := _c.refShopplain.Repeat(ctx, _ref0, times)
+	if _err != nil {
+		return _r, _err
+	}
+	return rpc.RefOf[[]byte](_out), nil
+}
+
+// refShopRepeat serves the method repeat by reference.
+type refShopRepeat struct{ handler ShopRefHandler }
+
+func (_p refShopRepeat) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refShopRepeatArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "repeat", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refShopRepeat) run(ctx context.Context, args *refShopRepeatArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "body", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	var result refShopRepeatResult
+	value, failure := _p.handler.Repeat(ctx, arg0, args.plain.Times)
+	result.uses = stub.UsesOf(arg0)
+	if failure != nil {
+		return nil, failure
+	}
+	w, err := stub.Return(ctx, stub.Cheapest, value)
+	if err != nil {
+		return nil, err
+	}
+	result.ref0 = w
+	return &result, nil
+}
+
+// refShopRepeatArgs is what a call of repeat by reference carries.
+type refShopRepeatArgs struct {
+	plain ShopRepeatArgs
+	ref1  *bifrost.Reference // body
+}
+
+func (a *refShopRepeatArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "repeat_args", stub.WriteRef("body", 1, a.ref1), a.plain.writeField2)
+}
+
+func (a *refShopRepeatArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		case id == 2 && kind == thrift.I32:
+			return a.plain.ReadField2
+		}
+		return nil
+	})
+}
+
+// refShopRepeatResult is what its answer carries.
+type refShopRepeatResult struct {
+	plain ShopRepeatResult
+	ref0  *bifrost.Reference
+	uses  stub.Uses
+}
+
+func (r *refShopRepeatResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "repeat_result", stub.WriteRef("success", 0, r.ref0), r.uses.Write)
+}
+
+func (r *refShopRepeatResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRUCT:
+			return stub.ReadRef(&r.ref0)
+		case id == stub.UsesField && kind == thrift.I64:
+			return r.uses.Read
+		}
+		return nil
+	})
+}
+
+// Make calls make by reference.
+//
+// Returns so many bytes.
+func (_c *ShopRefClient) Make(ctx context.Context, size int64) (_r *rpc.Ref[[]byte], _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainMake(ctx, size)
+	}
+	var _args refShopMakeArgs
+	_args.plain.Size = size
+	var _result refShopMakeResult
+	if _, _err = _c.Client_().Call(ctx, "make.ref", &_args, &_result); _err != nil {
+		return
+	}
+	return stub.Result(ctx, _c.refs, stub.Plain[[]byte](), _result.ref0)
+}
+
+// plainMake calls the method by value.
+func (_c *ShopRefClient) plainMake(ctx context.Context, size int64) (_r *rpc.Ref[[]byte], _err error) {
+	_out, _err := _c.refShopplain.Make(ctx, size)
+	if _err != nil {
+		return _r, _err
+	}
+	return rpc.RefOf[[]byte](_out), nil
+}
+
+// refShopMake serves the method make by reference.
+type refShopMake struct{ handler ShopRefHandler }
+
+func (_p refShopMake) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refShopMakeArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "make", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refShopMake) run(ctx context.Context, args *refShopMakeArgs) (thrift.TStruct, error) {
+	var result refShopMakeResult
+	value, failure := _p.handler.Make(ctx, args.plain.Size)
+	if failure != nil {
+		return nil, failure
+	}
+	w, err := stub.Return(ctx, stub.Cheapest, value)
+	if err != nil {
+		return nil, err
+	}
+	result.ref0 = w
+	return &result, nil
+}
+
+// refShopMakeArgs is what a call of make by reference carries.
+type refShopMakeArgs struct {
+	plain ShopMakeArgs
+}
+
+func (a *refShopMakeArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "make_args", a.plain.writeField1)
+}
+
+func (a *refShopMakeArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.I64:
+			return a.plain.ReadField1
+		}
+		return nil
+	})
+}
+
+// refShopMakeResult is what its answer carries.
+type refShopMakeResult struct {
+	plain ShopMakeResult
+	ref0  *bifrost.Reference
+}
+
+func (r *refShopMakeResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "make_result", stub.WriteRef("success", 0, r.ref0))
+}
+
+func (r *refShopMakeResult) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 0 && kind == thrift.STRUCT:
+			return stub.ReadRef(&r.ref0)
+		}
+		return nil
+	})
+}
+
+// Both calls both by reference.
+//
+// Takes two.
+func (_c *ShopRefClient) Both(ctx context.Context, a *rpc.Ref[[]byte], b *rpc.Ref[[]byte]) (_r int64, _err error) {
+	if !_c.refs.ByReference() {
+		return _c.plainBoth(ctx, a, b)
+	}
+	var _args refShopBothArgs
+	if _args.ref1, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "both.ref", "a", a); _err != nil {
+		return
+	}
+	if _args.ref2, _err = stub.Lend(ctx, _c.refs, stub.Cheapest, "both.ref", "b", b); _err != nil {
+		return
+	}
+	var _result refShopBothResult
+	if _, _err = _c.Client_().Call(ctx, "both.ref", &_args, &_result); _err != nil {
+		return
+	}
+	_c.refs.Learn("both.ref", _result.uses, "a", "b")
+	return _result.plain.GetSuccess(), nil
+}
+
+// plainBoth calls the method by value.
+func (_c *ShopRefClient) plainBoth(ctx context.Context, a *rpc.Ref[[]byte], b *rpc.Ref[[]byte]) (_r int64, _err error) {
+	_ref0, _err := a.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	_ref1, _err := b.Load(ctx)
+	if _err != nil {
+		return _r, _err
+	}
+	return _c.refShopplain.Both(ctx, _ref0, _ref1)
+}
+
+// refShopBoth serves the method both by reference.
+type refShopBoth struct{ handler ShopRefHandler }
+
+func (_p refShopBoth) Process(ctx context.Context, seq int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+	var args refShopBothArgs
+	return stub.Serve(ctx, seq, in, out, stub.Call{Name: "both", Args: &args, Run: func(ctx context.Context) (thrift.TStruct, error) {
+		return _p.run(ctx, &args)
+	}})
+}
+
+func (_p refShopBoth) run(ctx context.Context, args *refShopBothArgs) (thrift.TStruct, error) {
+	arg0, err := stub.Lent(ctx, stub.Plain[[]byte](), "a", args.ref1, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg0)
+	arg1, err := stub.Lent(ctx, stub.Plain[[]byte](), "b", args.ref2, false)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.End(ctx, arg1)
+	var result refShopBothResult
+	value, failure := _p.handler.Both(ctx, arg0, arg1)
+	result.uses = stub.UsesOf(arg0, arg1)
+	if failure != nil {
+		return nil, failure
+	}
+	result.plain.Success = &value
+	return &result, nil
+}
+
+// refShopBothArgs is what a call of both by reference carries.
+type refShopBothArgs struct {
+	plain ShopBothArgs
+	ref1  *bifrost.Reference // a
+	ref2  *bifrost.Reference // b
+}
+
+func (a *refShopBothArgs) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "both_args", stub.WriteRef("a", 1, a.ref1), stub.WriteRef("b", 2, a.ref2))
+}
+
+func (a *refShopBothArgs) Read(ctx context.Context, in thrift.TProtocol) error {
+	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
+		switch {
+		case id == 1 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref1)
+		case id == 2 && kind == thrift.STRUCT:
+			return stub.ReadRef(&a.ref2)
+		}
+		return nil
+	})
+}
+
+// refShopBothResult is what its answer carries.
+type refShopBothResult struct {
+	plain ShopBothResult
+	uses  stub.Uses
+}
+
+func (r *refShopBothResult) Write(ctx context.Context, out thrift.TProtocol) error {
+	return stub.WriteStruct(ctx, out, "both_result", r.plain.writeField0, r.uses.Write)
+}
+
+func (r *refShopBothResult) Read(ctx context.Context, in thrift.TProtocol) error {
 	return stub.ReadStruct(ctx, in, func(id int16, kind thrift.TType) stub.ReadFunc {
 		switch {
 		case id == 0 && kind == thrift.I64:

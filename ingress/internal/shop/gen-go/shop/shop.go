@@ -1636,6 +1636,29 @@ type Shop interface {
 	// Parameters:
 	//  - Body
 	Measure(ctx context.Context, body []byte) (_r int64, _err error)
+	// Adds a byte's worth to an account for each byte, and returns its digest behind the account's name.
+	//
+	// Parameters:
+	//  - Account
+	//  - Body
+	Deposit(ctx context.Context, account string, body []byte) (_r string, _err error)
+	// Returns what it gets, as often as it is asked to.
+	//
+	// Parameters:
+	//  - Body
+	//  - Times
+	Repeat(ctx context.Context, body []byte, times int32) (_r []byte, _err error)
+	// Returns so many bytes.
+	//
+	// Parameters:
+	//  - Size
+	Make(ctx context.Context, size int64) (_r []byte, _err error)
+	// Takes two.
+	//
+	// Parameters:
+	//  - A
+	//  - B
+	Both(ctx context.Context, a []byte, b []byte) (_r int64, _err error)
 }
 
 type ShopClient struct {
@@ -1789,6 +1812,85 @@ func (p *ShopClient) Measure(ctx context.Context, body []byte) (_r int64, _err e
 	return _result31.GetSuccess(), nil
 }
 
+// Adds a byte's worth to an account for each byte, and returns its digest behind the account's name.
+//
+// Parameters:
+//   - Account
+//   - Body
+func (p *ShopClient) Deposit(ctx context.Context, account string, body []byte) (_r string, _err error) {
+	var _args32 ShopDepositArgs
+	_args32.Account = account
+	_args32.Body = body
+	var _result34 ShopDepositResult
+	var _meta33 thrift.ResponseMeta
+	_meta33, _err = p.Client_().Call(ctx, "deposit", &_args32, &_result34)
+	p.SetLastResponseMeta_(_meta33)
+	if _err != nil {
+		return
+	}
+	switch {
+	case _result34.SoldOut != nil:
+		return _r, _result34.SoldOut
+	}
+
+	return _result34.GetSuccess(), nil
+}
+
+// Returns what it gets, as often as it is asked to.
+//
+// Parameters:
+//   - Body
+//   - Times
+func (p *ShopClient) Repeat(ctx context.Context, body []byte, times int32) (_r []byte, _err error) {
+	var _args35 ShopRepeatArgs
+	_args35.Body = body
+	_args35.Times = times
+	var _result37 ShopRepeatResult
+	var _meta36 thrift.ResponseMeta
+	_meta36, _err = p.Client_().Call(ctx, "repeat", &_args35, &_result37)
+	p.SetLastResponseMeta_(_meta36)
+	if _err != nil {
+		return
+	}
+	return _result37.GetSuccess(), nil
+}
+
+// Returns so many bytes.
+//
+// Parameters:
+//   - Size
+func (p *ShopClient) Make(ctx context.Context, size int64) (_r []byte, _err error) {
+	var _args38 ShopMakeArgs
+	_args38.Size = size
+	var _result40 ShopMakeResult
+	var _meta39 thrift.ResponseMeta
+	_meta39, _err = p.Client_().Call(ctx, "make", &_args38, &_result40)
+	p.SetLastResponseMeta_(_meta39)
+	if _err != nil {
+		return
+	}
+	return _result40.GetSuccess(), nil
+}
+
+// Takes two.
+//
+// Parameters:
+//   - A
+//   - B
+func (p *ShopClient) Both(ctx context.Context, a []byte, b []byte) (_r int64, _err error) {
+	var _args41 ShopBothArgs
+	_args41.A = a
+	_args41.B = b
+	var _result43 ShopBothResult
+	var _meta42 thrift.ResponseMeta
+	_meta42, _err = p.Client_().Call(ctx, "both", &_args41, &_result43)
+	p.SetLastResponseMeta_(_meta42)
+	if _err != nil {
+		return
+	}
+	return _result43.GetSuccess(), nil
+}
+
 type ShopProcessor struct {
 	processorMap map[string]thrift.TProcessorFunction
 	handler      Shop
@@ -1809,14 +1911,18 @@ func (p *ShopProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 
 func NewShopProcessor(handler Shop) *ShopProcessor {
 
-	self32 := &ShopProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self32.processorMap["echo"] = &shopProcessorEcho{handler: handler}
-	self32.processorMap["buy"] = &shopProcessorBuy{handler: handler}
-	self32.processorMap["total"] = &shopProcessorTotal{handler: handler}
-	self32.processorMap["fail"] = &shopProcessorFail{handler: handler}
-	self32.processorMap["note"] = &shopProcessorNote{handler: handler}
-	self32.processorMap["measure"] = &shopProcessorMeasure{handler: handler}
-	return self32
+	self44 := &ShopProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self44.processorMap["echo"] = &shopProcessorEcho{handler: handler}
+	self44.processorMap["buy"] = &shopProcessorBuy{handler: handler}
+	self44.processorMap["total"] = &shopProcessorTotal{handler: handler}
+	self44.processorMap["fail"] = &shopProcessorFail{handler: handler}
+	self44.processorMap["note"] = &shopProcessorNote{handler: handler}
+	self44.processorMap["measure"] = &shopProcessorMeasure{handler: handler}
+	self44.processorMap["deposit"] = &shopProcessorDeposit{handler: handler}
+	self44.processorMap["repeat"] = &shopProcessorRepeat{handler: handler}
+	self44.processorMap["make"] = &shopProcessorMake{handler: handler}
+	self44.processorMap["both"] = &shopProcessorBoth{handler: handler}
+	return self44
 }
 
 func (p *ShopProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -1829,12 +1935,12 @@ func (p *ShopProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtoc
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x33 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x45 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x33.Write(ctx, oprot)
+	x45.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x33
+	return false, x45
 
 }
 
@@ -1843,7 +1949,7 @@ type shopProcessorEcho struct {
 }
 
 func (p *shopProcessorEcho) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err34 error
+	var _write_err46 error
 	args := ShopEchoArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1889,21 +1995,21 @@ func (p *shopProcessorEcho) Process(ctx context.Context, seqId int32, iprot, opr
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc35 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing echo: "+err2.Error())
+		_exc47 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing echo: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "echo", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err34 = thrift.WrapTException(err2)
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc35.Write(ctx, oprot); _write_err34 == nil && err2 != nil {
-			_write_err34 = thrift.WrapTException(err2)
+		if err2 := _exc47.Write(ctx, oprot); _write_err46 == nil && err2 != nil {
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err34 == nil && err2 != nil {
-			_write_err34 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err46 == nil && err2 != nil {
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err34 == nil && err2 != nil {
-			_write_err34 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err46 == nil && err2 != nil {
+			_write_err46 = thrift.WrapTException(err2)
 		}
-		if _write_err34 != nil {
-			return false, thrift.WrapTException(_write_err34)
+		if _write_err46 != nil {
+			return false, thrift.WrapTException(_write_err46)
 		}
 		return true, err
 	} else {
@@ -1911,19 +2017,19 @@ func (p *shopProcessorEcho) Process(ctx context.Context, seqId int32, iprot, opr
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "echo", thrift.REPLY, seqId); err2 != nil {
-		_write_err34 = thrift.WrapTException(err2)
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err34 == nil && err2 != nil {
-		_write_err34 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err46 == nil && err2 != nil {
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err34 == nil && err2 != nil {
-		_write_err34 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err46 == nil && err2 != nil {
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err34 == nil && err2 != nil {
-		_write_err34 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err46 == nil && err2 != nil {
+		_write_err46 = thrift.WrapTException(err2)
 	}
-	if _write_err34 != nil {
-		return false, thrift.WrapTException(_write_err34)
+	if _write_err46 != nil {
+		return false, thrift.WrapTException(_write_err46)
 	}
 	return true, err
 }
@@ -1933,7 +2039,7 @@ type shopProcessorBuy struct {
 }
 
 func (p *shopProcessorBuy) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err36 error
+	var _write_err48 error
 	args := ShopBuyArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -1983,21 +2089,21 @@ func (p *shopProcessorBuy) Process(ctx context.Context, seqId int32, iprot, opro
 			if errors.Is(err2, thrift.ErrAbandonRequest) {
 				return false, thrift.WrapTException(err2)
 			}
-			_exc37 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing buy: "+err2.Error())
+			_exc49 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing buy: "+err2.Error())
 			if err2 := oprot.WriteMessageBegin(ctx, "buy", thrift.EXCEPTION, seqId); err2 != nil {
-				_write_err36 = thrift.WrapTException(err2)
+				_write_err48 = thrift.WrapTException(err2)
 			}
-			if err2 := _exc37.Write(ctx, oprot); _write_err36 == nil && err2 != nil {
-				_write_err36 = thrift.WrapTException(err2)
+			if err2 := _exc49.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
+				_write_err48 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.WriteMessageEnd(ctx); _write_err36 == nil && err2 != nil {
-				_write_err36 = thrift.WrapTException(err2)
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
+				_write_err48 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.Flush(ctx); _write_err36 == nil && err2 != nil {
-				_write_err36 = thrift.WrapTException(err2)
+			if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
+				_write_err48 = thrift.WrapTException(err2)
 			}
-			if _write_err36 != nil {
-				return false, thrift.WrapTException(_write_err36)
+			if _write_err48 != nil {
+				return false, thrift.WrapTException(_write_err48)
 			}
 			return true, err
 		}
@@ -2006,19 +2112,19 @@ func (p *shopProcessorBuy) Process(ctx context.Context, seqId int32, iprot, opro
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "buy", thrift.REPLY, seqId); err2 != nil {
-		_write_err36 = thrift.WrapTException(err2)
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err36 == nil && err2 != nil {
-		_write_err36 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err36 == nil && err2 != nil {
-		_write_err36 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err36 == nil && err2 != nil {
-		_write_err36 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
+		_write_err48 = thrift.WrapTException(err2)
 	}
-	if _write_err36 != nil {
-		return false, thrift.WrapTException(_write_err36)
+	if _write_err48 != nil {
+		return false, thrift.WrapTException(_write_err48)
 	}
 	return true, err
 }
@@ -2028,7 +2134,7 @@ type shopProcessorTotal struct {
 }
 
 func (p *shopProcessorTotal) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err38 error
+	var _write_err50 error
 	args := ShopTotalArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -2074,21 +2180,21 @@ func (p *shopProcessorTotal) Process(ctx context.Context, seqId int32, iprot, op
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc39 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing total: "+err2.Error())
+		_exc51 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing total: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "total", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err38 = thrift.WrapTException(err2)
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc39.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
-			_write_err38 = thrift.WrapTException(err2)
+		if err2 := _exc51.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
-			_write_err38 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
-			_write_err38 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
+			_write_err50 = thrift.WrapTException(err2)
 		}
-		if _write_err38 != nil {
-			return false, thrift.WrapTException(_write_err38)
+		if _write_err50 != nil {
+			return false, thrift.WrapTException(_write_err50)
 		}
 		return true, err
 	} else {
@@ -2096,19 +2202,19 @@ func (p *shopProcessorTotal) Process(ctx context.Context, seqId int32, iprot, op
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "total", thrift.REPLY, seqId); err2 != nil {
-		_write_err38 = thrift.WrapTException(err2)
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
-		_write_err38 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
-		_write_err38 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
-		_write_err38 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
+		_write_err50 = thrift.WrapTException(err2)
 	}
-	if _write_err38 != nil {
-		return false, thrift.WrapTException(_write_err38)
+	if _write_err50 != nil {
+		return false, thrift.WrapTException(_write_err50)
 	}
 	return true, err
 }
@@ -2118,7 +2224,7 @@ type shopProcessorFail struct {
 }
 
 func (p *shopProcessorFail) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err40 error
+	var _write_err52 error
 	args := ShopFailArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -2168,40 +2274,40 @@ func (p *shopProcessorFail) Process(ctx context.Context, seqId int32, iprot, opr
 			if errors.Is(err2, thrift.ErrAbandonRequest) {
 				return false, thrift.WrapTException(err2)
 			}
-			_exc41 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fail: "+err2.Error())
+			_exc53 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fail: "+err2.Error())
 			if err2 := oprot.WriteMessageBegin(ctx, "fail", thrift.EXCEPTION, seqId); err2 != nil {
-				_write_err40 = thrift.WrapTException(err2)
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if err2 := _exc41.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
-				_write_err40 = thrift.WrapTException(err2)
+			if err2 := _exc53.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
-				_write_err40 = thrift.WrapTException(err2)
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
-				_write_err40 = thrift.WrapTException(err2)
+			if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+				_write_err52 = thrift.WrapTException(err2)
 			}
-			if _write_err40 != nil {
-				return false, thrift.WrapTException(_write_err40)
+			if _write_err52 != nil {
+				return false, thrift.WrapTException(_write_err52)
 			}
 			return true, err
 		}
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "fail", thrift.REPLY, seqId); err2 != nil {
-		_write_err40 = thrift.WrapTException(err2)
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
-		_write_err40 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
-		_write_err40 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
-		_write_err40 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+		_write_err52 = thrift.WrapTException(err2)
 	}
-	if _write_err40 != nil {
-		return false, thrift.WrapTException(_write_err40)
+	if _write_err52 != nil {
+		return false, thrift.WrapTException(_write_err52)
 	}
 	return true, err
 }
@@ -2234,7 +2340,7 @@ type shopProcessorMeasure struct {
 }
 
 func (p *shopProcessorMeasure) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err42 error
+	var _write_err54 error
 	args := ShopMeasureArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -2280,21 +2386,21 @@ func (p *shopProcessorMeasure) Process(ctx context.Context, seqId int32, iprot, 
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc43 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing measure: "+err2.Error())
+		_exc55 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing measure: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "measure", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err42 = thrift.WrapTException(err2)
+			_write_err54 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc43.Write(ctx, oprot); _write_err42 == nil && err2 != nil {
-			_write_err42 = thrift.WrapTException(err2)
+		if err2 := _exc55.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err42 == nil && err2 != nil {
-			_write_err42 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err42 == nil && err2 != nil {
-			_write_err42 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+			_write_err54 = thrift.WrapTException(err2)
 		}
-		if _write_err42 != nil {
-			return false, thrift.WrapTException(_write_err42)
+		if _write_err54 != nil {
+			return false, thrift.WrapTException(_write_err54)
 		}
 		return true, err
 	} else {
@@ -2302,19 +2408,384 @@ func (p *shopProcessorMeasure) Process(ctx context.Context, seqId int32, iprot, 
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "measure", thrift.REPLY, seqId); err2 != nil {
-		_write_err42 = thrift.WrapTException(err2)
+		_write_err54 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err42 == nil && err2 != nil {
-		_write_err42 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err42 == nil && err2 != nil {
-		_write_err42 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err42 == nil && err2 != nil {
-		_write_err42 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+		_write_err54 = thrift.WrapTException(err2)
 	}
-	if _write_err42 != nil {
-		return false, thrift.WrapTException(_write_err42)
+	if _write_err54 != nil {
+		return false, thrift.WrapTException(_write_err54)
+	}
+	return true, err
+}
+
+type shopProcessorDeposit struct {
+	handler Shop
+}
+
+func (p *shopProcessorDeposit) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err56 error
+	args := ShopDepositArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "deposit", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := ShopDepositResult{}
+	if retval, err2 := p.handler.Deposit(ctx, args.Account, args.Body); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		switch v := err2.(type) {
+		case *SoldOut:
+			result.SoldOut = v
+		default:
+			if errors.Is(err2, thrift.ErrAbandonRequest) {
+				return false, thrift.WrapTException(err2)
+			}
+			_exc57 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing deposit: "+err2.Error())
+			if err2 := oprot.WriteMessageBegin(ctx, "deposit", thrift.EXCEPTION, seqId); err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
+			}
+			if err2 := _exc57.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
+			}
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
+			}
+			if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+				_write_err56 = thrift.WrapTException(err2)
+			}
+			if _write_err56 != nil {
+				return false, thrift.WrapTException(_write_err56)
+			}
+			return true, err
+		}
+	} else {
+		result.Success = &retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "deposit", thrift.REPLY, seqId); err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+		_write_err56 = thrift.WrapTException(err2)
+	}
+	if _write_err56 != nil {
+		return false, thrift.WrapTException(_write_err56)
+	}
+	return true, err
+}
+
+type shopProcessorRepeat struct {
+	handler Shop
+}
+
+func (p *shopProcessorRepeat) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err58 error
+	args := ShopRepeatArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "repeat", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := ShopRepeatResult{}
+	if retval, err2 := p.handler.Repeat(ctx, args.Body, args.Times); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc59 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing repeat: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "repeat", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc59.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+			_write_err58 = thrift.WrapTException(err2)
+		}
+		if _write_err58 != nil {
+			return false, thrift.WrapTException(_write_err58)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "repeat", thrift.REPLY, seqId); err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+		_write_err58 = thrift.WrapTException(err2)
+	}
+	if _write_err58 != nil {
+		return false, thrift.WrapTException(_write_err58)
+	}
+	return true, err
+}
+
+type shopProcessorMake struct {
+	handler Shop
+}
+
+func (p *shopProcessorMake) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err60 error
+	args := ShopMakeArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "make", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := ShopMakeResult{}
+	if retval, err2 := p.handler.Make(ctx, args.Size); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc61 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing make: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "make", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err60 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc61.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
+			_write_err60 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
+			_write_err60 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
+			_write_err60 = thrift.WrapTException(err2)
+		}
+		if _write_err60 != nil {
+			return false, thrift.WrapTException(_write_err60)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "make", thrift.REPLY, seqId); err2 != nil {
+		_write_err60 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
+		_write_err60 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
+		_write_err60 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
+		_write_err60 = thrift.WrapTException(err2)
+	}
+	if _write_err60 != nil {
+		return false, thrift.WrapTException(_write_err60)
+	}
+	return true, err
+}
+
+type shopProcessorBoth struct {
+	handler Shop
+}
+
+func (p *shopProcessorBoth) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err62 error
+	args := ShopBothArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "both", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := ShopBothResult{}
+	if retval, err2 := p.handler.Both(ctx, args.A, args.B); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc63 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing both: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "both", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err62 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc63.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
+			_write_err62 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
+			_write_err62 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
+			_write_err62 = thrift.WrapTException(err2)
+		}
+		if _write_err62 != nil {
+			return false, thrift.WrapTException(_write_err62)
+		}
+		return true, err
+	} else {
+		result.Success = &retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "both", thrift.REPLY, seqId); err2 != nil {
+		_write_err62 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
+		_write_err62 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
+		_write_err62 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
+		_write_err62 = thrift.WrapTException(err2)
+	}
+	if _write_err62 != nil {
+		return false, thrift.WrapTException(_write_err62)
 	}
 	return true, err
 }
@@ -3602,4 +4073,1010 @@ func (p *ShopMeasureResult) String() string {
 		return "<nil>"
 	}
 	return fmt.Sprintf("ShopMeasureResult(%+v)", *p)
+}
+
+// Attributes:
+//   - Account
+//   - Body
+type ShopDepositArgs struct {
+	Account string `thrift:"account,1" db:"account" json:"account"`
+	Body    []byte `thrift:"body,2" db:"body" json:"body"`
+}
+
+func NewShopDepositArgs() *ShopDepositArgs {
+	return &ShopDepositArgs{}
+}
+
+func (p *ShopDepositArgs) GetAccount() string {
+	return p.Account
+}
+
+func (p *ShopDepositArgs) GetBody() []byte {
+	return p.Body
+}
+func (p *ShopDepositArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopDepositArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadString(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Account = v
+	}
+	return nil
+}
+
+func (p *ShopDepositArgs) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 2: ", err)
+	} else {
+		p.Body = v
+	}
+	return nil
+}
+
+func (p *ShopDepositArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "deposit_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopDepositArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "account", thrift.STRING, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:account: ", p), err)
+	}
+	if err := oprot.WriteString(ctx, string(p.Account)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.account (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:account: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopDepositArgs) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "body", thrift.STRING, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:body: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Body); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.body (2) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:body: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopDepositArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopDepositArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+//   - SoldOut
+type ShopDepositResult struct {
+	Success *string  `thrift:"success,0" db:"success" json:"success,omitempty"`
+	SoldOut *SoldOut `thrift:"soldOut,1" db:"soldOut" json:"soldOut,omitempty"`
+}
+
+func NewShopDepositResult() *ShopDepositResult {
+	return &ShopDepositResult{}
+}
+
+var ShopDepositResult_Success_DEFAULT string
+
+func (p *ShopDepositResult) GetSuccess() string {
+	if !p.IsSetSuccess() {
+		return ShopDepositResult_Success_DEFAULT
+	}
+	return *p.Success
+}
+
+var ShopDepositResult_SoldOut_DEFAULT *SoldOut
+
+func (p *ShopDepositResult) GetSoldOut() *SoldOut {
+	if !p.IsSetSoldOut() {
+		return ShopDepositResult_SoldOut_DEFAULT
+	}
+	return p.SoldOut
+}
+func (p *ShopDepositResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ShopDepositResult) IsSetSoldOut() bool {
+	return p.SoldOut != nil
+}
+
+func (p *ShopDepositResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 1:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopDepositResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadString(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = &v
+	}
+	return nil
+}
+
+func (p *ShopDepositResult) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	p.SoldOut = &SoldOut{}
+	if err := p.SoldOut.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.SoldOut), err)
+	}
+	return nil
+}
+
+func (p *ShopDepositResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "deposit_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopDepositResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRING, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteString(ctx, string(*p.Success)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ShopDepositResult) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSoldOut() {
+		if err := oprot.WriteFieldBegin(ctx, "soldOut", thrift.STRUCT, 1); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:soldOut: ", p), err)
+		}
+		if err := p.SoldOut.Write(ctx, oprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.SoldOut), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 1:soldOut: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ShopDepositResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopDepositResult(%+v)", *p)
+}
+
+// Attributes:
+//   - Body
+//   - Times
+type ShopRepeatArgs struct {
+	Body  []byte `thrift:"body,1" db:"body" json:"body"`
+	Times int32  `thrift:"times,2" db:"times" json:"times"`
+}
+
+func NewShopRepeatArgs() *ShopRepeatArgs {
+	return &ShopRepeatArgs{
+		Times: 1,
+	}
+}
+
+func (p *ShopRepeatArgs) GetBody() []byte {
+	return p.Body
+}
+
+func (p *ShopRepeatArgs) GetTimes() int32 {
+	return p.Times
+}
+func (p *ShopRepeatArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.I32 {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopRepeatArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Body = v
+	}
+	return nil
+}
+
+func (p *ShopRepeatArgs) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI32(ctx); err != nil {
+		return thrift.PrependError("error reading field 2: ", err)
+	} else {
+		p.Times = v
+	}
+	return nil
+}
+
+func (p *ShopRepeatArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "repeat_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopRepeatArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "body", thrift.STRING, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:body: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Body); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.body (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:body: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopRepeatArgs) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "times", thrift.I32, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:times: ", p), err)
+	}
+	if err := oprot.WriteI32(ctx, int32(p.Times)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.times (2) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:times: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopRepeatArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopRepeatArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type ShopRepeatResult struct {
+	Success []byte `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewShopRepeatResult() *ShopRepeatResult {
+	return &ShopRepeatResult{}
+}
+
+var ShopRepeatResult_Success_DEFAULT []byte
+
+func (p *ShopRepeatResult) GetSuccess() []byte {
+	return p.Success
+}
+func (p *ShopRepeatResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ShopRepeatResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopRepeatResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = v
+	}
+	return nil
+}
+
+func (p *ShopRepeatResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "repeat_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopRepeatResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRING, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteBinary(ctx, p.Success); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ShopRepeatResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopRepeatResult(%+v)", *p)
+}
+
+// Attributes:
+//   - Size
+type ShopMakeArgs struct {
+	Size int64 `thrift:"size,1" db:"size" json:"size"`
+}
+
+func NewShopMakeArgs() *ShopMakeArgs {
+	return &ShopMakeArgs{}
+}
+
+func (p *ShopMakeArgs) GetSize() int64 {
+	return p.Size
+}
+func (p *ShopMakeArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopMakeArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Size = v
+	}
+	return nil
+}
+
+func (p *ShopMakeArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "make_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopMakeArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "size", thrift.I64, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:size: ", p), err)
+	}
+	if err := oprot.WriteI64(ctx, int64(p.Size)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.size (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:size: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopMakeArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopMakeArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type ShopMakeResult struct {
+	Success []byte `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewShopMakeResult() *ShopMakeResult {
+	return &ShopMakeResult{}
+}
+
+var ShopMakeResult_Success_DEFAULT []byte
+
+func (p *ShopMakeResult) GetSuccess() []byte {
+	return p.Success
+}
+func (p *ShopMakeResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ShopMakeResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopMakeResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = v
+	}
+	return nil
+}
+
+func (p *ShopMakeResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "make_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopMakeResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRING, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteBinary(ctx, p.Success); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ShopMakeResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopMakeResult(%+v)", *p)
+}
+
+// Attributes:
+//   - A
+//   - B
+type ShopBothArgs struct {
+	A []byte `thrift:"a,1" db:"a" json:"a"`
+	B []byte `thrift:"b,2" db:"b" json:"b"`
+}
+
+func NewShopBothArgs() *ShopBothArgs {
+	return &ShopBothArgs{}
+}
+
+func (p *ShopBothArgs) GetA() []byte {
+	return p.A
+}
+
+func (p *ShopBothArgs) GetB() []byte {
+	return p.B
+}
+func (p *ShopBothArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopBothArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.A = v
+	}
+	return nil
+}
+
+func (p *ShopBothArgs) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 2: ", err)
+	} else {
+		p.B = v
+	}
+	return nil
+}
+
+func (p *ShopBothArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "both_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopBothArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "a", thrift.STRING, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:a: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.A); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.a (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:a: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopBothArgs) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "b", thrift.STRING, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:b: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.B); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.b (2) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:b: ", p), err)
+	}
+	return err
+}
+
+func (p *ShopBothArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopBothArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type ShopBothResult struct {
+	Success *int64 `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewShopBothResult() *ShopBothResult {
+	return &ShopBothResult{}
+}
+
+var ShopBothResult_Success_DEFAULT int64
+
+func (p *ShopBothResult) GetSuccess() int64 {
+	if !p.IsSetSuccess() {
+		return ShopBothResult_Success_DEFAULT
+	}
+	return *p.Success
+}
+func (p *ShopBothResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ShopBothResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *ShopBothResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = &v
+	}
+	return nil
+}
+
+func (p *ShopBothResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "both_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *ShopBothResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.I64, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteI64(ctx, int64(*p.Success)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *ShopBothResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShopBothResult(%+v)", *p)
 }

@@ -1,0 +1,115 @@
+package batches
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+)
+
+// machine is a memory machine as far as slots go. Its answers may be late.
+type machine struct {
+	last  map[uint32]uint32
+	live  map[uint32]bool
+	rests map[uint32]bool
+}
+
+func (m *machine) tell(number uint32) (states [dsmpacket.BatchSlots]dsmpacket.SlotState) {
+	for i := range states {
+		at := number*dsmpacket.BatchSlots + uint32(i)
+		states[i] = dsmpacket.SlotState{Generation: m.last[at], Live: m.live[at], Rests: m.rests[at]}
+	}
+	return states
+}
+
+// Whatever is told when, and however late: a region that is taken is one that the machine makes, unless an allocation of the same slot is under
+// way; and every slot that is free comes up in the end.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{last: map[uint32]uint32{}, live: map[uint32]bool{}, rests: map[uint32]bool{}}
+		var table Table
+		type told struct {
+			number uint32
+			turn   uint64
+			states [dsmpacket.BatchSlots]dsmpacket.SlotState
+		}
+		var answers []told
+		var under, live []dsmpacket.RegionID
+		batches := uint32(0)
+		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "which") }
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(*rapid.T) {
+				batches = min(batches+1, 3)
+				all := []uint32{1, 2, 3}[:batches]
+				had := table.Len()
+				if news := table.Add(all); news != (table.Len() > had) || table.Len() != len(all) {
+					t.Fatalf("%d batches, news %v", table.Len(), news)
+				}
+			},
+			"ask": func(*rapid.T) {
+				if n, turn, ok := table.Ask(); ok {
+					answers = append(answers, told{n, turn, m.tell(n)})
+				}
+			},
+			"learn": func(*rapid.T) {
+				if len(answers) > 0 {
+					i := pick(len(answers))
+					table.Learn(answers[i].number, answers[i].turn, &answers[i].states)
+				}
+			},
+			"take": func(*rapid.T) {
+				free := table.Free()
+				id, ok := table.Take()
+				if ok != (free > 0) {
+					t.Fatalf("%d slots were free, and one was taken: %v", free, ok)
+				}
+				if ok {
+					under = append(under, id)
+				}
+			},
+			"made": func(*rapid.T) {
+				if len(under) == 0 {
+					return
+				}
+				i := pick(len(under))
+				id := under[i]
+				under = append(under[:i], under[i+1:]...)
+				if m.live[id.Slot()] || id.Generation() <= m.last[id.Slot()] || m.rests[id.Slot()] {
+					t.Fatalf("%s, whose slot has had generation %d, live %v, rests %v", id, m.last[id.Slot()], m.live[id.Slot()], m.rests[id.Slot()])
+				}
+				switch rapid.IntRange(0, 2).Draw(t, "made") {
+				case 0:
+					m.last[id.Slot()], m.live[id.Slot()] = id.Generation(), true
+					live = append(live, id)
+					table.Done(id)
+				case 1:
+					table.Done(id)
+				case 2:
+					had := table.Free()
+					if table.Refused(id); table.Free() > had {
+						t.Fatalf("%d slots are free after a refusal, %d were", table.Free(), had)
+					}
+				}
+			},
+			"free": func(*rapid.T) {
+				if len(live) > 0 {
+					i := pick(len(live))
+					m.live[live[i].Slot()], m.rests[live[i].Slot()] = false, true
+					live = append(live[:i], live[i+1:]...)
+				}
+			},
+			"rest": func(*rapid.T) { clear(m.rests) },
+		})
+		clear(m.rests)
+		for range 4 * table.Len() {
+			if n, turn, ok := table.Ask(); ok {
+				states := m.tell(n)
+				table.Learn(n, turn, &states)
+			}
+		}
+		if want := int(batches)*dsmpacket.BatchSlots - len(live) - len(under); table.Free() != want {
+			t.Fatalf("%d slots are free, want %d", table.Free(), want)
+		}
+	})
+}

@@ -1,0 +1,372 @@
+package difftest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/rights"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// Rights compares an executor of Bifröst's program with the model of rights in the switch, packet by packet: what
+// becomes of each, and what the registers have afterwards. Packets follow what the registers have, get lost, and come again late.
+//
+// Nodes 1 to 3 have rows 1 to 3, incarnation 1, and live at ports 1 to 3. At port 4 is the memory of machine 1, boot 1. At port 5 lives
+// what says that it is a node and is a daemon, with row 5. Node 6 has no row.
+type Rights struct {
+	*rand.Rand
+	Model *rights.Switch
+	x     Target
+	sent  []rights.Packet
+}
+
+// Target is an executor with Bifröst's program.
+type Target interface {
+	// Apply changes a table.
+	Apply(op datapath.Op, e datapath.Entry) error
+	// Run runs a frame, and returns what comes of it: frames that leave, by port, those for the CPU port with their header.
+	Run(in datapath.Port, b []byte) ([]Leaves, error)
+	// Cell is what a register has in a cell, big-endian.
+	Cell(register string, index int) ([]byte, error)
+}
+
+// Leaves is a frame that leaves a switch.
+type Leaves struct {
+	Port  datapath.Port
+	Frame []byte
+}
+
+// Ports and rows of what is no node.
+const (
+	memoryPort = 4
+	daemonPort = 5
+	strange    = 6 // a node without row
+	boot       = 1
+	elected    = 9
+)
+
+var (
+	hostMAC   = frame.MAC{2, 0, 0, 0, 0, 1}
+	switchMAC = frame.MAC{2, 0, 0, 0, 0, 0xff}
+)
+
+func node(n int) netip.Addr { return rackaddr.Node(uint64(n)) } //nolint:gosec // small
+
+// memoryAddress stands for all of the machine's in the model.
+var memoryAddress = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).Addr()
+
+// batch and block are what a node has: batch and block of its row's number.
+func batch(n int) uint32 { return uint32(n) * rights.Rack.Batch } //nolint:gosec // small
+func block(n int) uint32 { return uint32(n) * rights.Rack.Block } //nolint:gosec // small
+
+// NewRights gives an executor and a model the same tables and the same registers, some of which are nearly at their ends.
+func NewRights(x Target, seed uint64) (*Rights, error) {
+	r := &Rights{Rand: rand.New(rand.NewPCG(seed, 1)), Model: rights.New(rights.Rack), x: x}
+	s := r.Model
+	s.Rebuilding, s.Election = true, 0 // as a switch comes up
+	for n := 1; n <= 3; n++ {
+		s.Identities[rights.Source{Port: uint16(n), Address: node(n)}] = rights.Identity{Kind: rights.Node, Row: rights.Row(n), Incarnation: 1} //nolint:gosec // small
+		s.Routes[node(n)] = rights.Route{Row: rights.Row(n)}                                                                                    //nolint:gosec // small
+		s.Controls[rights.Control{Row: rights.Row(n), Machine: 1, Batch: uint32(n)}] = true                                                     //nolint:gosec // small
+		s.Blocks[rights.BlockRule{Row: rights.Row(n), Block: uint32(n)}] = true                                                                 //nolint:gosec // small
+	}
+	s.Identities[rights.Source{Port: memoryPort, Address: memoryAddress}] = rights.Identity{Kind: rights.Memory, Incarnation: boot}
+	s.Identities[rights.Source{Port: daemonPort, Address: node(daemonPort)}] = rights.Identity{Kind: rights.Daemon, Incarnation: 1}
+	for _, e := range r.entries() {
+		if err := x.Apply(datapath.Insert, e); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Table, err)
+		}
+	}
+	return r, r.rebuild()
+}
+
+// rebuild is the Gatekeeper's hand on registers that were lost.
+func (r *Rights) rebuild() error {
+	full := batch(1) + 40
+	ops := []rights.Operation{
+		{Op: rights.SetWord, First: full, Word: rights.Word{Generation: 3, Owner: 1, Lent: rights.Rack.Lent - 1}},
+		{Op: rights.SetSlot, First: block(2) + 15, Slot: rights.Slot{
+			Number: rights.MakeNumber(1, 2), State: rights.Open, Slots: 1, Caller: 2, Callee: 1, Children: rights.Rack.Children - 1,
+		}},
+		{Op: rights.SetSlot, First: block(3) + 15, Slot: rights.Slot{Number: rights.MakeNumber(1, 2), State: rights.Closed, Slots: 1, Caller: 3, Callee: 1}},
+		{Op: rights.Rebuilt},
+	}
+	for i := range ops {
+		p := r.packet()
+		if err := errorsOf(r.judge(&p), r.hand(&ops[i])); err != nil { // before it is rebuilt nothing passes
+			return err
+		}
+	}
+	return nil
+}
+
+func errorsOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Step does one packet or operation, and says what differs.
+func (r *Rights) Step() error {
+	switch r.IntN(24) {
+	case 0, 1:
+		o := r.operation()
+		return r.hand(&o)
+	case 2:
+		return r.turnRoute(1 + r.IntN(3))
+	case 3, 4, 5, 6:
+		if len(r.sent) > 0 { // a copy, perhaps late
+			p := r.sent[len(r.sent)-1-min(r.IntN(len(r.sent)), r.IntN(40))]
+			return r.judge(&p)
+		}
+	}
+	p := r.packet()
+	if r.sent = append(r.sent, p); r.IntN(8) == 0 {
+		return nil // it is lost before the switch, or comes later
+	}
+	return r.judge(&p)
+}
+
+// turnRoute changes whether a node is going.
+func (r *Rights) turnRoute(n int) error {
+	route := r.Model.Routes[node(n)]
+	route.Going = r.IntN(5) == 0
+	r.Model.Routes[node(n)] = route
+	return r.x.Apply(datapath.Modify, r.l3(n))
+}
+
+// ---- tables
+
+func exactly(b []byte) datapath.Match { return datapath.Match{Value: b} }
+
+func be16[N ~int | ~uint16](n N) []byte { return binary.BigEndian.AppendUint16(nil, uint16(n)) } //nolint:gosec // small
+
+func (r *Rights) l3(n int) datapath.Entry {
+	a := node(n).As16()
+	e := datapath.Entry{Table: "BifrostIngress.l3", Match: []datapath.Match{{Value: a[:], PrefixLen: 128}}}
+	route, ok := r.Model.Routes[node(n)]
+	if !ok {
+		e.Action = &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{be16(n)}}
+		return e
+	}
+	going := byte(0)
+	if route.Going {
+		going = 1
+	}
+	e.Action = &datapath.Action{Name: "BifrostIngress.to_node", Params: [][]byte{be16(n), be16(uint16(route.Row)), {going}}}
+	return e
+}
+
+func (r *Rights) entries() (all []datapath.Entry) {
+	known := func(port int, a netip.Addr, bits int, kind p4.Sender, row int) {
+		b := a.As16()
+		all = append(all, datapath.Entry{
+			Table: "BifrostIngress.identity", Match: []datapath.Match{exactly(be16(port)), {Value: b[:], PrefixLen: bits}},
+			Action: &datapath.Action{Name: "BifrostIngress.known", Params: p4.Known(kind, uint16(row), 1)}, //nolint:gosec // small
+		})
+	}
+	for _, n := range []int{1, 2, 3, strange} {
+		all = append(all, r.l3(n))
+	}
+	for n := 1; n <= 3; n++ {
+		known(n, node(n), 128, p4.Node, n)
+	}
+	known(memoryPort, memoryAddress, 48, p4.MemoryServer, 0)
+	known(daemonPort, node(daemonPort), 128, p4.Daemon, daemonPort)
+	a := memoryAddress.As16()
+	all = append(all, datapath.Entry{
+		Table: "BifrostIngress.dsm_home", Match: []datapath.Match{exactly(a[:6])},
+		Action: &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{be16(memoryPort)}},
+	})
+	for hop := 1; hop <= strange; hop++ {
+		all = append(all, datapath.Entry{
+			Table: "BifrostIngress.next_hop", Match: []datapath.Match{exactly(be16(hop))},
+			Action: &datapath.Action{Name: "BifrostIngress.forward", Params: [][]byte{be16(hop), hostMAC[:], switchMAC[:]}},
+		})
+	}
+	for c := range r.Model.Controls {
+		all = append(all, datapath.Entry{
+			Table: "BifrostIngress.rights.control_rule", Action: &datapath.Action{Name: "BifrostIngress.rights.allocates"},
+			Match: []datapath.Match{exactly(be16(uint16(c.Row))), exactly([]byte{c.Machine}), exactly(be16(uint16(c.Batch)))}, //nolint:gosec // small
+		})
+	}
+	for b := range r.Model.Blocks {
+		all = append(all, datapath.Entry{
+			Table: "BifrostIngress.rights.block_rule", Action: &datapath.Action{Name: "BifrostIngress.rights.may"},
+			Match: []datapath.Match{exactly(be16(uint16(b.Row))), exactly(binary.BigEndian.AppendUint32(nil, b.Block))},
+		})
+	}
+	return all
+}
+
+// ---- frames
+
+// lists are what a packet lists; too many of either count are said, and not there.
+func lists(blocks []rights.Block) (all []rpcpacket.List, tooMany int) {
+	for _, b := range blocks[:min(len(blocks), rpcpacket.MaxLists)] {
+		l := rpcpacket.List{Parent: rpcpacket.Ref{Slot: rpcpacket.Slot(b.Parent.Slot), Number: rpcpacket.Number(b.Parent.Number)}}
+		l.Count = uint8(len(b.Regions)) //nolint:gosec // small
+		for i, g := range b.Regions[:min(len(b.Regions), rpcpacket.ListRegions)] {
+			l.Regions[i] = rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(g.Slot, g.Generation)))
+		}
+		all = append(all, l)
+	}
+	return all, len(blocks)
+}
+
+func blocksOf(results []rights.Region) (all []rights.Block) {
+	for some := range slices.Chunk(results, rpcpacket.ListRegions) {
+		all = append(all, rights.Block{Regions: some})
+	}
+	return all
+}
+
+// NodeSource is a node with a row as a sender of packets.
+func NodeSource(n int) rights.Source {
+	return rights.Source{Port: uint16(n), Address: node(n)} //nolint:gosec // small
+}
+
+// MemorySource is the memory server as one.
+func MemorySource() rights.Source { return rights.Source{Port: memoryPort, Address: memoryAddress} }
+
+// Frame is a packet as it comes to the switch.
+func (r *Rights) Frame(p *rights.Packet) []byte { return r.frameOf(p) }
+
+// frameOf is a packet as it comes to the switch, and the pointer that it is about if it is one of memory.
+func (r *Rights) frameOf(p *rights.Packet) []byte {
+	udp := func(src, dst netip.Addr, port uint16, payload []byte) []byte {
+		return frame.UDP6{
+			SrcMAC: hostMAC, DstMAC: switchMAC, HopLimit: 64, Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload,
+		}.Append(nil)
+	}
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, p.Machine, dsmpacket.IDOf(p.Region.Slot, p.Region.Generation))
+	ops := map[rights.Kind]dsmpacket.Op{
+		rights.Alloc: dsmpacket.OpAlloc, rights.AllocAnswer: dsmpacket.OpAlloc, rights.Write: dsmpacket.OpWrite, rights.Free: dsmpacket.OpFree,
+		rights.Read: dsmpacket.OpRead, rights.MemoryAnswer: dsmpacket.OpFree, rights.Plain: dsmpacket.OpSettle,
+	}
+	switch p.Kind {
+	case rights.Alloc, rights.Write, rights.Free, rights.Read, rights.Plain:
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 7, Incarnation: p.Incarnation, Length: 8, By: dsmpacket.Use{Slot: p.Ref.Slot, Number: uint64(p.Ref.Number)}}
+		return udp(p.Source.Address, at.With(ops[p.Kind]).Addr(), rackaddr.PortDSM, h.Append(nil))
+	case rights.AllocAnswer, rights.MemoryAnswer:
+		h := dsmpacket.Header{Kind: dsmpacket.Reply, Request: 7, Mirror: dsmpacket.Mirror{Incarnation: p.Incarnation, Members: 1}}
+		if !p.OK {
+			h.Status = fault.NoSpace
+		}
+		src := p.Source.Address
+		if src == memoryAddress {
+			src = at.With(ops[p.Kind]).Addr()
+		}
+		return udp(src, p.To, rackaddr.PortDSM, h.Append(nil))
+	default:
+	}
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: types[p.Kind], Slot: rpcpacket.Slot(p.Ref.Slot), Number: rpcpacket.Number(p.Ref.Number), CallerIncarnation: p.Incarnation, CalleeIncarnation: p.Incarnation ^ 0xff,
+	}, Payload: []byte("message")}
+	if p.Kind == rights.Reply || p.Kind == rights.Exception {
+		m.CallerIncarnation, m.CalleeIncarnation = m.CalleeIncarnation, m.CallerIncarnation
+	}
+	blocks := p.Blocks
+	if p.Kind == rights.Reply || p.Kind == rights.Exception {
+		blocks = blocksOf(p.Results)
+	}
+	many := 0
+	if m.Lists, many = lists(blocks); many == 1 && m.Lists[0] == (rpcpacket.List{}) && r.IntN(2) == 0 {
+		m.Lists, many = nil, 0 // says the same
+	}
+	b := m.Append(nil)
+	b[94] = byte(many) //nolint:gosec // small
+	return udp(p.Source.Address, p.To, rackaddr.PortRPC, b)
+}
+
+var types = map[rights.Kind]rpcpacket.Type{
+	rights.Call: rpcpacket.Call, rights.Oneway: rpcpacket.Oneway, rights.Reply: rpcpacket.Reply, rights.Exception: rpcpacket.Exception, rights.Ask: rpcpacket.Ask,
+}
+
+// judge has both judge a packet.
+func (r *Rights) judge(p *rights.Packet) error {
+	b := r.frameOf(p)
+	v := r.Model.Judge(p)
+	out, err := r.x.Run(datapath.Port(p.Source.Port), bytes.Clone(b))
+	if err == nil {
+		err = r.is(p, b, v, out)
+	}
+	if err == nil {
+		err = r.registers()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %+v, %v by row %q: %w", p.Kind, *p, v, v.Row, err)
+	}
+	return nil
+}
+
+// is checks that what has left is what a verdict wants.
+func (r *Rights) is(p *rights.Packet, sent []byte, v rights.Verdict, out []Leaves) error {
+	want := datapath.Port(p.Source.Port)
+	switch v.Action {
+	case rights.Drop:
+		if len(out) != 0 {
+			return fmt.Errorf("it leaves at port %d", out[0].Port)
+		}
+		return nil
+	case rights.TurnAround:
+	default:
+		want = memoryPort
+		if p.To != memoryAddress {
+			want = datapath.Port(p.To.As16()[15])
+		}
+	}
+	if len(out) != 1 || out[0].Port != want {
+		return fmt.Errorf("%d frames leave, want one at port %d", len(out), want)
+	}
+	before, err := frame.ParseUDP6(sent)
+	if err != nil {
+		return err
+	}
+	after, err := frame.ParseUDP6(out[0].Frame) // checks the checksum
+	if err != nil {
+		return err
+	}
+	if v.Action == rights.TurnAround {
+		before.Src, before.Dst = before.Dst, before.Src
+	}
+	if before.Src != after.Src || before.Dst != after.Dst || len(before.Payload) != len(after.Payload) {
+		return fmt.Errorf("it leaves from %s for %s with %d bytes", after.Src, after.Dst, len(after.Payload))
+	}
+	wanted := before.Payload
+	be := binary.BigEndian
+	twins := func(at int, value uint16) { be.PutUint32(wanted[at:], uint32(value)<<16|uint32(^value)) }
+	switch dsm := before.Src.Port() == rackaddr.PortDSM; {
+	case v.Action == rights.TurnAround && dsm:
+		status := fault.PermissionDenied
+		if v.Reason == rights.Lent {
+			status = fault.Overloaded
+		}
+		twins(4, uint16(dsmpacket.Nack)<<8|uint16(status))
+	case v.Action == rights.TurnAround:
+		reason := map[rights.Reason]rpcpacket.Turned{rights.PermissionDenied: rpcpacket.Denied, rights.Lent: rpcpacket.Lent, rights.Unavailable: rpcpacket.Gone}[v.Reason]
+		if v.NeverBegun {
+			reason = rpcpacket.NeverBegun
+		}
+		twins(76, uint16(reason))
+	case p.Kind == rights.Reply:
+		twins(112, v.Had)
+	}
+	if !bytes.Equal(wanted, after.Payload) {
+		return fmt.Errorf("it leaves as\n%x, want\n%x", after.Payload, wanted)
+	}
+	return nil
+}
