@@ -92,9 +92,14 @@ def cut(spans, size):
             at, n, left = at + length, n - length, left - length
 
 
-def pushed(total, first, size):
-    """How many bytes behind the first packet's follow it without being asked for."""
-    n = min(total - first, max(1, layout.BULK_PUSH // cost(size)) * size)
+def pushes(size):
+    """How many parts every node takes unasked."""
+    return max(1, layout.BULK_PUSH // cost(size))
+
+
+def pushed(total, first, size, parts):
+    """How many bytes behind the first packet's follow it without being asked for, in so many parts at most."""
+    n = min(total - first, parts * size)
     return total - first if total - first - n <= min(layout.BULK_PUSH_REST, size) else n
 
 
@@ -228,15 +233,15 @@ class Receiver:
         self._lock = threading.Lock()  # over what follows
         self._claims, self.claimed = collections.Counter(), 0
 
-    def begin(self, now, key, header, start, size, is_pushed, tag):
+    def begin(self, now, key, header, start, size, parts, tag):
         """Takes a first packet, and what has come of its parts: key is (sender, call id, whether it is an answer), header has incarnations, total and
-        first, start is the first bytes. Returns the transfer, None if there is no room now or it is known."""
+        first, start is the first bytes, and so many parts at most follow unasked. Returns the transfer, None if there is no room now or it is known."""
         if key in self.open or size < 1 or not self._claim(key[0], header.total):
             return None
         t = self.open[key] = Transfer(now, key, header, size, self._window, tag)
         t.body[: len(start)] = start
-        if is_pushed:
-            t.next = -(-pushed(t.total, t.first, size) // size)
+        if parts:
+            t.next = -(-pushed(t.total, t.first, size, min(parts, pushes(size))) // size)  # it says in no pull that it takes more
             for place in range(t.next):
                 t.expect(place, None)
         for k, h in [e for e in self._early if e[0] == key]:

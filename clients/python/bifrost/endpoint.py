@@ -40,15 +40,15 @@ class Note:
 class Call:
     """A call that is out. The shell fills in message, held, expires and node, and waits as it likes.
 
-    node is whom the call goes to. held: the switch holds the call, and the Gatekeeper keeps a record of it. slot is there while the
-    call is out, and before, when it does not wait for one any more.
+    node is whom the call goes to. held: the switch holds the call, and the Gatekeeper keeps a record of it. slot, and more of them for a
+    message of more lists, are there while the call is out, and before, when it does not wait for them any more.
     """
 
     def __init__(self, message, rtt, node, held=False, expires=None):
         self.message, self.rtt, self.node, self.held, self.expires = message, rtt, node, held, expires
         self.deadline = None  # of whoever waits
         self.waiter = None  # the shell's
-        self.slot = None
+        self.slots, self.slot, self.more = max(1, len(message.listed)), None, ()
         self.body = b""  # the whole payload, if message is only its first packet
         self.begun = self.due = self.interval = 0.0
         self.restarted = 0.0  # before, no word of its node makes a copy due
@@ -85,6 +85,10 @@ class Caller:
         slot, m = call.slot, call.message
         m.slot, m.number = slot.number, wire.number_of(self._incarnation, slot.count)
         m.call = wire.plain_id(self._node, m.slot, m.number)
+        for other in call.more:
+            for note in filter(None, (other.kept, other.held)):
+                self._leave(note)
+            other.kept = other.held = None
         kept = m.policy != layout.POLICY_NONE  # in the node's ledger
         if slot.kept and not (kept and slot.kept.node == call.node):
             slot.kept = self._leave(slot.kept)

@@ -5,7 +5,7 @@ from thrift.transport.TTransport import TTransportException
 from . import layout
 
 
-def name_of(code):
+def name_of(code: int) -> str:
     """What people call an error code."""
     return layout.CODE_NAMES[code] if code < len(layout.CODE_NAMES) else "code %d" % code
 
@@ -20,7 +20,12 @@ class Error(TTransportException):
     let it pass, so that a handler's Error keeps its code.
     """
 
-    def __init__(self, code, message="", op="", remote=False, never_began=False):
+    code: int
+    reason: str
+    remote: bool
+    never_began: bool
+
+    def __init__(self, code: int, message: str = "", op: str = "", remote: bool = False, never_began: bool = False) -> None:
         text = ": ".join(s for s in (op, name_of(code), message) if s)
         kind = self.TIMED_OUT if code == layout.DEADLINE_EXCEEDED else self.UNKNOWN
         super().__init__(type=kind, message=text + (" (remote)" if remote else ""))

@@ -10,15 +10,16 @@ GATEKEEPER = "fd00:b1f0::1"  # address of the Gatekeeper
 SERVICE_PREFIX = "fd00:b1f0:0:3::"  # upper half of the addresses of services
 PORT_RPC = 45100  # UDP port of answers and of calls with pointers, at both ends
 PORT_DSM = 45101  # UDP port of memory operations, at both ends
-PORT_BULK = 45103  # UDP port of the parts of large messages, at both ends
-PORT_DIRECT = 45105  # UDP port of calls without pointers, at both ends; calls with pointers come to it, too
+PORT_BULK = 45103  # UDP port of large messages without pointers and of the parts of all, at both ends
+PORT_DIRECT = 45105  # UDP port of calls without pointers that fit a packet, at both ends; calls with pointers come to it, too
 OVERHEAD = 48  # bytes of a packet that are the IPv6 and UDP headers
 MAX_DATAGRAM = 65527  # bytes of a datagram at most
 RPC_MAGIC = 45564  # opens a call header
-RPC_VERSION = 2  # version of the call header
+RPC_VERSION = 3  # version of the call header
 DSM_MAGIC = 45565  # opens a memory header
-DSM_VERSION = 3  # version of the memory header
-MAX_POINTERS = 1024  # pointers that a message carries at most
+DSM_VERSION = 4  # version of the memory header
+MAX_LISTS = 4  # lists of regions that a message has at most
+LIST_REGIONS = 4  # regions that a list has room for
 FLAG_HELD = 4  # call flag: the switch holds the packet for the Gatekeeper
 FLAG_RELEASED = 16  # call flag: the Gatekeeper has released the packet; it alone can set it
 FLAG_REPLAY = 32  # call flag: released again
@@ -33,6 +34,7 @@ FLAG_UNBEGUN = 4096  # call flag of an exception: the call did not begin to run,
 FLAG_TAINTED = 16384  # call flag: a direct call on behalf of a call of policy tainted
 DSM_FINAL = 8  # memory flag of a settle: the request must not be applied from now on
 DSM_APPLIED = 1  # memory flag of the reply to a settle: the request was applied
+DSM_SLOT = 2  # memory flag of the refusal of an alloc: the slot is not free
 BULK_MAGIC = 45563  # opens a header of the port for parts; its version is that of calls
 BULK_RANGES = 64  # ranges of a pull at most
 BULK_PULL_BYTES = 4194304  # bytes that a pull is answered with at most
@@ -40,9 +42,15 @@ BULK_TRIES = 14  # pulls in vain after which the sender of a message counts as s
 BULK_PUSH = 204800  # bytes of parts that follow a first packet without being asked for, 1024 for each part included
 BULK_PUSH_REST = 4096  # bytes of a last part that is pushed, too, at most
 MAX_MESSAGE = 1073807360  # bytes of a Thrift message at most, unless a program says otherwise
-PROTOCOL = 4  # version of what a program and its daemon say to each other
+PROTOCOL = 5  # version of what a program and its daemon say to each other
 MAX_REGION = 1073741824  # bytes of a region at most
+LIST_SIZE = 48  # bytes of a list
+SLOT_BITS = 20  # bits of a pointer that say which slot its region has
 GENERATION_BITS = 22  # bits of a pointer that say which region of its slot it names
+MAX_GENERATION = 4194303  # highest generation of a slot
+MOST_AHEAD = 8  # how far a new region's generation may lie above the last one of its slot
+BATCH_SLOTS = 64  # region slots of a batch
+SLOTS_SIZE = 256  # bytes of the answer about the slots of a batch: 4 for each, with the last generation; bit 31 says that its region is there, bit 30 that it was freed just now
 OFFSET_BITS = 30  # bits of a pointer that say which byte of the region it names
 INITIAL_TIMEOUT = 0.02  # until the first call of a method is sent again
 MIN_TIMEOUT = 0.01  # until a call is sent again, at least
@@ -100,6 +108,13 @@ TYPE_REPLY = 2
 TYPE_EXCEPTION = 3
 TYPE_ONE_WAY = 4
 TYPE_ACK = 5
+TYPE_ASK = 6
+
+# Why the switch has turned a message around.
+TURNED_DENIED = 1
+TURNED_LENT = 2
+TURNED_GONE = 3
+TURNED_NEVER_BEGUN = 4
 
 # Policies.
 POLICY_NONE = 0
@@ -119,14 +134,16 @@ OP_READ = 2
 OP_WRITE = 3
 OP_FREE = 4
 OP_SETTLE = 5
+OP_LEDGER = 6
+OP_SLOTS = 7
 
 # Memory packets.
 KIND_REQUEST = 1
 KIND_REPLY = 2
 KIND_NACK = 3
 
-# The rpc header, 128 bytes, as a format of the struct module.
-RPC_FORMAT = ">HBBHBB16s16s16sQIIIIIIIHHIIQ16s"
+# The rpc header, 120 bytes, as a format of the struct module.
+RPC_FORMAT = ">HBBHBB16s16s16sQIIIHHIIIHBBIIQHHI"
 RPC_FIELDS = (
     "magic",
     "version",
@@ -141,26 +158,43 @@ RPC_FIELDS = (
     "caller_incarnation",
     "callee_incarnation",
     "slot",
-    "reserved",
+    "turned",
+    "turned_twin",
     "timeout",
     "branch",
     "index",
     "attempt",
-    "pointer_count",
+    "lists",
+    "reserved",
     "payload_length",
     "trailer_length",
     "service",
-    "pointer",
+    "had",
+    "had_twin",
+    "reserved2",
 )
 
-# The dsm header, 80 bytes, as a format of the struct module.
-DSM_FORMAT = ">HBBHHQQ16sQIIQIIBB6s"
+# The list header, 48 bytes, as a format of the struct module.
+LIST_FORMAT = ">QIB3sQQQQ"
+LIST_FIELDS = (
+    "parent_number",
+    "parent_slot",
+    "count",
+    "reserved",
+    "region0",
+    "region1",
+    "region2",
+    "region3",
+)
+
+# The dsm header, 88 bytes, as a format of the struct module.
+DSM_FORMAT = ">HBBHHQQ16sQIIQIIQIBBH"
 DSM_FIELDS = (
     "magic",
     "version",
     "flags",
     "verdict",
-    "denial",
+    "verdict_twin",
     "request",
     "floor",
     "execution",
@@ -170,6 +204,8 @@ DSM_FIELDS = (
     "length",
     "mirror_epoch",
     "blade_incarnation",
+    "number",
+    "slot",
     "copy",
     "members",
     "reserved",

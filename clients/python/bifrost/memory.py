@@ -7,22 +7,31 @@ import threading
 import time
 
 from . import layout, wire
+from .batches import Batches
 from .errors import Error, FormatError
+from .service import current
 
 WINDOW = 4  # datagrams under way at a time: they fit the smallest receive buffer that Linux gives
 FIRST_TIMEOUT = 0.02  # seconds until a request is sent again; then twice as long each time, but at most a second
 GIVE_UP = 30.0  # seconds for which a machine may be silent
+TRIES = 16  # slots that an allocation tries which turn out not to be free
+REST = 0.1  # seconds between two looks for a free slot, while those that were freed rest
+
+
+_READS = (layout.OP_READ, layout.OP_SLOTS)  # the first copy answers, as often as it is asked
 
 
 class _Request:
     """One datagram's worth of an operation."""
 
-    def __init__(self, op, to, length=0, data=b"", place=0, asks=None):
+    def __init__(self, op, to, length=0, data=b"", place=0, asks=None, by=wire.NO_USE):
         self.op, self.to, self.length, self.data, self.place = op, to, length, data, place
+        self.by = by  # the Use of a slot by which a handler was lent what it reads
         self.asks = asks  # the request that a settle asks about
         self.number = self.flags = self.sends = 0
         self.due = 0.0
         self.heard, self.good, self.bad, self.applied = set(), False, layout.OK, set()
+        self.why = 0  # flags of the copy that has refused it
         self.settling = False  # a settle asks about it
         self.owner = None
 
@@ -50,7 +59,7 @@ class _Operation:
     """What a caller waits for."""
 
     def __init__(self):
-        self.left, self.code, self.address, self.pieces = 0, layout.OK, b"", {}
+        self.left, self.code, self.flags, self.pieces = 0, layout.OK, 0, {}
 
 
 class Memory:
@@ -60,19 +69,22 @@ class Memory:
     the client goes on asking for it while it is used, and settle waits for it.
     """
 
-    def __init__(self, sock, incarnation, rack, budget, clock=time.monotonic):
-        self._socket, self._now = sock, clock
+    def __init__(self, sock, incarnation, rack, budget, batches, clock=time.monotonic, sleep=time.sleep):
+        """batches asks the Gatekeeper for batches of region slots: machine, how many the node is to have there → all that it has there."""
+        self._socket, self._now, self._sleep = sock, clock, sleep
+        self._ask_batches, self._batches = batches, {}  # by machine
+        self._slots_lock = threading.Lock()
         self._incarnation, self._rack = incarnation, rack
         self._max_data = (budget - wire.DSM_SIZE) & ~63
         self._machines = {}
         self._lock = threading.Lock()
         self.unexpected = 0  # datagrams that answered nothing
 
-    def close(self):
+    def close(self) -> None:
         """Ends the client; what is under way fails."""
         self._socket.close()
 
-    def alloc(self, size):
+    def alloc(self, size: int) -> bytes:
         """A region of at least size bytes, all zero, that this node controls: the pointer to its first byte."""
         if not 1 <= size <= layout.MAX_REGION:
             raise Error(layout.BAD_REQUEST, "%d bytes: a region has 1 to %d" % (size, layout.MAX_REGION), "alloc")
@@ -81,26 +93,62 @@ class Memory:
         code = layout.NO_SPACE
         while blades:
             at = random.choices(range(len(blades)), [1 + b["free"] for b in blades])[0]
-            machine = wire.make_pointer(rack["dsm_prefix"], blades.pop(at)["machine"], 0, 0)
-            request = _Request(layout.OP_ALLOC, wire.with_op(machine, layout.OP_ALLOC), size)
-            done = self._run([request])
-            if done.code == layout.OK:
-                return wire.with_op(done.address, 0)
-            code = done.code
+            pointer, code = self._alloc_at(rack["dsm_prefix"], blades.pop(at)["machine"], size)
+            if pointer:
+                return pointer
             if code not in (layout.NO_SPACE, layout.UNAVAILABLE):
                 break
         raise Error(code, "%d bytes" % size, "alloc", remote=code != layout.UNAVAILABLE)
 
-    def read(self, pointer, length):
+    def _alloc_at(self, prefix, machine, size):
+        """Allocates on one machine: the pointer, or why there is none."""
+        with self._slots_lock:  # so that nothing is under way in a batch that is asked about
+            for _ in range(TRIES):
+                slot, code = self._free_slot(prefix, machine)
+                if slot is None:
+                    return None, code
+                pointer = wire.make_pointer(prefix, machine, *slot)
+                done = self._run([_Request(layout.OP_ALLOC, wire.with_op(pointer, layout.OP_ALLOC), size)])
+                if done.code == layout.OK:
+                    return pointer, done.code
+                if done.code != layout.NO_SPACE or not done.flags & layout.DSM_SLOT:
+                    break
+                self._batches[machine].refused(slot[0])
+            return None, done.code
+
+    def _free_slot(self, prefix, machine):
+        """A slot of a machine and the generation of its next region; or None, and why."""
+        batches = self._batches.setdefault(machine, Batches())
+        give_up, asks = self._now() + GIVE_UP, list(batches)
+        while True:
+            while not (slot := batches.take()) and asks:
+                number = asks.pop(0)
+                at = wire.make_pointer(prefix, machine, number * layout.BATCH_SLOTS, 0)
+                done = self._run([_Request(layout.OP_SLOTS, wire.with_op(at, layout.OP_SLOTS), layout.SLOTS_SIZE)])
+                if done.code != layout.OK:
+                    return None, done.code
+                batches.learn(number, done.pieces[0])
+            if slot:
+                return slot, layout.OK
+            asks = batches.add(self._ask_batches(machine, len(batches) + 1))
+            if not asks and (not batches.rests or self._now() >= give_up):
+                return None, layout.NO_SPACE
+            if not asks:
+                self._sleep(REST)
+                asks = list(batches)
+
+    def read(self, pointer: bytes, length: int) -> bytes:
         """The length bytes that stand at a pointer."""
+        serving = current()
+        by = serving.message.lent_by(wire.region_of(pointer)) if serving else wire.NO_USE
         requests = []
         for at in range(0, length, self._max_data):
             n = min(self._max_data, length - at)
-            requests.append(_Request(layout.OP_READ, wire.with_op(wire.add(pointer, at), layout.OP_READ), n, place=at))
+            requests.append(_Request(layout.OP_READ, wire.with_op(wire.add(pointer, at), layout.OP_READ), n, place=at, by=by))
         done = self._check("read", pointer, requests)
         return b"".join(done.pieces[r.place] for r in requests)
 
-    def write(self, pointer, data):
+    def write(self, pointer: bytes, data: bytes) -> None:
         """Puts data at a pointer; when this returns, it stands there."""
         data = bytes(data)
         requests = []
@@ -110,7 +158,7 @@ class Memory:
             requests.append(_Request(layout.OP_WRITE, to, len(piece), piece, at))
         self._check("write", pointer, requests)
 
-    def free(self, pointer):
+    def free(self, pointer: bytes) -> None:
         """Ends the region that pointer is the first byte of. The node must control it."""
         self._check("free", pointer, [_Request(layout.OP_FREE, wire.with_op(pointer, layout.OP_FREE))])
 
@@ -156,7 +204,7 @@ class Memory:
             for request in list(machine.open.values()):
                 if request.owner is done:
                     request.owner = None
-                    if request.op == layout.OP_READ:
+                    if request.op in _READS:
                         del machine.open[request.number]
 
     def _machine(self, to):
@@ -174,7 +222,7 @@ class Memory:
         request.due = self._now() + min(FIRST_TIMEOUT * 2 ** min(request.sends - 1, 8), 1.0)
         packet = wire.Memory(
             flags=request.flags, request=request.number, floor=machine.floor(), incarnation=self._incarnation,
-            length=request.length, data=request.data,
+            length=request.length, data=request.data, slot=request.by.slot, number=request.by.number,
         )
         try:
             self._socket.sendto(packet.pack(), (socket.inet_ntop(socket.AF_INET6, request.to), layout.PORT_DSM))
@@ -249,7 +297,7 @@ class Memory:
 
     def _answered(self, machine, request, source, packet):
         status = packet.status
-        if packet.members and request.op not in (layout.OP_READ, layout.OP_ALLOC):
+        if packet.members and request.op not in _READS:
             status = self._decide(machine, request, packet)
             if status is None:
                 return
@@ -260,14 +308,14 @@ class Memory:
                 applied = bool(request.applied) if packet.members else packet.flags & layout.DSM_APPLIED
                 self._finish(machine, about, layout.PERMISSION_DENIED if status == layout.OK and not applied else status)
             return
-        if request.owner and status == layout.OK:
-            if request.op == layout.OP_ALLOC:
-                request.owner.address = source
-            elif request.op == layout.OP_READ:
-                request.owner.pieces[request.place] = packet.data
+        if request.owner and status == layout.OK and request.op in _READS:
+            request.owner.pieces[request.place] = packet.data
+        if request.owner and status != layout.OK:
+            request.owner.flags |= request.why | packet.flags
         self._finish(machine, request, status)
-        if request.op == layout.OP_ALLOC and status == layout.OK and request.owner is None:
-            self._enter(_Request(layout.OP_FREE, wire.with_op(source, layout.OP_FREE)))  # nobody waits for it
+        if request.op == layout.OP_ALLOC and (request.good if status != layout.OK else request.owner is None):
+            # Nobody waits for it, or not all copies have made it.
+            self._enter(_Request(layout.OP_FREE, wire.with_op(source, layout.OP_FREE)))
 
     def _decide(self, machine, request, packet):
         """What all copies of a machine have answered to a request, None while one is missing."""
@@ -281,7 +329,7 @@ class Memory:
         if request.asks and applied:
             request.applied.add(packet.copy)
         if packet.status != layout.OK:
-            request.bad = packet.status
+            request.bad, request.why = packet.status, packet.flags
         else:
             request.good = True
         if len(request.heard) < machine.members:
@@ -320,8 +368,8 @@ def _answers(request, source, packet):
     """Whether a datagram can be the answer to a request."""
     if packet.kind == layout.KIND_NACK or packet.status != layout.OK:
         return source == request.to
-    if request.op == layout.OP_ALLOC:
-        return source[:7] == request.to[:7] and packet.length == request.length
-    if request.op == layout.OP_READ and len(packet.data) != request.length:
+    if request.op == layout.OP_ALLOC and packet.length != request.length:
+        return False
+    if request.op in _READS and len(packet.data) != request.length:
         return False
     return source == request.to

@@ -1,5 +1,7 @@
 """A program as a node of the rack: it calls services, serves its own, and uses the rack's memory."""
 
+from __future__ import annotations
+
 import logging
 import os
 import select
@@ -8,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable
 
 from . import bulk, direct, endpoint, layout, wire
 from .daemon import Inquiries, Session
@@ -25,13 +28,13 @@ MAX_TEXT = 4096  # bytes of an error's text at most
 _FOR_GOOD = 1 << 32  # above all incarnations of a node
 
 
-def default_name():
+def default_name() -> str:
     """APP/PROGRAM for a program that a deployment has started, else the name of its executable."""
     deployed, _, _ = os.environ.get(layout.PROGRAM_VARIABLE, "").rpartition("/")
     return deployed or os.path.basename(sys.argv[0])
 
 
-def join(name=None, socket_name=None, max_message=layout.MAX_MESSAGE):
+def join(name: str | None = None, socket_name: str | None = None, max_message: int = layout.MAX_MESSAGE) -> Node:
     """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of.
 
     max_message is how many bytes a message has at most, sent or received. Those that are being received
@@ -45,6 +48,12 @@ class Node:
     memory is the rack's memory; address the node's IPv6 address; done is set when the node has ended.
     """
 
+    name: str
+    address: str
+    incarnation: int
+    done: threading.Event
+    memory: Memory
+
     def __init__(self, session, max_message=layout.MAX_MESSAGE):
         self._session, self.max_message = session, max_message
         self.name, self.address, self.incarnation = session.name, session.address, session.incarnation
@@ -52,7 +61,7 @@ class Node:
         mtu = min(session.mtu, session.rack.get("mtu") or session.mtu)
         self.budget = min(mtu - layout.OVERHEAD, layout.MAX_DATAGRAM)
         self._socket = session.listen(self.address, layout.PORT_RPC)
-        self.memory = Memory(session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget)
+        self.memory = Memory(session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget, self._ask_batches)
         self._lock = threading.Lock()  # over what follows
         self._granted = threading.Condition(self._lock)  # a call that has waited for a slot has one
         self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all())
@@ -82,13 +91,13 @@ class Node:
         self._pump = threading.Thread(target=self._run, name="bifrost node", daemon=True)
         self._pump.start()
 
-    def __enter__(self):
+    def __enter__(self) -> Node:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def client(self, service, policy=None, timeout=None):
+    def client(self, service: str, policy: str | None = None, timeout: float | None = None) -> ClientProtocol:
         """A protocol for a generated client: Arrays.Client(node.client("Arrays")).
 
         policy is what becomes of calls when a node fails: "none" (at most once) or "recover" (exactly once), the
@@ -98,7 +107,7 @@ class Node:
             raise Error(layout.UNSUPPORTED, "policy %r: this client knows none and recover" % policy, "client")
         return ClientProtocol(self, service, policy, timeout)
 
-    def export(self, service, processor, workers=16, queue=1024):
+    def export(self, service: str, processor, workers: int = 16, queue: int = 1024) -> None:
         """Serves a service with a generated processor. It returns when the rack routes calls to this node.
 
         Calls must be of policy none: deploy the program with `policy: none`, or make the callers ask for it. workers
@@ -115,12 +124,12 @@ class Node:
             s.close()
             raise
 
-    def who(self, address):
+    def who(self, address: str) -> dict:
         """What the Gatekeeper knows of the node at an address, such as bifrost.current().caller: a dictionary with
         name, blade, services, and the deployment and program that it belongs to. Error NOT_FOUND: it is gone."""
         return self._session.ask("who", address=address)["who"]
 
-    def close(self, timeout=3.0):
+    def close(self, timeout: float = 3.0) -> None:
         """Ends the node in an orderly way: the rack sends it no more calls, those that it has got finish, and it
         leaves the rack. What takes longer than timeout seconds from then on is cut off."""
         with self._lock:
@@ -154,9 +163,15 @@ class Node:
 
     # The calling side.
 
-    def call(self, service, method, payload, pointers=(), oneway=False, policy=None, timeout=None, headers=None):
+    def call(self, service: str, method: str, payload: bytes, pointers: Iterable[bytes] = (), oneway: bool = False, policy: str | None = None,
+             timeout: float | None = None, headers: dict[str, str] | None = None) -> tuple[dict, bytes]:
         """Makes a call with a Thrift message and returns the headers of the answer and the message, {} and b"" for a
-        one-way. pointers are the global pointers in the message: they are lent until the answer, or handed over by a one-way."""
+        one-way. pointers are the global pointers in the message: their regions are lent until the answer, or handed over by a one-way."""
+        regions = list(map(wire.region_of, pointers))
+        return self.exchange(service, method, payload, regions, oneway, policy, timeout, headers)[:2]
+
+    def exchange(self, service, method, payload, regions, oneway, policy, timeout, headers):
+        """Does the same with the regions that pointers in the message lead into, and returns those of the answer, too."""
         op = "call %s.%s" % (service, method)
         policy = POLICIES.get(self._session.policy(service, method) or policy or "recover")
         if policy is None:
@@ -164,9 +179,11 @@ class Node:
         try:
             wanted = wire.method_of(method)
             front = wire.pack_headers(headers) if headers else b""
+            serving = None if oneway else current()  # a one-way hands over what is its sender's own
+            lists = wire.lists_of(regions, serving.message.lent_by) if serving else wire.lists_of(regions)
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
-        if pointers:
+        if regions:
             self.memory.settle()
         end = None if timeout is None else time.monotonic() + timeout
         called = direct.Method(service, method, policy == layout.POLICY_NONE)
@@ -175,18 +192,18 @@ class Node:
             m = wire.Message(
                 type=layout.TYPE_ONE_WAY if oneway else layout.TYPE_CALL, flags=policy | (layout.FLAG_HEADERS if front else 0),
                 name_length=len(method.encode()), method=wanted, service=wire.service_hash(service),
-                caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload, trailer=_trailer(oneway),
+                caller_incarnation=self.incarnation, listed=lists, payload=front + payload, trailer=_trailer(oneway),
             )
             if called.at_most_once:
                 m.callee_incarnation = server.incarnation
-            if pointers:
+            if regions:
                 m.flags |= layout.FLAG_HELD
-            call = endpoint.Call(m, None, server.node, held=bool(pointers))
+            call = endpoint.Call(m, None, server.node, held=bool(regions))
             call.body = self._cut(op, m)
             call.deadline = end
             waiter = self._begin(op, call, (service, method, policy))
             if waiter is None:
-                return {}, b""
+                return {}, b"", ()
             if not waiter.ready.wait(_left(end)) and self._give_up(call):
                 raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
             answer = waiter.answer
@@ -247,6 +264,9 @@ class Node:
         if call.slot is None:
             raise Error(layout.DEADLINE_EXCEEDED, "no call slot was free", op, never_began=True)
 
+    def _ask_batches(self, machine, want):
+        return self._session.ask("batches", machine=machine, want=want).get("batches") or ()
+
     def _ask_blocks(self, want):
         def told(answer):
             with self._lock:
@@ -262,10 +282,8 @@ class Node:
     def _cut(self, op, m):
         """Makes a message that exceeds a packet the first packet of itself, and returns its whole payload. Else it returns
         nothing."""
-        size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload) + len(m.trailer)
         try:
-            wire.check_pointers(m, self.budget)
-            if size <= self.budget:
+            if len(m.pack()) <= self.budget:
                 return b""
             if len(m.payload) > self.max_message:
                 raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
@@ -286,7 +304,7 @@ class Node:
             if call.message.call not in self._caller.calls:
                 return False
             call.waiter = None
-            if call.message.pointers:
+            if call.message.regions:
                 call.deadline = time.monotonic()
             else:
                 self._caller.end(call)
@@ -299,16 +317,18 @@ class Node:
             never = m.flags & layout.FLAG_UNBEGUN and (m.policy or not m.flags & layout.FLAG_RELEASED or not resent)
             raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(never))
         if oneway:
-            return {}, b""
+            return {}, b"", ()
         try:
-            return wire.take_headers(m)
+            return (*wire.take_headers(m), m.regions)
         except FormatError as e:
             raise Error(layout.BAD_REQUEST, "malformed answer: %s" % e, op, remote=True) from e
 
     def send(self, datagram, address, port=layout.PORT_RPC):
-        """Puts a message on the wire; a failure is a loss like any other."""
+        """Puts a message on the wire; a failure is a loss like any other. A large one has a port of its own, unless the switch holds it."""
+        if wire.is_first(datagram):
+            port = layout.PORT_BULK
         try:
-            (self._direct if port == layout.PORT_DIRECT else self._socket).sendto(datagram, (address, port))
+            {layout.PORT_DIRECT: self._direct, layout.PORT_BULK: self._parts}.get(port, self._socket).sendto(datagram, (address, port))
         except OSError:
             pass
 
@@ -452,6 +472,12 @@ class Node:
             with self._lock:
                 self._forgets.forgotten(time.monotonic(), layout.GATEKEEPER, wire.forgotten(m))
             return
+        if m.flags & layout.FLAG_MORE and not m.flags & layout.FLAG_RELEASED:
+            raise FormatError("a large message, which has a port of its own")
+        self._answered(m, source, len(b))
+
+    def _answered(self, m, source, size):
+        """Takes an answer, or its first packet, of so many bytes."""
         with self._lock:
             more = m.flags & layout.FLAG_MORE
             call = self._caller.find(source, m) if more else self._caller.receive(time.monotonic(), source, m)
@@ -459,13 +485,15 @@ class Node:
                 self.counters["duplicates"] += 1
                 return
         if more:
-            self._fetch_answer(m, source, len(b))
+            self._fetch_answer(m, source, size)
             return
         self._hand_over(call, m)
 
     def _direct_received(self, b, source, port):
         """Takes a datagram to the port for calls: a call, or what a node says that has got some of ours."""
         m = wire.Message.parse(b)
+        if m.flags & layout.FLAG_MORE and not m.flags & layout.FLAG_RELEASED:
+            raise FormatError("a large message, which has a port of its own")
         if m.type != layout.TYPE_ACK:
             self._calls.received(m, len(b), source, port)
             return
@@ -488,13 +516,13 @@ class Node:
     def fetch(self, source, m, answer, size, rest):
         """Begins to fetch what a first packet of so many bytes leaves out; rest is told what becomes of that. False:
         there is no room now."""
-        total, to, start = wire.opening(m)
+        total, to, parts, start = wire.opening(m)
         h = bulk.Header(
             call=m.call, answer=answer, caller_incarnation=m.caller_incarnation, total=total, first=len(start),
             callee_incarnation=m.callee_incarnation if answer else self.incarnation,
         )
-        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[8:], "big")
-        t = self._incoming.begin(now, (source, m.call, answer), h, start, size - bulk.SIZE, to == own, rest)
+        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[12:], "big")
+        t = self._incoming.begin(now, (source, m.call, answer), h, start, size - bulk.SIZE, (parts or bulk.pushes(size - bulk.SIZE)) if to == own else 0, rest)
         if t is None:
             return False
         self._go_on(t)
@@ -563,7 +591,10 @@ class Node:
                     self.give_up(t.key)
 
     def _part_received(self, b, source, _):
-        """Takes a datagram to the port for parts."""
+        """Takes a datagram to the port for large messages."""
+        if int.from_bytes(b[:2], "big") == layout.RPC_MAGIC:
+            self._first_received(wire.Message.parse(b), source, len(b))
+            return
         h = bulk.Header.parse(b)
         key = (source, h.call, bool(h.answer))
         if h.kind == bulk.PART:
@@ -576,6 +607,15 @@ class Node:
             self._calls.settle(source, h.call)
         else:
             self.give_up(key)
+
+    def _first_received(self, m, source, size):
+        """Takes a large message's first packet, of so many bytes, that the Gatekeeper has not seen."""
+        if not m.flags & layout.FLAG_MORE or m.flags & (layout.FLAG_HELD | layout.FLAG_RELEASED | layout.FLAG_REPLAY) or m.regions:
+            raise FormatError("type %d, flags %#x: no first packet of a large message without pointers" % (m.type, m.flags))
+        if m.type in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
+            self._answered(m, source, size)
+        else:
+            self._calls.received(m, size, source, layout.PORT_BULK)
 
     def _serve_pull(self, h, source):
         """Sends the parts that a receiver has asked for."""
@@ -611,7 +651,7 @@ class Node:
     def answer_header(self, m):
         """The header of an answer to a call, as a message without payload."""
         flags = m.policy
-        if m.flags & layout.FLAG_HELD or m.pointers and m.type == layout.TYPE_CALL:
+        if m.flags & layout.FLAG_HELD or m.regions and m.type == layout.TYPE_CALL:
             flags |= layout.FLAG_HELD  # so that the leases end that the call began
         fields = {name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")}
         fields.update(type=layout.TYPE_REPLY, flags=flags, timeout=0, code=0, callee_incarnation=self.incarnation)

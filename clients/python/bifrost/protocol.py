@@ -1,8 +1,8 @@
-"""What generated Thrift code reads and writes: Thrift protocols over memory, which collects global pointers."""
+"""What generated Thrift code reads and writes: Thrift protocols over memory, which note the regions that global pointers lead into."""
 
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.protocol.TCompactProtocol import TCompactProtocol
-from thrift.Thrift import TMessageType
+from thrift.Thrift import TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
 from . import layout, wire
@@ -12,12 +12,17 @@ POINTER_STRUCT = "GlobalPointer"  # its name in rpc/idl/bifrost.thrift
 
 
 class _Noting:
-    """Notes of the message that is written its name, its type and the global pointers in it, and whether it is a
-    reply with an exception that the IDL declares: that is every field of a result but 0."""
+    """Notes of the message that is written its name, its type and the regions that global pointers in it lead into, each once, and
+    whether it is a reply with an exception that the IDL declares: that is every field of a result but 0. Of a message that is
+    read it refuses pointers into other regions than listed: the rack has not seen them, so whoever used them would use rights of
+    its own for the sender."""
+
+    listed = None  # regions that the packet lists; None if the message has come in no packet
+    _in, _address = 0, False  # how deep the reader is; whether the field that it reads may be the address of a pointer
 
     def begin(self, name, kind):
         """Starts to note afresh."""
-        self.name, self.kind, self.pointers, self._inside = name, kind, [], False
+        self.name, self.kind, self.regions, self._inside = name, kind, [], False
         self.declared, self._depth = False, 0
 
     def writeMessageBegin(self, name, type, seqid):
@@ -43,9 +48,29 @@ class _Noting:
             pointer = bytes(value)
             if not wire.is_stored(pointer):
                 raise Error(layout.BAD_REQUEST, "%s is not a global pointer" % pointer.hex(), "pointer")
-            if pointer not in self.pointers:
-                self.pointers.append(pointer)
+            region = wire.region_of(pointer)
+            if region not in self.regions:
+                self.regions.append(region)
         super().writeBinary(value)
+
+    def readStructBegin(self):
+        self._in += 1
+        return super().readStructBegin()
+
+    def readStructEnd(self):
+        self._in -= 1
+        super().readStructEnd()
+
+    def readFieldBegin(self):
+        name, type, id = super().readFieldBegin()
+        self._address = type == TType.STRING and id == 1 and self._in > 1
+        return name, type, id
+
+    def readBinary(self):
+        value = super().readBinary()
+        if self._address and self.listed is not None and wire.is_stored(value) and wire.region_of(value) not in self.listed:
+            raise Error(layout.BAD_REQUEST, "the message has the pointer %s, its packet does not list the region" % value.hex())
+        return value
 
 
 class Protocol(_Noting, TBinaryProtocol):
@@ -96,7 +121,7 @@ class ClientProtocol(Protocol):
     def _call(self):
         payload = self.trans.getvalue()
         oneway = self.kind == TMessageType.ONEWAY
-        self.answer_headers, answer = self._node.call(
-            self._service, self.name, payload, self.pointers, oneway, self._policy, self.timeout, self.headers
+        self.answer_headers, answer, self.listed = self._node.exchange(
+            self._service, self.name, payload, self.regions, oneway, self._policy, self.timeout, self.headers
         )
         self._fresh(answer)

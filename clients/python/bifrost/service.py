@@ -1,5 +1,6 @@
 """A service that a node serves: calls of policy none, each run at most once by a worker thread."""
 
+import contextvars
 import logging
 import queue
 import threading
@@ -14,7 +15,7 @@ from .protocol import protocol_of
 
 log = logging.getLogger("bifrost")
 
-_current = threading.local()
+serving: "contextvars.ContextVar[Incoming | None]" = contextvars.ContextVar("serving", default=None)  # by this thread, or task
 
 
 class Incoming:
@@ -28,9 +29,9 @@ class Incoming:
         self.claim = 0  # bytes that a large message counts for
 
 
-def current():
-    """The call that this thread is serving, None outside of handlers."""
-    return getattr(_current, "call", None)
+def current() -> "Incoming | None":
+    """The call that this thread, or task of asyncio, is serving; None outside of handlers."""
+    return serving.get()
 
 
 # What a call or one-way may be marked as.
@@ -122,7 +123,7 @@ class Calls:
             marks |= layout.FLAG_GIVEN_UP
         elif m.type != layout.TYPE_ONE_WAY:
             return None
-        if m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt or m.pointers and not lends:
+        if m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt or m.turned or m.regions and not lends:
             return None
         return b"" if asks or m.flags & layout.FLAG_GIVEN_UP else wire.lineage(m)
 
@@ -267,36 +268,39 @@ class Service:
         m, node = call.message, self._node
         if call.deadline is not None and time.monotonic() >= call.deadline:
             return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began", True), b""
-        _current.call = call
+        serving.set(call)
         try:
             call.headers, message = wire.take_headers(m)
             protocol = protocol_of(message)
             out = protocol(TMemoryBuffer())
-            self._processor.process(protocol(TMemoryBuffer(message)), out)
+            read = protocol(TMemoryBuffer(message))
+            read.listed = m.regions
+            self._processor.process(read, out)
             front = wire.pack_headers(call.answer_headers) if call.answer_headers else b""
-            if out.pointers:
+            if out.regions:
                 node.memory.settle()
         except Error as e:
             return node.exception(m, e.code, e.reason), b""
         except ValueError as e:  # headers that do not parse, or are too long
             return node.exception(m, layout.BAD_REQUEST, str(e)), b""
         finally:
-            _current.call = None
+            serving.set(None)
         answer = node.answer_header(m)
         answer.type = layout.TYPE_EXCEPTION if out.kind == TMessageType.EXCEPTION else layout.TYPE_REPLY
-        answer.pointers, answer.payload = out.pointers, front + out.trans.getvalue()
+        answer.payload = front + out.trans.getvalue()
         answer.code = layout.DECLARED if out.declared else layout.OK
         answer.flags |= layout.FLAG_HEADERS if front else 0
-        answer.trailer = m.trailer[: wire.ORIGIN] if out.pointers else b""  # it shows the Gatekeeper that the call was made
-        b = answer.pack()
+        answer.trailer = m.trailer[: wire.ORIGIN] if out.regions else b""  # it shows the Gatekeeper that the call was made
+        try:
+            answer.regions = out.regions
+            b = answer.pack()
+        except ValueError as e:
+            return node.exception(m, layout.BAD_REQUEST, str(e)), b""
         if len(b) <= node.budget:
             return b, b""
         if len(answer.payload) > node.max_message:
             return node.exception(m, layout.BAD_REQUEST, node.too_long("an answer", len(answer.payload))), b""
-        try:
-            body = wire.first(answer, node.budget)
-        except ValueError as e:
-            return node.exception(m, layout.BAD_REQUEST, str(e)), b""
+        body = wire.first(answer, node.budget)
         return answer.pack(), body
 
 

@@ -17,6 +17,7 @@ class Slot:
 
     def __init__(self, number):
         self.number, self.count = number, 0  # count of the last call
+        self.used = False
         self.kept = self.held = None  # the Caller's
 
 
@@ -25,7 +26,7 @@ class Slots:
 
     def __init__(self, served):
         self._served = served
-        self._blocks, self._total = set(), 0  # how many slots there are
+        self._blocks, self._total = {}, 0  # slots of each block; how many slots there are
         self.idle = []  # the last used is the last, and used first, so that few stay in use
         self._taken = collections.Counter()  # by calls to each node
         self._waiting = collections.OrderedDict()  # calls by node; the nodes take turns
@@ -37,9 +38,9 @@ class Slots:
         new = [b for b in dict.fromkeys(blocks) if b not in self._blocks]
         for b in new:
             first = b * layout.BLOCK_SLOTS
-            self.idle[:0] = [Slot(n) for n in reversed(range(first, first + layout.BLOCK_SLOTS))]
+            self._blocks[b] = [Slot(n) for n in range(first, first + layout.BLOCK_SLOTS)]
+            self.idle[:0] = reversed(self._blocks[b])
             self._total += layout.BLOCK_SLOTS
-        self._blocks.update(new)
         self._serve()
         return bool(new)
 
@@ -77,10 +78,9 @@ class Slots:
         return want if need > self._total and want > len(self._blocks) else 0
 
     def take(self, call):
-        """Gives a call a slot; False if it has to wait until it is served, or leaves. Calls to one node have half of the slots
-        at most, so that one that does not answer does not keep the others from being called."""
-        call.slot = self._free(call.node)
-        if call.slot is None:
+        """Gives a call its slots, as many as it has lists, next to each other; False if it has to wait until it is served, or leaves.
+        Calls to one node have half of the slots at most, so that one that does not answer does not keep the others from being called."""
+        if not self._give(call):
             self._waiting.setdefault(call.node, collections.deque()).append(call)
         return call.slot is not None
 
@@ -92,37 +92,48 @@ class Slots:
             del self._waiting[call.node]
 
     def put_back(self, call):
-        """Takes the slot of a call that is over."""
-        slot, call.slot = call.slot, None
-        self._taken[call.node] -= 1
+        """Takes the slots of a call that is over."""
+        slots, call.slot, call.more = [call.slot, *call.more], None, ()
+        self._taken[call.node] -= len(slots)
         if not self._taken[call.node]:
             del self._taken[call.node]
-        if slot.count < MAX_COUNT:
-            self.idle.append(slot)
-        else:  # the node's next incarnation may use it again
-            self._total -= 1
+        for slot in reversed(slots):
+            if slot.count < MAX_COUNT:
+                slot.used = False
+                self.idle.append(slot)
+            else:  # the node's next incarnation may use it again
+                self._total -= 1
         self._serve()
 
-    def _free(self, node):
-        """Takes a slot for a call to a node; None if there is none."""
-        if not self.idle or self._taken[node] >= self._total // 2:
-            return None
-        self._taken[node] += 1
-        slot = self.idle.pop()
-        slot.count += 1
-        return slot
+    def _give(self, call):
+        """Gives a call slots next to each other in a block, and one count there; False if there are none."""
+        if self._taken[call.node] + call.slots > self._total // 2:
+            return False
+        for first in reversed(self.idle):
+            block, at = divmod(first.number, layout.BLOCK_SLOTS)
+            slots = self._blocks[block][at : at + call.slots]
+            if len(slots) == call.slots and not any(s.used for s in slots):
+                break
+        else:
+            return False
+        count = max(s.count for s in slots) + 1
+        for s in slots:
+            s.used, s.count = True, count
+            self.idle.remove(s)
+        self._taken[call.node] += call.slots
+        call.slot, *call.more = slots
+        return True
 
     def _serve(self):
         """Gives free slots to calls that wait, to one node after the other."""
         passed = 0
         while passed < len(self._waiting):
             node, calls = self._waiting.popitem(last=False)
-            slot = self._free(node)
-            call = calls.popleft() if slot else None
+            call = calls.popleft() if self._give(calls[0]) else None
             if calls:
                 self._waiting[node] = calls
             if call is None:
                 passed += 1
                 continue
-            passed, call.slot = 0, slot
+            passed = 0
             self._served(call)

@@ -4,27 +4,33 @@ import hashlib
 import hmac
 import ipaddress
 import struct
+import typing
 
 from . import layout
 from .errors import FormatError
 
 _RPC = struct.Struct(layout.RPC_FORMAT)
 _DSM = struct.Struct(layout.DSM_FORMAT)
+_LIST = struct.Struct(layout.LIST_FORMAT)
 RPC_SIZE = _RPC.size
 DSM_SIZE = _DSM.size
 NO_ID = bytes(16)
 
 
 class Message:
-    """A call packet: the header's fields as attributes, pointers (16 bytes each), payload and trailer."""
+    """A call packet: the header's fields as attributes, payload and trailer, and listed: the regions that it lists (numbers, region_of), in
+    lists of a Use and regions each (lists_of)."""
 
-    __slots__ = layout.RPC_FIELDS + ("pointers", "payload", "trailer")
+    __slots__ = layout.RPC_FIELDS + ("listed", "payload", "trailer")
 
     def __init__(self, **fields):
+        regions = fields.pop("regions", ())
         for name in self.__slots__:
             setattr(self, name, fields.pop(name, 0))
+        if regions:
+            self.regions = regions
         self.magic, self.version = layout.RPC_MAGIC, layout.RPC_VERSION
-        for name, empty in (("method", NO_ID), ("call", NO_ID), ("parent", NO_ID), ("pointers", ()), ("payload", b""), ("trailer", b"")):
+        for name, empty in (("method", NO_ID), ("call", NO_ID), ("parent", NO_ID), ("listed", ()), ("payload", b""), ("trailer", b"")):
             setattr(self, name, getattr(self, name) or empty)
         if fields:
             raise TypeError("no such fields: %s" % ", ".join(fields))
@@ -32,6 +38,23 @@ class Message:
     @property
     def policy(self):
         return self.flags & 3
+
+    @property
+    def regions(self):
+        """All regions that the message lists. To set them lists regions of the sender's own."""
+        return [r for _, some in self.listed for r in some]
+
+    @regions.setter
+    def regions(self, regions):
+        self.listed = lists_of(regions)
+
+    def lent_by(self, region):
+        """The Use of a slot in which the call has lent its callee a region; NO_USE if it has not. A one-way hands its regions over."""
+        if self.type == layout.TYPE_CALL:
+            for at, (_, some) in enumerate(self.listed):
+                if region in some:
+                    return Use(self.slot + at, self.number)
+        return NO_USE
 
     @property
     def refuses(self):
@@ -42,10 +65,11 @@ class Message:
 
     def pack(self):
         """The datagram."""
-        self.pointer_count, self.pointer = len(self.pointers), self.pointers[0] if self.pointers else NO_ID
+        lists = [_pack_list(by, some) for by, some in self.listed]
+        self.lists, self.turned_twin, self.had_twin = len(lists), self.turned ^ 0xFFFF, self.had ^ 0xFFFF
         self.payload_length, self.trailer_length = len(self.payload), len(self.trailer)
         header = _RPC.pack(*(getattr(self, name) for name in layout.RPC_FIELDS))
-        return b"".join((header, *self.pointers[1:], self.payload, self.trailer))
+        return b"".join((header, *lists, self.payload, self.trailer))
 
     @classmethod
     def parse(cls, b):
@@ -55,37 +79,84 @@ class Message:
         m = cls.__new__(cls)
         for name, value in zip(layout.RPC_FIELDS, _RPC.unpack_from(b)):
             setattr(m, name, value)
-        if m.magic != layout.RPC_MAGIC or m.version != layout.RPC_VERSION or not layout.TYPE_CALL <= m.type <= layout.TYPE_ACK:
-            raise FormatError("call header: magic %#x, version %d, type %d" % (m.magic, m.version, m.type))
-        if m.reserved:
-            raise FormatError("call header: the reserved field is %#x" % m.reserved)
-        n = m.pointer_count
-        start = RPC_SIZE + 16 * max(0, n - 1)
-        if n > layout.MAX_POINTERS or (n == 0) != (m.pointer == NO_ID):
-            raise FormatError("call header: %d pointers, the first is %s" % (n, m.pointer.hex()))
+        if m.magic != layout.RPC_MAGIC or m.version != layout.RPC_VERSION or not layout.TYPE_CALL <= m.type <= layout.TYPE_ASK:
+            raise FormatError("call header: magic %#x, version %d (want %d), type %d" % (m.magic, m.version, layout.RPC_VERSION, m.type))
+        if m.reserved or m.reserved2 or m.turned ^ m.turned_twin != 0xFFFF or m.had ^ m.had_twin != 0xFFFF:
+            raise FormatError("call header: reserved fields %#x, %#x, turned %#x, had %#x" % (m.reserved, m.reserved2, m.turned, m.had))
+        if m.lists > layout.MAX_LISTS:
+            raise FormatError("call header: %d lists of regions" % m.lists)
+        start = RPC_SIZE + m.lists * layout.LIST_SIZE
         if start + m.payload_length + m.trailer_length != len(b):
             raise FormatError("call header: the lengths do not add up to %d bytes" % len(b))
-        m.pointers = [m.pointer] * min(n, 1) + [bytes(b[at : at + 16]) for at in range(RPC_SIZE, start, 16)]
-        for p in m.pointers:
-            if not is_stored(p):
-                raise FormatError("call header: %s is not a global pointer" % p.hex())
+        m.listed = _parse_lists(b[RPC_SIZE:start])
         end = start + m.payload_length
         m.payload, m.trailer = bytes(b[start:end]), bytes(b[end:])
         return m
+
+
+class Use(typing.NamedTuple):
+    """One use of a call slot: a call that lends, for whoever lends on or reads what it was lent."""
+
+    slot: int
+    number: int
+
+
+NO_USE = Use(0, 0)  # what is one's own
+
+
+def lists_of(regions, by=lambda region: NO_USE):
+    """The lists of a message that names regions, each once: one for each call slot of the call. by is the Use by which its sender has a
+    region. What came in one slot shares a list with nothing that came in another one. ValueError if there are too many."""
+    lists = []
+    regions = dict.fromkeys(regions)
+    for lent in True, False:  # what is the sender's own goes wherever there is room
+        for r in regions:
+            use = by(r)
+            if (use != NO_USE) != lent:
+                continue
+            for of, some in lists:
+                if len(some) < layout.LIST_REGIONS and use in (NO_USE, of):
+                    some.append(r)
+                    break
+            else:
+                lists.append((use, [r]))
+    if len(lists) > layout.MAX_LISTS:
+        raise ValueError(
+            "global pointers into more than %d regions in one message, or into regions that more than %d calls have lent: put the pointers into a region, and pass a pointer to that"
+            % (layout.MAX_LISTS * layout.LIST_REGIONS, layout.MAX_LISTS)
+        )
+    return lists
+
+
+def _pack_list(by, some):
+    return _LIST.pack(by.number, by.slot, len(some), bytes(3), *some, *[0] * (layout.LIST_REGIONS - len(some)))
+
+
+def _parse_lists(b):
+    """The lists; FormatError for a region that is none, or is there twice."""
+    lists, regions = [], set()
+    for at in range(0, len(b), layout.LIST_SIZE):
+        number, slot, count, reserved, *some = _LIST.unpack_from(b, at)
+        named = some[:count]
+        if count > layout.LIST_REGIONS or any(reserved) or any(some[count:]) or not all(is_region(r) for r in named):
+            raise FormatError("call header: a list of %d regions: %s" % (count, some))
+        if len(set(named)) < count or regions.intersection(named):
+            raise FormatError("call header: a region is listed twice")
+        lists.append((Use(slot, number), named))
+        regions.update(named)
+    return lists
 
 
 class Memory:
     """A memory packet: the header's fields as attributes, and the data behind it."""
 
     __slots__ = layout.DSM_FIELDS + ("data",)
-    DENIAL = layout.KIND_NACK << 8 | layout.PERMISSION_DENIED
-
     def __init__(self, **fields):
         for name in self.__slots__:
             setattr(self, name, fields.pop(name, 0))
         self.magic, self.version = layout.DSM_MAGIC, layout.DSM_VERSION
-        self.verdict, self.denial = self.verdict or layout.KIND_REQUEST << 8, self.DENIAL
-        self.execution, self.reserved, self.data = self.execution or NO_ID, bytes(6), self.data or b""
+        self.verdict = self.verdict or layout.KIND_REQUEST << 8
+        self.execution, self.data = self.execution or NO_ID, self.data or b""
         if fields:
             raise TypeError("no such fields: %s" % ", ".join(fields))
 
@@ -95,6 +166,7 @@ class Memory:
 
     def pack(self):
         """The datagram."""
+        self.verdict_twin = self.verdict ^ 0xFFFF
         return _DSM.pack(*(getattr(self, name) for name in layout.DSM_FIELDS)) + self.data
 
     @classmethod
@@ -106,7 +178,9 @@ class Memory:
         for name, value in zip(layout.DSM_FIELDS, _DSM.unpack_from(b)):
             setattr(m, name, value)
         if m.magic != layout.DSM_MAGIC or m.version != layout.DSM_VERSION or not layout.KIND_REQUEST <= m.kind <= layout.KIND_NACK:
-            raise FormatError("memory header: magic %#x, version %d, kind %d" % (m.magic, m.version, m.kind))
+            raise FormatError("memory header: magic %#x, version %d (want %d), kind %d" % (m.magic, m.version, layout.DSM_VERSION, m.kind))
+        if m.verdict ^ m.verdict_twin != 0xFFFF:
+            raise FormatError("memory header: verdict %#x, its complement %#x" % (m.verdict, m.verdict_twin))
         if m.members > 2 or m.copy >= max(m.members, 1):
             raise FormatError("memory header: copy %d of %d" % (m.copy, m.members))
         m.data = bytes(b[DSM_SIZE:])
@@ -164,6 +238,24 @@ def make_pointer(prefix, machine, slot, generation):
 def is_stored(p):
     """Whether 16 bytes can be a stored pointer."""
     return len(p) == 16 and p[:4] == bytes(4) and p[4] != 0 and p[6] == 0 and generation(p) > 0
+
+
+# A region is named by a number of 50 bits: machine (8), slot (20), generation (22).
+
+
+def region_of(p):
+    """The region that a pointer leads into."""
+    return p[5] << layout.SLOT_BITS + layout.GENERATION_BITS | int.from_bytes(p[7:], "big") >> layout.OFFSET_BITS
+
+
+def is_region(r):
+    """Whether a number can name a region."""
+    return r >> 8 + layout.SLOT_BITS + layout.GENERATION_BITS == 0 and r & (1 << layout.GENERATION_BITS) - 1 != 0
+
+
+def slot(p):
+    """The slot of the region that a pointer names."""
+    return int.from_bytes(p[7:], "big") >> layout.OFFSET_BITS + layout.GENERATION_BITS
 
 
 def generation(p):
@@ -244,7 +336,7 @@ def lineage(m):
 def arguments(m):
     """A hash of a message's arguments, in which the trailer of the first packet of an exactly-once call ends."""
     h = hashlib.blake2b(m.service.to_bytes(8, "big") + m.method, digest_size=8)
-    for b in (*m.pointers, m.payload):
+    for b in (*(r.to_bytes(8, "big") for r in m.regions), m.payload):
         h.update(b)
     return h.digest()
 
@@ -272,36 +364,35 @@ def forgotten(m):
     return [m.payload[at : at + 16] for at in range(0, len(m.payload), 16)]
 
 
-# The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), the low half of the
-# address of the node to which the next parts were sent without being asked for (8; 0 is none), and the first bytes.
+# The first packet of a larger message (FLAG_MORE): its payload is the length of the whole one (8 bytes), how many of the next parts at most were sent
+# without being asked for (4; 0 stands for as many as BULK_PUSH says), to which node (4, its number, which is the end of its address; 0 is none), and
+# the first bytes.
 
-_OPENING = struct.Struct(">QQ")
-
-
-def check_pointers(m, budget):
-    """Raises ValueError if a message has more than half a packet of pointers: its first packet may have no room for them."""
-    most = budget // 2 // 16
-    if len(m.pointers) > most:
-        raise ValueError("%d global pointers in a message, which has %d at most at this MTU: keep the data in fewer regions, or make several calls" % (len(m.pointers), most))
+_OPENING = struct.Struct(">QII")
 
 
 def first(m, budget):
-    """Makes a message the first packet of itself; returns its whole payload. ValueError if it has too many pointers."""
-    check_pointers(m, budget)
+    """Makes a message the first packet of itself; returns its whole payload."""
     whole = m.payload
-    room = budget - RPC_SIZE - 16 * max(0, len(m.pointers) - 1) - len(m.trailer) - _OPENING.size
+    room = budget - RPC_SIZE - len(m.listed) * layout.LIST_SIZE - len(m.trailer) - _OPENING.size
     m.flags |= layout.FLAG_MORE
-    m.payload = _OPENING.pack(len(whole), 0) + whole[:room]
+    m.payload = _OPENING.pack(len(whole), 0, 0) + whole[:room]
     return whole
 
 
+def is_first(datagram):
+    """Whether a datagram is the first packet of a large message that the switch does not hold."""
+    flags, lists = int.from_bytes(datagram[4:6], "big"), datagram[94]
+    return bool(flags & layout.FLAG_MORE) and not flags & layout.FLAG_HELD and not lists
+
+
 def opening(m):
-    """What a first packet says: the length of the whole payload, the low half of the address of the node to which the next
-    parts were sent, the first bytes."""
+    """What a first packet says: the length of the whole payload, the number of the node to which the next parts were sent, how many
+    at most, the first bytes."""
     if len(m.payload) <= _OPENING.size:
         raise FormatError("first packet: a payload of %d bytes" % len(m.payload))
-    total, to = _OPENING.unpack_from(m.payload)
+    total, parts, to = _OPENING.unpack_from(m.payload)
     start = m.payload[_OPENING.size :]
     if total <= len(start):
         raise FormatError("first packet: %d bytes of %d" % (len(start), total))
-    return total, to, start
+    return total, to, parts, start

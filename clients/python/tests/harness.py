@@ -12,6 +12,7 @@ KEY = bytes(range(32))
 SELF, A, B = "fd00:b1f0:0:2::5", "fd00:b1f0:0:2::a", "fd00:b1f0:0:2::b"
 PATIENCE = 20.0  # seconds until a test fails
 POINTER = wire.make_pointer(16, 1, 64, 1)
+REGION = wire.region_of(POINTER)
 
 
 def serves(*nodes, incarnation=9, **options):
@@ -146,13 +147,19 @@ class NodeTest(unittest.TestCase):
         """The next copy of a call to a node."""
         return wire.Message.parse(self.take(endpoint or self.direct, lambda t, b: t[0] == to and wire.Message.parse(b).flags & layout.FLAG_SETTLED == 0)[1])
 
+    def first(self):
+        """The next first packet of a large message, where no part has been sent that was not taken."""
+        to, b = self.take(self.bulk)
+        self.assertEqual(to, (A, layout.PORT_BULK))
+        return wire.Message.parse(b)
+
     def reply(self, m, source=A, flags=0, **fields):
         answer = wire.Message(**{name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")})
         answer.type, answer.timeout, answer.callee_incarnation = layout.TYPE_REPLY, 0, 9
         answer.flags = m.flags & layout.FLAG_HELD | m.policy | flags
         for name, value in fields.items():
             setattr(answer, name, value)
-        self.rpc.inject(answer.pack(), source)
+        (self.bulk if flags & layout.FLAG_MORE else self.rpc).inject(answer.pack(), source)
 
     def until(self, true):
         end = time.monotonic() + PATIENCE

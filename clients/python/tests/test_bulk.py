@@ -35,7 +35,7 @@ class BulkTest(unittest.TestCase):
         self.receiver = bulk.Receiver(50000, 1 << 21)
 
     def begin(self, sender, now=0.0, pushed=False):
-        return self.receiver.begin(now, KEY, sender.header(), sender.body[: sender.first], SIZE, pushed, None)
+        return self.receiver.begin(now, KEY, sender.header(), sender.body[: sender.first], SIZE, bulk.pushes(SIZE) if pushed else 0, None)
 
     def run_all(self, sender, parts=(), shuffle=False):
         """Moves parts until the message is whole, and returns it; None if the sender counts as silent."""
@@ -71,15 +71,15 @@ class BulkTest(unittest.TestCase):
 
     def test_pushed_parts_may_overtake(self):
         sender = Sender(os.urandom(300000), 600)
-        n = bulk.pushed(300000, 600, SIZE)
+        n = bulk.pushed(300000, 600, SIZE, bulk.pushes(SIZE))
         parts = [sender.part(at, length) for at, length in bulk.cut([(600, n)], SIZE)]
         for p in parts[:5]:
             self.assertIsNone(self.receiver.receive(0.0, KEY, p))
         self.begin(sender, pushed=True)
         self.assertEqual(self.run_all(sender, parts[3:]), sender.body)
         self.assertEqual(sender.sent, 300)
-        self.assertEqual(bulk.pushed(5000, 600, SIZE), 4400)
-        self.assertEqual(bulk.pushed(3 * 64000 + 4600, 600, 64000), 3 * 64000 + 4000)
+        self.assertEqual(bulk.pushed(5000, 600, SIZE, bulk.pushes(SIZE)), 4400)
+        self.assertEqual(bulk.pushed(3 * 64000 + 4600, 600, 64000, bulk.pushes(64000)), 3 * 64000 + 4000)
 
     def test_silent_sender(self):
         sender = Sender(bytes(5000), 600, lambda: True)
@@ -141,14 +141,14 @@ class BulkTest(unittest.TestCase):
         self.assertEqual(sum(n for _, n in bulk.cut([(0, 1 << 30)], 60000)), layout.BULK_PULL_BYTES // 60000 * 60000)
 
     def test_first_packets(self):
-        m = wire.Message(type=layout.TYPE_CALL, payload=os.urandom(5000), pointers=[wire.make_pointer(16, 1, 64, 1)] * 3)
+        m = wire.Message(type=layout.TYPE_CALL, payload=os.urandom(5000), regions=[1, 2, 3])
         whole = wire.first(m, 1232)
         self.assertEqual(len(m.pack()), 1232)
-        total, to, start = wire.opening(wire.Message.parse(m.pack()))
+        total, to, _, start = wire.opening(wire.Message.parse(m.pack()))
         self.assertEqual((total, to, start), (5000, 0, whole[: len(start)]))
-        pointers = [wire.make_pointer(16, 1, 64, 1)] * 39  # one more than half a packet
-        self.assertRaises(ValueError, wire.first, wire.Message(payload=whole, pointers=pointers), 1232)
-        m = wire.Message(type=layout.TYPE_CALL, payload=whole, pointers=pointers[1:], trailer=bytes(304))
+        regions = list(range(1, 18))  # one too many
+        self.assertRaises(ValueError, wire.Message, regions=regions)
+        m = wire.Message(type=layout.TYPE_CALL, payload=whole, regions=regions[1:], trailer=bytes(304))
         wire.first(m, 1232)
         self.assertEqual(len(m.pack()), 1232)
         for payload in b"", bytes(16), (5).to_bytes(8, "big") + bytes(13):

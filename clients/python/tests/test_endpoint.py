@@ -13,18 +13,45 @@ def call_message(**fields):
 
 class WireTest(unittest.TestCase):
     def test_there_and_back(self):
-        p, q = wire.make_pointer(16, 1, 64, 1), wire.make_pointer(16, 2, 128, 1)
-        m = call_message(payload=b"pay", trailer=b"trail", pointers=[p, q], method=wire.method_of("a" * 17))
-        got = wire.Message.parse(m.pack())
-        self.assertEqual((got.payload, got.trailer, got.pointers, got.method), (b"pay", b"trail", [p, q], m.method))
+        for n in range(17):
+            regions = [wire.region_of(wire.make_pointer(16, n % 3, 64 + i, (1 << 22) - 1)) for i in range(n)]
+            m = call_message(payload=b"pay", trailer=b"trail", regions=regions, turned=2, had=5, method=wire.method_of("a" * 17))
+            got = wire.Message.parse(m.pack())
+            self.assertEqual((got.payload, got.trailer, got.regions, got.method, got.turned, got.had), (b"pay", b"trail", regions, m.method, 2, 5))
+        self.assertRaisesRegex(ValueError, "put the pointers into a region", call_message, regions=list(range(1, 18)))
         self.assertEqual(wire.Memory.parse(wire.Memory(request=7, data=b"x").pack()).data, b"x")
 
+    def test_lists(self):
+        """What came in one slot shares a list with nothing that came in another one; what is the sender's own goes wherever there is room."""
+        a, b = wire.Use(64, 7), wire.Use(65, 7)
+        by = {1: a, 2: a, 3: b}.get
+        use = lambda r: by(r, wire.NO_USE)  # noqa: E731
+        self.assertEqual(wire.lists_of([9, 1, 3, 2, 9, 1], use), [(a, [1, 2, 9]), (b, [3])])
+        self.assertEqual(wire.lists_of([1, 10, 11, 12, 13], use), [(a, [1, 10, 11, 12]), (wire.NO_USE, [13])])
+        self.assertEqual(wire.lists_of([5, 6, 7, 8, 9, 1], use), [(a, [1, 5, 6, 7]), (wire.NO_USE, [8, 9])])
+        self.assertRaisesRegex(ValueError, "that more than 4 calls have lent", wire.lists_of, range(1, 6), lambda r: wire.Use(r, 1))
+        m = call_message(listed=wire.lists_of([9, 1, 3], use), slot=80, number=5)
+        got = wire.Message.parse(m.pack())
+        self.assertEqual(got.listed, [(a, [1, 9]), (b, [3])])
+        self.assertEqual([got.lent_by(r) for r in (1, 9, 3, 4)], [wire.Use(80, 5), wire.Use(80, 5), wire.Use(81, 5), wire.NO_USE])
+        got.type = layout.TYPE_ONE_WAY
+        self.assertEqual(got.lent_by(1), wire.NO_USE)  # it is its own
+
     def test_bad_packets(self):
-        whole = call_message(payload=b"pay", pointers=[wire.make_pointer(16, 1, 64, 1)]).pack()
-        for b in [whole[:n] for n in range(len(whole))] + [whole + b"x", b"\0" + whole[1:], whole[:112] + b"\1" + whole[113:]]:
+        whole = call_message(payload=b"pay", regions=[wire.region_of(wire.make_pointer(16, 1, 64, 1))]).pack()
+
+        def changed(at, value):
+            return whole[:at] + bytes((value,)) + whole[at + 1 :]
+
+        bad = [changed(*c) for c in ((0, 0), (2, 2), (78, 0), (94, 5), (95, 1), (114, 0), (132, 5), (133, 1), (136, 1), (151, 1))]
+        for b in [whole[:n] for n in range(len(whole))] + [whole + b"x"] + bad:
             self.assertRaises(FormatError, wire.Message.parse, b)
         self.assertRaises(FormatError, wire.Message.parse, call_message(reserved=1).pack())
-        self.assertRaises(FormatError, wire.Memory.parse, bytes(80))
+        self.assertRaisesRegex(FormatError, "listed twice|twice", wire.Message.parse, call_message(listed=[(wire.NO_USE, [5, 5])]).pack())
+        self.assertRaisesRegex(FormatError, "version 2 .want 3", wire.Message.parse, changed(2, 2))
+        memory = wire.Memory(request=1).pack()
+        self.assertRaises(FormatError, wire.Memory.parse, memory[:-1])
+        self.assertRaises(FormatError, wire.Memory.parse, memory[:6] + b"\0" + memory[7:])
 
     def test_headers(self):
         headers = {"traceparent": "00-1", "name": "Bifröst", "empty": ""}
@@ -61,8 +88,8 @@ class WireTest(unittest.TestCase):
             self.assertFalse(wire.Message(**dict(refusal, **change)).refuses)
 
     def test_arguments(self):
-        p, q = wire.make_pointer(16, 1, 64, 1), wire.make_pointer(16, 2, 128, 1)
-        calls = [dict(payload=b"a"), dict(payload=b"b"), dict(payload=b"a", service=1), dict(payload=b"a", method=b"m" * 16), dict(payload=b"a", pointers=[p]), dict(payload=b"a", pointers=[q])]
+        p, q = 1, 2
+        calls = [dict(payload=b"a"), dict(payload=b"b"), dict(payload=b"a", service=1), dict(payload=b"a", method=b"m" * 16), dict(payload=b"a", regions=[p]), dict(payload=b"a", regions=[q])]
         self.assertEqual(len({wire.arguments(call_message(**c)) for c in calls}), len(calls))
         self.assertEqual(wire.arguments(call_message(payload=b"a", number=7)), wire.arguments(call_message(payload=b"a")))
 

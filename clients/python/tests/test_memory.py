@@ -14,12 +14,22 @@ class Copy:
 
     def __init__(self, number):
         self.number, self.bytes, self.seen = number, bytearray(1 << 16), {}
+        self.slots, self.full = [0] * layout.BATCH_SLOTS, False
 
     def handle(self, to, m):
         """Carries a request out once, and answers it as often as it comes."""
         if m.request not in self.seen or to[6] == layout.OP_SETTLE:
             at, op = wire.offset(to), to[6]
             answer = wire.Memory(verdict=layout.KIND_REPLY << 8, request=m.request, incarnation=m.incarnation, length=m.length)
+            if op == layout.OP_ALLOC:
+                at = wire.slot(to) % layout.BATCH_SLOTS
+                if self.full or self.slots[at] != wire.generation(to) - 1:
+                    answer.verdict, answer.length = layout.KIND_REPLY << 8 | layout.NO_SPACE, 0
+                    answer.flags = 0 if self.full else layout.DSM_SLOT
+                else:
+                    self.slots[at] = wire.generation(to) | 1 << 31
+            elif op == layout.OP_FREE and self.slots[wire.slot(to) % layout.BATCH_SLOTS] >> 31:
+                self.slots[wire.slot(to) % layout.BATCH_SLOTS] -= 1 << 31
             if op == layout.OP_WRITE:
                 self.bytes[at : at + m.length] = m.data
             elif op == layout.OP_SETTLE:
@@ -30,8 +40,8 @@ class Copy:
         if op == layout.OP_READ:
             at = wire.offset(to)
             answer.data = bytes(self.bytes[at : at + m.length])
-        if op == layout.OP_ALLOC:
-            to = wire.with_op(wire.make_pointer(to[4], to[5], 64, 1), op)
+        if op == layout.OP_SLOTS:
+            answer.data = b"".join(s.to_bytes(4, "big") for s in self.slots)
         return answer.pack(), to
 
 
@@ -43,6 +53,9 @@ class Network:
         self.random, self.queue, self.timeout = random.Random(1), [], 0.0
         self.now = 0.0
 
+    def sleep(self, seconds):
+        self.now += seconds
+
     def clock(self):
         return self.now
 
@@ -50,10 +63,10 @@ class Network:
         to, m = socket.inet_pton(socket.AF_INET6, address[0]), wire.Memory.parse(b)
         assert m.floor <= m.request
         if self.denies(to[6]):
-            m.verdict, m.denial = m.denial, m.verdict
+            m.verdict = layout.KIND_NACK << 8 | layout.PERMISSION_DENIED
             self.queue.append((m.pack(), to))
             return
-        for copy in self.copies[: 1 if to[6] in (layout.OP_READ, layout.OP_ALLOC) else 2]:
+        for copy in self.copies[: 1 if to[6] in (layout.OP_READ, layout.OP_SLOTS) else 2]:
             if self.random.random() > 0.3:
                 answer = copy.handle(to, m)
                 if self.random.random() > 0.3:
@@ -76,7 +89,7 @@ class Network:
 class MemoryTest(unittest.TestCase):
     def client(self, network):
         rack = {"dsm_prefix": 16, "memories": [{"machine": 1, "free": 1 << 20}]}
-        return Memory(network, 3, lambda: rack, 1232, network.clock)
+        return Memory(network, 3, lambda: rack, 1232, lambda machine, want: [machine][:want], network.clock, network.sleep)
 
     def test_lossy_mirror(self):
         network = Network()
@@ -89,6 +102,24 @@ class MemoryTest(unittest.TestCase):
         self.assertEqual(memory.read(p, 8192), data)
         memory.free(p)
         memory.settle()
+
+    def test_slots(self):
+        network = Network()
+        memory = self.client(network)
+        network.copies[1].slots[0] = 5  # it has had a region there that the first copy has not
+        got = [memory.alloc(64) for _ in range(layout.BATCH_SLOTS - 1)]
+        self.assertEqual(len({wire.slot(p) for p in got}), len(got))
+        self.assertEqual([wire.generation(p) for p in got if wire.slot(p) == layout.BATCH_SLOTS], [6], "one that no copy has had")
+        memory.settle()
+        self.assertEqual(network.copies[0].slots, network.copies[1].slots, "what one copy has refused is freed at the other one")
+        memory.alloc(64)  # the last slot that is free
+        memory.free(got[7])
+        again = memory.alloc(64)
+        self.assertEqual((wire.slot(again), wire.generation(again)), (wire.slot(got[7]), wire.generation(got[7]) + 1))
+        network.copies[0].full = True
+        with self.assertRaises(Error) as caught:
+            memory.alloc(64)
+        self.assertEqual(caught.exception.code, layout.NO_SPACE)
 
     def test_denied(self):
         memory = self.client(Network(lambda op: op in (layout.OP_WRITE, layout.OP_READ)))

@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 from bifrost import bulk, direct, layout, service, wire
-from harness import KEY, PATIENCE, POINTER, A, B, NodeTest, serves
+from harness import KEY, PATIENCE, POINTER, REGION, A, B, NodeTest, serves
 
 
 class MovesOn:
@@ -111,9 +111,9 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         self.node.memory.settle = lambda: None
         outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
         m = self.call(self.rpc)
-        self.assertEqual((m.flags, m.pointers), (layout.FLAG_HELD | layout.POLICY_RECOVER, [POINTER]))
-        self.reply(m, pointers=[])  # nobody has released it
-        self.reply(m, flags=layout.FLAG_RELEASED, pointers=[], payload=b"2")
+        self.assertEqual((m.flags, m.regions), (layout.FLAG_HELD | layout.POLICY_RECOVER, [REGION]))
+        self.reply(m, regions=[])  # nobody has released it
+        self.reply(m, flags=layout.FLAG_RELEASED, regions=[], payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
         to, b = self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)
         word = wire.Message.parse(b)
@@ -138,14 +138,14 @@ class ExactlyOnceTest(MovesOn, NodeTest):
             outcome = self.start(oneway=True, pointers=pointers)
             m = self.call(endpoint)
             self.assertEqual(m.type, layout.TYPE_ONE_WAY)
-            self.reply(m, flags=flags, pointers=[])
+            self.reply(m, flags=flags, regions=[])
             self.assertEqual(outcome(), ({}, b""))
 
     def test_large(self):
         payload = os.urandom(5000)
         outcome = self.start(payload=payload)
-        m = self.call()
-        total, pushed, start = wire.opening(m)
+        m = self.first()
+        total, pushed, _, start = wire.opening(m)
         self.assertEqual((total, pushed, len(m.trailer)), (5000, 0, wire.ORIGIN + 8))
         size = self.node.budget - bulk.SIZE
         pull = bulk.Header(kind=bulk.PULL, call=m.call, caller_incarnation=3, total=5000, first=len(start), size=size, spans=[(len(start), 2 * size)])
@@ -174,7 +174,7 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         for policy in "recover", "none":
 
             def call():
-                service._current.call = service.Incoming(served, B, None, None)
+                service.serving.set(service.Incoming(served, B, None, None))
                 self.node.call("Adder", "add", b"", policy=policy)
 
             thread = threading.Thread(target=call)
@@ -253,9 +253,9 @@ class AtMostOnceTest(MovesOn, NodeTest):
         self.node.memory.settle = lambda: None
         outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
         m = self.call(self.rpc)
-        self.assertEqual((m.flags, m.pointers, m.callee_incarnation), (layout.FLAG_HELD, [POINTER], 9))
-        self.reply(m, pointers=[])  # nobody has released it
-        self.reply(m, flags=layout.FLAG_RELEASED, pointers=[], payload=b"2")
+        self.assertEqual((m.flags, m.regions, m.callee_incarnation), (layout.FLAG_HELD, [REGION], 9))
+        self.reply(m, regions=[])  # nobody has released it
+        self.reply(m, flags=layout.FLAG_RELEASED, regions=[], payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
         self.assertEqual(self.direct.sent, [])
 
@@ -264,7 +264,7 @@ class AtMostOnceTest(MovesOn, NodeTest):
             self.node.memory.settle = lambda: None
             outcome = self.start(pointers=[POINTER])
             m = self.call(self.rpc)
-            self.reply(m, flags=layout.FLAG_RELEASED, pointers=[])
+            self.reply(m, flags=layout.FLAG_RELEASED, regions=[])
             outcome()
             self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)
         self.rpc.inject(wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_SETTLED | layout.FLAG_RELEASED, payload=m.call).pack(), layout.GATEKEEPER)
@@ -288,8 +288,8 @@ class AtMostOnceTest(MovesOn, NodeTest):
     def test_large(self):
         payload = os.urandom(5000)
         outcome = self.start(payload=payload)
-        m = self.call()
-        total, pushed, start = wire.opening(m)
+        m = self.first()
+        total, pushed, _, start = wire.opening(m)
         self.assertEqual((total, pushed, len(m.trailer)), (5000, 0, wire.ORIGIN))
         size = self.node.budget - bulk.SIZE
         pull = bulk.Header(kind=bulk.PULL, call=m.call, caller_incarnation=3, total=5000, first=len(start), size=size, spans=[(len(start), size)])

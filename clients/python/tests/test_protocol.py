@@ -5,7 +5,10 @@ import unittest
 from thrift.Thrift import TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
+from bifrost import wire
+from bifrost.errors import Error
 from bifrost.protocol import CompactProtocol, Protocol
+from bifrost.ttypes import GlobalPointer
 
 
 def result(protocol, kind, field, inner=None):
@@ -26,6 +29,37 @@ def result(protocol, kind, field, inner=None):
     p.writeStructEnd()
     p.writeMessageEnd()
     return p
+
+
+class RegionsTest(unittest.TestCase):
+    def test_each_once(self):
+        for protocol in (Protocol, CompactProtocol):
+            p = protocol(TMemoryBuffer())
+            for n in range(6):
+                GlobalPointer(wire.add(wire.make_pointer(16, 1, n % 2, 1), n)).write(p)
+            self.assertEqual(p.regions, [wire.region_of(wire.make_pointer(16, 1, n, 1)) for n in (0, 1)])
+
+    def test_a_pointer_whose_region_is_not_listed(self):
+        pointer = wire.add(wire.make_pointer(16, 1, 7, 1), 99)
+        for protocol in (Protocol, CompactProtocol):
+            out = protocol(TMemoryBuffer())
+            out.writeStructBegin("args")
+            out.writeFieldBegin("p", TType.STRUCT, 3)
+            GlobalPointer(pointer).write(out)
+            out.writeFieldEnd()
+            out.writeFieldStop()
+            out.writeStructEnd()
+            for listed in None, [wire.region_of(pointer)], [], [wire.region_of(wire.make_pointer(16, 1, 7, 2))]:
+                read = protocol(TMemoryBuffer(out.trans.getvalue()))
+                read.listed = listed
+                read.readStructBegin()
+                read.readFieldBegin()
+                got = GlobalPointer()
+                if listed is None or wire.region_of(pointer) in listed:
+                    got.read(read)
+                    self.assertEqual(got.address, pointer)
+                else:
+                    self.assertRaisesRegex(Error, "does not list", got.read, read)
 
 
 class DeclaredTest(unittest.TestCase):

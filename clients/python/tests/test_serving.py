@@ -1,10 +1,12 @@
 """A node without a network: how it serves calls."""
 
 import threading
+import types
 import unittest
 
 from bifrost import bulk, layout, service, wire
-from harness import PATIENCE, POINTER, A, B, NodeTest
+from bifrost.errors import Error
+from harness import PATIENCE, POINTER, REGION, A, B, NodeTest
 from thrift.Thrift import TMessageType, TType
 
 
@@ -67,6 +69,32 @@ class ServeTest(NodeTest):
         self.assertEqual(to, (A, layout.PORT_RPC))
         return wire.Message.parse(b)
 
+    def test_lends_on_what_it_was_lent(self):
+        """A handler's call, and its read, name the slot of the incoming call that has lent the region. A call has a slot for each list."""
+        others = [REGION + n for n in range(1, 5)]
+        m = self.message(7, flags=layout.FLAG_HELD | layout.FLAG_RELEASED, listed=[(wire.NO_USE, others), (wire.NO_USE, [REGION])])
+        pointers = [wire.make_pointer(16, 1, 64, 2), POINTER]
+
+        def handler(*_):
+            with self.assertRaises(Error):
+                self.node.call("Adder", "add", b"", pointers=pointers, policy="none", timeout=0.2)
+            with self.assertRaises(Error):
+                self.node.memory.read(POINTER, 4)
+
+        def run(requests, until=None):
+            reads.extend(requests)
+            return types.SimpleNamespace(code=layout.UNAVAILABLE) if until is None else True
+
+        self.node.memory._run, reads = run, []
+        self.echo.process = handler
+        self.send(m, port=layout.PORT_RPC)
+        _, b = self.take(self.rpc, lambda to, b: wire.Message.parse(b).type == layout.TYPE_CALL)
+        nested = wire.Message.parse(b)
+        self.assertEqual(nested.listed, [(wire.Use(16, m.number), [others[0]]), (wire.Use(17, m.number), [REGION])])
+        self.assertEqual(len({s.number for s in self.node._caller.slots.idle} & {nested.slot, nested.slot + 1}), 0)
+        self.take(self.rpc, lambda to, b: wire.Message.parse(b).type != layout.TYPE_CALL)
+        self.assertEqual([r.by for r in reads if r.op == layout.OP_READ], [wire.Use(17, m.number)])
+
     def counts(self, name, m, **options):
         """Sends what the node drops, and counts so."""
         before = self.node.counters[name]
@@ -104,13 +132,13 @@ class ServeTest(NodeTest):
         held = layout.FLAG_HELD
         released = held | layout.FLAG_RELEASED
         for fields in (
-            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(pointers=[POINTER]), dict(flags=8), dict(flags=held), dict(flags=released),
+            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(regions=[REGION]), dict(flags=8), dict(flags=held), dict(flags=released),
             dict(flags=layout.FLAG_REPLAY), dict(flags=layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
             dict(slot=15), dict(slot=1 << 20), dict(number=wire.number_of(4, 7)), dict(caller_incarnation=6), dict(call=wire.plain_id(B, 16, wire.number_of(5, 7))),
         ):
             self.counts("malformed", self.message(7, **fields))
         self.counts("malformed", self.message(7), source=B)
-        self.counts("malformed", self.message(7, flags=held, pointers=[POINTER]), port=layout.PORT_RPC)
+        self.counts("malformed", self.message(7, flags=held, regions=[REGION]), port=layout.PORT_RPC)
         self.counts("stale", self.message(7, service=1))
         self.assertEqual((self.echo.seen, self.rpc.sent), ([], []))
 
@@ -118,7 +146,7 @@ class ServeTest(NodeTest):
         released = layout.FLAG_HELD | layout.FLAG_RELEASED
         self.echo.may.release()
         question = self.message(7, flags=released | layout.FLAG_REPLAY, payload=b"", trailer=b"")
-        self.send(self.message(7, flags=released, pointers=[POINTER]), port=layout.PORT_RPC)
+        self.send(self.message(7, flags=released, regions=[REGION]), port=layout.PORT_RPC)
         answer = self.answer()
         self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_HELD))
         self.send(question, port=layout.PORT_RPC)
@@ -127,7 +155,7 @@ class ServeTest(NodeTest):
         self.send(question, port=layout.PORT_RPC)
         answer = self.answer()
         self.assertEqual((answer.type, answer.code, answer.flags), (layout.TYPE_EXCEPTION, layout.UNAVAILABLE, layout.FLAG_HELD | layout.FLAG_UNBEGUN))
-        self.counts("duplicates", self.message(8, flags=released, pointers=[POINTER]), port=layout.PORT_RPC)
+        self.counts("duplicates", self.message(8, flags=released, regions=[REGION]), port=layout.PORT_RPC)
         self.assertEqual(len(self.echo.seen), 1)
 
     def test_oneway(self):
@@ -140,14 +168,14 @@ class ServeTest(NodeTest):
         self.echo.may.release()
         m = self.message(7, "x" * 5000)
         body = wire.first(m, self.node.budget)
-        start = wire.opening(m)[2]
-        self.send(m)
+        start = wire.opening(m)[3]
+        self.counts("malformed", m)  # it has another port
+        self.bulk.inject(m.pack(), A, layout.PORT_BULK)
         pull = bulk.Header.parse(self.take(self.bulk)[1])
         self.assertEqual((pull.kind, pull.offset, pull.callee_incarnation), (bulk.PULL, 0, 3))
         for at, n in bulk.cut([(len(start), len(body) - len(start))], pull.size):
             self.bulk.inject(pull.of(bulk.PART, offset=at, size=n).pack() + body[at : at + n], A)
-        first = self.answer()
-        total, _, start = wire.opening(first)
+        total, _, _, start = wire.opening(self.first())
         ask = bulk.Header(
             kind=bulk.PULL, answer=1, call=m.call, caller_incarnation=5, callee_incarnation=3, total=total, first=len(start), size=pull.size,
             spans=[(len(start), total - len(start))],

@@ -13,9 +13,9 @@ class SlotsTest(unittest.TestCase):
         self.served = []
         self.slots = slots.Slots(self.served.append)
 
-    def take(self, node="a", n=1):
+    def take(self, node="a", n=1, lists=1):
         """Calls to a node, the first of which have slots."""
-        calls = [types.SimpleNamespace(node=node, slot=None) for _ in range(n)]
+        calls = [types.SimpleNamespace(node=node, slot=None, slots=lists, more=()) for _ in range(n)]
         for call in calls:
             self.slots.take(call)
         return calls
@@ -41,6 +41,35 @@ class SlotsTest(unittest.TestCase):
         self.assertIsNone(call.slot)
         self.slots.grant([4])
         self.assertEqual((self.served, call.slot.number), ([call], 4 * BLOCK))
+
+    def test_slots_next_to_each_other(self):
+        """A call of several lists has as many slots, next to each other in a block, and one count there."""
+        self.slots.grant([4, 9])
+        first, second, third = self.take(n=3)
+        self.slots.put_back(second)
+        [call] = self.take(lists=3)  # they go where none of them is used
+        numbers = [call.slot.number, *(s.number for s in call.more)]
+        self.assertEqual(numbers, list(range(numbers[0], numbers[0] + 3)))
+        self.assertEqual(len({s.number // BLOCK for s in (call.slot, *call.more)}), 1)
+        self.assertFalse({first.slot.number, third.slot.number}.intersection(numbers))
+        self.slots.put_back(call)
+        again = next(c for c in self.take("b", 8) if c.slot.number == numbers[0])
+        self.assertEqual((again.slot.count, len(again.more)), (2, 0))
+        [wide] = self.take("c", lists=4)
+        self.assertEqual({s.count for s in (wide.slot, *wide.more)}, {1})
+        out = self.take("d", 40)
+        self.assertIsNone(out[-1].slot)
+        all = [s.number for c in (first, third, wide, *out) if c.slot for s in (c.slot, *c.more)]
+        self.assertEqual(len(set(all)), len(all))
+
+    def test_waits_for_slots_next_to_each_other(self):
+        self.slots.grant([4, 9])
+        for n in range(4):
+            self.take("abcd"[n], 8)
+        [call] = self.take("e", lists=4)
+        self.assertIsNone(call.slot)
+        self.slots.grant([11])
+        self.assertEqual((self.served, len(call.more)), ([call], 3))
 
     def test_half_are_for_one_node(self):
         self.slots.grant([4])

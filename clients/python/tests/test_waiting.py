@@ -89,8 +89,8 @@ class SlotsTest(NodeTest):
 
     def in_handler(self):
         """This thread is that of a handler, whose patience is short."""
-        service._current.call = service.Incoming(wire.Message(type=layout.TYPE_CALL, trailer=bytes(wire.ORIGIN)), B, None, None)
-        self.addCleanup(setattr, service._current, "call", None)
+        service.serving.set(service.Incoming(wire.Message(type=layout.TYPE_CALL, trailer=bytes(wire.ORIGIN)), B, None, None))
+        self.addCleanup(service.serving.set, None)
         return mock.patch.object(node, "SLOT_PATIENCE", 0.01)
 
     def test_a_handler_does_not_wait_for_long(self):
