@@ -7,9 +7,10 @@ PREFIX  ?= /usr/local
 BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# How long "fuzz" tries each target, and "explore-fresh" new programs.
+# How long "fuzz" tries each target, and "explore-fresh" new programs, or with FRESHCASES how many cases.
 FUZZTIME ?= 1m
 FRESHTIME ?= 1h
+FRESHCASES ?=
 # The modules of go.work.
 ALL     := ./... ./bench/... ./checks/... ./internal/crash/...
 
@@ -30,6 +31,9 @@ help: ## list the targets
 # bench needs Linux.
 build: ## build bin/bifrost and the examples
 	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost $(if $(filter linux,$(shell $(GO) env GOOS)),./bench/cmd/...) ./examples/...
+
+switch: ## build the switch alone: bin/bifrost-switch-amd64 and -arm64, static
+	for a in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$a $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/bifrost-switch-$$a ./cmd/bifrost-switch || exit; done
 
 install: ## install what is in bin to PREFIX/bin (/usr/local), where sudo finds it
 	install -m755 -t $(DESTDIR)$(PREFIX)/bin $(wildcard $(BIN)/*)
@@ -59,8 +63,8 @@ unit: build ## tests but those of "explore", those that need root included when 
 explore: ## the crash explorer: 10,000 random programs and crashes, the same each time
 	$(GO) test $(TESTFLAGS) -timeout 40m -cpu 1 -parallel 1 ./internal/crash
 
-explore-fresh: ## the crash explorer with programs that nobody has run, for FRESHTIME (1h); by hand or nightly
-	$(GO) test $(TESTFLAGS) -timeout 0 -v -run TestCrashEverywhere ./internal/crash -crash.from=$$(date +%s) -crash.for=$(FRESHTIME)
+explore-fresh: ## the crash explorer with programs that nobody has run, for FRESHTIME (1h) or with FRESHCASES cases; by hand or nightly
+	$(GO) test $(TESTFLAGS) -timeout 0 -v -run TestCrashEverywhere ./internal/crash -crash.from=$$(date +%s) $(if $(FRESHCASES),-crash.total=$(FRESHCASES),-crash.for=$(FRESHTIME))
 
 # Where goroutines meet. The cores start none (the linter holds them to it), and what
 # stands on these packages runs without the detector, in "unit".
@@ -72,11 +76,13 @@ RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./ds
 race: ## tests under the race detector
 	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-2GiB} $(GO) test -race -short $(TESTFLAGS) $(RACE)
 
+# What is last in line for the CPU runs beside "rack", which mostly waits.
 darwin: ## build for macOS what runs there: bifrost with dev, new and the commands, the client library, the examples
-	for arch in amd64 arm64; do GOOS=darwin GOARCH=$$arch CGO_ENABLED=0 $(GO) build ./cmd/bifrost ./rpc ./dsm ./bifrosttest ./examples/... || exit; done
+	for arch in amd64 arm64; do GOOS=darwin GOARCH=$$arch CGO_ENABLED=0 nice -n 19 $(GO) build ./cmd/bifrost ./rpc ./dsm ./bifrosttest ./examples/... || exit; done
 
 proof: ## what the P4 program promises, proved for all packets and tables; "unit" runs it too
 	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
+	/usr/bin/python3 p4/proof/prove.py --rights all
 
 fuzz: ## look for inputs that fail: every fuzz target for FUZZTIME (1m), properties with new values; by hand or nightly
 	scripts/fuzz.sh $(FUZZTIME)
@@ -106,9 +112,10 @@ gen: ## regenerate Thrift code with a thrift compiler on PATH
 
 p4: ## recompile the P4 program with a p4c on PATH
 	$(P4C) --arch v1model --std p4-16 -o p4/bifrost.json --p4runtime-files p4/bifrost.p4info.txt p4/bifrost.p4
-	{ sha256sum p4/bifrost.p4 p4/bifrost.json p4/bifrost.p4info.txt; $(P4C) --version 2>&1 | sed -n "s,^Version \([^ ]*\).*,p4c \1,p"; } > p4/bifrost.stamp
+	python3 p4/strip.py p4/bifrost.json
+	{ sha256sum p4/bifrost.p4 p4/rights.p4 p4/rights_headers.p4 p4/bifrost.json p4/bifrost.p4info.txt; $(P4C) --version 2>&1 | sed -n "s,^Version \([^ ]*\).*,p4c \1,p"; } > p4/bifrost.stamp
 
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build install demo test setup check lint unit explore explore-fresh race darwin proof fuzz mutants some-mutants rack systemd eval gen p4 clean
+.PHONY: help build switch install demo test setup check lint unit explore explore-fresh race darwin proof fuzz mutants some-mutants rack systemd eval gen p4 clean

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,7 +236,7 @@ func (c *checked) each(f func(method, path string)) {
 	c.T.Helper()
 	for _, op := range c.contract.operations() {
 		method, path, _ := strings.Cut(op, " ")
-		f(method, strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path))
+		f(method, strings.NewReplacer("{name}", "c1", "{job}", "report", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path))
 	}
 }
 
@@ -259,7 +260,7 @@ func TestContract(t *testing.T) {
 		"/v1/nodes/" + b.Callee.Address().String() + "/calls": 200, "/v1/nodes/fd00::9/calls": 404,
 		"/v1/pointers/" + b.A.String(): 200, "/v1/pointers/fd00::9": 404, "/v1/pointers/m1": 422,
 		"/v1/blades/s2/domain": 200, "/v1/blades/m1/domain": 200, "/v1/blades/m9/domain": 404,
-		"/v1/timelines": 200, "/v1/history": 200, "/v1/timelines?cursor=f": 200, "/v1/methods": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
+		"/v1/timelines": 200, "/v1/graph": 200, "/v1/graph?by=node&limit=2&within=60&node=fd00::9&service=S": 200, "/v1/graph?by=x": 422, "/v1/nodes?limit=2&match=x&cursor=y": 200, "/v1/blades?limit=2000": 422, "/v1/methods?service=S&limit=1": 200, "/v1/policies?service=S": 200, "/v1/names": 200, "/v1/timelines?service=Arrays&method=addRef&code=ok&rerun=true&longer=0.5&since=2026-01-01T00:00:00Z&until=2026-02-01T00:00:00.5Z&caller=fd00::9": 200, "/v1/timelines?code=none": 400, "/v1/timelines?since=yesterday": 422, "/v1/events/recent?blade=m1&node=fd00::9&service=S&app=shop/arrays": 200, "/v1/history": 200, "/v1/timelines?cursor=f": 200, "/v1/methods": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
 		"/v1/calls/" + call + "/timeline": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/timeline": 404, "/v1/calls/x/timeline": 422,
 		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
 		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
@@ -273,6 +274,7 @@ func TestContract(t *testing.T) {
 	b.Broken.Store(true)
 	c.actions(call)
 	c.forgets()
+	c.job()
 	for _, op := range c.contract.operations() {
 		if !c.contract.used[op+" 200"] {
 			t.Errorf("nobody has tried %s", op)
@@ -354,10 +356,21 @@ func (c *checked) actions(call string) {
 		{"PUT", "/v1/apps/shop", `{"programs":[]}`, 422}, {"PUT", "/v1/apps/shop", "", 400}, {"PUT", "/v1/apps/shop", `{"programs":[{}]}`, 422},
 		{"PUT", "/v1/apps/s%20p", oneProgram, 400}, {"PUT", "/v1/apps/big", strings.Replace(oneProgram, `"nodes":1`, `"nodes":200`, 1), 409},
 		{"POST", "/v1/apps/shop/restart", "", 200}, {"POST", "/v1/apps/none/restart", "", 404},
+		{"POST", "/v1/apps/none/jobs/report/run", `{"args":["-x"]}`, 404}, {"POST", "/v1/apps/shop/jobs/arrays/run", "", 400},
 		{"DELETE", "/v1/apps/shop", "", 200}, {"DELETE", "/v1/apps/none", "", 404}, {"GET", "/v1/apps/none", "", 404},
 	} {
 		c.ask(a.method, a.path, a.body, a.status)
 	}
+}
+
+// job runs a job twice.
+func (c *checked) job() {
+	c.T.Helper()
+	c.ask("PUT", "/v1/apps/job", `{"programs":[{"name":"report","args":["report"],"nodes":1,"job":true}]}`, http.StatusOK)
+	for !strings.Contains(string(c.Get("/v1/apps/job")), `"finished"`) { // until the test's time is over
+		runtime.Gosched()
+	}
+	c.ask("POST", "/v1/apps/job/jobs/report/run", `{"args":["--month","5"]}`, http.StatusOK)
 }
 
 // events holds the events of a stream against the document.

@@ -53,9 +53,7 @@ func newShell(t *testing.T, root bool) *shell {
 	s := &shell{T: t, dir: t.TempDir(), lines: make(chan string, 1000)}
 	args := []string{"bash", "/dev/fd/3"}
 	if root {
-		if _, err := exec.LookPath("sudo"); err != nil {
-			t.Skip("NOT CHECKED: there is no sudo: make setup")
-		}
+		privilege.Program(t, "sudo")
 		file := filepath.Join(t.TempDir(), "sudoers")
 		must(t, os.WriteFile(file, []byte(sudoers), 0o440)) //nolint:gosec // sudo wants this mode
 		args = append(append(append([]string{}, isolated...), file), args...)
@@ -162,9 +160,7 @@ func TestTutorial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program, and runs a rack for half a minute")
 	}
-	if _, err := exec.LookPath("thrift"); err != nil {
-		t.Skip("NOT CHECKED: there is no Thrift compiler: apt-get install thrift-compiler")
-	}
+	privilege.Program(t, "thrift")
 	missing := privilege.Missing()
 	s := newShell(t, missing == nil)
 	if !s.follow("tutorial.md", missing == nil) {

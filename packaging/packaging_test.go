@@ -5,15 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 // Prometheus's own tool finds nothing wrong with the alerts, and each fires when it
 // should and not when it should not.
 func TestAlerts(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("NOT CHECKED by promtool, which is not here: apt-get install prometheus")
-	}
+	promtool := privilege.Program(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", "--lint=all", "--lint-fatal", "prometheus/bifrost.rules.yml"},
 		{"test", "rules", "prometheus/bifrost.rules.test.yml"},

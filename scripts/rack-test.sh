@@ -169,6 +169,7 @@ EOF
   "$bifrost" rack up -c "$config.python" >/dev/null || fail "rack up for clients/python"
   deployed "$gen/arrays.yaml" '"arrays"'
   python tests/rack_test.py || fail "a Python client and Go services"
+  python examples/counter_asyncio.py 500 2 || fail "a Python client with asyncio"
   python examples/counter_client.py 3000 3 >"$config.calls" &
   hold=$!
   until [ "$(wc -l <"$config.calls")" -gt 20 ]; do kill -0 "$hold" || fail "counter_client.py"; sleep 0.01; done

@@ -9,7 +9,7 @@
 #   scripts/test.sh [STAGE[,STAGE]…[+STAGE[,STAGE]…]…]…
 set -um # each stage has a process group, to be ended as a whole
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- lint+setup unit,race+explore,systemd rack,darwin+some-mutants
+[ $# -gt 0 ] || set -- setup lint,unit,race+explore,systemd rack+darwin,some-mutants
 make=${MAKE:-make}
 for dir in "${TMPDIR:-/tmp}"/bft.*; do
   [ -d "/proc/${dir##*.}" ] || rm -rf "$dir"
