@@ -2,9 +2,11 @@ package p4rt
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -350,4 +352,26 @@ func TestSection5_4_NoticeComesBeforePackets(t *testing.T) {
 	}
 	close(stop)
 	<-done
+}
+
+// TestPrimary_KnownBeforeItAsks: what a controller asks for once it has heard that it is primary waits until the packet path knows it;
+// a packet that comes after that is dropped no more because nobody is primary.
+func TestPrimary_KnownBeforeItAsks(t *testing.T) {
+	virtual(t, func(b *bench) {
+		heard := false
+		c := &client{out: outstream.New(func(*outstream.Message) error {
+			heard = true
+			if len(b.srv.arb.primaries()) == 0 && b.srv.mu.TryLock() {
+				b.srv.mu.Unlock()
+				t.Error("it may write, and gets no packet yet")
+			}
+			return nil
+		}, new(atomic.Uint64))}
+		if err := b.srv.arbitrate(c, &p4v1.MasterArbitrationUpdate{DeviceId: device, ElectionId: &p4v1.Uint128{Low: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if !heard || len(b.srv.arb.primaries()) != 1 {
+			t.Errorf("heard of it: %t; primaries: %d", heard, len(b.srv.arb.primaries()))
+		}
+	})
 }

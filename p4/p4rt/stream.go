@@ -83,9 +83,10 @@ func (s *Server) arbitrate(c *client, m *p4v1.MasterArbitrationUpdate) error {
 				d.forgetAll()
 			}
 		}
-		s.mu.Unlock()
+		// What the new primary asks for waits for the lock, so no packet that it can have caused comes before it is known.
 		deliver(then)
 		s.arb.publish()
+		s.mu.Unlock()
 		s.replay(c)
 		s.log.Info("controller is primary", "role", c.role.name, "election", m.GetElectionId())
 	}
