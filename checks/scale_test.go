@@ -104,6 +104,9 @@ func TestPage_Large(t *testing.T) {
 				b.until(fmt.Sprintf(`innerWidth === %d && %s`, width, view[2]))
 				b.until(`document.documentElement.scrollWidth <= innerWidth`)
 				b.until(`document.getAnimations().length === 0`)
+				if wide := value[[]string](b, `[...document.querySelectorAll('.scroll')].filter((s) => s.scrollWidth > s.clientWidth).map((s) => s.querySelector('table').id || s.closest('section').id)`); len(wide) > 0 {
+					t.Errorf("%s: these tables are wider than their panel: %v", name, wide)
+				}
 				b.until(overlaps + `.length === 0`)
 				if n := value[int](b, `(() => { const w = document.createTreeWalker(document, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT); let n = 0; while (w.nextNode()) n++; return n; })()`); n > mostDOM {
 					t.Errorf("%s has %d elements and texts, more than %d", name, n, mostDOM)

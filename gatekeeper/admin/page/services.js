@@ -7,7 +7,7 @@ import { drawGraph, graphNeeds, graphPanel } from './graph.js';
 import { drawCalls, latestNeeds, latestPanel } from './calls.js';
 import { policyChoice } from './actions.js';
 
-const columns = [['Method', ''], ['Calls', 'number'], ['Open', 'number wide'], ['Queued', 'number wide'], ['Failed', ''], ['Declared', 'number wide'], ['Half within', 'number'], ['99 %', 'number']];
+const columns = [['Method', ''], ['Calls', 'number'], ['Open', 'number wide'], ['Queued', 'number wide'], ['Failed', ''], ['Declared', 'number wide'], ['Half within', 'number wide'], ['99 %', 'number']];
 
 // figuresOf are the cells of a method. Exceptions that the IDL declares are no failures.
 function figuresOf(m, name) {
