@@ -89,9 +89,6 @@ func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trail
 	if j.stopped {
 		return nil, fault.FromContext(op, j.within.Err())
 	}
-	if j.full != nil {
-		return nil, j.full
-	}
 	s, ok := j.past[at]
 	switch {
 	case ok && !slices.Contains(wanted, s.Type):
@@ -116,7 +113,7 @@ func (j *journal) add(t trailer.Type, at position, data []byte) {
 	if j.within != nil && j.within.Err() != nil {
 		j.stopped = true
 	}
-	if j.stopped || j.full != nil {
+	if j.stopped {
 		return
 	}
 	s := trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data}

@@ -369,7 +369,7 @@ func (v *Service) change(sections []trailer.Section) (why string) {
 		case trailer.Snapshot:
 			v.HasSnapshot, v.Snapshot, v.Deltas, v.size = true, section.Data, nil, len(section.Data)
 		case trailer.Delta:
-			v.Deltas = append(v.Deltas[:len(v.Deltas):len(v.Deltas)], section.Data)
+			v.Deltas = append(v.Deltas, section.Data)
 			v.size += len(section.Data)
 		default:
 			return section.Type.String() + " is no change of a state"

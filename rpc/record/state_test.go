@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -237,5 +238,30 @@ func TestMainMemory(t *testing.T) {
 		if owed := e.Owed().Machines; !slices.Equal(owed, c.owed) || !slices.Equal(e.Machines, c.machines) {
 			t.Errorf("%s: machines %v are to commit, and %v changed; want %v and %v", name, owed, e.Machines, c.owed, c.machines)
 		}
+	}
+}
+
+// TestState_ManyDeltas: what a change takes does not grow with the changes that there are.
+func TestState_ManyDeltas(t *testing.T) {
+	const n = 1 << 12
+	s := new(State)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range uint64(n) {
+		id, at, number := plain(1, i+1)
+		done := &Done{
+			Execution: id, Caller: at.Caller, Incarnation: 1, Slot: at.Slot, Number: number, Service: 1, Over: true,
+			State: trailer.Section{Type: trailer.Delta, Data: []byte{1}}.Append(nil),
+		}
+		if err := s.Apply(done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 4<<10 {
+		t.Errorf("%d changes take %d bytes of memory each", n, each)
+	}
+	if v, _ := s.Service(1); len(v.Deltas) != n {
+		t.Errorf("%d deltas are kept", len(v.Deltas))
 	}
 }
