@@ -305,8 +305,7 @@ func (s *State) journal(r *Journal) error {
 			return refused(r, r.Execution, section.Type.String()+" is no entry of a journal")
 		}
 	}
-	e.Journal = append(e.Journal[:len(e.Journal):len(e.Journal)], r.Entries...)
-	e.Called = append(e.Called[:len(e.Called):len(e.Called)], r.Called...)
+	e.Journal, e.Called = append(e.Journal, r.Entries...), append(e.Called, r.Called...)
 	if e.Machines = union(e.Machines, r.Machines); len(e.Machines) > 0 {
 		e.committed() // or the main could not change memory again
 	}

@@ -241,27 +241,37 @@ func TestMainMemory(t *testing.T) {
 	}
 }
 
-// TestState_ManyDeltas: what a change takes does not grow with the changes that there are.
-func TestState_ManyDeltas(t *testing.T) {
+// TestState_Linear: what a record takes does not grow with those that there are: changes of a state, and of a main's journal.
+func TestState_Linear(t *testing.T) {
 	const n = 1 << 12
-	s := new(State)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range uint64(n) {
+	done := func(i uint64) Record {
 		id, at, number := plain(1, i+1)
-		done := &Done{
+		return &Done{
 			Execution: id, Caller: at.Caller, Incarnation: 1, Slot: at.Slot, Number: number, Service: 1, Over: true,
 			State: trailer.Section{Type: trailer.Delta, Data: []byte{1}}.Append(nil),
 		}
-		if err := s.Apply(done); err != nil {
+	}
+	journal := func(i uint64) Record {
+		return &Journal{Execution: rpcpacket.ID{77}, Entries: trailer.Section{Type: trailer.Random, Index: uint32(i)}.Append(nil), Called: []Call{{}}} //nolint:gosec // small
+	}
+	for name, next := range map[string]func(uint64) Record{"changes of a state": done, "journal": journal} {
+		s := new(State)
+		if err := s.Apply(&Checkpoint{Main: rpcpacket.ID{77}, Index: 1}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 4<<10 {
-		t.Errorf("%d changes take %d bytes of memory each", n, each)
-	}
-	if v, _ := s.Service(1); len(v.Deltas) != n {
-		t.Errorf("%d deltas are kept", len(v.Deltas))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range uint64(n) {
+			if err := s.Apply(next(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 4<<10 {
+			t.Errorf("%s: %d records take %d bytes of memory each", name, n, each)
+		}
+		if v, _ := s.Service(1); len(v.Deltas)+len(s.Execution(rpcpacket.ID{77}).Called) != n {
+			t.Errorf("%s: %d deltas and %d calls are kept", name, len(v.Deltas), len(s.Execution(rpcpacket.ID{77}).Called))
+		}
 	}
 }
