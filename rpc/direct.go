@@ -412,7 +412,20 @@ func (e *execution) sentTo(id rpcpacket.ID) [16]byte {
 
 // lastTry is what the ledger has of the last try of a call. The caller holds e.mu.
 func (e *execution) lastTry(id rpcpacket.ID) (k record.Call, known bool) {
-	for _, k := range slices.Backward(e.recorded.called) {
+	r := &e.recorded
+	if len(r.called) > fewCalls {
+		if r.tries == nil {
+			r.tries = map[rpcpacket.ID]int{}
+		}
+		for ; r.indexed < len(r.called); r.indexed++ {
+			r.tries[r.called[r.indexed].ID] = r.indexed
+		}
+		if i, known := r.tries[id]; known {
+			return r.called[i], true
+		}
+		return k, false
+	}
+	for _, k := range slices.Backward(r.called) {
 		if k.ID == id {
 			return k, true
 		}

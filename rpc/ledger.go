@@ -297,7 +297,10 @@ type recorded struct {
 	begun  bool
 	last   uint64 // the execution's last record
 	called []record.Call
-	sent   []direct.Item // of them, those that this incarnation has sent
+	// tries finds the last try of a call in called, of which so many are indexed: none while there are at most fewCalls.
+	tries   map[rpcpacket.ID]int
+	indexed int
+	sent    []direct.Item // of them, those that this incarnation has sent
 	// open are those that this run has no answer to. A former run may have made some that this one does not make.
 	open []rpcpacket.ID
 	// refused are those that a node has refused for good.
@@ -307,6 +310,9 @@ type recorded struct {
 	// foreseen are those that the ledger has although it has not written to them yet.
 	foreseen []uint8
 }
+
+// fewCalls is how many calls of an execution are looked through sooner than indexed.
+const fewCalls = 16
 
 // durable makes sure, before an execution does what others see and rollback does not
 // undo, that the ledger has it as begun, with what it has journalled so far. A child is

@@ -522,8 +522,10 @@ func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var called []record.Call
-	if last, known := e.lastTry(child.ID); !child.ID.IsZero() && (!known || last != child) {
-		called = []record.Call{child}
+	if !child.ID.IsZero() {
+		if last, known := e.lastTry(child.ID); !known || last != child {
+			called = []record.Call{child}
+		}
 	}
 	need, end := 0, calledSize*len(called)
 	if e.main != nil {

@@ -94,7 +94,8 @@ func (k *stateManager) restore(base []byte, deltas [][]byte) error {
 	if k.incremental == nil && len(deltas) > 0 {
 		return fault.New(BadRequest, "restore", "%d deltas of the state are kept, and the state has no Apply: implement rpc.IncrementalState", len(deltas))
 	}
-	k.was = past{base: base, deltas: slices.Clip(deltas)} // the ledger's state appends to them, too
+	deltas = slices.Clip(deltas) // the ledger's state appends to them, too
+	k.was = past{base: base, deltas: deltas}
 	if base == nil { // the service begins with what it has
 		b, err := k.snapshot()
 		if err != nil {
