@@ -11,9 +11,9 @@ exactly-once executions and durable mains. So the rack sends a Python program no
 served the method.
 """
 
-from . import layout
+from . import layout, refs
 from .errors import Error
 from .node import Node, join
 from .service import current
 
-__all__ = ["Error", "Node", "current", "join", "layout"]
+__all__ = ["Error", "Node", "current", "join", "layout", "refs"]

@@ -7,7 +7,7 @@ import queue
 import socket
 import threading
 
-from . import layout, sockets
+from . import layout, sockets, wire
 from .errors import Error
 
 
@@ -77,7 +77,8 @@ class Session:
         return sockets.Relayed(sock) if answer.get("relayed") else sockets.prepare(sock)
 
     def policy(self, service, method):
-        """What an operator or a deployment says of a method's policy; None if nothing."""
+        """What an operator or a deployment says of a method's policy, by reference or by value; None if nothing."""
+        method = method.removesuffix(wire.REF_SUFFIX)
         return self._policies.get((service, method)) or self._policies.get((service, ""))
 
     def leave(self):

@@ -15,6 +15,7 @@ _LIST = struct.Struct(layout.LIST_FORMAT)
 RPC_SIZE = _RPC.size
 DSM_SIZE = _DSM.size
 NO_ID = bytes(16)
+REF_SUFFIX = ".ref"  # behind the name of a method, in the form by reference
 
 
 class Message:

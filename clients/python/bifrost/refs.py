@@ -1,0 +1,364 @@
+"""Values by reference: what an IDL marks with (bifrost.ref).
+
+    MARKS = {"timeline": ["return"]}  # list<Post> timeline() (bifrost.ref)
+    feed = bifrost.refs.client(Feed.Client, node.client("Feed", timeout=10), MARKS)
+    with feed.timeline() as posts:  # reads in place, and frees the list at the end
+        for post in posts[500:510]:
+            print(post.number, post.text)
+
+Thrift's compiler for Python drops annotations, so a program says what is marked: for each method the names of its arguments, and
+"return" for its result. A list of enums, or of numbers that have a typedef, is marked as Named("return"): it has a header in memory,
+which generated code does not tell.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from thrift.protocol.TBase import TBase
+from thrift.Thrift import TApplicationException, TMessageType, TType
+from thrift.transport.TTransport import TTransportException
+
+from . import form, layout, wire
+from .errors import Error
+from .ttypes import GlobalPointer, Reference
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .protocol import ClientProtocol
+
+BESIDE = 512  # bytes of a packet that are left for what stands beside a value
+
+log = logging.getLogger("bifrost")
+
+Marks = Mapping[str, Iterable[str]]
+
+
+class Named(str):
+    """A mark of a list whose elements have a name in the IDL: an enum's, or a typedef's of numbers."""
+
+
+class Ref:
+    """A value by reference: in the rack's memory, or inside the message that it came or goes in, up to a packet less 512 bytes.
+
+    Whoever gets a result owns it, and frees it: by free, or by `with`, which is for what open returns. What a handler is lent ends
+    when the handler returns. What has ended fails with Error BAD_REQUEST. One thread at a time may free or pass a reference; any may
+    read it."""
+
+    def __init__(self, node: Node, kind: form.Kind, plain: bool, content: bytes | None, pointer: bytes = b"", length: int = 0, lent: bool = False) -> None:
+        self._node, self._kind, self._plain, self._lent, self._ended = node, kind, plain, lent, False
+        self._content, self._pointer = content, pointer
+        self.size = length if content is None else len(content)  # bytes
+
+    def open(self) -> Any:
+        """What reads parts of the value when they are asked for: see bifrost.form.open."""
+        return form.open(self._kind, self.size, self._read, self._plain)
+
+    def load(self) -> Any:
+        """Reads the whole value."""
+        return form.decode(self._kind, self._read(0, self.size), self._plain)
+
+    def free(self) -> None:
+        """Ends the reference, and gives its memory back. BAD_REQUEST: it is lent, so its caller frees it, or it has ended."""
+        if self._lent:
+            raise Error(layout.BAD_REQUEST, "the reference is lent: its caller frees it", "free reference")
+        self._use("free reference")
+        if self._pointer:
+            self._node.memory.free(self._pointer)
+        self._end()
+
+    def __enter__(self) -> Any:
+        try:
+            return self.open()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if not self._lent and not self._ended:
+            self.free()
+
+    def _use(self, op):
+        if self._ended:
+            raise Error(layout.BAD_REQUEST, "the reference has ended: its call is over, or it was freed or handed over", op)
+
+    def _read(self, at, size):
+        self._use("read reference")
+        if self._content is not None:
+            return self._content[at : at + size]
+        return self._node.memory.read(wire.add(self._pointer, at), size) if size else b""
+
+    def _end(self):
+        self._ended, self._content = True, None
+
+    def _wire(self):
+        """What a message carries."""
+        self._use("pass reference")
+        if self._content:
+            return Reference(GlobalPointer(b""), self.size, self._content)
+        return Reference(GlobalPointer(self._pointer), self.size)
+
+
+def put(node: Node, kind: form.Kind, value: Any, plain: bool | None = None) -> Ref:
+    """A reference to a value of a type (bifrost.form.kind_of), for any number of calls. A value that does not fit a packet is put into
+    memory, as it comes: it may be an iterator, of pairs for a map, and is never held as a whole. If it raises, nothing is left.
+    plain says that the value has no header; the default is what the type says."""
+    plain = form.is_plain(kind) if plain is None else plain
+    pieces = form.pieces(kind, value, plain)
+    return _keep(node, kind, plain, next(pieces), pieces)
+
+
+def _keep(node, kind, plain, piece, more=iter(())):
+    """The Ref for content in pieces. When its region is full, one of twice the size takes its place."""
+    if len(piece) <= min(node.budget, node.max_message) - BESIDE:  # then it is the last one
+        return Ref(node, kind, plain, piece)
+    memory, pointer, room, at = node.memory, b"", 0, 0
+    try:
+        while piece is not None:
+            if at + len(piece) > room:
+                room = max(at + len(piece), min(2 * room, layout.MAX_REGION))
+                pointer = _moved(memory, pointer, at, room)
+            memory.write(wire.add(pointer, at), piece)
+            at, piece = at + len(piece), next(more, None)
+    except BaseException:
+        if pointer:
+            memory.free(pointer)
+        raise
+    return Ref(node, kind, plain, None, pointer, at)
+
+
+def _moved(memory, pointer, length, room):
+    """A region of room bytes with what stands at the beginning of another one, which is freed."""
+    larger = memory.alloc(room)
+    try:
+        for at in range(0, length, form.RUN):
+            memory.write(wire.add(larger, at), memory.read(wire.add(pointer, at), min(form.RUN, length - at)))
+        if pointer:
+            memory.free(pointer)
+    except BaseException:
+        memory.free(larger)
+        raise
+    return larger
+
+
+def _arrived(node, kind, plain, w, op, lent):
+    """The Ref for what a message carries."""
+    if w is None or w.length is None:
+        raise Error(layout.BAD_REQUEST, "the message carries no reference", op)
+    pointer = bytes(w.pointer.address or b"") if w.pointer else b""
+    if pointer == wire.NO_ID:
+        pointer = b""
+    if w.value is not None:
+        if pointer or not w.length or len(w.value) != w.length:
+            raise Error(layout.BAD_REQUEST, "a value of %d bytes, a length of %d and the pointer %s" % (len(w.value), w.length, pointer.hex()), op)
+        return Ref(node, kind, plain, w.value, lent=lent)
+    if not 0 <= w.length <= layout.MAX_REGION or (w.length == 0) != (not pointer) or pointer and not wire.is_stored(pointer):
+        raise Error(layout.BAD_REQUEST, "a reference of %d bytes at %r" % (w.length, pointer.hex()), op)
+    return Ref(node, kind, plain, None, pointer, w.length, lent)
+
+
+class _Method:
+    """A method of which arguments or the result are marked."""
+
+    def __init__(self, owner, process, name, marks):
+        for cls in owner.__mro__:  # a method that a service inherits is in another module
+            if process + name in vars(cls):
+                module = sys.modules[cls.__module__]
+                break
+        else:
+            raise Error(layout.BAD_REQUEST, "%s has no method %s" % (owner.__qualname__, name), "marks")
+        self.name, self.arguments = name, getattr(module, name + "_args")
+        self.result = getattr(module, name + "_result", None)  # None: one-way
+        self.marked = {}  # by field: its type, and whether it is plain
+        for mark in marks:
+            try:
+                kind = form.kind_of(self.result or type(None), "success") if mark == "return" else form.kind_of(self.arguments, mark)
+            except AttributeError:
+                raise Error(layout.BAD_REQUEST, "%s has no %s" % (name, mark), "marks") from None
+            self.marked[str(mark)] = kind, form.is_plain(kind) and not isinstance(mark, Named)
+        self.wire_arguments = self._with_references(self.arguments, {m: m for m in self.marked if m != "return"})
+        self.wire_result = self.result and self._with_references(self.result, {"success": "return"})
+
+    def _with_references(self, cls, marks):
+        """The generated struct with References for what is marked."""
+        spec = tuple(
+            (f[0], TType.STRUCT, f[2], [Reference, Reference.thrift_spec], None) if f and marks.get(f[2]) in self.marked else f for f in cls.thrift_spec
+        )
+        return type(cls.__name__, (TBase,), {"thrift_spec": spec, **{f[2]: None for f in spec if f}})
+
+    def call(self, protocol, args, kwargs):
+        """Makes the call, as a generated client does."""
+        node, given, sent, own = protocol._node, self.arguments(*args, **kwargs), self.wire_arguments(), []
+        try:
+            for f in self.arguments.thrift_spec:
+                value = getattr(given, f[2]) if f else None
+                if f and f[2] in self.marked and value is not None:
+                    ref = value if isinstance(value, Ref) else put(node, self.marked[f[2]][0], value, self.marked[f[2]][1])
+                    if ref is not value or self.result is None:  # a one-way carries references away
+                        own.append(ref)
+                    value = ref._wire()
+                if f:
+                    setattr(sent, f[2], value)
+            protocol.writeMessageBegin(self.name + wire.REF_SUFFIX, TMessageType.CALL if self.result else TMessageType.ONEWAY, 0)
+            sent.write(protocol)
+            protocol.writeMessageEnd()
+            protocol.trans.flush()
+            if self.result is None:
+                for ref in own:
+                    ref._end()
+                return None
+            return self._answer(protocol, node)
+        finally:
+            for ref in own:
+                ref.__exit__()
+
+    def _answer(self, protocol, node):
+        _, kind, _ = protocol.readMessageBegin()
+        if kind == TMessageType.EXCEPTION:
+            failure = TApplicationException()
+            failure.read(protocol)
+            protocol.readMessageEnd()
+            raise failure
+        result = self.wire_result()
+        result.read(protocol)
+        protocol.readMessageEnd()
+        for f in self.result.thrift_spec:
+            if f and f[0] and getattr(result, f[2]) is not None:
+                raise getattr(result, f[2])
+        if "return" in self.marked:
+            return _arrived(node, *self.marked["return"], result.success, "result of " + self.name, False)
+        if self._returns() and result.success is None:
+            raise TApplicationException(TApplicationException.MISSING_RESULT, "%s failed: unknown result" % self.name)
+        return result.success if self._returns() else None
+
+    def _returns(self):
+        return bool(self.result.thrift_spec) and self.result.thrift_spec[0] is not None
+
+    def serve(self, node, handler, sequence, protocol, out):
+        """Runs the handler for a call by reference, as a generated processor does for one by value."""
+        given = self.wire_arguments()
+        given.read(protocol)
+        protocol.readMessageEnd()
+        lent = self.result is not None
+        args = [getattr(given, f[2]) for f in self._in_order()]
+        for i, f in enumerate(self._in_order()):
+            if f[2] in self.marked:
+                args[i] = _arrived(node, *self.marked[f[2]], args[i], "argument " + f[2], lent)
+        if not lent:
+            return self.run(handler, args, lambda value: value)
+        result, kind = self.wire_result(), TMessageType.REPLY
+        try:
+            value = self.run(handler, args, lambda value: self._handed(node, value) if "return" in self.marked else value)
+            if self._returns():
+                result.success = value
+        except TTransportException:
+            raise
+        except TApplicationException as e:
+            result, kind = e, TMessageType.EXCEPTION
+        except form.Malformed as e:  # an argument
+            raise Error(layout.BAD_REQUEST, str(e), self.name) from e
+        except Exception as e:
+            declared = [f[2] for f in self.result.thrift_spec if f and f[0] and isinstance(e, f[3][0])]
+            if declared:
+                setattr(result, declared[0], e)
+            else:
+                log.exception("%s: a handler has failed", self.name)
+                result, kind = TApplicationException(TApplicationException.INTERNAL_ERROR, "Internal error"), TMessageType.EXCEPTION
+        out.writeMessageBegin(self.name + wire.REF_SUFFIX, kind, sequence)
+        result.write(out)
+        out.writeMessageEnd()
+        out.trans.flush()
+
+    def _in_order(self):
+        """The arguments as the handler takes them."""
+        names = self.arguments.__init__.__code__.co_varnames[1 : self.arguments.__init__.__code__.co_argcount] if any(self.arguments.thrift_spec) else ()
+        fields = {f[2]: f for f in self.arguments.thrift_spec if f}
+        return [fields[n] for n in names]
+
+    def run(self, handler, args, finish):
+        """Runs the handler, and finish on its result. The handler's arguments end then."""
+        try:
+            return finish(getattr(handler, self.name)(*args))
+        finally:
+            for ref in args:
+                if isinstance(ref, Ref):
+                    ref.__exit__()
+                    ref._end()
+
+    def _handed(self, node, value):
+        """The Reference to a handler's result. What the handler was lent is copied, for it is not the handler's to hand over."""
+        kind, plain = self.marked["return"]
+        if value is None:
+            raise TApplicationException(TApplicationException.MISSING_RESULT, "%s returned nothing" % self.name)
+        if not isinstance(value, Ref):
+            value = put(node, kind, value, plain)
+        elif value._lent:
+            value = _keep(node, kind, plain, value._read(0, value.size))
+        w = value._wire()
+        value._end()
+        return w
+
+
+class _ByValue:
+    """A handler for calls by value, of one that takes and returns references."""
+
+    def __init__(self, node, handler, methods):
+        self._node, self._handler, self._methods = node, handler, methods
+
+    def __getattr__(self, name):
+        method = self._methods.get(name)
+        if method is None:
+            return getattr(self._handler, name)
+
+        def run(*args):
+            args = [
+                Ref(self._node, kind, plain, form.encode(kind, a, plain)) if (kind, plain) != (None, False) else a
+                for a, (kind, plain) in zip(args, (method.marked.get(f[2], (None, False)) for f in method._in_order()))
+            ]
+            return method.run(self._handler, args, finish)
+
+        def finish(value):
+            if "return" not in method.marked:
+                return value
+            if isinstance(value, Ref):
+                try:
+                    return value.load()
+                finally:
+                    value.__exit__()
+            return _whole(method.marked["return"][0], value)
+
+        return run
+
+
+def _whole(kind, value):
+    """The value that generated code takes for one that may be an iterator."""
+    make = {TType.LIST: list, TType.SET: set, TType.MAP: dict}.get(kind[0])
+    return make(value) if make and isinstance(value, Iterator) else value
+
+
+def client(make: type, protocol: ClientProtocol, marks: Marks) -> Any:
+    """A generated client whose marked methods call by reference. A marked argument is a value, or an iterator as in put, or a Ref; a marked
+    result is a Ref. What is passed as a value is freed when the call is over."""
+    methods = {name: _Method(make, "send_", name, some) for name, some in marks.items()}
+
+    def calling(method):
+        return lambda self, *args, **kwargs: method.call(protocol, args, kwargs)
+
+    return type(make.__name__, (make,), {name: calling(m) for name, m in methods.items()})(protocol)
+
+
+def processor(make: type, handler: Any, node: Node, marks: Marks) -> Any:
+    """A generated processor, for node.export, that serves marked methods by reference, and by value those who know nothing of references.
+    The handler gets a Ref for each marked argument, which ends when it returns. For a marked result it returns a value, an iterator
+    as in put, or a Ref, which is then the caller's."""
+    methods = {name: _Method(make, "process_", name, some) for name, some in marks.items()}
+    made = make(_ByValue(node, handler, methods))  # type: ignore[call-arg]
+
+    def serving(method):
+        return lambda _, sequence, protocol, out: method.serve(node, handler, sequence, protocol, out)
+
+    made._processMap.update({name + wire.REF_SUFFIX: serving(m) for name, m in methods.items()})
+    return made

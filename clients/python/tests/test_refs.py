@@ -1,0 +1,309 @@
+"""Calls by reference between a client and a service of rpc/gen/internal/lab, over memory and messages of the test's."""
+
+import logging
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from thrift.Thrift import TApplicationException, TType
+from thrift.transport.TTransport import TMemoryBuffer
+
+from bifrost import form, layout, refs, wire
+from bifrost.errors import Error
+from bifrost.protocol import ClientProtocol, protocol_of
+from bifrost.ttypes import GlobalPointer, Reference
+
+IDL = pathlib.Path(__file__).resolve().parents[3] / "rpc/gen/internal/lab/lab.thrift"
+MARKS = {
+    "develop": ["raw", "return"],
+    "histogram": ["raw", "return"],
+    "show": ["return"],
+    "scale_frame": ["frame", "return"],
+    "new_curve": ["return"],
+    "colour": ["sheet"],
+    "burn": ["raw"],
+    "archive": ["raw"],
+    "album": ["prints", "colours", "return"],
+    "count": ["film"],
+}
+
+
+def setUpModule():
+    if not shutil.which("thrift"):
+        raise unittest.SkipTest("NOT CHECKED: no thrift on PATH: apt-get install thrift-compiler")
+    place = tempfile.mkdtemp()
+    unittest.addModuleCleanup(shutil.rmtree, place)
+    subprocess.run(["thrift", "-nowarn", "-r", "--gen", "py", "-out", place, str(IDL)], check=True)
+    sys.path.insert(0, place)
+    unittest.addModuleCleanup(sys.path.remove, place)
+    global Lab, lab, shared
+    from lab import Lab
+    from lab import ttypes as lab
+    from shared import ttypes as shared
+
+
+class Memory:
+    """Regions that are the test's, and how much is read of them."""
+
+    def __init__(self):
+        self.regions, self.made, self.reads, self.fails = {}, 0, [], None
+
+    def alloc(self, size):
+        if not 1 <= size <= layout.MAX_REGION:
+            raise Error(layout.BAD_REQUEST, op="alloc")
+        self.made += 1
+        p = wire.make_pointer(16, 1, 64 + self.made, 1)
+        self.regions[wire.region_of(p)] = bytearray(size)
+        return p
+
+    def _region(self, pointer):
+        if wire.region_of(pointer) not in self.regions:
+            raise Error(layout.PERMISSION_DENIED, op="memory")
+        return self.regions[wire.region_of(pointer)], wire.offset(pointer)
+
+    def read(self, pointer, length):
+        region, at = self._region(pointer)
+        if at + length > len(region):
+            raise Error(layout.BAD_REQUEST, op="read")
+        self.reads.append(length)
+        return bytes(region[at : at + length])
+
+    def write(self, pointer, data):
+        region, at = self._region(pointer)
+        if self.fails and len(region) >= self.fails:
+            raise Error(layout.UNAVAILABLE, op="write")
+        assert at + len(data) <= len(region)
+        region[at : at + len(data)] = data
+
+    def free(self, pointer):
+        self._region(pointer)
+        del self.regions[wire.region_of(pointer)]
+
+
+class Node:
+    """Calls its own service. edit may change a message."""
+
+    budget, max_message = 1400, layout.MAX_MESSAGE
+
+    def __init__(self, handler):
+        self.memory, self.names = Memory(), []
+        self.processor = refs.processor(Lab.Processor, handler, self, MARKS)
+        self.edit = lambda payload: payload
+
+    def exchange(self, service, name, payload, regions, oneway, policy, timeout, headers):
+        self.names.append(name)
+        protocol = protocol_of(payload)
+        out, read = protocol(TMemoryBuffer()), protocol(TMemoryBuffer(self.edit(payload)))
+        read.listed = regions
+        self.processor.process(read, out)
+        return {}, b"" if oneway else self.edit(out.trans.getvalue()), out.regions
+
+
+class Handler:
+    def __init__(self):
+        self.kept = []
+
+    def develop(self, raw, contrast):
+        if contrast < 0:
+            raise lab.Corrupt(contrast)
+        if contrast == 1:
+            raise shared.Broken("broken")
+        if contrast == 2:
+            return raw
+        if contrast == 3:
+            return None
+        self.kept.append(raw)
+        return bytes(b ^ contrast for b in raw.open())
+
+    def histogram(self, raw):
+        return (raw.open()[i] for i in range(raw.size))
+
+    def show(self, title):
+        return lab.Print(title)
+
+    def scale_frame(self, frame, by):
+        frame = frame.open()
+        return shared.Frame(int(frame.width * by), int(frame.height * by), frame.planes.load())
+
+    def new_curve(self, points):
+        for i in range(points):
+            if i == 500000:
+                raise lab.Corrupt(i)
+            yield i / 2
+
+    def colour(self, sheet):
+        return sheet.open().colour
+
+    def burn(self, raw):
+        if not raw.size:
+            raise lab.Corrupt(7)
+
+    def archive(self, raw, name):
+        self.kept.append((raw.load(), name))
+
+    def album(self, prints, colours):
+        colours, titles = colours.load(), {}
+        for p in prints.open():
+            if p.colour in colours:
+                titles.setdefault(p.title, []).append(p.load())
+        return iter(titles.items())
+
+    def count(self, film):
+        return film.size
+
+    def greet(self, name, picture):
+        return name + str(picture.width)
+
+
+class RefsTest(unittest.TestCase):
+    def setUp(self):
+        logging.disable()  # of handlers that fail as they should
+        self.addCleanup(logging.disable, logging.NOTSET)
+        self.handler = Handler()
+        self.node = Node(self.handler)
+        self.protocol = ClientProtocol(self.node, "Lab", None, None)
+        self.client, self.plain = refs.client(Lab.Client, self.protocol, MARKS), Lab.Client(self.protocol)
+        self.memory = self.node.memory
+
+    def code(self, call, *args):
+        with self.assertRaises(Error) as caught:
+            call(*args)
+        return caught.exception.code
+
+    def both(self, method, *args):
+        """What a method returns by reference and by value. No memory is left."""
+        by_reference = getattr(self.client, method)(*args)
+        value = getattr(self.plain, method)(*args)
+        self.assertEqual(self.node.names[-2:], [method + ".ref", method])
+        if isinstance(by_reference, refs.Ref):
+            by_reference, ref = by_reference.load(), by_reference
+            ref.free()
+        self.assertEqual(by_reference, value)
+        self.assertEqual(self.memory.regions, {})
+        return value
+
+    def test_calls(self):
+        for size in 0, 1, 5000, 300000:
+            raw = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+            self.assertEqual(self.both("develop", raw, 5), bytes(b ^ 5 for b in raw))
+            self.assertEqual(self.both("develop", raw, 2), raw)
+            self.assertEqual(self.both("histogram", raw), list(raw))
+            self.assertEqual(self.both("count", raw), size)
+            frame = shared.Frame(2, 4, [raw])
+            self.assertEqual(self.both("scale_frame", frame, 0.5), shared.Frame(1, 2, [raw]))
+        self.assertEqual(self.both("show", "title"), lab.Print("title"))
+        self.assertEqual(self.both("colour", lab.Print(colour=2)), 2)
+        self.assertEqual(self.both("new_curve", 3), [0.0, 0.5, 1.0])
+        self.assertIsNone(self.both("burn", b"x"))
+        self.assertEqual(self.client.greet("a", shared.Frame(1, 2)), "a1")
+        prints = [lab.Print("title %d" % (i % 9), i % 3, shared.Frame(i, i)) for i in range(1000)]
+        album = self.both("album", prints, {1, 2})
+        self.assertEqual(sum(map(len, album.values())), sum(p.colour > 0 for p in prints))
+
+    def test_exceptions(self):
+        for client in self.client, self.plain:
+            for args, error in ((b"x" * 5000, -7), lab.Corrupt), ((b"", 1), shared.Broken):
+                with self.assertRaises(error):
+                    client.develop(*args)
+            for args in (b"x", 3), (b"x", None):
+                with self.assertRaises(TApplicationException):
+                    client.develop(*args)
+            with self.assertRaises(lab.Corrupt) as caught:
+                client.burn(raw=b"")
+            self.assertEqual(caught.exception.offset, 7)
+        self.assertEqual(self.memory.regions, {})
+
+    def test_references_are_passed_on(self):
+        raw = b"x" * 5000
+        ref = refs.put(self.node, form.kind_of(Lab.develop_args, "raw"), raw)
+        made = self.memory.made
+        self.assertEqual([self.client.count(ref), self.client.count(ref)], [5000, 5000])
+        self.assertEqual(self.memory.made, made)
+        with self.client.develop(ref, 4) as developed:
+            self.assertEqual((developed[0], developed[-2:], len(developed)), (ord("x") ^ 4, b"||", 5000))
+        self.assertEqual(self.code(developed.load), layout.BAD_REQUEST)
+        self.assertEqual(self.code(self.handler.kept[0].load), layout.BAD_REQUEST)  # it was lent
+        self.assertIsNone(self.client.archive(ref, "a"))
+        self.assertEqual(self.handler.kept[-1], (raw, "a"))
+        for use in ref.load, ref.free, lambda: self.client.count(ref), lambda: ref.open()[0]:
+            self.assertEqual(self.code(use), layout.BAD_REQUEST)
+        self.plain.archive(b"y", "b")
+        self.assertEqual(self.handler.kept[-1], (b"y", "b"))
+        self.handler.count = lambda film: film.free()
+        self.assertEqual(self.code(self.client.count, b"x" * 5000), layout.BAD_REQUEST)
+        self.assertEqual(self.memory.regions, {})
+
+    def test_reads_little(self):
+        """Ten of a thousand posts of 10 KiB: the bytes that are read of the caller's list."""
+        kind = form.kind_of(Lab.album_args, "prints")
+        prints = (lab.Print("title %d" % i, 1, shared.Frame(i, 2, [bytes(10 << 10)])) for i in range(1000))
+        with refs.put(self.node, kind, prints) as view:
+            self.memory.reads.clear()
+            self.assertEqual([p.frame.width for p in view[500:510]], list(range(500, 510)))
+            self.assertLess(sum(self.memory.reads), 150 << 10)
+            self.assertLess(len(self.memory.reads), 30)
+        self.assertEqual(self.memory.regions, {})
+
+    def test_writes_as_it_comes(self):
+        """What is written is never held as a whole; what raises half-way leaves nothing."""
+        kind, longest = form.kind_of(Lab.new_curve_result, "success"), 0
+
+        def numbers(n):
+            nonlocal longest
+            for i in range(n):
+                longest = max(longest, i * 8 - sum(map(len, self.memory.regions.values())))
+                yield float(i)
+        with refs.put(self.node, kind, numbers(300000)) as view:
+            self.assertEqual((len(view), view[299999], view[-2:].load()), (300000, 299999.0, [299998.0, 299999.0]))
+        self.assertLess(longest, 300 << 10)
+        with self.assertRaises(lab.Corrupt):
+            refs.put(self.node, kind, Handler().new_curve(600000))
+        with self.assertRaises(struct.error):
+            refs.put(self.node, form.kind_of(Lab.album_args, "prints"), (lab.Print("x" * 1000) if i < 1000 else lab.Print(colour=[]) for i in range(2000)))
+        with self.assertRaises(TApplicationException):  # the IDL does not declare it
+            self.client.new_curve(600000)
+        for self.memory.fails in 1, 500 << 10:
+            self.assertEqual(self.code(refs.put, self.node, kind, numbers(300000)), layout.UNAVAILABLE)
+        self.assertEqual(self.memory.regions, {})
+
+    def test_marks(self):
+        for marks in {"nothing": ["return"]}, {"develop": ["nothing"]}, {"burn": ["return"]}, {"archive": ["return"]}:
+            self.assertEqual(self.code(refs.client, Lab.Client, self.protocol, marks), layout.BAD_REQUEST)
+        kind = form.kind_of(Lab.histogram_result, "success")
+        marks = {**MARKS, "histogram": ["raw", refs.Named("return")]}
+        node = Node(self.handler)
+        node.processor = refs.processor(Lab.Processor, self.handler, node, marks)
+        ref = refs.client(Lab.Client, ClientProtocol(node, "Lab", None, None), marks).histogram(b"abc")
+        self.assertEqual((ref.load(), ref.size, ref.open()[1:].load()), ([97, 98, 99], len(form.encode(kind, [1, 2, 3])), [98, 99]))
+
+    def test_hostile_references(self):
+        p = self.memory.alloc(64)
+        stored = Reference(GlobalPointer(p), 65)
+        kind = (TType.STRING, "BINARY")
+        for w in (
+            None, Reference(), Reference(length=1), Reference(GlobalPointer(p), 0), Reference(GlobalPointer(p), -1), Reference(GlobalPointer(p), layout.MAX_REGION + 1),
+            Reference(GlobalPointer(b"short"), 5), Reference(GlobalPointer(p), 1, b"x"), Reference(length=2, value=b"x"), Reference(length=0, value=b""),
+        ):
+            self.assertEqual(self.code(refs._arrived, self.node, kind, True, w, "result", False), layout.BAD_REQUEST, w)
+        ref = refs._arrived(self.node, kind, True, stored, "result", False)
+        self.assertEqual((ref.open()[:64], self.code(ref.load)), (bytes(64), layout.BAD_REQUEST))  # the region is shorter
+        self.assertEqual(refs._arrived(self.node, kind, True, Reference(GlobalPointer(bytes(16)), 0), "result", False).load(), b"")
+
+    def test_hostile_content(self):
+        """A handler is not run to its end by content that does not parse; the caller is told why."""
+        for size in 100, 5000:
+            bad = refs.put(self.node, (TType.STRING, "BINARY"), b"x" * size)
+            bad._kind, bad._plain = form.kind_of(Lab.scale_frame_args, "frame"), False
+            with self.assertRaisesRegex(Error, "no header at byte 0"):
+                self.client.scale_frame(bad, 2.0)
+            with self.assertRaises(form.Malformed), bad:
+                self.fail("it opens")
+            self.assertEqual(self.memory.regions, {})
+
+
+if __name__ == "__main__":
+    unittest.main()
