@@ -37,7 +37,8 @@ exactly-once calls that are under way. A restored rack goes on as if all its pro
 been killed at that moment. With - the backup goes to standard output, when it is whole.
 
 With --since the backup is an increment: it has only what the backup in another file has
-not. It is read together with that file, which must stay beside it under its name.
+not. It is read together with that file, which must stay beside it under its name: so both
+are in one directory, unless the increment goes to standard output.
 
 With --every, backups go into a directory until Ctrl-C: first a whole one, then
 increments of it, then a whole one again. Those that --keep does not ask for are removed.
@@ -53,6 +54,9 @@ The backup has neither the files of programs nor the tokens of the admin API.`,
 			if o.every != 0 && (o.since != "" || args[0] == "-") {
 				return errors.New("--every takes a directory, and chooses itself what a backup is an increment of")
 			}
+			if err := o.mayFollow(args[0]); err != nil {
+				return err
+			}
 			return o.run(func(c *client.Client) error {
 				if o.every != 0 {
 					return o.schedule(cmd, c, args[0])
@@ -67,6 +71,27 @@ The backup has neither the files of programs nor the tokens of the admin API.`,
 	f.IntVar(&o.full, "full", 24, "with --every: each `NUMBER`th backup is whole")
 	f.IntVar(&o.keep, "keep", 2, "with --every: keep the last `NUMBER` whole backups, and their increments")
 	return cmd
+}
+
+// mayFollow refuses an increment that could not be read where it is to be, or that would take the place of its base.
+func (o *backupOptions) mayFollow(name string) error {
+	if o.since == "" || name == "-" {
+		return nil
+	}
+	base, err := os.Stat(filepath.Dir(o.since))
+	if err != nil {
+		return err
+	}
+	dir, err := os.Stat(filepath.Dir(name))
+	switch {
+	case err != nil:
+		return err
+	case !os.SameFile(base, dir):
+		return fmt.Errorf("an increment is read together with %[1]s: name a file in %[2]s, or copy %[1]s first to where the increment is to be", o.since, filepath.Dir(o.since))
+	case filepath.Base(o.since) == filepath.Base(name):
+		return fmt.Errorf("an increment is read together with %s: give it another name", o.since)
+	}
+	return nil
 }
 
 // once makes one backup.
@@ -112,7 +137,7 @@ func copyOut(w io.Writer, file string) error {
 }
 
 // saveBackup writes a backup to a file that is there only when it is whole. With since it is an increment of the backup in that file, which must
-// be in the same directory, unless the backup goes elsewhere from here.
+// be in the same directory when the backup is read.
 func saveBackup(ctx context.Context, c *client.Client, name, since string) (m backup.Manifest, err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // for this user only
 	if err != nil {
@@ -161,7 +186,6 @@ const (
 type scheduled struct {
 	name string
 	base string // "" if it is whole
-	rack uint64
 }
 
 // schedule makes backups until ctx ends. One that fails is told of, and the next one comes in its time.
@@ -193,7 +217,7 @@ func (o *backupOptions) turn(ctx context.Context, w io.Writer, c *client.Client,
 	if err != nil {
 		return err
 	}
-	name := backupPrefix + now.UTC().Format(backupTime) + backupSuffix
+	name := nameAfter(there, now)
 	since := ""
 	if base := baseOfNext(there, o.full); base != "" {
 		since = filepath.Join(dir, base)
@@ -216,6 +240,18 @@ func (o *backupOptions) turn(ctx context.Context, w io.Writer, c *client.Client,
 	return printManifest(w, name, &m)
 }
 
+// nameAfter is the name of the backup of a moment. It comes behind all that are there, also if the clock was set back.
+func nameAfter(there []scheduled, now time.Time) string {
+	nameOf := func(at time.Time) string { return backupPrefix + at.UTC().Format(backupTime) + backupSuffix }
+	if len(there) > 0 {
+		last, err := time.Parse(backupPrefix+backupTime+backupSuffix, there[len(there)-1].name)
+		if next := last.Add(time.Millisecond); err == nil && now.Before(next) {
+			return nameOf(next)
+		}
+	}
+	return nameOf(now)
+}
+
 // scheduledIn lists the scheduled backups of a directory, the oldest first. Others are left out.
 func scheduledIn(dir string) (all []scheduled, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, backupPrefix+"*"+backupSuffix)) // sorted
@@ -224,7 +260,7 @@ func scheduledIn(dir string) (all []scheduled, err error) {
 		if problem != nil {
 			continue
 		}
-		s := scheduled{name: filepath.Base(name), rack: m.Rack}
+		s := scheduled{name: filepath.Base(name)}
 		if m.Base != nil {
 			s.base = m.Base.Name
 		}
