@@ -41,7 +41,7 @@ class Node:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.run(self.node.close)
+        await asyncio.to_thread(self.node.close)  # all of the node's own threads may have calls that only this ends
         self._threads.shutdown(wait=False)
 
     async def run(self, f: Callable[..., Any], *args: Any) -> Any:

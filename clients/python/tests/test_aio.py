@@ -68,6 +68,19 @@ class AioTest(NodeTest):
 
         self.assertEqual(self.run_in(main), layout.DEADLINE_EXCEEDED)
 
+    def test_leaving_ends_calls(self):
+        """Who leaves does not wait for calls that nobody answers, also if they are as many as may be out at once."""
+
+        async def main():
+            async with aio.Node(lambda: self.node, 1) as node:
+                task = asyncio.create_task(node.client(Client, "Adder").add(b""))
+                await asyncio.to_thread(self.call)
+            with self.assertRaises(Error) as caught:
+                await task
+            return caught.exception.code
+
+        self.assertEqual(asyncio.run(asyncio.wait_for(main(), 20)), layout.UNAVAILABLE)
+
 
 class HandlerTest(NodeTest):
     message, send = test_serving.ServeTest.message, test_serving.ServeTest.send
