@@ -86,6 +86,7 @@ func (p *pipeline) writeMember(op p4v1.Update_Type, m *p4v1.ActionProfileMember)
 			return datapathError(err)
 		}
 		s.members.remove(id)
+		p.info.UseAction(-1, old.msg.GetAction())
 		return nil
 	}
 	a, err := p.memberAction(s, m.GetAction())
@@ -101,6 +102,8 @@ func (p *pipeline) writeMember(op p4v1.Update_Type, m *p4v1.ActionProfileMember)
 	if err := p.dp.Member(dpOp(op), s.info.Name, id, a); err != nil {
 		return datapathError(err)
 	}
+	p.info.UseAction(-1, old.msg.GetAction())
+	p.info.UseAction(1, m.GetAction())
 	s.members.put(id, &member{msg: m, refs: old.refs, groups: old.groups})
 	return nil
 }

@@ -114,8 +114,16 @@ func defaultEntry(info *p4info.Info, t *p4info.Table, pre Presetter) *entry {
 	}
 	if action != nil {
 		e.msg.Action = directAction(action)
+		declared(info, 2, nil, e.msg) // as the program's, for good, and as the one in force
 	}
 	return e
+}
+
+// declared counts the uses of the strings in what the program declares, whose numbers no other strings may get.
+func declared(info *p4info.Info, uses int, fields []p4info.Field, m *p4v1.TableEntry) {
+	if _, err := info.Action(m.GetAction().GetAction()); err == nil { // else it has nothing to be counted
+		info.Use(uses, fields, m.GetMatch(), m.GetAction())
+	}
 }
 
 // preset adds an entry that the program declares.
@@ -147,6 +155,7 @@ func (s *store) preset(info *p4info.Info, p Preset) error {
 	e.dp.Action = p.Entry.Action
 	ts.entries.put(e.id, e)
 	ts.presets[e.id] = e
+	declared(info, 1, t.Fields, msg)
 	return nil
 }
 

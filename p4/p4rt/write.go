@@ -65,6 +65,7 @@ func (p *pipeline) permitted(sc *scope, u *p4v1.Update) error {
 
 // update applies one update, and notes it for the server's Persister if p is live.
 func (p *pipeline) update(u *p4v1.Update) error {
+	p.info.Update()
 	err := p.apply(u)
 	if err == nil && p.srv.cfg.Persister != nil && keeps(u) && p == p.srv.live.Load() {
 		p.made = append(p.made, u)

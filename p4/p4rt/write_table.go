@@ -156,6 +156,7 @@ func (p *pipeline) deleteEntry(t *tableStore, old *entry) error {
 // record stores an entry and counts what it refers to.
 func (p *pipeline) record(t *tableStore, e *entry) {
 	t.entries.put(e.id, e)
+	p.info.Use(1, t.info.Fields, e.msg.GetMatch(), e.msg.GetAction())
 	if t.info.Profile != nil {
 		p.store.profiles[t.info.Profile.ID].refer(e, 1)
 	}
@@ -163,6 +164,7 @@ func (p *pipeline) record(t *tableStore, e *entry) {
 
 // release undoes what record and bind did for an entry that is gone or replaced.
 func (p *pipeline) release(t *p4info.Table, e *entry) {
+	p.info.Use(-1, t.Fields, e.msg.GetMatch(), e.msg.GetAction())
 	if t.Profile != nil {
 		p.store.profiles[t.Profile.ID].refer(e, -1)
 	}
@@ -234,8 +236,15 @@ func (p *pipeline) writeDefault(op p4v1.Update_Type, t *tableStore, m *p4v1.Tabl
 	if err := p.dp.SetDefault(t.info.Name, &a); err != nil {
 		return datapathError(err)
 	}
-	t.current = &entry{msg: stored(m), dp: datapath.Entry{Table: t.info.Name}}
+	p.setDefault(t, &entry{msg: stored(m), dp: datapath.Entry{Table: t.info.Name}})
 	return nil
+}
+
+// setDefault replaces the default entry in force.
+func (p *pipeline) setDefault(t *tableStore, e *entry) {
+	p.info.Use(-1, nil, nil, t.current.msg.GetAction())
+	p.info.Use(1, nil, nil, e.msg.GetAction())
+	t.current = e
 }
 
 // modifyConstDefault allows what is left when the action is const: the direct
@@ -259,7 +268,7 @@ func (p *pipeline) resetDefault(t *tableStore) error {
 		return datapathError(err)
 	}
 	had := t.current.msg.GetMeterConfig()
-	t.current = t.standard
+	p.setDefault(t, t.standard)
 	e := t.current.dp
 	if t.info.Counter != nil {
 		if err := p.dp.SetEntryCounts(e, datapath.Counts{}); err != nil {

@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,12 +29,26 @@ type entities struct {
 
 func newEntities(t *testing.T) *entities {
 	t.Helper()
+	return newEntitiesAs(t, func(*configv1.P4Info) {})
+}
+
+// newEntitiesAs is newEntities with another P4Info.
+func newEntitiesAs(t *testing.T, change func(*configv1.P4Info)) *entities {
+	t.Helper()
 	program, err := os.ReadFile("testdata/entities.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.ReadFile("testdata/entities.p4info.txt")
 	if err != nil {
+		t.Fatal(err)
+	}
+	m := &configv1.P4Info{}
+	if err := prototext.Unmarshal(info, m); err != nil {
+		t.Fatal(err)
+	}
+	change(m)
+	if info, err = prototext.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
 	e := &entities{rack: newSwitch(t, program, info, "I.")}
@@ -369,4 +386,85 @@ func TestEntities_Reconcile(t *testing.T) {
 	}
 	e.expect("entry", 3, 1, 1, 5)
 	e.expect("register", 6, 2, 0, 7)
+}
+
+// Controllers have strings where the program has numbers: in keys, parameters, members and packet metadata.
+func TestEntities_Strings(t *testing.T) {
+	e := newEntitiesAs(t, func(m *configv1.P4Info) {
+		m.TypeInfo.NewTypes = map[string]*configv1.P4NewTypeSpec{}
+		for _, name := range []string{"port_t", "mac_t", "vrf_t"} {
+			m.TypeInfo.NewTypes[name] = &configv1.P4NewTypeSpec{Representation: &configv1.P4NewTypeSpec_TranslatedType{
+				TranslatedType: &configv1.P4NewTypeTranslation{SdnType: &configv1.P4NewTypeTranslation_SdnString_{SdnString: &configv1.P4NewTypeTranslation_SdnString{}}},
+			}}
+		}
+		action(m, "I.forward_metered").Params[0].TypeName = &configv1.P4NamedType{Name: "port_t"}
+		action(m, "I.forward_metered").Params[0].Bitwidth = 0
+		action(m, "I.say").Params[0].TypeName = &configv1.P4NamedType{Name: "vrf_t"}
+		action(m, "I.say").Params[0].Bitwidth = 0
+		for _, t := range m.Tables {
+			if t.Preamble.Name == "I.profile_t" {
+				t.MatchFields[0].TypeName, t.MatchFields[0].Bitwidth = &configv1.P4NamedType{Name: "mac_t"}, 0
+			}
+		}
+		for _, h := range m.ControllerPacketMetadata {
+			h.Metadata[0].TypeName, h.Metadata[0].Bitwidth = &configv1.P4NamedType{Name: "port_t"}, 0
+		}
+	})
+	const (
+		forward = `table_entry { table_id: ${I.exact_t} match { field_id: 1 exact { value: "\x05" } }
+			action { action { action_id: ${I.forward_metered} params { param_id: 1 value: "2" } } } }`
+		member = `action_profile_member { action_profile_id: ${I.profile} member_id: 1 action { action_id: ${I.say} params { param_id: 1 value: "vrf-80" } } }`
+		mac    = `table_entry { table_id: ${I.profile_t} match { field_id: 1 exact { value: "3" } } action { action_profile_member_id: 1 } }`
+	)
+	e.insert(forward, member, mac)
+	e.expect("the largest number of 8 bits", 5, 3, 0, 255)
+	e.out[2] = nil
+	e.sw.Input(1, frameOf(1, 5, 0))
+	if len(e.out[2]) != 1 {
+		t.Errorf("%d frames have left by the port \"2\"", len(e.out[2]))
+	}
+	e.reads(`table_entry { table_id: ${I.exact_t} }`, forward)
+	e.reads(`table_entry { table_id: ${I.profile_t} match { field_id: 1 exact { value: "3" } } }`, mac)
+	e.reads(`action_profile_member { action_profile_id: ${I.profile} }`, member)
+
+	e.insert(`table_entry { table_id: ${I.acl_t} priority: 1 match { field_id: 1 ternary { value: "\x07" mask: "\xff" } } action { action { action_id: ${I.punt} } } }`)
+	e.sw.Input(3, frameOf(3, 7, 0))
+	comesBy := func(want string) {
+		t.Helper()
+		if got := string(e.next().GetPacket().GetMetadata()[0].GetValue()); got != want {
+			t.Errorf("the packet has come by the port %q, want %q", got, want)
+		}
+	}
+	comesBy("3")
+	// To the controller's port, without a header of the program's: the first 9 bits are what the frame begins with.
+	e.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{
+		Payload: frameOf(0, 5<<39, 2), Metadata: []*p4v1.PacketMetadata{{MetadataId: 1, Value: []byte("510")}, {MetadataId: 2, Value: []byte{0}}},
+	}}})
+	comesBy("5")
+	e.refused(p4v1.Update_INSERT, codes.InvalidArgument, `table_entry { table_id: ${I.exact_t} match { field_id: 1 exact { value: "\x06" } }
+		action { action { action_id: ${I.forward_metered} params { param_id: 1 value: "`+strings.Repeat("x", 1025)+`" } } } }`)
+
+	// More strings than numbers, one after the other, in all that can have them. What the member has stays.
+	say := func(dst, value string) string {
+		return `table_entry { table_id: ${I.acl_t} priority: 1 match { field_id: 1 ternary { value: "` + dst + `" mask: "\xff" } }
+			action { action { action_id: ${I.say} params { param_id: 1 value: "` + value + `" } } } }`
+	}
+	e.insert(say("\\x09", "modified"), say("\\x0a", "kept"))
+	kept := e.answer(3, 10, 0)
+	for i := range 300 {
+		entry := say("\\x08", fmt.Sprintf("entry-%d", i))
+		e.insert(entry)
+		e.remove(entry)
+		e.modify(say("\\x09", fmt.Sprintf("modified-%d", i)), fmt.Sprintf(`table_entry { table_id: ${I.acl_t} is_default_action: true
+			action { action { action_id: ${I.say} params { param_id: 1 value: "default-%d" } } } }`, i))
+	}
+	e.insert(say("\\x0b", "vrf-80"), say("\\x0c", "kept"))
+	e.expect("what a member has", 3, 11, 0, 255)
+	e.expect("what an entry has", 3, 12, 0, kept)
+	e.remove(say("\\x0b", "vrf-80"))
+	for i := range 300 {
+		e.modify(strings.ReplaceAll(member, "vrf-80", fmt.Sprintf("member-%d", i)))
+	}
+	e.remove(mac, member)
+	e.expect("no entry", 5, 3, 0, -1)
 }

@@ -3,6 +3,7 @@ package softswitch
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,7 +26,7 @@ func LoadProgram(deviceConfig []byte, info *p4info.Info) (*v1model.Program, erro
 		return nil, err
 	}
 	for _, check := range []func(*p4info.Info, *v1model.Program) error{
-		checkTables, checkProfiles, checkArrays, checkValueSets, checkDigests,
+		checkTables, checkProfiles, checkArrays, checkValueSets, checkDigests, checkHeaders,
 	} {
 		if err := check(info, prog); err != nil {
 			return nil, fmt.Errorf("P4Info and program do not belong together: %w", err)
@@ -79,6 +80,9 @@ func checkTables(info *p4info.Info, prog *v1model.Program) error {
 			return fmt.Errorf("table %q has %d key fields in the P4Info, %d in the program", t.Name, len(t.Fields), len(def.Key))
 		}
 		for i, f := range t.Fields {
+			if err := setWidth(f.Strings, def.Key[i].Field.Width()); err != nil {
+				return fmt.Errorf("table %q: key field %q: %w", t.Name, f.Name, err)
+			}
 			if f.Width == 0 { // of a type that P4Info does not describe, such as error
 				f.Width = def.Key[i].Field.Width()
 				t.Fields[i].Width = f.Width
@@ -117,6 +121,9 @@ func checkActions(info *p4info.Info, t *p4info.Table, def *v1model.Table) error 
 			return fmt.Errorf("action %q has %d parameters in the P4Info, %d in the program", a.Name, len(a.Params), len(params))
 		}
 		for k, p := range a.Params {
+			if err := setWidth(p.Strings, params[k].Width); err != nil {
+				return fmt.Errorf("action %q: parameter %q: %w", a.Name, p.Name, err)
+			}
 			if p.Width == 0 {
 				p.Width = params[k].Width
 				a.Params[k].Width = p.Width
@@ -182,7 +189,10 @@ func checkArrays(info *p4info.Info, prog *v1model.Program) error {
 		if err := same("register", r.Name, r.Size); err != nil {
 			return err
 		}
-		if widths[r.Name] != r.Cell.Width() {
+		if err := setWidth(r.Cell.Strings(), widths[r.Name]); err != nil {
+			return fmt.Errorf("register %q: %w", r.Name, err)
+		}
+		if r.Cell.Strings() == nil && widths[r.Name] != r.Cell.Width() {
 			return fmt.Errorf("register %q has cells of %d bits in the P4Info, %d in the program", r.Name, r.Cell.Width(), widths[r.Name])
 		}
 	}
@@ -197,6 +207,9 @@ func checkValueSets(info *p4info.Info, prog *v1model.Program) error {
 	for _, v := range info.ValueSetOrder {
 		width := 0
 		for _, f := range v.Fields {
+			if f.Strings != nil && f.Width == 0 {
+				return fmt.Errorf("value set %q: field %q is of a type that is translated to strings, which value sets do not support", v.Name, f.Name)
+			}
 			width += f.Width
 		}
 		if widths[v.Name] != width {
@@ -215,6 +228,39 @@ func checkDigests(info *p4info.Info, prog *v1model.Program) error {
 		if n, ok := fields[d.Name]; !ok || n != d.Sample.Leaves() {
 			// p4c names the two differently if the fields have no struct type.
 			return fmt.Errorf("digest %q is not in the program, or not of %d fields (its fields need a struct type)", d.Name, d.Sample.Leaves())
+		}
+	}
+	return nil
+}
+
+// setWidth tells a type that is translated to strings how wide its numbers are; nil is no such type.
+func setWidth(s *p4info.Strings, width int) error {
+	if s == nil {
+		return nil
+	}
+	return s.SetWidth(width)
+}
+
+// checkHeaders finds the widths of controller headers with fields that are translated to strings, of which the P4Info has no
+// widths: the program's header has the same fields.
+func checkHeaders(info *p4info.Info, prog *v1model.Program) error {
+	for name, h := range map[string]*p4info.Header{"packet_in": info.PacketIn, "packet_out": info.PacketOut} {
+		names, open := h.Fields()
+		if !open {
+			continue
+		}
+		i := slices.IndexFunc(prog.Headers, func(have *v1model.Header) bool {
+			return !have.Metadata && slices.EqualFunc(have.Type.Fields, names, func(f v1model.Field, name string) bool { return f.Name == name })
+		})
+		if i < 0 {
+			return fmt.Errorf("no header of the program has the fields of %s: %s", name, strings.Join(names, ", "))
+		}
+		var widths []int
+		for _, f := range prog.Headers[i].Type.Fields {
+			widths = append(widths, f.Width)
+		}
+		if err := h.SetWidths(widths); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil

@@ -204,7 +204,7 @@ func (o *entryOptions) action(info *p4info.Info, t *p4info.Table, args []string)
 		if err != nil {
 			return nil, fmt.Errorf("parameter %w", err)
 		}
-		b, err := parseValue(value)
+		b, err := parseValue(value, p.Strings)
 		if err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", p.Name, err)
 		}
@@ -250,7 +250,7 @@ func fieldMatch(f p4info.Field, text string) (*p4v1.FieldMatch, error) {
 			value, more, _ = strings.Cut(text, sep)
 		}
 	}
-	v, err := parseValue(value)
+	v, err := parseValue(value, f.Strings)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func fieldMatch(f p4info.Field, text string) (*p4v1.FieldMatch, error) {
 	case p4info.Ternary:
 		mask := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), uint(f.Width)), big.NewInt(1)).Bytes()
 		if more != "" {
-			if mask, err = parseValue(strings.TrimLeft(more, "&")); err != nil {
+			if mask, err = parseValue(strings.TrimLeft(more, "&"), nil); err != nil {
 				return nil, err
 			}
 		}
@@ -278,7 +278,7 @@ func fieldMatch(f p4info.Field, text string) (*p4v1.FieldMatch, error) {
 	case p4info.Range:
 		high := v
 		if more != "" {
-			if high, err = parseValue(more); err != nil {
+			if high, err = parseValue(more, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -287,8 +287,12 @@ func fieldMatch(f p4info.Field, text string) (*p4v1.FieldMatch, error) {
 	return m, nil
 }
 
-// parseValue reads a number or an address, big-endian and without leading zeros.
-func parseValue(s string) ([]byte, error) {
+// parseValue reads a number or an address, big-endian and without leading zeros; or, of a type that is translated to strings,
+// the string.
+func parseValue(s string, of *p4info.Strings) ([]byte, error) {
+	if of != nil {
+		return []byte(s), nil
+	}
 	if mac, err := net.ParseMAC(s); err == nil {
 		return canonical(new(big.Int).SetBytes(mac)), nil
 	}
@@ -353,7 +357,7 @@ func describeEntry(info *p4info.Info, e *p4v1.TableEntry) string {
 	for _, m := range e.GetMatch() {
 		for _, f := range t.Fields {
 			if f.ID == m.GetFieldId() {
-				words = append(words, f.Name+"="+describeMatch(f.Width, m))
+				words = append(words, f.Name+"="+describeMatch(f, m))
 			}
 		}
 	}
@@ -362,7 +366,7 @@ func describeEntry(info *p4info.Info, e *p4v1.TableEntry) string {
 		for _, v := range e.GetAction().GetAction().GetParams() {
 			for _, p := range a.Params {
 				if p.ID == v.GetParamId() {
-					words = append(words, p.Name+"="+describeValue(p.Width, v.GetValue()))
+					words = append(words, p.Name+"="+describeValue(p.Width, p.Strings, v.GetValue()))
 				}
 			}
 		}
@@ -373,22 +377,26 @@ func describeEntry(info *p4info.Info, e *p4v1.TableEntry) string {
 	return strings.Join(words, " ")
 }
 
-func describeMatch(width int, m *p4v1.FieldMatch) string {
+func describeMatch(f p4info.Field, m *p4v1.FieldMatch) string {
+	value := func(b []byte) string { return describeValue(f.Width, f.Strings, b) }
 	switch v := m.GetFieldMatchType().(type) {
 	case *p4v1.FieldMatch_Lpm:
-		return fmt.Sprintf("%s/%d", describeValue(width, v.Lpm.GetValue()), v.Lpm.GetPrefixLen())
+		return fmt.Sprintf("%s/%d", value(v.Lpm.GetValue()), v.Lpm.GetPrefixLen())
 	case *p4v1.FieldMatch_Ternary_:
-		return describeValue(width, v.Ternary.GetValue()) + "&" + describeValue(width, v.Ternary.GetMask())
+		return value(v.Ternary.GetValue()) + "&" + value(v.Ternary.GetMask())
 	case *p4v1.FieldMatch_Range_:
-		return describeValue(width, v.Range.GetLow()) + ".." + describeValue(width, v.Range.GetHigh())
+		return value(v.Range.GetLow()) + ".." + value(v.Range.GetHigh())
 	case *p4v1.FieldMatch_Optional_:
-		return describeValue(width, v.Optional.GetValue())
+		return value(v.Optional.GetValue())
 	}
-	return describeValue(width, m.GetExact().GetValue())
+	return value(m.GetExact().GetValue())
 }
 
-// describeValue writes a value as an address where it is as wide as one.
-func describeValue(width int, b []byte) string {
+// describeValue writes a value as an address where it is as wide as one, and as it is where it is a string.
+func describeValue(width int, of *p4info.Strings, b []byte) string {
+	if of != nil {
+		return string(b)
+	}
 	n := new(big.Int).SetBytes(b)
 	switch whole := make([]byte, (width+7)/8); {
 	case n.BitLen() > width:

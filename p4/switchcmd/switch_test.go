@@ -17,10 +17,12 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	"github.com/bifrost-rack/bifrost/packaging"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -285,5 +287,52 @@ func TestSwitch_Mistakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v; want it to mention %q", name, err, tc.want)
 		}
+	}
+}
+
+// A port that controllers have strings for is written, and listed, as a string.
+func TestSwitchEntry_Strings(t *testing.T) {
+	text, err := os.ReadFile("../../docs/testdata/basic.p4info.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &configv1.P4Info{}
+	if err := prototext.Unmarshal(text, m); err != nil {
+		t.Fatal(err)
+	}
+	m.TypeInfo = &configv1.P4TypeInfo{NewTypes: map[string]*configv1.P4NewTypeSpec{"port_t": {
+		Representation: &configv1.P4NewTypeSpec_TranslatedType{TranslatedType: &configv1.P4NewTypeTranslation{
+			SdnType: &configv1.P4NewTypeTranslation_SdnString_{SdnString: &configv1.P4NewTypeTranslation_SdnString{}},
+		}},
+	}}}
+	for _, a := range m.GetActions() {
+		for _, p := range a.GetParams() {
+			if p.GetName() == "port" {
+				p.TypeName, p.Bitwidth = &configv1.P4NamedType{Name: "port_t"}, 0
+			}
+		}
+	}
+	dir := t.TempDir()
+	info, socket := filepath.Join(dir, "i"), filepath.Join(dir, "s")
+	if text, err = prototext.Marshal(m); err == nil {
+		err = os.WriteFile(info, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	runSwitch(t, "--log-level", "off", "--p4info", info, "../../docs/testdata/basic.json", "--grpc-server-addr", "unix:"+socket)
+	do := func(args ...string) string {
+		root, out := newRoot(), &bytes.Buffer{}
+		root.SetOut(out)
+		root.SetArgs(append(append([]string{"switch"}, args...), "--grpc-addr", "unix:"+socket))
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return out.String()
+	}
+	do("entry", "ipv4_lpm", "hdr.ipv4.dstAddr=10.0.1.1/32", "ipv4_forward", "dstAddr=08:00:00:00:01:11", "port=uplink")
+	const want = "MyIngress.ipv4_lpm hdr.ipv4.dstAddr=10.0.1.1/32 MyIngress.ipv4_forward dstAddr=08:00:00:00:01:11 port=uplink\n"
+	if got := do("entries"); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

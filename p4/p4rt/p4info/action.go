@@ -1,6 +1,8 @@
 package p4info
 
 import (
+	"fmt"
+
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -45,8 +47,13 @@ func (in *Info) Action(m *p4v1.Action) (datapath.Action, error) {
 		if i < 0 || out.Params[i] != nil {
 			return datapath.Action{}, status.Errorf(codes.InvalidArgument, "action %q: parameter id %d is unknown or given twice", a.Name, pm.GetParamId())
 		}
-		if why := a.Params[i].Strings; why != "" {
-			return out, status.Errorf(codes.InvalidArgument, "parameter %q: %s", a.Params[i].Name, why)
+		if s := a.Params[i].Strings; s != nil {
+			v, err := s.Bytes(pm.GetValue())
+			if err != nil {
+				return datapath.Action{}, within(err, "action %q, parameter %q", a.Name, a.Params[i].Name)
+			}
+			out.Params[i] = v
+			continue
 		}
 		if err := CheckWidth(pm.GetValue(), a.Params[i].Width); err != nil {
 			return datapath.Action{}, status.Errorf(codes.InvalidArgument, "action %q, parameter %q: %s", a.Name, a.Params[i].Name, status.Convert(err).Message())
@@ -81,7 +88,20 @@ func (in *Info) ActionMessage(d datapath.Action) *p4v1.Action {
 	}
 	m := &p4v1.Action{ActionId: a.ID}
 	for i, pm := range a.Params {
-		m.Params = append(m.Params, &p4v1.Action_Param{ParamId: pm.ID, Value: Canonical(append([]byte{0}, d.Params[i]...))})
+		v := Canonical(append([]byte{0}, d.Params[i]...))
+		if pm.Strings != nil {
+			v = pm.Strings.Text(v)
+		}
+		m.Params = append(m.Params, &p4v1.Action_Param{ParamId: pm.ID, Value: v})
 	}
 	return m
+}
+
+// within says where an error is. All but the want of numbers for strings is INVALID_ARGUMENT.
+func within(err error, format string, args ...any) error {
+	code := codes.InvalidArgument
+	if status.Code(err) == codes.ResourceExhausted {
+		code = codes.ResourceExhausted
+	}
+	return status.Errorf(code, "%s: %s", fmt.Sprintf(format, args...), status.Convert(err).Message())
 }

@@ -2,6 +2,7 @@ package p4info
 
 import (
 	"fmt"
+	"strconv"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -25,14 +26,18 @@ type Header struct {
 // Urgent reports whether a packet's metadata, as Decode returns it, has a field "urgent"
 // that is not 0. Such packets go before others on their way to the controller.
 func (h *Header) Urgent(md []*p4v1.PacketMetadata) bool {
-	return h.urgent >= 0 && md[h.urgent].GetValue()[0] != 0
+	return h.urgent >= 0 && h.fields[h.urgent].strings == nil && md[h.urgent].GetValue()[0] != 0
 }
 
 // Port is the field "ingress_port" of a packet's metadata, as Decode returns it; ok is false
-// if there is none.
+// if there is none, or it has a name that is not its number.
 func (h *Header) Port(md []*p4v1.PacketMetadata) (n uint32, ok bool) {
 	if h.port < 0 {
 		return 0, false
+	}
+	if h.fields[h.port].strings != nil {
+		n, err := strconv.ParseUint(string(md[h.port].GetValue()), 10, 32)
+		return uint32(n), err == nil
 	}
 	for _, b := range md[h.port].GetValue() {
 		n = n<<8 | uint32(b)
@@ -41,10 +46,38 @@ func (h *Header) Port(md []*p4v1.PacketMetadata) (n uint32, ok bool) {
 }
 
 type headerField struct {
-	id     uint32
-	name   string
-	offset int // bits from the header's begin
-	width  int // bits
+	id      uint32
+	name    string
+	offset  int // bits from the header's begin
+	width   int // bits; 0 if only the program tells
+	strings *Strings
+}
+
+// Fields are the names of the header's fields; open tells that widths of some are missing, which only the program tells.
+func (h *Header) Fields() (names []string, open bool) {
+	for _, f := range h.fields {
+		names, open = append(names, f.name), open || f.width == 0
+	}
+	return names, open
+}
+
+// SetWidths tells the widths in bits of all fields. It fails if the header has others.
+func (h *Header) SetWidths(widths []int) error {
+	h.bits, h.values = 0, 0
+	for i := range h.fields {
+		f := &h.fields[i]
+		if f.strings != nil {
+			if err := f.strings.SetWidth(widths[i]); err != nil {
+				return err
+			}
+		} else if f.width != widths[i] {
+			return fmt.Errorf("metadata %q has %d bits in the P4Info, %d in the program", f.name, f.width, widths[i])
+		}
+		f.width, f.offset = widths[i], h.bits
+		h.bits += f.width
+		h.values += byteLen(f.width)
+	}
+	return nil
 }
 
 // Len is the header's length in bytes.
@@ -68,6 +101,9 @@ func (h *Header) Decode(frame []byte) ([]*p4v1.PacketMetadata, []byte, error) {
 		getBits(v, frame, f.offset, f.width)
 		md[i] = &msgs[i]
 		md[i].MetadataId, md[i].Value = f.id, Canonical(v)
+		if f.strings != nil {
+			md[i].Value = f.strings.Text(v)
+		}
 	}
 	return md, frame[n:], nil
 }
@@ -84,11 +120,17 @@ func (h *Header) Encode(md []*p4v1.PacketMetadata, payload []byte) ([]byte, erro
 			return nil, status.Errorf(codes.InvalidArgument, "metadata id %d is unknown or given twice", m.GetMetadataId())
 		}
 		given[i] = true
-		f := h.fields[i]
-		if err := CheckWidth(m.GetValue(), f.width); err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "metadata %q: %s", f.name, status.Convert(err).Message())
+		f, v := h.fields[i], m.GetValue()
+		var err error
+		if f.strings != nil {
+			v, err = f.strings.Bytes(v)
+		} else {
+			err = CheckWidth(v, f.width)
 		}
-		putBits(frame, f.offset, f.width, m.GetValue())
+		if err != nil {
+			return nil, within(err, "metadata %q", f.name)
+		}
+		putBits(frame, f.offset, f.width, v)
 	}
 	for i, ok := range given {
 		if !ok {
@@ -164,14 +206,17 @@ func (p *parser) header(name string, m *configv1.ControllerPacketMetadata) (*Hea
 			h.port = i
 		}
 		where := fmt.Sprintf("metadata %q of %s", f.GetName(), name)
-		w, err := p.fieldWidth(where, f.GetBitwidth(), f.GetTypeName())
+		w, strings, err := p.fieldWidth(where, f.GetBitwidth(), f.GetTypeName())
 		if err != nil {
 			return nil, err
+		}
+		if strings != nil && (f.GetName() == "ingress_port" || f.GetName() == "egress_port") {
+			strings.port = true
 		}
 		if f.GetId() == 0 || h.index(f.GetId()) >= 0 {
 			return nil, fmt.Errorf("%s has the id %d, which is zero or taken", where, f.GetId())
 		}
-		h.fields = append(h.fields, headerField{id: f.GetId(), name: f.GetName(), offset: h.bits, width: w})
+		h.fields = append(h.fields, headerField{id: f.GetId(), name: f.GetName(), offset: h.bits, width: w, strings: strings})
 		h.bits += w
 		h.values += byteLen(w)
 	}

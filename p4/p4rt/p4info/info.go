@@ -1,6 +1,8 @@
 package p4info
 
 import (
+	"sync/atomic"
+
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 )
 
@@ -31,9 +33,8 @@ type Field struct {
 	Name  string
 	Width int // bits; 0 if only the program tells
 	Kind  Kind
-	// Strings, if not empty, is why no entry can be written: controllers have strings
-	// here, and the switch has no numbers for them.
-	Strings string
+	// Strings is the type if it is translated to strings, else nil.
+	Strings *Strings
 }
 
 // Param is a parameter of an action.
@@ -41,8 +42,8 @@ type Param struct {
 	ID    uint32
 	Name  string
 	Width int // bits; 0 if only the program tells
-	// Strings, if not empty, is why no action with the parameter can be written.
-	Strings string
+	// Strings is the type if it is translated to strings, else nil.
+	Strings *Strings
 }
 
 // Action is an action with its parameters in declaration order.
@@ -152,6 +153,9 @@ type Info struct {
 	tableNames  map[string]*Table
 	actionNames map[string]*Action
 	digestNames map[string]*Digest
+
+	strings map[string]*Strings // by the type's name
+	turn    atomic.Uint64       // counts Updates
 }
 
 // Name is the fully qualified name of the object with an id; "" if there is none.

@@ -2,7 +2,6 @@ package p4info
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -117,54 +116,12 @@ func TestType_Compound(t *testing.T) {
 	}
 }
 
-// A type that is translated to strings is refused with its name and the reason: in
-// what the switch tells, at once; in keys and parameters, when they are written. One
-// that is translated to integers is but an integer.
+// A type that is translated to integers is but an integer.
 func TestParse_TranslatedTypes(t *testing.T) {
 	translated := func(to *configv1.P4NewTypeTranslation) *configv1.P4NewTypeSpec {
-		to.Uri = "rack.example/port"
 		return &configv1.P4NewTypeSpec{Representation: &configv1.P4NewTypeSpec_TranslatedType{TranslatedType: to}}
 	}
 	named := &configv1.P4NamedType{Name: "port_name_t"}
-	for where, use := range map[string]func(*configv1.P4Info){
-		"field": func(m *configv1.P4Info) {
-			m.Tables[0].MatchFields[0].TypeName, m.Tables[0].MatchFields[0].Bitwidth = named, 0
-		},
-		"parameter": func(m *configv1.P4Info) {
-			m.Actions[2].Params[0].TypeName, m.Actions[2].Params[0].Bitwidth = named, 0
-		},
-		"metadata": func(m *configv1.P4Info) {
-			f := m.ControllerPacketMetadata[0].Metadata[0]
-			f.TypeName, f.Bitwidth = named, 0
-		},
-		"register": func(m *configv1.P4Info) {
-			m.Registers[0].TypeSpec = &configv1.P4DataTypeSpec{TypeSpec: &configv1.P4DataTypeSpec_NewType{NewType: named}}
-		},
-	} {
-		m := load(t, "../testdata/all.p4info.txt")
-		m.TypeInfo.NewTypes = map[string]*configv1.P4NewTypeSpec{
-			named.Name: translated(&configv1.P4NewTypeTranslation{SdnType: &configv1.P4NewTypeTranslation_SdnString_{
-				SdnString: &configv1.P4NewTypeTranslation_SdnString{},
-			}}),
-		}
-		use(m)
-		info, err := Parse(m)
-		switch where {
-		case "field":
-			_, err = info.TableOrder[0].Fields[0].number(new([]byte))
-			err = fmt.Errorf("field: %w", err)
-		case "parameter":
-			a := m.Actions[2]
-			values := &p4v1.Action{ActionId: a.GetPreamble().GetId()}
-			for _, p := range a.GetParams() {
-				values.Params = append(values.Params, &p4v1.Action_Param{ParamId: p.GetId(), Value: []byte{1}})
-			}
-			_, err = info.Action(values)
-		}
-		if err == nil || !strings.Contains(err.Error(), where) || !strings.Contains(err.Error(), `"port_name_t" is translated to strings (uri "rack.example/port")`) {
-			t.Errorf("%s: %v", where, err)
-		}
-	}
 	m := load(t, "../testdata/all.p4info.txt")
 	f := m.Tables[0].MatchFields[0]
 	f.TypeName = named

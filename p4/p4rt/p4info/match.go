@@ -27,7 +27,7 @@ func MatchKey(fields []Field, ms []*p4v1.FieldMatch) ([]datapath.Match, error) {
 		}
 		d, err := fields[i].match(m)
 		if err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "match field %q: %s", fields[i].Name, status.Convert(err).Message())
+			return nil, within(err, "match field %q", fields[i].Name)
 		}
 		key[i] = d
 	}
@@ -77,8 +77,11 @@ func (f *Field) match(m *p4v1.FieldMatch) (datapath.Match, error) {
 
 // number checks *b, brings it into canonical form and widens it.
 func (f *Field) number(b *[]byte) ([]byte, error) {
-	if f.Strings != "" {
-		return nil, status.Error(codes.InvalidArgument, f.Strings)
+	if f.Strings != nil {
+		if f.Kind != Exact && f.Kind != Optional {
+			return nil, status.Errorf(codes.InvalidArgument, "type %q is translated to strings, which have no masks, prefixes and ranges: make the key exact or optional", f.Strings.name)
+		}
+		return f.Strings.Bytes(*b)
 	}
 	if err := CheckWidth(*b, f.Width); err != nil {
 		return nil, err
@@ -162,6 +165,9 @@ func MatchFields(fields []Field, key []datapath.Match) []*p4v1.FieldMatch {
 func (f *Field) message(k datapath.Match) *p4v1.FieldMatch {
 	m := &p4v1.FieldMatch{FieldId: f.ID}
 	v := Canonical(append([]byte{0}, k.Value...))
+	if f.Strings != nil {
+		v = f.Strings.Text(v)
+	}
 	switch f.Kind {
 	case Exact:
 		m.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: v}}

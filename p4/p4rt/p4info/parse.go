@@ -18,10 +18,7 @@ const MaxWidth = 1 << 16
 // but no target of ours can do (foreign externs) is refused the same way, because
 // the configuration "cannot be realized". Of types that P4Runtime translates, those
 // to integers are taken if the program's field has the controller's width: number
-// for number. What a string is to stand for would have to be told the switch by
-// somebody, and P4Info does not tell it: a program with such keys and parameters
-// runs, but entries that need one are refused when they are written. In messages
-// from the switch (packet metadata, digests, registers) strings are refused here.
+// for number. Those to strings are Strings, whose widths only the program tells.
 func Parse(m *configv1.P4Info) (*Info, error) {
 	p := &parser{msg: m, seen: map[uint32]string{}, info: newInfo()}
 	for _, step := range []func() error{
@@ -42,7 +39,8 @@ func newInfo() *Info {
 		Meters: map[uint32]*Meter{}, Registers: map[uint32]*Register{},
 		ValueSets: map[uint32]*ValueSet{}, Digests: map[uint32]*Digest{},
 		PacketIn: &Header{urgent: -1, port: -1}, PacketOut: &Header{urgent: -1, port: -1},
-		names: map[uint32]string{}, tableNames: map[string]*Table{}, actionNames: map[string]*Action{}, digestNames: map[string]*Digest{},
+		strings: map[string]*Strings{},
+		names:   map[uint32]string{}, tableNames: map[string]*Table{}, actionNames: map[string]*Action{}, digestNames: map[string]*Digest{},
 	}
 }
 
@@ -75,29 +73,21 @@ func (p *parser) object(what string, pre *configv1.Preamble) (Object, error) {
 
 // keyWidth checks the bit width of a match field or parameter. It is 0 for keys of
 // type error, of which P4Info says nothing at all, and for types that are translated
-// to strings, with the reason why nothing can be written there.
-func (p *parser) keyWidth(where string, w int32, named *configv1.P4NamedType) (bits int, strings string, err error) {
-	if t := p.msg.GetTypeInfo().GetNewTypes()[named.GetName()].GetTranslatedType(); t.GetSdnString() != nil {
-		return 0, stringType(named.GetName(), t).Error(), nil
-	}
+// to strings.
+func (p *parser) keyWidth(where string, w int32, named *configv1.P4NamedType) (bits int, strings *Strings, err error) {
 	if w == 0 && named == nil {
-		return 0, "", nil
+		return 0, nil, nil
+	}
+	return p.fieldWidth(where, w, named)
+}
+
+// fieldWidth checks the bit width of something that may be of a named type, as keyWidth does.
+func (p *parser) fieldWidth(where string, w int32, named *configv1.P4NamedType) (bits int, strings *Strings, err error) {
+	if strings, err = p.stringType(named.GetName()); strings != nil || err != nil {
+		return 0, strings, err
 	}
 	bits, err = width(where, w)
-	return bits, "", err
-}
-
-// fieldWidth checks the bit width of something that may be of a named type.
-func (p *parser) fieldWidth(where string, w int32, named *configv1.P4NamedType) (int, error) {
-	if t := p.msg.GetTypeInfo().GetNewTypes()[named.GetName()].GetTranslatedType(); t.GetSdnString() != nil {
-		return 0, fmt.Errorf("%s: %w", where, stringType(named.GetName(), t))
-	}
-	return width(where, w)
-}
-
-// stringType refuses a type that is translated to strings.
-func stringType(name string, t *configv1.P4NewTypeTranslation) error {
-	return fmt.Errorf("type %q is translated to strings (uri %q), and the switch has no mapping for them: give it a bit width in @p4runtime_translation", name, t.GetUri())
+	return bits, nil, err
 }
 
 // width checks a bit width.

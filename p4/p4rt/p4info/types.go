@@ -18,6 +18,7 @@ type form uint8
 
 const (
 	bitstring form = iota + 1 // bit<W>
+	sdnString                 // of a type that is translated to strings
 	signed                    // int<W>
 	boolean
 	enumValue // serializable enum
@@ -32,7 +33,8 @@ const (
 // those.
 type Type struct {
 	form    form
-	width   int // bits, of a leaf
+	width   int // bits, of a leaf; 0 of a string
+	strings *Strings
 	members []*Type
 	names   []string // of an enum or error, by the number that the data plane has for each
 }
@@ -58,8 +60,11 @@ func (t *Type) Leaves() int {
 	return n
 }
 
-// Width is the width in bits of a value that is a single leaf, 0 of others.
+// Width is the width in bits of a value that is a single leaf, 0 of others and of strings.
 func (t *Type) Width() int { return t.width }
+
+// Strings is the type of a value that is translated to strings, nil of others.
+func (t *Type) Strings() *Strings { return t.strings }
 
 // Data builds the P4Data message for the given leaf values, which are in
 // declaration order and big-endian.
@@ -116,6 +121,8 @@ func (t *Type) leaf(b []byte) *p4v1.P4Data {
 		b = []byte{0}
 	}
 	switch t.form {
+	case sdnString:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: t.strings.Text(b)}}
 	case boolean:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !allZero(b)}}
 	case enumValue:
@@ -151,6 +158,9 @@ func (t *Type) named(name string) ([]byte, error) {
 func (t *Type) Cell(d *p4v1.P4Data) ([]byte, error) {
 	switch v := d.GetData().(type) {
 	case *p4v1.P4Data_Bitstring:
+		if t.form == sdnString {
+			return t.strings.Bytes(v.Bitstring)
+		}
 		if t.form == signed {
 			return widenSigned(v.Bitstring, t.width), invalid(checkSigned(v.Bitstring, t.width))
 		}
@@ -269,8 +279,8 @@ func (p *parser) newType(name string, depth int) (*Type, error) {
 	case *configv1.P4NewTypeSpec_OriginalType:
 		return p.typeSpec(v.OriginalType, depth+1)
 	case *configv1.P4NewTypeSpec_TranslatedType:
-		if v.TranslatedType.GetSdnString() != nil {
-			return nil, stringType(name, v.TranslatedType)
+		if s, err := p.stringType(name); s != nil || err != nil {
+			return &Type{form: sdnString, strings: s}, err
 		}
 		w, err := width("type "+name, v.TranslatedType.GetSdnBitwidth())
 		return &Type{form: bitstring, width: w}, err
