@@ -7,3 +7,10 @@ func (n *Node) LargeInUse() (open int, claimed uint64) {
 	defer n.large.mu.Unlock()
 	return n.large.in.Open(), n.large.in.Claimed()
 }
+
+// UnderWay is how many calls the Gatekeeper is told of as running.
+func (n *Node) UnderWay() int {
+	n.ledger.mu.Lock()
+	defer n.ledger.mu.Unlock()
+	return len(n.ledger.reports.running)
+}

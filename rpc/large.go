@@ -174,13 +174,15 @@ func (n *Node) endLarge(key bulk.Key, why string) {
 	}
 }
 
-// cancel ends a transfer, if there is one, of a call that nobody waits for.
-func (l *large) cancel(key bulk.Key) {
+// cancel ends a transfer, if there is one, of a call that nobody waits for, and reports whether there was one.
+func (l *large) cancel(key bulk.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t := l.in.Find(key); t != nil {
+	t := l.in.Find(key)
+	if t != nil {
 		l.in.End(t)
 	}
+	return t != nil
 }
 
 // gaveUp forgets the call that a transfer was of.

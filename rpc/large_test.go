@@ -206,6 +206,9 @@ func TestLargeGivenUp(t *testing.T) {
 			if open, claimed := n.LargeInUse(); open != 0 || claimed != 0 {
 				t.Errorf("%s: %d transfers, %d bytes are left", n.Name(), open, claimed)
 			}
+			if calls := n.UnderWay(); calls != 0 {
+				t.Errorf("%s says that %d calls run", n.Name(), calls)
+			}
 		}
 	})
 }

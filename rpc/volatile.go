@@ -53,7 +53,10 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		n.malformed(from.Addr())
 		return nil
 	}
-	a, e := n.decide(x, from, m, line, asks)
+	a, e, given := n.decide(x, from, m, line, asks)
+	if given != nil && n.large.cancel(bulk.Key{Peer: given.from.Addr(), Call: given.call.Call}) {
+		given.export.forget(given) // it has not come whole, and will not
+	}
 	switch a.Verdict {
 	case direct.Run:
 		return n.takeVolatile(x, r, i, e)
@@ -80,8 +83,8 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 	return nil
 }
 
-// decide asks the core, and makes the execution of a call to run.
-func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage, asks bool) (a direct.Arrival, e *execution) {
+// decide asks the core, and makes the execution e of a call to run. Its caller has given up what the execution given runs, if there is one.
+func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage, asks bool) (a direct.Arrival, e, given *execution) {
 	in := &n.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -94,12 +97,11 @@ func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line
 		n.seekOwner(from.Addr())
 	}
 	if a.Abandoned != nil {
-		given := a.Abandoned.Tag.(*execution)
+		given = a.Abandoned.Tag.(*execution)
 		given.giveUp()
-		n.large.cancel(bulk.Key{Peer: given.from.Addr(), Call: a.Abandoned.ID})
 	}
 	if a.Verdict != direct.Run {
-		return a, nil
+		return a, nil, given
 	}
 	m.Flags &^= rpcpacket.FlagReleased
 	e = &execution{node: n, export: x, entry: a.Entry, call: *m, from: from, lineage: line}
@@ -108,7 +110,7 @@ func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line
 		e.deadline = time.Now().Add(duration.Times(int64(m.Timeout), time.Millisecond))
 	}
 	a.Entry.Tag = e
-	return a, e
+	return a, e, given
 }
 
 // takeVolatile takes a new call of policy none. It returns the execution that the goroutine is to run, or nil.

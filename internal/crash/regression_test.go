@@ -143,6 +143,8 @@ func TestRegressions(t *testing.T) {
 		{909000972, "sync,age=493610h29m13.169404838s,lends,room=1762165,large=6883", "good", "127-m2:cut:7.641261224s,139-log:fill:794.925µs,191+B:kill,210+B:cut:2.597245392s"},
 		// A program was deployed on a blade that had not reported since the Gatekeeper began (the explorer's fault).
 		{909000077, "age=240877h30m32.714722405s,pairs,lends,calls=17", "good", "1444+m2:cut:1.080656ms,1482-gk:restart:1.3135588s,1482+C:redeploy:920.938µs,1499-log:power:2.839390923s"},
+		// A caller's next incarnation gave up a large call of policy none that had not come whole: it ran for ever (rpc.TestLargeGivenUp).
+		{909005921, "log=764700,pairs,long,lends", "lossy", "386+A:cut:7.150609428s,386-m1:stop:5.837508852s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}
