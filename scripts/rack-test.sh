@@ -152,7 +152,7 @@ python_client() {
   local py=$PWD/clients/python gen=$config.gen-py
   PYTHONPATH=$py /usr/bin/python3 -m unittest discover -s "$py/tests" || fail "tests of clients/python"
   mkdir "$gen"
-  for idl in arrays counter; do thrift --gen py -out "$gen" "examples/$idl/$idl.thrift" || fail "thrift --gen py"; done
+  for idl in arrays counter feed; do thrift --gen py -out "$gen" "examples/$idl/$idl.thrift" || fail "thrift --gen py"; done
   sed -e '/^programs:/,$d' "$config" >"$config.python"
   cat >>"$config.python" <<EOF
 programs:
@@ -164,11 +164,12 @@ from arrays import Arrays
 with bifrost.join("echo") as node:
     Arrays.Client(node.client("Arrays", timeout=60)).echo(b"data")
 EOF
-  echo "{name: arrays, programs: [{name: server, command: [arrays, server, --services, Arrays], services: [{name: Arrays}]}]}" >"$gen/arrays.yaml"
+  echo "{name: arrays, programs: [{name: server, command: [arrays, server, --services, Arrays], services: [{name: Arrays}]}, {name: feed, command: [feed, serve], services: [{name: Feed}]}]}" >"$gen/arrays.yaml"
   python() { run c1 -- env PYTHONPATH="$py:$gen" /usr/bin/python3 "$py/$1" "${@:2}"; }
   "$bifrost" rack up -c "$config.python" >/dev/null || fail "rack up for clients/python"
   deployed "$gen/arrays.yaml" '"arrays"'
   python tests/rack_test.py || fail "a Python client and Go services"
+  python examples/feed_pages.py read 500 10 | tail -n 1 | grep "^10 of 1000 posts" || fail "a Python client reads a list of a Go service in place"
   python examples/counter_asyncio.py 500 2 || fail "a Python client with asyncio"
   python examples/counter_client.py 3000 3 >"$config.calls" &
   hold=$!
@@ -185,6 +186,8 @@ EOF
   run c1 -- arrays echo --count 100 --by value || fail "a Go client and a Python service, by value"
   run c1 -- arrays echo --size 3000000 --count 3 --by value || fail "a Go client and a Python service, by value beyond a packet"
   run c1 -- arrays add --size 100000 --count 5 --by reference || fail "a Go client and a Python service, by reference"
+  run c1 -- feed read --from 995 | tail -n 1 | grep "^5 of 1000 posts" || fail "a Go client reads a list of a Python service in place"
+  python examples/feed_pages.py read 995 10 | tail -n 1 | grep "^5 of 1000 posts" || fail "a Python client reads a list of a Python service in place"
   local end=$((SECONDS + 20)) # what clients have left goes when the Gatekeeper has fenced them
   while left=$("$bifrost" calls --rack "$name" --json); [ -n "$left" ]; do
     [ $SECONDS -lt $end ] || fail "calls left: $left"
