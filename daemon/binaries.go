@@ -169,7 +169,9 @@ func (b *Binaries) prune() error {
 	}
 	slices.SortFunc(files, func(a, b file) int { return cmp.Or(b.used.Compare(a.used), cmp.Compare(a.name, b.name)) })
 	for _, f := range files[min(len(files), maxBinaries):] {
-		err = errors.Join(err, os.Remove(filepath.Join(b.dir, f.name)))
+		if rerr := os.Remove(filepath.Join(b.dir, f.name)); !errors.Is(rerr, fs.ErrNotExist) { // another blade has removed it
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
@@ -105,5 +107,32 @@ func TestBinaries_Bounded(t *testing.T) {
 	}
 	if _, err := kept.Find(path+"x", hashes[1]); err == nil {
 		t.Error("the file that was not used for the longest time is still there")
+	}
+}
+
+// TestBinaries_Shared: blades of one machine keep and remove the same files at the same time.
+func TestBinaries_Shared(t *testing.T) {
+	dir := t.TempDir()
+	var blades []*Binaries
+	for range 4 {
+		b, err := OpenBinaries(filepath.Join(dir, "kept"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blades = append(blades, b)
+	}
+	path := filepath.Join(dir, "program")
+	for n := range 200 {
+		hash := script(t, path, fmt.Sprint(n))
+		var all errgroup.Group
+		for _, b := range blades {
+			all.Go(func() error {
+				_, err := b.Find(path, hash)
+				return err
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
