@@ -153,7 +153,7 @@ func (w *refWriter) write(ctx context.Context, b []byte, last bool) error {
 		return err
 	}
 	if need := w.written + int64(len(b)); need > w.room {
-		if err := w.grow(ctx, memory, max(need, 2*w.room)); err != nil {
+		if err := w.grow(ctx, memory, grown(w.room, need)); err != nil {
 			return err
 		}
 	}
@@ -166,6 +166,9 @@ func (w *refWriter) write(ctx context.Context, b []byte, last bool) error {
 	}
 	return nil
 }
+
+// grown is how many bytes the region has that takes the place of one of room bytes, when so many are needed.
+func grown(room, need int64) int64 { return max(need, min(2*room, MaxRef)) }
 
 func (w *refWriter) grow(ctx context.Context, memory *dsmclient.Client, room int64) error {
 	p := w.storage

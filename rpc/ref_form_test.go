@@ -95,3 +95,21 @@ func FuzzReference(f *testing.F) {
 		_, _ = plainForm[[]float64]().decode(b)
 	})
 }
+
+// TestGrown: the regions of a value that is written as it comes double, and none is longer than regions
+// can be as long as the value is not.
+func TestGrown(t *testing.T) {
+	const piece = 256<<10 + 6
+	room, regions := int64(0), 0
+	for need := int64(piece); need <= MaxRef; need += piece {
+		if need > room {
+			before := room
+			if room, regions = grown(room, need), regions+1; room > MaxRef || room < need || room < MaxRef && room < 2*before {
+				t.Fatalf("a region of %d bytes takes the place of one of %d, %d are needed", room, before, need)
+			}
+		}
+	}
+	if regions > 14 {
+		t.Errorf("a value of 1 GiB is written into %d regions, one after the other", regions)
+	}
+}
