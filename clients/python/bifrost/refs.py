@@ -1,7 +1,7 @@
 """Values by reference: what an IDL marks with (bifrost.ref).
 
     MARKS = {"timeline": ["return"]}  # list<Post> timeline() (bifrost.ref)
-    feed = bifrost.refs.client(Feed.Client, node.client("Feed", timeout=10), MARKS)
+    feed = bifrost.refs.client(Feed.Client, MARKS)(node.client("Feed", timeout=10))
     with feed.timeline() as posts:  # reads in place, and frees the list at the end
         for post in posts[500:510]:
             print(post.number, post.text)
@@ -13,10 +13,12 @@ which generated code does not tell.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thrift.protocol.TBase import TBase
 from thrift.Thrift import TApplicationException, TMessageType, TType
@@ -24,11 +26,8 @@ from thrift.transport.TTransport import TTransportException
 
 from . import form, layout, wire
 from .errors import Error
+from .node import Node
 from .ttypes import GlobalPointer, Reference
-
-if TYPE_CHECKING:
-    from .node import Node
-    from .protocol import ClientProtocol
 
 BESIDE = 512  # bytes of a packet that are left for what stands beside a value
 
@@ -125,7 +124,7 @@ def _keep(node, kind, plain, piece, more=iter(())):
             at, piece = at + len(piece), next(more, None)
     except BaseException:
         if pointer:
-            memory.free(pointer)
+            _free(memory, pointer)
         raise
     return Ref(node, kind, plain, None, pointer, at)
 
@@ -139,9 +138,15 @@ def _moved(memory, pointer, length, room):
         if pointer:
             memory.free(pointer)
     except BaseException:
-        memory.free(larger)
+        _free(memory, larger)
         raise
     return larger
+
+
+def _free(memory, pointer):
+    """Frees what a failure leaves behind. The failure tells more than one of this; the region goes with the node at the latest."""
+    with contextlib.suppress(Error):
+        memory.free(pointer)
 
 
 def _arrived(node, kind, plain, w, op, lent):
@@ -171,6 +176,7 @@ class _Method:
         else:
             raise Error(layout.BAD_REQUEST, "%s has no method %s" % (owner.__qualname__, name), "marks")
         self.name, self.arguments = name, getattr(module, name + "_args")
+        self.names = list(inspect.signature(self.arguments).parameters)  # of the arguments, as the handler takes them
         self.result = getattr(module, name + "_result", None)  # None: one-way
         self.marked = {}  # by field: its type, and whether it is plain
         for mark in marks:
@@ -243,10 +249,10 @@ class _Method:
         given.read(protocol)
         protocol.readMessageEnd()
         lent = self.result is not None
-        args = [getattr(given, f[2]) for f in self._in_order()]
-        for i, f in enumerate(self._in_order()):
-            if f[2] in self.marked:
-                args[i] = _arrived(node, *self.marked[f[2]], args[i], "argument " + f[2], lent)
+        args = (
+            _arrived(node, *self.marked[name], getattr(given, name), "argument " + name, lent) if name in self.marked else getattr(given, name)
+            for name in self.names
+        )
         if not lent:
             return self.run(handler, args, lambda value: value)
         result, kind = self.wire_result(), TMessageType.REPLY
@@ -272,15 +278,12 @@ class _Method:
         out.writeMessageEnd()
         out.trans.flush()
 
-    def _in_order(self):
-        """The arguments as the handler takes them."""
-        names = self.arguments.__init__.__code__.co_varnames[1 : self.arguments.__init__.__code__.co_argcount] if any(self.arguments.thrift_spec) else ()
-        fields = {f[2]: f for f in self.arguments.thrift_spec if f}
-        return [fields[n] for n in names]
-
-    def run(self, handler, args, finish):
+    def run(self, handler, coming, finish):
         """Runs the handler, and finish on its result. The handler's arguments end then."""
+        args = []
         try:
+            for a in coming:
+                args.append(a)
             return finish(getattr(handler, self.name)(*args))
         finally:
             for ref in args:
@@ -314,11 +317,9 @@ class _ByValue:
             return getattr(self._handler, name)
 
         def run(*args):
-            args = [
-                Ref(self._node, kind, plain, form.encode(kind, a, plain)) if (kind, plain) != (None, False) else a
-                for a, (kind, plain) in zip(args, (method.marked.get(f[2], (None, False)) for f in method._in_order()))
-            ]
-            return method.run(self._handler, args, finish)
+            marks = map(method.marked.get, method.names)
+            coming = (Ref(self._node, *mark, form.encode(mark[0], a, mark[1])) if mark else a for a, mark in zip(args, marks))
+            return method.run(self._handler, coming, finish)
 
         def finish(value):
             if "return" not in method.marked:
@@ -339,15 +340,15 @@ def _whole(kind, value):
     return make(value) if make and isinstance(value, Iterator) else value
 
 
-def client(make: type, protocol: ClientProtocol, marks: Marks) -> Any:
-    """A generated client whose marked methods call by reference. A marked argument is a value, or an iterator as in put, or a Ref; a marked
-    result is a Ref. What is passed as a value is freed when the call is over."""
+def client(make: type, marks: Marks) -> Any:
+    """The class of a generated client, with marked methods that call by reference. A marked argument is a value, or an iterator as in put,
+    or a Ref; a marked result is a Ref. What is passed as a value is freed when the call is over."""
     methods = {name: _Method(make, "send_", name, some) for name, some in marks.items()}
 
     def calling(method):
-        return lambda self, *args, **kwargs: method.call(protocol, args, kwargs)
+        return lambda self, *args, **kwargs: method.call(self._oprot, args, kwargs)
 
-    return type(make.__name__, (make,), {name: calling(m) for name, m in methods.items()})(protocol)
+    return type(make.__name__, (make,), {name: calling(m) for name, m in methods.items()})
 
 
 def processor(make: type, handler: Any, node: Node, marks: Marks) -> Any:

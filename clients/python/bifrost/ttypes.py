@@ -83,8 +83,8 @@ class Reference(object):
     """
     What travels in place of an argument or result that is marked (bifrost.ref):
     where its bytes stand, and how many there are. Binary stands as it is, a list
-    of numbers one after the other in little-endian order, a struct in Thrift's
-    binary protocol. Nothing of length 0 needs memory: its pointer is nil. What is
+    of numbers one after the other in little-endian order, every other value in the
+    form of docs/by-reference.md. Nothing of length 0 needs memory: its pointer is nil. What is
     short and does not stand in memory yet travels as value, and its pointer is nil.
 
     Attributes:

@@ -43,7 +43,7 @@ def serve(posts):
 def read(first, count):
     """Prints a page; the pictures are not moved."""
     with bifrost.join("feed-reader-python") as node:
-        feed = bifrost.refs.client(Feed.Client, node.client("Feed", policy="none", timeout=60), MARKS)
+        feed = bifrost.refs.client(Feed.Client, MARKS)(node.client("Feed", policy="none", timeout=60))
         timeline = feed.timeline()
         with timeline as posts:
             page = posts[first : first + count]

@@ -1,5 +1,6 @@
 """Calls by reference between a client and a service of rpc/gen/internal/lab, over memory and messages of the test's."""
 
+import asyncio
 import logging
 import pathlib
 import shutil
@@ -8,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from thrift.Thrift import TApplicationException, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
-from bifrost import form, layout, refs, wire
+from bifrost import aio, form, layout, refs, wire
 from bifrost.errors import Error
 from bifrost.protocol import ClientProtocol, protocol_of
 from bifrost.ttypes import GlobalPointer, Reference
@@ -94,6 +96,12 @@ class Node:
         self.processor = refs.processor(Lab.Processor, handler, self, MARKS)
         self.edit = lambda payload: payload
 
+    def client(self, service, policy, timeout):
+        return ClientProtocol(self, service, policy, timeout)
+
+    def close(self):
+        pass
+
     def exchange(self, service, name, payload, regions, oneway, policy, timeout, headers):
         self.names.append(name)
         protocol = protocol_of(payload)
@@ -166,7 +174,7 @@ class RefsTest(unittest.TestCase):
         self.handler = Handler()
         self.node = Node(self.handler)
         self.protocol = ClientProtocol(self.node, "Lab", None, None)
-        self.client, self.plain = refs.client(Lab.Client, self.protocol, MARKS), Lab.Client(self.protocol)
+        self.client, self.plain = refs.client(Lab.Client, MARKS)(self.protocol), Lab.Client(self.protocol)
         self.memory = self.node.memory
 
     def code(self, call, *args):
@@ -270,14 +278,33 @@ class RefsTest(unittest.TestCase):
             self.assertEqual(self.code(refs.put, self.node, kind, numbers(300000)), layout.UNAVAILABLE)
         self.assertEqual(self.memory.regions, {})
 
+    def test_grows_to_the_largest_region(self):
+        """A value that is longer than half of the largest region fits one."""
+        kind = form.kind_of(Lab.new_curve_result, "success")
+        with unittest.mock.patch.object(layout, "MAX_REGION", 3 * form.PIECE):
+            with refs.put(self.node, kind, (float(i) for i in range(3 * form.PIECE // 8))) as view:
+                self.assertEqual(view[-1], 3 * form.PIECE // 8 - 1)
+            self.assertEqual(self.code(refs.put, self.node, kind, (float(i) for i in range(3 * form.PIECE // 8 + 1))), layout.BAD_REQUEST)
+        self.assertEqual(self.memory.regions, {})
+
+    def test_asyncio(self):
+        async def main():
+            async with aio.Node(lambda: self.node, 2) as node:
+                lab = node.client(refs.client(Lab.Client, MARKS), "Lab")
+                curve = await lab.new_curve(1000)
+                return await node.run(curve.load), await node.run(curve.free)
+
+        self.assertEqual(asyncio.run(main()), ([i / 2 for i in range(1000)], None))
+        self.assertEqual(self.memory.regions, {})
+
     def test_marks(self):
         for marks in {"nothing": ["return"]}, {"develop": ["nothing"]}, {"burn": ["return"]}, {"archive": ["return"]}:
-            self.assertEqual(self.code(refs.client, Lab.Client, self.protocol, marks), layout.BAD_REQUEST)
+            self.assertEqual(self.code(refs.client, Lab.Client, marks), layout.BAD_REQUEST)
         kind = form.kind_of(Lab.histogram_result, "success")
         marks = {**MARKS, "histogram": ["raw", refs.Named("return")]}
         node = Node(self.handler)
         node.processor = refs.processor(Lab.Processor, self.handler, node, marks)
-        ref = refs.client(Lab.Client, ClientProtocol(node, "Lab", None, None), marks).histogram(b"abc")
+        ref = refs.client(Lab.Client, marks)(ClientProtocol(node, "Lab", None, None)).histogram(b"abc")
         self.assertEqual((ref.load(), ref.size, ref.open()[1:].load()), ([97, 98, 99], len(form.encode(kind, [1, 2, 3])), [98, 99]))
 
     def test_hostile_references(self):
