@@ -25,8 +25,8 @@ type watched interface {
 	GetWatchPort() []byte
 }
 
-// watches tells whether a member depends on any port.
-func watches(m watched) bool { return len(m.GetWatchPort()) > 0 || m.GetWatch() != 0 }
+// watchesNumber tells whether a member depends on a port that is given as a number.
+func watchesNumber(m watched) bool { return m.GetWatch() != 0 }
 
 // egressPort is a replica's port as a number; ok is false if it is not one.
 func egressPort(m *p4v1.Replica) (port uint32, ok bool) {

@@ -1,12 +1,17 @@
 package p4rt
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -98,7 +103,7 @@ func TestSection9_2_2_ActionProfileGroups(t *testing.T) {
 			refusal{c.insert(group(`group_id: 2 members { member_id: 1 weight: -1 }`)), codes.InvalidArgument},
 			refusal{c.insert(group(`group_id: 2 members { member_id: 1 weight: 1 } members { member_id: 1 weight: 1 }`)), codes.InvalidArgument},
 			refusal{c.insert(group(`group_id: 2 members { member_id: 9 weight: 1 }`)), codes.NotFound},
-			refusal{c.insert(group(`group_id: 2 members { member_id: 1 weight: 1 watch_port: "\x01" }`)), codes.Unimplemented},
+			refusal{c.insert(group(`group_id: 2 members { member_id: 1 weight: 1 watch_port: "\x01" }`)), codes.InvalidArgument},
 			refusal{c.insert(group(`group_id: 2 members { member_id: 1 weight: 9 }`)), codes.ResourceExhausted},
 			refusal{c.insert(group(`group_id: 2 max_size: 2 members { member_id: 1 weight: 3 }`)), codes.ResourceExhausted},
 			refusal{c.insert(`action_profile_group { action_profile_id: 0x11000002 group_id: 1 }`), codes.InvalidArgument}, // no selector
@@ -154,7 +159,7 @@ func TestSection9_2_3_OneShotActionSets(t *testing.T) {
 			refusal{c.modify(set(one(`\x01`, ``))), codes.InvalidArgument}, // weight 0
 			refusal{c.modify(set(one(`\x01`, `weight: 9`))), codes.InvalidArgument},
 			refusal{c.modify(set(one(`\x01\x00`, `weight: 1`))), codes.InvalidArgument},
-			refusal{c.modify(set(one(`\x01`, `weight: 1 watch_port: "\x01"`))), codes.Unimplemented},
+			refusal{c.modify(set(one(`\x01`, `weight: 1 watch_port: "\x01"`))), codes.InvalidArgument},
 			refusal{c.modify(set(`action_selection_mode: RANDOM`)), codes.Unimplemented},
 			refusal{c.modify(set(`size_semantics: SUM_OF_MEMBERS`)), codes.Unimplemented},
 			refusal{c.modify(set(`action_profile_actions { action { action_id: 0x01000002 } weight: 1 }`)), codes.InvalidArgument},
@@ -390,5 +395,113 @@ func TestSection9_9_ExternEntries(t *testing.T) {
 	configured(t, func(_ *bench, c *controller) {
 		c.expect(`extern_entry {}`)
 		c.refuses(refusal{c.insert(`extern_entry { extern_type_id: 0x81 extern_id: 1 }`), codes.InvalidArgument})
+	})
+}
+
+// A member whose watch port is down is not chosen: when its group is written, when the port changes, and in a pipeline that is
+// reconciled. What a controller reads stays as it was written.
+func TestSection9_2_WatchPorts(t *testing.T) {
+	const (
+		watching = `action_profile_group { action_profile_id: 0x11000001 group_id: 1 members { member_id: 1 weight: 1 watch_port: "\x01" }
+			members { member_id: 2 weight: 2 watch_port: "\x02" } }`
+		setOf = selectedKey + `action { action_profile_action_set {
+			action_profile_actions { action { action_id: 0x01000004 params { param_id: 1 value: "\x01" } } weight: 1 watch_port: "\x01" }
+			action_profile_actions { action { action_id: 0x01000004 params { param_id: 1 value: "\x02" } } weight: 1 } } } }`
+	)
+	weights := func(b *bench, want map[uint32]int) {
+		t.Helper()
+		synctest.Wait()
+		f := b.fakes.last(t)
+		defer f.lock()()
+		for name, got := range f.groups {
+			if !maps.Equal(got, want) {
+				t.Errorf("%s has %v, want %v", name, got, want)
+			}
+		}
+		if len(f.groups) != 1 {
+			t.Errorf("%d groups", len(f.groups))
+		}
+	}
+	configured(t, func(b *bench, c *controller) {
+		b.srv.SetPort(Port{1, "eth1", true})
+		b.srv.SetPort(Port{2, "eth2", false})
+		c.must(c.insert(member1), c.insert(member2), c.insert(watching))
+		weights(b, map[uint32]int{1: 1})
+		b.srv.SetPort(Port{2, "eth2", true})
+		weights(b, map[uint32]int{1: 1, 2: 2})
+		b.srv.RemovePort(1)
+		weights(b, map[uint32]int{2: 2})
+		c.expect(`action_profile_group {}`, watching)
+		if err := c.config(reconcile, &p4v1.ForwardingPipelineConfig{P4Info: testInfo(t)}); err != nil {
+			t.Fatal(err) // though port 1 is gone
+		}
+		weights(b, map[uint32]int{2: 2})
+		b.srv.SetPort(Port{2, "eth2", false})
+		weights(b, map[uint32]int{})
+		b.srv.SetPort(Port{1, "eth1", true})
+		weights(b, map[uint32]int{1: 1})
+		c.must(c.modify(`action_profile_group { action_profile_id: 0x11000001 group_id: 1 members { member_id: 2 weight: 2 } }`))
+		b.srv.SetPort(Port{1, "eth1", false})
+		weights(b, map[uint32]int{2: 2})
+		c.refuses(
+			refusal{c.modify(strings.ReplaceAll(watching, `"\x02"`, `"\x09"`)), codes.InvalidArgument}, // no such port
+			refusal{c.modify(strings.ReplaceAll(watching, `"\x02"`, `"\x02\x01"`)), codes.OutOfRange},
+			refusal{c.modify(strings.ReplaceAll(watching, `watch_port: "\x02"`, `watch: 2`)), codes.Unimplemented},
+		)
+	})
+	configured(t, func(b *bench, c *controller) {
+		b.srv.SetPort(Port{1, "eth1", true})
+		c.must(c.insert(setOf))
+		weights(b, map[uint32]int{1: 1, 2: 1})
+		b.srv.SetPort(Port{1, "eth1", false})
+		weights(b, map[uint32]int{2: 1})
+		c.expect(`table_entry { table_id: 0x02000006 }`, setOf)
+		c.must(c.del(selectedKey + `}`))
+		b.srv.SetPort(Port{1, "eth1", true}) // nothing follows any more
+		synctest.Wait()
+		if p := b.srv.live.Load(); len(p.store.profiles[0x11000001].watched) != 0 {
+			t.Error("a set that is gone is watched")
+		}
+	})
+}
+
+// What a later P4Runtime has is refused, wherever it is in an update, and not left out: 1.6 has group_action, field 5 of an
+// action set.
+func TestSection12_UnknownFields(t *testing.T) {
+	configured(t, func(_ *bench, c *controller) {
+		c.must(c.insert(member1))
+		entry := func() *p4v1.Update {
+			return c.insert(`table_entry { table_id: 0x02000001 match { field_id: 1 exact { value: "\x01" } } action { action { action_id: 0x01000001 } } }`)
+		}
+		set := func() *p4v1.Update {
+			return c.insert(selectedKey + `action { action_profile_action_set { action_profile_actions { action { action_id: 0x01000004 params { param_id: 1 value: "\x01" } } weight: 1 } } } }`)
+		}
+		group := func() *p4v1.Update { return c.insert(group1) }
+		for _, x := range []struct {
+			update func() *p4v1.Update
+			in     func(*p4v1.Update) proto.Message
+		}{
+			{entry, func(u *p4v1.Update) proto.Message { return u }},
+			{entry, func(u *p4v1.Update) proto.Message { return u.GetEntity() }},
+			{entry, func(u *p4v1.Update) proto.Message { return u.GetEntity().GetTableEntry() }},
+			{entry, func(u *p4v1.Update) proto.Message { return u.GetEntity().GetTableEntry().GetAction() }},
+			{entry, func(u *p4v1.Update) proto.Message { return u.GetEntity().GetTableEntry().GetAction().GetAction() }},
+			{entry, func(u *p4v1.Update) proto.Message { return u.GetEntity().GetTableEntry().GetMatch()[0] }},
+			{set, func(u *p4v1.Update) proto.Message {
+				return u.GetEntity().GetTableEntry().GetAction().GetActionProfileActionSet()
+			}},
+			{set, func(u *p4v1.Update) proto.Message {
+				return u.GetEntity().GetTableEntry().GetAction().GetActionProfileActionSet().GetActionProfileActions()[0].GetAction()
+			}},
+			{group, func(u *p4v1.Update) proto.Message { return u.GetEntity().GetActionProfileGroup().GetMembers()[0] }},
+		} {
+			u := x.update()
+			m := x.in(u).ProtoReflect()
+			m.SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), []byte{8, 1}))
+			err := c.write(u)
+			if got := codesOf(t, err); len(got) != 1 || got[0] != codes.Unimplemented {
+				t.Errorf("%s: %v", m.Descriptor().FullName(), err)
+			}
+		}
 	})
 }

@@ -27,6 +27,9 @@ type pipeline struct {
 	idle    idleQueue
 	made    []*p4v1.Update // what the server's Persister has not been told; guarded by Server.mu
 
+	// replaying is set while what was written before is written again: ports that it names may not have come yet, or be gone.
+	replaying bool
+
 	closing sync.Once
 }
 

@@ -94,6 +94,63 @@ type ports struct {
 	mu    sync.Mutex // held while statuses are handed to streams, so that the newest comes last
 	known map[datapath.Port]Port
 	asked []*client
+
+	// Whether groups have to be looked at, by one goroutine at a time, and whether none may start any more.
+	changed, following, closed bool
+	follows                    sync.WaitGroup
+}
+
+// hasPort tells whether there is a port, up or down.
+func (s *Server) hasPort(num datapath.Port) bool {
+	s.ports.mu.Lock()
+	defer s.ports.mu.Unlock()
+	_, ok := s.ports.known[num]
+	return ok
+}
+
+// portUp tells whether a port is there and up.
+func (s *Server) portUp(num datapath.Port) bool {
+	s.ports.mu.Lock()
+	defer s.ports.mu.Unlock()
+	return s.ports.known[num].Up
+}
+
+// portChanged has groups follow their watch ports. Callers hold the lock of ports, and perhaps others that a Write waits for, so
+// a goroutine does it.
+func (s *Server) portChanged() {
+	if s.ports.changed = true; s.ports.following || s.ports.closed {
+		return
+	}
+	s.ports.following = true
+	s.ports.follows.Go(s.followPorts)
+}
+
+func (s *Server) followPorts() {
+	more := func() bool {
+		s.ports.mu.Lock()
+		defer s.ports.mu.Unlock()
+		s.ports.following = s.ports.changed && !s.ports.closed
+		s.ports.changed = false
+		return s.ports.following
+	}
+	for more() {
+		s.mu.Lock()
+		pipe, live := s.pipe, s.live.Load()
+		for _, p := range []*pipeline{live, pipe} {
+			if p != nil && (p == live || pipe != live) {
+				p.followPorts()
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// close ends what follows ports. Callers hold none of the server's locks.
+func (o *ports) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.follows.Wait()
 }
 
 // SetPort tells the status of a port that was added or has changed. It does not
@@ -108,6 +165,7 @@ func (s *Server) SetPort(p Port) {
 		s.ports.known = map[datapath.Port]Port{}
 	}
 	s.ports.known[p.Number] = p
+	s.portChanged()
 	for _, c := range s.ports.asked {
 		s.tellPort(c, p)
 	}
@@ -127,6 +185,7 @@ func (s *Server) RemovePort(num datapath.Port) {
 		return
 	}
 	p.Up = false
+	s.portChanged()
 	for _, c := range s.ports.asked {
 		s.tellPort(c, p)
 	}

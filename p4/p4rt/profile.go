@@ -1,6 +1,8 @@
 package p4rt
 
 import (
+	"maps"
+
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -13,7 +15,8 @@ type profileStore struct {
 	info    *p4info.Profile
 	members *ordered[uint32, *member]
 	groups  *ordered[uint32, *group]
-	size    int64 // of all groups together, as the selector counts it
+	size    int64              // of all groups together, as the selector counts it
+	watched map[uint32]*choice // groups, those of sets among them, with a watch port
 
 	// One-shot action sets use ids of their own making; a profile is programmed
 	// either with them or with members and groups, never both.
@@ -33,8 +36,33 @@ type group struct {
 	size int64
 }
 
+// choice is what a group's packets are shared out to: the weights of its members, and the ports that members depend on.
+type choice struct {
+	weights map[uint32]int
+	ports   map[uint32]datapath.Port
+	chosen  map[uint32]int // the weights of those whose ports were up when the data plane was told
+}
+
+func newChoice() *choice {
+	return &choice{weights: map[uint32]int{}, ports: map[uint32]datapath.Port{}}
+}
+
+// alive are the weights of the members whose ports are up.
+func (c *choice) alive(up func(datapath.Port) bool) map[uint32]int {
+	if len(c.ports) == 0 {
+		return c.weights
+	}
+	out := map[uint32]int{}
+	for id, w := range c.weights {
+		if port, watches := c.ports[id]; !watches || up(port) {
+			out[id] = w
+		}
+	}
+	return out
+}
+
 func newProfileStore(a *p4info.Profile) *profileStore {
-	return &profileStore{info: a, members: newOrdered[uint32, *member](), groups: newOrdered[uint32, *group]()}
+	return &profileStore{info: a, members: newOrdered[uint32, *member](), groups: newOrdered[uint32, *group](), watched: map[uint32]*choice{}}
 }
 
 // refer counts an entry's reference to a member or group, up or down.
@@ -158,18 +186,18 @@ func (p *pipeline) writeGroup(op p4v1.Update_Type, m *p4v1.ActionProfileGroup) e
 		if old.refs > 0 {
 			return status.Errorf(codes.FailedPrecondition, "group %d is used by %d entries", id, old.refs)
 		}
-		if err := p.dp.Group(datapath.Delete, s.info.Name, id, nil); err != nil {
+		if err := p.setGroup(s, datapath.Delete, id, newChoice()); err != nil {
 			return datapathError(err)
 		}
 		s.groups.remove(id)
 		s.regroup(old, nil)
 		return nil
 	}
-	next, weights, err := s.group(old, m)
+	next, members, err := p.group(s, old, m)
 	if err != nil {
 		return err
 	}
-	if err := p.dp.Group(dpOp(op), s.info.Name, id, weights); err != nil {
+	if err := p.setGroup(s, dpOp(op), id, members); err != nil {
 		return datapathError(err)
 	}
 	s.groups.put(id, next)
@@ -177,8 +205,37 @@ func (p *pipeline) writeGroup(op p4v1.Update_Type, m *p4v1.ActionProfileGroup) e
 	return nil
 }
 
+// setGroup writes a group to the data plane, without the members whose ports are down.
+func (p *pipeline) setGroup(s *profileStore, op datapath.Op, id uint32, c *choice) error {
+	c.chosen = c.alive(p.srv.portUp)
+	err := p.dp.Group(op, s.info.Name, id, c.chosen)
+	switch {
+	case err != nil:
+	case len(c.ports) > 0:
+		s.watched[id] = c
+	default:
+		delete(s.watched, id)
+	}
+	return err
+}
+
+// followPorts takes members whose ports have gone down out of their groups, and puts those back whose ports have come up.
+func (p *pipeline) followPorts() {
+	for _, info := range p.info.ProfileOrder {
+		s := p.store.profiles[info.ID]
+		for id, c := range s.watched {
+			if maps.Equal(c.chosen, c.alive(p.srv.portUp)) {
+				continue
+			}
+			if err := p.setGroup(s, datapath.Modify, id, c); err != nil {
+				p.srv.log.Error("a group does not follow its watch ports", "selector", info.Name, "group", id, "error", err)
+			}
+		}
+	}
+}
+
 // group checks a group to be inserted or, if old is not nil, modified.
-func (s *profileStore) group(old *group, m *p4v1.ActionProfileGroup) (*group, map[uint32]int, error) {
+func (p *pipeline) group(s *profileStore, old *group, m *p4v1.ActionProfileGroup) (*group, *choice, error) {
 	next := &group{msg: m}
 	limit := int64(m.GetMaxSize())
 	switch {
@@ -189,25 +246,24 @@ func (s *profileStore) group(old *group, m *p4v1.ActionProfileGroup) (*group, ma
 	case limit == 0:
 		limit = int64(s.info.MaxGroupSize)
 	}
-	weights := map[uint32]int{}
+	c := newChoice()
 	for _, gm := range m.GetMembers() {
-		if _, dup := weights[gm.GetMemberId()]; dup {
+		if _, dup := c.weights[gm.GetMemberId()]; dup {
 			return nil, nil, status.Errorf(codes.InvalidArgument, "member %d is in the group twice", gm.GetMemberId())
 		}
 		if _, ok := s.members.get(gm.GetMemberId()); !ok {
 			return nil, nil, status.Errorf(codes.NotFound, "there is no member %d", gm.GetMemberId())
 		}
-		w, size, err := s.weight(gm.GetWeight(), gm)
+		size, err := p.weigh(s, c, gm.GetMemberId(), gm.GetWeight(), gm)
 		if err != nil {
 			return nil, nil, err
 		}
-		weights[gm.GetMemberId()] = w
 		next.size += size
 	}
 	if old != nil {
 		next.refs = old.refs
 	}
-	return next, weights, s.checkSize(old.sizeOf(), next.size, limit, codes.ResourceExhausted)
+	return next, c, s.checkSize(old.sizeOf(), next.size, limit, codes.ResourceExhausted)
 }
 
 func (g *group) sizeOf() int64 {
@@ -217,12 +273,34 @@ func (g *group) sizeOf() int64 {
 	return g.size
 }
 
-// weight checks a member's weight and watch port; size is what it adds to its
+// weigh checks a member's weight and watch port, and adds it to a choice; size is what it adds to its
 // group as the selector counts.
-func (s *profileStore) weight(w int32, m watched) (weight int, size int64, err error) {
+func (p *pipeline) weigh(s *profileStore, c *choice, id uint32, w int32, m watched) (size int64, err error) {
+	weight, size, err := s.weight(w)
+	if err != nil {
+		return 0, err
+	}
+	c.weights[id] = weight
 	switch {
-	case watches(m):
-		return 0, 0, status.Error(codes.Unimplemented, "watch ports are not supported")
+	case watchesNumber(m):
+		return 0, status.Error(codes.Unimplemented, "the field watch is deprecated since P4Runtime 1.2: use watch_port")
+	case len(m.GetWatchPort()) == 0:
+		return size, nil
+	}
+	port, err := p.port(m.GetWatchPort())
+	if err != nil {
+		return 0, err
+	}
+	if !p.replaying && !p.srv.hasPort(port) {
+		return 0, status.Errorf(codes.InvalidArgument, "watch port %d is not a port of the switch", port)
+	}
+	c.ports[id] = port
+	return size, nil
+}
+
+// weight checks a member's weight.
+func (s *profileStore) weight(w int32) (weight int, size int64, err error) {
+	switch {
 	case s.info.NoWeights && w != 0:
 		return 0, 0, status.Errorf(codes.InvalidArgument, "weight %d: selector %q has no weights", w, s.info.Name)
 	case s.info.NoWeights:
@@ -351,30 +429,28 @@ func (p *pipeline) makeSet(s *profileStore, m *p4v1.ActionProfileActionSet) (*ac
 	if !s.supports(m.GetSizeSemantics()) {
 		return nil, status.Errorf(codes.Unimplemented, "size semantics %v is not this selector's", m.GetSizeSemantics())
 	}
-	set := &actionSet{profile: s}
-	weights := map[uint32]int{}
+	set, c := &actionSet{profile: s}, newChoice()
 	var actions []datapath.Action
 	for _, am := range m.GetActionProfileActions() {
 		a, err := p.memberAction(s, am.GetAction())
 		if err != nil {
 			return nil, err
 		}
-		w, size, err := s.weight(am.GetWeight(), am)
+		id := s.newID()
+		size, err := p.weigh(s, c, id, am.GetWeight(), am)
 		if err != nil {
 			return nil, err
 		}
-		id := s.newID()
-		weights[id] = w
 		set.members, actions, set.size = append(set.members, id), append(actions, a), set.size+size
 	}
 	if err := s.checkSize(0, set.size, int64(s.info.MaxGroupSize), codes.InvalidArgument); err != nil {
 		return nil, err
 	}
-	return set, p.program(set, actions, weights)
+	return set, p.program(set, actions, c)
 }
 
 // program writes a set to the data plane, all or nothing.
-func (p *pipeline) program(set *actionSet, actions []datapath.Action, weights map[uint32]int) error {
+func (p *pipeline) program(set *actionSet, actions []datapath.Action, c *choice) error {
 	s := set.profile
 	for i, id := range set.members {
 		if err := p.dp.Member(datapath.Insert, s.info.Name, id, actions[i]); err != nil {
@@ -383,7 +459,7 @@ func (p *pipeline) program(set *actionSet, actions []datapath.Action, weights ma
 		}
 	}
 	set.group = s.newID()
-	if err := p.dp.Group(datapath.Insert, s.info.Name, set.group, weights); err != nil {
+	if err := p.setGroup(s, datapath.Insert, set.group, c); err != nil {
 		p.deleteMembers(s, set.members)
 		return datapathError(err)
 	}
@@ -398,7 +474,7 @@ func (p *pipeline) discard(set *actionSet) {
 		return
 	}
 	s := set.profile
-	if err := p.dp.Group(datapath.Delete, s.info.Name, set.group, nil); err != nil {
+	if err := p.setGroup(s, datapath.Delete, set.group, newChoice()); err != nil {
 		p.srv.log.Error("cannot delete the group of an action set", "selector", s.info.Name, "error", err)
 	}
 	p.deleteMembers(s, set.members)

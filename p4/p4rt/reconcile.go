@@ -16,6 +16,8 @@ import (
 // old state cannot be preserved in the new program. What packets count in
 // between is lost.
 func (p *pipeline) adopt(old *pipeline) error {
+	p.replaying = true
+	defer func() { p.replaying = false }()
 	err := old.replay(true, func(u *p4v1.Update) error {
 		if u.GetType() == p4v1.Update_DELETE {
 			if _, _, err := p.entryOf(u.GetEntity().GetTableEntry()); err != nil {
@@ -291,6 +293,8 @@ func (s *Server) Restore(config *p4v1.ForwardingPipelineConfig, next func() (*p4
 	if err != nil {
 		return err
 	}
+	p.replaying = true
+	defer func() { p.replaying = false }()
 	for n := 0; ; {
 		r, err := next()
 		if r == nil && err == nil {

@@ -23,7 +23,7 @@ import (
 )
 
 // APIVersion is the version of the P4Runtime API that Capabilities reports.
-const APIVersion = "1.4.1"
+const APIVersion = "1.5.0"
 
 // LoadFunc builds a Datapath for a program. The datapath is not in the path of
 // any packet until Config.Commit makes it so, but can be written and read. sink
@@ -124,6 +124,7 @@ func (s *Server) Serve(l net.Listener) error {
 // nothing of the server runs any more.
 func (s *Server) Close() error {
 	s.grpc.Stop()
+	s.ports.close()
 	s.mu.Lock()
 	pipe, live := s.pipe, s.live.Swap(nil)
 	s.pipe = nil

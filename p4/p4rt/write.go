@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -8,6 +9,9 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // Write implements the RPC of that name. The updates of a batch are applied in
@@ -66,11 +70,61 @@ func (p *pipeline) permitted(sc *scope, u *p4v1.Update) error {
 // update applies one update, and notes it for the server's Persister if p is live.
 func (p *pipeline) update(u *p4v1.Update) error {
 	p.info.Update()
-	err := p.apply(u)
+	err := knownUpdate(u)
+	if err == nil {
+		err = p.apply(u)
+	}
 	if err == nil && p.srv.cfg.Persister != nil && keeps(u) && p == p.srv.live.Load() {
 		p.made = append(p.made, u)
 	}
 	return err
+}
+
+// knownUpdate is known for an update. Of entries with an action of their own, which are most, it looks at the entry, its fields
+// and its action one by one: to walk through all of a message takes 2 µs.
+func knownUpdate(u *p4v1.Update) error {
+	e := u.GetEntity().GetTableEntry()
+	if e == nil || e.GetAction().GetAction() == nil {
+		return known(u.ProtoReflect())
+	}
+	err := cmp.Or(knownAlone(u), knownAlone(u.GetEntity()), knownAlone(e), knownAlone(e.GetAction()), knownAlone(e.GetAction().GetAction()))
+	for _, m := range e.GetMatch() {
+		err = cmp.Or(err, knownAlone(m))
+	}
+	return err
+}
+
+// knownAlone is known for a message without those in it.
+func knownAlone(m proto.Message) error { return unknownField(m.ProtoReflect()) }
+
+// known refuses what a later P4Runtime has and this one does not know, such as a group_action (1.6): to leave it out would be
+// another entry than the controller means.
+func known(m protoreflect.Message) (err error) {
+	if err := unknownField(m); err != nil {
+		return err
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil || f.IsMap():
+		case f.IsList():
+			for i := 0; err == nil && i < v.List().Len(); i++ {
+				err = known(v.List().Get(i).Message())
+			}
+		default:
+			err = known(v.Message())
+		}
+		return err == nil
+	})
+	return err
+}
+
+func unknownField(m protoreflect.Message) error {
+	b := m.GetUnknown()
+	if len(b) == 0 {
+		return nil
+	}
+	n, _, _ := protowire.ConsumeTag(b)
+	return status.Errorf(codes.Unimplemented, "field %d of %s is unknown in P4Runtime %s, which this switch speaks", n, m.Descriptor().FullName(), APIVersion)
 }
 
 func (p *pipeline) apply(u *p4v1.Update) error {
@@ -292,7 +346,7 @@ func (p *pipeline) writeMulticast(op p4v1.Update_Type, m *p4v1.MulticastGroupEnt
 		p.store.multicast.remove(id)
 		return nil
 	}
-	rs, err := replicas(m.GetReplicas())
+	rs, err := p.replicas(m.GetReplicas())
 	if err != nil {
 		return err
 	}
@@ -325,7 +379,7 @@ func (p *pipeline) writeClone(op p4v1.Update_Type, m *p4v1.CloneSessionEntry) er
 		p.store.clones.remove(id)
 		return nil
 	}
-	rs, err := replicas(m.GetReplicas())
+	rs, err := p.replicas(m.GetReplicas())
 	if err != nil {
 		return err
 	}
@@ -338,14 +392,14 @@ func (p *pipeline) writeClone(op p4v1.Update_Type, m *p4v1.CloneSessionEntry) er
 
 // replicas checks and translates the replicas of a group or session; the ports'
 // byte strings are brought into canonical form.
-func replicas(ms []*p4v1.Replica) ([]datapath.Replica, error) {
+func (p *pipeline) replicas(ms []*p4v1.Replica) ([]datapath.Replica, error) {
 	if len(ms) > maxReplicas {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d replicas; %d are supported", len(ms), maxReplicas)
 	}
 	seen := map[datapath.Replica]bool{}
 	rs := make([]datapath.Replica, len(ms))
 	for i, m := range ms {
-		port, err := replicaPort(m)
+		port, err := p.replicaPort(m)
 		switch {
 		case err != nil:
 			return nil, err
@@ -363,9 +417,11 @@ func replicas(ms []*p4v1.Replica) ([]datapath.Replica, error) {
 	return rs, nil
 }
 
-// replicaPort reads either form of a replica's port, which has 9 bits in v1model.
-func replicaPort(m *p4v1.Replica) (datapath.Port, error) {
-	const portBits = 9
+// portBits is how many bits a port has in v1model.
+const portBits = 9
+
+// replicaPort reads either form of a replica's port.
+func (p *pipeline) replicaPort(m *p4v1.Replica) (datapath.Port, error) {
 	if port, ok := egressPort(m); ok {
 		if port >= 1<<portBits {
 			return 0, status.Errorf(codes.OutOfRange, "replica port %d needs more than %d bits", port, portBits)
@@ -376,13 +432,25 @@ func replicaPort(m *p4v1.Replica) (datapath.Port, error) {
 	if !ok {
 		return 0, status.Error(codes.InvalidArgument, "replica has no port")
 	}
-	if err := p4info.CheckWidth(k.Port, portBits); err != nil {
-		return 0, status.Errorf(status.Code(err), "replica port: %s", status.Convert(err).Message())
+	if p.info.Ports() == nil {
+		k.Port = p4info.Canonical(k.Port)
 	}
-	k.Port = p4info.Canonical(k.Port)
-	var n datapath.Port
-	for _, b := range k.Port {
-		n = n<<8 | datapath.Port(b)
+	return p.port(k.Port)
+}
+
+// port reads a port as controllers name it: a byte string, or a string in programs whose packet metadata have ports of such a type.
+func (p *pipeline) port(b []byte) (n datapath.Port, err error) {
+	if s := p.info.Ports(); s != nil {
+		b, err = s.Bytes(b)
+	}
+	if err == nil {
+		err = p4info.CheckWidth(b, portBits)
+	}
+	if err != nil {
+		return 0, status.Errorf(status.Code(err), "port: %s", status.Convert(err).Message())
+	}
+	for _, c := range b {
+		n = n<<8 | datapath.Port(c)
 	}
 	return n, nil
 }
