@@ -36,6 +36,7 @@ type room struct {
 	committing                int           // changes of states that are about to be written
 	folding                   bool          // one is about to be written as a base: nobody else writes a base
 	squeezed                  time.Duration // when a base was last written for little gain, in node time
+	exceeds                   *execution    // that has more than its owner's share leaves it; nil if none has
 	freed                     uint64        // counts what has been forgotten
 	changed                   chan struct{} // closed when there may be more room; nil if nobody waits
 	// short is since when all calls have been dropped for want of room, shortOf since when those of one owner's nodes, in node time;
@@ -48,6 +49,7 @@ type room struct {
 type promise struct {
 	left       int  // what it may still write
 	first      int  // what was promised when its call was accepted, without its arguments
+	beyond     int  // what it has beyond its owner's share
 	end        int  // of left, what its outcome takes
 	committing int  // a change of state that is about to be written
 	folds      bool // its outcome is about to be written within a base
@@ -210,6 +212,9 @@ func (l *ledger) release(e *execution) {
 	if p.folds {
 		r.folding = false
 	}
+	if r.exceeds == e {
+		r.exceeds = nil
+	}
 	*p = promise{}
 	l.wakeWaiting()
 }
@@ -320,13 +325,31 @@ func (l *ledger) allSettled() bool {
 
 // reserve promises an execution so many bytes more. It waits for a while, and reports whether there is room.
 func (l *ledger) reserve(e *execution, bytes int) bool {
+	return l.promised(e, bytes, func(left int) bool { return l.charge(e, bytes, left) })
+}
+
+// promised is reserve if a function, which is called with l.mu held and with what is left, has charged somebody.
+func (l *ledger) promised(e *execution, bytes int, charged func(left int) bool) bool {
 	return l.awaitRoom(e, func(left int) bool {
-		if !l.charge(e, bytes, left) {
+		if !charged(left) {
 			return false
 		}
 		l.promises(e, bytes)
 		return true
 	}, func() bool { return l.never(bytes) })
+}
+
+// mayExceed reports whether an execution may have so many bytes beyond its owner's share for its journal, which goes when it is done, and notes
+// that it has them: one execution at a time may have a sixteenth of the space. If all that an owner's calls have is promised to calls that
+// wait for more, one after the other comes to its end. left is what left returns. The caller holds l.mu.
+func (l *ledger) mayExceed(e *execution, bytes, left int) bool {
+	r, p := &l.room, &e.promise
+	if r.exceeds != nil && r.exceeds != e || bytes > left || p.beyond+bytes > r.space/16 {
+		return false
+	}
+	r.exceeds = e
+	p.beyond += bytes
+	return true
 }
 
 // mayTake is reserve for whoever does not wait.
@@ -581,7 +604,9 @@ func (e *execution) writeDown(child record.Call, machines ...uint8) bool {
 // needsRoom has so many bytes more promised. It reports false if there are none, and the run of the execution has ended, or if the node
 // has.
 func (e *execution) needsRoom(bytes int, what string) bool {
-	return e.node.ledger.reserve(e, bytes) || e.hasNoRoom(what)
+	l := e.node.ledger
+	charged := func(left int) bool { return l.charge(e, bytes, left) || l.mayExceed(e, bytes, left) }
+	return l.promised(e, bytes, charged) || e.hasNoRoom(what)
 }
 
 // noRoom is why an execution was promised nothing: there is no room, or the node has ended meanwhile.

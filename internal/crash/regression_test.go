@@ -145,6 +145,8 @@ func TestRegressions(t *testing.T) {
 		{909000077, "age=240877h30m32.714722405s,pairs,lends,calls=17", "good", "1444+m2:cut:1.080656ms,1482-gk:restart:1.3135588s,1482+C:redeploy:920.938µs,1499-log:power:2.839390923s"},
 		// A caller's next incarnation gave up a large call of policy none that had not come whole: it ran for ever (rpc.TestLargeGivenUp).
 		{909005921, "log=764700,pairs,long,lends", "lossy", "386+A:cut:7.150609428s,386-m1:stop:5.837508852s"},
+		// All calls of one owner waited for room that its share did not have, and ended as no space (simrack.TestRoom_InTurn).
+		{909004302, "age=446414h34m38.346155525s,pairs,room=98715,throng=20", "lossy", "2552-B:kill,2587+gk:restart:1.794721682s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

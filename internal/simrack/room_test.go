@@ -408,3 +408,52 @@ func TestRoom_StartsFull(t *testing.T) {
 		})
 	}
 }
+
+// TestRoom_InTurn: one owner's calls have taken its share of a small ledger, and all of them need more at the same time. One after the other gets
+// it, and no call ends for want of room. Calls that never have enough end, and another owner's find room all the time.
+func TestRoom_InTurn(t *testing.T) {
+	for name, effects := range map[string]int{"enough": 16, "never enough": 400} {
+		t.Run(name, func(t *testing.T) {
+			withCrowd(t, 96<<10, 9000, func(c *crowd) {
+				handler := pinger(func(ctx context.Context) error {
+					if _, err := rpc.Effect(ctx, "first", func(context.Context) ([]byte, error) { return nil, nil }); err != nil {
+						return err
+					}
+					<-time.After(time.Second) // virtual: all have begun for which there is room
+					for range effects {
+						if _, err := rpc.Effect(ctx, "more", func(context.Context) ([]byte, error) { return make([]byte, 300), nil }); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err := c.server.Export(c.ctx, "Turns", arrays.NewPingProcessor(handler), rpc.WithWorkers(1000)); err != nil {
+					c.Fatal(err)
+				}
+				var all sync.WaitGroup
+				for range 40 {
+					all.Go(func() {
+						err := arrays.NewPingClient(c.client.Client("Turns", rpc.WithPolicy(rpc.PolicyRecover))).Ping(c.ctx)
+						if (rpc.CodeOf(err) == rpc.NoSpace) != (name == "never enough") || err != nil && rpc.CodeOf(err) != rpc.NoSpace {
+							c.Error(err)
+						}
+					})
+				}
+				over := make(chan struct{})
+				go func() { all.Wait(); close(over) }()
+				for waiting := true; waiting; {
+					within, cancel := context.WithTimeout(c.ctx, 12*time.Second) // virtual
+					if err := ping(within, c.other, "Ping"); err != nil {
+						c.Errorf("another owner: %v", err)
+					}
+					cancel()
+					select {
+					case <-over:
+						waiting = false
+					case <-time.After(100 * time.Millisecond): // virtual
+					}
+				}
+			})
+		})
+	}
+}
