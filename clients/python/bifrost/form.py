@@ -352,8 +352,6 @@ class _Source:
         self._read, self._length, self._pages = read, length, {}
 
     def read(self, at, size):
-        if at < 0 or size < 0 or at + size > self._length:
-            raise Malformed("%d bytes at byte %d of %d" % (size, at, self._length))
         first = at // self.PAGE
         if size > self.PAGE or not size or (at + size - 1) // self.PAGE != first:
             return self._read(at, size) if size else b""

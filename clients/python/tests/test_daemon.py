@@ -9,7 +9,9 @@ import unittest
 from bifrost import Error, layout
 from bifrost.daemon import Session
 
-JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9]}, "mtu": 1500, "rack": {}}
+POLICIES = [{"service": "S", "method": "one", "policy": "none"}, {"service": "S", "policy": "recover"}]
+RACK = {"policy_version": 1, "policies": POLICIES}
+JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9]}, "mtu": 1500, "rack": RACK}
 
 
 class ListenTest(unittest.TestCase):
@@ -62,6 +64,11 @@ class ListenTest(unittest.TestCase):
                 self.assertFalse(os.get_inheritable(mine.fileno()))
                 mine.sendto(b"hello", self.made[n].getsockname()[:2])
                 self.assertEqual(mine.recv(10), b"hello")
+
+    def test_policies(self):
+        """What is said of a method holds for its form by reference, too; what is said of a service for all other methods."""
+        self.assertEqual([self.session.policy("S", m) for m in ("one", "one.ref", "two.ref")], ["none", "none", "recover"])
+        self.assertIsNone(self.session.policy("T", "one.ref"))
 
     def test_refused(self):
         self.refuse = True

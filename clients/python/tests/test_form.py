@@ -104,6 +104,20 @@ class FormTest(unittest.TestCase):
         view = self.place(kind, form.encode(kind, {"plumless": 1, "buckeroo": 2}))
         self.assertEqual((view["plumless"], view["buckeroo"]), (1, 2))
 
+    def test_checksums_that_are_not_spread(self):
+        """The search for a key goes beyond the page where its checksum should be, to both sides."""
+        kind = (TType.MAP, (TType.I32, None, TType.I32, None, False))
+        for low, high in (0, 1 << 27), ((1 << 32) - (1 << 27), 1 << 32):
+            values = {i: -i for i in range(40000) if low <= zlib.crc32(struct.pack("<i", i)) < high}
+            self.assertGreater(len(values), 1000)
+            view = self.place(kind, form.encode(kind, values))
+            self.assertEqual(({k: view[k] for k in values}, [k for k in range(40000) if k in view]), (values, list(values)))
+
+    def test_long_elements(self):
+        texts = ["a" * (form.RUN * 3 // 2), "b", "c" * (2 * form.RUN), "d" * (form.RUN - 1), "e", "f"]
+        view = self.place(TEXTS, form.encode(TEXTS, texts))
+        self.assertEqual((list(view), max(self.reads)), (texts, 2 * form.RUN))
+
     def test_struct(self):
         view = self.place(REFERENCE, form.encode(REFERENCE, Reference(length=9, pointer=GlobalPointer(b"addr"))))
         self.assertEqual((view.length, view.pointer.address, view.value, dir(view)), (9, b"addr", None, ["length", "load", "pointer", "value"]))
@@ -209,6 +223,15 @@ class FormTest(unittest.TestCase):
             self.place(LONGS, bytes(text))
         with self.assertRaisesRegex(form.Malformed, "17 bytes are not a whole number"):
             self.place(LONGS, bytes(17), True)
+
+    def test_elements_that_do_not_fill(self):
+        """A container with more bytes than its elements have."""
+        kind = (TType.MAP, (TType.I32, None, TType.STRING, "UTF8", False))
+        for kind, value, index in (TEXTS, ["ab", "c"], 8), (kind, {1: "a", 2: "b"}, 32), (REFERENCE, Reference(length=1), 8):
+            content = form.encode(kind, value)
+            at = len(content) - 8 - index
+            with self.assertRaisesRegex(form.Malformed, "elements fill %d of the %d bytes at byte 8" % (at - 8, at - 4)):
+                form.decode(kind, content[:at] + b"junk" + content[at:])
 
     def test_nested(self):
         kind = (TType.STRING, None)

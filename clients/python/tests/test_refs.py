@@ -241,6 +241,10 @@ class RefsTest(unittest.TestCase):
             self.assertEqual(self.code(use), layout.BAD_REQUEST)
         self.plain.archive(b"y", "b")
         self.assertEqual(self.handler.kept[-1], (b"y", "b"))
+        kind, kept = form.kind_of(Lab.develop_result, "success"), self.handler.kept
+        self.handler.develop = lambda raw, contrast: kept.append(refs.put(self.node, kind, raw.load())) or kept[-1]
+        with self.client.develop(raw, 4) as developed:
+            self.assertEqual((developed.load(), self.code(kept[-1].load)), (raw, layout.BAD_REQUEST))  # it is the caller's now
         self.handler.count = lambda film: film.free()
         self.assertEqual(self.code(self.client.count, b"x" * 5000), layout.BAD_REQUEST)
         self.assertEqual(self.memory.regions, {})
