@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
-		*rounds = min(*rounds, 3) // "unit" tries all
+		*rounds, *rightsSteps = min(*rounds, 3), min(*rightsSteps, 1_000) // "unit" tries all
 	}
 	goleak.VerifyTestMain(m)
 }

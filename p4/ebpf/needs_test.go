@@ -6,16 +6,11 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // TestZeroed: what a packet pays for before the program has looked at it does not grow with what the program can do with others.
 func TestZeroed(t *testing.T) {
-	prog, err := v1model.Load(p4.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGen(prog, p4.CPUPort, 0)
+	g := newGen(bifrost(t), p4.CPUPort, 0)
 	if n := (g.st.zeroTo - g.st.zeroFrom) / 8; n > 48 { // 209 when all headers and metadata were
 		t.Errorf("a packet has %d words zeroed when it comes", n)
 	}

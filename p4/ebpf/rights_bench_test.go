@@ -15,7 +15,6 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/difftest"
 	"github.com/bifrost-rack/bifrost/p4/rights"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
@@ -125,12 +124,9 @@ func BenchmarkCalls(b *testing.B) {
 func rightsBench(b *testing.B) (*Executor, *rightsWork) {
 	b.Helper()
 	needRoot(b)
-	prog, err := v1model.Load(p4.JSON)
-	if err != nil {
-		b.Fatal(err)
-	}
 	k := &target{}
-	if k.Executor, err = New(prog, Config{CPUPort: p4.CPUPort, Sink: k}); err != nil {
+	var err error
+	if k.Executor, err = New(bifrost(b), Config{CPUPort: p4.CPUPort, Sink: k}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = k.Close() })

@@ -13,7 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/difftest"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // To run a difference again: go test ./p4/ebpf -run TestRights -rights-seed N -rights-steps 2000
@@ -61,12 +60,9 @@ func (k *target) Run(in datapath.Port, b []byte) ([]difftest.Leaves, error) {
 // its turn.
 func TestRights(t *testing.T) {
 	needRoot(t)
-	prog, err := v1model.Load(p4.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
 	k := &target{}
-	if k.Executor, err = New(prog, Config{CPUPort: p4.CPUPort, Sink: k, RegisterCells: 512, before: stale}); err != nil {
+	var err error
+	if k.Executor, err = New(bifrost(t), Config{CPUPort: p4.CPUPort, Sink: k, RegisterCells: 512, before: stale}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
