@@ -17,6 +17,7 @@ Needs Debian's python3-z3.
 """
 import argparse
 import copy
+import gc
 import json
 import pathlib
 import sys
@@ -177,6 +178,7 @@ def main():
 
 
 if __name__ == "__main__":
+    gc.disable()  # what is dropped here has no circles, and there is too much to look through
     try:
         main()
     except Unsupported as e:
