@@ -78,6 +78,18 @@ class CallTest(unittest.TestCase):
                 memory.free(p)
                 self.assertEqual(self.code(memory.read, p, 4), layout.PERMISSION_DENIED)
 
+    def test_marked_arguments(self):
+        """Exactly-once calls of a Go service whose argument is marked: inside the call, and twice from one region."""
+        marks = {"add": ["amounts"]}
+        counter = bifrost.refs.client(Counter.Client, marks)(self.node.client("Counter", timeout=30))
+        before = counter.totals()[9]
+        self.assertEqual(counter.add(9, b"\x01\x02"), before + 3)
+        kind = bifrost.form.kind_of(Counter.add_args, "amounts")
+        amounts = bifrost.refs.put(self.node, kind, b"\x01" * 100000)
+        self.assertEqual([counter.add(9, amounts) for _ in range(2)], [before + 100003, before + 200003])
+        amounts.free()
+        self.assertEqual(self.code(counter.add, 9, amounts), layout.BAD_REQUEST)
+
     def test_lends_what_is_not_its_own(self):
         p = self.node.memory.alloc(64)
         self.node.memory.free(p)
