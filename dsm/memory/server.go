@@ -217,7 +217,7 @@ func (s *Server) Become(m control.Mirror) error {
 
 // Grant says which nodes may allocate in which batches of slots.
 func (s *Server) Grant(g control.Grant) error {
-	return s.with(func(st *store.Store) error { return st.Grant(g) })
+	return s.now(func(st *store.Store) error { return st.Grant(g) })
 }
 
 // ReadRegion returns what the first n bytes of a region hold here, for tests; false if it has not so many, or after Run has returned.

@@ -429,3 +429,16 @@ func TestCompletionTimesOut(t *testing.T) {
 		b.write(2, 3)
 	})
 }
+
+// TestGrantWhileFilled: whose batches are is told to a copy that is being filled at once. The Gatekeeper says it in each welcome, and a daemon that
+// cannot heed that ends, with all its memory.
+func TestGrantWhileFilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1<<20)
+		must(t, b.server.Fill(control.Fill{Token: 7, Incarnation: 1, From: rackaddr.Blade(2), To: rackaddr.Blade(1), Rate: 1 << 20}))
+		began := time.Now()
+		if err := b.server.Grant(control.Grant{Batches: []control.BatchOf{{Batch: 1, Node: rackaddr.Node(1)}}}); err != nil || time.Since(began) > 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}

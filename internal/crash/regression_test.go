@@ -147,6 +147,9 @@ func TestRegressions(t *testing.T) {
 		{909005921, "log=764700,pairs,long,lends", "lossy", "386+A:cut:7.150609428s,386-m1:stop:5.837508852s"},
 		// All calls of one owner waited for room that its share did not have, and ended as no space (simrack.TestRoom_InTurn).
 		{909004302, "age=446414h34m38.346155525s,pairs,room=98715,throng=20", "lossy", "2552-B:kill,2587+gk:restart:1.794721682s"},
+		// A memory blade was welcomed again while it was being filled, and ended, since it could not be told whose batches are
+		// (dsm/memory.TestGrantWhileFilled). Its packets were taken for a flood before that.
+		{909000501, "mtu=1280,sync,age=329973h57m46.891571382s,jumps,pairs,long,room=54327864,large=212218", "late", "5408+m1:pause:6.337731028s,21334-m2:pause:3.710197476s,24258+sw:stall:2.675582635s,35645-m2:pause:1.607381706s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

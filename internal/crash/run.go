@@ -86,11 +86,12 @@ const (
 	maxPackets = 30_000          // some hundred times what a program takes
 
 	packetsOfLarge   = 30_000 // more, where answers and states are large: a copy of the memory that was away gets them all again
-	largeMTU         = 5_000  // in packets of this size; a smaller one takes more
 	packetsPerClient = 3_000  // more, where there are many
 	packetsPerSecond = 30     // of heartbeats, while the rack is idle
 	packetsPerCall   = 60     // of a chorus
 	timePerCall      = 20 * time.Millisecond
+
+	usualMTU = 5_000 // for which these are enough: smaller packets are more
 )
 
 // appName is the deployment of a program's services and mains.
