@@ -67,6 +67,7 @@ type Compute struct {
 	programs   map[string]*program
 	token      uint64              // of the last join
 	unsettled  map[uint64]*request // joins and leaves that are under way, by token
+	givenUp    map[*request]bool   // joins whose programs do not wait any more
 	policies   policies
 	marks      map[uint32]bool // of nodes, also of those that join
 	lastMark   uint32
@@ -96,7 +97,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
 		nodes: map[netip.Addr]*node{}, changing: map[netip.Addr]chan struct{}{},
-		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{},
+		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{}, givenUp: map[*request]bool{},
 		policies: policies{asking: make(chan struct{}, 1)}, marks: map[uint32]bool{},
 		nodesOf: share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),
 		lookupsOf: share.New[uint32](lookups),

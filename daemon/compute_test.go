@@ -238,7 +238,8 @@ func TestJoinOfForgottenBlade(t *testing.T) {
 }
 
 // TestGivenUpJoinLeaves: a join that its program no longer waits for leaves no
-// node behind.
+// node behind. When the program joins again, the Gatekeeper has heard of the end of
+// that node: the program may be its next incarnation.
 func TestGivenUpJoinLeaves(t *testing.T) {
 	inRack(t, wire.Impairment{Delay: time.Second}, func(r *rack) {
 		c, _, stop := r.compute(ComputeConfig{})
@@ -247,8 +248,15 @@ func TestGivenUpJoinLeaves(t *testing.T) {
 		if _, err := c.Join(ctx, "n"); fault.CodeOf(err) != fault.Deadline {
 			t.Errorf("join: %v", err)
 		}
+		n, err := c.Join(r.ctx, "n")
+		if l := r.gk.left(); err != nil || len(l) != 1 || len(r.gk.joins) != 2 || len(c.Status(0).Nodes) != 1 {
+			t.Errorf("joins again: %v; %d joins, leaves %+v", err, len(r.gk.joins), l)
+		}
+		if err := n.Close(r.ctx); err != nil {
+			t.Error(err)
+		}
 		pass(time.Minute)
-		if l := r.gk.left(); len(l) != 1 || len(r.gk.joins) != 1 || len(c.Status(0).Nodes) != 0 {
+		if l := r.gk.left(); len(l) != 2 || len(c.Status(0).Nodes) != 0 || len(c.unsettled)+len(c.givenUp) != 0 {
 			t.Errorf("%d joins, leaves %+v", len(r.gk.joins), l)
 		}
 		if err := stop(); err != nil {

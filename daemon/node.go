@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -56,9 +57,11 @@ func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error)
 		err error
 	}
 	answer := make(chan outcome)
+	r := &request{leaves: p, done: make(chan struct{})}
 	// The join goes on when the caller gives up: only its outcome tells whether
 	// there is a node to be taken back.
 	if !c.task(func(work context.Context) {
+		defer c.endGivenUp(r)
 		n, err := c.obtain(work, p)
 		select {
 		case answer <- outcome{n, err}:
@@ -77,22 +80,37 @@ func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error)
 		}
 		return o.n, nil
 	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		select {
+		case <-r.done:
+		default:
+			c.givenUp[r] = true
+		}
 		return nil, fault.FromContext("join", ctx.Err())
 	}
 }
 
+// endGivenUp says that a join is over, with what its program has left behind if it has given up.
+func (c *Compute) endGivenUp(r *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(r.done)
+	delete(c.givenUp, r)
+}
+
 // request is a join or leave that is under way.
 type request struct {
-	leaves join.Program // of a leave
+	leaves join.Program // of a leave, or of a join whose program has given up
 	done   chan struct{}
 }
 
-// left waits until the Gatekeeper has heard of the end of all nodes of a program that have ended here. So a program that
-// somebody starts again by hand may be the next incarnation of such a node.
+// left waits until the Gatekeeper has heard of the end of all nodes of a program that have ended here, or that it has given up. So a program
+// that somebody starts again by hand may be the next incarnation of such a node.
 func (c *Compute) left(ctx context.Context, p join.Program) {
 	var wait []*request
 	c.mu.Lock()
-	for _, r := range c.unsettled {
+	for _, r := range slices.AppendSeq(slices.Collect(maps.Keys(c.givenUp)), maps.Values(c.unsettled)) {
 		if r.leaves.Name == p.Name && p.Instance == "" {
 			wait = append(wait, r)
 		}

@@ -150,6 +150,9 @@ func TestRegressions(t *testing.T) {
 		// A memory blade was welcomed again while it was being filled, and ended, since it could not be told whose batches are
 		// (dsm/memory.TestGrantWhileFilled). Its packets were taken for a flood before that.
 		{909000501, "mtu=1280,sync,age=329973h57m46.891571382s,jumps,pairs,long,room=54327864,large=212218", "late", "5408+m1:pause:6.337731028s,21334-m2:pause:3.710197476s,24258+sw:stall:2.675582635s,35645-m2:pause:1.607381706s"},
+		// A program that was started by hand joined again beside a join that it had given up: it got another node, and its durable main was refused
+		// (daemon.TestGivenUpJoinLeaves).
+		{909010042, "mtu=65535,pairs,byhand,room=199136", "good", "107+gk:restart:1.723161425s,107-s3:pause:1.241547176s,122-main0:kill,153-main0:kill"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}
