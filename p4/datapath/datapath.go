@@ -81,6 +81,16 @@ type TableCounts struct{ Hits, Misses uint64 }
 // the meter's unit (bytes or packets), bursts in that unit.
 type MeterConfig struct{ CIR, CBurst, PIR, PBurst int64 }
 
+// MeterCounts are the packets that a meter has found of each colour.
+type MeterCounts struct{ Green, Yellow, Red Counts }
+
+// MeterCell is one meter: the cell of an indirect one, or the direct one of an entry.
+type MeterCell struct {
+	Name  string // of an indirect meter
+	Index int
+	Entry *Entry // of a direct meter; nil of an indirect one
+}
+
 // Replica is one copy that a multicast group or clone session makes.
 type Replica struct {
 	Port     Port
@@ -156,6 +166,9 @@ type Datapath interface {
 	// Meter and EntryMeter configure a meter; nil restores the default (green).
 	Meter(name string, index int, c *MeterConfig) error
 	EntryMeter(e Entry, c *MeterConfig) error
+	// MeterCounts reads what a meter has counted, configured or not; SetMeterCounts writes it.
+	MeterCounts(m MeterCell) (MeterCounts, error)
+	SetMeterCounts(m MeterCell, c MeterCounts) error
 	// Register reads or writes a register's cell, big-endian.
 	Register(name string, index int) ([]byte, error)
 	SetRegister(name string, index int, v []byte) error

@@ -235,16 +235,40 @@ const (
 // makeMeters makes the maps of indirect meters.
 func (x *Executor) makeMeters() error {
 	for i, m := range x.prog.Meters {
-		var cells *ebpf.Map
+		var maps meterMaps
 		if !m.Direct {
 			var err error
-			if cells, err = x.meterMap(fmt.Sprintf("meter_%d", i), m.Size); err != nil {
+			if maps, err = x.meterMaps(fmt.Sprintf("meter_%d", i), m.Size); err != nil {
 				return fmt.Errorf("meter %q: %w", m.Name, err)
 			}
 		}
-		x.maps.meters = append(x.maps.meters, cells)
+		x.maps.meters = append(x.maps.meters, maps)
 	}
 	return nil
+}
+
+// meterMaps are meters, and what they have counted: the packets of meter m that were of colour c are in cell colours*m + c.
+type meterMaps struct{ cells, counts *ebpf.Map }
+
+// objects are the maps for the generator.
+func (m *meterMaps) objects() (o meterObjects) {
+	if m.cells != nil {
+		o = meterObjects{m.cells, m.counts}
+	}
+	return o
+}
+
+// colours is how many colours there are.
+const colours = 3
+
+// meterMaps makes n meters. What an older version has pinned has no counts.
+func (x *Executor) meterMaps(name string, n int) (m meterMaps, err error) {
+	if m.cells, err = x.meterMap(name, n); err == nil {
+		m.counts, err = x.keptOrNew(name+"_colours", &ebpf.MapSpec{
+			Name: "colours", Type: counterType(colours * n), KeySize: 4, ValueSize: 16, MaxEntries: uint32(colours * n),
+		})
+	}
+	return m, err
 }
 
 // meterMap makes a map of n meters.
@@ -270,11 +294,11 @@ func (g *gen) executeMeter(s v1model.ExecuteMeter) {
 	g.mark(none)
 }
 
-// meter finds the packet's colour by the meter R0 of a map: R0 becomes the colour.
-func (g *gen) meter(m fder, def *v1model.Meter, none string) {
-	unlock, later := g.label("metered"), g.label("no_time")
+// meter finds the packet's colour by the meter R0 of a map, and counts the packet: R0 becomes the colour.
+func (g *gen) meter(m meterObjects, def *v1model.Meter, none string) {
+	unlock, later, counted := g.label("metered"), g.label("no_time"), g.label("coloured")
 	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
-	g.lookup(m, asm.R10, -4)
+	g.lookup(m.cells, asm.R10, -4)
 	now := spillAt(1)
 	g.emit(
 		asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rTemp, asm.R0),
@@ -320,7 +344,11 @@ func (g *gen) meter(m fder, def *v1model.Meter, none string) {
 	g.emit(
 		asm.StoreMem(asm.R10, now, asm.R0, asm.DWord),
 		asm.Mov.Reg(asm.R1, rTemp), asm.FnSpinUnlock.Call(),
-		asm.LoadMem(asm.R0, asm.R10, now, asm.DWord))
+		asm.LoadMem(asm.R0, asm.R10, -4, asm.Word), asm.Mul.Imm(asm.R0, colours),
+		asm.LoadMem(asm.R1, asm.R10, now, asm.DWord), asm.Add.Reg(asm.R0, asm.R1))
+	g.countCell(m.counts, counted)
+	g.mark(counted)
+	g.emit(asm.LoadMem(asm.R0, asm.R10, now, asm.DWord))
 }
 
 // newBucket is a full bucket.
@@ -358,33 +386,74 @@ func configure(m *ebpf.Map, index uint32, c *datapath.MeterConfig) error {
 
 // Meter implements datapath.Datapath.
 func (x *Executor) Meter(name string, index int, c *datapath.MeterConfig) error {
-	for i, m := range x.prog.Meters {
-		if m.Name != name || m.Direct {
-			continue
-		}
-		if index < 0 || index >= m.Size {
-			return fmt.Errorf("meter %q: cell %d of %d: %w", name, index, m.Size, datapath.ErrNotFound)
-		}
-		return configure(x.maps.meters[i], uint32(index), c)
+	m, i, err := x.meter(datapath.MeterCell{Name: name, Index: index})
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("meter %q: %w", name, datapath.ErrNotFound)
+	return configure(m.cells, i, c)
 }
 
 // EntryMeter implements datapath.Datapath.
 func (x *Executor) EntryMeter(e datapath.Entry, c *datapath.MeterConfig) error {
-	t, err := x.table(e.Table)
-	if err == nil && (t.maps.meters == nil || e.Match == nil) {
-		err = fmt.Errorf("%w: no direct meter on that entry", datapath.ErrUnsupported)
-	}
-	var cell uint32
-	if err == nil {
-		cell, err = t.cellOf(&e)
-	}
-	if err == nil {
-		err = configure(t.maps.meters, cell, c)
-	}
+	m, i, err := x.meter(datapath.MeterCell{Entry: &e})
 	if err != nil {
-		return fmt.Errorf("table %q: %w", e.Table, err)
+		return err
 	}
-	return nil
+	return configure(m.cells, i, c)
+}
+
+// MeterCounts implements datapath.Datapath.
+func (x *Executor) MeterCounts(of datapath.MeterCell) (c datapath.MeterCounts, err error) {
+	m, at, err := x.meter(of)
+	for i, to := range [colours]*datapath.Counts{green: &c.Green, yellow: &c.Yellow, red: &c.Red} {
+		if err == nil {
+			*to, err = cell(m.counts, colours*at+uint32(i))
+		}
+	}
+	return c, err
+}
+
+// SetMeterCounts implements datapath.Datapath.
+func (x *Executor) SetMeterCounts(of datapath.MeterCell, c datapath.MeterCounts) error {
+	m, i, err := x.meter(of)
+	if err != nil {
+		return err
+	}
+	return m.set(i, c)
+}
+
+// set sets what meter i has counted.
+func (m *meterMaps) set(i uint32, c datapath.MeterCounts) (err error) {
+	for k, v := range [colours]datapath.Counts{green: c.Green, yellow: c.Yellow, red: c.Red} {
+		err = errors.Join(err, setCell(m.counts, colours*i+uint32(k), v))
+	}
+	return err
+}
+
+// meter finds a meter.
+func (x *Executor) meter(of datapath.MeterCell) (*meterMaps, uint32, error) {
+	if e := of.Entry; e != nil {
+		t, err := x.table(e.Table)
+		if err == nil && (t.maps.meters.cells == nil || e.Match == nil) {
+			err = fmt.Errorf("%w: no direct meter on that entry", datapath.ErrUnsupported)
+		}
+		var i uint32
+		if err == nil {
+			i, err = t.cellOf(e)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("table %q: %w", e.Table, err)
+		}
+		return &t.maps.meters, i, nil
+	}
+	for i, m := range x.prog.Meters {
+		if m.Name != of.Name || m.Direct {
+			continue
+		}
+		if of.Index < 0 || of.Index >= m.Size {
+			return nil, 0, fmt.Errorf("meter %q: cell %d of %d: %w", of.Name, of.Index, m.Size, datapath.ErrNotFound)
+		}
+		return &x.maps.meters[i], uint32(of.Index), nil
+	}
+	return nil, 0, fmt.Errorf("meter %q: %w", of.Name, datapath.ErrNotFound)
 }

@@ -203,6 +203,24 @@ func (p *pair) compareCounters(t testing.TB, entries []datapath.Entry, replay st
 			}
 		}
 	}
+	meters := []datapath.MeterCell{}
+	for _, m := range p.prog.Meters {
+		for i := 0; !m.Direct && i < m.Size; i++ {
+			meters = append(meters, datapath.MeterCell{Name: m.Name, Index: i})
+		}
+	}
+	for i, e := range entries {
+		if p.prog.Table(e.Table).Meter != nil {
+			meters = append(meters, datapath.MeterCell{Entry: &entries[i]})
+		}
+	}
+	for _, m := range meters {
+		a, err1 := p.kernel.MeterCounts(m)
+		b, err2 := p.golang.MeterCounts(m)
+		if a != b || (err1 == nil) != (err2 == nil) {
+			t.Fatalf("meter %+v: kernel %+v %v, Go %+v %v\nreplay: %s", m, a, err1, b, err2, replay)
+		}
+	}
 	if a, b := p.kernel.TableStats(), p.golang.TableStats(); !reflect.DeepEqual(a, b) {
 		t.Fatalf("lookups: kernel %+v, Go %+v\nreplay: %s", a, b, replay)
 	}

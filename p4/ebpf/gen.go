@@ -77,11 +77,11 @@ type errorCodes struct{ none, tooShort, stackFull, headerTooShort, invalid, time
 // objects are the maps that the code refers to.
 type objects struct {
 	state, ports, stats, prefix, digests, epochs fder
-	groups, lists, jobs, outputs                 fder   // nil unless there may be copies
-	lock, registers                              fder   // nil unless there are registers
-	crcs                                         fder   // nil unless there are CRCs
-	held                                         fder   // nil unless packets to the control plane outlive the process
-	meters                                       []fder // by Meter.Index; nil if direct
+	groups, lists, jobs, outputs                 fder           // nil unless there may be copies
+	lock, registers                              fder           // nil unless there are registers
+	crcs                                         fder           // nil unless there are CRCs
+	held                                         fder           // nil unless packets to the control plane outlive the process
+	meters                                       []meterObjects // by Meter.Index; empty if direct
 	profiles                                     []profileObjects
 	sets                                         []fder // by ValueSet.Index; nil if the parser does not look
 	tables                                       map[*v1model.Table]tableObjects
@@ -90,7 +90,14 @@ type objects struct {
 
 // tableObjects are a table's maps; counters is nil if the table does not count,
 // meters if it does not meter, hits if it has no idle timeouts.
-type tableObjects struct{ entries, tuples, counters, meters, hits fder }
+type tableObjects struct {
+	entries, tuples, counters fder
+	meters                    meterObjects
+	hits                      fder
+}
+
+// meterObjects are meters and what they count.
+type meterObjects struct{ cells, counts fder }
 
 // fder is a map.
 type fder interface{ FD() int }

@@ -143,14 +143,7 @@ const (
 // makeHeld makes the ring, or inherits it. The first builds that could be taken over had
 // none.
 func (x *Executor) makeHeld() (*ebpf.Map, error) {
-	spec := &ebpf.MapSpec{Name: "held", Type: ebpf.RingBuf, MaxEntries: heldRing}
-	m, err := x.kept("held", spec)
-	if errors.Is(err, errAbsent) {
-		if m, err = newMap(spec); err == nil {
-			x.pins["held"] = m
-		}
-	}
-	return m, err
+	return x.keptOrNew("held", &ebpf.MapSpec{Name: "held", Type: ebpf.RingBuf, MaxEntries: heldRing})
 }
 
 // openHeld maps the ring and begins to take old packets off it; with waiting, when

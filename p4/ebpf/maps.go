@@ -93,7 +93,7 @@ type maps struct {
 	crcs                         *ebpf.Map   // nil unless there are CRCs
 	held                         *ebpf.Map   // nil unless packets to the control plane outlive the process
 	exchange                     *mapped     // the same
-	meters                       []*ebpf.Map // by Meter.Index; nil if direct
+	meters                       []meterMaps // by Meter.Index; empty if direct
 	prefix                       *mapped
 	counters                     []*ebpf.Map // by Counter.Index; nil if direct
 }
@@ -121,7 +121,7 @@ func (x *Executor) objects() *objects {
 		o.held = m.held
 	}
 	for _, c := range m.meters {
-		o.meters = append(o.meters, c)
+		o.meters = append(o.meters, c.objects())
 	}
 	for _, p := range x.profiles {
 		o.profiles = append(o.profiles, profileObjects{p.members, p.groups})
@@ -137,9 +137,7 @@ func (x *Executor) objects() *objects {
 		if t.maps.counters != nil {
 			of.counters = t.maps.counters
 		}
-		if t.maps.meters != nil {
-			of.meters = t.maps.meters
-		}
+		of.meters = t.maps.meters.objects()
 		if t.maps.hits != nil {
 			of.hits = t.maps.hits
 		}
@@ -165,10 +163,10 @@ func none(p *v1model.Program) *objects {
 		o.counters = append(o.counters, m)
 	}
 	for range p.Meters {
-		o.meters = append(o.meters, m)
+		o.meters = append(o.meters, meterObjects{m, m})
 	}
 	for _, t := range p.Tables {
-		o.tables[t] = tableObjects{m, m, m, m, m}
+		o.tables[t] = tableObjects{m, m, m, meterObjects{m, m}, m}
 	}
 	return o
 }
@@ -193,10 +191,13 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 func (x *Executor) closeMaps() error {
 	o := &x.maps
 	var errs []error
-	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held}, append(o.counters, o.meters...)...)
+	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held}, o.counters...)
+	for _, m := range o.meters {
+		all = append(all, m.cells, m.counts)
+	}
 	for _, t := range x.tables {
 		errs = append(errs, t.maps.tuples.close())
-		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters, t.maps.hits)
+		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters.cells, t.maps.meters.counts, t.maps.hits)
 	}
 	for _, s := range x.sets {
 		all = append(all, s.list)

@@ -56,7 +56,7 @@ func TestDifferential_State(t *testing.T) {
 			}
 		}
 		p.compareRegisters(t, replay)
-		p.compareCounters(t, nil, replay)
+		p.compareCounters(t, []datapath.Entry{entry(0), entry(1), entry(2)}, replay)
 	}
 }
 
@@ -177,6 +177,25 @@ func TestMeter_Rates(t *testing.T) {
 	see(green, green, green)
 	set(nil)
 	see(green)
+	rate := datapath.MeterCell{Name: "I.rate"}
+	counts := func(green, yellow, red uint64) datapath.MeterCounts { // of packets of 60 bytes
+		return datapath.MeterCounts{
+			Green: datapath.Counts{Packets: green, Bytes: 60 * green}, Yellow: datapath.Counts{Packets: yellow, Bytes: 60 * yellow}, Red: datapath.Counts{Packets: red, Bytes: 60 * red},
+		}
+	}
+	if got, err := p.kernel.MeterCounts(rate); err != nil || got != counts(8, 2, 4) {
+		t.Errorf("counted %+v, %v", got, err)
+	}
+	if got, err := p.kernel.MeterCounts(datapath.MeterCell{Name: "I.rate", Index: 1}); err != nil || got != counts(0, 0, 0) {
+		t.Errorf("another cell counted %+v, %v", got, err)
+	}
+	if err := p.kernel.SetMeterCounts(rate, counts(0, 7, 0)); err != nil {
+		t.Fatal(err)
+	}
+	see(green)
+	if got, err := p.kernel.MeterCounts(rate); err != nil || got != counts(1, 7, 0) {
+		t.Errorf("counted %+v, %v", got, err)
+	}
 	if err := p.kernel.Meter("I.rate", 0, &datapath.MeterConfig{CBurst: maxBurst + 1}); !errors.Is(err, datapath.ErrUnsupported) {
 		t.Errorf("a burst that does not fit: %v", err)
 	}
@@ -184,11 +203,49 @@ func TestMeter_Rates(t *testing.T) {
 		if err := p.kernel.Meter("I.rate", i, nil); !errors.Is(err, datapath.ErrNotFound) {
 			t.Errorf("meter %d: %v", i, err)
 		}
+		if _, err := p.kernel.MeterCounts(datapath.MeterCell{Name: "I.rate", Index: i}); !errors.Is(err, datapath.ErrNotFound) {
+			t.Errorf("counts of meter %d: %v", i, err)
+		}
 		if err := p.kernel.SetRegister("I.sums", i, make([]byte, 4)); !errors.Is(err, datapath.ErrNotFound) {
 			t.Errorf("register cell %d: %v", i, err)
 		}
 	}
 	if err := p.kernel.SetRegister("I.sums", 0, make([]byte, 5)); err == nil {
 		t.Error("a value that is too long")
+	}
+}
+
+// What a direct meter has counted is its entry's: an entry that takes another's place begins with nothing.
+func TestMeter_DirectCounts(t *testing.T) {
+	p := newPair(t, load(t, "../interp/testdata/state.json"), 0)
+	e := datapath.Entry{Table: "I.direct", Match: []datapath.Match{{Value: []byte{7}}}, Action: &datapath.Action{Name: "I.metered"}}
+	frame := make([]byte, 60)
+	frame[0], frame[1] = 12, 7
+	for range 2 {
+		if err := p.kernel.Apply(datapath.Insert, e); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.kernel.EntryMeter(e, &datapath.MeterConfig{CBurst: 60, PBurst: 60}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := p.kernel.test(1, frame, p.k.emit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.k.take()
+		want := datapath.MeterCounts{Green: datapath.Counts{Packets: 1, Bytes: 60}, Red: datapath.Counts{Packets: 2, Bytes: 120}}
+		if got, err := p.kernel.MeterCounts(datapath.MeterCell{Entry: &e}); err != nil || got != want {
+			t.Errorf("counted %+v, %v", got, err)
+		}
+		if err := p.kernel.Apply(datapath.Delete, e); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.kernel.MeterCounts(datapath.MeterCell{Entry: &e}); !errors.Is(err, datapath.ErrNotFound) {
+			t.Errorf("of an entry that is gone: %v", err)
+		}
+	}
+	if _, err := p.kernel.MeterCounts(datapath.MeterCell{Entry: &datapath.Entry{Table: "I.direct"}}); !errors.Is(err, datapath.ErrUnsupported) {
+		t.Errorf("of the default entry: %v", err)
 	}
 }

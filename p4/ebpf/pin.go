@@ -113,6 +113,17 @@ func (x *Executor) kept(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	return m, nil
 }
 
+// keptOrNew is kept for what versions before have not pinned: it is new then.
+func (x *Executor) keptOrNew(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := x.kept(name, spec)
+	if errors.Is(err, errAbsent) {
+		if m, err = newMap(spec); err == nil {
+			x.pins[name] = m
+		}
+	}
+	return m, err
+}
+
 // inherited opens a map of the executor before; nil if there is none.
 func (x *Executor) inherited(name string) (*ebpf.Map, error) {
 	if x.inherit == "" {

@@ -34,7 +34,7 @@ type tableMaps struct {
 	entries  *ebpf.Map
 	tuples   *mapped   // nil unless the table is a tuple space
 	counters *ebpf.Map // nil if the table does not count
-	meters   *ebpf.Map // nil if the table does not meter
+	meters   meterMaps // empty if the table does not meter
 	hits     *ebpf.Map // when each entry was hit; nil if the table has no idle timeouts
 }
 

@@ -68,14 +68,14 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 		})
 	}
 	if err == nil && def.Meter != nil {
-		t.maps.meters, err = x.meterMap(fmt.Sprintf("direct_meter_%d", def.Index), limit+1)
+		t.maps.meters, err = x.meterMaps(fmt.Sprintf("direct_meter_%d", def.Index), limit+1)
 	}
 	if err == nil && def.Timeout {
 		t.maps.hits, err = x.kept(fmt.Sprintf("hits_%d", def.Index), &ebpf.MapSpec{
 			Name: "hits", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(limit + 1),
 		})
 	}
-	if t.maps.counters == nil && t.maps.meters == nil && t.maps.hits == nil {
+	if t.maps.counters == nil && t.maps.meters.cells == nil && t.maps.hits == nil {
 		return t, err
 	}
 	if err == nil {
@@ -308,8 +308,8 @@ func (t *table) newCell(key []byte) (uint32, error) {
 		t.next++
 	}
 	var err error
-	if t.maps.meters != nil {
-		err = configure(t.maps.meters, cell, nil)
+	if t.maps.meters.cells != nil {
+		err = errors.Join(configure(t.maps.meters.cells, cell, nil), t.maps.meters.set(cell, datapath.MeterCounts{}))
 	}
 	if t.maps.hits != nil {
 		err = errors.Join(err, resetHit(t.maps.hits, cell))

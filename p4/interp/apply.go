@@ -255,19 +255,3 @@ func (x *Executor) SetEntryCounts(e datapath.Entry, v datapath.Counts) error {
 	found.tally.set(v)
 	return nil
 }
-
-// EntryMeter implements datapath.Datapath.
-func (x *Executor) EntryMeter(e datapath.Entry, config *datapath.MeterConfig) error {
-	s := x.lock.pick()
-	s.RLock()
-	defer s.RUnlock()
-	_, found, err := x.find(&e)
-	switch {
-	case err != nil:
-		return err
-	case found.meter == nil:
-		return fmt.Errorf("table %q: %w: no direct meter on that entry", e.Table, datapath.ErrUnsupported)
-	}
-	found.meter.configure(config, x.c.now())
-	return nil
-}

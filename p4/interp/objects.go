@@ -90,7 +90,8 @@ type meterCell struct {
 	config    datapath.MeterConfig
 	committed bucket
 	peak      bucket
-	last      time.Time // when the buckets were filled
+	last      time.Time          // when the buckets were filled
+	counts    [3]datapath.Counts // by colour
 }
 
 // bucket is a token bucket. Tokens and size are counted in billionths, so that
@@ -130,10 +131,18 @@ func (m *meterCell) configure(c *datapath.MeterConfig, now time.Time) {
 // burst takes at any rate that matters, and short enough not to overflow.
 const maxFill = 24 * time.Hour
 
-// colour meters n units at a time.
-func (m *meterCell) colour(n int, now func() time.Time) uint64 {
+// meter meters a packet of some bytes, which costs n units, and counts it.
+func (m *meterCell) meter(n, size int, now func() time.Time) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	c := m.colour(n, now)
+	m.counts[c].Packets++
+	m.counts[c].Bytes += uint64(size)
+	return c
+}
+
+// colour meters n units at a time. Callers hold mu.
+func (m *meterCell) colour(n int, now func() time.Time) uint64 {
 	if !m.on {
 		return green
 	}
@@ -173,24 +182,67 @@ func (c *compiler) executeMeter(st v1model.ExecuteMeter) step {
 	m, index, set := c.meters[st.Meter.Index], c.index(st.Index), c.assignUint(st.Dst)
 	return func(s *state) {
 		if i := index(s); i < uint64(len(m.cells)) {
-			set(s, m.cells[i].colour(units(m.def, s), c.now))
+			set(s, m.cells[i].meter(units(m.def, s), s.inLen, c.now))
 		}
 	}
 }
 
 // Meter implements datapath.Datapath.
 func (x *Executor) Meter(name string, index int, config *datapath.MeterConfig) error {
-	for _, m := range x.c.meters {
-		if m.def.Name != name || m.def.Direct {
-			continue
+	return x.withMeter(datapath.MeterCell{Name: name, Index: index}, func(m *meterCell) { m.configure(config, x.c.now()) })
+}
+
+// EntryMeter implements datapath.Datapath.
+func (x *Executor) EntryMeter(e datapath.Entry, config *datapath.MeterConfig) error {
+	return x.withMeter(datapath.MeterCell{Entry: &e}, func(m *meterCell) { m.configure(config, x.c.now()) })
+}
+
+// MeterCounts implements datapath.Datapath.
+func (x *Executor) MeterCounts(cell datapath.MeterCell) (c datapath.MeterCounts, err error) {
+	err = x.withMeter(cell, func(m *meterCell) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		c = datapath.MeterCounts{Green: m.counts[green], Yellow: m.counts[yellow], Red: m.counts[red]}
+	})
+	return c, err
+}
+
+// SetMeterCounts implements datapath.Datapath.
+func (x *Executor) SetMeterCounts(cell datapath.MeterCell, c datapath.MeterCounts) error {
+	return x.withMeter(cell, func(m *meterCell) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.counts = [3]datapath.Counts{green: c.Green, yellow: c.Yellow, red: c.Red}
+	})
+}
+
+// withMeter calls f with a meter.
+func (x *Executor) withMeter(cell datapath.MeterCell, f func(*meterCell)) error {
+	if e := cell.Entry; e != nil {
+		s := x.lock.pick()
+		s.RLock()
+		defer s.RUnlock()
+		_, found, err := x.find(e)
+		switch {
+		case err != nil:
+			return err
+		case found.meter == nil:
+			return fmt.Errorf("table %q: %w: no direct meter on that entry", e.Table, datapath.ErrUnsupported)
 		}
-		if index < 0 || index >= len(m.cells) {
-			return fmt.Errorf("meter %q: cell %d of %d: %w", name, index, len(m.cells), datapath.ErrNotFound)
-		}
-		m.cells[index].configure(config, x.c.now())
+		f(found.meter)
 		return nil
 	}
-	return fmt.Errorf("meter %q: %w", name, datapath.ErrNotFound)
+	for _, m := range x.c.meters {
+		if m.def.Name != cell.Name || m.def.Direct {
+			continue
+		}
+		if cell.Index < 0 || cell.Index >= len(m.cells) {
+			return fmt.Errorf("meter %q: cell %d of %d: %w", cell.Name, cell.Index, len(m.cells), datapath.ErrNotFound)
+		}
+		f(&m.cells[cell.Index])
+		return nil
+	}
+	return fmt.Errorf("meter %q: %w", cell.Name, datapath.ErrNotFound)
 }
 
 // register is a register array. An action that touches it holds mu until it

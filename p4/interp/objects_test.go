@@ -76,9 +76,27 @@ func TestIndirectMeter(t *testing.T) {
 	if got := fmt.Sprint(colours); got != "[040100000000 040100000001 040100000002]" {
 		t.Errorf("colours %s", got)
 	}
+	rate := datapath.MeterCell{Name: "I.rate", Index: 1}
+	if err := x.Meter("I.rate", 1, nil); err != nil { // goes on counting
+		t.Fatal(err)
+	}
+	process(x, 1, stateFrame(4, 1)...)
+	want := datapath.MeterCounts{Green: datapath.Counts{Packets: 2, Bytes: 34}, Yellow: datapath.Counts{Packets: 1, Bytes: 17}, Red: datapath.Counts{Packets: 1, Bytes: 17}}
+	if got, err := x.MeterCounts(rate); err != nil || got != want {
+		t.Errorf("counted %+v, %v", got, err)
+	}
+	if err := x.SetMeterCounts(rate, datapath.MeterCounts{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := x.MeterCounts(rate); err != nil || got != (datapath.MeterCounts{}) {
+		t.Errorf("%+v is left, %v", got, err)
+	}
 	for index, want := range map[int]error{4: datapath.ErrNotFound, -1: datapath.ErrNotFound} {
 		if err := x.Meter("I.rate", index, nil); !errors.Is(err, want) {
 			t.Errorf("meter cell %d: %v", index, err)
+		}
+		if _, err := x.MeterCounts(datapath.MeterCell{Name: "I.rate", Index: index}); !errors.Is(err, want) {
+			t.Errorf("counts of meter cell %d: %v", index, err)
 		}
 	}
 	if err := x.Meter("I.speed", 0, nil); !errors.Is(err, datapath.ErrNotFound) {
@@ -109,6 +127,10 @@ func TestDirect(t *testing.T) {
 	}
 	if got, err := x.EntryCounts(e); err != nil || got != (datapath.Counts{Packets: 3, Bytes: 51}) {
 		t.Errorf("counted %+v, %v", got, err)
+	}
+	one := datapath.Counts{Packets: 1, Bytes: 17}
+	if got, err := x.MeterCounts(datapath.MeterCell{Entry: &e}); err != nil || got != (datapath.MeterCounts{Green: one, Yellow: one, Red: one}) {
+		t.Errorf("by colour %+v, %v", got, err)
 	}
 	if got, err := x.EntryCounts(datapath.Entry{Table: "I.direct"}); err != nil || got != (datapath.Counts{Packets: 1, Bytes: 17}) {
 		t.Errorf("misses counted %+v, %v", got, err)

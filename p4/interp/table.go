@@ -116,7 +116,7 @@ func (t *table) onEntry(s *state, e *entry) {
 		e.tally.count(s.inLen)
 	}
 	if t.meter != nil {
-		colour := e.meter.colour(units(t.meter.def, s), t.now)
+		colour := e.meter.meter(units(t.meter.def, s), s.inLen, t.now)
 		at := t.meter.at
 		clear(s.w[at.at : at.at+at.n-1])
 		s.w[at.at+at.n-1] = colour & mask64(at.width)

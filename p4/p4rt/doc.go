@@ -1,4 +1,4 @@
-// Package p4rt is a P4Runtime server (specification 1.4, protocol buffers 1.5)
+// Package p4rt is a P4Runtime server (specification 1.5)
 // for one device. It knows nothing of packets or interfaces: a datapath.Datapath
 // runs the program, the server checks, remembers and translates.
 //

@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -230,13 +231,66 @@ func TestSection9_4_MeterEntry(t *testing.T) {
 			refusal{c.modify(m("3", rate)), codes.OutOfRange},
 			refusal{c.modify(m("0", `config { cir: 5 pir: 4 }`)), codes.InvalidArgument},
 			refusal{c.modify(m("0", `config { eburst: 4 }`)), codes.InvalidArgument},
-			refusal{c.modify(m("0", `counter_data {}`)), codes.Unimplemented},
+			refusal{c.modify(m("0", `counter_data { red { packet_count: 1 } }`)), codes.InvalidArgument},
 			refusal{c.modify(cell(two, "0", rate)), codes.InvalidArgument},
 			refusal{c.modify(cell(two, "0", `config { cir: 1 pir: 1 eburst: 1 }`)), codes.InvalidArgument},
 			refusal{c.modify(cell(three, "0", rate)), codes.InvalidArgument},
 			refusal{c.modify(cell(three, "0", `config { cir: 1 pir: 1 eburst: 1 }`)), codes.Unimplemented},
 			refusal{c.modify(cell("5", "0", rate)), codes.InvalidArgument},
 		)
+	})
+}
+
+// What meters have counted by colour is read where it is asked for, and can only be cleared. A new rate leaves it, and so does a pipeline that is reconciled.
+func TestSection9_4_MeterCounterData(t *testing.T) {
+	const (
+		cell   = `meter_entry { meter_id: 0x14000001 index { index: 1 } `
+		entry  = `table_entry { table_id: 0x02000001 match { field_id: 1 exact { value: "\x01" } } `
+		direct = `direct_meter_entry { ` + entry + `} `
+		rate   = `config { cir: 1 cburst: 2 pir: 3 pburst: 4 } `
+		some   = `green { packet_count: 1 byte_count: 10 } yellow { packet_count: 2 byte_count: 20 } red { packet_count: 3 byte_count: 30 } `
+		none   = `green {} yellow {} red {} `
+	)
+	counted := datapath.MeterCounts{Green: datapath.Counts{Packets: 1, Bytes: 10}, Yellow: datapath.Counts{Packets: 2, Bytes: 20}, Red: datapath.Counts{Packets: 3, Bytes: 30}}
+	configured(t, func(b *bench, c *controller) {
+		c.must(c.insert(entry + forward + ` meter_counter_data {} }`))
+		pass := func() {
+			f, p := b.fakes.last(t), b.srv.live.Load()
+			_, e, err := p.entryOf(entity(t, entry+`}`).GetTableEntry())
+			for _, m := range []datapath.MeterCell{{Name: "ingress.meter", Index: 1}, {Entry: &e.dp}} {
+				err = errors.Join(err, f.SetMeterCounts(m, counted))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		reads := func(want string) {
+			t.Helper()
+			c.expect(cell+`counter_data {} }`, cell+rate+`counter_data { `+want+`} }`)
+			c.expect(direct+`counter_data {} }`, direct+rate+`counter_data { `+want+`} }`)
+			c.expect(entry+`meter_counter_data {} }`, entry+forward+` meter_counter_data { `+want+`} }`)
+		}
+		pass()
+		c.must(c.modify(cell+rate+`}`), c.modify(direct+rate+`}`))
+		reads(some)
+		c.expect(cell+`}`, cell+rate+`}`) // not asked for
+		c.expect(direct+`}`, direct+rate+`}`)
+		c.expect(entry+`}`, exact1)
+		if err := c.config(reconcile, config(t, 5)); err != nil {
+			t.Fatal(err)
+		}
+		reads(some)
+		c.refuses(
+			refusal{c.modify(cell + rate + `counter_data { green { byte_count: 1 } } }`), codes.InvalidArgument},
+			refusal{c.modify(direct + rate + `counter_data { yellow { packet_count: 1 } } }`), codes.InvalidArgument},
+			refusal{c.modify(entry + forward + ` meter_counter_data { red { byte_count: -1 } } }`), codes.InvalidArgument},
+		)
+		reads(some)
+		c.must(c.modify(cell+rate+`counter_data {} }`), c.modify(direct+rate+`counter_data { `+none+`} }`))
+		reads(none)
+		pass()
+		c.must(c.modify(cell+rate+`counter_data { `+none+`} }`), c.modify(entry+forward+` meter_config { cir: 1 cburst: 2 pir: 3 pburst: 4 } meter_counter_data {} }`))
+		reads(none)
 	})
 }
 

@@ -29,6 +29,7 @@ type fake struct {
 	clones    map[uint32][]datapath.Replica
 	counters  map[string]datapath.Counts
 	meters    map[string]datapath.MeterConfig
+	coloured  map[string]datapath.MeterCounts
 	registers map[string][]byte
 	outs      chan []byte // frames of PacketOut
 	kept      [][]byte    // frames of Replay
@@ -50,7 +51,7 @@ func newFake(sink datapath.Sink) *fake {
 		sink: sink, entries: map[string]datapath.Entry{}, defaults: map[string]datapath.Action{},
 		members: map[string]datapath.Action{}, groups: map[string]map[uint32]int{}, sets: map[string][][]datapath.Match{},
 		multicast: map[uint32][]datapath.Replica{}, clones: map[uint32][]datapath.Replica{},
-		counters: map[string]datapath.Counts{}, meters: map[string]datapath.MeterConfig{}, registers: map[string][]byte{},
+		counters: map[string]datapath.Counts{}, meters: map[string]datapath.MeterConfig{}, registers: map[string][]byte{}, coloured: map[string]datapath.MeterCounts{},
 		outs: make(chan []byte, 64),
 	}
 }
@@ -227,6 +228,27 @@ func (f *fake) EntryMeter(e datapath.Entry, c *datapath.MeterConfig) error {
 		return datapath.ErrUnsupported
 	}
 	return f.setMeter(dpKey(e), c)
+}
+
+func meterKey(m datapath.MeterCell) string {
+	if m.Entry != nil {
+		return dpKey(*m.Entry)
+	}
+	return fmt.Sprint(m.Name, m.Index)
+}
+
+func (f *fake) MeterCounts(m datapath.MeterCell) (datapath.MeterCounts, error) {
+	defer f.lock()()
+	if m.Entry != nil && m.Entry.Match == nil && f.noDefaultMeters {
+		return datapath.MeterCounts{}, datapath.ErrUnsupported
+	}
+	return f.coloured[meterKey(m)], nil
+}
+
+func (f *fake) SetMeterCounts(m datapath.MeterCell, c datapath.MeterCounts) error {
+	defer f.lock()()
+	f.coloured[meterKey(m)] = c
+	return nil
 }
 
 func (f *fake) setMeter(key string, c *datapath.MeterConfig) error {

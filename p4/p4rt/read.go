@@ -157,11 +157,8 @@ func onlyWanted(q *p4v1.TableEntry) *p4v1.TableEntry {
 
 // supports refuses a request for something that the named table does not have.
 func supports(t *p4info.Table, q *p4v1.TableEntry) error {
-	switch {
-	case q.GetTimeSinceLastHit() != nil && (!t.NotifyIdle || q.GetIsDefaultAction()):
+	if q.GetTimeSinceLastHit() != nil && (!t.NotifyIdle || q.GetIsDefaultAction()) {
 		return status.Errorf(codes.InvalidArgument, "table %q does not support idle timeouts", t.Name)
-	case q.GetMeterCounterData() != nil && t.Meter != nil:
-		return noColourCounters()
 	}
 	return nil
 }
@@ -245,6 +242,12 @@ func (r *reader) entry(t *p4info.Table, e *entry, q *p4v1.TableEntry) (*p4v1.Tab
 			return nil, datapathError(err)
 		}
 		m.CounterData = counterData(c)
+	}
+	if t.Meter != nil {
+		var err error
+		if m.MeterCounterData, err = r.meterCounts(q.GetMeterCounterData(), datapath.MeterCell{Entry: &e.dp}); err != nil {
+			return nil, err
+		}
 	}
 	if q.GetTimeSinceLastHit() != nil && t.NotifyIdle && !q.GetIsDefaultAction() {
 		ht, ok := r.p.dp.(HitTimer)
@@ -330,16 +333,28 @@ func (r *reader) directCounters(q *p4v1.DirectCounterEntry) error {
 }
 
 func (r *reader) directMeters(q *p4v1.DirectMeterEntry) error {
-	if q.GetCounterData() != nil {
-		return noColourCounters()
-	}
 	has := func(t *p4info.Table) bool { return t.Meter != nil }
 	return r.directEntries(q.GetTableEntry(), has, func(_ *tableStore, e *entry) error {
-		r.add(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{
-			DirectMeterEntry: &p4v1.DirectMeterEntry{TableEntry: keyOf(e.msg), Config: e.msg.GetMeterConfig()},
-		}})
+		m := &p4v1.DirectMeterEntry{TableEntry: keyOf(e.msg), Config: e.msg.GetMeterConfig()}
+		var err error
+		if m.CounterData, err = r.meterCounts(q.GetCounterData(), datapath.MeterCell{Entry: &e.dp}); err != nil {
+			return err
+		}
+		r.add(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{DirectMeterEntry: m}})
 		return nil
 	})
+}
+
+// meterCounts is what a meter has counted by colour; nil if a request does not ask for it.
+func (r *reader) meterCounts(asked *p4v1.MeterCounterData, of datapath.MeterCell) (*p4v1.MeterCounterData, error) {
+	if asked == nil {
+		return nil, nil //nolint:nilnil // documented
+	}
+	c, err := r.p.dp.MeterCounts(of)
+	if err != nil {
+		return nil, datapathError(err)
+	}
+	return meterCounterData(c), nil
 }
 
 func (r *reader) members(q *p4v1.ActionProfileMember) error {
@@ -436,18 +451,18 @@ func (r *reader) cells(o p4info.Object, size int64, id uint32, ix *p4v1.Index, f
 }
 
 func (r *reader) meters(q *p4v1.MeterEntry) error {
-	if q.GetCounterData() != nil {
-		return noColourCounters()
-	}
 	meters, err := choose("meter", q.GetMeterId(), r.p.info.MeterOrder, r.p.info.Meters)
 	if err != nil {
 		return err
 	}
 	for _, m := range meters {
 		err := r.cells(m.Object, m.Size, q.GetMeterId(), q.GetIndex(), func(i int64) error {
-			r.add(&p4v1.Entity{Entity: &p4v1.Entity_MeterEntry{MeterEntry: &p4v1.MeterEntry{
-				MeterId: m.ID, Index: &p4v1.Index{Index: i}, Config: r.p.store.meters[meterCell{m.ID, i}],
-			}}})
+			e := &p4v1.MeterEntry{MeterId: m.ID, Index: &p4v1.Index{Index: i}, Config: r.p.store.meters[meterCell{m.ID, i}]}
+			var err error
+			if e.CounterData, err = r.meterCounts(q.GetCounterData(), datapath.MeterCell{Name: m.Name, Index: int(i)}); err != nil {
+				return err
+			}
+			r.add(&p4v1.Entity{Entity: &p4v1.Entity_MeterEntry{MeterEntry: e}})
 			return nil
 		})
 		if err != nil {

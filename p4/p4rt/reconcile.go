@@ -12,7 +12,7 @@ import (
 )
 
 // adopt writes to a fresh pipeline all that was written to an old one, and what
-// the data plane keeps there: counters and registers. An error means that the
+// the data plane keeps there: counters, what meters have counted, and registers. An error means that the
 // old state cannot be preserved in the new program. What packets count in
 // between is lost.
 func (p *pipeline) adopt(old *pipeline) error {
@@ -31,6 +31,9 @@ func (p *pipeline) adopt(old *pipeline) error {
 	}
 	if err == nil {
 		err = p.adoptRegisters(old)
+	}
+	if err == nil {
+		err = p.adoptMeterCounts(old)
 	}
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "the forwarding state cannot be preserved: %v", err)
@@ -235,6 +238,39 @@ func (p *pipeline) adoptCounters(old *pipeline) error {
 				return fmt.Errorf("counter %q has no cell %d any more", c.Name, i)
 			}
 			if err := p.dp.SetCounter(fresh.Name, i, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adoptMeterCounts takes over what meters have counted.
+func (p *pipeline) adoptMeterCounts(old *pipeline) error {
+	adopt := func(from, to datapath.MeterCell) error {
+		c, err := old.dp.MeterCounts(from)
+		if err != nil || c == (datapath.MeterCounts{}) {
+			return err
+		}
+		return p.dp.SetMeterCounts(to, c)
+	}
+	for _, m := range old.info.MeterOrder {
+		for i := range int(m.Size) {
+			if err := adopt(datapath.MeterCell{Name: m.Name, Index: i}, datapath.MeterCell{Name: m.Name, Index: i}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, info := range old.info.TableOrder {
+		if info.Meter == nil {
+			continue
+		}
+		for _, e := range old.store.tables[info.ID].entries.all() {
+			_, fresh, err := p.entryOf(keyOf(e.msg))
+			if err != nil {
+				return err
+			}
+			if err := adopt(datapath.MeterCell{Entry: &e.dp}, datapath.MeterCell{Entry: &fresh.dp}); err != nil {
 				return err
 			}
 		}

@@ -291,7 +291,7 @@ func TestSection9_1_7_DirectResources_Errors(t *testing.T) {
 			{c.insert(other + forward + ` counter_data {} }`), codes.InvalidArgument},
 			{c.insert(other + forward + ` meter_config {} }`), codes.InvalidArgument},
 			{c.insert(other + forward + ` meter_counter_data {} }`), codes.InvalidArgument},
-			{c.insert(key + forward + ` meter_counter_data {} }`), codes.Unimplemented},
+			{c.insert(key + forward + ` meter_counter_data { green { packet_count: 1 } } }`), codes.InvalidArgument},
 			{c.insert(key + forward + ` counter_data { byte_count: -1 } }`), codes.InvalidArgument},
 			{c.insert(key + forward + ` meter_config { cir: -1 } }`), codes.InvalidArgument},
 			{c.insert(key + forward + ` meter_config { eburst: 1 } }`), codes.InvalidArgument},

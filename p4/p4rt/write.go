@@ -217,19 +217,19 @@ func (p *pipeline) writeMeter(m *p4v1.MeterEntry) error {
 	if mt == nil {
 		return unknown("meter", m.GetMeterId())
 	}
-	if m.GetCounterData() != nil {
-		return noColourCounters()
-	}
 	first, last, err := cells(mt.Name, mt.Size, m.GetIndex())
 	if err != nil {
 		return err
 	}
-	if err := checkMeter(mt.Type, m.GetConfig()); err != nil {
+	if err := checkMeter(mt.Type, m.GetConfig(), m.GetCounterData()); err != nil {
 		return err
 	}
 	for i := first; i < last; i++ {
 		if err := p.dp.Meter(mt.Name, int(i), meterConfig(m.GetConfig())); err != nil {
 			return datapathError(err)
+		}
+		if err := p.clearMeter(m.GetCounterData(), datapath.MeterCell{Name: mt.Name, Index: int(i)}); err != nil {
+			return err
 		}
 		if cell := (meterCell{mt.ID, i}); m.GetConfig() != nil {
 			p.store.meters[cell] = m.GetConfig()
@@ -238,6 +238,14 @@ func (p *pipeline) writeMeter(m *p4v1.MeterEntry) error {
 		}
 	}
 	return nil
+}
+
+// clearMeter clears what a meter has counted if a request has counts, which can only be zero.
+func (p *pipeline) clearMeter(m *p4v1.MeterCounterData, of datapath.MeterCell) error {
+	if m == nil {
+		return nil
+	}
+	return datapathError(p.dp.SetMeterCounts(of, datapath.MeterCounts{}))
 }
 
 // writeRegister sets cells of a register (section "RegisterEntry").

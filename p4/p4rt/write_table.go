@@ -184,7 +184,7 @@ func stored(m *p4v1.TableEntry) *p4v1.TableEntry {
 
 // kept is stored without a copy where there is nothing to leave out.
 func kept(m *p4v1.TableEntry) *p4v1.TableEntry {
-	if m.GetCounterData() == nil && len(m.ProtoReflect().GetUnknown()) == 0 {
+	if m.GetCounterData() == nil && m.GetMeterCounterData() == nil && len(m.ProtoReflect().GetUnknown()) == 0 {
 		return m
 	}
 	return stored(m)
@@ -286,8 +286,6 @@ func checkResources(t *p4info.Table, m *p4v1.TableEntry) error {
 		return status.Errorf(codes.InvalidArgument, "table %q has no direct counter", t.Name)
 	case (m.GetMeterConfig() != nil || m.GetMeterCounterData() != nil) && t.Meter == nil:
 		return status.Errorf(codes.InvalidArgument, "table %q has no direct meter", t.Name)
-	case m.GetMeterCounterData() != nil:
-		return noColourCounters()
 	case m.GetTimeSinceLastHit() != nil:
 		return status.Error(codes.InvalidArgument, "time_since_last_hit must not be set in a write")
 	case m.GetIdleTimeoutNs() != 0 && !t.NotifyIdle:
@@ -300,8 +298,8 @@ func checkResources(t *p4info.Table, m *p4v1.TableEntry) error {
 			return err
 		}
 	}
-	if m.GetMeterConfig() != nil {
-		return checkMeter(t.Meter.Type, m.GetMeterConfig())
+	if t.Meter != nil {
+		return checkMeter(t.Meter.Type, m.GetMeterConfig(), m.GetMeterCounterData())
 	}
 	return nil
 }
@@ -320,9 +318,11 @@ func (p *pipeline) setResources(t *p4info.Table, e datapath.Entry, m *p4v1.Table
 		}
 	}
 	if t.Meter != nil && (m.GetMeterConfig() != nil || had != nil) {
-		return datapathError(p.dp.EntryMeter(e, meterConfig(m.GetMeterConfig())))
+		if err := p.dp.EntryMeter(e, meterConfig(m.GetMeterConfig())); err != nil {
+			return datapathError(err)
+		}
 	}
-	return nil
+	return p.clearMeter(m.GetMeterCounterData(), datapath.MeterCell{Entry: &e})
 }
 
 // writeDirectCounter sets the counter of an entry (section "DirectCounterEntry").
@@ -351,10 +351,11 @@ func (p *pipeline) writeDirectMeter(m *p4v1.DirectMeterEntry) error {
 		return err
 	case t.info.Meter == nil:
 		return status.Errorf(codes.InvalidArgument, "table %q has no direct meter", t.info.Name)
-	case m.GetCounterData() != nil:
-		return noColourCounters()
 	}
-	if err := checkMeter(t.info.Meter.Type, m.GetConfig()); err != nil {
+	if err := checkMeter(t.info.Meter.Type, m.GetConfig(), m.GetCounterData()); err != nil {
+		return err
+	}
+	if err := p.clearMeter(m.GetCounterData(), datapath.MeterCell{Entry: &e.dp}); err != nil {
 		return err
 	}
 	if m.GetConfig() == nil && e.msg.GetMeterConfig() == nil {
@@ -393,10 +394,6 @@ func (p *pipeline) entryOf(m *p4v1.TableEntry) (*tableStore, *entry, error) {
 	return t, e, nil
 }
 
-func noColourCounters() error {
-	return status.Error(codes.Unimplemented, "meters do not count per colour")
-}
-
 // counts checks a counter's value, which P4Runtime carries as signed numbers.
 func counts(m *p4v1.CounterData) (datapath.Counts, error) {
 	if m.GetByteCount() < 0 || m.GetPacketCount() < 0 {
@@ -410,9 +407,19 @@ func counterData(c datapath.Counts) *p4v1.CounterData {
 	return &p4v1.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)}
 }
 
+// meterCounterData is what a meter has counted, as P4Runtime has it.
+func meterCounterData(c datapath.MeterCounts) *p4v1.MeterCounterData {
+	return &p4v1.MeterCounterData{Green: counterData(c.Green), Yellow: counterData(c.Yellow), Red: counterData(c.Red)}
+}
+
 // checkMeter checks a configuration against the meter's type (section
-// "MeterEntry & DirectMeterEntry"). Unset is the default, green for all.
-func checkMeter(t p4info.MeterType, m *p4v1.MeterConfig) error {
+// "MeterEntry & DirectMeterEntry"). Unset is the default, green for all. Counts by colour can only be cleared.
+func checkMeter(t p4info.MeterType, m *p4v1.MeterConfig, c *p4v1.MeterCounterData) error {
+	for _, n := range []*p4v1.CounterData{c.GetGreen(), c.GetYellow(), c.GetRed()} {
+		if n.GetByteCount() != 0 || n.GetPacketCount() != 0 {
+			return status.Error(codes.InvalidArgument, "what a meter counts by colour can only be set to zero")
+		}
+	}
 	if m == nil {
 		return nil
 	}
