@@ -76,7 +76,7 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 		return l
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 2))}, leastNode
-	return rpc.Limits{
+	l = rpc.Limits{
 		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Slots: d.draw(least.Slots),
 		NodeSlots: d.draw(least.NodeSlots), ReplyBytes: d.draw(least.ReplyBytes),
 		Lifetime: d.time(least.Lifetime), Memory: dsm.Limits{
@@ -84,4 +84,8 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 			MostTimeout: d.time(least.Memory.MostTimeout), GiveUp: d.time(least.Memory.GiveUp),
 		},
 	}
+	if l.ReplyBytes != 0 {
+		l.ReplyBytes += 8 * s.Large // answers that are on their way, or the calls fail
+	}
+	return l
 }
