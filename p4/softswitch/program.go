@@ -242,7 +242,7 @@ func setWidth(s *p4info.Strings, width int) error {
 }
 
 // checkHeaders finds the widths of controller headers with fields that are translated to strings, of which the P4Info has no
-// widths: the program's header has the same fields.
+// widths: the program's header has the same fields. A program may have none, as PINS' have that are not for bmv2.
 func checkHeaders(info *p4info.Info, prog *v1model.Program) error {
 	for name, h := range map[string]*p4info.Header{"packet_in": info.PacketIn, "packet_out": info.PacketOut} {
 		names, open := h.Fields()
@@ -252,12 +252,17 @@ func checkHeaders(info *p4info.Info, prog *v1model.Program) error {
 		i := slices.IndexFunc(prog.Headers, func(have *v1model.Header) bool {
 			return !have.Metadata && slices.EqualFunc(have.Type.Fields, names, func(f v1model.Field, name string) bool { return f.Name == name })
 		})
-		if i < 0 {
-			return fmt.Errorf("no header of the program has the fields of %s: %s", name, strings.Join(names, ", "))
-		}
-		var widths []int
-		for _, f := range prog.Headers[i].Type.Fields {
-			widths = append(widths, f.Width)
+		widths := h.Widths()
+		for k := range widths {
+			if i >= 0 {
+				widths[k] = prog.Headers[i].Type.Fields[k].Width
+			}
+			if widths[k] == 0 && h.IsPort(k) {
+				widths[k] = prog.Std.EgressSpec.Width()
+			}
+			if widths[k] == 0 {
+				return fmt.Errorf("%s: the program has nothing of the type of field %q", name, names[k])
+			}
 		}
 		if err := h.SetWidths(widths); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

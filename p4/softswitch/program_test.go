@@ -52,6 +52,26 @@ func TestLoadProgram_MismatchedPair(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	// A header of ports that the program never makes, as in PINS' programs that are not for bmv2; not so one of another type.
+	headers := func(fields ...string) func(m *configv1.P4Info) {
+		return func(m *configv1.P4Info) {
+			m.TypeInfo.NewTypes = map[string]*configv1.P4NewTypeSpec{"name_t": {Representation: &configv1.P4NewTypeSpec_TranslatedType{
+				TranslatedType: &configv1.P4NewTypeTranslation{SdnType: &configv1.P4NewTypeTranslation_SdnString_{SdnString: &configv1.P4NewTypeTranslation_SdnString{}}},
+			}}}
+			m.ControllerPacketMetadata[0].Metadata = nil
+			for i, name := range fields {
+				m.ControllerPacketMetadata[0].Metadata = append(m.ControllerPacketMetadata[0].Metadata, &configv1.ControllerPacketMetadata_Metadata{
+					Id: uint32(i + 1), Name: name, TypeName: &configv1.P4NamedType{Name: "name_t"},
+				})
+			}
+		}
+	}
+	if err := load(program, headers("target_egress_port", "ingress_port")); err != nil {
+		t.Error(err)
+	}
+	if err := load(program, headers("vrf")); err == nil || !strings.Contains(err.Error(), `nothing of the type of field "vrf"`) {
+		t.Error(err)
+	}
 	for want, change := range map[string]func(*configv1.P4Info){
 		`"I.other"`:   func(m *configv1.P4Info) { m.Tables[0].Preamble.Name = "I.other" },
 		"key fields":  func(m *configv1.P4Info) { m.Tables[0].MatchFields = nil },

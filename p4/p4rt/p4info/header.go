@@ -61,6 +61,21 @@ func (h *Header) Fields() (names []string, open bool) {
 	return names, open
 }
 
+// Widths are the widths in bits of all fields, those of strings as elsewhere in the program: 0 if they are nowhere else.
+func (h *Header) Widths() (widths []int) {
+	for _, f := range h.fields {
+		w := f.width
+		if f.strings != nil {
+			w = f.strings.Width()
+		}
+		widths = append(widths, w)
+	}
+	return widths
+}
+
+// IsPort tells whether a field is of a type that is translated to strings and has ports.
+func (h *Header) IsPort(i int) bool { return h.fields[i].strings != nil && h.fields[i].strings.port }
+
 // SetWidths tells the widths in bits of all fields. It fails if the header has others.
 func (h *Header) SetWidths(widths []int) error {
 	h.bits, h.values = 0, 0

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,14 +52,14 @@ type translated struct {
 // errFull means that all numbers of a type stand for strings.
 var errFull = errors.New("all numbers are taken")
 
-// SetWidth tells how many bits the data plane's numbers have. It fails if they have another width elsewhere in the
-// program, or more than 64 bits.
+// SetWidth tells how many bits the data plane's numbers have; of more than 64, no string needs them. It fails if they have
+// another width elsewhere in the program.
 func (s *Strings) SetWidth(width int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case width < 1 || width > 64:
-		return fmt.Errorf("type %q is translated to strings and has %d bits in the program; 1 to 64 are supported", s.name, width)
+	case width < 1 || width > MaxWidth:
+		return fmt.Errorf("type %q is translated to strings and has %d bits in the program; 1 to %d are supported", s.name, width, MaxWidth)
 	case s.width == width:
 		return nil
 	case s.width != 0:
@@ -73,7 +74,14 @@ func (s *Strings) SetWidth(width int) error {
 	return nil
 }
 
-func (s *Strings) max(width int) uint64 { return math.MaxUint64 >> (64 - width) }
+// Width is what SetWidth was told, 0 before.
+func (s *Strings) Width() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.width
+}
+
+func (s *Strings) max(width int) uint64 { return math.MaxUint64 >> (64 - min(width, 64)) }
 
 // Bytes is the number of a string, big-endian and as wide as the type. It fails with INVALID_ARGUMENT if the
 // string can have none, with RESOURCE_EXHAUSTED if no number is left.
@@ -85,7 +93,7 @@ func (s *Strings) Bytes(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	out := make([]byte, byteLen(s.width))
-	for i, n := len(out)-1, t.number; i >= 0; i, n = i-1, n>>8 {
+	for i, n := len(out)-1, t.number; n > 0; i, n = i-1, n>>8 {
 		out[i] = byte(n)
 	}
 	return out, nil
@@ -159,16 +167,13 @@ func (s *Strings) remove(t *translated) bool {
 
 // Text is the string of a number of the data plane, big-endian: the decimal number if no controller has named it.
 func (s *Strings) Text(number []byte) []byte {
-	var n uint64
-	for _, b := range number {
-		n = n<<8 | uint64(b)
-	}
+	n := new(big.Int).SetBytes(number)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.numbers[n]; t != nil {
+	if t := s.numbers[n.Uint64()]; t != nil && n.IsUint64() {
 		return []byte(t.text)
 	}
-	return strconv.AppendUint(nil, n, 10)
+	return n.Append(nil, 10)
 }
 
 // use counts up or down what has a string.

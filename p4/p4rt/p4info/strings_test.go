@@ -173,7 +173,7 @@ func TestStrings_Widths(t *testing.T) {
 		t.Error("two widths have been accepted")
 	}
 	m := load(t, "../testdata/all.p4info.txt")
-	for _, w := range []int{0, 65} {
+	for _, w := range []int{0, MaxWidth + 1} {
 		stringType(m, "x")
 		p := &parser{msg: m, info: newInfo()}
 		if s, err := p.stringType("x"); err != nil || s.SetWidth(w) == nil {
@@ -187,6 +187,22 @@ func TestStrings_Widths(t *testing.T) {
 	}
 	if _, err := s.Bytes([]byte("x")); err != nil {
 		t.Error(err)
+	}
+}
+
+// PINS' programs have 256 bits for names where they are for bmv2.
+func TestStrings_Wide(t *testing.T) {
+	_, s := stringsOf(t, 256)
+	b, err := s.Bytes([]byte("vrf-80"))
+	if want := append(make([]byte, 24), bytes.Repeat([]byte{0xff}, 8)...); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("%x, %v", b, err)
+	}
+	if got := string(s.Text(b)); got != "vrf-80" {
+		t.Errorf("it comes back as %q", got)
+	}
+	b[0] = 1
+	if got := string(s.Text(b)); got == "vrf-80" || len(got) < 70 {
+		t.Errorf("another number is %q", got)
 	}
 }
 
