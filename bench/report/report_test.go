@@ -48,6 +48,7 @@ func sample() *Report {
 			{Name: "where-time-goes", X: Axis{Scale: Parts}, Series: []Series{
 				labelled("traps and rules", bar{"increment\nBifröst, by regions", 75}), labelled("DSM", bar{"increment\nBifröst, by regions", 15}),
 				labelled("network", bar{"increment\nBifröst, by regions", 10})}},
+			{Name: "exactly-once", Series: []Series{s("bifrost", ExactWrite, 100), s("bifrost-exact", ExactWrite, 1000)}},
 			{Name: "memory-or-redis", Series: []Series{s("bifrost-read", 4<<10, 14, m2, 50), s("redis-read", 4<<10, 70), s("tcp-read", m2, 100), s("bifrost-write", m2, 100), s("tcp-write", m2, 120)}},
 			{Name: "mirrored-memory", Series: []Series{s("memory-single-write", 4<<10, 10, m2, 100), s("memory-mirrored-write", 4<<10, 20, m2, 300), s("redis-replica-write", 4<<10, 100),
 				s("memory-single-read", 4<<10, 10), s("memory-mirrored-read", 4<<10, 10)}},
@@ -117,6 +118,9 @@ func TestWhy(t *testing.T) {
 			t.Errorf("%s, reached %v: %q", f.Measure, f.Reached(), why)
 		}
 		if strings.HasPrefix(f.Measure, "increment array by reference / raw TCP") && !strings.Contains(why, "75 % of 100 µs are traps and rules") {
+			t.Error(why)
+		}
+		if strings.HasPrefix(f.Measure, "exactly once: 64 KiB") && !strings.Contains(why, "through regions") {
 			t.Error(why)
 		}
 	}

@@ -27,14 +27,16 @@ func (r *Report) Why(f Finding) string {
 		return r.whyTraps(workload)
 	case strings.HasPrefix(f.Measure, "exactly once: p99 of a ping with policy none"):
 		return "The switch tells the Gatekeeper of such calls in digests. Both deal with them for 100 to 400 µs at a time, which scheduler traces show in all of the slowest calls: here they share the server's CPU. Of exactly-once calls there are no digests."
+	case strings.HasPrefix(f.Measure, "exactly once: 64 KiB"):
+		return "With policy none the arrays go there and back by value, in parts. What a ledger is to keep does not go in parts, so they go through regions: allocated, written and read, behind the two traps of the call and of its answer."
 	case strings.HasPrefix(f.Measure, "exactly once:"):
-		return "Beyond the call itself there is one append to a memory server, which the answer waits for: a packet each way, and a second process that is woken. With pointers there are two traps besides."
+		return "Beyond the call itself there is one append to a memory server, which the answer waits for: a packet each way, and a second process that is woken."
 	case strings.HasPrefix(f.Measure, "ping, exactly once"):
 		return r.whyExactly()
 	case strings.HasPrefix(f.Measure, "ping, policy none"):
 		return "Nothing is held, and both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
 	case strings.HasPrefix(f.Measure, "rpc.Ref /"):
-		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by which arguments callees pass on."
+		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by which arguments callees pass on, but not by how often. Beyond 2 MiB it takes a region, for a value would take as much memory of its receiver."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
 		return "Each hop by reference is a held call and a held answer, as each passes on the lease; by value it is one copy of the array more."
 	case strings.Contains(f.Measure, "two copies"):
