@@ -1,7 +1,6 @@
 package switchcmd
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -64,13 +63,7 @@ func TestSwitchClients_TLS(t *testing.T) {
 	run := func(args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		root := newRoot()
-		var out bytes.Buffer
-		root.SetOut(&out)
-		root.SetErr(&out)
-		root.SetArgs(append([]string{"switch"}, append(args, "--grpc-addr", addr)...))
-		err := root.ExecuteContext(ctx)
-		return out.String(), err
+		return execute(ctx, append(args, "--grpc-addr", addr)...)
 	}
 	for _, command := range [][]string{
 		{"entry", "next_hop", "hop=7", "forward", "port=1", "dst=02:00:00:00:00:01", "src=02:00:00:00:00:02"}, {"entries", "next_hop"}, {"trace", "--for", "10ms"},

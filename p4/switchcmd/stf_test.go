@@ -1,7 +1,6 @@
 package switchcmd
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,24 +9,13 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
-// testScripts runs `bifrost switch test`.
-func testScripts(args ...string) (string, error) {
-	var out bytes.Buffer
-	root := newRoot()
-	root.SetArgs(append([]string{"switch", "test"}, args...))
-	root.SetOut(&out)
-	root.SetErr(&out)
-	err := root.Execute()
-	return out.String(), err
-}
-
 // TestSwitchTest: scripts run against the program beside them or the one that is named, in Go; each is told of.
 func TestSwitchTest(t *testing.T) {
 	scripts, err := filepath.Glob("../interp/testdata/*.stf")
 	if err != nil || len(scripts) < 5 {
 		t.Fatal(scripts, err)
 	}
-	out, err := testScripts(append([]string{"--datapath", "go"}, scripts...)...)
+	out, err := execute(t.Context(), append([]string{"test", "--datapath", "go"}, scripts...)...)
 	if err != nil || strings.Count(out, "ok   ") != len(scripts) {
 		t.Errorf("%s%v", out, err)
 	}
@@ -53,7 +41,7 @@ func TestSwitchTest(t *testing.T) {
 		{[]string{"--datapath", "fast", wrong}, []string{"choose auto, ebpf or go"}},
 		{[]string{filepath.Join(dir, "none.stf")}, []string{"none.stf"}},
 	} {
-		out, err := testScripts(c.args...)
+		out, err := execute(t.Context(), append([]string{"test"}, c.args...)...)
 		if err == nil {
 			t.Fatalf("%v: %s", c.args, out)
 		}
@@ -68,11 +56,11 @@ func TestSwitchTest(t *testing.T) {
 // TestSwitchTest_Kernel: the same in the kernel.
 func TestSwitchTest_Kernel(t *testing.T) {
 	privilege.Need(t)
-	out, err := testScripts("../interp/testdata/tables.stf", "../interp/testdata/sets.stf", "../interp/testdata/stacks.stf")
+	out, err := execute(t.Context(), "test", "../interp/testdata/tables.stf", "../interp/testdata/sets.stf", "../interp/testdata/stacks.stf")
 	if err != nil || strings.Count(out, "(go, ebpf)") != 2 || !strings.Contains(out, "stacks.stf (go, not ebpf: ") {
 		t.Errorf("%s%v", out, err)
 	}
-	out, err = testScripts("--datapath", "ebpf", "../interp/testdata/stacks.stf")
+	out, err = execute(t.Context(), "test", "--datapath", "ebpf", "../interp/testdata/stacks.stf")
 	if err == nil || !strings.Contains(out, "--datapath go needs none") {
 		t.Errorf("%s%v", out, err)
 	}
@@ -81,21 +69,12 @@ func TestSwitchTest_Kernel(t *testing.T) {
 // TestSwitchGenTests: the script that is made holds, in Go and in the kernel, and bad options are refused.
 func TestSwitchGenTests(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "m.stf")
-	run := func(args ...string) (string, error) {
-		var b bytes.Buffer
-		root := newRoot()
-		root.SetArgs(append([]string{"switch", "gen-tests"}, args...))
-		root.SetOut(&b)
-		root.SetErr(&b)
-		err := root.Execute()
-		return b.String(), err
-	}
-	said, err := run("../ebpf/testdata/router.json", "-o", out, "--packets", "2000")
+	said, err := execute(t.Context(), "gen-tests", "../ebpf/testdata/router.json", "-o", out, "--packets", "2000")
 	if err != nil || !strings.Contains(said, "ways of 2000 packets tried") || !strings.Contains(said, "ok   "+out) {
 		t.Errorf("%s%v", said, err)
 	}
 	for _, args := range [][]string{{"none.json"}, {"../ebpf/testdata/router.p4", "-o", out}, {"../ebpf/testdata/router.json", "--packets", "0", "-o", out}} {
-		if said, err := run(args...); err == nil {
+		if said, err := execute(t.Context(), append([]string{"gen-tests"}, args...)...); err == nil {
 			t.Errorf("%v: %s", args, said)
 		}
 	}

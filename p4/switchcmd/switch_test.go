@@ -150,13 +150,8 @@ func TestSwitch_BMv2CommandLine(t *testing.T) {
 // bmv2's two flags that print a version.
 func TestSwitch_Versions(t *testing.T) {
 	for flag, want := range map[string]string{"--version": "(a test)", "-v": "(a test)", "--json-version": "2.23"} {
-		root := newRoot()
-		var out bytes.Buffer
-		root.SetOut(&out)
-		root.SetErr(&out)
-		root.SetArgs([]string{"switch", flag})
-		if err := root.Execute(); err != nil || strings.TrimSpace(out.String()) != want {
-			t.Errorf("%s prints %q, %v", flag, out.String(), err)
+		if out, err := execute(t.Context(), flag); err != nil || strings.TrimSpace(out) != want {
+			t.Errorf("%s prints %q, %v", flag, out, err)
 		}
 	}
 }
@@ -277,12 +272,8 @@ func TestSwitch_Mistakes(t *testing.T) {
 		"TLS without certificate":  {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
 		"client auth without CA":   {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},
 	} {
-		root := newRoot()
-		root.SetArgs(append([]string{"switch", "--log-level", "off"}, tc.args...))
-		root.SetOut(&bytes.Buffer{})
-		root.SetErr(&bytes.Buffer{})
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		err := root.ExecuteContext(ctx)
+		_, err := execute(ctx, append([]string{"--log-level", "off"}, tc.args...)...)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v; want it to mention %q", name, err, tc.want)
@@ -322,13 +313,11 @@ func TestSwitchEntry_Strings(t *testing.T) {
 	}
 	runSwitch(t, "--log-level", "off", "--p4info", info, "../../docs/testdata/basic.json", "--grpc-server-addr", "unix:"+socket)
 	do := func(args ...string) string {
-		root, out := newRoot(), &bytes.Buffer{}
-		root.SetOut(out)
-		root.SetArgs(append(append([]string{"switch"}, args...), "--grpc-addr", "unix:"+socket))
-		if err := root.ExecuteContext(t.Context()); err != nil {
+		out, err := execute(t.Context(), append(args, "--grpc-addr", "unix:"+socket)...)
+		if err != nil {
 			t.Fatalf("%v: %v", args, err)
 		}
-		return out.String()
+		return out
 	}
 	do("entry", "ipv4_lpm", "hdr.ipv4.dstAddr=10.0.1.1/32", "ipv4_forward", "dstAddr=08:00:00:00:01:11", "port=uplink")
 	const want = "MyIngress.ipv4_lpm hdr.ipv4.dstAddr=10.0.1.1/32 MyIngress.ipv4_forward dstAddr=08:00:00:00:01:11 port=uplink\n"
