@@ -5,7 +5,6 @@ package ebpf
 import (
 	"encoding/binary"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -54,18 +53,7 @@ func TestRanges(t *testing.T) {
 		var there []datapath.Entry
 		for i := range 600 {
 			a := rule{acl{src: uint32(r.IntN(2)), srcMask: uint32(r.IntN(2)), proto: byte(6 * r.IntN(2)), priority: int32(1 + r.IntN(5)), rule: uint16(i)}, ports(), ports()}
-			e, op := a.entry(), datapath.Insert
-			if len(there) > 0 && r.IntN(3) == 0 {
-				at := r.IntN(len(there))
-				old := there[at]
-				if op = datapath.Modify; r.IntN(2) == 0 {
-					op, there = datapath.Delete, slices.Delete(there, at, at+1)
-				}
-				old.Action, e = e.Action, old
-			}
-			if p.apply(t, op, e) && op == datapath.Insert {
-				there = append(there, e)
-			}
+			there = p.change(t, r, a.entry(), there)
 			for range 4 {
 				p.check(t, 1, aclPacket(uint32(r.IntN(2)), 0, port(), port(), byte(6*r.IntN(2))), replay)
 			}

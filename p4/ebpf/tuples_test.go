@@ -65,18 +65,7 @@ func TestTuples(t *testing.T) {
 				src: few(1, 2, 1<<24, 1<<24|1), srcMask: few(0, 0xff000000, 0xffffffff, 1), dst: few(1, 2), dstMask: few(0, 0xffffffff),
 				sport: uint16(few(1, 2)), sportMask: uint16(few(0, 0xffff)), proto: byte(few(0, 6, 17)), priority: int32(few(1, 2, 3, 1<<31-1)), rule: uint16(i),
 			}
-			e, op := a.entry(), datapath.Insert
-			if len(there) > 0 && r.IntN(3) == 0 {
-				at := r.IntN(len(there))
-				old := there[at]
-				if op = datapath.Modify; r.IntN(2) == 0 {
-					op, there = datapath.Delete, slices.Delete(there, at, at+1)
-				}
-				old.Action, e = e.Action, old
-			}
-			if p.apply(t, op, e) && op == datapath.Insert {
-				there = append(there, e)
-			}
+			there = p.change(t, r, a.entry(), there)
 			for range 4 {
 				p.check(t, 1, aclPacket(few(1, 2, 1<<24, 1<<24|1, 7), few(1, 2, 3), uint16(few(1, 2, 3)), 9, byte(few(6, 17, 1))), replay)
 			}
@@ -246,4 +235,23 @@ func TestTuples_Waits(t *testing.T) {
 	if waits == 0 || waits > 4 {
 		t.Errorf("%d waits for %d changes", waits, 3*tupleVersions)
 	}
+}
+
+// change inserts an entry, or now and then gives its action to one that is there, or deletes that one. It returns those
+// that are there then.
+func (p *pair) change(t *testing.T, r *rand.Rand, e datapath.Entry, there []datapath.Entry) []datapath.Entry {
+	t.Helper()
+	op := datapath.Insert
+	if len(there) > 0 && r.IntN(3) == 0 {
+		at := r.IntN(len(there))
+		old := there[at]
+		if op = datapath.Modify; r.IntN(2) == 0 {
+			op, there = datapath.Delete, slices.Delete(there, at, at+1)
+		}
+		old.Action, e = e.Action, old
+	}
+	if p.apply(t, op, e) && op == datapath.Insert {
+		there = append(there, e)
+	}
+	return there
 }
