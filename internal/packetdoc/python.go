@@ -109,7 +109,7 @@ func Python() string {
 		fmt.Fprintf(&b, "    %q,\n", code.String())
 	}
 	b.WriteString(")\n\n# Types of calls.\n")
-	for t := rpcpacket.Call; t <= rpcpacket.Ask; t++ {
+	for t := rpcpacket.Call; t <= rpcpacket.Forget; t++ {
 		fmt.Fprintf(&b, "TYPE_%s = %d\n", pythonName(t.String()), t)
 	}
 	b.WriteString("\n# Why the switch has turned a message around.\n")

@@ -23,7 +23,7 @@ const (
 // HeaderSize is the length of a call header in bytes, without the lists behind it.
 const HeaderSize = 120
 
-// Type says what a message is; the numbers are Thrift's, and two more.
+// Type says what a message is; the numbers are Thrift's, and three more.
 type Type uint8
 
 // The types.
@@ -40,6 +40,10 @@ const (
 	// Ask is a question: what has become of the call in this slot with this number? It comes from a later incarnation of
 	// the call's caller, or from the Gatekeeper in its name, and is answered as the call is. Nobody sends it yet.
 	Ask Type = 6
+	// Forget tells a callee that its sender asks no more for the calls that the payload lists, an item each (AppendItem). It
+	// goes to the callee's port of direct calls, and has no slot and no number of its own. The callee forgets the calls, and
+	// acknowledges those that it has forgotten with an Ack with FlagSettled.
+	Forget Type = 7
 )
 
 // String returns the type's name.
@@ -57,6 +61,8 @@ func (t Type) String() string {
 		return "ack"
 	case Ask:
 		return "ask"
+	case Forget:
+		return "forget"
 	}
 	return fmt.Sprintf("type %d", uint8(t))
 }
@@ -199,7 +205,7 @@ func (id ID) String() string { return fmt.Sprintf("%x", id[:]) }
 var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "3"},
-	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5, ask 6"},
+	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5, ask 6, forget 7"},
 	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about, 14 a direct call on behalf of a tainted one"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
@@ -364,7 +370,7 @@ func Parse(b []byte) (m Message, err error) {
 	if m.Turned = Turned(turned); err != nil {
 		return m, err
 	}
-	if m.Type < Call || m.Type > Ask || m.Turned > NeverBegun {
+	if m.Type < Call || m.Type > Forget || m.Turned > NeverBegun {
 		return m, wirefmt.Errorf("call header: type %d, turned %d", m.Type, m.Turned)
 	}
 	if r := be.Uint32(b[116:]) | uint32(b[95]); r != 0 {

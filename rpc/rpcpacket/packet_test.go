@@ -93,7 +93,7 @@ func TestParseRefuses(t *testing.T) {
 		return b
 	}
 	bad := map[string][]byte{
-		"magic": edit(0, 0), "version 2": edit(2, 2), "type 0": edit(3, 0), "type 7": edit(3, 7),
+		"magic": edit(0, 0), "version 2": edit(2, 2), "type 0": edit(3, 0), "type 8": edit(3, 8),
 		"too many lists": edit(94, 5), "fewer lists": edit(94, 1), "no lists": edit(94, 0), "reserved": edit(95, 1), "reserved2": edit(119, 1),
 		"turned's twin": edit(78, 0), "had's twin": edit(115, 0), "too many regions": edit(HeaderSize+12, 5), "reserved in a list": edit(HeaderSize+13, 1),
 		"a region behind the last": edit(HeaderSize+12, 1), "no region": edit(HeaderSize+12, 3), "a region of no machine": edit(HeaderSize+16, 1),

@@ -109,6 +109,7 @@ TYPE_EXCEPTION = 3
 TYPE_ONE_WAY = 4
 TYPE_ACK = 5
 TYPE_ASK = 6
+TYPE_FORGET = 7
 
 # Why the switch has turned a message around.
 TURNED_DENIED = 1

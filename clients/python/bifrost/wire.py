@@ -80,7 +80,7 @@ class Message:
         m = cls.__new__(cls)
         for name, value in zip(layout.RPC_FIELDS, _RPC.unpack_from(b)):
             setattr(m, name, value)
-        if m.magic != layout.RPC_MAGIC or m.version != layout.RPC_VERSION or not layout.TYPE_CALL <= m.type <= layout.TYPE_ASK:
+        if m.magic != layout.RPC_MAGIC or m.version != layout.RPC_VERSION or not layout.TYPE_CALL <= m.type <= layout.TYPE_FORGET:
             raise FormatError("call header: magic %#x, version %d (want %d), type %d" % (m.magic, m.version, layout.RPC_VERSION, m.type))
         if m.reserved or m.reserved2 or m.turned ^ m.turned_twin != 0xFFFF or m.had ^ m.had_twin != 0xFFFF:
             raise FormatError("call header: reserved fields %#x, %#x, turned %#x, had %#x" % (m.reserved, m.reserved2, m.turned, m.had))
