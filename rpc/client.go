@@ -249,7 +249,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	n := c.node
 	p.RTT, p.lends = m.rtt, len(codec.pointers) > 0
 	p.detached = kind == thrift.ONEWAY && m.policy == PolicyNone // nobody waits
-	if p.detached || p.lends {
+	if p.detached || p.lends && !n.rights {
 		if err := n.reserve(ctx, p); err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		}
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
-	if p.lends {
+	if p.lends && !n.rights {
 		h.Flags |= rpcpacket.FlagHeld
 	}
 	var id rpcpacket.ID

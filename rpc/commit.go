@@ -388,8 +388,8 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	o, node, port := &n.out, netip.AddrFrom16(w.Node), uint16(rackaddr.PortDirect)
 	p := o.pendings.Get().(*pending)
 	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.onewayRTT, true, w.ID, w.Node, len(m.Lists), &m
-	if hands := len(m.Lists) > 0; hands {
-		p.lends, p.Released, port = true, true, rackaddr.PortRPC
+	if p.lends = len(m.Lists) > 0; p.lends && !n.rights {
+		p.Released, port = true, rackaddr.PortRPC
 	}
 	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}

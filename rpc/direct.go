@@ -59,8 +59,12 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	const released = rpcpacket.FlagHeld | rpcpacket.FlagReleased
 	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
 	lends := (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
-	if err != nil || (len(m.Lists) > 0 || m.Flags&rpcpacket.FlagMore != 0) && !lends || m.Turned != rpcpacket.NotTurned {
+	if err != nil || len(m.Lists) > 0 && !lends && !n.rights || m.Flags&rpcpacket.FlagMore != 0 && !lends {
 		n.malformed(from.Addr())
+		return nil
+	}
+	if m.Turned != rpcpacket.NotTurned {
+		n.turnedBack(from.Addr(), &m)
 		return nil
 	}
 	return n.receiveRequest(r, i, from, m, lends)
@@ -79,7 +83,7 @@ func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket
 	case lends:
 		m.Flags &^= rpcpacket.FlagReleased
 		return n.receiveCall(r, i, from, &m)
-	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
+	case m.Type == rpcpacket.Forget && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
 	case (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&rpcpacket.FlagHeld == 0:
@@ -113,8 +117,6 @@ func plausible(h *rpcpacket.Header, lends bool) bool {
 		return false // it has been begun by nobody but its callee
 	case lends:
 		return marks&^(rpcpacket.FlagHeld|rpcpacket.FlagReleased|rpcpacket.FlagReplay) == 0
-	case h.Type == rpcpacket.Oneway && h.Flags&rpcpacket.FlagSettled != 0:
-		return marks == rpcpacket.FlagSettled
 	}
 	return marks == 0
 }

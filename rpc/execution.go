@@ -468,7 +468,7 @@ func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
 	h.CalleeIncarnation = n.self.Incarnation
 	h.Flags = rpcpacket.Flags(0).WithPolicy(call.Flags.Policy())
-	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Lists) > 0 && call.Type == rpcpacket.Call {
+	if !n.rights && (call.Flags&rpcpacket.FlagHeld != 0 || len(call.Lists) > 0 && call.Type == rpcpacket.Call) {
 		h.Flags |= rpcpacket.FlagHeld
 	}
 	return h

@@ -173,16 +173,16 @@ func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direc
 }
 
 func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.Item, mark rpcpacket.Flags) []netio.Message {
-	to, flags := netip.AddrPortFrom(node, rackaddr.PortDirect), rpcpacket.FlagSettled
+	to, kind, flags := netip.AddrPortFrom(node, rackaddr.PortDirect), rpcpacket.Forget, rpcpacket.FlagSettled
 	if node == rackaddr.Gatekeeper {
-		to, flags = gatekeeperRPC, rpcpacket.FlagSettled|rpcpacket.FlagHeld
+		to, kind, flags = gatekeeperRPC, rpcpacket.Oneway, rpcpacket.FlagSettled|rpcpacket.FlagHeld
 	}
 	most := (n.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
 	for len(items) > 0 {
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
 		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Oneway, Flags: (flags | mark).WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
+			Type: kind, Flags: (flags | mark).WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
 		}}
 		for _, i := range some {
 			m.Payload = rpcpacket.AppendItem(m.Payload, i.ID, i.Slot, i.Number)

@@ -189,7 +189,7 @@ func FuzzDirect(f *testing.F) {
 	child, lends := count, count
 	child.Call = rpcpacket.ID{1, 8: 0x80}
 	lends.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
-	forget := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: count.Call, CallerIncarnation: 1}}
+	forget := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: count.Call, CallerIncarnation: 1}}
 	forget.Payload = append(append(count.Call[:], count.Call[4:8]...), count.Call[8:]...)
 	probe := lends
 	probe.Flags |= rpcpacket.FlagReplay

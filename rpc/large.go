@@ -341,7 +341,7 @@ func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool) e
 	if err != nil {
 		return err
 	}
-	if m.Flags&rpcpacket.FlagHeld != 0 || len(m.Lists) > 0 { // the Gatekeeper may refuse it: the receiver asks for all of the rest
+	if !n.rights && (m.Flags&rpcpacket.FlagHeld != 0 || len(m.Lists) > 0) { // the Gatekeeper may refuse it: the receiver asks for all of the rest
 		_, err := n.conn.WriteBatch([]netio.Message{first})
 		return err
 	}
@@ -489,8 +489,12 @@ func (n *Node) receiveBulk(r *largeReader, i int) {
 func (n *Node) receiveFirst(packet netio.Message) {
 	m, err := rpcpacket.Parse(packet.Buf)
 	const held = rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay
-	if err != nil || m.Flags&rpcpacket.FlagMore == 0 || m.Flags&held != 0 || len(m.Lists) > 0 || m.Turned != rpcpacket.NotTurned {
+	if err != nil || m.Flags&rpcpacket.FlagMore == 0 || m.Flags&held != 0 || len(m.Lists) > 0 && !n.rights {
 		n.malformed(packet.Remote.Addr())
+		return
+	}
+	if m.Turned != rpcpacket.NotTurned {
+		n.turnedBack(packet.Remote.Addr(), &m)
 		return
 	}
 	switch m.Type {

@@ -159,7 +159,7 @@ func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
 
 // pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them, unless the switch holds it.
 func (n *Node) pushFor(p *pending) rpcpacket.Push {
-	if p.lends {
+	if p.lends && !n.rights {
 		return rpcpacket.Push{}
 	}
 	node := p.to.Remote.Addr()
@@ -422,10 +422,11 @@ func (e *execution) stays(ctx context.Context) error {
 func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header, proof endpoint.Proof) bool {
 	n, to := c.node, p.server.node
 	atMostOnce := h.Flags.Policy() == PolicyNone
-	p.Kept, p.Released, p.Held = !atMostOnce, p.lends, p.lends
+	held := p.lends && !n.rights
+	p.Kept, p.Released, p.Held = !atMostOnce, held, held
 	h.CalleeIncarnation = p.server.incarnation
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
-	if p.lends {
+	if held {
 		p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortRPC)
 	}
 	codec.trailer = nil

@@ -60,8 +60,12 @@ func (r *reader) free() {
 // goroutine waits for it.
 func (n *Node) receiveAnswer(r *reader, i int) bool {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
-	if err != nil || m.Turned != rpcpacket.NotTurned { // the switch turns nothing around yet
+	if err != nil {
 		n.malformed(r.messages[i].Remote.Addr())
+		return false
+	}
+	if m.Turned != rpcpacket.NotTurned {
+		n.turnedBack(r.messages[i].Remote.Addr(), &m)
 		return false
 	}
 	switch {

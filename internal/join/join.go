@@ -130,6 +130,8 @@ type Identity struct {
 	// Before is the incarnation before this one, 0 for none. Exited says that it has ended with its program.
 	Before uint32 `json:",omitempty"`
 	Exited bool   `json:",omitempty"`
+	// Row is control.Joined's: the node's row in the switch, 0 if rights are not there.
+	Row uint16 `json:",omitempty"`
 	// Key is control.Joined's; the zero Key is none.
 	Key [32]byte `json:",omitzero"`
 }

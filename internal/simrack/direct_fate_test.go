@@ -357,7 +357,7 @@ func TestHostile_Fates(t *testing.T) {
 			}
 		}
 		forget := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpc.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: present + 9,
+			Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(rpc.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: present + 9,
 		}, Payload: make([]byte, 28)}
 		r.Host("c1").SendRaw(netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), forget.Append(nil))
 		server := r.server

@@ -203,7 +203,7 @@ func TestHostile_Words(t *testing.T) {
 		incarnation := incarnationOf(t, r, stranger.Address())
 		for i := range uint32(words) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: incarnation,
+				Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: incarnation,
 			}}
 			for k := range uint32(items) {
 				m.Payload = append(m.Payload, m.Call[:]...)

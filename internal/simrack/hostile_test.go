@@ -357,7 +357,7 @@ func TestHostile_Direct(t *testing.T) {
 				send(&call)
 			}
 			forget := rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: first.Call, CallerIncarnation: first.CallerIncarnation,
+				Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: first.Call, CallerIncarnation: first.CallerIncarnation,
 			}}
 			forget.Payload = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(slices.Clone(first.Call[:]), uint32(first.Slot)), uint64(first.Number+1<<30))
 			send(&forget)

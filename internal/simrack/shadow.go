@@ -123,7 +123,7 @@ func (s *Shadow) call(u frame.UDP6) *rights.Packet {
 	}
 	m, err := rpcpacket.Parse(u.Payload)
 	kind, of := kindsOfCalls[m.Type]
-	if err != nil || !of || kind == rights.Oneway && m.Flags&rpcpacket.FlagSettled != 0 {
+	if err != nil || !of {
 		return nil
 	}
 	p := &rights.Packet{Kind: kind, Incarnation: m.CallerIncarnation, Ref: refOf(m.Slot, m.Number)}

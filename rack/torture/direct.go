@@ -178,7 +178,7 @@ func (a *attacker) directFates() [][]byte {
 // directSlots have callees forget calls that never came, each in a slot of its own.
 func (a *attacker) directSlots() [][]byte {
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: a.session.Node().Incarnation,
+		Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: a.session.Node().Incarnation,
 	}}
 	for range 1900 {
 		var h rpcpacket.Header
@@ -276,7 +276,7 @@ func (a *attacker) directWords() [][]byte {
 		return rpcpacket.Message{Header: rpcpacket.Header{Type: t, Flags: exact(f), Call: h.Call, CallerIncarnation: 1}, Payload: payload}
 	}
 	return a.directTo(
-		word(rpcpacket.Oneway, rpcpacket.FlagSettled, item), word(rpcpacket.Oneway, rpcpacket.FlagSettled, item[:20]),
+		word(rpcpacket.Forget, rpcpacket.FlagSettled, item), word(rpcpacket.Forget, rpcpacket.FlagSettled, item[:20]),
 		word(rpcpacket.Ack, rpcpacket.FlagSettled, h.Call[:]), word(rpcpacket.Ack, rpcpacket.FlagUnbegun, nil),
 	)
 }

@@ -352,7 +352,7 @@ def forgets(calls, incarnation, budget, held=False):
     out = []
     for at in range(0, len(calls), most):
         some = calls[at : at + most]
-        m = Message(type=layout.TYPE_ONE_WAY, flags=flags, call=some[0], caller_incarnation=incarnation)
+        m = Message(type=layout.TYPE_ONE_WAY if held else layout.TYPE_FORGET, flags=flags, call=some[0], caller_incarnation=incarnation)
         m.payload = b"".join(id + id[4:] for id in some)  # the id, and the slot and the number in it
         out.append(m.pack())
     return out
