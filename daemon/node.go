@@ -193,7 +193,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	}
 	n := &node{
 		daemon: c, program: p, token: token, mark: c.takeMark(), done: make(chan struct{}), endpoints: map[netip.AddrPort]netio.Conn{}, exports: map[netip.Addr]*offered{},
-		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Blocks: j.Blocks, Before: j.Before, Exited: j.Exited},
+		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Blocks: j.Blocks, Before: j.Before, Exited: j.Exited, Row: j.Row},
 	}
 	n.ledger = j.Ledger != nil
 	copy(n.identity.Key[:], j.Key)

@@ -130,7 +130,17 @@ func (c *controller) moreBatches(p *port, m control.Message) error {
 	if news := c.grantBatches(n, q.Machine, q.Want); len(news) > 0 {
 		c.grant(q.Machine, news)
 	}
-	c.answer(p, m, control.BatchReply{Batches: n.batches[q.Machine]})
+	if !n.rights() {
+		c.answer(p, m, control.BatchReply{Batches: n.batches[q.Machine]})
+		return nil
+	}
+	c.change(func(err error) {
+		if err != nil {
+			c.fail(p, m, fault.New(fault.Internal, "batches", "the switch refuses the rules of region slots: %v", err))
+			return
+		}
+		c.answer(p, m, control.BatchReply{Batches: n.batches[q.Machine]})
+	}, c.wantBatches(n))
 	return nil
 }
 
@@ -205,6 +215,9 @@ func (c *controller) restoreBatch(r *wal.Record) error {
 	machine := uint8(r.Attempt)
 	if n := c.nodeOrFallen(r.Callee.Address); n != nil {
 		c.has(n, number, machine)
+		if !n.gone {
+			c.wantBatches(n)
+		}
 		return nil
 	}
 	c.batches.set(number, batchOf{machine: machine})

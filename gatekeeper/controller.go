@@ -53,6 +53,8 @@ type controller struct {
 	handedOver handedOver         // which answers may still hand regions over
 	blocks     blocks             // of call slots
 	batches    batches            // of region slots
+	rows       rows               // of nodes, in the switch's registers
+	hand       hand               // what is done to these
 	called     map[rpcpacket.Slot]calledIn
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
@@ -106,7 +108,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, rows: rows{of: map[uint16]netip.Addr{}}, hand: newHand(), called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), ofPrograms: map[dsmpacket.Pointer]bool{},
 	}
@@ -163,6 +165,10 @@ func (c *controller) packetIn(port uint16, why reason, b []byte) {
 func (c *controller) takePacket(port uint16, why reason, b []byte) {
 	c.count.Held++
 	c.hear()
+	if why == reasonHand {
+		c.handAnswered(b)
+		return
+	}
 	h, err := parseHeld(port, why, b)
 	if err != nil {
 		c.count.Malformed++
@@ -393,6 +399,7 @@ func (c *controller) tick() {
 	}
 	c.repeatCommands()
 	c.probeLoans()
+	c.tickHand()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
@@ -415,6 +422,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 		}
 	}
 	c.loansDue(earliest)
+	c.handDue(earliest)
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
 	}

@@ -76,7 +76,9 @@ func New(cfg Config) (*Gatekeeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctl.batches.most = min(ctl.batches.most, program.TableSize(accessTable)/rulesOfRegion/dsmpacket.BatchSlots)
+	if !cfg.Rights {
+		ctl.batches.most = min(ctl.batches.most, program.TableSize(accessTable)/rulesOfRegion/dsmpacket.BatchSlots)
+	}
 	client, err := p4rtclient.New(p4rtclient.Config{
 		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Logger,
 		Election: p4rtclient.Election{High: cfg.Election.High, Low: cfg.Election.Low},
@@ -194,6 +196,9 @@ type Config struct {
 	FillRate uint64
 	// Limits bound what it keeps; those that are 0 are the defaults.
 	Limits Limits
+	// Rights has the switch keep who may do what with which region, and which calls are open, in registers that packets change as they pass
+	// (docs/rights.md). Without it the switch holds such packets, and the Gatekeeper judges them. A rack keeps to what it has begun with.
+	Rights bool
 	// Log receives what happens; nil discards it.
 	Logger *slog.Logger
 }
@@ -426,6 +431,7 @@ func conclude(plans []*plan) {
 func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
 	g.turn.session = s
 	g.ctl.connect()
+	g.ctl.ready()
 	g.ctl.count.Reconciled += uint64(repaired) //nolint:gosec // a length
 	g.ctl.event(Event{Kind: SwitchConnected})
 }

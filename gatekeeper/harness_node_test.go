@@ -17,6 +17,7 @@ type testNode struct {
 	*testBlade
 	address     netip.Addr
 	incarnation uint32
+	row         uint16
 	blocks      []uint32 // of call slots
 	at          uint32   // which of its slots the next call is in
 	count       uint64   // of calls
@@ -31,7 +32,7 @@ func (b *testBlade) join(blade, name string) *testNode {
 	if err := b.ask(control.KindJoin, control.Join{Blade: blade, Name: name, Token: b.tokens}, &j); err != nil {
 		b.r.t.Fatal(err)
 	}
-	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, blocks: j.Blocks}
+	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, row: j.Row, blocks: j.Blocks}
 }
 
 // export makes the node serve methods.

@@ -39,6 +39,7 @@ type rack struct {
 	frames   atomic.Int64 // that have arrived at blades
 	writes   atomic.Int64 // requests to write, by anybody
 	asks     bool         // the switch takes no writes on the stream
+	rights   bool         // Config.Rights
 	disk     *wal.Disk    // of the Gatekeeper's log, if it has one
 	logLimit uint64       // wal.Options.Limit
 	fuse     *fuse        // crashes it, if set
@@ -189,7 +190,7 @@ func (r *rack) cut() {
 // start starts a Gatekeeper and waits until the switch obeys it.
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
-	cfg.Conn, cfg.Secret = r.conn, testSecret
+	cfg.Conn, cfg.Secret, cfg.Rights = r.conn, testSecret, r.rights
 	if cfg.Ports == nil {
 		cfg.Open, cfg.ShareExports = true, true
 	}

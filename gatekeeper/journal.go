@@ -60,12 +60,13 @@ type rackRecord struct {
 	Election        control.Election `json:"election"`         // under which the Gatekeeper rules
 	Began           uint64           `json:"began"`            // control.Welcome.Began
 	Secret          []byte           `json:"secret"`           // endpoint.Secret
+	LastRow         uint16           `json:"last_row,omitempty"`
 }
 
 func (c *controller) keepRack() { c.putData(wal.Record{Kind: wal.KindRack}, c.rackRecord()) }
 
 func (c *controller) rackRecord() rackRecord {
-	return rackRecord{Format: logFormat, LastNode: c.lastNode, LastIncarnation: c.lastIncarnation, Election: c.cfg.Election, Began: c.began, Secret: slices.Clone(c.secret[:])}
+	return rackRecord{Format: logFormat, LastNode: c.lastNode, LastIncarnation: c.lastIncarnation, Election: c.cfg.Election, Began: c.began, Secret: slices.Clone(c.secret[:]), LastRow: c.rows.last}
 }
 
 // bladeRecord is the data of KindBlade.
@@ -123,6 +124,9 @@ type nodeRecord struct {
 	AfterExit bool   `json:"after_exit,omitempty"`
 	// User is the Unix user that its program runs as.
 	User uint32 `json:"user,omitempty"`
+	// Row is its place in the switch's registers. Going: it is gone for good.
+	Row   uint16 `json:"row,omitempty"`
+	Going bool   `json:"going,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -148,7 +152,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
-			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks,
+			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks, Row: n.row, Going: n.going,
 		})
 }
 

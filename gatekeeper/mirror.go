@@ -458,7 +458,7 @@ func (c *controller) announce(m *mirror) {
 
 // memoryRules let a blade answer for its machine.
 func (c *controller) memoryRules(b *blade) phase {
-	return c.base.want(identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), p4.MemoryServer))
+	return c.base.want(c.memoryIdentity(b))
 }
 
 // noMemoryRules take that away, wherever the blade was.

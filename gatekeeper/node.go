@@ -37,6 +37,8 @@ type node struct {
 	whyBefore   string // why that has ended; "" if that was in a former run of the Gatekeeper
 	exports     map[netip.Addr]*exported
 	blocks      []uint32           // of call slots
+	row         uint16             // its place in the switch's registers; 0 if its rights are not there
+	going       bool               // it is gone for good
 	batches     map[uint8][]uint32 // of region slots, by memory machine
 	instance    string             // of a deployment, "" for none
 	user        uint32             // that its program runs as, by the word of its blade
@@ -130,15 +132,17 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.removeNode(n, "its owner has no call slots left")
 			return fault.New(fault.Overloaded, "join", "user %d of blade %q has its share of the rack's call slots: end a program, or make fewer calls at once", n.user, b.hello.Blade)
 		}
+		if c.cfg.Rights && !n.rights() {
+			c.removeNode(n, "the switch has no row left")
+			return fault.New(fault.Overloaded, "join", "the rack has %d nodes, or is still about to end some: no more fit into the switch's registers", lastRow)
+		}
 		if j.NoLedger && n.ledger != nil {
 			const why = "an earlier program of the node keeps a ledger, and this one would not go on with what is in it"
 			c.removeNode(n, why)
 			return fault.New(fault.Unsupported, "join", "node %s: %s", n.address, why)
 		}
 	}
-	var u phase
-	u = append(u, c.base.want(identityEntry(p.num, host(n.address), p4.Node))...)
-	u = append(u, c.base.want(l3Entry(host(n.address), hopOf(p.num)))...)
+	rules := slices.Concat(c.wantBlocks(n), c.wantBatches(n), c.base.want(nodeRoute(n)))
 	c.change(func(err error) {
 		switch {
 		case n.gone:
@@ -155,8 +159,8 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Blocks: n.blocks, Before: n.before, Exited: n.afterExit})
-	}, u)
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
+	}, rules, c.base.want(nodeIdentity(p.num, n)))
 	return nil
 }
 
@@ -210,6 +214,9 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 	}
 	c.succeed(n)
 	c.forgetSlots(n)
+	if c.cfg.Rights {
+		c.rows.give(n)
+	}
 	if !j.NoLedger || n.ledger != nil {
 		c.grantLedger(n)
 	}

@@ -129,8 +129,11 @@ func (c *controller) unidentifyNode(id wal.Node, gone bool) {
 			n.farewell = nil
 		}
 		c.recover(c.recoveries.Unidentified(id))
-	}, c.unidentify(n.address))
-	phases := split(c.base.unwant(l3Entry(host(n.address), 0)))
+	}, c.away(n, gone), append(c.unidentify(n.address), c.unwantBatches(n)...))
+	var phases []phase
+	if !n.rights() {
+		phases = split(c.base.unwant(l3Entry(host(n.address), 0)))
+	}
 	for _, a := range sortedServices(n.exports) {
 		phases = append(phases, c.reroute(c.services[a])...)
 	}
@@ -193,6 +196,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
+	c.takeRow(n)
 	c.freeBlocks(n)
 	c.freeBatches(n)
 	c.reclaimAllUnknown(n)
@@ -210,7 +214,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches
+	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches, n.row = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches, old.row
 	n.first, n.before, n.afterExit, n.whyBefore = old.first, old.incarnation, old.exited, old.why
 	for _, x := range n.exports {
 		x.node = n

@@ -65,6 +65,7 @@ const (
 	reasonMemoryReply reason = 4
 	reasonNoHome      reason = 5
 	reasonNoRoute     reason = 6
+	reasonHand        reason = 7
 )
 
 // held is a packet that the switch holds for us. Everything in it aliases frame,

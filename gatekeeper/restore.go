@@ -22,7 +22,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -144,7 +143,7 @@ func (c *controller) restoreRack(r *wal.Record) error {
 	if len(rack.Secret) != len(c.secret) {
 		return corrupt(r, "a secret of %d bytes", len(rack.Secret))
 	}
-	c.lastNode, c.lastIncarnation, c.began, c.secret = rack.LastNode, rack.LastIncarnation, rack.Began, endpoint.Secret(rack.Secret)
+	c.lastNode, c.lastIncarnation, c.began, c.secret, c.rows.last = rack.LastNode, rack.LastIncarnation, rack.Began, endpoint.Secret(rack.Secret), rack.LastRow
 	if e := rack.Election; !e.Less(c.cfg.Election) {
 		if e.Low++; e.Low == 0 {
 			e.High++
@@ -223,7 +222,7 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	}
 	n := &node{
 		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
-		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User, blocks: s.Blocks,
+		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User, blocks: s.Blocks, row: s.Row, going: s.Going,
 		exports: map[netip.Addr]*exported{},
 		named:   c.now, bound: c.now, // perhaps
 	}
@@ -232,13 +231,20 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	for _, block := range n.blocks {
 		c.blocks.has(n.address, block)
 	}
+	if n.rights() {
+		c.rows.give(n)
+		c.wantBlocks(n)
+	}
 	if n.gone {
 		c.fallen[n.address] = n
+		if n.rights() {
+			c.base.want(nodeRoute(n))
+		}
 		return nil
 	}
 	b.joins[n.token], b.nodes[n.address], c.nodes[n.address] = n, n, n
-	c.base.want(identityEntry(b.port.num, host(n.address), p4.Node))
-	c.base.want(l3Entry(host(n.address), hopOf(b.port.num)))
+	c.base.want(nodeIdentity(b.port.num, n))
+	c.base.want(nodeRoute(n))
 	return nil
 }
 

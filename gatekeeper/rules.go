@@ -36,7 +36,7 @@ type hop uint16
 // hopOf gives every port one hop.
 func hopOf(port uint16) hop { return hop(port) + 1 }
 
-// identityEntry says who lives at a port. Nobody has a row yet: rights are not in the switch, but here.
+// identityEntry says who lives at a port, without a row: rights are not in the switch, but here. See nodeIdentity.
 func identityEntry(port uint16, source netip.Prefix, kind p4.Sender) entry {
 	return entry{
 		Table: "identity",
@@ -44,9 +44,7 @@ func identityEntry(port uint16, source netip.Prefix, kind p4.Sender) entry {
 			{Field: "ingress_port", Value: p4rtclient.Uint(uint64(port))},
 			{Field: "source", Value: p4rtclient.Addr(source.Addr()), PrefixLen: source.Bits()},
 		},
-		Action: "known", Params: []param{
-			{Name: "kind", Value: p4rtclient.Uint(uint64(kind))}, {Name: "row", Value: p4rtclient.Uint(0)}, {Name: "incarnation", Value: p4rtclient.Uint(0)},
-		},
+		Action: "known", Params: known(kind, 0, 0),
 	}
 }
 
@@ -319,7 +317,7 @@ func (r *refusals) note(port uint16, before, after *Counters) {
 }
 
 // reasonNames are the reasons for which packets are held, as people read them.
-var reasonNames = [8]string{"0", "control", "call", "free", "memory reply", "no home", "no route", "7"}
+var reasonNames = [8]string{"0", "control", "call", "free", "memory reply", "no home", "no route", "hand"}
 
 // Drops tells what was stopped of each port: by the switch, which is asked, and by the
 // Gatekeeper. It fails without a switch.

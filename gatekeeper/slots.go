@@ -7,6 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -73,7 +74,17 @@ func (c *controller) moreBlocks(p *port, m control.Message) error {
 			c.keepNode(n)
 		}
 	}
-	c.answer(p, m, control.BlockReply{Blocks: n.blocks})
+	if !n.rights() {
+		c.answer(p, m, control.BlockReply{Blocks: n.blocks})
+		return nil
+	}
+	c.change(func(err error) {
+		if err != nil {
+			c.fail(p, m, fault.New(fault.Internal, "blocks", "the switch refuses the rules of call slots: %v", err))
+			return
+		}
+		c.answer(p, m, control.BlockReply{Blocks: n.blocks})
+	}, c.wantBlocks(n))
 	return nil
 }
 

@@ -188,6 +188,8 @@ type Joined struct {
 	// Before is the incarnation before this one, 0 for none, and Exited is Leave's of that.
 	Before uint32 `json:"before,omitempty"`
 	Exited bool   `json:"exited,omitempty"`
+	// Row is the node's place in the switch's registers; 0 if the Gatekeeper judges its calls and accesses.
+	Row uint16 `json:"row,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.

@@ -1,0 +1,398 @@
+package gatekeeper
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// The Gatekeeper's hand (docs/rights.md, section 2): operations on the switch's registers. Each is a packet-out, which a packet-in
+// answers. Either may be lost, so what is not answered is sent again: each operation may be repeated.
+//
+//	job ── next ──▶ hand ── packet-out, again and again ──▶ switch
+//	 ▲                                                        │
+//	 └───────── took ── hand ◀────────── packet-in ───────────┘
+//
+// Jobs take turns. A bounded number of operations is out at a time.
+
+// handKind is what an operation does: enum Hand of p4/rights_headers.p4.
+type handKind uint8
+
+const (
+	handReadWords handKind = 1
+	handReadSlots handKind = 2
+	handFail      handKind = 3
+	handSeize     handKind = 5
+	handSetWord   handKind = 6
+	handRebuilt   handKind = 8
+)
+
+// handOutcome is how an operation has ended: enum Outcome.
+type handOutcome uint8
+
+const (
+	handDone        handOutcome = 0
+	handNothing     handOutcome = 1
+	handStale       handOutcome = 2
+	handHasChildren handOutcome = 3
+	handDenied      handOutcome = 4
+)
+
+// How many registers one operation reads.
+const (
+	wordsAtOnce = 8
+	slotsAtOnce = 4
+)
+
+// handOp is an operation.
+type handOp struct {
+	kind   handKind
+	slot   uint32           // the first register that is read; the slot of a call that fails; the register that is set
+	number rpcpacket.Number // of a call that fails
+	region dsmpacket.RegionID
+	owner  uint16 // who must own the region
+}
+
+// handAnswer is what an operation has found.
+type handAnswer struct {
+	outcome handOutcome
+	words   []word
+	slots   []slotCell
+}
+
+// word is what the switch has of a region.
+type word struct {
+	region dsmpacket.RegionID // its generation is 0 if the slot has never had one
+	owner  uint16
+	lent   uint32
+}
+
+// wordOf reads the word of a region slot.
+func wordOf(slot uint32, v uint64) word {
+	return word{dsmpacket.IDOf(slot, uint32(v>>32)&dsmpacket.MaxGeneration), uint16(v >> 20 & 0xFFF), uint32(v & 0xFFFFF)} //nolint:gosec // 54 bits
+}
+
+// slotState is the state of a call slot.
+type slotState uint8
+
+const (
+	slotUnused  slotState = 0
+	slotOpen    slotState = 1
+	slotClosed  slotState = 2
+	slotRefused slotState = 3
+	slotFailed  slotState = 4
+)
+
+// slotCell is what the switch has of a call slot.
+type slotCell struct {
+	slot           rpcpacket.Slot
+	number         rpcpacket.Number
+	state          slotState
+	caller, callee uint16 // rows
+	place          uint8  // in its call
+	given          bool
+	standing       bool
+	parent         rpcpacket.Slot
+	lender         rpcpacket.Number // of the parent; 0 for none
+	children       uint8
+	regions        []dsmpacket.RegionID
+}
+
+// slotOf reads the registers of a call slot.
+func slotOf(slot uint32, v []byte) slotCell {
+	be := binary.BigEndian
+	state := be.Uint64(v[8:])
+	k := slotCell{
+		slot: rpcpacket.Slot(slot), number: rpcpacket.Number(be.Uint64(v)), state: slotState(state & 7), //nolint:gosec // 3 bits
+		caller: uint16(state >> 26 & 0xFFF), callee: uint16(state >> 14 & 0xFFF), place: uint8(state >> 6 & 3), //nolint:gosec // 12 and 2 bits
+		given: state>>5&1 == 1, standing: state>>4&1 == 1,
+		parent: rpcpacket.Slot(state >> 38 & 0xFFFFF), lender: rpcpacket.Number(be.Uint64(v[16:])), children: v[31], //nolint:gosec // 20 bits
+	}
+	for i := range min(int(state>>11&7), 4) { //nolint:gosec // 3 bits
+		k.regions = append(k.regions, dsmpacket.RegionID(be.Uint64(v[32+8*i:])))
+	}
+	return k
+}
+
+// handHeader is the length of hand_t, and of found_t.
+const handHeader = 64
+
+// handEthernet is the Ethernet header of an operation.
+var handEthernet = [14]byte{12: 0x88, 13: 0xB5}
+
+// size is how many bytes an operation has behind its header: room for what is read.
+func (k handKind) size() int {
+	switch k {
+	case handReadWords:
+		return handHeader
+	case handReadSlots:
+		return slotsAtOnce * handHeader
+	}
+	return 0
+}
+
+// frame is an operation as a packet. The tag comes back with the answer.
+func (o *handOp) frame(election uint64, tag uint32) []byte {
+	be := binary.BigEndian
+	b := append(make([]byte, 0, len(handEthernet)+handHeader+o.kind.size()), handEthernet[:]...)
+	count := byte(0)
+	if o.kind == handSeize {
+		count = 1
+	}
+	b = append(b, byte(o.kind), 0)
+	b = be.AppendUint16(b, o.owner)
+	b = append(b, 0, 0, count, 0)
+	b = be.AppendUint64(b, election)
+	b = be.AppendUint64(b, uint64(o.number))
+	b = be.AppendUint32(b, o.slot)
+	b = be.AppendUint32(b, tag)
+	b = be.AppendUint64(b, uint64(o.region))
+	return append(b, make([]byte, handHeader-40+o.kind.size())...)
+}
+
+// parseHand reads an answer.
+func parseHand(b []byte) (tag uint32, a handAnswer, err error) {
+	if len(b) < len(handEthernet)+handHeader {
+		return 0, a, wirefmt.Errorf("an operation's answer has %d bytes", len(b))
+	}
+	be := binary.BigEndian
+	h, found := b[len(handEthernet):][:handHeader], b[len(handEthernet)+handHeader:]
+	kind, first := handKind(h[0]), be.Uint32(h[24:])
+	if len(found) < kind.size() {
+		return 0, a, wirefmt.Errorf("an operation of kind %d found %d bytes", kind, len(found))
+	}
+	a.outcome = handOutcome(h[1])
+	switch kind {
+	case handReadWords:
+		for i := range uint32(wordsAtOnce) {
+			a.words = append(a.words, wordOf(first+i, be.Uint64(found[8*i:])))
+		}
+	case handReadSlots:
+		for i := range uint32(slotsAtOnce) {
+			a.slots = append(a.slots, slotOf(first+i, found[handHeader*i:][:handHeader]))
+		}
+	}
+	return be.Uint32(h[28:]), a, nil
+}
+
+// handJob is what wants operations to be done.
+type handJob interface {
+	// next returns the next operation; false if there is none for now.
+	next() (handOp, bool)
+	// took takes an operation's answer.
+	took(handOp, *handAnswer)
+}
+
+// How many operations are out at a time, and after how long one is sent again: the switch answers within microseconds, bmv2 within
+// milliseconds.
+const (
+	handWindow = 64
+	handAgain  = 100 * time.Millisecond
+)
+
+// hand is what the Gatekeeper does to registers. It is pure: it hands out packets and takes packets.
+type hand struct {
+	election uint64
+	tag      uint32 // of the last operation
+	out      map[uint32]*handOut
+	jobs     []handJob // those that may have a next operation, in turns
+	stale    bool      // another Gatekeeper has the switch
+}
+
+// handOut is an operation that is out.
+type handOut struct {
+	handOp
+	job   handJob
+	again time.Time // when it is sent again
+}
+
+func newHand() hand { return hand{out: map[uint32]*handOut{}} }
+
+// lead begins to act under an election id.
+func (h *hand) lead(election uint64) { h.election, h.stale = election, false }
+
+// begin takes a job, or one that has a next operation again.
+func (h *hand) begin(j handJob) {
+	if !slices.Contains(h.jobs, j) {
+		h.jobs = append(h.jobs, j)
+	}
+}
+
+// end gives a job up.
+func (h *hand) end(j handJob) {
+	h.jobs = slices.DeleteFunc(h.jobs, func(o handJob) bool { return o == j })
+	maps.DeleteFunc(h.out, func(_ uint32, o *handOut) bool { return o.job == j })
+}
+
+// send returns what is to be sent now.
+func (h *hand) send(now time.Time) (frames [][]byte) {
+	if h.stale {
+		return nil
+	}
+	for _, tag := range slices.Sorted(maps.Keys(h.out)) {
+		if o := h.out[tag]; !now.Before(o.again) {
+			o.again = now.Add(handAgain)
+			frames = append(frames, o.frame(h.election, tag))
+		}
+	}
+	for len(h.jobs) > 0 && len(h.out) < handWindow {
+		j := h.jobs[0]
+		h.jobs = h.jobs[1:]
+		o, more := j.next()
+		if !more {
+			continue
+		}
+		h.jobs = append(h.jobs, j)
+		h.tag++
+		h.out[h.tag] = &handOut{o, j, now.Add(handAgain)}
+		frames = append(frames, o.frame(h.election, h.tag))
+	}
+	return frames
+}
+
+// take takes an answer, and returns the job that it is for; nil if it is for none any more.
+func (h *hand) take(b []byte) (handJob, error) {
+	tag, a, err := parseHand(b)
+	if err != nil {
+		return nil, err
+	}
+	o := h.out[tag]
+	switch {
+	case o == nil:
+		return nil, nil
+	case a.outcome == handStale:
+		h.stale = true
+		return nil, nil
+	}
+	delete(h.out, tag)
+	o.job.took(o.handOp, &a)
+	return o.job, nil
+}
+
+// waits reports whether a job waits for an answer.
+func (h *hand) waits(j handJob) bool {
+	for _, o := range h.out {
+		if o.job == j {
+			return true
+		}
+	}
+	return false
+}
+
+// deadline is when something is sent again; zero for never.
+func (h *hand) deadline() (at time.Time) {
+	if h.stale {
+		return at
+	}
+	for _, o := range h.out {
+		if at.IsZero() || o.again.Before(at) {
+			at = o.again
+		}
+	}
+	return at
+}
+
+// lost says that what is out may be lost: the session with the switch is another one. It is all sent again.
+func (h *hand) lost() {
+	for _, o := range h.out {
+		o.again = time.Time{}
+	}
+}
+
+// reach sends what the hand has to send, while there is a switch.
+func (c *controller) reach() {
+	if !c.connected {
+		return
+	}
+	for _, f := range c.hand.send(c.now) {
+		c.send(0, f)
+	}
+	c.timers = true
+}
+
+// handAnswered takes a packet with what an operation has found.
+func (c *controller) handAnswered(b []byte) {
+	was := c.hand.stale
+	job, err := c.hand.take(b)
+	switch {
+	case err != nil:
+		c.count.Malformed++
+		return
+	case c.hand.stale && !was:
+		c.logger.Error("another Gatekeeper has used the switch's registers: this one does nothing to them any more")
+	}
+	switch j := job.(type) {
+	case *readying:
+		c.readied(j)
+	}
+	c.reach()
+}
+
+// readying lets packets pass: a switch that has just begun drops what needs its registers.
+type readying struct {
+	asked bool // whether they are empty: only then a word may be set
+	empty bool
+	told  bool
+	over  bool
+}
+
+func (r *readying) next() (handOp, bool) {
+	switch {
+	case !r.asked:
+		r.asked = true
+		return handOp{kind: handSetWord}, true // of slot 0, which nobody has
+	case r.empty && !r.told:
+		r.told = true
+		return handOp{kind: handRebuilt}, true
+	}
+	return handOp{}, false
+}
+
+func (r *readying) took(o handOp, a *handAnswer) {
+	switch {
+	case o.kind == handSetWord && a.outcome == handDone:
+		r.empty = true
+	default:
+		r.over = true
+	}
+}
+
+// ready has the switch's registers used, once it is connected. What else the hand does goes on.
+func (c *controller) ready() {
+	if !c.cfg.Rights {
+		return
+	}
+	c.hand.lead(c.cfg.Election.Low)
+	c.hand.lost()
+	c.hand.begin(&readying{})
+	c.reach()
+}
+
+func (c *controller) readied(r *readying) {
+	switch {
+	case !r.over:
+		c.hand.begin(r)
+	case r.empty && len(c.nodes)+len(c.fallen) > 0:
+		c.logger.Error("the switch's registers were lost: regions and calls of before are nobody's")
+	case r.empty:
+		c.logger.Info("the switch's registers are empty: the rack begins")
+	}
+}
+
+// tickHand sends again what was not answered.
+func (c *controller) tickHand() {
+	if at := c.hand.deadline(); !at.IsZero() && !c.now.Before(at) {
+		c.reach()
+	}
+}
+
+func (c *controller) handDue(earliest func(time.Time)) {
+	if at := c.hand.deadline(); c.connected && !at.IsZero() {
+		earliest(at)
+	}
+}

@@ -1,0 +1,128 @@
+package gatekeeper
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// inRights runs a test with a rack whose switch keeps rights.
+func inRights(t *testing.T, f func(s *small)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t)
+		r.settle, r.disk, r.rights = synctest.Wait, new(wal.Disk), true
+		r.start(Config{})
+		f(newSmall(r))
+	})
+}
+
+// allocates has a node allocate a region in one of its batches of machine 1, and returns its base.
+func (s *small) allocates(n *testNode, i, generation uint32) dsmpacket.Pointer {
+	s.t.Helper()
+	all, err := n.wantsBatches(1, 1)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(all[0]*dsmpacket.BatchSlots+i, generation))
+	n.memory(dsmpacket.OpAlloc, p)
+	if ops := s.m1.serve(); len(ops) != 1 || ops[0] != dsmpacket.OpAlloc {
+		s.t.Fatalf("the memory blade got %v", ops)
+	}
+	if got := n.memoryAnswers(); len(got) != 1 || got[0].Status != fault.OK {
+		s.t.Fatalf("the allocation was answered with %+v", got)
+	}
+	return p
+}
+
+// mayWrite reports whether the switch lets a node write.
+func (s *small) mayWrite(n *testNode, p dsmpacket.Pointer) bool {
+	s.t.Helper()
+	refused := len(n.memory(dsmpacket.OpWrite, p)) > 0
+	if passed := len(s.m1.take()) == 1; passed == refused {
+		s.t.Fatalf("passed: %v, and turned around: %v", passed, refused)
+	}
+	return !refused
+}
+
+// TestRows: a node has a row of its own, and owns what it allocates in its batches, over a restart of the Gatekeeper, too. The switch hands nothing up
+// for that.
+func TestRows(t *testing.T) {
+	inRights(t, func(s *small) {
+		rows := map[uint16]bool{0: true}
+		for _, n := range []*testNode{s.a, s.b, s.c} {
+			if rows[n.row] || n.row > lastRow {
+				t.Errorf("node %s has row %d", n.address, n.row)
+			}
+			rows[n.row] = true
+		}
+		check := func(p dsmpacket.Pointer) {
+			t.Helper()
+			if a, b := s.mayWrite(s.a, p), s.mayWrite(s.b, p); !a || b {
+				t.Errorf("the owner may write: %v, another node: %v", a, b)
+			}
+		}
+		p := s.allocates(s.a, 0, 1)
+		check(p)
+		foreign := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(p.ID().Slot()+1, 1))
+		if got := s.b.memory(dsmpacket.OpAlloc, foreign); len(got) != 1 || got[0].Status != fault.PermissionDenied {
+			t.Errorf("an allocation in another node's batch: %+v", got)
+		}
+		s.anew()
+		check(p)
+		check(s.allocates(s.a, 1, 1))
+		if got := s.snapshot().Counters; got.Failures+got.Malformed > 0 || got.Allocs > 0 {
+			t.Errorf("%+v", got)
+		}
+		last := s.a.join("c1", "later")
+		if rows[last.row] {
+			t.Errorf("two nodes have row %d", last.row)
+		}
+	})
+}
+
+// TestRows_Rest: the row, the blocks and the batches of a node that has left are another node's in the end.
+func TestRows_Rest(t *testing.T) {
+	inRights(t, func(s *small) {
+		had := s.a.row
+		s.a.leave()
+		s.beat(5*time.Second, s.b.testBlade, s.c.testBlade, s.m1, s.a.testBlade)
+		if err := s.gk.query(t.Context(), func(c *controller) error {
+			if n := c.rowOf(had); n != nil {
+				t.Errorf("row %d is still that of %s", had, n.address)
+			}
+			for key, e := range c.base {
+				if e.Table == "block_rule" && e.Match[0] == blockEntry(had, 1).Match[0] {
+					t.Errorf("a rule is left: %s", key)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRows_Free: rows are given out again only when all others were used.
+func TestRows_Free(t *testing.T) {
+	r := rows{of: map[uint16]netip.Addr{}}
+	for i := range uint16(lastRow) {
+		n := &node{address: rackaddr.Node(uint64(i) + 1)}
+		if r.give(n); n.row != i+1 {
+			t.Fatalf("row %d is free, want %d", n.row, i+1)
+		}
+	}
+	if got := r.free(); got != 0 {
+		t.Errorf("all are taken, and %d is free", got)
+	}
+	delete(r.of, 77)
+	if got := r.free(); got != 77 {
+		t.Errorf("row %d is free, want 77", got)
+	}
+}
