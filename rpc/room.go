@@ -64,12 +64,13 @@ const (
 	unknownRoom = 32 << 10
 	// endSize is how many bytes the record of a short outcome has at most, endAnswer of them the answer.
 	endSize, endAnswer = 1536, 1024
-	// recordSize is how many bytes a record has beside what it carries, at most.
-	recordSize = 400
+	// recordSize is how many bytes a record has beside what it carries, at most. onewaySize is that of a one-way in an outcome, and of what
+	// follows from it.
+	recordSize, onewaySize = 400, 560
 	// machinesSize is how many bytes the record has that says which memory machines an execution is about to change.
 	machinesSize = 128
 	// calledSize is what a call that an execution makes adds to its journal, and to its outcome.
-	calledSize = 40
+	calledSize = 64
 	// roomPatience is how long whoever waits for room waits while nothing is forgotten, mostPatience how long in all.
 	roomPatience, mostPatience = 2 * time.Second, 30 * time.Second
 	// shortPatience is how long a call is dropped for want of room while nobody gets some: then it ends as no space.

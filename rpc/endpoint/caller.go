@@ -37,6 +37,9 @@ type Call struct {
 	// Expires is when Tick gives the call up; 0 is never. A call that somebody
 	// waits for is ended by the shell instead.
 	Expires time.Duration
+	// Holds says that the call's slots stay held when it is answered, or was turned around for good: until Unhold. The ledger is to
+	// say first what has become of the call, or it is asked about again. The shell sets it before Begin or Ask.
+	Holds bool
 	// Tag is what the shell likes to find again.
 	Tag any
 
@@ -46,6 +49,8 @@ type Call struct {
 	sent, due  time.Duration
 	interval   time.Duration
 	restarted  time.Duration // before, no word of its node makes a copy due
+	lent       time.Duration // the last pause because its last copies were turned around as lent
+	unsent     bool          // the switch has turned its last copy around as lent: the next one counts as the first
 	again      bool
 	prev, next *Call
 }
@@ -101,13 +106,25 @@ type queue struct {
 	calls []*Call
 }
 
+// hold is a slot that no new call gets.
+type hold struct {
+	number rpcpacket.Number // for which the switch may have it open
+	node   [16]byte         // that the call went to
+	asked  *Call            // the question that is out
+}
+
 // Caller is the calling side of a node's incarnation.
 type Caller struct {
+	// Switch says that rights are in the switch, which has the slots of a call open until the call is answered. So only an answer counts that
+	// names the call's slot and number, and a call that expires is given up (Detach), not ended. The shell sets it before the first call.
+	Switch bool
+
 	node        netip.Addr
 	incarnation uint32
 	served      func(*Call)
 	blocks      map[uint32][]*slot
-	slots       int              // that the node has
+	slots       int // that the node has
+	held        map[rpcpacket.Slot]*hold
 	idle        []*slot          // the last used is the last, and used first, so that few stay in use
 	taken       map[[16]byte]int // by calls to each node
 	waiting     []*queue         // in turn
@@ -122,7 +139,8 @@ type Caller struct {
 // that gets a slot after it has waited for one.
 func NewCaller(node netip.Addr, incarnation uint32, served func(*Call)) *Caller {
 	c := &Caller{
-		node: node, incarnation: incarnation, served: served, blocks: map[uint32][]*slot{}, taken: map[[16]byte]int{}, calls: map[rpcpacket.ID]*Call{},
+		node: node, incarnation: incarnation, served: served, blocks: map[uint32][]*slot{}, held: map[rpcpacket.Slot]*hold{},
+		taken: map[[16]byte]int{}, calls: map[rpcpacket.ID]*Call{},
 	}
 	c.head.prev, c.head.next = &c.head, &c.head
 	return c
@@ -139,10 +157,11 @@ func (c *Caller) Grant(blocks []uint32) (news bool) {
 		}
 		fresh := make([]*slot, rpcpacket.BlockSlots)
 		for i := range fresh {
-			fresh[i] = &slot{number: rpcpacket.Slot(b*rpcpacket.BlockSlots + uint32(i))} //nolint:gosec // small
+			number := rpcpacket.Slot(b*rpcpacket.BlockSlots + uint32(i)) //nolint:gosec // small
+			fresh[i] = &slot{number: number, used: c.held[number] != nil}
 		}
 		c.blocks[b], news = fresh, true
-		fresh = slices.Clone(fresh)
+		fresh = slices.DeleteFunc(slices.Clone(fresh), func(s *slot) bool { return s.used })
 		slices.Reverse(fresh)
 		c.idle = append(fresh, c.idle...)
 		c.slots += rpcpacket.BlockSlots
@@ -274,14 +293,102 @@ func (c *Caller) serve() {
 func (c *Caller) Return(call *Call) {
 	first, more := call.slot, call.more
 	call.slot, call.more = nil, nil
-	if c.taken[call.Node] -= 1 + len(more); c.taken[call.Node] == 0 {
-		delete(c.taken, call.Node)
-	}
+	c.release(call.Node, 1+len(more))
 	for i := len(more) - 1; i >= 0; i-- {
 		c.putBack(more[i])
 	}
 	c.putBack(first)
 	c.serve()
+}
+
+// release notes that calls to a node have so many slots less.
+func (c *Caller) release(node [16]byte, slots int) {
+	if c.taken[node] -= slots; c.taken[node] == 0 {
+		delete(c.taken, node)
+	}
+}
+
+// Hold keeps a slot from new calls: the switch has it open for a former incarnation's call to a node, under this number, or that
+// call is to be asked about again. A call that has several slots needs each of them held.
+func (c *Caller) Hold(at rpcpacket.Slot, n rpcpacket.Number, node [16]byte) {
+	if c.held[at] != nil {
+		return
+	}
+	if block := c.blocks[at.Block()]; block != nil {
+		s := block[at%rpcpacket.BlockSlots]
+		if s.used {
+			return // by a call of this incarnation: the former one is over
+		}
+		s.used = true
+		c.idle = slices.DeleteFunc(c.idle, func(s *slot) bool { return s.used })
+	}
+	c.held[at] = &hold{number: n, node: node}
+	c.taken[node]++
+}
+
+// Unhold gives slots to new calls that are held under a number, so many from the first one on. A question about them must not be out.
+func (c *Caller) Unhold(first rpcpacket.Slot, n rpcpacket.Number, slots int) {
+	for i := max(slots, 1) - 1; i >= 0; i-- {
+		at := first + rpcpacket.Slot(i) //nolint:gosec // small
+		h := c.held[at]
+		if h == nil || h.number != n || h.asked != nil {
+			continue
+		}
+		delete(c.held, at)
+		c.release(h.node, 1)
+		if block := c.blocks[at.Block()]; block != nil {
+			c.putBack(block[at%rpcpacket.BlockSlots])
+		}
+	}
+	c.serve()
+}
+
+// Held reports whether a slot is held under a number.
+func (c *Caller) Held(at rpcpacket.Slot, n rpcpacket.Number) bool {
+	h := c.held[at]
+	return h != nil && h.number == n
+}
+
+// Ask begins the question what has become of a call whose slots are held. Slot, Number, Slots, Node and ID are that call's; without an ID it
+// is a plain call's. The shell sends the question at once, and then as Tick says. The call's answer ends it, and its slots are free then, unless it Holds
+// them. Ask reports false if the slots are not held for this number and node, or if a question about them is out, or a call with that id.
+func (c *Caller) Ask(now time.Duration, call *Call) bool {
+	if call.ID.IsZero() {
+		call.ID = rpcpacket.PlainID(c.node, call.Slot, call.Number)
+	}
+	n := max(call.Slots, 1)
+	at := int(call.Slot % rpcpacket.BlockSlots)
+	block := c.blocks[call.Slot.Block()]
+	if c.calls[call.ID] != nil || block == nil || at+n > len(block) {
+		return false
+	}
+	block = block[at : at+n]
+	for _, s := range block {
+		if h := c.held[s.number]; h == nil || h.number != call.Number || h.node != call.Node || h.asked != nil {
+			return false
+		}
+	}
+	for _, s := range block {
+		c.held[s.number].asked = call
+	}
+	call.slot, call.more, call.plain = block[0], block[1:], false
+	c.start(now, call)
+	return true
+}
+
+// Withdraw takes a question back. Its slots stay held, so that somebody else may ask. It reports false if the question is not out.
+func (c *Caller) Withdraw(question *Call) bool {
+	holds := question.Holds
+	question.Holds = true
+	withdrawn := c.asks(question) && c.End(question)
+	question.Holds = holds
+	return withdrawn
+}
+
+// asks reports whether a call is a question that is out.
+func (c *Caller) asks(call *Call) bool {
+	h := c.held[call.Slot]
+	return h != nil && h.asked == call
 }
 
 func (c *Caller) putBack(s *slot) {
@@ -358,6 +465,7 @@ func (c *Caller) Left(now time.Duration) []Left {
 func (c *Caller) start(now time.Duration, call *Call) {
 	call.interval = call.RTT.Timeout()
 	call.sent, call.due, call.restarted, call.again = now, now+call.interval, 0, false
+	call.lent, call.unsent = 0, false
 	call.RTT.out++
 	call.prev, call.next = c.head.prev, &c.head
 	call.prev.next, c.head.prev = call, call
@@ -383,17 +491,38 @@ func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
 // Find returns the call that an answer is to, without ending it; nil if none is out. A call is answered by the node that it was
 // sent to, or by what the Gatekeeper has released. A node refuses one place of a call: it may run the same call when that is sent
-// again, in another slot or under another number.
+// again, in another slot or under another number. Of what the switch has judged, an answer to another place leaves the call's slots open.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
 	released := m.Flags&rpcpacket.FlagReleased != 0
 	switch {
 	case call == nil,
 		!released && (call.Released || from.As16() != call.Node), // forged
-		!released && m.Refuses() && (m.Slot != call.Slot || m.Number != call.Number):
+		!released && (m.Refuses() || c.Switch) && !call.at(m):
 		return nil
 	}
 	return call
+}
+
+// at reports whether a message names the call's place.
+func (c *Call) at(m *rpcpacket.Message) bool { return m.Slot == c.Slot && m.Number == c.Number }
+
+// lentPauses are those before a call is sent again that the switch has turned around as lent.
+var lentPauses = pace.Pauses{First: time.Millisecond, Most: 100 * time.Millisecond}
+
+// Turned takes a call or question of the node's own that the switch has sent back. It returns the call, nil if that is not out, and whether it
+// is over, as if it were answered: the shell makes the outcome. One that was turned around as lent is sent again, after a pause.
+func (c *Caller) Turned(now time.Duration, m *rpcpacket.Message) (call *Call, over bool) {
+	call = c.calls[m.Call]
+	switch {
+	case call == nil || !call.at(m) || c.asks(call) != (m.Type == rpcpacket.Ask):
+		return nil, false
+	case m.Turned != rpcpacket.Lent:
+		return call, c.End(call)
+	}
+	call.lent = lentPauses.Next(call.lent)
+	call.interval, call.due, call.unsent = call.RTT.Timeout(), now+call.lent, true
+	return call, false
 }
 
 // Postpone starts the wait for a call's answer afresh: the other side has asked for
@@ -425,8 +554,9 @@ func (c *Caller) answered(now time.Duration, call *Call) {
 // Age is for how long the call has been out.
 func (c *Call) Age(now time.Duration) time.Duration { return now - c.sent }
 
-// End gives a call up: it is not sent again, and an answer to it is ignored. Its slot is free.
-// Ending a call that is not out does nothing and reports false.
+// End gives a call up: it is not sent again, and an answer to it is ignored. Its slot is free, unless it Holds that.
+// Ending a call that is not out does nothing and reports false. If the switch may have the slot open, the call is to be left to
+// the Caller instead (Detach).
 func (c *Caller) End(call *Call) bool {
 	if c.calls[call.ID] != call {
 		return false
@@ -435,12 +565,33 @@ func (c *Caller) End(call *Call) bool {
 	call.RTT.out--
 	call.prev.next, call.next.prev = call.next, call.prev
 	call.prev, call.next = nil, nil
-	c.Return(call)
+	if call.Holds || c.asks(call) {
+		c.keep(call)
+	} else {
+		c.Return(call)
+	}
 	return true
 }
 
+// keep has the slots of a call that is over held, or unheld if it was a question whose answer nobody will ask for again.
+func (c *Caller) keep(call *Call) {
+	first, slots := call.slot.number, 1+len(call.more)
+	call.slot, call.more = nil, nil
+	for i := range slots {
+		at := first + rpcpacket.Slot(i) //nolint:gosec // small
+		if h := c.held[at]; h != nil {
+			h.asked = nil
+		} else {
+			c.held[at] = &hold{number: call.Number, node: call.Node}
+		}
+	}
+	if !call.Holds {
+		c.Unhold(first, call.Number, slots)
+	}
+}
+
 // Detach leaves a call to the Caller until it is answered or, unless that is 0,
-// expires: nobody waits for it any more. It reports false if it is not out.
+// expires: nobody waits for it any more. It keeps its slots. It reports false if it is not out.
 func (c *Caller) Detach(call *Call, expires time.Duration) bool {
 	if c.calls[call.ID] != call {
 		return false
@@ -471,15 +622,22 @@ func (c *Caller) Due() (at time.Duration, ok bool) {
 }
 
 // Tick appends the calls to send again to resend, and those that have expired,
-// and are thereby ended, to expired.
+// and are thereby ended, to expired. If rights are in the switch, those that have expired go on, and do not expire any more.
 func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call) {
 	for call := c.head.next; call != &c.head; {
 		this := call
 		call = call.next
 		switch {
 		case this.Expires != 0 && this.Expires <= now:
-			c.End(this)
-			expired = append(expired, this)
+			if expired = append(expired, this); c.Switch {
+				this.Expires = 0
+			} else {
+				c.End(this)
+			}
+		case this.unsent && this.due <= now:
+			this.unsent, this.again = false, false
+			this.sent, this.due = now, now+this.interval
+			resend = append(resend, this)
 		case this.due <= now && !this.again && this.sent+this.interval+this.RTT.crowded() > now:
 			this.due = this.sent + this.interval + this.RTT.crowded() // its callee may be busy with the others
 		case this.due <= now:
