@@ -439,6 +439,18 @@ func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	return r.Ledger, nil
 }
 
+// Holdings implements join.Session.
+func (n *node) Holdings(ctx context.Context) (control.Holdings, error) {
+	return control.ReadHoldings(ctx, n.HoldingsPage)
+}
+
+// HoldingsPage implements join.Hosted.
+func (n *node) HoldingsPage(ctx context.Context, q control.HoldingsQuery) (p control.HoldingsPage, err error) {
+	q.Node, q.Incarnation = n.identity.Address, n.identity.Incarnation
+	err = n.ask(ctx, control.KindHoldings, q, &p)
+	return p, err
+}
+
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
 	told, first := n.endSoon(control.Leave{Reason: "closed"})

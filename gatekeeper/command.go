@@ -252,6 +252,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.placeLedger(p, m)
 	case control.KindBlocks:
 		err = c.moreBlocks(p, m)
+	case control.KindHoldings:
+		err = c.holdings(p, m)
 	case control.KindBatches:
 		err = c.moreBatches(p, m)
 	default:

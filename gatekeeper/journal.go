@@ -127,6 +127,8 @@ type nodeRecord struct {
 	// Row is its place in the switch's registers. Going: it is gone for good.
 	Row   uint16 `json:"row,omitempty"`
 	Going bool   `json:"going,omitempty"`
+	// Unheard: it has not heard yet what its row has.
+	Unheard bool `json:"unheard,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -152,7 +154,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
-			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks, Row: n.row, Going: n.going,
+			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks, Row: n.row, Going: n.going, Unheard: n.unheard,
 		})
 }
 

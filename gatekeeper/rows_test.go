@@ -45,10 +45,11 @@ func (s *small) allocates(n *testNode, i, generation uint32) dsmpacket.Pointer {
 func (s *small) mayWrite(n *testNode, p dsmpacket.Pointer) bool {
 	s.t.Helper()
 	refused := len(n.memory(dsmpacket.OpWrite, p)) > 0
-	if passed := len(s.m1.take()) == 1; passed == refused {
-		s.t.Fatalf("passed: %v, and turned around: %v", passed, refused)
+	passed := len(s.m1.take()) == 1
+	if passed && refused {
+		s.t.Fatal("it has passed, and was turned around")
 	}
-	return !refused
+	return passed
 }
 
 // TestRows: a node has a row of its own, and owns what it allocates in its batches, over a restart of the Gatekeeper, too. The switch hands nothing up

@@ -48,6 +48,7 @@ const (
 	KindLedger    Kind = 13 // where a node keeps its ledger: LedgerQuery, LedgerReply
 	KindSharing   Kind = 14 // whose a caller is, and whether it may share its fate with a node: Sharing, SharingReply
 	KindBatches   Kind = 21 // a node wants more region slots: BatchQuery, BatchReply
+	KindHoldings  Kind = 22 // what the switch has of a node that has joined again: HoldingsQuery, HoldingsPage
 	KindOwners    Kind = 15 // a memory blade asks whose nodes are: Owners, OwnersReply
 )
 
@@ -90,7 +91,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches", KindHoldings: "holdings",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCheck: "check", KindCancelCall: "cancel",
 	KindMirror: "mirror", KindGrant: "grant", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",

@@ -88,6 +88,9 @@ type Session interface {
 	Batches(ctx context.Context, machine uint8, want int) ([]uint32, error)
 	// Ledger asks where the node keeps its ledger; nil as long as no memory machine is in service.
 	Ledger(ctx context.Context) (*control.LedgerPlace, error)
+	// Holdings tells what the switch's registers have of a node that has joined again, as of before it has; see control.Holdings. A node
+	// whose Identity has a Row and a Before must ask, once, before it does anything with its rights: they are forgotten then.
+	Holdings(ctx context.Context) (control.Holdings, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

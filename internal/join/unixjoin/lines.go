@@ -31,12 +31,13 @@ const (
 	opBlocks  = "blocks"
 	opBatches = "batches"
 	opListen  = "listen"
+	opHeld    = "holdings"
 	opSharing = "sharing"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true, opHeld: true}
 
 // request is a line from a program.
 type request struct {
@@ -64,6 +65,8 @@ type request struct {
 	// Machine.
 	Want    int   `json:"want,omitempty"`
 	Machine uint8 `json:"machine,omitempty"`
+	// Held is opHeld's question.
+	Held *control.HoldingsQuery `json:"held,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -95,6 +98,8 @@ type reply struct {
 	Batches []uint32 `json:"batches,omitempty"`
 	// Ledger answers opLedger; none yet if it is nil.
 	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
+	// Held answers opHeld.
+	Held *control.HoldingsPage `json:"held,omitempty"`
 	// Socket says that a socket comes with the line (SCM_RIGHTS): it answers opListen.
 	Socket bool `json:"socket,omitempty"`
 	// Relayed says that it is a stream of frames (package relay) and not a UDP socket.

@@ -239,6 +239,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		answer.Blocks, err = s.node.Blocks(ctx, r.Want)
 	case opBatches:
 		answer.Batches, err = s.node.Batches(ctx, r.Machine, r.Want)
+	case opHeld:
+		if r.Held == nil {
+			err = fault.New(fault.BadRequest, r.Op, "from where?")
+			break
+		}
+		answer.Held, err = got(s.node.HoldingsPage(ctx, *r.Held))
 	case opLedger:
 		answer.Ledger, err = s.node.Ledger(ctx)
 	case opListen:

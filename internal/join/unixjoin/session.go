@@ -152,6 +152,13 @@ func (s *session) Calls(ctx context.Context, c control.NodeCalls) error {
 	return err
 }
 
+// Holdings implements join.Session.
+func (s *session) Holdings(ctx context.Context) (control.Holdings, error) {
+	return control.ReadHoldings(ctx, func(ctx context.Context, q control.HoldingsQuery) (control.HoldingsPage, error) {
+		return told(ctx, s.client, request{Op: opHeld, Held: &q}, func(r *reply) *control.HoldingsPage { return r.Held }, "has no page")
+	})
+}
+
 // Blocks implements join.Session.
 func (s *session) Blocks(ctx context.Context, want int) ([]uint32, error) {
 	r, err := s.client.ask(ctx, request{Op: opBlocks, Want: want})

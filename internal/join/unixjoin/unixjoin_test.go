@@ -127,6 +127,20 @@ func (n *fakeNode) Blocks(_ context.Context, want int) ([]uint32, error) {
 func (n *fakeNode) Batches(_ context.Context, machine uint8, want int) ([]uint32, error) {
 	return []uint32{uint32(machine), uint32(want)}, nil //nolint:gosec // small
 }
+
+// held is what the registers have of each node, more than a page.
+var held = control.Holdings{Slots: make([]control.HeldSlot, control.MaxHoldings), Regions: []netip.Addr{rackaddr.Node(3)}}
+
+func (n *fakeNode) Holdings(ctx context.Context) (control.Holdings, error) {
+	return control.ReadHoldings(ctx, n.HoldingsPage)
+}
+func (n *fakeNode) HoldingsPage(_ context.Context, q control.HoldingsQuery) (p control.HoldingsPage, err error) {
+	if q.Heard {
+		n.events <- "heard"
+		return p, nil
+	}
+	return held.Page(q.From), nil
+}
 func (n *fakeNode) Ledger(context.Context) (*control.LedgerPlace, error) {
 	if n.name == "watched" {
 		return nil, nil
@@ -301,6 +315,10 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "calls: 2 under way, 0 over")
+	if h, err := s.Holdings(t.Context()); err != nil || !reflect.DeepEqual(h, held) {
+		t.Errorf("it holds %d slots and %v, %v", len(h.Slots), h.Regions, err)
+	}
+	n.want(t, "heard")
 	if blocks, err := s.Blocks(t.Context(), 9); err != nil || !slices.Equal(blocks, []uint32{7, 9}) {
 		t.Errorf("blocks %v, %v", blocks, err)
 	}

@@ -355,6 +355,9 @@ func (s *Session) Blocks(_ context.Context, want int) ([]uint32, error) {
 	return slices.Clone(n.blocks), nil
 }
 
+// Holdings implements join.Session.
+func (s *Session) Holdings(context.Context) (control.Holdings, error) { return control.Holdings{}, nil }
+
 // Batches implements join.Session.
 func (s *Session) Batches(_ context.Context, _ uint8, want int) ([]uint32, error) {
 	s.rack.mu.Lock()

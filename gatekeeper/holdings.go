@@ -1,0 +1,260 @@
+package gatekeeper
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// reading is a job that reads the slots of blocks and the words of batches. It is not one moment: packets pass meanwhile.
+type reading struct {
+	row     uint16          // open slots and words that this row has to do with are kept; 0: all open slots and all words of regions
+	used    bool            // all slots are kept that have been used
+	also    map[uint32]bool // words that are kept whoever owns the region, by their slots
+	blocks  []uint32
+	batches []uint32
+	at      int // operations that were handed out
+	left    int // and those without answer
+	slots   []slotCell
+	words   []word
+}
+
+const (
+	readsOfBlock = rpcpacket.BlockSlots / slotsAtOnce
+	readsOfBatch = dsmpacket.BatchSlots / wordsAtOnce
+)
+
+// begun makes a reading begin.
+func (r reading) begun() reading {
+	r.left = len(r.blocks)*readsOfBlock + len(r.batches)*readsOfBatch
+	return r
+}
+
+func (r *reading) next() (handOp, bool) {
+	i := r.at
+	if i < len(r.blocks)*readsOfBlock {
+		r.at++
+		return handOp{kind: handReadSlots, slot: r.blocks[i/readsOfBlock]*rpcpacket.BlockSlots + uint32(i%readsOfBlock*slotsAtOnce)}, true //nolint:gosec // small
+	}
+	if i -= len(r.blocks) * readsOfBlock; i < len(r.batches)*readsOfBatch {
+		r.at++
+		return handOp{kind: handReadWords, slot: r.batches[i/readsOfBatch]*dsmpacket.BatchSlots + uint32(i%readsOfBatch*wordsAtOnce)}, true //nolint:gosec // small
+	}
+	return handOp{}, false
+}
+
+func (r *reading) took(_ handOp, a *handAnswer) {
+	r.left--
+	for _, k := range a.slots {
+		if mine := r.row == 0 || k.caller == r.row || k.callee == r.row; r.used && k.number != 0 || k.state == slotOpen && mine {
+			r.slots = append(r.slots, k)
+		}
+	}
+	for _, w := range a.words {
+		if w.region.Generation() != 0 && (r.row == 0 || w.owner == r.row || r.also[w.region.Slot()]) {
+			r.words = append(r.words, w)
+		}
+	}
+}
+
+// allBlocks are those that nodes have, and allBatches those that some node has or had: their regions may be anybody's.
+func (c *controller) allBlocks() []uint32  { return slices.Sorted(maps.Keys(c.blocks.of)) }
+func (c *controller) allBatches() []uint32 { return slices.Sorted(maps.Keys(c.batches.of)) }
+
+// base is the first byte of a region.
+func (c *controller) baseOf(id dsmpacket.RegionID) dsmpacket.Pointer {
+	return dsmpacket.Make(c.cfg.DSMPrefix, c.batches.of[id.Batch()].machine, id)
+}
+
+func (c *controller) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
+	for _, id := range ids {
+		all = append(all, c.baseOf(id).Addr())
+	}
+	return all
+}
+
+// holding is how a node that joins again is told what its row has (docs/rights.md, sections 6 and 7). The former incarnation is fenced. This
+// one's identity goes on afterwards:
+//
+//	slots of its blocks ─▶ words of all batches ─▶ open one-ways to it ─▶ identity, Joined ─▶ HoldingsPage … heard
+//
+// What an answer brings meanwhile has an open slot in the first reading, or is among the words. What a one-way brings has an open slot in
+// the second reading of slots: the node will hear of it.
+type holding struct {
+	reading
+	node  *node
+	stage int
+	held  control.Holdings
+	owned []word
+	waits []waiting // for it
+}
+
+// waiting is a request that waits.
+type waiting struct {
+	port *port
+	ask  control.Message
+}
+
+// The stages of a holding.
+const (
+	holdSlots = iota
+	holdWords
+	holdComing
+	holdRead
+)
+
+// hold has a node's holdings read, and then goes on with a request.
+func (c *controller) hold(n *node, p *port, m control.Message) {
+	if n.held == nil {
+		n.held = &holding{node: n, reading: reading{used: true, blocks: n.blocks}.begun()}
+		c.hand.begin(n.held)
+	}
+	n.held.waits = append(n.held.waits, waiting{p, m})
+	c.goOnHolding(n.held)
+}
+
+// goOnHolding begins the next stage when one is over.
+func (c *controller) goOnHolding(h *holding) {
+	for h.left == 0 && h.stage < holdRead {
+		switch h.stage++; h.stage {
+		case holdWords:
+			h.held.Slots = c.heldSlots(h.slots)
+			also := map[uint32]bool{}
+			for r := range h.node.made {
+				also[r.Base.ID().Slot()] = true
+			}
+			h.reading = reading{row: h.node.row, also: also, batches: c.allBatches()}.begun()
+		case holdComing:
+			h.owned = h.words
+			h.reading = reading{row: h.node.row, blocks: c.allBlocks()}.begun()
+		case holdRead:
+			c.listHoldings(h)
+		}
+		c.hand.begin(h)
+	}
+	if h.stage == holdRead {
+		all := h.waits
+		h.waits = nil
+		for _, w := range all {
+			c.goOnWith(h.node, w)
+		}
+	}
+	c.reach()
+}
+
+// heldSlots are slots as a node is told them.
+func (c *controller) heldSlots(slots []slotCell) (all []control.HeldSlot) {
+	for _, k := range slots {
+		s := control.HeldSlot{
+			Slot: uint32(k.slot), Number: uint64(k.number), Callee: c.rows.of[k.callee], State: control.SlotState(k.state), Place: k.place, Given: k.given,
+		}
+		if k.state == slotOpen {
+			s.Regions = c.basesOf(k.regions)
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b control.HeldSlot) int { return int(a.Slot) - int(b.Slot) })
+	return all
+}
+
+// listHoldings lists the regions, when all is read.
+func (c *controller) listHoldings(h *holding) {
+	coming := map[dsmpacket.RegionID]bool{}
+	for _, k := range h.slots {
+		if k.given && k.callee == h.node.row {
+			for _, id := range k.regions {
+				coming[id] = true
+			}
+		}
+	}
+	known := map[uint32]uint32{} // generations, by slot
+	for _, w := range h.owned {
+		known[w.region.Slot()] = w.region.Generation()
+		if w.owner == h.node.row && !coming[w.region] {
+			h.held.Regions = append(h.held.Regions, c.baseOf(w.region).Addr())
+		}
+	}
+	slices.SortFunc(h.held.Regions, netip.Addr.Compare)
+	for r := range h.node.made {
+		if known[r.Base.ID().Slot()] < r.Base.ID().Generation() {
+			h.held.Named = append(h.held.Named, control.NamedRegion{Base: r.Base.Addr(), Class: r.Class})
+		}
+	}
+	slices.SortFunc(h.held.Named, func(a, b control.NamedRegion) int { return a.Base.Compare(b.Base) })
+	h.reading, h.owned = reading{}, nil
+}
+
+// goOnWith goes on with a request that has waited for a node's holdings.
+func (c *controller) goOnWith(n *node, w waiting) {
+	if w.ask.Kind == control.KindJoin {
+		c.admitNode(w.port, w.ask, n)
+		return
+	}
+	if err := c.holdings(w.port, w.ask); err != nil {
+		c.fail(w.port, w.ask, err)
+	}
+}
+
+// unhold gives up what waits for the holdings of a node that has ended.
+func (c *controller) unhold(n *node) {
+	if n.held == nil {
+		return
+	}
+	c.hand.end(n.held)
+	for _, w := range n.held.waits {
+		c.fail(w.port, w.ask, fault.New(fault.Unavailable, w.ask.Kind.String(), "the node has ended meanwhile: %s", n.why))
+	}
+	n.held = nil
+}
+
+// holdings tells a node a page of what its row has. After a restart of the Gatekeeper it is read once more: the node has not done anything yet.
+func (c *controller) holdings(p *port, m control.Message) error {
+	var q control.HoldingsQuery
+	if err := m.Decode(&q); err != nil {
+		return err
+	}
+	n, err := c.nodeAt(p, "holdings", q.Node, q.Incarnation)
+	if err != nil {
+		return err
+	}
+	switch {
+	case q.Heard || !n.rights() || n.before == 0:
+		if n.unheard && q.Heard {
+			n.unheard, n.held, n.made = false, nil, nil
+			c.keepNode(n)
+		}
+		c.answer(p, m, control.HoldingsPage{})
+	case !n.unheard:
+		return fault.New(fault.Stale, "holdings", "node %s has heard what it holds", n.address)
+	case n.held == nil || n.held.stage < holdRead:
+		c.hold(n, p, m)
+	default:
+		page := n.held.held.Page(q.From)
+		page.Reading = c.cfg.Boot
+		c.answer(p, m, page)
+	}
+	return nil
+}
+
+// noteNamed notes regions that a memory blade names of a node that it was told to refuse.
+func (c *controller) noteNamed(b *blade, told *control.Fenced) {
+	for _, id := range told.Regions {
+		s := c.unknownOf(b, id)
+		n := c.nodeOrFallen(s.node)
+		if n == nil || s.pending || n.joined && !n.gone && !n.unheard {
+			continue
+		}
+		if n.made == nil {
+			n.made = map[dsmpacket.Region]bool{}
+		}
+		n.made[s.region] = true
+	}
+	if told.More {
+		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
+	}
+}
