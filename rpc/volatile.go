@@ -69,6 +69,9 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		}
 	case direct.Duplicate:
 		n.stats.duplicates.Add(1)
+	case direct.Refused:
+		n.stats.duplicates.Add(1)
+		n.send(from, n.exception(m, Unavailable, "its caller has given the call up before it began", true))
 	case direct.Gone:
 		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:

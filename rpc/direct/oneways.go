@@ -16,6 +16,9 @@ import (
 //	done settled, committed ─Leave▶ ONEWAY ─▶ acknowledged ─▶ delivered settled ─▶ forget ─▶ over
 //	                                  ▲             └─ refused for good ─▶ moved settled ─┐
 //	                                  └──────────────── another node ◀────────────────────┘
+//
+// If rights are in the switch, moved is settled before each ONEWAY leaves, too: with its slots and its number (Departs). The next incarnation
+// asks about that attempt. To send the one-way again under a new number would be refused, since its receiver owns the regions.
 
 // owedOneway is a one-way until it is acknowledged.
 type owedOneway struct {
@@ -57,6 +60,20 @@ func (t *Table) queue(w *owedOneway) {
 		at--
 	}
 	t.oneways.queues[w.Node] = slices.Insert(q, at, w)
+	t.handOver(w, 1)
+}
+
+// handOver counts the regions that a one-way is to hand over, or has.
+func (t *Table) handOver(w *owedOneway, n int) {
+	m, err := rpcpacket.Parse(w.Message)
+	if err != nil {
+		return
+	}
+	for i := range m.Lists {
+		for _, g := range m.Lists[i].Of() {
+			t.handRegion(g, n)
+		}
+	}
 }
 
 // Leave notes that the one-ways of an execution may leave. Next has those that do.
@@ -89,7 +106,20 @@ func (t *Table) take(node [16]byte, id rpcpacket.ID) *owedOneway {
 	if t.oneways.queues[node] = q[1:]; len(q) == 1 {
 		delete(t.oneways.queues, node)
 	}
+	t.handOver(q[0], -1)
 	return q[0]
+}
+
+// Departs notes in which slots a one-way that is out leaves, under which number. It returns the record of that: when it is settled, the one-way
+// leaves.
+func (t *Table) Departs(node [16]byte, id rpcpacket.ID, slot rpcpacket.Slot, n rpcpacket.Number, slots uint8) []record.Record {
+	q := t.oneways.queues[node]
+	if len(q) == 0 || q[0].ID != id || !q[0].out {
+		return nil
+	}
+	w := q[0]
+	w.Slot, w.Number, w.Slots = slot, n, slots
+	return []record.Record{&record.Moved{Execution: w.owner, Oneway: id, Node: node, Slot: slot, Number: n, Slots: slots}}
 }
 
 // Delivered notes that a node has acknowledged a one-way, or never will, since it is gone. It
@@ -100,10 +130,10 @@ func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
 		return nil
 	}
 	way := [][16]byte{node}
-	if w.Hands() {
+	if w.Hands() && !t.Switch {
 		way = append(way, controller)
 	}
-	t.add(w.owner, i, way...)
+	t.add(w.owner, record.Call{ID: w.ID, Node: w.Node, Slot: w.Slot, Number: w.Number, Slots: w.Slots, Lends: w.Hands()}, i, way...)
 	t.owed[w.owner]-- // there is the item at least
 	return []record.Record{&record.Delivered{Execution: w.owner, Oneway: i.ID}}
 }
@@ -115,7 +145,7 @@ func (t *Table) Moves(node [16]byte, id rpcpacket.ID, to [16]byte) []record.Reco
 	if w == nil {
 		return nil
 	}
-	w.Node, w.out = to, false
+	w.Node, w.out, w.Slot, w.Number, w.Slots = to, false, 0, 0, 0
 	t.queue(w)
 	return []record.Record{&record.Moved{Execution: w.owner, Oneway: id, Node: to}}
 }

@@ -18,12 +18,14 @@ type Item struct {
 	Slot   rpcpacket.Slot
 	Number rpcpacket.Number
 	// GivenUp asks the Gatekeeper what the call has handed over, which hands nothing over from then on. The Gatekeeper's record of it stays.
+	// If rights are in the switch, the call is asked about (Table.Asks).
 	GivenUp bool
 }
 
 // item is an Item until all who are to have forgotten it.
 type item struct {
 	Item
+	call  record.Call  // as it is on record
 	more  []Item       // the same call in other slots
 	node  [16]byte     // that is to forget it now
 	then  [][16]byte   // those that are to after that
@@ -59,9 +61,12 @@ const (
 
 // Free is regions that are to be freed.
 type Free struct {
-	Owner      rpcpacket.ID // the execution, or the call that has handed them over
-	Regions    [][16]byte
-	rest       bool
+	Owner   rpcpacket.ID // the execution, or the call that has handed them over
+	Regions [][16]byte
+	// Rest says that they were results of an answer which nobody asks for any more. If rights are in the switch, that denies to free those
+	// which the caller has got. Those that the node has got again stay: an execution that runs here has them, or another one owes something
+	// about them.
+	Rest       bool
 	checkpoint uint32
 }
 
@@ -81,10 +86,11 @@ func (t *Table) owe(e *record.Execution) {
 			t.commits[e.ID] = true
 			t.owed[e.ID]++
 		}
-		r := regions{frees: dueIf(len(o.Frees) > 0), word: dueIf(o.Returns), rest: dueIf(len(o.Rest) > 0)}
+		r := regions{frees: dueIf(len(o.Frees) > 0), word: dueIf(o.Returns && !t.Switch), rest: dueIf(len(o.Rest) > 0)}
 		if r != (regions{}) {
 			t.regions[e.ID] = &r
 			t.owed[e.ID]++
+			t.hand(o.Rest, 1)
 		}
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
@@ -102,20 +108,26 @@ func dueIf(owed bool) phase {
 }
 
 // oweForgets notes that callees are to forget what an execution has called. What calls have handed over that it has given up, the
-// Gatekeeper is asked before that. It has a record of rights, which goes after that.
+// Gatekeeper is asked before that. It has a record of rights, which goes after that. If rights are in the switch, calls that were given
+// up are asked about before that; a callee forgets by itself those of policy none.
 func (t *Table) oweForgets(owner rpcpacket.ID, called []record.Call) {
 	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
-		if !k.Direct() {
+		var way [][16]byte
+		switch asks := k.GivenUp && (!t.Switch || k.Slot != 0); {
+		case !k.Direct() && (!t.Switch || !asks):
 			continue
+		case asks:
+			way = append(way, controller)
+		default:
+			k.GivenUp = false
 		}
-		way := [][16]byte{k.Node}
-		if k.GivenUp {
-			way = [][16]byte{controller, k.Node}
+		if k.Direct() {
+			way = append(way, k.Node)
 		}
-		if k.Lends {
+		if k.Lends && !t.Switch {
 			way = append(way, controller)
 		}
-		t.add(owner, Item{ID: k.ID, GivenUp: k.GivenUp}, way...)
+		t.add(owner, k, Item{ID: k.ID, GivenUp: k.GivenUp}, way...)
 	}
 }
 
@@ -133,6 +145,38 @@ func (t *Table) oweMemory(e *record.Execution) {
 		t.owed[e.ID]++
 	}
 	t.regions[e.ID] = &regions{frees: due}
+}
+
+// hand counts regions that an execution may hand over, or does not any more.
+func (t *Table) hand(all [][16]byte, n int) {
+	for _, p := range all {
+		t.handRegion(rpcpacket.RegionOf(p), n)
+	}
+}
+
+func (t *Table) handRegion(g rpcpacket.Region, n int) {
+	if t.hands[g] += n; t.hands[g] == 0 {
+		delete(t.hands, g)
+	}
+}
+
+// has counts the regions that a main has since its last checkpoint.
+func (t *Table) has(e *record.Execution) {
+	if e == nil || e.Checkpoint == nil {
+		return
+	}
+	t.hand(t.mainHas[e.ID], -1)
+	t.mainHas[e.ID] = e.Checkpoint.Has
+	t.hand(e.Checkpoint.Has, 1)
+}
+
+// rest are the results of an answer that are to be freed. If rights are in the switch, nobody has told which of them the caller has got: what
+// another execution may hand over, or a main has, has come back since, and stays.
+func (t *Table) rest(o *record.Owed) [][16]byte {
+	if !t.Switch {
+		return o.Rest
+	}
+	return slices.DeleteFunc(slices.Clone(o.Rest), func(p [16]byte) bool { return t.hands[rpcpacket.RegionOf(p)] > 1 })
 }
 
 // Unfreed lists the regions which go because of a durable main's checkpoints so far, and are not known to be gone. They
@@ -154,15 +198,24 @@ func (t *Table) paid(e *record.Execution) bool {
 func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
 	for _, i := range t.items {
 		if i.owner == main {
-			way := append([][16]byte{i.node}, i.then...)
-			if i.GivenUp {
-				way = way[1:]
+			k := i.call
+			if k.GivenUp = i.GivenUp; !t.Switch {
+				k.Node, k.Lends = i.forgets()
 			}
-			calls = append(calls, record.Call{ID: i.ID, Node: way[0], Lends: len(way) > 1, GivenUp: i.GivenUp})
+			calls = append(calls, k)
 		}
 	}
 	slices.SortFunc(calls, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
 	return calls
+}
+
+// forgets is which node is to forget the call, or the Gatekeeper if that alone is left; and whether the Gatekeeper is to after that.
+func (i *item) forgets() (node [16]byte, lends bool) {
+	way := append([][16]byte{i.node}, i.then...)
+	if i.GivenUp {
+		way = way[1:]
+	}
+	return way[0], len(way) > 1
 }
 
 // Hands reports whether one-ways of a durable main's checkpoints hand regions over, and are not known to be delivered.
@@ -179,11 +232,11 @@ func (t *Table) Hands(main rpcpacket.ID) bool {
 func (t *Table) Owes() bool { return len(t.items) > 0 }
 
 // add has a call forgotten by nodes, one after the other.
-func (t *Table) add(owner rpcpacket.ID, i Item, way ...[16]byte) {
+func (t *Table) add(owner rpcpacket.ID, k record.Call, i Item, way ...[16]byte) {
 	if t.items[debt{call: i.ID}] != nil {
 		return
 	}
-	t.items[debt{call: i.ID}] = &item{Item: i, node: way[0], then: way[1:], owner: owner}
+	t.items[debt{call: i.ID}] = &item{Item: i, call: k, node: way[0], then: way[1:], owner: owner}
 	if !owner.IsZero() {
 		t.owed[owner]++
 	}
@@ -224,6 +277,9 @@ func (t *Table) Sent(i Item) {
 func (t *Table) Forgets() map[[16]byte][]Item {
 	all := map[[16]byte][]Item{}
 	for _, i := range t.items {
+		if i.GivenUp && t.Switch {
+			continue // see Asks
+		}
 		all[i.node] = append(all[i.node], i.Item)
 		for _, m := range i.more {
 			m.GivenUp = i.GivenUp
@@ -234,6 +290,55 @@ func (t *Table) Forgets() map[[16]byte][]Item {
 		slices.SortStableFunc(items, func(a, b Item) int { return a.ID.Compare(b.ID) })
 	}
 	return all
+}
+
+// Asks lists the calls that executions have given up, and that are asked about until their answers are heard: if rights are in the switch. A
+// call that is out is sent again in the place of a question. Heard ends it.
+func (t *Table) Asks() (all []record.Call) {
+	for _, i := range t.items {
+		if i.GivenUp && t.Switch {
+			all = append(all, i.call)
+		}
+	}
+	slices.SortFunc(all, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
+	return all
+}
+
+// Heard notes that the answer to a call of Asks is heard, and that what it has handed over is freed; or that there is no answer. The callee is told
+// to forget the call then. Heard returns the records of executions that owe nothing any more.
+func (t *Table) Heard(id rpcpacket.ID) []record.Record {
+	key := debt{call: id}
+	i := t.items[key]
+	if i == nil || !i.GivenUp || !t.Switch {
+		return nil
+	}
+	return t.forgot(key, i, true)
+}
+
+// Attempts calls f with each attempt on record whose answer may not have been heard, and with the execution that has made it: the last
+// ones of the calls of executions and mains that are to run again; those that were given up; and those of one-ways that are owed. A call may come
+// twice if a main has made it before its last checkpoint. Resume comes before it.
+func (t *Table) Attempts(f func(e *record.Execution, k record.Call)) {
+	t.state.Each(func(e *record.Execution) {
+		seen := make(map[rpcpacket.ID]bool, len(e.Called))
+		for _, k := range slices.Backward(e.Called) {
+			if !seen[k.ID] && k.Slot != 0 {
+				f(e, k)
+			}
+			seen[k.ID] = true
+		}
+		o := e.Owed()
+		for i := range o.Oneways {
+			if w := &o.Oneways[i]; w.Slot != 0 {
+				f(e, record.Call{ID: w.ID, Node: w.Node, Slot: w.Slot, Number: w.Number, Slots: w.Slots, Lends: w.Hands()})
+			}
+		}
+		for _, k := range o.Called {
+			if i := t.items[debt{call: k.ID}]; k.Slot != 0 && i != nil && i.GivenUp {
+				f(e, k)
+			}
+		}
+	})
 }
 
 // Acknowledged takes the word of a node that it has forgotten calls; or, if it was asked what they have handed over, that its records
@@ -270,6 +375,7 @@ func (t *Table) forgot(key debt, i *item, asked bool) []record.Record {
 // call up. Who has answered it does not have them any more.
 func (t *Table) HandedOver(call rpcpacket.ID) (free bool) {
 	if i := t.items[debt{call: call, answered: true}]; i != nil && i.GivenUp {
+		t.hand(t.state.Execution(call).Owed().Rest, -1)
 		t.regions[call].rest = none
 		i.next()
 	}
@@ -308,13 +414,13 @@ func (t *Table) Frees() (all []Free) {
 			all = append(all, f)
 		}
 		switch {
-		case e.Done == nil || !e.Forgotten:
+		case e.Done == nil || !e.Forgotten, t.Switch && len(t.again) > 0: // which may have got them again
 		case r.word == due:
 			r.word = told
 			t.unasked(e.Done)
 		case r.word == none && r.rest == due:
 			r.rest = told
-			all = append(all, Free{Owner: id, Regions: o.Rest, rest: true})
+			all = append(all, Free{Owner: id, Regions: t.rest(&o), Rest: true})
 		}
 	}
 	slices.SortFunc(all, func(a, b Free) int { return a.Owner.Compare(b.Owner) })
@@ -336,7 +442,8 @@ func (t *Table) Freed(f *Free) []record.Record {
 	switch {
 	case r == nil || e == nil || e.Checkpoint != nil && e.Checkpoint.Index != f.checkpoint: // there is a later checkpoint, which owes them, too
 		return nil
-	case f.rest:
+	case f.Rest:
+		t.hand(e.Owed().Rest, -1)
 		r.rest = none
 	default:
 		r.frees = none

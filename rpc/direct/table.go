@@ -40,10 +40,11 @@ const (
 	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
 	Gone                          // it is bound to another incarnation, which may have run it: refuse it
 	Lost                          // it has run, and its answer is not kept any more: refuse it
+	Unbegun                       // the call that it asks about has not come: Bury the incarnations before the asker's, and say so
 	Full                          // there is no room to remember it, so it cannot be run at most once: drop it, it will be sent again
 )
 
-var verdicts = [...]string{"?", "run", "duplicate", "answer", "late", "refused", "diverged", "malformed", "foreign", "superseded", "gone", "lost", "full"}
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "late", "refused", "diverged", "malformed", "foreign", "superseded", "gone", "lost", "unbegun", "full"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
@@ -56,6 +57,9 @@ func (v Verdict) String() string {
 // Table is what a node knows of direct calls that it has got, and of what it owes because
 // of them. Its methods must not be called concurrently.
 type Table struct {
+	// Switch says that rights are in the switch: the Gatekeeper has no part in calls. The shell sets it before all else.
+	Switch bool
+
 	state   *record.State
 	running map[rpcpacket.ID]*running
 	floors  map[record.Place]rpcpacket.Number // of call slots: while what was accepted has no record
@@ -65,8 +69,11 @@ type Table struct {
 	quota   quota
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]*regions
+	hands   map[rpcpacket.Region]int // by how many executions, mains and one-ways a region may be handed over
+	mainHas map[rpcpacket.ID][][16]byte
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
+	again   map[rpcpacket.ID]bool // executions and mains that are to be run again, and have not come to an end since
 }
 
 // running is a call that has been accepted and is not done.
@@ -84,7 +91,8 @@ func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table 
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[record.Place]rpcpacket.Number{}, heard: map[[16]byte]uint32{},
 		items: map[debt]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
-		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]*regions{}, mains: map[rpcpacket.ID]bool{},
+		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]*regions{}, hands: map[rpcpacket.Region]int{}, mainHas: map[rpcpacket.ID][][16]byte{},
+		mains: map[rpcpacket.ID]bool{}, again: map[rpcpacket.ID]bool{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
 	}
 }
@@ -159,9 +167,55 @@ func (t *Table) Claim(main rpcpacket.ID) (r record.Record, free bool) {
 	return &record.Forgotten{Executions: []rpcpacket.ID{main}}, e.Over
 }
 
+// unaskable reports whether nobody may ask such a question: it comes from a later incarnation than the call's.
+func unaskable(h *rpcpacket.Header) bool {
+	return !h.Slot.Valid() || h.CallerIncarnation > rpcpacket.MaxIncarnation || h.Number.Incarnation() >= h.CallerIncarnation
+}
+
+// Ask takes a question what has become of a call, of a later incarnation of its caller's, or of the Gatekeeper in its name, which
+// names slot and number only: Answer if it is done, though nobody else may ask for that any more; Duplicate if it is to come to
+// its end, with the execution if it has begun; Superseded as in Receive; or Unbegun. Before that is said, a record (Bury) has to say
+// that the caller's incarnations before the asker's are dead: so the call does not begin any more.
+func (t *Table) Ask(asker [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
+	if unaskable(h) {
+		return Malformed, nil
+	}
+	at, id := record.Place{Caller: asker, Slot: h.Slot}, h.Call
+	e, r := t.state.Execution(id), t.running[id]
+	if e == nil && r == nil {
+		if e = t.state.At(at, h.Number); e != nil {
+			id, r = e.ID, t.running[e.ID]
+		} else {
+			id, r = t.runningAt(at, h.Number)
+		}
+	}
+	switch {
+	case t.mains[id] || !t.asks(asker, e, r):
+		return Foreign, nil
+	case r != nil && id == h.Call && t.supersedes(asker, h, r):
+		return Superseded, e
+	case r != nil || e != nil && e.Done == nil:
+		return Duplicate, e
+	case e != nil:
+		return Answer, e
+	}
+	return Unbegun, nil
+}
+
+// runningAt is the call that runs here and has come in a slot under a number.
+func (t *Table) runningAt(at record.Place, n rpcpacket.Number) (rpcpacket.ID, *running) {
+	for id, r := range t.running {
+		if r.at == at && r.number == n {
+			return id, r
+		}
+	}
+	return rpcpacket.ID{}, nil
+}
+
 // Probe takes the Gatekeeper's question what has become of a call that lends memory, or of a one-way that hands
 // some over, in its caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
 // is to come to its end, with the execution if it has begun, and Late if it never came: it is then to be refused for good (Void).
+// If rights are in the switch, there is Ask instead.
 func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
 	if v := misnamed(caller, h); v != 0 {
 		return v, nil
@@ -189,7 +243,10 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 }
 
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new.
-func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
+func (t *Table) Drop(id rpcpacket.ID) {
+	delete(t.running, id)
+	delete(t.again, id)
+}
 
 // Refuse takes back that a call is run, for good: a node that closes has its caller choose
 // another one. When the record is settled, no later incarnation of the node runs the call
@@ -246,7 +303,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	t.lower(r)
 	if r, ok := r.(*record.Done); ok {
 		was := t.running[r.Execution]
-		delete(t.running, r.Execution)
+		t.Drop(r.Execution)
 		e := t.state.Execution(r.Execution)
 		touched = append(touched, e)
 		t.owe(e)
@@ -260,8 +317,10 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		}
 	}
 	if r, ok := r.(*record.Checkpoint); ok {
+		delete(t.again, r.Main)
 		e := t.state.Execution(r.Main)
 		touched = append(touched, e)
+		t.has(e)
 		t.owe(e)
 		t.oweMemory(e)
 		t.oweOneways(r.Main, r.Owed.Oneways)
@@ -324,6 +383,7 @@ func (t *Table) Resume() (r Resumption) {
 	for _, e := range t.state.Executions() {
 		t.owe(e)
 		if e.Main() {
+			t.has(e)
 			t.oweMemory(e)
 		}
 		if owed := e.Owed(); len(owed.Oneways) > 0 {
@@ -337,6 +397,9 @@ func (t *Table) Resume() (r Resumption) {
 			r.Over = append(r.Over, &record.Forgotten{Executions: []rpcpacket.ID{e.ID}})
 		}
 		begun := e.Done == nil && e.Begun != nil
+		if begun || e.Main() && len(e.Called) > 0 {
+			t.again[e.ID] = true
+		}
 		if begun && (len(e.Machines) > 0 || lendsUnheard(e)) {
 			r.Rollback = append(r.Rollback, e)
 		}

@@ -33,6 +33,7 @@ type Volatile struct {
 	incarnation uint32
 	limits      Limits
 	slots       map[record.Place]*slot
+	callers     map[[16]byte]*past
 	held        *share.Nodes // how many slots
 	aging       list[*slot]  // the least recently heard of first
 	replies     list[*Entry] // answers kept, the oldest first
@@ -48,6 +49,12 @@ type slot struct {
 	queue links[*slot]
 }
 
+// past is what is known of a caller beside its slots.
+type past struct {
+	dead   uint32 // of the incarnations up to this one no call begins any more
+	forgot uint32 // of those up to this one calls may have been forgotten
+}
+
 // Entry is one call that a Volatile knows.
 type Entry struct {
 	ID rpcpacket.ID
@@ -59,6 +66,8 @@ type Entry struct {
 	reply   []byte        // the answer, as a datagram; nil while there is none
 	payload *sent.Payload // the answer's whole payload, if reply is only its first packet
 	running bool
+	givenUp bool          // its caller has given it up
+	refused bool          // before it began, and it never will
 	gone    bool          // forgotten: its slot has gone on
 	settled bool          // the caller has all of a large answer
 	kept    links[*Entry] // in Volatile.replies while reply is kept
@@ -69,7 +78,8 @@ type Arrival struct {
 	Verdict Verdict
 	Entry   *Entry // for Run: the shell ends it with Finish or Forget
 	Reply   []byte // for Answer; it does not change any more
-	// Abandoned is a running call that its caller has given up, nil if there is none.
+	// Abandoned is a running call that its caller has given up, nil if there is none. It is to end soon: if its slot has not gone on,
+	// copies are answered with its answer.
 	Abandoned *Entry
 }
 
@@ -77,7 +87,7 @@ type Arrival struct {
 // stands for share.Stranger.
 func NewVolatile(incarnation uint32, limits Limits, ownerOf func(node netip.Addr) share.Owner) *Volatile {
 	return &Volatile{
-		incarnation: incarnation, limits: limits, slots: make(map[record.Place]*slot),
+		incarnation: incarnation, limits: limits, slots: make(map[record.Place]*slot), callers: make(map[[16]byte]*past),
 		held: share.NewNodes(uint64(max(limits.Slots, 0)), ownerOf), //nolint:gosec // not negative
 	}
 }
@@ -88,30 +98,76 @@ func (v *Volatile) Crowded() bool { return v.held.Crowded() }
 // Learn has a caller's slots charged to its owner, of whom there is news.
 func (v *Volatile) Learn(caller netip.Addr) { v.held.Learn(caller) }
 
-// Receive takes a copy of a call or one-way from a node. One that is marked as given up ends the call, and is Late.
+// Receive takes a copy of a call or one-way from a node. If it is marked as given up, the call is Refused unless it has begun.
 func (v *Volatile) Receive(now time.Duration, caller netip.Addr, h *rpcpacket.Header) Arrival {
 	v.forgetOld(now)
 	if wrong := v.misplaced(caller, h); wrong != 0 {
 		return Arrival{Verdict: wrong}
 	}
-	l, number := v.slot(now, caller, h.Slot), h.Number
-	if l == nil {
+	dead := v.before(caller).dead
+	l, number := v.slots[record.Place{Caller: caller.As16(), Slot: h.Slot}], h.Number
+	if h.CallerIncarnation <= dead && (l == nil || l.call == nil || l.call.number != number) {
+		return Arrival{Verdict: Late}
+	}
+	if l = v.slot(now, caller, h.Slot); l == nil {
 		return Arrival{Verdict: Full}
 	}
 	givenUp := h.Flags&rpcpacket.FlagGivenUp != 0
 	switch {
 	case number < l.floor:
 		return Arrival{Verdict: Late}
-	case l.call != nil && l.call.number == number && !givenUp:
-		return l.call.known()
-	case givenUp:
-		return Arrival{Verdict: Late, Abandoned: v.raise(l, number+1)}
+	case l.call != nil && l.call.number == number:
+		return l.call.copied(givenUp)
 	}
 	a := Arrival{Verdict: Run, Abandoned: v.raise(l, number)}
-	l.call = &Entry{ID: h.Call, slot: l, number: number, running: true}
+	l.call = &Entry{ID: h.Call, slot: l, number: number, running: !givenUp, givenUp: givenUp, refused: givenUp}
 	l.call.kept.value = l.call
-	a.Entry = l.call
+	if a.Entry = l.call; givenUp {
+		a.Verdict, a.Entry = Refused, nil
+	}
 	return a
+}
+
+// copied takes a copy of a call that is known.
+func (e *Entry) copied(givenUp bool) Arrival {
+	a := e.known()
+	if e.givenUp = e.givenUp || givenUp; givenUp && e.running {
+		a.Abandoned = e
+	}
+	return a
+}
+
+// Ask takes a question what has become of a call, of its caller's later incarnation or of the Gatekeeper in its name: Answer, Duplicate if
+// it runs, Refused, Lost, Gone if it was bound to another incarnation, or Unbegun if it has not come. Then it does not begin any more. A question
+// that names no incarnation may be about a call of another policy: the Table is to be asked before "never began" is said.
+func (v *Volatile) Ask(caller netip.Addr, h *rpcpacket.Header) Arrival {
+	switch {
+	case unaskable(h):
+		return Arrival{Verdict: Malformed}
+	case h.CalleeIncarnation != 0 && h.CalleeIncarnation != v.incarnation:
+		return Arrival{Verdict: Gone}
+	}
+	k := v.before(caller)
+	l := v.slots[record.Place{Caller: caller.As16(), Slot: h.Slot}]
+	switch {
+	case l != nil && l.call != nil && l.call.number == h.Number && l.call.settled:
+		return Arrival{Verdict: Lost} // by an incarnation that has died since
+	case l != nil && l.call != nil && l.call.number == h.Number:
+		return l.call.known()
+	case h.CalleeIncarnation != 0 && (l != nil && h.Number < l.floor || h.Number.Incarnation() <= k.forgot):
+		return Arrival{Verdict: Lost}
+	}
+	k.dead = max(k.dead, h.CallerIncarnation-1)
+	v.callers[caller.As16()] = &k
+	return Arrival{Verdict: Unbegun}
+}
+
+// before is what is known of a caller beside its slots.
+func (v *Volatile) before(caller netip.Addr) past {
+	if k := v.callers[caller.As16()]; k != nil {
+		return *k
+	}
+	return past{}
 }
 
 // Probe takes the Gatekeeper's question what has become of a call with pointers, in its caller's name: Answer, Duplicate if it
@@ -194,6 +250,8 @@ func (e *Entry) known() Arrival {
 		return Arrival{Verdict: Answer, Reply: e.reply}
 	case e.running:
 		return Arrival{Verdict: Duplicate}
+	case e.refused:
+		return Arrival{Verdict: Refused}
 	}
 	return Arrival{Verdict: Lost}
 }
@@ -235,10 +293,13 @@ func (v *Volatile) Finish(e *Entry, reply []byte, payload *sent.Payload) {
 	}
 }
 
-// Forget undoes the Run of a call that was not run after all: when it arrives again it is new. No Answer to it must have been
-// sent.
+// Forget undoes the Run of a call that was not run after all: when it arrives again it is new, or Refused if its caller has given it up. No
+// Answer to it must have been sent.
 func (v *Volatile) Forget(e *Entry) {
 	e.running, e.Tag = false, nil
+	if e.refused = e.givenUp && !e.gone; e.refused {
+		return
+	}
 	if !e.gone {
 		e.slot.call = nil
 	}
@@ -303,8 +364,12 @@ func (v *Volatile) forget(l *slot) {
 	if l.call != nil {
 		v.pass(l.call)
 	}
+	caller := netip.AddrFrom16(l.at.Caller)
+	k := v.before(caller)
+	k.forgot = max(k.forgot, l.floor.Incarnation())
+	v.callers[l.at.Caller] = &k
 	delete(v.slots, l.at)
-	v.held.Release(netip.AddrFrom16(l.at.Caller), 1)
+	v.held.Release(caller, 1)
 }
 
 // links make a value a member of at most one list, without an allocation.

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -19,6 +20,7 @@ type State struct {
 	services   map[uint64]*Service
 	slots      map[Place]*slot
 	callers    map[[16]byte]*Caller
+	attempts   map[attempt]rpcpacket.ID // of those that are Derived, by the place in which they have come
 	weight     Weight
 	kept       int // bytes of states in checkpoints
 }
@@ -27,6 +29,12 @@ type State struct {
 type slot struct {
 	Slot
 	calls []rpcpacket.ID
+}
+
+// attempt is the place of a call in its caller's slots.
+type attempt struct {
+	Place
+	Number rpcpacket.Number
 }
 
 // Fold reads records in their order. It returns an error that says which record is no
@@ -51,6 +59,22 @@ func (s *State) Records() uint64 { return s.records }
 // Execution returns what is known of an execution, nil if nothing is. It must not be
 // changed.
 func (s *State) Execution(id rpcpacket.ID) *Execution { return s.executions[id] }
+
+// At returns what is known of the execution whose call has come in a slot under a number, nil if nothing is. It must not be changed.
+func (s *State) At(at Place, n rpcpacket.Number) *Execution {
+	id, known := s.attempts[attempt{at, n}]
+	if !known {
+		id = rpcpacket.PlainID(netip.AddrFrom16(at.Caller), at.Slot, n)
+	}
+	e := s.executions[id]
+	if e == nil {
+		return nil
+	}
+	if its, _, number := e.Caller(); its != at || number != n {
+		return nil
+	}
+	return e
+}
 
 // Executions lists all executions in the order of their ids.
 func (s *State) Executions() []*Execution {
@@ -147,7 +171,7 @@ func compareAddresses(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 // empty makes the maps of the zero State.
 func (s *State) empty() {
 	s.executions, s.services = map[rpcpacket.ID]*Execution{}, map[uint64]*Service{}
-	s.slots, s.callers = map[Place]*slot{}, map[[16]byte]*Caller{}
+	s.slots, s.callers, s.attempts = map[Place]*slot{}, map[[16]byte]*Caller{}, map[attempt]rpcpacket.ID{}
 	s.weighAll()
 }
 
@@ -206,6 +230,7 @@ func (s *State) open(r Record, id rpcpacket.ID) (*Execution, error) {
 func (s *State) file(e *Execution) {
 	s.executions[e.ID] = e
 	at, _, n := e.Caller()
+	s.place(e)
 	l := s.raise(Slot{at, n})
 	for _, o := range s.Before(at, n) {
 		s.forget(o)
@@ -214,6 +239,20 @@ func (s *State) file(e *Execution) {
 		l.calls = append(l.calls, e.ID)
 	}
 	s.weigh(e)
+}
+
+// place has At find an execution.
+func (s *State) place(e *Execution) {
+	if at, _, n := e.Caller(); at.Slot != 0 && e.ID.Derived() {
+		s.attempts[attempt{at, n}] = e.ID
+	}
+}
+
+// unplace is the opposite of place.
+func (s *State) unplace(e *Execution) {
+	if at, _, n := e.Caller(); s.attempts[attempt{at, n}] == e.ID {
+		delete(s.attempts, attempt{at, n})
+	}
 }
 
 // raise raises a slot's floor.
@@ -250,6 +289,7 @@ func (s *State) forget(e *Execution) {
 
 func (s *State) remove(e *Execution) {
 	delete(s.executions, e.ID)
+	s.unplace(e)
 	s.weight.Calls -= e.weight
 	s.keep(e, 0)
 	e.weight = 0
@@ -273,6 +313,7 @@ func (s *State) begun(r *Begun) error {
 	case s.late(e, Place{r.Caller, r.Slot}, r.Number):
 		return refused(r, r.Execution, "it lies below its slot's floor")
 	}
+	s.unplace(e)
 	e.Begun = r
 	s.file(e)
 	return nil
@@ -329,6 +370,7 @@ func (s *State) done(r *Done) error {
 	if err := s.serve(r); err != nil {
 		return err
 	}
+	s.unplace(e)
 	d := *r
 	d.State = nil // it is in the service's
 	e.Begun, e.Journal, e.Called, e.Machines, e.Done, e.Over = nil, nil, nil, nil, &d, r.Over
@@ -538,6 +580,7 @@ func (s *State) base(r *Base) error {
 			return err
 		}
 		next.executions[e.ID] = &e
+		next.place(&e)
 		if at, _, _ := e.Caller(); e.plain() && next.slots[at] != nil {
 			next.slots[at].calls = append(next.slots[at].calls, e.ID)
 		}
