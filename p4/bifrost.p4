@@ -11,6 +11,7 @@
 //   a UDP port of calls or memory on one side only, an ICMPv6 error ─▶ drop
 //     │
 //     ├─ of a node with a row, or to one: rights.p4 ─▶ pass, turn around or drop
+//     │  (calls at all three ports where calls come; ACK and FORGET go by l3)
 //     │
 //     ├─ call ────▶ region or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
 //     ├─ memory ──▶ dsm_home ─▶ dsm_access? ── no ─▶ deny: answer with a NACK
@@ -31,10 +32,12 @@
 #include <core.p4>
 #include <v1model.p4>
 
-// Ports of the protocols (package rackaddr).
+// Ports of the protocols (package rackaddr). Parts of large calls go to PORT_BULK, too: they have a magic of their own.
 const bit<16> PORT_RPC     = 45100;
 const bit<16> PORT_DSM     = 45101;
 const bit<16> PORT_CONTROL = 45102;
+const bit<16> PORT_BULK    = 45103;
+const bit<16> PORT_DIRECT  = 45105;
 
 // Ports of the switch: bmv2 drops what is sent to 511.
 const bit<9> CPU_PORT = 510;
@@ -56,7 +59,9 @@ const bit<8> RPC_CALL      = 1;
 const bit<8> RPC_REPLY     = 2;
 const bit<8> RPC_EXCEPTION = 3;
 const bit<8> RPC_ONEWAY    = 4;
+const bit<8> RPC_ACK       = 5;
 const bit<8> RPC_ASK       = 6;
+const bit<8> RPC_FORGET    = 7;
 
 // Flags of a call header: the policy (0 is none), to be held, and what only the Gatekeeper
 // may set (released, replay).
@@ -322,7 +327,15 @@ parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, in
         pkt.extract(hdr.udp);
         transition select(hdr.udp.dst_port) {
             PORT_RPC: parse_rpc;
+            PORT_DIRECT: parse_rpc;
+            PORT_BULK: parse_bulk;
             PORT_DSM: parse_dsm;
+            default: accept;
+        }
+    }
+    state parse_bulk {
+        transition select(pkt.lookahead<bit<16>>()) {
+            RPC_MAGIC: parse_rpc;
             default: accept;
         }
     }
@@ -586,7 +599,9 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 // could be an answer that passes unseen.
                 if (hdr.udp.isValid() && hdr.udp.src_port != hdr.udp.dst_port
                         && (hdr.udp.src_port == PORT_RPC || hdr.udp.dst_port == PORT_RPC
-                            || hdr.udp.src_port == PORT_DSM || hdr.udp.dst_port == PORT_DSM)) {
+                            || hdr.udp.src_port == PORT_DSM || hdr.udp.dst_port == PORT_DSM
+                            || (meta.rights.row != 0 && (hdr.udp.src_port == PORT_DIRECT || hdr.udp.dst_port == PORT_DIRECT
+                                || hdr.udp.src_port == PORT_BULK || hdr.udp.dst_port == PORT_BULK)))) {
                     drop(Verdict.FORGED);
                     exit;
                 }
@@ -599,19 +614,24 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             }
 
             bool by_address = meta.hop == 0; // look the destination up in l3
-            if (hdr.rpc.isValid()) {
+            // From who has no row, only what goes to PORT_RPC is looked at.
+            if (hdr.rpc.isValid() && (hdr.udp.dst_port == PORT_RPC || meta.rights.row != 0)) {
                 if (hdr.rpc.magic != RPC_MAGIC || hdr.rpc.version != RPC_VERSION) {
                     drop(Verdict.MALFORMED);
                     exit;
                 }
                 if (!from_cpu) {
                     bool asks = hdr.rpc.type == RPC_ASK && meta.rights.row != 0;
-                    if (hdr.rpc.type < RPC_CALL || (hdr.rpc.type > RPC_ONEWAY && !asks) || (hdr.rpc.flags & RPC_FLAGS_GATEKEEPER) != 0
+                    // Words between nodes, which have no slot.
+                    bool word = (hdr.rpc.type == RPC_ACK || hdr.rpc.type == RPC_FORGET) && meta.rights.row != 0 && hdr.udp.dst_port == PORT_DIRECT;
+                    if (hdr.rpc.type < RPC_CALL || (hdr.rpc.type > RPC_ONEWAY && !asks && !word) || (hdr.rpc.flags & RPC_FLAGS_GATEKEEPER) != 0
                             || hdr.rpc.turned != 0 || hdr.rpc.had != 0) {
                         drop(Verdict.FORGED);
                         exit;
                     }
-                    if (meta.rights.row != 0) {
+                    if (word) {
+                        // l3 knows where they go
+                    } else if (meta.rights.row != 0) {
                         meta.rights.wants = Wants.CALL;
                         if (asks) {
                             meta.rights.wants = Wants.ASK;

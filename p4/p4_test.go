@@ -57,9 +57,11 @@ func TestHeadersFollowLayouts(t *testing.T) {
 func TestConstants(t *testing.T) {
 	for name, want := range map[string]string{
 		"PORT_RPC": fmt.Sprint(rackaddr.PortRPC), "PORT_DSM": fmt.Sprint(rackaddr.PortDSM),
+		"PORT_BULK": fmt.Sprint(rackaddr.PortBulk), "PORT_DIRECT": fmt.Sprint(rackaddr.PortDirect),
 		"PORT_CONTROL": fmt.Sprint(rackaddr.PortControl), "CPU_PORT": fmt.Sprint(CPUPort),
 		"RPC_MAGIC": fmt.Sprintf("%#X", rpcpacket.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsmpacket.Magic),
-		"RPC_VERSION": fmt.Sprint(rpcpacket.Version), "DSM_VERSION": fmt.Sprint(dsmpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)), "RPC_ASK": fmt.Sprint(uint8(rpcpacket.Ask)), "DSM_LENT": fmt.Sprintf("0x03%02x", uint8(fault.Overloaded)),
+		"RPC_VERSION": fmt.Sprint(rpcpacket.Version), "DSM_VERSION": fmt.Sprint(dsmpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)), "RPC_ASK": fmt.Sprint(uint8(rpcpacket.Ask)),
+		"RPC_ACK": fmt.Sprint(uint8(rpcpacket.Ack)), "RPC_FORGET": fmt.Sprint(uint8(rpcpacket.Forget)), "DSM_LENT": fmt.Sprintf("0x03%02x", uint8(fault.Overloaded)),
 		"DSM_DENIED":           fmt.Sprintf("0x03%02x", uint8(fault.PermissionDenied)),
 		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagHeld)),
 		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagReleased|rpcpacket.FlagReplay)),

@@ -59,15 +59,15 @@ func (m Bifrost) Packet(in datapath.Port) []byte {
 	put(m.Pick(64, 64, 64, 2, 1, 0), 1)
 	b = append(b, m.address()...)
 	b = append(b, m.address()...)
-	put(m.Pick(1000, 45100, 45101), 2)
-	port := m.Pick(45100, 45100, 45101, 45101, 45101, 45102, 7)
+	port := m.Pick(45100, 45100, 45101, 45101, 45101, 45102, 45103, 45105, 45105, 7)
+	put(m.Pick(1000, 45100, 45101, port), 2)
 	put(port, 2)
 	put(m.Uint64(), 4)
 	switch port {
-	case 45100:
+	case 45100, 45103, 45105:
 		put(m.Pick(0xb1fc, 0xb1fc, 0xb1fc, 0xb1fc, 0xb1fd), 2)
 		put(m.Pick(rpcpacket.Version, rpcpacket.Version, rpcpacket.Version, rpcpacket.Version, 2), 1)
-		put(m.Pick(1, 1, 2, 3, 4, 5, 6, 0), 1)
+		put(m.Pick(1, 1, 2, 3, 4, 5, 6, 7, 0), 1)
 		put(m.Pick(0, 0, 0, 4, 0x10, 0x20, 0xffff), 2)
 		put(m.Uint64(), 2)
 		put(0, 8)

@@ -13,7 +13,8 @@ const maxStates = 16
 // will see ahead.
 type packet struct {
 	b      []byte
-	at     map[*v1model.Header]int // in bits
+	at     map[*v1model.Header]int     // in bits
+	ahead  map[v1model.FieldRef]forced // what the parser has copied to a field, by where it is and how wide
 	forced []forced
 }
 
@@ -26,7 +27,7 @@ type forced struct {
 // Packet is a frame that goes some way through the parser, and the port where it
 // comes in; now and then it is cut off, or the parser's choices meet none.
 func (a *Any) Packet() (port int, frame []byte) {
-	p := &packet{at: map[*v1model.Header]int{}}
+	p := &packet{at: map[*v1model.Header]int{}, ahead: map[v1model.FieldRef]forced{}}
 	st := a.prog.Parser.Start
 	for n := 0; st != nil && n < maxStates; n++ {
 		for _, s := range st.Body {
@@ -64,6 +65,11 @@ func (a *Any) extend(p *packet, s v1model.Stmt) {
 			if of, ok := s.Next.(v1model.StackValue); ok {
 				a.header(p, of.Stack.Headers[0], of.Stack.Type)
 			}
+		}
+	case v1model.Assign:
+		to, ok := s.Dst.(v1model.FieldValue)
+		if e, looks := s.Src.(v1model.Lookahead); ok && looks {
+			p.ahead[to.Ref] = forced{at: 8*len(p.b) + e.Offset, width: e.Width}
 		}
 	case v1model.Advance:
 		if c, ok := s.Bits.(v1model.Const); ok && c.Value.IsInt64() && c.Value.Int64() <= 1024 {
@@ -106,6 +112,10 @@ func (a *Any) choose(p *packet, st *v1model.State) *v1model.State {
 			at, ok := p.at[e.Ref.Header]
 			if ok && e.Ref.Field >= 0 {
 				p.set(at+e.Ref.Def().Offset, e.Ref.Width(), v)
+			}
+			if f, ok := p.ahead[e.Ref]; ok {
+				f.value = v
+				p.forced = append(p.forced, f)
 			}
 		case v1model.Lookahead:
 			p.forced = append(p.forced, forced{8*len(p.b) + e.Offset, e.Width, v})

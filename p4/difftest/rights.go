@@ -220,7 +220,7 @@ func lists(blocks []rights.Block) (all []rpcpacket.List, tooMany int) {
 		l := rpcpacket.List{Parent: rpcpacket.Ref{Slot: rpcpacket.Slot(b.Parent.Slot), Number: rpcpacket.Number(b.Parent.Number)}}
 		l.Count = uint8(len(b.Regions)) //nolint:gosec // small
 		for i, g := range b.Regions[:min(len(b.Regions), rpcpacket.ListRegions)] {
-			l.Regions[i] = rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(g.Slot, g.Generation)))
+			l.Regions[i] = rpcpacket.RegionOf(pointer(g))
 		}
 		all = append(all, l)
 	}
@@ -289,7 +289,8 @@ func (r *Rights) frameOf(p *rights.Packet) []byte {
 	}
 	b := m.Append(nil)
 	b[94] = byte(many) //nolint:gosec // small
-	return udp(p.Source.Address, p.To, rackaddr.PortRPC, b)
+	ports := []uint16{rackaddr.PortRPC, rackaddr.PortDirect, rackaddr.PortBulk}
+	return udp(p.Source.Address, p.To, ports[r.IntN(len(ports))], b)
 }
 
 var types = map[rights.Kind]rpcpacket.Type{

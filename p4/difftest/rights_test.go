@@ -61,6 +61,22 @@ func TestRights(t *testing.T) {
 	})
 }
 
+// TestPorts: the Go executor judges what comes to the ports of calls, and nothing else.
+func TestPorts(t *testing.T) {
+	prog, err := v1model.Load(p4.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &golang{}
+	if g.Executor, err = interp.New(prog, interp.Config{CPUPort: p4.CPUPort, Sink: g, Output: g.emit}); err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if err := Ports(g); err != nil {
+		t.Error(err)
+	}
+}
+
 // compareRights runs some seeds, each on an executor of its own.
 func compareRights(t *testing.T, fresh func() Target) {
 	t.Helper()

@@ -56,9 +56,9 @@ func (k *target) Run(in datapath.Port, b []byte) ([]difftest.Leaves, error) {
 	return k.out, err
 }
 
-// TestRights: the kernel's executor does what the model of rights does, packet by packet, and each row of the model's tables has
-// its turn.
-func TestRights(t *testing.T) {
+// newTarget loads the program.
+func newTarget(t *testing.T) *target {
+	t.Helper()
 	needRoot(t)
 	k := &target{}
 	var err error
@@ -66,6 +66,20 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+// TestPorts: the kernel's executor judges what comes to the ports of calls, and nothing else.
+func TestPorts(t *testing.T) {
+	if err := difftest.Ports(newTarget(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRights: the kernel's executor does what the model of rights does, packet by packet, and each row of the model's tables has
+// its turn.
+func TestRights(t *testing.T) {
+	k := newTarget(t)
 	r, err := difftest.NewRights(k, *rightsSeed)
 	for n := 0; n < *rightsSteps && err == nil; n++ {
 		err = r.Step()

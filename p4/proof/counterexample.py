@@ -98,8 +98,13 @@ class Case:
         return f"{out:0{width // 4}x}"
 
     def packet(self):
-        """The packet that is sent; one that is too short ends where the parser gave up."""
-        return "".join(self.header(h, lambda h, f: self.path.input[(h, f)]) for h in self.path.parsed)
+        """The packet that is sent; one that is too short ends where the parser gave up. What the parser has only looked at stands behind."""
+        return "".join(self.header(h, lambda h, f: self.path.input[(h, f)]) for h in self.path.parsed) + self.rest()
+
+    def rest(self):
+        """What the parser has seen ahead and not extracted: it leaves as it came, behind the headers."""
+        ahead = self.path.ahead
+        return "" if ahead is None else f"{self.number(ahead):0{ahead.size() // 4}x}"
 
     def out(self):
         """The port that the packet, or the copy that the path follows, leaves by."""
@@ -110,7 +115,7 @@ class Case:
 
     def leaving(self):
         """The packet that comes out."""
-        return "".join(self.header(h, self.path.get) for h in self.program.deparsed if self.path.valid.get(h))
+        return "".join(self.header(h, self.path.get) for h in self.program.deparsed if self.path.valid.get(h)) + self.rest()
 
 
 def nice(path):

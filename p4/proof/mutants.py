@@ -422,6 +422,13 @@ def calls_are_not_parsed(d):
     state["transitions"] = [t for t in state["transitions"] if t["next_state"] != "parse_rpc"]
 
 
+@mutant("direct_packets_go_by_address")
+def direct_calls_are_held(d):
+    """What goes to the port of direct calls is looked at as what goes to the port of calls, also from who has no row."""
+    for c in conditional(d, "hdr.udp.dst_port == PORT_RPC || meta.rights.row != 0"):
+        c["false_next"] = c["true_next"]
+
+
 @mutant("what_crosses_is_not_rewritten")
 def headers_leave_in_another_order(d):
     """The deparser writes the header of a call before that of UDP."""

@@ -6,7 +6,8 @@ through the program. Together the paths' conditions cover all packets and all ta
 contents.
 
   packet   a bit vector for each field of each header; the ingress port; whether the
-           packet is long enough for each header that the parser wants
+           packet is long enough for each header that the parser wants, or for what it looks ahead at.
+           What it has seen ahead is in the header that it extracts then
   table    for a table T: uninterpreted functions of its key T.hit, T.action and one
            for each parameter of each action. Any contents, of any match kind, are
            such functions. A default action that may be set is a variable.
@@ -52,7 +53,9 @@ class Path:
         self.notes = []       # primitives that were met and are not followed: clones and the like
         self.meters = []      # (name, index, colour) of each meter that was used
         self.input = {}       # (header, field) -> variable, of parsed headers
-        self.short = None     # the header that the parser wanted when the packet ended
+        self.ahead = None     # the word that the parser has seen ahead last, and not extracted yet
+        self.seen = {}        # word -> variable, of each parser state that looks ahead
+        self.short = None     # the header, or the word, that the parser wanted when the packet ended
         self.out = None       # the port at the end of ingress
         self.group = None     # the multicast group then; 0 is none
         self.first = None     # what verdicts.py has found out of the path
@@ -64,6 +67,7 @@ class Path:
         p.conditions, p.fields, p.valid = self.conditions[:], dict(self.fields), dict(self.valid)
         p.parsed, p.tables, p.digests, p.told = self.parsed[:], self.tables[:], self.digests[:], self.told[:]
         p.registers, p.notes, p.input, p.short = dict(self.registers), self.notes[:], self.input, self.short
+        p.ahead, p.seen = self.ahead, self.seen
         p.meters, p.cells, p.counts = self.meters[:], self.cells[:], self.counts[:]
         p.out, p.group = self.out, self.group
         return p
@@ -221,16 +225,22 @@ class Program:
         for op in state["parser_ops"]:
             if op["op"] == "extract":
                 header = op["parameters"][0]["value"]
-                short = path.copy()
-                short.short = header
-                short.fields[("standard_metadata", "parser_error")] = z3.BitVecVal(self.errors["PacketTooShort"], 32)
-                yield short
+                yield self.too_short(path, header)
                 path.valid[header] = True
                 path.parsed = path.parsed + [header]
                 path.input = dict(path.input)
                 for field, width in self.headers[header]:
                     v = z3.BitVec(f"{header}.{field}", width)
                     path.fields[(header, field)] = path.input[(header, field)] = v
+                self.extract_seen(path, header)
+            elif op["op"] == "set" and op["parameters"][1]["type"] == "lookahead":
+                target, (offset, width) = op["parameters"][0], op["parameters"][1]["value"]
+                if offset != 0 or path.ahead is not None:
+                    raise Unsupported("a lookahead but at what comes next, or two of them")
+                word = f"ahead.{name}"
+                yield self.too_short(path, word)
+                path.ahead, path.seen = z3.BitVec(word, width), {**path.seen, word: z3.BitVec(word, width)}
+                path.set(*target["value"], path.ahead)
             elif op["op"] == "set":
                 target, value = op["parameters"]
                 path.set(*target["value"], self.value(path, value, {}))
@@ -255,6 +265,24 @@ class Program:
             path.conditions.append(z3.Not(match))
         path.fields[("standard_metadata", "parser_error")] = z3.BitVecVal(self.errors["NoMatch"], 32)
         yield path
+
+    def too_short(self, path, wanted):
+        """The path of a packet that ends within what the parser wants."""
+        short = path.copy()
+        short.short = wanted
+        short.fields[("standard_metadata", "parser_error")] = z3.BitVecVal(self.errors["PacketTooShort"], 32)
+        return short
+
+    def extract_seen(self, path, header):
+        """A header that is extracted begins with what the parser has seen ahead."""
+        if path.ahead is None:
+            return
+        fields = [path.input[(header, f)] for f, _ in self.headers[header]]
+        whole = z3.Concat(*fields) if len(fields) > 1 else fields[0]
+        if whole.size() < path.ahead.size():
+            raise Unsupported("a lookahead beyond the next header")
+        path.conditions.append(z3.simplify(z3.Extract(whole.size() - 1, whole.size() - path.ahead.size(), whole) == path.ahead))
+        path.ahead = None
 
     # ---- controls
 

@@ -111,6 +111,11 @@ def is_control(p):
     return came(p, "udp", "dst_port") == CONTROL if "udp" in p.parsed else z3.BoolVal(False)
 
 
+def is_call(p):
+    """The packet has the header of a call and goes to the port of calls. What is sent to other ports is looked at only if its sender has a row."""
+    return came(p, "udp", "dst_port") == RPC if "rpc" in p.parsed else z3.BoolVal(False)
+
+
 def true():
     return z3.BoolVal(True)
 
@@ -279,7 +284,7 @@ def only_the_gatekeeper_sets_its_flags(p):
     """No call leaves with "released" or "replay", or as one that was turned around, or with regions that its receiver had, unless it came from the Gatekeeper."""
     if "rpc" not in p.parsed:
         return true()
-    return implies(z3.Not(from_cpu(p)), leaves(p), z3.And(p.get("rpc", "flags") & FLAGS_GATEKEEPER == 0, p.get("rpc", "turned") == 0, p.get("rpc", "had") == 0))
+    return implies(z3.Not(from_cpu(p)), is_call(p), leaves(p), z3.And(p.get("rpc", "flags") & FLAGS_GATEKEEPER == 0, p.get("rpc", "turned") == 0, p.get("rpc", "had") == 0))
 
 
 @theorem
@@ -303,7 +308,7 @@ def calls_with_regions_are_held(p):
     if "rpc" not in p.parsed:
         return true()
     held = z3.Or(came(p, "rpc", "lists") != 0, came(p, "rpc", "flags") & FLAG_HELD != 0)
-    return implies(z3.Not(from_cpu(p)), held, z3.Not(crosses(p)))
+    return implies(z3.Not(from_cpu(p)), is_call(p), held, z3.Not(crosses(p)))
 
 
 @theorem
@@ -365,7 +370,7 @@ def formats_are_checked(p):
     """A call or memory packet leaves only with its magic and version; a call from a blade only with a type that blades may send."""
     if "rpc" in p.parsed:
         kind = came(p, "rpc", "type")
-        return implies(leaves(p), z3.And(came(p, "rpc", "magic") == 0xB1FC, came(p, "rpc", "version") == 3,
+        return implies(is_call(p), leaves(p), z3.And(came(p, "rpc", "magic") == 0xB1FC, came(p, "rpc", "version") == 3,
                                          z3.Or(from_cpu(p), z3.And(z3.UGE(kind, 1), z3.ULE(kind, 4)))))
     if "dsm" in p.parsed:
         return implies(leaves(p), z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 4))
@@ -442,7 +447,7 @@ def routes_are_exact(p):
     if t is not None and t.hit:
         routed = z3.And(t.key("service") == came(p, "ipv6", "dst"), t.key("method") == came(p, "rpc", "method"),
                         t.key("spread") == bits(came(p, "rpc", "call"), 7, 0))
-    return implies(z3.Not(from_cpu(p)), z3.Or(kind == 1, kind == 4), crosses(p), routed)
+    return implies(z3.Not(from_cpu(p)), is_call(p), z3.Or(kind == 1, kind == 4), crosses(p), routed)
 
 
 def within(p, meter, of):

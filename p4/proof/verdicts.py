@@ -9,8 +9,8 @@ from typing import NamedTuple
 import z3
 
 from symbolic import fit
-from theorems import (ALLOC, CONTROL, CPU, DSM, FLAG_HELD, FLAGS_GATEKEEPER, FREE, MEMORY, READ, RPC, SLOTS, WRITE, bits, came, from_cpu,
-                      leaves, lives, operates, port, rate, theorem, turned, unchanged, within)
+from theorems import (ALLOC, BULK, CONTROL, CPU, DIRECT, DSM, FLAG_HELD, FLAGS_GATEKEEPER, FREE, MEMORY, READ, RPC, SLOTS, WRITE, bits, came, from_cpu,
+                      is_call, leaves, lives, operates, port, rate, theorem, turned, unchanged, within)
 
 FORWARDED, HELD, DENIED, NO_IDENTITY, NO_ROUTE, MALFORMED, FORGED, UNSUPPORTED, HOP_LIMIT, UNLISTED = range(10)
 FOR_CONTROL, FOR_CALL, FOR_FREE, FOR_MEMORY_REPLY, FOR_NO_HOME, FOR_NO_ROUTE, FOR_HAND = range(1, 8)
@@ -78,7 +78,7 @@ class Packet:
             self.open = self.says("packet_out", "hop") == 0
         if self.has("rpc"):
             kind = self.says("rpc", "type")
-            self.starts = z3.And(self.open, z3.Or(kind == CALL, kind == ONEWAY))
+            self.starts = z3.And(self.open, is_call(self.p), z3.Or(kind == CALL, kind == ONEWAY))
             self.route = Entry(self.p, "rpc_route", self.dst, self.says("rpc", "method"), bits(self.says("rpc", "call"), 7, 0))
             hop = z3.If(self.starts, self.route.param("to_hop", "hop"), hop)
         if self.has("dsm"):
@@ -133,8 +133,9 @@ def rules(p):
 
 
 def rules_of_calls(k, blade, says):
-    kind, flags = says("rpc", "type"), says("rpc", "flags")
-    yield Rule(MALFORMED, z3.Or(says("rpc", "magic") != 0xB1FC, says("rpc", "version") != 3))
+    kind, flags, looked_at = says("rpc", "type"), says("rpc", "flags"), is_call(k.p)
+    blade = z3.And(blade, looked_at)
+    yield Rule(MALFORMED, z3.And(looked_at, z3.Or(says("rpc", "magic") != 0xB1FC, says("rpc", "version") != 3)))
     yield Rule(FORGED, z3.And(blade, z3.Or(kind == 0, z3.UGT(kind, 4), flags & FLAGS_GATEKEEPER != 0, says("rpc", "turned") != 0, says("rpc", "had") != 0)))
     yield Rule(HELD, z3.And(blade, z3.Or(says("rpc", "lists") != 0, flags & FLAG_HELD != 0)), FOR_CALL)
     yield Rule(HELD, z3.And(k.starts, z3.Not(k.route.hit)), FOR_NO_ROUTE)
@@ -172,12 +173,14 @@ def any_of(p, wanted):
 
 # ---- theorems
 
-# What stands behind a header, by a field of it, or of another one.
+# What stands behind a header, by a field of it, or of another one. MAGIC is what the parser only looks at.
+MAGIC = "ahead.parse_bulk"
 BEHIND = {
     "ethernet": ("type", {0x86DD: "ipv6", 0x88B5: "hand"}),
     "hand": ("op", {1: "found0", 2: "found0", 7: "found0"}),
     "ipv6": ("next_header", {UDP: "udp", FRAGMENT: "fragment", ICMPV6: "icmpv6"}),
-    "udp": ("dst_port", {RPC: "rpc", DSM: "dsm"}),
+    "udp": ("dst_port", {RPC: "rpc", DIRECT: "rpc", BULK: MAGIC, DSM: "dsm"}),
+    MAGIC: (None, {0xB1FC: "rpc"}),
     "rpc": ("lists", {n: "list0" for n in (1, 2, 3, 4)}),
     "list0": (("rpc", "lists"), {n: "list1" for n in (2, 3, 4)}),
     "list1": (("rpc", "lists"), {n: "list2" for n in (3, 4)}),
@@ -192,6 +195,8 @@ BEHIND = {
 def headers_are_found(p):
     """The parser takes the headers that the packet has, in their order, and no other ones; from the CPU port, and only from there, one before Ethernet."""
     taken = p.parsed + [p.short]
+    if p.seen:
+        taken.insert(taken.index("udp") + 1, MAGIC)
     if taken[0] == "packet_out":
         facts, taken = [from_cpu(p)], taken[1:]
     else:
@@ -202,7 +207,8 @@ def headers_are_found(p):
         field, choices = BEHIND.get(header, (None, {}))
         for choice in sorted(set(choices.values())):
             of = field if isinstance(field, tuple) else (header, field)
-            facts.append(z3.Or(*[came(p, *of) == number for number, to in choices.items() if to == choice]) == z3.BoolVal(behind == choice))
+            value = p.seen[MAGIC] if header == MAGIC else came(p, *of)
+            facts.append(z3.Or(*[value == number for number, to in choices.items() if to == choice]) == z3.BoolVal(behind == choice))
         facts.append(z3.BoolVal(behind is None or behind in choices.values()))
     return z3.And(*facts)
 
