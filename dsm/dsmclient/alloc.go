@@ -46,7 +46,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	}
 	kept := c.link.cache.drain()
 	for _, p := range kept {
-		_, _ = c.carryOut(ctx, dsmpacket.OpFree, p, nil, transport.Scope{})
+		_ = c.freeNow(ctx, p)
 	}
 	if len(kept) == 0 {
 		return p, err
@@ -155,9 +155,13 @@ func (c *Client) allocRegion(ctx context.Context, p Pointer, size uint64, scope 
 	}
 	t := c.link.operations.get()
 	t.Op, t.Pointer, t.Size, t.Scope = dsmpacket.OpAlloc, p, size, scope
+	news := c.link.account.add(p) // it may be the node's before the client hears so
 	c.link.run(ctx, t)
 	status, local, share, slot := t.Status, t.Local, t.Share, t.Slot
 	c.link.operations.put(t)
+	if status != fault.OK && news {
+		c.link.account.drop(p)
+	}
 	switch {
 	case status == fault.NoSpace && share:
 		return false, noSpace(p.Machine(), size, "all nodes of this Unix user on this blade together have their share of the machine's memory, or of the rack's regions; what is left is for others")

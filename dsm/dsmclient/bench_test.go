@@ -21,6 +21,17 @@ func BenchmarkWire(b *testing.B) {
 	benchmark(b, r.Client(1, 1))
 }
 
+// BenchmarkAlloc is an allocation and a free, over the virtual wire.
+func BenchmarkAlloc(b *testing.B) {
+	c, ctx := newRack(b, wire.Config{}, 1).Client(1, 1), context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		p, err := c.Alloc(ctx, 4096)
+		must(b, err)
+		must(b, c.Free(ctx, p))
+	}
+}
+
 // What undo costs an execution's writes: medians of writes done in turn, so that
 // a busy machine does to all of them the same. "again" is where the execution
 // has written before; before "first", it has been committed.

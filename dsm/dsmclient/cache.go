@@ -106,6 +106,7 @@ func (c *coming) ended() {
 		return
 	}
 	k.pool.Failed(c.class)
+	k.link.account.drop(c.Pointer)
 }
 
 // ahead begins n allocations, all on one machine, so that one is woken.
@@ -118,9 +119,10 @@ func (rc *regionCache) ahead(class uint8, n int, rack *control.Rack) {
 		c := &coming{cache: rc, class: class}
 		c.Op, c.Pointer, c.Size, c.Tag = dsmpacket.OpAlloc, dsmpacket.Make(rack.DSMPrefix, machine, id), 1<<class, c
 		transfers = append(transfers, &c.Transfer)
+		l.account.add(c.Pointer)
 	}
 	failed := n - len(ids)
-	if len(ids) > 0 && !l.background(transfers, nil) {
+	if len(ids) > 0 && !l.background(transfers...) {
 		failed = n
 	}
 	if failed < n {
@@ -182,9 +184,7 @@ func (rc *regionCache) free(p Pointer, scoped bool) pool.Verdict {
 	}
 	rc.arm()
 	rc.mu.Unlock()
-	if doomed != nil {
-		rc.link.background(nil, doomed)
-	}
+	rc.give(doomed)
 	return v
 }
 
@@ -249,10 +249,30 @@ func (rc *regionCache) tick() {
 	}
 	rc.arm()
 	rc.mu.Unlock()
-	if len(doomed) > 0 {
-		rc.link.background(nil, doomed)
-	}
+	rc.give(doomed)
 	rc.link.standIn()
+}
+
+// give frees regions, for which nobody waits.
+func (rc *regionCache) give(doomed []Pointer) {
+	if len(doomed) == 0 {
+		return
+	}
+	transfers := make([]*transport.Transfer, len(doomed))
+	for i, p := range doomed {
+		f := &leaving{link: rc.link, cache: rc}
+		f.Op, f.Pointer, f.Tag = dsmpacket.OpFree, p, f
+		transfers[i] = &f.Transfer
+	}
+	rc.link.background(transfers...)
+}
+
+// later has a region freed again that is lent now.
+func (rc *regionCache) later(p Pointer) {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	rc.put(p)
+	rc.arm()
 }
 
 // drain takes out everything that is idle: it is to be freed.
@@ -399,17 +419,12 @@ const zeroPart = 1 << 20
 
 // zero writes n zeros at p.
 func (l *link) zero(ctx context.Context, p Pointer, n uint64) error {
+	c := Client{link: l}
 	zeros := make([]byte, min(n, zeroPart))
 	for done := uint64(0); done < n; {
 		part := zeros[:min(n-done, zeroPart)]
-		at := p.Add(int64(done))
-		o := l.operations.get()
-		o.Op, o.Pointer, o.Buf = dsmpacket.OpWrite, at, part
-		l.run(ctx, o)
-		status, local := o.Status, o.Local
-		l.operations.put(o)
-		if status != fault.OK {
-			return failure(ctx, dsmpacket.OpWrite, at, status, local)
+		if _, err := c.carryOut(ctx, dsmpacket.OpWrite, p.Add(int64(done)), part, transport.Scope{}); err != nil {
+			return err
 		}
 		done += uint64(len(part))
 	}

@@ -104,7 +104,7 @@ func (c *Client) Read(ctx context.Context, p Pointer, b []byte) (int, error) {
 }
 
 // Write puts b at p. It returns how many bytes, from the first on, certainly
-// stand there; less than len(b) only with an error. When the context ends, what
+// stand there; less than len(b) only with an error. If the region is lent by a call that this program has not made, Write waits until it is over. When the context ends, what
 // has been sent may still be written: Settle waits until that is known, and so
 // do this client's later operations on the same bytes.
 func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
@@ -112,8 +112,8 @@ func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 }
 
 // Free ends the region that p is the first byte of. The node must control it,
-// and no lease on it may be out. A Free whose context ends goes on without its
-// caller. If the client Keeps regions, and knows that the node controls this one and
+// and no lease on it may be out. If the region is lent by a call that this program has not made, Free waits until it is over. A Free whose context ends
+// goes on without its caller. If the client Keeps regions, and knows that the node controls this one and
 // that nobody else has it, Free waits for nobody; else for the Gatekeeper.
 func (c *Client) Free(ctx context.Context, p Pointer) error {
 	_, err := c.move(ctx, dsmpacket.OpFree, p, nil)
@@ -167,8 +167,7 @@ func (c *Client) free(ctx context.Context, p Pointer, scope transport.Scope) err
 	if c.scope.counts() {
 		return c.freeAtEnd(ctx, p, scope)
 	}
-	_, err := c.carryOut(ctx, dsmpacket.OpFree, p, nil, scope)
-	return err
+	return c.freeNow(ctx, p)
 }
 
 func errFreed(op dsmpacket.Op, p Pointer) error {
@@ -195,19 +194,31 @@ func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope
 	return nil
 }
 
-// carryOut has the memory blade carry out an operation.
-func (c *Client) carryOut(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte, scope transport.Scope) (int, error) {
-	t := c.link.operations.get()
-	if t.Op, t.Pointer, t.Buf, t.Scope = op, p, b, scope; op == dsmpacket.OpRead && c.by != nil {
-		t.By = c.by(p)
+// carryOut has the memory blade carry out a read or a write. It goes on with a write when its region is lent no longer.
+func (c *Client) carryOut(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte, scope transport.Scope) (done int, err error) {
+	for pause := time.Duration(0); ; {
+		t := c.link.operations.get()
+		if t.Op, t.Pointer, t.Buf, t.Scope = op, p.Add(int64(done)), b[done:], scope; op == dsmpacket.OpRead && c.by != nil {
+			t.By = c.by(p)
+		}
+		c.link.run(ctx, t)
+		n, status, local, lent := t.N, t.Status, t.Local, t.Lent
+		c.link.operations.put(t)
+		switch done += n; {
+		case status == fault.OK:
+			return done, nil
+		case !lent:
+			return done, failure(ctx, op, p.Add(int64(done)), status, local)
+		case c.link.account.lends(p):
+			return done, errLent(op, p)
+		}
+		if pause, err = c.link.rest(ctx, op, pause, lentPauses); err != nil {
+			return done, err
+		}
+		if err := c.scope.goesOn(op); err != nil {
+			return done, err
+		}
 	}
-	c.link.run(ctx, t)
-	n, status, local := t.N, t.Status, t.Local
-	c.link.operations.put(t)
-	if status == fault.OK {
-		return n, nil
-	}
-	return n, failure(ctx, op, p.Add(int64(n)), status, local)
 }
 
 // Prefix is byte 4 of every global pointer of the rack.

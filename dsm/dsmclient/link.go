@@ -24,6 +24,8 @@ type link struct {
 	rack       func() control.Rack
 	start      time.Time
 	operations operations
+	frees      sync.Pool // of *leaving
+	account    account
 	leader     *leader
 	over       chan struct{} // closed when the link has ended
 	// Of the node, and of what one datagram carries.
@@ -119,9 +121,9 @@ func (l *link) run(ctx context.Context, o *operation) {
 	o.sending.Wait()
 }
 
-// background begins transfers, and frees, that nobody waits for. It is false if the
+// background begins transfers. Nobody waits for them, or later. It is false if the
 // link has ended.
-func (l *link) background(transfers []*transport.Transfer, frees []Pointer) bool {
+func (l *link) background(transfers ...*transport.Transfer) bool {
 	l.mu.Lock()
 	if l.ended != fault.OK {
 		l.mu.Unlock()
@@ -130,9 +132,6 @@ func (l *link) background(transfers []*transport.Transfer, frees []Pointer) bool
 	now := l.now()
 	for _, t := range transfers {
 		l.endpoint.Start(now, t)
-	}
-	for _, p := range frees {
-		l.endpoint.Drop(now, p)
 	}
 	l.flush()
 	return true
@@ -258,8 +257,13 @@ func operationOf(t *transport.Transfer) *operation {
 	if t == nil {
 		return nil
 	}
-	op, _ := t.Tag.(*operation)
-	return op
+	switch o := t.Tag.(type) {
+	case *operation:
+		return o
+	case *leaving:
+		return &o.operation
+	}
+	return nil
 }
 
 // send hands the datagrams to the network. One that it does not take is lost

@@ -122,7 +122,7 @@ func (s *scope) begin(op dsmpacket.Op) (transport.Scope, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.finished {
-		return transport.Scope{}, fault.New(fault.BadRequest, op.String(), "the execution or branch has ended")
+		return transport.Scope{}, errEnded(op)
 	}
 	if s.busy {
 		return transport.Scope{}, fault.New(fault.Nondeterminism, op.String(),
@@ -142,6 +142,23 @@ func (s *scope) end() {
 	s.busy = false
 }
 
+// goesOn refuses to try an operation again after the end of its execution.
+func (s *scope) goesOn(op dsmpacket.Op) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished {
+		return errEnded(op)
+	}
+	return nil
+}
+
+func errEnded(op dsmpacket.Op) error {
+	return fault.New(fault.BadRequest, op.String(), "the execution or branch has ended")
+}
+
 func (s *scope) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,11 +176,15 @@ func (c *Client) Lend(ctx context.Context, ptrs ...Pointer) error {
 		return err
 	}
 	c.link.cache.note(ptrs, (*regionCache).lent)
+	c.link.account.lend(ptrs...)
 	return nil
 }
 
 // Returned tells the client that a call has been answered for which regions were lent.
-func (c *Client) Returned(ptrs ...Pointer) { c.link.cache.note(ptrs, (*regionCache).back) }
+func (c *Client) Returned(ptrs ...Pointer) {
+	c.link.cache.note(ptrs, (*regionCache).back)
+	c.link.account.back(ptrs...)
+}
 
 // HandOver makes regions ready to be given away, by a result or a one-way call. It waits
 // like Settle.
@@ -177,7 +198,10 @@ func (c *Client) HandOver(ctx context.Context, ptrs ...Pointer) error {
 
 // Gained tells the client that an answer has brought the node control of regions, on
 // behalf of no execution. They are then freed without their caller's waiting for it.
-func (c *Client) Gained(ptrs ...Pointer) { c.link.cache.note(ptrs, (*regionCache).gained) }
+func (c *Client) Gained(ptrs ...Pointer) {
+	c.link.account.add(ptrs...)
+	c.link.cache.note(ptrs, (*regionCache).gained)
+}
 
 // ready makes regions hold what the program thinks they hold, for good.
 func (c *Client) ready(ctx context.Context, ptrs []Pointer) error {

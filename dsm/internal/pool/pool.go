@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -95,6 +96,19 @@ func (p *Pool) Forget(ptr dsmpacket.Pointer) {
 	if r := p.Find(ptr); r != nil && !r.idle {
 		p.forget(r)
 	}
+}
+
+// Disown leaves the region that a pointer lies in to the memory blade's judgement, also one that is idle: somebody else frees it.
+func (p *Pool) Disown(ptr dsmpacket.Pointer) {
+	p.Forget(ptr)
+	r := p.Find(ptr)
+	if r == nil {
+		return
+	}
+	s := &p.shelves[r.Class]
+	s.idle = slices.DeleteFunc(s.idle, func(o *Region) bool { return o == r })
+	p.idle -= 1 << r.Class
+	p.forget(r)
 }
 
 // Take returns an idle region of the class on a machine that is usable. If there is

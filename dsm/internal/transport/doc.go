@@ -17,7 +17,8 @@
 // whatever comes below the floor, so nothing can be applied after that. Reads
 // have no fate; their callers just stop listening. A write that was given up
 // is resolved by a settle request, which either tells what it did or stops it for ever.
-// So is a write or free that was denied, since another copy of it may have got through. An alloc or free that was given up goes on until it
+// So is a write or free that was denied, or whose region is lent now, since another copy of it may have got through. The
+// caller of what is lent asks again (Transfer.Lent). An alloc or free that was given up goes on until it
 // is answered; a region that nobody waits for any more is then freed.
 // Later operations on the bytes of a write that was given up wait until it is
 // resolved, so they are never overtaken by it.

@@ -26,6 +26,8 @@ import (
 //   - A write whose caller gives it up is sent until every copy has it.
 //   - A settle first asks all copies. It becomes final only if no copy has carried the
 //     request out; else a copy might apply what another one has refused for ever.
+//   - What one copy has carried out when the region was lent is sent until the other
+//     one has it, too.
 
 // outcome is what copies have answered to a request in the newest epoch.
 type outcome struct {
@@ -141,6 +143,9 @@ func (e *Endpoint) settled(now time.Duration, p *peer, s *request, h *dsmpacket.
 		s.flags |= dsmpacket.FlagFinal
 		s.outcome = outcome{}
 		e.transmit(now, p, s)
+		return false
+	case s.asks.verdict == fault.Overloaded && s.flags&dsmpacket.FlagFinal == 0: // it is lent: the other copy gets it when that is over
+		e.resume(now, p, s.asks)
 		return false
 	default:
 		s.outcome = outcome{} // the timer asks again

@@ -90,7 +90,7 @@ func (p *program) run() {
 	for range 25 {
 		p.round()
 	}
-	p.denied = map[access]bool{}
+	p.denied = map[access]fault.Code{}
 	for _, r := range p.regions {
 		r.owner.settle(r.base)
 		if f := r.owner.do(&transport.Transfer{Op: dsmpacket.OpFree, Pointer: r.base}); f.Status != fault.OK && !r.torn {
@@ -261,9 +261,17 @@ func (p *program) disturb(busy []*modelRegion) {
 }
 
 func (p *program) deny(r *modelRegion, yes bool) {
-	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite, dsmpacket.OpFree} {
-		p.denied[access{r.owner.node, r.base.ID(), op}] = yes
+	why := fault.OK
+	if yes {
+		why = []fault.Code{fault.PermissionDenied, fault.Overloaded}[p.rand.IntN(2)]
 	}
+	for _, op := range []dsmpacket.Op{dsmpacket.OpWrite, dsmpacket.OpFree} {
+		p.denied[access{r.owner.node, r.base.ID(), op}] = why
+	}
+	if yes {
+		why = fault.PermissionDenied // a read is never turned around as lent
+	}
+	p.denied[access{r.owner.node, r.base.ID(), dsmpacket.OpRead}] = why
 }
 
 // crash ends a node's incarnation at any moment. What it had under way may have
@@ -342,7 +350,7 @@ func (p *program) judge(r *modelRegion) {
 			r.slots = nil
 		case t.Local:
 			r.torn = true
-		case t.Status != fault.PermissionDenied:
+		case t.Status != fault.PermissionDenied && !t.Lent:
 			p.errorf("free: %v", t.Status)
 		}
 	case dsmpacket.OpWrite:
@@ -351,7 +359,7 @@ func (p *program) judge(r *modelRegion) {
 }
 
 func (p *program) wrote(r *modelRegion, t *transport.Transfer) {
-	if t.Status != fault.OK && t.Status != fault.PermissionDenied && !t.Local {
+	if t.Status != fault.OK && t.Status != fault.PermissionDenied && !t.Lent && !t.Local {
 		p.errorf("write: %v", t.Status)
 	}
 	if t.N > len(t.Buf) || (t.N == len(t.Buf)) != (t.Status == fault.OK) {

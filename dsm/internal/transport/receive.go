@@ -40,7 +40,7 @@ func (e *Endpoint) receiveOne(now time.Duration, p *peer, from dsmpacket.Pointer
 	}
 	if h.Kind == dsmpacket.Nack {
 		e.Stats.Denied++
-		e.denied(now, p, r)
+		e.denied(now, p, r, h.Status)
 	} else {
 		p.heard = now
 		e.Stats.Answered++
@@ -74,9 +74,11 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, h *dsmpacket
 	}
 	e.measure(now, p, r)
 	if r.asks != nil {
-		e.resolved(p, r.asks, h)
+		r.asks.loses(h)
+		e.resolved(now, p, r.asks, h)
 		return
 	}
+	r.loses(h)
 	switch t := r.transfer; {
 	case h.Status != fault.OK:
 		if r.op() == dsmpacket.OpAlloc && t != nil {
@@ -114,14 +116,26 @@ func (e *Endpoint) measure(now time.Duration, p *peer, r *request) {
 	}
 }
 
-// denied takes in the switch's NACK to r.
-func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
+// loses takes in that r's region is lost, if a copy of the machine says so: nobody else knows that.
+func (r *request) loses(h *dsmpacket.Header) {
+	if t := r.transfer; t != nil && h.Status == fault.Unavailable && h.Mirror.Members > 0 {
+		t.Lost = true
+	}
+}
+
+// denied takes in the switch's NACK to r. Overloaded says that r's region is lent now.
+func (e *Endpoint) denied(now time.Duration, p *peer, r *request, why fault.Code) {
 	switch r.op() {
 	case dsmpacket.OpRead:
 		e.measure(now, p, r)
 		e.resolve(now, p, r, fault.PermissionDenied)
 	case dsmpacket.OpWrite, dsmpacket.OpFree:
 		// Another copy of it may have been let through, or still be.
+		if why != fault.Overloaded {
+			why = fault.PermissionDenied
+		}
+		e.resolve(now, p, r, why)
+	case dsmpacket.OpAlloc: // likewise, but then the switch has not made the region the node's
 		e.resolve(now, p, r, fault.PermissionDenied)
 	default: // the switch judges no others
 	}
@@ -139,7 +153,9 @@ func (e *Endpoint) finish(p *peer, r *request, status fault.Code) {
 	}
 	t.open--
 	if status != fault.OK {
-		t.fail(off, status, false)
+		if lowest := t.fail(off, status, false); lowest {
+			t.Lent = status == fault.Overloaded // a server that is overloaded is asked again
+		}
 	}
 	e.conclude(p, t)
 }

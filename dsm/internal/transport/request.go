@@ -125,6 +125,11 @@ type Transfer struct {
 	Status fault.Code
 	// Local is true if Status arose here and the server did not say so.
 	Local bool
+	// Lent says of a Status of Overloaded that the byte at N is not done since its region is lent: the switch has turned the request around, and
+	// no copy of it can take effect any more. Whoever waits for the region asks again.
+	Lent bool
+	// Lost says of a Status of Unavailable that the machine has lost the region, and is there.
+	Lost bool
 	// Share is true if an alloc is refused because the node's owner has its share, and Slot if the slot is not free.
 	Share, Slot bool
 
@@ -155,11 +160,13 @@ func (t *Transfer) more() bool {
 	return t.issued < len(t.Buf)
 }
 
-// fail notes that the bytes at off were not done. The lowest offset counts.
-func (t *Transfer) fail(off int, status fault.Code, local bool) {
-	if !t.failed || off < t.failAt {
-		t.failed, t.failAt, t.Status, t.Local = true, off, status, local
+// fail notes that the bytes at off were not done. The lowest offset counts: it reports whether this is one.
+func (t *Transfer) fail(off int, status fault.Code, local bool) (lowest bool) {
+	if t.failed && off >= t.failAt {
+		return false
 	}
+	t.failed, t.failAt, t.Status, t.Local, t.Lent = true, off, status, local, false
+	return true
 }
 
 // conclude sets N.
@@ -266,13 +273,26 @@ func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Cod
 
 // resolved takes in the answer to r's settle request. An answer with an error
 // is one about all of the client's requests (its incarnation is fenced) or the
-// machine's (it is gone, and its regions with it).
-func (e *Endpoint) resolved(p *peer, r *request, h *dsmpacket.Header) {
-	if h.Status == fault.OK && h.Flags&dsmpacket.FlagApplied == 0 {
-		e.finish(p, r, r.verdict)
-		return
+// machine's (it is gone, and its regions with it). A region that was made is freed: the node
+// has not got it, as the switch has seen no answer that says so.
+func (e *Endpoint) resolved(now time.Duration, p *peer, r *request, h *dsmpacket.Header) {
+	status, applied := h.Status, h.Flags&dsmpacket.FlagApplied != 0
+	if made := applied && status == fault.OK && r.op() == dsmpacket.OpAlloc; made {
+		e.discard(now, r)
+		applied = false
 	}
-	e.finish(p, r, h.Status)
+	if status == fault.OK && !applied {
+		status = r.verdict
+	}
+	e.finish(p, r, status)
+}
+
+// resume has r asked again, though a settle was to tell its fate: some copies have carried it out, and the others are to. Its region
+// is lent at present, so it is sent after a pause.
+func (e *Endpoint) resume(now time.Duration, p *peer, r *request) {
+	e.leave(p, r.settler)
+	r.settler, r.outcome = nil, outcome{}
+	e.schedule(now, p, r)
 }
 
 // abandon ends the caller's interest in r. An alloc or a free goes on: the
@@ -304,11 +324,6 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 // alloc's scope tells the server that this takes the alloc back.
 func (e *Endpoint) discard(now time.Duration, r *request) {
 	e.Start(now, &Transfer{Op: dsmpacket.OpFree, Pointer: r.to.Bare(), Scope: r.scope, orphan: true})
-}
-
-// Drop frees a region; nobody waits for it.
-func (e *Endpoint) Drop(now time.Duration, p dsmpacket.Pointer) {
-	e.Start(now, &Transfer{Op: dsmpacket.OpFree, Pointer: p, orphan: true})
 }
 
 // Barrier is a wait for requests whose fate is not known.

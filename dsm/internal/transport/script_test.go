@@ -23,6 +23,7 @@ import (
 //	cancel NAME [CODE]
 //	answer #K... [CODE] [applied]    the server answers the K-th datagram sent
 //	deny #K...                       the switch turns it around
+//	lent #K...                       likewise, as the region is lent now
 //	forge #K FIELD                   an answer with one thing wrong
 //	after D                          time passes, the timer fires when it is due
 //	quiet D                          the same, but what is sent is only counted
@@ -77,7 +78,7 @@ func (s *scripted) command(w []string) error {
 		epoch, _ := strconv.Atoi(w[2])
 		members, _ := strconv.Atoi(w[3])
 		s.mirrors[uint8(m)] = dsmpacket.Mirror{Epoch: uint32(epoch), Members: uint8(members)}
-	case "answer", "deny", "forge", "answer@0", "answer@1":
+	case "answer", "deny", "lent", "forge", "answer@0", "answer@1":
 		return s.receive(w)
 	case "after", "quiet":
 		d, err := time.ParseDuration(w[1])
@@ -192,6 +193,10 @@ func (s *scripted) receive(w []string) error {
 			h, data = p.Header, p.Data
 			h.Kind, h.Status = dsmpacket.Nack, fault.PermissionDenied
 		}
+		if w[0] == "lent" {
+			h, data = p.Header, p.Data
+			h.Kind, h.Status = dsmpacket.Nack, fault.Overloaded
+		}
 		if w[0] == "forge" {
 			data = spoil(w[2], &from, &h, data)
 		}
@@ -271,6 +276,12 @@ func (s *scripted) done(t *Transfer) {
 	}
 	if t.Local {
 		line += " (local)"
+	}
+	if t.Lent {
+		line += " (lent)"
+	}
+	if t.Lost {
+		line += " (lost)"
 	}
 	s.printf("%s", line)
 }

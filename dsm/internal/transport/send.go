@@ -72,8 +72,8 @@ func (e *Endpoint) issue(now time.Duration, p *peer, t *Transfer, r *request) {
 	e.transmit(now, p, r)
 }
 
-// transmit sends r, for the first time or again.
-func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
+// schedule has r sent when its time is up, as if it were sent now.
+func (e *Endpoint) schedule(now time.Duration, p *peer, r *request) {
 	l := p.lane(r.op())
 	r.doublings = max(l.rtt.backoff, r.sends)
 	r.sends++
@@ -83,6 +83,11 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 	r.unlink()
 	l.push(r)
 	e.wake = min(e.wake, r.deadline)
+}
+
+// transmit sends r, for the first time or again.
+func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
+	e.schedule(now, p, r)
 	e.Stats.Sent++
 
 	pkt := Packet{To: r.to, Of: r.transfer, Again: r.sends > 1, Header: dsmpacket.Header{

@@ -26,7 +26,7 @@ type sim struct {
 	loss    chances
 	stores  []*store.Store // machine i+1
 	clients []*simClient
-	denied  map[access]bool
+	denied  map[access]fault.Code // with which code the switch turns a request around
 	// held is how long the Gatekeeper takes over an alloc or a free.
 	held time.Duration
 	// kept is an answer of a machine to keptFor that it may join with the next one.
@@ -60,7 +60,7 @@ const (
 )
 
 func newSim(seed uint64, clients, machines int) *sim {
-	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]bool{}, freed: map[access]map[*store.Store]bool{}, held: time.Millisecond}
+	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]fault.Code{}, freed: map[access]map[*store.Store]bool{}, held: time.Millisecond}
 	for m := range machines {
 		s.stores = append(s.stores, newStore(uint8(m+1), floorOf(uint8(m+1))))
 	}
@@ -183,8 +183,8 @@ func (s *sim) arrive(d datagram) {
 		c.flush()
 		return
 	}
-	if s.denies(d.client, d.addr) {
-		h.Kind, h.Status = dsmpacket.Nack, fault.PermissionDenied
+	if why := s.denies(d.client, d.addr); why != fault.OK {
+		h.Kind, h.Status = dsmpacket.Nack, why
 		d.reply, d.payload = true, append(h.Append(nil), data...)
 		s.send(d)
 		return
@@ -248,7 +248,7 @@ func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answ
 		}
 		s.freed[at][by] = a.Header.Status == fault.OK || a.Header.Status == fault.NotFound
 		if s.freed[at][s.stores[m-1]] && (second == nil || s.freed[at][second]) {
-			s.denied[at] = true // the free rule goes
+			s.denied[at] = fault.PermissionDenied // the free rule goes
 		}
 	case dsmpacket.OpAlloc:
 		return a.Header.Status != fault.OK || s.rand.IntN(10) > 0
@@ -301,8 +301,8 @@ func (s *sim) letGo() {
 	s.kept = nil
 }
 
-// denies says what the switch's access table does.
-func (s *sim) denies(node int, to dsmpacket.Pointer) bool {
+// denies says with which code the switch turns a request around, OK if it lets it pass.
+func (s *sim) denies(node int, to dsmpacket.Pointer) fault.Code {
 	return s.denied[access{node, to.ID(), to.Op()}]
 }
 
