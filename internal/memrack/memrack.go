@@ -4,7 +4,7 @@ package memrack
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -49,17 +50,25 @@ type Rack struct {
 	running sync.WaitGroup
 	hosts   int
 	denies  atomic.Pointer[func(node, to dsmpacket.Pointer) bool]
+	rights  atomic.Pointer[Rights]
+	seconds map[uint8]second // by machine
 	// impairment is what every link does in both directions; only a scheduled
 	// wire does it.
 	impairment wire.Impairment
+}
+
+// second is the second copy of a memory machine.
+type second struct {
+	server *memory.Server
+	host   *wire.Host
 }
 
 // New starts a rack of so many memory machines, which ends with the test.
 func New(t testing.TB, cfg wire.Config, machines int, imp wire.Impairment) *Rack {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Rack{T: t, Net: wire.New(cfg), Ctx: ctx, stop: stop, Capacity: 1 << 30, impairment: imp}
-	r.Net.Connect(r.denying(r.Net.Router()))
+	r := &Rack{T: t, Net: wire.New(cfg), Ctx: ctx, stop: stop, Capacity: 1 << 30, impairment: imp, seconds: map[uint8]second{}}
+	r.Net.Connect(r.denying(r.judging(r.Net.Router())))
 	r.running.Go(func() { r.Net.Run(ctx) })
 	for range machines {
 		r.AddMemory()
@@ -134,7 +143,7 @@ func (r *Rack) ClientWith(node uint64, cfg dsmclient.Config) *dsmclient.Client {
 	r.must(h.AddAddress(addr))
 	view := r.View()
 	cfg.Stack, cfg.Address, cfg.Rack = h, addr, func() control.Rack { return view }
-	cfg.Batches = Batches(addr, func(machine uint8) *memory.Server { return r.Memories[machine-1] })
+	cfg.Batches = batches(addr, r.Copies)
 	c, err := dsmclient.NewClient(cfg)
 	r.must(err)
 	r.T.Cleanup(func() {
@@ -145,11 +154,25 @@ func (r *Rack) ClientWith(node uint64, cfg dsmclient.Config) *dsmclient.Client {
 	return c
 }
 
+// Copies are the copies of a machine.
+func (r *Rack) Copies(machine uint8) []*memory.Server {
+	all := []*memory.Server{r.Memories[machine-1]}
+	if two, is := r.seconds[machine]; is {
+		all = append(all, two.server)
+	}
+	return all
+}
+
 // mostBatches is how many batches a node may have here.
 const mostBatches = 256
 
 // Batches gives a node batches of region slots, as the Gatekeeper would: each node has its own, on each machine the same.
 func Batches(node netip.Addr, server func(machine uint8) *memory.Server) func(context.Context, uint8, int) ([]uint32, error) {
+	return batches(node, func(machine uint8) []*memory.Server { return []*memory.Server{server(machine)} })
+}
+
+// batches is Batches for machines with several copies.
+func batches(node netip.Addr, copies func(machine uint8) []*memory.Server) func(context.Context, uint8, int) ([]uint32, error) {
 	a := node.As16()
 	first := mostBatches * (1 + uint32(a[15])%(dsmpacket.Batches/mostBatches-1))
 	return func(_ context.Context, machine uint8, want int) (all []uint32, err error) {
@@ -158,29 +181,24 @@ func Batches(node netip.Addr, server func(machine uint8) *memory.Server) func(co
 			all = append(all, first+i)
 			g.Batches = append(g.Batches, control.BatchOf{Batch: first + i, Node: node})
 		}
-		return all, server(machine).Grant(g)
+		for _, server := range copies(machine) {
+			err = errors.Join(err, server.Grant(g))
+		}
+		return all, err
 	}
 }
 
 // Deny sets which requests the switch denies, by source and destination.
 func (r *Rack) Deny(f func(node, to dsmpacket.Pointer) bool) { r.denies.Store(&f) }
 
-// denying puts the P4 program's denial before a router: addresses and ports
-// change places, and the verdict and its complement are written anew.
+// denying puts the P4 program's denial before a router.
 func (r *Rack) denying(forward func(datapath.Port, []byte)) func(datapath.Port, []byte) {
 	return func(in datapath.Port, b []byte) {
 		p, err := frame.Parse(b)
 		deny := r.denies.Load()
 		if err == nil && deny != nil && dsmpacket.FromAddr(p.Dst).InPrefix(prefix) &&
 			(*deny)(dsmpacket.FromAddr(p.Src), dsmpacket.FromAddr(p.Dst)) {
-			p.Src, p.Dst = p.Dst, p.Src
-			p.SrcMAC, p.DstMAC = p.DstMAC, p.SrcMAC
-			u := append([]byte(nil), p.Payload...)
-			u[0], u[1], u[2], u[3] = u[2], u[3], u[0], u[1]
-			verdict := u[8+4:]
-			binary.BigEndian.PutUint32(verdict, 0x0301_FCFE) // refused, permission denied, and the complement of that
-			p.Payload = u
-			r.Net.Output(in, p.Append(nil))
+			r.Net.Output(in, turned(p, fault.PermissionDenied))
 			return
 		}
 		forward(in, b)
