@@ -49,12 +49,14 @@ type controller struct {
 	loans      map[rpcpacket.ID]*loan        // direct calls that lend memory
 	ofSlots    map[rpcpacket.Slot][]*loan    // of them, plain calls, by their slots
 	probes     probes
-	lenders    map[netip.Addr]int // how many of them nodes have made
-	handedOver handedOver         // which answers may still hand regions over
-	blocks     blocks             // of call slots
-	batches    batches            // of region slots
-	rows       rows               // of nodes, in the switch's registers
-	hand       hand               // what is done to these
+	lenders    map[netip.Addr]int     // how many of them nodes have made
+	handedOver handedOver             // which answers may still hand regions over
+	blocks     blocks                 // of call slots
+	batches    batches                // of region slots
+	rows       rows                   // of nodes, in the switch's registers
+	hand       hand                   // what is done to these
+	endings    map[netip.Addr]*ending // of nodes that have a row
+	resting    []resting              // those that are over, the oldest first
 	called     map[rpcpacket.Slot]calledIn
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
@@ -108,7 +110,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, rows: rows{of: map[uint16]netip.Addr{}}, hand: newHand(), called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, rows: rows{of: map[uint16]netip.Addr{}}, hand: newHand(), endings: map[netip.Addr]*ending{}, called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
 		mains: mains.New(), recoveries: recovery.New(),
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), ofPrograms: map[dsmpacket.Pointer]bool{},
 	}
@@ -400,6 +402,7 @@ func (c *controller) tick() {
 	c.repeatCommands()
 	c.probeLoans()
 	c.tickHand()
+	c.tickEndings()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
@@ -423,6 +426,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	c.loansDue(earliest)
 	c.handDue(earliest)
+	c.endingsDue(earliest)
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
 	}

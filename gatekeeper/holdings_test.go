@@ -14,16 +14,13 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// judgedPort is one at which the switch judges what nodes with a row send each other.
-const judgedPort = rackaddr.PortRPC
-
 // sends makes a message of a node to another one, in the slot i of the first one, and sends it.
 func (n *testNode) sends(typ rpcpacket.Type, to *testNode, i uint32, count uint64, ps ...dsmpacket.Pointer) *rpcpacket.Message {
 	n.r.t.Helper()
 	m := n.message("Arrays", "add", ps...)
 	m.Type, m.CalleeIncarnation = typ, to.incarnation
 	n.place(m, i, count)
-	n.send(n.address, to.address, judgedPort, m.Append(nil))
+	n.send(n.address, to.address, rackaddr.PortDirect, m.Append(nil))
 	return m
 }
 
@@ -32,7 +29,7 @@ func (n *testNode) answers(to *testNode, m *rpcpacket.Message, results ...dsmpac
 	n.r.t.Helper()
 	a := *m
 	a.Type, a.Lists, a.CalleeIncarnation, a.Trailer = rpcpacket.Reply, rpcpacket.ListsOf(results...), n.incarnation, nil
-	n.send(n.address, to.address, judgedPort, a.Append(nil))
+	n.send(n.address, to.address, rackaddr.PortRPC, a.Append(nil))
 }
 
 // arrives checks how many messages have arrived at a node.

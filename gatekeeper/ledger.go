@@ -101,7 +101,7 @@ func (c *controller) loseStates(n *node) {
 // ledger, or one-ways that a node of a program started by hand owes. The last checkpoint of a main that is over may owe one-ways, until the node has left.
 func (c *controller) keeps(n *node) bool {
 	mains, _ := c.mains.At(n.address)
-	return n.ledger != nil && (n.owes || n.serial() || mains > 0)
+	return n.ledger != nil && !n.going && (n.owes || n.serial() || mains > 0)
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the

@@ -123,7 +123,7 @@ func (c *controller) unidentifyNode(id wal.Node, gone bool) {
 	if n == nil || n.incarnation != id.Incarnation {
 		return
 	}
-	c.missFence(fenceOf(id, gone))
+	c.missFence(c.fenceFirst(id, gone))
 	c.change(func(error) {
 		if n.farewell != nil {
 			n.farewell()
@@ -147,11 +147,17 @@ func (c *controller) fence(a recovery.Fence) {
 	if b == nil || !b.alive() {
 		return // RemoveServer follows, or has been
 	}
-	f := fenceOf(a.Node, a.Gone)
+	f := c.fenceFirst(a.Node, a.Gone)
 	c.command(b, control.KindFence, f, func(reply control.Message) {
 		c.fenced(b, reply)
 		c.level(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
 	})
+}
+
+// fenceFirst is the first fence of a node that has ended. With rights, what it has not decided is taken back when its calls are closed: others may read it
+// until then (forsakeNode).
+func (c *controller) fenceFirst(n wal.Node, gone bool) control.Fence {
+	return fenceOf(n, gone && !c.cfg.Rights)
 }
 
 func fenceOf(n wal.Node, gone bool) control.Fence {
@@ -162,7 +168,7 @@ func fenceOf(n wal.Node, gone bool) control.Fence {
 // registry has it started elsewhere, if it is to be.
 func (c *controller) placeAgain(a recovery.Place) {
 	if n := c.fallen[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
-		if !a.Keep {
+		if !a.Keep && !n.rights() {
 			c.deleteLedger(n)
 		}
 		c.cutLoans(a.Node)
@@ -192,12 +198,15 @@ func (c *controller) recovered(a recovery.Recovered) {
 		c.logger.Info("node recovered", "node", a.Node.Address, "took", took)
 		return
 	}
+	if n.rights() {
+		c.beginEnding(n)
+		return
+	}
 	delete(c.fallen, n.address)
 	c.drop(wal.KindNode, wal.AddrID(n.address))
 	c.voidLoans(n.address)
 	c.steps(c.leases.RemoveNode(n.address))
 	c.loansGone(n.address)
-	c.takeRow(n)
 	c.freeBlocks(n)
 	c.freeBatches(n)
 	c.reclaimAllUnknown(n)

@@ -388,7 +388,7 @@ func (c *controller) resumeCores() {
 	}
 	for _, n := range c.sortedFallen() {
 		if !slices.ContainsFunc(known, func(f recovery.Failure) bool { return f.Node.Address == n.address }) {
-			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: !c.goesOn(n), Cause: n.why}))
+			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: n.going || !c.goesOn(n), Cause: n.why}))
 		}
 	}
 	c.giveUpFallen()

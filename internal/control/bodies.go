@@ -607,6 +607,9 @@ type RegionID struct {
 	Settled bool `json:"settled,omitempty"`
 }
 
+// AnyClass stands for a region's size class in Reclaim, if it is not known.
+const AnyClass = 255
+
 // Region returns the region on machine m.
 func (r RegionID) Region(prefix, m uint8) dsmpacket.Region {
 	return dsmpacket.Region{Base: dsmpacket.Make(prefix, m, r.ID), Class: r.Class}

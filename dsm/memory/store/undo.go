@@ -336,7 +336,7 @@ func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
 	for _, id := range r.Regions {
 		switch reg := s.regions.byID[id.ID]; {
 		case reg == nil:
-		case reg.class != id.Class:
+		case reg.class != id.Class && id.Class != control.AnyClass:
 			s.undo.refused++
 			answer.Refused = append(answer.Refused, id)
 		default:
