@@ -66,6 +66,9 @@ func (k *controller) closeLog() error {
 	return k.store.Close()
 }
 
+// Rights reports whether the switch keeps rights (Config.Rights).
+func (r *Rack) Rights() bool { return r.cfg.Rights }
+
 // Log is the log of the Gatekeeper that runs; nil without Config.Disk.
 func (r *Rack) Log() *wal.Log {
 	r.mu.Lock()
