@@ -167,6 +167,8 @@ func (c *Client) allocRegion(ctx context.Context, p Pointer, size uint64, scope 
 		return false, noSpace(p.Machine(), size, "all nodes of this Unix user on this blade together have their share of the machine's memory, or of the rack's regions; what is left is for others")
 	case status == fault.NoSpace:
 		return slot, noSpace(p.Machine(), size, "it has no block of that size free")
+	case status == fault.BadRequest: // the generation is too new for a copy
+		return true, noSpace(p.Machine(), size, "its copies do not agree yet which slots are free")
 	case status != fault.OK:
 		return false, failure(ctx, dsmpacket.OpAlloc, p, status, local)
 	}

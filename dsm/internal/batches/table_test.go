@@ -113,3 +113,20 @@ func TestTable(t *testing.T) {
 		}
 	})
 }
+
+// A slot whose generations are used up retires: nothing is allocated there any more.
+func TestTable_Retires(t *testing.T) {
+	var table Table
+	table.Add([]uint32{1})
+	states := [dsmpacket.BatchSlots]dsmpacket.SlotState{}
+	for i := range states {
+		states[i].Generation = dsmpacket.MaxGeneration
+	}
+	states[5].Generation--
+	number, turn, _ := table.Ask()
+	table.Learn(number, turn, &states)
+	id, ok := table.Take()
+	if want := dsmpacket.IDOf(dsmpacket.BatchSlots+5, dsmpacket.MaxGeneration); !ok || id != want || table.Free() > 0 {
+		t.Errorf("took %s, %v, and %d are free; want %s and none", id, ok, table.Free(), want)
+	}
+}

@@ -98,6 +98,19 @@ func (s *Store) free(k *slot, generation uint32) bool {
 	return generation > max(k.last, s.batches.floor) && s.time >= k.rests
 }
 
+// neverMade takes in that a region is freed which is not here. If it was never made here, another copy of the machine has made it, which this one refused: its
+// generation counts as used here, too. Else the copies' generations would drift apart, until what one of them takes is too new for the other one.
+func (s *Store) neverMade(id dsmpacket.RegionID) {
+	b := s.batches.of[id.Batch()]
+	if b == nil || !id.Valid() {
+		return
+	}
+	if k := &b.slots[id.Slot()%dsmpacket.BatchSlots]; !s.lives(dsmpacket.IDOf(id.Slot(), k.last)) && id.Generation() > k.last {
+		s.batches.give(id)
+		k.rests = s.time + restTime
+	}
+}
+
 // slotsOf tells a node what became of the slots of its batch.
 func (s *Store) slotsOf(r *Request) Answer {
 	b := s.granted(r)

@@ -90,6 +90,19 @@ func TestSlots(t *testing.T) {
 				}
 				k.live, k.rests = false, now+time.Second
 			},
+			"free what another copy has made": func(*rapid.T) {
+				n, k := slot()
+				id := dsmpacket.IDOf(n, min(max(k.last, floor)+rapid.SampledFrom([]uint32{0, 1, 20}).Draw(t, "above"), dsmpacket.MaxGeneration))
+				if k.live && id.Generation() == k.last || !id.Valid() {
+					return
+				}
+				if a := ask(node(), dsmpacket.OpFree, id, 0); a.Header.Status != fault.NotFound {
+					t.Fatal(a.Header.Status)
+				}
+				if _, known := owner[id.Batch()]; known && !k.live && id.Generation() > k.last {
+					k.last, k.rests = id.Generation(), now+time.Second
+				}
+			},
 			"time": func(*rapid.T) {
 				now += rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second - 1, time.Second}).Draw(t, "passes")
 				s.Tick(now)
@@ -192,4 +205,48 @@ func TestSlots_Place(t *testing.T) {
 	w.Rollback(control.Run{Execution: e, Node: node, Incarnation: 1}, 2)
 	again(choose(w.Store, node), fault.Nondeterminism)
 	again(first, fault.OK)
+}
+
+// A node's next incarnation gets what a former one has allocated on behalf of no execution, and has not heard of. Nobody else does, nor the
+// same incarnation, nor is it another size.
+func TestSlots_NextIncarnation(t *testing.T) {
+	s := newTestStore(1 << 20)
+	s.KeepUndo(1 << 16)
+	s.batches.at(1).node, s.batches.at(2).node = rackaddr.Node(1), rackaddr.Node(2)
+	request := uint64(0)
+	ask := func(node uint64, incarnation uint32, op dsmpacket.Op, id dsmpacket.RegionID, length uint64, e control.ExecutionID) fault.Code {
+		request++
+		a, _ := s.Handle(&Request{Node: rackaddr.Node(node), To: dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, id).With(op), Header: dsmpacket.Header{
+			Kind: dsmpacket.Request, Request: request, Floor: request, Incarnation: incarnation, Length: length, Execution: e,
+		}})
+		return a.Header.Status
+	}
+	first, second := dsmpacket.IDOf(dsmpacket.BatchSlots, 1), dsmpacket.IDOf(dsmpacket.BatchSlots+1, 1)
+	for _, c := range []struct {
+		what        string
+		node        uint64
+		incarnation uint32
+		id          dsmpacket.RegionID
+		length      uint64
+		execution   control.ExecutionID
+		want        fault.Code
+	}{
+		{"a region", 1, 3, first, 100, control.ExecutionID{}, fault.OK},
+		{"an execution's", 1, 3, second, 100, control.ExecutionID{1}, fault.OK},
+		{"the same incarnation", 1, 3, first, 100, control.ExecutionID{}, fault.NoSpace},
+		{"another node", 2, 4, first, 100, control.ExecutionID{}, fault.NoSpace},
+		{"another size", 1, 4, first, 200, control.ExecutionID{}, fault.NoSpace},
+		{"for an execution", 1, 4, first, 100, control.ExecutionID{1}, fault.NoSpace},
+		{"of an execution", 1, 4, second, 100, control.ExecutionID{}, fault.NoSpace},
+		{"the next incarnation", 1, 4, first, 100, control.ExecutionID{}, fault.OK},
+		{"the next incarnation once more", 1, 4, first, 100, control.ExecutionID{}, fault.NoSpace},
+	} {
+		if got := ask(c.node, c.incarnation, dsmpacket.OpAlloc, c.id, c.length, c.execution); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+	s.batches.at(1).node = rackaddr.Node(2)
+	if got := ask(1, 5, dsmpacket.OpAlloc, first, 100, control.ExecutionID{}); got != fault.NoSpace {
+		t.Errorf("when the batch has been given on: %v", got)
+	}
 }

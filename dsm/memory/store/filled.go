@@ -241,7 +241,9 @@ func (s *Store) takeGone(b []byte) error {
 func (s *Store) releaseID(id dsmpacket.RegionID) {
 	if reg := s.regions.byID[id]; reg != nil {
 		s.release(reg)
+		return
 	}
+	s.neverMade(id)
 }
 
 func (s *Store) takeLevelled(b []byte) error {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -35,10 +36,8 @@ func (s *Store) Level(q control.Level) (items []func(limit int) []byte, err erro
 			}
 		}
 	}
-	for _, a := range q.First.Beside(&q.Second) {
+	for _, a := range slices.Concat(q.First.Beside(&q.Second), q.Second.Beside(&q.First)) {
 		s.releaseID(a)
-	}
-	for _, a := range q.Second.Beside(&q.First) {
 		items = append(items, Once(encode(itemGone, a)))
 	}
 	for _, u := range told {

@@ -140,11 +140,11 @@ func (s *Store) write(r *Request) (uint64, fault.Code) {
 }
 
 // freeRegion ends the region whose first byte is asked for. An execution frees nothing but its own
-// allocation that it has not seen the end of. All else that it frees goes when it is done, by the
-// word of the Gatekeeper.
+// allocation that it has not seen the end of. All else that it frees goes when it is done.
 func (s *Store) freeRegion(r *Request) fault.Code {
 	reg, at, status := s.find(r.To, 0)
 	if status != fault.OK {
+		s.neverMade(r.To.ID())
 		return status
 	}
 	c := reg.changes

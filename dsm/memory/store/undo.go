@@ -141,10 +141,16 @@ func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 }
 
 // again answers an allocation of a region that is there. An execution gets what an earlier run of it has allocated in the same
-// place. To use a place twice in one run is Nondeterminism, and so is another size.
+// place. To use a place twice in one run is Nondeterminism, and so is another size. On behalf of no execution, a node gets what a former
+// incarnation of it has allocated so: if that has not heard the answer, the switch does not know the region as the node's yet, and
+// the node could not free it. If the region has changed hands since, the switch knows.
 func (s *Store) again(r *Request, reg *region) (status fault.Code, why uint8) {
 	e, c := s.undo.of(r), reg.changes
+	class, _ := dsmpacket.ClassFor(r.Header.Length)
 	switch {
+	case c == nil && !s.undo.concerns(r) && reg.owner == r.Node && reg.incarnation < r.Header.Incarnation && reg.class == class && s.granted(r) != nil:
+		reg.request, reg.incarnation = r.Header.Request, r.Header.Incarnation
+		return fault.OK, 0
 	case e == nil || c == nil || c.by != e || !c.own:
 		return fault.NoSpace, dsmpacket.FlagSlot
 	case !s.undo.runs(e, r):
