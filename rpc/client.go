@@ -344,16 +344,21 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.of != nil && m.policy != PolicyNone {
 		return c.giveUp(ctx, o, p, m)
 	}
-	if p.token && c.node.detach(p) {
+	why := fault.FromContext(m.op, ctx.Err())
+	cancels := m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) // that the callee knows
+	switch {
+	case c.node.rights && c.node.abandon(p, m.policy == PolicyNone):
+		c.node.release(p)
+		return why
+	case !c.node.rights && p.token && c.node.detach(p):
 		c.node.standIn() // for the answer
-		return fault.FromContext(m.op, ctx.Err())
-	}
-	if !p.token && c.node.end(p) {
-		if m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // that the callee knows
+		return why
+	case !c.node.rights && !p.token && c.node.end(p):
+		if cancels {
 			c.node.cancelCall(p)
 		}
 		c.node.release(p)
-		return fault.FromContext(m.op, ctx.Err())
+		return why
 	}
 	<-p.ready // answered at the last moment
 	return nil

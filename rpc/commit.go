@@ -510,7 +510,7 @@ func (l *ledger) tookAll() {
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		for n.freeAll(n.base, []direct.Free{{Regions: w.hands}}) != nil {
+		for len(n.freeAll(n.base, []direct.Free{{Regions: w.hands}})) > 0 {
 			select {
 			case <-time.After(freesAgain):
 			case <-n.base.Done():

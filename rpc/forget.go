@@ -338,7 +338,7 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 	}
 	n.askBegun(p)
 	answered := n.await(within, p)
-	if !answered && !n.end(p) {
+	if !answered && !(n.rights && n.abandon(p, false)) && (n.rights || !n.end(p)) {
 		<-p.ready // answered at the last moment
 		answered = true
 	}
@@ -375,7 +375,11 @@ func (n *Node) hasBegun(from netip.Addr, m *rpcpacket.Message) {
 		return
 	}
 	p := call.Tag.(*pending)
-	n.endNow(p)
+	if n.rights {
+		n.orphan(p)
+	} else {
+		n.endNow(p)
+	}
 	p.begun = true
 	p.ready <- struct{}{} // it has room
 	n.interrupt()         // whoever waits may be reading

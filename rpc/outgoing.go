@@ -307,6 +307,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 			n.release(p)
 			return false
 		}
+		n.freeUnheard(&m)
 		if m.Type == rpcpacket.Exception {
 			n.report(call, m.Code.String()+": "+string(m.Payload))
 		}

@@ -359,15 +359,16 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	all := f.waiting
 	f.waiting, f.telling = nil, true
 	go func() {
-		err := n.freeAll(n.base, all)
+		left := n.freeAll(n.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		f.telling = false
-		if err != nil { // the next incarnation says it, if the node ends
-			f.waiting, f.due = append(all, f.waiting...), n.now()+freesAgain
-		} else {
-			f.due = n.now() + freesAfter
-			for i := range all {
+		f.due = n.now() + freesAfter
+		if len(left) > 0 { // the next incarnation frees them, if the node ends
+			f.waiting, f.due = append(left, f.waiting...), n.now()+freesAgain
+		}
+		for i := range all {
+			if !slices.ContainsFunc(left, all[i].Same) {
 				l.add(l.table.Freed(&all[i])...)
 			}
 		}
@@ -378,8 +379,11 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	return 0, false
 }
 
-// freeAll has the Gatekeeper free regions, some at a time. It may be repeated.
-func (n *Node) freeAll(ctx context.Context, all []direct.Free) (err error) {
+// freeAll frees regions, some at a time. It may be repeated, for what it returns: that is not freed yet.
+func (n *Node) freeAll(ctx context.Context, all []direct.Free) (left []direct.Free) {
+	if n.rights {
+		return n.freeByItself(ctx, all)
+	}
 	var regions []netip.Addr
 	for i := range all {
 		for _, p := range all[i].Regions {
@@ -387,14 +391,14 @@ func (n *Node) freeAll(ctx context.Context, all []direct.Free) (err error) {
 		}
 	}
 	for some := range slices.Chunk(regions, control.MaxFrees) {
-		if err = n.session.Calls(ctx, control.NodeCalls{Frees: some}); err != nil {
-			break
+		if err := n.session.Calls(ctx, control.NodeCalls{Frees: some}); err != nil {
+			if n.base.Err() == nil {
+				n.log.Debug("rpc: the Gatekeeper does not know yet which regions go", "node", n.self.Name, "err", err)
+			}
+			return all
 		}
 	}
-	if err != nil && n.base.Err() == nil {
-		n.log.Debug("rpc: the Gatekeeper does not know yet which regions go", "node", n.self.Name, "err", err)
-	}
-	return err
+	return nil
 }
 
 // lentBy lists the calls that may have leases, of those that an execution has made. If it has changed nothing in memory,

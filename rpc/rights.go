@@ -1,9 +1,17 @@
 package rpc
 
 import (
+	"context"
 	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -76,4 +84,88 @@ func (n *Node) deniedAnswer(m *rpcpacket.Message) []byte {
 	h.Flags = rpcpacket.Flags(0).WithPolicy(m.Flags.Policy())
 	const why = "the answer names a region that its node may not hand over"
 	return (&rpcpacket.Message{Header: h, Payload: []byte(why)}).Append(nil)
+}
+
+// A call slot is used again only when its call is answered: until then the switch has it open. A call that nobody waits for any more is the runtime's:
+// it goes on being sent until it is answered, and what its answer hands over is freed.
+
+// orphan makes a call that is out the runtime's. The pending call is over then. The caller holds out.mu.
+func (n *Node) orphan(p *pending) {
+	q := n.out.pendings.Get().(*pending)
+	q.detached, q.to, q.lends, q.payload, q.datagram = true, p.to, p.lends, p.payload.Hold(), slices.Clone(p.datagram)
+	q.peer, q.lent = p.peer, append(q.lent, p.lent...)
+	n.out.core.Orphan(&p.Call, &q.Call)
+	q.Tag = q
+	n.standIn() // for the answer
+}
+
+// abandon makes a call the runtime's that its caller gives up, and tells its callee so: that of a call of policy none, so that its handler's context
+// ends, or that it does not begin any more. It reports false if the call is answered.
+func (n *Node) abandon(p *pending, atMostOnce bool) bool {
+	o := &n.out
+	o.mu.Lock()
+	if o.core.Out(p.ID) != &p.Call {
+		o.mu.Unlock()
+		return false
+	}
+	if n.orphan(p); p.peer.IsValid() {
+		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true}) // it is asked for again
+	}
+	q := o.core.Out(p.ID).Tag.(*pending)
+	if rpcpacket.SetTimeout(q.datagram, 1); atMostOnce {
+		rpcpacket.SetGivenUp(q.datagram)
+	}
+	conn, again := n.connOf(q), q.again(n.now())
+	o.mu.Unlock()
+	_, _ = conn.WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
+	return true
+}
+
+// freeUnheard frees what an answer hands over that nobody has waited for.
+func (n *Node) freeUnheard(m *rpcpacket.Message) {
+	if !n.rights || m.Type != rpcpacket.Reply || len(m.Lists) == 0 {
+		return
+	}
+	var f direct.Free
+	for i := range m.Lists {
+		for j, r := range m.Lists[i].Of() {
+			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 0 { // else it was the node's before
+				f.Regions = append(f.Regions, r.Base(n.memory.Prefix()))
+			}
+		}
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free(f)
+}
+
+// freesAtOnce is how many regions are freed at a time, and freePatience for how long one may be lent until others have their turn.
+const freesAtOnce, freePatience = 16, time.Second
+
+// freeByItself frees regions, each when nobody has it lent. It returns what is not freed yet.
+func (n *Node) freeByItself(ctx context.Context, all []direct.Free) (left []direct.Free) {
+	ctx, cancel := context.WithTimeout(ctx, freePatience)
+	defer cancel()
+	failed := make([]atomic.Bool, len(all))
+	var group sync.WaitGroup
+	turns := make(chan struct{}, freesAtOnce)
+	for i := range all {
+		for _, p := range all[i].Regions {
+			turns <- struct{}{}
+			group.Go(func() {
+				defer func() { <-turns }()
+				if n.memory.FreeOwed(ctx, p) != nil {
+					failed[i].Store(true)
+				}
+			})
+		}
+	}
+	group.Wait()
+	for i := range all {
+		if failed[i].Load() {
+			left = append(left, all[i])
+		}
+	}
+	return left
 }

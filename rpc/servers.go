@@ -405,7 +405,12 @@ func (n *Node) gone(node netip.Addr, inOrder bool, incarnation uint32) {
 	for _, call := range n.out.core.All(nil) {
 		p := call.Tag.(*pending)
 		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation && !p.lends
-		if call.Node == node.As16() && (forGood || bound) && n.out.core.End(call) {
+		switch {
+		case call.Node != node.As16() || !forGood && !bound, n.rights && (p.detached || p.lends):
+		case n.rights: // the slot is the runtime's until the switch says that the call is over
+			n.orphan(p)
+			failed = append(failed, p)
+		case n.out.core.End(call):
 			failed = append(failed, p)
 		}
 	}

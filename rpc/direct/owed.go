@@ -70,6 +70,11 @@ type Free struct {
 	checkpoint uint32
 }
 
+// Same reports whether two name the same regions, for the same reason.
+func (f Free) Same(o Free) bool {
+	return f.Owner == o.Owner && f.rest == o.rest && f.checkpoint == o.checkpoint && slices.Equal(f.Regions, o.Regions)
+}
+
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
 // changed, that regions are freed, and that its callees
 // forget its calls; a durable main (see also oweMemory), that its callees forget those before its last checkpoint.

@@ -600,6 +600,17 @@ func (c *Caller) Detach(call *Call, expires time.Duration) bool {
 	return true
 }
 
+// Orphan has another call take the place of one that is out, with its slot: whoever has made that does not wait any more. The former one is over. The
+// heir's Tag is kept.
+func (c *Caller) Orphan(call, heir *Call) {
+	tag := heir.Tag
+	*heir = *call
+	heir.Tag = tag
+	heir.prev.next, heir.next.prev = heir, heir
+	c.calls[heir.ID] = heir
+	call.prev, call.next, call.slot, call.more = nil, nil, nil, nil
+}
+
 // Due is when Tick has something to do next; false means not before a Begin. It
 // looks at every call that is out.
 func (c *Caller) Due() (at time.Duration, ok bool) {
