@@ -116,6 +116,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	}
 	n.limits, n.rights = config.limits, n.self.Row != 0
 	n.out.init(&n.self, n.limits.Detached, n.slotFree)
+	n.out.core.Switch = n.rights
 	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.ownerOf)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)

@@ -381,8 +381,9 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		_, _ = conn.WriteBatch(all) // a failure is a loss: it is sent again
 	}
 	for _, call := range expired {
-		n.report(call, "nobody has acknowledged it")
-		n.release(call.Tag.(*pending))
+		if n.report(call, "nobody has acknowledged it"); !n.rights {
+			n.release(call.Tag.(*pending))
+		}
 	}
 	return next, ok
 }

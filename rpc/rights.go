@@ -46,23 +46,22 @@ const (
 // notPassed takes a call, one-way or question of this node's that has not passed.
 func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 	n.out.mu.Lock()
-	call := n.out.core.Out(m.Call)
-	ours := call != nil && call.Slot == m.Slot && call.Number == m.Number && call.Node == from.As16()
-	if ours && m.Turned == rpcpacket.Lent {
-		n.out.core.Postpone(n.now(), m.Call)
+	call, over := n.out.core.Turned(n.now(), m)
+	if call != nil && !over {
 		n.wakeAt(call.Due())
 	}
 	n.out.mu.Unlock()
-	if !ours {
+	switch {
+	case call == nil || call.Node != from.As16(): // the latter: the switch does not do that
 		n.stats.duplicates.Add(1)
+		return
+	case !over:
 		return
 	}
 	h := m.Header
 	h.Type, h.Turned, h.Flags, h.CalleeIncarnation = rpcpacket.Exception, rpcpacket.NotTurned, rpcpacket.FlagUnbegun.WithPolicy(m.Flags.Policy()), 0
 	why := whyGone
 	switch m.Turned {
-	case rpcpacket.Lent:
-		return
 	case rpcpacket.Denied:
 		h.Code, why = PermissionDenied, whyDenied
 	case rpcpacket.NeverBegun:
@@ -71,7 +70,7 @@ func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 		h.Code = Unavailable
 		h.Flags &^= rpcpacket.FlagUnbegun
 	}
-	if n.completeWith(nil, rpcpacket.Message{Header: h, Payload: []byte(why)}, from) {
+	if n.deliver(call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
 		n.interrupt() // whoever waits may be reading
 	}
 }
