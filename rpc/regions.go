@@ -449,7 +449,7 @@ func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
 	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
 	case v == direct.Answer && !l.settling[m.Call]:
 		n.stats.answeredFromLedger.Add(1)
-		go n.sendRecorded(from, answerFor(answerOf(known), known.Done, &m.Header), rpcpacket.Push{})
+		go n.sendRecorded(from, n.answerFor(answerOf(known), known.Done, &m.Header), rpcpacket.Push{})
 	case v == direct.Duplicate && m.Type == rpcpacket.Oneway && known != nil:
 		go n.whenSettled(from, n.accepts(m))
 	case v == direct.Duplicate && l.table.Shares(m.Call):

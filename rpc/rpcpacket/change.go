@@ -43,6 +43,11 @@ func SetCaller(datagram []byte, call *Header) {
 	binary.BigEndian.PutUint32(datagram[72:], uint32(call.Slot))
 }
 
+// SetCallee makes an answer that was written down by a former incarnation of the callee one of another incarnation.
+func SetCallee(datagram []byte, incarnation uint32) {
+	binary.BigEndian.PutUint32(datagram[68:], incarnation)
+}
+
 // Begun takes back what an exception says of its call: that it has not begun.
 func Begun(datagram []byte) []byte {
 	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) &^ FlagUnbegun
