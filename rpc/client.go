@@ -283,6 +283,12 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
 		return c.owe(o, p, to.node, m, codec, h, id, proof)
 	}
+	if o != nil && !id.IsZero() && n.questions.open(id) && !n.awaitAsked(ctx, b, id) {
+		if n.base.Err() != nil {
+			return n.whyEnded()
+		}
+		return fault.FromContext(m.op, ctx.Err())
+	}
 	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())
 	if err := n.takeSlot(ctx, b, p, m); err != nil {
 		return err

@@ -116,7 +116,7 @@ func (n *Node) oweMemory() {
 		l.resumes.memory[e.ID] = o
 	}
 	for _, e := range l.resumes.Rollback {
-		o := &owed{execution: e, lent: lentBy(e.Called, len(e.Machines) > 0), obeyed: make(chan struct{})}
+		o := &owed{execution: e, lent: n.lentBy(e.Called, len(e.Machines) > 0), obeyed: make(chan struct{})}
 		if m, err := rpcpacket.Parse(e.Begun.Call); err == nil {
 			o.service = m.Service
 		}
@@ -310,6 +310,9 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	}
 	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
+	if e.resumed {
+		l.node.freeLeft()
+	}
 	l.node.sendOneways(leave)
 	if settled && !e.told {
 		l.node.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
@@ -383,6 +386,14 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	m, err := rpcpacket.Parse(w.Message)
 	if err != nil {
 		n.log.Error("rpc: the ledger has a one-way that is no message", "call", w.ID.String(), "err", err)
+		return
+	}
+	if n.questions.openTo(w.Node) {
+		go func() {
+			if n.awaitOneways(w.Node) {
+				n.leaveAgain(w)
+			}
+		}()
 		return
 	}
 	o, node, port := &n.out, netip.AddrFrom16(w.Node), uint16(rackaddr.PortDirect)

@@ -47,6 +47,9 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
+	if err := n.takeHoldings(ctx); err != nil {
+		return err
+	}
 	n.oweMemory()
 	return n.openDirect()
 }
@@ -75,6 +78,9 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket.Message, lends bool) *execution {
 	switch {
 	case !plausible(&m.Header, lends):
+	case m.Type == rpcpacket.Ask && n.rights:
+		n.asked(from, &m)
+		return nil
 	case m.Flags.Policy() == PolicyNone:
 		return n.receiveVolatile(r, i, from, &m, lends)
 	case lends && m.Flags&rpcpacket.FlagReplay != 0:

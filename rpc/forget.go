@@ -91,6 +91,9 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 	for _, k := range left {
 		l.table.Left(k.Node, k.Call)
 	}
+	if n.rights {
+		l.hearGivenUp()
+	}
 	var out []netio.Message
 	all := l.table.Forgets()
 	for node := range l.forgets.to {

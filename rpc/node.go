@@ -16,6 +16,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/blame"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -59,7 +60,10 @@ type Node struct {
 	meters     meters
 	learned    learned
 	servers    servers
-	owes       atomic.Bool // the Gatekeeper knows that the node may owe one-ways
+	questions  questions // about calls of former incarnations
+	leftMu     sync.Mutex
+	left       map[dsm.Pointer]bool // regions of former incarnations that nothing accounts for yet; guarded by leftMu
+	owes       atomic.Bool          // the Gatekeeper knows that the node may owe one-ways
 	leader     leader
 	pulse      pulse
 	heir       *heir // nil unless the program is an heir
@@ -155,7 +159,9 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
 	n.readers.Add(1)
 	go n.readCalls(newReader(n.directConn))
+	n.askQuestions()
 	n.resume()
+	n.freeLeft()
 	if n.heir != nil {
 		go n.endBegun()
 	}

@@ -71,6 +71,7 @@ type pending struct {
 	owed     *rpcpacket.Message // one that the ledger has, and that leaves
 	moves    control.Serving    // of such a one: who may take it
 	of       *execution         // of which execution, if any
+	question *heldCall          // that it asks, if it is no call
 	givenUp  bool               // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
 	begun    bool               // the callee's ledger has it; valid once ready has been received from
 	lent     []dsm.Pointer      // what it carries, if the memory client is to know when they are back
@@ -249,13 +250,18 @@ func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
 	call := n.out.core.Find(from, &m)
+	asked := false
 	if call != nil {
 		call.Tag.(*pending).peer = from
+		asked = call.Tag.(*pending).question != nil
 	}
 	n.out.mu.Unlock()
-	if call == nil {
+	switch {
+	case call == nil:
 		n.stats.duplicates.Add(1)
 		return false
+	case asked:
+		return n.completeWith(nil, m, from) // nobody reads the answer
 	}
 	a := &answerTo{first: m, from: from}
 	a.first.Payload, a.first.Trailer = nil, nil // the buffer is the reader's
@@ -284,7 +290,9 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 	call := n.out.core.Receive(now, from, &m)
 	if call != nil {
 		p := call.Tag.(*pending)
-		p.server.answered(now, p.Age(now), m.Code)
+		if p.question == nil {
+			p.server.answered(now, p.Age(now), m.Code)
+		}
 	}
 	n.out.mu.Unlock()
 	if call == nil {
@@ -301,6 +309,11 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 	if len(p.lent) > 0 && m.Code == OK {
 		// Of a call that the rack has refused another copy might yet be let through.
 		n.memory.Returned(p.lent...)
+	}
+	if p.question != nil {
+		n.heardOf(p.question, &m)
+		n.release(p)
+		return false
 	}
 	if p.detached {
 		if p.owed != nil && n.onewayAnswered(p, &m) {
@@ -436,6 +449,8 @@ func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, 
 	switch {
 	case o == nil:
 		return true
+	case atMostOnce && n.rights:
+		return o.durable(record.Call{ID: p.ID, Node: p.Node, Incarnation: p.server.incarnation, Slot: p.Slot, Number: p.Number, Slots: p.slots(), Lends: p.lends})
 	case atMostOnce && p.lends:
 		return o.durable(record.Call{ID: p.ID, Lends: true}) // its next run waits for the end of the leases
 	case atMostOnce:
@@ -449,8 +464,11 @@ func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, 
 		h.Flags |= rpcpacket.FlagTainted
 	}
 	e.unrefused(p.ID)
-	return e.durable(record.Call{ID: p.ID, Node: p.Node, Lends: p.lends})
+	return e.durable(record.Call{ID: p.ID, Node: p.Node, Slot: p.Slot, Number: p.Number, Slots: p.slots(), Lends: p.lends})
 }
+
+// slots is how many slots the call has, as records say it.
+func (p *pending) slots() uint8 { return uint8(max(p.Slots, 1)) } //nolint:gosec // at most MaxLists
 
 // item names the call to those that are to forget it.
 func (p *pending) item() direct.Item { return direct.Item{ID: p.ID, Slot: p.Slot, Number: p.Number} }

@@ -110,6 +110,7 @@ func (e *execution) finds(left []dsmclient.Left) {
 	e.account.left = make(map[place]dsm.Pointer, len(left))
 	for _, r := range left {
 		e.account.left[place{r.Branch, r.Index}] = r.Base
+		e.node.accounts(r.Base)
 	}
 }
 
@@ -209,6 +210,7 @@ func (e *execution) Allocated(branch uint64, index uint32, base dsm.Pointer) {
 	defer e.mu.Unlock()
 	delete(e.account.left, place{branch, index})
 	e.account.allocated = append(e.account.allocated, base)
+	e.node.accounts(base)
 	e.node.stats.regionsAllocated.Add(1)
 }
 
@@ -403,9 +405,13 @@ func (n *Node) freeAll(ctx context.Context, all []direct.Free) (left []direct.Fr
 
 // lentBy lists the calls that may have leases, of those that an execution has made. If it has changed nothing in memory,
 // only those of policy none count: its next run makes the others again.
-func lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
+func (n *Node) lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
 	for _, k := range called {
-		if k.Lends && (changed || !k.Direct()) {
+		lends := k.Lends
+		if n.rights {
+			lends = n.unheard(k.ID)
+		}
+		if lends && (changed || !k.Direct()) {
 			ids = append(ids, control.ExecutionID(k.ID))
 		}
 	}
@@ -415,6 +421,9 @@ func lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
 // loansOver reports whether none of these calls has leases any more; false, too, if the Gatekeeper
 // does not say so.
 func (n *Node) loansOver(ctx context.Context, ids []control.ExecutionID) bool {
+	if n.rights {
+		return !slices.ContainsFunc(ids, func(id control.ExecutionID) bool { return n.unheard(rpcpacket.ID(id)) })
+	}
 	ctx, cancel := context.WithTimeout(ctx, servingPatience)
 	defer cancel()
 	for some := range slices.Chunk(ids, control.MaxDirectCalls) {
@@ -536,6 +545,8 @@ func (o *operation) gains(p *pending) {
 	defer e.mu.Unlock()
 	e.recorded.answered(p.ID)
 	if p.err == nil && p.answer.Type == rpcpacket.Reply {
-		e.account.got = append(e.account.got, e.node.pointers(&p.answer)...)
+		got := e.node.pointers(&p.answer)
+		e.account.got = append(e.account.got, got...)
+		e.node.accounts(got...)
 	}
 }

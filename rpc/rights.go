@@ -122,9 +122,20 @@ func (n *Node) abandon(p *pending, atMostOnce bool) bool {
 
 // freeUnheard frees what an answer hands over that nobody has waited for.
 func (n *Node) freeUnheard(m *rpcpacket.Message) {
-	if !n.rights || m.Type != rpcpacket.Reply || len(m.Lists) == 0 {
+	if !n.rights {
 		return
 	}
+	n.ledger.mu.Lock()
+	defer n.ledger.mu.Unlock()
+	n.ledger.freeOf(m)
+}
+
+// freeOf frees what an answer hands over. The caller holds l.mu.
+func (l *ledger) freeOf(m *rpcpacket.Message) {
+	if m.Type != rpcpacket.Reply || len(m.Lists) == 0 {
+		return
+	}
+	n := l.node
 	var f direct.Free
 	for i := range m.Lists {
 		for j, r := range m.Lists[i].Of() {
@@ -133,9 +144,6 @@ func (n *Node) freeUnheard(m *rpcpacket.Message) {
 			}
 		}
 	}
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.free(f)
 }
 

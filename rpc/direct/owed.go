@@ -72,7 +72,7 @@ type Free struct {
 
 // Same reports whether two name the same regions, for the same reason.
 func (f Free) Same(o Free) bool {
-	return f.Owner == o.Owner && f.rest == o.rest && f.checkpoint == o.checkpoint && slices.Equal(f.Regions, o.Regions)
+	return f.Owner == o.Owner && f.Rest == o.Rest && f.checkpoint == o.checkpoint && slices.Equal(f.Regions, o.Regions)
 }
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has

@@ -229,6 +229,9 @@ func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Ex
 	return Late, nil
 }
 
+// Reruns is how many executions and mains are to be run again, and have not come to an end since.
+func (t *Table) Reruns() int { return len(t.again) }
+
 // Unwritten is that of the state.
 func (t *Table) Unwritten(records int) { t.state.Unwritten(records) }
 

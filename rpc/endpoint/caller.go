@@ -494,6 +494,9 @@ func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 // again, in another slot or under another number. Of what the switch has judged, an answer to another place leaves the call's slots open.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
+	if h := c.held[m.Slot]; call == nil && h != nil && h.number == m.Number {
+		call = h.asked // whose id was not known
+	}
 	released := m.Flags&rpcpacket.FlagReleased != 0
 	switch {
 	case call == nil,

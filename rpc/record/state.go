@@ -95,6 +95,19 @@ func (s *State) Slots(f func(*Slot)) {
 	}
 }
 
+// Remembers reports whether a service has a state, or a main a checkpoint.
+func (s *State) Remembers() bool {
+	if len(s.services) > 0 {
+		return true
+	}
+	for _, e := range s.executions {
+		if e.Main() {
+			return true
+		}
+	}
+	return false
+}
+
 // Service returns the state of a service; false if none was written. It must not be
 // changed.
 func (s *State) Service(hash uint64) (Service, bool) {

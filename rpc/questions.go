@@ -1,0 +1,398 @@
+package rpc
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// A call of a former incarnation may be open in the switch: its callee reads what it was lent, and what its answer hands over is nobody's yet.
+// Nobody waits for that answer, so the node asks for it, from the moment that it has joined:
+//
+//	Gatekeeper ── holdings: slots that are open, regions ──▶ node
+//	node ── ASK slot, number ──▶ callee
+//	node ◀── the call's answer, or: it never began ──┘      the slot is closed
+//
+// What was called again would be lent twice. So a re-run makes a call again, and memory takes back what an execution did, when the
+// questions about the execution's calls are answered. One-ways to a node leave again when it is known what has become of those before.
+
+// heldCall is a call of a former incarnation.
+type heldCall struct {
+	held   record.Call // its place, and whom it was sent to
+	oneway bool
+	over   chan struct{}     // closed when it is answered
+	answer rpcpacket.Message // of which only the header and the regions count; valid then
+}
+
+// questions are those that a node has begun with. They do not change.
+type questions struct {
+	all []*heldCall
+	of  map[rpcpacket.ID]*heldCall // by the calls that the ledger has
+}
+
+// takeHoldings finds out what the switch has of former incarnations: calls to be asked about, and regions.
+func (n *Node) takeHoldings(ctx context.Context) error {
+	if !n.rights || n.self.Before == 0 {
+		return nil
+	}
+	h, err := n.session.Holdings(ctx)
+	if err != nil {
+		return err
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.questions = questionsOf(h.Slots, l.table)
+	n.left = n.unaccounted(h.Regions)
+	bases := make([]dsm.Pointer, 0, len(h.Regions))
+	for _, a := range h.Regions {
+		bases = append(bases, a.As16())
+	}
+	n.memory.Received(bases...)
+	return nil
+}
+
+// questionsOf are those about the slots that a node's row has in the switch: what is open, and what became of one-ways.
+func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
+	at := map[rpcpacket.Slot]rpcpacket.ID{}
+	numbers := map[rpcpacket.Slot]rpcpacket.Number{}
+	t.Attempts(func(_ *record.Execution, k record.Call) { at[k.Slot], numbers[k.Slot] = k.ID, k.Number })
+	qs.of = map[rpcpacket.ID]*heldCall{}
+	for i := range slots {
+		s := &slots[i]
+		if s.Place != 0 || s.State != control.SlotOpen && (s.State != control.SlotClosed || !s.Given) {
+			continue
+		}
+		k := record.Call{Slot: rpcpacket.Slot(s.Slot), Number: rpcpacket.Number(s.Number), Node: s.Callee.As16(), Slots: 1}
+		for _, o := range slots[i+1:] {
+			if o.Number != s.Number || o.Slot != s.Slot+uint32(k.Slots) || o.Place != k.Slots {
+				break
+			}
+			k.Slots++
+		}
+		q := &heldCall{held: k, oneway: s.Given, over: make(chan struct{})}
+		if numbers[k.Slot] == k.Number {
+			q.held.ID = at[k.Slot]
+			qs.of[q.held.ID] = q
+		}
+		qs.all = append(qs.all, q)
+	}
+	return qs
+}
+
+// askQuestions sends the questions that the node begins with.
+func (n *Node) askQuestions() {
+	o := &n.out
+	for _, q := range n.questions.all {
+		k, callee := &q.held, netip.AddrFrom16(q.held.Node)
+		p := o.pendings.Get().(*pending)
+		p.ID, p.Slot, p.Number, p.Slots, p.Node, p.RTT = k.ID, k.Slot, k.Number, int(k.Slots), k.Node, &n.onewayRTT
+		p.detached, p.question = true, q
+		p.to = netio.Message{Remote: netip.AddrPortFrom(callee, rackaddr.PortDirect)}
+		o.mu.Lock()
+		for i := range rpcpacket.Slot(k.Slots) {
+			o.core.Hold(k.Slot+i, k.Number, k.Node)
+		}
+		if o.err != nil || !callee.IsValid() || !o.core.Ask(n.now(), &p.Call) {
+			o.mu.Unlock() // it stays held
+			n.release(p)
+			continue
+		}
+		p.datagram = (&rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Ask, Call: p.ID, Slot: k.Slot, Number: k.Number, CallerIncarnation: n.self.Incarnation, CalleeIncarnation: k.Incarnation,
+		}}).Append(nil)
+		n.wakeAt(p.Due())
+		out := p.to
+		out.Buf = p.datagram
+		o.mu.Unlock()
+		_, _ = n.directConn.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
+	}
+	n.standIn() // for the answers
+}
+
+// heardOf takes the answer to a question.
+func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
+	q.answer = rpcpacket.Message{Header: m.Header, Lists: m.Lists}
+	known := n.questions.of[m.Call] == q
+	if q.oneway && m.Type == rpcpacket.Reply {
+		n.delivered(departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node})
+	}
+	if !known {
+		n.freeUnheard(m) // no execution asks for it again
+	}
+	close(q.over)
+	n.ledger.forgets.hurry(n)
+}
+
+// awaitQuestions waits until it is known what has become of calls of former incarnations. It reports false if the node ends.
+func (n *Node) awaitQuestions(ctx context.Context, ids ...rpcpacket.ID) bool {
+	for _, id := range ids {
+		if q := n.questions.of[id]; q != nil {
+			select {
+			case <-q.over:
+			case <-ctx.Done():
+				return false
+			case <-n.base.Done():
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// awaitAsked is awaitQuestions for an execution that makes a call again. It gives its worker's slot back meanwhile.
+func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) bool {
+	b.e.yield()
+	defer b.e.resume()
+	return n.awaitQuestions(ctx, id)
+}
+
+// awaitOneways waits until it is known what has become of one-ways that former incarnations have sent to a node. It reports false if the
+// node ends.
+func (n *Node) awaitOneways(node [16]byte) bool {
+	for _, q := range n.questions.all {
+		if q.oneway && q.held.Node == node {
+			select {
+			case <-q.over:
+			case <-n.base.Done():
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// open reports whether it is not known yet what has become of a call of a former incarnation.
+func (qs *questions) open(id rpcpacket.ID) bool {
+	q := qs.of[id]
+	if q == nil {
+		return false
+	}
+	select {
+	case <-q.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// hearGivenUp goes on with the calls that executions have given up, and that are answered: what the answers have handed over goes. The caller
+// holds l.mu.
+func (l *ledger) hearGivenUp() {
+	n := l.node
+	for _, k := range l.table.Asks() {
+		if n.unheard(k.ID) {
+			continue
+		}
+		if q := n.questions.of[k.ID]; q != nil {
+			l.freeOf(&q.answer)
+		}
+		l.add(l.table.Heard(k.ID)...)
+	}
+}
+
+// asked takes a question of a later incarnation of a caller, or of the Gatekeeper in its name.
+func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
+	if m.CalleeIncarnation != 0 {
+		n.askedVolatile(from, m)
+		return
+	}
+	l := n.ledger
+	l.mu.Lock()
+	v, known := l.table.Ask(from.Addr().As16(), &m.Header)
+	switch {
+	case v == direct.Answer && !l.settling[known.ID]:
+		answer := n.answerFor(known.Done.Answer, known.Done, &m.Header)
+		l.mu.Unlock()
+		n.stats.answeredFromLedger.Add(1)
+		n.sendRecorded(from, answer, rpcpacket.Push{})
+		return
+	case v == direct.Duplicate && known != nil && known.Begun != nil && isOneway(known.Begun.Call):
+		ack := rpcpacket.Message{Header: n.answerHeader(m)}
+		ack.Call = known.ID
+		l.mu.Unlock()
+		n.whenSettled(from, ack.Append(nil))
+		return
+	case v == direct.Superseded:
+		l.mu.Unlock()
+		n.superseded(from.Addr(), m)
+		return
+	case v == direct.Unbegun:
+		if n.knowsVolatile(from.Addr(), m) {
+			l.mu.Unlock()
+			n.askedVolatile(from, m)
+			return
+		}
+		if !l.placed() {
+			l.mu.Unlock()
+			n.send(from, n.exception(m, Unavailable, "the call has not come", true))
+			return
+		}
+		last := uint64(0)
+		if r := l.table.Bury(from.Addr().As16(), m.CallerIncarnation-1, false); r != nil {
+			last = l.add(r)
+		} else {
+			last = l.last
+		}
+		l.mu.Unlock()
+		refusal := n.exception(m, Unavailable, "the call has not come", true)
+		go func() {
+			if l.settle(last) {
+				n.send(from, refusal)
+			}
+		}()
+		return
+	}
+	l.mu.Unlock()
+	switch v {
+	case direct.Malformed:
+		n.malformed(from.Addr())
+	case direct.Foreign:
+		n.foreign(from.Addr())
+	default:
+		n.stats.duplicates.Add(1)
+	}
+}
+
+func isOneway(call []byte) bool {
+	m, err := rpcpacket.Parse(call)
+	return err == nil && m.Type == rpcpacket.Oneway
+}
+
+// unaccounted are the regions that a former incarnation had, and that nothing in the ledger accounts for: those of the node's executions that run
+// again will ask for theirs. The caller holds l.mu.
+func (n *Node) unaccounted(regions []netip.Addr) (left map[dsm.Pointer]bool) {
+	left = map[dsm.Pointer]bool{}
+	for _, a := range regions {
+		left[a.As16()] = true
+	}
+	drop := func(all [][16]byte) {
+		for _, p := range all {
+			delete(left, p)
+		}
+	}
+	named := func(message []byte) {
+		if m, err := rpcpacket.Parse(message); err == nil {
+			for _, p := range n.pointers(&m) {
+				delete(left, p)
+			}
+		}
+	}
+	n.ledger.table.State().Each(func(e *record.Execution) {
+		o := e.Owed()
+		drop(o.Frees)
+		drop(o.Rest)
+		for i := range o.Oneways {
+			named(o.Oneways[i].Message)
+		}
+		if e.Begun != nil && isOneway(e.Begun.Call) {
+			named(e.Begun.Call)
+		}
+		if e.Checkpoint != nil {
+			drop(e.Checkpoint.Has)
+		}
+	})
+	return left
+}
+
+// accounts notes that an execution has regions which a former incarnation may have had.
+func (n *Node) accounts(ptrs ...dsm.Pointer) {
+	n.leftMu.Lock()
+	defer n.leftMu.Unlock()
+	for _, p := range ptrs {
+		delete(n.left, p)
+	}
+}
+
+// freeLeft frees what a former incarnation has left, and no execution has asked for again: when the last one has ended that is run again. What a
+// service's state or a durable main may know stays.
+func (n *Node) freeLeft() {
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.table.Reruns() > 0 || l.table.State().Remembers() {
+		return
+	}
+	n.leftMu.Lock()
+	defer n.leftMu.Unlock()
+	if len(n.left) == 0 {
+		return
+	}
+	var f direct.Free
+	for p := range n.left {
+		f.Regions = append(f.Regions, p)
+	}
+	slices.SortFunc(f.Regions, compareNodes)
+	n.left = nil
+	l.free(f)
+}
+
+// askedVolatile answers a question about a call of policy none.
+func (n *Node) askedVolatile(from netip.AddrPort, m *rpcpacket.Message) {
+	n.in.mu.Lock()
+	a := n.in.core.Ask(from.Addr(), &m.Header)
+	n.in.mu.Unlock()
+	switch a.Verdict {
+	case direct.Answer:
+		n.stats.resent.Add(1)
+		n.sendAgain(from, a.Reply)
+	case direct.Unbegun, direct.Refused:
+		n.send(from, n.exception(m, Unavailable, "the call has not come", true))
+	case direct.Gone:
+		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
+	case direct.Lost:
+		n.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
+	case direct.Duplicate:
+		n.stats.duplicates.Add(1)
+	default:
+		n.malformed(from.Addr())
+	}
+}
+
+// knowsVolatile reports whether a question that names no incarnation is about a call of policy none which is known here.
+func (n *Node) knowsVolatile(from netip.Addr, m *rpcpacket.Message) bool {
+	n.in.mu.Lock()
+	defer n.in.mu.Unlock()
+	return n.in.core.Ask(from, &m.Header).Verdict != direct.Unbegun
+}
+
+// openTo reports whether it is not known yet what has become of a one-way that a former incarnation has sent to a node.
+func (qs *questions) openTo(node [16]byte) bool {
+	for _, q := range qs.all {
+		if q.oneway && q.held.Node == node {
+			select {
+			case <-q.over:
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leaveAgain sends a one-way that has waited for the end of questions, unless they have told that it was delivered.
+func (n *Node) leaveAgain(w *record.Oneway) {
+	l := n.ledger
+	l.mu.Lock()
+	owed := l.table.Again(w.Node, w.ID)
+	next := l.table.Next()
+	l.mu.Unlock()
+	if owed {
+		n.sendOneways(next)
+	}
+}
+
+// unheard reports whether a call of an execution may be open in the switch: this incarnation has it out, or asks about it.
+func (n *Node) unheard(id rpcpacket.ID) bool {
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	return n.questions.open(id) || n.out.core.Out(id) != nil
+}
