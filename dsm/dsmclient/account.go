@@ -131,7 +131,7 @@ func (l *link) rest(ctx context.Context, op dsmpacket.Op, last time.Duration, pa
 	case <-ctx.Done():
 		return 0, fault.FromContext(op.String(), ctx.Err())
 	case <-l.over:
-		return 0, fault.New(fault.Canceled, op.String(), "the client is closed")
+		return 0, l.closed(op)
 	}
 }
 
@@ -183,7 +183,14 @@ func (f *leaving) wait(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return failure(ctx, dsmpacket.OpFree, f.Pointer, fault.FromContext("", ctx.Err()).Code, true)
 	}
-	return fault.New(fault.Canceled, dsmpacket.OpFree.String(), "the client is closed")
+	return f.link.closed(dsmpacket.OpFree)
+}
+
+// closed is why nothing is done any more.
+func (l *link) closed(op dsmpacket.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fault.New(cmp.Or(l.ended, fault.Canceled), op.String(), "the client is closed")
 }
 
 // freeNow frees a region by its machine's word.
@@ -192,7 +199,7 @@ func (c *Client) freeNow(ctx context.Context, p Pointer) error {
 	for pause := time.Duration(0); ; {
 		f := l.leaving(p)
 		if !l.background(&f.Transfer) {
-			return fault.New(fault.Canceled, dsmpacket.OpFree.String(), "the client is closed")
+			return l.closed(dsmpacket.OpFree)
 		}
 		if err := f.wait(ctx); err != nil {
 			return err
@@ -236,7 +243,7 @@ func (c *Client) FreeOwed(ctx context.Context, ptrs ...Pointer) error {
 			frees, transfers = append(frees, f), append(transfers, &f.Transfer)
 		}
 		if !l.background(transfers...) {
-			return fault.New(fault.Canceled, dsmpacket.OpFree.String(), "the client is closed")
+			return l.closed(dsmpacket.OpFree)
 		}
 		left = left[:0]
 		for _, f := range frees {

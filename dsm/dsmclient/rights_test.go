@@ -2,8 +2,10 @@ package dsmclient_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,8 +22,13 @@ import (
 // judged is a rack whose switch judges by rights, in virtual time. Machine 1 may have two copies.
 func judged(t *testing.T, imp wire.Impairment, two bool, f func(t *testing.T, r *rack, j *memrack.Rights)) {
 	t.Helper()
+	judgedSeed(t, 1, imp, two, f)
+}
+
+func judgedSeed(t *testing.T, seed uint64, imp wire.Impairment, two bool, f func(t *testing.T, r *rack, j *memrack.Rights)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newImpairedRack(t, memrack.Virtual(1, 1500), 1, imp)
+		r := newImpairedRack(t, memrack.Virtual(seed, 1500), 1, imp)
 		defer r.Close()
 		j := r.Rights()
 		if two {
@@ -316,4 +323,91 @@ func TestFreeOwed_Waits(t *testing.T) {
 		must(t, c.Close())
 		want(t, c.FreeOwed(context.Background(), p), fault.Canceled, false)
 	})
+}
+
+// Two nodes allocate, free, lend and hand over, on a bad network. The accounts are what there is at the end, at each copy, and when they are freed nothing
+// is left.
+func TestAccount_Random(t *testing.T) {
+	for seed := range uint64(40) {
+		judgedSeed(t, seed, memrack.Bad, seed%2 == 0, func(t *testing.T, r *rack, j *memrack.Rights) {
+			ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 1))
+			var clients [2]*dsmclient.Client
+			for i := range clients {
+				clients[i] = r.ClientWith(uint64(i+1), dsmclient.Config{Incarnation: 1, Keep: rng.IntN(2) == 0})
+			}
+			var calls sync.WaitGroup
+			var held [2][]dsmclient.Pointer // by the program
+			for range 60 {
+				i := rng.IntN(2)
+				c := clients[i]
+				var p dsmclient.Pointer
+				if len(held[i]) > 0 {
+					p = held[i][rng.IntN(len(held[i]))]
+				}
+				without := func() { held[i] = slices.DeleteFunc(held[i], func(o dsmclient.Pointer) bool { return o == p }) }
+				got := func(q dsmclient.Pointer, err error) {
+					if err == nil {
+						held[i] = append(held[i], q)
+					}
+				}
+				short, cancel := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Millisecond)
+				switch what := rng.IntN(6); {
+				case p.IsNil() || what == 0:
+					got(c.Alloc(ctx, 64<<rng.IntN(4)))
+				case what == 1:
+					got(c.Alloc(short, 64))
+				case what == 2:
+					if fault.CodeOf(c.Free(short, p)) != fault.PermissionDenied { // else it is lent
+						without()
+					}
+				case what == 3:
+					_, _ = c.Write(short, p, []byte{1})
+				case what == 4:
+					if c.Lend(ctx, p) == nil {
+						over := j.Lend(uint64(i+1), p)
+						calls.Go(func() {
+							<-time.After(time.Duration(i) * time.Second)
+							over()
+							c.Returned(p)
+						})
+					}
+				default:
+					calls.Wait()
+					if c.HandOver(ctx, p) == nil {
+						without()
+						j.GiveAway(p, uint64(2-i))
+						c.Gave(p)
+						clients[1-i].Gained(p)
+						held[1-i] = append(held[1-i], p)
+					}
+				}
+				cancel()
+			}
+			calls.Wait()
+			<-time.After(5 * time.Minute)
+			var known []dsmpacket.RegionID
+			for _, c := range clients {
+				for _, p := range c.Account() {
+					known = append(known, p.ID())
+				}
+			}
+			slices.Sort(known)
+			for k, s := range r.Copies(1) {
+				var there []dsmpacket.RegionID
+				list, err := s.Regions(control.Regions{})
+				must(t, err)
+				for _, id := range list.Regions {
+					there = append(there, id.ID)
+				}
+				if !slices.Equal(there, known) {
+					t.Errorf("seed %d: copy %d has %v, the accounts have %v", seed, k, there, known)
+				}
+			}
+			for _, c := range clients {
+				must(t, c.FreeOwed(ctx, c.Account()...))
+				owns(t, c)
+			}
+			level(t, r, 0)
+		})
+	}
 }
