@@ -71,6 +71,7 @@ type pending struct {
 	owed     *rpcpacket.Message // one that the ledger has, and that leaves
 	moves    control.Serving    // of such a one: who may take it
 	of       *execution         // of which execution, if any
+	former   bool               // the ledger has an earlier attempt of the call, which may have brought its results
 	question *heldCall          // that it asks, if it is no call
 	givenUp  bool               // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
 	begun    bool               // the callee's ledger has it; valid once ready has been received from
@@ -306,6 +307,9 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 // it lies in, if any.
 func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.Message) bool {
 	p := call.Tag.(*pending)
+	if m.Had != 0 && !p.former && n.hands(&m) {
+		m = n.ownResult(&m)
+	}
 	if len(p.lent) > 0 && m.Code == OK {
 		// Of a call that the rack has refused another copy might yet be let through.
 		n.memory.Returned(p.lent...)
@@ -464,6 +468,9 @@ func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, 
 		h.Flags |= rpcpacket.FlagTainted
 	}
 	e.unrefused(p.ID)
+	e.mu.Lock()
+	_, p.former = e.lastTry(p.ID)
+	e.mu.Unlock()
 	return e.durable(record.Call{ID: p.ID, Node: p.Node, Slot: p.Slot, Number: p.Number, Slots: p.slots(), Lends: p.lends})
 }
 

@@ -547,6 +547,7 @@ func (o *operation) gains(p *pending) {
 	if p.err == nil && p.answer.Type == rpcpacket.Reply {
 		got := e.node.pointers(&p.answer)
 		e.account.got = append(e.account.got, got...)
+		e.node.memory.Received(got...)
 		e.node.accounts(got...)
 	}
 }

@@ -147,6 +147,26 @@ func (l *ledger) freeOf(m *rpcpacket.Message) {
 	l.free(f)
 }
 
+// hands reports whether an answer names regions as results that were the node's before it came: the switch says which its caller had already, and of an
+// answer that comes again all of them.
+func (n *Node) hands(m *rpcpacket.Message) bool {
+	for i := range m.Lists {
+		for j, r := range m.Lists[i].Of() {
+			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && n.memory.Owns(r.Base(n.memory.Prefix())) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ownResult is what the caller gets in the place of an answer with its own regions: it would free them, as it frees results.
+func (n *Node) ownResult(m *rpcpacket.Message) rpcpacket.Message {
+	h := m.Header
+	h.Type, h.Code, h.Had = rpcpacket.Exception, PermissionDenied, 0
+	return rpcpacket.Message{Header: h, Payload: []byte("the answer hands over a region that was its caller's already")}
+}
+
 // freesAtOnce is how many regions are freed at a time, and freePatience for how long one may be lent until others have their turn.
 const freesAtOnce, freePatience = 16, time.Second
 

@@ -52,6 +52,13 @@ func (a *account) drop(ptrs ...Pointer) {
 	}
 }
 
+// owns reports whether the node owns a pointer's region.
+func (a *account) owns(p Pointer) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.owned[slotOf(p)] == p.Base()
+}
+
 // all lists what the node owns.
 func (a *account) all() []Pointer {
 	a.mu.Lock()
@@ -97,6 +104,9 @@ func (a *account) lends(p Pointer) bool {
 // Account lists the regions that the node owns, by the pointers to their first bytes: what it has allocated, and what it has received (Gained,
 // Received), without what it has freed or given away (Gave). Allocations and frees under way count as owned.
 func (c *Client) Account() []Pointer { return c.link.account.all() }
+
+// Owns reports whether the node owns a region, by its account.
+func (c *Client) Owns(p Pointer) bool { return c.link.account.owns(p) }
 
 // Received tells the client that the node owns regions which somebody has handed over to it, or which its former incarnation had.
 func (c *Client) Received(ptrs ...Pointer) { c.link.account.add(ptrs...) }

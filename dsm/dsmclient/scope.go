@@ -192,6 +192,7 @@ func (c *Client) HandOver(ctx context.Context, ptrs ...Pointer) error {
 	if err := c.ready(ctx, ptrs); err != nil {
 		return err
 	}
+	c.link.account.drop(ptrs...)
 	c.link.cache.note(ptrs, (*regionCache).gone)
 	return nil
 }
