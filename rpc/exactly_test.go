@@ -422,13 +422,15 @@ func TestJournalBeforeCalls(t *testing.T) {
 		b.send(call)
 		for want := range 2 { // the time, and the first one's outcome
 			m := down.must()
-			called := record.Call{ID: m.Call, Node: rackaddr.Node(78).As16()}
+			called := func(k record.Call) bool {
+				return k.ID == m.Call && k.Node == rackaddr.Node(78).As16() && k.Slot == m.Slot && k.Number == m.Number && k.Slots == 1
+			}
 			if got := b.journal(call); len(got) != want+1 {
 				t.Errorf("call %d: %v", want, got)
 			}
 			if !slices.ContainsFunc(records(b.t, b.rack, b.server), func(r record.Record) bool {
 				j, ok := r.(*record.Journal)
-				return ok && slices.Contains(j.Called, called)
+				return ok && slices.ContainsFunc(j.Called, called)
 			}) {
 				t.Errorf("call %d: the ledger does not say where it goes", want)
 			}
