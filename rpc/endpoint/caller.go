@@ -241,7 +241,8 @@ func (c *Caller) Waits(id rpcpacket.ID) bool {
 	})
 }
 
-// Leave takes back that a call waits for a slot. It reports false if the call does not wait any more: it has one.
+// Leave takes back that a call waits for slots. It reports false if the call does not wait any more: it has some. There may be enough for those
+// that have waited behind it.
 func (c *Caller) Leave(call *Call) bool {
 	for i, q := range c.waiting {
 		k := slices.Index(q.calls, call)
@@ -253,6 +254,7 @@ func (c *Caller) Leave(call *Call) bool {
 			c.waiting = slices.Delete(c.waiting, i, i+1)
 		}
 		c.waits--
+		c.serve()
 		return true
 	}
 	return false

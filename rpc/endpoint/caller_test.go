@@ -18,12 +18,17 @@ import (
 
 // callerMachine drives the Caller of incarnation 7 of a node by script. It has block 1 from the start.
 //
-//	begin NAME [expires=D] [rtt=METHOD] [held] [kept] [node=N] [id=N] [slots=N]   take slots and, if there is one, begin a call
+//	begin NAME [expires=D] [rtt=METHOD] [held] [kept] [holds] [node=N] [id=N] [slots=N]   take slots and, if there is one, begin a call
 //	take NAME [...]                       take a slot only
 //	go NAME                               begin a call that has got a slot
 //	return NAME, leave NAME               give the slot back; do not wait any more
 //	grant BLOCK..., want                  more slots
 //	reply NAME|SLOT/COUNT [exception]     an answer arrives
+//	switch                                rights are in the switch
+//	hold SLOT/COUNT node=N                incarnation 6 has used the slot
+//	unhold SLOT/COUNT [slots=N], held SLOT/COUNT
+//	ask NAME SLOT/COUNT [node=N] [slots=N] [id=N] [holds], withdraw NAME
+//	turned NAME lent|denied|gone [ask]    a packet comes back
 //	detach NAME D, end NAME, tick, due, left   as the methods
 //	restarted N                           a node takes direct calls again
 //	after D                               time passes
@@ -54,8 +59,17 @@ func newCallerMachine() script.Command {
 
 func (m *callerMachine) step(args []string) string {
 	switch args[0] {
-	case "begin", "take":
+	case "begin", "take", "ask":
 		return m.begin(args)
+	case "switch":
+		m.caller.Switch = true
+		return ""
+	case "hold", "unhold", "held":
+		return m.hold(args)
+	case "withdraw":
+		return fmt.Sprintln(m.caller.Withdraw(m.calls[args[1]]))
+	case "turned":
+		return m.turned(args)
 	case "go":
 		return m.start(m.calls[args[1]])
 	case "return":
@@ -123,6 +137,8 @@ func (m *callerMachine) begin(args []string) string {
 			c.Held = true
 		case "kept":
 			c.Kept = true
+		case "holds":
+			c.Holds = true
 		case "node":
 			c.Node = nodeOf(v)
 		case "slots":
@@ -139,6 +155,12 @@ func (m *callerMachine) begin(args []string) string {
 	c.RTT = m.rtts[method]
 	m.calls[args[1]] = c
 	switch {
+	case args[0] == "ask":
+		c.Slot, c.Number = formerPlace(args[2])
+		if !m.caller.Ask(m.now, c) {
+			return "refused\n"
+		}
+		return fmt.Sprintf("%s is asked, due %v\n", c.Tag, c.Due())
 	case !m.caller.Take(c):
 		return fmt.Sprintf("%s waits\n", c.Tag)
 	case args[0] == "take":
@@ -154,6 +176,52 @@ func (m *callerMachine) start(c *Call) string {
 	return fmt.Sprintf("%s: slot %d, number %s, due %v\n", c.Tag, c.Slot, c.Number, c.Due())
 }
 
+// formerPlace is a call's of incarnation 6.
+func formerPlace(text string) (rpcpacket.Slot, rpcpacket.Number) {
+	var slot, count uint64
+	_, _ = fmt.Sscanf(text, "%d/%d", &slot, &count)
+	return rpcpacket.Slot(slot), rpcpacket.NumberOf(6, count)
+}
+
+func (m *callerMachine) hold(args []string) string {
+	slot, n := formerPlace(args[1])
+	slots, node := 1, [16]byte{}
+	for _, a := range args[2:] {
+		switch k, v, _ := strings.Cut(a, "="); k {
+		case "slots":
+			slots, _ = strconv.Atoi(v)
+		case "node":
+			node = nodeOf(v)
+		}
+	}
+	switch args[0] {
+	case "hold":
+		m.caller.Hold(slot, n, node)
+	case "unhold":
+		m.caller.Unhold(slot, n, slots)
+	default:
+		return fmt.Sprintln(m.caller.Held(slot, n))
+	}
+	return ""
+}
+
+func (m *callerMachine) turned(args []string) string {
+	c := m.calls[args[1]]
+	h := rpcpacket.Header{Type: rpcpacket.Call, Call: c.ID, Slot: c.Slot, Number: c.Number}
+	h.Turned = map[string]rpcpacket.Turned{"lent": rpcpacket.Lent, "denied": rpcpacket.Denied, "gone": rpcpacket.Gone}[args[2]]
+	if len(args) > 3 {
+		h.Type = rpcpacket.Ask
+	}
+	switch k, over := m.caller.Turned(m.now, &rpcpacket.Message{Header: h}); {
+	case k == nil:
+		return "ignored\n"
+	case over:
+		return fmt.Sprintf("%s is over\n", k.Tag)
+	default:
+		return fmt.Sprintf("%s, due %v\n", k.Tag, k.Due())
+	}
+}
+
 // nodeOf is the node with a number.
 func nodeOf(number string) [16]byte {
 	n, _ := strconv.Atoi(number)
@@ -164,7 +232,7 @@ func (m *callerMachine) reply(args []string) string {
 	msg := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply}}
 	var from [16]byte
 	if c := m.calls[args[1]]; c != nil {
-		msg.Call, from = c.ID, c.Node
+		msg.Call, msg.Slot, msg.Number, from = c.ID, c.Slot, c.Number, c.Node
 	} else {
 		var slot, count uint64
 		_, _ = fmt.Sscanf(args[1], "%d/%d", &slot, &count)
@@ -262,7 +330,8 @@ func TestCaller_Counts(t *testing.T) {
 }
 
 // TestCaller_Random: a slot has one call at a time, under numbers that rise. A call has slots next to each other in a block. Whoever waits gets them in
-// turn, if its node has not half of all, and as soon as there are some.
+// turn, if its node has not half of all, and as soon as there are some. Slots that are held nobody gets: of a former incarnation's call, until the question about
+// it is answered, and of calls that hold them.
 func TestCaller_Random(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		holds, numbers := map[rpcpacket.Slot]*Call{}, map[rpcpacket.Slot]rpcpacket.Number{}
@@ -281,8 +350,35 @@ func TestCaller_Random(t *testing.T) {
 		}
 		c := NewCaller(self, 7, got)
 		blocks := uint32(0)
+		var held []*Call
+		for i := range rapid.IntRange(0, 6).Draw(t, "former calls") {
+			k := &Call{RTT: &RTT{}, Node: [16]byte{15: rapid.Byte().Draw(t, "node") % 3}, Slots: rapid.IntRange(1, rpcpacket.MaxLists).Draw(t, "slots")}
+			k.Slot, k.Number = rpcpacket.Slot(rpcpacket.BlockSlots+4*i), rpcpacket.NumberOf(6, 9)
+			for i := range k.Slots {
+				s := k.Slot + rpcpacket.Slot(i)
+				holds[s], numbers[s] = k, k.Number
+				c.Hold(s, k.Number, k.Node)
+			}
+			held = append(held, k)
+		}
+		free := func(k *Call) {
+			for s := range slotsOf(k) {
+				delete(holds, k.Slot+rpcpacket.Slot(s))
+			}
+		}
+		answer := func(k *Call) {
+			m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: k.ID, Slot: k.Slot, Number: k.Number}}
+			if k.Holds {
+				held = append(held, k)
+			} else {
+				free(k)
+			}
+			if c.Receive(0, netip.AddrFrom16(k.Node), &m) != k {
+				t.Fatal("the answer does not count")
+			}
+		}
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "act") {
+			switch rapid.IntRange(0, 7).Draw(t, "act") {
 			case 0:
 				blocks++
 				c.Grant([]uint32{blocks})
@@ -298,10 +394,40 @@ func TestCaller_Random(t *testing.T) {
 					i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
 					k := out[i]
 					out = append(out[:i:i], out[i+1:]...)
-					for s := range slotsOf(k) {
-						delete(holds, k.Slot+rpcpacket.Slot(s))
+					if k.Holds = rapid.Bool().Draw(t, "holds"); rapid.Bool().Draw(t, "begins") {
+						if !c.Begin(0, k) {
+							t.Fatal("it does not begin")
+						}
+						answer(k)
+					} else {
+						free(k)
+						c.Return(k)
 					}
-					c.Return(k)
+				}
+			case 6, 7:
+				if len(held) == 0 {
+					break
+				}
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+				k := held[i]
+				granted := k.Slot.Block() <= blocks
+				held = append(held[:i:i], held[i+1:]...)
+				if rapid.Bool().Draw(t, "unhold") {
+					free(k)
+					c.Unhold(k.Slot, k.Number, k.Slots)
+					break
+				}
+				q := &Call{RTT: k.RTT, ID: k.ID, Slot: k.Slot, Number: k.Number, Slots: k.Slots, Node: k.Node, Holds: rapid.Bool().Draw(t, "again")}
+				for s := range slotsOf(k) {
+					holds[k.Slot+rpcpacket.Slot(s)] = q
+				}
+				if asked := c.Ask(0, q); asked != granted {
+					t.Fatalf("block %d of %d, asked: %t", k.Slot.Block(), blocks, asked)
+				}
+				if granted && !(rapid.Bool().Draw(t, "withdraw") && c.Withdraw(q)) {
+					answer(q)
+				} else {
+					held = append(held, q)
 				}
 			case 5:
 				for k := range waiting {
@@ -312,13 +438,14 @@ func TestCaller_Random(t *testing.T) {
 					break
 				}
 			}
-			perNode := map[[16]byte]int{}
+			perNode, former := map[[16]byte]int{}, map[[16]byte]bool{}
 			for _, k := range holds {
 				perNode[k.Node]++
+				former[k.Node] = former[k.Node] || k.Number.Incarnation() == 6
 			}
 			total := int(blocks) * rpcpacket.BlockSlots
 			for node, n := range perNode {
-				if n > total/2 {
+				if n > total/2 && !former[node] {
 					t.Fatalf("node %x has %d of %d slots", node, n, total)
 				}
 			}
