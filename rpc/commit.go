@@ -349,7 +349,7 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 // while, and reports whether there is room.
 func (e *execution) reserveOneway(size int) bool {
 	l := e.node.ledger
-	bytes := l.cost(size + onewaySize)
+	bytes := l.cost(size + recordSize)
 	if !l.reserve(e, bytes) {
 		return false
 	}

@@ -64,9 +64,8 @@ const (
 	unknownRoom = 32 << 10
 	// endSize is how many bytes the record of a short outcome has at most, endAnswer of them the answer.
 	endSize, endAnswer = 1536, 1024
-	// recordSize is how many bytes a record has beside what it carries, at most. onewaySize is that of a one-way in an outcome, and of what
-	// follows from it.
-	recordSize, onewaySize = 400, 560
+	// recordSize is how many bytes a record has beside what it carries, at most.
+	recordSize = 400
 	// machinesSize is how many bytes the record has that says which memory machines an execution is about to change.
 	machinesSize = 128
 	// calledSize is what a call that an execution makes adds to its journal, and to its outcome.

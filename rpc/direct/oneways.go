@@ -17,8 +17,9 @@ import (
 //	                                  ▲             └─ refused for good ─▶ moved settled ─┐
 //	                                  └──────────────── another node ◀────────────────────┘
 //
-// If rights are in the switch, moved is settled before each ONEWAY leaves, too: with its slots and its number (Departs). The next incarnation
-// asks about that attempt. To send the one-way again under a new number would be refused, since its receiver owns the regions.
+// If rights are in the switch, that refuses a one-way which is sent again under a new number, since its receiver owns the regions. So the next
+// incarnation first asks about the slots that have taken one-ways: their answers say which one-ways these were. A slot is not
+// used again before delivered is settled (endpoint.Call.Holds).
 
 // owedOneway is a one-way until it is acknowledged.
 type owedOneway struct {
@@ -110,18 +111,6 @@ func (t *Table) take(node [16]byte, id rpcpacket.ID) *owedOneway {
 	return q[0]
 }
 
-// Departs notes in which slots a one-way that is out leaves, under which number. It returns the record of that: when it is settled, the one-way
-// leaves.
-func (t *Table) Departs(node [16]byte, id rpcpacket.ID, slot rpcpacket.Slot, n rpcpacket.Number, slots uint8) []record.Record {
-	q := t.oneways.queues[node]
-	if len(q) == 0 || q[0].ID != id || !q[0].out {
-		return nil
-	}
-	w := q[0]
-	w.Slot, w.Number, w.Slots = slot, n, slots
-	return []record.Record{&record.Moved{Execution: w.owner, Oneway: id, Node: node, Slot: slot, Number: n, Slots: slots}}
-}
-
 // Delivered notes that a node has acknowledged a one-way, or never will, since it is gone. It
 // returns the record that says so: when that is settled, the node is told to forget the one-way.
 func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
@@ -133,7 +122,7 @@ func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
 	if w.Hands() && !t.Switch {
 		way = append(way, controller)
 	}
-	t.add(w.owner, record.Call{ID: w.ID, Node: w.Node, Slot: w.Slot, Number: w.Number, Slots: w.Slots, Lends: w.Hands()}, i, way...)
+	t.add(w.owner, record.Call{ID: w.ID, Node: w.Node, Lends: w.Hands()}, i, way...)
 	t.owed[w.owner]-- // there is the item at least
 	return []record.Record{&record.Delivered{Execution: w.owner, Oneway: i.ID}}
 }
@@ -145,7 +134,7 @@ func (t *Table) Moves(node [16]byte, id rpcpacket.ID, to [16]byte) []record.Reco
 	if w == nil {
 		return nil
 	}
-	w.Node, w.out, w.Slot, w.Number, w.Slots = to, false, 0, 0, 0
+	w.Node, w.out = to, false
 	t.queue(w)
 	return []record.Record{&record.Moved{Execution: w.owner, Oneway: id, Node: to}}
 }

@@ -321,8 +321,8 @@ func (t *Table) Heard(id rpcpacket.ID) []record.Record {
 }
 
 // Attempts calls f with each attempt on record whose answer may not have been heard, and with the execution that has made it: the last
-// ones of the calls of executions and mains that are to run again; those that were given up; and those of one-ways that are owed. A call may come
-// twice if a main has made it before its last checkpoint. Resume comes before it.
+// ones of the calls of executions and mains that are to run again, and of those that were given up. A call may come twice if a main has made it before
+// its last checkpoint. Resume comes before it.
 func (t *Table) Attempts(f func(e *record.Execution, k record.Call)) {
 	t.state.Each(func(e *record.Execution) {
 		seen := make(map[rpcpacket.ID]bool, len(e.Called))
@@ -333,11 +333,6 @@ func (t *Table) Attempts(f func(e *record.Execution, k record.Call)) {
 			seen[k.ID] = true
 		}
 		o := e.Owed()
-		for i := range o.Oneways {
-			if w := &o.Oneways[i]; w.Slot != 0 {
-				f(e, record.Call{ID: w.ID, Node: w.Node, Slot: w.Slot, Number: w.Number, Slots: w.Slots, Lends: w.Hands()})
-			}
-		}
 		for _, k := range o.Called {
 			if i := t.items[debt{call: k.ID}]; k.Slot != 0 && i != nil && i.GivenUp {
 				f(e, k)
@@ -419,7 +414,7 @@ func (t *Table) Frees() (all []Free) {
 			all = append(all, f)
 		}
 		switch {
-		case e.Done == nil || !e.Forgotten, t.Switch && len(t.again) > 0: // which may have got them again
+		case e.Done == nil || !e.Forgotten, t.Switch && len(t.reruns) > 0: // which may have got them again
 		case r.word == due:
 			r.word = told
 			t.unasked(e.Done)
@@ -600,11 +595,18 @@ func (t *Table) Idle() bool {
 		}
 	}
 	for _, e := range t.state.Executions() {
-		if !e.Main() && (!e.Forgotten || !e.Over) {
+		if !e.Main() && (!e.Forgotten || !e.Over && !t.waitsForMains(e)) {
 			return false
 		}
 	}
 	return true
+}
+
+// waitsForMains reports whether an execution owes nothing but regions which a main that is to run again may have got. It may never run
+// again here. What it leaves, and those regions, the rack takes back when the node has left.
+func (t *Table) waitsForMains(e *record.Execution) bool {
+	r := t.regions[e.ID]
+	return t.Switch && len(t.reruns) > 0 && r != nil && *r == regions{committed: true, rest: due} && t.owed[e.ID] == 1
 }
 
 // Keeps reports whether the node keeps something of calls.

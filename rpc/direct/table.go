@@ -73,7 +73,7 @@ type Table struct {
 	mainHas map[rpcpacket.ID][][16]byte
 	oneways oneways
 	mains   map[rpcpacket.ID]bool // durable mains that have begun here: their ids are no calls'
-	again   map[rpcpacket.ID]bool // executions and mains that are to be run again, and have not come to an end since
+	reruns  map[rpcpacket.ID]bool // executions and mains that are to be run again, and have not come to an end since
 }
 
 // running is a call that has been accepted and is not done.
@@ -92,7 +92,7 @@ func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table 
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[record.Place]rpcpacket.Number{}, heard: map[[16]byte]uint32{},
 		items: map[debt]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]*regions{}, hands: map[rpcpacket.Region]int{}, mainHas: map[rpcpacket.ID][][16]byte{},
-		mains: map[rpcpacket.ID]bool{}, again: map[rpcpacket.ID]bool{},
+		mains: map[rpcpacket.ID]bool{}, reruns: map[rpcpacket.ID]bool{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
 	}
 }
@@ -190,7 +190,7 @@ func (t *Table) Ask(asker [16]byte, h *rpcpacket.Header) (Verdict, *record.Execu
 		}
 	}
 	switch {
-	case t.mains[id] || !t.asks(asker, e, r):
+	case t.mains[h.Call] || !t.asks(asker, e, r):
 		return Foreign, nil
 	case r != nil && id == h.Call && t.supersedes(asker, h, r):
 		return Superseded, e
@@ -230,7 +230,7 @@ func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Ex
 }
 
 // Reruns is how many executions and mains are to be run again, and have not come to an end since.
-func (t *Table) Reruns() int { return len(t.again) }
+func (t *Table) Reruns() int { return len(t.reruns) }
 
 // Unwritten is that of the state.
 func (t *Table) Unwritten(records int) { t.state.Unwritten(records) }
@@ -246,10 +246,7 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 }
 
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new.
-func (t *Table) Drop(id rpcpacket.ID) {
-	delete(t.running, id)
-	delete(t.again, id)
-}
+func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 
 // Refuse takes back that a call is run, for good: a node that closes has its caller choose
 // another one. When the record is settled, no later incarnation of the node runs the call
@@ -306,7 +303,8 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	t.lower(r)
 	if r, ok := r.(*record.Done); ok {
 		was := t.running[r.Execution]
-		t.Drop(r.Execution)
+		delete(t.running, r.Execution)
+		delete(t.reruns, r.Execution)
 		e := t.state.Execution(r.Execution)
 		touched = append(touched, e)
 		t.owe(e)
@@ -320,7 +318,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		}
 	}
 	if r, ok := r.(*record.Checkpoint); ok {
-		delete(t.again, r.Main)
+		delete(t.reruns, r.Main)
 		e := t.state.Execution(r.Main)
 		touched = append(touched, e)
 		t.has(e)
@@ -401,7 +399,7 @@ func (t *Table) Resume() (r Resumption) {
 		}
 		begun := e.Done == nil && e.Begun != nil
 		if begun || e.Main() && len(e.Called) > 0 {
-			t.again[e.ID] = true
+			t.reruns[e.ID] = true
 		}
 		if begun && (len(e.Machines) > 0 || lendsUnheard(e)) {
 			r.Rollback = append(r.Rollback, e)

@@ -19,6 +19,7 @@ import (
 //
 //	call NODE SLOT/COUNT [hash] [callee=N] [given-up] [of=NODE]   a copy of a call arrives
 //	probe NODE SLOT/COUNT [callee=N]                              the Gatekeeper asks
+//	ask NODE SLOT/COUNT [callee=N] [by=N]                         incarnation 2 of the caller asks, or the Gatekeeper
 //	finish SLOT/COUNT REPLY                                       the handler has returned; - is no reply
 //	answer SLOT/COUNT REPLY, forget SLOT/COUNT
 //	after D, size
@@ -41,7 +42,7 @@ func newVolatileMachine() script.Command {
 func (m *volatileMachine) step(args []string) string {
 	v := m.table
 	switch args[0] {
-	case "call", "probe":
+	case "call", "probe", "ask":
 		return m.call(args)
 	case "finish":
 		v.Finish(m.runs[args[1]], replyBytes(args[2]), nil)
@@ -71,7 +72,7 @@ func (m *volatileMachine) call(args []string) string {
 	from, _ := strconv.ParseUint(args[1], 10, 32)
 	of := from
 	h := rpcpacket.Header{Type: rpcpacket.Call, CallerIncarnation: 1, CalleeIncarnation: 3}
-	hash := false
+	hash, by := false, uint64(2)
 	for _, a := range args[3:] {
 		switch k, v, _ := strings.Cut(a, "="); k {
 		case "hash":
@@ -81,6 +82,8 @@ func (m *volatileMachine) call(args []string) string {
 			h.CalleeIncarnation = uint32(n) //nolint:gosec // 32 bits
 		case "given-up":
 			h.Flags |= rpcpacket.FlagGivenUp
+		case "by":
+			by, _ = strconv.ParseUint(v, 10, 32)
 		case "of":
 			of, _ = strconv.ParseUint(v, 10, 32)
 		}
@@ -91,6 +94,10 @@ func (m *volatileMachine) call(args []string) string {
 	h.Slot, h.Number = rpcpacket.Slot(100+slot), rpcpacket.NumberOf(1, count)
 	if h.Call = rpcpacket.PlainID(rackaddr.Node(of), h.Slot, h.Number); hash {
 		h.Call.Derive()
+	}
+	if args[0] == "ask" {
+		h.Type, h.CallerIncarnation = rpcpacket.Ask, uint32(by) //nolint:gosec // 32 bits
+		return m.print(args[2], m.table.Ask(rackaddr.Node(from), &h))
 	}
 	if args[0] == "probe" {
 		return m.print(args[2], m.table.Probe(m.now, rackaddr.Node(from), &h))

@@ -378,15 +378,6 @@ func (c *Caller) Ask(now time.Duration, call *Call) bool {
 	return true
 }
 
-// Withdraw takes a question back. Its slots stay held, so that somebody else may ask. It reports false if the question is not out.
-func (c *Caller) Withdraw(question *Call) bool {
-	holds := question.Holds
-	question.Holds = true
-	withdrawn := c.asks(question) && c.End(question)
-	question.Holds = holds
-	return withdrawn
-}
-
 // asks reports whether a call is a question that is out.
 func (c *Caller) asks(call *Call) bool {
 	h := c.held[call.Slot]

@@ -27,7 +27,8 @@ import (
 //	switch                                rights are in the switch
 //	hold SLOT/COUNT node=N                incarnation 6 has used the slot
 //	unhold SLOT/COUNT [slots=N], held SLOT/COUNT
-//	ask NAME SLOT/COUNT [node=N] [slots=N] [id=N] [holds], withdraw NAME
+//	ask NAME SLOT/COUNT [node=N] [slots=N] [id=N] [holds]
+//	orphan NAME HEIR                      nobody waits for a call any more, which goes on as another one
 //	turned NAME lent|denied|gone [ask]    a packet comes back
 //	detach NAME D, end NAME, tick, due, left   as the methods
 //	restarted N                           a node takes direct calls again
@@ -61,13 +62,16 @@ func (m *callerMachine) step(args []string) string {
 	switch args[0] {
 	case "begin", "take", "ask":
 		return m.begin(args)
+	case "orphan":
+		heir := &Call{Tag: args[2]}
+		m.caller.Orphan(m.calls[args[1]], heir)
+		m.calls[args[2]] = heir
+		return ""
 	case "switch":
 		m.caller.Switch = true
 		return ""
 	case "hold", "unhold", "held":
 		return m.hold(args)
-	case "withdraw":
-		return fmt.Sprintln(m.caller.Withdraw(m.calls[args[1]]))
 	case "turned":
 		return m.turned(args)
 	case "go":
@@ -424,7 +428,7 @@ func TestCaller_Random(t *testing.T) {
 				if asked := c.Ask(0, q); asked != granted {
 					t.Fatalf("block %d of %d, asked: %t", k.Slot.Block(), blocks, asked)
 				}
-				if granted && !(rapid.Bool().Draw(t, "withdraw") && c.Withdraw(q)) {
+				if granted {
 					answer(q)
 				} else {
 					held = append(held, q)

@@ -41,7 +41,7 @@ var kinds = [...]struct {
 	KindBase:       {"base", "all records before it, folded: the ledger may be cut here", func() Record { return new(Base) }},
 	KindDelivered: {"delivered", "a one-way that is owed is acknowledged. It is settled before its receiver is told to forget it",
 		func() Record { return new(Delivered) }},
-	KindMoved: {"moved", "a one-way leaves in these slots; or the node that it was for has refused it for good, and it goes to another one. It is settled before the one-way leaves",
+	KindMoved: {"moved", "the node that a one-way was for has refused it for good: it goes to another one. It is settled before that gets it",
 		func() Record { return new(Moved) }},
 }
 
@@ -129,13 +129,6 @@ type Call struct {
 // Direct reports whether the call goes to a node that its copies go to, too, and that is to forget the call.
 func (k Call) Direct() bool { return k.Node != [16]byte{} && k.Incarnation == 0 }
 
-// place visits the slots of an attempt.
-func place(c *coder, slot *rpcpacket.Slot, n *rpcpacket.Number, slots *uint8) {
-	num(c, "slot", slot, "first call slot of its last attempt; 0 if it is not known")
-	num(c, "number", n, "the attempt's number there")
-	num(c, "slots", slots, "how many slots the attempt has")
-}
-
 func machines(c *coder, v *[]uint8, doc string) {
 	list(c, "machines", v, doc, func(c *coder, m *uint8) { num(c, "machine", m, "machine id") })
 }
@@ -145,7 +138,9 @@ func calls(c *coder, name string, v *[]Call, doc string) {
 		array(c, "id", &k.ID, "call id")
 		array(c, "node", &k.Node, "address of the node that is called; 0 if the policy is none and nobody asks about the call")
 		num(c, "incarnation", &k.Incarnation, "the callee's, to which a call of policy none is bound; else 0")
-		place(c, &k.Slot, &k.Number, &k.Slots)
+		num(c, "slot", &k.Slot, "first call slot of its last attempt; 0 if it is not known")
+		num(c, "number", &k.Number, "the attempt's number there")
+		num(c, "slots", &k.Slots, "how many slots the attempt has")
 		flag(c, "lends", &k.Lends, "1: the call has pointers")
 		flag(c, "givenUp", &k.GivenUp, "1: the execution has ended without the call's answer")
 	})
@@ -196,12 +191,8 @@ type Oneway struct {
 	// Place is that of the commit among those that the node has made: one-ways to one node leave in
 	// the order of the commits.
 	Place uint64
-	// Node is the address that it goes to. Slot, Number and Slots are as in Call: 0 before it has left.
-	Node   [16]byte
-	Slot   rpcpacket.Slot
-	Number rpcpacket.Number
-	Slots  uint8
-	// Service and Method are names, to choose another node.
+	// Node is the address that it goes to. Service and Method are names, to choose another node.
+	Node            [16]byte
 	Service, Method []byte
 	// Message is the ONEWAY: header, pointers and the whole message.
 	Message []byte
@@ -217,7 +208,6 @@ func (w *Oneway) visit(c *coder) {
 	array(c, "id", &w.ID, "call id")
 	num(c, "place", &w.Place, "place of the commit among all with one-ways that the node has made")
 	array(c, "node", &w.Node, "address of the node that it goes to")
-	place(c, &w.Slot, &w.Number, &w.Slots)
 	blob(c, "service", &w.Service, "name of the service")
 	blob(c, "method", &w.Method, "name of the method")
 	blob(c, "message", &w.Message, "the ONEWAY: header, pointers and the whole message")
@@ -290,15 +280,11 @@ func (r *Delivered) visit(c *coder) {
 	array(c, "oneway", &r.Oneway, "its own id")
 }
 
-// Moved says that a one-way leaves for a node in slots of its own, or that it goes to another node than before.
+// Moved says that a one-way goes to another node.
 type Moved struct {
 	Execution rpcpacket.ID
 	Oneway    rpcpacket.ID
 	Node      [16]byte
-	// Slot, Number and Slots are as in Oneway.
-	Slot   rpcpacket.Slot
-	Number rpcpacket.Number
-	Slots  uint8
 }
 
 // Kind implements Record.
@@ -308,7 +294,6 @@ func (r *Moved) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the id of the call, or of the durable main, that owes it")
 	array(c, "oneway", &r.Oneway, "its own id")
 	array(c, "node", &r.Node, "address of the node that it goes to now")
-	place(c, &r.Slot, &r.Number, &r.Slots)
 }
 
 // Over says that all that a commit owed has been acknowledged.

@@ -437,8 +437,7 @@ func (s *State) delivered(r *Delivered) error {
 	if err != nil {
 		return err
 	}
-	w := &o.Oneways[i]
-	o.Called = append(slices.Clip(o.Called), Call{ID: r.Oneway, Node: w.Node, Slot: w.Slot, Number: w.Number, Slots: w.Slots, Lends: w.Hands()})
+	o.Called = append(slices.Clip(o.Called), Call{ID: r.Oneway, Node: o.Oneways[i].Node, Lends: o.Oneways[i].Hands()})
 	o.Oneways = slices.Delete(slices.Clone(o.Oneways), i, i+1)
 	s.owes(r.Execution, o)
 	return nil
@@ -450,8 +449,7 @@ func (s *State) moved(r *Moved) error {
 		return err
 	}
 	o.Oneways = slices.Clone(o.Oneways)
-	w := &o.Oneways[i]
-	w.Node, w.Slot, w.Number, w.Slots = r.Node, r.Slot, r.Number, r.Slots
+	o.Oneways[i].Node = r.Node
 	s.owes(r.Execution, o)
 	return nil
 }

@@ -42,13 +42,25 @@ func (h *history) bytes() []byte {
 func (h *history) owed() (o Owed) {
 	for range h.rng.IntN(3) {
 		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
-		o.Called = append(o.Called, Call{ID: rpcpacket.ID{9, 15: byte(h.rng.IntN(100))}, Node: [16]byte{byte(h.rng.IntN(3))}})
-		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.ID{8, 15: byte(h.rng.IntN(100))}, Message: h.bytes()})
+		o.Called = append(o.Called, h.call(rpcpacket.ID{9, 15: byte(h.rng.IntN(100))}))
+		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.ID{8, 15: byte(h.rng.IntN(100))}, Place: h.rng.Uint64(), Message: h.bytes()})
 		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
 		o.Rest = append(o.Rest, [16]byte{byte(h.rng.IntN(3))})
 		o.Returns = h.rng.IntN(2) == 0
 	}
 	return o
+}
+
+// call is one of any kind, and in any slots.
+func (h *history) call(id rpcpacket.ID) Call {
+	k := Call{ID: id, Node: [16]byte{byte(h.rng.IntN(3))}, Lends: h.rng.IntN(2) == 0, GivenUp: h.rng.IntN(2) == 0}
+	if h.rng.IntN(3) > 0 {
+		k.Slot, k.Number, k.Slots = rpcpacket.Slot(h.rng.Uint32()), rpcpacket.Number(h.rng.Uint64()), uint8(h.rng.IntN(256)) //nolint:gosec // a byte
+	}
+	if h.rng.IntN(3) == 0 {
+		k.Incarnation = h.rng.Uint32()
+	}
+	return k
 }
 
 func (h *history) change() []byte {
@@ -148,6 +160,65 @@ func TestBaseStandsForAll(t *testing.T) {
 			if got := Append(nil, s.Base()); !bytes.Equal(got, want) {
 				t.Fatalf("seed %d: the last %d of %d records add up to\n%x, not\n%x", seed, len(part), len(h.records), got, want)
 			}
+		}
+	}
+}
+
+// TestState_At: an execution is found by the place in which its call has come, as long as anything is known of it, and by the next
+// incarnation, too.
+func TestState_At(t *testing.T) {
+	for _, derived := range []bool{false, true} {
+		id, at, number := plain(1, 5)
+		if derived {
+			id = rpcpacket.ID{5}
+			id.Derive()
+		}
+		var s State
+		apply := func(r Record) {
+			t.Helper()
+			if err := s.Apply(r); err != nil {
+				t.Fatal(err)
+			}
+			var again State
+			if err := again.Apply(s.Base()); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []*State{&s, &again} {
+				for _, other := range []bool{s.At(Place{callerOf(2), at.Slot}, number) != nil, s.At(Place{at.Caller, at.Slot + 1}, number) != nil, s.At(at, number+1) != nil} {
+					if other {
+						t.Errorf("derived %t: %s: there is one in another place", derived, r.Kind())
+					}
+				}
+				if got := s.At(at, number); got != s.Execution(id) {
+					t.Errorf("derived %t: %s: found %+v", derived, r.Kind(), got)
+				}
+			}
+		}
+		begun := &Begun{Execution: id, Caller: at.Caller, Incarnation: 1, Slot: at.Slot, Number: number}
+		apply(begun)
+		second := *begun
+		second.Attempt++
+		apply(&second)
+		apply(&Done{Execution: id, Caller: at.Caller, Incarnation: 1, Slot: at.Slot, Number: number, Owed: Owed{Machines: []uint8{1}}})
+		apply(&Forgotten{Executions: []rpcpacket.ID{id}})
+		if s.At(at, number) == nil {
+			t.Errorf("derived %t: it still owes something, and is not found", derived)
+		}
+		apply(&Over{Execution: id})
+		if s.At(at, number) != nil || len(s.attempts) > 0 {
+			t.Errorf("derived %t: what is forgotten is found: %v", derived, s.attempts)
+		}
+	}
+}
+
+// TestDirect: a call of policy none is bound to an incarnation, and nobody is told to forget it.
+func TestDirect(t *testing.T) {
+	for _, c := range []struct {
+		k    Call
+		want bool
+	}{{Call{}, false}, {Call{Node: [16]byte{1}}, true}, {Call{Node: [16]byte{1}, Incarnation: 3}, false}} {
+		if c.k.Direct() != c.want {
+			t.Errorf("%+v is direct: %t", c.k, !c.want)
 		}
 	}
 }

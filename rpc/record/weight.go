@@ -22,15 +22,14 @@ const (
 	doneTop      = idSize + 16 + 15*numberSize
 	commitTop    = 2*idSize + 14*numberSize // of a checkpoint
 	placeSize    = 5 + numberSize + 2       // of an attempt
-	callSize     = idSize + 16 + 5 + placeSize + 2
+	callSize     = idSize + 16 + 2*5 + numberSize + 4
 	slotSize     = 16 + 2*numberSize
 	callerSize   = 16 + 2*numberSize
 	serviceTop   = 4 * numberSize
 	machineSize  = numberSize
 	overSize     = small + idSize
 	forgottenTop = small + idSize + slotSize + 4*numberSize
-	onewayTop    = idSize + 16 + 5*numberSize + placeSize + small + 2*idSize + callSize // with delivered, and the call that it is then
-	movedSize    = small + 2*idSize + 16 + placeSize                                    // of a one-way that has not left yet
+	onewayTop    = idSize + 16 + 5*numberSize + small + 2*idSize + callSize // with delivered, and the call that it is then
 )
 
 // Weight is that of the state. It is kept, not computed.
@@ -90,9 +89,6 @@ func (o *Owed) weigh() int {
 	for i := range o.Oneways {
 		w := &o.Oneways[i]
 		n += onewayTop + len(w.Service) + len(w.Method) + len(w.Message)
-		if w.Slot == 0 {
-			n += movedSize
-		}
 	}
 	return n
 }
