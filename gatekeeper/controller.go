@@ -56,6 +56,7 @@ type controller struct {
 	rows       rows                   // of nodes, in the switch's registers
 	hand       hand                   // what is done to these
 	endings    map[netip.Addr]*ending // of nodes that have a row
+	surveys    surveys                // for people
 	resting    []resting              // those that are over, the oldest first
 	called     map[rpcpacket.Slot]calledIn
 
@@ -403,6 +404,7 @@ func (c *controller) tick() {
 	c.probeLoans()
 	c.tickHand()
 	c.tickEndings()
+	c.tickSurvey()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
@@ -427,6 +429,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	c.loansDue(earliest)
 	c.handDue(earliest)
 	c.endingsDue(earliest)
+	c.surveyDue(earliest)
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
 	}

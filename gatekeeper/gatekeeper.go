@@ -134,6 +134,9 @@ func (g *Gatekeeper) Subscribe(ctx context.Context) <-chan Event { return g.brok
 // Snapshot copies the state. It fails with ErrStopped if the Gatekeeper does not
 // run (any more).
 func (g *Gatekeeper) Snapshot(ctx context.Context) (s Snapshot, err error) {
+	if err := g.survey(ctx); err != nil {
+		return s, err
+	}
 	err = g.do(ctx, func() { s = g.ctl.snapshot() })
 	return s, err
 }

@@ -329,6 +329,8 @@ func (c *controller) handAnswered(b []byte) {
 	switch j := job.(type) {
 	case *readying:
 		c.readied(j)
+	case *survey:
+		c.goOnSurvey(j)
 	case *ending:
 		c.goOnEnding(j)
 	case *holding:

@@ -53,6 +53,7 @@ func (c *controller) connect() {
 // disconnect ends that.
 func (c *controller) disconnect() {
 	c.connected, c.timers = false, true
+	c.surveys.end()
 	c.hearing = hearing{}
 }
 
@@ -322,6 +323,9 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 	room := control.MaxLeases
 	for _, n := range b.sortedNodes() {
 		held := c.leases.LeasesOf(n.address)
+		if c.cfg.Rights {
+			held = c.surveys.last.leasesOf(n.address)
+		}
 		if len(held) == 0 {
 			continue
 		}

@@ -149,6 +149,10 @@ func (c *controller) mirrorOnto(first, second string) error {
 
 // hasRegions reports whether a memory machine has regions.
 func (c *controller) hasRegions(machine uint8) bool {
+	if c.cfg.Rights {
+		b := c.machines[machine]
+		return b != nil && b.used > 0
+	}
 	for r := range c.leases.After(dsmpacket.Make(c.cfg.DSMPrefix, machine, 0)) {
 		return r.Region.Base.Machine() == machine
 	}

@@ -167,6 +167,9 @@ func (c *controller) snapshot() Snapshot {
 	for r := range c.leases.Regions() {
 		s.Regions = append(s.Regions, regionState(r))
 	}
+	for i := range c.surveys.last.regions {
+		s.Regions = append(s.Regions, c.surveys.last.regions[i].state())
+	}
 	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
 	for _, k := range c.told.calls {
 		s.Calls = append(s.Calls, c.callState(k))
@@ -306,11 +309,17 @@ type Overview struct {
 // Overview copies the state, but neither regions nor calls. It fails with
 // ErrStopped if the Gatekeeper does not run.
 func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
+	if err := g.survey(ctx); err != nil {
+		return o, err
+	}
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
 			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(), FreeBatches: g.ctl.batches.idleCount(),
 			Recoveries: g.ctl.recovering(),
+		}
+		if g.cfg.Rights {
+			o.RegionCount, o.CallCount = len(g.ctl.surveys.last.regions), g.ctl.surveys.last.openCalls()
 		}
 	})
 	if g.cfg.Store != nil {
@@ -335,6 +344,11 @@ type RegionQuery struct {
 // Regions returns a page of regions in the order of their addresses, and whether
 // more follow. Other inputs come in between.
 func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
+	if g.cfg.Rights {
+		if err := g.survey(ctx); err != nil {
+			return nil, false, err
+		}
+	}
 	for left := true; left && len(page) <= q.Limit; {
 		if err := g.do(ctx, func() { left = g.ctl.scanRegions(&q, &page) }); err != nil {
 			return nil, false, err
@@ -349,6 +363,10 @@ func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionS
 // scanRegions looks at some regions, adds those that are meant to the page until
 // that has one too many, and reports whether there is more to look at.
 func (c *controller) scanRegions(q *RegionQuery, page *[]RegionState) (left bool) {
+	if c.cfg.Rights {
+		c.surveys.last.scan(q, page)
+		return false
+	}
 	if !q.Pointer.IsNil() {
 		if r, ok := c.leases.Find(q.Pointer); ok && q.matches(&r) && bytes.Compare(r.Region.Base[:], q.After[:]) > 0 {
 			*page = append(*page, regionState(r))
@@ -442,7 +460,13 @@ type Holders struct {
 
 // Holders tells who holds a pointer.
 func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Holders, err error) {
+	if err := g.survey(ctx); err != nil {
+		return out, err
+	}
 	err = g.query(ctx, func(c *controller) error {
+		if c.cfg.Rights {
+			return c.holders(p, &out)
+		}
 		r, ok := c.leases.Find(p)
 		if !ok {
 			return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
@@ -472,6 +496,9 @@ type FailureDomain struct {
 
 // FailureDomain tells what would fail with a blade.
 func (g *Gatekeeper) FailureDomain(ctx context.Context, name string) (out FailureDomain, err error) {
+	if err := g.survey(ctx); err != nil {
+		return out, err
+	}
 	err = g.query(ctx, func(c *controller) error {
 		b := c.blades[name]
 		if b == nil {
@@ -497,6 +524,11 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 		for r := range c.leases.Regions() {
 			if r.Region.Base.Machine() == b.hello.Machine {
 				out.Regions = append(out.Regions, regionState(r))
+			}
+		}
+		for i := range c.surveys.last.regions {
+			if r := &c.surveys.last.regions[i]; r.region.Base.Machine() == b.hello.Machine {
+				out.Regions = append(out.Regions, r.state())
 			}
 		}
 	}

@@ -1,0 +1,292 @@
+package gatekeeper
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// With rights in the switch, nobody tells the Gatekeeper whose regions are. It finds out when somebody wants to know: memory blades list their
+// regions, and the switch's registers say who owns them and which open calls have them. That is not one moment.
+//
+//	Regions, Holders, Snapshot ─▶ wait ─▶ survey: registers │ lists of the memory blades ─▶ surveyed ─▶ all who waited
+
+// surveyPatience is for how long a survey waits for memory blades and the switch. What is not told by then is left out.
+const surveyPatience = time.Second
+
+// surveyShare bounds how much of the time the switch is read for people: a survey follows another one after so many times as long as that took.
+const surveyShare = 4
+
+// survey is a reading of everything that is under way.
+type survey struct {
+	reading
+	began time.Time
+	read  time.Duration // of reading the registers
+	pages int           // lists of memory blades that are not complete
+	made  []control.RegionID
+	at    []uint8 // machines of them
+	done  bool
+}
+
+// surveyed is what the last survey has found.
+type surveyed struct {
+	when    time.Time
+	took    time.Duration
+	regions []surveyedRegion // by their bases
+	open    []slotCell       // open call slots
+}
+
+// surveyedRegion is a region with those who have to do with it.
+type surveyedRegion struct {
+	region     dsmpacket.Region
+	maker      netip.Addr // whose allocation it was
+	controller netip.Addr
+	leases     []LeaseState
+	calls      []rpcpacket.ID // of them, as far as their callees have told of them
+}
+
+// surveys are the present one, and who waits for the next.
+type surveys struct {
+	now  *survey
+	wait []chan struct{} // for the present one
+	next []chan struct{} // for one that begins later
+	last surveyed
+}
+
+// survey returns when a survey that has begun after the call is over. It is nothing to wait for without rights.
+func (g *Gatekeeper) survey(ctx context.Context) error {
+	if !g.cfg.Rights {
+		return nil
+	}
+	done := make(chan struct{})
+	if err := g.do(ctx, func() {
+		c := g.ctl
+		c.surveys.next = append(c.surveys.next, done)
+		c.beginSurvey()
+	}); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-g.stopped:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// beginSurvey begins a survey if somebody waits for one, and none is under way. Without a switch nothing is known.
+func (c *controller) beginSurvey() {
+	s := &c.surveys
+	switch {
+	case s.now != nil || len(s.next) == 0:
+		return
+	case !c.connected:
+		s.end()
+		return
+	case c.now.Before(s.last.when.Add(surveyShare * s.last.took)):
+		c.timers = true
+		return
+	}
+	s.wait, s.next = s.next, nil
+	s.now = &survey{reading: reading{blocks: c.allBlocks(), batches: c.allBatches()}.begun(), began: c.now}
+	c.timers = true
+	c.hand.begin(s.now)
+	for _, b := range c.sortedBlades() {
+		if b.memory() && b.alive() && b.first() {
+			s.now.pages++
+			c.surveyMemory(s.now, b, 0)
+		}
+	}
+	c.reach()
+	c.goOnSurvey(s.now)
+}
+
+// surveyMemory asks a memory blade for its regions.
+func (c *controller) surveyMemory(s *survey, b *blade, from dsmpacket.RegionID) {
+	err := c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
+		page, err := regionList(m)
+		for _, r := range page.Regions {
+			s.made, s.at = append(s.made, r), append(s.at, b.hello.Machine)
+		}
+		if err == nil && page.Next > from && b.alive() && !s.done {
+			c.surveyMemory(s, b, page.Next)
+			return
+		}
+		s.pages--
+		c.goOnSurvey(s)
+	})
+	if err != nil {
+		s.pages--
+	}
+}
+
+// goOnSurvey ends a survey that is complete.
+func (c *controller) goOnSurvey(s *survey) {
+	if s.left == 0 && s.read == 0 {
+		s.read = c.now.Sub(s.began)
+	}
+	if s.left == 0 && s.pages == 0 {
+		c.endSurvey(s)
+	}
+}
+
+func (c *controller) endSurvey(s *survey) {
+	if s.done {
+		return
+	}
+	s.done = true
+	c.hand.end(s)
+	c.surveys.last = c.found(s)
+	c.surveys.now = nil
+	for _, done := range c.surveys.wait {
+		close(done)
+	}
+	c.surveys.wait = nil
+	c.beginSurvey()
+}
+
+// end tells those who wait for a survey that there is none.
+func (s *surveys) end() {
+	for _, done := range append(s.wait, s.next...) {
+		close(done)
+	}
+	s.wait, s.next = nil, nil
+}
+
+// found puts together what a survey has read.
+func (c *controller) found(s *survey) surveyed {
+	out := surveyed{when: c.now, took: s.read, open: s.slots}
+	words := map[dsmpacket.RegionID]word{}
+	for _, w := range s.words {
+		words[w.region] = w
+	}
+	leases, calls := map[dsmpacket.RegionID][]LeaseState{}, map[dsmpacket.RegionID][]rpcpacket.ID{}
+	for _, k := range s.slots {
+		if k.given {
+			continue
+		}
+		name, call := c.callIn(k)
+		for _, id := range k.regions {
+			leases[id] = append(leases[id], LeaseState{name, c.rows.of[k.callee]})
+			if !call.IsZero() && !slices.Contains(calls[id], call) {
+				calls[id] = append(calls[id], call)
+			}
+		}
+	}
+	for i, r := range s.made {
+		of := surveyedRegion{region: r.Region(c.cfg.DSMPrefix, s.at[i]), maker: r.Owner, leases: leases[r.ID], calls: calls[r.ID]}
+		if w, known := words[r.ID]; known {
+			of.controller = c.rows.of[w.owner]
+		}
+		slices.SortFunc(of.leases, func(a, b LeaseState) int { return cmp.Or(cmp.Compare(a.Call, b.Call), a.Node.Compare(b.Node)) })
+		of.leases = slices.Compact(of.leases)
+		out.regions = append(out.regions, of)
+	}
+	slices.SortFunc(out.regions, func(a, b surveyedRegion) int { return bytes.Compare(a.region.Base[:], b.region.Base[:]) })
+	slices.SortFunc(out.open, func(a, b slotCell) int { return int(a.slot) - int(b.slot) })
+	return out
+}
+
+// holders does what Gatekeeper.Holders says.
+func (c *controller) holders(p dsmpacket.Pointer, out *Holders) error {
+	r := c.surveys.last.find(p)
+	if r == nil {
+		return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
+	}
+	out.Region = r.state()
+	for _, id := range r.calls {
+		if k := c.told.calls[id]; k != nil {
+			out.Calls = append(out.Calls, c.callState(k))
+		}
+	}
+	return nil
+}
+
+// callIn names the call of a slot: by the id of a call that no execution has made, if its callee has told of that, else by slot and number.
+func (c *controller) callIn(k slotCell) (string, rpcpacket.ID) {
+	first := k.slot - rpcpacket.Slot(k.place)
+	if id := rpcpacket.PlainID(c.rows.of[k.caller], first, k.number); c.rows.of[k.caller].IsValid() && c.told.calls[id] != nil {
+		return id.String(), id
+	}
+	return fmt.Sprintf("slot %d, number %s", first, k.number), rpcpacket.ID{}
+}
+
+// openCalls is how many calls had open slots.
+func (s *surveyed) openCalls() (n int) {
+	for _, k := range s.open {
+		if k.place == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// leasesOf is which regions were lent to a node, and how often.
+func (s *surveyed) leasesOf(node netip.Addr) map[dsmpacket.Region]int {
+	lent := map[dsmpacket.Region]int{}
+	for _, r := range s.regions {
+		for _, l := range r.leases {
+			if l.Node == node {
+				lent[r.region]++
+			}
+		}
+	}
+	return lent
+}
+
+func (r *surveyedRegion) state() RegionState {
+	return RegionState{Region: r.region.String(), Size: r.region.Size(), Owner: r.maker, Controller: r.controller, Leases: r.leases}
+}
+
+// matches reports whether a region is meant.
+func (r *surveyedRegion) matches(q *RegionQuery) bool {
+	return !q.Node.IsValid() || r.controller == q.Node || r.maker == q.Node || slices.ContainsFunc(r.leases, func(l LeaseState) bool { return l.Node == q.Node })
+}
+
+// find is the region that a pointer lies in.
+func (s *surveyed) find(p dsmpacket.Pointer) *surveyedRegion {
+	i, found := slices.BinarySearchFunc(s.regions, p.Base(), func(r surveyedRegion, base dsmpacket.Pointer) int { return bytes.Compare(r.region.Base[:], base[:]) })
+	if !found || p.Offset() >= s.regions[i].region.Size() {
+		return nil
+	}
+	return &s.regions[i]
+}
+
+// scan adds the regions of a page to it, and one more if more follow.
+func (s *surveyed) scan(q *RegionQuery, page *[]RegionState) {
+	for i := range s.regions {
+		r := &s.regions[i]
+		in := q.Pointer.IsNil() || s.find(q.Pointer) == r
+		if in && bytes.Compare(r.region.Base[:], q.After[:]) > 0 && r.matches(q) && len(*page) <= q.Limit {
+			*page = append(*page, r.state())
+		}
+	}
+}
+
+// tickSurvey gives up what a survey waits for, and begins the next one.
+func (c *controller) tickSurvey() {
+	if s := c.surveys.now; s != nil && (!c.connected || !c.now.Before(s.began.Add(surveyPatience))) {
+		c.endSurvey(s)
+	}
+	c.beginSurvey()
+}
+
+func (c *controller) surveyDue(earliest func(time.Time)) {
+	switch s := &c.surveys; {
+	case s.now != nil:
+		earliest(s.now.began.Add(surveyPatience))
+	case len(s.next) > 0:
+		earliest(s.last.when.Add(surveyShare * s.last.took))
+	}
+}

@@ -1,0 +1,85 @@
+package gatekeeper
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// asked has somebody ask the Gatekeeper, while the memory blade answers its questions.
+func asked[T any](s *small, ask func(context.Context) (T, error)) (v T) {
+	s.t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		v, err = ask(s.t.Context())
+		done <- err
+	}()
+	for {
+		s.m1.converse()
+		select {
+		case err := <-done:
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return v
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// TestSurvey: people see all regions that memory has, with those who own them and the calls that they are lent to.
+func TestSurvey(t *testing.T) {
+	inRights(t, func(s *small) {
+		p, q, r := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1), s.allocates(s.b, 0, 1)
+		s.a.sends(rpcpacket.Call, s.b, 0, 2, p)
+		s.b.arrives("a call", 1)
+		s.b.sends(rpcpacket.Oneway, s.c, 0, 2, r)
+		s.c.arrives("a one-way", 1)
+		unknown := dsmpacket.IDOf(q.ID().Slot()+1, 5)
+		for _, of := range []struct {
+			id    dsmpacket.RegionID
+			maker netip.Addr
+		}{{p.ID(), s.a.address}, {q.ID(), s.a.address}, {unknown, s.a.address}, {r.ID(), s.b.address}} {
+			s.m1.regions = append(s.m1.regions, control.RegionID{ID: of.id, Class: 12, Owner: of.maker})
+		}
+		snap := asked(s, s.gk.Snapshot)
+		want := map[netip.Addr]int{s.a.address: 2, {}: 1, s.c.address: 1}
+		got := map[netip.Addr]int{}
+		for _, r := range snap.Regions {
+			got[r.Controller]++
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("regions by controllers: %v, want %v", got, want)
+		}
+		of := func(q RegionQuery) int {
+			t.Helper()
+			q.Limit = 10
+			return len(asked(s, func(ctx context.Context) ([]RegionState, error) { all, _, err := s.gk.Regions(ctx, q); return all, err }))
+		}
+		if a, b, c := of(RegionQuery{Node: s.a.address}), of(RegionQuery{Node: s.b.address}), of(RegionQuery{Node: s.c.address}); a != 3 || b != 2 || c != 1 {
+			t.Errorf("%d, %d, %d regions have to do with the nodes", a, b, c)
+		}
+		if n, after := of(RegionQuery{Pointer: p}), of(RegionQuery{After: p}); n != 1 || after != 3 {
+			t.Errorf("%d and %d regions", n, after)
+		}
+		held := asked(s, func(ctx context.Context) (Holders, error) { return s.gk.Holders(ctx, p.Add(8)) })
+		if held.Region.Controller != s.a.address || len(held.Region.Leases) != 1 || held.Region.Leases[0].Node != s.b.address {
+			t.Errorf("%+v", held)
+		}
+		o := asked(s, s.gk.Overview)
+		if o.RegionCount != 4 || o.CallCount != 2 {
+			t.Errorf("%d regions, %d calls", o.RegionCount, o.CallCount)
+		}
+		s.m1.mute = true
+		if snap := asked(s, s.gk.Snapshot); len(snap.Regions) != 0 || time.Since(snap.Time) > time.Second {
+			t.Errorf("%d regions of a memory blade that does not answer", len(snap.Regions))
+		}
+	})
+}
