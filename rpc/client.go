@@ -284,10 +284,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return c.owe(o, p, to.node, m, codec, h, id, proof)
 	}
 	if o != nil && !id.IsZero() && n.questions.open(id) && !n.awaitAsked(ctx, b, id) {
-		if n.base.Err() != nil {
-			return n.whyEnded()
-		}
-		return fault.FromContext(m.op, ctx.Err())
+		return o.whyEnded(n)
 	}
 	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())
 	if err := n.takeSlot(ctx, b, p, m); err != nil {

@@ -62,9 +62,12 @@ func (n *Node) takeHoldings(ctx context.Context) error {
 
 // questionsOf are those about the slots that a node's row has in the switch: what is open, and what became of one-ways.
 func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
-	at := map[rpcpacket.Slot]rpcpacket.ID{}
-	numbers := map[rpcpacket.Slot]rpcpacket.Number{}
-	t.Attempts(func(_ *record.Execution, k record.Call) { at[k.Slot], numbers[k.Slot] = k.ID, k.Number })
+	type place struct {
+		rpcpacket.Slot
+		rpcpacket.Number
+	}
+	attempts := map[place]record.Call{}
+	t.Attempts(func(_ *record.Execution, k record.Call) { attempts[place{k.Slot, k.Number}] = k })
 	qs.of = map[rpcpacket.ID]*heldCall{}
 	for i := range slots {
 		s := &slots[i]
@@ -79,9 +82,9 @@ func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
 			k.Slots++
 		}
 		q := &heldCall{held: k, oneway: s.Given, over: make(chan struct{})}
-		if numbers[k.Slot] == k.Number {
-			q.held.ID = at[k.Slot]
-			qs.of[q.held.ID] = q
+		if o, known := attempts[place{k.Slot, k.Number}]; known {
+			q.held.ID, q.held.Incarnation = o.ID, o.Incarnation
+			qs.of[o.ID] = q
 		}
 		qs.all = append(qs.all, q)
 	}
@@ -148,11 +151,16 @@ func (n *Node) awaitQuestions(ctx context.Context, ids ...rpcpacket.ID) bool {
 	return true
 }
 
-// awaitAsked is awaitQuestions for an execution that makes a call again. It gives its worker's slot back meanwhile.
+// awaitAsked is awaitQuestions for an execution that makes a call again, and gives its worker's slot back meanwhile. The end of the call's context does
+// not end the wait: a former run has sent the call, which this run gives up as it would have.
 func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) bool {
+	within := b.e.journal.within
+	if within == nil {
+		within = context.WithoutCancel(ctx)
+	}
 	b.e.yield()
 	defer b.e.resume()
-	return n.awaitQuestions(ctx, id)
+	return n.awaitQuestions(within, id)
 }
 
 // awaitOneways waits until it is known what has become of one-ways that former incarnations have sent to a node. It reports false if the

@@ -343,7 +343,7 @@ func TestMainMemory_Lost(t *testing.T) {
 		var lost atomic.Int64
 		lose := func(f wire.Frame) {
 			u, err := frame.ParseUDP6(f.Data)
-			if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC {
+			if err != nil || !f.ToSwitch || !rackaddr.OfCalls(u.Dst.Port()) {
 				return
 			}
 			m, err := rpcpacket.Parse(u.Payload)
