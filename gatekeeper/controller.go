@@ -202,6 +202,10 @@ const deniedDigest = "denied_digest_t"
 // digest takes a sample of a digest.
 func (c *controller) digest(d p4rtclient.Digest) {
 	c.hear()
+	if d.Name == hintDigest {
+		c.hinted(d)
+		return
+	}
 	if d.Name != deniedDigest || len(d.Fields) != 4 {
 		return
 	}

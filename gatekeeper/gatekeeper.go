@@ -415,6 +415,9 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
 		return 0, err
 	}
+	if err := g.takeHints(ctx); err != nil {
+		return 0, err
+	}
 	if err := g.setRates(ctx); err != nil {
 		return 0, err
 	}

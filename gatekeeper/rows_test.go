@@ -127,3 +127,32 @@ func TestRows_Free(t *testing.T) {
 		t.Errorf("row %d is free, want 77", got)
 	}
 }
+
+// TestHalfUsed: a node that allocates in the second half of its last batch has the next one when it asks.
+func TestHalfUsed(t *testing.T) {
+	inRights(t, func(s *small) {
+		had := func() (n int) {
+			if err := s.gk.query(t.Context(), func(c *controller) error { n = c.nodes[s.a.address].batchCount(); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		for _, use := range []struct {
+			slot uint32
+			want int
+		}{{0, 1}, {dsmpacket.BatchSlots/2 - 1, 1}, {dsmpacket.BatchSlots / 2, 2}, {dsmpacket.BatchSlots - 1, 2}} {
+			p := s.allocates(s.a, use.slot, 1)
+			if n := had(); n != use.want {
+				t.Errorf("after an allocation in slot %d it has %d batches, want %d", p.ID().Slot(), n, use.want)
+			}
+		}
+		all, err := s.a.wantsBatches(1, 2)
+		if err != nil || len(all) != 2 || s.m1.owns()[all[1]] != s.a.address {
+			t.Errorf("batches %v, %v", all, err)
+		}
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(all[1]*dsmpacket.BatchSlots, 1))
+		if got := s.a.memory(dsmpacket.OpAlloc, p); len(got) != 0 || len(s.m1.take()) != 1 {
+			t.Errorf("an allocation in the next batch: %+v", got)
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package gatekeeper
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+)
+
+// hintDigest is the digest with the switch's hints about rights. They may be lost.
+const hintDigest = "hint_digest_t"
+
+// hintSecondHalf says that a node has allocated in the second half of a batch: enum Hint of p4/rights_headers.p4.
+const hintSecondHalf = 4
+
+// hintRate bounds the hints of a port. Most are about calls, which are left alone here.
+var hintRate = Rate{PerSecond: 500, Burst: 100}
+
+// takeHints has the switch tell hints.
+func (g *Gatekeeper) takeHints(ctx context.Context) error {
+	if !g.cfg.Rights {
+		return nil
+	}
+	if err := g.client.SetMeter(ctx, "hints", hintRate); err != nil {
+		return err
+	}
+	return g.client.EnableDigest(ctx, hintDigest, p4rtclient.Batch{})
+}
+
+// hinted takes a hint.
+func (c *controller) hinted(d p4rtclient.Digest) {
+	if len(d.Fields) != 4 {
+		return
+	}
+	kind, _ := d.Fields[0].Uint64()
+	row, _ := d.Fields[1].Uint64()
+	slot, _ := d.Fields[3].Uint64()
+	if n := c.rowOf(uint16(row)); kind == hintSecondHalf && n != nil { //nolint:gosec // 12 bits
+		c.halfUsed(n, uint32(slot)/dsmpacket.BatchSlots) //nolint:gosec // 20 bits
+	}
+}
+
+// halfUsed gives a node its next batch on a machine when it allocates in the second half of the last one. The node asks for the batch when it needs it, and
+// then it has it already.
+func (c *controller) halfUsed(n *node, batch uint32) {
+	o := c.batches.of[batch]
+	mine := n.batches[o.machine]
+	if n.gone || o.node != n.address || len(mine) == 0 || mine[len(mine)-1] != batch || c.machines[o.machine] == nil {
+		return
+	}
+	if news := c.grantBatches(n, o.machine, len(mine)+1); len(news) > 0 {
+		c.grant(o.machine, news)
+		c.change(nil, c.wantBatches(n))
+	}
+}
