@@ -86,6 +86,7 @@ func constants() []constant {
 		{"BLOCK_SLOTS", rpcpacket.BlockSlots, "call slots of a block"},
 		{"BLOCKS", rpcpacket.Blocks, "blocks of a rack; nobody gets block 0"},
 		{"MAX_BLOCKS", rpcpacket.MaxBlocks, "blocks of a node at most"},
+		{"SLOT_OPEN", uint8(control.SlotOpen), "state of a call slot whose call is not over"},
 		{"COUNT_BITS", bits.Len64(rpcpacket.MaxCount), "bits of a call's number that count the calls of an incarnation in a slot; the incarnation is above them"},
 		{"FORGET_AFTER", endpoint.ForgetAfter, "time after which a node, or the Gatekeeper, is told that nobody asks for the last call of a slot any more"},
 		{"SLOT_LIFETIME", direct.DefaultLimits.Lifetime, "silence after which a callee forgets a slot, if its calls have policy none"},

@@ -45,6 +45,8 @@ class Session:
         self.blade, self.mtu = identity["Blade"], joined["mtu"]
         self.key = bytes(identity.get("Key") or ())  # what the node proves with that calls are its own; b"" if the rack has no keys
         self.blocks = identity.get("Blocks") or ()  # of call slots, that the node has
+        self.row = identity.get("Row", 0)  # the node's in the switch, which judges its calls; 0 if the Gatekeeper does
+        self.before = identity.get("Before", 0)  # the incarnation before this one; 0 for none
 
     def ask(self, op, **fields):
         """Sends a request and returns its reply; Error for one that was refused."""
@@ -80,6 +82,21 @@ class Session:
         """What an operator or a deployment says of a method's policy, by reference or by value; None if nothing."""
         method = method.removesuffix(wire.REF_SUFFIX)
         return self._policies.get((service, method)) or self._policies.get((service, ""))
+
+    def holdings(self):
+        """What the switch has of the node's former incarnation: call slots, and the base pointers of regions. It is forgotten then."""
+        slots, regions, reading, at = [], [], 0, 0
+        while True:
+            page = self.ask("holdings", held={"reading": reading, "from": at})["held"]
+            if reading and page.get("reading", 0) != reading:
+                slots, regions, reading, at = [], [], 0, 0  # the Gatekeeper has begun anew
+                continue
+            slots += page.get("slots") or ()
+            regions += (socket.inet_pton(socket.AF_INET6, r) for r in page.get("regions") or ())
+            reading, at = page.get("reading", 0), page.get("next", 0)
+            if not at:
+                self.ask("holdings", held={"reading": reading, "heard": True})
+                return slots, regions
 
     def leave(self):
         """Ends the node in an orderly way: its identity, regions and leases are gone when this returns."""

@@ -7,6 +7,7 @@ from . import layout, wire
 from .slots import Slots
 
 WAITS = 0.25  # after how long a pause between two copies it is asked whether the callee is there
+LENT_PAUSE, MAX_LENT_PAUSE = 0.001, 0.1  # until a call is sent again that the switch has turned around as lent: at first, and at most
 
 
 class RTT:
@@ -38,7 +39,7 @@ class Note:
 
 
 class Call:
-    """A call that is out. The shell fills in message, held, expires and node, and waits as it likes.
+    """A call that is out, or a question about a former incarnation's. The shell fills in message, held, expires and node, and waits as it likes.
 
     node is whom the call goes to. held: the switch holds the call, and the Gatekeeper keeps a record of it. slot, and more of them for a
     message of more lists, are there while the call is out, and before, when it does not wait for them any more.
@@ -50,13 +51,19 @@ class Call:
         self.waiter = None  # the shell's
         self.slots, self.slot, self.more = max(1, len(message.listed)), None, ()
         self.body = b""  # the whole payload, if message is only its first packet
+        self.lends = self.gives = ()  # regions of the node's that it lends, and those that a one-way hands over
         self.begun = self.due = self.interval = 0.0
         self.restarted = 0.0  # before, no word of its node makes a copy due
         self.resent = False
+        self.lent, self.unsent = 0.0, False  # the last pause because it was turned around as lent; whether its last copy was
 
     def waits(self):
         """Whether the call has waited for so long that somebody should ask whether its callee is there."""
         return self.interval >= WAITS
+
+    def at(self, m):
+        """Whether a message names the call's place."""
+        return (m.slot, m.number) == (self.message.slot, self.message.number)
 
     def again(self, now):
         """The datagram to send again."""
@@ -72,10 +79,11 @@ def milliseconds(left):
 
 class Caller:
     """The calling side of a node's incarnation: numbers calls within call slots, sends them again, takes their answers. served is
-    that of its slots."""
+    that of its slots. rights says that rights are in the switch, which has the slots of a call open until the call is answered: so only an
+    answer counts that names the call's slot and number, and a one-way that expires goes on."""
 
-    def __init__(self, node, incarnation, served):
-        self._node, self._incarnation = node, incarnation
+    def __init__(self, node, incarnation, served, rights=False):
+        self._node, self._incarnation, self._rights = node, incarnation, rights
         self.slots = Slots(served)
         self._left = []
         self.calls = {}
@@ -98,9 +106,19 @@ class Caller:
             slot.kept = Note(call.node, m.call, now + layout.FORGET_AFTER)
         if call.held:
             slot.held = Note(layout.GATEKEEPER, m.call, now + layout.FORGET_AFTER)
+        self._start(now, call)
+
+    def ask(self, now, call):
+        """Begins the question what has become of a former incarnation's call, whose slots it has (Slots.hold). The shell sends call.message at
+        once. That call's answer ends it."""
+        m = call.message
+        m.call = wire.plain_id(self._node, m.slot, m.number)
+        self._start(now, call)
+
+    def _start(self, now, call):
         call.interval = call.rtt.timeout
         call.begun, call.due = now, now + call.interval
-        self.calls[m.call] = call
+        self.calls[call.message.call] = call
 
     def _leave(self, note):
         """Has a node told of a call. There is no note of it then."""
@@ -142,7 +160,7 @@ class Caller:
             return call
         if call.held or call.node != source:
             return None  # forged
-        if m.refuses and (m.slot, m.number) != (call.message.slot, call.message.number):
+        if (m.refuses or self._rights) and not call.at(m):
             return None
         return call
 
@@ -150,6 +168,18 @@ class Caller:
         """Takes a reply or exception from an address; returns the call that it ends, or None."""
         call = self.find(source, m)
         return self._answered(now, call) if call is not None else None
+
+    def turned(self, now, source, m):
+        """Takes a call or question of the node's own that the switch has sent back, with the address that it was for. Returns the call, None if
+        that is not out, and whether it is over: the shell makes the outcome. One that was turned around as lent is sent again, after a pause."""
+        call = self.calls.get(m.call)
+        if call is None or not call.at(m) or m.type != call.message.type or source != call.node:
+            return None, False
+        if m.turned != layout.TURNED_LENT:
+            return call, self.end(call)
+        call.lent = min(max(2 * call.lent, LENT_PAUSE), MAX_LENT_PAUSE)
+        call.interval, call.due, call.unsent = call.rtt.timeout, now + call.lent, True
+        return call, False
 
     def restarted(self, now, node):
         """Takes a node's word that it has restarted: what is out to it is sent again at once, but MIN_TIMEOUT after the node's
@@ -174,10 +204,16 @@ class Caller:
         resend, expired = [], []
         for call in list(self.calls.values()):
             if call.expires is not None and call.expires <= now:
-                self.end(call)
+                if self._rights:
+                    call.expires = None
+                else:
+                    self.end(call)
                 expired.append(call)
             elif call.due <= now:
-                call.resent, call.interval = True, min(2 * call.interval, layout.MAX_TIMEOUT)
+                if call.unsent:  # the next copy counts as the first
+                    call.unsent, call.resent, call.begun = False, False, now
+                else:
+                    call.resent, call.interval = True, min(2 * call.interval, layout.MAX_TIMEOUT)
                 call.due = now + call.interval
                 resend.append(call)
         return resend, expired

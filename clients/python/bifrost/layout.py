@@ -58,6 +58,7 @@ MAX_TIMEOUT = 1  # between two copies of a call, at most
 BLOCK_SLOTS = 16  # call slots of a block
 BLOCKS = 65536  # blocks of a rack; nobody gets block 0
 MAX_BLOCKS = 64  # blocks of a node at most
+SLOT_OPEN = 1  # state of a call slot whose call is not over
 COUNT_BITS = 36  # bits of a call's number that count the calls of an incarnation in a slot; the incarnation is above them
 FORGET_AFTER = 0.5  # time after which a node, or the Gatekeeper, is told that nobody asks for the last call of a slot any more
 SLOT_LIFETIME = 600  # silence after which a callee forgets a slot, if its calls have policy none

@@ -7,6 +7,7 @@ import threading
 import time
 
 from . import layout, wire
+from .account import Account
 from .batches import Batches
 from .errors import Error, FormatError
 from .service import current
@@ -15,6 +16,7 @@ WINDOW = 4  # datagrams under way at a time: they fit the smallest receive buffe
 FIRST_TIMEOUT = 0.02  # seconds until a request is sent again; then twice as long each time, but at most a second
 GIVE_UP = 30.0  # seconds for which a machine may be silent
 TRIES = 16  # slots that an allocation tries which turn out not to be free
+LENT_PAUSE, MAX_LENT_PAUSE = 0.001, 0.1  # seconds until what is turned around since its region is lent is tried again: at first, and at most
 REST = 0.1  # seconds between two looks for a free slot, while those that were freed rest
 
 
@@ -32,7 +34,7 @@ class _Request:
         self.due = 0.0
         self.heard, self.good, self.bad, self.applied = set(), False, layout.OK, set()
         self.why = 0  # flags of the copy that has refused it
-        self.settling = False  # a settle asks about it
+        self.settling, self.verdict = False, layout.OK  # a settle asks about it; the outcome, if no copy has carried it out
         self.owner = None
 
     def fresh(self):
@@ -69,8 +71,12 @@ class Memory:
     the client goes on asking for it while it is used, and settle waits for it.
     """
 
-    def __init__(self, sock, incarnation, rack, budget, batches, clock=time.monotonic, sleep=time.sleep):
-        """batches asks the Gatekeeper for batches of region slots: machine, how many the node is to have there → all that it has there."""
+    def __init__(self, sock, incarnation, rack, budget, batches, clock=time.monotonic, sleep=time.sleep, rights=False):
+        """batches asks the Gatekeeper for batches of region slots: machine, how many the node is to have there → all that it has there.
+        rights are in the switch: then the client accounts for what is the node's."""
+        self.account, self._rights = Account(), rights
+        self._leaving, self._closed = [], False  # pointers to regions that free_later frees
+        self._news, self._freer = threading.Condition(), None
         self._socket, self._now, self._sleep = sock, clock, sleep
         self._ask_batches, self._batches = batches, {}  # by machine
         self._slots_lock = threading.Lock()
@@ -83,6 +89,9 @@ class Memory:
     def close(self) -> None:
         """Ends the client; what is under way fails."""
         self._socket.close()
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
 
     def alloc(self, size: int) -> bytes:
         """A region of at least size bytes, all zero, that this node controls: the pointer to its first byte."""
@@ -110,6 +119,7 @@ class Memory:
                 pointer = wire.make_pointer(prefix, machine, *slot)
                 done = self._run([_Request(layout.OP_ALLOC, wire.with_op(pointer, layout.OP_ALLOC), size)])
                 if done.code == layout.OK:
+                    self.account.add([wire.region_of(pointer)])
                     return pointer, done.code
                 if done.code != layout.NO_SPACE or not done.flags & layout.DSM_SLOT:
                     break
@@ -141,26 +151,55 @@ class Memory:
         """The length bytes that stand at a pointer."""
         serving = current()
         by = serving.message.lent_by(wire.region_of(pointer)) if serving else wire.NO_USE
-        requests = []
-        for at in range(0, length, self._max_data):
-            n = min(self._max_data, length - at)
-            requests.append(_Request(layout.OP_READ, wire.with_op(wire.add(pointer, at), layout.OP_READ), n, place=at, by=by))
-        done = self._check("read", pointer, requests)
-        return b"".join(done.pieces[r.place] for r in requests)
+        places = range(0, length, self._max_data)
+
+        def request(at):
+            return _Request(layout.OP_READ, wire.with_op(wire.add(pointer, at), layout.OP_READ), min(self._max_data, length - at), place=at, by=by)
+
+        done = self._check("read", pointer, lambda: list(map(request, places)), by)
+        return b"".join(done.pieces[at] for at in places)
 
     def write(self, pointer: bytes, data: bytes) -> None:
-        """Puts data at a pointer; when this returns, it stands there."""
+        """Puts data at a pointer; when this returns, it stands there. While a call that nobody waits for any more lends the region, it waits."""
         data = bytes(data)
-        requests = []
-        for at in range(0, len(data), self._max_data):
+
+        def request(at):
             piece = data[at : at + self._max_data]
-            to = wire.with_op(wire.add(pointer, at), layout.OP_WRITE)
-            requests.append(_Request(layout.OP_WRITE, to, len(piece), piece, at))
-        self._check("write", pointer, requests)
+            return _Request(layout.OP_WRITE, wire.with_op(wire.add(pointer, at), layout.OP_WRITE), len(piece), piece, at)
+
+        self._check("write", pointer, lambda: list(map(request, range(0, len(data), self._max_data))))
 
     def free(self, pointer: bytes) -> None:
-        """Ends the region that pointer is the first byte of. The node must control it."""
-        self._check("free", pointer, [_Request(layout.OP_FREE, wire.with_op(pointer, layout.OP_FREE))])
+        """Ends the region that pointer is the first byte of. The node must control it. While a call that nobody waits for any more lends the
+        region, it stays, and goes when that is over."""
+        if self._check("free", pointer, lambda: [_free(pointer)]).code == layout.OVERLOADED:
+            self.free_later([pointer])
+        else:
+            self.account.drop([wire.region_of(pointer)])
+
+    def free_later(self, pointers):
+        """Frees regions by the pointers to their first bytes, each when it is not lent any more. Nobody waits for that."""
+        self.account.drop(map(wire.region_of, pointers))
+        with self._news:
+            self._leaving += pointers
+            if self._leaving and self._freer is None and not self._closed:
+                self._freer = threading.Thread(target=self._free_leaving, name="bifrost frees", daemon=True)
+                self._freer.start()
+            self._news.notify_all()
+
+    def _free_leaving(self):
+        lent, pause = [], LENT_PAUSE
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._leaving or self._closed, pause if lent else None)
+                if self._closed:
+                    return
+                pause = LENT_PAUSE if self._leaving else min(2 * pause, MAX_LENT_PAUSE)
+                leaving, self._leaving = lent + self._leaving, []
+            try:
+                lent = [p for p in leaving if self._run([_free(p)]).code == layout.OVERLOADED]
+            except Error:
+                return  # the node has ended
 
     def settle(self):
         """Waits until it is known what became of each write and free of this node. A node settles before it
@@ -168,13 +207,26 @@ class Memory:
         if not self._run([], lambda: not any(m.open for m in self._machines.values())):
             raise Error(layout.UNAVAILABLE, "a memory blade does not answer", "settle")
 
-    def _check(self, op, pointer, requests):
+    def _check(self, op, pointer, make, by=wire.NO_USE):
+        """Carries out the requests that make returns, again while their region is lent. What became of them is OK or, of a free whose region
+        is lent by calls that nobody waits for, OVERLOADED."""
         if not wire.is_stored(pointer):
             raise Error(layout.BAD_REQUEST, "%s is not a global pointer" % pointer.hex(), op)
-        done = self._run(requests)
-        if done.code != layout.OK:
-            raise Error(done.code, str(socket.inet_ntop(socket.AF_INET6, pointer)), op, remote=done.code != layout.UNAVAILABLE)
-        return done
+        region, name = wire.region_of(pointer), socket.inet_ntop(socket.AF_INET6, pointer)
+        pause, give_up = 0.0, self._now() + GIVE_UP
+        while True:
+            if self._rights and by == wire.NO_USE and not self.account.owns(region):
+                raise Error(layout.PERMISSION_DENIED, name + " is not this program's: it has freed it or handed it over, or never had it", op)
+            done = self._run(make())
+            lent = done.code == layout.OVERLOADED  # the switch alone says so
+            if lent and self.account.lends(region):
+                raise Error(layout.PERMISSION_DENIED, name + " is lent by a call of this program that is not over", op)
+            if done.code == layout.OK or lent and op == "free":
+                return done
+            if not lent or self._now() >= give_up:
+                raise Error(done.code, name, op, remote=done.code != layout.UNAVAILABLE)
+            pause = min(max(2 * pause, LENT_PAUSE), MAX_LENT_PAUSE)
+            self._sleep(pause)
 
     def _run(self, requests, until=None):
         """Carries out requests to one machine. With until it waits for that instead, and tells whether it came."""
@@ -272,7 +324,7 @@ class Memory:
                 self.unexpected += 1
             elif packet.kind == layout.KIND_NACK:
                 heard = True
-                self._denied(machine, request)
+                self._denied(machine, request, packet.status)
             elif packet.status != layout.OVERLOADED:  # else it is sent again, later
                 heard = True
                 self._answered(machine, request, source, packet)
@@ -288,11 +340,12 @@ class Memory:
             if not first and not request.settling:
                 self._transmit(machine, request)
 
-    def _denied(self, machine, request):
+    def _denied(self, machine, request, why):
         """The switch has refused a copy of a request. Another copy may get through, or the region may be lost, so the
         machine is asked."""
-        if request.op in (layout.OP_READ, layout.OP_WRITE, layout.OP_FREE) and not request.settling:
+        if request.op in (layout.OP_ALLOC, layout.OP_READ, layout.OP_WRITE, layout.OP_FREE) and not request.settling:
             request.settling = True
+            request.verdict = layout.OVERLOADED if why == layout.OVERLOADED else layout.PERMISSION_DENIED
             self._enter(_Request(layout.OP_SETTLE, wire.with_op(request.to, layout.OP_SETTLE), request.number, asks=request))
 
     def _answered(self, machine, request, source, packet):
@@ -306,7 +359,10 @@ class Memory:
             del machine.open[request.number]
             if about.number in machine.open:
                 applied = bool(request.applied) if packet.members else packet.flags & layout.DSM_APPLIED
-                self._finish(machine, about, layout.PERMISSION_DENIED if status == layout.OK and not applied else status)
+                if applied and status == layout.OK and about.op == layout.OP_ALLOC:  # the switch has not made it the node's
+                    self._enter(_free(about.to))
+                    applied = False
+                self._finish(machine, about, about.verdict if status == layout.OK and not applied else status)
             return
         if request.owner and status == layout.OK and request.op in _READS:
             request.owner.pieces[request.place] = packet.data
@@ -315,7 +371,7 @@ class Memory:
         self._finish(machine, request, status)
         if request.op == layout.OP_ALLOC and (request.good if status != layout.OK else request.owner is None):
             # Nobody waits for it, or not all copies have made it.
-            self._enter(_Request(layout.OP_FREE, wire.with_op(source, layout.OP_FREE)))
+            self._enter(_free(source))
 
     def _decide(self, machine, request, packet):
         """What all copies of a machine have answered to a request, None while one is missing."""
@@ -348,10 +404,15 @@ class Memory:
             return layout.OK
         if not request.applied:
             request.flags |= layout.DSM_FINAL
-        undecided = bool(request.applied)
+        undecided, about = bool(request.applied), request.asks
         request.fresh()
         if not undecided:
             self._transmit(machine, request)
+        elif about.verdict == layout.OVERLOADED and not request.flags & layout.DSM_FINAL and about.number in machine.open:
+            # The region is lent: the other copy gets the request when that is over.
+            del machine.open[request.number]
+            about.settling, about.due = False, self._now() + MAX_LENT_PAUSE
+            about.fresh()
         return None
 
     def _finish(self, machine, request, code):
@@ -362,6 +423,10 @@ class Memory:
             request.owner.left -= 1
             if code != layout.OK and request.owner.code == layout.OK:
                 request.owner.code = code
+
+
+def _free(pointer):
+    return _Request(layout.OP_FREE, wire.with_op(pointer, layout.OP_FREE))
 
 
 def _answers(request, source, packet):

@@ -17,7 +17,7 @@ from .daemon import Inquiries, Session
 from .errors import Error, FormatError
 from .memory import Memory
 from .protocol import ClientProtocol
-from .service import Calls, Service, current
+from .service import NOT_HANDED_OVER, Calls, Service, current
 
 log = logging.getLogger("bifrost")
 
@@ -61,10 +61,14 @@ class Node:
         mtu = min(session.mtu, session.rack.get("mtu") or session.mtu)
         self.budget = min(mtu - layout.OVERHEAD, layout.MAX_DATAGRAM)
         self._socket = session.listen(self.address, layout.PORT_RPC)
-        self.memory = Memory(session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget, self._ask_batches)
+        self.rights = session.row != 0  # are in the switch, which judges all calls; else those with pointers wait for the Gatekeeper
+        self.memory = Memory(
+            session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget, self._ask_batches, rights=self.rights
+        )
+        held, regions = session.holdings() if self.rights and session.before else ((), ())
         self._lock = threading.Lock()  # over what follows
         self._granted = threading.Condition(self._lock)  # a call that has waited for a slot has one
-        self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all())
+        self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all(), self.rights)
         self._caller.slots.grant(session.blocks)
         self._rtts = {}
         self._calls = Calls(self)
@@ -88,6 +92,7 @@ class Node:
         self._incoming = bulk.Receiver(window, max_message)  # the pump's, but for release
         self._watch(self._parts, self._part_received)
         session.on_end = self._fail
+        self._go_on_from(held, regions)
         self._pump = threading.Thread(target=self._run, name="bifrost node", daemon=True)
         self._pump.start()
 
@@ -180,9 +185,13 @@ class Node:
             wanted = wire.method_of(method)
             front = wire.pack_headers(headers) if headers else b""
             serving = None if oneway else current()  # a one-way hands over what is its sender's own
+            own = [r for r in regions if serving is None or serving.message.lent_by(r) == wire.NO_USE]
             lists = wire.lists_of(regions, serving.message.lent_by) if serving else wire.lists_of(regions)
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
+        if self.rights and not all(map(self.memory.account.owns, own)):
+            why = "it names a region that is not this program's: it has freed it or handed it over, or never had it"
+            raise Error(layout.PERMISSION_DENIED, why, op, never_began=True)
         if regions:
             self.memory.settle()
         end = None if timeout is None else time.monotonic() + timeout
@@ -196,16 +205,19 @@ class Node:
             )
             if called.at_most_once:
                 m.callee_incarnation = server.incarnation
-            if regions:
-                m.flags |= layout.FLAG_HELD
-            call = endpoint.Call(m, None, server.node, held=bool(regions))
+            held = bool(regions) and not self.rights
+            m.flags |= layout.FLAG_HELD if held else 0
+            call = endpoint.Call(m, None, server.node, held=held)
+            call.lends, call.gives = ((), own) if oneway else (own, ())
             call.body = self._cut(op, m)
             call.deadline = end
             waiter = self._begin(op, call, (service, method, policy))
             if waiter is None:
                 return {}, b"", ()
-            if not waiter.ready.wait(_left(end)) and self._give_up(call):
-                raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
+            if not waiter.ready.wait(_left(end)):
+                if self._give_up(call):
+                    raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
+                waiter.ready.wait()  # it was answered at the last moment
             answer = waiter.answer
             if answer is None or not answer.refuses:
                 if called.at_most_once and answer is not None and answer.type == layout.TYPE_EXCEPTION and answer.code == layout.UNAVAILABLE:
@@ -231,6 +243,8 @@ class Node:
             call.rtt = self._rtts.setdefault(key, endpoint.RTT())
             self._caller.begin(now, call)
             wire.prove(m, self._session.key)
+            self.memory.account.lend(call.lends)
+            self.memory.account.drop(call.gives)
         self._send_call(call, m.pack())
         self._wake()
         return waiter
@@ -276,7 +290,7 @@ class Node:
         self._slot_inquiries.put(told, "blocks", want=want)
 
     def _send_call(self, call, datagram):
-        """Puts a copy of a call on the wire. The switch holds calls with pointers, which have a port of their own."""
+        """Puts a copy of a call on the wire. Calls that the switch holds have a port of their own."""
         self.send(datagram, call.node, layout.PORT_RPC if call.held else layout.PORT_DIRECT)
 
     def _cut(self, op, m):
@@ -298,17 +312,29 @@ class Node:
         return "%s of %d bytes, at most %d are taken: pass it by reference, or raise max_message" % (what, size, self.max_message)
 
     def _give_up(self, call):
-        """Ends the wait for an answer; False if it has come. A call that lends memory goes on until it is answered,
-        for its lease ends with the answer; its callee is told not to begin any more."""
+        """Ends the wait for an answer; False if it has come. If rights are in the switch, the call goes on until it is answered, for its slot
+        is open; its callee is told not to begin any more. So it is with a call that the switch holds: its lease ends with the answer."""
         with self._lock:
             if call.message.call not in self._caller.calls:
                 return False
-            call.waiter = None
-            if call.message.regions:
-                call.deadline = time.monotonic()
-            else:
+            self._orphan(call)
+            if not self.rights and not call.message.regions:
                 self._caller.end(call)
-            return True
+                return True
+            call.deadline = time.monotonic()
+            if not self.rights:
+                return True
+            if call.message.type == layout.TYPE_CALL and call.message.policy == layout.POLICY_NONE:
+                call.message.flags |= layout.FLAG_GIVEN_UP
+            datagram = call.again(call.deadline)
+        self._send_call(call, datagram)
+        return True
+
+    def _orphan(self, call):
+        """Notes that nobody waits for a call any more; returns who did. Whoever calls it holds the lock."""
+        self.memory.account.back(call.lends)
+        waiter, call.waiter, call.lends = call.waiter, None, ()
+        return waiter
 
     def _answer(self, op, m, oneway, resent):
         if m is None:
@@ -325,7 +351,7 @@ class Node:
 
     def send(self, datagram, address, port=layout.PORT_RPC):
         """Puts a message on the wire; a failure is a loss like any other. A large one has a port of its own, unless the switch holds it."""
-        if wire.is_first(datagram):
+        if wire.is_first(datagram, self.rights):
             port = layout.PORT_BULK
         try:
             {layout.PORT_DIRECT: self._direct, layout.PORT_BULK: self._parts}.get(port, self._socket).sendto(datagram, (address, port))
@@ -388,18 +414,21 @@ class Node:
     def _gone(self, node, incarnation, in_order=False):
         """Fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is
         gone for good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A
-        call of policy none may have run, and its answer got lost."""
+        call of policy none may have run, and its answer got lost. If rights are in the switch, a call goes on until that says that it is over,
+        and whoever has lent regions waits for that."""
         with self._lock:
             if incarnation == _FOR_GOOD:
                 self._forgets.gone(node)
             failed = [c for c in self._caller.calls.values() if c.node == node and (incarnation == _FOR_GOOD or 0 < c.message.callee_incarnation <= incarnation)]
-            for call in failed:
-                self._caller.end(call)
-        for call in failed:
-            why = wire.Message(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, payload=b"the node that was called is gone")
+            if self.rights:
+                failed = [(c, self._orphan(c)) for c in failed if c.waiter and not c.message.regions]
+            else:
+                failed = [(c, c.waiter) for c in failed if self._caller.end(c)]
+        for call, waiter in failed:
+            why = _failure(layout.UNAVAILABLE, _GONE)
             if in_order and call.message.policy != layout.POLICY_NONE:
                 why.flags = layout.FLAG_UNBEGUN
-            self._hand_over(call, why)
+            self._tell(call, waiter, why)
 
     # The pump: one thread that reads all sockets and sends again what is due.
 
@@ -466,6 +495,9 @@ class Node:
     def _received(self, b, source, _):
         """Takes a datagram to the port for answers: an answer, or an ACK."""
         m = wire.Message.parse(b)
+        if m.turned:
+            self._turned_back(m, source)
+            return
         if m.type == layout.TYPE_ACK:
             if m.flags != layout.FLAG_SETTLED | layout.FLAG_RELEASED:
                 raise FormatError("an ACK with flags %#x, which is not the Gatekeeper's word that it has forgotten calls" % m.flags)
@@ -478,22 +510,70 @@ class Node:
 
     def _answered(self, m, source, size):
         """Takes an answer, or its first packet, of so many bytes."""
+        total = wire.opening(m)[0] if m.flags & layout.FLAG_MORE else 0
         with self._lock:
-            more = m.flags & layout.FLAG_MORE
-            call = self._caller.find(source, m) if more else self._caller.receive(time.monotonic(), source, m)
+            call = self._caller.find(source, m)
             if call is None:
                 self.counters["duplicates"] += 1
                 return
-        if more:
+            unread = self.rights and call.waiter is None and (source, m.call, True) not in self._incoming.open  # only what it hands over counts
+            whole = not total or unread
+            if whole:
+                self._caller.receive(time.monotonic(), source, m)
+        if not whole:
             self._fetch_answer(m, source, size)
             return
+        if total:
+            self._say_done(source, m, total)
         self._hand_over(call, m)
+
+    def _turned_back(self, m, source):
+        """Takes a message that the switch has turned around, with the address that it was for."""
+        if m.type in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
+            if m.turned == layout.TURNED_DENIED and m.code != layout.PERMISSION_DENIED:
+                self.send(self.exception(m, layout.PERMISSION_DENIED, NOT_HANDED_OVER), source)
+            return  # of what is lent the next copy of the call asks again
+        with self._lock:
+            call, over = self._caller.turned(time.monotonic(), source, m)
+            if call is None:
+                self.counters["duplicates"] += 1
+        if over:
+            why = _failure(*_TURNED.get(m.turned, _TURNED[layout.TURNED_GONE]))
+            why.flags |= m.policy
+            self._hand_over(call, why)
+
+    def _go_on_from(self, held, regions):
+        """Asks what has become of the calls of a former incarnation that are open in the switch, so that their slots close, and frees what it has
+        left: nobody accounts for it."""
+        self.memory.free_later(list(regions))
+        questions, now = [], time.monotonic()
+        for s in held:
+            if s["state"] != layout.SLOT_OPEN or s.get("place", 0):
+                continue
+            m = wire.Message(type=layout.TYPE_ASK, slot=s["slot"], number=s["number"], caller_incarnation=self.incarnation)
+            call = endpoint.Call(m, endpoint.RTT(), s.get("callee"))
+            while any((o["slot"], o["number"], o.get("place", 0)) == (m.slot + call.slots, m.number, call.slots) for o in held):
+                call.slots += 1
+            if s.get("given"):
+                call.gives = [wire.region_of(socket.inet_pton(socket.AF_INET6, r)) for r in s.get("regions") or ()]
+            with self._lock:
+                if self._caller.slots.hold(call, m.slot) and call.node:
+                    self._caller.ask(now, call)
+                    questions.append(call)
+        for call in questions:
+            self._send_call(call, call.message.pack())
 
     def _direct_received(self, b, source, port):
         """Takes a datagram to the port for calls: a call, or what a node says that has got some of ours."""
         m = wire.Message.parse(b)
+        if m.turned:
+            self._turned_back(m, source)
+            return
         if m.flags & layout.FLAG_MORE and not m.flags & layout.FLAG_RELEASED:
             raise FormatError("a large message, which has a port of its own")
+        if m.type == layout.TYPE_ASK and self.rights:
+            self._calls.asked(m, source)
+            return
         if m.type != layout.TYPE_ACK:
             self._calls.received(m, len(b), source, port)
             return
@@ -505,11 +585,26 @@ class Node:
                 self._caller.restarted(now, source)
 
     def _hand_over(self, call, m):
-        if call.waiter is not None:
-            call.waiter.answer = m
-            call.waiter.ready.set()
-        elif m.type == layout.TYPE_EXCEPTION:
-            log.warning("call %s, that nobody waits for, has failed: %s", call.message.call.hex(), m.payload.decode("utf-8", "replace"))
+        """Takes the answer to a call that is over, for whoever waits for it. What it brings that nobody waits for is freed."""
+        account, gains = self.memory.account, call.gives  # a one-way's are its sender's again
+        if m.type == layout.TYPE_REPLY:
+            gains = [r for r in m.regions if not account.owns(r)]
+            if any(map(account.owns, m.had_before)):
+                m = _failure(layout.PERMISSION_DENIED, "the answer hands over a region that was its caller's already")
+        waiter = self._orphan(call)
+        if waiter is None and self.rights:
+            prefix = self._session.rack.get("dsm_prefix")
+            self.memory.free_later([wire.base_of(prefix, r) for r in gains])
+        else:
+            account.add(gains)
+        self._tell(call, waiter, m)
+
+    def _tell(self, call, waiter, m):
+        if waiter is not None:
+            waiter.answer = m
+            waiter.ready.set()
+        elif m.type == layout.TYPE_EXCEPTION and call.message.type == layout.TYPE_ONE_WAY:
+            log.warning("one-way %s has failed: %s", call.message.call.hex(), m.payload.decode("utf-8", "replace"))
 
     # Messages that exceed a packet. All of this but release is the pump's.
 
@@ -543,13 +638,16 @@ class Node:
 
     def answer_fetched(self, source, m):
         """Goes on with a large answer that has come whole."""
-        h = bulk.Header(
-            kind=bulk.DONE, answer=1, call=m.call, total=len(m.payload), caller_incarnation=m.caller_incarnation,
-            callee_incarnation=m.callee_incarnation,
-        )
-        self._send_part(h.pack(), source)
+        self._say_done(source, m, len(m.payload))
         self.release(source, len(m.payload))
         self._take_answer(source, m)
+
+    def _say_done(self, source, m, total):
+        """Tells a callee that nobody asks any more for a large answer of so many bytes."""
+        h = bulk.Header(
+            kind=bulk.DONE, answer=1, call=m.call, total=total, caller_incarnation=m.caller_incarnation, callee_incarnation=m.callee_incarnation
+        )
+        self._send_part(h.pack(), source)
 
     def _take_answer(self, source, m):
         with self._lock:
@@ -610,7 +708,11 @@ class Node:
 
     def _first_received(self, m, source, size):
         """Takes a large message's first packet, of so many bytes, that the Gatekeeper has not seen."""
-        if not m.flags & layout.FLAG_MORE or m.flags & (layout.FLAG_HELD | layout.FLAG_RELEASED | layout.FLAG_REPLAY) or m.regions:
+        if m.turned:
+            self._turned_back(m, source)
+            return
+        held = layout.FLAG_HELD | layout.FLAG_RELEASED | layout.FLAG_REPLAY
+        if not m.flags & layout.FLAG_MORE or m.flags & held or m.regions and not self.rights:
             raise FormatError("type %d, flags %#x: no first packet of a large message without pointers" % (m.type, m.flags))
         if m.type in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
             self._answered(m, source, size)
@@ -651,10 +753,10 @@ class Node:
     def answer_header(self, m):
         """The header of an answer to a call, as a message without payload."""
         flags = m.policy
-        if m.flags & layout.FLAG_HELD or m.regions and m.type == layout.TYPE_CALL:
+        if not self.rights and (m.flags & layout.FLAG_HELD or m.regions and m.type == layout.TYPE_CALL):
             flags |= layout.FLAG_HELD  # so that the leases end that the call began
         fields = {name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")}
-        fields.update(type=layout.TYPE_REPLY, flags=flags, timeout=0, code=0, callee_incarnation=self.incarnation)
+        fields.update(type=layout.TYPE_REPLY, flags=flags, timeout=0, code=0, turned=0, had=0, callee_incarnation=self.incarnation)
         return wire.Message(**fields)
 
     def exception(self, m, code, why, unbegun=False):
@@ -702,6 +804,24 @@ class _Answer:
 
     def lost(self):
         pass
+
+
+_GONE = "the node that was called is gone"
+
+# What becomes of a call that the switch has turned around: the code, why, and flags.
+_TURNED = {
+    layout.TURNED_DENIED: (
+        layout.PERMISSION_DENIED,
+        "the switch does not let the call pass: it names a region to which its caller has no right, or that is handed over already", layout.FLAG_UNBEGUN,
+    ),
+    layout.TURNED_GONE: (layout.UNAVAILABLE, _GONE),
+    layout.TURNED_NEVER_BEGUN: (layout.UNAVAILABLE, _GONE, layout.FLAG_UNBEGUN),
+}
+
+
+def _failure(code, why, flags=0):
+    """An exception in the place of an answer."""
+    return wire.Message(type=layout.TYPE_EXCEPTION, code=code, flags=flags, payload=why.encode())
 
 
 class _Waiter:

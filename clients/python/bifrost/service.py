@@ -39,6 +39,10 @@ _MARKS = layout.FLAG_MORE | layout.FLAG_HEADERS | layout.FLAG_TAINTED | 3
 _RELEASED = layout.FLAG_HELD | layout.FLAG_RELEASED
 
 
+NOT_HANDED_OVER = "the answer names a region that its node may not hand over"
+GIVEN_UP = "its caller has given the call up before it began"
+
+
 class Calls:
     """The calls of policy none that a node has got, and the services that they are for. received is the pump's;
     the other methods may be called concurrently."""
@@ -100,6 +104,8 @@ class Calls:
                 abandoned.tag.canceled.set()
             if verdict == volatile.RUN:
                 m.flags &= ~layout.FLAG_RELEASED
+                if m.type == layout.TYPE_ONE_WAY:
+                    node.memory.account.add(m.regions)
                 entry.tag = call = Incoming(m, source, entry, now + m.timeout / 1000 if m.timeout else None)
                 self._open += 1
             reply, closing = entry.reply if verdict == volatile.ANSWER else None, self._closing
@@ -111,10 +117,26 @@ class Calls:
             node.send(reply, source)
         elif asks and verdict == volatile.LATE:
             node.send(node.exception(m, layout.UNAVAILABLE, "the call has not come", True), source)
-        elif verdict in _REFUSALS:
-            node.send(node.exception(m, layout.UNAVAILABLE, _REFUSALS[verdict]), source)
         else:
-            node.counters[_COUNTERS.get(verdict, "malformed")] += 1
+            self._refuse(m, source, verdict)
+
+    def asked(self, m, source):
+        """Takes a question what has become of a call, of its caller's later incarnation or of the Gatekeeper in its name."""
+        with self._lock:
+            verdict, entry = self._volatile.ask(source, m)
+            reply = entry.reply if verdict == volatile.ANSWER else None
+        if reply is not None:
+            self._node.send(reply, source)
+        else:
+            self._refuse(m, source, verdict)
+
+    def _refuse(self, m, source, verdict):
+        """Answers a call, or a question about it, with why it does not run, or counts it."""
+        if verdict in _REFUSALS:
+            why, unbegun = _REFUSALS[verdict]
+            self._node.send(self._node.exception(m, layout.UNAVAILABLE, why, unbegun), source)
+        else:
+            self._node.counters[_COUNTERS.get(verdict, "malformed")] += 1
 
     def _check(self, m, lends, asks):
         """Whether a message can be a call of policy none: who waits for it, or None."""
@@ -123,7 +145,7 @@ class Calls:
             marks |= layout.FLAG_GIVEN_UP
         elif m.type != layout.TYPE_ONE_WAY:
             return None
-        if m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt or m.turned or m.regions and not lends:
+        if m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt or m.turned or m.regions and not lends and not self._node.rights:
             return None
         return b"" if asks or m.flags & layout.FLAG_GIVEN_UP else wire.lineage(m)
 
@@ -196,10 +218,12 @@ class Calls:
             self._idle.notify_all()
 
 
-# Why calls are refused that may have run.
+# Why calls are refused, and whether they have never begun.
 _REFUSALS = {
-    volatile.GONE: "the node has been restarted since, the call may have run before",
-    volatile.LOST: "the call has run, its answer is no longer kept",
+    volatile.GONE: ("the node has been restarted since, the call may have run before", False),
+    volatile.LOST: ("the call has run, its answer is no longer kept", False),
+    volatile.REFUSED: (GIVEN_UP, True),
+    volatile.UNBEGUN: ("the call has not come", True),
 }
 _COUNTERS = {volatile.FULL: "full", volatile.DUPLICATE: "duplicates", volatile.LATE: "duplicates"}
 
@@ -268,6 +292,8 @@ class Service:
         m, node = call.message, self._node
         if call.deadline is not None and time.monotonic() >= call.deadline:
             return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began", True), b""
+        if call.canceled.is_set() and m.type == layout.TYPE_CALL:
+            return node.exception(m, layout.UNAVAILABLE, GIVEN_UP, True), b""
         serving.set(call)
         try:
             call.headers, message = wire.take_headers(m)
@@ -279,6 +305,8 @@ class Service:
             front = wire.pack_headers(call.answer_headers) if call.answer_headers else b""
             if out.regions:
                 node.memory.settle()
+            if node.rights and not all(node.memory.account.owns(r) or m.lent_by(r) != wire.NO_USE for r in out.regions):
+                return node.exception(m, layout.PERMISSION_DENIED, NOT_HANDED_OVER), b""
         except Error as e:
             return node.exception(m, e.code, e.reason), b""
         except ValueError as e:  # headers that do not parse, or are too long
@@ -297,10 +325,12 @@ class Service:
         except ValueError as e:
             return node.exception(m, layout.BAD_REQUEST, str(e)), b""
         if len(b) <= node.budget:
+            node.memory.account.drop(out.regions)
             return b, b""
         if len(answer.payload) > node.max_message:
             return node.exception(m, layout.BAD_REQUEST, node.too_long("an answer", len(answer.payload))), b""
         body = wire.first(answer, node.budget)
+        node.memory.account.drop(out.regions)
         return answer.pack(), body
 
 

@@ -118,10 +118,25 @@ class Slots:
             return False
         count = max(s.count for s in slots) + 1
         for s in slots:
-            s.used, s.count = True, count
+            s.count = count
+        self._occupy(call, slots)
+        return True
+
+    def _occupy(self, call, slots):
+        for s in slots:
+            s.used = True
             self.idle.remove(s)
         self._taken[call.node] += call.slots
         call.slot, *call.more = slots
+
+    def hold(self, call, first):
+        """Gives a question the slots, from the first one on, of the former incarnation's call that it is about: the switch may have them
+        open. False if they are not the node's, or used."""
+        block, at = divmod(first, layout.BLOCK_SLOTS)
+        slots = self._blocks.get(block, [])[at : at + call.slots]
+        if len(slots) < call.slots or any(s.used for s in slots):
+            return False
+        self._occupy(call, slots)
         return True
 
     def _serve(self):

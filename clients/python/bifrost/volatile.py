@@ -12,6 +12,8 @@ from . import layout, wire
 RUN = "run"  # it is new
 ANSWER = "answer"  # it is done: the answer is sent again
 DUPLICATE = "duplicate"  # it runs: the copy is dropped
+REFUSED = "refused"  # its caller has given it up before it began, and it never will
+UNBEGUN = "unbegun"  # the call that is asked about has not come, and does not begin any more
 LATE = "late"  # nobody waits for it any more, or it must not run any more
 GONE = "gone"  # another incarnation may have run it: it is refused
 LOST = "lost"  # it has run, and its answer is not kept any more: it is refused
@@ -27,6 +29,7 @@ class Entry:
         self.slot, self.number, self.id = slot, m.number, m.call
         self.reply, self.body = None, b""  # the answer, a datagram; its whole payload, if that is only the first packet
         self.running, self.gone = True, False
+        self.given_up = self.refused = False  # its caller has given it up; before it began
         self.settled = False  # its caller has all of a large answer
         self.tag = None  # the shell's
 
@@ -43,6 +46,8 @@ class Volatile:
 
     def __init__(self, incarnation, slots=1 << 16, node_slots=layout.MAX_BLOCKS * layout.BLOCK_SLOTS, reply_bytes=64 << 20):
         self._incarnation, self._limit, self._node_limit, self._reply_limit = incarnation, slots, node_slots, reply_bytes
+        self._dead = collections.Counter()  # by caller: of its incarnations up to this one no call begins any more
+        self._forgot = collections.Counter()  # by caller: of its incarnations up to this one calls may have been forgotten
         self._slots = collections.OrderedDict()  # by node and number, least recently heard of first
         self._per_node = collections.Counter()
         self._replies = collections.OrderedDict()  # entries with a reply, the oldest first
@@ -50,24 +55,47 @@ class Volatile:
 
     def receive(self, now, source, m):
         """Takes a copy of a call or one-way. Returns a verdict, the entry or None, and the entry of a running call that its
-        caller has given up, or None. One with FLAG_GIVEN_UP ends the call, and is LATE."""
+        caller has given up, or None. One with FLAG_GIVEN_UP is REFUSED unless the call has begun."""
         self._forget_old(now)
         wrong = self._wrong(source, m)
         if wrong:
             return wrong, None, None
+        number, given_up = m.number, bool(m.flags & layout.FLAG_GIVEN_UP)
+        slot = self._slots.get((source, m.slot))
+        if m.caller_incarnation <= self._dead[source] and (slot is None or slot.call is None or slot.call.number != number):
+            return LATE, None, None
         slot = self._slot(now, source, m.slot)
         if slot is None:
             return FULL, None, None
-        number, given_up = m.number, m.flags & layout.FLAG_GIVEN_UP
         if number < slot.floor:
             return LATE, None, None
-        if slot.call is not None and slot.call.number == number and not given_up:
-            return self._known(slot.call), slot.call, None
-        if given_up:
-            return LATE, None, self._raise(slot, number + 1)
+        entry = slot.call
+        if entry is not None and entry.number == number:
+            entry.given_up = entry.given_up or given_up
+            return self._known(entry), entry, entry if given_up and entry.running else None
         abandoned = self._raise(slot, number)
-        slot.call = Entry(slot, m)
-        return RUN, slot.call, abandoned
+        entry = slot.call = Entry(slot, m)
+        if given_up:
+            entry.running, entry.given_up, entry.refused = False, True, True
+            return REFUSED, None, abandoned
+        return RUN, entry, abandoned
+
+    def ask(self, source, m):
+        """Takes a question what has become of a call, of its caller's later incarnation or of the Gatekeeper in its name, which names slot
+        and number. Returns a verdict, and the entry or None. UNBEGUN: it has not come, and does not begin any more."""
+        incarnation = m.number >> layout.COUNT_BITS
+        if not _is_slot(m.slot) or incarnation >= m.caller_incarnation:
+            return MALFORMED, None
+        if m.callee_incarnation not in (0, self._incarnation):
+            return GONE, None
+        slot = self._slots.get((source, m.slot))
+        entry = slot.call if slot is not None else None
+        if entry is not None and entry.number == m.number:
+            return LOST if entry.settled else self._known(entry), entry  # what an incarnation has that has died since, is lost
+        if m.callee_incarnation and (slot is not None and m.number < slot.floor or incarnation <= self._forgot[source]):
+            return LOST, None
+        self._dead[source] = max(self._dead[source], m.caller_incarnation - 1)
+        return UNBEGUN, None
 
     def probe(self, now, source, m):
         """Takes the Gatekeeper's question what has become of a call, in its caller's name; returns what receive does. LATE:
@@ -87,9 +115,7 @@ class Volatile:
 
     def _wrong(self, source, m):
         """The verdict on a call that is not this incarnation's, or is no plain call of its caller's; None on others."""
-        if not layout.BLOCK_SLOTS <= m.slot < layout.BLOCKS * layout.BLOCK_SLOTS:
-            return MALFORMED
-        if m.number >> layout.COUNT_BITS != m.caller_incarnation or wire.derived(m.call) or m.callee_incarnation == 0:
+        if not _is_slot(m.slot) or m.number >> layout.COUNT_BITS != m.caller_incarnation or wire.derived(m.call) or m.callee_incarnation == 0:
             return MALFORMED
         if m.call != wire.plain_id(source, m.slot, m.number):
             return FOREIGN
@@ -122,7 +148,9 @@ class Volatile:
             return LATE
         if entry.reply is not None:
             return ANSWER
-        return DUPLICATE if entry.running else LOST
+        if entry.running:
+            return DUPLICATE
+        return REFUSED if entry.refused else LOST
 
     def answer(self, entry, reply, body=b""):
         """Keeps the answer to a call; more calls than there is room for lose theirs, the oldest first."""
@@ -156,8 +184,10 @@ class Volatile:
             entry.settled = True
 
     def forget(self, entry):
-        """Undoes the RUN of a call that was not run after all: it is new when it comes again."""
-        entry.running = False
+        """Undoes the RUN of a call that was not run after all: when it comes again it is new, or REFUSED if its caller has given it up."""
+        entry.running, entry.refused = False, entry.given_up and not entry.gone
+        if entry.refused:
+            return
         if not entry.gone:
             entry.slot.call = None
         self._pass(entry)
@@ -183,7 +213,12 @@ class Volatile:
                 continue
             if slot.call is not None:
                 self._pass(slot.call)
+            self._forgot[slot.node] = max(self._forgot[slot.node], slot.floor >> layout.COUNT_BITS)
             del self._slots[at]
             self._per_node[slot.node] -= 1
             if not self._per_node[slot.node]:
                 del self._per_node[slot.node]
+
+
+def _is_slot(slot):
+    return layout.BLOCK_SLOTS <= slot < layout.BLOCKS * layout.BLOCK_SLOTS

@@ -58,6 +58,11 @@ class Message:
         return NO_USE
 
     @property
+    def had_before(self):
+        """The regions of a reply of which the switch says that they were its receiver's before."""
+        return [r for at, (_, some) in enumerate(self.listed) for i, r in enumerate(some) if self.had >> layout.LIST_REGIONS * at + i & 1]
+
+    @property
     def refuses(self):
         """Whether an answer says that the call did not begin, since its node is gone or closes: another node may take it. What
         the Gatekeeper refuses, no other node can take; it alone puts no incarnation into a released answer."""
@@ -249,6 +254,11 @@ def region_of(p):
     return p[5] << layout.SLOT_BITS + layout.GENERATION_BITS | int.from_bytes(p[7:], "big") >> layout.OFFSET_BITS
 
 
+def base_of(prefix, r):
+    """The pointer to a region's first byte."""
+    return make_pointer(prefix, r >> layout.SLOT_BITS + layout.GENERATION_BITS, r >> layout.GENERATION_BITS & (1 << layout.SLOT_BITS) - 1, r & layout.MAX_GENERATION)
+
+
 def is_region(r):
     """Whether a number can name a region."""
     return r >> 8 + layout.SLOT_BITS + layout.GENERATION_BITS == 0 and r & (1 << layout.GENERATION_BITS) - 1 != 0
@@ -381,10 +391,10 @@ def first(m, budget):
     return whole
 
 
-def is_first(datagram):
-    """Whether a datagram is the first packet of a large message that the switch does not hold."""
+def is_first(datagram, judged):
+    """Whether a datagram is the first packet of a large message that the switch does not hold. It holds none that it judges itself."""
     flags, lists = int.from_bytes(datagram[4:6], "big"), datagram[94]
-    return bool(flags & layout.FLAG_MORE) and not flags & layout.FLAG_HELD and not lists
+    return bool(flags & layout.FLAG_MORE) and (judged or not flags & layout.FLAG_HELD and not lists)
 
 
 def opening(m):

@@ -62,7 +62,8 @@ class Endpoint:
 class Session:
     """A daemon's session, whose answers the test gives."""
 
-    name, address, incarnation, blocks, mtu, rack, key = "test", SELF, 3, (4,), 1500, {}, KEY
+    name, address, incarnation, blocks, mtu, rack, key = "test", SELF, 3, (4,), 1500, {"dsm_prefix": 16}, KEY
+    row = before = 0
 
     def __init__(self):
         self.done, self.on_end = threading.Event(), None

@@ -38,13 +38,48 @@ class VolatileTest(unittest.TestCase):
 
     def test_given_up(self):
         entry = self.receive(5)[1]
-        self.assertEqual(self.receive(5, flags=layout.FLAG_GIVEN_UP), (volatile.LATE, None, entry))
-        self.core.finish(entry, b"nobody wants it")
-        self.assertEqual(self.receive(5), (volatile.LATE, None, None))
+        self.assertEqual(self.receive(5, flags=layout.FLAG_GIVEN_UP), (volatile.DUPLICATE, entry, entry))
+        self.core.finish(entry, b"it closes the slot")
+        self.assertEqual(self.receive(5, flags=layout.FLAG_GIVEN_UP), (volatile.ANSWER, entry, None))
         entry = self.receive(6)[1]
         verdict, _, abandoned = self.receive(8)
         self.assertEqual((verdict, abandoned), (volatile.RUN, entry))
         self.assertEqual(self.receive(7)[0], volatile.LATE)
+        self.assertEqual(self.receive(9, flags=layout.FLAG_GIVEN_UP)[0], volatile.REFUSED)
+        self.assertEqual(self.receive(9)[0], volatile.REFUSED)
+        entry = self.receive(10)[1]
+        self.receive(10, flags=layout.FLAG_GIVEN_UP)
+        self.core.forget(entry)  # it has not come whole
+        self.assertEqual(self.receive(10)[0], volatile.REFUSED)
+
+    def ask(self, count, incarnation=7, asker=CALLERS + 1, **options):
+        m = message(count, incarnation=incarnation, **options)
+        m.type, m.caller_incarnation = layout.TYPE_ASK, asker
+        return self.core.ask(A, m)
+
+    def test_ask(self):
+        entry = self.receive(5)[1]
+        self.assertEqual(self.ask(5), (volatile.DUPLICATE, entry))
+        self.core.finish(entry, b"reply")
+        for incarnation in 7, 0:
+            self.assertEqual(self.ask(5, incarnation), (volatile.ANSWER, entry))
+        self.assertEqual(self.ask(5, 6)[0], volatile.GONE)
+        self.assertEqual(self.ask(4)[0], volatile.LOST)
+        self.assertEqual(self.ask(5, asker=CALLERS)[0], volatile.MALFORMED)
+        self.assertEqual(self.ask(5, slot=1)[0], volatile.MALFORMED)
+        self.assertEqual(self.receive(6)[0], volatile.RUN)
+        self.assertEqual(self.ask(7), (volatile.UNBEGUN, None))
+        self.assertEqual(self.receive(7)[0], volatile.LATE)  # nor does any other
+        self.assertEqual(self.receive(1, slot=SLOT + 1)[0], volatile.LATE)
+        self.assertEqual(self.receive(6)[0], volatile.DUPLICATE)
+
+    def test_ask_about_what_is_forgotten(self):
+        self.core.finish(self.receive(5)[1], b"first", b"all of it")
+        self.core.settle(self.core.find(A, message(5).call))
+        self.assertEqual(self.ask(5)[0], volatile.LOST)
+        self.receive(1, now=1.1 + layout.SLOT_LIFETIME, slot=SLOT + 1)
+        self.assertEqual(self.ask(5)[0], volatile.LOST)
+        self.assertEqual(self.ask(5, 0)[0], volatile.UNBEGUN)
 
     def test_whose_calls(self):
         self.assertEqual(self.receive(5, incarnation=6)[0], volatile.GONE)
