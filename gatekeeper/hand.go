@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -188,12 +189,12 @@ type handJob interface {
 	took(handOp, *handAnswer)
 }
 
-// How many operations are out at a time, and after how long one is sent again: the switch answers within microseconds, bmv2 within
-// milliseconds.
-const (
-	handWindow = 64
-	handAgain  = 100 * time.Millisecond
-)
+// handWindow is how many operations are out at a time.
+const handWindow = 64
+
+// handPauses are those after which an operation is sent again. The switch answers within microseconds, bmv2 within milliseconds. A switch that is
+// slower than that would have more to do with each repetition, so they become fewer.
+var handPauses = pace.Pauses{First: 100 * time.Millisecond, Most: time.Second}
 
 // hand is what the Gatekeeper does to registers. It is pure: it hands out packets and takes packets.
 type hand struct {
@@ -208,7 +209,8 @@ type hand struct {
 type handOut struct {
 	handOp
 	job   handJob
-	again time.Time // when it is sent again
+	pause time.Duration // until it is sent again
+	again time.Time     // when it is
 }
 
 func newHand() hand { return hand{out: map[uint32]*handOut{}} }
@@ -236,7 +238,8 @@ func (h *hand) send(now time.Time) (frames [][]byte) {
 	}
 	for _, tag := range slices.Sorted(maps.Keys(h.out)) {
 		if o := h.out[tag]; !now.Before(o.again) {
-			o.again = now.Add(handAgain)
+			o.pause = handPauses.Next(o.pause)
+			o.again = now.Add(o.pause)
 			frames = append(frames, o.frame(h.election, tag))
 		}
 	}
@@ -249,7 +252,7 @@ func (h *hand) send(now time.Time) (frames [][]byte) {
 		}
 		h.jobs = append(h.jobs, j)
 		h.tag++
-		h.out[h.tag] = &handOut{o, j, now.Add(handAgain)}
+		h.out[h.tag] = &handOut{o, j, handPauses.First, now.Add(handPauses.First)}
 		frames = append(frames, o.frame(h.election, h.tag))
 	}
 	return frames
@@ -300,7 +303,7 @@ func (h *hand) deadline() (at time.Time) {
 // lost says that what is out may be lost: the session with the switch is another one. It is all sent again.
 func (h *hand) lost() {
 	for _, o := range h.out {
-		o.again = time.Time{}
+		o.pause, o.again = 0, time.Time{}
 	}
 }
 

@@ -72,7 +72,7 @@ func TestHand_Lossy(t *testing.T) {
 		if len(h.out) > handWindow {
 			t.Fatalf("%d operations are out", len(h.out))
 		}
-		if at := h.deadline(); len(h.out) > 0 && at.After(now.Add(handAgain)) {
+		if at := h.deadline(); len(h.out) > 0 && at.After(now.Add(handPauses.Most)) {
 			t.Fatalf("nothing is sent before %s", at.Sub(now))
 		}
 		for _, f := range append(sent, late...) {
@@ -89,7 +89,7 @@ func TestHand_Lossy(t *testing.T) {
 				late = append(late[:min(len(late), 8)], f)
 			}
 		}
-		now = now.Add(handAgain / 2)
+		now = now.Add(handPauses.First / 2)
 	}
 	for _, w := range one.words {
 		if !owned[w.region] || w.owner != 1 {

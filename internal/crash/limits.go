@@ -84,6 +84,9 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 			MostTimeout: d.time(least.Memory.MostTimeout), GiveUp: d.time(least.Memory.GiveUp),
 		},
 	}
+	if l.Slots != 0 {
+		l.Slots += 4 * s.Throng // clients that have ended have theirs for a lifetime, and those of calls that were given up are not used again at once
+	}
 	if l.ReplyBytes != 0 {
 		l.ReplyBytes += 8 * s.Large // answers that are on their way, or the calls fail
 	}
