@@ -349,7 +349,7 @@ func TestHostile_Fates(t *testing.T) {
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpc.PolicyFateShare), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]), Call: id,
 			}, Payload: arguments, Trailer: make([]byte, 24)}
-			place(&m.Header, r.client.Address(), incarnation, 900, 1)
+			place(t, r.Rack, &m.Header, r.client.Address(), incarnation, 0, 1)
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
 			if incarnation == present {

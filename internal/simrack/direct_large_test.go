@@ -275,7 +275,7 @@ func TestLargeCallAnnounced(t *testing.T) {
 			Service: binary.BigEndian.Uint64(a[8:]),
 		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 32)}
 		m.Call.Derive()
-		place(&m.Header, stranger.Address(), incarnationOf(r.T, r.Rack, stranger.Address()), 900, 1)
+		place(r.T, r.Rack, &m.Header, stranger.Address(), incarnationOf(r.T, r.Rack, stranger.Address()), 0, 1)
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call
 		binary.BigEndian.PutUint64(m.Payload, 1<<20)                     // about as much as an owner may have: a record and a base of that size
 		r.Host("s2").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortBulk), netip.AddrPortFrom(r.server.Address(), rackaddr.PortBulk), m.Append(nil))

@@ -586,7 +586,7 @@ func TestObsolete(t *testing.T) {
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]),
 			}, Payload: append(append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...), encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...), Trailer: make([]byte, 24)}
-			place(&m.Header, r.client.Address(), incarnationOf(t, r.Rack, r.client.Address()), 900, sequence)
+			place(t, r.Rack, &m.Header, r.client.Address(), incarnationOf(t, r.Rack, r.client.Address()), 0, sequence)
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
 		}

@@ -69,7 +69,7 @@ func TestHostile_CalleeOwners(t *testing.T) {
 						}, Payload: payload, Trailer: make([]byte, 24)}
 						binary.BigEndian.PutUint32(m.Call[:], id+1)
 						m.Call.Derive()
-						place(&m.Header, n.Address(), incarnations[n], slot, 1)
+						place(t, r, &m.Header, n.Address(), incarnations[n], slot, 1)
 						id++
 						r.Host("s1").SendRaw(netip.AddrPortFrom(n.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 						if id%8 == 0 {

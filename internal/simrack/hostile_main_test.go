@@ -38,7 +38,7 @@ func TestHostile_Main(t *testing.T) {
 		case err != nil:
 		case m.Kind == dsmpacket.Request && m.Execution != [16]byte{} && f.ToSwitch && f.Host == "c1":
 			asked.Store(&m)
-		case m.Kind == dsmpacket.Reply && m.Request == 1000 && !f.ToSwitch:
+		case m.Kind != dsmpacket.Request && m.Request == 1000 && !f.ToSwitch: // the switch's refusal, too
 			answered.Store(&m)
 		}
 	}
@@ -79,12 +79,12 @@ func TestHostile_Main(t *testing.T) {
 		}
 		h.until("the main's node is gone", func(s *gatekeeper.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Regions) == 0 })
 		m := *asked.Load()
-		m.Request, m.Floor, m.Incarnation, m.Execution = 1000, 0, 1, endpoint.MainID("job")
+		m.Request, m.Floor, m.Incarnation, m.Execution = 1000, 0, incarnationOf(t, r, stranger.Address()), endpoint.MainID("job")
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
 			netip.AddrPortFrom(first.With(dsmpacket.OpAlloc).Addr(), rackaddr.PortDSM), m.Append(nil))
 		<-time.After(time.Second) // virtual: it has arrived
 		if answered.Load() == nil {
-			t.Error("the memory blade has not answered the stranger")
+			t.Error("nobody has answered the stranger")
 		}
 		if second := run(nil); first.IsNil() || second.IsNil() {
 			t.Errorf("the main has got %s in its first run, %s in the second", first, second)

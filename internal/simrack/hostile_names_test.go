@@ -98,7 +98,7 @@ func TestHostile_Escapes(t *testing.T) {
 			Service:           binary.BigEndian.Uint64(arraysAddress[8:]),
 		}, Trailer: make([]byte, 24)}
 		copy(m.Method[:], evil)
-		place(&m.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 900, 1)
+		place(t, r, &m.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 0, 1)
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(time.Second) // virtual: it has come
 		calls, _, err := r.Gatekeeper().Timelines(ctx, trace.Query{Limit: 100})

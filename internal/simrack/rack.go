@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -46,6 +47,7 @@ type Rack struct {
 	ousted     []*controller      // Gatekeepers that another one has taken the log from
 	refuses    atomic.Bool        // the switch refuses writes
 	refused    atomic.Uint64      // of them, how many it has refused
+	sessions   sync.Map           // join.Session by netip.Addr: see Session
 
 	blades map[string]*blade // does not change
 
@@ -141,7 +143,33 @@ func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) 
 }
 
 // Joiner is whom a program on a compute blade asks to join.
-func (r *Rack) Joiner(blade string) (join.Joiner, error) { return r.Compute(blade) }
+func (r *Rack) Joiner(blade string) (join.Joiner, error) {
+	c, err := r.Compute(blade)
+	return noting{r, c}, err
+}
+
+// noting is a joiner whose nodes' sessions the rack knows.
+type noting struct {
+	rack *Rack
+	join.Joiner
+}
+
+// Join implements join.Joiner.
+func (n noting) Join(ctx context.Context, name string) (join.Session, error) {
+	s, err := n.Joiner.Join(ctx, name)
+	if err == nil {
+		n.rack.sessions.Store(s.Node().Address, s)
+	}
+	return s, err
+}
+
+// Session is that of a node which a Joiner has made, so that packets can be sent in the node's name. It is nil for other nodes.
+func (r *Rack) Session(node netip.Addr) join.Session {
+	if s, ok := r.sessions.Load(node); ok {
+		return s.(join.Session)
+	}
+	return nil
+}
 
 // Compute is the daemon of a compute blade, as of its last boot.
 func (r *Rack) Compute(blade string) (*daemon.Compute, error) {
