@@ -142,8 +142,10 @@ func TestLease(t *testing.T) {
 		own := r.alloc(r.callee, 64)
 		var result dsm.Pointer
 		r.handler.addRef = func(ctx context.Context, a, b dsm.Pointer) (dsm.Pointer, error) {
-			r.expect("lessee's read", rpc.OK, r.read(r.callee, a))
-			r.expect("lessee's second read", rpc.OK, r.read(r.callee, b))
+			for _, p := range []dsm.Pointer{a, b} {
+				_, err := rpc.Memory(ctx).Read(ctx, p, make([]byte, 8))
+				r.expect("lessee's read", rpc.OK, err)
+			}
 			r.expect("lessee's write", rpc.PermissionDenied, r.write(r.callee, a))
 			r.expect("lessee's free", rpc.PermissionDenied, r.callee.Memory().Free(ctx, a))
 			r.expect("controller's read during the lease", rpc.OK, r.read(r.caller, a))

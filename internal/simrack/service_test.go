@@ -127,7 +127,7 @@ func TestLateRegistration(t *testing.T) {
 		}
 		pointer := r.alloc(r.caller, 8)
 		r.handler.incrementRef = func(ctx context.Context, p dsm.Pointer) (dsm.Pointer, error) {
-			if _, err := r.stranger.Memory().Read(ctx, p, make([]byte, 8)); err != nil {
+			if _, err := rpc.Memory(ctx).Read(ctx, p, make([]byte, 8)); err != nil {
 				return dsm.Pointer{}, err
 			}
 			return r.stranger.Memory().Alloc(ctx, 8)

@@ -3,6 +3,8 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,7 +103,11 @@ func TestShadow(t *testing.T) {
 			<-taken
 		}
 		<-time.After(time.Second) // virtual: until the last one is acknowledged
-		if all := append(r.shadow.Objections(), r.shadow.Left()...); len(all) > 0 {
+		all := append(r.shadow.Objections(), r.shadow.Left()...)
+		if r.Rights() { // who forgets a call frees what it has returned: the switch denies that of what the caller has got
+			all = slices.DeleteFunc(all, func(s string) bool { return strings.HasPrefix(s, "FREE ") })
+		}
+		if len(all) > 0 {
 			t.Errorf("%d objections: %q", len(all), all)
 		}
 		counts := r.shadow.Counts()
