@@ -30,6 +30,9 @@ type Config struct {
 	// or not: the new one goes on with its counters, registers, meters and digests, and
 	// is given its entries anew. Empty: everything begins at zero.
 	Inherit string
+	// Former is another executor, running or not, with whose registers the new one goes on if both programs have the same ones: each sees at once
+	// what packets change at the other. Nil: only Inherit says so.
+	Former *Executor
 	// Links is the directory of the BPF file system where the ports' attachments are
 	// pinned, so that they outlive the process, and where those of the executor before
 	// are taken over from. Empty: they end with the process.
@@ -71,6 +74,7 @@ type Executor struct {
 	epochs   epochs
 
 	inherit, linkDir string
+	former           *Executor // Config.Former until the registers are made
 	pins             pins
 
 	tap      *tap
@@ -109,7 +113,7 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	x := &Executor{
 		prog: prog, cells: cfg.RegisterCells, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
 		tables: map[string]*table{}, ports: map[datapath.Port]*port{}, detached: map[datapath.Port]*port{},
-		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{}, testOutputs: max(cfg.Copies, 1), before: cfg.before,
+		inherit: cfg.Inherit, former: cfg.Former, linkDir: cfg.Links, pins: pins{}, testOutputs: max(cfg.Copies, 1), before: cfg.before,
 	}
 	if x.sink == nil {
 		x.sink = discard{}

@@ -92,15 +92,12 @@ func (x *Executor) makeRegisters() error {
 	}
 	o := &x.maps
 	var err error
-	if o.lock, err = x.kept("lock", &ebpf.MapSpec{
-		Name: "lock", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1, Key: keyType, Value: lockType(),
-	}); err != nil {
-		return err
+	if f := x.former; f != nil && f.cells == x.cells && v1model.SameRegisters(f.prog.Registers, x.prog.Registers) {
+		err = x.takeRegisters(f)
+	} else {
+		err = x.newRegisters(size)
 	}
-	o.registers, err = x.kept("registers", &ebpf.MapSpec{
-		Name: "registers", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size + 8*maxSpill), MaxEntries: 1,
-	})
-	if err != nil {
+	if x.former = nil; err != nil {
 		return err
 	}
 	if o.exchange, err = newMapped("exchange", exchangeSize, 1); err != nil {
@@ -110,6 +107,48 @@ func (x *Executor) makeRegisters() error {
 		Name: "bifrost_access", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: accessor(o, size),
 	})
 	return err
+}
+
+// newRegisters makes registers, or inherits them.
+func (x *Executor) newRegisters(size int) (err error) {
+	o := &x.maps
+	if o.lock, err = x.kept("lock", &ebpf.MapSpec{
+		Name: "lock", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1, Key: keyType, Value: lockType(),
+	}); err != nil {
+		return err
+	}
+	o.registers, err = x.kept("registers", &ebpf.MapSpec{
+		Name: "registers", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size + 8*maxSpill), MaxEntries: 1,
+	})
+	return err
+}
+
+// takeRegisters makes the registers of another executor this one's, too, with their lock.
+func (x *Executor) takeRegisters(f *Executor) (err error) {
+	o := &x.maps
+	if o.lock, err = f.maps.lock.Clone(); err != nil {
+		return fmt.Errorf("the former program's registers: %w", err)
+	}
+	if o.registers, err = f.maps.registers.Clone(); err != nil {
+		return fmt.Errorf("the former program's registers: %w", err)
+	}
+	x.pins["lock"], x.pins["registers"] = o.lock, o.registers
+	return nil
+}
+
+// HasRegistersOf reports whether another executor has the same registers, so that each sees what packets change at the other.
+func (x *Executor) HasRegistersOf(o *Executor) bool {
+	if x.maps.registers == nil || o.maps.registers == nil {
+		return x.maps.registers == o.maps.registers
+	}
+	mine, err := x.maps.registers.Info()
+	theirs, also := o.maps.registers.Info()
+	if err != nil || also != nil {
+		return false
+	}
+	a, _ := mine.ID()
+	b, ok := theirs.ID()
+	return ok && a == b
 }
 
 // What the accessor and this process tell each other, in words of a map that both

@@ -23,6 +23,7 @@ type compiler struct {
 
 	counters  []*counter
 	meters    []*meter
+	memory    *Registers
 	registers []*register
 	valueSets []*valueSet
 	digests   map[*v1model.Digest]*digest
@@ -65,8 +66,8 @@ func (c *compiler) compileObjects() {
 		}
 		c.meters = append(c.meters, &meter{d, make([]meterCell, n)})
 	}
-	for _, d := range p.Registers {
-		c.registers = append(c.registers, newRegister(d))
+	for i, d := range p.Registers {
+		c.registers = append(c.registers, &register{d, c.memory.arrays[i]})
 	}
 	for _, d := range p.ValueSets {
 		c.valueSets = append(c.valueSets, &valueSet{def: d})

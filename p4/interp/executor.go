@@ -39,6 +39,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Tracer, if not nil, is told everything that happens.
 	Tracer Tracer
+	// Registers, if not nil, are those of the program (Registers.Of), with what they have: another executor's, or from a file. By default they are
+	// the executor's own, and empty.
+	Registers *Registers
 }
 
 // Executor runs a program. All methods may be called concurrently, but not
@@ -102,6 +105,11 @@ func New(prog *v1model.Program, config Config) (*Executor, error) {
 	x.start = now()
 	x.c = newCompiler(prog, now, log)
 	x.c.dropPort = uint64(x.config.DropPort)
+	if x.c.memory = config.Registers; x.c.memory == nil {
+		x.c.memory = NewRegisters(prog, nil, nil)
+	} else if !x.c.memory.Of(prog) {
+		return nil, fmt.Errorf("interp: the registers are those of another program: %w", datapath.ErrUnsupported)
+	}
 	x.c.compileObjects()
 	x.valueSets = x.c.valueSets
 	x.std = newStandard(x.c)

@@ -245,47 +245,10 @@ func (x *Executor) withMeter(cell datapath.MeterCell, f func(*meterCell)) error 
 	return fmt.Errorf("meter %q: %w", cell.Name, datapath.ErrNotFound)
 }
 
-// register is a register array. An action that touches it holds mu until it
-// ends, and so reads and writes atomically. It takes memory where it was written.
+// register is a register array as the program uses it.
 type register struct {
-	def   *v1model.Register
-	n     int // words of a cell
-	mu    sync.Mutex
-	pages [][]uint64 // of pageCells cells each; nil where nothing was written; made with the first
-	zero  []uint64   // a cell of them
-}
-
-// pageCells is how many cells get memory at a time.
-const pageCells = 256
-
-func newRegister(def *v1model.Register) *register {
-	n := wordsFor(def.Width)
-	return &register{def: def, n: n, zero: make([]uint64, n)}
-}
-
-// cell is a cell's words, which are only read, or nil if there is no such cell.
-func (r *register) cell(i uint64) []uint64 {
-	switch {
-	case i >= uint64(r.def.Size):
-		return nil
-	case r.pages == nil || r.pages[i/pageCells] == nil:
-		return r.zero
-	}
-	return r.pages[i/pageCells][int(i%pageCells)*r.n:][:r.n]
-}
-
-// toWrite is a cell's words, or nil if there is no such cell.
-func (r *register) toWrite(i uint64) []uint64 {
-	if i >= uint64(r.def.Size) {
-		return nil
-	}
-	if r.pages == nil {
-		r.pages = make([][]uint64, (r.def.Size+pageCells-1)/pageCells)
-	}
-	if r.pages[i/pageCells] == nil {
-		r.pages[i/pageCells] = make([]uint64, r.n*min(pageCells, r.def.Size))
-	}
-	return r.cell(i)
+	def *v1model.Register
+	*cells
 }
 
 // readRegister compiles a read; one beyond the array leaves the field alone.

@@ -215,6 +215,67 @@ func TestSection14_ReconcilePreservesTheState(t *testing.T) {
 	})
 }
 
+// Registers of a data plane that can share them are the new pipeline's, with what packets write there until it is committed, and after. So it is with
+// our extension of VERIFY_AND_COMMIT, which clears everything else; without it they are empty.
+func TestSection14_RegistersGoOn(t *testing.T) {
+	configured(t, func(b *bench, c *controller) {
+		b.fakes.shareRegisters = true
+		write := func(v byte) {
+			f := b.fakes.last(t)
+			if err := f.SetRegister("ingress.seen", 1, []byte{0, v}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has := func(when string, v byte) {
+			t.Helper()
+			if got, _ := b.fakes.last(t).Register("ingress.seen", 1); got[1] != v {
+				t.Errorf("%s: the register has %d, want %d", when, got[1], v)
+			}
+		}
+		write(7)
+		if err := c.config(reconcile, config(t, 5)); err != nil {
+			t.Fatal(err)
+		}
+		has("after a reconciliation", 7)
+		c.must(c.insert(exact1))
+		c.keepRegisters = true
+		if err := c.config(verifyNow, config(t, 6)); err != nil {
+			t.Fatal(err)
+		}
+		c.keepRegisters = false
+		has("with our extension", 7)
+		if err := c.write(c.insert(exact1)); err != nil {
+			t.Errorf("the entry is still there: %v", err)
+		}
+		if err := c.config(save, config(t, 7)); err != nil {
+			t.Fatal(err)
+		}
+		has("of one that is saved", 0)
+		if err := c.config(verifyNow, config(t, 8)); err != nil {
+			t.Fatal(err)
+		}
+		has("without it", 0)
+	})
+}
+
+// A pipeline that was loaded to go on with the registers of one that is committed no more is refused.
+func TestSection14_RegistersOfAnother(t *testing.T) {
+	configured(t, func(b *bench, c *controller) {
+		b.fakes.loading, b.fakes.loaded = make(chan struct{}), make(chan struct{})
+		done := make(chan error, 1)
+		go func() { done <- c.config(reconcile, config(t, 5)) }()
+		<-b.fakes.loading
+		b.fakes.loading = nil
+		if err := b.srv.LoadConfig(config(t, 6)); err != nil {
+			t.Fatal(err)
+		}
+		b.fakes.loaded <- struct{}{}
+		if err := <-done; status.Code(err) != codes.Aborted {
+			t.Errorf("%v, want Aborted", err)
+		}
+	})
+}
+
 // A data plane without meters for default entries: one of them has counted, which is all
 // that there is to preserve.
 func TestSection14_ReconcileADefaultEntryThatHasCounted(t *testing.T) {

@@ -37,6 +37,10 @@
 // there, then for each change. Capabilities announces it: experimental has
 // "port_status": true.
 //
+// Registers that outlive a program are a third one: a VERIFY_AND_COMMIT with KeepRegisters in
+// its gRPC metadata clears all but registers. Capabilities does not announce it: registers are
+// empty where it is not known.
+//
 // Locking. Server.mu is held for writing by Writes and by configuration changes,
 // for reading by Read. A program is loaded, and verified by the kernel, before the
 // lock is taken. The packet path (datapath.Sink) never takes it: a

@@ -3,6 +3,7 @@ package p4rt
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -275,6 +276,11 @@ func (f *fake) SetRegister(name string, i int, v []byte) error {
 	return nil
 }
 
+// HasRegistersOf makes it a registerHeir.
+func (f *fake) HasRegistersOf(dp datapath.Datapath) bool {
+	return reflect.ValueOf(f.registers).Pointer() == reflect.ValueOf(dp.(*fake).registers).Pointer()
+}
+
 func (f *fake) PacketOut(frame []byte) error {
 	unlock := f.lock()
 	f.note("out " + string(frame[4:]))
@@ -317,11 +323,13 @@ type fakes struct {
 	err error
 
 	noDefaultMeters bool
+	// shareRegisters has datapaths go on with the registers of those before.
+	shareRegisters bool
 	// If set, load sends to loading and waits for loaded.
 	loading, loaded chan struct{}
 }
 
-func (l *fakes) load(_ *p4info.Info, _ []byte, sink datapath.Sink) (datapath.Datapath, error) {
+func (l *fakes) load(_ *p4info.Info, _ []byte, sink datapath.Sink, goOn bool) (datapath.Datapath, error) {
 	if l.loading != nil {
 		l.loading <- struct{}{}
 		<-l.loaded
@@ -333,6 +341,9 @@ func (l *fakes) load(_ *p4info.Info, _ []byte, sink datapath.Sink) (datapath.Dat
 	}
 	f := newFake(sink)
 	f.noDefaultMeters = l.noDefaultMeters
+	if n := len(l.all); goOn && l.shareRegisters && n > 0 { // the last one is what was committed, in tests that share
+		f.registers = l.all[n-1].registers
+	}
 	l.all = append(l.all, f)
 	return f, nil
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -106,6 +107,8 @@ type controller struct {
 	err error
 	// While the controller does not read its stream, gate is full.
 	gate chan struct{}
+	// keepRegisters makes config ask for that.
+	keepRegisters bool
 }
 
 // pause and resume stop and start reading the stream; one message may still come.
@@ -255,6 +258,9 @@ func ctx5() (context.Context, context.CancelFunc) {
 func (c *controller) config(action p4v1.SetForwardingPipelineConfigRequest_Action, cfg *p4v1.ForwardingPipelineConfig) error {
 	ctx, cancel := ctx5()
 	defer cancel()
+	if c.keepRegisters {
+		ctx = metadata.AppendToOutgoingContext(ctx, KeepRegisters, "yes")
+	}
 	_, err := c.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{
 		DeviceId: device, Role: c.role, ElectionId: c.election, Action: action, Config: cfg,
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -27,25 +28,32 @@ type pipeline struct {
 	idle    idleQueue
 	made    []*p4v1.Update // what the server's Persister has not been told; guarded by Server.mu
 
+	// after is the pipeline that was committed last when this one was loaded, if this one goes on with its registers. Of goesOn there may have been none.
+	goesOn bool
+	after  *pipeline
+
 	// replaying is set while what was written before is written again: ports that it names may not have come yet, or be gone.
 	replaying bool
 
 	closing sync.Once
 }
 
-// newPipeline checks and loads a configuration, which may take seconds. Errors are
+// newPipeline checks and loads a configuration, which may take seconds; with goOn, as one that has the registers of what was committed last. Errors are
 // INVALID_ARGUMENT: the configuration "cannot be realized".
-func (s *Server) newPipeline(m *p4v1.ForwardingPipelineConfig) (*pipeline, error) {
+func (s *Server) newPipeline(m *p4v1.ForwardingPipelineConfig, goOn bool) (*pipeline, error) {
 	info, err := p4info.Parse(m.GetP4Info())
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{srv: s, msg: m, info: info, digests: map[uint32]*digestChannel{}}
+	p := &pipeline{srv: s, msg: m, info: info, digests: map[uint32]*digestChannel{}, goesOn: goOn}
+	if goOn {
+		p.after = s.live.Load()
+	}
 	for _, d := range info.DigestOrder {
 		p.digests[d.ID] = newDigestChannel(d, p.sendDigests)
 	}
 	p.idle.init(p.reportIdle)
-	dp, err := s.cfg.Load(info, deviceConfig(m.GetP4DeviceConfig()), p)
+	dp, err := s.cfg.Load(info, deviceConfig(m.GetP4DeviceConfig()), p, goOn)
 	if err != nil {
 		p.idle.stop()
 		return nil, unrealizable(err)
@@ -161,7 +169,23 @@ func (s *Server) realize(ctx context.Context, r *p4v1.SetForwardingPipelineConfi
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	defer func() { <-s.loading }()
-	return s.newPipeline(r.GetConfig())
+	return s.newPipeline(r.GetConfig(), keepsRegisters(ctx, r.GetAction()))
+}
+
+// KeepRegisters is a key of a SetForwardingPipelineConfig's gRPC metadata, an extension of P4Runtime: with VERIFY_AND_COMMIT, which clears the
+// forwarding state, registers keep what packets have written there if both programs have the same ones, by name, width and size, in the same
+// order. Any value will do. Servers that do not know it clear them, too.
+const KeepRegisters = "bifrost-keep-registers"
+
+// keepsRegisters tells whether registers outlive a new pipeline.
+func keepsRegisters(ctx context.Context, action p4v1.SetForwardingPipelineConfigRequest_Action) bool {
+	switch action {
+	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+		return true
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT:
+		return len(metadata.ValueFromIncomingContext(ctx, KeepRegisters)) > 0
+	}
+	return false
 }
 
 // configure changes the configuration to what realize has made of the request, and
@@ -172,6 +196,9 @@ func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest, p *pipeli
 	defer s.mu.Unlock()
 	if err := s.mayConfigure(r); err != nil {
 		return []*pipeline{p}, err
+	}
+	if p != nil && p.goesOn && p.after != s.live.Load() {
+		return []*pipeline{p}, status.Error(codes.Aborted, "another pipeline was committed meanwhile, and packets may have changed its registers")
 	}
 	switch r.GetAction() {
 	case p4v1.SetForwardingPipelineConfigRequest_COMMIT:
@@ -227,9 +254,9 @@ func (s *Server) commit(p *pipeline) (unused []*pipeline) {
 }
 
 // LoadConfig commits a configuration that does not come from a controller, such
-// as one named on the command line.
+// as one named on the command line. Registers keep what they have, as with KeepRegisters.
 func (s *Server) LoadConfig(c *p4v1.ForwardingPipelineConfig) error {
-	p, err := s.newPipeline(c)
+	p, err := s.newPipeline(c, true)
 	if err != nil {
 		return err
 	}

@@ -278,12 +278,20 @@ func (p *pipeline) adoptMeterCounts(old *pipeline) error {
 	return nil
 }
 
+// adoptRegisters copies what registers have, unless the new datapath has the same ones as the old one. Who has other ones loses what packets write
+// after a cell was read.
 func (p *pipeline) adoptRegisters(old *pipeline) error {
+	if heir, ok := p.dp.(registerHeir); ok && heir.HasRegistersOf(old.dp) {
+		return nil
+	}
 	for _, r := range old.info.RegisterOrder {
 		for i := range r.Size {
 			v, err := old.dp.Register(r.Name, int(i))
 			if err != nil {
 				return err
+			}
+			if fresh := p.info.Registers[r.ID]; fresh != nil && i < fresh.Size && !slices.ContainsFunc(v, func(b byte) bool { return b != 0 }) {
+				continue
 			}
 			data, err := r.Cell.Data([][]byte{v})
 			if err != nil {
@@ -325,7 +333,7 @@ const updatesAtOnce = 1000
 func (s *Server) Restore(config *p4v1.ForwardingPipelineConfig, next func() (*p4v1.WriteRequest, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.newPipeline(config)
+	p, err := s.newPipeline(config, false) // the datapath has what packets have changed by itself
 	if err != nil {
 		return err
 	}

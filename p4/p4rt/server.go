@@ -27,8 +27,15 @@ const APIVersion = "1.5.0"
 
 // LoadFunc builds a Datapath for a program. The datapath is not in the path of
 // any packet until Config.Commit makes it so, but can be written and read. sink
-// receives what the data plane has for the controller.
-type LoadFunc func(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error)
+// receives what the data plane has for the controller. With goOn, it goes on with the
+// registers of the one that was committed last, if both programs have the same ones:
+// each sees at once what packets change at the other (registerHeir). Else they are empty.
+type LoadFunc func(info *p4info.Info, deviceConfig []byte, sink datapath.Sink, goOn bool) (datapath.Datapath, error)
+
+// registerHeir is a Datapath that can tell whether it has the registers of another one.
+type registerHeir interface {
+	HasRegistersOf(datapath.Datapath) bool
+}
 
 // Config is what a Server needs.
 type Config struct {

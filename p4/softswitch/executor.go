@@ -39,6 +39,10 @@ type Env struct {
 	// Inherit is where an executor of the same program is pinned that is gone or to
 	// be replaced; what packets have changed there is taken over. Empty: nothing.
 	Inherit string
+	// Former is the executor that was committed last, with whose registers the new one goes on if both programs have the same ones; nil for none.
+	Former Executor
+	// Registers, if not nil, gives a Go executor the registers of a program that outlive it. They may be nil: then they are the executor's own.
+	Registers func(*v1model.Program) (*interp.Registers, error)
 	// Links is where attachments to interfaces are pinned; empty: they are not.
 	Links string
 	// Log receives what the program logs, and a trace of every packet if
@@ -67,6 +71,11 @@ func LoadGo(deviceConfig []byte, env Env) (Executor, error) {
 	if env.Log.Enabled(context.Background(), LevelTrace) {
 		cfg.Tracer = tracer{env.Log}
 	}
+	if env.Registers != nil {
+		if cfg.Registers, err = env.Registers(prog); err != nil {
+			return nil, err
+		}
+	}
 	x, err := interp.New(prog, cfg)
 	if err != nil {
 		return nil, err
@@ -83,6 +92,12 @@ type goExecutor struct {
 // Process implements Executor.
 func (g *goExecutor) Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
 	g.Executor.Process(in, frame, emit)
+}
+
+// HasRegistersOf makes the P4Runtime server leave registers alone that the executor has already.
+func (g *goExecutor) HasRegistersOf(dp datapath.Datapath) bool {
+	o, ok := dp.(*goExecutor)
+	return ok && g.Executor.Registers() == o.Executor.Registers()
 }
 
 // declared tells the P4Runtime server what a program declares.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -29,10 +30,11 @@ var ErrKept = errors.New("in use by another switch")
 //
 //	/run/bifrost-switch/NAME/lock           held by the process
 //	/run/bifrost-switch/NAME/journal        the program, what controllers wrote, and their highest election ids
+//	/run/bifrost-switch/NAME/registers-5    registers of the Go executor of generation 5
 //	/sys/fs/bpf/bifrost-switch/NAME/5/…     maps of the executor of generation 5
 //	/sys/fs/bpf/bifrost-switch/NAME/ports/3 the attachment of port 3
 //
-// Each pipeline that is committed is a generation. Its maps are pinned first; then
+// Each pipeline that is committed is a generation. Its maps are pinned first, or the file of its registers gets its name; then
 // the journal that names it replaces the former one, in one step; then the ports
 // move to it, one by one; and the former generation's executor removes its pins
 // when it is closed. A process that is killed in between leaves pins that no
@@ -117,10 +119,8 @@ func (k *persister) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineC
 	gen := k.gen
 	if dp != k.current {
 		gen++
-		if p, ok := dp.(pinner); ok {
-			if err := p.Pin(k.generation(gen)); err != nil {
-				return err
-			}
+		if err := k.keepExecutor(dp, gen); err != nil {
+			return err
 		}
 	}
 	j, err := createJournal(k.path(), journalHeader{journalFormat, gen}, config, state)
@@ -128,9 +128,31 @@ func (k *persister) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineC
 		return err
 	}
 	k.endJournal()
+	if gen != k.gen {
+		_ = os.Remove(k.registerFile(k.gen)) // if it is left, sweep removes it
+	}
 	k.gen, k.current, k.journal = gen, dp, j
 	return nil
 }
+
+// keepExecutor makes what an executor has outlive the process, as a generation.
+func (k *persister) keepExecutor(dp datapath.Datapath, gen uint64) error {
+	switch x := dp.(type) {
+	case pinner:
+		return x.Pin(k.generation(gen))
+	case *goExecutor:
+		return k.keepRegisters(x, gen)
+	}
+	return nil
+}
+
+// registerFile is where the registers of a generation's Go executor are.
+func (k *persister) registerFile(n uint64) string {
+	return filepath.Join(k.dir, registerFiles+strconv.FormatUint(n, 10))
+}
+
+// registerFiles is what the names of files with registers begin with.
+const registerFiles = "registers-"
 
 func (k *persister) endJournal() {
 	if k.journal != nil {
@@ -151,7 +173,7 @@ func (k *persister) Append(r *p4v1.WriteRequest) (long bool, err error) {
 	return long, err
 }
 
-// sweep removes what is pinned and belongs neither to the current generation nor
+// sweep removes what is pinned, or has registers, and belongs neither to the current generation nor
 // to one of the ports.
 func (k *persister) sweep(ports map[string]bool) error {
 	var errs []error
@@ -170,6 +192,11 @@ func (k *persister) sweep(ports map[string]bool) error {
 	for _, e := range names(k.pins) {
 		if dir := filepath.Join(k.pins, e.Name()); dir != k.ports() && dir != k.generation(k.gen) {
 			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	for _, e := range names(k.dir) {
+		if path := filepath.Join(k.dir, e.Name()); strings.HasPrefix(e.Name(), registerFiles) && path != k.registerFile(k.gen) {
+			errs = append(errs, os.Remove(path))
 		}
 	}
 	return errors.Join(errs...)

@@ -26,24 +26,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptVariable makes the test's binary a switch: NAME SOCKET INTERFACE1 INTERFACE2.
+// keptVariable makes the test's binary a switch: NAME SOCKET EXECUTOR INTERFACE1 INTERFACE2.
 const keptVariable = "BIFROST_TEST_KEPT_SWITCH"
 
 func init() {
 	keptSwitch = func() bool {
 		args := strings.Fields(os.Getenv(keptVariable))
-		if len(args) != 4 {
+		if len(args) != 5 {
 			return false
 		}
-		if err := runKept(args[0], args[1], args[2:]); err != nil {
+		if err := runKept(args[0], args[1], args[2], args[3:]); err != nil {
 			fmt.Println(err)
 		}
 		return true
 	}
 }
 
-func runKept(name, socket string, interfaces []string) error {
-	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort, Load: LoadEBPF, Keep: name})
+func runKept(name, socket, executor string, interfaces []string) error {
+	load := map[string]Loader{"ebpf": LoadEBPF, "go": LoadGo}[executor]
+	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort, Load: load, Keep: name})
 	if err != nil {
 		return err
 	}
@@ -77,13 +78,14 @@ type keptLab struct {
 	process *exec.Cmd
 	lives   int
 	// apart gives the process mounts of its own, as ip netns exec does.
-	apart bool
+	apart    bool
+	executor string
 }
 
 func newKeptLab(t *testing.T) *keptLab {
 	t.Helper()
 	needRoot(t)
-	k := &keptLab{t: t, name: fmt.Sprintf("test-%d", os.Getpid()), a: newLab(t, 1500), b: newLab(t, 1500)}
+	k := &keptLab{t: t, name: fmt.Sprintf("test-%d", os.Getpid()), a: newLab(t, 1500), b: newLab(t, 1500), executor: "ebpf"}
 	k.a.knows(k.b)
 	k.b.knows(k.a)
 	t.Cleanup(func() {
@@ -105,7 +107,7 @@ func (k *keptLab) start() (socket, says string) {
 	if k.apart {
 		k.process = exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c", `umount -l /sys && mount -t sysfs sysfs /sys && exec "$0"`, os.Args[0])
 	}
-	k.process.Env = append(os.Environ(), keptVariable+"="+strings.Join([]string{k.name, socket, k.a.iface, k.b.iface}, " "))
+	k.process.Env = append(os.Environ(), keptVariable+"="+strings.Join([]string{k.name, socket, k.executor, k.a.iface, k.b.iface}, " "))
 	k.process.Stderr = os.Stderr
 	out, err := k.process.StdoutPipe()
 	if err == nil {
@@ -267,11 +269,70 @@ func TestKeep_Killed(t *testing.T) {
 		t.Error(err)
 	}
 	k.process = nil
+	k.nothingLeft()
+}
+
+// nothingLeft expects that the switch has left nothing behind.
+func (k *keptLab) nothingLeft() {
+	k.t.Helper()
 	dir, pins, _ := keepDirs(k.name)
 	for _, path := range []string{dir, pins} {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is left: %v", path, err)
+			k.t.Errorf("%s is left: %v", path, err)
 		}
+	}
+}
+
+// Registers outlive a switch that is killed, also when its program was updated before, on either executor. A program whose registers were cleared finds
+// them empty in the next process, too. When the switch ends as it should, nothing is left.
+func TestKeep_Registers(t *testing.T) {
+	for _, executor := range []string{"go", "ebpf"} {
+		t.Run(executor, func(t *testing.T) {
+			k := newKeptLab(t)
+			k.executor = executor
+			r := k.run()
+			r.load(p4.JSON, p4.Info)
+			config := r.config.GetConfig()
+			again := func(when string, value byte) {
+				t.Helper()
+				k.kill()
+				info := r.info
+				r = k.run()
+				r.info = info
+				r.haveCells(when, value)
+			}
+			r.setCells(20)
+			again("after the switch was killed", 20)
+			again("once more", 20)
+			r.update(reconcile, false, config)
+			r.setCells(30)
+			again("after a reconciliation", 30)
+			r.update(anew, true, config)
+			r.haveCells("another program", 30)
+			again("another program, killed", 30)
+			r.update(anew, false, config)
+			again("after they were cleared", 0)
+			r.setCells(40)
+			dir, _, _ := keepDirs(k.name)
+			files, _ := filepath.Glob(filepath.Join(dir, registerFiles+"*"))
+			if executor == "ebpf" && len(files) != 0 || executor == "go" && len(files) != 1 {
+				t.Errorf("files with registers: %q", files)
+			}
+			for _, f := range files { // it takes room where something was written
+				var st unix.Stat_t
+				if err := unix.Stat(f, &st); err != nil || st.Size < 64<<20 || st.Blocks > 1<<11 {
+					t.Errorf("%s has %d bytes in %d blocks, %v", f, st.Size, st.Blocks, err)
+				}
+			}
+			if err := k.process.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := k.process.Wait(); err != nil {
+				t.Error(err)
+			}
+			k.process = nil
+			k.nothingLeft()
+		})
 	}
 }
 

@@ -14,7 +14,11 @@ func LoadEBPF(deviceConfig []byte, env Env) (Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := ebpf.New(prog, ebpf.Config{CPUPort: env.CPUPort, Sink: env.Sink, Inherit: env.Inherit, Links: env.Links, Log: env.Log})
+	cfg := ebpf.Config{CPUPort: env.CPUPort, Sink: env.Sink, Inherit: env.Inherit, Links: env.Links, Log: env.Log}
+	if former, ok := env.Former.(*ebpfExecutor); ok {
+		cfg.Former = former.Executor
+	}
+	x, err := ebpf.New(prog, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -26,6 +30,12 @@ func LoadEBPF(deviceConfig []byte, env Env) (Executor, error) {
 type ebpfExecutor struct {
 	*ebpf.Executor
 	declared
+}
+
+// HasRegistersOf makes the P4Runtime server leave registers alone that the executor has already.
+func (x *ebpfExecutor) HasRegistersOf(dp datapath.Datapath) bool {
+	o, ok := dp.(*ebpfExecutor)
+	return ok && x.Executor.HasRegistersOf(o.Executor)
 }
 
 // pinFS is where the BPF file system is.

@@ -12,8 +12,10 @@ import (
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // ErrClosed is returned for a switch that has been closed.
@@ -41,6 +43,9 @@ type Config struct {
 	// was written to it, and in the kernel the program and its maps, which go on
 	// forwarding when this process is killed. Restore takes it over. Close removes it.
 	Keep string
+	// Registers, if not nil, is where a Go executor's registers outlive this Switch, as a machine's memory outlives a process: another Switch with
+	// the same Registers goes on with them.
+	Registers *Registers
 	// NoStreamWrites leaves out the server's extension of P4Runtime (package p4rt).
 	NoStreamWrites bool
 	// TLS secures P4Runtime; nil means plain text.
@@ -111,12 +116,17 @@ func (s *Switch) Server() *p4rt.Server { return s.srv }
 // Serve answers controllers on a listener until Close.
 func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 
-// load builds an executor for the P4Runtime server.
-func (s *Switch) load(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
-	return s.cfg.Load(deviceConfig, Env{
+// load builds an executor for the P4Runtime server (p4rt.LoadFunc).
+func (s *Switch) load(info *p4info.Info, deviceConfig []byte, sink datapath.Sink, goOn bool) (datapath.Datapath, error) {
+	env := Env{
 		Info: info, CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit,
 		Local: s.local(), Inherit: s.inherit, Links: s.links(), Log: s.log,
-	})
+	}
+	if e := s.exec.Load(); e != nil && goOn {
+		env.Former = *e
+	}
+	env.Registers = func(prog *v1model.Program) (*interp.Registers, error) { return s.registers(prog, env.Former, goOn) }
+	return s.cfg.Load(deviceConfig, env)
 }
 
 // commit makes an executor the path of all frames.
@@ -124,6 +134,9 @@ func (s *Switch) commit(dp datapath.Datapath) {
 	e, ok := dp.(Executor)
 	if !ok {
 		panic(fmt.Sprintf("softswitch: committed a %T, which load did not make", dp))
+	}
+	if g, ok := e.(*goExecutor); ok {
+		s.cfg.Registers.are(g.Executor.Registers())
 	}
 	s.moving.Lock()
 	defer s.moving.Unlock()
@@ -181,6 +194,27 @@ func (s *Switch) Tables() []TableStats {
 	}
 	slices.SortFunc(out, func(a, b TableStats) int { return strings.Compare(a.Table, b.Table) })
 	return out
+}
+
+// errNoProgram is returned as long as no pipeline was committed.
+var errNoProgram = errors.New("softswitch: no program")
+
+// Register reads a cell of a register of the program that runs, big-endian.
+func (s *Switch) Register(name string, index int) ([]byte, error) {
+	e := s.exec.Load()
+	if e == nil {
+		return nil, errNoProgram
+	}
+	return (*e).Register(name, index)
+}
+
+// SetRegister writes a cell of a register of the program that runs.
+func (s *Switch) SetRegister(name string, index int, v []byte) error {
+	e := s.exec.Load()
+	if e == nil {
+		return errNoProgram
+	}
+	return (*e).SetRegister(name, index, v)
 }
 
 // Close detaches all ports, ends all controllers' connections, and returns when

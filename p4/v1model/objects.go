@@ -1,5 +1,7 @@
 package v1model
 
+import "slices"
+
 // Counter is an array of counters; each counts packets and bytes. A direct
 // counter has one for every entry of its table and no cells.
 type Counter struct {
@@ -27,6 +29,11 @@ type Register struct {
 	Index int // in Program.Registers
 	Size  int
 	Width int
+}
+
+// SameRegisters reports whether two programs have the same registers, by name, size and width, in the same order.
+func SameRegisters(a, b []*Register) bool {
+	return slices.EqualFunc(a, b, func(x, y *Register) bool { return *x == *y })
 }
 
 // Algorithm is a hash or checksum.
