@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -84,7 +86,8 @@ func (e Election) after() Election {
 }
 
 // SetPipeline makes the switch run the program, unless it does already; it
-// reports whether it had to. A new pipeline starts with empty tables.
+// reports whether it had to. A new pipeline starts with empty tables. Registers keep what they have if the
+// program before had the same ones and the switch is ours (p4rt.KeepRegisters); else they are empty.
 func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -97,7 +100,7 @@ func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
 	case err != nil && status.Code(err) != codes.FailedPrecondition && status.Code(err) != codes.NotFound:
 		return false, fmt.Errorf("ask for the pipeline: %w", err)
 	}
-	_, err = c.rpc.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{
+	_, err = c.rpc.SetForwardingPipelineConfig(metadata.AppendToOutgoingContext(ctx, p4rt.KeepRegisters, "yes"), &p4v1.SetForwardingPipelineConfigRequest{
 		DeviceId: c.cfg.DeviceID, ElectionId: c.election(),
 		Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &p4v1.ForwardingPipelineConfig{

@@ -136,9 +136,23 @@ func TestSetPipeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		const state = "BifrostIngress.rights.switch_state"
+		if err := b.sw.SetRegister(state, 1, []byte{7: 5}); err != nil {
+			t.Fatal(err)
+		}
+		g := good()
+		if err := c.Write(b.ctx, []Update{{Insert, g}}); err != nil {
+			t.Fatal(err)
+		}
 		c.cfg.Program = other
 		if set, err := c.SetPipeline(b.ctx); !set || err != nil {
 			t.Errorf("another program: set %v, %v", set, err)
+		}
+		if v, err := b.sw.Register(state, 1); err != nil || v[7] != 5 {
+			t.Errorf("a register has %x, %v: it outlives an update", v, err)
+		}
+		if all, err := c.Read(b.ctx); err != nil || len(all) != 0 {
+			t.Errorf("tables have %v, %v: they are empty after an update", all, err)
 		}
 	})
 }

@@ -27,7 +27,7 @@ const (
 
 // What happens to the Gatekeeper, its log, and the switch.
 const (
-	Restart How = "restart" // the Gatekeeper is killed, or the switch is, which then knows nothing
+	Restart How = "restart" // the Gatekeeper is killed, or the switch is, which then has no rules
 	Oust    How = "oust"    // another Gatekeeper is started on the log while the first one runs on
 	HangUp  How = "hangup"  // the connections between switch and Gatekeeper break
 	Stall   How = "stall"   // nothing gets through on them for a time, and nothing is lost

@@ -40,6 +40,8 @@ type Rack struct {
 	line *line
 	conn *grpc.ClientConn
 
+	registers softswitch.Registers // what the switch's machine has in memory
+
 	turn       chan struct{} // who holds its token crashes or restarts the Gatekeeper
 	mu         sync.Mutex
 	sw         *softswitch.Switch // nil when it has crashed

@@ -7,6 +7,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -24,6 +25,8 @@ type hesitant struct{ rack *Rack }
 func (h hesitant) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	switch sw := h.rack.Switch(); {
 	case method == p4v1.P4Runtime_SetForwardingPipelineConfig_FullMethodName && sw != nil && !h.rack.line.isStalled():
+		said, _ := metadata.FromOutgoingContext(ctx)
+		ctx = metadata.NewIncomingContext(ctx, said)
 		_, err := sw.Server().SetForwardingPipelineConfig(ctx, args.(*p4v1.SetForwardingPipelineConfigRequest)) // gRPC would copy the program, which is long
 		return err
 	case method != p4v1.P4Runtime_Write_FullMethodName:

@@ -19,10 +19,10 @@ import (
 // The switch dies and returns, and the connection between it and the Gatekeepers breaks or
 // stalls. Methods of Rack that do this may be called by OnFrame.
 
-// startSwitch makes a switch that knows nothing, puts it on the wire and serves P4Runtime.
+// startSwitch makes a switch that has no program, puts it on the wire and serves P4Runtime. Its registers are those that the machine has.
 func (r *Rack) startSwitch() error {
 	sw, err := softswitch.New(softswitch.Config{
-		DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites,
+		DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites, Registers: &r.registers,
 	})
 	if err != nil {
 		return err
@@ -52,8 +52,8 @@ func (r *Rack) attach(sw *softswitch.Switch, port datapath.Port) error {
 	return sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) })
 }
 
-// CrashSwitch ends the switch as a power cut does: rules and registers are lost, and
-// frames until BootSwitch, too. A switch that has crashed stays as it is.
+// CrashSwitch kills the switch's process: rules are lost, and frames until BootSwitch, too. The machine goes on, and keeps the
+// registers. A switch that has crashed stays as it is.
 func (r *Rack) CrashSwitch() error {
 	r.mu.Lock()
 	sw := r.sw
@@ -68,7 +68,16 @@ func (r *Rack) CrashSwitch() error {
 	return sw.Close()
 }
 
-// BootSwitch boots a switch that has crashed; it knows nothing. For one that is up it does
+// LoseSwitch ends the switch as a power cut does: registers are lost as well.
+func (r *Rack) LoseSwitch() error {
+	if err := r.CrashSwitch(); err != nil {
+		return err
+	}
+	r.registers.Lose()
+	return nil
+}
+
+// BootSwitch starts a switch that has crashed; it has no rules. For one that is up it does
 // nothing.
 func (r *Rack) BootSwitch() error {
 	if r.Switch() != nil {

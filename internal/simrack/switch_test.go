@@ -87,6 +87,46 @@ func TestSwitchFails(t *testing.T) {
 	}
 }
 
+// Registers are in the memory of the switch's machine: they outlive its process, and the power cut they do not.
+func TestRegistersOfSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // virtual
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const words, cell = "BifrostIngress.rights.words", 123_456
+		has := func(when string, want byte) {
+			t.Helper()
+			if err := r.BootSwitch(); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(10 * time.Second) // the Gatekeeper finds it, and gives it its program
+			if b, err := r.Switch().Register(words, cell); err != nil || b[len(b)-1] != want {
+				t.Errorf("%s: the register has %x, want %d; %v", when, b, want, err)
+			}
+		}
+		has("at first", 0)
+		if err := r.Switch().SetRegister(words, cell, []byte{6: 9}); err != nil {
+			t.Fatal(err)
+		}
+		for _, when := range []string{"after a crash", "after another one"} {
+			if err := r.CrashSwitch(); err != nil {
+				t.Fatal(err)
+			}
+			has(when, 9)
+		}
+		if err := r.LoseSwitch(); err != nil {
+			t.Fatal(err)
+		}
+		has("after a power cut", 0)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A Gatekeeper is killed while it begins: whoever has started it does not wait for it.
 func TestGatekeeperKilledAtItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
