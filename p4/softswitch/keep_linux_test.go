@@ -3,6 +3,7 @@ package softswitch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -79,13 +80,13 @@ type keptLab struct {
 	lives   int
 	// apart gives the process mounts of its own, as ip netns exec does.
 	apart    bool
-	executor string
+	executor string // ebpf by default
 }
 
 func newKeptLab(t *testing.T) *keptLab {
 	t.Helper()
 	needRoot(t)
-	k := &keptLab{t: t, name: fmt.Sprintf("test-%d", os.Getpid()), a: newLab(t, 1500), b: newLab(t, 1500), executor: "ebpf"}
+	k := &keptLab{t: t, name: fmt.Sprintf("test-%d", os.Getpid()), a: newLab(t, 1500), b: newLab(t, 1500)}
 	k.a.knows(k.b)
 	k.b.knows(k.a)
 	t.Cleanup(func() {
@@ -107,7 +108,7 @@ func (k *keptLab) start() (socket, says string) {
 	if k.apart {
 		k.process = exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c", `umount -l /sys && mount -t sysfs sysfs /sys && exec "$0"`, os.Args[0])
 	}
-	k.process.Env = append(os.Environ(), keptVariable+"="+strings.Join([]string{k.name, socket, k.executor, k.a.iface, k.b.iface}, " "))
+	k.process.Env = append(os.Environ(), keptVariable+"="+strings.Join([]string{k.name, socket, cmp.Or(k.executor, "ebpf"), k.a.iface, k.b.iface}, " "))
 	k.process.Stderr = os.Stderr
 	out, err := k.process.StdoutPipe()
 	if err == nil {
