@@ -283,7 +283,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
 		return c.owe(o, p, to.node, m, codec, h, id, proof)
 	}
-	if o != nil && !id.IsZero() && n.questions.open(id) && !n.awaitAsked(ctx, b, id) {
+	if o != nil && !id.IsZero() && n.unheard(id) && !n.awaitAsked(ctx, b, id) {
 		return o.whyEnded(n)
 	}
 	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())

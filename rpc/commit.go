@@ -402,6 +402,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	if p.lends = len(m.Lists) > 0; p.lends && !n.rights {
 		p.Released, port = true, rackaddr.PortRPC
 	}
+	p.Holds = n.rights && p.lends // until the ledger says what has become of it
 	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
 	o.mu.Lock()
@@ -452,12 +453,13 @@ type departed struct {
 	may   control.Serving // who may take it
 	owner rpcpacket.ID    // the execution that has sent it
 	hands [][16]byte      // the regions that it hands over
+	slots int             // how many it has
 }
 
 // onewayAnswered takes what has become of a one-way that the ledger has. It reports false if the
 // one-way has failed for good.
 func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
-	w := departed{Item: p.item(), node: p.Node, may: p.moves}
+	w := departed{Item: p.item(), node: p.Node, may: p.moves, slots: p.Slots}
 	if p.lends && m.Type == rpcpacket.Exception {
 		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
 			w.owner = sent.Parent
@@ -486,9 +488,24 @@ func (n *Node) delivered(w departed) {
 	l.mu.Lock()
 	l.add(l.table.Delivered(w.node, w.Item)...)
 	l.tookAll()
-	next := l.table.Next()
+	last, next := l.last, l.table.Next()
 	l.mu.Unlock()
 	n.sendOneways(next)
+	n.onRecord(w, last)
+}
+
+// onRecord lets the slots of a one-way be used again when the ledger says what has become of it, by a record with a number.
+func (n *Node) onRecord(w departed, last uint64) {
+	if !n.rights || w.Slot == 0 {
+		return
+	}
+	go func() {
+		if n.ledger.settle(last) {
+			n.out.mu.Lock()
+			defer n.out.mu.Unlock()
+			n.out.core.Unhold(w.Slot, w.Number, w.slots)
+		}
+	}()
 }
 
 // awaitTaken waits until nothing of a durable main is handed over any more: it is over when others have what it gave them.
@@ -545,6 +562,7 @@ func (n *Node) redirect(w departed) {
 		}
 		if _, err := n.session.Service(n.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
 			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", w.ID.String(), "service", w.may.Service)
+			n.onRecord(w, 0)
 			w.Item = direct.Item{ID: w.ID}
 			n.undelivered(w)
 			return
@@ -568,6 +586,7 @@ func (n *Node) sendTo(w departed, to netip.Addr) {
 	last, next := l.last, l.table.Next()
 	l.mu.Unlock()
 	if l.settle(last) {
+		n.onRecord(w, last)
 		n.sendOneways(next)
 	}
 }

@@ -21,6 +21,10 @@ import (
 //	child call, effect ◀── begun, journal settled        REPLY ◀── done settled
 type ledger struct {
 	node *Node
+	// brought are answers to calls of executions that nobody has waited for, with what they hand over; heard are calls that were given up, and what they have
+	// handed over is being freed. mu guards them.
+	brought map[rpcpacket.ID]rpcpacket.Message
+	heard   map[rpcpacket.ID]bool
 	// place is where it is; nil while no memory machine is in service: then nothing is written. Granted is closed when it
 	// is known.
 	place   atomic.Pointer[control.LedgerPlace]

@@ -324,7 +324,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 			n.release(p)
 			return false
 		}
-		n.freeUnheard(&m)
+		n.unheardAnswer(p, &m)
 		if m.Type == rpcpacket.Exception {
 			n.report(call, m.Code.String()+": "+string(m.Payload))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -98,7 +99,7 @@ func (n *Node) askQuestions() {
 		k, callee := &q.held, netip.AddrFrom16(q.held.Node)
 		p := o.pendings.Get().(*pending)
 		p.ID, p.Slot, p.Number, p.Slots, p.Node, p.RTT = k.ID, k.Slot, k.Number, int(k.Slots), k.Node, &n.onewayRTT
-		p.detached, p.question = true, q
+		p.detached, p.question, p.Holds = true, q, q.oneway
 		p.to = netio.Message{Remote: netip.AddrPortFrom(callee, rackaddr.PortDirect)}
 		o.mu.Lock()
 		for i := range rpcpacket.Slot(k.Slots) {
@@ -125,8 +126,13 @@ func (n *Node) askQuestions() {
 func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	q.answer = rpcpacket.Message{Header: m.Header, Lists: m.Lists}
 	known := n.questions.of[m.Call] == q
-	if q.oneway && m.Type == rpcpacket.Reply {
-		n.delivered(departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node})
+	if q.oneway {
+		w := departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node, slots: int(q.held.Slots)}
+		if m.Type == rpcpacket.Reply {
+			n.delivered(w)
+		} else {
+			n.onRecord(w, 0)
+		}
 	}
 	if !known {
 		n.freeUnheard(m) // no execution asks for it again
@@ -160,7 +166,19 @@ func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) b
 	}
 	b.e.yield()
 	defer b.e.resume()
-	return n.awaitQuestions(within, id)
+	for n.awaitQuestions(within, id) {
+		if !n.unheard(id) {
+			return true
+		}
+		select {
+		case <-time.After(loansAgain): // a former run of a main has it out
+		case <-within.Done():
+			return false
+		case <-n.base.Done():
+			return false
+		}
+	}
+	return false
 }
 
 // awaitOneways waits until it is known what has become of one-ways that former incarnations have sent to a node. It reports false if the
@@ -192,18 +210,29 @@ func (qs *questions) open(id rpcpacket.ID) bool {
 	}
 }
 
-// hearGivenUp goes on with the calls that executions have given up, and that are answered: what the answers have handed over goes. The caller
-// holds l.mu.
+// hearGivenUp goes on with the calls that executions have given up, and that are answered: what the answers have handed over goes, then the callees
+// forget them. The caller holds l.mu.
 func (l *ledger) hearGivenUp() {
 	n := l.node
 	for _, k := range l.table.Asks() {
-		if n.unheard(k.ID) {
+		if l.heard[k.ID] || n.unheard(k.ID) {
 			continue
 		}
-		if q := n.questions.of[k.ID]; q != nil {
-			l.freeOf(&q.answer)
+		answer, brought := l.brought[k.ID]
+		if q := n.questions.of[k.ID]; q != nil && !brought {
+			answer = q.answer
 		}
-		l.add(l.table.Heard(k.ID)...)
+		delete(l.brought, k.ID)
+		f := direct.Free{Owner: k.ID, Regions: n.newsIn(&answer), Heard: true}
+		if len(f.Regions) == 0 {
+			l.add(l.table.Heard(k.ID)...)
+			continue
+		}
+		if l.heard == nil {
+			l.heard = map[rpcpacket.ID]bool{}
+		}
+		l.heard[k.ID] = true
+		l.free(f)
 	}
 }
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -246,6 +247,13 @@ func (e *execution) gives(all []dsm.Pointer) {
 	}
 }
 
+// has reports whether a region is in the execution's account.
+func (e *execution) has(p dsm.Pointer) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.account.allocated, p) || slices.Contains(e.account.got, p)
+}
+
 // owedOfRegions fills in which regions go because the execution is done: those that it has freed; those that a former run has allocated, and this
 // one has not asked for; and those that it has got, unless its service has state, which may know them. What its answer hands over goes when
 // nobody asks for that any more, if it has not been handed over by then. The caller holds e.mu.
@@ -360,7 +368,15 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	}
 	all := f.waiting
 	f.waiting, f.telling = nil, true
+	running := slices.Collect(maps.Values(l.reports.running))
 	go func() {
+		for i := range all {
+			if all[i].Rest && n.rights { // what an execution has got again stays
+				all[i].Regions = slices.DeleteFunc(slices.Clone(all[i].Regions), func(p [16]byte) bool {
+					return slices.ContainsFunc(running, func(e *execution) bool { return e.has(p) })
+				})
+			}
+		}
 		left := n.freeAll(n.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -371,6 +387,7 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 		}
 		for i := range all {
 			if !slices.ContainsFunc(left, all[i].Same) {
+				delete(l.heard, all[i].Owner)
 				l.add(l.table.Freed(&all[i])...)
 			}
 		}
@@ -549,5 +566,9 @@ func (o *operation) gains(p *pending) {
 		e.account.got = append(e.account.got, got...)
 		e.node.memory.Received(got...)
 		e.node.accounts(got...)
+		l := e.node.ledger
+		l.mu.Lock()
+		delete(l.brought, p.ID)
+		l.mu.Unlock()
 	}
 }

@@ -92,7 +92,7 @@ func (n *Node) deniedAnswer(m *rpcpacket.Message) []byte {
 func (n *Node) orphan(p *pending) {
 	q := n.out.pendings.Get().(*pending)
 	q.detached, q.to, q.lends, q.payload, q.datagram = true, p.to, p.lends, p.payload.Hold(), slices.Clone(p.datagram)
-	q.peer, q.lent = p.peer, append(q.lent, p.lent...)
+	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
 	n.out.core.Orphan(&p.Call, &q.Call)
 	q.Tag = q
 	n.standIn() // for the answer
@@ -120,6 +120,25 @@ func (n *Node) abandon(p *pending, atMostOnce bool) bool {
 	return true
 }
 
+// unheardAnswer takes the answer to a call that nobody has waited for. What it hands over to an execution stays until that is done: if the execution is
+// run again before, it may make the call, and gets the same.
+func (n *Node) unheardAnswer(p *pending, m *rpcpacket.Message) {
+	if p.of == nil {
+		n.freeUnheard(m)
+		return
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(m.Lists) > 0 && m.Type == rpcpacket.Reply {
+		if l.brought == nil {
+			l.brought = map[rpcpacket.ID]rpcpacket.Message{}
+		}
+		l.brought[p.ID] = rpcpacket.Message{Header: m.Header, Lists: m.Lists}
+	}
+	l.forgets.hurry(n)
+}
+
 // freeUnheard frees what an answer hands over that nobody has waited for.
 func (n *Node) freeUnheard(m *rpcpacket.Message) {
 	if !n.rights {
@@ -132,19 +151,25 @@ func (n *Node) freeUnheard(m *rpcpacket.Message) {
 
 // freeOf frees what an answer hands over. The caller holds l.mu.
 func (l *ledger) freeOf(m *rpcpacket.Message) {
-	if m.Type != rpcpacket.Reply || len(m.Lists) == 0 {
-		return
+	if all := l.node.newsIn(m); len(all) > 0 {
+		l.free(direct.Free{Regions: all})
 	}
-	n := l.node
-	var f direct.Free
+}
+
+// newsIn are the regions that an answer hands over, and that were not the node's before.
+func (n *Node) newsIn(m *rpcpacket.Message) (all [][16]byte) {
+	if m.Type != rpcpacket.Reply {
+		return nil
+	}
 	for i := range m.Lists {
 		for j, r := range m.Lists[i].Of() {
-			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 0 { // else it was the node's before
-				f.Regions = append(f.Regions, r.Base(n.memory.Prefix()))
+			p := r.Base(n.memory.Prefix())
+			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 0 || !n.memory.Owns(p) { // of an answer that comes again the switch says that all were
+				all = append(all, p)
 			}
 		}
 	}
-	l.free(f)
+	return all
 }
 
 // hands reports whether an answer names regions as results that were the node's before it came: the switch says which its caller had already, and of an

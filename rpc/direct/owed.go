@@ -66,7 +66,9 @@ type Free struct {
 	// Rest says that they were results of an answer which nobody asks for any more. If rights are in the switch, that denies to free those
 	// which the caller has got. Those that the node has got again stay: an execution that runs here has them, or another one owes something
 	// about them.
-	Rest       bool
+	Rest bool
+	// Heard says that a call of Asks has handed them over, which is the Owner: its callee is told to forget it when they are gone.
+	Heard      bool
 	checkpoint uint32
 }
 
@@ -440,6 +442,8 @@ func (t *Table) unasked(d *record.Done) {
 func (t *Table) Freed(f *Free) []record.Record {
 	r, e := t.regions[f.Owner], t.state.Execution(f.Owner)
 	switch {
+	case f.Heard:
+		return t.Heard(f.Owner)
 	case r == nil || e == nil || e.Checkpoint != nil && e.Checkpoint.Index != f.checkpoint: // there is a later checkpoint, which owes them, too
 		return nil
 	case f.Rest:
