@@ -64,6 +64,7 @@ class Session:
 
     name, address, incarnation, blocks, mtu, rack, key = "test", SELF, 3, (4,), 1500, {"dsm_prefix": 16}, KEY
     row = before = 0
+    held = (), ()  # the slots and the regions of a former incarnation
 
     def __init__(self):
         self.done, self.on_end = threading.Event(), None
@@ -76,6 +77,9 @@ class Session:
         self.most = layout.MAX_BLOCKS
         self.there = threading.Event()  # the Gatekeeper is
         self.there.set()
+
+    def holdings(self):
+        return self.held
 
     def policy(self, *_):
         return None
@@ -108,8 +112,11 @@ class Session:
 class NodeTest(unittest.TestCase):
     """A node whose network and daemon are the test's."""
 
+    options = {}  # of the session
+
     def setUp(self):
         self.session = Session()
+        vars(self.session).update(self.options)
         self.node = node.Node(self.session)
         self.rpc, self.direct, self.bulk = (self.session.endpoints[p] for p in (layout.PORT_RPC, layout.PORT_DIRECT, layout.PORT_BULK))
         self.addCleanup(self.node.close, 0.0)

@@ -11,7 +11,7 @@ from bifrost.daemon import Session
 
 POLICIES = [{"service": "S", "method": "one", "policy": "none"}, {"service": "S", "policy": "recover"}]
 RACK = {"policy_version": 1, "policies": POLICIES}
-JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9]}, "mtu": 1500, "rack": RACK}
+JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9], "Row": 5}, "mtu": 1500, "rack": RACK}
 
 
 class ListenTest(unittest.TestCase):
@@ -23,7 +23,7 @@ class ListenTest(unittest.TestCase):
         self.addCleanup(listener.close)
         listener.bind("\0" + self.name[1:])
         listener.listen()
-        self.made = []
+        self.made, self.held, self.pages = [], [], []
         self.refuse = False
         thread = threading.Thread(target=self.serve, args=(listener,), daemon=True)
         thread.start()
@@ -40,6 +40,9 @@ class ListenTest(unittest.TestCase):
                 answer = {"id": request["id"]}
                 if request["op"] == "join":
                     answer["joined"] = JOINED
+                if request["op"] == "holdings":
+                    self.held.append(request["held"])
+                    answer["held"] = self.pages.pop(0)
                 if request["op"] != "listen" or self.refuse:
                     if self.refuse:
                         answer["code"] = layout.PERMISSION_DENIED
@@ -54,7 +57,17 @@ class ListenTest(unittest.TestCase):
                 socket.send_fds(conn, [json.dumps(dict(answer, socket=True)).encode() + b"\n" + news], [made.fileno()])
 
     def test_joined(self):
-        self.assertEqual(self.session.blocks, [4, 9])
+        self.assertEqual((self.session.blocks, self.session.row, self.session.before), ([4, 9], 5, 0))
+
+    def test_holdings(self):
+        """They come in pages. When the Gatekeeper has begun anew, so does the node."""
+        slots = [{"slot": n} for n in range(3)]
+        self.pages = [
+            {"reading": 7, "slots": slots[:1], "next": 1}, {"reading": 8, "slots": slots[:2], "next": 2}, {"reading": 8, "slots": slots[:2], "next": 2},
+            {"reading": 8, "slots": slots[2:], "regions": ["::1001:0:400:0:4000:0"]}, {},
+        ]
+        self.assertEqual(self.session.holdings(), (slots, [bytes.fromhex("00000000100100000400000040000000")]))
+        self.assertEqual(self.held[-2:], [{"reading": 8, "from": 2}, {"reading": 8, "heard": True}])
 
     def test_listen(self):
         for n in range(3):

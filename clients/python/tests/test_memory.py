@@ -2,6 +2,7 @@
 
 import random
 import socket
+import time
 import unittest
 
 from bifrost import layout, wire
@@ -48,7 +49,8 @@ class Copy:
 class Network:
     """A socket whose other end is a switch with a mirrored machine behind it, and a clock."""
 
-    def __init__(self, denies=lambda op: False):
+    def __init__(self, denies=lambda op: False, why=layout.PERMISSION_DENIED):
+        self.why, self.sent = why, []
         self.copies, self.denies = [Copy(0), Copy(1)], denies
         self.random, self.queue, self.timeout = random.Random(1), [], 0.0
         self.now = 0.0
@@ -62,8 +64,9 @@ class Network:
     def sendto(self, b, address):
         to, m = socket.inet_pton(socket.AF_INET6, address[0]), wire.Memory.parse(b)
         assert m.floor <= m.request
+        self.sent.append(to[6])
         if self.denies(to[6]):
-            m.verdict = layout.KIND_NACK << 8 | layout.PERMISSION_DENIED
+            m.verdict = layout.KIND_NACK << 8 | self.why
             self.queue.append((m.pack(), to))
             return
         for copy in self.copies[: 1 if to[6] in (layout.OP_READ, layout.OP_SLOTS) else 2]:
@@ -87,9 +90,9 @@ class Network:
 
 
 class MemoryTest(unittest.TestCase):
-    def client(self, network):
+    def client(self, network, **options):
         rack = {"dsm_prefix": 16, "memories": [{"machine": 1, "free": 1 << 20}]}
-        return Memory(network, 3, lambda: rack, 1232, lambda machine, want: [machine][:want], network.clock, network.sleep)
+        return Memory(network, 3, lambda: rack, 1232, lambda machine, want: [machine][:want], network.clock, network.sleep, **options)
 
     def test_lossy_mirror(self):
         network = Network()
@@ -128,6 +131,78 @@ class MemoryTest(unittest.TestCase):
             with self.assertRaises(Error) as caught:
                 operation()
             self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
+        memory.settle()
+
+    def test_what_is_lent_is_written_later(self):
+        network = Network()
+        memory = self.client(network, rights=True)
+        p, lent = memory.alloc(64), [True]
+        network.denies, network.why = lambda op: op == layout.OP_WRITE and lent[0], layout.OVERLOADED
+        network.sleep = memory._sleep = lambda _: lent.clear() or lent.append(network.sent.count(layout.OP_WRITE) < 5)
+        memory.write(p, b"data")
+        self.assertEqual(memory.read(p, 4), b"data")
+
+    def test_one_copy_has_what_is_lent_now(self):
+        """The other copy gets it when the region is lent no longer."""
+        network = Network()
+        memory = self.client(network, rights=True)
+        p, network.random.random, handle = memory.alloc(64), lambda: 1.0, network.copies[1].handle
+        lost = [True]
+        network.denies, network.why = lambda op: op == layout.OP_WRITE and lost[0] and network.sent.count(op) in (2, 3), layout.OVERLOADED
+        network.copies[1].handle = lambda to, m: (b"", to) if to[6] == layout.OP_WRITE and network.sent.count(to[6]) < 4 else handle(to, m)
+        memory.write(p, b"data")
+        self.assertEqual([bytes(c.bytes[:4]) for c in network.copies], [b"data", b"data"])
+
+    def until(self, true):
+        end = time.monotonic() + 20
+        while not true() and time.monotonic() < end:
+            time.sleep(0.001)
+        self.assertTrue(true())
+
+    def test_what_the_program_lends(self):
+        network = Network(lambda op: op in (layout.OP_WRITE, layout.OP_FREE), layout.OVERLOADED)
+        memory = self.client(network, rights=True)
+        p = memory.alloc(64)
+        region = [wire.region_of(p)]
+        memory.account.lend(region)
+        for operation in lambda: memory.write(p, b"x"), lambda: memory.free(p):
+            with self.assertRaises(Error) as caught:
+                operation()
+            self.assertEqual((caught.exception.code, "that is not over" in caught.exception.reason), (layout.PERMISSION_DENIED, True))
+        memory.account.back(region)  # nobody waits for that call any more
+        with self.assertRaises(Error) as caught:
+            memory.write(p, b"x")
+        self.assertEqual(caught.exception.code, layout.OVERLOADED)
+        self.assertGreater(network.now, 30)
+        memory.free(p)
+        self.assertFalse(memory.account.owns(region[0]))
+        tries = network.sent.count(layout.OP_FREE)
+        self.until(lambda: network.sent.count(layout.OP_FREE) > tries + 2)
+        network.denies = lambda op: False
+        self.until(lambda: not any(s >> 31 for c in network.copies for s in c.slots))
+        memory._socket.close = lambda: None
+        memory.close()
+        memory._freer.join(10)
+        self.assertFalse(memory._freer.is_alive())
+
+    def test_what_is_not_the_nodes(self):
+        network = Network()
+        memory = self.client(network, rights=True)
+        p = memory.alloc(64)
+        memory.free(p)
+        network.sent.clear()
+        for operation in lambda: memory.write(p, b"x"), lambda: memory.read(p, 1), lambda: memory.free(p):
+            with self.assertRaises(Error) as caught:
+                operation()
+            self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
+        self.assertEqual(network.sent, [])
+
+    def test_an_allocation_that_is_denied(self):
+        network = Network(lambda op: op == layout.OP_ALLOC)
+        memory = self.client(network)
+        with self.assertRaises(Error) as caught:
+            memory.alloc(64)
+        self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
         memory.settle()
 
     def test_bad_arguments(self):

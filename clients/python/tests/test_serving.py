@@ -35,8 +35,8 @@ class Echo:
         oprot.writeMessageEnd()
 
 
-class ServeTest(NodeTest):
-    """Calls of policy none that come."""
+class Serving:
+    """A node that serves calls of policy none."""
 
     def setUp(self):
         super().setUp()
@@ -69,6 +69,16 @@ class ServeTest(NodeTest):
         self.assertEqual(to, (A, layout.PORT_RPC))
         return wire.Message.parse(b)
 
+    def counts(self, name, m, **options):
+        """Sends what the node drops, and counts so."""
+        before = self.node.counters[name]
+        self.send(m, **options)
+        self.until(lambda: self.node.counters[name] > before)
+
+
+class ServeTest(Serving, NodeTest):
+    """Calls of policy none that come."""
+
     def test_lends_on_what_it_was_lent(self):
         """A handler's call, and its read, name the slot of the incoming call that has lent the region. A call has a slot for each list."""
         others = [REGION + n for n in range(1, 5)]
@@ -94,12 +104,6 @@ class ServeTest(NodeTest):
         self.assertEqual(len({s.number for s in self.node._caller.slots.idle} & {nested.slot, nested.slot + 1}), 0)
         self.take(self.rpc, lambda to, b: wire.Message.parse(b).type != layout.TYPE_CALL)
         self.assertEqual([r.by for r in reads if r.op == layout.OP_READ], [wire.Use(17, m.number)])
-
-    def counts(self, name, m, **options):
-        """Sends what the node drops, and counts so."""
-        before = self.node.counters[name]
-        self.send(m, **options)
-        self.until(lambda: self.node.counters[name] > before)
 
     def test_runs_once(self):
         m = self.message(7)

@@ -42,6 +42,18 @@ class SlotsTest(unittest.TestCase):
         self.slots.grant([4])
         self.assertEqual((self.served, call.slot.number), ([call], 4 * BLOCK))
 
+    def test_slots_of_a_former_incarnation(self):
+        """No call gets the slots that a question has, until it is answered."""
+        self.slots.grant([4])
+        question, other = (types.SimpleNamespace(node="a", slot=None, slots=2, more=()) for _ in range(2))
+        self.assertTrue(self.slots.hold(question, 4 * BLOCK))
+        self.assertEqual([question.slot.number, *(s.number for s in question.more)], [4 * BLOCK, 4 * BLOCK + 1])
+        for first in 4 * BLOCK + 1, 5 * BLOCK - 1, 9 * BLOCK:
+            self.assertFalse(self.slots.hold(other, first))
+        self.assertEqual([c.slot.number for c in self.take(n=2)], [4 * BLOCK + 2, 4 * BLOCK + 3])
+        self.slots.put_back(question)
+        self.assertEqual(len(self.slots.idle), BLOCK - 2)
+
     def test_slots_next_to_each_other(self):
         """A call of several lists has as many slots, next to each other in a block, and one count there."""
         self.slots.grant([4, 9])
