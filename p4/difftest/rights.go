@@ -26,8 +26,10 @@ import (
 type Rights struct {
 	*rand.Rand
 	Model *rights.Switch
-	x     Target
-	sent  []rights.Packet
+	// CallPort is where messages between nodes go; 0 is any of the three ports where they are judged.
+	CallPort uint16
+	x        Target
+	sent     []rights.Packet
 }
 
 // Target is an executor with Bifröst's program.
@@ -290,7 +292,11 @@ func (r *Rights) frameOf(p *rights.Packet) []byte {
 	b := m.Append(nil)
 	b[94] = byte(many) //nolint:gosec // small
 	ports := []uint16{rackaddr.PortRPC, rackaddr.PortDirect, rackaddr.PortBulk}
-	return udp(p.Source.Address, p.To, ports[r.IntN(len(ports))], b)
+	port := r.CallPort
+	if port == 0 {
+		port = ports[r.IntN(len(ports))]
+	}
+	return udp(p.Source.Address, p.To, port, b)
 }
 
 var types = map[rights.Kind]rpcpacket.Type{

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/difftest"
@@ -134,6 +135,7 @@ func rightsBench(b *testing.B) (*Executor, *rightsWork) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	tables.CallPort = rackaddr.PortDirect
 	for port := range uint32(4) {
 		if err := k.maps.ports.Put(port+1, description(1, 1500, false)); err != nil {
 			b.Fatal(err)
