@@ -51,6 +51,11 @@ func withSingle(t *testing.T, f func(r *single)) {
 	}
 	withShelves(t, &shelf{state: true, begins: begins}, simrack.Thesis(), func(s *shelf) {
 		r.shelf = s
+		r.call(func(_ context.Context, at *dsm.Pointer) error { // which the service's state knows, so that the next incarnation keeps it
+			*at = r.at
+			return nil
+		})
+		r.runs.Store(0)
 		f(r)
 	})
 }
