@@ -550,7 +550,7 @@ func encode(t *testing.T, ctx context.Context, s thrift.TStruct) []byte {
 // incarnationOf is that of a node which has joined.
 func incarnationOf(t testing.TB, r *simrack.Rack, node netip.Addr) uint32 {
 	t.Helper()
-	s, err := r.Gatekeeper().Snapshot(t.Context())
+	s, err := r.Gatekeeper().Snapshot(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
