@@ -33,6 +33,7 @@ import (
 // hearing says since when the Gatekeeper can hear blades. Times are zero while there is
 // no session.
 type hearing struct {
+	began  time.Time            // when the session did
 	last   time.Time            // when anything came from the switch
 	pulse  time.Time            // when to look again whether anything has
 	probed time.Time            // when the probe that is out was sent; zero for none
@@ -46,7 +47,7 @@ const deafAfter = 2
 // connect begins to listen to a session.
 func (c *controller) connect() {
 	c.connected, c.timers = true, true
-	c.hearing = hearing{last: c.now, pulse: c.now.Add(c.cfg.Heartbeat), down: map[uint16]time.Time{}}
+	c.hearing = hearing{began: c.now, last: c.now, pulse: c.now.Add(c.cfg.Heartbeat), down: map[uint16]time.Time{}}
 	c.listenAnew()
 }
 

@@ -243,6 +243,7 @@ func (c *controller) holdings(p *port, m control.Message) error {
 
 // noteNamed notes regions that a memory blade names of a node that it was told to refuse.
 func (c *controller) noteNamed(b *blade, told *control.Fenced) {
+	noted := map[*node]bool{}
 	for _, id := range told.Regions {
 		s := c.unknownOf(b, id)
 		n := c.nodeOrFallen(s.node)
@@ -253,8 +254,29 @@ func (c *controller) noteNamed(b *blade, told *control.Fenced) {
 			n.made = map[dsmpacket.Region]bool{}
 		}
 		n.made[s.region] = true
+		noted[n] = true
+	}
+	for n := range noted {
+		c.keepNode(n)
 	}
 	if told.More {
 		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
 	}
+}
+
+// madeRegions lists what memory has made for a node, for the log.
+func (n *node) madeRegions() (all []control.NamedRegion) {
+	for r := range n.made {
+		all = append(all, control.NamedRegion{Base: r.Base.Addr(), Class: r.Class})
+	}
+	slices.SortFunc(all, func(a, b control.NamedRegion) int { return a.Base.Compare(b.Base) })
+	return all
+}
+
+func madeOf(all []control.NamedRegion) map[dsmpacket.Region]bool {
+	made := map[dsmpacket.Region]bool{}
+	for _, r := range all {
+		made[dsmpacket.Region{Base: dsmpacket.FromAddr(r.Base), Class: r.Class}] = true
+	}
+	return made
 }

@@ -117,9 +117,7 @@ func TestHoldings(t *testing.T) {
 				},
 				Regions: []netip.Addr{kept.Addr(), lent.Addr(), brought.Addr()},
 			}
-			if !restarts { // memory tells only once, and what a Gatekeeper knew of that is lost with it
-				want.Named = []control.NamedRegion{{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, made).Addr(), Class: 12}}
-			}
+			want.Named = []control.NamedRegion{{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, made).Addr(), Class: 12}}
 			if h := next.holds(); !reflect.DeepEqual(h, want) {
 				t.Errorf("restarts: %v: the node is told %+v, want %+v", restarts, h, want)
 			}

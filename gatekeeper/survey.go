@@ -167,9 +167,12 @@ func (s *surveys) end() {
 // found puts together what a survey has read.
 func (c *controller) found(s *survey) surveyed {
 	out := surveyed{when: c.now, took: s.read, open: s.slots}
-	words := map[dsmpacket.RegionID]word{}
+	words := map[uint32]word{} // by slot
 	for _, w := range s.words {
-		words[w.region] = w
+		words[w.region.Slot()] = w
+	}
+	if s.left == 0 {
+		c.auditSurvey(s, words)
 	}
 	leases, calls := map[dsmpacket.RegionID][]LeaseState{}, map[dsmpacket.RegionID][]rpcpacket.ID{}
 	for _, k := range s.slots {
@@ -186,7 +189,7 @@ func (c *controller) found(s *survey) surveyed {
 	}
 	for i, r := range s.made {
 		of := surveyedRegion{region: r.Region(c.cfg.DSMPrefix, s.at[i]), maker: r.Owner, leases: leases[r.ID], calls: calls[r.ID]}
-		if w, known := words[r.ID]; known {
+		if w := words[r.ID.Slot()]; w.region == r.ID {
 			of.controller = c.rows.of[w.owner]
 		}
 		slices.SortFunc(of.leases, func(a, b LeaseState) int { return cmp.Or(cmp.Compare(a.Call, b.Call), a.Node.Compare(b.Node)) })
@@ -279,6 +282,7 @@ func (c *controller) tickSurvey() {
 	if s := c.surveys.now; s != nil && (!c.connected || !c.now.Before(s.began.Add(surveyPatience))) {
 		c.endSurvey(s)
 	}
+	c.auditDue()
 	c.beginSurvey()
 }
 
@@ -288,5 +292,8 @@ func (c *controller) surveyDue(earliest func(time.Time)) {
 		earliest(s.now.began.Add(surveyPatience))
 	case len(s.next) > 0:
 		earliest(s.last.when.Add(surveyShare * s.last.took))
+	}
+	if at, due := c.nextAudit(); due {
+		earliest(at)
 	}
 }

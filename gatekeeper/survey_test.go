@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -80,6 +81,46 @@ func TestSurvey(t *testing.T) {
 		s.m1.mute = true
 		if snap := asked(s, s.gk.Snapshot); len(snap.Regions) != 0 || time.Since(snap.Time) > time.Second {
 			t.Errorf("%d regions of a memory blade that does not answer", len(snap.Regions))
+		}
+	})
+}
+
+// seizes takes a region from a node, as the Gatekeeper does at the node's end.
+func (s *small) seizes(n *testNode, p dsmpacket.Pointer) {
+	s.t.Helper()
+	e := &ending{node: &node{row: n.row}, step: endSeizing, strokes: strokesOf([]handOp{{kind: handSeize, region: p.ID(), owner: n.row}})}
+	e.left = 1 // it goes no further
+	if err := s.gk.query(s.t.Context(), func(c *controller) error { c.hand.begin(e); c.reach(); return nil }); err != nil {
+		s.t.Fatal(err)
+	}
+	s.settle()
+	if e.open != 0 {
+		s.t.Fatal("a region was not seized")
+	}
+}
+
+// TestAudit: what memory has and nobody owns is freed within a minute: what was seized by a Gatekeeper that was killed before it had it freed, and what
+// a node that is gone has allocated and never heard of. What somebody owns, or may yet hear of, stays.
+func TestAudit(t *testing.T) {
+	inRights(t, func(s *small) {
+		kept, seized := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1)
+		at := func(slot uint32) dsmpacket.RegionID { return dsmpacket.IDOf(kept.ID().Slot()+slot, 2) }
+		s.m1.regions = []control.RegionID{
+			{ID: kept.ID(), Class: 12, Owner: s.a.address}, {ID: seized.ID(), Class: 12, Owner: s.a.address},
+			{ID: at(5), Class: 12, Owner: s.a.address}, {ID: at(6), Class: 12, Owner: rackaddr.Node(999)},
+			{ID: at(7), Class: 12, Owner: rackaddr.Node(999), Execution: control.ExecutionID{1}},
+		}
+		s.seizes(s.a, seized)
+		for range 70 {
+			s.lives(time.Second)
+			s.m1.converse()
+		}
+		base := func(id dsmpacket.RegionID) dsmpacket.Pointer { return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, id) }
+		if !s.m1.freed(seized) || !s.m1.freed(base(at(6))) {
+			t.Errorf("freed: %+v", s.m1.reclaimed)
+		}
+		if s.m1.freed(kept) || s.m1.freed(base(at(5))) || s.m1.freed(base(at(7))) {
+			t.Errorf("freed what is somebody's: %+v", s.m1.reclaimed)
 		}
 	})
 }

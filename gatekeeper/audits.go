@@ -1,0 +1,54 @@
+package gatekeeper
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// With rights in the switch, a survey is looked through for what should not be (docs/rights.md, section 6): memory that nobody has, since a
+// Gatekeeper was killed between seizing a region and freeing it, or since nobody has heard of an allocation.
+
+// auditEvery is how long it is at most from one survey to the next, while there are nodes: somebody asks, or it is for this.
+const auditEvery = time.Minute
+
+// auditDue begins a survey for the audit.
+func (c *controller) auditDue() {
+	if at, due := c.nextAudit(); due && !c.now.Before(at) {
+		c.surveys.next = append(c.surveys.next, make(chan struct{}))
+		c.beginSurvey()
+	}
+}
+
+// nextAudit is when that is.
+func (c *controller) nextAudit() (at time.Time, due bool) {
+	s := &c.surveys
+	return later(s.last.when, c.hearing.began).Add(auditEvery), c.cfg.Rights && c.connected && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
+}
+
+// auditSurvey reclaims regions that memory has, and nobody owns.
+func (c *controller) auditSurvey(s *survey, words map[uint32]word) {
+	var all []dsmpacket.Region
+	for i, r := range s.made {
+		w := words[r.ID.Slot()]
+		seized := w.region == r.ID && w.owner == 0 && w.lent == 0
+		unheard := w.region.Generation() < r.ID.Generation() && r.Execution == (control.ExecutionID{}) && c.nodeOrFallen(r.Owner) == nil &&
+			!slices.ContainsFunc(c.resting, func(o resting) bool { return o.node.address == r.Owner })
+		if region := r.Region(c.cfg.DSMPrefix, s.at[i]); (seized || unheard) && !c.reclaims(region) {
+			all = append(all, region)
+		}
+	}
+	if len(all) > 0 {
+		c.logger.Warn("memory has regions that nobody owns: they are freed", "regions", len(all), "one", all[0])
+		c.reclaim(all)
+	}
+}
+
+// reclaims reports whether a memory blade was told to free a region, or is about to be.
+func (c *controller) reclaims(r dsmpacket.Region) bool {
+	return slices.ContainsFunc(c.sortedBlades(), func(b *blade) bool {
+		return b.memory() && b.hello.Machine == r.Base.Machine() && slices.ContainsFunc(b.reclaims, func(o control.RegionID) bool { return o.ID == r.Base.ID() })
+	})
+}
