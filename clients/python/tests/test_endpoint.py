@@ -228,6 +228,39 @@ class CallerTest(unittest.TestCase):
         self.caller.receive(0.1, "a", self.reply(call))
         self.assertIsNone(self.caller.due())
 
+    def test_rights_in_the_switch(self):
+        """A slot is open until its call is answered there: a one-way that expires goes on."""
+        self.caller = endpoint.Caller("fd00::5", 3, None, rights=True)
+        self.caller.slots.grant([4, 9])
+        call = self.begin(expires=0.5)
+        self.assertEqual(self.caller.tick(0.5), ([], [call]))
+        self.assertEqual(self.caller.tick(0.6), ([call], []))
+        for other in dict(slot=call.message.slot + 1), dict(number=call.message.number - 1):
+            self.assertIsNone(self.caller.receive(0.6, "a", self.reply(call, **other)))
+        self.assertIs(self.caller.receive(0.6, "a", self.reply(call)), call)
+
+    def test_turned_around(self):
+        call, now = self.begin(), 0.0
+        m, times = wire.Message.parse(call.again(0.0)), []
+        m.turned = layout.TURNED_LENT
+        while call.lent < endpoint.MAX_LENT_PAUSE:
+            self.assertEqual(self.caller.turned(now, "a", m), (call, False))
+            times.append(call.due - now)
+            now = call.due
+            self.assertEqual(self.caller.tick(now)[0], [call])
+            self.assertFalse(call.resent)
+            self.assertEqual(call.due, now + call.rtt.timeout)
+        self.assertEqual((times[0], times[-1]), (endpoint.LENT_PAUSE, endpoint.MAX_LENT_PAUSE))
+        m.turned = layout.TURNED_DENIED
+        self.assertEqual(self.caller.turned(now, "b", m), (None, False))
+        for other in dict(slot=m.slot + 1), dict(number=m.number - 1), dict(type=layout.TYPE_ASK):
+            wrong = wire.Message.parse(m.pack())
+            for name, value in other.items():
+                setattr(wrong, name, value)
+            self.assertEqual(self.caller.turned(now, "a", wrong), (None, False))
+        self.assertEqual(self.caller.turned(now, "a", m), (call, True))
+        self.assertEqual(self.caller.turned(now, "a", m), (None, False))
+
     def test_restarted(self):
         first, other = self.begin(node="a"), self.begin(node="b")
         while not first.waits():

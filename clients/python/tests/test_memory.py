@@ -204,6 +204,14 @@ class MemoryTest(unittest.TestCase):
             memory.alloc(64)
         self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
         memory.settle()
+        network.denies = lambda op: op == layout.OP_ALLOC and network.sent.count(op) > 2  # a copy of it was let through
+        network.random.random, handle = lambda: 1.0, network.copies[0].handle
+        network.copies[0].handle = lambda to, m: (b"", to) if handle(to, m) and to[6] == layout.OP_ALLOC else handle(to, m)
+        with self.assertRaises(Error) as caught:
+            memory.alloc(64)
+        self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
+        memory.settle()
+        self.assertEqual([s >> 31 for s in network.copies[0].slots], [0] * layout.BATCH_SLOTS)
 
     def test_bad_arguments(self):
         memory = self.client(Network())

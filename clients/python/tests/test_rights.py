@@ -6,7 +6,7 @@ import types
 import unittest
 from unittest import mock
 
-from bifrost import layout, wire
+from bifrost import bulk, layout, wire
 from bifrost.memory import Memory
 from harness import PATIENCE, POINTER, REGION, SELF, A, B, NodeTest, serves
 from test_serving import Serving
@@ -66,9 +66,12 @@ class CallTest(Rights):
         m = self.first()
         self.assertEqual(m.regions, [REGION])
         self.turn(m, layout.TURNED_LENT, endpoint=self.bulk)
-        m = self.first()
-        self.reply(m, regions=[], payload=b"2")
-        self.assertEqual(outcome(), ({}, b"2"))
+        m, answer = self.first(), os.urandom(1500)
+        self.reply(m, flags=layout.FLAG_MORE, regions=[BROUGHT], payload=(1500).to_bytes(8, "big") + bytes(8) + answer[:1000])
+        ask = bulk.Header.parse(self.take(self.bulk, lambda _, b: b[:2] == layout.BULK_MAGIC.to_bytes(2, "big"))[1])
+        for at, n in bulk.cut(ask.spans, ask.size):
+            self.bulk.inject(ask.of(bulk.PART, offset=at, size=n).pack() + answer[at : at + n], A)
+        self.assertEqual(outcome(), ({}, answer))
 
     def test_what_is_not_the_nodes(self):
         for oneway in False, True:
@@ -173,6 +176,7 @@ class CallTest(Rights):
         (m,) = (m for m in (first, second) if not m.regions)
         (other,) = (m for m in (first, second) if m.regions)
         self.assertFalse(self.idle(m))
+        self.assertIsNotNone(self.node._caller.calls[other.call].waiter)
         self.turn(m, layout.TURNED_GONE)
         self.until(lambda: self.idle(m))
         self.turn(other, layout.TURNED_GONE)
@@ -209,7 +213,8 @@ class ServeTest(Serving, Rights):
             self.assertEqual((instead.type, instead.code, instead.regions, instead.turned), (layout.TYPE_EXCEPTION, layout.PERMISSION_DENIED, [], 0))
             self.assertEqual((instead.call, instead.slot, instead.number, instead.callee_incarnation), (m.call, m.slot, m.number, 3))
         self.turn(instead, layout.TURNED_DENIED, endpoint=self.rpc)
-        self.assertEqual(self.rpc.sent, [])
+        self.send(m)
+        self.assertEqual(self.answer().regions, [REGION], "nothing is said in the place of that exception")
 
     def test_hands_over_what_is_not_its_own(self):
         self.hands = BRINGS
