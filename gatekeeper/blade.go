@@ -382,6 +382,7 @@ func (c *controller) serveMemory(b *blade) {
 	if !slices.Contains(c.servers, b) {
 		c.servers = append(c.servers, b)
 		c.recover(c.recoveries.AddServer(b.server()))
+		c.forsakeAlso(b)
 	}
 }
 

@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -229,12 +230,27 @@ func (c *controller) forsakeNode(e *ending) {
 	f := fenceOf(e.node.logged(), true)
 	c.missFence(f)
 	for _, b := range slices.Clone(c.servers) {
-		c.command(b, control.KindFence, f, func(reply control.Message) {
-			c.fenced(b, reply)
-			c.level(b, f, reply, func() { c.wakeEnding(e) })
-		})
+		c.forsakeNodeAt(b, e)
 	}
 	c.goOnEnding(e)
+}
+
+func (c *controller) forsakeNodeAt(b *blade, e *ending) {
+	f := fenceOf(e.node.logged(), true)
+	c.command(b, control.KindFence, f, func(reply control.Message) {
+		c.fenced(b, reply)
+		c.level(b, f, reply, func() { c.wakeEnding(e) })
+	})
+}
+
+// forsakeAlso has a memory blade that comes into service take back what it may not have been told to: the one that it was filled from may not have
+// done it yet.
+func (c *controller) forsakeAlso(b *blade) {
+	for _, node := range slices.SortedFunc(maps.Keys(c.endings), netip.Addr.Compare) {
+		if e := c.endings[node]; e.step == endForsaking && !b.asked(fenceOf(e.node.logged(), true)) {
+			c.forsakeNodeAt(b, e)
+		}
+	}
 }
 
 // wakeEnding has an ending look again at what it waits for.
