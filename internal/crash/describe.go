@@ -35,7 +35,7 @@ func describe(f wire.Frame) string {
 		if err != nil {
 			return fmt.Sprintf("%s: %v", at, err)
 		}
-		return fmt.Sprintf("%s: memory, %+v", at, h)
+		return fmt.Sprintf("%s: memory, %s of %s, %+v", at, dsmpacket.FromAddr(u.Dst.Addr()).Op(), dsmpacket.FromAddr(u.Dst.Addr()), h)
 	case rackaddr.PortControl:
 		m, err := control.Parse(u.Payload)
 		if err != nil {
