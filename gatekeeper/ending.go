@@ -95,11 +95,7 @@ func (c *controller) readForEnd(e *ending, step endStep) {
 	if step == endCalls {
 		e.reading = reading{row: e.node.row, blocks: c.allBlocks()}.begun()
 	} else {
-		also := map[uint32]bool{}
-		for r := range e.node.made {
-			also[r.Base.ID().Slot()] = true
-		}
-		e.reading = reading{row: e.node.row, also: also, batches: c.allBatches()}.begun()
+		e.reading = reading{row: e.node.row, batches: c.allBatches()}.begun()
 	}
 	c.hand.begin(e)
 	c.goOnEnding(e)
@@ -182,11 +178,9 @@ func (c *controller) askInName(n *node, k slotCell) {
 
 // endRegions looks at the words of a node that is gone, when it has no open slots.
 func (c *controller) endRegions(e *ending) {
-	generation := map[uint32]uint32{} // by slot
 	var owned []dsmpacket.RegionID
 	lent := false
 	for _, w := range e.words {
-		generation[w.region.Slot()] = w.region.Generation()
 		if w.owner == e.node.row {
 			owned = append(owned, w.region)
 			lent = lent || w.lent > 0
@@ -208,11 +202,6 @@ func (c *controller) endRegions(e *ending) {
 	case !e.forsaken:
 		c.forsakeNode(e)
 	case len(owned) == 0:
-		for r := range e.node.made {
-			if generation[r.Base.ID().Slot()] < r.Base.ID().Generation() {
-				c.reclaim([]dsmpacket.Region{r})
-			}
-		}
 		c.endNode(e)
 	default:
 		var ops []handOp

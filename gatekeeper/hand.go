@@ -338,6 +338,8 @@ func (c *controller) handAnswered(b []byte) {
 		c.goOnEnding(j)
 	case *holding:
 		c.goOnHolding(j)
+	case *naming:
+		c.goOnNaming(j)
 	}
 	c.reach()
 }

@@ -13,9 +13,8 @@ import (
 
 // reading is a job that reads the slots of blocks and the words of batches. It is not one moment: packets pass meanwhile.
 type reading struct {
-	row     uint16          // open slots and words that this row has to do with are kept; 0: all open slots and all words of regions
-	used    bool            // all slots are kept that have been used
-	also    map[uint32]bool // words that are kept whoever owns the region, by their slots
+	row     uint16 // open slots and words that this row has to do with are kept; 0: all open slots and all words of regions
+	used    bool   // all slots are kept that have been used
 	blocks  []uint32
 	batches []uint32
 	at      int // operations that were handed out
@@ -56,7 +55,7 @@ func (r *reading) took(_ handOp, a *handAnswer) {
 		}
 	}
 	for _, w := range a.words {
-		if w.region.Generation() != 0 && (r.row == 0 || w.owner == r.row || r.also[w.region.Slot()]) {
+		if w.region.Generation() != 0 && (r.row == 0 || w.owner == r.row) {
 			r.words = append(r.words, w)
 		}
 	}
@@ -124,11 +123,7 @@ func (c *controller) goOnHolding(h *holding) {
 		switch h.stage++; h.stage {
 		case holdWords:
 			h.held.Slots = c.heldSlots(h.slots)
-			also := map[uint32]bool{}
-			for r := range h.node.made {
-				also[r.Base.ID().Slot()] = true
-			}
-			h.reading = reading{row: h.node.row, also: also, batches: c.allBatches()}.begun()
+			h.reading = reading{row: h.node.row, batches: c.allBatches()}.begun()
 		case holdComing:
 			h.owned = h.words
 			h.reading = reading{row: h.node.row, blocks: c.allBlocks()}.begun()
@@ -172,20 +167,12 @@ func (c *controller) listHoldings(h *holding) {
 			}
 		}
 	}
-	known := map[uint32]uint32{} // generations, by slot
 	for _, w := range h.owned {
-		known[w.region.Slot()] = w.region.Generation()
 		if w.owner == h.node.row && !coming[w.region] {
 			h.held.Regions = append(h.held.Regions, c.baseOf(w.region).Addr())
 		}
 	}
 	slices.SortFunc(h.held.Regions, netip.Addr.Compare)
-	for r := range h.node.made {
-		if known[r.Base.ID().Slot()] < r.Base.ID().Generation() {
-			h.held.Named = append(h.held.Named, control.NamedRegion{Base: r.Base.Addr(), Class: r.Class})
-		}
-	}
-	slices.SortFunc(h.held.Named, func(a, b control.NamedRegion) int { return a.Base.Compare(b.Base) })
 	h.reading, h.owned = reading{}, nil
 }
 
@@ -225,7 +212,7 @@ func (c *controller) holdings(p *port, m control.Message) error {
 	switch {
 	case q.Heard || !n.rights() || n.before == 0:
 		if n.unheard && q.Heard {
-			n.unheard, n.held, n.made = false, nil, nil
+			n.unheard, n.held = false, nil
 			c.keepNode(n)
 		}
 		c.answer(p, m, control.HoldingsPage{})
@@ -241,42 +228,41 @@ func (c *controller) holdings(p *port, m control.Message) error {
 	return nil
 }
 
-// noteNamed notes regions that a memory blade names of a node that it was told to refuse.
-func (c *controller) noteNamed(b *blade, told *control.Fenced) {
-	noted := map[*node]bool{}
+// naming finds out which of the regions that a memory blade has made, for an incarnation that it was told to refuse, the switch knows nothing of: the
+// answers were lost. Nobody has a right to them, so they are freed. What an execution has allocated is none of them: its next run asks for it.
+type naming struct {
+	reading
+	made []dsmpacket.Region
+}
+
+// checkNamed looks at the regions that a memory blade names.
+func (c *controller) checkNamed(b *blade, told *control.Fenced) {
+	k := &naming{}
 	for _, id := range told.Regions {
-		s := c.unknownOf(b, id)
-		n := c.nodeOrFallen(s.node)
-		if n == nil || s.pending || n.joined && !n.gone && !n.unheard {
-			continue
+		if s := c.unknownOf(b, id); !s.pending {
+			k.made = append(k.made, s.region)
+			k.batches = append(k.batches, s.region.Base.ID().Batch())
 		}
-		if n.made == nil {
-			n.made = map[dsmpacket.Region]bool{}
-		}
-		n.made[s.region] = true
-		noted[n] = true
 	}
-	for n := range noted {
-		c.keepNode(n)
-	}
+	slices.Sort(k.batches)
+	k.batches = slices.Compact(k.batches)
+	k.reading = k.begun()
+	c.hand.begin(k)
+	c.goOnNaming(k)
+	c.reach()
 	if told.More {
 		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
 	}
 }
 
-// madeRegions lists what memory has made for a node, for the log.
-func (n *node) madeRegions() (all []control.NamedRegion) {
-	for r := range n.made {
-		all = append(all, control.NamedRegion{Base: r.Base.Addr(), Class: r.Class})
+// goOnNaming frees what the switch does not know, when all words are read.
+func (c *controller) goOnNaming(k *naming) {
+	if k.left > 0 {
+		return
 	}
-	slices.SortFunc(all, func(a, b control.NamedRegion) int { return a.Base.Compare(b.Base) })
-	return all
-}
-
-func madeOf(all []control.NamedRegion) map[dsmpacket.Region]bool {
-	made := map[dsmpacket.Region]bool{}
-	for _, r := range all {
-		made[dsmpacket.Region{Base: dsmpacket.FromAddr(r.Base), Class: r.Class}] = true
+	known := map[uint32]uint32{} // generations, by slot
+	for _, w := range k.words {
+		known[w.region.Slot()] = w.region.Generation()
 	}
-	return made
+	c.reclaim(slices.DeleteFunc(k.made, func(r dsmpacket.Region) bool { return known[r.Base.ID().Slot()] >= r.Base.ID().Generation() }))
 }

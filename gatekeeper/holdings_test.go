@@ -117,9 +117,11 @@ func TestHoldings(t *testing.T) {
 				},
 				Regions: []netip.Addr{kept.Addr(), lent.Addr(), brought.Addr()},
 			}
-			want.Named = []control.NamedRegion{{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, made).Addr(), Class: 12}}
 			if h := next.holds(); !reflect.DeepEqual(h, want) {
 				t.Errorf("restarts: %v: the node is told %+v, want %+v", restarts, h, want)
+			}
+			if p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, made); !s.m1.freed(p) || s.m1.freed(kept) {
+				t.Error("what memory has made, and the switch does not know, is freed, and nothing else")
 			}
 			if !s.mayWrite(next, kept) || s.mayWrite(s.a, kept) {
 				t.Error("the next incarnation may write, and no former one")

@@ -129,8 +129,6 @@ type nodeRecord struct {
 	Going bool   `json:"going,omitempty"`
 	// Unheard: it has not heard yet what its row has.
 	Unheard bool `json:"unheard,omitempty"`
-	// Made are regions that memory has made for former incarnations of a node that has ended, as far as memory says so.
-	Made []control.NamedRegion `json:"made,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -156,7 +154,7 @@ func (c *controller) keepNode(n *node) {
 	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
-			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks, Row: n.row, Going: n.going, Unheard: n.unheard, Made: n.madeRegions(),
+			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks, Row: n.row, Going: n.going, Unheard: n.unheard,
 		})
 }
 

@@ -36,24 +36,23 @@ type node struct {
 	afterExit   bool   // that has ended with its program
 	whyBefore   string // why that has ended; "" if that was in a former run of the Gatekeeper
 	exports     map[netip.Addr]*exported
-	blocks      []uint32                  // of call slots
-	row         uint16                    // its place in the switch's registers; 0 if its rights are not there
-	going       bool                      // it is gone for good
-	unheard     bool                      // it has not heard yet what its row has
-	held        *holding                  // that; nil if it is not asked for
-	made        map[dsmpacket.Region]bool // regions that memory has made for a former incarnation, as far as memory says so
-	batches     map[uint8][]uint32        // of region slots, by memory machine
-	instance    string                    // of a deployment, "" for none
-	user        uint32                    // that its program runs as, by the word of its blade
-	why         string                    // it has ended
-	empties     bool                      // it gets no new calls, and is stopped when it has none
-	moves       bool                      // and goes on elsewhere then
-	named       time.Time                 // when a caller was last told of it
-	bound       time.Time                 // when a caller of policy none was, whose calls only this incarnation takes
-	lost        bool                      // the ledger is lost that had the states of its services
-	over        bool                      // no direct call that is out to it has run, or will
-	owes        bool                      // its ledger may have one-ways that are not delivered; of a program that was started by hand
-	farewell    func()                    // called when its identity is gone
+	blocks      []uint32           // of call slots
+	row         uint16             // its place in the switch's registers; 0 if its rights are not there
+	going       bool               // it is gone for good
+	unheard     bool               // it has not heard yet what its row has
+	held        *holding           // that; nil if it is not asked for
+	batches     map[uint8][]uint32 // of region slots, by memory machine
+	instance    string             // of a deployment, "" for none
+	user        uint32             // that its program runs as, by the word of its blade
+	why         string             // it has ended
+	empties     bool               // it gets no new calls, and is stopped when it has none
+	moves       bool               // and goes on elsewhere then
+	named       time.Time          // when a caller was last told of it
+	bound       time.Time          // when a caller of policy none was, whose calls only this incarnation takes
+	lost        bool               // the ledger is lost that had the states of its services
+	over        bool               // no direct call that is out to it has run, or will
+	owes        bool               // its ledger may have one-ways that are not delivered; of a program that was started by hand
+	farewell    func()             // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     map[dsmpacket.Region]unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace

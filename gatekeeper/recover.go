@@ -224,7 +224,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches, n.row, n.made = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches, old.row, old.made
+	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches, n.row = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches, old.row
 	n.unheard = n.rights()
 	n.first, n.before, n.afterExit, n.whyBefore = old.first, old.incarnation, old.exited, old.why
 	for _, x := range n.exports {

@@ -222,7 +222,7 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	}
 	n := &node{
 		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
-		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User, blocks: s.Blocks, row: s.Row, going: s.Going, unheard: s.Unheard, made: madeOf(s.Made),
+		instance: s.Instance, ledger: s.Ledger, orderly: s.Orderly, owes: s.Owes, exited: s.Exited, first: s.First, before: s.Before, afterExit: s.AfterExit, user: s.User, blocks: s.Blocks, row: s.Row, going: s.Going, unheard: s.Unheard,
 		exports: map[netip.Addr]*exported{},
 		named:   c.now, bound: c.now, // perhaps
 	}

@@ -51,7 +51,7 @@ func (c *controller) fenced(b *blade, m control.Message) {
 		return // an error is reported by whoever has asked; what it hides waits for an audit
 	}
 	if c.cfg.Rights {
-		c.noteNamed(b, &told)
+		c.checkNamed(b, &told)
 		return
 	}
 	for _, id := range told.Regions {

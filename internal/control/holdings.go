@@ -15,9 +15,6 @@ type Holdings struct {
 	Slots []HeldSlot `json:"slots,omitempty"`
 	// Regions are those that it owns, by their bases, without those that open one-ways bring it.
 	Regions []netip.Addr `json:"regions,omitempty"`
-	// Named are regions that memory has made for the former incarnation, and the switch knows nothing of: the answers were lost.
-	// Those that executions have allocated are not among them.
-	Named []NamedRegion `json:"named,omitempty"`
 }
 
 // HeldSlot is a call slot.
@@ -51,12 +48,6 @@ func (s SlotState) String() string {
 	return [...]string{"unused", "open", "closed", "refused", "failed", "", "", ""}[s&7]
 }
 
-// NamedRegion is a region by its base, and its size class.
-type NamedRegion struct {
-	Base  netip.Addr `json:"base"`
-	Class uint8      `json:"class"`
-}
-
 // HoldingsQuery asks for a page of a node's holdings. Heard says that the node has all of them: they are forgotten then, so the
 // node must do nothing with its rights before.
 type HoldingsQuery struct {
@@ -83,8 +74,8 @@ const MaxHoldings = 512
 // Page returns the part of the holdings that begins at a place.
 func (h *Holdings) Page(from int) (p HoldingsPage) {
 	end := from + MaxHoldings
-	p.Slots, p.Regions, p.Named = part(h.Slots, 0, from, end), part(h.Regions, len(h.Slots), from, end), part(h.Named, len(h.Slots)+len(h.Regions), from, end)
-	if end < len(h.Slots)+len(h.Regions)+len(h.Named) {
+	p.Slots, p.Regions = part(h.Slots, 0, from, end), part(h.Regions, len(h.Slots), from, end)
+	if end < len(h.Slots)+len(h.Regions) {
 		p.Next = end
 	}
 	return p
@@ -110,7 +101,7 @@ func ReadHoldings(ctx context.Context, ask func(context.Context, HoldingsQuery) 
 		case p.Next != 0 && p.Next <= q.From:
 			return Holdings{}, fault.New(fault.Internal, "holdings", "a page from %d says that the next one begins at %d", q.From, p.Next)
 		}
-		h.Slots, h.Regions, h.Named = append(h.Slots, p.Slots...), append(h.Regions, p.Regions...), append(h.Named, p.Named...)
+		h.Slots, h.Regions = append(h.Slots, p.Slots...), append(h.Regions, p.Regions...)
 		if p.Next == 0 {
 			_, err = ask(ctx, HoldingsQuery{Reading: p.Reading, Heard: true})
 			return h, err

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"reflect"
 	"testing"
 
@@ -17,7 +16,6 @@ func TestReadHoldings(t *testing.T) {
 		all.Slots = append(all.Slots, HeldSlot{Slot: uint32(i)}) //nolint:gosec // small
 		all.Regions = append(all.Regions, rackaddr.Node(uint64(i)))
 	}
-	all.Named = []NamedRegion{{netip.IPv6Loopback(), 3}}
 	for _, h := range []Holdings{{}, {Slots: all.Slots[:1]}, {Regions: all.Regions[:MaxHoldings]}, all} {
 		for restart := range 4 {
 			asked, heard, reading := 0, false, uint64(1)
@@ -31,13 +29,13 @@ func TestReadHoldings(t *testing.T) {
 				}
 				p = h.Page(q.From)
 				p.Reading = reading
-				if n := len(p.Slots) + len(p.Regions) + len(p.Named); n > MaxHoldings {
+				if n := len(p.Slots) + len(p.Regions); n > MaxHoldings {
 					t.Errorf("a page has %d", n)
 				}
 				return p, nil
 			})
 			if err != nil || !heard || !reflect.DeepEqual(got, h) {
-				t.Errorf("%d slots, %d regions, %d named of %d, %d, %d; heard: %v, %v", len(got.Slots), len(got.Regions), len(got.Named), len(h.Slots), len(h.Regions), len(h.Named), heard, err)
+				t.Errorf("%d slots, %d regions of %d, %d; heard: %v, %v", len(got.Slots), len(got.Regions), len(h.Slots), len(h.Regions), heard, err)
 			}
 		}
 	}

@@ -153,6 +153,13 @@ func TestRegressions(t *testing.T) {
 		// A program that was started by hand joined again beside a join that it had given up: it got another node, and its durable main was refused
 		// (daemon.TestGivenUpJoinLeaves).
 		{909010042, "mtu=65535,pairs,byhand,room=199136", "good", "107+gk:restart:1.723161425s,107-s3:pause:1.241547176s,122-main0:kill,153-main0:kill"},
+		// The end of a node had the first copy take back what the node had not decided, while the second copy was being completed. It waited for ever
+		// for the second copy's answer.
+		{96, "mtu=65535,log=610040,age=265970h37m10.963712551s,limits=290983,pairs", "good", "30-m1:kill:386.780206ms,41+A:kill"},
+		// The answer to an allocation came too late for the switch to let it through. Nobody freed the region (gatekeeper.TestHoldings).
+		{134, "log=85892,sync,age=275145h37m0.514879234s,limits=781199,pairs,room=82703", "good", "262-B:kill,982-A:kill"},
+		// The Gatekeeper read registers from a switch that took its time, and sent what it asked again before the answers came: it never caught up.
+		{83, "mtu=19416,lends,calls=23,room=1717434,throng=22", slow, "3112+m1:cut:2.159199ms"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}
