@@ -134,8 +134,9 @@ func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 			n.onRecord(w, 0)
 		}
 	}
-	if !known {
-		n.freeUnheard(m) // no execution asks for it again
+	if !known || q.held.Incarnation != 0 { // no execution asks for it again: what is made again of policy none is a new call
+		n.freeUnheard(m)
+		q.answer.Lists = nil
 	}
 	close(q.over)
 	n.ledger.forgets.hurry(n)
