@@ -189,10 +189,16 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 		return nil, neverBegan(coded(m.op, err))
 	}
 	p := c.node.out.pendings.Get().(*pending)
-	if lends {
+	if kind == thrift.CALL && (lends || c.node.rights) {
 		p.lent = append(p.lent, codec.pointers...)
 	}
+	if !lends { // it is not for the cache to keep what an execution has lent
+		c.node.memory.Lends(p.lent...)
+	}
 	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
+		if c.node.rights {
+			c.node.memory.Returned(p.lent...)
+		}
 		c.node.release(p)
 		return nil, neverBegan(coded(m.op, err))
 	}

@@ -310,8 +310,8 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 	if m.Had != 0 && !p.former && n.hands(&m) {
 		m = n.ownResult(&m)
 	}
-	if len(p.lent) > 0 && m.Code == OK {
-		// Of a call that the rack has refused another copy might yet be let through.
+	if len(p.lent) > 0 && (m.Code == OK || n.rights) {
+		// Of a call that the Gatekeeper has refused another copy might yet be let through.
 		n.memory.Returned(p.lent...)
 	}
 	if p.question != nil {

@@ -117,7 +117,8 @@ func (c *Client) Gave(ptrs ...Pointer) {
 	c.link.cache.note(ptrs, (*regionCache).gone)
 }
 
-// Lends tells the client that a call of the node's former incarnation lends regions, which is not over. Returned ends that.
+// Lends tells the client that a call lends regions which nothing has made ready: an execution's, or one of a former incarnation that is not over. Returned
+// ends that.
 func (c *Client) Lends(ptrs ...Pointer) { c.link.account.lend(ptrs...) }
 
 // A request about a region that is lent is turned around by the switch (docs/rights.md, section 2). If the program itself lends the region, by a call

@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -100,6 +101,50 @@ func TestDirectLoan(t *testing.T) {
 		}
 		if s := n.Stats(); s.Lending != 6 {
 			r.Errorf("%+v: want six direct calls with pointers", s)
+		}
+		r.regions(0)
+	})
+}
+
+// TestDirectLoan_ByItself: an execution, or a plain client, that writes to what a call of its own has out is refused, and does not wait for
+// itself. So is a client's free. When the call is over, also by an exception, it may write.
+func TestDirectLoan_ByItself(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		entered, over := make(chan struct{}), make(chan error)
+		r.borrows(func(context.Context, dsm.Pointer) error {
+			entered <- struct{}{}
+			return <-over
+		})
+		by := func(ctx context.Context, m *dsm.Client, n *rpc.Node) error {
+			p, err := filled(ctx, m)
+			if err != nil {
+				return err
+			}
+			for _, outcome := range []error{nil, errors.New("no")} {
+				call := rpc.Go(ctx, func(ctx context.Context) error { return lendTo(ctx, n, p) })
+				<-entered
+				if _, err := m.Write(ctx, p, []byte("during")); fault.CodeOf(err) != fault.PermissionDenied {
+					r.Errorf("the lender writes: %v", err)
+				}
+				if n == r.client { // else it goes when the execution is done
+					if err := m.Free(ctx, p); fault.CodeOf(err) != fault.PermissionDenied {
+						r.Errorf("the lender frees: %v", err)
+					}
+				}
+				over <- outcome
+				if err := call.Wait(); (err == nil) != (outcome == nil) {
+					r.Errorf("the call ends with %v", err)
+				}
+				if _, err := m.Write(ctx, p, []byte("after")); err != nil {
+					return err
+				}
+			}
+			return m.Free(ctx, p)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error { return by(ctx, rpc.Memory(ctx), r.server) })
+		r.direct()
+		if err := by(r.Context(), r.client.Memory(), r.client); err != nil {
+			r.Error(err)
 		}
 		r.regions(0)
 	})
