@@ -24,10 +24,12 @@ import (
 //
 // The log says that the node is going. So the next Gatekeeper fences it again, and begins here anew: each step finds what is left.
 type ending struct {
-	reading
 	strokes
 	node      *node
 	step      endStep
+	asks      bool // for a part of a gather
+	slots     []slotCell
+	words     []word
 	again     time.Time // when it goes on; zero while it waits for answers
 	pause     time.Duration
 	forsaken  bool // memory has taken back what the node had not decided
@@ -63,20 +65,20 @@ func strokesOf(ops []handOp) strokes { return strokes{ops: ops, open: len(ops)} 
 
 // next implements handJob.
 func (e *ending) next() (handOp, bool) {
-	if s := &e.strokes; s.done < len(s.ops) {
-		s.done++
-		return s.ops[s.done-1], true
+	if e.done == len(e.ops) {
+		return handOp{}, false
 	}
-	return e.reading.next()
+	e.done++
+	return e.ops[e.done-1], true
 }
 
-// took implements handJob. The next reading tells what has become of an operation that changes something.
-func (e *ending) took(o handOp, a *handAnswer) {
-	if o.kind == handFail || o.kind == handSeize {
-		e.open--
-		return
-	}
-	e.reading.took(o, a)
+// took implements handJob. The next reading tells what has become of the operation.
+func (e *ending) took(handOp, *handAnswer) { e.open-- }
+
+func (e *ending) of() uint16 { return e.node.row }
+
+func (e *ending) gathered(slots []slotCell, words []word) {
+	e.asks, e.slots, e.words = false, slots, words
 }
 
 // beginEnding begins the end of a node that is gone for good, when it is fenced.
@@ -91,19 +93,17 @@ func (c *controller) beginEnding(n *node) {
 
 // readForEnd has an ending read slots or words.
 func (c *controller) readForEnd(e *ending, step endStep) {
-	e.step, e.again, e.strokes = step, time.Time{}, strokes{}
+	e.step, e.again, e.strokes, e.asks = step, time.Time{}, strokes{}, true
 	if step == endCalls {
-		e.reading = reading{row: e.node.row, blocks: c.allBlocks()}.begun()
+		c.gatherSlots(e)
 	} else {
-		e.reading = reading{row: e.node.row, batches: c.allBatches()}.begun()
+		c.gatherWords(e)
 	}
-	c.hand.begin(e)
-	c.goOnEnding(e)
 }
 
 // strike has operations done that change something.
 func (c *controller) strike(e *ending, step endStep, ops []handOp) {
-	e.step, e.again, e.reading, e.strokes = step, time.Time{}, reading{}, strokesOf(ops)
+	e.step, e.again, e.strokes = step, time.Time{}, strokesOf(ops)
 	c.hand.begin(e)
 	c.goOnEnding(e)
 }
@@ -116,7 +116,7 @@ func (c *controller) endLater(e *ending) {
 
 // goOnEnding goes on when all that a step waits for is there.
 func (c *controller) goOnEnding(e *ending) {
-	if e.left+e.open > 0 {
+	if e.asks || e.open > 0 {
 		c.reach()
 		return
 	}
