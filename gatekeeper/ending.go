@@ -26,6 +26,7 @@ import (
 type ending struct {
 	strokes
 	node      *node
+	lost      bool // only its ledger is lost: the calls to it fail, and that is all
 	step      endStep
 	asks      bool // for a part of a gather
 	slots     []slotCell
@@ -83,11 +84,26 @@ func (e *ending) gathered(slots []slotCell, words []word) {
 
 // beginEnding begins the end of a node that is gone for good, when it is fenced.
 func (c *controller) beginEnding(n *node) {
-	if c.endings[n.address] != nil {
+	if e := c.endings[n.address]; e != nil && !e.lost {
 		return
 	}
-	e := &ending{node: n}
-	c.endings[n.address] = e
+	c.end(&ending{node: n})
+}
+
+// beginLosing has the calls to a node fail whose ledger is lost with the states of its services: no incarnation of it knows of them. Its route is going, so
+// there come no others.
+func (c *controller) beginLosing(n *node) {
+	if n.rights() {
+		c.end(&ending{node: n, lost: true})
+	}
+}
+
+// end begins an ending, instead of one that is under way.
+func (c *controller) end(e *ending) {
+	if was := c.endings[e.node.address]; was != nil {
+		c.hand.end(was)
+	}
+	c.endings[e.node.address] = e
 	c.readForEnd(e, endCalls)
 }
 
@@ -145,13 +161,15 @@ func (c *controller) endSlots(e *ending) {
 	for _, k := range e.slots {
 		switch {
 		case k.place > 0:
-		case k.callee == e.node.row || k.standing:
+		case k.callee == e.node.row || k.standing && !e.lost:
 			ops = append(ops, handOp{kind: handFail, slot: uint32(k.slot), number: k.number})
-		default:
+		case !e.lost:
 			c.askInName(e.node, k)
 		}
 	}
 	switch {
+	case e.lost && len(ops) == 0:
+		delete(c.endings, e.node.address)
 	case len(e.slots) == 0:
 		c.readForEnd(e, endWords)
 	case len(ops) == 0:
