@@ -10,8 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// TestGather: nodes that go at one time are looked after by one reading, and each has its part. A node that goes while a reading is under way gets the next
-// one.
+// TestGather: who wants a reading while another one is under way shares the next one with others, and each gets its part. So it is with nodes that go at one time.
 func TestGather(t *testing.T) {
 	inRights(t, func(s *small) {
 		var nodes []*testNode
@@ -23,30 +22,37 @@ func TestGather(t *testing.T) {
 			n.sends(rpcpacket.Call, s.b, 0, 2)
 		}
 		s.b.arrives("calls", len(nodes))
-		readings := uint32(0)
-		if err := s.gk.query(t.Context(), func(c *controller) error {
-			before := c.hand.tag
+		wanted := func(f func(c *controller)) {
+			if err := s.gk.query(t.Context(), func(c *controller) error { f(c); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			s.settle()
+		}
+		var before uint32
+		var parts []*holding
+		wanted(func(c *controller) {
+			before = c.hand.tag
+			for _, n := range nodes {
+				h := &holding{node: c.nodes[n.address], stage: holdRead, asks: true}
+				parts = append(parts, h)
+				c.gatherSlots(h)
+			}
+		})
+		wanted(func(c *controller) {
+			if n, one := c.hand.tag-before, uint32(len(c.blocks.of)*readsOfBlock); n != 2*one {
+				t.Errorf("%d operations for %d nodes; a reading of all slots has %d, and all but the first node share the second one", n, len(nodes), one)
+			}
+		})
+		for i, h := range parts {
+			if h.asks || len(h.slots) != 1 || h.slots[0].caller != nodes[i].row {
+				t.Errorf("node %d gets %+v", i, h.slots)
+			}
+		}
+		wanted(func(c *controller) {
 			for _, n := range nodes {
 				c.removeNode(c.nodes[n.address], "it ends")
 			}
-			readings = before
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		s.settle()
-		if err := s.gk.query(t.Context(), func(c *controller) error {
-			if len(c.endings) != len(nodes) {
-				t.Errorf("%d nodes are ending", len(c.endings))
-			}
-			one := uint32(len(c.blocks.of) * readsOfBlock)
-			if n := c.hand.tag - readings; n > 3*one {
-				t.Errorf("%d operations for %d nodes; a reading of all slots has %d", n, len(nodes), one)
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
 		for _, m := range ofType(s.b.messages(), rpcpacket.Ask) {
 			for _, n := range nodes {
 				if n.slot(0) == m.Slot {
