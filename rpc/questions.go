@@ -125,7 +125,7 @@ func (n *Node) askQuestions() {
 // heardOf takes the answer to a question.
 func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	q.answer = rpcpacket.Message{Header: m.Header, Lists: m.Lists}
-	known := n.questions.of[m.Call] == q
+	known := n.questions.of[m.Call] == q && q.held.Incarnation == 0 // a call of policy none is not made again
 	if q.oneway {
 		w := departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node, slots: int(q.held.Slots)}
 		if m.Type == rpcpacket.Reply {
