@@ -170,8 +170,9 @@ func (b *Busy) Deny(n int) {
 	Must(b.T, err)
 	events := b.Gatekeeper().Subscribe(b.Ctx)
 	from := netip.AddrPortFrom(b.Nested.Address(), rackaddr.PortDSM)
+	incarnation := b.Session(b.Nested.Address()).Node().Incarnation
 	for range n {
-		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 4}
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: incarnation, Length: 4}
 		to := netip.AddrPortFrom(b.A.With(dsmpacket.OpWrite).Addr(), rackaddr.PortDSM)
 		b.Host("s1").SendRaw(from, to, append(h.Append(nil), "mine"...))
 	}
