@@ -361,6 +361,12 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 			return nil, err
 		}
 		return nil, c.cancelCall(q)
+	case control.KindGiveAccount:
+		var q control.GiveAccount
+		if err := m.Decode(&q); err != nil {
+			return nil, err
+		}
+		return nil, c.giveAccount(q)
 	case control.KindOutput:
 		var q control.Output
 		if err := m.Decode(&q); err != nil {
@@ -391,6 +397,22 @@ func (c *Compute) cancelCall(q control.CancelCall) error {
 		return fault.New(fault.Unsupported, "cancel", "the program of node %s takes no cancellations", q.Node)
 	}
 	cancel(q.Call, q.Deadlock)
+	return nil
+}
+
+// giveAccount has a node give its account. One whose program gives none is fenced, and joins again.
+func (c *Compute) giveAccount(q control.GiveAccount) error {
+	n := c.node(q.Node)
+	if n == nil || n.identity.Incarnation != q.Incarnation {
+		return fault.New(fault.NotFound, "account", "no node %s of that incarnation runs on blade %s", q.Node, c.cfg.Name)
+	}
+	c.mu.Lock()
+	account := n.account
+	c.mu.Unlock()
+	if account == nil {
+		return fault.New(fault.Unsupported, "account", "the program of node %s gives no accounts", q.Node)
+	}
+	account(q.Rebuild)
 	return nil
 }
 

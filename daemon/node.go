@@ -38,6 +38,7 @@ type node struct {
 	bound     time.Time                   // when a caller of policy none was
 	ledger    bool                        // it keeps one
 	cancel    func(call, deadlock string) // nil unless the program takes cancellations
+	account   func(rebuild uint64)        // nil unless the program gives accounts
 }
 
 var _ join.Hosted = (*node)(nil)
@@ -449,6 +450,19 @@ func (n *node) HoldingsPage(ctx context.Context, q control.HoldingsQuery) (p con
 	q.Node, q.Incarnation = n.identity.Address, n.identity.Incarnation
 	err = n.ask(ctx, control.KindHoldings, q, &p)
 	return p, err
+}
+
+// OnAccount implements join.Accountant.
+func (n *node) OnAccount(f func(rebuild uint64)) {
+	n.daemon.mu.Lock()
+	defer n.daemon.mu.Unlock()
+	n.account = f
+}
+
+// Account implements join.Accountant.
+func (n *node) Account(ctx context.Context, p control.AccountPage) error {
+	p.Node, p.Incarnation = n.identity.Address, n.identity.Incarnation
+	return n.ask(ctx, control.KindAccount, p, nil)
 }
 
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.

@@ -185,10 +185,19 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 // policy none. Whoever called it releases the answer.
 func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
 	lends := o == nil && kind == thrift.CALL
-	if err := c.node.pass(ctx, codec.pointers, lends); err != nil {
+	err := error(nil)
+	if o == nil {
+		err = c.node.pass(ctx, codec.pointers, lends)
+	} else {
+		err = c.node.passOn(ctx, codec.pointers, kind == thrift.ONEWAY && m.policy == PolicyNone)
+	}
+	if err != nil {
 		return nil, neverBegan(coded(m.op, err))
 	}
 	p := c.node.out.pendings.Get().(*pending)
+	if kind == thrift.ONEWAY {
+		p.hands = append(p.hands, codec.pointers...)
+	}
 	if kind == thrift.CALL && (lends || c.node.rights) {
 		p.lent = append(p.lent, codec.pointers...)
 	}

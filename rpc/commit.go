@@ -99,12 +99,11 @@ func (l *ledger) await(ctx context.Context, over <-chan struct{}) error {
 
 // oweMemory finds out what earlier incarnations have left. Of what is to be committed nobody gets the
 // answer yet.
-func (n *Node) oweMemory(h *control.Holdings) {
+func (n *Node) oweMemory() {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumes.Resumption = l.table.Resume()
-	n.takeHoldings(h)
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true
@@ -406,6 +405,9 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	p.Holds = n.rights && p.lends // until the ledger says what has become of it
 	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
+	if n.rights {
+		n.memory.Gave(n.pointers(&m)...)
+	}
 	o.mu.Lock()
 	if o.err != nil || o.core.Out(w.ID) != nil || o.core.Waits(w.ID) {
 		o.mu.Unlock() // the node has ended, or it is on its way

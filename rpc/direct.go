@@ -47,11 +47,10 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
-	h, err := n.holdings(ctx)
-	if err != nil {
+	if err := n.takeHoldings(ctx); err != nil {
 		return err
 	}
-	n.oweMemory(&h)
+	n.oweMemory()
 	return n.openDirect()
 }
 
@@ -377,6 +376,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e.trunk.e = e
 	if m.Type == rpcpacket.Oneway {
 		e.account.got = n.pointers(m) // the regions are its own
+		n.receivedBy(m)
 	}
 	_, e.lineage, _ = originIn(m.Trailer)
 	if m.Timeout != 0 {
@@ -471,6 +471,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		d.Owed.Run = x.node.self.Incarnation
 	}
 	if h.Type == rpcpacket.Oneway && codeIn(datagram) != OK {
+		x.node.notReceivedBy(&e.call)
 		e.account.got = nil // it has not begun: what it would have got is its sender's again
 	}
 	var answer []dsm.Pointer

@@ -76,6 +76,7 @@ type pending struct {
 	givenUp  bool               // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
 	begun    bool               // the callee's ledger has it; valid once ready has been received from
 	lent     []dsm.Pointer      // what it carries, if the memory client is to know when they are back
+	hands    []dsm.Pointer      // what it hands over
 	// The answer, valid once ready has been received from. Of a call that waits for a slot, that it has one, or err.
 	ready  chan struct{}
 	answer rpcpacket.Message
@@ -99,7 +100,7 @@ func (n *Node) release(p *pending) {
 		freeDatagram(p.buffer)
 	}
 	p.payload.Release()
-	*p = pending{ready: p.ready, lent: p.lent[:0]}
+	*p = pending{ready: p.ready, lent: p.lent[:0], hands: p.hands[:0]}
 	p.Tag = p
 	n.out.pendings.Put(p)
 }

@@ -555,6 +555,7 @@ func (n *Node) heedCancels() {
 	if s, ok := n.session.(join.Canceller); ok {
 		s.OnCancel(n.cancelServed)
 	}
+	n.giveAccounts()
 }
 
 // cancelServed cancels a call that this node runs, or has queued; one that would wait for itself

@@ -167,6 +167,7 @@ func (x *export) receipt(e *execution) []byte {
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Answer(e.entry, b)
+	x.node.receivedBy(&e.call)
 	return b
 }
 

@@ -117,6 +117,16 @@ func (c *Client) Gave(ptrs ...Pointer) {
 	c.link.cache.note(ptrs, (*regionCache).gone)
 }
 
+// PassOn makes regions ready for what an execution passes on, like Lend and HandOver. They stay the node's: a call lends them, and a one-way leaves, and
+// gives them away, when the execution has ended.
+func (c *Client) PassOn(ctx context.Context, ptrs ...Pointer) error {
+	if err := c.ready(ctx, ptrs); err != nil {
+		return err
+	}
+	c.link.cache.note(ptrs, (*regionCache).gone)
+	return nil
+}
+
 // Lends tells the client that a call lends regions which nothing has made ready: an execution's, or one of a former incarnation that is not over. Returned
 // ends that.
 func (c *Client) Lends(ptrs ...Pointer) { c.link.account.lend(ptrs...) }

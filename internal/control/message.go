@@ -49,6 +49,7 @@ const (
 	KindSharing   Kind = 14 // whose a caller is, and whether it may share its fate with a node: Sharing, SharingReply
 	KindBatches   Kind = 21 // a node wants more region slots: BatchQuery, BatchReply
 	KindHoldings  Kind = 22 // what the switch has of a node that has joined again: HoldingsQuery, HoldingsPage
+	KindAccount   Kind = 23 // a node's account of its rights, when the switch has lost its registers: AccountPage, empty
 	KindOwners    Kind = 15 // a memory blade asks whose nodes are: Owners, OwnersReply
 )
 
@@ -66,6 +67,8 @@ const (
 	KindCheck Kind = 50 // compute: could the blade start this program: Start, empty
 	// KindCancelCall is an operator's wish.
 	KindCancelCall Kind = 49 // compute: end the handler of a call: CancelCall, empty
+	// KindGiveAccount follows the loss of the switch's registers.
+	KindGiveAccount Kind = 51 // compute: a node is to give its account: GiveAccount, empty
 	// The rest is for machines with two copies.
 	KindMirror Kind = 24 // memory: be this copy from now on: Mirror, empty
 	KindLevel  Kind = 26 // memory: make the second copy what this one is, after a fence: Level, Outcome
@@ -91,8 +94,8 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches", KindHoldings: "holdings",
-	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCheck: "check", KindCancelCall: "cancel",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches", KindHoldings: "holdings", KindAccount: "account",
+	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCheck: "check", KindCancelCall: "cancel", KindGiveAccount: "give account",
 	KindMirror: "mirror", KindGrant: "grant", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",
 	KindFill: "fill", KindComplete: "complete",

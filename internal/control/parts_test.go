@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // many returns n values, with the largest indices that are likely.
@@ -125,11 +126,17 @@ func largest() map[Kind][2]any {
 		KindHoldings: {HoldingsQuery{node, 1 << 31, 1 << 60, 1 << 30, true}, HoldingsPage{Holdings{Slots: many(MaxHoldings, func(int) HeldSlot {
 			return HeldSlot{1 << 20, 1 << 62, node, SlotRefused, 3, true, many(4, someNode)}
 		})}, 1 << 60, 1 << 30}},
-		KindLedger:  {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
-		KindCalls:   {calls, nil},
-		KindFence:   {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, unsettled}},
-		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
-		KindRegions: {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
+		KindAccount: {AccountPage{node, 1 << 31, 1 << 60, 1 << 30, true, Account{Calls: many(MaxAccount, func(i int) OpenCall {
+			return OpenCall{Attempt{1 << 20, 1 << 62}, longest(i)[:32], node, 4, true, many(4, func(int) CallList {
+				return CallList{many(4, func(int) rpcpacket.Region { return 1 << 49 }), Attempt{1 << 20, 1 << 62}}
+			})}
+		})}}, nil},
+		KindGiveAccount: {GiveAccount{node, 1 << 31, 1 << 60}, nil},
+		KindLedger:      {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
+		KindCalls:       {calls, nil},
+		KindFence:       {Fence{node, 1 << 31, true}, Fenced{many(MaxRegions, someRegion), true, unsettled}},
+		KindReclaim:     {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
+		KindRegions:     {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {
 			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest), true}, Started{1 << 30},
 		},

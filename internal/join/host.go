@@ -53,6 +53,7 @@ func DefaultName(instance, executable string) string {
 type Hosted interface {
 	Session
 	Canceller
+	Accountant
 	// HoldingsPage asks for a part of Holdings. Node and Incarnation are filled in by the session.
 	HoldingsPage(ctx context.Context, q control.HoldingsQuery) (control.HoldingsPage, error)
 	// Exited is Crash of a program that has ended. Something that the program did may be why.

@@ -120,6 +120,14 @@ type Canceller interface {
 	OnCancel(f func(call, deadlock string))
 }
 
+// Accountant is a Session by which a node gives its account, when the switch has lost its registers.
+type Accountant interface {
+	// OnAccount has f called when the node is to give its account, with the number of the question. f must not block.
+	OnAccount(f func(rebuild uint64))
+	// Account gives a page of it. Node and Incarnation are filled in by the session.
+	Account(ctx context.Context, p control.AccountPage) error
+}
+
 // Identity is who a node is.
 type Identity struct {
 	Name        string

@@ -34,6 +34,7 @@ type client struct {
 	policies atomic.Pointer[join.Policies]
 	ping     atomic.Pointer[func()] // what is called for a question of the daemon's
 	cancel   atomic.Pointer[func(string, string)]
+	account  atomic.Pointer[func(uint64)]
 }
 
 // setRack takes a new view of the rack. Policies come only when they are others than
@@ -156,6 +157,9 @@ func (c *client) read() {
 		}
 		if f := c.cancel.Load(); r.Cancel != "" && f != nil {
 			(*f)(r.Cancel, r.Deadlock)
+		}
+		if f := c.account.Load(); r.Account != 0 && f != nil {
+			(*f)(r.Account)
 		}
 		if f := c.ping.Load(); r.Ping && f != nil {
 			(*f)()

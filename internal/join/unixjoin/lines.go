@@ -33,11 +33,12 @@ const (
 	opListen  = "listen"
 	opHeld    = "holdings"
 	opSharing = "sharing"
+	opAccount = "account"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true, opHeld: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true, opHeld: true, opAccount: true}
 
 // request is a line from a program.
 type request struct {
@@ -67,6 +68,8 @@ type request struct {
 	Machine uint8 `json:"machine,omitempty"`
 	// Held is opHeld's question.
 	Held *control.HoldingsQuery `json:"held,omitempty"`
+	// Account is what opAccount tells.
+	Account *control.AccountPage `json:"account,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -87,6 +90,8 @@ type reply struct {
 	// Deadlock says why that call would wait for itself: it is to be refused, if it still waits for its turn.
 	Deadlock string `json:"deadlock,omitempty"`
 	Ping     bool   `json:"ping,omitempty"` // the program is to say that it is alive
+	// Account: the program is to give its node's account, for the question of this number.
+	Account uint64 `json:"account,omitempty"`
 	// Serving answers opServing, and Exported opExport.
 	Serving  *control.ServingList `json:"serving,omitempty"`
 	Exported *control.Exported    `json:"exported,omitempty"`

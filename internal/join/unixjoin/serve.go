@@ -245,6 +245,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			break
 		}
 		answer.Held, err = got(s.node.HoldingsPage(ctx, *r.Held))
+	case opAccount:
+		if r.Account == nil {
+			err = fault.New(fault.BadRequest, r.Op, "of what?")
+			break
+		}
+		err = s.node.Account(ctx, *r.Account)
 	case opLedger:
 		answer.Ledger, err = s.node.Ledger(ctx)
 	case opListen:
@@ -314,6 +320,9 @@ func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply 
 	wg.Go(func() { s.watch(ctx, wg, node) })
 	node.OnCancel(func(call, deadlock string) {
 		wg.Go(func() { _ = s.write(reply{Cancel: call, Deadlock: deadlock}) }) // the reader sees the connection's end
+	})
+	node.OnAccount(func(rebuild uint64) {
+		wg.Go(func() { _ = s.write(reply{Account: rebuild}) })
 	})
 	return answer
 }

@@ -113,12 +113,22 @@ func (s *session) Service(ctx context.Context, name string) (control.ServiceInfo
 }
 
 var (
-	_ join.Pinged    = (*session)(nil)
-	_ join.Canceller = (*session)(nil)
+	_ join.Pinged     = (*session)(nil)
+	_ join.Canceller  = (*session)(nil)
+	_ join.Accountant = (*session)(nil)
 )
 
 // OnCancel implements join.Canceller.
 func (s *session) OnCancel(f func(call, deadlock string)) { s.client.cancel.Store(&f) }
+
+// OnAccount implements join.Accountant.
+func (s *session) OnAccount(f func(rebuild uint64)) { s.client.account.Store(&f) }
+
+// Account implements join.Accountant.
+func (s *session) Account(ctx context.Context, p control.AccountPage) error {
+	_, err := s.client.ask(ctx, request{Op: opAccount, Account: &p})
+	return err
+}
 
 // OnPing implements join.Pinged.
 func (s *session) OnPing(f func()) {

@@ -69,6 +69,7 @@ type fakeNode struct {
 
 	mu      sync.Mutex
 	cancel  func(call, deadlock string)
+	account func(rebuild uint64)
 	rack    control.Rack
 	changed chan struct{}
 }
@@ -91,6 +92,16 @@ func (n *fakeNode) OnCancel(f func(string, string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cancel = f
+}
+
+func (n *fakeNode) OnAccount(f func(uint64)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.account = f
+}
+func (n *fakeNode) Account(_ context.Context, p control.AccountPage) error {
+	n.events <- fmt.Sprint("account ", p.Rebuild, " ", p.Page)
+	return nil
 }
 
 func (n *fakeNode) Service(_ context.Context, name string) (control.ServiceInfo, error) {
