@@ -21,7 +21,8 @@ import (
 //	Gatekeeper                      every memory blade            nodes
 //	  │── prepare, prepare, … ──────▶│ copies regions               │── write, append ──▶ taken
 //	  │── hold ─────────────────────▶│ copies its ledgers, the rest │── write, append ──▶ dropped, sent again
-//	  │ all have answered: the log is copied                        │
+//	  │ all have answered: the switch's registers are read          │
+//	  │ the log is copied                                           │
 //	  │── release ──────────────────▶│                              │── write, append ──▶ taken
 //	  │── read, read, … ────────────▶│ of the copy                  │
 //
@@ -44,6 +45,7 @@ type Backup struct {
 	id       uint64
 	manifest backup.Manifest
 	next     func() (wal.Record, error, bool) // the log as it was
+	image    []wal.Record                     // of the switch's registers; none if rights are not there
 	stop     func()
 }
 
@@ -107,6 +109,11 @@ func (b *Backup) copyAll(ctx context.Context) error {
 		of := &b.manifest.Blades[i]
 		of.Birth, of.Rack, of.Incarnation = parts[i].Birth, parts[i].Rack, parts[i].Incarnation
 	}
+	if b.g.cfg.Rights {
+		if err := b.copyRegisters(ctx); err != nil {
+			return err
+		}
+	}
 	var first wal.Record
 	var some bool
 	next, stop := iter.Pull2(b.g.cfg.Store.Records())
@@ -121,6 +128,20 @@ func (b *Backup) copyAll(ctx context.Context) error {
 	}
 	_, err = b.step(ctx, control.BackupRelease)
 	return err
+}
+
+// copyRegisters copies the switch's registers.
+func (b *Backup) copyRegisters(ctx context.Context) error {
+	i, err := b.g.saw(ctx)
+	if err != nil {
+		return err
+	}
+	b.image = i.records()
+	return b.g.do(ctx, func() {
+		b.manifest.Regions, b.manifest.Lacks = b.g.ctl.ownedIn(i, func(machine uint8) bool {
+			return slices.ContainsFunc(b.manifest.Blades, func(m backup.Blade) bool { return m.Regions && m.Machine == machine })
+		})
+	})
 }
 
 // prepare has all blades copy their regions, but for what changes meanwhile.
@@ -241,6 +262,11 @@ func (b *Backup) Write(ctx context.Context, to io.Writer) error {
 			err = w.Record(&r)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	for i := range b.image {
+		if err := w.Record(&b.image[i]); err != nil {
 			return err
 		}
 	}

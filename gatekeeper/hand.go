@@ -30,6 +30,7 @@ const (
 	handFail      handKind = 3
 	handSeize     handKind = 5
 	handSetWord   handKind = 6
+	handSetSlot   handKind = 7
 	handRebuilt   handKind = 8
 )
 
@@ -57,6 +58,8 @@ type handOp struct {
 	number rpcpacket.Number // of a call that fails
 	region dsmpacket.RegionID
 	owner  uint16 // who must own the region
+	word   uint64 // that is set
+	cell   []byte // of a call slot that is set
 }
 
 // handAnswer is what an operation has found.
@@ -78,6 +81,11 @@ func wordOf(slot uint32, v uint64) word {
 	return word{dsmpacket.IDOf(slot, uint32(v>>32)&dsmpacket.MaxGeneration), uint16(v >> 20 & 0xFFF), uint32(v & 0xFFFFF)} //nolint:gosec // 54 bits
 }
 
+// value is the word as a register has it.
+func (w word) value() uint64 {
+	return uint64(w.region.Generation())<<32 | uint64(w.owner)<<20 | uint64(w.lent)
+}
+
 // slotState is the state of a call slot.
 type slotState uint8
 
@@ -95,7 +103,7 @@ type slotCell struct {
 	number         rpcpacket.Number
 	state          slotState
 	caller, callee uint16 // rows
-	place          uint8  // in its call
+	place, length  uint8  // in its call, and how many slots that has
 	given          bool
 	standing       bool
 	parent         rpcpacket.Slot
@@ -110,7 +118,7 @@ func slotOf(slot uint32, v []byte) slotCell {
 	state := be.Uint64(v[8:])
 	k := slotCell{
 		slot: rpcpacket.Slot(slot), number: rpcpacket.Number(be.Uint64(v)), state: slotState(state & 7), //nolint:gosec // 3 bits
-		caller: uint16(state >> 26 & 0xFFF), callee: uint16(state >> 14 & 0xFFF), place: uint8(state >> 6 & 3), //nolint:gosec // 12 and 2 bits
+		caller: uint16(state >> 26 & 0xFFF), callee: uint16(state >> 14 & 0xFFF), place: uint8(state >> 6 & 3), length: uint8(state >> 8 & 7), //nolint:gosec // 12, 2 and 3 bits
 		given: state>>5&1 == 1, standing: state>>4&1 == 1,
 		parent: rpcpacket.Slot(state >> 38 & 0xFFFFF), lender: rpcpacket.Number(be.Uint64(v[16:])), children: v[31], //nolint:gosec // 20 bits
 	}
@@ -118,6 +126,30 @@ func slotOf(slot uint32, v []byte) slotCell {
 		k.regions = append(k.regions, dsmpacket.RegionID(be.Uint64(v[32+8*i:])))
 	}
 	return k
+}
+
+// appendTo is the opposite of slotOf. That a call is ending is not kept: it is asked for again.
+func (k *slotCell) appendTo(b []byte) []byte {
+	be := binary.BigEndian
+	flag := func(set bool, bit int) uint64 {
+		if set {
+			return 1 << bit
+		}
+		return 0
+	}
+	state := uint64(k.parent)<<38 | uint64(k.caller)<<26 | uint64(k.callee)<<14 | uint64(len(k.regions))<<11 | uint64(k.length)<<8 | uint64(k.place)<<6
+	b = be.AppendUint64(b, uint64(k.number))
+	b = be.AppendUint64(b, state|flag(k.given, 5)|flag(k.standing, 4)|uint64(k.state))
+	b = be.AppendUint64(b, uint64(k.lender))
+	b = be.AppendUint64(b, uint64(k.children))
+	for i := range 4 {
+		region := dsmpacket.RegionID(0)
+		if i < len(k.regions) {
+			region = k.regions[i]
+		}
+		b = be.AppendUint64(b, uint64(region))
+	}
+	return b
 }
 
 // handHeader is the length of hand_t, and of found_t.
@@ -133,6 +165,8 @@ func (k handKind) size() int {
 		return handHeader
 	case handReadSlots:
 		return slotsAtOnce * handHeader
+	case handSetSlot:
+		return handHeader
 	}
 	return 0
 }
@@ -149,11 +183,15 @@ func (o *handOp) frame(election uint64, tag uint32) []byte {
 	b = be.AppendUint16(b, o.owner)
 	b = append(b, 0, 0, count, 0)
 	b = be.AppendUint64(b, election)
-	b = be.AppendUint64(b, uint64(o.number))
+	b = be.AppendUint64(b, uint64(o.number)|o.word)
 	b = be.AppendUint32(b, o.slot)
 	b = be.AppendUint32(b, tag)
 	b = be.AppendUint64(b, uint64(o.region))
-	return append(b, make([]byte, handHeader-40+o.kind.size())...)
+	b = append(b, make([]byte, handHeader-40)...)
+	if o.kind == handSetSlot {
+		return append(b, o.cell...)
+	}
+	return append(b, make([]byte, o.kind.size())...)
 }
 
 // parseHand reads an answer.
@@ -202,6 +240,7 @@ type hand struct {
 	tag      uint32 // of the last operation
 	out      map[uint32]*handOut
 	jobs     []handJob // those that may have a next operation, in turns
+	first    handJob   // if there is one, only its operations are done
 	stale    bool      // another Gatekeeper has the switch
 }
 
@@ -237,14 +276,20 @@ func (h *hand) send(now time.Time) (frames [][]byte) {
 		return nil
 	}
 	for _, tag := range slices.Sorted(maps.Keys(h.out)) {
-		if o := h.out[tag]; !now.Before(o.again) {
+		if o := h.out[tag]; !now.Before(o.again) && h.may(o.job) {
 			o.pause = handPauses.Next(o.pause)
 			o.again = now.Add(o.pause)
 			frames = append(frames, o.frame(h.election, tag))
 		}
 	}
-	for len(h.jobs) > 0 && len(h.out) < handWindow {
+	for len(h.jobs) > 0 && (len(h.out) < handWindow || h.first != nil) {
 		j := h.jobs[0]
+		if h.first != nil {
+			if j = h.first; !slices.Contains(h.jobs, j) {
+				break
+			}
+			h.jobs = append([]handJob{j}, slices.DeleteFunc(h.jobs, func(o handJob) bool { return o == j })...)
+		}
 		h.jobs = h.jobs[1:]
 		o, more := j.next()
 		if !more {
@@ -266,7 +311,7 @@ func (h *hand) take(b []byte) (handJob, error) {
 	}
 	o := h.out[tag]
 	switch {
-	case o == nil:
+	case o == nil || !h.may(o.job):
 		return nil, nil
 	case a.outcome == handStale:
 		h.stale = true
@@ -276,6 +321,9 @@ func (h *hand) take(b []byte) (handJob, error) {
 	o.job.took(o.handOp, &a)
 	return o.job, nil
 }
+
+// may reports whether a job's operations are done now.
+func (h *hand) may(j handJob) bool { return h.first == nil || h.first == j }
 
 // waits reports whether a job waits for an answer.
 func (h *hand) waits(j handJob) bool {
@@ -293,7 +341,7 @@ func (h *hand) deadline() (at time.Time) {
 		return at
 	}
 	for _, o := range h.out {
-		if at.IsZero() || o.again.Before(at) {
+		if h.may(o.job) && (at.IsZero() || o.again.Before(at)) {
 			at = o.again
 		}
 	}
@@ -332,8 +380,6 @@ func (c *controller) handAnswered(b []byte) {
 	switch j := job.(type) {
 	case *readying:
 		c.readied(j)
-	case *gather:
-		c.goOnGather(j)
 	case *survey:
 		c.goOnSurvey(j)
 	case *ending:
@@ -342,6 +388,10 @@ func (c *controller) handAnswered(b []byte) {
 		c.goOnHolding(j)
 	case *naming:
 		c.goOnNaming(j)
+	case *sight:
+		c.goOnSight(j)
+	case *rebuild:
+		c.goOnRebuild(j)
 	}
 	c.reach()
 }
@@ -350,8 +400,8 @@ func (c *controller) handAnswered(b []byte) {
 type readying struct {
 	asked bool // whether they are empty: only then a word may be set
 	empty bool
+	begin bool // the rack begins, too
 	told  bool
-	over  bool
 }
 
 func (r *readying) next() (handOp, bool) {
@@ -359,7 +409,7 @@ func (r *readying) next() (handOp, bool) {
 	case !r.asked:
 		r.asked = true
 		return handOp{kind: handSetWord}, true // of slot 0, which nobody has
-	case r.empty && !r.told:
+	case r.begin && !r.told:
 		r.told = true
 		return handOp{kind: handRebuilt}, true
 	}
@@ -367,33 +417,37 @@ func (r *readying) next() (handOp, bool) {
 }
 
 func (r *readying) took(o handOp, a *handAnswer) {
-	switch {
-	case o.kind == handSetWord && a.outcome == handDone:
-		r.empty = true
-	default:
-		r.over = true
-	}
+	r.empty = o.kind == handSetWord && a.outcome == handDone
 }
 
-// ready has the switch's registers used, once it is connected. What else the hand does goes on.
+// ready has the switch's registers used, once it is connected. What else the hand does goes on when it is known that they have what they had.
 func (c *controller) ready() {
 	if !c.cfg.Rights {
 		return
 	}
 	c.hand.lead(c.cfg.Election.Low)
 	c.hand.lost()
-	c.hand.begin(&readying{})
+	r := &readying{}
+	if c.hand.first != nil {
+		c.hand.end(c.hand.first)
+	}
+	c.hand.first = r
+	c.hand.begin(r)
 	c.reach()
 }
 
 func (c *controller) readied(r *readying) {
+	c.hand.first = nil
 	switch {
-	case !r.over:
-		c.hand.begin(r)
-	case r.empty && len(c.nodes)+len(c.fallen) > 0:
-		c.logger.Error("the switch's registers were lost: regions and calls of before are nobody's")
-	case r.empty:
+	case r.told: // the rack has begun
+	case !r.empty:
+		c.registersThere()
+	case c.rebuild != nil || len(c.nodes)+len(c.fallen)+len(c.resting) > 0 || c.saved != nil:
+		c.registersLost()
+	default:
 		c.logger.Info("the switch's registers are empty: the rack begins")
+		r.begin = true
+		c.hand.begin(r)
 	}
 }
 

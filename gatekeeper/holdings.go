@@ -1,13 +1,69 @@
 package gatekeeper
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
+
+// reading is a job that reads the slots of blocks and the words of batches. It is not one moment: packets pass meanwhile.
+type reading struct {
+	row     uint16 // open slots and words that this row has to do with are kept; 0: all open slots and all words of regions
+	used    bool   // all slots are kept that have been used
+	blocks  []uint32
+	batches []uint32
+	at      int // operations that were handed out
+	left    int // and those without answer
+	slots   []slotCell
+	words   []word
+}
+
+const (
+	readsOfBlock = rpcpacket.BlockSlots / slotsAtOnce
+	readsOfBatch = dsmpacket.BatchSlots / wordsAtOnce
+)
+
+// begun makes a reading begin.
+func (r reading) begun() reading {
+	r.left = len(r.blocks)*readsOfBlock + len(r.batches)*readsOfBatch
+	return r
+}
+
+func (r *reading) next() (handOp, bool) {
+	i := r.at
+	if i < len(r.blocks)*readsOfBlock {
+		r.at++
+		return handOp{kind: handReadSlots, slot: r.blocks[i/readsOfBlock]*rpcpacket.BlockSlots + uint32(i%readsOfBlock*slotsAtOnce)}, true //nolint:gosec // small
+	}
+	if i -= len(r.blocks) * readsOfBlock; i < len(r.batches)*readsOfBatch {
+		r.at++
+		return handOp{kind: handReadWords, slot: r.batches[i/readsOfBatch]*dsmpacket.BatchSlots + uint32(i%readsOfBatch*wordsAtOnce)}, true //nolint:gosec // small
+	}
+	return handOp{}, false
+}
+
+func (r *reading) took(_ handOp, a *handAnswer) {
+	r.left--
+	for _, k := range a.slots {
+		if mine := r.row == 0 || k.caller == r.row || k.callee == r.row; r.used && k.number != 0 || k.state == slotOpen && mine {
+			r.slots = append(r.slots, k)
+		}
+	}
+	for _, w := range a.words {
+		if w.region.Generation() != 0 && (r.row == 0 || w.owner == r.row) {
+			r.words = append(r.words, w)
+		}
+	}
+}
+
+// allBlocks are those that nodes have, and allBatches those that some node has or had: their regions may be anybody's.
+func (c *controller) allBlocks() []uint32  { return slices.Sorted(maps.Keys(c.blocks.of)) }
+func (c *controller) allBatches() []uint32 { return slices.Sorted(maps.Keys(c.batches.of)) }
 
 // base is the first byte of a region.
 func (c *controller) baseOf(id dsmpacket.RegionID) dsmpacket.Pointer {
@@ -29,13 +85,12 @@ func (c *controller) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
 // What an answer brings meanwhile has an open slot in the first reading, or is among the words. What a one-way brings has an open slot in
 // the second reading of slots: the node will hear of it.
 type holding struct {
-	reading // of the first stage
-	node    *node
-	stage   int
-	asks    bool // for a part of a gather
-	held    control.Holdings
-	owned   []word
-	waits   []waiting // for it
+	reading
+	node  *node
+	stage int
+	held  control.Holdings
+	owned []word
+	waits []waiting // for it
 }
 
 // waiting is a request that waits.
@@ -55,27 +110,40 @@ const (
 // hold has a node's holdings read, and then goes on with a request.
 func (c *controller) hold(n *node, p *port, m control.Message) {
 	if n.held == nil {
-		n.held = &holding{node: n, reading: reading{used: true, blocks: n.blocks}.begun()}
-		c.hand.begin(n.held)
+		n.held = &holding{node: n}
+		c.holdAnew(n.held)
 	}
 	n.held.waits = append(n.held.waits, waiting{p, m})
 	c.goOnHolding(n.held)
 }
 
+// holdAnew begins a node's holdings from the first stage.
+func (c *controller) holdAnew(h *holding) {
+	c.hand.end(h)
+	h.stage, h.held, h.owned = holdSlots, control.Holdings{}, nil
+	h.reading = reading{used: true, blocks: h.node.blocks}.begun()
+	if c.rebuild == nil {
+		c.hand.begin(h)
+	}
+}
+
 // goOnHolding begins the next stage when one is over.
 func (c *controller) goOnHolding(h *holding) {
-	for h.left == 0 && !h.asks && h.stage < holdRead {
+	if c.rebuild != nil && h.stage < holdRead {
+		return // it begins anew when the registers are rebuilt
+	}
+	for h.left == 0 && h.stage < holdRead {
 		switch h.stage++; h.stage {
 		case holdWords:
 			h.held.Slots = c.heldSlots(h.slots)
-			h.reading, h.asks = reading{}, true
-			c.gatherWords(h)
+			h.reading = reading{row: h.node.row, batches: c.allBatches()}.begun()
 		case holdComing:
-			h.owned, h.asks = h.words, true
-			c.gatherSlots(h)
+			h.owned = h.words
+			h.reading = reading{row: h.node.row, blocks: c.allBlocks()}.begun()
 		case holdRead:
 			c.listHoldings(h)
 		}
+		c.hand.begin(h)
 	}
 	if h.stage == holdRead {
 		all := h.waits
@@ -85,12 +153,6 @@ func (c *controller) goOnHolding(h *holding) {
 		}
 	}
 	c.reach()
-}
-
-func (h *holding) of() uint16 { return h.node.row }
-
-func (h *holding) gathered(slots []slotCell, words []word) {
-	h.asks, h.slots, h.words = false, slots, words
 }
 
 // heldSlots are slots as a node is told them.
@@ -144,8 +206,6 @@ func (c *controller) unhold(n *node) {
 		return
 	}
 	c.hand.end(n.held)
-	c.slotGathers.drop(n.held)
-	c.wordGathers.drop(n.held)
 	for _, w := range n.held.waits {
 		c.fail(w.port, w.ask, fault.New(fault.Unavailable, w.ask.Kind.String(), "the node has ended meanwhile: %s", n.why))
 	}
@@ -199,12 +259,20 @@ func (c *controller) checkNamed(b *blade, told *control.Fenced) {
 	}
 	slices.Sort(k.batches)
 	k.batches = slices.Compact(k.batches)
-	k.reading = k.begun()
-	c.hand.begin(k)
-	c.goOnNaming(k)
-	c.reach()
+	c.name(k)
 	if told.More {
 		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
+	}
+}
+
+// name begins a naming, when the registers are there.
+func (c *controller) name(k *naming) {
+	c.namings = append(c.namings, k)
+	k.reading = reading{batches: k.batches}.begun()
+	if c.rebuild == nil {
+		c.hand.begin(k)
+		c.goOnNaming(k)
+		c.reach()
 	}
 }
 
@@ -213,6 +281,7 @@ func (c *controller) goOnNaming(k *naming) {
 	if k.left > 0 {
 		return
 	}
+	c.namings = slices.DeleteFunc(c.namings, func(o *naming) bool { return o == k })
 	known := map[uint32]uint32{} // generations, by slot
 	for _, w := range k.words {
 		known[w.region.Slot()] = w.region.Generation()

@@ -41,6 +41,7 @@ type node struct {
 	going       bool               // it is gone for good
 	unheard     bool               // it has not heard yet what its row has
 	held        *holding           // that; nil if it is not asked for
+	image       *image             // what its row had when its former incarnation, or that of a node that has ended, had ended; nil if it is not known
 	batches     map[uint8][]uint32 // of region slots, by memory machine
 	instance    string             // of a deployment, "" for none
 	user        uint32             // that its program runs as, by the word of its blade
@@ -171,9 +172,6 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 			c.event(Event{Kind: NodeJoined, Blade: b.hello.Blade, Node: n.address, Name: n.name})
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
-			if n.lost {
-				c.beginLosing(n)
-			}
 		}
 		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
 	}, rules, c.base.want(nodeIdentity(p.num, n)))

@@ -129,6 +129,7 @@ func (c *controller) unidentifyNode(id wal.Node, gone bool) {
 			n.farewell()
 			n.farewell = nil
 		}
+		c.rememberRow(n)
 		c.recover(c.recoveries.Unidentified(id))
 	}, c.away(n, gone), append(c.unidentify(n.address), c.unwantBatches(n)...))
 	var phases []phase
@@ -225,6 +226,7 @@ func (c *controller) succeed(n *node) {
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
 	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches, n.row = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches, old.row
+	n.image = old.image
 	n.unheard = n.rights()
 	n.first, n.before, n.afterExit, n.whyBefore = old.first, old.incarnation, old.exited, old.why
 	for _, x := range n.exports {

@@ -111,6 +111,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.loans = append(s.loans, r)
 	case wal.KindBatch:
 		s.batches = append(s.batches, r)
+	case wal.KindRegisters:
+		return c.restoreRegisters(&r)
 	case wal.KindReturned:
 		s.returned = append(s.returned, r)
 	case wal.KindRecovery:

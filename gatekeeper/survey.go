@@ -91,7 +91,7 @@ func (c *controller) beginSurvey() {
 	switch {
 	case s.now != nil || len(s.next) == 0:
 		return
-	case !c.connected:
+	case !c.connected, c.rebuild != nil:
 		s.end()
 		return
 	case c.now.Before(s.last.when.Add(surveyShare * s.last.took)):

@@ -54,10 +54,13 @@ const (
 	// KindBatch is who has a batch of region slots, by the number of the batch in bytes 0-3: Callee (the node; zero for
 	// nobody), Attempt (the memory machine).
 	KindBatch Kind = 19
-	kindEnd   Kind = 20
+	// KindRegisters is what the switch's registers had when a backup was made, of a batch of region slots (bytes 0-3: 1) or a block of call
+	// slots (2), by its number in bytes 4-7: Data. Only backups have it, and racks that begin from one, until their switch has it.
+	KindRegisters Kind = 20
+	kindEnd       Kind = 21
 )
 
-var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 14: "mirror", "export", "owner", "loan", "returned", "batch"}
+var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 14: "mirror", "export", "owner", "loan", "returned", "batch", "registers"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

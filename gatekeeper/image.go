@@ -1,0 +1,229 @@
+package gatekeeper
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// image is what registers had: call slots, then words, then call slots again. That is not one moment.
+type image struct {
+	slots []slotCell // that were used
+	words []word
+	later []slotCell // in the second reading; of a node's image there is none
+}
+
+// sight makes an image.
+type sight struct {
+	reading
+	blocks, batches []uint32
+	stage           int
+	image           image
+	once            bool // there is no second reading of slots
+	then            func(*image)
+}
+
+// The stages of a sight.
+const (
+	sightSlots = iota
+	sightWords
+	sightLater
+	sightOver
+)
+
+// see makes an image of blocks, and of the words that a row owns; 0 stands for all.
+func (c *controller) see(row uint16, blocks []uint32, then func(*image)) *sight {
+	s := &sight{blocks: blocks, batches: c.allBatches(), once: row != 0, then: then}
+	s.reading = reading{row: row, used: true, blocks: blocks}.begun()
+	c.hand.begin(s)
+	c.goOnSight(s)
+	return s
+}
+
+func (c *controller) goOnSight(s *sight) {
+	for s.left == 0 && s.stage < sightOver {
+		row := s.row
+		switch s.stage++; s.stage {
+		case sightWords:
+			s.image.slots = s.slots
+			s.reading = reading{row: row, batches: s.batches}.begun()
+		case sightLater:
+			s.image.words = s.words
+			s.reading = reading{row: row, used: true}
+			if !s.once {
+				s.reading.blocks = s.blocks
+			}
+			s.reading = s.begun()
+		case sightOver:
+			s.image.later = s.slots
+			s.then(&s.image)
+		}
+		c.hand.begin(s)
+	}
+	c.reach()
+}
+
+// endSights gives up what is being read: it is not what it was any more.
+func (h *hand) endSights() {
+	all := slices.Clone(h.jobs)
+	for _, o := range h.out {
+		all = append(all, o.job)
+	}
+	for _, j := range all {
+		if s, is := j.(*sight); is {
+			h.end(s)
+		}
+	}
+}
+
+// rememberRow makes an image of what the row of a node has that has ended, and whose packets do not pass any more. Its row owns at least that until
+// its next incarnation's packets pass: the rebuilding of lost registers needs it, since such a node cannot give its account.
+func (c *controller) rememberRow(n *node) {
+	if n.image = nil; !n.rights() || c.rebuild != nil || !c.connected {
+		return
+	}
+	c.see(n.row, n.blocks, func(i *image) {
+		if c.fallen[n.address] == n && c.rebuild == nil {
+			n.image = i
+		}
+	})
+}
+
+// rememberAll does that for the nodes of which it was not done: this Gatekeeper has not seen their end, or the registers were being rebuilt.
+func (c *controller) rememberAll() {
+	for _, n := range c.sortedFallen() {
+		if n.image == nil {
+			c.rememberRow(n)
+		}
+	}
+}
+
+// A backup has an image of all registers, made while memory is held: nothing is settled meanwhile.
+
+// saw returns an image of all registers.
+func (g *Gatekeeper) saw(ctx context.Context) (*image, error) {
+	found := make(chan *image, 1)
+	var s *sight
+	err := g.query(ctx, func(c *controller) error {
+		if !c.connected || c.rebuild != nil {
+			return fault.New(fault.Unavailable, "backup", "the switch is away, or its registers are being rebuilt: try again")
+		}
+		s = c.see(0, c.allBlocks(), func(i *image) { found <- i })
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, backupPatience)
+	defer cancel()
+	select {
+	case i := <-found:
+		return i, nil
+	case <-g.stopped:
+		return nil, ErrStopped
+	case <-ctx.Done():
+		_ = g.do(context.WithoutCancel(ctx), func() { g.ctl.hand.end(s) })
+		return nil, fault.New(fault.Unavailable, "backup", "the switch's registers were not read: %v", ctx.Err())
+	}
+}
+
+// The first byte of an ID of KindRegisters: what the record is about.
+const (
+	savedBatch = 1
+	savedBlock = 2
+	savedLater = 3 // a block, in the second reading
+)
+
+func registersID(what byte, number uint32) (id wal.ID) {
+	id[3] = what
+	binary.BigEndian.PutUint32(id[4:], number)
+	return id
+}
+
+// records are an image as records of a log.
+func (i *image) records() (all []wal.Record) {
+	data := map[wal.ID][]byte{}
+	for _, w := range i.words {
+		id := registersID(savedBatch, w.region.Batch())
+		data[id] = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(data[id], w.region.Slot()), w.value())
+	}
+	for what, slots := range map[byte][]slotCell{savedBlock: i.slots, savedLater: i.later} {
+		for k := range slots {
+			id := registersID(what, slots[k].slot.Block())
+			data[id] = slots[k].appendTo(binary.BigEndian.AppendUint32(data[id], uint32(slots[k].slot)))
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(data), func(a, b wal.ID) int { return slices.Compare(a[:], b[:]) }) {
+		all = append(all, wal.Record{Kind: wal.KindRegisters, ID: id, Data: data[id]})
+	}
+	return all
+}
+
+// restoreRegisters takes a record of the backup that the rack begins with.
+func (c *controller) restoreRegisters(r *wal.Record) error {
+	if c.saved == nil {
+		c.saved = &image{}
+	}
+	size := 4 + handHeader
+	if r.ID[3] == savedBatch {
+		size = 4 + 8
+	}
+	if len(r.Data)%size != 0 || r.ID[3] < savedBatch || r.ID[3] > savedLater {
+		return corrupt(r, "%d bytes of registers", len(r.Data))
+	}
+	for part := range slices.Chunk(r.Data, size) {
+		at, content := binary.BigEndian.Uint32(part), part[4:]
+		switch r.ID[3] {
+		case savedBatch:
+			if at >= dsmpacket.Batches*dsmpacket.BatchSlots {
+				return corrupt(r, "region slot %d", at)
+			}
+			c.saved.words = append(c.saved.words, wordOf(at, binary.BigEndian.Uint64(content)))
+		case savedBlock:
+			c.saved.slots = append(c.saved.slots, slotOf(at, content))
+		case savedLater:
+			c.saved.later = append(c.saved.later, slotOf(at, content))
+		}
+		if r.ID[3] != savedBatch && !rpcpacket.Slot(at).Valid() {
+			return corrupt(r, "call slot %d", at)
+		}
+	}
+	c.savedIDs = append(c.savedIDs, r.ID)
+	return nil
+}
+
+// dropSaved forgets what the backup had: the switch has it.
+func (c *controller) dropSaved() {
+	for _, id := range c.savedIDs {
+		c.drop(wal.KindRegisters, id)
+	}
+	c.saved, c.savedIDs = nil, nil
+}
+
+// owned counts the regions that nodes own, and those on machines of which nothing is told.
+func (c *controller) ownedIn(i *image, served func(machine uint8) bool) (regions, lacks int) {
+	for _, w := range i.words {
+		if w.owner != 0 {
+			regions++
+			if !served(c.batches.of[w.region.Batch()].machine) {
+				lacks++
+			}
+		}
+	}
+	return regions, lacks
+}
+
+// rowOfAddr is the row of a node, 0 if it has none.
+func (c *controller) rowOfAddr(a netip.Addr) uint16 {
+	if n := c.nodeOrFallen(a); n != nil {
+		return n.row
+	}
+	return 0
+}

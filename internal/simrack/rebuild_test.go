@@ -1,0 +1,112 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// loss has the switch's machine lose its registers at a frame.
+type loss struct {
+	at, seen atomic.Int64 // at 0: never
+}
+
+func (l *loss) onFrame(r *shelf, _ wire.Frame) {
+	if at := l.at.Load(); at > 0 && l.seen.Add(1) == at {
+		if err := r.LoseSwitch(); err != nil {
+			r.Error(err)
+		}
+		if err := r.BootSwitch(); err != nil {
+			r.Error(err)
+		}
+	}
+}
+
+// passes passes regions in each way that there is: it lends one to a call, gets one by an answer, and hands one over.
+func (r *shelf) passes(ctx context.Context, m *dsm.Client, n *rpc.Node) error {
+	if err := lentOut(ctx, m, func(p dsm.Pointer) error { return lendTo(ctx, n, p) }); err != nil {
+		return fmt.Errorf("lend: %w", err)
+	}
+	p, err := get(ctx, n)
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	b := make([]byte, 8)
+	if _, err := m.Read(ctx, p, b); err != nil || !bytes.Equal(b, []byte("contents")) {
+		return fmt.Errorf("the answer's region has %q: %w", b, err)
+	}
+	if err := m.Free(ctx, p); err != nil {
+		return fmt.Errorf("free: %w", err)
+	}
+	if p, err = filled(ctx, m); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
+	return hand(ctx, n, "Borrower", p)
+}
+
+// lossStep is how many frames lie between two moments at which the switch loses its registers.
+var lossStep = 9
+
+// TestRegistersLost: the switch's machine comes back with empty registers while a plain client and an execution pass regions, at each frame of
+// many. The nodes say what rights they have. Nobody loses one: each call is answered, each one-way arrives once, and no region is left.
+func TestRegistersLost(t *testing.T) {
+	for at := int64(1); at < 200; at += int64(lossStep) {
+		if testing.Short() && at%4 != 1 {
+			continue
+		}
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			l := new(loss)
+			withShelves(t, &shelf{frame: l.onFrame}, mirroredThesis(), func(r *shelf) {
+				if !r.Rights() {
+					t.Skip("rights are not in the switch")
+				}
+				var taken atomic.Int64
+				r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+					b := make([]byte, 8)
+					if _, err := rpc.Memory(ctx).Read(ctx, p, b); err != nil || !bytes.Equal(b, []byte("contents")) {
+						r.Errorf("the callee reads %q, %v", b, err)
+					}
+					taken.Add(1)
+					return nil
+				})
+				r.gives(fresh)
+				l.at.Store(at)
+				began := time.Now()
+				var client sync.WaitGroup
+				client.Go(func() {
+					for range 2 {
+						if err := r.passes(r.Context(), r.client.Memory(), r.client); err != nil {
+							r.Errorf("the client: %v", err)
+						}
+					}
+				})
+				for range 2 {
+					r.call(func(ctx context.Context, _ *dsm.Pointer) error { return r.passes(ctx, rpc.Memory(ctx), r.server) })
+				}
+				client.Wait()
+				if took := time.Since(began); took < time.Second && l.seen.Load() >= at {
+					t.Errorf("all is done within %v: the switch has not lost anything", took)
+				}
+				<-time.After(20 * time.Second) // virtual
+				if seen := l.seen.Load(); seen < at {
+					t.Skipf("there were %d frames", seen)
+				}
+				if n := taken.Load(); n != 8 {
+					t.Errorf("%d calls and one-ways have come, want 8", n)
+				}
+				if s := r.server.Stats(); s.Resumed > 0 {
+					t.Errorf("%d executions have begun anew: the server has not given its account", s.Resumed)
+				}
+				r.regions(0)
+			})
+		})
+	}
+}
