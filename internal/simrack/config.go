@@ -3,7 +3,6 @@ package simrack
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -77,7 +76,7 @@ type Config struct {
 	Compute func(*daemon.ComputeConfig) error
 	// LogOptions are those of the Gatekeeper's log.
 	LogOptions wal.Options
-	// Rights is gatekeeper.Config.Rights. The environment variable BIFROST_RIGHTS=1 sets it, too.
+	// Rights is gatekeeper.Config.Rights.
 	Rights bool
 	// Clock tells a Gatekeeper or a memory blade that starts what time it is; it may be
 	// called concurrently. Nil stands for time.Now.
@@ -107,7 +106,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Rights = c.Rights || os.Getenv("BIFROST_RIGHTS") == "1"
+	c.Rights = true
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
