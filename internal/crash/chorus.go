@@ -198,7 +198,7 @@ func (r *Run) sing(ctx context.Context) (over chan struct{}, err error) {
 // again; unless the service's state was lost, too.
 func (r *Run) voice(ctx context.Context, v int, j join.Joiner) error {
 	<-time.After(time.Duration(v)) // an instant of its own, as branches have
-	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(fmt.Sprint("voice", v)), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(fmt.Sprint("voice", v)), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits(len(r.p.Clients))))
 	if err != nil {
 		return err
 	}

@@ -70,8 +70,8 @@ func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
 	}
 }
 
-// nodeLimits are those of every node.
-func (s Setting) nodeLimits() (l rpc.Limits) {
+// nodeLimits are those of every node, with so many clients.
+func (s Setting) nodeLimits(clients int) (l rpc.Limits) {
 	if s.Limits == 0 {
 		return l
 	}
@@ -85,7 +85,7 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 		},
 	}
 	if l.Slots != 0 {
-		l.Slots += 4 * s.Throng // clients that have ended have theirs for a lifetime, and those of calls that were given up are not used again at once
+		l.Slots += 4 * clients // clients that have ended have theirs for a lifetime, and those of calls that were given up are not used again at once
 	}
 	if l.ReplyBytes != 0 {
 		l.ReplyBytes += 8 * s.Large // answers that are on their way, or the calls fail

@@ -30,6 +30,9 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
+	if err := r.judgeSlots(ctx); err != nil {
+		return err
+	}
 	if err := r.judgeCopies(ctx); err != nil { // before the audit, which frees what services keep
 		return err
 	}
@@ -54,6 +57,24 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	r.judgeTries(want)
 	r.judgeEffects(want)
 	return r.clean(ctx)
+}
+
+// judgeSlots waits until no call is open in the switch: somebody asks about each, until it is answered.
+func (r *Run) judgeSlots(ctx context.Context) error {
+	if !r.rack.Rights() {
+		return nil
+	}
+	open := 0
+	err := r.idle(ctx, "calls are open in the switch", func(*gatekeeper.Snapshot) bool {
+		o, err := r.rack.Gatekeeper().Overview(ctx)
+		open = o.CallCount
+		return err == nil && open == 0
+	})
+	if errors.Is(err, errStuck) {
+		r.ledger.complain("%d calls are open in the switch, and nobody asks about them", open)
+		err = nil
+	}
+	return err
 }
 
 // orphansEnd is after how long the calls that nobody waits for are over, or the Gatekeeper

@@ -72,7 +72,7 @@ func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.St
 		r.judgeIdentity(begun{s.Address, s.After + 1, &self}, "") // or a later one: the rack numbers it when it joins
 	}
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
-	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &self}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &self}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits(len(r.p.Clients))))
 	r.noteLedger(name, self)
 	return n, self, err
 }
@@ -254,7 +254,7 @@ func (r *Run) twin(name string) error {
 	defer r.mu.Unlock()
 	program := fmt.Sprint(twinName(name), len(r.twins))
 	twin, err := r.rack.Run("c1", program, func(ctx context.Context, j join.Joiner, _ control.Start) error {
-		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(twinName(name)), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(twinName(name)), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits(len(r.p.Clients))))
 		if err != nil {
 			return nil // its blade is not there
 		}
