@@ -45,7 +45,6 @@ class Session:
         self.blade, self.mtu = identity["Blade"], joined["mtu"]
         self.key = bytes(identity.get("Key") or ())  # what the node proves with that calls are its own; b"" if the rack has no keys
         self.blocks = identity.get("Blocks") or ()  # of call slots, that the node has
-        self.row = identity.get("Row", 0)  # the node's in the switch, which judges its calls; 0 if the Gatekeeper does
         self.before = identity.get("Before", 0)  # the incarnation before this one; 0 for none
 
     def ask(self, op, **fields):

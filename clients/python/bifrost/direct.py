@@ -114,7 +114,7 @@ class _Forgetter:
 
 
 class Forgets:
-    """What calls nodes, and the Gatekeeper, are to forget: nobody asks for their outcomes any more."""
+    """What calls nodes are to forget: nobody asks for their outcomes any more."""
 
     def __init__(self):
         self._nodes = {}

@@ -31,22 +31,22 @@ class RTT:
 
 
 class Note:
-    """A plain call of a slot, and a node whose ledger keeps it, or the Gatekeeper, which does. Nobody asks for it any more when it
-    is over, and the node is told so when it is due."""
+    """A plain call of a slot, and the node whose ledger keeps it. Nobody asks for it any more when it is over, and the node is told so when it
+    is due."""
 
     def __init__(self, node, id, due):
         self.node, self.id, self.due = node, id, due
 
 
 class Call:
-    """A call that is out, or a question about a former incarnation's. The shell fills in message, held, expires and node, and waits as it likes.
+    """A call that is out, or a question about a former incarnation's. The shell fills in message, expires and node, and waits as it likes.
 
-    node is whom the call goes to. held: the switch holds the call, and the Gatekeeper keeps a record of it. slot, and more of them for a
+    node is whom the call goes to. slot, and more of them for a
     message of more lists, are there while the call is out, and before, when it does not wait for them any more.
     """
 
-    def __init__(self, message, rtt, node, held=False, expires=None):
-        self.message, self.rtt, self.node, self.held, self.expires = message, rtt, node, held, expires
+    def __init__(self, message, rtt, node, expires=None):
+        self.message, self.rtt, self.node, self.expires = message, rtt, node, expires
         self.deadline = None  # of whoever waits
         self.waiter = None  # the shell's
         self.slots, self.slot, self.more = max(1, len(message.listed)), None, ()
@@ -79,11 +79,11 @@ def milliseconds(left):
 
 class Caller:
     """The calling side of a node's incarnation: numbers calls within call slots, sends them again, takes their answers. served is
-    that of its slots. rights says that rights are in the switch, which has the slots of a call open until the call is answered: so only an
-    answer counts that names the call's slot and number, and a one-way that expires goes on."""
+    that of its slots. The switch has the slots of a call open until the call is answered: so only an answer counts that names the call's slot and
+    number, and a one-way that expires goes on."""
 
-    def __init__(self, node, incarnation, served, rights=False):
-        self._node, self._incarnation, self._rights = node, incarnation, rights
+    def __init__(self, node, incarnation, served):
+        self._node, self._incarnation = node, incarnation
         self.slots = Slots(served)
         self._left = []
         self.calls = {}
@@ -94,18 +94,13 @@ class Caller:
         m.slot, m.number = slot.number, wire.number_of(self._incarnation, slot.count)
         m.call = wire.plain_id(self._node, m.slot, m.number)
         for other in call.more:
-            for note in filter(None, (other.kept, other.held)):
-                self._leave(note)
-            other.kept = other.held = None
+            if other.kept:
+                other.kept = self._leave(other.kept)
         kept = m.policy != layout.POLICY_NONE  # in the node's ledger
         if slot.kept and not (kept and slot.kept.node == call.node):
             slot.kept = self._leave(slot.kept)
-        if slot.held and not call.held and slot.held.due <= now:
-            slot.held = self._leave(slot.held)
         if kept:
             slot.kept = Note(call.node, m.call, now + layout.FORGET_AFTER)
-        if call.held:
-            slot.held = Note(layout.GATEKEEPER, m.call, now + layout.FORGET_AFTER)
         self._start(now, call)
 
     def ask(self, now, call):
@@ -125,13 +120,11 @@ class Caller:
         self._left.append((note.node, note.id))
 
     def left(self, now):
-        """Plain calls that nodes, or the Gatekeeper, are to be told to forget: (node, id) each. The slots that they were in have
+        """Plain calls that nodes are to be told to forget: (node, id) each. The slots that they were in have
         gone on to others, or are idle."""
         for slot in self.slots.idle:
             if slot.kept and slot.kept.due <= now:
                 slot.kept = self._leave(slot.kept)
-            if slot.held and slot.held.due <= now:
-                slot.held = self._leave(slot.held)
         left, self._left = self._left, []
         return left
 
@@ -150,19 +143,10 @@ class Caller:
         return True
 
     def find(self, source, m):
-        """The call that an answer from an address is to, None if none is out. What answers a call that the switch holds for the
-        Gatekeeper, the Gatekeeper has released; any other is answered by its node, or refused by the Gatekeeper. A node refuses one
-        place of a call."""
+        """The call that an answer from an address is to, None if none is out. It is its node's, and names its slot and number."""
         call = self.calls.get(m.call)
-        if call is None or m.type not in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
-            return None
-        if m.flags & layout.FLAG_RELEASED:
-            return call
-        if call.held or call.node != source:
-            return None  # forged
-        if (m.refuses or self._rights) and not call.at(m):
-            return None
-        return call
+        answers = m.type in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION)
+        return call if answers and call is not None and call.node == source and call.at(m) else None
 
     def receive(self, now, source, m):
         """Takes a reply or exception from an address; returns the call that it ends, or None."""
@@ -193,21 +177,18 @@ class Caller:
 
     def _answered(self, now, call):
         call.rtt.answered(now - call.begun, call.resent)
-        for note in call.slot.kept, call.slot.held:
-            if note and note.id == call.message.call:
-                note.due = now + layout.FORGET_AFTER
+        note = call.slot.kept
+        if note and note.id == call.message.call:
+            note.due = now + layout.FORGET_AFTER
         self.end(call)
         return call
 
     def tick(self, now):
-        """The calls to send again, and those that have expired."""
+        """The calls to send again, and those that have expired: they go on, and do not expire any more."""
         resend, expired = [], []
         for call in list(self.calls.values()):
             if call.expires is not None and call.expires <= now:
-                if self._rights:
-                    call.expires = None
-                else:
-                    self.end(call)
+                call.expires = None
                 expired.append(call)
             elif call.due <= now:
                 if call.unsent:  # the next copy counts as the first
@@ -221,5 +202,5 @@ class Caller:
     def due(self):
         """When tick, or left, has something to do; None while they have not."""
         times = [c.due if c.expires is None else min(c.due, c.expires) for c in self.calls.values()]
-        times += [note.due for slot in self.slots.idle for note in (slot.kept, slot.held) if note]
+        times += [slot.kept.due for slot in self.slots.idle if slot.kept]
         return min(times, default=None)

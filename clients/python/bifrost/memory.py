@@ -71,10 +71,9 @@ class Memory:
     the client goes on asking for it while it is used, and settle waits for it.
     """
 
-    def __init__(self, sock, incarnation, rack, budget, batches, clock=time.monotonic, sleep=time.sleep, rights=False):
-        """batches asks the Gatekeeper for batches of region slots: machine, how many the node is to have there → all that it has there.
-        rights are in the switch: then the client accounts for what is the node's."""
-        self.account, self._rights = Account(), rights
+    def __init__(self, sock, incarnation, rack, budget, batches, clock=time.monotonic, sleep=time.sleep):
+        """batches asks the Gatekeeper for batches of region slots: machine, how many the node is to have there → all that it has there."""
+        self.account = Account()
         self._leaving, self._closed = [], False  # pointers to regions that free_later frees
         self._news, self._freer = threading.Condition(), None
         self._socket, self._now, self._sleep = sock, clock, sleep
@@ -215,7 +214,7 @@ class Memory:
         region, name = wire.region_of(pointer), socket.inet_ntop(socket.AF_INET6, pointer)
         pause, give_up = 0.0, self._now() + GIVE_UP
         while True:
-            if self._rights and by == wire.NO_USE and not self.account.owns(region):
+            if by == wire.NO_USE and not self.account.owns(region):
                 raise Error(layout.PERMISSION_DENIED, name + " is not this program's: it has freed it or handed it over, or never had it", op)
             done = self._run(make())
             lent = done.code == layout.OVERLOADED  # the switch alone says so

@@ -61,14 +61,11 @@ class Node:
         mtu = min(session.mtu, session.rack.get("mtu") or session.mtu)
         self.budget = min(mtu - layout.OVERHEAD, layout.MAX_DATAGRAM)
         self._socket = session.listen(self.address, layout.PORT_RPC)
-        self.rights = session.row != 0  # are in the switch, which judges all calls; else those with pointers wait for the Gatekeeper
-        self.memory = Memory(
-            session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget, self._ask_batches, rights=self.rights
-        )
-        held, regions = session.holdings() if self.rights and session.before else ((), ())
+        self.memory = Memory(session.listen(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget, self._ask_batches)
+        held, regions = session.holdings() if session.before else ((), ())
         self._lock = threading.Lock()  # over what follows
         self._granted = threading.Condition(self._lock)  # a call that has waited for a slot has one
-        self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all(), self.rights)
+        self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all())
         self._caller.slots.grant(session.blocks)
         self._rtts = {}
         self._calls = Calls(self)
@@ -189,7 +186,7 @@ class Node:
             lists = wire.lists_of(regions, serving.message.lent_by) if serving else wire.lists_of(regions)
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
-        if self.rights and not all(map(self.memory.account.owns, own)):
+        if not all(map(self.memory.account.owns, own)):
             why = "it names a region that is not this program's: it has freed it or handed it over, or never had it"
             raise Error(layout.PERMISSION_DENIED, why, op, never_began=True)
         if regions:
@@ -205,9 +202,7 @@ class Node:
             )
             if called.at_most_once:
                 m.callee_incarnation = server.incarnation
-            held = bool(regions) and not self.rights
-            m.flags |= layout.FLAG_HELD if held else 0
-            call = endpoint.Call(m, None, server.node, held=held)
+            call = endpoint.Call(m, None, server.node)
             call.lends, call.gives = ((), own) if oneway else (own, ())
             call.body = self._cut(op, m)
             call.deadline = end
@@ -223,7 +218,7 @@ class Node:
                 if called.at_most_once and answer is not None and answer.type == layout.TYPE_EXCEPTION and answer.code == layout.UNAVAILABLE:
                     with self._lock:
                         self._servers.doubt(called)
-                return self._answer(op, answer, oneway, call.resent)
+                return self._answer(op, answer, oneway)
             with self._lock:
                 self._servers.refused(time.monotonic(), called, server)
 
@@ -290,8 +285,8 @@ class Node:
         self._slot_inquiries.put(told, "blocks", want=want)
 
     def _send_call(self, call, datagram):
-        """Puts a copy of a call on the wire. Calls that the switch holds have a port of their own."""
-        self.send(datagram, call.node, layout.PORT_RPC if call.held else layout.PORT_DIRECT)
+        """Puts a copy of a call on the wire."""
+        self.send(datagram, call.node, layout.PORT_DIRECT)
 
     def _cut(self, op, m):
         """Makes a message that exceeds a packet the first packet of itself, and returns its whole payload. Else it returns
@@ -312,18 +307,13 @@ class Node:
         return "%s of %d bytes, at most %d are taken: pass it by reference, or raise max_message" % (what, size, self.max_message)
 
     def _give_up(self, call):
-        """Ends the wait for an answer; False if it has come. If rights are in the switch, the call goes on until it is answered, for its slot
-        is open; its callee is told not to begin any more. So it is with a call that the switch holds: its lease ends with the answer."""
+        """Ends the wait for an answer; False if it has come. The call goes on until it is answered, for its slot is open in the switch; its
+        callee is told not to begin any more."""
         with self._lock:
             if call.message.call not in self._caller.calls:
                 return False
             self._orphan(call)
-            if not self.rights and not call.message.regions:
-                self._caller.end(call)
-                return True
             call.deadline = time.monotonic()
-            if not self.rights:
-                return True
             if call.message.type == layout.TYPE_CALL and call.message.policy == layout.POLICY_NONE:
                 call.message.flags |= layout.FLAG_GIVEN_UP
             datagram = call.again(call.deadline)
@@ -336,12 +326,11 @@ class Node:
         waiter, call.waiter, call.lends = call.waiter, None, ()
         return waiter
 
-    def _answer(self, op, m, oneway, resent):
+    def _answer(self, op, m, oneway):
         if m is None:
             raise Error(layout.UNAVAILABLE, "the node has lost its identity; the call may have run", op)
         if m.type == layout.TYPE_EXCEPTION and m.code:
-            never = m.flags & layout.FLAG_UNBEGUN and (m.policy or not m.flags & layout.FLAG_RELEASED or not resent)
-            raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(never))
+            raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(m.flags & layout.FLAG_UNBEGUN))
         if oneway:
             return {}, b"", ()
         try:
@@ -350,8 +339,8 @@ class Node:
             raise Error(layout.BAD_REQUEST, "malformed answer: %s" % e, op, remote=True) from e
 
     def send(self, datagram, address, port=layout.PORT_RPC):
-        """Puts a message on the wire; a failure is a loss like any other. A large one has a port of its own, unless the switch holds it."""
-        if wire.is_first(datagram, self.rights):
+        """Puts a message on the wire; a failure is a loss like any other. A large one has a port of its own."""
+        if wire.is_first(datagram):
             port = layout.PORT_BULK
         try:
             {layout.PORT_DIRECT: self._direct, layout.PORT_BULK: self._parts}.get(port, self._socket).sendto(datagram, (address, port))
@@ -414,16 +403,13 @@ class Node:
     def _gone(self, node, incarnation, in_order=False):
         """Fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is
         gone for good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A
-        call of policy none may have run, and its answer got lost. If rights are in the switch, a call goes on until that says that it is over,
-        and whoever has lent regions waits for that."""
+        call of policy none may have run, and its answer got lost. A call goes on until the switch says that it is over, and whoever has lent
+        regions waits for that."""
         with self._lock:
             if incarnation == _FOR_GOOD:
                 self._forgets.gone(node)
-            failed = [c for c in self._caller.calls.values() if c.node == node and (incarnation == _FOR_GOOD or 0 < c.message.callee_incarnation <= incarnation)]
-            if self.rights:
-                failed = [(c, self._orphan(c)) for c in failed if c.waiter and not c.message.regions]
-            else:
-                failed = [(c, c.waiter) for c in failed if self._caller.end(c)]
+            out = [c for c in self._caller.calls.values() if c.node == node and c.waiter and not c.message.regions]
+            failed = [(c, self._orphan(c)) for c in out if incarnation == _FOR_GOOD or 0 < c.message.callee_incarnation <= incarnation]
         for call, waiter in failed:
             why = _failure(layout.UNAVAILABLE, _GONE)
             if in_order and call.message.policy != layout.POLICY_NONE:
@@ -453,7 +439,7 @@ class Node:
                         continue
                     while True:
                         b, source = key.fileobj.recvfrom(65536)
-                        key.data(b, source[0].split("%")[0], source[1])
+                        key.data(b, source[0].split("%")[0])
                 except BlockingIOError:
                     continue
                 except FormatError:
@@ -481,10 +467,9 @@ class Node:
         if want:
             self._ask_blocks(want)
         for node, ids, _ in forgets:
-            held = node == layout.GATEKEEPER
-            for datagram in wire.forgets(ids, self.incarnation, self.budget, held):
-                self.send(datagram, node, layout.PORT_RPC if held else layout.PORT_DIRECT)
-        for node in ({c.node for c in resend if c.waits()} | {node for node, _, silent in forgets if silent}) - {layout.GATEKEEPER}:
+            for datagram in wire.forgets(ids, self.incarnation, self.budget):
+                self.send(datagram, node, layout.PORT_DIRECT)
+        for node in {c.node for c in resend if c.waits()} | {node for node, _, silent in forgets if silent}:
             self._ask_where(node)
         for t in self._incoming.tick(now):
             self._lost(t)
@@ -492,19 +477,13 @@ class Node:
         times.append(self._incoming.due())
         return max(0.0, min((t for t in times if t is not None), default=now + 60.0) - now)
 
-    def _received(self, b, source, _):
-        """Takes a datagram to the port for answers: an answer, or an ACK."""
+    def _received(self, b, source):
+        """Takes a datagram to the port for answers."""
         m = wire.Message.parse(b)
         if m.turned:
             self._turned_back(m, source)
             return
-        if m.type == layout.TYPE_ACK:
-            if m.flags != layout.FLAG_SETTLED | layout.FLAG_RELEASED:
-                raise FormatError("an ACK with flags %#x, which is not the Gatekeeper's word that it has forgotten calls" % m.flags)
-            with self._lock:
-                self._forgets.forgotten(time.monotonic(), layout.GATEKEEPER, wire.forgotten(m))
-            return
-        if m.flags & layout.FLAG_MORE and not m.flags & layout.FLAG_RELEASED:
+        if m.flags & layout.FLAG_MORE:
             raise FormatError("a large message, which has a port of its own")
         self._answered(m, source, len(b))
 
@@ -516,7 +495,7 @@ class Node:
             if call is None:
                 self.counters["duplicates"] += 1
                 return
-            unread = self.rights and call.waiter is None and (source, m.call, True) not in self._incoming.open  # only what it hands over counts
+            unread = call.waiter is None and (source, m.call, True) not in self._incoming.open  # only what it hands over counts
             whole = not total or unread
             if whole:
                 self._caller.receive(time.monotonic(), source, m)
@@ -563,19 +542,19 @@ class Node:
         for call in questions:
             self._send_call(call, call.message.pack())
 
-    def _direct_received(self, b, source, port):
+    def _direct_received(self, b, source):
         """Takes a datagram to the port for calls: a call, or what a node says that has got some of ours."""
         m = wire.Message.parse(b)
         if m.turned:
             self._turned_back(m, source)
             return
-        if m.flags & layout.FLAG_MORE and not m.flags & layout.FLAG_RELEASED:
+        if m.flags & layout.FLAG_MORE:
             raise FormatError("a large message, which has a port of its own")
-        if m.type == layout.TYPE_ASK and self.rights:
+        if m.type == layout.TYPE_ASK:
             self._calls.asked(m, source)
             return
         if m.type != layout.TYPE_ACK:
-            self._calls.received(m, len(b), source, port)
+            self._calls.received(m, len(b), source)
             return
         now = time.monotonic()
         with self._lock:
@@ -592,7 +571,7 @@ class Node:
             if any(map(account.owns, m.had_before)):
                 m = _failure(layout.PERMISSION_DENIED, "the answer hands over a region that was its caller's already")
         waiter = self._orphan(call)
-        if waiter is None and self.rights:
+        if waiter is None:
             prefix = self._session.rack.get("dsm_prefix")
             self.memory.free_later([wire.base_of(prefix, r) for r in gains])
         else:
@@ -688,7 +667,7 @@ class Node:
                 if call is None:
                     self.give_up(t.key)
 
-    def _part_received(self, b, source, _):
+    def _part_received(self, b, source):
         """Takes a datagram to the port for large messages."""
         if int.from_bytes(b[:2], "big") == layout.RPC_MAGIC:
             self._first_received(wire.Message.parse(b), source, len(b))
@@ -707,17 +686,16 @@ class Node:
             self.give_up(key)
 
     def _first_received(self, m, source, size):
-        """Takes a large message's first packet, of so many bytes, that the Gatekeeper has not seen."""
+        """Takes a large message's first packet, of so many bytes."""
         if m.turned:
             self._turned_back(m, source)
             return
-        held = layout.FLAG_HELD | layout.FLAG_RELEASED | layout.FLAG_REPLAY
-        if not m.flags & layout.FLAG_MORE or m.flags & held or m.regions and not self.rights:
-            raise FormatError("type %d, flags %#x: no first packet of a large message without pointers" % (m.type, m.flags))
+        if not m.flags & layout.FLAG_MORE:
+            raise FormatError("type %d, flags %#x: no first packet of a large message" % (m.type, m.flags))
         if m.type in (layout.TYPE_REPLY, layout.TYPE_EXCEPTION):
             self._answered(m, source, size)
         else:
-            self._calls.received(m, size, source, layout.PORT_BULK)
+            self._calls.received(m, size, source)
 
     def _serve_pull(self, h, source):
         """Sends the parts that a receiver has asked for."""
@@ -752,11 +730,8 @@ class Node:
 
     def answer_header(self, m):
         """The header of an answer to a call, as a message without payload."""
-        flags = m.policy
-        if not self.rights and (m.flags & layout.FLAG_HELD or m.regions and m.type == layout.TYPE_CALL):
-            flags |= layout.FLAG_HELD  # so that the leases end that the call began
         fields = {name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")}
-        fields.update(type=layout.TYPE_REPLY, flags=flags, timeout=0, code=0, turned=0, had=0, callee_incarnation=self.incarnation)
+        fields.update(type=layout.TYPE_REPLY, flags=m.policy, timeout=0, code=0, turned=0, had=0, callee_incarnation=self.incarnation)
         return wire.Message(**fields)
 
     def exception(self, m, code, why, unbegun=False):

@@ -36,7 +36,6 @@ def current() -> "Incoming | None":
 
 # What a call or one-way may be marked as.
 _MARKS = layout.FLAG_MORE | layout.FLAG_HEADERS | layout.FLAG_TAINTED | 3
-_RELEASED = layout.FLAG_HELD | layout.FLAG_RELEASED
 
 
 NOT_HANDED_OVER = "the answer names a region that its node may not hand over"
@@ -84,26 +83,21 @@ class Calls:
         for s in services:
             s.close()
 
-    def received(self, m, size, source, port):
-        """Takes a call or one-way of so many bytes, from a port of a node. FormatError if it is none."""
+    def received(self, m, size, source):
+        """Takes a call or one-way of so many bytes. FormatError if it is none."""
         node = self._node
-        # The Gatekeeper has let it through: the switch drops what others send from that port to this one.
-        lends = m.flags & _RELEASED == _RELEASED and port == layout.PORT_RPC
-        asks = lends and m.flags & layout.FLAG_REPLAY
-        line = self._check(m, lends, asks)
-        if line is None:
+        if not _plausible(m):
             raise FormatError("type %d, flags %#x: no call of policy none" % (m.type, m.flags))
         now, call = time.monotonic(), None
         with self._lock:
             service = self._services.get(m.service)
-            if service is None and not asks:
+            if service is None:
                 node.counters["stale"] += 1  # it does not serve it yet: the caller sends it again
                 return
-            verdict, entry, abandoned = (self._volatile.probe if asks else self._volatile.receive)(now, source, m)
+            verdict, entry, abandoned = self._volatile.receive(now, source, m)
             if abandoned:
                 abandoned.tag.canceled.set()
             if verdict == volatile.RUN:
-                m.flags &= ~layout.FLAG_RELEASED
                 if m.type == layout.TYPE_ONE_WAY:
                     node.memory.account.add(m.regions)
                 entry.tag = call = Incoming(m, source, entry, now + m.timeout / 1000 if m.timeout else None)
@@ -115,8 +109,6 @@ class Calls:
             self._take(service, call, size, closing)
         elif reply is not None:
             node.send(reply, source)
-        elif asks and verdict == volatile.LATE:
-            node.send(node.exception(m, layout.UNAVAILABLE, "the call has not come", True), source)
         else:
             self._refuse(m, source, verdict)
 
@@ -137,17 +129,6 @@ class Calls:
             self._node.send(self._node.exception(m, layout.UNAVAILABLE, why, unbegun), source)
         else:
             self._node.counters[_COUNTERS.get(verdict, "malformed")] += 1
-
-    def _check(self, m, lends, asks):
-        """Whether a message can be a call of policy none: who waits for it, or None."""
-        marks = _MARKS | (_RELEASED | layout.FLAG_REPLAY if lends else 0)
-        if m.type == layout.TYPE_CALL:
-            marks |= layout.FLAG_GIVEN_UP
-        elif m.type != layout.TYPE_ONE_WAY:
-            return None
-        if m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt or m.turned or m.regions and not lends and not self._node.rights:
-            return None
-        return b"" if asks or m.flags & layout.FLAG_GIVEN_UP else wire.lineage(m)
 
     def _take(self, service, call, size, closing):
         """Takes a new call."""
@@ -216,6 +197,14 @@ class Calls:
         with self._idle:
             self._open -= 1
             self._idle.notify_all()
+
+
+def _plausible(m):
+    """Whether a message can be a call of policy none. FormatError if it does not say who waits for it."""
+    marks = _MARKS | (layout.FLAG_GIVEN_UP if m.type == layout.TYPE_CALL else 0)
+    if m.type not in (layout.TYPE_CALL, layout.TYPE_ONE_WAY) or m.policy != layout.POLICY_NONE or m.flags & ~marks or m.attempt:
+        return False
+    return bool(m.flags & layout.FLAG_GIVEN_UP) or wire.lineage(m) is not None
 
 
 # Why calls are refused, and whether they have never begun.
@@ -305,7 +294,7 @@ class Service:
             front = wire.pack_headers(call.answer_headers) if call.answer_headers else b""
             if out.regions:
                 node.memory.settle()
-            if node.rights and not all(node.memory.account.owns(r) or m.lent_by(r) != wire.NO_USE for r in out.regions):
+            if not all(node.memory.account.owns(r) or m.lent_by(r) != wire.NO_USE for r in out.regions):
                 return node.exception(m, layout.PERMISSION_DENIED, NOT_HANDED_OVER), b""
         except Error as e:
             return node.exception(m, e.code, e.reason), b""
@@ -318,7 +307,6 @@ class Service:
         answer.payload = front + out.trans.getvalue()
         answer.code = layout.DECLARED if out.declared else layout.OK
         answer.flags |= layout.FLAG_HEADERS if front else 0
-        answer.trailer = m.trailer[: wire.ORIGIN] if out.regions else b""  # it shows the Gatekeeper that the call was made
         try:
             answer.regions = out.regions
             b = answer.pack()

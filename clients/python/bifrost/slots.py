@@ -18,7 +18,7 @@ class Slot:
     def __init__(self, number):
         self.number, self.count = number, 0  # count of the last call
         self.used = False
-        self.kept = self.held = None  # the Caller's
+        self.kept = None  # the Caller's
 
 
 class Slots:

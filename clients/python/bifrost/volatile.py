@@ -97,22 +97,6 @@ class Volatile:
         self._dead[source] = max(self._dead[source], m.caller_incarnation - 1)
         return UNBEGUN, None
 
-    def probe(self, now, source, m):
-        """Takes the Gatekeeper's question what has become of a call, in its caller's name; returns what receive does. LATE:
-        it has not come, and does not run any more."""
-        wrong = self._wrong(source, m)
-        if wrong:
-            return wrong, None, None
-        slot = self._slot(now, source, m.slot)
-        if slot is None:
-            return FULL, None, None
-        number = m.number
-        if slot.call is not None and slot.call.number == number:
-            return self._known(slot.call), slot.call, None
-        if number < slot.floor:
-            return LOST, None, None
-        return LATE, None, self._raise(slot, number + 1)
-
     def _wrong(self, source, m):
         """The verdict on a call that is not this incarnation's, or is no plain call of its caller's; None on others."""
         if not _is_slot(m.slot) or m.number >> layout.COUNT_BITS != m.caller_incarnation or wire.derived(m.call) or m.callee_incarnation == 0:

@@ -64,10 +64,8 @@ class Message:
 
     @property
     def refuses(self):
-        """Whether an answer says that the call did not begin, since its node is gone or closes: another node may take it. What
-        the Gatekeeper refuses, no other node can take; it alone puts no incarnation into a released answer."""
-        gatekeepers = self.flags & layout.FLAG_RELEASED and self.callee_incarnation == 0
-        return self.type == layout.TYPE_EXCEPTION and self.code == layout.UNAVAILABLE and self.flags & layout.FLAG_UNBEGUN != 0 and not gatekeepers
+        """Whether an answer says that the call did not begin, since its node is gone or closes: another node may take it."""
+        return self.type == layout.TYPE_EXCEPTION and self.code == layout.UNAVAILABLE and self.flags & layout.FLAG_UNBEGUN != 0
 
     def pack(self):
         """The datagram."""
@@ -355,14 +353,14 @@ def arguments(m):
 _ITEM = 28  # bytes of a call that is to be forgotten: id, slot, number
 
 
-def forgets(calls, incarnation, budget, held=False):
-    """The datagrams that tell a node to forget plain calls. If they are held, they are for the Gatekeeper."""
+def forgets(calls, incarnation, budget):
+    """The datagrams that tell a node to forget plain calls."""
     most = (budget - RPC_SIZE) // _ITEM
-    flags = layout.FLAG_SETTLED | layout.POLICY_RECOVER | (layout.FLAG_HELD if held else 0)
+    flags = layout.FLAG_SETTLED | layout.POLICY_RECOVER
     out = []
     for at in range(0, len(calls), most):
         some = calls[at : at + most]
-        m = Message(type=layout.TYPE_ONE_WAY if held else layout.TYPE_FORGET, flags=flags, call=some[0], caller_incarnation=incarnation)
+        m = Message(type=layout.TYPE_FORGET, flags=flags, call=some[0], caller_incarnation=incarnation)
         m.payload = b"".join(id + id[4:] for id in some)  # the id, and the slot and the number in it
         out.append(m.pack())
     return out
@@ -391,10 +389,9 @@ def first(m, budget):
     return whole
 
 
-def is_first(datagram, judged):
-    """Whether a datagram is the first packet of a large message that the switch does not hold. It holds none that it judges itself."""
-    flags, lists = int.from_bytes(datagram[4:6], "big"), datagram[94]
-    return bool(flags & layout.FLAG_MORE) and (judged or not flags & layout.FLAG_HELD and not lists)
+def is_first(datagram):
+    """Whether a datagram is the first packet of a large message."""
+    return bool(int.from_bytes(datagram[4:6], "big") & layout.FLAG_MORE)
 
 
 def opening(m):

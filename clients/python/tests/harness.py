@@ -63,7 +63,7 @@ class Session:
     """A daemon's session, whose answers the test gives."""
 
     name, address, incarnation, blocks, mtu, rack, key = "test", SELF, 3, (4,), 1500, {"dsm_prefix": 16}, KEY
-    row = before = 0
+    before = 0
     held = (), ()  # the slots and the regions of a former incarnation
 
     def __init__(self):
@@ -164,7 +164,7 @@ class NodeTest(unittest.TestCase):
     def reply(self, m, source=A, flags=0, **fields):
         answer = wire.Message(**{name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")})
         answer.type, answer.timeout, answer.callee_incarnation = layout.TYPE_REPLY, 0, 9
-        answer.flags = m.flags & layout.FLAG_HELD | m.policy | flags
+        answer.flags = m.policy | flags
         for name, value in fields.items():
             setattr(answer, name, value)
         (self.bulk if flags & layout.FLAG_MORE else self.rpc).inject(answer.pack(), source)

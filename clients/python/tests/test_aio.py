@@ -108,9 +108,9 @@ class HandlerTest(NodeTest):
                 echo = test_serving.Echo()
                 echo.process = lambda *_: seen.append((wrapped.quick(), wrapped.work()))
                 await node.export("Echo", echo)
-                m = self.message(7, flags=layout.FLAG_HELD | layout.FLAG_RELEASED, regions=[REGION])
-                self.send(m, port=layout.PORT_RPC)
-                _, b = await node.run(self.take, self.rpc, lambda to, b: wire.Message.parse(b).type == layout.TYPE_CALL)
+                m = self.message(7, regions=[REGION])
+                self.send(m)
+                _, b = await node.run(self.take, self.direct, lambda to, b: wire.Message.parse(b).type == layout.TYPE_CALL)
                 self.assertEqual(wire.Message.parse(b).listed, [(wire.Use(16, m.number), [REGION])])
                 await node.run(self.take, self.rpc, lambda to, b: wire.Message.parse(b).type != layout.TYPE_CALL)
 

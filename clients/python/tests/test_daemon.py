@@ -11,7 +11,7 @@ from bifrost.daemon import Session
 
 POLICIES = [{"service": "S", "method": "one", "policy": "none"}, {"service": "S", "policy": "recover"}]
 RACK = {"policy_version": 1, "policies": POLICIES}
-JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9], "Row": 5}, "mtu": 1500, "rack": RACK}
+JOINED = {"identity": {"Name": "n", "Address": "::1", "Incarnation": 1, "Blade": "c1", "Blocks": [4, 9]}, "mtu": 1500, "rack": RACK}
 
 
 class ListenTest(unittest.TestCase):
@@ -57,7 +57,7 @@ class ListenTest(unittest.TestCase):
                 socket.send_fds(conn, [json.dumps(dict(answer, socket=True)).encode() + b"\n" + news], [made.fileno()])
 
     def test_joined(self):
-        self.assertEqual((self.session.blocks, self.session.row, self.session.before), ([4, 9], 5, 0))
+        self.assertEqual((self.session.blocks, self.session.before), ([4, 9], 0))
 
     def test_holdings(self):
         """They come in pages. When the Gatekeeper has begun anew, so does the node."""

@@ -83,8 +83,7 @@ class WireTest(unittest.TestCase):
     def test_refusals(self):
         refusal = dict(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=7, flags=layout.FLAG_UNBEGUN)
         self.assertTrue(wire.Message(**refusal).refuses)
-        self.assertTrue(wire.Message(**dict(refusal, flags=layout.FLAG_UNBEGUN | layout.FLAG_RELEASED)).refuses)
-        for change in dict(type=layout.TYPE_REPLY), dict(code=layout.OVERLOADED), dict(flags=0), dict(flags=layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, callee_incarnation=0):
+        for change in dict(type=layout.TYPE_REPLY), dict(code=layout.OVERLOADED), dict(flags=0):
             self.assertFalse(wire.Message(**dict(refusal, **change)).refuses)
 
     def test_arguments(self):
@@ -103,11 +102,11 @@ class WireTest(unittest.TestCase):
 
     def test_forgets(self):
         calls = [wire.plain_id("fd00::5", n, wire.number_of(3, n)) for n in range(100)]
-        for held, flags in (False, layout.FLAG_SETTLED), (True, layout.FLAG_SETTLED | layout.FLAG_HELD):
-            got = [wire.Message.parse(b) for b in wire.forgets(calls, 4, 1232, held)]
-            self.assertTrue(all(len(m.pack()) <= 1232 and m.flags == flags | layout.POLICY_RECOVER and m.caller_incarnation == 4 for m in got))
-            items = b"".join(id + n.to_bytes(4, "big") + wire.number_of(3, n).to_bytes(8, "big") for n, id in enumerate(calls))
-            self.assertEqual(b"".join(m.payload for m in got), items)
+        got = [wire.Message.parse(b) for b in wire.forgets(calls, 4, 1232)]
+        flags = layout.FLAG_SETTLED | layout.POLICY_RECOVER
+        self.assertTrue(all(len(m.pack()) <= 1232 and m.flags == flags and m.caller_incarnation == 4 for m in got))
+        items = b"".join(id + n.to_bytes(4, "big") + wire.number_of(3, n).to_bytes(8, "big") for n, id in enumerate(calls))
+        self.assertEqual(b"".join(m.payload for m in got), items)
         self.assertEqual(wire.forgotten(wire.Message(payload=b"".join(calls))), calls)
         self.assertRaises(FormatError, wire.forgotten, wire.Message(payload=bytes(17)))
 
@@ -148,57 +147,11 @@ class CallerTest(unittest.TestCase):
         after = self.begin()
         self.assertEqual((after.message.slot, after.message.number), (call.message.slot, call.message.number + 1))
 
-    def test_what_the_switch_holds_is_released(self):
-        for policy in layout.POLICY_NONE, layout.POLICY_RECOVER:
-            call = self.begin(flags=layout.FLAG_HELD | policy, held=True)
-            self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call)))
-            self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_RELEASED)), call)
-
-    def held(self, now, **options):
-        call = self.begin(now, flags=layout.FLAG_HELD, held=True, **options)
-        self.caller.receive(now, "a", self.reply(call, layout.FLAG_RELEASED))
-        return call.message.call
-
-    def test_the_gatekeeper_is_told_what_to_forget(self):
-        self.held(0.0)
-        last = self.held(0.1)  # tells it of the first one
-        self.assertEqual(self.caller.due(), 0.1 + layout.FORGET_AFTER)
-        self.assertEqual(self.caller.left(0.2), [])
-        self.assertEqual(self.caller.left(0.1 + layout.FORGET_AFTER), [(layout.GATEKEEPER, last)])
-        self.assertIsNone(self.caller.due())
-        self.assertEqual(self.caller.left(9.0), [])
-
-    def test_the_gatekeeper_is_told_while_other_calls_are_made(self):
-        id = self.held(0.0)
-        self.answer(0.9 * layout.FORGET_AFTER, "a")
-        self.begin(layout.FORGET_AFTER)
-        self.assertIn((layout.GATEKEEPER, id), self.caller.left(layout.FORGET_AFTER))
-
-    def test_both_are_told(self):
-        call = self.begin(flags=layout.FLAG_HELD | layout.POLICY_RECOVER, held=True)
-        self.caller.receive(1.0, "a", self.reply(call, layout.FLAG_RELEASED))
-        self.assertEqual(self.caller.due(), 1.0 + layout.FORGET_AFTER)
-        self.assertEqual(self.caller.left(1.0 + layout.FORGET_AFTER), [("a", call.message.call), (layout.GATEKEEPER, call.message.call)])
-
-    def test_a_late_refusal(self):
-        """A node refuses one place of a call; what the Gatekeeper has released counts in any case."""
-        refusal = dict(type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=7)
-        call = self.begin()
-        for other in dict(slot=call.message.slot + 1), dict(number=call.message.number - 1):
-            self.assertIsNone(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_UNBEGUN, **refusal, **other)))
-        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_UNBEGUN, **refusal)), call)
-        call = self.begin()
-        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, **refusal, number=1)), call)
-        call = self.begin()
-        self.assertIs(self.caller.receive(0.0, "a", self.reply(call, slot=1, number=1)), call)  # it is none
-
     def test_answers_come_from_their_node(self):
         for policy in layout.POLICY_NONE, layout.POLICY_RECOVER:
             call = self.begin(flags=policy, node="a")
             self.assertIsNone(self.caller.receive(0.0, "b", self.reply(call)))
             self.assertIs(self.caller.receive(0.0, "a", self.reply(call)), call)
-            call = self.begin(flags=policy, node="a")
-            self.assertIs(self.caller.receive(0.0, "b", self.reply(call, layout.FLAG_RELEASED)), call)
 
     def answer(self, now, node):
         call = self.begin(now, flags=layout.POLICY_RECOVER, node=node)
@@ -228,10 +181,8 @@ class CallerTest(unittest.TestCase):
         self.caller.receive(0.1, "a", self.reply(call))
         self.assertIsNone(self.caller.due())
 
-    def test_rights_in_the_switch(self):
-        """A slot is open until its call is answered there: a one-way that expires goes on."""
-        self.caller = endpoint.Caller("fd00::5", 3, None, rights=True)
-        self.caller.slots.grant([4, 9])
+    def test_a_slot_is_open_until_its_call_is_answered(self):
+        """An answer in another slot or under another number is none, and a one-way that expires goes on."""
         call = self.begin(expires=0.5)
         self.assertEqual(self.caller.tick(0.5), ([], [call]))
         self.assertEqual(self.caller.tick(0.6), ([call], []))

@@ -90,9 +90,9 @@ class Network:
 
 
 class MemoryTest(unittest.TestCase):
-    def client(self, network, **options):
+    def client(self, network):
         rack = {"dsm_prefix": 16, "memories": [{"machine": 1, "free": 1 << 20}]}
-        return Memory(network, 3, lambda: rack, 1232, lambda machine, want: [machine][:want], network.clock, network.sleep, **options)
+        return Memory(network, 3, lambda: rack, 1232, lambda machine, want: [machine][:want], network.clock, network.sleep)
 
     def test_lossy_mirror(self):
         network = Network()
@@ -135,7 +135,7 @@ class MemoryTest(unittest.TestCase):
 
     def test_what_is_lent_is_written_later(self):
         network = Network()
-        memory = self.client(network, rights=True)
+        memory = self.client(network)
         p, lent = memory.alloc(64), [True]
         network.denies, network.why = lambda op: op == layout.OP_WRITE and lent[0], layout.OVERLOADED
         network.sleep = memory._sleep = lambda _: lent.clear() or lent.append(network.sent.count(layout.OP_WRITE) < 5)
@@ -145,7 +145,7 @@ class MemoryTest(unittest.TestCase):
     def test_one_copy_has_what_is_lent_now(self):
         """The other copy gets it when the region is lent no longer."""
         network = Network()
-        memory = self.client(network, rights=True)
+        memory = self.client(network)
         p, network.random.random, handle = memory.alloc(64), lambda: 1.0, network.copies[1].handle
         lost = [True]
         network.denies, network.why = lambda op: op == layout.OP_WRITE and lost[0] and network.sent.count(op) in (2, 3), layout.OVERLOADED
@@ -161,7 +161,7 @@ class MemoryTest(unittest.TestCase):
 
     def test_what_the_program_lends(self):
         network = Network(lambda op: op in (layout.OP_WRITE, layout.OP_FREE), layout.OVERLOADED)
-        memory = self.client(network, rights=True)
+        memory = self.client(network)
         p = memory.alloc(64)
         region = [wire.region_of(p)]
         memory.account.lend(region)
@@ -187,7 +187,7 @@ class MemoryTest(unittest.TestCase):
 
     def test_what_is_not_the_nodes(self):
         network = Network()
-        memory = self.client(network, rights=True)
+        memory = self.client(network)
         p = memory.alloc(64)
         memory.free(p)
         network.sent.clear()

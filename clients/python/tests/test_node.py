@@ -5,10 +5,9 @@ import os
 import threading
 import time
 import unittest
-from unittest import mock
 
-from bifrost import bulk, direct, layout, service, wire
-from harness import KEY, PATIENCE, POINTER, REGION, A, B, NodeTest, serves
+from bifrost import bulk, layout, service, wire
+from harness import KEY, PATIENCE, A, B, NodeTest, serves
 
 
 class MovesOn:
@@ -107,39 +106,12 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         self.node._fail()
         self.assertEqual(outcome().code, layout.UNAVAILABLE)
 
-    def test_pointers_pass_the_gatekeeper(self):
-        self.node.memory.settle = lambda: None
-        outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
-        m = self.call(self.rpc)
-        self.assertEqual((m.flags, m.regions), (layout.FLAG_HELD | layout.POLICY_RECOVER, [REGION]))
-        self.reply(m, regions=[])  # nobody has released it
-        self.reply(m, flags=layout.FLAG_RELEASED, regions=[], payload=b"2")
-        self.assertEqual(outcome(), ({}, b"2"))
-        to, b = self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)
-        word = wire.Message.parse(b)
-        self.assertEqual((to, word.type), ((layout.GATEKEEPER, layout.PORT_RPC), layout.TYPE_ONE_WAY))
-        self.assertEqual((word.flags, word.caller_incarnation), (layout.FLAG_SETTLED | layout.FLAG_HELD | layout.POLICY_RECOVER, 3))
-        self.assertEqual(word.payload, m.call + m.slot.to_bytes(4, "big") + m.number.to_bytes(8, "big"))
-        ack = wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_SETTLED | layout.POLICY_RECOVER, payload=m.call)
-        self.direct.inject(ack.pack(), A)  # who is to forget it, too
-        self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER and wire.Message.parse(b).payload == word.payload)  # again
-        before = self.node.counters["malformed"]
-        self.rpc.inject(ack.pack(), layout.GATEKEEPER)  # nobody has released it
-        self.until(lambda: self.node.counters["malformed"] > before)
-        self.assertIsNotNone(self.node._forgets.due())
-        ack.flags = layout.FLAG_SETTLED | layout.FLAG_RELEASED
-        self.rpc.inject(ack.pack(), layout.GATEKEEPER)
-        self.forgotten()
-        self.assertNotIn("who", [op for op, _ in self.session.asked])
-
     def test_oneway(self):
-        for pointers, endpoint, flags in ((), self.direct, 0), ([POINTER], self.rpc, layout.FLAG_RELEASED):
-            self.node.memory.settle = lambda: None
-            outcome = self.start(oneway=True, pointers=pointers)
-            m = self.call(endpoint)
-            self.assertEqual(m.type, layout.TYPE_ONE_WAY)
-            self.reply(m, flags=flags, regions=[])
-            self.assertEqual(outcome(), ({}, b""))
+        outcome = self.start(oneway=True)
+        m = self.call()
+        self.assertEqual(m.type, layout.TYPE_ONE_WAY)
+        self.reply(m)
+        self.assertEqual(outcome(), ({}, b""))
 
     def test_large(self):
         payload = os.urandom(5000)
@@ -204,11 +176,10 @@ class AtMostOnceTest(MovesOn, NodeTest):
         self.assertEqual(self.rpc.sent, [])
 
     def test_what_may_have_run_is_not_made_again(self):
-        for flags, incarnation in (0, 10), (layout.FLAG_UNBEGUN | layout.FLAG_RELEASED, 0):
-            outcome = self.start()
-            self.reply(self.call(), flags=flags, type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=incarnation)
-            e = outcome()
-            self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, bool(flags)))
+        outcome = self.start()
+        self.reply(self.call(), type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=10)
+        e = outcome()
+        self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, False))
 
     def test_an_incarnation_that_has_failed(self):
         for who in dict(incarnation=10), dict(incarnation=9, away=True), dict(left=True):
@@ -248,31 +219,6 @@ class AtMostOnceTest(MovesOn, NodeTest):
         self.session.serving = {"why": "deploy it"}
         e = self.start()()
         self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, True))
-
-    def test_pointers_pass_the_gatekeeper(self):
-        self.node.memory.settle = lambda: None
-        outcome = self.start(pointers=[POINTER], timeout=PATIENCE)
-        m = self.call(self.rpc)
-        self.assertEqual((m.flags, m.regions, m.callee_incarnation), (layout.FLAG_HELD, [REGION], 9))
-        self.reply(m, regions=[])  # nobody has released it
-        self.reply(m, flags=layout.FLAG_RELEASED, regions=[], payload=b"2")
-        self.assertEqual(outcome(), ({}, b"2"))
-        self.assertEqual(self.direct.sent, [])
-
-    def test_nobody_asks_where_the_gatekeeper_is(self):
-        with mock.patch.object(direct, "REPEAT", layout.MAX_TIMEOUT):  # so it is silent for long at once
-            self.node.memory.settle = lambda: None
-            outcome = self.start(pointers=[POINTER])
-            m = self.call(self.rpc)
-            self.reply(m, flags=layout.FLAG_RELEASED, regions=[])
-            outcome()
-            self.take(self.rpc, lambda to, b: to[0] == layout.GATEKEEPER)
-        self.rpc.inject(wire.Message(type=layout.TYPE_ACK, flags=layout.FLAG_SETTLED | layout.FLAG_RELEASED, payload=m.call).pack(), layout.GATEKEEPER)
-        self.forgotten()
-        asked = threading.Event()
-        self.node._inquiries.put(lambda _: asked.set(), "who", address=B)
-        self.assertTrue(asked.wait(PATIENCE))
-        self.assertEqual([fields for op, fields in self.session.asked if op == "who"], [{"address": B}])
 
     def test_oneway(self):
         self.assertEqual(self.start(oneway=True)(), ({}, b""))  # at once

@@ -1,4 +1,4 @@
-"""A node without a network, with rights in the switch: all calls go straight to their callee, and what the switch turns around comes back."""
+"""A node without a network, and its rights: what the switch turns around comes back."""
 
 import os
 import time
@@ -16,9 +16,7 @@ BROUGHT = wire.region_of(BRINGS)
 
 
 class Rights(NodeTest):
-    """A node with a row, which owns REGION."""
-
-    options = dict(row=7)
+    """A node that owns REGION."""
 
     def setUp(self):
         super().setUp()
@@ -270,7 +268,7 @@ class HoldingsTest(Rights):
         return dict(slot=at, number=wire.number_of(2, number), callee=A, state=layout.SLOT_OPEN, **fields)
 
     options = dict(
-        row=7, before=2,
+        before=2,
         held=(
             [
                 slot(1, 64), slot(2, 65), dict(slot(2, 66), place=1), dict(slot(3, 67), state=2), dict(slot(4, 68, given=True), regions=["::1001:0:400:0:4000:0"]),

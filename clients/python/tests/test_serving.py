@@ -61,8 +61,8 @@ class Serving:
             setattr(m, name, v)
         return m
 
-    def send(self, m, source=A, port=layout.PORT_DIRECT):
-        self.direct.inject(m.pack(), source, port)
+    def send(self, m, source=A):
+        self.direct.inject(m.pack(), source)
 
     def answer(self):
         to, b = self.take(self.rpc)
@@ -82,7 +82,7 @@ class ServeTest(Serving, NodeTest):
     def test_lends_on_what_it_was_lent(self):
         """A handler's call, and its read, name the slot of the incoming call that has lent the region. A call has a slot for each list."""
         others = [REGION + n for n in range(1, 5)]
-        m = self.message(7, flags=layout.FLAG_HELD | layout.FLAG_RELEASED, listed=[(wire.NO_USE, others), (wire.NO_USE, [REGION])])
+        m = self.message(7, listed=[(wire.NO_USE, others), (wire.NO_USE, [REGION])])
         pointers = [wire.make_pointer(16, 1, 64, 2), POINTER]
 
         def handler(*_):
@@ -97,8 +97,8 @@ class ServeTest(Serving, NodeTest):
 
         self.node.memory._run, reads = run, []
         self.echo.process = handler
-        self.send(m, port=layout.PORT_RPC)
-        _, b = self.take(self.rpc, lambda to, b: wire.Message.parse(b).type == layout.TYPE_CALL)
+        self.send(m)
+        _, b = self.take(self.direct, lambda to, b: wire.Message.parse(b).type == layout.TYPE_CALL)
         nested = wire.Message.parse(b)
         self.assertEqual(nested.listed, [(wire.Use(16, m.number), [others[0]]), (wire.Use(17, m.number), [REGION])])
         self.assertEqual(len({s.number for s in self.node._caller.slots.idle} & {nested.slot, nested.slot + 1}), 0)
@@ -133,34 +133,14 @@ class ServeTest(Serving, NodeTest):
         self.assertEqual((answer.code, answer.flags & layout.FLAG_UNBEGUN), (layout.UNAVAILABLE, 0))
 
     def test_malformed(self):
-        held = layout.FLAG_HELD
-        released = held | layout.FLAG_RELEASED
         for fields in (
-            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(regions=[REGION]), dict(flags=8), dict(flags=held), dict(flags=released),
-            dict(flags=layout.FLAG_REPLAY), dict(flags=layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
+            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(flags=4), dict(flags=8), dict(flags=16), dict(flags=32), dict(flags=layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
             dict(slot=15), dict(slot=1 << 20), dict(number=wire.number_of(4, 7)), dict(caller_incarnation=6), dict(call=wire.plain_id(B, 16, wire.number_of(5, 7))),
         ):
             self.counts("malformed", self.message(7, **fields))
         self.counts("malformed", self.message(7), source=B)
-        self.counts("malformed", self.message(7, flags=held, regions=[REGION]), port=layout.PORT_RPC)
         self.counts("stale", self.message(7, service=1))
         self.assertEqual((self.echo.seen, self.rpc.sent), ([], []))
-
-    def test_what_the_gatekeeper_lets_through(self):
-        released = layout.FLAG_HELD | layout.FLAG_RELEASED
-        self.echo.may.release()
-        question = self.message(7, flags=released | layout.FLAG_REPLAY, payload=b"", trailer=b"")
-        self.send(self.message(7, flags=released, regions=[REGION]), port=layout.PORT_RPC)
-        answer = self.answer()
-        self.assertEqual((answer.type, answer.flags), (layout.TYPE_REPLY, layout.FLAG_HELD))
-        self.send(question, port=layout.PORT_RPC)
-        self.assertEqual(self.answer().payload, answer.payload)
-        question.call, question.number = self.message(8).call, self.message(8).number
-        self.send(question, port=layout.PORT_RPC)
-        answer = self.answer()
-        self.assertEqual((answer.type, answer.code, answer.flags), (layout.TYPE_EXCEPTION, layout.UNAVAILABLE, layout.FLAG_HELD | layout.FLAG_UNBEGUN))
-        self.counts("duplicates", self.message(8, flags=released, regions=[REGION]), port=layout.PORT_RPC)
-        self.assertEqual(len(self.echo.seen), 1)
 
     def test_oneway(self):
         self.send(self.message(7, kind=layout.TYPE_ONE_WAY))

@@ -23,9 +23,6 @@ class VolatileTest(unittest.TestCase):
     def receive(self, count, now=1.0, **options):
         return self.core.receive(now, A, message(count, **options))
 
-    def probe(self, count, **options):
-        return self.core.probe(1.0, A, message(count, **options))
-
     def test_at_most_once(self):
         verdict, entry, _ = self.receive(5)
         self.assertEqual(verdict, volatile.RUN)
@@ -101,8 +98,7 @@ class VolatileTest(unittest.TestCase):
             m = message(5)
             for name, value in fields.items():
                 setattr(m, name, value)
-            for take in self.core.receive, self.core.probe:
-                self.assertEqual(take(1.0, A, m), (verdict, None, None))
+            self.assertEqual(self.core.receive(1.0, A, m), (verdict, None, None))
         self.assertEqual(self.core.receive(1.0, B, whole)[0], volatile.FOREIGN)
         self.assertEqual(self.receive(5, slot=last)[0], volatile.RUN)
         self.assertEqual(self.receive(5)[0], volatile.RUN)
@@ -112,18 +108,6 @@ class VolatileTest(unittest.TestCase):
         entry = self.receive(5)[1]
         self.assertEqual(self.core.receive(1.0, B, message(5, source=B))[0], volatile.RUN)
         self.assertEqual(self.receive(5), (volatile.DUPLICATE, entry, None))
-
-    def test_probe(self):
-        entry = self.receive(5)[1]
-        self.assertEqual(self.probe(5), (volatile.DUPLICATE, entry, None))
-        self.core.finish(entry, b"reply")
-        self.assertEqual(self.probe(5), (volatile.ANSWER, entry, None))
-        self.assertEqual(self.probe(4)[0], volatile.LOST)
-        self.assertEqual(self.probe(5, incarnation=6)[0], volatile.GONE)
-        running = self.receive(6)[1]
-        self.assertEqual(self.probe(7), (volatile.LATE, None, running))
-        self.assertEqual(self.receive(7)[0], volatile.LATE)  # it does not run any more
-        self.assertEqual(self.receive(8)[0], volatile.RUN)
 
     def test_forget(self):
         entry = self.receive(5)[1]
