@@ -40,29 +40,30 @@ type controller struct {
 	leases   *lease.Machine
 	fleet    *resources.Registry // who runs where, and deployments
 	// fleetKept is the version of the registry that is on the log.
-	fleetKept  uint64
-	base       base
-	access     int                           // access rules that should be on the switch
-	machines   [256]*blade                   // memory blades in service, by machine id: the first copies
-	mirrors    map[uint8]*mirror             // machines with two blades
-	frees      map[dsmpacket.Pointer]freeing // regions being freed
-	loans      map[rpcpacket.ID]*loan        // direct calls that lend memory
-	ofSlots    map[rpcpacket.Slot][]*loan    // of them, plain calls, by their slots
-	probes     probes
-	lenders    map[netip.Addr]int     // how many of them nodes have made
-	handedOver handedOver             // which answers may still hand regions over
-	blocks     blocks                 // of call slots
-	batches    batches                // of region slots
-	rows       rows                   // of nodes, in the switch's registers
-	hand       hand                   // what is done to these
-	endings    map[netip.Addr]*ending // of nodes that have a row
-	surveys    surveys                // for people
-	resting    []resting              // those that are over, the oldest first
-	namings    []*naming              // that are under way
-	rebuild    *rebuild               // of the registers, that is under way
-	saved      *image                 // of them, from a backup
-	savedIDs   []wal.ID               // its records
-	called     map[rpcpacket.Slot]calledIn
+	fleetKept                uint64
+	base                     base
+	access                   int                           // access rules that should be on the switch
+	machines                 [256]*blade                   // memory blades in service, by machine id: the first copies
+	mirrors                  map[uint8]*mirror             // machines with two blades
+	frees                    map[dsmpacket.Pointer]freeing // regions being freed
+	loans                    map[rpcpacket.ID]*loan        // direct calls that lend memory
+	ofSlots                  map[rpcpacket.Slot][]*loan    // of them, plain calls, by their slots
+	probes                   probes
+	lenders                  map[netip.Addr]int     // how many of them nodes have made
+	handedOver               handedOver             // which answers may still hand regions over
+	blocks                   blocks                 // of call slots
+	batches                  batches                // of region slots
+	rows                     rows                   // of nodes, in the switch's registers
+	hand                     hand                   // what is done to these
+	endings                  map[netip.Addr]*ending // of nodes that have a row
+	slotGathers, wordGathers gathers                // whole readings for nodes
+	surveys                  surveys                // for people
+	resting                  []resting              // those that are over, the oldest first
+	namings                  []*naming              // that are under way
+	rebuild                  *rebuild               // of the registers, that is under way
+	saved                    *image                 // of them, from a backup
+	savedIDs                 []wal.ID               // its records
+	called                   map[rpcpacket.Slot]calledIn
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
 	mains      *mains.Table

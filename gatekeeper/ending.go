@@ -24,10 +24,13 @@ import (
 //
 // The log says that the node is going. So the next Gatekeeper fences it again, and begins here anew: each step finds what is left.
 type ending struct {
-	reading
 	strokes
 	node      *node
+	lost      bool // only its ledger is lost: the calls to it fail, and that is all
 	step      endStep
+	asks      bool // for a part of a gather
+	slots     []slotCell
+	words     []word
 	again     time.Time // when it goes on; zero while it waits for answers
 	pause     time.Duration
 	forsaken  bool // memory has taken back what the node had not decided
@@ -63,49 +66,69 @@ func strokesOf(ops []handOp) strokes { return strokes{ops: ops, open: len(ops)} 
 
 // next implements handJob.
 func (e *ending) next() (handOp, bool) {
-	if s := &e.strokes; s.done < len(s.ops) {
-		s.done++
-		return s.ops[s.done-1], true
+	if e.done == len(e.ops) {
+		return handOp{}, false
 	}
-	return e.reading.next()
+	e.done++
+	return e.ops[e.done-1], true
 }
 
-// took implements handJob. The next reading tells what has become of an operation that changes something.
-func (e *ending) took(o handOp, a *handAnswer) {
-	if o.kind == handFail || o.kind == handSeize {
-		e.open--
-		return
-	}
-	e.reading.took(o, a)
+// took implements handJob. The next reading tells what has become of the operation.
+func (e *ending) took(handOp, *handAnswer) { e.open-- }
+
+func (e *ending) of() uint16 { return e.node.row }
+
+func (e *ending) gathered(slots []slotCell, words []word) {
+	e.asks, e.slots, e.words = false, slots, words
 }
 
 // beginEnding begins the end of a node that is gone for good, when it is fenced.
 func (c *controller) beginEnding(n *node) {
-	if c.endings[n.address] != nil {
+	if e := c.endings[n.address]; e != nil && !e.lost {
 		return
 	}
-	e := &ending{node: n}
-	c.endings[n.address] = e
+	c.end(&ending{node: n})
+}
+
+// beginLosing has the calls to a node fail whose ledger is lost with the states of its services: no incarnation of it knows of them. Its route is going, so
+// there come no others.
+func (c *controller) beginLosing(n *node) {
+	if n.rights() {
+		c.end(&ending{node: n, lost: true})
+	}
+}
+
+// end begins an ending, instead of one that is under way.
+func (c *controller) end(e *ending) {
+	if was := c.endings[e.node.address]; was != nil {
+		c.giveUpEnding(was)
+	}
+	c.endings[e.node.address] = e
 	if c.rebuild == nil {
 		c.readForEnd(e, endCalls)
 	}
 }
 
+// giveUpEnding gives up what an ending waits for.
+func (c *controller) giveUpEnding(e *ending) {
+	c.hand.end(e)
+	c.slotGathers.drop(e)
+	c.wordGathers.drop(e)
+}
+
 // readForEnd has an ending read slots or words.
 func (c *controller) readForEnd(e *ending, step endStep) {
-	e.step, e.again, e.strokes = step, time.Time{}, strokes{}
+	e.step, e.again, e.strokes, e.asks = step, time.Time{}, strokes{}, true
 	if step == endCalls {
-		e.reading = reading{row: e.node.row, blocks: c.allBlocks()}.begun()
+		c.gatherSlots(e)
 	} else {
-		e.reading = reading{row: e.node.row, batches: c.allBatches()}.begun()
+		c.gatherWords(e)
 	}
-	c.hand.begin(e)
-	c.goOnEnding(e)
 }
 
 // strike has operations done that change something.
 func (c *controller) strike(e *ending, step endStep, ops []handOp) {
-	e.step, e.again, e.reading, e.strokes = step, time.Time{}, reading{}, strokesOf(ops)
+	e.step, e.again, e.strokes = step, time.Time{}, strokesOf(ops)
 	c.hand.begin(e)
 	c.goOnEnding(e)
 }
@@ -118,7 +141,7 @@ func (c *controller) endLater(e *ending) {
 
 // goOnEnding goes on when all that a step waits for is there.
 func (c *controller) goOnEnding(e *ending) {
-	if e.left+e.open > 0 {
+	if e.asks || e.open > 0 {
 		c.reach()
 		return
 	}
@@ -147,13 +170,15 @@ func (c *controller) endSlots(e *ending) {
 	for _, k := range e.slots {
 		switch {
 		case k.place > 0:
-		case k.callee == e.node.row || k.standing:
+		case k.callee == e.node.row || k.standing && !e.lost:
 			ops = append(ops, handOp{kind: handFail, slot: uint32(k.slot), number: k.number})
-		default:
+		case !e.lost:
 			c.askInName(e.node, k)
 		}
 	}
 	switch {
+	case e.lost && len(ops) == 0:
+		delete(c.endings, e.node.address)
 	case len(e.slots) == 0:
 		c.readForEnd(e, endWords)
 	case len(ops) == 0:

@@ -380,6 +380,8 @@ func (c *controller) handAnswered(b []byte) {
 	switch j := job.(type) {
 	case *readying:
 		c.readied(j)
+	case *gather:
+		c.goOnGather(j)
 	case *survey:
 		c.goOnSurvey(j)
 	case *ending:

@@ -1,69 +1,13 @@
 package gatekeeper
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
-
-// reading is a job that reads the slots of blocks and the words of batches. It is not one moment: packets pass meanwhile.
-type reading struct {
-	row     uint16 // open slots and words that this row has to do with are kept; 0: all open slots and all words of regions
-	used    bool   // all slots are kept that have been used
-	blocks  []uint32
-	batches []uint32
-	at      int // operations that were handed out
-	left    int // and those without answer
-	slots   []slotCell
-	words   []word
-}
-
-const (
-	readsOfBlock = rpcpacket.BlockSlots / slotsAtOnce
-	readsOfBatch = dsmpacket.BatchSlots / wordsAtOnce
-)
-
-// begun makes a reading begin.
-func (r reading) begun() reading {
-	r.left = len(r.blocks)*readsOfBlock + len(r.batches)*readsOfBatch
-	return r
-}
-
-func (r *reading) next() (handOp, bool) {
-	i := r.at
-	if i < len(r.blocks)*readsOfBlock {
-		r.at++
-		return handOp{kind: handReadSlots, slot: r.blocks[i/readsOfBlock]*rpcpacket.BlockSlots + uint32(i%readsOfBlock*slotsAtOnce)}, true //nolint:gosec // small
-	}
-	if i -= len(r.blocks) * readsOfBlock; i < len(r.batches)*readsOfBatch {
-		r.at++
-		return handOp{kind: handReadWords, slot: r.batches[i/readsOfBatch]*dsmpacket.BatchSlots + uint32(i%readsOfBatch*wordsAtOnce)}, true //nolint:gosec // small
-	}
-	return handOp{}, false
-}
-
-func (r *reading) took(_ handOp, a *handAnswer) {
-	r.left--
-	for _, k := range a.slots {
-		if mine := r.row == 0 || k.caller == r.row || k.callee == r.row; r.used && k.number != 0 || k.state == slotOpen && mine {
-			r.slots = append(r.slots, k)
-		}
-	}
-	for _, w := range a.words {
-		if w.region.Generation() != 0 && (r.row == 0 || w.owner == r.row) {
-			r.words = append(r.words, w)
-		}
-	}
-}
-
-// allBlocks are those that nodes have, and allBatches those that some node has or had: their regions may be anybody's.
-func (c *controller) allBlocks() []uint32  { return slices.Sorted(maps.Keys(c.blocks.of)) }
-func (c *controller) allBatches() []uint32 { return slices.Sorted(maps.Keys(c.batches.of)) }
 
 // base is the first byte of a region.
 func (c *controller) baseOf(id dsmpacket.RegionID) dsmpacket.Pointer {
@@ -85,12 +29,13 @@ func (c *controller) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
 // What an answer brings meanwhile has an open slot in the first reading, or is among the words. What a one-way brings has an open slot in
 // the second reading of slots: the node will hear of it.
 type holding struct {
-	reading
-	node  *node
-	stage int
-	held  control.Holdings
-	owned []word
-	waits []waiting // for it
+	reading // of the first stage
+	node    *node
+	stage   int
+	asks    bool // for a part of a gather
+	held    control.Holdings
+	owned   []word
+	waits   []waiting // for it
 }
 
 // waiting is a request that waits.
@@ -119,12 +64,19 @@ func (c *controller) hold(n *node, p *port, m control.Message) {
 
 // holdAnew begins a node's holdings from the first stage.
 func (c *controller) holdAnew(h *holding) {
-	c.hand.end(h)
-	h.stage, h.held, h.owned = holdSlots, control.Holdings{}, nil
+	c.giveUpHolding(h)
+	h.stage, h.asks, h.held, h.owned = holdSlots, false, control.Holdings{}, nil
 	h.reading = reading{used: true, blocks: h.node.blocks}.begun()
 	if c.rebuild == nil {
 		c.hand.begin(h)
 	}
+}
+
+// giveUpHolding gives up what a holding waits for.
+func (c *controller) giveUpHolding(h *holding) {
+	c.hand.end(h)
+	c.slotGathers.drop(h)
+	c.wordGathers.drop(h)
 }
 
 // goOnHolding begins the next stage when one is over.
@@ -132,18 +84,18 @@ func (c *controller) goOnHolding(h *holding) {
 	if c.rebuild != nil && h.stage < holdRead {
 		return // it begins anew when the registers are rebuilt
 	}
-	for h.left == 0 && h.stage < holdRead {
+	for h.left == 0 && !h.asks && h.stage < holdRead {
 		switch h.stage++; h.stage {
 		case holdWords:
 			h.held.Slots = c.heldSlots(h.slots)
-			h.reading = reading{row: h.node.row, batches: c.allBatches()}.begun()
+			h.reading, h.asks = reading{}, true
+			c.gatherWords(h)
 		case holdComing:
-			h.owned = h.words
-			h.reading = reading{row: h.node.row, blocks: c.allBlocks()}.begun()
+			h.owned, h.asks = h.words, true
+			c.gatherSlots(h)
 		case holdRead:
 			c.listHoldings(h)
 		}
-		c.hand.begin(h)
 	}
 	if h.stage == holdRead {
 		all := h.waits
@@ -153,6 +105,12 @@ func (c *controller) goOnHolding(h *holding) {
 		}
 	}
 	c.reach()
+}
+
+func (h *holding) of() uint16 { return h.node.row }
+
+func (h *holding) gathered(slots []slotCell, words []word) {
+	h.asks, h.slots, h.words = false, slots, words
 }
 
 // heldSlots are slots as a node is told them.
@@ -205,7 +163,7 @@ func (c *controller) unhold(n *node) {
 	if n.held == nil {
 		return
 	}
-	c.hand.end(n.held)
+	c.giveUpHolding(n.held)
 	for _, w := range n.held.waits {
 		c.fail(w.port, w.ask, fault.New(fault.Unavailable, w.ask.Kind.String(), "the node has ended meanwhile: %s", n.why))
 	}

@@ -23,11 +23,12 @@ type image struct {
 // sight makes an image.
 type sight struct {
 	reading
-	blocks, batches []uint32
-	stage           int
-	image           image
-	once            bool // there is no second reading of slots
-	then            func(*image)
+	row    uint16 // whose image it is; 0 for that of all registers
+	blocks []uint32
+	stage  int
+	asks   bool // for a part of a gather
+	image  image
+	then   func(*image)
 }
 
 // The stages of a sight.
@@ -40,24 +41,32 @@ const (
 
 // see makes an image of blocks, and of the words that a row owns; 0 stands for all.
 func (c *controller) see(row uint16, blocks []uint32, then func(*image)) *sight {
-	s := &sight{blocks: blocks, batches: c.allBatches(), once: row != 0, then: then}
-	s.reading = reading{row: row, used: true, blocks: blocks}.begun()
+	s := &sight{row: row, blocks: blocks, then: then}
+	s.reading = reading{used: true, blocks: blocks}.begun()
 	c.hand.begin(s)
 	c.goOnSight(s)
 	return s
 }
 
+func (s *sight) of() uint16 { return s.row }
+
+func (s *sight) gathered(_ []slotCell, words []word) { s.asks, s.words = false, words }
+
 func (c *controller) goOnSight(s *sight) {
-	for s.left == 0 && s.stage < sightOver {
-		row := s.row
+	for s.left == 0 && !s.asks && s.stage < sightOver {
 		switch s.stage++; s.stage {
 		case sightWords:
 			s.image.slots = s.slots
-			s.reading = reading{row: row, batches: s.batches}.begun()
+			if s.row != 0 {
+				s.reading, s.asks = reading{}, true
+				c.gatherWords(s)
+				break
+			}
+			s.reading = reading{batches: c.allBatches()}.begun()
 		case sightLater:
 			s.image.words = s.words
-			s.reading = reading{row: row, used: true}
-			if !s.once {
+			s.reading = reading{used: true}
+			if s.row == 0 {
 				s.reading.blocks = s.blocks
 			}
 			s.reading = s.begun()
@@ -65,7 +74,9 @@ func (c *controller) goOnSight(s *sight) {
 			s.image.later = s.slots
 			s.then(&s.image)
 		}
-		c.hand.begin(s)
+		if s.left > 0 {
+			c.hand.begin(s)
+		}
 	}
 	c.reach()
 }

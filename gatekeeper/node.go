@@ -172,6 +172,9 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 			c.event(Event{Kind: NodeJoined, Blade: b.hello.Blade, Node: n.address, Name: n.name})
 			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged()))
+			if n.lost {
+				c.beginLosing(n)
+			}
 		}
 		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
 	}, rules, c.base.want(nodeIdentity(p.num, n)))

@@ -97,6 +97,7 @@ func (c *controller) registersLost() {
 	for _, e := range c.endings {
 		c.hand.end(e)
 	}
+	c.endGathers()
 	for _, k := range c.namings {
 		c.hand.end(k)
 	}

@@ -92,7 +92,7 @@ func nodeRoute(n *node) entry {
 	e := l3Entry(host(n.address), h)
 	if n.rights() {
 		going := uint64(0)
-		if n.going {
+		if n.going || n.lost {
 			going = 1
 		}
 		e.Action, e.Params = "to_node", append(e.Params, param{Name: "row", Value: p4rtclient.Uint(uint64(n.row))}, param{Name: "going", Value: p4rtclient.Uint(going)})

@@ -329,6 +329,13 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	return o, err
 }
 
+// Status is Snapshot without regions and calls, of which the switch and memory know: it asks neither. It fails with ErrStopped if the
+// Gatekeeper does not run.
+func (g *Gatekeeper) Status(ctx context.Context) (s Snapshot, err error) {
+	err = g.do(ctx, func() { s = g.ctl.overview() })
+	return s, err
+}
+
 // RegionQuery selects regions; the zero value selects all.
 type RegionQuery struct {
 	// Node controls the region, allocated it or has a lease.
