@@ -365,7 +365,7 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 	why := fault.FromContext(m.op, ctx.Err())
 	cancels := m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) // that the callee knows
 	switch {
-	case c.node.rights && c.node.abandon(p, m.policy == PolicyNone):
+	case c.node.rights && c.node.abandon(p):
 		c.node.release(p)
 		return why
 	case !c.node.rights && p.token && c.node.detach(p):

@@ -341,7 +341,7 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 	}
 	n.askBegun(p)
 	answered := n.await(within, p)
-	if !answered && !(n.rights && n.abandon(p, false)) && (n.rights || !n.end(p)) {
+	if !answered && !(n.rights && n.abandon(p)) && (n.rights || !n.end(p)) {
 		<-p.ready // answered at the last moment
 		answered = true
 	}

@@ -98,9 +98,9 @@ func (n *Node) orphan(p *pending) {
 	n.standIn() // for the answer
 }
 
-// abandon makes a call the runtime's that its caller gives up, and tells its callee so: that of a call of policy none, so that its handler's context
-// ends, or that it does not begin any more. It reports false if the call is answered.
-func (n *Node) abandon(p *pending, atMostOnce bool) bool {
+// abandon makes a call the runtime's that its caller gives up, and tells its callee so: then it does not begin any more, and the context of a handler
+// of policy none ends. It reports false if the call is answered.
+func (n *Node) abandon(p *pending) bool {
 	o := &n.out
 	o.mu.Lock()
 	if o.core.Out(p.ID) != &p.Call {
@@ -111,9 +111,8 @@ func (n *Node) abandon(p *pending, atMostOnce bool) bool {
 		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true}) // it is asked for again
 	}
 	q := o.core.Out(p.ID).Tag.(*pending)
-	if rpcpacket.SetTimeout(q.datagram, 1); atMostOnce {
-		rpcpacket.SetGivenUp(q.datagram)
-	}
+	rpcpacket.SetTimeout(q.datagram, 1)
+	rpcpacket.SetGivenUp(q.datagram)
 	conn, again := n.connOf(q), q.again(n.now())
 	o.mu.Unlock()
 	_, _ = conn.WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again

@@ -90,6 +90,13 @@ func TestGivenUpCallRuns(t *testing.T) {
 
 // givesUpAfter gives a call to Borrower up after a while: it is cancelled, or its time is over.
 func (r *shelf) givesUpAfter(ctx context.Context, d time.Duration, code rpc.Code) error {
+	return givesUpAfter(ctx, d, code, func(ctx context.Context) error {
+		_, err := r.borrow(ctx)
+		return err
+	})
+}
+
+func givesUpAfter(ctx context.Context, d time.Duration, code rpc.Code, call func(context.Context) error) error {
 	short, cancel := context.WithCancel(ctx)
 	if code == rpc.Deadline {
 		short, cancel = context.WithTimeout(ctx, d)
@@ -97,8 +104,7 @@ func (r *shelf) givesUpAfter(ctx context.Context, d time.Duration, code rpc.Code
 		time.AfterFunc(d, cancel)
 	}
 	defer cancel()
-	_, err := r.borrow(short)
-	return err
+	return call(short)
 }
 
 // TestGivenUpCallLate: an execution that is run again makes a call when the call's time is over. Its former run has sent
@@ -124,6 +130,33 @@ func TestGivenUpCallLate(t *testing.T) {
 			t.Errorf("the call has run %d times", ran.Load())
 		}
 	})
+}
+
+// TestGivenUpCall_Client: a plain client gives a call up that has not come. The call does not run when the callee can be reached again, whoever sends
+// it then.
+func TestGivenUpCall_Client(t *testing.T) {
+	for _, policy := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyNone} {
+		for _, code := range []rpc.Code{rpc.Canceled, rpc.Deadline} {
+			withShelf(t, false, func(r *shelf) {
+				ran := r.counted(nil)
+				borrow := func(ctx context.Context) error {
+					_, err := arrays.NewArraysClient(r.client.Client("Borrower", rpc.WithPolicy(policy))).EchoRef(ctx, rpc.GlobalPointer(dsm.Pointer{}), 8)
+					return err
+				}
+				r.unreachable(300 * time.Millisecond) // virtual
+				if err := givesUpAfter(r.Context(), 50*time.Millisecond, code, borrow); rpc.CodeOf(err) != code {
+					t.Errorf("%s, %v: %v", policy, code, err)
+				}
+				<-time.After(10 * time.Second) // virtual
+				if n := ran.Load(); n != 0 {
+					t.Errorf("%s, %v: the call has run %d times", policy, code, n)
+				}
+				if err := borrow(r.Context()); err != nil || ran.Load() != 1 {
+					t.Errorf("%s, %v: the next call has run %d times, %v", policy, code, ran.Load(), err)
+				}
+			})
+		}
+	}
 }
 
 // TestGivenUpCallWaitsForTheLedger: a call that runs is given up while its callee's ledger is away. The caller goes on when
