@@ -99,11 +99,12 @@ func (l *ledger) await(ctx context.Context, over <-chan struct{}) error {
 
 // oweMemory finds out what earlier incarnations have left. Of what is to be committed nobody gets the
 // answer yet.
-func (n *Node) oweMemory() {
+func (n *Node) oweMemory(h *control.Holdings) {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumes.Resumption = l.table.Resume()
+	n.takeHoldings(h)
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true

@@ -47,10 +47,11 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
-	if err := n.takeHoldings(ctx); err != nil {
+	h, err := n.holdings(ctx)
+	if err != nil {
 		return err
 	}
-	n.oweMemory()
+	n.oweMemory(&h)
 	return n.openDirect()
 }
 

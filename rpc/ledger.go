@@ -24,7 +24,9 @@ type ledger struct {
 	// brought are answers to calls of executions that nobody has waited for, with what they hand over; heard are calls that were given up, and what they have
 	// handed over is being freed. mu guards them.
 	brought map[rpcpacket.ID]rpcpacket.Message
-	heard   map[rpcpacket.ID]bool
+	heard   map[rpcpacket.ID]record.Call
+	// denied are calls whose answers the switch did not let hand their results over; mu guards them.
+	denied map[rpcpacket.ID]bool
 	// place is where it is; nil while no memory machine is in service: then nothing is written. Granted is closed when it
 	// is known.
 	place   atomic.Pointer[control.LedgerPlace]

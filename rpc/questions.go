@@ -39,26 +39,24 @@ type questions struct {
 	of  map[rpcpacket.ID]*heldCall // by the calls that the ledger has
 }
 
-// takeHoldings finds out what the switch has of former incarnations: calls to be asked about, and regions.
-func (n *Node) takeHoldings(ctx context.Context) error {
+// holdings are what the switch has of former incarnations.
+func (n *Node) holdings(ctx context.Context) (h control.Holdings, err error) {
 	if !n.rights || n.self.Before == 0 {
-		return nil
+		return h, nil
 	}
-	h, err := n.session.Holdings(ctx)
-	if err != nil {
-		return err
-	}
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n.questions = questionsOf(h.Slots, l.table)
+	return n.session.Holdings(ctx)
+}
+
+// takeHoldings finds out which calls are to be asked about, and which regions are left. The ledger has been read, and what it owes is known. The caller
+// holds l.mu.
+func (n *Node) takeHoldings(h *control.Holdings) {
+	n.questions = questionsOf(h.Slots, n.ledger.table)
 	n.left = n.unaccounted(h.Regions)
 	bases := make([]dsm.Pointer, 0, len(h.Regions))
 	for _, a := range h.Regions {
 		bases = append(bases, a.As16())
 	}
 	n.memory.Received(bases...)
-	return nil
 }
 
 // questionsOf are those about the slots that a node's row has in the switch: what is open, and what became of one-ways.
@@ -72,7 +70,8 @@ func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
 	qs.of = map[rpcpacket.ID]*heldCall{}
 	for i := range slots {
 		s := &slots[i]
-		if s.Place != 0 || s.State != control.SlotOpen && (s.State != control.SlotClosed || !s.Given) {
+		attempt, known := attempts[place{rpcpacket.Slot(s.Slot), rpcpacket.Number(s.Number)}]
+		if s.Place != 0 || s.State != control.SlotOpen && (s.State != control.SlotClosed || !s.Given && (!known || attempt.Incarnation != 0)) {
 			continue
 		}
 		k := record.Call{Slot: rpcpacket.Slot(s.Slot), Number: rpcpacket.Number(s.Number), Node: s.Callee.As16(), Slots: 1}
@@ -83,9 +82,9 @@ func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
 			k.Slots++
 		}
 		q := &heldCall{held: k, oneway: s.Given, over: make(chan struct{})}
-		if o, known := attempts[place{k.Slot, k.Number}]; known {
-			q.held.ID, q.held.Incarnation = o.ID, o.Incarnation
-			qs.of[o.ID] = q
+		if known {
+			q.held.ID, q.held.Incarnation = attempt.ID, attempt.Incarnation
+			qs.of[attempt.ID] = q
 		}
 		qs.all = append(qs.all, q)
 	}
@@ -125,7 +124,7 @@ func (n *Node) askQuestions() {
 // heardOf takes the answer to a question.
 func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	q.answer = rpcpacket.Message{Header: m.Header, Lists: m.Lists}
-	known := n.questions.of[m.Call] == q
+	known := n.questions.of[m.Call] == q && q.held.Incarnation == 0 // a call of policy none is not made again
 	if q.oneway {
 		w := departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node, slots: int(q.held.Slots)}
 		if m.Type == rpcpacket.Reply {
@@ -216,25 +215,51 @@ func (qs *questions) open(id rpcpacket.ID) bool {
 func (l *ledger) hearGivenUp() {
 	n := l.node
 	for _, k := range l.table.Asks() {
-		if l.heard[k.ID] || n.unheard(k.ID) {
+		if _, heard := l.heard[k.ID]; heard || n.unheard(k.ID) {
 			continue
 		}
-		answer, brought := l.brought[k.ID]
-		if q := n.questions.of[k.ID]; q != nil && !brought {
-			answer = q.answer
+		f := direct.Free{Owner: k.ID, Heard: true}
+		if answer, brought := l.brought[k.ID]; brought {
+			f.Regions = n.newsIn(&answer)
+		} else if q := n.questions.of[k.ID]; q != nil {
+			f.Regions = n.leftIn(&q.answer)
 		}
 		delete(l.brought, k.ID)
-		f := direct.Free{Owner: k.ID, Regions: n.newsIn(&answer), Heard: true}
 		if len(f.Regions) == 0 {
-			l.add(l.table.Heard(k.ID)...)
+			l.add(l.table.Freed(&f)...)
+			n.unhold(k)
 			continue
 		}
 		if l.heard == nil {
-			l.heard = map[rpcpacket.ID]bool{}
+			l.heard = map[rpcpacket.ID]record.Call{}
 		}
-		l.heard[k.ID] = true
+		l.heard[k.ID] = k
 		l.free(f)
 	}
+}
+
+// unhold lets the slots of a call that was given up be used again. Until it is heard of they are not: the next incarnation asks again what the call has
+// handed over.
+func (n *Node) unhold(k record.Call) {
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	n.out.core.Unhold(k.Slot, k.Number, int(k.Slots))
+}
+
+// leftIn are the regions in an answer that nothing of this incarnation accounts for: the answer may have come to the former one, too.
+func (n *Node) leftIn(m *rpcpacket.Message) (all [][16]byte) {
+	if m.Type != rpcpacket.Reply {
+		return nil
+	}
+	all = n.newsIn(m)
+	n.leftMu.Lock()
+	defer n.leftMu.Unlock()
+	for _, p := range n.pointers(m) {
+		if n.left[p] && !slices.Contains(all, [16]byte(p)) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // asked takes a question of a later incarnation of a caller, or of the Gatekeeper in its name.

@@ -369,6 +369,11 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	all := f.waiting
 	f.waiting, f.telling = nil, true
 	running := slices.Collect(maps.Values(l.reports.running))
+	for i := range all {
+		if n.rights && all[i].Rest && l.handsOver(all[i].Owner) {
+			all[i].Regions = nil
+		}
+	}
 	go func() {
 		for i := range all {
 			if all[i].Rest && n.rights { // what an execution has got again stays
@@ -387,7 +392,10 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 		}
 		for i := range all {
 			if !slices.ContainsFunc(left, all[i].Same) {
-				delete(l.heard, all[i].Owner)
+				if k, heard := l.heard[all[i].Owner]; heard && all[i].Heard {
+					delete(l.heard, k.ID)
+					n.unhold(k)
+				}
 				l.add(l.table.Freed(&all[i])...)
 			}
 		}

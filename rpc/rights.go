@@ -30,6 +30,7 @@ func (n *Node) turnedBack(from netip.Addr, m *rpcpacket.Message) {
 		n.notPassed(from, m)
 	case rpcpacket.Reply, rpcpacket.Exception:
 		if m.Turned == rpcpacket.Denied && m.Code != PermissionDenied {
+			n.ledger.keepsResults(m.Call)
 			n.send(netip.AddrPortFrom(from, rackaddr.PortRPC), n.deniedAnswer(m))
 		}
 	default:
@@ -94,7 +95,7 @@ func (n *Node) orphan(p *pending) {
 	q.detached, q.to, q.lends, q.payload, q.datagram = true, p.to, p.lends, p.payload.Hold(), slices.Clone(p.datagram)
 	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
 	n.out.core.Orphan(&p.Call, &q.Call)
-	q.Tag = q
+	q.Tag, q.Holds = q, p.of != nil // see hearGivenUp
 	n.standIn() // for the answer
 }
 
@@ -189,6 +190,32 @@ func (n *Node) ownResult(m *rpcpacket.Message) rpcpacket.Message {
 	h := m.Header
 	h.Type, h.Code, h.Had = rpcpacket.Exception, PermissionDenied, 0
 	return rpcpacket.Message{Header: h, Payload: []byte("the answer hands over a region that was its caller's already")}
+}
+
+// keepsResults notes that the switch has not let the answer to a call hand its results over.
+func (l *ledger) keepsResults(call rpcpacket.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.table.State().Execution(call) == nil {
+		return // of policy none
+	}
+	if l.denied == nil {
+		l.denied = map[rpcpacket.ID]bool{}
+	}
+	l.denied[call] = true
+}
+
+// handsOver reports whether the answer to a call, which nobody asks for any more, has handed its results over, for sure: its caller has heard it, or who asks
+// in its name. Of one that a former incarnation has given that is not known. The caller holds l.mu.
+func (l *ledger) handsOver(call rpcpacket.ID) bool {
+	denied := l.denied[call]
+	delete(l.denied, call)
+	e := l.table.State().Execution(call)
+	if denied || e == nil || e.Done == nil {
+		return false
+	}
+	m, err := rpcpacket.Parse(e.Done.Answer)
+	return err == nil && m.CalleeIncarnation == l.node.self.Incarnation
 }
 
 // freesAtOnce is how many regions are freed at a time, and freePatience for how long one may be lent until others have their turn.

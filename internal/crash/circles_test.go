@@ -42,8 +42,8 @@ func TestCircles(t *testing.T) {
 			told := 0
 			look := func(t *testing.T, r *Report) {
 				told += r.Deadlocks
-				if r.Took > soon {
-					t.Errorf("it took %s", r.Took)
+				if r.Ended > soon {
+					t.Errorf("it took %s", r.Ended)
 				}
 			}
 			scene{program: p, may: kills(append(p.those("service"), Gatekeeper)...), skip: i, step: 41, look: look}.play(t)

@@ -39,7 +39,7 @@ func newCrasher(r *Run) *crasher {
 	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, down: map[string]bool{}, due: map[int][]Crash{}, did: map[string]int{}, began: time.Now()}
 	c.most = maxPackets + len(r.p.Clients)*packetsPerClient + int(r.opt.Setting.Idle/time.Second)*packetsPerSecond + r.opt.Setting.Calls*packetsPerCall
 	if r.opt.Setting.Large > 0 {
-		c.most += packetsOfLarge
+		c.most += packetsOfLarge + copiesOfLarge*r.opt.Setting.Large/usualMTU
 	}
 	c.most *= max(1, usualMTU/r.opt.Setting.mtu())
 	for _, one := range r.opt.Crashes {

@@ -29,10 +29,10 @@ type pair struct {
 // before it has missed three heartbeats.
 const heldAfter = time.Second
 
-// look asks the Gatekeeper for the copies; without one they are what they were.
+// look asks the Gatekeeper for the copies, which must not wait for packets; without one they are what they were.
 func (r *Run) look() gatekeeper.MachineState {
 	if gk := r.rack.Gatekeeper(); gk != nil {
-		if o, err := gk.Overview(context.Background()); err == nil && len(o.Machines) > 0 {
+		if o, err := gk.Status(context.Background()); err == nil && len(o.Machines) > 0 {
 			r.pair.last = o.Machines[0]
 		}
 	}

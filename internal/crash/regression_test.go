@@ -160,6 +160,8 @@ func TestRegressions(t *testing.T) {
 		{134, "log=85892,sync,age=275145h37m0.514879234s,limits=781199,pairs,room=82703", "good", "262-B:kill,982-A:kill"},
 		// The Gatekeeper read registers from a switch that took its time, and sent what it asked again before the answers came: it never caught up.
 		{83, "mtu=19416,lends,calls=23,room=1717434,throng=22", slow, "3112+m1:cut:2.159199ms"},
+		// Calls to a service whose state was lost with its ledger stayed open in the switch, and nobody answered them.
+		{352, "mtu=65535,age=505668h56m24.04753103s,jumps", "good", "28-m1:cut:7.747366968s,67+gk:restart:629.287µs,93-log:fill:2.455390492s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

@@ -86,6 +86,7 @@ const (
 	maxPackets = 30_000          // some hundred times what a program takes
 
 	packetsOfLarge   = 30_000 // more, where answers and states are large: a copy of the memory that was away gets them all again
+	copiesOfLarge    = 200    // how often one of the largest is sent, and written to ledgers
 	packetsPerClient = 3_000  // more, where there are many
 	packetsPerSecond = 30     // of heartbeats, while the rack is idle
 	packetsPerCall   = 60     // of a chorus

@@ -8,6 +8,9 @@
 //	make proof                                 theorems and mutants, some minutes
 //	/usr/bin/python3 p4/proof/prove.py --help
 //
+// rows.py proves that of nodes with a row (docs/rights.md) no message passes that was not judged, whatever
+// port it goes to; the other theorems are about a rack where nobody has one.
+//
 // A register is an array of which nothing is known at the start. What packets do to rights in
 // registers, rights.py proves action by action (docs/rights.md, section 10): the prover of whole
 // packets does not follow these actions. registers.py proves a small program that has a register.

@@ -88,6 +88,16 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// What becomes of messages of nodes that have a row is proved, and faults are refuted.
+func TestRows(t *testing.T) {
+	needZ3(t)
+	out := prove(t, "--rows")
+	t.Log(out)
+	if !strings.Contains(out, "7 passed, 0 failed") || !strings.Contains(out, "8/8 mutants refuted") {
+		t.Error("not all is proved and refuted")
+	}
+}
+
 // A program whose register decides what passes: the prover proves it for all contents of
 // the register, and refutes its mutants.
 func TestRegisters(t *testing.T) {

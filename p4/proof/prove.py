@@ -9,6 +9,7 @@
                                            the same of p4/interp/testdata/numbers.p4, which has a register
     p4/proof/prove.py --rights all|quick   prove what actions do to the rights in registers, and refute faults of theirs: four minutes, or
                                            in seconds those of accesses to memory, of questions and of the Gatekeeper's small operations
+    p4/proof/prove.py --rows               prove what becomes of messages of nodes that have a row, and refute faults
     p4/proof/prove.py --list               theorems, assumptions and mutants
 
 The program is the compiled one that both executors load. A theorem that fails is
@@ -32,6 +33,7 @@ import counterexample
 import mutants
 import registers
 import rights
+import rows
 import theorems
 import verdicts  # noqa: F401 (its theorems join those of theorems)
 from symbolic import Program, Unsupported
@@ -116,19 +118,19 @@ def prove(program, wanted, assumptions):
     return failed
 
 
-def broken(source, mutate, entries=None):
+def broken(source, mutate, make):
     """The program with a fault."""
     d = copy.deepcopy(source)
     mutate(d)
-    return Program(d, entries)
+    return make(d)
 
 
-def refutations(source, which, wanted, assumptions, directory):
-    """Runs mutants: each has to break the theorems that it names."""
+def refutations(source, which, wanted, assumptions, directory, make=Program):
+    """Runs mutants: each has to break the theorems that it names. make makes a program of its source."""
     survived = 0
     by_name = {t.__name__: t for t in wanted}
     for mutate, breaks in which:
-        program = broken(source, mutate, theorems.ENTRIES if assumptions else None)
+        program = broken(source, mutate, make)
         held = []
         for t, case, _ in check(program, [by_name[b] for b in breaks], assumptions):
             if case is None:
@@ -148,12 +150,17 @@ def write_case(program, mutate, case, directory):
     (directory / f"{name}.stf").write_text(f"# {name}: {about(mutate)}\n{case.script()}", encoding="utf-8")
 
 
+def without_rows(source):
+    return Program(source, theorems.ENTRIES)
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("program", nargs="?", default=HERE.parent / "bifrost.json", help="compiled program (p4/bifrost.json)")
     args.add_argument("--mutants", nargs="?", const="1/1", metavar="K/N", help="refute the mutants; with K/N each N-th from the K-th on")
     args.add_argument("--registers", action="store_true", help="prove and refute what p4/interp/testdata/numbers.p4 promises")
     args.add_argument("--rights", choices=["all", "quick"], help="prove what actions do to the rights in registers, and refute faults of theirs")
+    args.add_argument("--rows", action="store_true", help="prove and refute what becomes of messages of nodes that have a row")
     args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants or --registers: where to write the mutants and their cases")
     args.add_argument("--list", action="store_true", help="list theorems, assumptions and mutants")
     a = args.parse_args()
@@ -166,15 +173,18 @@ def main():
         actions = rights.QUICK if a.rights == "quick" else None
         failed = rights.prove(Program(source), actions)
         sys.exit(1 if failed + rights.refute(source, actions) else 0)
+    elif a.rows:
+        failed = prove(rows.program(source), rows.THEOREMS, theorems.ASSUMPTIONS[:-1])
+        sys.exit(1 if failed + refutations(source, rows.MUTANTS, rows.THEOREMS, theorems.ASSUMPTIONS[:-1], None, rows.program) else 0)
     elif a.registers:
         source = json.load(open(HERE.parent / "interp" / "testdata" / "numbers.json", encoding="utf-8"))
         failed = prove(Program(source), registers.THEOREMS, [])
         sys.exit(1 if failed + refutations(source, registers.MUTANTS, registers.THEOREMS, [], a.cases) else 0)
     elif a.mutants:
         k, n = map(int, a.mutants.split("/"))
-        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], theorems.THEOREMS, theorems.ASSUMPTIONS, a.cases) else 0)
+        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], theorems.THEOREMS, theorems.ASSUMPTIONS, a.cases, without_rows) else 0)
     else:
-        sys.exit(1 if prove(Program(source, theorems.ENTRIES), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
+        sys.exit(1 if prove(without_rows(source), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
 
 
 if __name__ == "__main__":

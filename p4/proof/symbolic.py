@@ -51,6 +51,7 @@ class Path:
         self.cells = []       # (name, index) of each register cell that was read or written
         self.counts = []      # (name, index) of each cell of a counter that counts the packet; None is that of the table's entry
         self.notes = []       # primitives that were met and are not followed: clones and the like
+        self.skipped = []     # the actions that are not followed
         self.meters = []      # (name, index, colour) of each meter that was used
         self.input = {}       # (header, field) -> variable, of parsed headers
         self.ahead = None     # the word that the parser has seen ahead last, and not extracted yet
@@ -67,7 +68,7 @@ class Path:
         p.conditions, p.fields, p.valid = self.conditions[:], dict(self.fields), dict(self.valid)
         p.parsed, p.tables, p.digests, p.told = self.parsed[:], self.tables[:], self.digests[:], self.told[:]
         p.registers, p.notes, p.input, p.short = dict(self.registers), self.notes[:], self.input, self.short
-        p.ahead, p.seen = self.ahead, self.seen
+        p.ahead, p.seen, p.skipped = self.ahead, self.seen, self.skipped
         p.meters, p.cells, p.counts = self.meters[:], self.cells[:], self.counts[:]
         p.out, p.group = self.out, self.group
         return p
@@ -140,8 +141,10 @@ COMPARISON = {"==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": z3.ULT,
 class Program:
     """A compiled program."""
 
-    def __init__(self, source, entries=None):
-        self.entries = entries or {}  # parameters that all entries have: by the ends of the names of table and action, and the parameter
+    def __init__(self, source, entries=None, given=(), opaque=()):
+        self.entries = entries or {}  # parameters that all entries have, or functions of any value: by the ends of the names of table and action, and the parameter
+        self.given = given            # conditions that all packets fulfil
+        self.opaque_names = OPAQUE + tuple(opaque)
         self.json = source if isinstance(source, dict) else json.load(open(source, encoding="utf-8"))
         types = {t["name"]: t for t in self.json["header_types"]}
         self.headers, self.metadata = {}, {}
@@ -184,7 +187,10 @@ class Program:
         start.conditions.append(port != DROP_PORT)
         start.fields[("standard_metadata", "packet_length")] = z3.BitVec("packet_length", 32)
         states = {s["name"]: s for s in self.json["parsers"][0]["parse_states"]}
+        start.conditions += self.given
         for p in self.parse(start, states, self.json["parsers"][0]["init_state"]):
+            if self.given and not feasible(p):
+                continue
             for q in self.control("ingress", p):
                 for leaving, r in self.end_of_ingress(q):
                     for end in self.control("egress", r) if leaving else [r]:
@@ -352,9 +358,10 @@ class Program:
         """A parameter of the entry that a key hits: any value, or the one that all entries have."""
         name = self.actions[action]["name"]
         value = self.entries.get((table["name"].rpartition(".")[2], name.rpartition(".")[2], d["name"]))
-        if value is not None:
+        if isinstance(value, int):
             return z3.BitVecVal(value, d["bitwidth"])
-        return z3.Function(f"{table['name']}.{name}.{d['name']}", *sorts, z3.BitVecSort(d["bitwidth"]))(*args)
+        free = z3.Function(f"{table['name']}.{name}.{d['name']}", *sorts, z3.BitVecSort(d["bitwidth"]))(*args)
+        return value(free) if value else free
 
     def choices(self, table):
         """The actions that an entry may have; that of a const default only may not."""
@@ -376,7 +383,8 @@ class Program:
                 raise Unsupported(f"{op['op']} in an action that is not followed")
 
     def run(self, path, table, action, params, outcome):
-        if self.actions[action]["name"].startswith(OPAQUE):
+        if self.actions[action]["name"].startswith(self.opaque_names):
+            path.skipped = path.skipped + [self.actions[action]["name"].rpartition(".")[2]]
             self.opaque(path, self.actions[action]["primitives"])
             return [(path, table["next_tables"].get(outcome, table["next_tables"].get(self.actions[action]["name"], table["base_default_next"])))]
         follow = table["next_tables"].get(outcome, table["next_tables"].get(self.actions[action]["name"], table["base_default_next"]))
