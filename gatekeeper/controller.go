@@ -171,12 +171,12 @@ func (c *controller) packetIn(port uint16, why reason, b []byte) {
 }
 
 func (c *controller) takePacket(port uint16, why reason, b []byte) {
-	c.count.Held++
 	c.hear()
 	if why == reasonHand {
 		c.handAnswered(b)
 		return
 	}
+	c.count.Held++
 	h, err := parseHeld(port, why, b)
 	if err != nil {
 		c.count.Malformed++

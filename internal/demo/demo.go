@@ -81,9 +81,6 @@ func (s *stage) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.rack.Close()) }()
-	events, stop := context.WithCancel(ctx)
-	defer stop()
-	s.tell.events = s.rack.Gatekeeper().Subscribe(events)
 	for _, act := range []func(context.Context) error{s.blades, s.nodes, s.lend, s.protect, s.many, s.account} {
 		if err := act(ctx); err != nil {
 			return err
@@ -133,8 +130,11 @@ func (s *stage) nodes(ctx context.Context) (err error) {
 func (s *stage) account(ctx context.Context) error {
 	snap, err := s.rack.Gatekeeper().Snapshot(ctx)
 	for err == nil && (snap.Counters.Denied < s.denials || len(snap.Regions) > 0) {
-		if err = s.tell.next(ctx); err == nil {
+		select {
+		case <-time.After(20 * time.Millisecond):
 			snap, err = s.rack.Gatekeeper().Snapshot(ctx)
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
 	}
 	if err != nil {

@@ -21,19 +21,16 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if !report.OK || report.Calls < 20 || report.Held < 50 || report.Rules < 50 || report.Denied < 4 || report.Executions != 1 {
+	if !report.OK || report.Calls < 20 || report.Held < 20 || report.Rules < 20 || report.Denied < 2 || report.Executions != 1 {
 		t.Errorf("report %+v", report)
 	}
 	story := out.String()
 	for _, want := range []string{
-		"the switch holds c1's call of Arrays.addRef", "revokes c1: write+free a", "grants s2: read a",
+		"a is c1's; it is lent to s2, by the call in slot", "the sum is c1's; it is lent to nobody",
 		"permission denied", "every byte is right", "s2 loses its power", "effect once",
 	} {
 		if !strings.Contains(story, want) {
 			t.Errorf("the story does not say %q:\n%s", want, story)
 		}
-	}
-	if revoke, grant := strings.Index(story, "revokes c1: write+free a"), strings.Index(story, "grants s2: read a"); revoke > grant {
-		t.Error("the callee was granted before the caller was revoked")
 	}
 }

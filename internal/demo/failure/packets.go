@@ -56,7 +56,7 @@ func (c *chronicle) seeCall(f *wire.Frame, u *frame.UDP6, h *rpcpacket.Header, a
 	switch {
 	case h.Type == rpcpacket.Call && f.ToSwitch && first("a1"):
 		c.server[h.Call] = to
-		c.lanes.arrow(at.Sub(c.start), f.Host, c.known.blade[u.Dst.Addr()], fmt.Sprintf("a1  %s calls %s: the switch holds the call for its rights", from, to))
+		c.lanes.arrow(at.Sub(c.start), f.Host, c.known.blade[u.Dst.Addr()], fmt.Sprintf("a1  %s calls %s: its rights are judged on the way", from, to))
 	case h.Type == rpcpacket.Call && !f.ToSwitch && first("b1"):
 		c.lanes.mark(at.Sub(c.start), f.Host, "◆", fmt.Sprintf("b1  the call goes on to %s", to))
 	case h.Type == rpcpacket.Reply && f.ToSwitch && first("b2"):
