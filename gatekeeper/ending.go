@@ -26,7 +26,7 @@ import (
 type ending struct {
 	strokes
 	node      *node
-	lost      bool // only its ledger is lost: the calls to it fail, and that is all
+	lost      bool // only its ledger is lost: calls end, and that is all
 	step      endStep
 	asks      bool // for a part of a gather
 	slots     []slotCell
@@ -90,8 +90,8 @@ func (c *controller) beginEnding(n *node) {
 	c.end(&ending{node: n})
 }
 
-// beginLosing has the calls to a node fail whose ledger is lost with the states of its services: no incarnation of it knows of them. Its route is going, so
-// there come no others.
+// beginLosing ends the calls of a node whose ledger is lost with the states of its services: no incarnation of it knows of them. Those to it fail. Its route
+// is going, so there come no others.
 func (c *controller) beginLosing(n *node) {
 	if n.rights() {
 		c.end(&ending{node: n, lost: true})
@@ -172,12 +172,12 @@ func (c *controller) endSlots(e *ending) {
 		case k.place > 0:
 		case k.callee == e.node.row || k.standing && !e.lost:
 			ops = append(ops, handOp{kind: handFail, slot: uint32(k.slot), number: k.number})
-		case !e.lost:
+		default:
 			c.askInName(e.node, k)
 		}
 	}
 	switch {
-	case e.lost && len(ops) == 0:
+	case e.lost && len(e.slots) == 0:
 		delete(c.endings, e.node.address)
 	case len(e.slots) == 0:
 		c.readForEnd(e, endWords)
