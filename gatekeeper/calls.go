@@ -190,6 +190,7 @@ type countedAs struct {
 // directCall is a direct call that was under way when its callee told so last.
 type directCall struct {
 	id, parent     rpcpacket.ID
+	in             rpcpacket.Ref // the use of its first slot
 	caller, callee wal.Node
 	service        string
 	method         string
@@ -347,7 +348,7 @@ func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
 		return nil
 	}
 	return &directCall{
-		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
+		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), in: rpcpacket.Ref{Slot: rpcpacket.Slot(d.Slot), Number: rpcpacket.Number(d.Number)}, caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
 		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-duration.Times(d.Began, time.Microsecond)), told: c.now,
 		oneway: d.Oneway, policy: rpcpacket.Policy(d.Policy), details: d.Details.Bounded(),
 	}

@@ -174,12 +174,24 @@ func (c *controller) found(s *survey) surveyed {
 	if s.left == 0 {
 		c.auditSurvey(s, words)
 	}
+	type use struct {
+		in     rpcpacket.Ref
+		callee netip.Addr // else a node could name others' calls
+	}
+	told := map[use]rpcpacket.ID{}
+	for id, k := range c.told.calls {
+		told[use{k.in, k.callee.Address}] = id
+	}
 	leases, calls := map[dsmpacket.RegionID][]LeaseState{}, map[dsmpacket.RegionID][]rpcpacket.ID{}
 	for _, k := range s.slots {
 		if k.given {
 			continue
 		}
-		name, call := c.callIn(k)
+		first := rpcpacket.Ref{Slot: k.slot - rpcpacket.Slot(k.place), Number: k.number}
+		call, name := told[use{first, c.rows.of[k.callee]}], fmt.Sprintf("slot %d, number %s", first.Slot, first.Number)
+		if !call.IsZero() { // its callee has told of it
+			name = call.String()
+		}
 		for _, id := range k.regions {
 			leases[id] = append(leases[id], LeaseState{name, c.rows.of[k.callee]})
 			if !call.IsZero() && !slices.Contains(calls[id], call) {
@@ -214,15 +226,6 @@ func (c *controller) holders(p dsmpacket.Pointer, out *Holders) error {
 		}
 	}
 	return nil
-}
-
-// callIn names the call of a slot: by the id of a call that no execution has made, if its callee has told of that, else by slot and number.
-func (c *controller) callIn(k slotCell) (string, rpcpacket.ID) {
-	first := k.slot - rpcpacket.Slot(k.place)
-	if id := rpcpacket.PlainID(c.rows.of[k.caller], first, k.number); c.rows.of[k.caller].IsValid() && c.told.calls[id] != nil {
-		return id.String(), id
-	}
-	return fmt.Sprintf("slot %d, number %s", first, k.number), rpcpacket.ID{}
 }
 
 // openCalls is how many calls had open slots.

@@ -246,6 +246,7 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	h := &k.call
 	c := control.DirectCall{
 		ID: control.ExecutionID(h.Call), Parent: control.ExecutionID(h.Parent), Caller: k.from, Incarnation: h.CallerIncarnation,
+		Slot: uint32(h.Slot), Number: uint64(h.Number),
 		Service: k.method.service, Method: k.method.method, Began: (now - k.began).Microseconds(), Attempt: h.Attempt, Code: k.method.code,
 		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()), GivenUp: k.failures, Details: k.details.tell(),
 	}

@@ -86,8 +86,11 @@ type DirectCall struct {
 	Parent      ExecutionID `json:"parent,omitzero"`
 	Caller      netip.Addr  `json:"caller"`
 	Incarnation uint32      `json:"incarnation"` // the caller's
-	Service     string      `json:"service"`
-	Method      string      `json:"method"`
+	// Slot and Number are the call's first slot, and its number there.
+	Slot    uint32 `json:"slot,omitempty"`
+	Number  uint64 `json:"number,omitempty"`
+	Service string `json:"service"`
+	Method  string `json:"method"`
 	// Began is how many µs ago the callee has got it, and Took for how many it ran. What is
 	// under way has no Took.
 	Began   int64       `json:"began"`

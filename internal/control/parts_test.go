@@ -61,7 +61,7 @@ func largest() map[Kind][2]any {
 	long := strings.Repeat("\x00", MaxExceptionText) // six bytes each in JSON
 	details := (&CallDetails{1 << 60, 1 << 60, many(MaxHeaders, func(int) Header { return Header{long[:16], long[:16]} }), long, long}).Bounded()
 	someCall := func(i int) DirectCall {
-		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3, 1 << 31, details}
+		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, 1 << 20, 1 << 62, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3, 1 << 31, details}
 	}
 	calls := NodeCalls{
 		node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
