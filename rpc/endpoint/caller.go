@@ -217,7 +217,7 @@ func (c *Caller) give(call *Call, all []*slot) {
 	c.taken[call.Node] += len(all)
 	count := uint64(0)
 	for _, s := range all {
-		count = max(count, s.count+1)
+		count = max(count, s.count+2) // nobody has the numbers in between: see docs/rights.md, section 8
 	}
 	for _, s := range all {
 		s.used, s.count = true, count
@@ -385,7 +385,7 @@ func (c *Caller) asks(call *Call) bool {
 }
 
 func (c *Caller) putBack(s *slot) {
-	if s.count == rpcpacket.MaxCount {
+	if s.count+2 > rpcpacket.MaxCount {
 		c.slots-- // the next incarnation of the node may use it again
 		return
 	}

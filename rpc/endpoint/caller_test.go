@@ -321,7 +321,7 @@ func TestLateRefusal(t *testing.T) {
 func TestCaller_Counts(t *testing.T) {
 	c, begin := caller()
 	last := c.idle[len(c.idle)-1]
-	last.count = rpcpacket.MaxCount - 1
+	last.count = rpcpacket.MaxCount - 2
 	one, two := &Call{RTT: &RTT{}}, &Call{RTT: &RTT{}}
 	begin(one)
 	if one.Number.Count() != rpcpacket.MaxCount || one.Number.Incarnation() != 7 {
