@@ -17,10 +17,21 @@ import (
 // loss has the switch's machine lose its registers at a frame.
 type loss struct {
 	at, seen atomic.Int64 // at 0: never
+	down     int64        // so many frames before that the server's program dies; 0: never
 }
 
 func (l *loss) onFrame(r *shelf, _ wire.Frame) {
-	if at := l.at.Load(); at > 0 && l.seen.Add(1) == at {
+	at := l.at.Load()
+	if at == 0 {
+		return
+	}
+	seen := l.seen.Add(1)
+	if l.down > 0 && seen == at-l.down {
+		if err := r.KillSoon("s1", "app/p/1"); err != nil {
+			r.Error(err)
+		}
+	}
+	if seen == at {
 		if err := r.LoseSwitch(); err != nil {
 			r.Error(err)
 		}
@@ -108,5 +119,45 @@ func TestRegistersLost(t *testing.T) {
 				r.regions(0)
 			})
 		})
+	}
+}
+
+// TestRegistersLost_NodeDown: the server's program has died before the switch loses its registers, or dies while it does. Calls end all the same.
+// If the Gatekeeper has seen what the server's row had, nobody loses a right.
+func TestRegistersLost_NodeDown(t *testing.T) {
+	for at := int64(20); at < 150; at += 3*int64(lossStep) + 1 {
+		for _, down := range []int64{1, 8, 60} {
+			if testing.Short() && down != 8 {
+				continue
+			}
+			t.Run(fmt.Sprint(at, " ", down), func(t *testing.T) {
+				l := &loss{down: down}
+				withShelves(t, &shelf{frame: l.onFrame}, mirroredThesis(), func(r *shelf) {
+					if !r.Rights() {
+						t.Skip("rights are not in the switch")
+					}
+					r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+						_, err := rpc.Memory(ctx).Read(ctx, p, make([]byte, 8))
+						return err
+					})
+					r.gives(fresh)
+					l.at.Store(at + down)
+					var client sync.WaitGroup
+					client.Go(func() {
+						for range 2 {
+							if err := r.passes(r.Context(), r.client.Memory(), r.client); err != nil {
+								r.Errorf("the client: %v", err)
+							}
+						}
+					})
+					for range 2 {
+						r.call(func(ctx context.Context, _ *dsm.Pointer) error { return r.passes(ctx, rpc.Memory(ctx), r.server) })
+					}
+					client.Wait()
+					<-time.After(3 * time.Minute) // virtual
+					r.regions(0)
+				})
+			})
+		}
 	}
 }
