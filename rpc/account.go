@@ -20,7 +20,7 @@ import (
 // giveAccounts has the node give its account when it is asked.
 func (n *Node) giveAccounts() {
 	s, ok := n.session.(join.Accountant)
-	if !ok || !n.rights {
+	if !ok {
 		return
 	}
 	s.OnAccount(func(rebuild uint64) {
@@ -168,7 +168,7 @@ func regionsOf(all []dsm.Pointer) (regions []rpcpacket.Region) {
 // passOn makes regions ready that a call of an execution passes on. A one-way of the execution leaves when the execution has ended: until then its
 // regions are the node's. One of policy none leaves at once.
 func (n *Node) passOn(ctx context.Context, ptrs []dsm.Pointer, atOnce bool) error {
-	if atOnce || !n.rights {
+	if atOnce {
 		return n.pass(ctx, ptrs, false)
 	}
 	if len(ptrs) == 0 {
@@ -182,14 +182,14 @@ func (n *Node) passOn(ctx context.Context, ptrs []dsm.Pointer, atOnce bool) erro
 
 // receivedBy notes that a one-way has brought the node regions.
 func (n *Node) receivedBy(m *rpcpacket.Message) {
-	if n.rights && m.Type == rpcpacket.Oneway {
+	if m.Type == rpcpacket.Oneway {
 		n.memory.Received(n.pointers(m)...)
 	}
 }
 
 // notReceivedBy takes that back: the one-way is refused.
 func (n *Node) notReceivedBy(m *rpcpacket.Message) {
-	if n.rights && m.Type == rpcpacket.Oneway {
+	if m.Type == rpcpacket.Oneway {
 		n.memory.Gave(n.pointers(m)...)
 	}
 }

@@ -198,16 +198,14 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	if kind == thrift.ONEWAY {
 		p.hands = append(p.hands, codec.pointers...)
 	}
-	if kind == thrift.CALL && (lends || c.node.rights) {
+	if kind == thrift.CALL {
 		p.lent = append(p.lent, codec.pointers...)
 	}
 	if !lends { // it is not for the cache to keep what an execution has lent
 		c.node.memory.Lends(p.lent...)
 	}
 	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
-		if c.node.rights {
-			c.node.memory.Returned(p.lent...)
-		}
+		c.node.memory.Returned(p.lent...)
 		c.node.release(p)
 		return nil, neverBegan(coded(m.op, err))
 	}
@@ -264,7 +262,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	n := c.node
 	p.RTT, p.lends = m.rtt, len(codec.pointers) > 0
 	p.detached = kind == thrift.ONEWAY && m.policy == PolicyNone // nobody waits
-	if p.detached || p.lends && !n.rights {
+	if p.detached {
 		if err := n.reserve(ctx, p); err != nil {
 			return err
 		}
@@ -280,9 +278,6 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		}
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
-	if p.lends && !n.rights {
-		h.Flags |= rpcpacket.FlagHeld
-	}
 	var id rpcpacket.ID
 	var proof endpoint.Proof
 	if b != nil {
@@ -363,18 +358,7 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return c.giveUp(ctx, o, p, m)
 	}
 	why := fault.FromContext(m.op, ctx.Err())
-	cancels := m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) // that the callee knows
-	switch {
-	case c.node.rights && c.node.abandon(p):
-		c.node.release(p)
-		return why
-	case !c.node.rights && p.token && c.node.detach(p):
-		c.node.standIn() // for the answer
-		return why
-	case !c.node.rights && !p.token && c.node.end(p):
-		if cancels {
-			c.node.cancelCall(p)
-		}
+	if c.node.abandon(p) {
 		c.node.release(p)
 		return why
 	}
@@ -441,7 +425,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 // Gatekeeper, which releases its refusals, knows of no copies that it did not hold.
 func (p *pending) unbegun() bool {
 	f := p.answer.Flags
-	return f&rpcpacket.FlagUnbegun != 0 && (f&rpcpacket.FlagReleased == 0 || f.Exact() || !p.Resent())
+	return f&rpcpacket.FlagUnbegun != 0
 }
 
 // neverBegan marks an error that arose before the call was sent.

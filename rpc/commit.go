@@ -65,11 +65,11 @@ func checkpointOf(r *record.Checkpoint, run uint64) *commit {
 // owed is a commit or rollback of what an earlier incarnation did. nil is none.
 type owed struct {
 	execution *record.Execution
-	commit    *commit               // nil: it is to be taken back
-	lent      []control.ExecutionID // calls that may have leases still: it is not taken back before they end
-	service   uint64                // whose execution it is
-	left      []dsmclient.Left      // what it has allocated; written before obeyed is closed
-	obeyed    chan struct{}         // closed when all machines have
+	commit    *commit          // nil: it is to be taken back
+	lent      []rpcpacket.ID   // calls that may be open in the switch: it is not taken back before they are over
+	service   uint64           // whose execution it is
+	left      []dsmclient.Left // what it has allocated; written before obeyed is closed
+	obeyed    chan struct{}    // closed when all machines have
 }
 
 // over reports whether nothing is owed.
@@ -117,7 +117,7 @@ func (n *Node) oweMemory(h *control.Holdings) {
 		l.resumes.memory[e.ID] = o
 	}
 	for _, e := range l.resumes.Rollback {
-		o := &owed{execution: e, lent: n.lentBy(e.Called, len(e.Machines) > 0), obeyed: make(chan struct{})}
+		o := &owed{execution: e, lent: n.unheardOf(e.Called, len(e.Machines) > 0), obeyed: make(chan struct{})}
 		if m, err := rpcpacket.Parse(e.Begun.Call); err == nil {
 			o.service = m.Service
 		}
@@ -148,7 +148,7 @@ func (l *ledger) settleOwed() {
 
 // settleLent takes back what an execution did when nobody may read it any more.
 func (l *ledger) settleLent(o *owed) {
-	if l.node.awaitLoans(o.lent) {
+	if l.node.awaitHeard(o.lent) {
 		l.settleList(o.execution.Machines, []*owed{o})
 	}
 }
@@ -304,7 +304,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	if settled {
 		leave = l.committed(commitOf(d))
 		if known := l.table.State().Execution(d.Execution); known != nil {
-			answer = answerOf(known)
+			answer = known.Done.Answer
 		}
 	} else {
 		delete(l.settling, d.Execution)
@@ -397,18 +397,14 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		}()
 		return
 	}
-	o, node, port := &n.out, netip.AddrFrom16(w.Node), uint16(rackaddr.PortDirect)
+	o, node := &n.out, netip.AddrFrom16(w.Node)
 	p := o.pendings.Get().(*pending)
 	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.onewayRTT, true, w.ID, w.Node, len(m.Lists), &m
-	if p.lends = len(m.Lists) > 0; p.lends && !n.rights {
-		p.Released, port = true, rackaddr.PortRPC
-	}
-	p.Holds = n.rights && p.lends // until the ledger says what has become of it
-	p.to = netio.Message{Remote: netip.AddrPortFrom(node, port)}
+	p.lends = len(m.Lists) > 0
+	p.Holds = p.lends // until the ledger says what has become of it
+	p.to = netio.Message{Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
-	if n.rights {
-		n.memory.Gave(n.pointers(&m)...)
-	}
+	n.memory.Gave(n.pointers(&m)...)
 	o.mu.Lock()
 	if o.err != nil || o.core.Out(w.ID) != nil || o.core.Waits(w.ID) {
 		o.mu.Unlock() // the node has ended, or it is on its way
@@ -500,7 +496,7 @@ func (n *Node) delivered(w departed) {
 
 // onRecord lets the slots of a one-way be used again when the ledger says what has become of it, by a record with a number.
 func (n *Node) onRecord(w departed, last uint64) {
-	if !n.rights || w.Slot == 0 {
+	if w.Slot == 0 {
 		return
 	}
 	go func() {
@@ -542,7 +538,7 @@ func (l *ledger) tookAll() {
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		for len(n.freeAll(n.base, []direct.Free{{Regions: w.hands}})) > 0 {
+		for len(n.freeNow(n.base, []direct.Free{{Regions: w.hands}})) > 0 {
 			select {
 			case <-time.After(freesAgain):
 			case <-n.base.Done():

@@ -151,7 +151,7 @@ func (x *export) takeBackAll(e *execution) {
 		return
 	}
 	e.promote()
-	if lent := x.node.lentBy(called, true); len(lent) > 0 && !x.node.awaitLoans(lent) {
+	if lent := x.node.unheardOf(called, true); !x.node.awaitHeard(lent) {
 		return
 	}
 	left, err := x.node.rollBack(x.node.base, e.run(), machines)

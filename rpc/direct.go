@@ -60,10 +60,7 @@ func (n *Node) openLedger(ctx context.Context) error {
 func (n *Node) receiveDirect(r *reader, i int) *execution {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
-	const released = rpcpacket.FlagHeld | rpcpacket.FlagReleased
-	// The Gatekeeper has let it through: the switch drops what others send from that port to this one.
-	lends := (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&released == released && r.messages[i].Remote.Port() == rackaddr.PortRPC
-	if err != nil || len(m.Lists) > 0 && !lends && !n.rights || m.Flags&rpcpacket.FlagMore != 0 && !lends {
+	if err != nil || m.Flags&rpcpacket.FlagMore != 0 { // which has a port of its own
 		n.malformed(from.Addr())
 		return nil
 	}
@@ -71,32 +68,26 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 		n.turnedBack(from.Addr(), &m)
 		return nil
 	}
-	return n.receiveRequest(r, i, from, m, lends)
+	return n.receiveRequest(r, i, from, m)
 }
 
-// receiveRequest takes a call, or what belongs to one, that has come in the i-th datagram of a reader; lends says that the Gatekeeper has let it
-// through. It returns the execution of a call that the goroutine is to run, or nil.
-func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket.Message, lends bool) *execution {
+// receiveRequest takes a call, or what belongs to one, that has come in the i-th datagram of a reader. It returns the execution of a call that the
+// goroutine is to run, or nil.
+func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket.Message) *execution {
 	switch {
-	case !plausible(&m.Header, lends):
-	case m.Type == rpcpacket.Ask && n.rights:
+	case !plausible(&m.Header):
+	case m.Type == rpcpacket.Ask:
 		n.asked(from, &m)
 		return nil
 	case m.Flags.Policy() == PolicyNone:
-		return n.receiveVolatile(r, i, from, &m, lends)
-	case lends && m.Flags&rpcpacket.FlagReplay != 0:
-		n.probed(from, &m)
-		return nil
-	case lends:
-		m.Flags &^= rpcpacket.FlagReleased
-		return n.receiveCall(r, i, from, &m)
+		return n.receiveVolatile(r, i, from, &m)
 	case m.Type == rpcpacket.Forget && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
-	case (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags&rpcpacket.FlagHeld == 0:
+	case m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway:
 		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagSettled != 0:
-		n.forgotten(from.Addr(), m.Payload, false)
+		n.forgotten(from.Addr(), m.Payload)
 		return nil
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagUnbegun != 0:
 		n.heard(from.Addr(), &m)
@@ -109,9 +100,8 @@ func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket
 	return nil
 }
 
-// plausible reports whether a direct call or one-way has only what its caller's runtime says of such a call; lends
-// says that the Gatekeeper has let it through, which marks it, and asks with a mark of its own.
-func plausible(h *rpcpacket.Header, lends bool) bool {
+// plausible reports whether a direct call or one-way has only what its caller's runtime says of such a call.
+func plausible(h *rpcpacket.Header) bool {
 	const callers = rpcpacket.FlagMore | rpcpacket.FlagHeaders | rpcpacket.FlagTainted
 	marks := h.Flags.WithPolicy(0) &^ callers
 	if h.Type == rpcpacket.Call {
@@ -122,8 +112,6 @@ func plausible(h *rpcpacket.Header, lends bool) bool {
 		return true
 	case h.Attempt != 0:
 		return false // it has been begun by nobody but its callee
-	case lends:
-		return marks&^(rpcpacket.FlagHeld|rpcpacket.FlagReleased|rpcpacket.FlagReplay) == 0
 	}
 	return marks == 0
 }
@@ -349,9 +337,6 @@ func (n *Node) drainDirect(ctx context.Context) {
 	}
 }
 
-// gatekeeperRPC is where messages to the Gatekeeper go.
-var gatekeeperRPC = netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)
-
 // takes returns the service with a hash if the node takes direct calls of it.
 func (n *Node) takes(hash uint64) *export {
 	if !n.ledger.placed() {
@@ -517,13 +502,9 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 // caller, in the copy's slot: that incarnation may have used the slot of the first copy again, and no earlier answer hands anything over there.
 // The switch judges an answer by the copy's slot, and by the incarnation that sends it.
 func (n *Node) answerFor(answer []byte, d *record.Done, call *rpcpacket.Header) []byte {
-	if !n.rights && (!d.Owed.Returns || d.Incarnation == call.CallerIncarnation) {
-		return answer
-	}
 	answer = slices.Clone(answer)
-	if rpcpacket.SetCaller(answer, call); n.rights {
-		rpcpacket.SetCallee(answer, n.self.Incarnation)
-	}
+	rpcpacket.SetCaller(answer, call)
+	rpcpacket.SetCallee(answer, n.self.Incarnation)
 	return answer
 }
 
@@ -551,7 +532,7 @@ func (l *ledger) payload(caller netip.Addr, id rpcpacket.ID, incarnation uint32)
 		return nil
 	}
 	m, err := rpcpacket.Parse(e.Done.Answer)
-	if err != nil || m.CalleeIncarnation != incarnation && !l.node.rights { // the record of a call does not change
+	if err != nil {
 		return nil
 	}
 	return sent.New(nil, m.Payload)

@@ -461,15 +461,11 @@ func (n *Node) exception(call *rpcpacket.Message, code Code, why string, unbegun
 	return m.Append(nil)
 }
 
-// answerHeader is the header of an answer to a call. The answer to a call that
-// was held is held, so that the leases end that the call began.
+// answerHeader is the header of an answer to a call.
 func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h := call.Header
 	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
 	h.CalleeIncarnation = n.self.Incarnation
 	h.Flags = rpcpacket.Flags(0).WithPolicy(call.Flags.Policy())
-	if !n.rights && (call.Flags&rpcpacket.FlagHeld != 0 || len(call.Lists) > 0 && call.Type == rpcpacket.Call) {
-		h.Flags |= rpcpacket.FlagHeld
-	}
 	return h
 }

@@ -64,20 +64,6 @@ const (
 // wordPauses are those between words to a node that it does not answer: what to forget, or that an execution waits for its caller.
 var wordPauses = pace.Pauses{First: forgetAfter, Most: time.Second}
 
-// acknowledged takes an ACK of the Gatekeeper: it has forgotten calls.
-func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) {
-	switch {
-	case m.Flags&rpcpacket.FlagReleased == 0:
-		n.malformed(r.messages[i].Remote.Addr()) // the switch lets nobody else say so
-	case m.Flags&rpcpacket.FlagSettled == 0:
-		n.malformed(rackaddr.Gatekeeper)
-	case len(m.Lists) > 0:
-		n.handedOver(&m)
-	default:
-		n.forgotten(rackaddr.Gatekeeper, m.Payload, m.Flags&rpcpacket.FlagGivenUp != 0)
-	}
-}
-
 // hurry has the nodes told soon.
 func (f *forgets) hurry(n *Node) { n.wakeAt(n.now() + forgetAfter) }
 
@@ -91,9 +77,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 	for _, k := range left {
 		l.table.Left(k.Node, k.Call)
 	}
-	if n.rights {
-		l.hearGivenUp()
-	}
+	l.hearGivenUp()
 	var out []netio.Message
 	all := l.table.Forgets()
 	for node := range l.forgets.to {
@@ -107,7 +91,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 		if p.due <= now {
 			out = n.appendForgets(out, netip.AddrFrom16(node), items)
 			p.due, p.interval = now+p.interval, wordPauses.Next(p.interval)
-			if p.interval == wordPauses.Most && !p.asking && node != rackaddr.Gatekeeper.As16() {
+			if p.interval == wordPauses.Most && !p.asking {
 				p.asking = true
 				go n.askForgetter(node)
 			}
@@ -129,11 +113,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 func (n *Node) sendSettled(out []netio.Message) {
 	send := func() {
 		for _, m := range out {
-			conn := n.directConn
-			if m.Remote == gatekeeperRPC {
-				conn = n.conn
-			}
-			_, _ = conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+			_, _ = n.directConn.WriteBatch([]netio.Message{m}) // a failure is a loss
 		}
 	}
 	last, settled := n.ledger.unsettled()
@@ -162,30 +142,15 @@ func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
 	return p
 }
 
-// appendForgets appends the messages that tell a node to forget calls, and those that ask the Gatekeeper what calls have handed over.
+// appendForgets appends the messages that tell a node to forget calls.
 func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
-	asked, rest := []direct.Item(nil), []direct.Item(nil)
-	for _, i := range items {
-		if i.GivenUp {
-			asked = append(asked, i)
-		} else {
-			rest = append(rest, i)
-		}
-	}
-	return n.appendItems(n.appendItems(out, node, rest, 0), node, asked, rpcpacket.FlagGivenUp)
-}
-
-func (n *Node) appendItems(out []netio.Message, node netip.Addr, items []direct.Item, mark rpcpacket.Flags) []netio.Message {
-	to, kind, flags := netip.AddrPortFrom(node, rackaddr.PortDirect), rpcpacket.Forget, rpcpacket.FlagSettled
-	if node == rackaddr.Gatekeeper {
-		to, kind, flags = gatekeeperRPC, rpcpacket.Oneway, rpcpacket.FlagSettled|rpcpacket.FlagHeld
-	}
+	to := netip.AddrPortFrom(node, rackaddr.PortDirect)
 	most := (n.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
 	for len(items) > 0 {
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
 		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: kind, Flags: (flags | mark).WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
+			Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
 		}}
 		for _, i := range some {
 			m.Payload = rpcpacket.AppendItem(m.Payload, i.ID, i.Slot, i.Number)
@@ -235,8 +200,8 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	n.sendSettled([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
 }
 
-// forgotten takes a node's word that it has forgotten calls; or, if the Gatekeeper was asked what they have handed over, that this is nothing.
-func (n *Node) forgotten(node netip.Addr, b []byte, asked bool) {
+// forgotten takes a node's word that it has forgotten calls.
+func (n *Node) forgotten(node netip.Addr, b []byte) {
 	if len(b)%16 != 0 {
 		n.malformed(node)
 		return
@@ -249,7 +214,7 @@ func (n *Node) forgotten(node netip.Addr, b []byte, asked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.forgets.to, node.As16())
-	l.add(l.table.Acknowledged(node.As16(), all, asked)...)
+	l.add(l.table.Acknowledged(node.As16(), all, false)...)
 	l.freeDue()
 	if l.table.Owes() {
 		l.forgets.hurry(n)
@@ -341,7 +306,7 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 	}
 	n.askBegun(p)
 	answered := n.await(within, p)
-	if !answered && !(n.rights && n.abandon(p)) && (n.rights || !n.end(p)) {
+	if !answered && !n.abandon(p) {
 		<-p.ready // answered at the last moment
 		answered = true
 	}
@@ -378,11 +343,7 @@ func (n *Node) hasBegun(from netip.Addr, m *rpcpacket.Message) {
 		return
 	}
 	p := call.Tag.(*pending)
-	if n.rights {
-		n.orphan(p)
-	} else {
-		n.endNow(p)
-	}
+	n.orphan(p)
 	p.begun = true
 	p.ready <- struct{}{} // it has room
 	n.interrupt()         // whoever waits may be reading

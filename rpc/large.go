@@ -341,10 +341,6 @@ func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool) e
 	if err != nil {
 		return err
 	}
-	if !n.rights && (m.Flags&rpcpacket.FlagHeld != 0 || len(m.Lists) > 0) { // the Gatekeeper may refuse it: the receiver asks for all of the rest
-		_, err := n.conn.WriteBatch([]netio.Message{first})
-		return err
-	}
 	first.Remote = netip.AddrPortFrom(first.Remote.Addr(), rackaddr.PortBulk)
 	o, err := m.Opening()
 	if err != nil {
@@ -488,8 +484,7 @@ func (n *Node) receiveBulk(r *largeReader, i int) {
 // receiveFirst takes the first packet of a large message, which no one but the sender has seen.
 func (n *Node) receiveFirst(packet netio.Message) {
 	m, err := rpcpacket.Parse(packet.Buf)
-	const held = rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay
-	if err != nil || m.Flags&rpcpacket.FlagMore == 0 || m.Flags&held != 0 || len(m.Lists) > 0 && !n.rights {
+	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
 		n.malformed(packet.Remote.Addr())
 		return
 	}
@@ -500,7 +495,7 @@ func (n *Node) receiveFirst(packet netio.Message) {
 	switch m.Type {
 	case rpcpacket.Call, rpcpacket.Oneway:
 		r := &reader{messages: [readBatch]netio.Message{packet}}
-		if e := n.receiveRequest(r, 0, netip.AddrPortFrom(packet.Remote.Addr(), rackaddr.PortRPC), m, false); e != nil {
+		if e := n.receiveRequest(r, 0, netip.AddrPortFrom(packet.Remote.Addr(), rackaddr.PortRPC), m); e != nil {
 			go e.export.pool.work(e)
 		}
 	case rpcpacket.Reply, rpcpacket.Exception:

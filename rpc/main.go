@@ -175,14 +175,12 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 			return coded("main", err)
 		}
 	}
-	if n.rights {
-		for _, k := range known.Called {
-			if (len(known.Machines) > 0 || !k.Direct()) && !n.awaitQuestions(ctx, k.ID) {
-				if n.base.Err() != nil {
-					return n.whyEnded()
-				}
-				return coded("main", ctx.Err())
+	for _, k := range known.Called {
+		if (len(known.Machines) > 0 || !k.Direct()) && !n.awaitQuestions(ctx, k.ID) {
+			if n.base.Err() != nil {
+				return n.whyEnded()
 			}
+			return coded("main", ctx.Err())
 		}
 	}
 	if len(known.Machines) == 0 {

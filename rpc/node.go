@@ -41,7 +41,6 @@ type Node struct {
 	sharers sharers
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most
-	rights  bool       // are in the switch, which judges all calls; else those with pointers wait for the Gatekeeper
 	limits  Limits
 	memory  *dsmclient.Client
 	ledger  *ledger
@@ -118,9 +117,8 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool), heir: config.heir,
 		turn: make(chan struct{}, 1),
 	}
-	n.limits, n.rights = config.limits, n.self.Row != 0
+	n.limits = config.limits
 	n.out.init(&n.self, n.limits.Detached, n.slotFree)
-	n.out.core.Switch = n.rights
 	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.ownerOf)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)

@@ -107,6 +107,7 @@ func (n *Node) release(p *pending) {
 
 func (o *outgoing) init(self *join.Identity, detached int, served func(*endpoint.Call)) {
 	o.core = endpoint.NewCaller(self.Address, self.Incarnation, served)
+	o.core.Switch = true
 	o.core.Grant(self.Blocks)
 	var key endpoint.Key
 	if self.Key != [32]byte{} {
@@ -162,9 +163,6 @@ func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
 
 // pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them, unless the switch holds it.
 func (n *Node) pushFor(p *pending) rpcpacket.Push {
-	if p.lends && !n.rights {
-		return rpcpacket.Push{}
-	}
 	node := p.to.Remote.Addr()
 	p.to.Remote = netip.AddrPortFrom(node, rackaddr.PortBulk)
 	return n.large.pushTo(node)
@@ -209,32 +207,6 @@ func (n *Node) endNow(p *pending) bool {
 	if p.peer.IsValid() {
 		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true})
 	}
-	return true
-}
-
-// cancelCall tells the callee of a call of policy none that its caller has given it up, so that the handler's context ends at
-// once. If that is lost, the next call in the slot tells it, or the deadline.
-func (n *Node) cancelCall(p *pending) {
-	conn, m := n.connOf(p), p.to
-	if m.Buf = rpcpacket.Abandon(p.datagram); conn == n.large.conn {
-		conn, m.Remote = n.directConn, netip.AddrPortFrom(m.Remote.Addr(), rackaddr.PortDirect)
-	}
-	_, _ = conn.WriteBatch([]netio.Message{m}) // a failure is a loss
-}
-
-// detach leaves a call that lends memory to the runtime: its lease ends with its
-// answer, so somebody must go on asking for it. The callee is told not to begin
-// if it has not yet. It reports false if the call has been answered.
-func (n *Node) detach(p *pending) bool {
-	o := &n.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.core.Detach(&p.Call, 0) {
-		return false
-	}
-	p.detached, p.deadline = true, 0
-	p.datagram = slices.Clone(p.datagram)
-	rpcpacket.SetTimeout(p.datagram, 1)
 	return true
 }
 
@@ -311,8 +283,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 	if m.Had != 0 && !p.former && n.hands(&m) {
 		m = n.ownResult(&m)
 	}
-	if len(p.lent) > 0 && (m.Code == OK || n.rights) {
-		// Of a call that the Gatekeeper has refused another copy might yet be let through.
+	if len(p.lent) > 0 {
 		n.memory.Returned(p.lent...)
 	}
 	if p.question != nil {
@@ -399,8 +370,10 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		_, _ = conn.WriteBatch(all) // a failure is a loss: it is sent again
 	}
 	for _, call := range expired {
-		if n.report(call, "nobody has acknowledged it"); !n.rights {
-			n.release(call.Tag.(*pending))
+		n.report(call, "nobody has acknowledged it") // it goes on: the switch has its slot open
+		if p := call.Tag.(*pending); p.token {
+			p.token = false
+			<-o.detached
 		}
 	}
 	return next, ok
@@ -442,24 +415,16 @@ func (e *execution) stays(ctx context.Context) error {
 func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header, proof endpoint.Proof) bool {
 	n, to := c.node, p.server.node
 	atMostOnce := h.Flags.Policy() == PolicyNone
-	held := p.lends && !n.rights
-	p.Kept, p.Released, p.Held = !atMostOnce, held, held
+	p.Kept = !atMostOnce
 	h.CalleeIncarnation = p.server.incarnation
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
-	if held {
-		p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortRPC)
-	}
 	codec.trailer = nil
 	codec.trailer = n.straightTrailer(b, codec, h, originOf(o, proof))
 	switch {
 	case o == nil:
 		return true
-	case atMostOnce && n.rights:
-		return o.durable(record.Call{ID: p.ID, Node: p.Node, Incarnation: p.server.incarnation, Slot: p.Slot, Number: p.Number, Slots: p.slots(), Lends: p.lends})
-	case atMostOnce && p.lends:
-		return o.durable(record.Call{ID: p.ID, Lends: true}) // its next run waits for the end of the leases
 	case atMostOnce:
-		return o.durable(record.Call{})
+		return o.durable(record.Call{ID: p.ID, Node: p.Node, Incarnation: p.server.incarnation, Slot: p.Slot, Number: p.Number, Slots: p.slots(), Lends: p.lends})
 	}
 	e := o.b.e
 	if p.of = e; e.main != nil {

@@ -41,7 +41,7 @@ type questions struct {
 
 // holdings are what the switch has of former incarnations.
 func (n *Node) holdings(ctx context.Context) (h control.Holdings, err error) {
-	if !n.rights || n.self.Before == 0 {
+	if n.self.Before == 0 {
 		return h, nil
 	}
 	return n.session.Holdings(ctx)
@@ -171,7 +171,7 @@ func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) b
 			return true
 		}
 		select {
-		case <-time.After(loansAgain): // a former run of a main has it out
+		case <-time.After(heardAgain): // a former run of a main has it out
 		case <-within.Done():
 			return false
 		case <-n.base.Done():

@@ -69,12 +69,10 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 		return false
 	}
 	switch {
-	case m.Flags&(rpcpacket.FlagMore|rpcpacket.FlagReleased) == rpcpacket.FlagMore: // it has another endpoint
+	case m.Flags&rpcpacket.FlagMore != 0: // it has another endpoint
 		n.malformed(r.messages[i].Remote.Addr())
 	case m.Type == rpcpacket.Reply, m.Type == rpcpacket.Exception:
 		return n.complete(r, i, m)
-	case m.Type == rpcpacket.Ack:
-		n.acknowledged(r, i, m)
 	default:
 		n.malformed(r.messages[i].Remote.Addr())
 	}

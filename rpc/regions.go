@@ -1,9 +1,7 @@
 package rpc
 
 import (
-	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -370,19 +368,19 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	f.waiting, f.telling = nil, true
 	running := slices.Collect(maps.Values(l.reports.running))
 	for i := range all {
-		if n.rights && all[i].Rest && l.handsOver(all[i].Owner) {
+		if all[i].Rest && l.handsOver(all[i].Owner) {
 			all[i].Regions = nil
 		}
 	}
 	go func() {
 		for i := range all {
-			if all[i].Rest && n.rights { // what an execution has got again stays
+			if all[i].Rest { // what an execution has got again stays
 				all[i].Regions = slices.DeleteFunc(slices.Clone(all[i].Regions), func(p [16]byte) bool {
 					return slices.ContainsFunc(running, func(e *execution) bool { return e.has(p) })
 				})
 			}
 		}
-		left := n.freeAll(n.base, all)
+		left := n.freeNow(n.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		f.telling = false
@@ -406,141 +404,30 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	return 0, false
 }
 
-// freeAll frees regions, some at a time. It may be repeated, for what it returns: that is not freed yet.
-func (n *Node) freeAll(ctx context.Context, all []direct.Free) (left []direct.Free) {
-	if n.rights {
-		return n.freeByItself(ctx, all)
-	}
-	var regions []netip.Addr
-	for i := range all {
-		for _, p := range all[i].Regions {
-			regions = append(regions, netip.AddrFrom16(p))
-		}
-	}
-	for some := range slices.Chunk(regions, control.MaxFrees) {
-		if err := n.session.Calls(ctx, control.NodeCalls{Frees: some}); err != nil {
-			if n.base.Err() == nil {
-				n.log.Debug("rpc: the Gatekeeper does not know yet which regions go", "node", n.self.Name, "err", err)
-			}
-			return all
-		}
-	}
-	return nil
-}
-
-// lentBy lists the calls that may have leases, of those that an execution has made. If it has changed nothing in memory,
-// only those of policy none count: its next run makes the others again.
-func (n *Node) lentBy(called []record.Call, changed bool) (ids []control.ExecutionID) {
+// unheardOf lists those of an execution's calls that may be open in the switch. If it has changed nothing in memory, only those of policy none count:
+// its next run makes the others again.
+func (n *Node) unheardOf(called []record.Call, changed bool) (ids []rpcpacket.ID) {
 	for _, k := range called {
-		lends := k.Lends
-		if n.rights {
-			lends = n.unheard(k.ID)
-		}
-		if lends && (changed || !k.Direct()) {
-			ids = append(ids, control.ExecutionID(k.ID))
+		if (changed || !k.Direct()) && n.unheard(k.ID) {
+			ids = append(ids, k.ID)
 		}
 	}
 	return ids
 }
 
-// loansOver reports whether none of these calls has leases any more; false, too, if the Gatekeeper
-// does not say so.
-func (n *Node) loansOver(ctx context.Context, ids []control.ExecutionID) bool {
-	if n.rights {
-		return !slices.ContainsFunc(ids, func(id control.ExecutionID) bool { return n.unheard(rpcpacket.ID(id)) })
-	}
-	ctx, cancel := context.WithTimeout(ctx, servingPatience)
-	defer cancel()
-	for some := range slices.Chunk(ids, control.MaxDirectCalls) {
-		if n.session.Calls(ctx, control.NodeCalls{Lent: some}) != nil {
-			return false
-		}
-	}
-	return true
-}
+// heardAgain is how long the node waits until it looks again whether calls are over.
+const heardAgain = 50 * time.Millisecond
 
-// loansAgain is how long the node waits until it asks the Gatekeeper again.
-const loansAgain = 50 * time.Millisecond
-
-// awaitLoans waits until calls have no leases any more. It reports false if the node ends.
-func (n *Node) awaitLoans(lent []control.ExecutionID) bool {
-	for !n.loansOver(n.base, lent) {
+// awaitHeard waits until calls are not open in the switch any more. It reports false if the node ends.
+func (n *Node) awaitHeard(ids []rpcpacket.ID) bool {
+	for slices.ContainsFunc(ids, n.unheard) {
 		select {
-		case <-time.After(loansAgain):
+		case <-time.After(heardAgain):
 		case <-n.base.Done():
 			return false
 		}
 	}
 	return true
-}
-
-// probed answers the Gatekeeper, which asks in its caller's name what has become of a call that
-// has leases. One that is not known is refused for good first: a copy of it may be on its way.
-func (n *Node) probed(from netip.AddrPort, m *rpcpacket.Message) {
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch v, known := l.table.Probe(from.Addr().As16(), &m.Header); {
-	case v == direct.Answer && !l.settling[m.Call]:
-		n.stats.answeredFromLedger.Add(1)
-		go n.sendRecorded(from, n.answerFor(answerOf(known), known.Done, &m.Header), rpcpacket.Push{})
-	case v == direct.Duplicate && m.Type == rpcpacket.Oneway && known != nil:
-		go n.whenSettled(from, n.accepts(m))
-	case v == direct.Duplicate && l.table.Shares(m.Call):
-		go l.askCaller(from.Addr().As16(), m.CallerIncarnation) // its next incarnation may be waiting for the end of the call
-	case v == direct.Late && l.placed():
-		last := l.add(l.table.Void(from.Addr().As16(), &m.Header))
-		refusal := n.exception(m, Unavailable, "the call has not come", true)
-		go func() {
-			if l.settle(last) {
-				n.send(from, refusal)
-			}
-		}()
-	case v == direct.Malformed:
-		n.malformed(from.Addr())
-	case v == direct.Foreign:
-		n.foreign(from.Addr())
-	}
-}
-
-// An answer with pointers goes direct, too: it hands the regions over. They move when the switch holds
-// it. Nobody asks for an answer for ever: then its callee says so to the Gatekeeper. From then on the answer hands nothing over. If it never has,
-// its regions are freed, unless the callee's service has state.
-//
-// Of a call that has been given up, its caller asks the Gatekeeper the same before it has the callee forget the call. It frees what the call
-// has handed over, and asks again.
-
-// handedOver takes the Gatekeeper's word what a call has handed over, of which the node has asked.
-func (n *Node) handedOver(m *rpcpacket.Message) {
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	regions := n.pointers(m)
-	waits := func(f direct.Free) bool { return f.Owner == m.Call && len(f.Regions) == len(regions) }
-	if !l.table.HandedOver(m.Call) || slices.ContainsFunc(l.frees.waiting, waits) {
-		return
-	}
-	f := direct.Free{Owner: m.Call}
-	for _, p := range regions {
-		f.Regions = append(f.Regions, p)
-	}
-	l.free(f)
-	l.forgets.hurry(n)
-}
-
-// answerOf is what is said of an execution that is done. One that is forgotten hands nothing over: the
-// Gatekeeper alone asks, and somebody else may have the regions by now.
-func answerOf(e *record.Execution) []byte {
-	if !e.Forgotten || !e.Done.Owed.Returns {
-		return e.Done.Answer
-	}
-	m, err := rpcpacket.Parse(e.Done.Answer)
-	if err != nil {
-		return e.Done.Answer
-	}
-	m.Type, m.Code, m.Lists, m.Trailer, m.Payload = rpcpacket.Exception, Unavailable, nil, nil, []byte("nobody asks for the answer any more")
-	m.Flags |= rpcpacket.FlagHeld
-	return m.Append(nil)
 }
 
 // results are the pointers in an answer.

@@ -96,7 +96,7 @@ func (n *Node) orphan(p *pending) {
 	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
 	n.out.core.Orphan(&p.Call, &q.Call)
 	q.Tag, q.Holds = q, p.of != nil // see hearGivenUp
-	n.standIn() // for the answer
+	n.standIn()                     // for the answer
 }
 
 // abandon makes a call the runtime's that its caller gives up, and tells its callee so: then it does not begin any more, and the context of a handler
@@ -141,9 +141,6 @@ func (n *Node) unheardAnswer(p *pending, m *rpcpacket.Message) {
 
 // freeUnheard frees what an answer hands over that nobody has waited for.
 func (n *Node) freeUnheard(m *rpcpacket.Message) {
-	if !n.rights {
-		return
-	}
 	n.ledger.mu.Lock()
 	defer n.ledger.mu.Unlock()
 	n.ledger.freeOf(m)
@@ -221,8 +218,8 @@ func (l *ledger) handsOver(call rpcpacket.ID) bool {
 // freesAtOnce is how many regions are freed at a time, and freePatience for how long one may be lent until others have their turn.
 const freesAtOnce, freePatience = 16, time.Second
 
-// freeByItself frees regions, each when nobody has it lent. It returns what is not freed yet.
-func (n *Node) freeByItself(ctx context.Context, all []direct.Free) (left []direct.Free) {
+// freeNow frees regions, each when nobody has it lent. It may be repeated, for what it returns: that is not freed yet.
+func (n *Node) freeNow(ctx context.Context, all []direct.Free) (left []direct.Free) {
 	ctx, cancel := context.WithTimeout(ctx, freePatience)
 	defer cancel()
 	failed := make([]atomic.Bool, len(all))

@@ -320,8 +320,7 @@ func (c *client) server(ctx context.Context, b *opSequence, m *method) (server, 
 // for what it lends: no other node could take it. Only a node puts its incarnation into an answer that the Gatekeeper
 // lets through.
 func (p *pending) movedOn() bool {
-	gatekeepers := p.answer.Flags&rpcpacket.FlagReleased != 0 && p.answer.CalleeIncarnation == 0
-	return p.err == nil && p.answer.Refuses() && !gatekeepers
+	return p.err == nil && p.answer.Refuses()
 }
 
 // unbind takes back the choice of the node that has refused a call.
@@ -406,11 +405,9 @@ func (n *Node) gone(node netip.Addr, inOrder bool, incarnation uint32) {
 		p := call.Tag.(*pending)
 		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation && !p.lends
 		switch {
-		case call.Node != node.As16() || !forGood && !bound, n.rights && (p.detached || p.lends):
-		case n.rights: // the slot is the runtime's until the switch says that the call is over
+		case call.Node != node.As16() || !forGood && !bound, p.detached || p.lends:
+		default: // the slot is the runtime's until the switch says that the call is over
 			n.orphan(p)
-			failed = append(failed, p)
-		case n.out.core.End(call):
 			failed = append(failed, p)
 		}
 	}

@@ -35,25 +35,23 @@ func (n *Node) servesHash(hash uint64) *export {
 	return nil
 }
 
-// receiveVolatile takes a copy of a call of policy none; lends says that the Gatekeeper has let it through. It returns the
-// execution of a call that the goroutine is to run, or nil.
-func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpacket.Message, lends bool) *execution {
-	if m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || m.Flags&rpcpacket.FlagHeld != 0 && !lends {
+// receiveVolatile takes a copy of a call of policy none. It returns the execution of a call that the goroutine is to run, or nil.
+func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpacket.Message) *execution {
+	if m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway {
 		n.malformed(from.Addr())
 		return nil
 	}
-	asks := lends && m.Flags&rpcpacket.FlagReplay != 0
 	x := n.servesHash(m.Service)
-	if x == nil && !asks {
+	if x == nil {
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
 		return nil
 	}
 	_, line, ok := originIn(m.Trailer)
-	if !ok && m.Flags&rpcpacket.FlagGivenUp == 0 && !asks {
+	if !ok && m.Flags&rpcpacket.FlagGivenUp == 0 {
 		n.malformed(from.Addr())
 		return nil
 	}
-	a, e, given := n.decide(x, from, m, line, asks)
+	a, e, given := n.decide(x, from, m, line)
 	if given != nil && n.large.cancel(bulk.Key{Peer: given.from.Addr(), Call: given.call.Call}) {
 		given.export.forget(given) // it has not come whole, and will not
 	}
@@ -64,9 +62,7 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		n.stats.resent.Add(1)
 		n.sendAgain(from, a.Reply)
 	case direct.Late:
-		if n.stats.duplicates.Add(1); asks {
-			n.send(from, n.exception(m, Unavailable, "the call has not come", true))
-		}
+		n.stats.duplicates.Add(1)
 	case direct.Duplicate:
 		n.stats.duplicates.Add(1)
 	case direct.Refused:
@@ -87,15 +83,11 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 }
 
 // decide asks the core, and makes the execution e of a call to run. Its caller has given up what the execution given runs, if there is one.
-func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage, asks bool) (a direct.Arrival, e, given *execution) {
+func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage) (a direct.Arrival, e, given *execution) {
 	in := &n.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if asks {
-		a = in.core.Probe(n.now(), from.Addr(), &m.Header)
-	} else {
-		a = in.core.Receive(n.now(), from.Addr(), &m.Header)
-	}
+	a = in.core.Receive(n.now(), from.Addr(), &m.Header)
 	if in.core.Crowded() {
 		n.seekOwner(from.Addr())
 	}
@@ -106,7 +98,6 @@ func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line
 	if a.Verdict != direct.Run {
 		return a, nil, given
 	}
-	m.Flags &^= rpcpacket.FlagReleased
 	e = &execution{node: n, export: x, entry: a.Entry, call: *m, from: from, lineage: line}
 	e.trunk.e = e
 	if m.Timeout != 0 {

@@ -124,7 +124,7 @@ func TestPointersInTheHeader(t *testing.T) {
 		done <- got
 	}()
 	call := s.must()
-	if !slices.Equal(call.Lists, rpcpacket.ListsOf(p(1), p(2), p(3))) || call.Flags&rpcpacket.FlagHeld == 0 {
+	if !slices.Equal(call.Lists, rpcpacket.ListsOf(p(1), p(2), p(3))) {
 		t.Errorf("lists %v, flags %x", call.Lists, call.Flags)
 	}
 	reply, err := rpcpacket.Parse(answer(call, thriftMessage(t, "plant", thrift.REPLY, &testsvc.TestPlantResult{Success: tree})))
@@ -138,27 +138,21 @@ func TestPointersInTheHeader(t *testing.T) {
 	}
 }
 
-// A reply carries the result's pointers, and is held if the call was.
+// A reply carries the result's pointers.
 func TestPointersInTheReply(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
 	server := serve(t, r, &testsvc.Handler{})
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	p := dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1))
 	call := callOf(t, "swap", 1, thriftMessage(t, "swap", thrift.CALL, &testsvc.TestSwapArgs{Pointer: gp(p)}))
-	call.Lists, call.Flags = rpcpacket.ListsOf(p), call.Flags|rpcpacket.FlagHeld|rpcpacket.FlagReleased
+	call.Lists = rpcpacket.ListsOf(p)
 	caller.call(server, call.Append(nil))
 	m, from, _ := caller.receive(5 * time.Second)
-	if m.Type != rpcpacket.Reply || !slices.Equal(m.Lists, rpcpacket.ListsOf(p)) || m.Flags != rpcpacket.FlagHeld|rpcpacket.FlagReleased {
+	if m.Type != rpcpacket.Reply || !slices.Equal(m.Lists, rpcpacket.ListsOf(p)) || m.Flags != 0 {
 		t.Errorf("%v with lists %v, flags %x", m.Type, m.Lists, m.Flags)
 	}
 	if from != server.Address() || m.CalleeIncarnation != 1 || m.Call != call.Call || m.Slot != call.Slot || m.Number != call.Number {
 		t.Errorf("from %s: %+v", from, m.Header)
-	}
-	plain := callOf(t, "ping", 2, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
-	plain.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
-	caller.call(server, plain.Append(nil))
-	if m := caller.must(); m.Flags != rpcpacket.FlagHeld|rpcpacket.FlagReleased {
-		t.Errorf("reply to a held call: flags %x", m.Flags)
 	}
 }
 
@@ -211,7 +205,7 @@ func TestGivenUpCallThatLends(t *testing.T) {
 	})
 }
 
-// A one-way is sent until it is acknowledged, or for half a minute.
+// A one-way is sent until it is acknowledged: the switch has its call slot open. After half a minute nobody waits for that.
 func TestOnewayWithoutCallee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n := service(t)
@@ -219,18 +213,16 @@ func TestOnewayWithoutCallee(t *testing.T) {
 			t.Error(err)
 		}
 		start, copies := time.Now(), 0
-		for {
+		for time.Since(start) < time.Minute {
 			m, _, ok := s.receive(5 * time.Second)
-			if !ok {
-				break
-			}
-			if copies++; m.Type != rpcpacket.Oneway {
-				t.Errorf("got %v", m.Type)
+			if copies++; !ok || m.Type != rpcpacket.Oneway {
+				t.Fatalf("got %v after %v", m.Type, time.Since(start))
 			}
 		}
-		if d := time.Since(start); copies < 20 || d < 30*time.Second || d > 36*time.Second {
-			t.Errorf("%d copies in %v", copies, d)
+		if copies < 40 {
+			t.Errorf("%d copies", copies)
 		}
+		closeNode(t, n)
 	})
 }
 
@@ -324,6 +316,9 @@ func TestTimeoutShrinks(t *testing.T) {
 				break
 			}
 			left := time.Second - time.Since(start)
+			if m.Timeout == 1 {
+				break // it is given up, and sent until it is answered
+			}
 			if m.Timeout >= last || time.Duration(m.Timeout)*time.Millisecond-left > time.Millisecond {
 				t.Errorf("timeout %d ms with %v left", m.Timeout, left)
 			}
