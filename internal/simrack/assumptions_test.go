@@ -17,8 +17,8 @@ import (
 // memoryAddresses are the addresses of all memory machines.
 var memoryAddresses = netip.MustParsePrefix("::/32")
 
-// broken says which assumption of p4/proof/theorems.py an entry breaks, "" if none. With rights in the switch, nodes have rows.
-func broken(e *p4rtclient.Entry, rows bool) string {
+// broken says which assumption of p4/proof/theorems.py an entry breaks, "" if none.
+func broken(e *p4rtclient.Entry) string {
 	number := func(v p4rtclient.Value) (n uint64) {
 		for _, b := range []byte(v) {
 			n = n<<8 | uint64(b)
@@ -56,9 +56,6 @@ func broken(e *p4rtclient.Entry, rows bool) string {
 			return "hop_zero_is_nobody"
 		}
 	case "l3":
-		if param("row") != 0 && !rows {
-			return "nobody_has_a_row"
-		}
 		if memory("destination") {
 			return "addresses_of_memory_have_no_route"
 		}
@@ -67,9 +64,6 @@ func broken(e *p4rtclient.Entry, rows bool) string {
 			return "services_have_no_memory_address"
 		}
 	case "identity":
-		if param("row") != 0 && !rows {
-			return "nobody_has_a_row"
-		}
 		if memory("source") && param("kind") != uint64(p4.MemoryServer) {
 			return "nodes_have_no_memory_address"
 		}
@@ -93,7 +87,7 @@ func keepAssumptions(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		t.Error(err)
 	}
 	for _, e := range rules {
-		if a := broken(&e, r.Rights()); a != "" {
+		if a := broken(&e); a != "" {
 			t.Errorf("%+v breaks what the proof assumes: %s", e, a)
 		}
 	}
@@ -111,7 +105,7 @@ func TestAssumptions(t *testing.T) {
 		seen := map[string]bool{}
 		for _, e := range rules {
 			seen[e.Table] = true
-			if a := broken(&e, r.Rights()); a != "" {
+			if a := broken(&e); a != "" {
 				t.Errorf("%+v breaks %s", e, a)
 			}
 		}
@@ -127,14 +121,13 @@ func TestAssumptions(t *testing.T) {
 	}
 	hop := p4rtclient.Match{Field: "hop", Value: p4rtclient.Uint(7)}
 	for want, e := range map[string]p4rtclient.Entry{
-		"nobody_has_a_row":                  {Table: "l3", Match: []p4rtclient.Match{lpm("destination", "fd00::/128")}, Action: "to_node", Params: []p4rtclient.Param{{Name: "row", Value: p4rtclient.Uint(1)}}},
 		"hops_lead_to_blades":               {Table: "next_hop", Match: []p4rtclient.Match{hop}, Action: "forward", Params: []p4rtclient.Param{{Name: "port", Value: p4rtclient.Uint(p4.CPUPort)}}},
 		"hop_zero_is_nobody":                {Table: "next_hop", Match: []p4rtclient.Match{{Field: "hop", Value: p4rtclient.Uint(0)}}, Action: "forward"},
 		"addresses_of_memory_have_no_route": {Table: "l3", Match: []p4rtclient.Match{lpm("destination", "::/0")}},
 		"services_have_no_memory_address":   {Table: "rpc_route", Match: []p4rtclient.Match{lpm("service", "0:0:1001::/128")}},
 		"nodes_have_no_memory_address":      {Table: "identity", Match: []p4rtclient.Match{lpm("source", "0:0:1001::/48")}, Action: "known"},
 	} {
-		if got := broken(&e, false); got != want {
+		if got := broken(&e); got != want {
 			t.Errorf("%+v breaks %q, want %q", e, got, want)
 		}
 	}

@@ -3,7 +3,6 @@ package simrack_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/apache/thrift/lib/go/thrift"
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
@@ -22,7 +20,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -557,59 +554,5 @@ func TestHostile_Frees(t *testing.T) {
 		})
 		r.direct()
 		r.regions(0)
-	})
-}
-
-// TestObsolete: a call that the ledger does not know yet runs, and its caller has gone on in its slot
-// since. What it does to the service's state is taken back: nobody hears of it. With rights in the switch the slot stays the call's
-// until it is answered: what comes in it is dropped.
-func TestObsolete(t *testing.T) {
-	withShelf(t, true, func(r *shelf) {
-		begun, over := make(chan struct{}), make(chan struct{})
-		r.handle = func(_ context.Context, at *dsm.Pointer) error {
-			if !at.IsNil() {
-				t.Errorf("the state is %v", at)
-			}
-			at[15] = 1
-			if r.runs.Load() == 1 {
-				close(begun)
-				<-over
-			}
-			return nil
-		}
-		send := func(service string, sequence uint64) {
-			method, err := rpcpacket.MethodOf("echo")
-			if err != nil {
-				t.Fatal(err)
-			}
-			a := rackaddr.Service(service).As16()
-			m := rpcpacket.Message{Header: rpcpacket.Header{
-				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-				Service: binary.BigEndian.Uint64(a[8:]),
-			}, Payload: append(append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...), encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...), Trailer: make([]byte, 24)}
-			place(t, r.Rack, &m.Header, r.client.Address(), incarnationOf(t, r.Rack, r.client.Address()), 0, sequence)
-			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
-			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
-		}
-		send("Shelf", 1)
-		<-begun
-		send("Beside", 2)
-		if r.Rights() {
-			<-time.After(time.Second) // virtual
-			if n := r.server.Stats().Accepted; n != 1 {
-				t.Errorf("%d calls have come, want 1", n)
-			}
-			close(over)
-			return
-		}
-		for r.server.Stats().Served == 0 {
-			<-time.After(time.Millisecond) // virtual
-		}
-		<-time.After(time.Second) // virtual
-		close(over)
-		r.call(r.handle) // finds the state of before
-		if n := r.runs.Load(); n != 2 {
-			t.Errorf("%d runs, want 2", n)
-		}
 	})
 }

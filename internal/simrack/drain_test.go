@@ -146,11 +146,8 @@ func withOffice(t *testing.T, service string, policy rpc.Policy, f func(*office)
 		close(stop)
 		wg.Wait()
 		if service == tally.CounterName && policy == rpc.PolicyNone {
-			// What its calls make of a state is not kept when its node moves. What a lost state knew stays, as any service's. With rights in the
-			// switch it goes: the next incarnation has a list of its regions, and nothing that accounts for them.
-			if !b.Rights() {
-				b.regions += moves()
-			}
+			// What its calls make of a state is not kept when its node moves. What a lost state knew goes: the next incarnation has a list of its
+			// regions, and nothing that accounts for them.
 			if added, runs := fl.added.Load(), b.runs.Load(); runs != added {
 				t.Errorf("%d calls have run %d times", added, runs)
 			}

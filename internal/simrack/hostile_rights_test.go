@@ -41,12 +41,12 @@ type judging struct {
 	seen []wire.Frame // what has gone from the switch to hosts, of calls and memory
 }
 
-// withJudge runs a test on a rack with rights in the switch, and a node each on c1, s1 and s2.
+// withJudge runs a test on a rack with a node each on c1, s1 and s2.
 func withJudge(t *testing.T, f func(j *judging, owner, stranger, callee *bare)) {
 	t.Helper()
 	j := new(judging)
 	cfg, _ := watched("c1", "s1", "s2")
-	cfg.Rights, cfg.OnFrame = true, j.onFrame
+	cfg.OnFrame = j.onFrame
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		j.Rack, j.t, j.ctx = r, t, ctx
 		f(j, j.join("c1", "owner"), j.join("s1", "stranger"), j.join("s2", "callee"))

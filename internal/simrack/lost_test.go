@@ -83,10 +83,6 @@ func lostRegion(t *testing.T, blades []simrack.Blade) {
 			"read":  func() error { _, err := m.Read(ctx, before, make([]byte, 8)); return err },
 			"write": func() error { _, err := m.Write(ctx, before, make([]byte, 8)); return err },
 		}
-		if !r.Rights() { // else the region is lent, as the switch does not know, and its callee cannot read it
-			all["call"] = func() error { return lend(ctx, node, before, rpc.PolicyRecover) }
-			all["call of policy none"] = func() error { return lend(ctx, node, before, rpc.PolicyNone) }
-		}
 		for what, do := range all {
 			if err := do(); rpc.CodeOf(err) != rpc.Unavailable {
 				t.Errorf("%s: %s: %v; want unavailable", when, what, err)

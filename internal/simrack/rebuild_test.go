@@ -76,9 +76,6 @@ func TestRegistersLost(t *testing.T) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			l := new(loss)
 			withShelves(t, &shelf{frame: l.onFrame}, mirroredThesis(), func(r *shelf) {
-				if !r.Rights() {
-					t.Skip("rights are not in the switch")
-				}
 				var taken atomic.Int64
 				r.borrows(func(ctx context.Context, p dsm.Pointer) error {
 					b := make([]byte, 8)
