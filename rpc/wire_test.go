@@ -54,7 +54,7 @@ func TestCallHeader(t *testing.T) {
 	if from != n.Address() || call.CallerIncarnation != 1 || call.CalleeIncarnation != 1 || !call.Parent.IsZero() {
 		t.Errorf("from %s: %+v", from, call.Header)
 	}
-	if !call.Slot.Valid() || call.Number != rpcpacket.NumberOf(1, 1) || call.Call != rpcpacket.PlainID(n.Address(), call.Slot, call.Number) {
+	if !call.Slot.Valid() || call.Number != rpcpacket.NumberOf(1, 2) || call.Call != rpcpacket.PlainID(n.Address(), call.Slot, call.Number) {
 		t.Errorf("id %s with slot %d, number %s", call.Call, call.Slot, call.Number)
 	}
 	if call.Timeout < 59000 || call.Timeout > 60000 || call.Service != callOf(t, "ping", 1, nil).Service {
@@ -272,7 +272,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 		if second.Parent != call.Call || second.Index != 2 || second.Flags != rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover) {
 			t.Errorf("second: %+v", second.Header)
 		}
-		if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) || second.Slot != first.Slot || second.Number != first.Number+1 {
+		if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) || second.Slot != first.Slot || second.Number != first.Number+2 {
 			t.Errorf("second: id %s, slot %d, number %s", second.Call, second.Slot, second.Number)
 		}
 		if a := b.answer(call); a.Type != rpcpacket.Reply {
