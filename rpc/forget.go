@@ -214,7 +214,7 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.forgets.to, node.As16())
-	l.add(l.table.Acknowledged(node.As16(), all, false)...)
+	l.add(l.table.Acknowledged(node.As16(), all)...)
 	l.freeDue()
 	if l.table.Owes() {
 		l.forgets.hurry(n)
@@ -233,7 +233,7 @@ func (n *Node) askForgetter(node [16]byte) {
 		for _, i := range l.table.Forgets()[node] {
 			all = append(all, i.ID)
 		}
-		l.add(l.table.Acknowledged(node, all, false)...)
+		l.add(l.table.Acknowledged(node, all)...)
 	}
 	if p := l.forgets.to[node]; p != nil {
 		p.asking = false

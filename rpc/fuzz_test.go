@@ -186,14 +186,14 @@ func FuzzDirect(f *testing.F) {
 	}
 	count, note := exactly("count", &testsvc.TestCountArgs{Number: 1}), exactly("note", &testsvc.TestNoteArgs{Number: 3})
 	note.Type = rpcpacket.Oneway
-	child, lends := count, count
+	child, ask := count, count
 	child.Call = rpcpacket.ID{1, 8: 0x80}
-	lends.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
+	ask.Type, ask.CallerIncarnation, ask.Payload, ask.Trailer = rpcpacket.Ask, count.CallerIncarnation+1, nil, nil
 	forget := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: count.Call, CallerIncarnation: 1}}
 	forget.Payload = append(append(count.Call[:], count.Call[4:8]...), count.Call[8:]...)
-	probe := lends
-	probe.Flags |= rpcpacket.FlagReplay
-	for _, m := range []rpcpacket.Message{count, note, child, lends, forget, probe} {
+	gatekeepers := ask
+	gatekeepers.Flags, gatekeepers.Call = rpcpacket.FlagReleased, rpcpacket.ID{}
+	for _, m := range []rpcpacket.Message{count, note, child, forget, ask, gatekeepers} {
 		f.Add(m.Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -107,7 +107,6 @@ func (n *Node) release(p *pending) {
 
 func (o *outgoing) init(self *join.Identity, detached int, served func(*endpoint.Call)) {
 	o.core = endpoint.NewCaller(self.Address, self.Incarnation, served)
-	o.core.Switch = true
 	o.core.Grant(self.Blocks)
 	var key endpoint.Key
 	if self.Key != [32]byte{} {

@@ -257,7 +257,6 @@ func (e *execution) has(p dsm.Pointer) bool {
 // nobody asks for that any more, if it has not been handed over by then. The caller holds e.mu.
 func (e *execution) owedOfRegions(o *record.Owed, answer []dsm.Pointer) {
 	a := &e.account
-	o.Returns = len(answer) > 0
 	for _, p := range a.freed {
 		o.Frees = append(o.Frees, p)
 	}

@@ -122,7 +122,7 @@ func TestAsk_Supersedes(t *testing.T) {
 }
 
 // The calls that an execution has given up are asked about until they are heard, over crashes. Then their callees are told to forget them, but for
-// those of policy none. The Gatekeeper has no part in it.
+// those of policy none.
 func TestAsks(t *testing.T) {
 	one := plain(9, 1)
 	kept := record.Call{ID: rpcpacket.ID{6}, Node: other, Slot: 30, Number: 1, Slots: 1, Lends: true}
@@ -132,12 +132,10 @@ func TestAsks(t *testing.T) {
 	unsent := record.Call{ID: rpcpacket.ID{10}, Node: other, GivenUp: true}
 	for _, crashes := range []bool{false, true} {
 		b := newBench(t)
-		b.Switch = true
 		again := func(asks ...record.Call) {
 			t.Helper()
 			if crashes {
 				b.crash()
-				b.Switch = true
 				b.Resume()
 			}
 			if got := b.Asks(); !slices.Equal(got, asks) {
@@ -161,7 +159,7 @@ func TestAsks(t *testing.T) {
 		if got := b.Forgets(); len(got) != 1 || !slices.Equal(got[other], want) {
 			t.Fatalf("to be forgotten: %+v", got)
 		}
-		if rs := b.Acknowledged(other, []rpcpacket.ID{gone.ID}, false); rs != nil {
+		if rs := b.Acknowledged(other, []rpcpacket.ID{gone.ID}); rs != nil {
 			t.Errorf("%v, and it is not heard", rs)
 		}
 		b.write(b.Heard(gone.ID)...)
@@ -178,7 +176,7 @@ func TestAsks(t *testing.T) {
 			again(gone, none) // nobody knows that it is freed
 			b.write(b.Heard(gone.ID)...)
 		}
-		b.write(b.Acknowledged(other, []rpcpacket.ID{kept.ID, gone.ID, unsent.ID}, false)...)
+		b.write(b.Acknowledged(other, []rpcpacket.ID{kept.ID, gone.ID, unsent.ID})...)
 		if b.State().Execution(one.Call).Over {
 			t.Error("it owes nothing, and a call is not heard")
 		}
@@ -191,7 +189,6 @@ func TestAsks(t *testing.T) {
 // TestAttempts: the last attempts count of the calls of what is to run again, and of a main since its last checkpoint and before.
 func TestAttempts(t *testing.T) {
 	b := newBench(t)
-	b.Switch = true
 	h, main := plain(9, 1), rpcpacket.ID{77}
 	attempt := func(id byte, slot rpcpacket.Slot) record.Call {
 		return record.Call{ID: rpcpacket.ID{id}, Node: other, Slot: slot, Number: rpcpacket.Number(slot), Slots: 1}
@@ -211,7 +208,6 @@ func TestAttempts(t *testing.T) {
 			t.Errorf("the next checkpoint owes %+v", owing)
 		}
 		b.crash()
-		b.Switch = true
 		b.Resume()
 	}
 }
@@ -219,15 +215,14 @@ func TestAttempts(t *testing.T) {
 // region is a pointer to one.
 func region(id uint32) [16]byte { return dsmpacket.Make(0xfd, 1, dsmpacket.RegionID(id)<<22|1) }
 
-// The results of an answer that nobody asks for any more are freed, without a question to the Gatekeeper; but not before everything has run that was
+// The results of an answer that nobody asks for any more are freed; but not before everything has run that was
 // to run again, and may have got them. What another execution may hand over since, a main has, or a one-way is to hand over, is theirs.
 func TestRest(t *testing.T) {
 	b := newBench(t)
-	b.Switch = true
 	again, one, two := plain(8, 1), plain(9, 1), plain(10, 1)
 	returns := func(h rpcpacket.Header, regions ...[16]byte) *record.Done {
 		r := done(client, h)
-		r.Over, r.Owed.Returns, r.Owed.Rest = false, true, regions
+		r.Over, r.Owed.Rest = false, regions
 		return r
 	}
 	own, both, mains, letters := region(1), region(2), region(3), region(4)
@@ -239,7 +234,6 @@ func TestRest(t *testing.T) {
 	handing.Owed.Oneways[0].Message = m.Append(nil)
 	b.write(handing)
 	b.crash()
-	b.Switch = true
 	b.Resume()
 	b.Committed(one.Call)
 	b.Committed(two.Call)
@@ -267,9 +261,6 @@ func TestRest(t *testing.T) {
 	b.forget(client, 1, []Item{itemOf(two)})
 	f = frees(both)
 	b.write(b.Freed(&f)...)
-	if len(b.Forgets()[controller]) > 0 {
-		t.Errorf("the Gatekeeper is told: %+v", b.Forgets())
-	}
 	b.write(&record.Checkpoint{Main: rpcpacket.ID{77}, Index: 2, Ended: true})
 	b.Leave(handing.Execution)
 	b.next(5)
@@ -282,13 +273,11 @@ func TestRest(t *testing.T) {
 // A node that closes does not wait for regions which a main may have got that is to run again: it may not run here.
 func TestRest_Idle(t *testing.T) {
 	b := newBench(t)
-	b.Switch = true
 	one := plain(9, 1)
 	r := done(client, one)
-	r.Over, r.Owed.Returns, r.Owed.Rest = false, true, [][16]byte{region(1)}
+	r.Over, r.Owed.Rest = false, [][16]byte{region(1)}
 	b.write(r, &record.Journal{Execution: rpcpacket.ID{77}, Called: []record.Call{{ID: rpcpacket.ID{7}, Node: other}}})
 	b.crash()
-	b.Switch = true
 	b.Resume()
 	if b.Committed(one.Call); b.Idle() {
 		t.Error("its answer may be asked for")

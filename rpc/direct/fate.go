@@ -16,8 +16,8 @@ import (
 // So each run of the callee's execution belongs to one incarnation of the caller, and no two broken runs to the same one.
 // A node is taken back as a whole: it is started anew. Begun is written before the handler starts.
 //
-// A caller that has lent memory makes the call anew when its leases have ended, and so not before the callee has answered. The
-// Gatekeeper asks for the answer then, and the callee asks the Gatekeeper whether i is dead.
+// A caller that has lent memory makes the call anew when it has heard what has become of its former attempt. It asks for that, and
+// the callee asks the Gatekeeper whether i is dead.
 //
 // A direct call on behalf of a tainted one has FlagTainted. The second rule holds for it as well: what an execution
 // has called is taken back when it is run again, and so is what that has called.

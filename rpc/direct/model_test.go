@@ -140,18 +140,17 @@ func (w *world) arrive(i int, m *rpcpacket.Header) {
 		if w.runs[m.Call]++; w.runs[m.Call] > 1 {
 			w.t.Fatalf("%v: call %s is run %d times", w.now, m.Call, w.runs[m.Call])
 		}
-		flags := m.Flags
 		w.after(time.Duration(w.rng.Int64N(int64(50*time.Millisecond))), func() {
 			if w.callees[i] == callee { // else it has failed meanwhile
 				callee.Finish(a.Entry, a.Entry.ID[:], nil)
-				w.reply(i, a.Entry.ID[:], flags)
+				w.reply(i, a.Entry.ID[:])
 			}
 		})
 	case Answer:
-		w.reply(i, a.Reply, m.Flags)
+		w.reply(i, a.Reply)
 	case Gone:
 		w.send(func() {
-			if c := w.caller.Receive(w.now, nodeOf(i), &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Exception, Call: m.Call, Flags: m.Flags}}); c != nil {
+			if c := w.caller.Receive(w.now, nodeOf(i), &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Exception, Call: m.Call, Slot: m.Slot, Number: m.Number}}); c != nil {
 				delete(w.open, c.ID)
 				w.refused++
 			}
@@ -163,8 +162,9 @@ func (w *world) arrive(i int, m *rpcpacket.Header) {
 }
 
 // reply carries an answer, which is the id of its call.
-func (w *world) reply(i int, payload []byte, flags rpcpacket.Flags) {
-	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: rpcpacket.ID(payload), Flags: flags}}
+func (w *world) reply(i int, payload []byte) {
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: rpcpacket.ID(payload)}}
+	m.Slot, m.Number = m.Call.Place()
 	w.send(func() {
 		c := w.caller.Receive(w.now, nodeOf(i), &m)
 		if c == nil {

@@ -17,7 +17,7 @@ import (
 //	                                  ▲             └─ refused for good ─▶ moved settled ─┐
 //	                                  └──────────────── another node ◀────────────────────┘
 //
-// If rights are in the switch, that refuses a one-way which is sent again under a new number, since its receiver owns the regions. So the next
+// The switch refuses a one-way which is sent again under a new number, since its receiver owns the regions. So the next
 // incarnation first asks about the slots that have taken one-ways: their answers say which one-ways these were. A slot is not
 // used again before delivered is settled (endpoint.Call.Holds).
 
@@ -118,11 +118,7 @@ func (t *Table) Delivered(node [16]byte, i Item) []record.Record {
 	if w == nil {
 		return nil
 	}
-	way := [][16]byte{node}
-	if w.Hands() && !t.Switch {
-		way = append(way, controller)
-	}
-	t.add(w.owner, record.Call{ID: w.ID, Node: w.Node, Lends: w.Hands()}, i, way...)
+	t.add(w.owner, record.Call{ID: w.ID, Node: w.Node}, i)
 	t.owed[w.owner]-- // there is the item at least
 	return []record.Record{&record.Delivered{Execution: w.owner, Oneway: i.ID}}
 }

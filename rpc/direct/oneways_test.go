@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -95,12 +94,12 @@ func TestOnewaysForgotten(t *testing.T) {
 	}
 	b.Leave(one.Call)
 	b.next(2)
-	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}}, false)...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}})...)
 	b.delivered(other, 2)
 	if e := b.State().Execution(one.Call); e.Over || b.Idle() {
 		t.Fatal("it is over")
 	}
-	b.write(b.Acknowledged(other, []rpcpacket.ID{{2}}, false)...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{2}})...)
 	if e := b.State().Execution(one.Call); !e.Over {
 		t.Fatal("it is not over")
 	}
@@ -131,16 +130,16 @@ func TestOnewaysOfCheckpoints(t *testing.T) {
 	checkpoint(3, 1)
 	b.Leave(main)
 	b.next(2)
-	b.write(b.Acknowledged(other, []rpcpacket.ID{{3}, {4}}, false)...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{3}, {4}})...)
 	b.write(b.Moves(other, rpcpacket.ID{2}, server)...)
 	b.next(1, 2)
 	b.delivered(other, 1)
-	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}}, false)...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{{1}})...)
 	if b.Idle() || b.State().Execution(main).Over {
 		t.Fatal("one is not acknowledged yet")
 	}
 	b.delivered(server, 2)
-	b.write(b.Acknowledged(server, []rpcpacket.ID{{2}}, false)...)
+	b.write(b.Acknowledged(server, []rpcpacket.ID{{2}})...)
 	if !b.Idle() || !b.State().Execution(main).Over {
 		t.Fatalf("still owed: %+v", b.Forgets())
 	}
@@ -170,35 +169,5 @@ func TestOnewayMoves(t *testing.T) {
 	b.delivered(other, 2)
 	if got := b.Forgets(); len(got[server]) != 1 || len(got[other]) != 1 {
 		t.Fatalf("to be forgotten: %+v", got)
-	}
-}
-
-// The Gatekeeper has a record of a one-way that hands regions over, which its receiver forgets first, before and after a crash.
-func TestOnewaysWithRegions(t *testing.T) {
-	for _, crashes := range []bool{false, true} {
-		b := newBench(t)
-		one := plain(9, 1)
-		d := b.owing(one, other, 1)
-		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway}, Lists: rpcpacket.ListsOf(dsmpacket.Make(1, 1, dsmpacket.IDOf(1, 1)))}
-		d.Owed.Oneways[0].Message = m.Append(nil)
-		b.receive(client, one, Run)
-		b.write(d)
-		b.Leave(one.Call)
-		b.next(1)
-		b.delivered(other, 1)
-		if crashes {
-			b.crash()
-			b.Resume()
-		}
-		for _, node := range [][16]byte{other, controller} {
-			if f := b.Forgets(); len(f[node]) != 1 {
-				t.Fatalf("to be forgotten: %v, want it by %v", f, node)
-			}
-			over := b.Acknowledged(node, []rpcpacket.ID{{1}}, false)
-			if (len(over) == 1) != (node == controller) {
-				t.Errorf("%v follows", over)
-			}
-			b.write(over...)
-		}
 	}
 }

@@ -3,13 +3,11 @@ package direct
 import (
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Item names a call whose outcome nobody will ask for any more, to the node that has it, or
-// to the Gatekeeper.
+// Item names a call whose outcome nobody will ask for any more, to the node that has it.
 type Item struct {
 	ID rpcpacket.ID
 	// Slot and Number are the call's, if this incarnation of the caller has sent it: copies
@@ -17,36 +15,22 @@ type Item struct {
 	// incarnation says enough.
 	Slot   rpcpacket.Slot
 	Number rpcpacket.Number
-	// GivenUp asks the Gatekeeper what the call has handed over, which hands nothing over from then on. The Gatekeeper's record of it stays.
-	// If rights are in the switch, the call is asked about (Table.Asks).
-	GivenUp bool
 }
 
-// item is an Item until all who are to have forgotten it.
+// item is an Item until it is forgotten.
 type item struct {
 	Item
 	call  record.Call  // as it is on record
 	more  []Item       // the same call in other slots
-	node  [16]byte     // that is to forget it now
-	then  [][16]byte   // those that are to after that
+	node  [16]byte     // that is to forget it
 	owner rpcpacket.ID // the execution that owes it; zero for a plain call
+	asked bool         // the call is asked about before that (Table.Asks)
 }
-
-// debt names an item: a node may have made a call and answered it.
-type debt struct {
-	call     rpcpacket.ID
-	answered bool
-	record   bool // the Gatekeeper's, of a plain call
-}
-
-// controller is the Gatekeeper as a node that forgets.
-var controller = rackaddr.Gatekeeper.As16()
 
 // regions is what an execution that is done, or a durable main, still owes because of regions.
 type regions struct {
 	committed bool  // memory has what was changed
 	frees     phase // Owed.Frees
-	word      phase // that nobody asks for the answer any more
 	rest      phase // Owed.Rest
 }
 
@@ -63,7 +47,7 @@ const (
 type Free struct {
 	Owner   rpcpacket.ID // the execution, or the call that has handed them over
 	Regions [][16]byte
-	// Rest says that they were results of an answer which nobody asks for any more. If rights are in the switch, that denies to free those
+	// Rest says that they were results of an answer which nobody asks for any more. The switch denies to free those
 	// which the caller has got. Those that the node has got again stay: an execution that runs here has them, or another one owes something
 	// about them.
 	Rest bool
@@ -93,7 +77,7 @@ func (t *Table) owe(e *record.Execution) {
 			t.commits[e.ID] = true
 			t.owed[e.ID]++
 		}
-		r := regions{frees: dueIf(len(o.Frees) > 0), word: dueIf(o.Returns && !t.Switch), rest: dueIf(len(o.Rest) > 0)}
+		r := regions{frees: dueIf(len(o.Frees) > 0), rest: dueIf(len(o.Rest) > 0)}
 		if r != (regions{}) {
 			t.regions[e.ID] = &r
 			t.owed[e.ID]++
@@ -114,27 +98,14 @@ func dueIf(owed bool) phase {
 	return none
 }
 
-// oweForgets notes that callees are to forget what an execution has called. What calls have handed over that it has given up, the
-// Gatekeeper is asked before that. It has a record of rights, which goes after that. If rights are in the switch, calls that were given
-// up are asked about before that; a callee forgets by itself those of policy none.
+// oweForgets notes that callees are to forget what an execution has called. Calls that were given up are asked about before that;
+// a callee forgets by itself those of policy none.
 func (t *Table) oweForgets(owner rpcpacket.ID, called []record.Call) {
 	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
-		var way [][16]byte
-		switch asks := k.GivenUp && (!t.Switch || k.Slot != 0); {
-		case !k.Direct() && (!t.Switch || !asks):
-			continue
-		case asks:
-			way = append(way, controller)
-		default:
-			k.GivenUp = false
+		k.GivenUp = k.GivenUp && k.Slot != 0
+		if k.Direct() || k.GivenUp {
+			t.add(owner, k, Item{ID: k.ID})
 		}
-		if k.Direct() {
-			way = append(way, k.Node)
-		}
-		if k.Lends && !t.Switch {
-			way = append(way, controller)
-		}
-		t.add(owner, k, Item{ID: k.ID, GivenUp: k.GivenUp}, way...)
 	}
 }
 
@@ -177,12 +148,9 @@ func (t *Table) has(e *record.Execution) {
 	t.hand(e.Checkpoint.Has, 1)
 }
 
-// rest are the results of an answer that are to be freed. If rights are in the switch, nobody has told which of them the caller has got: what
+// rest are the results of an answer that are to be freed. Nobody has told which of them the caller has got: what
 // another execution may hand over, or a main has, has come back since, and stays.
 func (t *Table) rest(o *record.Owed) [][16]byte {
-	if !t.Switch {
-		return o.Rest
-	}
 	return slices.DeleteFunc(slices.Clone(o.Rest), func(p [16]byte) bool { return t.hands[rpcpacket.RegionOf(p)] > 1 })
 }
 
@@ -206,23 +174,12 @@ func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
 	for _, i := range t.items {
 		if i.owner == main {
 			k := i.call
-			if k.GivenUp = i.GivenUp; !t.Switch {
-				k.Node, k.Lends = i.forgets()
-			}
+			k.GivenUp = i.asked
 			calls = append(calls, k)
 		}
 	}
 	slices.SortFunc(calls, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
 	return calls
-}
-
-// forgets is which node is to forget the call, or the Gatekeeper if that alone is left; and whether the Gatekeeper is to after that.
-func (i *item) forgets() (node [16]byte, lends bool) {
-	way := append([][16]byte{i.node}, i.then...)
-	if i.GivenUp {
-		way = way[1:]
-	}
-	return way[0], len(way) > 1
 }
 
 // Hands reports whether one-ways of a durable main's checkpoints hand regions over, and are not known to be delivered.
@@ -238,39 +195,28 @@ func (t *Table) Hands(main rpcpacket.ID) bool {
 // Owes reports whether somebody is to be told to forget.
 func (t *Table) Owes() bool { return len(t.items) > 0 }
 
-// add has a call forgotten by nodes, one after the other.
-func (t *Table) add(owner rpcpacket.ID, k record.Call, i Item, way ...[16]byte) {
-	if t.items[debt{call: i.ID}] != nil {
+// add has a call forgotten by its node.
+func (t *Table) add(owner rpcpacket.ID, k record.Call, i Item) {
+	if t.items[i.ID] != nil {
 		return
 	}
-	t.items[debt{call: i.ID}] = &item{Item: i, call: k, node: way[0], then: way[1:], owner: owner}
-	if !owner.IsZero() {
-		t.owed[owner]++
-	}
+	t.items[i.ID] = &item{Item: i, call: k, node: k.Node, owner: owner, asked: k.GivenUp}
+	t.owed[owner]++
 }
 
-// next goes on to the next node that is to forget the call. The Gatekeeper knows the slots of what is on record.
-func (i *item) next() {
-	i.node, i.then, i.GivenUp = i.then[0], i.then[1:], false
-	if i.node == controller {
-		i.Item, i.more = Item{ID: i.ID}, nil
-	}
-}
-
-// Left adds a plain call that is over, to be forgotten by a node that has answered it, or by the Gatekeeper.
+// Left adds a plain call that is over, to be forgotten by a node that has answered it.
 func (t *Table) Left(node [16]byte, id rpcpacket.ID) {
-	key := debt{call: id, record: node == controller}
-	if t.items[key] != nil {
+	if t.items[id] != nil {
 		return
 	}
 	slot, n := id.Place()
-	t.items[key] = &item{Item: Item{ID: id, Slot: slot, Number: n}, node: node}
+	t.items[id] = &item{Item: Item{ID: id, Slot: slot, Number: n}, node: node}
 }
 
 // Sent notes in which slot this incarnation has sent a call that is to be forgotten; of a durable
 // main's there may be several.
 func (t *Table) Sent(i Item) {
-	o := t.items[debt{call: i.ID}]
+	o := t.items[i.ID]
 	switch {
 	case o == nil:
 	case o.Slot == 0:
@@ -284,14 +230,10 @@ func (t *Table) Sent(i Item) {
 func (t *Table) Forgets() map[[16]byte][]Item {
 	all := map[[16]byte][]Item{}
 	for _, i := range t.items {
-		if i.GivenUp && t.Switch {
+		if i.asked {
 			continue // see Asks
 		}
-		all[i.node] = append(all[i.node], i.Item)
-		for _, m := range i.more {
-			m.GivenUp = i.GivenUp
-			all[i.node] = append(all[i.node], m)
-		}
+		all[i.node] = append(append(all[i.node], i.Item), i.more...)
 	}
 	for _, items := range all {
 		slices.SortStableFunc(items, func(a, b Item) int { return a.ID.Compare(b.ID) })
@@ -299,11 +241,11 @@ func (t *Table) Forgets() map[[16]byte][]Item {
 	return all
 }
 
-// Asks lists the calls that executions have given up, and that are asked about until their answers are heard: if rights are in the switch. A
+// Asks lists the calls that executions have given up, and that are asked about until their answers are heard. A
 // call that is out is sent again in the place of a question. Heard ends it.
 func (t *Table) Asks() (all []record.Call) {
 	for _, i := range t.items {
-		if i.GivenUp && t.Switch {
+		if i.asked {
 			all = append(all, i.call)
 		}
 	}
@@ -314,12 +256,15 @@ func (t *Table) Asks() (all []record.Call) {
 // Heard notes that the answer to a call of Asks is heard, and that what it has handed over is freed; or that there is no answer. The callee is told
 // to forget the call then. Heard returns the records of executions that owe nothing any more.
 func (t *Table) Heard(id rpcpacket.ID) []record.Record {
-	key := debt{call: id}
-	i := t.items[key]
-	if i == nil || !i.GivenUp || !t.Switch {
+	i := t.items[id]
+	if i == nil || !i.asked {
 		return nil
 	}
-	return t.forgot(key, i, true)
+	if i.call.Direct() {
+		i.asked = false
+		return nil
+	}
+	return t.forgot(i)
 }
 
 // Attempts calls f with each attempt on record whose answer may not have been heard, and with the execution that has made it: the last
@@ -336,53 +281,30 @@ func (t *Table) Attempts(f func(e *record.Execution, k record.Call)) {
 		}
 		o := e.Owed()
 		for _, k := range o.Called {
-			if i := t.items[debt{call: k.ID}]; k.Slot != 0 && i != nil && i.GivenUp {
+			if i := t.items[k.ID]; k.Slot != 0 && i != nil && i.asked {
 				f(e, k)
 			}
 		}
 	})
 }
 
-// Acknowledged takes the word of a node that it has forgotten calls; or, if it was asked what they have handed over, that its records
-// have nothing of that which is still to be freed. It returns the records of executions that owe nothing any more.
-func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID, asked bool) (all []record.Record) {
+// Acknowledged takes the word of a node that it has forgotten calls. It returns the records of executions that owe nothing any more.
+func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []record.Record) {
 	for _, id := range forgotten {
-		for _, key := range []debt{{call: id}, {call: id, answered: true}, {call: id, record: true}} {
-			if i := t.items[key]; i != nil && i.node == node && i.GivenUp == asked {
-				all = append(all, t.forgot(key, i, asked)...)
-			}
+		if i := t.items[id]; i != nil && i.node == node && !i.asked {
+			all = append(all, t.forgot(i)...)
 		}
 	}
 	return all
 }
 
-// forgot goes on with an item.
-func (t *Table) forgot(key debt, i *item, asked bool) []record.Record {
-	if len(i.then) > 0 && (!key.answered || !asked) { // of an answer that has handed nothing over there is no record
-		i.next()
-		return nil
-	}
-	delete(t.items, key)
-	switch {
-	case key.answered:
-		t.regions[key.call].word = none
-		return t.freed(key.call)
-	case i.owner.IsZero():
+// forgot notes that a call is forgotten.
+func (t *Table) forgot(i *item) []record.Record {
+	delete(t.items, i.ID)
+	if i.owner.IsZero() {
 		return nil
 	}
 	return t.pay(i.owner)
-}
-
-// HandedOver takes the Gatekeeper's word that a call about which it was asked has handed regions over. It reports whether they are to be freed: by who has given the
-// call up. Who has answered it does not have them any more.
-func (t *Table) HandedOver(call rpcpacket.ID) (free bool) {
-	if i := t.items[debt{call: call, answered: true}]; i != nil && i.GivenUp {
-		t.hand(t.state.Execution(call).Owed().Rest, -1)
-		t.regions[call].rest = none
-		i.next()
-	}
-	i := t.items[debt{call: call}]
-	return i != nil && i.GivenUp
 }
 
 // Committed notes that all memory machines have committed what an execution has changed. It
@@ -398,8 +320,7 @@ func (t *Table) Committed(id rpcpacket.ID) []record.Record {
 	return t.pay(id)
 }
 
-// Frees returns the regions that are to be freed now, once each. Those of an answer are not before nobody asks for that any more, and the Gatekeeper has said that
-// it has handed nothing over.
+// Frees returns the regions that are to be freed now, once each. Those of an answer are not before nobody asks for that any more.
 func (t *Table) Frees() (all []Free) {
 	for id, r := range t.regions {
 		e := t.state.Execution(id)
@@ -415,27 +336,13 @@ func (t *Table) Frees() (all []Free) {
 			}
 			all = append(all, f)
 		}
-		switch {
-		case e.Done == nil || !e.Forgotten, t.Switch && len(t.reruns) > 0: // which may have got them again
-		case r.word == due:
-			r.word = told
-			t.unasked(e.Done)
-		case r.word == none && r.rest == due:
+		if e.Done != nil && e.Forgotten && r.rest == due && len(t.reruns) == 0 { // what is to run again may have got them
 			r.rest = told
 			all = append(all, Free{Owner: id, Regions: t.rest(&o), Rest: true})
 		}
 	}
 	slices.SortFunc(all, func(a, b Free) int { return a.Owner.Compare(b.Owner) })
 	return all
-}
-
-// unasked has the Gatekeeper told that nobody asks for an answer any more.
-func (t *Table) unasked(d *record.Done) {
-	i := &item{Item: Item{ID: d.Execution, Slot: d.Slot, Number: d.Number}, node: controller}
-	if len(d.Owed.Rest) > 0 {
-		i.GivenUp, i.then = true, [][16]byte{controller}
-	}
-	t.items[debt{call: d.Execution, answered: true}] = i
 }
 
 // Freed notes that regions are gone. It returns the record that their owner owes nothing any more, if that is so.
@@ -457,7 +364,7 @@ func (t *Table) Freed(f *Free) []record.Record {
 
 // freed returns the record that an execution owes nothing any more, if it owes nothing because of regions, and nothing else.
 func (t *Table) freed(id rpcpacket.ID) []record.Record {
-	if r := t.regions[id]; r.frees != none || r.word != none || r.rest != none {
+	if r := t.regions[id]; r.frees != none || r.rest != none {
 		return nil
 	}
 	delete(t.regions, id)
@@ -610,7 +517,7 @@ func (t *Table) Idle() bool {
 // again here. What it leaves, and those regions, the rack takes back when the node has left.
 func (t *Table) waitsForMains(e *record.Execution) bool {
 	r := t.regions[e.ID]
-	return t.Switch && len(t.reruns) > 0 && r != nil && *r == regions{committed: true, rest: due} && t.owed[e.ID] == 1
+	return len(t.reruns) > 0 && r != nil && *r == regions{committed: true, rest: due} && t.owed[e.ID] == 1
 }
 
 // Keeps reports whether the node keeps something of calls.

@@ -38,11 +38,9 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// When nobody asks for an answer with pointers any more, and not before, the Gatekeeper is asked what that has handed over, over crashes. If it is nothing
-// the regions are freed. Else the record goes. A service with state keeps them: then the Gatekeeper is not asked, but told.
+// The regions of an answer go when nobody asks for that any more, and not before, over crashes. They are freed once.
 func TestRegions_Returned(t *testing.T) {
-	for i := range 12 {
-		crashes, keeps, moved := i%2 == 0, i%3 == 0, i%3 == 1
+	for _, crashes := range []bool{false, true} {
 		b := newBench(t)
 		one, region := plain(9, 1), [16]byte{5}
 		again := func() {
@@ -61,10 +59,7 @@ func TestRegions_Returned(t *testing.T) {
 			}
 		}
 		r := done(client, one)
-		r.Over, r.Owed.Machines, r.Owed.Returns = false, []uint8{1}, true
-		if !keeps {
-			r.Owed.Rest = [][16]byte{region}
-		}
+		r.Over, r.Owed.Machines, r.Owed.Rest = false, []uint8{1}, [][16]byte{region}
 		b.receive(client, one, Run)
 		b.write(r)
 		b.Committed(one.Call)
@@ -74,33 +69,12 @@ func TestRegions_Returned(t *testing.T) {
 		b.receive(client, plain(9, 2), Run)
 		b.write(done(client, plain(9, 2)))
 		again()
-		if all := b.Frees(); len(all) != 0 {
-			t.Fatalf("%+v is freed before the Gatekeeper has heard of it", all)
+		all := b.Frees()
+		if len(all) != 1 || !all[0].Rest || !slices.Equal(all[0].Regions, [][16]byte{region}) || len(b.Frees()) != 0 {
+			t.Fatalf("%+v is freed", all)
 		}
-		if got := b.Forgets()[controller]; !slices.Equal(got, []Item{{one.Call, one.Slot, one.Number, !keeps}}) {
-			t.Fatalf("keeps %t: the Gatekeeper is told %+v", keeps, got)
-		}
-		if early := b.Acknowledged(controller, []rpcpacket.ID{one.Call}, keeps); len(early) != 0 || len(b.Frees()) != 0 {
-			t.Errorf("the answer to another question counts: %v", early)
-		}
-		if moved {
-			if b.HandedOver(one.Call) || len(b.Frees()) != 0 {
-				t.Error("its callee frees what it has handed over")
-			}
-			if got := b.Forgets()[controller]; !slices.Equal(got, []Item{{ID: one.Call}}) {
-				t.Fatalf("to be forgotten: %+v", got)
-			}
-		}
-		over := b.Acknowledged(controller, []rpcpacket.ID{one.Call}, !keeps && !moved)
-		if !keeps && !moved {
-			all := b.Frees()
-			if len(over) != 0 || len(all) != 1 || !slices.Equal(all[0].Regions, [][16]byte{region}) || len(b.Frees()) != 0 {
-				t.Fatalf("%v follows, and %+v is freed", over, all)
-			}
-			over = b.Freed(&all[0])
-		}
-		if len(over) != 1 || over[0].Kind() != record.KindOver {
-			t.Errorf("keeps %t, moved %t: %v", keeps, moved, over)
+		if over := b.Freed(&all[0]); len(over) != 1 || over[0].Kind() != record.KindOver {
+			t.Errorf("%v follows", over)
 		}
 		quiet("at the end")
 	}
@@ -145,16 +119,17 @@ func TestMainMemory(t *testing.T) {
 	}
 }
 
-// The Gatekeeper is asked what the calls have handed over that an execution has given up, and then their callees are told to forget them, in the slots
+// The calls that an execution has given up are asked about, and then their callees are told to forget them, in the slots
 // that the calls were sent in. So it is with the node's next incarnation, which does not know these. The other calls are
 // forgotten at once.
 func TestCallsGivenUp(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		b := newBench(t)
-		one, kept, gone := plain(9, 1), rpcpacket.ID{7}, rpcpacket.ID{8}
-		sent := []Item{{ID: kept, Slot: 20, Number: 1}, {ID: gone, Slot: 21, Number: 4}, {ID: gone, Slot: 22, Number: 5}}
+		one, kept := plain(9, 1), rpcpacket.ID{7}
+		gone := record.Call{ID: rpcpacket.ID{8}, Node: other, Slot: 22, Number: 5, Slots: 1, GivenUp: true}
+		sent := []Item{{ID: kept, Slot: 20, Number: 1}, {ID: gone.ID, Slot: 21, Number: 4}, {ID: gone.ID, Slot: 22, Number: 5}}
 		b.receive(client, one, Run)
-		b.write(done(client, one, record.Call{ID: kept, Node: other}, record.Call{ID: gone, Node: other, GivenUp: true}))
+		b.write(done(client, one, record.Call{ID: kept, Node: other}, gone))
 		for _, i := range sent {
 			b.Sent(i)
 		}
@@ -162,26 +137,25 @@ func TestCallsGivenUp(t *testing.T) {
 		if crash {
 			b.crash()
 			b.Resume()
-			sent, gaveUp = []Item{{ID: kept}}, []Item{{ID: gone}}
+			sent, gaveUp = []Item{{ID: kept}}, []Item{{ID: gone.ID}}
 		}
-		asked := slices.Clone(gaveUp)
-		for i := range asked {
-			asked[i].GivenUp = true
+		if asks := b.Asks(); !slices.Equal(asks, []record.Call{gone}) {
+			t.Errorf("%+v is asked about", asks)
 		}
-		if got := b.Forgets(); !slices.Equal(got[controller], asked) || !slices.Equal(got[other], sent[:1]) {
-			t.Errorf("first %+v, want the Gatekeeper to be asked of %+v", got, asked)
+		if got := b.Forgets(); len(got) != 1 || !slices.Equal(got[other], sent[:1]) {
+			t.Errorf("first %+v is to be forgotten", got)
 		}
-		b.write(b.Acknowledged(other, []rpcpacket.ID{kept}, false)...)
-		if !b.HandedOver(gone) || b.HandedOver(kept) {
-			t.Error("what the call has handed over is not freed, or what another one has")
+		b.write(b.Acknowledged(other, []rpcpacket.ID{kept})...)
+		if early := b.Acknowledged(other, []rpcpacket.ID{gone.ID}); len(early) != 0 {
+			t.Errorf("it is forgotten before it is heard: %v", early)
 		}
-		if over := b.Acknowledged(controller, []rpcpacket.ID{gone}, true); len(over) != 0 {
+		if over := b.Heard(gone.ID); len(over) != 0 || len(b.Asks()) != 0 {
 			t.Errorf("a callee has not forgotten a call: %v", over)
 		}
 		if got := b.Forgets(); !slices.Equal(got[other], gaveUp) || len(got) != 1 {
 			t.Errorf("after that %+v, want %v", got, gaveUp)
 		}
-		if over := b.Acknowledged(other, []rpcpacket.ID{gone}, false); len(over) != 1 {
+		if over := b.Acknowledged(other, []rpcpacket.ID{gone.ID}); len(over) != 1 {
 			t.Errorf("nothing is owed: %v", over)
 		}
 	}

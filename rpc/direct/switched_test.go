@@ -41,7 +41,6 @@ func newSwitched(t *testing.T, seed uint64) *switched {
 		unbegun: map[rpcpacket.ID]bool{}, given: map[rpcpacket.ID]bool{},
 	}
 	w.rng = rand.New(rand.NewPCG(seed, 2))
-	w.caller.Switch = true
 	return w
 }
 
@@ -51,7 +50,6 @@ func (w *switched) restartCaller() {
 	w.incarnation++
 	clear(w.open)
 	w.caller = endpoint.NewCaller(callerNode, w.incarnation, nil)
-	w.caller.Switch = true
 	for at, s := range w.slots {
 		if s.open {
 			w.caller.Hold(at, s.number, nodeOf(s.callee).As16())

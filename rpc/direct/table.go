@@ -57,15 +57,12 @@ func (v Verdict) String() string {
 // Table is what a node knows of direct calls that it has got, and of what it owes because
 // of them. Its methods must not be called concurrently.
 type Table struct {
-	// Switch says that rights are in the switch: the Gatekeeper has no part in calls. The shell sets it before all else.
-	Switch bool
-
 	state   *record.State
 	running map[rpcpacket.ID]*running
 	floors  map[record.Place]rpcpacket.Number // of call slots: while what was accepted has no record
 	heard   map[[16]byte]uint32               // the latest incarnation of each caller
-	items   map[debt]*item
-	owed    map[rpcpacket.ID]int // how many items an execution owes
+	items   map[rpcpacket.ID]*item            // by calls
+	owed    map[rpcpacket.ID]int              // how many items an execution owes
 	quota   quota
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]*regions
@@ -90,7 +87,7 @@ type running struct {
 func New(state *record.State, ownerOf func(node netip.Addr) share.Owner) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[record.Place]rpcpacket.Number{}, heard: map[[16]byte]uint32{},
-		items: map[debt]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
+		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, quota: quota{held: share.NewNodes(0, ownerOf)},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]*regions{}, hands: map[rpcpacket.Region]int{}, mainHas: map[rpcpacket.ID][][16]byte{},
 		mains: map[rpcpacket.ID]bool{}, reruns: map[rpcpacket.ID]bool{},
 		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, waiting: map[rpcpacket.ID][]*owedOneway{}},
@@ -212,23 +209,6 @@ func (t *Table) runningAt(at record.Place, n rpcpacket.Number) (rpcpacket.ID, *r
 	return rpcpacket.ID{}, nil
 }
 
-// Probe takes the Gatekeeper's question what has become of a call that lends memory, or of a one-way that hands
-// some over, in its caller's name: Answer if it is done, though nobody else may ask for that any more, Duplicate if it
-// is to come to its end, with the execution if it has begun, and Late if it never came: it is then to be refused for good (Void).
-// If rights are in the switch, there is Ask instead.
-func (t *Table) Probe(caller [16]byte, h *rpcpacket.Header) (Verdict, *record.Execution) {
-	if v := misnamed(caller, h); v != 0 {
-		return v, nil
-	}
-	switch e := t.state.Execution(h.Call); {
-	case e != nil && e.Done != nil && e.Done.Caller == caller:
-		return Answer, e
-	case e != nil || t.running[h.Call] != nil:
-		return Duplicate, e
-	}
-	return Late, nil
-}
-
 // Reruns is how many executions and mains are to be run again, and have not come to an end since.
 func (t *Table) Reruns() int { return len(t.reruns) }
 
@@ -252,24 +232,10 @@ func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 // another one. When the record is settled, no later incarnation of the node runs the call
 // either.
 func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
-	return &record.Forgotten{Slots: []record.Slot{t.refuse(caller, h)}}
-}
-
-func (t *Table) refuse(caller [16]byte, h *rpcpacket.Header) record.Slot {
 	delete(t.running, h.Call)
 	at := record.Place{Caller: caller, Slot: h.Slot}
 	t.floors[at] = max(t.floors[at], h.Number+1)
-	return record.Slot{Place: at, Floor: h.Number + 1}
-}
-
-// Void refuses for good, as Refuse does, a call that the Gatekeeper has asked about: the attempt that it names, and those
-// of the caller's earlier incarnations, copies of which may be on their way.
-func (t *Table) Void(caller [16]byte, h *rpcpacket.Header) record.Record {
-	r := &record.Forgotten{Slots: []record.Slot{t.refuse(caller, h)}}
-	if dead, _ := t.state.Dead(caller); h.CallerIncarnation > dead+1 {
-		r.Callers = []record.Caller{{Node: caller, Dead: h.CallerIncarnation - 1}}
-	}
-	return r
+	return &record.Forgotten{Slots: []record.Slot{{Place: at, Floor: h.Number + 1}}}
 }
 
 // Obsolete reports whether the outcome of a caller's call must not be written: its slot has gone on, and
@@ -374,7 +340,7 @@ type Resumption struct {
 }
 
 // lendsUnheard reports whether an execution has lent memory to calls of policy none. Its next run does not make the
-// same calls again, so it begins when these have ended: a lease keeps it from writing.
+// same calls again, so it begins when these have ended: until then it may not write what they have.
 func lendsUnheard(e *record.Execution) bool {
 	return slices.ContainsFunc(e.Called, func(k record.Call) bool { return k.Lends && !k.Direct() })
 }

@@ -218,7 +218,7 @@ func TestForgotten(t *testing.T) {
 	y.receive(server, kid, Late)
 	y.receive(server, child(8, 1, 6, 1), Late) // of an incarnation that is dead
 	y.receive(server, child(8, 2, 6, 1), Run)
-	over := x.Acknowledged(other, []rpcpacket.ID{kid.Call}, false)
+	over := x.Acknowledged(other, []rpcpacket.ID{kid.Call})
 	if len(over) != 1 || x.Owes() {
 		t.Fatalf("%+v", over)
 	}
@@ -361,9 +361,9 @@ func TestDurableMain(t *testing.T) {
 	if got := b.Forgets()[other]; len(got) != 2 || b.Idle() {
 		t.Fatalf("to be forgotten after a crash: %+v", got)
 	}
-	b.write(b.Acknowledged(other, []rpcpacket.ID{one.Call}, false)...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{one.Call})...)
 	b.write(&record.Checkpoint{Main: id, Index: 3, State: []byte{5}, Ended: true, Owed: record.Owed{Called: b.Owing(id)}})
-	b.write(b.Acknowledged(other, []rpcpacket.ID{two.Call}, false)...)
+	b.write(b.Acknowledged(other, []rpcpacket.ID{two.Call})...)
 	if e := b.State().Execution(id); !e.Over || len(e.Checkpoint.Owed.Called) > 0 || !e.Checkpoint.Ended || b.Owes() || !b.Idle() {
 		t.Fatalf("%+v, %+v", e, e.Checkpoint)
 	}
@@ -525,68 +525,6 @@ func TestFailures(t *testing.T) {
 		if n := Failures(e, c.before, c.exited); n != c.want {
 			t.Errorf("run by %d, then came %d, %t: %d failures, want %d", c.run, c.before, c.exited, n, c.want)
 		}
-	}
-}
-
-// A question about a call that lends memory is answered by what the ledger has, also when nobody
-// else may ask. One that never came is refused for good, also to the caller's earlier incarnations.
-func TestProbe(t *testing.T) {
-	b := newBench(t)
-	probe := func(h rpcpacket.Header, want Verdict) {
-		t.Helper()
-		if got, _ := b.Probe(client, &h); got != want {
-			t.Errorf("a question about call %s: %s, want %s", h.Call, got, want)
-		}
-	}
-	one, two, three := plain(9, 1), plain(9, 2), plain(9, 3)
-	b.receive(client, one, Run)
-	probe(one, Duplicate)
-	r := done(client, one)
-	r.Over, r.Owed.Machines = false, []uint8{1}
-	b.write(r)
-	probe(one, Answer)
-	b.forget(client, 1, []Item{itemOf(one)})
-	probe(one, Answer)
-	if got, _ := b.Probe(other, &one); got == Answer {
-		t.Error("another node's question is answered")
-	}
-	probe(two, Late)
-	b.write(b.Void(client, &two))
-	b.crash()
-	b.receive(client, two, Refused)
-	b.receive(client, three, Run)
-	b.write(begun(client, three))
-	b.crash()
-	probe(three, Duplicate)
-	probe(rpcpacket.Header{Call: one.Call}, Malformed)
-
-	former, latter := child(7, 1, 10, 1), child(7, 2, 11, 1)
-	b.write(b.Void(client, &latter))
-	b.crash()
-	b.receive(client, former, Late)
-	if r, _ := b.Void(client, &latter).(*record.Forgotten); len(r.Callers) != 0 {
-		t.Errorf("what is known is written again: %+v", r)
-	}
-}
-
-// The Gatekeeper is told to forget the rights of a call when the callee has forgotten the call.
-func TestForgottenLoan(t *testing.T) {
-	b := newBench(t)
-	one, lent := plain(9, 1), rpcpacket.ID{7}
-	b.receive(client, one, Run)
-	b.write(done(client, one, record.Call{ID: lent, Node: other, Lends: true}))
-	for _, node := range [][16]byte{other, controller} {
-		if f := b.Forgets(); len(f) != 1 || len(f[node]) != 1 || f[node][0].ID != lent {
-			t.Fatalf("to be forgotten: %v, want it by %v", f, node)
-		}
-		over := b.Acknowledged(node, []rpcpacket.ID{lent}, false)
-		if (len(over) == 1) != (node == controller) {
-			t.Errorf("after %v has forgotten it: %v", node, over)
-		}
-		b.write(over...)
-	}
-	if b.Owes() {
-		t.Errorf("%v is owed", b.Forgets())
 	}
 }
 

@@ -170,24 +170,6 @@ func (v *Volatile) before(caller netip.Addr) past {
 	return past{}
 }
 
-// Probe takes the Gatekeeper's question what has become of a call with pointers, in its caller's name: Answer, Duplicate if it
-// runs, Gone if an earlier incarnation may have run it, Lost, or Late if it has not come, and from now on does not run any more.
-func (v *Volatile) Probe(now time.Duration, caller netip.Addr, h *rpcpacket.Header) Arrival {
-	if wrong := v.misplaced(caller, h); wrong != 0 {
-		return Arrival{Verdict: wrong}
-	}
-	l, number := v.slot(now, caller, h.Slot), h.Number
-	switch {
-	case l == nil:
-		return Arrival{Verdict: Full}
-	case l.call != nil && l.call.number == number:
-		return l.call.known()
-	case number < l.floor:
-		return Arrival{Verdict: Lost}
-	}
-	return Arrival{Verdict: Late, Abandoned: v.raise(l, number+1)}
-}
-
 // misplaced is the verdict on a call that is not this incarnation's, or is no plain call of its caller's; 0 for others.
 func (v *Volatile) misplaced(caller netip.Addr, h *rpcpacket.Header) Verdict {
 	wrong := misnamed(caller.As16(), h)

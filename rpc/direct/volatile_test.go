@@ -18,7 +18,6 @@ import (
 // volatileMachine drives the Volatile of incarnation 3 by script:
 //
 //	call NODE SLOT/COUNT [hash] [callee=N] [given-up] [of=NODE]   a copy of a call arrives
-//	probe NODE SLOT/COUNT [callee=N]                              the Gatekeeper asks
 //	ask NODE SLOT/COUNT [callee=N] [by=N]                         incarnation 2 of the caller asks, or the Gatekeeper
 //	finish SLOT/COUNT REPLY                                       the handler has returned; - is no reply
 //	answer SLOT/COUNT REPLY, forget SLOT/COUNT
@@ -42,7 +41,7 @@ func newVolatileMachine() script.Command {
 func (m *volatileMachine) step(args []string) string {
 	v := m.table
 	switch args[0] {
-	case "call", "probe", "ask":
+	case "call", "ask":
 		return m.call(args)
 	case "finish":
 		v.Finish(m.runs[args[1]], replyBytes(args[2]), nil)
@@ -98,9 +97,6 @@ func (m *volatileMachine) call(args []string) string {
 	if args[0] == "ask" {
 		h.Type, h.CallerIncarnation = rpcpacket.Ask, uint32(by) //nolint:gosec // 32 bits
 		return m.print(args[2], m.table.Ask(rackaddr.Node(from), &h))
-	}
-	if args[0] == "probe" {
-		return m.print(args[2], m.table.Probe(m.now, rackaddr.Node(from), &h))
 	}
 	return m.print(args[2], m.table.Receive(m.now, rackaddr.Node(from), &h))
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/pace"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -23,12 +22,6 @@ type Call struct {
 	Slots  int
 	// Node is whom the call goes to. The shell sets it before Take.
 	Node [16]byte
-	// Released makes only an answer count that the Gatekeeper has released: it has judged the call's
-	// rights. The shell sets it before Begin.
-	Released bool
-	// Held says that the Gatekeeper keeps a record of a plain call until it is told to forget it, or the slot's next held call comes.
-	// The shell sets it before Begin.
-	Held bool
 	// Kept says that the node's ledger keeps a plain call until it is told to forget it, or the slot's next call comes to that node. The
 	// shell sets it before Begin.
 	Kept bool
@@ -78,7 +71,6 @@ type slot struct {
 	used   bool   // it has a call, or no numbers are left
 	count  uint64 // of the last call
 	kept   note   // the last plain call, if its node's ledger keeps it
-	held   note   // likewise the Gatekeeper
 }
 
 // note is a plain call that is over, and of which somebody is to be told so when it is due.
@@ -88,7 +80,7 @@ type note struct {
 	due  time.Duration
 }
 
-// Left is a plain call that is over, and that a node, or the Gatekeeper, is to be told to forget.
+// Left is a plain call that is over, and that a node is to be told to forget.
 type Left struct {
 	Node [16]byte
 	Call rpcpacket.ID
@@ -96,9 +88,6 @@ type Left struct {
 
 // ForgetAfter is how long a slot has no next call, which says so, until a node is told that nobody asks any more for the slot's last one.
 const ForgetAfter = 500 * time.Millisecond
-
-// controller is the Gatekeeper as a node.
-var controller = rackaddr.Gatekeeper.As16()
 
 // queue is the calls to a node that wait for slots.
 type queue struct {
@@ -113,12 +102,9 @@ type hold struct {
 	asked  *Call            // the question that is out
 }
 
-// Caller is the calling side of a node's incarnation.
+// Caller is the calling side of a node's incarnation. The switch has the slots of a call open until the call is answered. So only an answer
+// counts that names the call's slot and number, and a call that expires is given up (Detach), not ended.
 type Caller struct {
-	// Switch says that rights are in the switch, which has the slots of a call open until the call is answered. So only an answer counts that
-	// names the call's slot and number, and a call that expires is given up (Detach), not ended. The shell sets it before the first call.
-	Switch bool
-
 	node        netip.Addr
 	incarnation uint32
 	served      func(*Call)
@@ -401,20 +387,13 @@ func (c *Caller) Begin(now time.Duration, call *Call) bool {
 	}
 	for _, s := range call.more {
 		c.leave(&s.kept)
-		c.leave(&s.held)
 	}
 	if s := call.slot; call.plain {
 		if s.kept.node != call.Node || !call.Kept {
 			c.leave(&s.kept)
 		}
-		if !call.Held && s.held.due <= now {
-			c.leave(&s.held)
-		}
 		if call.Kept {
 			c.note(&s.kept, note{call.Node, call.ID, now + ForgetAfter})
-		}
-		if call.Held {
-			c.note(&s.held, note{controller, call.ID, now + ForgetAfter})
 		}
 	}
 	c.start(now, call)
@@ -443,10 +422,8 @@ func (c *Caller) leave(at *note) {
 func (c *Caller) Left(now time.Duration) []Left {
 	if c.noted > 0 {
 		for _, s := range c.idle {
-			for _, n := range []*note{&s.kept, &s.held} {
-				if n.due <= now {
-					c.leave(n)
-				}
+			if s.kept.due <= now {
+				c.leave(&s.kept)
 			}
 		}
 	}
@@ -483,18 +460,14 @@ func (c *Caller) Receive(now time.Duration, from netip.Addr, m *rpcpacket.Messag
 func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
 // Find returns the call that an answer is to, without ending it; nil if none is out. A call is answered by the node that it was
-// sent to, or by what the Gatekeeper has released. A node refuses one place of a call: it may run the same call when that is sent
-// again, in another slot or under another number. Of what the switch has judged, an answer to another place leaves the call's slots open.
+// sent to, in its slot and under its number: an answer to another place leaves the call's slots open. A node refuses one place of a call,
+// and may run the same call when that is sent again, in another slot or under another number.
 func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
 	if h := c.held[m.Slot]; call == nil && h != nil && h.number == m.Number {
 		call = h.asked // whose id was not known
 	}
-	released := m.Flags&rpcpacket.FlagReleased != 0
-	switch {
-	case call == nil,
-		!released && (call.Released || from.As16() != call.Node), // forged
-		!released && (m.Refuses() || c.Switch) && !call.at(m):
+	if call == nil || from.As16() != call.Node || !call.at(m) {
 		return nil
 	}
 	return call
@@ -534,10 +507,8 @@ func (c *Caller) Postpone(now time.Duration, id rpcpacket.ID) *Call {
 
 // answered learns from a call's answer and ends it.
 func (c *Caller) answered(now time.Duration, call *Call) {
-	for _, n := range []*note{&call.slot.kept, &call.slot.held} {
-		if n.call == call.ID {
-			n.due = now + ForgetAfter
-		}
+	if n := &call.slot.kept; n.call == call.ID {
+		n.due = now + ForgetAfter
 	}
 	if call.again {
 		call.RTT.answeredLate(now - call.sent)
@@ -619,28 +590,22 @@ func (c *Caller) Due() (at time.Duration, ok bool) {
 		return at, ok
 	}
 	for _, s := range c.idle {
-		for _, n := range []*note{&s.kept, &s.held} {
-			if !n.call.IsZero() && (!ok || n.due < at) {
-				at, ok = n.due, true
-			}
+		if n := &s.kept; !n.call.IsZero() && (!ok || n.due < at) {
+			at, ok = n.due, true
 		}
 	}
 	return at, ok
 }
 
-// Tick appends the calls to send again to resend, and those that have expired,
-// and are thereby ended, to expired. If rights are in the switch, those that have expired go on, and do not expire any more.
+// Tick appends the calls to send again to resend, and those that have expired to expired. These go on, and do not expire any more.
 func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call) {
 	for call := c.head.next; call != &c.head; {
 		this := call
 		call = call.next
 		switch {
 		case this.Expires != 0 && this.Expires <= now:
-			if expired = append(expired, this); c.Switch {
-				this.Expires = 0
-			} else {
-				c.End(this)
-			}
+			expired = append(expired, this)
+			this.Expires = 0
 		case this.unsent && this.due <= now:
 			this.unsent, this.again = false, false
 			this.sent, this.due = now, now+this.interval

@@ -18,13 +18,12 @@ import (
 
 // callerMachine drives the Caller of incarnation 7 of a node by script. It has block 1 from the start.
 //
-//	begin NAME [expires=D] [rtt=METHOD] [held] [kept] [holds] [node=N] [id=N] [slots=N]   take slots and, if there is one, begin a call
+//	begin NAME [expires=D] [rtt=METHOD] [kept] [holds] [node=N] [id=N] [slots=N]   take slots and, if there is one, begin a call
 //	take NAME [...]                       take a slot only
 //	go NAME                               begin a call that has got a slot
 //	return NAME, leave NAME               give the slot back; do not wait any more
 //	grant BLOCK..., want                  more slots
 //	reply NAME|SLOT/COUNT [exception]     an answer arrives
-//	switch                                rights are in the switch
 //	hold SLOT/COUNT node=N                incarnation 6 has used the slot
 //	unhold SLOT/COUNT [slots=N], held SLOT/COUNT
 //	ask NAME SLOT/COUNT [node=N] [slots=N] [id=N] [holds]
@@ -66,9 +65,6 @@ func (m *callerMachine) step(args []string) string {
 		heir := &Call{Tag: args[2]}
 		m.caller.Orphan(m.calls[args[1]], heir)
 		m.calls[args[2]] = heir
-		return ""
-	case "switch":
-		m.caller.Switch = true
 		return ""
 	case "hold", "unhold", "held":
 		return m.hold(args)
@@ -114,12 +110,8 @@ func (m *callerMachine) step(args []string) string {
 	case "left":
 		s := ""
 		for _, l := range m.caller.Left(m.now) {
-			to := fmt.Sprint("node ", l.Node[15])
-			if l.Node == controller {
-				to = "the Gatekeeper"
-			}
 			slot, n := l.Call.Place()
-			s += fmt.Sprintf("%v: %s is to forget %d/%d\n", m.now, to, slot, n.Count())
+			s += fmt.Sprintf("%v: node %d is to forget %d/%d\n", m.now, l.Node[15], slot, n.Count())
 		}
 		return s
 	}
@@ -137,8 +129,6 @@ func (m *callerMachine) begin(args []string) string {
 			c.Expires = m.now + d
 		case "rtt":
 			method = v
-		case "held":
-			c.Held = true
 		case "kept":
 			c.Kept = true
 		case "holds":
@@ -240,7 +230,8 @@ func (m *callerMachine) reply(args []string) string {
 	} else {
 		var slot, count uint64
 		_, _ = fmt.Sscanf(args[1], "%d/%d", &slot, &count)
-		msg.Call = rpcpacket.PlainID(self, rpcpacket.Slot(slot), rpcpacket.NumberOf(7, count))
+		msg.Slot, msg.Number = rpcpacket.Slot(slot), rpcpacket.NumberOf(7, count)
+		msg.Call = rpcpacket.PlainID(self, msg.Slot, msg.Number)
 	}
 	if len(args) > 2 {
 		n, _ := map[string]rpcpacket.Type{"exception": rpcpacket.Exception, "call": rpcpacket.Call, "ack": rpcpacket.Ack}[args[2]]
@@ -279,18 +270,21 @@ func caller() (c *Caller, begin func(*Call) bool) {
 	return c, func(call *Call) bool { return c.Take(call) && c.Begin(0, call) }
 }
 
-// Only what the Gatekeeper has released answers a call whose rights it judges: the call's id can be
-// guessed by those who know the id of its parent.
+// Only the node that was called answers a call, in the call's place: the call's id can be guessed by those who know the id of its parent.
 func TestForgedAnswer(t *testing.T) {
 	c, begin := caller()
-	call := &Call{RTT: &RTT{}, Released: true, ID: ChildID(nil, rpcpacket.ID{1}, 0, 1)}
+	call := &Call{RTT: &RTT{}, Node: [16]byte{15: 7}, ID: ChildID(nil, rpcpacket.ID{1}, 0, 1)}
 	begin(call)
-	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
-	if c.Receive(0, netip.AddrFrom16(call.Node), &m) != nil {
-		t.Error("a forged answer counts")
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID, Slot: call.Slot, Number: call.Number}}
+	if c.Receive(0, netip.AddrFrom16([16]byte{15: 8}), &m) != nil {
+		t.Error("another node's answer counts")
 	}
-	if m.Flags |= rpcpacket.FlagReleased; c.Receive(0, netip.Addr{}, &m) != call {
-		t.Error("the released answer does not count")
+	m.Slot++
+	if c.Receive(0, netip.AddrFrom16(call.Node), &m) != nil {
+		t.Error("the answer to another place counts")
+	}
+	if m.Slot--; c.Receive(0, netip.AddrFrom16(call.Node), &m) != call {
+		t.Error("the answer does not count")
 	}
 }
 

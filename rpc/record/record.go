@@ -166,10 +166,8 @@ type Owed struct {
 	Oneways []Oneway
 	// Frees are the regions that go now, each after its last lease: those that the execution has freed, and those that nobody can know any more.
 	Frees [][16]byte
-	// Returns says that the answer has pointers: the Gatekeeper hears when nobody asks for it any more. If the answer has handed nothing
-	// over by then, the regions of Rest go, too.
-	Returns bool
-	Rest    [][16]byte
+	// Rest are regions that the answer has pointers to. They go when nobody asks for it any more, but for those that it has handed over.
+	Rest [][16]byte
 	// Called are the calls that any run of the execution has made, whose answers are to be
 	// forgotten when it is forgotten itself.
 	Called []Call
@@ -182,7 +180,7 @@ func (o *Owed) Hands() bool {
 
 // Nothing reports whether nothing is owed.
 func (o *Owed) Nothing() bool {
-	return len(o.Machines)+len(o.Oneways)+len(o.Called)+len(o.Frees)+len(o.Rest) == 0 && !o.Returns
+	return len(o.Machines)+len(o.Oneways)+len(o.Called)+len(o.Frees)+len(o.Rest) == 0
 }
 
 // Oneway is a one-way that leaves when the execution that sends it is done, or has made a checkpoint.
@@ -198,7 +196,7 @@ type Oneway struct {
 	Message []byte
 }
 
-// Hands reports whether the one-way has pointers: it hands regions over, and the Gatekeeper has a record of that.
+// Hands reports whether the one-way has pointers: it hands regions over.
 func (w *Oneway) Hands() bool {
 	m, err := rpcpacket.Parse(w.Message)
 	return err == nil && len(m.Lists) > 0
@@ -222,8 +220,7 @@ func (o *Owed) visit(c *coder) {
 	num(c, "run", &o.Run, "the incarnation that has made the changes there")
 	list(c, "oneways", &o.Oneways, "one-ways that leave now", func(c *coder, w *Oneway) { w.visit(c) })
 	pointers(c, "frees", &o.Frees, "regions that go now")
-	flag(c, "returns", &o.Returns, "1: the answer has pointers, and the Gatekeeper is told when nobody asks for it any more")
-	pointers(c, "rest", &o.Rest, "regions that go then if the answer has handed nothing over")
+	pointers(c, "rest", &o.Rest, "regions that go when nobody asks for the answer any more, but for those that it has handed over")
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")
 }
 
@@ -323,7 +320,7 @@ type Checkpoint struct {
 	// Has are the regions that the main has. When it has ended they go.
 	Has [][16]byte
 	// Owed has all calls of the main, those before earlier checkpoints too, that are not known to
-	// be forgotten, and all regions to be freed of which the Gatekeeper is not known to have heard.
+	// be forgotten, and all regions to be freed that are not known to be gone.
 	Owed Owed
 }
 

@@ -437,7 +437,7 @@ func (s *State) delivered(r *Delivered) error {
 	if err != nil {
 		return err
 	}
-	o.Called = append(slices.Clip(o.Called), Call{ID: r.Oneway, Node: o.Oneways[i].Node, Lends: o.Oneways[i].Hands()})
+	o.Called = append(slices.Clip(o.Called), Call{ID: r.Oneway, Node: o.Oneways[i].Node})
 	o.Oneways = slices.Delete(slices.Clone(o.Oneways), i, i+1)
 	s.owes(r.Execution, o)
 	return nil

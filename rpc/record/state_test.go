@@ -46,7 +46,6 @@ func (h *history) owed() (o Owed) {
 		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.ID{8, 15: byte(h.rng.IntN(100))}, Place: h.rng.Uint64(), Message: h.bytes()})
 		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
 		o.Rest = append(o.Rest, [16]byte{byte(h.rng.IntN(3))})
-		o.Returns = h.rng.IntN(2) == 0
 	}
 	return o
 }

@@ -141,7 +141,7 @@ func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
 		return nil, fault.New(fault.Internal, "join", "no ledger: %s, %v", granted.Message, err)
 	}
 	r.grant(n, 2)
-	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: heldStack{n.host}, done: make(chan struct{}), identity: join.Identity{
+	n.session = &Session{rack: r, MTU: n.host.MTU(), stack: n.host, done: make(chan struct{}), identity: join.Identity{
 		Name: name, Blade: name, Address: n.address, Incarnation: n.Incarnation,
 		Ledger: &control.LedgerPlace{Machine: machine, Birth: granted.Birth, Since: 1}, Blocks: slices.Clone(n.blocks), Before: n.Incarnation - 1,
 	}}
