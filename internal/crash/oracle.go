@@ -33,6 +33,9 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	if err := r.judgeSlots(ctx); err != nil {
 		return err
 	}
+	if err := r.judgeRegions(ctx); err != nil {
+		return err
+	}
 	if err := r.judgeCopies(ctx); err != nil { // before the audit, which frees what services keep
 		return err
 	}
@@ -59,9 +62,10 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	return r.clean(ctx)
 }
 
-// judgeSlots waits until no call is open in the switch: somebody asks about each, until it is answered.
+// judgeSlots waits until no call is open in the switch: somebody asks about each, until it is answered. A main that never begins again asks
+// nothing.
 func (r *Run) judgeSlots(ctx context.Context) error {
-	if !r.rack.Rights() {
+	if r.someLost() {
 		return nil
 	}
 	open := 0
@@ -75,6 +79,32 @@ func (r *Run) judgeSlots(ctx context.Context) error {
 		err = nil
 	}
 	return err
+}
+
+// someLost reports whether a main never begins again, since its ledger is lost.
+func (r *Run) someLost() bool {
+	for i, c := range r.p.Clients {
+		if c.Main && r.ledgerLost(r.p.clientName(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeRegions asks whether a region is left that nobody needs: each service with state has one.
+func (r *Run) judgeRegions(ctx context.Context) error {
+	s, err := r.rack.Gatekeeper().Snapshot(ctx)
+	if err != nil || r.someLost() {
+		return err
+	}
+	most := btoi(r.opt.Setting.Calls > 0)
+	for _, s := range r.p.Services {
+		most += btoi(s.Stateful)
+	}
+	if len(s.Regions) > most {
+		r.ledger.complain("%d regions are left, and only %d are needed: %+v", len(s.Regions), most, s.Regions)
+	}
+	return nil
 }
 
 // orphansEnd is after how long the calls that nobody waits for are over, or the Gatekeeper
