@@ -115,8 +115,8 @@ func TestDirectOneway_Nobody(t *testing.T) {
 	})
 }
 
-// TestDirectOneway_SenderDies: an execution is done that hands a region over, and its node dies before the one-way is let
-// through. The next incarnation sends it.
+// TestDirectOneway_SenderDies: an execution is done that hands a region over while the Gatekeeper is away, and its node dies. The receiver gets the
+// region, once: from this incarnation or the next one.
 func TestDirectOneway_SenderDies(t *testing.T) {
 	withShelf(t, true, func(r *shelf) {
 		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error {
@@ -150,9 +150,6 @@ func TestDirectOneway_SenderDies(t *testing.T) {
 		<-time.After(10 * time.Second) // virtual
 		if s := n.Stats(); s.Oneways != 2 {
 			r.Errorf("%+v: want two direct one-ways", s)
-		}
-		if s := r.server.Stats(); s.OnewaysSent != 1 {
-			r.Errorf("%+v: want one one-way of the incarnation before", s)
 		}
 		r.regions(0)
 	})
