@@ -35,9 +35,8 @@ import (
 //
 //	Client.Call ─▶ execution.oneways ── done, checkpoint ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
 //
-// A one-way with pointers hands regions over. The switch holds it, and what its receiver says of it, for the Gatekeeper to
-// move control (regions.go). So an execution has what its one-ways hand over until its end, and the Gatekeeper hears what
-// becomes of the execution's regions when they are delivered. A durable main has it until its next checkpoint, and is over
+// A one-way with pointers hands regions over: they become its receiver's as it passes the switch (regions.go). So an execution has
+// what its one-ways hand over until its end. A durable main has it until its next checkpoint, and is over
 // when its one-ways with pointers are delivered.
 
 // commit is an execution that is done, or what a durable main did up to a checkpoint: what is to be done because of it.
@@ -597,8 +596,7 @@ func (n *Node) sendTo(w departed, to netip.Addr) {
 //	sender ── ONEWAY ──▶ accepted ── begun ──▶ ledger
 //	sender ◀── REPLY ──────── settled ◀──────────┘       copies are answered alike
 //
-// One that is refused before that is answered with an exception. Both are held if it has pointers: the Gatekeeper then
-// knows whose the regions are.
+// One that is refused before that is answered with an exception, which gives its regions back as it passes the switch.
 
 // accepts is the acknowledgement of a one-way.
 func (n *Node) accepts(m *rpcpacket.Message) []byte {

@@ -21,7 +21,7 @@ import (
 )
 
 // Exactly-once calls go from node to node. What the callee's ledger has of them
-// decides (package direct). Those with pointers pass the Gatekeeper, for their rights alone (regions.go).
+// decides (package direct). Rights to what their pointers name change in the switch, as they pass (regions.go).
 //
 //	caller ── CALL ──▶ callee: runs ── begun, journal ──▶ ledger     before children and effects
 //	                           ends ── done ────────────▶ ledger

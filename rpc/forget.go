@@ -33,11 +33,10 @@ import (
 // Plain clients, and handlers of policy none, get no such word: nobody runs them again, and they keep their deadlines.
 //
 // An execution may also end while a call is out. Either is in its journal, so its next run does not make the call. When the
-// execution is done, the Gatekeeper hears which calls it has given up: from then on their answers hand nothing over, and what they would have
-// handed over stays their callees'. It says what they have handed over before, and the node frees that. After that the callees are told to forget the
-// calls. What a call was lent, it has until it is answered.
+// execution is done, its runtime still waits for these calls: their slots are open in the switch until they are answered, and what they were
+// lent they have so long. What they hand over is freed. After that the callees are told to forget the calls.
 //
-//	done settled ─▶ Gatekeeper: these calls hand nothing over ─▶ what they have is freed ─▶ callees forget them ─▶ over
+//	done settled ─▶ given-up calls are answered ─▶ what they hand over is freed ─▶ callees forget them ─▶ over
 
 // forgets is when the nodes are told. The ledger's mutex guards it.
 type forgets struct {

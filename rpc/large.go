@@ -16,7 +16,7 @@ import (
 )
 
 // large moves what exceeds a packet of calls and their answers (package bulk). The message has a port of its own, so that its first packet and its
-// parts come in order, and to one reader. The switch holds the first packet if the message has pointers: it goes the way of every such call then.
+// parts come in order, and to one reader. The switch judges first packets there as it judges calls.
 //
 //	caller: pending.payload ──first packet, parts──▶ callee: transfer ──whole──▶ accept, run
 //	callee: Entry's payload, or the ledger's ──first packet, parts──▶ caller: transfer ──whole──▶ deliver

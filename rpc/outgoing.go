@@ -66,7 +66,7 @@ type pending struct {
 	token    bool               // holds one of outgoing.detached
 	detached bool               // nobody waits
 	server   server             // whom it is bound to
-	lends    bool               // it has pointers: the switch holds it
+	lends    bool               // it has pointers
 	kept     bool               // a one-way that leaves when its execution is done
 	owed     *rpcpacket.Message // one that the ledger has, and that leaves
 	moves    control.Serving    // of such a one: who may take it
@@ -160,7 +160,7 @@ func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
 	p.datagram, _ = rpcpacket.First(datagram, n.budget, n.pushFor(p)) // always: see there
 }
 
-// pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them, unless the switch holds it.
+// pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them.
 func (n *Node) pushFor(p *pending) rpcpacket.Push {
 	node := p.to.Remote.Addr()
 	p.to.Remote = netip.AddrPortFrom(node, rackaddr.PortBulk)

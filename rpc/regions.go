@@ -21,30 +21,25 @@ import (
 // can know any more. The record done names them (owedOfRegions):
 //
 //	alloc, write ─▶ ... ─▶ done settled ─▶ committed ─▶ REPLY
-//	free: noted                                     └─▶ Gatekeeper: these regions go ─▶ over
+//	free: noted                                     └─▶ FREE, until it is acknowledged ─▶ over
 //
-// A direct call with pointers lends its callee memory. The switch holds it, and its answer, for the
-// Gatekeeper to change the rights; nothing else is decided there:
+// A call with pointers lends its callee memory: the switch notes that as the call passes, and ends it as the answer
+// passes (docs/rights.md). The account of the node (dsmclient) has what it owns and lends:
 //
-//	CALL  ──▶ the callee's address ──held──▶ Gatekeeper: leases begin ──▶ callee, as any direct call
-//	REPLY ──▶ the caller's address ──held──▶ Gatekeeper: leases end   ──▶ caller
+//	CALL  ──switch: lent──▶ callee: reads, lends on
+//	REPLY ──switch: not lent any more; the results are the caller's──▶ caller
 //
-// The first packet of a call that exceeds a packet has all of its pointers. The callee asks the caller for the
-// rest when the Gatekeeper has let the first packet through (large.go).
+// The first packet of a call that exceeds a packet lists all of its regions. The callee asks the caller for the rest (large.go).
 //
-// A one-way with pointers hands its receiver memory in the same way. Control moves, rather than leases begin, and what
-// comes back is the acknowledgement (commit.go):
+// A one-way with pointers hands its receiver memory in the same way: as it passes, the regions become the receiver's. What
+// comes back is the acknowledgement (commit.go), or an exception, which gives them back.
 //
-//	ONEWAY ──▶ the receiver's address ──held──▶ Gatekeeper: control moves ──▶ receiver, as any direct one-way
-//	REPLY, or EXCEPTION: it never takes the one-way ──held──▶ Gatekeeper: control returns ──▶ sender
+// An execution that has lent memory is not taken back before its calls are closed in the switch: their callees may
+// be reading. The next incarnation of its node asks them (questions.go).
 //
-// An execution that has lent memory is not taken back before the leases have ended: its callee may
-// be reading. The next incarnation of its node asks the Gatekeeper.
-//
-// The same holds if an execution lends memory to a call of policy none. The ledger has the call's id before the call leaves. The
-// execution's next run makes another call, which has an id of its own. It meets the leases of the first one, which keep it
-// from writing, unless it waits for their end. So it waits, also if it has nothing to take back. (The Gatekeeper
-// lets a durable main begin again when the leases of its calls have ended.)
+// The same holds if an execution lends memory to a call of policy none. The ledger has the call's slot and number before the call
+// leaves. The execution's next run makes another call, which has an id of its own. What the first one lends keeps the run
+// from writing, so it waits until that call is closed, also if it has nothing to take back.
 
 var _ dsmclient.Decider = (*execution)(nil)
 

@@ -188,7 +188,7 @@ type Joined struct {
 	// Before is the incarnation before this one, 0 for none, and Exited is Leave's of that.
 	Before uint32 `json:"before,omitempty"`
 	Exited bool   `json:"exited,omitempty"`
-	// Row is the node's place in the switch's registers; 0 if the Gatekeeper judges its calls and accesses.
+	// Row is the node's place in the switch's registers; 0 for none.
 	Row uint16 `json:"row,omitempty"`
 }
 

@@ -1,7 +1,7 @@
 // Package rights is an executable model of rights in the switch: what each packet of a call, an allocation or a free may
 // do, and how it changes the switch's registers. docs/rights.md is the specification, and its tables are generated from
-// this package. The switch does not do this yet: today p4/bifrost.p4 holds such packets, and the Gatekeeper judges them.
-// The P4 program is to be compared with this model packet by packet.
+// this package. The P4 program does the same (p4/rights.p4): package p4/difftest compares it with this
+// model packet by packet.
 //
 // [Switch] has the state: tables that the Gatekeeper writes, and registers that packets change. [Switch.Judge] says what
 // becomes of one packet. It goes through the rows of one table (table.go), and the first row whose condition holds

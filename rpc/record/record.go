@@ -164,7 +164,7 @@ type Owed struct {
 	Run      uint32
 	// Oneways are the one-ways that leave now, in their order.
 	Oneways []Oneway
-	// Frees are the regions that go now, each after its last lease: those that the execution has freed, and those that nobody can know any more.
+	// Frees are the regions that go now, each when nothing lends it any more: those that the execution has freed, and those that nobody can know any more.
 	Frees [][16]byte
 	// Rest are regions that the answer has pointers to. They go when nobody asks for it any more, but for those that it has handed over.
 	Rest [][16]byte

@@ -1,5 +1,5 @@
 // Package pool keeps a node's freed regions for its next allocations: an allocation
-// and a free each wait for the Gatekeeper, reusing a region waits for nobody. It is
+// and a free are a round trip each, reusing a region waits for nobody. It is
 // a pure core: no I/O, no lock, no clock.
 //
 //	       Fresh, Came                  Free
@@ -9,8 +9,8 @@
 //	                      ▼     │
 //	                     out ───┘        Gone ──▶ forgotten
 //
-// Control of a region stays with the node all the time, so no rule of the switch
-// changes and nobody else can reach it. What the pool may keep is therefore what the
+// The node owns a region all the time, so nothing changes in the switch
+// and nobody else can reach it. What the pool may keep is therefore what the
 // node surely controls alone: a region that it has allocated itself, on behalf of no
 // execution, that no operation is under way on and that no call has out. A call whose
 // answer never came has it out for ever. All other regions are the memory blade's to

@@ -176,7 +176,7 @@ func (p *Pool) Lend(ptr dsmpacket.Pointer) {
 	}
 }
 
-// Back notes that the call has been answered, so that its lease has ended.
+// Back notes that the call has been answered, so that the region is not lent by it any more.
 func (p *Pool) Back(ptr dsmpacket.Pointer) {
 	if r := p.Find(ptr); r != nil && r.out > 0 {
 		r.out--
