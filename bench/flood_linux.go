@@ -127,7 +127,7 @@ func floodPacket(class string) (netip.AddrPort, []byte, error) {
 	case "control":
 		return netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), []byte("flood"), nil
 	case "calls":
-		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
+		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
 		return netip.AddrPortFrom(rackaddr.Service("Flood"), rackaddr.PortRPC), m.Append(nil), nil
 	case "memory":
 		return memory(200), read.Append(nil), nil

@@ -92,7 +92,7 @@ func (a *attacker) ownCall() (h rpcpacket.Header) {
 func (a *attacker) directMarks() [][]byte {
 	var all []rpcpacket.Message
 	pointer, lends := a.pointer()
-	for _, f := range []rpcpacket.Flags{rpcpacket.FlagReleased, rpcpacket.FlagHeld | rpcpacket.FlagReleased, rpcpacket.FlagReplay, 1 << 13, rpcpacket.FlagDone, 1 << 8} {
+	for _, f := range []rpcpacket.Flags{rpcpacket.FlagReleased, 1 << 2, 1 << 5, 1 << 13, rpcpacket.FlagDone, 1 << 8} {
 		m := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
 		m.Flags |= f
 		if all = append(all, m); lends {
@@ -118,16 +118,20 @@ func (a *attacker) pointer() (dsmpacket.Pointer, bool) {
 	return dsmpacket.FromAddr(p.Addr()), true
 }
 
-// directProbes ask what has become of others' calls that lend memory, and of some that never came: a callee
-// refuses these for good.
-func (a *attacker) directProbes() [][]byte {
+// questions ask, as the Gatekeeper and without its mark, what has become of others' calls, and of some that never came: a callee does not begin these any more.
+func (a *attacker) questions() (all [][]byte) {
 	known, _ := a.callOf()
 	h := a.ownCall()
-	h.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagReplay
+	h.Type, h.CallerIncarnation = rpcpacket.Ask, h.CallerIncarnation+1
 	others := h
-	others.Call = known.Call
 	others.Slot, others.Number = known.Call.Place()
-	return a.directFrom(rpcpacket.Message{Header: h}, rpcpacket.Message{Header: others})
+	for _, f := range []rpcpacket.Flags{0, rpcpacket.FlagReleased} {
+		for _, id := range []rpcpacket.ID{{}, known.Call} {
+			h.Flags, h.Call, others.Flags, others.Call = f, id, f, id
+			all = append(all, a.directFrom(rpcpacket.Message{Header: h}, rpcpacket.Message{Header: others})...)
+		}
+	}
+	return all
 }
 
 // directFrom is directTo, from the Gatekeeper's port as well.
@@ -257,7 +261,6 @@ func (a *attacker) loans() (all [][]byte) {
 		for _, id := range []rpcpacket.ID{known.Call, rpcpacket.PlainID(a.itself(), own.Slot, own.Number)} {
 			m := rpcpacket.Message{Header: own, Lists: rpcpacket.ListsOf(pointer), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
 			m.Call, m.Parent = id, known.Call
-			m.Flags |= rpcpacket.FlagHeld
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, n.Address, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
 			}

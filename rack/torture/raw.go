@@ -30,7 +30,7 @@ var assaults = []struct {
 	{"1: forged answer", (*attacker).forgedAnswers, false},
 	{"2: another's call id", (*attacker).foreignCalls, false},
 	{"1: forged mark of a direct call", (*attacker).directMarks, false},
-	{"1: forged question of the Gatekeeper", (*attacker).directProbes, false},
+	{"1: forged question of the Gatekeeper", (*attacker).questions, false},
 	{"1: forged answer to a direct call", (*attacker).directAnswers, false},
 	{"2: direct call with another's id", (*attacker).directCalls, false},
 	{"2: forged word about direct calls", (*attacker).directWords, false},
@@ -184,7 +184,7 @@ func (a *attacker) flood() [][]byte {
 	memory := func(machine uint8) netip.Addr {
 		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead).Addr()
 	}
-	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
+	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
 	f := [][]byte{
 		a.udp(a.itself(), rackaddr.Service("Flood"), rackaddr.PortRPC, rackaddr.PortRPC, call.Append(nil)),
 		a.udp(a.itself(), memory(200), rackaddr.PortDSM, rackaddr.PortDSM, read.Append(nil)),

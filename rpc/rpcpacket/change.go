@@ -2,18 +2,7 @@ package rpcpacket
 
 import "encoding/binary"
 
-// Abandon returns a datagram that tells the callee of a call, whose datagram Append has made, that the caller has given it up: the
-// call again, marked so, without what is in it.
-func Abandon(datagram []byte) []byte {
-	be := binary.BigEndian
-	b := append([]byte(nil), datagram[:HeaderSize]...)
-	be.PutUint16(b[4:], be.Uint16(b[4:])&^uint16(FlagMore|FlagHeaders)|uint16(FlagGivenUp))
-	b[94] = 0               // no lists
-	be.PutUint64(b[96:], 0) // no payload, no trailer
-	return b
-}
-
-// SetGivenUp marks the datagram of a direct call, which Append has made, as given up.
+// SetGivenUp marks the datagram of a call, which Append has made, as given up.
 func SetGivenUp(datagram []byte) { setFlag(datagram, FlagGivenUp) }
 
 func setFlag(datagram []byte, f Flags) {
@@ -28,9 +17,8 @@ func SetUnpushed(datagram []byte) {
 	}
 }
 
-// SetReleased marks a datagram that Append made as released by the Gatekeeper
-// and binds it to an incarnation of the called node. The datagram must have a
-// whole header. Its UDP checksum is the caller's business.
+// SetReleased marks a datagram that Append made as the Gatekeeper's
+// and binds it to an incarnation of the called node.
 func SetReleased(datagram []byte, callee uint32) {
 	setFlag(datagram, FlagReleased)
 	binary.BigEndian.PutUint32(datagram[68:], callee)

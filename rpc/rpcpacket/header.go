@@ -32,16 +32,14 @@ const (
 	Reply     Type = 2
 	Exception Type = 3
 	Oneway    Type = 4
-	// Ack is sent by the Gatekeeper: it has read the message whose call
-	// id it bears, so its sender can stop sending it again. With FlagUnbegun the
-	// sender goes on: nobody has got this copy. A node sends an Ack from its port of
-	// direct calls alone, with FlagSettled, FlagUnbegun or FlagGivenUp.
+	// Ack is a node's word to another one about calls, from its port of calls alone, with FlagSettled, FlagUnbegun or FlagGivenUp.
+	// It has no slot and no number.
 	Ack Type = 5
 	// Ask is a question: what has become of the call in this slot with this number? It comes from a later incarnation of
-	// the call's caller, or from the Gatekeeper in its name, and is answered as the call is. Nobody sends it yet.
+	// the call's caller, or from the Gatekeeper in its name, and is answered as the call is.
 	Ask Type = 6
 	// Forget tells a callee that its sender asks no more for the calls that the payload lists, an item each (AppendItem). It
-	// goes to the callee's port of direct calls, and has no slot and no number of its own. The callee forgets the calls, and
+	// goes to the callee's port of calls, and has no slot and no number of its own. The callee forgets the calls, and
 	// acknowledges those that it has forgotten with an Ack with FlagSettled.
 	Forget Type = 7
 )
@@ -141,33 +139,30 @@ type Flags uint16
 // The flags. The lowest two bits are the policy.
 const (
 	flagPolicy Flags = 3
-	// FlagHeld asks the switch to hold the message for the Gatekeeper. A message
-	// with a pointer is held in any case; the answer to a held call is held.
+	// FlagHeld is not used.
 	FlagHeld Flags = 1 << 2
-	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
+	// FlagReleased: the message is the Gatekeeper's. It alone sets it.
 	FlagReleased Flags = 1 << 4
-	// FlagReplay: the Gatekeeper asks the callee what became of a call.
+	// FlagReplay is not used.
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
 	// FlagGivenUp: of a call: its caller gives it up. The execution that has made an exactly-once call waits until the
-	// callee's ledger has it. Of an Ack from a node: the ledger has it.
+	// callee's ledger has it. Of an Ack: the ledger has it.
 	FlagGivenUp Flags = 1 << 7
 	// FlagMore: the payload is the beginning of one that exceeds the packet; see
 	// First. The receiver fetches the rest from the sender (package bulk).
 	FlagMore Flags = 1 << 9
-	// FlagSettled: of a one-way, which is no call: its sender will not ask again for the calls that the payload lists. Of an
-	// ACK: they are forgotten.
+	// FlagSettled: of a Forget: its sender will not ask again for the calls that the payload lists. Of an Ack: they are forgotten.
 	FlagSettled Flags = 1 << 10
 	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
 	FlagHeaders Flags = 1 << 11
-	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
-	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an Ack from
-	// a node: it has restarted, and takes the direct calls of its receiver again. If such an Ack
+	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. Of an Ack:
+	// the node has restarted, and takes the calls of its receiver again. If such an Ack
 	// names a call, the call shares its caller's fate: the receiver, whose incarnation is the
 	// callee's in the header, is to be taken back. With FlagDone it answers that it is not.
 	FlagUnbegun Flags = 1 << 12
-	// FlagTainted: of a direct call: it is made on behalf of a call of policy tainted.
+	// FlagTainted: of a call: it is made on behalf of a call of policy tainted.
 	FlagTainted Flags = 1 << 14
 )
 
@@ -206,7 +201,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "3"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5, ask 6, forget 7"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about, 14 a direct call on behalf of a tainted one"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 4 the Gatekeeper's, 6 done, 7 given up, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 14 a call on behalf of a tainted one; the others are 0"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},

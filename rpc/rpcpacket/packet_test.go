@@ -17,7 +17,7 @@ func sample() Message {
 	m, _ := MethodOf("add")
 	return Message{
 		Header: Header{
-			Type: Call, Flags: FlagHeld.WithPolicy(PolicyTainted), NameLength: 3, Code: fault.Deadlock, Method: m,
+			Type: Call, Flags: FlagTainted.WithPolicy(PolicyTainted), NameLength: 3, Code: fault.Deadlock, Method: m,
 			Call: ID{1, 15: 2}, Parent: ID{3, 15: 4}, Number: 5, CallerIncarnation: 6, CalleeIncarnation: 7, Slot: 8,
 			Timeout: 9, Branch: 10, Index: 11, Attempt: 12, Service: 13, Turned: Lent, Had: 0x102,
 		},
@@ -41,7 +41,7 @@ func TestLayoutMatchesCodec(t *testing.T) {
 	m := sample()
 	b := m.Append(nil)
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFC}, "version": {3}, "type": {1}, "flags": {0, 7}, "name_length": {3}, "code": {byte(fault.Deadlock)},
+		"magic": {0xB1, 0xFC}, "version": {3}, "type": {1}, "flags": {0x40, 3}, "name_length": {3}, "code": {byte(fault.Deadlock)},
 		"method": m.Method[:], "call": m.Call[:], "parent": m.Parent[:], "number": {0, 0, 0, 0, 0, 0, 0, 5},
 		"caller_incarnation": {0, 0, 0, 6}, "callee_incarnation": {0, 0, 0, 7}, "slot": {0, 0, 0, 8}, "turned": {0, 2}, "turned_twin": {0xFF, 0xFD},
 		"timeout": {0, 0, 0, 9}, "branch": {0, 0, 0, 10}, "index": {0, 0, 0, 11}, "attempt": {0, 12},
