@@ -1,14 +1,15 @@
-// Package gatekeeper is the rack's control plane (thesis sections 5.3 and 6.4):
-// it registers blades, nodes and services. For each packet that the switch holds it
-// changes the switch's rules, and then releases the packet.
+// Package gatekeeper is the rack's control plane (thesis sections 5.3 and 6.4): it
+// registers blades, nodes and services, places programs, and ends what has failed. It has
+// no part in calls, allocations and frees: rights are in the switch's registers, which
+// packets change as they pass (docs/rights.md).
 //
 //	   switch                        Gatekeeper.Run
 //	┌──────────┐ PacketIn, digests ┌─────────────────────────────────────┐
 //	│          ├──────────────────▶│ turn: one input after the other     │
-//	│          │     PacketOut     │   controller ─▶ lease.Machine       │
-//	│          │◀──────────────────┤       │              control.Peer   │
+//	│          │     PacketOut     │   controller ─▶ control.Peer        │
+//	│          │◀──────────────────┤       │              hand           │
 //	│  tables  │                   │     plans           ...             │
-//	│          │ told, or Write    │       ▼                             │
+//	│ registers│      Write        │       ▼                             │
 //	│          │◀──────────────────┤ writer: revokes │ grants, in batches│
 //	└──────────┘                   └─────────────────────────────────────┘
 //
@@ -17,16 +18,15 @@
 // before the next one. Whoever brings an input takes the turn for it (controller.go), and
 // never waits for the switch or the log meanwhile.
 //
-// A plan is a row of phases, revokes before grants, with a continuation. A held packet
-// is released in the continuation. There are two ways to the switch:
+// A plan is a row of phases, revokes before grants, with a continuation. The writer begins a
+// phase when the switch has answered the phase before. Plans share batches, but a batch never
+// has both revokes and grants. The continuation is an input of its own.
 //
-//   - Told: our own switches take access rules on the stream that carries the packets
-//     (package p4rt, stream writes). A packet that is sent later finds the rules in
-//     force, so the continuation follows at once, within the same input.
-//   - Asked: any other switch; and our own about all other tables, or when it might have
-//     no room. The writer begins a phase when the switch has answered the phase before.
-//     Plans share batches, but a batch never has both revokes and grants. The
-//     continuation is an input of its own.
+// Registers are read and changed by the hand (hand.go): packets with an operation, which the
+// switch answers, and which may be repeated. Who owns which region, and which calls are open,
+// is read when somebody has to know: when a node joins again (holdings.go), when one is gone for
+// good (ending.go), and for people (survey.go). If the registers are lost, they are rebuilt from what nodes
+// know (rebuild.go).
 //
 // With a log, each input also has a batch of records (journal.go). Its packets wait until
 // this batch and those of all earlier inputs are logged. So a Gatekeeper that starts from
