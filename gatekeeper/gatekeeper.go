@@ -41,6 +41,7 @@ type Gatekeeper struct {
 	writer *writer
 	broker broker
 	probes chan struct{} // the controller wants the switch to answer
+	begins bool          // the rack does, with no blade on the log: no session has come so far as to have one
 
 	stopped chan struct{} // closed when Run ends
 	once    sync.Once
@@ -89,6 +90,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 	g := &Gatekeeper{
 		cfg: cfg, client: client, room: program.TableSize(accessTable), ctl: ctl, writer: newWriter(), probes: make(chan struct{}, 1), cancel: func() {}, stopped: make(chan struct{}),
 	}
+	g.begins = len(ctl.blades) == 0 && ctl.saved == nil
 	if cfg.Store != nil {
 		g.outbox = newOutbox(cfg.Store, cfg.Limits.Held, g.transmit, g.confirm)
 	}
@@ -407,10 +409,16 @@ func (g *Gatekeeper) answerProbes(ctx context.Context, s *p4rtclient.Session) {
 // prepare makes the switch run the program and gives its tables what they should
 // have, and returns how many entries that took.
 func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
-	fresh, err := g.client.SetPipeline(ctx)
+	fresh := g.begins
+	if fresh { // registers that another rack has left are not this one's
+		err = g.client.ResetPipeline(ctx)
+	} else {
+		fresh, err = g.client.SetPipeline(ctx)
+	}
 	if err != nil {
 		return 0, err
 	}
+	g.begins = false
 	g.cfg.Logger.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
 	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
 		return 0, err

@@ -1,7 +1,9 @@
 package gatekeeper
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +155,36 @@ func TestHalfUsed(t *testing.T) {
 		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(all[1]*dsmpacket.BatchSlots, 1))
 		if got := s.a.memory(dsmpacket.OpAlloc, p); len(got) != 0 || len(s.m1.take()) != 1 {
 			t.Errorf("an allocation in the next batch: %+v", got)
+		}
+	})
+}
+
+// TestRows_Begin: a rack that begins at a switch that another rack has left has nothing of that rack in registers; a Gatekeeper that
+// comes back has all.
+func TestRows_Begin(t *testing.T) {
+	inRights(t, func(s *small) {
+		p := s.allocates(s.a, 0, 1)
+		word := func() string {
+			b, err := s.sw.Register("BifrostIngress.rights.words", int(p.ID()>>dsmpacket.GenerationBits))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintf("%x", b)
+		}
+		was := word()
+		s.stopGatekeeper()
+		s.start(Config{})
+		s.settle()
+		if got := word(); got != was {
+			t.Errorf("the word is %s after a restart of the Gatekeeper, want %s", got, was)
+		}
+		s.stopGatekeeper()
+		s.disk = new(wal.Disk)
+		pass(time.Second)
+		s.start(Config{})
+		s.settle()
+		if got := strings.Trim(word(), "0"); got != "" {
+			t.Errorf("the word is %s when another rack begins", got)
 		}
 	})
 }

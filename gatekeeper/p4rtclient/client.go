@@ -100,7 +100,20 @@ func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
 	case err != nil && status.Code(err) != codes.FailedPrecondition && status.Code(err) != codes.NotFound:
 		return false, fmt.Errorf("ask for the pipeline: %w", err)
 	}
-	_, err = c.rpc.SetForwardingPipelineConfig(metadata.AppendToOutgoingContext(ctx, p4rt.KeepRegisters, "yes"), &p4v1.SetForwardingPipelineConfigRequest{
+	err = c.commit(metadata.AppendToOutgoingContext(ctx, p4rt.KeepRegisters, "yes"))
+	return err == nil, err
+}
+
+// ResetPipeline makes the switch run the program, whatever it runs, with empty tables and empty registers.
+func (c *Client) ResetPipeline(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return c.commit(ctx)
+}
+
+// commit sets the pipeline.
+func (c *Client) commit(ctx context.Context) error {
+	_, err := c.rpc.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{
 		DeviceId: c.cfg.DeviceID, ElectionId: c.election(),
 		Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &p4v1.ForwardingPipelineConfig{
@@ -109,9 +122,9 @@ func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
 		},
 	})
 	if err != nil {
-		return false, fmt.Errorf("set the pipeline: %w", err)
+		return fmt.Errorf("set the pipeline: %w", err)
 	}
-	return true, nil
+	return nil
 }
 
 // Op is what an update does.

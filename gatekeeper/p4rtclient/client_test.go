@@ -154,6 +154,12 @@ func TestSetPipeline(t *testing.T) {
 		if all, err := c.Read(b.ctx); err != nil || len(all) != 0 {
 			t.Errorf("tables have %v, %v: they are empty after an update", all, err)
 		}
+		if err := c.ResetPipeline(b.ctx); err != nil {
+			t.Error(err)
+		}
+		if v, err := b.sw.Register(state, 1); err != nil || v[7] != 0 {
+			t.Errorf("a register has %x, %v after a reset: want 0", v, err)
+		}
 	})
 }
 
