@@ -91,20 +91,25 @@ func (r *Run) someLost() bool {
 	return false
 }
 
-// judgeRegions asks whether a region is left that nobody needs: each service with state has one.
+// judgeRegions waits until no region is left that nobody needs: each service with state has one.
 func (r *Run) judgeRegions(ctx context.Context) error {
-	s, err := r.rack.Gatekeeper().Snapshot(ctx)
-	if err != nil || r.someLost() {
-		return err
+	if r.someLost() {
+		return nil
 	}
 	most := btoi(r.opt.Setting.Calls > 0)
 	for _, s := range r.p.Services {
 		most += btoi(s.Stateful)
 	}
-	if len(s.Regions) > most {
-		r.ledger.complain("%d regions are left, and only %d are needed: %+v", len(s.Regions), most, s.Regions)
+	var left []gatekeeper.RegionState
+	err := r.idle(ctx, "regions are left", func(s *gatekeeper.Snapshot) bool {
+		left = s.Regions
+		return len(left) <= most
+	})
+	if errors.Is(err, errStuck) {
+		r.ledger.complain("%d regions are left, and %d are needed: %+v", len(left), most, left)
+		err = nil
 	}
-	return nil
+	return err
 }
 
 // orphansEnd is after how long the calls that nobody waits for are over, or the Gatekeeper
