@@ -167,6 +167,7 @@ func (k handKind) size() int {
 		return slotsAtOnce * handHeader
 	case handSetSlot:
 		return handHeader
+	default:
 	}
 	return 0
 }
@@ -215,6 +216,7 @@ func parseHand(b []byte) (tag uint32, a handAnswer, err error) {
 		for i := range uint32(slotsAtOnce) {
 			a.slots = append(a.slots, slotOf(first+i, found[handHeader*i:][:handHeader]))
 		}
+	default: // it has read nothing
 	}
 	return be.Uint32(h[28:]), a, nil
 }
@@ -324,16 +326,6 @@ func (h *hand) take(b []byte) (handJob, error) {
 
 // may reports whether a job's operations are done now.
 func (h *hand) may(j handJob) bool { return h.first == nil || h.first == j }
-
-// waits reports whether a job waits for an answer.
-func (h *hand) waits(j handJob) bool {
-	for _, o := range h.out {
-		if o.job == j {
-			return true
-		}
-	}
-	return false
-}
 
 // deadline is when something is sent again; zero for never.
 func (h *hand) deadline() (at time.Time) {

@@ -131,6 +131,7 @@ func (c *controller) tickRebuild() {
 		c.accountsOver(r)
 	case rebuildLists:
 		c.endSilent(r)
+	default: // it waits for no time
 	}
 }
 

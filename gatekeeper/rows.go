@@ -1,9 +1,7 @@
 package gatekeeper
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/p4"
@@ -171,9 +169,6 @@ func (c *controller) takeRow(n *node) {
 
 // rowOf is the node that has a row, nil if nobody has.
 func (c *controller) rowOf(row uint16) *node { return c.nodeOrFallen(c.rows.of[row]) }
-
-// sorted lists the rows that nodes have.
-func (r *rows) sorted() []uint16 { return slices.Sorted(maps.Keys(r.of)) }
 
 // away has what is sent to a node that has ended lead nowhere. One that is gone for good takes no calls any more.
 func (c *controller) away(n *node, gone bool) phase {

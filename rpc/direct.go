@@ -156,7 +156,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
-		answer = n.answerFor(known.Done.Answer, known.Done, &m.Header)
+		answer = n.answerFor(known.Done.Answer, &m.Header)
 	}
 	var refusal *Error
 	if v == direct.Run {
@@ -501,7 +501,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 // answerFor is what is said of an execution that is done to a copy of its call. What the answer hands over it hands to the copy's incarnation of the
 // caller, in the copy's slot: that incarnation may have used the slot of the first copy again, and no earlier answer hands anything over there.
 // The switch judges an answer by the copy's slot, and by the incarnation that sends it.
-func (n *Node) answerFor(answer []byte, d *record.Done, call *rpcpacket.Header) []byte {
+func (n *Node) answerFor(answer []byte, call *rpcpacket.Header) []byte {
 	answer = slices.Clone(answer)
 	rpcpacket.SetCaller(answer, call)
 	rpcpacket.SetCallee(answer, n.self.Incarnation)
@@ -522,9 +522,8 @@ func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.P
 	}
 }
 
-// payload is that of a settled answer which the ledger keeps for a caller, nil if there is none
-// of this incarnation. It does not change. Whoever gets it releases it.
-func (l *ledger) payload(caller netip.Addr, id rpcpacket.ID, incarnation uint32) *sent.Payload {
+// payload is that of a settled answer which the ledger keeps for a caller, nil if there is none. It does not change. Whoever gets it releases it.
+func (l *ledger) payload(caller netip.Addr, id rpcpacket.ID) *sent.Payload {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.table.State().Execution(id)

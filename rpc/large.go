@@ -309,7 +309,7 @@ func (n *Node) answerOf(peer netip.Addr, h *bulk.Header) *sent.Payload {
 			return body
 		}
 	}
-	return n.ledger.payload(peer, h.Call, h.CalleeIncarnation)
+	return n.ledger.payload(peer, h.Call)
 }
 
 // sendParts sends parts of a payload, which must not change any more. They leave from

@@ -273,7 +273,7 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	v, known := l.table.Ask(from.Addr().As16(), &m.Header)
 	switch {
 	case v == direct.Answer && !l.settling[known.ID]:
-		answer := n.answerFor(known.Done.Answer, known.Done, &m.Header)
+		answer := n.answerFor(known.Done.Answer, &m.Header)
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
 		n.sendRecorded(from, answer, rpcpacket.Push{})

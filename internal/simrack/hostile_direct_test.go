@@ -272,8 +272,8 @@ func TestHostile_Marks(t *testing.T) {
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		}
 		<-time.After(time.Second) // virtual: all have arrived
-		const switchs = 2 + 2*4   // answers to calls that there are not, and the Gatekeeper's marks: the switch drops them
-		s, come := callee.Stats(), len(sent)-switchs
+		const stopped = 2 + 2*4   // answers to calls that there are not, and the Gatekeeper's marks: the switch drops them
+		s, come := callee.Stats(), len(sent)-stopped
 		if n := blamed(callee, stranger.Address(), "malformed"); s.Accepted != 0 || s.Lending != 0 || n != uint64(come) {
 			t.Errorf("%d of %d packets are refused; %d calls run", n, come, s.Accepted)
 		}

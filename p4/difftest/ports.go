@@ -23,7 +23,7 @@ func Ports(x Target) error {
 	if err != nil {
 		return err
 	}
-	p := &portsOfCalls{Rights: r, next: map[int]uint64{}}
+	p := &portsOfCalls{Rights: r}
 	a := node(strange).As16()
 	if err := x.Apply(datapath.Insert, datapath.Entry{
 		Table: "BifrostIngress.identity", Match: []datapath.Match{exactly(be16(strange)), {Value: a[:], PrefixLen: 128}},
@@ -43,7 +43,7 @@ func Ports(x Target) error {
 // portsOfCalls is what Ports works with.
 type portsOfCalls struct {
 	*Rights
-	next map[int]uint64 // the last counter of a node's numbers
+	next uint64 // the last counter of the first node's numbers
 	errs []error
 }
 
@@ -52,10 +52,10 @@ func (p *portsOfCalls) wrong(format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf(format, args...))
 }
 
-// use is a node's next number in a slot of its block.
-func (p *portsOfCalls) use(n int, slot uint32) rights.Ref {
-	p.next[n] += 2
-	return rights.Ref{Slot: block(n) + slot, Number: rights.MakeNumber(1, p.next[n])}
+// use is the first node's next number in a slot of its block.
+func (p *portsOfCalls) use(slot uint32) rights.Ref {
+	p.next += 2
+	return rights.Ref{Slot: block(1) + slot, Number: rights.MakeNumber(1, p.next)}
 }
 
 // said is a message between nodes of incarnation 1.
@@ -108,7 +108,7 @@ func (p *portsOfCalls) state(what string, ref rights.Ref, want rights.State) {
 // fromRow: messages of nodes with rows are judged at all three ports. ACK and FORGET pass at the port of direct calls alone.
 func (p *portsOfCalls) fromRow(port uint16) {
 	for t := rpcpacket.Type(0); t <= rpcpacket.Forget+1; t++ {
-		ref := p.use(1, 0)
+		ref := p.use(0)
 		m, what := said(t, ref), fmt.Sprintf("type %d", t)
 		want := datapath.Port(2)
 		switch t {
@@ -140,7 +140,7 @@ func (p *portsOfCalls) fromRow(port uint16) {
 		default:
 			p.expect(what, 1, 2, port, port, m.Append(nil), 0)
 		}
-		m = said(t, p.use(1, 1))
+		m = said(t, p.use(1))
 		for name, change := range map[string]func(*rpcpacket.Header){
 			"released": func(h *rpcpacket.Header) { h.Flags = rpcpacket.FlagReleased }, "a replay": func(h *rpcpacket.Header) { h.Flags = rpcpacket.FlagReplay },
 			"turned": func(h *rpcpacket.Header) { h.Turned = rpcpacket.Gone }, "with results": func(h *rpcpacket.Header) { h.Had = 1 },
@@ -152,7 +152,7 @@ func (p *portsOfCalls) fromRow(port uint16) {
 		p.expect(what+" between two ports", 1, 2, otherPort, port, m.Append(nil), 0)
 		p.expect(what+" between two ports", 1, 2, port, otherPort, m.Append(nil), 0)
 	}
-	ref := p.use(1, 2)
+	ref := p.use(2)
 	refused := said(rpcpacket.Call, ref)
 	refused.Lists = rpcpacket.ListsOf(pointer(rights.Region{Slot: batch(2), Generation: 1}))
 	b := datagram(1, 2, port, port, refused.Append(nil))
@@ -233,7 +233,7 @@ func (p *portsOfCalls) otherBytes() {
 // sink: an answer to a node that is gone closes its slot, though its route leads nowhere.
 func (p *portsOfCalls) sink() {
 	for i, port := range []uint16{rackaddr.PortRPC, rackaddr.PortDirect} {
-		ref := p.use(1, uint32(4+i)) //nolint:gosec // small
+		ref := p.use(uint32(4 + i)) //nolint:gosec // small
 		call, answer := said(rpcpacket.Call, ref), said(rpcpacket.Reply, ref)
 		p.expect("a call", 1, 2, rackaddr.PortDirect, rackaddr.PortDirect, call.Append(nil), 2)
 		e := p.l3(1)

@@ -184,8 +184,9 @@ func keepsRegisters(ctx context.Context, action p4v1.SetForwardingPipelineConfig
 		return true
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT:
 		return len(metadata.ValueFromIncomingContext(ctx, KeepRegisters)) > 0
+	default:
+		return false
 	}
-	return false
 }
 
 // configure changes the configuration to what realize has made of the request, and

@@ -97,7 +97,7 @@ func (g *goExecutor) Process(in datapath.Port, frame []byte, emit func(datapath.
 // HasRegistersOf makes the P4Runtime server leave registers alone that the executor has already.
 func (g *goExecutor) HasRegistersOf(dp datapath.Datapath) bool {
 	o, ok := dp.(*goExecutor)
-	return ok && g.Executor.Registers() == o.Executor.Registers()
+	return ok && g.Registers() == o.Registers()
 }
 
 // declared tells the P4Runtime server what a program declares.

@@ -42,7 +42,7 @@ func (s *Switch) registers(prog *v1model.Program, former Executor, goOn bool) (*
 	if former != nil {
 		last = nil
 		if g, ok := former.(*goExecutor); ok {
-			last = g.Executor.Registers()
+			last = g.Registers()
 		}
 	}
 	switch {

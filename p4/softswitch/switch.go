@@ -136,7 +136,7 @@ func (s *Switch) commit(dp datapath.Datapath) {
 		panic(fmt.Sprintf("softswitch: committed a %T, which load did not make", dp))
 	}
 	if g, ok := e.(*goExecutor); ok {
-		s.cfg.Registers.are(g.Executor.Registers())
+		s.cfg.Registers.are(g.Registers())
 	}
 	s.moving.Lock()
 	defer s.moving.Unlock()
