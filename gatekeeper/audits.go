@@ -8,7 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
-// With rights in the switch, a survey is looked through for what should not be (docs/rights.md, section 6): memory that nobody has, since a
+// A survey is looked through for what should not be (docs/rights.md, section 6): memory that nobody has, since a
 // Gatekeeper was killed between seizing a region and freeing it, or since nobody has heard of an allocation.
 
 // auditEvery is how long it is at most from one survey to the next, while there are nodes: somebody asks, or it is for this.
@@ -25,7 +25,7 @@ func (c *controller) auditDue() {
 // nextAudit is when that is.
 func (c *controller) nextAudit() (at time.Time, due bool) {
 	s := &c.surveys
-	return later(s.last.when, c.hearing.began).Add(auditEvery), c.cfg.Rights && c.connected && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
+	return later(s.last.when, c.hearing.began).Add(auditEvery), c.connected && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
 }
 
 // auditSurvey reclaims regions that memory has, and nobody owns.

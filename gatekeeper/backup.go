@@ -45,7 +45,7 @@ type Backup struct {
 	id       uint64
 	manifest backup.Manifest
 	next     func() (wal.Record, error, bool) // the log as it was
-	image    []wal.Record                     // of the switch's registers; none if rights are not there
+	image    []wal.Record                     // of the switch's registers
 	stop     func()
 }
 
@@ -80,17 +80,10 @@ func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 
 // backupOf is what a backup of this moment is of.
 func (c *controller) backupOf() backup.Manifest {
-	m := backup.Manifest{Release: control.ThisRelease(), Rack: c.began, Regions: c.leases.Len()}
-	served := map[uint8]bool{}
+	m := backup.Manifest{Release: control.ThisRelease(), Rack: c.began}
 	for _, b := range c.sortedBlades() {
 		if b.memory() && b.alive() && b.holds() {
-			served[b.hello.Machine] = served[b.hello.Machine] || b.first()
 			m.Blades = append(m.Blades, backup.Blade{Name: b.hello.Blade, Machine: b.hello.Machine, Boot: b.hello.Boot, Regions: b.first()})
-		}
-	}
-	for r := range c.leases.Regions() {
-		if !served[r.Region.Base.Machine()] {
-			m.Lacks++
 		}
 	}
 	return m
@@ -109,10 +102,8 @@ func (b *Backup) copyAll(ctx context.Context) error {
 		of := &b.manifest.Blades[i]
 		of.Birth, of.Rack, of.Incarnation = parts[i].Birth, parts[i].Rack, parts[i].Incarnation
 	}
-	if b.g.cfg.Rights {
-		if err := b.copyRegisters(ctx); err != nil {
-			return err
-		}
+	if err := b.copyRegisters(ctx); err != nil {
+		return err
 	}
 	var first wal.Record
 	var some bool

@@ -63,7 +63,7 @@ func TestBatches(t *testing.T) {
 			t.Fatalf("it has batches %v, %v", mine, err)
 		}
 		s.m1.batches = nil
-		s.anew()
+		s.restart()
 		check("after a restart")
 		if again, err := s.a.wantsBatches(1, 0); err != nil || !slices.Equal(again, mine) {
 			t.Errorf("after a restart it has %v, %v", again, err)

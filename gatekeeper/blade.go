@@ -22,7 +22,6 @@ type blade struct {
 	address netip.Addr
 	port    *port // nil while it has failed
 	heard   time.Time
-	audited time.Time // memory blades: when it was last asked for regions that nobody knows
 	used    uint64
 	ledgers *control.LedgerSpace // as it last reported
 	nodes   map[netip.Addr]*node
@@ -124,7 +123,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 			Floor: b.floor, Lost: b.begin, Mirror: b.welcomeMirror(), Batches: c.grantsAt(b),
 		})
 		if b.memory() && b.holds() {
-			c.audit(b)
+			c.reclaimMore(b)
 			c.reconcileLedgers(b)
 		}
 		if b.memory() {

@@ -211,7 +211,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if len(q.Running) > control.MaxDirectCalls || len(q.Ended) > control.MaxDirectCalls || len(q.Counts) > control.MaxMethodCounts || len(q.Lent) > control.MaxDirectCalls {
+	if len(q.Running) > control.MaxDirectCalls || len(q.Ended) > control.MaxDirectCalls || len(q.Counts) > control.MaxMethodCounts {
 		return fault.New(fault.BadRequest, "calls", "node %s tells of too many calls at a time", n.address)
 	}
 	if q.Waits != nil {
@@ -221,24 +221,10 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 		}
 		return err
 	}
-	if len(q.Frees) > 0 {
-		err := c.freeRegions(n, q.Frees)
-		if err == nil {
-			c.answer(p, m, nil)
-		}
-		return err
-	}
 	if q.TakeBack != "" {
 		c.beginAnew(n, q.TakeBack)
 		c.answer(p, m, nil)
 		return nil
-	}
-	if len(q.Lent) > 0 {
-		err := c.loansOver(n, q.Lent)
-		if err == nil {
-			c.answer(p, m, nil)
-		}
-		return err
 	}
 	if q.Main != nil {
 		return c.mainEnded(p, m, n, q.Main)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
@@ -33,24 +32,15 @@ type controller struct {
 
 	ports    map[uint16]*port
 	refused  refusals
-	excused  map[uint16]uint64 // by port: denials that were none (accessDenied)
 	blades   map[string]*blade // by name
 	nodes    map[netip.Addr]*node
 	services map[netip.Addr]*service
-	leases   *lease.Machine
 	fleet    *resources.Registry // who runs where, and deployments
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept                uint64
 	base                     base
-	access                   int                           // access rules that should be on the switch
-	machines                 [256]*blade                   // memory blades in service, by machine id: the first copies
-	mirrors                  map[uint8]*mirror             // machines with two blades
-	frees                    map[dsmpacket.Pointer]freeing // regions being freed
-	loans                    map[rpcpacket.ID]*loan        // direct calls that lend memory
-	ofSlots                  map[rpcpacket.Slot][]*loan    // of them, plain calls, by their slots
-	probes                   probes
-	lenders                  map[netip.Addr]int     // how many of them nodes have made
-	handedOver               handedOver             // which answers may still hand regions over
+	machines                 [256]*blade            // memory blades in service, by machine id: the first copies
+	mirrors                  map[uint8]*mirror      // machines with two blades
 	blocks                   blocks                 // of call slots
 	batches                  batches                // of region slots
 	rows                     rows                   // of nodes, in the switch's registers
@@ -63,26 +53,22 @@ type controller struct {
 	rebuild                  *rebuild               // of the registers, that is under way
 	saved                    *image                 // of them, from a backup
 	savedIDs                 []wal.ID               // its records
-	called                   map[rpcpacket.Slot]calledIn
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
 	mains      *mains.Table
 	recoveries *recovery.Machine
-	todo       []recovery.Action          // that are to be carried out
-	working    bool                       // and are being
-	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
-	left       []netip.Addr               // nodes that have left in order, the latest last
-	beginnings map[rpcpacket.ID]beginning // durable mains that wait
-	joins      []joining                  // joins that wait for former incarnations of nodes
-	owners     owners                     // of the names of services and mains
-	draining   []*draining                // nodes that are stopped when they have finished their calls
-	ofPrograms map[dsmpacket.Pointer]bool // regions, by their bases, that programs have on their own account
-	servers    []*blade                   // memory blades in service, by address
+	todo       []recovery.Action    // that are to be carried out
+	working    bool                 // and are being
+	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
+	left       []netip.Addr         // nodes that have left in order, the latest last
+	joins      []joining            // joins that wait for former incarnations of nodes
+	owners     owners               // of the names of services and mains
+	draining   []*draining          // nodes that are stopped when they have finished their calls
+	servers    []*blade             // memory blades in service, by address
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
 	told       told // of direct calls
 	waits      callgraph.Waits
-	granted    grantedFrees
 
 	hearing hearing
 
@@ -116,9 +102,9 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, loans: map[rpcpacket.ID]*loan{}, ofSlots: map[rpcpacket.Slot][]*loan{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, rows: rows{of: map[uint16]netip.Addr{}}, hand: newHand(), endings: map[netip.Addr]*ending{}, called: map[rpcpacket.Slot]calledIn{}, lenders: map[netip.Addr]int{}, handedOver: handedOver{},
+		services: map[netip.Addr]*service{}, base: base{}, mirrors: map[uint8]*mirror{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, rows: rows{of: map[uint16]netip.Addr{}}, hand: newHand(), endings: map[netip.Addr]*ending{},
 		mains: mains.New(), recoveries: recovery.New(),
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: newOwners(), ofPrograms: map[dsmpacket.Pointer]bool{},
+		fallen: map[netip.Addr]*node{}, owners: newOwners(),
 	}
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = c.newRegistry()
@@ -186,14 +172,8 @@ func (c *controller) takePacket(port uint16, why reason, b []byte) {
 	switch why {
 	case reasonControl:
 		c.heldControl(h)
-	case reasonCall:
-		c.heldCall(h)
 	case reasonNoRoute:
 		c.heldNoRoute(h)
-	case reasonFree:
-		c.heldFree(h)
-	case reasonMemoryReply:
-		c.heldMemoryReply(h)
 	case reasonNoHome:
 		c.heldNoHome(h)
 	default:
@@ -217,23 +197,7 @@ func (c *controller) digest(d p4rtclient.Digest) {
 	port, _ := d.Fields[0].Uint64()
 	src, _ := d.Fields[1].Addr()
 	dst, _ := d.Fields[2].Addr()
-	request, _ := d.Fields[3].Uint64()
-	c.accessDenied(uint16(port), src, dst, request) //nolint:gosec // 9 bits
-}
-
-// wanted is everything that should be on the switch.
-func (c *controller) wanted() base {
-	w := make(base, len(c.base)+3*c.leases.Len())
-	for k, e := range c.base {
-		w[k] = e
-	}
-	c.access = 0
-	for r := range c.leases.Rules() {
-		c.access++
-		e := accessEntry(r)
-		w[e.Key()] = e
-	}
-	return w
+	c.accessDenied(uint16(port), src, dst) //nolint:gosec // 9 bits
 }
 
 // turn is what owns the controller, its outbox and the session: whoever has it
@@ -327,25 +291,12 @@ func (g *Gatekeeper) perform() {
 	g.check(g.outbox.put(&out.batch, out.packets))
 }
 
-// change has the switch's tables changed. Where that is told, it is as good as done,
-// since packets follow on the same stream: what has waited for it goes on at once.
+// change has the switch's tables changed.
 func (g *Gatekeeper) change() {
-	for len(g.ctl.out.plans) > 0 {
-		plans := g.ctl.out.plans
+	if plans := g.ctl.out.plans; len(plans) > 0 {
 		g.ctl.out.plans = nil
-		if !g.mayTell(plans) || !g.writer.tell(g.turn.session, plans) {
-			g.writer.submit(plans)
-			return
-		}
-		conclude(plans)
+		g.writer.submit(plans)
 	}
-}
-
-// mayTell reports whether the switch will certainly do what it is told: access rules,
-// for which it has room. Everything else it is asked.
-func (g *Gatekeeper) mayTell(plans []*plan) bool {
-	return g.turn.session != nil && g.turn.session.MayTell() && g.ctl.access <= g.room &&
-		!slices.ContainsFunc(plans, func(p *plan) bool { return p.ordered })
 }
 
 // check stops the Gatekeeper if the log has failed.
@@ -410,7 +361,6 @@ func (c *controller) tick() {
 		}
 	}
 	c.repeatCommands()
-	c.probeLoans()
 	c.tickHand()
 	c.tickEndings()
 	c.tickSurvey()
@@ -436,7 +386,6 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 			earliest(t)
 		}
 	}
-	c.loansDue(earliest)
 	c.handDue(earliest)
 	c.endingsDue(earliest)
 	c.surveyDue(earliest)
@@ -460,67 +409,6 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 		earliest(due)
 	}
 	return at, ok
-}
-
-// verdict is what goes on when an event's rules are in place: the tag of events
-// submitted to the lease machine. err tells that the switch has refused a rule.
-type verdict func(s lease.Step, err error)
-
-// submit hands an event to the lease machine.
-func (c *controller) submit(e lease.Event, v verdict) { c.steps(c.leases.Submit(e, v)) }
-
-// steps carries out steps of the lease machine: revoke, wait, grant, wait, go on.
-func (c *controller) steps(steps []lease.Step) {
-	for _, s := range steps {
-		c.controlled(s)
-		c.keepStep(s)
-		if s.ID == 0 {
-			c.stepWritten(s, nil)
-			continue
-		}
-		c.count.RulesRevoked += uint64(len(s.Revoke))
-		c.count.RulesGranted += uint64(len(s.Grant))
-		c.count.RulesWritten += uint64(len(s.Revoke) + len(s.Grant))
-		c.access += len(s.Grant) - len(s.Revoke)
-		c.out.plans = append(c.out.plans, &plan{
-			phases: []phase{accessUpdates(p4rtclient.Delete, s.Revoke), accessUpdates(p4rtclient.Insert, s.Grant)},
-			then: func(err error) {
-				if err != nil {
-					c.count.Failures++
-					c.logger.Error("the switch refuses an access rule", "error", err)
-				}
-				c.rulesChanged(RulesRevoked, s.Revoke)
-				c.rulesChanged(RulesGranted, s.Grant)
-				next := c.leases.Done(s.ID)
-				c.stepWritten(s, err)
-				c.steps(next)
-			},
-		})
-	}
-}
-
-// stepWritten goes on with what has waited for a step's rules.
-func (c *controller) stepWritten(s lease.Step, err error) {
-	if v, ok := s.Tag.(verdict); ok && v != nil {
-		v(s, err)
-	}
-	switch e := s.Event.(type) {
-	case lease.Oneway:
-		c.keepChanged(s) // with the call
-	case lease.Reply:
-		if len(e.Results) > 0 {
-			c.keepChanged(s) // with the answer
-		}
-	case lease.Lost:
-		delete(c.frees, e.Region.Base)
-	}
-	c.reclaim(s.Reclaim)
-}
-
-func (c *controller) rulesChanged(kind EventKind, rules []lease.Rule) {
-	if len(rules) > 0 {
-		c.event(Event{Kind: kind, Rules: rules})
-	}
 }
 
 // phase is a set of updates that may be applied in any order: deletions only, or

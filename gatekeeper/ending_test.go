@@ -64,7 +64,7 @@ func (s *small) word(p dsmpacket.Pointer) (w word) {
 // another node's after that.
 func TestEnding(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
-		inRights(t, func(s *small) {
+		inLogged(t, func(s *small) {
 			lent, kept := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1)
 			theirs, given := s.allocates(s.c, 0, 1), s.allocates(s.c, 1, 1)
 			out := s.a.sends(rpcpacket.Call, s.b, 0, 2, lent)
@@ -76,7 +76,7 @@ func TestEnding(t *testing.T) {
 			s.a.leave()
 			s.lives(time.Second)
 			if restarts {
-				s.anew()
+				s.restart()
 				s.lives(time.Second)
 			}
 
@@ -133,7 +133,7 @@ func TestEnding(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			s.anew()
+			s.restart()
 			s.lives(time.Second)
 			if n := s.a.join("c1", "other"); n.row == s.a.row {
 				t.Error("its row is given out again at once")

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -34,7 +34,6 @@ type Gatekeeper struct {
 	cfg    Config
 	client *p4rtclient.Client
 	meta   metadata
-	room   int // for access rules, on the switch
 	turn   turn
 	ctl    *controller // of who has the turn
 	outbox *outbox     // as well; nil without a log
@@ -77,9 +76,6 @@ func New(cfg Config) (*Gatekeeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !cfg.Rights {
-		ctl.batches.most = min(ctl.batches.most, program.TableSize(accessTable)/rulesOfRegion/dsmpacket.BatchSlots)
-	}
 	client, err := p4rtclient.New(p4rtclient.Config{
 		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Logger,
 		Election: p4rtclient.Election{High: cfg.Election.High, Low: cfg.Election.Low},
@@ -88,11 +84,11 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g := &Gatekeeper{
-		cfg: cfg, client: client, room: program.TableSize(accessTable), ctl: ctl, writer: newWriter(), probes: make(chan struct{}, 1), cancel: func() {}, stopped: make(chan struct{}),
+		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), probes: make(chan struct{}, 1), cancel: func() {}, stopped: make(chan struct{}),
 	}
 	g.begins = len(ctl.blades) == 0 && ctl.saved == nil
 	if cfg.Store != nil {
-		g.outbox = newOutbox(cfg.Store, cfg.Limits.Held, g.transmit, g.confirm)
+		g.outbox = newOutbox(cfg.Store, g.transmit, g.confirm)
 	}
 	g.meta.port, err = program.PacketInField("ingress_port")
 	if err == nil {
@@ -201,9 +197,6 @@ type Config struct {
 	FillRate uint64
 	// Limits bound what it keeps; those that are 0 are the defaults.
 	Limits Limits
-	// Rights has the switch keep who may do what with which region, and which calls are open, in registers that packets change as they pass
-	// (docs/rights.md). Without it the switch holds such packets, and the Gatekeeper judges them. A rack keeps to what it has begun with.
-	Rights bool
 	// Log receives what happens; nil discards it.
 	Logger *slog.Logger
 }
@@ -281,45 +274,21 @@ func (c Config) withDefaults() (Config, error) {
 // with an error or, where its sender will try again anyway, dropped and counted. A field
 // that is 0 stands for its default.
 type Limits struct {
-	// Held bounds the packets that wait for rules, and those that wait for the log, at
-	// up to 64 KiB each. Default: 4096.
-	Held int
-	// NodeCalls bounds the calls of one caller that are on record, finished ones
-	// included that the caller has not settled yet. Answers that hand regions over, to calls that were not held, count for whoever
-	// has sent them. Default: 65,536.
-	NodeCalls int
-	// NodeSlots bounds, for one callee, the callers' call slots of which the Gatekeeper remembers which answers are late. Default: 65,536.
-	NodeSlots int
-	// Allocs bounds the allocations of one node at one memory machine that it has not
-	// settled; a client has far fewer requests out. Default: 65,536.
-	Allocs int
-	// Scan is how many regions or calls are looked at in a turn for somebody who lists
+	// Scan is how many calls are looked at in a turn for somebody who lists
 	// them, before other inputs have theirs: some hundred microseconds. Default: 1024.
 	Scan int
 }
 
 // DefaultLimits are the defaults.
-var DefaultLimits = Limits{
-	Held: 4096, NodeCalls: 1 << 16, NodeSlots: 1 << 16, Allocs: 1 << 16, Scan: 1024,
-}
+var DefaultLimits = Limits{Scan: 1024}
 
 // withDefaults fills in what is left out. What is negative is an error.
 func (l Limits) withDefaults() (Limits, error) {
-	for _, f := range []struct {
-		name      string
-		value     *int
-		otherwise int
-	}{
-		{"Held", &l.Held, DefaultLimits.Held}, {"NodeCalls", &l.NodeCalls, DefaultLimits.NodeCalls},
-		{"NodeSlots", &l.NodeSlots, DefaultLimits.NodeSlots}, {"Allocs", &l.Allocs, DefaultLimits.Allocs},
-		{"Scan", &l.Scan, DefaultLimits.Scan},
-	} {
-		switch {
-		case *f.value < 0:
-			return l, fmt.Errorf("gatekeeper: Limits.%s of %d: want 1 at least, or 0 for the default of %d", f.name, *f.value, f.otherwise)
-		case *f.value == 0:
-			*f.value = f.otherwise
-		}
+	switch {
+	case l.Scan < 0:
+		return l, fmt.Errorf("gatekeeper: Limits.Scan of %d: want 1 at least, or 0 for the default of %d", l.Scan, DefaultLimits.Scan)
+	case l.Scan == 0:
+		l.Scan = DefaultLimits.Scan
 	}
 	return l, nil
 }
@@ -355,8 +324,6 @@ const (
 	maxFixes = 4
 	// maxDenied is how many denied accesses are remembered for people.
 	maxDenied = 256
-	// logShare is which part of the log, one in so many bytes, one message has at most.
-	logShare = 8
 	// tellFull is how often people are told at most that the log is nearly full.
 	tellFull = time.Minute
 	// eventQueue is how far a subscriber may lag behind before it loses events.
@@ -380,7 +347,7 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 	prober.Go(func() { g.answerProbes(probing, s) })
 	defer prober.Wait()
 	defer stop()
-	err = g.writer.run(s, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
+	err = g.writer.run(s.Context(), g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
 	_ = g.input(g.detach)
 	return err
 }
@@ -499,7 +466,7 @@ func (g *Gatekeeper) repair(ctx context.Context, except func() map[string]bool) 
 	var wanted base
 	var left map[string]bool
 	err = g.do(ctx, func() {
-		wanted = g.ctl.wanted()
+		wanted = maps.Clone(g.ctl.base)
 		if except != nil {
 			left = except()
 		}

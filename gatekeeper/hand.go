@@ -416,9 +416,6 @@ func (r *readying) took(o handOp, a *handAnswer) {
 
 // ready has the switch's registers used, once it is connected. What else the hand does goes on when it is known that they have what they had.
 func (c *controller) ready() {
-	if !c.cfg.Rights {
-		return
-	}
 	c.hand.lead(c.cfg.Election.Low)
 	c.hand.lost()
 	r := &readying{}

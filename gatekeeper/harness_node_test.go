@@ -103,22 +103,15 @@ func (n *testNode) call(service string, m *rpcpacket.Message) {
 	if m.CalleeIncarnation == 0 {
 		m.CalleeIncarnation = to.incarnation
 	}
-	if len(m.Lists) == 0 && m.Flags&rpcpacket.FlagHeld == 0 {
-		proven := *m
-		proven.Trailer = n.origin(m)
-		n.send(n.address, to.address, rackaddr.PortDirect, proven.Append(nil))
-		return
-	}
-	n.lend(to, m)
+	proven := *m
+	proven.Trailer = n.origin(m)
+	n.send(n.address, to.address, rackaddr.PortDirect, proven.Append(nil))
 }
 
 // reply answers a call that has arrived.
 func (n *testNode) reply(to netip.Addr, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, call.Flags&rpcpacket.FlagHeld, n.incarnation
-	if len(call.Lists) > 0 {
-		m.Flags |= rpcpacket.FlagHeld
-	}
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, 0, n.incarnation
 	m.Lists = rpcpacket.ListsOf(results...)
 	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
 }
@@ -193,21 +186,22 @@ func (b *testBlade) serve() (ops []dsmpacket.Op) {
 	return ops
 }
 
-// alloc lets a memory blade give a node a region of 4 KiB.
+// alloc has a node allocate a region of 4 KiB: the k-th of its first batch at a machine.
 func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) dsmpacket.Pointer {
 	b.r.t.Helper()
-	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, dsmpacket.IDOf(uint32(k), 1))
-	b.allocated(n, p)
+	all, err := n.wantsBatches(machine, 1)
+	if err != nil {
+		b.r.t.Fatal(err)
+	}
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, dsmpacket.IDOf(all[0]*dsmpacket.BatchSlots+uint32(k), 1))
+	n.memory(dsmpacket.OpAlloc, p)
+	if ops := b.serve(); len(ops) != 1 || ops[0] != dsmpacket.OpAlloc {
+		b.r.t.Fatalf("the memory blade got %v", ops)
+	}
 	if got := n.memoryAnswers(); len(got) != 1 || got[0].Kind != dsmpacket.Reply || got[0].Status != fault.OK {
 		b.r.t.Fatalf("the allocation was answered with %+v", got)
 	}
 	return p
-}
-
-// allocated sends the answer to an allocation.
-func (b *testBlade) allocated(n *testNode, p dsmpacket.Pointer) {
-	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + uint64(p.ID().Slot()), Length: 4096, Incarnation: n.incarnation}
-	b.send(p.With(dsmpacket.OpAlloc).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 }
 
 // may reports which of read and write the switch lets a node do, by trying them.

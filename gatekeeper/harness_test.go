@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
@@ -38,8 +39,6 @@ type rack struct {
 	settle   func()
 	frames   atomic.Int64 // that have arrived at blades
 	writes   atomic.Int64 // requests to write, by anybody
-	asks     bool         // the switch takes no writes on the stream
-	rights   bool         // Config.Rights
 	disk     *wal.Disk    // of the Gatekeeper's log, if it has one
 	logLimit uint64       // wal.Options.Limit
 	fuse     *fuse        // crashes it, if set
@@ -157,7 +156,7 @@ func (r *rack) stall(d time.Duration) {
 // startSwitch starts a switch without a program, and attaches the blades to it.
 func (r *rack) startSwitch() {
 	r.t.Helper()
-	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, NoStreamWrites: r.asks})
+	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -190,7 +189,7 @@ func (r *rack) cut() {
 // start starts a Gatekeeper and waits until the switch obeys it.
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
-	cfg.Conn, cfg.Secret, cfg.Rights = r.conn, testSecret, r.rights
+	cfg.Conn, cfg.Secret = r.conn, testSecret
 	if cfg.Ports == nil {
 		cfg.Open, cfg.ShareExports = true, true
 	}
@@ -248,9 +247,31 @@ func (r *rack) stopGatekeeper() {
 
 func (r *rack) snapshot() Snapshot {
 	r.t.Helper()
-	s, err := r.gk.Snapshot(context.Background())
-	if err != nil {
+	var s Snapshot
+	if err := r.gk.query(context.Background(), func(c *controller) error {
+		s = c.snapshot() // without a survey, for which memory would have to answer
+		return nil
+	}); err != nil {
 		r.t.Fatal(err)
 	}
 	return s
+}
+
+// quiet expects that nothing has arrived at nodes.
+func quiet(what string, ns ...*testNode) {
+	for _, n := range ns {
+		n.r.t.Helper()
+		if got := n.take(); len(got) != 0 {
+			n.r.t.Errorf("%s: node %s got %+v", what, n.address, got)
+		}
+	}
+}
+
+// refused expects that a node has got an exception with a code, and nothing else.
+func (n *testNode) refused(what string, code fault.Code) {
+	n.r.t.Helper()
+	ms := n.messages()
+	if len(ms) != 1 || ms[0].Type != rpcpacket.Exception || ms[0].Code != code || ms[0].Flags&rpcpacket.FlagReleased == 0 || len(ms[0].Payload) == 0 {
+		n.r.t.Errorf("%s: got %+v, want an exception: %s", what, ms, code)
+	}
 }

@@ -251,7 +251,6 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
 	c.filled(b, h.Fill)
-	c.auditLeaks(b, h.Regions)
 	c.pairUp(b.mirror)
 	c.callersTold(b, &h)
 	c.reported(b, &h)
@@ -323,10 +322,7 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 	var out []control.NodeLeases
 	room := control.MaxLeases
 	for _, n := range b.sortedNodes() {
-		held := c.leases.LeasesOf(n.address)
-		if c.cfg.Rights {
-			held = c.surveys.last.leasesOf(n.address)
-		}
+		held := c.surveys.last.leasesOf(n.address)
 		if len(held) == 0 {
 			continue
 		}

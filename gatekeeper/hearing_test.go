@@ -22,7 +22,7 @@ func inService(s Snapshot) (names []string) {
 // TestStall: while nothing comes from the switch no blade fails, and no call counts an
 // attempt; a blade that is silent afterwards fails then.
 func TestStall(t *testing.T) {
-	bothWays(t, func(s *small) {
+	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()

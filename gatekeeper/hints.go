@@ -18,9 +18,6 @@ var hintRate = Rate{PerSecond: 500, Burst: 100}
 
 // takeHints has the switch tell hints.
 func (g *Gatekeeper) takeHints(ctx context.Context) error {
-	if !g.cfg.Rights {
-		return nil
-	}
 	if err := g.client.SetMeter(ctx, "hints", hintRate); err != nil {
 		return err
 	}

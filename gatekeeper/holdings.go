@@ -210,9 +210,9 @@ type naming struct {
 func (c *controller) checkNamed(b *blade, told *control.Fenced) {
 	k := &naming{}
 	for _, id := range told.Regions {
-		if s := c.unknownOf(b, id); !s.pending {
-			k.made = append(k.made, s.region)
-			k.batches = append(k.batches, s.region.Base.ID().Batch())
+		if id.Execution == (control.ExecutionID{}) {
+			k.made = append(k.made, id.Region(c.cfg.DSMPrefix, b.hello.Machine))
+			k.batches = append(k.batches, id.ID.Batch())
 		}
 	}
 	slices.Sort(k.batches)

@@ -77,7 +77,7 @@ func (n *testNode) holds() control.Holdings {
 // restarted. A first incarnation is told nothing.
 func TestHoldings(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
-		inRights(t, func(s *small) {
+		inLogged(t, func(s *small) {
 			s.m1.converse()
 			s.a.keep()
 			if h := s.a.holds(); !reflect.DeepEqual(h, control.Holdings{}) {
@@ -107,7 +107,7 @@ func TestHoldings(t *testing.T) {
 				t.Fatalf("node %s, row %d, incarnation %d", next.address, next.row, next.incarnation)
 			}
 			if restarts {
-				s.anew()
+				s.restart()
 			}
 			want := control.Holdings{
 				Slots: []control.HeldSlot{

@@ -8,10 +8,8 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // What the controller changes it writes down here, in the batch of the input that
@@ -50,7 +48,7 @@ func (c *controller) putData(r wal.Record, data any) {
 }
 
 // logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
-const logFormat = 7
+const logFormat = 8
 
 // rackRecord is the data of KindRack.
 type rackRecord struct {
@@ -186,65 +184,9 @@ func exportID(n, service netip.Addr) (id wal.ID) {
 	return id
 }
 
-// dropAllocs strikes out what is logged of a node's allocations.
-func (c *controller) dropAllocs(n *node) {
-	for machine := range n.allocs {
-		c.drop(wal.KindAllocs, allocsID(n.address, machine))
-	}
-}
-
-// allocsID names a node's window at a memory machine.
-func allocsID(n netip.Addr, machine allocKey) wal.ID {
-	id := wal.AddrID(n)
-	id[0] = byte(machine)
-	return id
-}
-
-// keepAllocs writes a window down: allocs.kept is its data.
-func (c *controller) keepAllocs(n *node, machine uint8) {
-	if !c.logging() || n.gone {
-		return
-	}
-	a := n.allocs[allocKey(machine)]
-	c.put(wal.Record{
-		Kind: wal.KindAllocs, ID: allocsID(n.address, allocKey(machine)), Caller: wal.Node{Address: n.address, Incarnation: n.incarnation},
-		Order: a.floor, Data: a.kept(),
-	})
-}
-
-// The states of a region's record, byte 1 of its data; byte 0 is its size class. Byte 2 is 1 if
-// it is a program's own; of one that is reclaimed there is none.
-const (
-	regionKept      = 0
-	regionFreeing   = 1
-	regionReclaimed = 2 // nobody has it, but its memory blade may
-)
-
-// keepRegion writes down in whose hands a region is, if anybody's.
-func (c *controller) keepRegion(r dsmpacket.Region) {
-	id := wal.AddrID(r.Base.Addr())
-	v, ok := c.leases.Find(r.Base)
-	if !ok || v.Region != r {
-		c.drop(wal.KindRegion, id)
-		return
-	}
-	data := []byte{r.Class, regionKept, 0}
-	if v.Freeing {
-		data[1] = regionFreeing
-	}
-	if c.ofPrograms[r.Base] {
-		data[2] = 1
-	}
-	f := c.frees[r.Base]
-	c.put(wal.Record{
-		Kind: wal.KindRegion, ID: id, Caller: wal.Node{Address: v.Controller, Incarnation: f.incarnation}, Callee: wal.Node{Address: v.Owner},
-		Order: f.request, Data: data,
-	})
-}
-
 // keepReclaim writes down that a memory blade has to free a region.
 func (c *controller) keepReclaim(r dsmpacket.Region) {
-	c.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: []byte{r.Class, regionReclaimed}})
+	c.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: []byte{r.Class}})
 }
 
 // dropReclaims strikes out regions that a memory blade has freed or lost.
@@ -257,44 +199,6 @@ func (c *controller) dropReclaims(b *blade, regions []control.RegionID) {
 	}
 }
 
-// keepStep writes down what an event has changed, when it has been judged: its
-// rules may still be on their way to the switch, but it will not be judged again.
-func (c *controller) keepStep(s lease.Step) {
-	if !c.logging() {
-		return
-	}
-	if !c.keptLater(s) {
-		c.keepChanged(s)
-	}
-	for _, r := range s.Reclaim {
-		c.keepReclaim(r)
-	}
-}
-
-// keptLater reports whether what an event changes is written down when its rules are in
-// place, since what has caused it is. A Gatekeeper that begins between the two judges the
-// next copy anew: of a direct one-way, which would else be refused, for its caller
-// would not control any more what it hands over; of a free; of the
-// answer to a direct call, which would be denied, for its callee would not control any more what it hands over.
-func (c *controller) keptLater(s lease.Step) bool {
-	switch e := s.Event.(type) {
-	case lease.Oneway:
-		return c.loans[e.ID] != nil
-	case lease.Free:
-		return true
-	case lease.Reply:
-		return len(e.Results) > 0 && c.loans[e.ID] != nil
-	}
-	return false
-}
-
-// keepChanged writes down in whose hands the regions are now that an event has changed.
-func (c *controller) keepChanged(s lease.Step) {
-	for _, r := range s.Changed {
-		c.keepRegion(r)
-	}
-}
-
 // outbox keeps packets back until all that led to them is logged: what an input
 // has changed, and what inputs before it have. Without a log nothing waits.
 //
@@ -302,13 +206,11 @@ func (c *controller) keepChanged(s lease.Step) {
 //	                    └─ the log is busy: it grows until that takes it
 type outbox struct {
 	store    *wal.Log
-	most     int // packets that may wait
 	transmit func(packetOut)
 	confirm  func(error) // called by the log for each batch, in order
 
 	waiting []pendingBatch // submitted, oldest first
 	tail    pendingBatch   // not yet submitted
-	held    int            // packets in all of them
 }
 
 // pendingBatch is a batch and the packets that wait for it.
@@ -317,15 +219,14 @@ type pendingBatch struct {
 	packets []packetOut
 }
 
-func newOutbox(store *wal.Log, most int, transmit func(packetOut), confirm func(error)) *outbox {
-	return &outbox{store: store, most: most, transmit: transmit, confirm: confirm, tail: pendingBatch{batch: new(wal.Batch)}}
+func newOutbox(store *wal.Log, transmit func(packetOut), confirm func(error)) *outbox {
+	return &outbox{store: store, transmit: transmit, confirm: confirm, tail: pendingBatch{batch: new(wal.Batch)}}
 }
 
 // put takes what an input has changed, and the packets that it caused.
 func (o *outbox) put(b *wal.Batch, packets []packetOut) error {
 	o.tail.batch.Append(b)
 	o.tail.packets = append(o.tail.packets, packets...)
-	o.held += len(packets)
 	return o.flush()
 }
 
@@ -368,79 +269,31 @@ func (o *outbox) confirmed(err error) error {
 }
 
 func (o *outbox) deliver(packets []packetOut) {
-	o.held -= len(packets)
 	for _, p := range packets {
 		o.transmit(p)
 	}
 }
 
-// pressure is how much the log can take. What is under way must be able to end: so each
-// kind of record may fill the log only up to a mark, in sixteenths of it.
-//
-//	0              8       10        14      15    16
-//	├──────────────┴───────┴─────────┴───────┴─────┤
-//	outermost calls│       │         │       │     what makes room
-//	calls made for others ─┘         │       │
-//	answers to these, allocations ───┘       │
-//	answers to outermost calls ──────────────┘
-type pressure struct {
-	// stalled: the log does not take what it gets, or keeps too many packets waiting.
-	// What is sent again anyway should not wait in the outbox once more.
-	stalled bool
-	// used of limit are the bytes that the log holds. No limit: there is no log.
-	used, limit uint64
-}
+// pressure is how full the log is. No limit: there is no log, or it takes any number of bytes.
+type pressure struct{ used, limit uint64 }
 
-// The marks, in sixteenths.
-const (
-	callMark       = 8
-	innerCallMark  = 10 // of a call that another one waits for
-	allocationMark = 14 // of what an execution under way needs beside calls
-)
-
-// fits reports whether so many bytes do not pass a mark.
-func (p *pressure) fits(size int, mark uint64) bool {
-	return p.limit == 0 || p.used+uint64(size) <= p.limit/16*mark //nolint:gosec // not negative
-}
-
-// keepsAway reports whether a new call should stay away; inner is for one that another call waits for.
-func (p *pressure) keepsAway(inner bool, size int) bool {
-	mark := uint64(callMark)
-	if inner {
-		mark = innerCallMark
-	}
-	return p.stalled || !p.fits(size, mark)
-}
-
-// most is how many bytes a logged message has at most: an eighth of the log, so that a call,
-// the one that it makes, and the answers to both find room in any case. 0 stands for any number.
-func (p *pressure) most() uint64 { return p.limit / logShare }
+// nearlyFull reports whether half of the log is used. A rack takes a small part of it.
+func (p *pressure) nearlyFull() bool { return p.limit > 0 && p.used > p.limit/2 }
 
 func (o *outbox) pressure() pressure {
 	s := o.store.Stats()
-	return pressure{stalled: o.tail.batch.Len() > 0 || o.held >= o.most, used: s.Bytes, limit: s.Limit}
+	return pressure{used: s.Bytes, limit: s.Limit}
 }
 
-// tooLarge reports why a message will never be logged, nil if it may be.
-func (c *controller) tooLarge(size int) *fault.Error {
-	most := c.pressure.most()
-	if most == 0 || uint64(size) <= most { //nolint:gosec // not negative
-		return nil
-	}
-	return fault.New(fault.NoSpace, "call", "a message of %d bytes; the Gatekeeper's log, of %d bytes, takes %d at most: give it more room", size, c.pressure.limit, most)
-}
-
-// tellPressure tells people that the log has become too full for outermost calls, or has
-// room again; at most once in tellFull.
+// tellPressure tells people that the log is nearly full, or has room again; at most once in tellFull.
 func (c *controller) tellPressure() {
-	full := !c.pressure.fits(0, callMark)
+	full := c.pressure.nearlyFull()
 	if full == c.full || c.now.Sub(c.fullTold) < tellFull {
 		return
 	}
 	c.full, c.fullTold = full, c.now
 	if full {
-		c.logger.Warn("the log is nearly full: new calls wait until others have ended",
-			"bytes", c.pressure.used, "limit", c.pressure.limit, "remedy", "end the callers that have most calls out (bifrost calls); if that is often so, give the log more room")
+		c.logger.Warn("the log is nearly full: when it is, nothing that has to be on it goes on", "bytes", c.pressure.used, "limit", c.pressure.limit, "remedy", "give the log more room")
 		return
 	}
 	c.logger.Info("the log has room again", "bytes", c.pressure.used, "limit", c.pressure.limit)

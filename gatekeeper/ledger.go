@@ -33,7 +33,6 @@ func (c *controller) grantLedger(n *node) {
 		}
 		c.logger.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
 		n.ledger = place
-		c.abandon(n, false) // only the lost ledger knew of it
 	}
 	if n.ledger == nil {
 		n.ledger = c.chooseLedger(n)
@@ -45,7 +44,7 @@ func (c *controller) grantLedger(n *node) {
 		c.grantAt(b, n)
 	}
 	for _, b := range c.servers {
-		c.forsakeAt(b, n, nil)
+		c.forsakeAt(b, n)
 	}
 }
 
@@ -69,31 +68,21 @@ func (c *controller) placeLedger(p *port, m control.Message) error {
 	return nil
 }
 
-// forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost, and then goes on. It may
-// be repeated.
-func (c *controller) forsakeAt(b *blade, n *node, then func(control.Message)) {
+// forsakeAt has a memory blade take back what incarnations of a node did whose ledger is lost. It may be repeated.
+func (c *controller) forsakeAt(b *blade, n *node) {
 	if n.ledger != nil && n.ledger.Since > n.first {
-		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, then)
+		c.command(b, control.KindFence, control.Fence{Node: n.address, Incarnation: n.ledger.Since - 1, Forsaken: true}, nil)
 	}
 }
 
 // loseStates says that the ledger is lost which has the states of a node's services. No incarnation
 // can ever run again what waits for the node, nor what is still to come: it fails, until somebody
-// deploys the services anew. Memory machines take back what earlier incarnations did. Then the leases of its calls end:
-// callers that have passed regions on wait for that.
+// deploys the services anew. Memory machines take back what earlier incarnations did.
 func (c *controller) loseStates(n *node) {
 	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", n.anew())
 	n.lost, n.ledger.Since = true, n.incarnation
-	left := len(c.servers)
-	if left == 0 {
-		c.voidLoans(n.address)
-	}
 	for _, b := range c.servers {
-		c.forsakeAt(b, n, func(control.Message) {
-			if left--; left == 0 {
-				c.voidLoans(n.address)
-			}
-		})
+		c.forsakeAt(b, n)
 	}
 }
 
@@ -158,7 +147,7 @@ func (c *controller) reconcileLedgers(b *blade) {
 	c.listLedgers(b, control.Ledgers{})
 	nodes := slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return a.address.Compare(b.address) })
 	for _, n := range nodes {
-		c.forsakeAt(b, n, nil)
+		c.forsakeAt(b, n)
 		if n.ledger != nil && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
 			c.grantAt(b, n)
 		}

@@ -163,7 +163,7 @@ func TestLedger_Deleted(t *testing.T) {
 		n.leave()
 		pass(time.Second)
 		m1.converse()
-		if got := m1.fences(); len(got) != 1 || got[0].Node != j.Address {
+		if got := m1.fences(); len(got) != 2 || got[0].Node != j.Address || got[1].Node != j.Address {
 			t.Errorf("fenced %+v", got)
 		}
 		if !slices.Equal(m1.deleted, []control.LedgerDelete{{Birth: 7, Name: control.LedgerOf(j.Address)}}) {

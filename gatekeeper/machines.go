@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/duration"
@@ -149,14 +148,8 @@ func (c *controller) mirrorOnto(first, second string) error {
 
 // hasRegions reports whether a memory machine has regions.
 func (c *controller) hasRegions(machine uint8) bool {
-	if c.cfg.Rights {
-		b := c.machines[machine]
-		return b != nil && b.used > 0
-	}
-	for r := range c.leases.After(dsmpacket.Make(c.cfg.DSMPrefix, machine, 0)) {
-		return r.Region.Base.Machine() == machine
-	}
-	return false
+	b := c.machines[machine]
+	return b != nil && b.used > 0
 }
 
 // hasLedgers reports whether nodes keep their ledgers at a memory machine.

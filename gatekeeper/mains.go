@@ -17,15 +17,7 @@ import (
 
 // Durable mains: what they do is in their nodes' ledgers. The Gatekeeper says who may run one, and hears when it is over.
 //
-//	"may I run it?" ─▶ mains.Table ─▶ no call has leases that the former run gave ─▶ logged ─▶ answer
-//	"it is over"    ─▶ mains.Table                                                 ─▶ logged ─▶ answer
-
-// beginning is a question for a durable main that waits until no call has leases that the former run gave.
-type beginning struct {
-	port *port
-	ask  control.Message
-	node netip.Addr // that asks
-}
+//	"may I run it?", "it is over" ─▶ mains.Table ─▶ logged ─▶ answer
 
 // askedForMain lets a node run a durable main.
 func (c *controller) askedForMain(p *port, m control.Message) error {
@@ -50,56 +42,22 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 	if n.ledger != nil {
 		ask.Birth = n.ledger.Birth
 	}
-	wait, err := c.mains.Begin(ask)
-	if err != nil {
+	if _, err := c.mains.Begin(ask); err != nil {
 		return err
 	}
 	c.fleet.Began(n.address)
-	c.beginnings[ask.Main] = beginning{p, m, n.address}
-	if !wait || !c.lends(ask.Main, n.address) {
-		c.beginMain(ask.Main)
-	}
-	return nil
-}
-
-// beginMain lets a run of a durable main begin.
-func (c *controller) beginMain(id rpcpacket.ID) {
-	o := c.mains.Admit(id)
+	o := c.mains.Admit(ask.Main)
 	c.keepAll(o.Put, o.Delete)
-	q := c.beginnings[id]
-	delete(c.beginnings, id)
-	v, _ := c.mains.View(id)
-	c.answer(q.port, q.ask, control.BegunMain{
-		Over: v.Over, Index: v.Index, Key: c.secret.Main(id), Memory: control.ExecutionID(c.secret.ToMemory(id)), Run: v.Run,
+	v, _ := c.mains.View(ask.Main)
+	c.answer(p, m, control.BegunMain{
+		Over: v.Over, Index: v.Index, Key: c.secret.Main(ask.Main), Memory: control.ExecutionID(c.secret.ToMemory(ask.Main)), Run: v.Run,
 	})
-}
-
-// lends reports whether calls that an execution has made at a node have leases. Those of other nodes only say that they are the
-// execution's.
-func (c *controller) lends(execution rpcpacket.ID, at netip.Addr) bool {
-	for _, k := range c.loans {
-		if k.header.Parent == execution && k.caller == at && !k.over() {
-			return true
-		}
-	}
-	return false
-}
-
-// lentOver goes on with a question for a main when the last call has ended to which its former run has lent regions.
-func (c *controller) lentOver(id rpcpacket.ID) {
-	if q, waits := c.beginnings[id]; waits && !c.lends(id, q.node) {
-		c.beginMain(id)
-	}
+	return nil
 }
 
 // mainsFailed forgets the questions of a node that has failed.
 func (c *controller) mainsFailed(n *node) {
 	c.mains.Fail(n.logged())
-	for id := range c.beginnings {
-		if _, asked := c.mains.Asked(id); !asked {
-			delete(c.beginnings, id)
-		}
-	}
 }
 
 // mainEnded takes a node's word that a durable main is over. Who has told it is answered when that is logged.
@@ -112,12 +70,6 @@ func (c *controller) mainEnded(p *port, m control.Message, n *node, q *control.E
 	c.keepAll(o.Put, o.Delete)
 	c.answer(p, m, nil)
 	return nil
-}
-
-// mainOver reports whether an execution is a durable main that is over.
-func (c *controller) mainOver(id rpcpacket.ID) bool {
-	v, begun := c.mains.View(id)
-	return begun && v.Over
 }
 
 // leaveMains says that a node leaves in order: nobody asks for its mains that are over.

@@ -570,26 +570,3 @@ func (c *controller) resumeMirror(m *mirror) {
 	}
 	c.pairUp(m)
 }
-
-// freedByAll notes what a copy has answered to a free, and reports whether all have
-// said the same.
-func (c *controller) freedByAll(p dsmpacket.Pointer, m *dsmpacket.Header, gone bool) bool {
-	b := c.machines[p.Machine()]
-	if b == nil || !b.two() {
-		return true
-	}
-	if m.Mirror.Epoch != b.mirror.epoch || m.Status == fault.Overloaded {
-		return false // the client asks again
-	}
-	f := c.frees[p]
-	if said, _ := f.gone.From(m.Mirror); said != nil {
-		*said = gone
-	}
-	c.frees[p] = f
-	for other := range f.gone.Said() {
-		if other != gone {
-			return false
-		}
-	}
-	return f.gone.All()
-}

@@ -68,43 +68,6 @@ func TestCatchUp_RefusedAndBack(t *testing.T) {
 	})
 }
 
-// A memory blade that answers a command with an error has not done it: it is asked
-// again, and has failed if it goes on like that.
-func TestCommand_AnsweredWithAnError(t *testing.T) {
-	for name, recovers := range map[string]bool{"for a moment": true, "for ever": false} {
-		t.Run(name, func(t *testing.T) {
-			inLogged(t, func(s *small) {
-				awake := []*testBlade{s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1}
-				p := s.m1.alloc(s.a, 1, 1)
-				s.m1.refuses(control.KindFence, fault.Internal)
-				s.a.leave()
-				s.beat(2*time.Second, awake...)
-				if _, there := s.gk.ctl.leases.Find(p); !there {
-					t.Error("the blade has refused the fence, and the node's region is freed")
-				}
-				if recovers {
-					s.m1.refuses(control.KindFence, fault.OK)
-				}
-				s.beat(max(commandPatience, missedHeartbeats*time.Second), awake...)
-				up := slices.ContainsFunc(s.snapshot().Blades, func(b BladeState) bool { return b.Name == "m1" && b.Status != StatusFailed })
-				if up != recovers {
-					t.Errorf("the blade is in service: %v", up)
-				}
-				if got := s.fencedBy(s.m1, s.a); recovers && got != 1 || !recovers && got != 0 {
-					t.Errorf("the blade has obeyed %d times", got)
-				}
-				s.m1.refuses(control.KindFence, fault.OK)
-				if !recovers {
-					s.m1.hello("m1", control.Memory)
-					if got := s.fencedBy(s.m1, s.a); got != 1 {
-						t.Errorf("back, and told of %d fences", got)
-					}
-				}
-			})
-		})
-	}
-}
-
 // TestCommand_BladeFails: a memory blade that has failed is not asked any more what it was asked.
 func TestCommand_BladeFails(t *testing.T) {
 	inLogged(t, func(s *small) {
@@ -152,7 +115,7 @@ func (b *testBlade) says(name string) error {
 // fencedBy is how many fences of a node a blade was told.
 func (s *small) fencedBy(b *testBlade, n *testNode) (count int) {
 	for _, f := range b.fences() {
-		if f.Node == n.address {
+		if f.Node == n.address && !f.Forsaken {
 			count++
 		}
 	}
@@ -176,5 +139,42 @@ func TestMissed_Forsaken(t *testing.T) {
 	}
 	if want := []control.Fence{fence(2, false), fence(1, true)}; !slices.Equal(m.Fences, want) {
 		t.Errorf("missed %+v, want %+v", m.Fences, want)
+	}
+}
+
+// A memory blade that answers a command with an error has not done it: it is asked
+// again, and has failed if it goes on like that.
+func TestCommand_AnsweredWithAnError(t *testing.T) {
+	for name, recovers := range map[string]bool{"for a moment": true, "for ever": false} {
+		t.Run(name, func(t *testing.T) {
+			inLogged(t, func(s *small) {
+				awake := []*testBlade{s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1}
+				s.m1.alloc(s.a, 1, 1)
+				s.m1.refuses(control.KindFence, fault.Internal)
+				s.a.leave()
+				s.beat(2*time.Second, awake...)
+				if len(s.m1.reclaimed) > 0 {
+					t.Error("the blade has refused the fence, and the node's region is freed")
+				}
+				if recovers {
+					s.m1.refuses(control.KindFence, fault.OK)
+				}
+				s.beat(max(commandPatience, missedHeartbeats*time.Second), awake...)
+				up := slices.ContainsFunc(s.snapshot().Blades, func(b BladeState) bool { return b.Name == "m1" && b.Status != StatusFailed })
+				if up != recovers {
+					t.Errorf("the blade is in service: %v", up)
+				}
+				if got := s.fencedBy(s.m1, s.a); recovers && got != 1 || !recovers && got != 0 {
+					t.Errorf("the blade has obeyed %d times", got)
+				}
+				s.m1.refuses(control.KindFence, fault.OK)
+				if !recovers {
+					s.m1.hello("m1", control.Memory)
+					if got := s.fencedBy(s.m1, s.a); got != 1 {
+						t.Errorf("back, and told of %d fences", got)
+					}
+				}
+			})
+		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -54,8 +53,6 @@ type node struct {
 	over        bool               // no direct call that is out to it has run, or will
 	owes        bool               // its ledger may have one-ways that are not delivered; of a program that was started by hand
 	farewell    func()             // called when its identity is gone
-	allocs      map[allocKey]*allocs
-	unknown     map[dsmpacket.Region]unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace
 }
 
@@ -135,7 +132,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.removeNode(n, "its owner has no call slots left")
 			return fault.New(fault.Overloaded, "join", "user %d of blade %q has its share of the rack's call slots: end a program, or make fewer calls at once", n.user, b.hello.Blade)
 		}
-		if c.cfg.Rights && !n.rights() {
+		if !n.rights() {
 			c.removeNode(n, "the switch has no row left")
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes, or is still about to end some: no more fit into the switch's registers", lastRow)
 		}
@@ -229,16 +226,12 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 		c.lastNode++ // registerNode's
 	}
 	c.succeed(n)
-	c.forgetSlots(n)
-	if c.cfg.Rights {
-		c.rows.give(n)
-	}
+	c.rows.give(n)
 	if !j.NoLedger || n.ledger != nil {
 		c.grantLedger(n)
 	}
 	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 	c.grantBlocks(n, joinBlocks)
-	c.leases.AddNode(n.address)
 	c.charge(n)
 	c.keepRack()
 	c.keepNode(n)
@@ -456,24 +449,6 @@ func (c *controller) claim(n *node, k claim) error {
 	}
 	c.own(k, o)
 	return nil
-}
-
-// hasKey reports whether a node may have been told a key for calls: whether it belongs to the owner of the key's
-// service or main. Of a node that is gone for good that is not known any more, and nothing can happen to it.
-func (c *controller) hasKey(node netip.Addr, key keyOf) bool {
-	n := c.nodeOrFallen(node)
-	if n == nil {
-		return true
-	}
-	k, o := c.owners.keys[key], n.owner()
-	by, owned := c.owners.of[k]
-	switch {
-	case owned && by == o:
-		return true
-	case o.App != "":
-		return owned && k.Kind == claimService && slices.Contains(c.fleet.Declaring(k.Name), o.App)
-	}
-	return key.service != 0 && c.cfg.ShareExports && by.App == ""
 }
 
 func denied(k claim, by owner) error {

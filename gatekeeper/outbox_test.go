@@ -26,7 +26,7 @@ func inBox(t *testing.T, o wal.Options, f func(b *boxed)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.outbox = newOutbox(store, DefaultLimits.Held, func(p packetOut) { b.left = append(b.left, p.hop) }, func(err error) { b.said <- err })
+		b.outbox = newOutbox(store, func(p packetOut) { b.left = append(b.left, p.hop) }, func(err error) { b.said <- err })
 		f(b)
 		_ = store.Close()
 	})
@@ -66,6 +66,20 @@ func (b *boxed) confirmAll() {
 	}
 }
 
+// When the log fails, what it has not confirmed never leaves.
+func TestOutbox_Failure(t *testing.T) {
+	inBox(t, wal.Options{}, func(b *boxed) {
+		b.give(10, 1, 1)
+		b.confirmAll()
+		b.disk.Crash()
+		b.give(10, 2, 2)
+		if err := b.confirmed(<-b.said); !errors.Is(err, wal.ErrFailed) {
+			t.Errorf("got %v", err)
+		}
+		b.expect("failed", 1)
+	})
+}
+
 // A packet leaves when all that was put before it is logged, and in its order.
 func TestOutbox_Order(t *testing.T) {
 	inBox(t, wal.Options{}, func(b *boxed) {
@@ -79,39 +93,30 @@ func TestOutbox_Order(t *testing.T) {
 		b.expect("confirmed", 1, 2, 3, 4)
 		b.give(0, 0, 5)
 		b.expect("nothing waits", 1, 2, 3, 4, 5)
-		if p := b.pressure(); b.held != 0 || p.keepsAway(false, 0) {
-			t.Errorf("%d held, pressed %v", b.held, p.keepsAway(false, 0))
-		}
 	})
 }
 
-// A log that fills up keeps outermost calls away first, then what these call. When it is
-// full, what is there waits until something is deleted.
+// A log that fills up says so. When it is full, what is there waits until something is deleted.
 func TestOutbox_Full(t *testing.T) {
 	inBox(t, wal.Options{Limit: 1000}, func(b *boxed) {
-		// Whether outermost calls, and those that they make, find no room.
-		pressed := func(at, want string) {
+		full := func(when string, want bool) {
 			t.Helper()
-			p, got := b.pressure(), ""
-			for _, inner := range []bool{false, true} {
-				got += map[bool]string{true: "x", false: "."}[p.keepsAway(inner, 10)]
-			}
-			if got != want {
-				t.Errorf("%s: calls find no room: %s, want %s", at, got, want)
+			if p := b.pressure(); p.nearlyFull() != want {
+				t.Errorf("%s: nearly full: %v", when, !want)
 			}
 		}
-		pressed("empty", "..")
+		full("empty", false)
 		b.give(560, 1, 1)
 		b.confirmAll()
-		pressed("one record", "x.")
+		full("one record", true)
 		b.give(250, 2, 2)
 		b.confirmAll()
-		pressed("two records", "xx")
+		full("two records", true)
 		b.give(180, 3, 3)
 		b.give(0, 0, 4)
 		b.confirmAll()
 		b.expect("full", 1, 2)
-		pressed("full", "xx")
+		full("full", true)
 		var batch wal.Batch
 		batch.Delete(wal.KindMain, wal.ID{1})
 		if err := b.put(&batch, nil); err != nil {
@@ -119,20 +124,6 @@ func TestOutbox_Full(t *testing.T) {
 		}
 		b.confirmAll()
 		b.expect("with room", 1, 2, 3, 4)
-		pressed("with room", "x.")
-	})
-}
-
-// When the log fails, what it has not confirmed never leaves.
-func TestOutbox_Failure(t *testing.T) {
-	inBox(t, wal.Options{}, func(b *boxed) {
-		b.give(10, 1, 1)
-		b.confirmAll()
-		b.disk.Crash()
-		b.give(10, 2, 2)
-		if err := b.confirmed(<-b.said); !errors.Is(err, wal.ErrFailed) {
-			t.Errorf("got %v", err)
-		}
-		b.expect("failed", 1)
+		full("with room", true)
 	})
 }

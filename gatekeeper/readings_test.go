@@ -12,7 +12,7 @@ import (
 
 // TestGather: who wants a reading while another one is under way shares the next one with others, and each gets its part. So it is with nodes that go at one time.
 func TestGather(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		var nodes []*testNode
 		for range 8 {
 			nodes = append(nodes, s.a.join("c1", "some"))
@@ -73,14 +73,14 @@ func TestGather(t *testing.T) {
 func TestGather_GivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t)
-		r.settle, r.disk, r.rights = synctest.Wait, new(wal.Disk), true
+		r.settle, r.disk = synctest.Wait, new(wal.Disk)
 		r.start(Config{})
 		s := newSmall(r)
 		s.m1.converse()
 		s.a.keep()
 		s.a.crashes()
 		next := s.a.join("c1", "program")
-		s.anew()
+		s.restart()
 		if err := s.gk.query(t.Context(), func(c *controller) error {
 			n := c.nodes[next.address]
 			h := &holding{node: n, stage: holdWords, asks: true}

@@ -123,7 +123,7 @@ func (c *controller) unidentifyNode(id wal.Node, gone bool) {
 	if n == nil || n.incarnation != id.Incarnation {
 		return
 	}
-	c.missFence(c.fenceFirst(id, gone))
+	c.missFence(fenceOf(id, false))
 	c.change(func(error) {
 		if n.farewell != nil {
 			n.farewell()
@@ -148,36 +148,26 @@ func (c *controller) fence(a recovery.Fence) {
 	if b == nil || !b.alive() {
 		return // RemoveServer follows, or has been
 	}
-	f := c.fenceFirst(a.Node, a.Gone)
+	f := fenceOf(a.Node, false)
 	c.command(b, control.KindFence, f, func(reply control.Message) {
 		c.fenced(b, reply)
 		c.level(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
 	})
 }
 
-// fenceFirst is the first fence of a node that has ended. With rights, what it has not decided is taken back when its calls are closed: others may read it
+// fenceOf is the fence of a node that has ended. What it has not decided is taken back when its calls are closed, if it is gone for good: others may read it
 // until then (forsakeNode).
-func (c *controller) fenceFirst(n wal.Node, gone bool) control.Fence {
-	return fenceOf(n, gone && !c.cfg.Rights)
+func fenceOf(n wal.Node, forsaken bool) control.Fence {
+	return control.Fence{Node: n.Address, Incarnation: n.Incarnation, Forsaken: forsaken}
 }
 
-func fenceOf(n wal.Node, gone bool) control.Fence {
-	return control.Fence{Node: n.Address, Incarnation: n.Incarnation, Forsaken: gone}
-}
-
-// placeAgain goes on after a fence: calls of policy none to the node end, and the
-// registry has it started elsewhere, if it is to be.
+// placeAgain goes on after a fence: the registry has the node started elsewhere, if it is to be.
 func (c *controller) placeAgain(a recovery.Place) {
 	if n := c.fallen[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
 		if !a.Keep && !n.rights() {
 			c.deleteLedger(n)
 		}
-		c.cutLoans(a.Node)
-		c.dropAllocs(n)
-		c.reclaimAllUnknown(n)
-		if a.Keep {
-			c.forsake(n)
-		} else {
+		if !a.Keep {
 			var phases []phase
 			for _, s := range sortedServices(n.exports) {
 				phases = append(phases, c.withdraw(n, s)...)
@@ -189,8 +179,7 @@ func (c *controller) placeAgain(a recovery.Place) {
 	c.admitJoins(a.Node.Address)
 }
 
-// recovered ends a recovery. Of a node that is gone for good, the regions go after
-// their last leases.
+// recovered ends a recovery. A node that is gone for good ends when its calls have (beginEnding); one that has no row has made none.
 func (c *controller) recovered(a recovery.Recovered) {
 	n := c.fallen[a.Node.Address]
 	if n == nil || n.incarnation != a.Node.Incarnation {
@@ -205,12 +194,8 @@ func (c *controller) recovered(a recovery.Recovered) {
 	}
 	delete(c.fallen, n.address)
 	c.drop(wal.KindNode, wal.AddrID(n.address))
-	c.voidLoans(n.address)
-	c.steps(c.leases.RemoveNode(n.address))
-	c.loansGone(n.address)
 	c.freeBlocks(n)
 	c.freeBatches(n)
-	c.reclaimAllUnknown(n)
 	c.disownMains(n)
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
@@ -225,7 +210,7 @@ func (c *controller) succeed(n *node) {
 	}
 	delete(c.fallen, n.address)
 	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
-	n.exports, n.ledger, n.owes, n.unknown, n.blocks, n.batches, n.row = old.exports, old.ledger, old.owes, old.unknown, old.blocks, old.batches, old.row
+	n.exports, n.ledger, n.owes, n.blocks, n.batches, n.row = old.exports, old.ledger, old.owes, old.blocks, old.batches, old.row
 	n.image = old.image
 	n.unheard = n.rights()
 	n.first, n.before, n.afterExit, n.whyBefore = old.first, old.incarnation, old.exited, old.why
@@ -259,20 +244,5 @@ func (b *blade) server() recovery.Server { return recovery.Server(b.hello.Blade)
 func (c *controller) loseMachine(b *blade) {
 	if m := b.mirror; m != nil {
 		m.copies, m.lost = nil, b.begin // it begins as another copy, which enroll writes down
-	}
-	c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine, b.begin))
-}
-
-// restoreLost tells the lease machine what machines have lost.
-func (c *controller) restoreLost() {
-	for _, b := range c.blades {
-		if b.memory() && b.mirror == nil && b.begin > 0 {
-			c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine, b.begin)
-		}
-	}
-	for _, m := range c.mirrors {
-		if m.lost > 0 {
-			c.leases.RemoveMachine(c.cfg.DSMPrefix, m.machine, m.lost)
-		}
 	}
 }

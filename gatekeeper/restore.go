@@ -7,30 +7,26 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // saved is the log's records by what they need to be restored after.
 type saved struct {
-	mirrors, blades, nodes, exports, windows, regions []wal.Record
-	mains, recoveries, loans, returned, batches       []wal.Record
-	fleet                                             *wal.Record // nil for none
+	mirrors, blades, nodes, exports, reclaims []wal.Record
+	mains, recoveries, batches                []wal.Record
+	fleet                                     *wal.Record // nil for none
 }
 
 // restore makes a new controller know what is on the log. What other inputs would
@@ -53,7 +49,7 @@ func (c *controller) restore(l *wal.Log) error {
 		records []wal.Record
 		restore func(*wal.Record) error
 	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
-		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}, {s.returned, c.restoreReturned}, {s.batches, c.restoreBatch}}
+		{s.reclaims, c.restoreReclaim}, {s.batches, c.restoreBatch}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
@@ -63,7 +59,6 @@ func (c *controller) restore(l *wal.Log) error {
 		switch i {
 		case 1:
 			c.restoreMirrors()
-			c.restoreLost()
 		case 3:
 			c.restoreRoutes()
 		}
@@ -71,12 +66,6 @@ func (c *controller) restore(l *wal.Log) error {
 	if err := c.loadCores(&s); err != nil {
 		return err
 	}
-	for i := range s.loans {
-		if err := c.restoreLoan(&s.loans[i]); err != nil {
-			return err
-		}
-	}
-	c.restoreGone(&s)
 	c.keepRack()
 	c.resuming.cores = true
 	return c.restoreFleet(s.fleet)
@@ -101,20 +90,14 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.nodes = append(s.nodes, r)
 	case wal.KindExport:
 		s.exports = append(s.exports, r)
-	case wal.KindAllocs:
-		s.windows = append(s.windows, r)
 	case wal.KindRegion:
-		s.regions = append(s.regions, r)
+		s.reclaims = append(s.reclaims, r)
 	case wal.KindMain:
 		s.mains = append(s.mains, r)
-	case wal.KindLoan:
-		s.loans = append(s.loans, r)
 	case wal.KindBatch:
 		s.batches = append(s.batches, r)
 	case wal.KindRegisters:
 		return c.restoreRegisters(&r)
-	case wal.KindReturned:
-		s.returned = append(s.returned, r)
 	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
 	}
@@ -228,7 +211,6 @@ func (c *controller) restoreNode(r *wal.Record) error {
 		exports: map[netip.Addr]*exported{},
 		named:   c.now, bound: c.now, // perhaps
 	}
-	c.leases.AddNode(n.address)
 	c.charge(n)
 	for _, block := range n.blocks {
 		c.blocks.has(n.address, block)
@@ -286,74 +268,15 @@ func (c *controller) restoreRoutes() {
 	}
 }
 
-// restoreWindow brings a window of allocations back.
-func (c *controller) restoreWindow(r *wal.Record) error {
-	n := c.nodes[r.Caller.Address]
-	if n == nil || n.incarnation != r.Caller.Incarnation {
-		c.drop(r.Kind, r.ID)
-		return nil
-	}
-	if len(r.Data)%8 != 0 {
-		return corrupt(r, "%d bytes", len(r.Data))
-	}
-	a := allocsOf(r.Order, r.Data)
-	if n.allocs == nil {
-		n.allocs = map[allocKey]*allocs{}
-	}
-	n.allocs[allocKey(r.ID[0])] = a
-	return nil
-}
-
-// restoreRegion gives a region back to whom it belonged, or to its memory blade.
-func (c *controller) restoreRegion(r *wal.Record) error {
-	if len(r.Data) < 2 || r.Data[1] > regionReclaimed || r.Data[1] != regionReclaimed && len(r.Data) != 3 {
+// restoreReclaim has a region reclaimed that a memory blade may still have, though nobody has it.
+func (c *controller) restoreReclaim(r *wal.Record) error {
+	if len(r.Data) != 1 {
 		return corrupt(r, "% x", r.Data)
 	}
-	region := dsmpacket.Region{Base: dsmpacket.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
-	if r.Data[1] == regionReclaimed {
-		if !c.owe(region) {
-			c.drop(r.Kind, r.ID)
-		}
-		return nil
-	}
-	if a := r.Caller.Address; a.IsValid() {
-		c.leases.AddNode(a)
-	}
-	v := lease.Region{Region: region, Owner: r.Callee.Address, Controller: r.Caller.Address, Freeing: r.Data[1] == regionFreeing}
-	if !c.leases.Adopt(v) {
-		return corrupt(r, "another region is there")
-	}
-	if r.Data[2] == 1 {
-		c.ofPrograms[region.Base] = true
-	}
-	if v.Freeing && r.Order != 0 {
-		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation}
+	if !c.owe(dsmpacket.Region{Base: dsmpacket.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}) {
+		c.drop(r.Kind, r.ID)
 	}
 	return nil
-}
-
-// restoreGone does what follows from the absence of nodes that regions and calls
-// still speak of: they were being removed.
-func (c *controller) restoreGone(s *saved) {
-	gone := map[netip.Addr]bool{}
-	note := func(a netip.Addr) {
-		if a.IsValid() && c.nodeOrFallen(a) == nil {
-			gone[a] = true
-		}
-	}
-	for _, r := range s.regions {
-		note(r.Caller.Address)
-	}
-	for _, k := range c.loans {
-		note(k.caller)
-		note(k.callee)
-	}
-	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
-		c.voidLoans(a)
-		c.steps(c.leases.RemoveNode(a)) // it was fenced before
-		c.loansGone(a)
-	}
-	c.steps(c.leases.Sweep())
 }
 
 // loadCores makes the Table of durable mains and the recovery Machine what they were.
@@ -507,7 +430,7 @@ func (c *controller) resume() {
 	for _, b := range c.resuming.blades {
 		if b.alive() {
 			c.grantAll(b)
-			c.audit(b)
+			c.reclaimMore(b)
 			c.reconcileLedgers(b)
 		}
 	}
@@ -525,12 +448,4 @@ func data(r *wal.Record, v any) error {
 		return corrupt(r, "%v", err)
 	}
 	return nil
-}
-
-// refusalOf reads our own exception back, nil if it is another outcome.
-func refusalOf(m *rpcpacket.Message) *fault.Error {
-	if m.Type != rpcpacket.Exception || m.Code == fault.OK {
-		return nil
-	}
-	return &fault.Error{Code: m.Code, Op: "call", Msg: string(m.Payload)}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -58,50 +57,6 @@ func TestRestore(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestRandom_Restarts is TestRandom with a Gatekeeper that crashes now and then.
-func TestRandom_Restarts(t *testing.T) {
-	seeds := uint64(12)
-	if testing.Short() {
-		seeds = 3
-	}
-	for seed := uint64(1); seed <= seeds; seed++ {
-		if *seedFlag != 0 {
-			seed = *seedFlag
-		}
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			inLogged(t, func(s *small) {
-				m := newModel(s, rand.New(rand.NewPCG(seed, 1)))
-				for range 60 {
-					m.step()
-					if m.rng.IntN(4) == 0 {
-						m.restart()
-						m.replayed()
-					}
-					if s.t.Failed() {
-						return
-					}
-				}
-				m.check()
-			})
-		})
-		if *seedFlag != 0 {
-			return
-		}
-	}
-}
-
-// replayed expects that the switch had nothing wrong, and that nothing was sent: who waits for a call sends it again.
-func (m *model) replayed() {
-	if n := m.snapshot().Counters.Reconciled; n != 0 {
-		m.t.Errorf("%d entries were repaired", n)
-	}
-	for _, n := range m.nodes {
-		if got := n.messages(); len(got) > 0 {
-			m.t.Errorf("sent after a restart: %+v", got[0].Header)
-		}
-	}
 }
 
 // A rack keeps its secret: the ids of calls that executions have made follow from it.

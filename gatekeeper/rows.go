@@ -7,7 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 )
 
-// With Config.Rights, each node has a row: its place in the switch's registers (docs/rights.md, section 1). It is on the log with the
+// Each node has a row: its place in the switch's registers (docs/rights.md, section 1). It is on the log with the
 // node. Its next incarnations keep it. Another node gets it when nothing of the first one is left, a second later at least.
 
 // lastRow is the highest row. The one above stands for regions that are frozen.
@@ -43,7 +43,7 @@ func (r *rows) give(n *node) {
 	r.of[n.row] = n.address
 }
 
-// rights reports whether the node's rights are in the switch.
+// rights reports whether the node has a row. One for which there was none left was refused, and has done nothing.
 func (n *node) rights() bool { return n.row != 0 }
 
 // nodeIdentity says that the node lives at a port, with its row and incarnation if it has a row.
@@ -55,12 +55,10 @@ func nodeIdentity(port uint16, n *node) entry {
 	return e
 }
 
-// memoryIdentity says that a memory blade answers for its machine. With rights, no answers of other incarnations of its copy pass.
+// memoryIdentity says that a memory blade answers for its machine. No answers of other incarnations of its copy pass.
 func (c *controller) memoryIdentity(b *blade) entry {
 	e := identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), p4.MemoryServer)
-	if c.cfg.Rights {
-		e.Params = known(p4.MemoryServer, 0, b.copyIncarnation())
-	}
+	e.Params = known(p4.MemoryServer, 0, b.copyIncarnation())
 	return e
 }
 

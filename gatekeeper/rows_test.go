@@ -2,28 +2,16 @@ package gatekeeper
 
 import (
 	"fmt"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
-
-// inRights runs a test with a rack whose switch keeps rights.
-func inRights(t *testing.T, f func(s *small)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t)
-		r.settle, r.disk, r.rights = synctest.Wait, new(wal.Disk), true
-		r.start(Config{})
-		f(newSmall(r))
-	})
-}
 
 // allocates has a node allocate a region in one of its batches of machine 1, and returns its base.
 func (s *small) allocates(n *testNode, i, generation uint32) dsmpacket.Pointer {
@@ -57,7 +45,7 @@ func (s *small) mayWrite(n *testNode, p dsmpacket.Pointer) bool {
 // TestRows: a node has a row of its own, and owns what it allocates in its batches, over a restart of the Gatekeeper, too. The switch hands nothing up
 // for that.
 func TestRows(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		rows := map[uint16]bool{0: true}
 		for _, n := range []*testNode{s.a, s.b, s.c} {
 			if rows[n.row] || n.row > lastRow {
@@ -77,7 +65,7 @@ func TestRows(t *testing.T) {
 		if got := s.b.memory(dsmpacket.OpAlloc, foreign); len(got) != 1 || got[0].Status != fault.PermissionDenied {
 			t.Errorf("an allocation in another node's batch: %+v", got)
 		}
-		s.anew()
+		s.restart()
 		check(p)
 		check(s.allocates(s.a, 1, 1))
 		if got := s.snapshot().Counters; got.Failures+got.Malformed > 0 || got.Allocs > 0 {
@@ -92,7 +80,7 @@ func TestRows(t *testing.T) {
 
 // TestRows_Rest: the row, the blocks and the batches of a node that has left are another node's in the end.
 func TestRows_Rest(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		had := s.a.row
 		s.a.leave()
 		s.beat(5*time.Second, s.b.testBlade, s.c.testBlade, s.m1, s.a.testBlade)
@@ -132,7 +120,7 @@ func TestRows_Free(t *testing.T) {
 
 // TestHalfUsed: a node that allocates in the second half of its last batch has the next one when it asks.
 func TestHalfUsed(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		had := func() (n int) {
 			if err := s.gk.query(t.Context(), func(c *controller) error { n = c.nodes[s.a.address].batchCount(); return nil }); err != nil {
 				t.Fatal(err)
@@ -162,7 +150,7 @@ func TestHalfUsed(t *testing.T) {
 // TestRows_Begin: a rack that begins at a switch that another rack has left has nothing of that rack in registers; a Gatekeeper that
 // comes back has all.
 func TestRows_Begin(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		p := s.allocates(s.a, 0, 1)
 		word := func() string {
 			b, err := s.sw.Register("BifrostIngress.rights.words", int(p.ID()>>dsmpacket.GenerationBits))

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
@@ -36,7 +35,7 @@ type hop uint16
 // hopOf gives every port one hop.
 func hopOf(port uint16) hop { return hop(port) + 1 }
 
-// identityEntry says who lives at a port, without a row: rights are not in the switch, but here. See nodeIdentity.
+// identityEntry says who lives at a port, without a row. See nodeIdentity.
 func identityEntry(port uint16, source netip.Prefix, kind p4.Sender) entry {
 	return entry{
 		Table: "identity",
@@ -111,25 +110,6 @@ func replicaEntry(h hop, dst, src frame.MAC) entry {
 	}
 }
 
-// accessTable has the rules that follow from leases.
-const accessTable = "dsm_access"
-
-// rulesOfRegion is how many access rules a region has that is not lent: its controller reads, writes and frees.
-const rulesOfRegion = 3
-
-func accessEntry(r lease.Rule) entry {
-	return entry{
-		Table: accessTable,
-		Match: []match{
-			{Field: "source", Value: p4rtclient.Addr(r.Node)},
-			{Field: "operation", Value: p4rtclient.Uint(uint64(r.Op))},
-			{Field: "machine", Value: p4rtclient.Uint(uint64(r.Region.Base.Machine()))},
-			{Field: "region", Value: p4rtclient.Uint(uint64(r.Region.Base.ID()))},
-		},
-		Action: "permit",
-	}
-}
-
 // spread is a prefix of the 256 values of a call id's last byte.
 type spread struct {
 	value uint8
@@ -160,15 +140,6 @@ func hopEntry(h hop, port uint16, dst, src frame.MAC) entry {
 	}
 }
 
-// accessUpdates makes updates out of access rules.
-func accessUpdates(op p4rtclient.Op, rules []lease.Rule) phase {
-	out := make(phase, len(rules))
-	for i, r := range rules {
-		out[i] = update{Op: op, Entry: accessEntry(r)}
-	}
-	return out
-}
-
 // host is the prefix of a single address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
@@ -177,8 +148,7 @@ func (c *controller) machinePrefix(machine uint8) netip.Prefix {
 	return dsmpacket.MachinePrefix(c.cfg.DSMPrefix, machine)
 }
 
-// base is the set of all entries that should be on the switch, those of
-// dsm_access excepted: these follow from the leases.
+// base is the set of all entries that should be on the switch.
 type base map[string]entry
 
 // want makes an entry part of the set and returns the update that it takes.
@@ -281,7 +251,7 @@ func (g *Gatekeeper) setRates(ctx context.Context) error {
 type PortDrops struct {
 	Port  uint16 `json:"port"`
 	Blade string `json:"blade,omitempty"` // that is there
-	// Denied accesses, without copies of frees that were granted, as far as this Gatekeeper has heard of them; Dropped is what the switch has
+	// Denied accesses; Dropped is what the switch has
 	// dropped, by its verdict; Throttled is what came faster than its class may, by why it would have been held.
 	Denied    uint64            `json:"denied"`
 	Dropped   map[string]uint64 `json:"dropped,omitempty"`
@@ -359,7 +329,6 @@ func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
 			at(port).Refused = maps.Clone(n)
 		}
 		for num, d := range ports {
-			d.Denied -= min(d.Denied, g.ctl.excused[num])
 			if p := g.ctl.ports[num]; p != nil && p.blade != nil {
 				d.Blade = p.blade.hello.Blade
 			}
@@ -377,51 +346,16 @@ func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
 // writer writes plans to the switch. It outlives sessions: what a session did
 // not get answered, the next one writes again.
 //
-//	tell ──▶ the session's stream     in order with packets: nobody waits for an answer
-//	submit ─▶ batcher ─▶ Write        where the switch takes no writes there, or might
-//	                                  refuse them: one request at a time, each answered
-//
-// The two never overtake each other: nothing is told while something is to be asked,
-// and before anything is asked, a barrier ends what was told.
+//	submit ─▶ batcher ─▶ Write, one request at a time
 type writer struct {
 	wake  chan struct{} // there may be something to write
 	tasks chan task     // to be done between batches
 
-	mu   sync.Mutex
-	b    batcher
-	busy bool // a batch or a task is out
-	told bool // on this stream, since the last barrier
-}
-
-// stream is what the writer needs of a session with the switch.
-type stream interface {
-	Tell(updates []p4rtclient.Update) error
-	Barrier(ctx context.Context) error
-	Context() context.Context
+	mu sync.Mutex
+	b  batcher
 }
 
 func newWriter() *writer { return &writer{wake: make(chan struct{}, 1), tasks: make(chan task)} }
-
-// tell has all phases of plans written on the session's stream: in force before
-// whatever is sent there next. It reports false if they must be submitted.
-func (w *writer) tell(s stream, plans []*plan) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy || !w.b.idle() {
-		return false
-	}
-	var updates []p4rtclient.Update
-	for i := range 2 { // of all plans, deletions first
-		for _, p := range plans {
-			updates = append(updates, p.phases[i]...)
-		}
-	}
-	if len(updates) > 0 && s.Tell(updates) != nil {
-		return false
-	}
-	w.told = w.told || len(updates) > 0
-	return true
-}
 
 // submit takes plans; it does not block. Their number is bounded by the
 // controller, which begins a new transition only if few are under way.
@@ -439,13 +373,11 @@ func (w *writer) submit(plans []*plan) {
 
 // run writes until the session ends or the switch cannot be reached, and hands
 // finished plans to done.
-func (w *writer) run(s stream, write func(context.Context, []p4rtclient.Update) error, done func([]*plan)) error {
-	ctx := s.Context()
-	w.begin()
+func (w *writer) run(ctx context.Context, write func(context.Context, []p4rtclient.Update) error, done func([]*plan)) error {
 	for {
 		select {
 		case e := <-w.tasks:
-			if err := w.carryOut(s, e); err != nil {
+			if err := w.carryOut(ctx, e); err != nil {
 				return err
 			}
 		default:
@@ -460,16 +392,13 @@ func (w *writer) run(s stream, write func(context.Context, []p4rtclient.Update) 
 				return ctx.Err()
 			case <-w.wake:
 			case e := <-w.tasks:
-				if err := w.carryOut(s, e); err != nil {
+				if err := w.carryOut(ctx, e); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		err := w.barrier(s)
-		if err == nil {
-			err = write(ctx, batch)
-		}
+		err := write(ctx, batch)
 		w.mu.Lock()
 		err = w.b.answer(err)
 		w.mu.Unlock()
@@ -479,46 +408,20 @@ func (w *writer) run(s stream, write func(context.Context, []p4rtclient.Update) 
 	}
 }
 
-// begin forgets what was told to another session: it is over, and its tables have
-// been read back.
-func (w *writer) begin() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.busy, w.told = false, false
-}
-
 // next returns the plans that have ended, and the next batch, if there is one.
 func (w *writer) next() (finished []*plan, batch []p4rtclient.Update) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	finished = w.b.done()
-	if w.busy = !w.b.idle(); w.busy {
+	if !w.b.idle() {
 		batch = w.b.next()
 	}
 	return finished, batch
 }
 
-// barrier returns when the switch has done what it was told.
-func (w *writer) barrier(s stream) error {
-	w.mu.Lock()
-	told := w.told
-	w.told = false
-	w.mu.Unlock()
-	if !told {
-		return nil
-	}
-	return s.Barrier(s.Context())
-}
-
 // carryOut does a task. Its failure ends the session, which then begins anew.
-func (w *writer) carryOut(s stream, e task) error {
-	w.mu.Lock()
-	w.busy = true
-	w.mu.Unlock()
-	err := w.barrier(s)
-	if err == nil {
-		err = e.do(s.Context())
-	}
+func (w *writer) carryOut(ctx context.Context, e task) error {
+	err := e.do(ctx)
 	e.done <- err
 	return err
 }

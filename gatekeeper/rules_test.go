@@ -2,15 +2,13 @@ package gatekeeper
 
 import (
 	"fmt"
-	"testing"
-
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"pgregory.net/rapid"
 )
 
@@ -91,7 +89,7 @@ func TestEntriesFitTheProgram(t *testing.T) {
 		l3Entry(host(rackaddr.Blade(1)), 511), homeEntry(c.machinePrefix(255), 1),
 		routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0x80, 1}, 2), routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0, 0}, 2),
 		hopEntry(1, 510, mac, mac),
-		accessEntry(lease.Rule{Node: rackaddr.Node(1), Op: dsmpacket.OpFree, Region: dsmpacket.Region{Base: dsmpacket.Make(16, 1, dsmpacket.IDOf(99, 1)), Class: 40}}),
+		blockEntry(7, 3), controlEntry(7, 1, 9),
 	} {
 		back, err := program.Normal(e)
 		if err != nil {

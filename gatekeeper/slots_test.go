@@ -46,7 +46,7 @@ func TestBlocks(t *testing.T) {
 		if less, err := s.a.wants(1); err != nil || !slices.Equal(less, all) {
 			t.Errorf("who wants less has %v, %v", less, err)
 		}
-		s.anew()
+		s.restart()
 		if again, err := s.a.wants(1); err != nil || !slices.Equal(again, all) {
 			t.Errorf("after a restart it has %v, %v", again, err)
 		}
@@ -140,7 +140,7 @@ func TestIncarnations(t *testing.T) {
 		joins("another-node")
 		s.a.leave()
 		joins("one-after-another-has-left")
-		s.anew()
+		s.restart()
 		joins("one-after-a-restart")
 	})
 	s := newSolo(t)

@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -164,9 +162,6 @@ type LeaseState struct {
 // snapshot copies the state.
 func (c *controller) snapshot() Snapshot {
 	s := c.overview()
-	for r := range c.leases.Regions() {
-		s.Regions = append(s.Regions, regionState(r))
-	}
 	for i := range c.surveys.last.regions {
 		s.Regions = append(s.Regions, c.surveys.last.regions[i].state())
 	}
@@ -254,15 +249,6 @@ func (s *service) state() ServiceState {
 	return out
 }
 
-func regionState(r lease.Region) RegionState {
-	s := RegionState{Region: r.Region.String(), Size: r.Region.Size(), Owner: r.Owner, Controller: r.Controller, Freeing: r.Freeing}
-	for _, l := range r.Leases {
-		s.Leases = append(s.Leases, LeaseState{l.Call.String(), l.Node})
-	}
-	slices.SortFunc(s.Leases, func(a, b LeaseState) int { return cmp.Compare(a.Call, b.Call) })
-	return s
-}
-
 // ErrNoSwitch is returned by methods that need the switch while it is away.
 var ErrNoSwitch = errors.New("the switch is not connected")
 
@@ -293,9 +279,8 @@ func (g *Gatekeeper) Connected(ctx context.Context) (connected bool, err error) 
 type Overview struct {
 	Snapshot      // Regions and Calls are nil
 	RegionCount   int
-	CallCount     int // on record for their rights, finished ones included
+	CallCount     int // with open slots in the switch
 	CallsUnderWay int // that nodes have told of
-	EventsWaiting int // in the lease machine: for rules, or for another event
 	FreeBatches   int // batches of region slots that were somebody's: each has a record on the log until somebody has it again
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
 	// yet; without those for whose programs it waits only.
@@ -314,12 +299,8 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	}
 	err = g.do(ctx, func() {
 		o = Overview{
-			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallCount: len(g.ctl.loans), CallsUnderWay: len(g.ctl.told.calls), EventsWaiting: g.ctl.leases.Pending(), FreeBatches: g.ctl.batches.idleCount(),
-			Recoveries: g.ctl.recovering(),
-		}
-		if g.cfg.Rights {
-			o.RegionCount, o.CallCount = len(g.ctl.surveys.last.regions), g.ctl.surveys.last.openCalls()
+			Snapshot: g.ctl.overview(), RegionCount: len(g.ctl.surveys.last.regions), CallCount: g.ctl.surveys.last.openCalls(),
+			CallsUnderWay: len(g.ctl.told.calls), FreeBatches: g.ctl.batches.idleCount(), Recoveries: g.ctl.recovering(),
 		}
 	})
 	if g.cfg.Store != nil {
@@ -351,51 +332,16 @@ type RegionQuery struct {
 // Regions returns a page of regions in the order of their addresses, and whether
 // more follow. Other inputs come in between.
 func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
-	if g.cfg.Rights {
-		if err := g.survey(ctx); err != nil {
-			return nil, false, err
-		}
+	if err := g.survey(ctx); err != nil {
+		return nil, false, err
 	}
-	for left := true; left && len(page) <= q.Limit; {
-		if err := g.do(ctx, func() { left = g.ctl.scanRegions(&q, &page) }); err != nil {
-			return nil, false, err
-		}
+	if err := g.do(ctx, func() { g.ctl.surveys.last.scan(&q, &page) }); err != nil {
+		return nil, false, err
 	}
 	if len(page) <= q.Limit {
 		return page, false, nil
 	}
 	return page[:q.Limit], true, nil
-}
-
-// scanRegions looks at some regions, adds those that are meant to the page until
-// that has one too many, and reports whether there is more to look at.
-func (c *controller) scanRegions(q *RegionQuery, page *[]RegionState) (left bool) {
-	if c.cfg.Rights {
-		c.surveys.last.scan(q, page)
-		return false
-	}
-	if !q.Pointer.IsNil() {
-		if r, ok := c.leases.Find(q.Pointer); ok && q.matches(&r) && bytes.Compare(r.Region.Base[:], q.After[:]) > 0 {
-			*page = append(*page, regionState(r))
-		}
-		return false
-	}
-	seen := 0
-	for r := range c.leases.After(q.After) {
-		if seen++; seen > c.cfg.Limits.Scan || len(*page) > q.Limit {
-			return true
-		}
-		q.After = r.Region.Base
-		if q.matches(&r) {
-			*page = append(*page, regionState(r))
-		}
-	}
-	return false
-}
-
-func (q *RegionQuery) matches(r *lease.Region) bool {
-	return !q.Node.IsValid() || r.Controller == q.Node || r.Owner == q.Node ||
-		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
 }
 
 // Rules reads entries of some of the switch's tables back, of all if none is
@@ -470,22 +416,7 @@ func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Hold
 	if err := g.survey(ctx); err != nil {
 		return out, err
 	}
-	err = g.query(ctx, func(c *controller) error {
-		if c.cfg.Rights {
-			return c.holders(p, &out)
-		}
-		r, ok := c.leases.Find(p)
-		if !ok {
-			return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
-		}
-		out = Holders{Region: regionState(r)}
-		for i := range r.Leases {
-			if k := c.told.calls[r.Leases[i].Call]; k != nil {
-				out.Calls = append(out.Calls, c.callState(k))
-			}
-		}
-		return nil
-	})
+	err = g.query(ctx, func(c *controller) error { return c.holders(p, &out) })
 	return out, err
 }
 
@@ -528,11 +459,6 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 	}
 	out.Rerun, out.Cut, out.Out, out.Waiting = c.toldStates(d.Rerun), c.toldStates(d.Cut), c.toldStates(d.Out), c.toldStates(d.Waiting)
 	if b.memory() {
-		for r := range c.leases.Regions() {
-			if r.Region.Base.Machine() == b.hello.Machine {
-				out.Regions = append(out.Regions, regionState(r))
-			}
-		}
 		for i := range c.surveys.last.regions {
 			if r := &c.surveys.last.regions[i]; r.region.Base.Machine() == b.hello.Machine {
 				out.Regions = append(out.Regions, r.state())

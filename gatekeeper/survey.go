@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// With rights in the switch, nobody tells the Gatekeeper whose regions are. It finds out when somebody wants to know: memory blades list their
+// Nobody tells the Gatekeeper whose regions are. It finds out when somebody wants to know: memory blades list their
 // regions, and the switch's registers say who owns them and which open calls have them. That is not one moment.
 //
 //	Regions, Holders, Snapshot ─▶ wait ─▶ survey: registers │ lists of the memory blades ─▶ surveyed ─▶ all who waited
@@ -62,11 +62,8 @@ type surveys struct {
 	last surveyed
 }
 
-// survey returns when a survey that has begun after the call is over. It is nothing to wait for without rights.
+// survey returns when a survey that has begun after the call is over.
 func (g *Gatekeeper) survey(ctx context.Context) error {
-	if !g.cfg.Rights {
-		return nil
-	}
 	done := make(chan struct{})
 	if err := g.do(ctx, func() {
 		c := g.ctl

@@ -37,7 +37,7 @@ func asked[T any](s *small, ask func(context.Context) (T, error)) (v T) {
 
 // TestSurvey: people see all regions that memory has, with those who own them and the calls that they are lent to.
 func TestSurvey(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		p, q, r := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1), s.allocates(s.b, 0, 1)
 		s.a.sends(rpcpacket.Call, s.b, 0, 2, p)
 		s.b.arrives("a call", 1)
@@ -102,7 +102,7 @@ func (s *small) seizes(n *testNode, p dsmpacket.Pointer) {
 // TestAudit: what memory has and nobody owns is freed within a minute: what was seized by a Gatekeeper that was killed before it had it freed, and what
 // a node that is gone has allocated and never heard of. What somebody owns, or may yet hear of, stays.
 func TestAudit(t *testing.T) {
-	inRights(t, func(s *small) {
+	inLogged(t, func(s *small) {
 		kept, seized := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1)
 		at := func(slot uint32) dsmpacket.RegionID { return dsmpacket.IDOf(kept.ID().Slot()+slot, 2) }
 		s.m1.regions = []control.RegionID{

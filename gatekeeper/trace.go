@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -129,26 +128,6 @@ func (c *controller) remember(t TraceRecord) {
 	}
 }
 
-// traceRefused follows a call that never came on record.
-func (c *controller) traceRefused(h *held, m *rpcpacket.Header, why *fault.Error) {
-	if c.tracer == nil || m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway {
-		return
-	}
-	sent := TraceRecord{
-		Time: c.now, Stage: TraceSent, Call: m.Call, Parent: m.Parent, Caller: wal.Node{Address: h.src, Incarnation: m.CallerIncarnation},
-		Method: m.Method.String(), Policy: m.Flags.Policy(), Oneway: m.Type == rpcpacket.Oneway,
-	}
-	if s := c.services[h.dst]; s != nil {
-		sent.Service = s.name
-	} else if n := c.nodes[h.dst]; n != nil { // a direct call
-		sent.Node = n.logged()
-		sent.Service, sent.Method = c.namesOf(m, n.address)
-	}
-	c.tracer(sent)
-	refusal := trace.Details{Text: why.Msg}
-	c.tracer(TraceRecord{Time: c.now, Stage: TraceRefused, Call: m.Call, Code: why.Code, Details: refusal.Bounded()})
-}
-
 // EventKind says what happened.
 type EventKind string
 
@@ -223,21 +202,20 @@ func EventKinds() []string {
 // Event is something that happened in the rack. Fields that do not apply are
 // empty.
 type Event struct {
-	Seq     uint64       `json:"seq"` // counts all events; a gap means that some were lost
-	Time    time.Time    `json:"time"`
-	Kind    EventKind    `json:"kind"`
-	Blade   string       `json:"blade,omitempty"`
-	Node    netip.Addr   `json:"node,omitzero"` // who did it: caller, allocator, …
-	Peer    netip.Addr   `json:"peer,omitzero"` // with whom: callee
-	Name    string       `json:"name,omitempty"`
-	Service string       `json:"service,omitempty"`
-	Method  string       `json:"method,omitempty"`
-	Call    string       `json:"call,omitempty"`
-	Region  string       `json:"region,omitempty"`
-	Op      string       `json:"op,omitempty"`
-	Rules   []lease.Rule `json:"rules,omitempty"`
-	Code    fault.Code   `json:"code,omitempty"`
-	Message string       `json:"message,omitempty"`
+	Seq     uint64     `json:"seq"` // counts all events; a gap means that some were lost
+	Time    time.Time  `json:"time"`
+	Kind    EventKind  `json:"kind"`
+	Blade   string     `json:"blade,omitempty"`
+	Node    netip.Addr `json:"node,omitzero"` // who did it: caller, allocator, …
+	Peer    netip.Addr `json:"peer,omitzero"` // with whom: callee
+	Name    string     `json:"name,omitempty"`
+	Service string     `json:"service,omitempty"`
+	Method  string     `json:"method,omitempty"`
+	Call    string     `json:"call,omitempty"`
+	Region  string     `json:"region,omitempty"`
+	Op      string     `json:"op,omitempty"`
+	Code    fault.Code `json:"code,omitempty"`
+	Message string     `json:"message,omitempty"`
 }
 
 // broker hands events to subscribers. Publish never blocks.

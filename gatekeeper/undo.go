@@ -2,12 +2,9 @@ package gatekeeper
 
 import (
 	"encoding/json"
-	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -33,80 +30,13 @@ func (c *controller) nodeOrFallen(a netip.Addr) *node {
 	return c.fallen[a]
 }
 
-// A region comes up at a memory blade when that handles the request, and here when
-// the answer comes by. If its node fails in between, and the answer is lost, nobody
-// asks again, and nobody but the memory blade knows the region. So its answer to a
-// fence names the regions whose allocations the node had not settled:
-//
-//	fence ─▶ unsettled allocations ─▶ known here? it is somebody's ─▶ nothing to do
-//	                                          └─ no ─▶ an execution's that is not committed: its next run finds it, or its commit frees it
-//	                                               └─▶ else: reclaimed
-//
-// What is lost with the Gatekeeper's own end, the audit of its successor finds.
-
 // fenced takes a memory blade's answer to a fence.
 func (c *controller) fenced(b *blade, m control.Message) {
 	var told control.Fenced
 	if m.Status != fault.OK || len(m.Body) == 0 || json.Unmarshal(m.Body, &told) != nil {
 		return // an error is reported by whoever has asked; what it hides waits for an audit
 	}
-	if c.cfg.Rights {
-		c.checkNamed(b, &told)
-		return
-	}
-	for _, id := range told.Regions {
-		c.lost(c.unknownOf(b, id))
-	}
-	if told.More {
-		c.audit(b)
-	}
-}
-
-// unknownRegion is a region of a memory blade that nobody here knows, which node has allocated it, and whether that was on
-// behalf of an execution that has not been committed.
-type unknownRegion struct {
-	region  dsmpacket.Region
-	node    netip.Addr
-	pending bool
-}
-
-// unknownOf is a region that a memory blade names.
-func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
-	return unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), node: id.Owner, pending: id.Execution != control.ExecutionID{}}
-}
-
-// lost looks after a region whose owner, an incarnation of a node, has ended, and may
-// not have heard of it. If the node goes on, an execution may yet ask for what it has allocated. When the node commits the
-// execution, the memory blade frees what that has not asked for again. What a run has asked for, and has not waited for, goes when the node
-// is gone for good.
-func (c *controller) lost(s unknownRegion) {
-	if n := c.nodeOrFallen(s.node); s.pending && n != nil && c.remains(s.node) {
-		n.knowLater(s)
-		return
-	}
-	if _, known := c.leases.Find(s.region.Base); !known {
-		c.reclaim([]dsmpacket.Region{s.region})
-	}
-}
-
-// remains reports whether a node is there, or is to come back.
-func (c *controller) remains(node netip.Addr) bool {
-	_, awaited := c.recoveries.Awaits(node)
-	return awaited || c.nodes[node] != nil
-}
-
-// freeRegions takes a node's word that regions go which it has. What it does not have is left alone: it says so again if it has failed meanwhile.
-func (c *controller) freeRegions(n *node, all []netip.Addr) error {
-	if len(all) > control.MaxFrees {
-		return fault.New(fault.BadRequest, "calls", "node %s frees too many regions at a time", n.address)
-	}
-	for _, a := range all {
-		if v, ok := c.leases.Find(dsmpacket.FromAddr(a)); ok && v.Controller == n.address {
-			c.count.Frees++
-			c.steps(c.leases.Abandon(v.Region, n.address))
-		}
-	}
-	return nil
+	c.checkNamed(b, &told)
 }
 
 // A memory blade that is out of service, but has not begun anew, still has its
@@ -223,43 +153,6 @@ func (c *controller) goOn(p *port, hello control.Message, err error) {
 	}
 }
 
-// audit asks a memory blade for its regions and looks after those that are not on
-// the log: their allocation was not answered before we were cut off. While their
-// owner is there it may still ask; after that they are reclaimed.
-func (c *controller) audit(b *blade) {
-	c.reclaimMore(b)
-	if c.cfg.Rights {
-		return // the switch knows whose regions are
-	}
-	if err := c.auditFrom(b, 0); err != nil {
-		c.count.Failures++
-		c.logger.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
-	}
-}
-
-func (c *controller) auditFrom(b *blade, from dsmpacket.RegionID) error {
-	if !b.alive() {
-		return nil
-	}
-	boot := b.hello.Boot
-	return c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
-		if b.hello.Boot != boot {
-			return // it has lost them
-		}
-		page, err := regionList(m)
-		for _, r := range page.Regions {
-			c.lookAfterUnknown(c.unknownOf(b, r), r.Settled)
-		}
-		if err == nil && page.Next > from {
-			err = c.auditFrom(b, page.Next)
-		}
-		if err != nil {
-			c.count.Failures++
-			c.logger.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
-		}
-	})
-}
-
 // regionList reads a page of the answer.
 func regionList(m control.Message) (page control.RegionList, err error) {
 	switch m.Status {
@@ -270,50 +163,4 @@ func regionList(m control.Message) (page control.RegionList, err error) {
 		err = fault.Remote(m.Status, "regions", "%s", m.Body)
 	}
 	return page, err
-}
-
-// lookAfterUnknown looks after a region that a memory blade has. A node that says that it has had the answer has not: we have not let it through.
-func (c *controller) lookAfterUnknown(s unknownRegion, settled bool) {
-	if _, known := c.leases.Find(s.region.Base); known {
-		return
-	}
-	if n := c.nodes[s.node]; n != nil && !settled {
-		n.knowLater(s)
-		return
-	}
-	c.lost(s)
-}
-
-// knowLater notes a region that the node may yet ask for.
-func (n *node) knowLater(s unknownRegion) {
-	if n.unknown == nil {
-		n.unknown = map[dsmpacket.Region]unknownRegion{}
-	}
-	n.unknown[s.region] = s
-}
-
-// reclaimAllUnknown reclaims what an incarnation of a node that has ended has never been given. What it
-// was given and has freed is not there any more, and never will be.
-func (c *controller) reclaimAllUnknown(n *node) {
-	all := n.unknown
-	n.unknown = nil
-	for _, r := range slices.SortedFunc(maps.Keys(all), func(a, b dsmpacket.Region) int { return slices.Compare(a.Base[:], b.Base[:]) }) {
-		c.lost(all[r])
-	}
-}
-
-// How many bytes of regions nobody may know at a memory blade, as a part of what it has, and how often it is asked for them.
-const (
-	leakPart  = 64
-	leakAgain = 10 * time.Second
-)
-
-// auditLeaks asks a memory blade for its regions if it has many more than are known here: those of answers that got lost, which the switch does when
-// there are too many. Their nodes ask again, but for one that has gone, or that does not mean to.
-func (c *controller) auditLeaks(b *blade, regions uint64) {
-	if c.cfg.Rights || !b.memory() || !b.holds() || regions <= c.leases.Bytes(b.hello.Machine)+b.hello.Capacity/leakPart || c.now.Sub(b.audited) < leakAgain {
-		return
-	}
-	b.audited = c.now
-	c.audit(b)
 }

@@ -126,7 +126,6 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	cfg := gatekeeper.Config{
 		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Logger: log,
 		Ports: o.ports, Open: o.open, ShareExports: o.share, TCP: o.tcp, Rates: o.rates, Machines: machines, PairByNumber: true, FillRate: o.fillRate,
-		Rights: true,
 	}
 	export, err := exportSpans(ctx, o.otlp, &cfg)
 	if err != nil {

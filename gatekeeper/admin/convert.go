@@ -64,7 +64,7 @@ const nearlyFull = 0.8
 func countsOf(o *gatekeeper.Overview) api.Counts {
 	c := api.Counts{
 		Nodes: len(present(o.Nodes)), Services: len(o.Services), Regions: o.RegionCount,
-		Calls: o.CallsUnderWay, Recorded: o.CallCount, Waiting: o.EventsWaiting,
+		Calls: o.CallsUnderWay, Recorded: o.CallCount,
 		LogRecords: o.LogRecords, LogBytes: o.LogBytes, FreeBatches: o.FreeBatches,
 	}
 	for i := range o.Nodes {
@@ -204,9 +204,6 @@ func eventOf(id string, e *gatekeeper.Event) api.Event {
 	out := api.Event{
 		ID: id, Time: e.Time, Kind: string(e.Kind), Blade: e.Blade, Node: e.Node, Peer: e.Peer, Name: e.Name, Service: e.Service,
 		Method: e.Method, Call: e.Call, Region: e.Region, Op: e.Op, Code: codeOf(e.Code), Message: e.Message,
-	}
-	for _, r := range e.Rules {
-		out.Rules = append(out.Rules, api.AccessRule{Node: r.Node, Op: r.Op.String(), Region: r.Region.String()})
 	}
 	return out
 }

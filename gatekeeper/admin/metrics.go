@@ -32,7 +32,6 @@ var (
 	descRegions   = describe("regions", "Regions that are allocated.")
 	descCalls     = describe("calls", "Calls under way, those included that are not held.")
 	descRecorded  = describe("recorded_calls", "Held calls on record: under way, or not settled by their callers.")
-	descWaiting   = describe("waiting", "Allocations, calls, replies and frees that wait for rules or for each other.")
 	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
 	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
 	descLedgerMax = describe("ledger_capacity_bytes", "What memory blades have for ledgers.", "blade")
@@ -130,7 +129,7 @@ type rackCollector struct{ backend Backend }
 // Describe and Collect are prometheus.Collector's.
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
+		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
 		descCopies, descLogBytes, descLogMax, descLogged, descFull, descFallen, descApps, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny,
 	} {
 		out <- d
@@ -161,7 +160,6 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descRegions, float64(o.RegionCount))
 	gauge(descCalls, float64(o.CallsUnderWay))
 	gauge(descRecorded, float64(o.CallCount))
-	gauge(descWaiting, float64(o.EventsWaiting))
 	gauge(descLogBytes, float64(o.LogBytes))
 	gauge(descLogMax, float64(o.LogLimit))
 	gauge(descLogged, float64(o.LogRecords))

@@ -16,9 +16,7 @@ import (
 
 // leastLimits are those of the Gatekeeper, leastNode those of nodes.
 var (
-	leastLimits = gatekeeper.Limits{
-		Held: 4, NodeCalls: 512, NodeSlots: 256, Allocs: 32, Scan: 1,
-	}
+	leastLimits = gatekeeper.Limits{Scan: 1}
 	leastNode = rpc.Limits{
 		Started: 1, Detached: 1, Slots: 32, NodeSlots: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
 		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
@@ -64,10 +62,7 @@ func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
 		return l
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 1))}, leastLimits
-	return gatekeeper.Limits{
-		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), NodeSlots: d.draw(least.NodeSlots),
-		Allocs: d.draw(least.Allocs), Scan: d.draw(least.Scan),
-	}
+	return gatekeeper.Limits{Scan: d.draw(least.Scan)}
 }
 
 // nodeLimits are those of every node, with so many clients.

@@ -76,8 +76,6 @@ type Config struct {
 	Compute func(*daemon.ComputeConfig) error
 	// LogOptions are those of the Gatekeeper's log.
 	LogOptions wal.Options
-	// Rights is gatekeeper.Config.Rights.
-	Rights bool
 	// Clock tells a Gatekeeper or a memory blade that starts what time it is; it may be
 	// called concurrently. Nil stands for time.Now.
 	Clock func() time.Time
@@ -106,7 +104,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Rights = true
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}

@@ -130,9 +130,6 @@ func TestRegistersLost_NodeDown(t *testing.T) {
 			t.Run(fmt.Sprint(at, " ", down), func(t *testing.T) {
 				l := &loss{down: down}
 				withShelves(t, &shelf{frame: l.onFrame}, mirroredThesis(), func(r *shelf) {
-					if !r.Rights() {
-						t.Skip("rights are not in the switch")
-					}
 					r.borrows(func(ctx context.Context, p dsm.Pointer) error {
 						_, err := rpc.Memory(ctx).Read(ctx, p, make([]byte, 8))
 						return err
