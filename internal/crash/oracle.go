@@ -91,9 +91,16 @@ func (r *Run) someLost() bool {
 	return false
 }
 
-// judgeRegions waits until no region is left that nobody needs: each service with state has one.
+// judgeRegions waits until no region is left that nobody needs: each service with state has one. Of what a handler of policy none had which
+// was cut off, a service with state keeps what it may know of.
 func (r *Run) judgeRegions(ctx context.Context) error {
-	if r.someLost() {
+	keeps := r.someLost()
+	for i := range r.p.Clients {
+		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) {
+			keeps = keeps || op.Kind == Try && r.p.Services[op.Service].Stateful && r.crash.hits() > 0
+		})
+	}
+	if keeps {
 		return nil
 	}
 	most := btoi(r.opt.Setting.Calls > 0)
