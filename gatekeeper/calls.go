@@ -109,19 +109,6 @@ func (g *Gatekeeper) Call(ctx context.Context, id rpcpacket.ID) (s CallState, ok
 	return s, ok, err
 }
 
-// namesOf are the names of a call's service and method.
-func (c *controller) namesOf(h *rpcpacket.Header, callee netip.Addr) (service, method string) {
-	method = h.Method.String()
-	s := c.services[rackaddr.ServiceOf(h.Service)]
-	if s == nil {
-		return "", method
-	}
-	if n := c.nodeOrFallen(callee); n != nil {
-		method = s.methodName(n, h.Method)
-	}
-	return s.name, method
-}
-
 // CancelCall has the node that runs a call end its handler's context; what the handler then
 // returns is the answer. A call that waits there is answered with Canceled. It returns when the
 // node's daemon has told the program, not when the call has ended: a handler that does not heed

@@ -34,17 +34,6 @@ func (r *rack) crash() {
 	r.settle()
 }
 
-// died reports whether the Gatekeeper has ended.
-func (r *rack) died() bool {
-	r.settle()
-	select {
-	case <-r.gk.stopped:
-		return true
-	default:
-		return false
-	}
-}
-
 // restart crashes the Gatekeeper and starts one with the same log.
 func (r *rack) restart() {
 	r.t.Helper()
@@ -75,20 +64,6 @@ func (f *fuse) light(cancel func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.blow, f.blown, f.lit = cancel, false, f.lit && !f.used
-}
-
-// arm lets so many messages through.
-func (f *fuse) arm(after, before int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lit, f.after, f.before = true, after, before
-}
-
-// disarm lets all through.
-func (f *fuse) disarm() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lit = false
 }
 
 // pass lets a message through, or not.

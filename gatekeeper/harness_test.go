@@ -12,12 +12,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -70,11 +67,6 @@ func started(t *testing.T, r *rack, f func(r *rack)) {
 
 // testSecret is the secret of racks in tests.
 var testSecret = endpoint.Secret{1}
-
-// childOf is the id of a call that an execution of a service makes.
-func childOf(service string, execution rpcpacket.ID, index uint32) rpcpacket.ID {
-	return endpoint.ChildID(testSecret.Service(serviceHash(rackaddr.Service(service))), execution, 0, index)
-}
 
 func newRack(t testing.TB) *rack {
 	t.Helper()
@@ -176,16 +168,6 @@ func (r *rack) stopSwitch() {
 	}
 }
 
-// cut breaks all connections to the switch.
-func (r *rack) cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.dialed {
-		_ = c.Close()
-	}
-	r.dialed = nil
-}
-
 // start starts a Gatekeeper and waits until the switch obeys it.
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
@@ -264,14 +246,5 @@ func quiet(what string, ns ...*testNode) {
 		if got := n.take(); len(got) != 0 {
 			n.r.t.Errorf("%s: node %s got %+v", what, n.address, got)
 		}
-	}
-}
-
-// refused expects that a node has got an exception with a code, and nothing else.
-func (n *testNode) refused(what string, code fault.Code) {
-	n.r.t.Helper()
-	ms := n.messages()
-	if len(ms) != 1 || ms[0].Type != rpcpacket.Exception || ms[0].Code != code || ms[0].Flags&rpcpacket.FlagReleased == 0 || len(ms[0].Payload) == 0 {
-		n.r.t.Errorf("%s: got %+v, want an exception: %s", what, ms, code)
 	}
 }

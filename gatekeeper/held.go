@@ -113,13 +113,3 @@ func serviceHash(a netip.Addr) uint64 {
 func (n *node) identity() callgraph.Node {
 	return callgraph.Node{Address: n.address, Incarnation: n.incarnation}
 }
-
-// methodName is a method's full name, as the node that serves it exports it.
-func (s *service) methodName(n *node, wire rpcpacket.Method) string {
-	if x := n.exports[s.address]; x != nil {
-		if m, ok := x.methods[wire]; ok {
-			return m.Name
-		}
-	}
-	return wire.String()
-}

@@ -1,17 +1,14 @@
 package gatekeeper
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -61,47 +58,6 @@ func TestQuota_Names(t *testing.T) {
 			t.Errorf("another one: %v", err)
 		}
 	})
-}
-
-var errFull = errors.New("the table is full")
-
-// refuse makes the switch refuse the first plan that is out and obey the others,
-// and returns what is sent in the end.
-func (s *solo) refuse(t *testing.T) []packetOut {
-	t.Helper()
-	out := s.take()
-	if len(out.plans) != 1 {
-		t.Fatalf("%d plans are out, want 1", len(out.plans))
-	}
-	out.plans[0].then(errFull)
-	sent := out.packets
-	for {
-		out = s.take()
-		sent = append(sent, out.packets...)
-		if len(out.plans) == 0 {
-			return sent
-		}
-		for _, p := range out.plans {
-			if p.then != nil {
-				p.then(nil)
-			}
-		}
-	}
-}
-
-// answersOf are those of a memory machine that a node has got.
-func answersOf(t *testing.T, sent []packetOut, node netip.Addr) (all []dsmpacket.Header) {
-	t.Helper()
-	for _, o := range sent {
-		u, err := frame.ParseUDP6(o.frame)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a, _, err := dsmpacket.Parse(u.Payload); err == nil && u.Dst.Addr() == node {
-			all = append(all, a)
-		}
-	}
-	return all
 }
 
 // A user of a blade has its share of the rack's nodes, and the blade has: other blades', and another user of the blade, find some.

@@ -3,7 +3,6 @@ package gatekeeper
 import (
 	"encoding/binary"
 	"errors"
-	"net/netip"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -14,21 +13,6 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// exact makes an exactly-once call of a plain client.
-func (n *testNode) exact(service, method string, ps ...dsmpacket.Pointer) *rpcpacket.Message {
-	m := n.message(service, method, ps...)
-	m.Flags = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover)
-	return m
-}
-
-// exactReply answers one.
-func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
-	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), n.incarnation
-	m.Lists, m.Payload = rpcpacket.ListsOf(results...), []byte("the answer")
-	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
-}
-
 // origin is that of a direct call of the node's: a plain one, or of an execution of Arrays.
 func (n *testNode) origin(call *rpcpacket.Message) []byte {
 	proof, service := endpoint.NewProver(testSecret.Node(n.address)).Prove(call.Call, call.Flags.Policy()), uint64(0)
@@ -36,41 +20,6 @@ func (n *testNode) origin(call *rpcpacket.Message) []byte {
 		return originOf("Arrays", call)
 	}
 	return binary.BigEndian.AppendUint64(proof[:], service)
-}
-
-// forget tells the Gatekeeper that nobody asks for a direct call.
-func (n *testNode) forget(id rpcpacket.ID) { n.forgets(id, 0, 0, 0) }
-
-// forgets names a call, with its slot and number, that nobody asks for; a mark makes a question of it.
-func (n *testNode) forgets(id rpcpacket.ID, s rpcpacket.Slot, number rpcpacket.Number, mark rpcpacket.Flags) {
-	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagSettled | mark).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation, Call: id,
-	}, Payload: binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(id[:], uint32(s)), uint64(number))}
-	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
-}
-
-// asks asks the Gatekeeper what a call has handed over. It returns what is told, and whether there is an answer.
-func (n *testNode) asksOf(call *rpcpacket.Message) (has []dsmpacket.Pointer, answered bool) {
-	n.messages()
-	n.forgets(call.Call, call.Slot, call.Number, rpcpacket.FlagGivenUp)
-	for _, m := range n.messages() {
-		if m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0 {
-			has, answered = append(has, m.Bases(rackaddr.DefaultDSMPrefix)...), true
-		}
-	}
-	return has, answered
-}
-
-// frees tells the Gatekeeper that regions go.
-func (n *testNode) frees(all ...dsmpacket.Pointer) {
-	n.r.t.Helper()
-	var f []netip.Addr
-	for _, p := range all {
-		f = append(f, p.Addr())
-	}
-	if err := n.ask(control.KindCalls, control.NodeCalls{Node: n.address, Incarnation: n.incarnation, Frees: f}, nil); err != nil {
-		n.r.t.Error(err)
-	}
 }
 
 // originOf is the origin of a call that an execution of a service makes.

@@ -1,17 +1,13 @@
 package gatekeeper
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // over says that a durable main has come to its end.
@@ -54,47 +50,6 @@ func TestMain_Over(t *testing.T) {
 			t.Errorf("a new run begins with %+v, %v", p, err)
 		}
 	})
-}
-
-// lends has the main m of a node call another one, which it lends a region.
-func (n *testNode) lends(to *testNode, index uint32, p dsmpacket.Pointer) *rpcpacket.Message {
-	id := endpoint.MainID("m")
-	m := n.exact("Arrays", "add", p)
-	m.Parent, m.Branch, m.Index = id, 0, index
-	n.place(m, 9, uint64(index))
-	var proof endpoint.Proof
-	m.Call, proof = endpoint.Child(testSecret.Main(id), rpcpacket.PolicyRecover, id, 0, index)
-	m.Trailer = binary.BigEndian.AppendUint64(proof[:], 0)
-	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
-	return m
-}
-
-// asks sends a question for the main m, which may not be answered at once. It returns its id.
-func (n *testNode) asks() uint64 {
-	n.r.t.Helper()
-	data, err := json.Marshal(control.BeginMain{Node: n.address, Incarnation: n.incarnation, Name: "m"})
-	if err != nil {
-		n.r.t.Fatal(err)
-	}
-	id, err := n.peer.Ask(time.Now(), control.KindMain, data)
-	if err != nil {
-		n.r.t.Fatal(err)
-	}
-	return id
-}
-
-// answered reports whether a question has been answered since the last look, and with what.
-func (n *testNode) answered(id uint64) (part control.BegunMain, ok bool) {
-	n.r.t.Helper()
-	for _, m := range n.converse() {
-		if m.ID == id {
-			if err := m.Decode(&part); err != nil || m.Status != fault.OK {
-				n.r.t.Errorf("answered %s: %s, %v", m.Status, m.Body, err)
-			}
-			return part, true
-		}
-	}
-	return part, false
 }
 
 // TestByHand_Fenced: a program that goes on as a node which waits for it joins when the node's former incarnation is fenced, and

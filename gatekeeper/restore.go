@@ -100,6 +100,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		return c.restoreRegisters(&r)
 	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
+	default: // its kind is no more written
+		return corrupt(&r, "a record of kind %d", r.Kind)
 	}
 	return nil
 }

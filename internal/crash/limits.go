@@ -17,7 +17,7 @@ import (
 // leastLimits are those of the Gatekeeper, leastNode those of nodes.
 var (
 	leastLimits = gatekeeper.Limits{Scan: 1}
-	leastNode = rpc.Limits{
+	leastNode   = rpc.Limits{
 		Started: 1, Detached: 1, Slots: 32, NodeSlots: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
 		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
 	}

@@ -26,7 +26,7 @@ func TestRegressions(t *testing.T) {
 		// beginning that did not follow, and the node could not read it when it began anew.
 		{997014, "pairs", slow, "149-B:drain:232.025443ms"},
 		// A callee had refused a call with a pointer whose time was over, and the refusal was lost. The Gatekeeper answered the next
-		// copy itself, as unavailable (gatekeeper: TestLoan_Probe).
+		// copy itself, as unavailable.
 		{248, "log=179482,sync,age=471704h3m40.386785642s,jumps,lends", "lossy", "31+log:fill:213.895964ms"},
 		// A program was killed while its blade drained, and there was no other blade. New calls failed instead of waiting.
 		{6000035, "mtu=37307,age=491182h46m34.229402799s,pairs,long", "lossy", "67+gk:restart:321.947µs,96-C:drain:3.531164903s,178+C:kill"},
@@ -128,7 +128,7 @@ func TestRegressions(t *testing.T) {
 		// A change of state that fitted only within a base was not written as one, and its ledger took no more calls: simrack.TestLargestState.
 		{304, "room=960851,large=60053", "good", ""},
 		// A call of policy none had lent memory, and its callee failed. The caller heard of that before the switch had given it its rights back, and was
-		// denied what it did next: from the Gatekeeper (gatekeeper.TestCut_Told), and when it asked where the callee was.
+		// denied what it did next: from the Gatekeeper, and when it asked where the callee was.
 		{922, "mtu=65535,sync,age=431085h3m4.836847767s,limits=36488,pairs,lends,byhand,disks", slow, "198+A:cut:909.462837ms"},
 		{990017, "mtu=1500,age=415123h5m39.03858854s,limits=176421,pairs,long", slow, "1987+A:kill"},
 		{254, "limits=296717,long", "good", "20-sw:hangup,27-m2:end:56.296419ms,61+B:stop:3.951097919s,106-client1:kill"},
@@ -139,7 +139,7 @@ func TestRegressions(t *testing.T) {
 		// slot for other calls, so the Gatekeeper took the answer for a late one, each time.
 		{7000080, "mtu=37923,sync,age=465917h15m16.077415588s", slow, "3508-sw:restart:274.506896ms,3512+A:kill,5071-s4:stop:4.498563479s"},
 		// A node had lost its ledger, and its execution began anew, got other regions, and made a call that was open still. The Gatekeeper refused that as a
-		// bad request, and not as nondeterminism (gatekeeper.TestLoan_OtherRun).
+		// bad request, and not as nondeterminism.
 		{909000972, "sync,age=493610h29m13.169404838s,lends,room=1762165,large=6883", "good", "127-m2:cut:7.641261224s,139-log:fill:794.925µs,191+B:kill,210+B:cut:2.597245392s"},
 		// A program was deployed on a blade that had not reported since the Gatekeeper began (the explorer's fault).
 		{909000077, "age=240877h30m32.714722405s,pairs,lends,calls=17", "good", "1444+m2:cut:1.080656ms,1482-gk:restart:1.3135588s,1482+C:redeploy:920.938µs,1499-log:power:2.839390923s"},

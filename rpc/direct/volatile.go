@@ -389,3 +389,12 @@ func (l *list[T]) remove(n *links[T]) {
 
 // first returns the oldest member's value; the list must not be empty.
 func (l *list[T]) first() T { return l.head.next.value }
+
+// Known calls f with each call that the node knows, with its entry's tag and its answer, as far as there are such.
+func (v *Volatile) Known(f func(at record.Place, n rpcpacket.Number, id rpcpacket.ID, tag any, reply []byte)) {
+	for at, l := range v.slots {
+		if e := l.call; e != nil {
+			f(at, e.number, e.ID, e.Tag, e.reply)
+		}
+	}
+}
