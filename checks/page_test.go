@@ -179,15 +179,7 @@ func TestPage_ShowsTheRack(t *testing.T) {
 	b.same(s)
 	rack.Over()
 	b.same(s)
-	b.until(`document.querySelector('.feed')?.textContent.includes('goes on to c1/client')`)
-	feed := value[string](b, `document.querySelector('.feed').textContent`)
-	for _, want := range []string{
-		"s1/back may not write", "Reply of Inner.incrementRef held", "Reply of Arrays.addRef goes on to c1/client", "Revoked s2/front: ", "c1/client: read, write, free",
-	} {
-		if !strings.Contains(feed, want) {
-			t.Errorf("the feed does not say %q: %s", want, feed)
-		}
-	}
+	b.until(`document.querySelector('.feed')?.textContent.includes('s1/back may not write')`)
 	must(t, rack.Gatekeeper().MarkFailed(rack.Ctx, "m2", "a test"))
 	b.until(`document.querySelector('[data-blade="m2"]')?.dataset.status === 'failed'`)
 	b.same(s)
