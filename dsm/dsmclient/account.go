@@ -189,7 +189,7 @@ func (f *leaving) ended() {
 	}
 	if f.cache == nil {
 		f.operation.ended()
-	} else if f.Lent {
+	} else if f.Lent || f.Status == fault.Unavailable && !f.Lost { // its machine is away, and may come back with it
 		f.cache.later(f.Pointer)
 	}
 }

@@ -141,6 +141,8 @@ func TestRegressions(t *testing.T) {
 		// A node had lost its ledger, and its execution began anew, got other regions, and made a call that was open still. The Gatekeeper refused that as a
 		// bad request, and not as nondeterminism.
 		{909000972, "sync,age=493610h29m13.169404838s,lends,room=1762165,large=6883", "good", "127-m2:cut:7.641261224s,139-log:fill:794.925µs,191+B:kill,210+B:cut:2.597245392s"},
+		// A node freed what it had kept for later while the machine had no copy in service. It took that for done, and the regions stayed its own.
+		{147, "mtu=4000,sync,age=464829h38m10.293110772s,jumps,pairs,byhand", "good", "159-m2:stop:3.388015373s,199+m1:end:68.986539ms,311-m1:pause:2.048283984s,311-m2:pause:2.686630414s"},
 		// A program was deployed on a blade that had not reported since the Gatekeeper began (the explorer's fault).
 		{909000077, "age=240877h30m32.714722405s,pairs,lends,calls=17", "good", "1444+m2:cut:1.080656ms,1482-gk:restart:1.3135588s,1482+C:redeploy:920.938µs,1499-log:power:2.839390923s"},
 		// A caller's next incarnation gave up a large call of policy none that had not come whole: it ran for ever (rpc.TestLargeGivenUp).
