@@ -25,7 +25,7 @@ func (c *controller) auditDue() {
 // nextAudit is when that is.
 func (c *controller) nextAudit() (at time.Time, due bool) {
 	s := &c.surveys
-	return later(s.last.when, c.hearing.began).Add(auditEvery), c.connected && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
+	return later(s.last.when, c.hearing.began).Add(auditEvery), c.connected && c.rebuild == nil && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
 }
 
 // auditSurvey reclaims regions that memory has, and nobody owns.

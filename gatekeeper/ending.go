@@ -341,7 +341,7 @@ func (c *controller) endingsDue(earliest func(time.Time)) {
 		earliest(c.resting[0].until)
 	}
 	for _, e := range c.endings {
-		if !e.again.IsZero() {
+		if !e.again.IsZero() && c.rebuild == nil { // it goes on when the registers are rebuilt
 			earliest(e.again)
 		}
 	}
