@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
@@ -47,9 +46,7 @@ func (n *Node) account() control.Account {
 	n.accountOfCalls(&a)
 	n.accountOfTaken(&a)
 	for _, q := range n.questions.all {
-		select {
-		case <-q.over:
-		default:
+		if !q.isOver() {
 			a.Asked = append(a.Asked, control.Attempt{Slot: q.held.Slot, Number: q.held.Number})
 		}
 	}
@@ -163,21 +160,6 @@ func regionsOf(all []dsm.Pointer) (regions []rpcpacket.Region) {
 		regions = append(regions, rpcpacket.RegionOf(p))
 	}
 	return regions
-}
-
-// passOn makes regions ready that a call of an execution passes on. A one-way of the execution leaves when the execution has ended: until then its
-// regions are the node's. One of policy none leaves at once.
-func (n *Node) passOn(ctx context.Context, ptrs []dsm.Pointer, atOnce bool) error {
-	if atOnce {
-		return n.pass(ctx, ptrs, false)
-	}
-	if len(ptrs) == 0 {
-		return nil
-	}
-	if err := n.undoubted(ctx, ptrs); err != nil {
-		return err
-	}
-	return n.memory.PassOn(ctx, ptrs...)
 }
 
 // receivedBy notes that a one-way has brought the node regions.

@@ -370,18 +370,15 @@ func (e *execution) readsBy(p dsm.Pointer) dsmpacket.Use {
 	return dsmpacket.Use{Slot: uint32(by.Slot), Number: uint64(by.Number)}
 }
 
-// pass makes regions ready to be passed on: lent to a call, or given away.
-func (n *Node) pass(ctx context.Context, ptrs []dsm.Pointer, lent bool) error {
+// pass makes regions ready to be passed on, by a method of the memory client: Lend, HandOver or PassOn.
+func (n *Node) pass(ctx context.Context, ptrs []dsm.Pointer, by func(context.Context, ...dsm.Pointer) error) error {
 	if len(ptrs) == 0 {
 		return nil
 	}
 	if err := n.undoubted(ctx, ptrs); err != nil {
 		return err
 	}
-	if lent {
-		return n.memory.Lend(ctx, ptrs...)
-	}
-	return n.memory.HandOver(ctx, ptrs...)
+	return by(ctx, ptrs...)
 }
 
 // finishTime bounds the wait for the fate of a branch's last memory operations. A

@@ -184,14 +184,14 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 // exchange sends a call and waits for its answer; nil is that of a one-way which leaves later, or has
 // policy none. Whoever called it releases the answer.
 func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
-	lends := o == nil && kind == thrift.CALL
-	err := error(nil)
-	if o == nil {
-		err = c.node.pass(ctx, codec.pointers, lends)
-	} else {
-		err = c.node.passOn(ctx, codec.pointers, kind == thrift.ONEWAY && m.policy == PolicyNone)
+	lends, by := o == nil && kind == thrift.CALL, c.node.memory.HandOver
+	switch {
+	case lends:
+		by = c.node.memory.Lend
+	case o != nil && (kind == thrift.CALL || m.policy != PolicyNone): // its one-ways leave when it has ended: until then their regions are the node's
+		by = c.node.memory.PassOn
 	}
-	if err != nil {
+	if err := c.node.pass(ctx, codec.pointers, by); err != nil {
 		return nil, neverBegan(coded(m.op, err))
 	}
 	p := c.node.out.pendings.Get().(*pending)
@@ -421,12 +421,8 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 	return badAnswer(m, errors.New("its Thrift message type does not fit the packet's type"))
 }
 
-// unbegun reports whether an exception says for sure that the call did not begin. The
-// Gatekeeper, which releases its refusals, knows of no copies that it did not hold.
-func (p *pending) unbegun() bool {
-	f := p.answer.Flags
-	return f&rpcpacket.FlagUnbegun != 0
-}
+// unbegun reports whether an exception says for sure that the call did not begin.
+func (p *pending) unbegun() bool { return p.answer.Flags&rpcpacket.FlagUnbegun != 0 }
 
 // neverBegan marks an error that arose before the call was sent.
 func neverBegan(err error) error {

@@ -388,12 +388,8 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		n.log.Error("rpc: the ledger has a one-way that is no message", "call", w.ID.String(), "err", err)
 		return
 	}
-	if n.questions.openTo(w.Node) {
-		go func() {
-			if n.awaitOneways(w.Node) {
-				n.leaveAgain(w)
-			}
-		}()
+	if q := n.questions.openTo(w.Node); q != nil {
+		go n.leaveAfter(q, w) // which looks again whether there is another one
 		return
 	}
 	o, node := &n.out, netip.AddrFrom16(w.Node)

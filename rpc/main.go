@@ -176,11 +176,12 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 		}
 	}
 	for _, k := range known.Called {
-		if (len(known.Machines) > 0 || !k.Direct()) && !n.awaitQuestions(ctx, k.ID) {
-			if n.base.Err() != nil {
-				return n.whyEnded()
-			}
-			return coded("main", ctx.Err())
+		q := n.questions.of[k.ID]
+		if q == nil || len(known.Machines) == 0 && k.Direct() {
+			continue
+		}
+		if err := n.ledger.await(ctx, q.over); err != nil {
+			return coded("main", err)
 		}
 	}
 	if len(known.Machines) == 0 {

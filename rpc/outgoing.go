@@ -279,8 +279,10 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 // it lies in, if any.
 func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.Message) bool {
 	p := call.Tag.(*pending)
-	if m.Had != 0 && !p.former && n.hands(&m) {
-		m = n.ownResult(&m)
+	if m.Had != 0 && !p.former {
+		if _, own := n.resultsOf(&m); len(own) > 0 {
+			m = n.ownResult(&m)
+		}
 	}
 	if len(p.lent) > 0 {
 		n.memory.Returned(p.lent...)

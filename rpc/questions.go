@@ -33,6 +33,16 @@ type heldCall struct {
 	answer rpcpacket.Message // of which only the header and the regions count; valid then
 }
 
+// isOver reports whether it is known what has become of the call.
+func (q *heldCall) isOver() bool {
+	select {
+	case <-q.over:
+		return true
+	default:
+		return false
+	}
+}
+
 // questions are those that a node has begun with. They do not change.
 type questions struct {
 	all []*heldCall
@@ -124,7 +134,6 @@ func (n *Node) askQuestions() {
 // heardOf takes the answer to a question.
 func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	q.answer = rpcpacket.Message{Header: m.Header, Lists: m.Lists}
-	known := n.questions.of[m.Call] == q && q.held.Incarnation == 0 // a call of policy none is not made again
 	if q.oneway {
 		w := departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node, slots: int(q.held.Slots)}
 		if m.Type == rpcpacket.Reply {
@@ -133,7 +142,7 @@ func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 			n.onRecord(w, 0)
 		}
 	}
-	if !known || q.held.Incarnation != 0 { // no execution asks for it again: what is made again of policy none is a new call
+	if n.questions.of[m.Call] != q || q.held.Incarnation != 0 { // no execution asks for it again: what is made again of policy none is a new call
 		n.freeUnheard(m)
 		q.answer.Lists = nil
 	}
@@ -141,24 +150,8 @@ func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	n.ledger.forgets.hurry(n)
 }
 
-// awaitQuestions waits until it is known what has become of calls of former incarnations. It reports false if the node ends.
-func (n *Node) awaitQuestions(ctx context.Context, ids ...rpcpacket.ID) bool {
-	for _, id := range ids {
-		if q := n.questions.of[id]; q != nil {
-			select {
-			case <-q.over:
-			case <-ctx.Done():
-				return false
-			case <-n.base.Done():
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// awaitAsked is awaitQuestions for an execution that makes a call again, and gives its worker's slot back meanwhile. The end of the call's context does
-// not end the wait: a former run has sent the call, which this run gives up as it would have.
+// awaitAsked waits until it is known what has become of a call that an execution makes again, which gives its worker's slot back meanwhile. The end of
+// the call's context does not end the wait: a former run has sent the call, which this run gives up as it would have. It reports false if the node ends.
 func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) bool {
 	within := b.e.journal.within
 	if within == nil {
@@ -166,7 +159,7 @@ func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) b
 	}
 	b.e.yield()
 	defer b.e.resume()
-	for n.awaitQuestions(within, id) {
+	for q := n.questions.of[id]; q == nil || n.ledger.await(within, q.over) == nil; {
 		if !n.unheard(id) {
 			return true
 		}
@@ -181,33 +174,10 @@ func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) b
 	return false
 }
 
-// awaitOneways waits until it is known what has become of one-ways that former incarnations have sent to a node. It reports false if the
-// node ends.
-func (n *Node) awaitOneways(node [16]byte) bool {
-	for _, q := range n.questions.all {
-		if q.oneway && q.held.Node == node {
-			select {
-			case <-q.over:
-			case <-n.base.Done():
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // open reports whether it is not known yet what has become of a call of a former incarnation.
 func (qs *questions) open(id rpcpacket.ID) bool {
 	q := qs.of[id]
-	if q == nil {
-		return false
-	}
-	select {
-	case <-q.over:
-		return false
-	default:
-		return true
-	}
+	return q != nil && !q.isOver()
 }
 
 // hearGivenUp goes on with the calls that executions have given up, and that are answered: what the answers have handed over goes, then the callees
@@ -220,7 +190,7 @@ func (l *ledger) hearGivenUp() {
 		}
 		f := direct.Free{Owner: k.ID, Heard: true}
 		if answer, brought := l.brought[k.ID]; brought {
-			f.Regions = n.newsIn(&answer)
+			f.Regions, _ = n.resultsOf(&answer)
 		} else if q := n.questions.of[k.ID]; q != nil {
 			f.Regions = n.leftIn(&q.answer)
 		}
@@ -248,14 +218,11 @@ func (n *Node) unhold(k record.Call) {
 
 // leftIn are the regions in an answer that nothing of this incarnation accounts for: the answer may have come to the former one, too.
 func (n *Node) leftIn(m *rpcpacket.Message) (all [][16]byte) {
-	if m.Type != rpcpacket.Reply {
-		return nil
-	}
-	all = n.newsIn(m)
+	all, own := n.resultsOf(m)
 	n.leftMu.Lock()
 	defer n.leftMu.Unlock()
-	for _, p := range n.pointers(m) {
-		if n.left[p] && !slices.Contains(all, [16]byte(p)) {
+	for _, p := range own {
+		if n.left[p] {
 			all = append(all, p)
 		}
 	}
@@ -265,7 +232,7 @@ func (n *Node) leftIn(m *rpcpacket.Message) (all [][16]byte) {
 // asked takes a question of a later incarnation of a caller, or of the Gatekeeper in its name.
 func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	if m.CalleeIncarnation != 0 {
-		n.askedVolatile(from, m)
+		n.answerVolatile(from, m, n.askVolatile(from.Addr(), m))
 		return
 	}
 	l := n.ledger
@@ -288,25 +255,19 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 		l.mu.Unlock()
 		n.superseded(from.Addr(), m)
 		return
-	case v == direct.Unbegun:
-		if n.knowsVolatile(from.Addr(), m) {
+	case v == direct.Unbegun: // by the ledger's word
+		a := n.askVolatile(from.Addr(), m)
+		if a.Verdict != direct.Unbegun {
 			l.mu.Unlock()
-			n.askedVolatile(from, m)
+			n.answerVolatile(from, m, a)
 			return
 		}
-		if !l.placed() {
-			l.mu.Unlock()
-			n.send(from, n.exception(m, Unavailable, "the call has not come", true))
-			return
-		}
-		last := uint64(0)
+		last := l.last
 		if r := l.table.Bury(from.Addr().As16(), m.CallerIncarnation-1, false); r != nil {
 			last = l.add(r)
-		} else {
-			last = l.last
 		}
 		l.mu.Unlock()
-		refusal := n.exception(m, Unavailable, "the call has not come", true)
+		refusal := n.neverBegan(m)
 		go func() {
 			if l.settle(last) {
 				n.send(from, refusal)
@@ -398,17 +359,26 @@ func (n *Node) freeLeft() {
 	l.free(f)
 }
 
-// askedVolatile answers a question about a call of policy none.
-func (n *Node) askedVolatile(from netip.AddrPort, m *rpcpacket.Message) {
+// askVolatile is what is known of a call of policy none. One that has not come does not begin any more.
+func (n *Node) askVolatile(from netip.Addr, m *rpcpacket.Message) direct.Arrival {
 	n.in.mu.Lock()
-	a := n.in.core.Ask(from.Addr(), &m.Header)
-	n.in.mu.Unlock()
+	defer n.in.mu.Unlock()
+	return n.in.core.Ask(from, &m.Header)
+}
+
+// neverBegan is the answer to a question about a call that has not come, and does not begin any more.
+func (n *Node) neverBegan(m *rpcpacket.Message) []byte {
+	return n.exception(m, Unavailable, "the call has not come", true)
+}
+
+// answerVolatile answers a question by what is known of calls of policy none.
+func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direct.Arrival) {
 	switch a.Verdict {
 	case direct.Answer:
 		n.stats.resent.Add(1)
 		n.sendAgain(from, a.Reply)
 	case direct.Unbegun, direct.Refused:
-		n.send(from, n.exception(m, Unavailable, "the call has not come", true))
+		n.send(from, n.neverBegan(m))
 	case direct.Gone:
 		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:
@@ -420,30 +390,21 @@ func (n *Node) askedVolatile(from netip.AddrPort, m *rpcpacket.Message) {
 	}
 }
 
-// knowsVolatile reports whether a question that names no incarnation is about a call of policy none which is known here.
-func (n *Node) knowsVolatile(from netip.Addr, m *rpcpacket.Message) bool {
-	n.in.mu.Lock()
-	defer n.in.mu.Unlock()
-	return n.in.core.Ask(from, &m.Header).Verdict != direct.Unbegun
-}
-
-// openTo reports whether it is not known yet what has become of a one-way that a former incarnation has sent to a node.
-func (qs *questions) openTo(node [16]byte) bool {
-	for _, q := range qs.all {
-		if q.oneway && q.held.Node == node {
-			select {
-			case <-q.over:
-			default:
-				return true
-			}
-		}
+// openTo is the first question that is open about a one-way to a node; nil if there is none.
+func (qs *questions) openTo(node [16]byte) *heldCall {
+	i := slices.IndexFunc(qs.all, func(q *heldCall) bool { return q.oneway && q.held.Node == node && !q.isOver() })
+	if i < 0 {
+		return nil
 	}
-	return false
+	return qs.all[i]
 }
 
-// leaveAgain sends a one-way that has waited for the end of questions, unless they have told that it was delivered.
-func (n *Node) leaveAgain(w *record.Oneway) {
+// leaveAfter sends a one-way when a question is answered, unless that has told that it was delivered.
+func (n *Node) leaveAfter(q *heldCall, w *record.Oneway) {
 	l := n.ledger
+	if l.await(n.base, q.over) != nil {
+		return
+	}
 	l.mu.Lock()
 	owed := l.table.Again(w.Node, w.ID)
 	next := l.table.Next()

@@ -346,7 +346,7 @@ func (l *ledger) freeDue() {
 	}
 }
 
-// tickFrees tells the Gatekeeper what is due, and returns when it has to be called next.
+// tickFrees has freed what is due, and returns when it has to be called next.
 func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	l := n.ledger
 	l.mu.Lock()

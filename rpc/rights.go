@@ -148,38 +148,28 @@ func (n *Node) freeUnheard(m *rpcpacket.Message) {
 
 // freeOf frees what an answer hands over. The caller holds l.mu.
 func (l *ledger) freeOf(m *rpcpacket.Message) {
-	if all := l.node.newsIn(m); len(all) > 0 {
-		l.free(direct.Free{Regions: all})
+	if news, _ := l.node.resultsOf(m); len(news) > 0 {
+		l.free(direct.Free{Regions: news})
 	}
 }
 
-// newsIn are the regions that an answer hands over, and that were not the node's before.
-func (n *Node) newsIn(m *rpcpacket.Message) (all [][16]byte) {
+// resultsOf are the regions that an answer hands over: those that are news, and those that were the node's before it came. The switch says which its caller
+// had, and of an answer that comes again all of them; then the node's account tells.
+func (n *Node) resultsOf(m *rpcpacket.Message) (news, own [][16]byte) {
 	if m.Type != rpcpacket.Reply {
-		return nil
+		return nil, nil
 	}
 	for i := range m.Lists {
 		for j, r := range m.Lists[i].Of() {
 			p := r.Base(n.memory.Prefix())
-			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 0 || !n.memory.Owns(p) { // of an answer that comes again the switch says that all were
-				all = append(all, p)
+			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && n.memory.Owns(p) {
+				own = append(own, p)
+			} else {
+				news = append(news, p)
 			}
 		}
 	}
-	return all
-}
-
-// hands reports whether an answer names regions as results that were the node's before it came: the switch says which its caller had already, and of an
-// answer that comes again all of them.
-func (n *Node) hands(m *rpcpacket.Message) bool {
-	for i := range m.Lists {
-		for j, r := range m.Lists[i].Of() {
-			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && n.memory.Owns(r.Base(n.memory.Prefix())) {
-				return true
-			}
-		}
-	}
-	return false
+	return news, own
 }
 
 // ownResult is what the caller gets in the place of an answer with its own regions: it would free them, as it frees results.

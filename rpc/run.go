@@ -193,7 +193,7 @@ func (x *export) check(ctx context.Context, out *codec) *Error {
 	if tooLong := x.checkSize(out); tooLong != nil {
 		return tooLong
 	}
-	if err := x.node.pass(ctx, out.pointers, false); err != nil {
+	if err := x.node.pass(ctx, out.pointers, x.node.memory.HandOver); err != nil {
 		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
 	}
 	return nil

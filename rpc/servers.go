@@ -316,12 +316,8 @@ func (c *client) server(ctx context.Context, b *opSequence, m *method) (server, 
 	return c.node.findServer(ctx, q)
 }
 
-// movedOn reports whether a call was refused for good by a node that closes, or is gone. The Gatekeeper refuses a call
-// for what it lends: no other node could take it. Only a node puts its incarnation into an answer that the Gatekeeper
-// lets through.
-func (p *pending) movedOn() bool {
-	return p.err == nil && p.answer.Refuses()
-}
+// movedOn reports whether a call was refused for good since its node closes, or is gone.
+func (p *pending) movedOn() bool { return p.err == nil && p.answer.Refuses() }
 
 // unbind takes back the choice of the node that has refused a call.
 func (c *client) unbind(o *operation, p *pending, m *method) {
@@ -396,29 +392,26 @@ func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, inOrder, known bo
 
 // gone fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is gone for
 // good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A call that lends memory waits for the
-// Gatekeeper's answer, unless its node is gone for good: that comes when the switch has given the caller its rights back.
+// switch's word: then its caller has its rights back.
 func (n *Node) gone(node netip.Addr, inOrder bool, incarnation uint32) {
 	forGood := incarnation == math.MaxUint32
 	n.out.mu.Lock()
 	var failed []*pending
 	for _, call := range n.out.core.All(nil) {
 		p := call.Tag.(*pending)
-		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation && !p.lends
-		switch {
-		case call.Node != node.As16() || !forGood && !bound, p.detached || p.lends:
-		default: // the slot is the runtime's until the switch says that the call is over
-			n.orphan(p)
+		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation
+		if call.Node == node.As16() && (forGood || bound) && !p.detached && !p.lends {
+			n.orphan(p) // until the switch says that the call is over
 			failed = append(failed, p)
 		}
 	}
 	n.out.mu.Unlock()
 	for _, p := range failed {
-		const why = "the node that was called is gone"
 		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID}
 		if inOrder && p.server.incarnation == 0 { // the node knows nothing of calls of policy none that it has answered
 			h.Flags |= rpcpacket.FlagUnbegun
 		}
-		if n.deliver(&p.Call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
+		if n.deliver(&p.Call, nil, rpcpacket.Message{Header: h, Payload: []byte(whyGone)}) {
 			n.interrupt() // whoever waits may be reading
 		}
 	}
