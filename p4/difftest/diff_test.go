@@ -20,6 +20,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/inputs"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -115,16 +116,16 @@ func forBifrost(_ *v1model.Program, seed uint64) (func() (datapath.Port, []byte)
 }
 
 func forAny(prog *v1model.Program, seed uint64) (func() (datapath.Port, []byte), func() (datapath.Entry, bool)) {
-	return from(NewAny(prog, seed))
+	return from(inputs.New(prog, seed))
 }
 
 func forWhole(prog *v1model.Program, seed uint64) (func() (datapath.Port, []byte), func() (datapath.Entry, bool)) {
-	a := NewAny(prog, seed)
+	a := inputs.New(prog, seed)
 	a.Whole = true
 	return from(a)
 }
 
-func from(a *Any) (func() (datapath.Port, []byte), func() (datapath.Entry, bool)) {
+func from(a *inputs.Maker) (func() (datapath.Port, []byte), func() (datapath.Entry, bool)) {
 	packet := func() (datapath.Port, []byte) {
 		in, frame := a.Packet()
 		return datapath.Port(in), frame
@@ -228,7 +229,7 @@ func (p *pair) minimize(in datapath.Port, frame []byte) []byte {
 		return !slices.Equal(ours, theirs)
 	}
 	for n := len(frame) / 2; n > 0 && !p.whole; n /= 2 {
-		for len(frame)-n >= shortestFrame+4 && differs(frame[:len(frame)-n]) {
+		for len(frame)-n >= inputs.ShortestFrame+4 && differs(frame[:len(frame)-n]) {
 			frame = frame[:len(frame)-n]
 		}
 	}
@@ -312,6 +313,12 @@ func (p *pair) allowed(e *datapath.Entry) bool {
 	return t != nil && a != nil && t.Actions[a.GetActionId()] != configv1.ActionRef_DEFAULT_ONLY
 }
 
+// ones is a value of width bits, all of them ones, big-endian.
+func ones(width int) []byte {
+	one := big.NewInt(1)
+	return new(big.Int).Sub(new(big.Int).Lsh(one, uint(width)), one).FillBytes(make([]byte, (width+7)/8))
+}
+
 // canonical clears what a prefix leaves out, which P4Runtime insists on, and
 // makes optional fields, which the program has as ternary ones, match all of the
 // value or nothing. It is false for prefixes of fields that are no whole number of bytes, of which bmv2
@@ -320,7 +327,7 @@ func canonical(t *v1model.Table, info *p4info.Table, e *datapath.Entry) bool {
 	for i := range e.Match {
 		m := &e.Match[i]
 		if info.Fields[i].Kind == p4info.Optional && !m.Wildcard {
-			m.Mask = bytesOf(cut(big.NewInt(-1), info.Fields[i].Width), info.Fields[i].Width)
+			m.Mask = ones(info.Fields[i].Width)
 		}
 		if t.Key[i].Kind != v1model.MatchLPM {
 			continue

@@ -23,6 +23,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/difftest"
+	"github.com/bifrost-rack/bifrost/p4/inputs"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
@@ -329,7 +330,7 @@ func compareAny(t *testing.T, name string, prog *v1model.Program, seed uint64) {
 	replay := fmt.Sprintf("go test ./p4/ebpf -run 'TestDifferential_Any/^%s$' -seed %d -rounds 1", name, seed)
 	p := newPair(t, prog, 0)
 	p.unordered = *compared != "" // copies leave in any order
-	a := difftest.NewAny(prog, seed)
+	a := inputs.New(prog, seed)
 	for range 60 {
 		if e, ok := a.Entry(); ok {
 			p.apply(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/difftest"
+	"github.com/bifrost-rack/bifrost/p4/inputs"
 )
 
 // Ternary, optional and range fields, several prefixes, priorities: entries come
@@ -16,7 +16,7 @@ func TestDifferential_Match(t *testing.T) {
 	prog := load(t, "testdata/match.json")
 	for s, replay := range seeds(t, max(*rounds/3, 2)) {
 		p := newPair(t, prog, 0)
-		a := difftest.NewAny(prog, s)
+		a := inputs.New(prog, s)
 		var entries []datapath.Entry
 		for range 200 {
 			e, ok := a.Entry()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/difftest"
+	"github.com/bifrost-rack/bifrost/p4/inputs"
 	"github.com/bifrost-rack/bifrost/p4/trace"
 )
 
@@ -56,7 +56,7 @@ func TestTrace_Same(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for s, replay := range seeds(t, max(*rounds/5, 1)) {
 				prog := load(t, name)
-				p, a := newPair(t, prog, 0), difftest.NewAny(prog, s)
+				p, a := newPair(t, prog, 0), inputs.New(prog, s)
 				for range 60 {
 					if e, ok := a.Entry(); ok {
 						p.apply(t, datapath.Insert, e)

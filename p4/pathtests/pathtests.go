@@ -1,6 +1,6 @@
 // Package pathtests makes test scripts of a compiled program: a packet for each way through the program that a search finds, with what comes out.
 //
-// The search derives entries and packets from the program (package difftest), and keeps those packets that take a way which none took before: the
+// The search derives entries and packets from the program (package inputs), and keeps those packets that take a way which none took before: the
 // parser's states, the conditions' outcomes, what tables find, copies, drops. It is no proof: it misses ways that need values which the program's
 // own constants and its entries do not suggest.
 package pathtests
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/difftest"
+	"github.com/bifrost-rack/bifrost/p4/inputs"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
@@ -52,7 +52,7 @@ type input struct {
 
 // Generate searches for ways through a program.
 func Generate(prog *v1model.Program, o Options) (*Result, error) {
-	a := difftest.NewAny(prog, o.Seed)
+	a := inputs.New(prog, o.Seed)
 	way := &tracer{}
 	x, err := start(prog, interp.Config{Tracer: way})
 	if err != nil {

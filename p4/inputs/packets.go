@@ -1,4 +1,4 @@
-package difftest
+package inputs
 
 import (
 	"math/big"
@@ -26,7 +26,7 @@ type forced struct {
 
 // Packet is a frame that goes some way through the parser, and the port where it
 // comes in; now and then it is cut off, or the parser's choices meet none.
-func (a *Any) Packet() (port int, frame []byte) {
+func (a *Maker) Packet() (port int, frame []byte) {
 	p := &packet{at: map[*v1model.Header]int{}, ahead: map[v1model.FieldRef]forced{}}
 	st := a.prog.Parser.Start
 	for n := 0; st != nil && n < maxStates; n++ {
@@ -41,20 +41,20 @@ func (a *Any) Packet() (port int, frame []byte) {
 	for _, f := range p.forced {
 		p.set(f.at, f.width, f.value)
 	}
-	for len(p.b) < shortestFrame {
+	for len(p.b) < ShortestFrame {
 		p.b = append(p.b, 0)
 	}
 	if !a.Whole && a.IntN(8) == 0 {
-		p.b = p.b[:shortestFrame+a.IntN(len(p.b)-shortestFrame+1)]
+		p.b = p.b[:ShortestFrame+a.IntN(len(p.b)-ShortestFrame+1)]
 	}
 	return 1 + a.IntN(ports), p.b
 }
 
-// shortestFrame is as short as frames are: an Ethernet header's length.
-const shortestFrame = 14
+// ShortestFrame is how short the packets are that Packet makes, in bytes: an Ethernet header's length.
+const ShortestFrame = 14
 
 // extend appends what a statement of the parser takes from the packet.
-func (a *Any) extend(p *packet, s v1model.Stmt) {
+func (a *Maker) extend(p *packet, s v1model.Stmt) {
 	switch s := s.(type) {
 	case v1model.Extract:
 		switch {
@@ -79,7 +79,7 @@ func (a *Any) extend(p *packet, s v1model.Stmt) {
 }
 
 // header appends a header.
-func (a *Any) header(p *packet, h *v1model.Header, t *v1model.HeaderType) {
+func (a *Maker) header(p *packet, h *v1model.Header, t *v1model.HeaderType) {
 	at := 8 * len(p.b)
 	p.b = append(p.b, make([]byte, t.Bits/8)...)
 	for i := range t.Fields {
@@ -93,7 +93,7 @@ func (a *Any) header(p *packet, h *v1model.Header, t *v1model.HeaderType) {
 
 // choose takes one of a state's cases and makes the packet such that the parser
 // does, as far as the key lies in it.
-func (a *Any) choose(p *packet, st *v1model.State) *v1model.State {
+func (a *Maker) choose(p *packet, st *v1model.State) *v1model.State {
 	if len(st.Cases) == 0 || a.IntN(10) == 0 {
 		return st.Default
 	}

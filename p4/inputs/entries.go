@@ -1,4 +1,4 @@
-package difftest
+package inputs
 
 import (
 	"math/big"
@@ -11,10 +11,10 @@ import (
 // ports is how many ports packets come from and go to, numbered from 1.
 const ports = 4
 
-// Any makes packets and entries of any program. Fields take few values: those
+// Maker makes packets and entries of any program. Fields take few values: those
 // that the program compares them with, and some that all fields of their width
 // share, so that packets meet entries and conditions.
-type Any struct {
+type Maker struct {
 	*rand.Rand
 	// Whole leaves packets as long as their headers: what a program reads of a
 	// header that is not valid is undefined, and bmv2 has there what the packet
@@ -26,9 +26,9 @@ type Any struct {
 	told   map[v1model.FieldRef][]*big.Int // what a field is compared with
 }
 
-// NewAny derives a generator from a program.
-func NewAny(prog *v1model.Program, seed uint64) *Any {
-	a := &Any{
+// New derives a generator from a program.
+func New(prog *v1model.Program, seed uint64) *Maker {
+	a := &Maker{
 		Rand: rand.New(rand.NewPCG(seed, 0)), prog: prog,
 		shared: map[int][]*big.Int{}, told: map[v1model.FieldRef][]*big.Int{},
 	}
@@ -41,7 +41,7 @@ func NewAny(prog *v1model.Program, seed uint64) *Any {
 }
 
 // learn collects the constants that fields are compared with.
-func (a *Any) learn(e v1model.Expr) {
+func (a *Maker) learn(e v1model.Expr) {
 	switch e := e.(type) {
 	case v1model.Unary:
 		a.learn(e.X)
@@ -76,7 +76,7 @@ func fieldIn(e v1model.Expr) (v1model.FieldRef, bool) {
 }
 
 // random is a number of some bits.
-func (a *Any) random(width int) *big.Int {
+func (a *Maker) random(width int) *big.Int {
 	v := new(big.Int)
 	for n := 0; n < width; n += 64 {
 		v.Lsh(v, 64).Or(v, new(big.Int).SetUint64(a.Uint64()))
@@ -90,7 +90,7 @@ func cut(v *big.Int, width int) *big.Int {
 }
 
 // common is one of the values that all fields of a width share.
-func (a *Any) common(width int) *big.Int {
+func (a *Maker) common(width int) *big.Int {
 	vs := a.shared[width]
 	if vs == nil {
 		for i := range int64(3) {
@@ -102,7 +102,7 @@ func (a *Any) common(width int) *big.Int {
 }
 
 // value is a value for a field.
-func (a *Any) value(f v1model.FieldRef, width int) *big.Int {
+func (a *Maker) value(f v1model.FieldRef, width int) *big.Int {
 	switch told := a.told[f]; {
 	case len(told) > 0 && a.IntN(4) > 0:
 		return cut(told[a.IntN(len(told))], width)
@@ -117,7 +117,7 @@ func bytesOf(v *big.Int, width int) []byte { return v.FillBytes(make([]byte, (wi
 
 // Entry is an entry of a table that has a key and whose entries are not the
 // program's own; ok is false if there is none.
-func (a *Any) Entry() (e datapath.Entry, ok bool) {
+func (a *Maker) Entry() (e datapath.Entry, ok bool) {
 	var open []*v1model.Table
 	for _, t := range a.prog.Tables {
 		if len(t.Key) > 0 && !t.Const && t.Profile == nil && len(t.Actions) > 0 {
@@ -140,7 +140,7 @@ func (a *Any) Entry() (e datapath.Entry, ok bool) {
 	return e, true
 }
 
-func (a *Any) match(k *v1model.Key) datapath.Match {
+func (a *Maker) match(k *v1model.Key) datapath.Match {
 	w := k.Field.Width()
 	v := a.value(k.Field, w)
 	if k.Mask != nil { // other bits make an entry of its own on bmv2
@@ -184,7 +184,7 @@ func (a *Any) match(k *v1model.Key) datapath.Match {
 }
 
 // action is an action with arguments; those as wide as a port are mostly one.
-func (a *Any) action(def *v1model.Action) *datapath.Action {
+func (a *Maker) action(def *v1model.Action) *datapath.Action {
 	out := &datapath.Action{Name: def.Name}
 	for _, p := range def.Params {
 		v := a.common(p.Width)
