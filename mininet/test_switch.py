@@ -1,6 +1,10 @@
 """Tests of switch.py; they need root, Mininet and bin/bifrost, and say so."""
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 from test_rack import BIFROST, HERE, MISSING
@@ -51,15 +55,49 @@ class ProgramSwitchTest(unittest.TestCase):
         self.assertIn("1 received", self.ping())
         self.assertEqual(2, len(self.switch.entries().splitlines()))
 
-    def test_mistakes_are_named(self):
-        from layout import LayoutError
-        from nodes import NodeError
-        from switch import ProgramSwitch
+    def test_it_needs_no_other_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            shutil.copy(os.path.join(HERE, "switch.py"), directory)
+            subprocess.run(
+                [sys.executable, "-c", "import switch; print(switch.ProgramSwitch)"],
+                cwd=directory,
+                env={"PATH": os.environ["PATH"]},
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
 
-        with self.assertRaisesRegex(NodeError, "no_such_table"):
+    def test_either_program_is_found(self):
+        from switch import SwitchError, find_switch
+
+        def has(*paths):
+            return lambda name: next((p for p in paths if name in (p, p.rsplit("/")[-1])), None)
+
+        self.assertEqual(["/b/bifrost-switch"], find_switch(which=has("/b/bifrost", "/b/bifrost-switch")))
+        self.assertEqual(["/b/bifrost", "switch"], find_switch(which=has("/b/bifrost")))
+        self.assertEqual(
+            ["/b/bifrost-switch-arm64"],
+            find_switch("/b/bifrost-switch-arm64", which=has("/b/bifrost-switch-arm64")),
+        )
+        with self.assertRaisesRegex(SwitchError, "on PATH"):
+            find_switch(which=has())
+
+    def test_mistakes_are_named(self):
+        from switch import ProgramSwitch, SwitchError
+
+        with self.assertRaisesRegex(SwitchError, "no_such_table"):
             self.switch.entry("no_such_table", "a=1", "b")
-        with self.assertRaisesRegex(LayoutError, "compile it"):
+        with self.assertRaisesRegex(SwitchError, "compile it"):
             ProgramSwitch("psw2", program="absent.json", p4info="absent.txt", bifrost=BIFROST)
+        broken = self.net.addSwitch(
+            "psw3",
+            cls=ProgramSwitch,
+            program=os.path.join(DATA, "basic.json"),
+            p4info=os.path.join(DATA, "basic.p4info.txt"),
+            bifrost=BIFROST,
+            arguments=["--no-such-flag"],
+        )
+        with self.assertRaisesRegex(SwitchError, "(?s)has ended with status 1.*no-such-flag"):
+            broken.start([])
 
 
 if __name__ == "__main__":
