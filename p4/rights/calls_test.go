@@ -439,11 +439,11 @@ func (w *world) turned(n *node, m *message) {
 	switch m.Kind {
 	case Call, Oneway, Ask:
 		o := n.by[m.Ref]
-		relies := o != nil && slices.ContainsFunc(o.sent, func(a arg) bool { return a.standing && !a.handle })
+		relies := o != nil && slices.ContainsFunc(o.sent, func(a arg) bool { return a.standing && !a.handle || w.ended[a.by] })
 		switch {
 		case o == nil && m.Kind != Ask:
 		case m.turned == Lent && m.Kind != Ask: // sent again
-		case m.turned == Unavailable, m.turned == PermissionDenied && relies: // or a standing lease has ended
+		case m.turned == Unavailable, m.turned == PermissionDenied && relies: // or a standing lease has ended, or an operator has failed the call that lends
 			m.code, m.args = unavail, nil
 			if m.turned == PermissionDenied {
 				m.code = wasDenied

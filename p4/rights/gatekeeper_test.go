@@ -101,12 +101,42 @@ func (w *world) turn(gone bool) {
 	if ids := sorted(w.gk.leases); len(ids) > 0 && w.rnd.Intn(2) == 0 {
 		w.lease(w.gk.leases[ids[w.rnd.Intn(len(ids))]])
 	}
+	if w.operator && w.rnd.Intn(12) == 0 {
+		w.operate()
+	}
 	addrs := sorted(w.gk.ends)
 	if len(addrs) == 0 {
 		return
 	}
 	e := w.gk.ends[addrs[w.rnd.Intn(len(addrs))]]
 	w.end(e, e.n.plain || gone && e.n.addr > 10 && w.rnd.Intn(3) == 0)
+}
+
+// operate has an operator end a standing lease, or fail a call of which its callee knows nothing: else a READ that has passed may arrive when the caller
+// writes. One-ways stay: their regions are their receivers'.
+func (w *world) operate() {
+	var all []Ref
+	for i, k := range w.sw.Slots() {
+		if callee := w.nodes[w.addressOf(k.Callee)]; k.State == Open && k.Place == 0 && !k.Given && !k.Standing &&
+			(!w.has(unknownFails) || callee != nil && callee.up && callee.find(Ref{i, k.Number}) == nil) {
+			all = append(all, Ref{i, k.Number})
+		}
+	}
+	for _, id := range sorted(w.gk.leases) {
+		if l := w.gk.leases[id]; l.state == granted && w.rnd.Intn(2) == 0 {
+			w.log("--- an operator ends the lease %s", id)
+			l.state = ending
+			return
+		}
+	}
+	if len(all) > 0 {
+		ref := all[w.rnd.Intn(len(all))]
+		for i := range w.sw.call(ref.Slot) {
+			w.ended[Ref{ref.Slot + i, ref.Number}] = true
+		}
+		f := w.do(Operation{Op: FailCall, Ref: ref})
+		w.log("--- an operator fails slot %d: %d", ref.Slot, f.Outcome)
+	}
 }
 
 // auditNobody frees what nobody owns, and is alive and not lent.

@@ -153,7 +153,7 @@ func (w *world) turnedRequest(n *node, m *message) {
 	case q == nil || m.Incarnation != n.inc || m.turned == Lent: // it is sent again
 	case q.free: // it is gone, or has changed hands
 		w.freed(n, q)
-	case q.lease: // which has ended
+	case q.lease, w.ended[q.m.Ref]: // which has ended
 		delete(n.requests, m.request)
 		w.next(n, q.e)
 	default:

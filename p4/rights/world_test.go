@@ -10,30 +10,31 @@ import (
 type nodeRule int
 
 const (
-	rackNumbers nodeRule = iota // incarnations are numbered rack-wide
-	goingRule                   // a node that is gone for good is marked as going first
-	askFirst                    // what is made again is first asked about, under the slot on record
-	joinList                    // the list of owned regions is of the moment of the join, without what is on its way by open one-ways
-	reread                      // for that list, slots are read, then words, and then slots again
-	forgetFrees                 // a callee frees unclaimed results when the call is forgotten (FREE decides)
-	askAll                      // the next incarnation asks until it hears, about all slots on record
-	fenceList                   // the next incarnation frees also what the fence has named and no word has
-	handedOn                    // unless another execution has handed them over since
-	sweepLate                   // frees at forget wait for re-runs
-	forsake                     // what a node that is gone has changed is taken back when its slots are closed, not before
-	bound                       // a call of policy none is for one incarnation of its callee, and so is a question about it
-	auditOwn                    // after `unavailable` or `never began`, the caller looks for what it got
-	lastNumbers                 // an empty switch is told the last number of every slot
-	hold                        // a runtime holds an answer back while calls of the execution lend its regions: that spares packets
-	overload                    // a call that finds no slots for long has never begun
-	leaseEnds                   // a standing lease ends with the incarnation that has given it
-	leaseRests                  // before its owner may write, what has passed by it has arrived
+	rackNumbers  nodeRule = iota // incarnations are numbered rack-wide
+	goingRule                    // a node that is gone for good is marked as going first
+	askFirst                     // what is made again is first asked about, under the slot on record
+	joinList                     // the list of owned regions is of the moment of the join, without what is on its way by open one-ways
+	reread                       // for that list, slots are read, then words, and then slots again
+	forgetFrees                  // a callee frees unclaimed results when the call is forgotten (FREE decides)
+	askAll                       // the next incarnation asks until it hears, about all slots on record
+	fenceList                    // the next incarnation frees also what the fence has named and no word has
+	handedOn                     // unless another execution has handed them over since
+	sweepLate                    // frees at forget wait for re-runs
+	forsake                      // what a node that is gone has changed is taken back when its slots are closed, not before
+	bound                        // a call of policy none is for one incarnation of its callee, and so is a question about it
+	auditOwn                     // after `unavailable` or `never began`, the caller looks for what it got
+	lastNumbers                  // an empty switch is told the last number of every slot
+	hold                         // a runtime holds an answer back while calls of the execution lend its regions: that spares packets
+	overload                     // a call that finds no slots for long has never begun
+	leaseEnds                    // a standing lease ends with the incarnation that has given it
+	leaseRests                   // before its owner may write, what has passed by it has arrived
+	unknownFails                 // an operator fails a call only if its callee does not know it
 	ruleCount
 )
 
 var ruleNames = [ruleCount]string{
 	"rack numbers", "going rule", "ask first", "join list", "reread", "forget frees", "ask all", "fence list", "handed on", "sweep late", "forsake", "bound",
-	"audit", "last numbers", "hold", "overload", "lease ends", "lease rests",
+	"audit", "last numbers", "hold", "overload", "lease ends", "lease rests", "unknown fails",
 }
 
 // setting says what a world is like, and what happens in it.
@@ -47,6 +48,7 @@ type setting struct {
 	restarts bool     // the Gatekeeper dies, now and then
 	empty    bool     // the switch comes back empty, now and then
 	silent   bool     // and who is down then gives no account: only wrong rights count
+	operator bool     // an operator ends standing leases and fails calls, now and then
 	few      bool     // blocks have two slots
 	watched  bool     // each packet is held against the theorems
 	without  []string // rules that are left out
@@ -73,6 +75,7 @@ type world struct {
 	again      map[string]uint32 // with which incarnation an execution has run again
 	nextClient int               // the next client
 	overloads  int
+	ended      map[Ref]bool // calls that an operator has failed
 	trace      []string
 	broken     string
 }
@@ -80,7 +83,7 @@ type world struct {
 func newWorld(s setting) *world {
 	w := &world{
 		setting: s, rnd: rand.New(rand.NewSource(s.seed)), nodes: map[int]*node{}, floor: map[Row]uint32{},
-		effects: map[string]int{}, again: map[string]uint32{}, nextClient: s.clients + 1,
+		effects: map[string]int{}, ended: map[Ref]bool{}, again: map[string]uint32{}, nextClient: s.clients + 1,
 	}
 	if w.programs == nil {
 		w.programs = mains
