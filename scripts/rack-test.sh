@@ -153,6 +153,7 @@ python_client() {
   PYTHONPATH=$py /usr/bin/python3 -m unittest discover -s "$py/tests" || fail "tests of clients/python"
   mkdir "$gen"
   for idl in arrays counter feed; do thrift --gen py -out "$gen" "examples/$idl/$idl.thrift" || fail "thrift --gen py"; done
+  "$bifrost" gen --python examples/feed/feed.thrift --out "$gen" >/dev/null || fail "bifrost gen --python"
   sed -e '/^programs:/,$d' "$config" >"$config.python"
   cat >>"$config.python" <<EOF
 programs:

@@ -46,6 +46,9 @@ func TestGen(t *testing.T) {
 	if out != file+"\n" {
 		t.Errorf("printed %q", out)
 	}
+	if out, err := run("--python", right); err != nil || out != filepath.Join(dir, "out", "right", "right_bifrost.py")+"\n" {
+		t.Errorf("for Python: %q, %v", out, err)
+	}
 	b, err := os.ReadFile(file)
 	if err != nil || !bytes.Contains(b, []byte(`types "example.com/gen/types"`)) || !bytes.Contains(b, []byte("func OpenS(")) {
 		t.Errorf("%v:\n%s", err, b)

@@ -51,6 +51,12 @@ func (c *checker) policy(u *unit, line int, on string, list annotations) string 
 	return c.choice(u, line, on, markPolicy, c.mark(u, line, on, list, markPolicy), policies)
 }
 
+// state returns what the handler of a service has to be for its state: the runtime's name, or "".
+func (c *checker) state(u *unit, d *service) string {
+	on := "service " + d.Name
+	return c.choice(u, d.Line, on, markState, c.mark(u, d.Line, on, d.Annotations, markState), states)
+}
+
 // failures returns after how many failures annotations have a call given up, "" if they do not say.
 func (c *checker) failures(u *unit, line int, on string, list annotations) string {
 	value := c.mark(u, line, on, list, markFailures)

@@ -27,6 +27,8 @@
 //
 // The stub that exports a service publishes the text of its IDL (rpc.WithIDL).
 //
+// Programs in Python have no stubs: [Python] writes what they must know of the marks.
+//
 // On the wire a marked method has two forms. Under its own name it is what plain
 // Thrift makes of the IDL, by value, and the stubs serve it as well: so plain
 // clients and transports work. Under its name with ".ref" behind it, a

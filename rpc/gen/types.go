@@ -41,14 +41,11 @@ func (t *typ) scalar() bool {
 
 // plain reports whether values stand in memory as they are: rpc.Plain.
 func (t *typ) plain() bool {
-	if t.kind == "list" {
-		switch t.elem.kind {
-		case "i8", "i16", "i32", "i64", "double":
-			return !t.elem.alias
-		}
-	}
-	return t.kind == "binary"
+	return t.kind == "binary" || t.kind == "list" && plainNumbers[t.elem.kind] && !t.elem.alias
 }
+
+// plainNumbers are the kinds of elements of lists that stand in memory as they are.
+var plainNumbers = wordSet("i8 i16 i32 i64 double")
 
 // underlying is the Go type without the name that a typedef gives to it. A string keeps the
 // name, without which values are of another type.
@@ -210,15 +207,18 @@ func structOf(u *unit, name string) *structLike {
 }
 
 // namespace is where u's Go code lies, as Thrift has it: "a.b" is package b in a/b.
-func (u *unit) namespace() string {
-	for _, lang := range []string{"go", "*"} {
+func (u *unit) namespace() string { return u.namespaceOf("go", strings.ToLower(u.name)) }
+
+// namespaceOf is where u's code in a language lies; without is that of a file that does not say.
+func (u *unit) namespaceOf(lang, without string) string {
+	for _, l := range []string{lang, "*"} {
 		for _, n := range u.doc.Namespaces {
-			if n.Language == lang {
+			if n.Language == l {
 				return n.Name
 			}
 		}
 	}
-	return strings.ToLower(u.name)
+	return without
 }
 
 func (u *unit) packageName() string {

@@ -15,7 +15,7 @@ type wireFunc = func(string) (rpcpacket.Method, error)
 func (c *checker) service(s *scope, u *unit, d *service, own, all []method) serviceView {
 	line := d.Line
 	v := serviceView{Name: d.Name, Go: s.publicName(d.Name), Line: line}
-	v.State = c.choice(u, line, "service "+d.Name, markState, c.mark(u, line, "service "+d.Name, d.Annotations, markState), states)
+	v.State = c.state(u, d)
 	if pu, parent := extends(u, d); parent != nil {
 		v.Parent, v.Stubs = s.qualify(pu)+s.publicName(parent.Name), marked(pu, parent)
 	}

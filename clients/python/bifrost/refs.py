@@ -1,20 +1,21 @@
 """Values by reference: what an IDL marks with (bifrost.ref).
 
-    MARKS = {"timeline": ["return"]}  # list<Post> timeline() (bifrost.ref)
-    feed = bifrost.refs.client(Feed.Client, MARKS)(node.client("Feed", timeout=10))
+    from feed import Feed, feed_bifrost  # which "thrift --gen py feed.thrift" and "bifrost gen --python feed.thrift" have made
+
+    feed = bifrost.refs.client(Feed.Client, feed_bifrost.MARKS["Feed"])(node.client("Feed", timeout=10))
     with feed.timeline() as posts:  # reads in place, and frees the list at the end
         for post in posts[500:510]:
             print(post.number, post.text)
 
-Thrift's compiler for Python drops annotations, so a program says what is marked: for each method the names of its arguments, and
-"return" for its result. A list of enums, or of numbers that have a typedef, is marked as Named("return"): it has a header in memory,
-which generated code does not tell.
+Thrift's compiler for Python drops annotations, so "bifrost gen --python" says what is marked: for each method its arguments by their names, and
+"return" for its result. Marks may be written by hand, too: {"timeline": ["return"]}.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,8 +37,28 @@ log = logging.getLogger("bifrost")
 Marks = Mapping[str, Iterable[str]]
 
 
-class Named(str):
-    """A mark of a list whose elements have a name in the IDL: an enum's, or a typedef's of numbers."""
+class Mark(str):
+    """What an IDL marks with (bifrost.ref): an argument, by its name, or "return".
+
+    named says that the value is a list whose elements have a name in the IDL, an enum's or a typedef's of numbers: it has a header in
+    memory. way is what the IDL says of how the value travels: "region" puts it into memory always, "value" keeps one that is not there
+    inside messages, up to what they may have (max_message of bifrost.join). Without it a value goes inside a packet that has room for it."""
+
+    named: bool
+    way: str
+
+    def __new__(cls, name: str, named: bool = False, way: str = "") -> Mark:
+        if way not in ("", "region", "value"):
+            raise Error(layout.BAD_REQUEST, "%s: the way is %r instead of region or value" % (name, way), "marks")
+        mark = super().__new__(cls, name)
+        mark.named, mark.way = named, way
+        return mark
+
+    def room(self, node: Node) -> int:
+        """How many bytes of a value travel inside a message of a node's."""
+        if self.way == "region":
+            return 0
+        return min(node.max_message, node.max_message if self.way else node.budget) - BESIDE
 
 
 class Ref:
@@ -93,6 +114,17 @@ class Ref:
     def _end(self):
         self._ended, self._content = True, None
 
+    def _stored(self):
+        """A Ref to the value that has it in memory: this one, unless it is lent."""
+        self._use("pass reference")
+        if not self._content:
+            return self
+        stored = _keep(self._node, self._kind, self._plain, iter((self._content,)), 0)
+        if self._lent:
+            return stored
+        self._content, self._pointer = None, stored._pointer
+        return self
+
     def _wire(self):
         """What a message carries."""
         self._use("pass reference")
@@ -106,22 +138,29 @@ def put(node: Node, kind: form.Kind, value: Any, plain: bool | None = None) -> R
     memory, as it comes: it may be an iterator, of pairs for a map, and is never held as a whole. If it raises, nothing is left.
     plain says that the value has no header; the default is what the type says."""
     plain = form.is_plain(kind) if plain is None else plain
-    pieces = form.pieces(kind, value, plain)
-    return _keep(node, kind, plain, next(pieces), pieces)
+    return _keep(node, kind, plain, form.pieces(kind, value, plain), Mark("").room(node))
 
 
-def _keep(node, kind, plain, piece, more=iter(())):
-    """The Ref for content in pieces. When its region is full, one of twice the size takes its place."""
-    if len(piece) <= min(node.budget, node.max_message) - BESIDE:  # then it is the last one
-        return Ref(node, kind, plain, piece)
+def _keep(node, kind, plain, pieces, inside):
+    """The Ref for content in pieces: up to so many bytes inside messages, else in memory. When its region is full, one of twice the size
+    takes its place."""
+    first, size = [], 0
+    while size <= inside or not first:
+        piece = next(pieces, None)
+        if piece is None:
+            return Ref(node, kind, plain, b"".join(first))
+        first.append(piece)
+        size += len(piece)
+    if not size:
+        return Ref(node, kind, plain, b"")
     memory, pointer, room, at = node.memory, b"", 0, 0
     try:
-        while piece is not None:
+        for piece in itertools.chain(first, pieces):
             if at + len(piece) > room:
                 room = max(at + len(piece), min(2 * room, layout.MAX_REGION))
                 pointer = _moved(memory, pointer, at, room)
             memory.write(wire.add(pointer, at), piece)
-            at, piece = at + len(piece), next(more, None)
+            at += len(piece)
     except BaseException:
         if pointer:
             _free(memory, pointer)
@@ -178,13 +217,13 @@ class _Method:
         self.name, self.arguments = name, getattr(module, name + "_args")
         self.names = list(inspect.signature(self.arguments).parameters)  # of the arguments, as the handler takes them
         self.result = getattr(module, name + "_result", None)  # None: one-way
-        self.marked = {}  # by field: its type, and whether it is plain
-        for mark in marks:
+        self.marked, self.ways = {}, {}  # by field: its type, and whether it is plain; its mark
+        for mark in (m if isinstance(m, Mark) else Mark(m) for m in marks):
             try:
                 kind = form.kind_of(self.result or type(None), "success") if mark == "return" else form.kind_of(self.arguments, mark)
             except AttributeError:
                 raise Error(layout.BAD_REQUEST, "%s has no %s" % (name, mark), "marks") from None
-            self.marked[str(mark)] = kind, form.is_plain(kind) and not isinstance(mark, Named)
+            self.marked[str(mark)], self.ways[str(mark)] = (kind, form.is_plain(kind) and not mark.named), mark
         self.wire_arguments = self._with_references(self.arguments, {m: m for m in self.marked if m != "return"})
         self.wire_result = self.result and self._with_references(self.result, {"success": "return"})
 
@@ -202,9 +241,13 @@ class _Method:
             for f in self.arguments.thrift_spec:
                 value = getattr(given, f[2]) if f else None
                 if f and f[2] in self.marked and value is not None:
-                    ref = value if isinstance(value, Ref) else put(node, self.marked[f[2]][0], value, self.marked[f[2]][1])
-                    if ref is not value or self.result is None:  # a one-way carries references away
+                    ref = value if isinstance(value, Ref) else self._put(node, f[2], value)
+                    if self.ways[f[2]].way == "region":
+                        ref = ref._stored()
+                    if ref is not value:
                         own.append(ref)
+                    if self.result is None and isinstance(value, Ref):  # a one-way carries references away
+                        own.append(value)
                     value = ref._wire()
                 if f:
                     setattr(sent, f[2], value)
@@ -220,6 +263,11 @@ class _Method:
         finally:
             for ref in own:
                 ref.__exit__()
+
+    def _put(self, node, field, value):
+        """The Ref for the value of a marked field."""
+        kind, plain = self.marked[field]
+        return _keep(node, kind, plain, form.pieces(kind, value, plain), self.ways[field].room(node))
 
     def _answer(self, protocol, node):
         _, kind, _ = protocol.readMessageBegin()
@@ -297,9 +345,11 @@ class _Method:
         if value is None:
             raise TApplicationException(TApplicationException.MISSING_RESULT, "%s returned nothing" % self.name)
         if not isinstance(value, Ref):
-            value = put(node, kind, value, plain)
+            value = self._put(node, "return", value)
         elif value._lent:
-            value = _keep(node, kind, plain, value._read(0, value.size))
+            value = _keep(node, kind, plain, iter((value._read(0, value.size),)), self.ways["return"].room(node))
+        elif self.ways["return"].way == "region":
+            value = value._stored()
         w = value._wire()
         value._end()
         return w

@@ -2,6 +2,7 @@
 """The feed of examples/feed in Python: a timeline of megabytes, written as its posts come, of which a reader reads what it shows.
 
     thrift --gen py -out DIR examples/feed/feed.thrift
+    bifrost gen --python examples/feed/feed.thrift --out DIR
     PYTHONPATH=clients/python:DIR /usr/bin/python3 clients/python/examples/feed_pages.py serve POSTS
     PYTHONPATH=clients/python:DIR /usr/bin/python3 clients/python/examples/feed_pages.py read FROM COUNT
 """
@@ -10,12 +11,12 @@ import signal
 import sys
 import threading
 
-from feed import Feed
+from feed import Feed, feed_bifrost
 from feed.ttypes import Post
 
 import bifrost
 
-MARKS = {"timeline": ["return"]}  # what feed.thrift marks with (bifrost.ref)
+MARKS = feed_bifrost.MARKS["Feed"]  # what feed.thrift marks with (bifrost.ref)
 
 
 class Handler:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import pathlib
+import runpy
 import shutil
 import struct
 import subprocess
@@ -19,19 +20,11 @@ from bifrost.errors import Error
 from bifrost.protocol import ClientProtocol, protocol_of
 from bifrost.ttypes import GlobalPointer, Reference
 
-IDL = pathlib.Path(__file__).resolve().parents[3] / "rpc/gen/internal/lab/lab.thrift"
-MARKS = {
-    "develop": ["raw", "return"],
-    "histogram": ["raw", "return"],
-    "show": ["return"],
-    "scale_frame": ["frame", "return"],
-    "new_curve": ["return"],
-    "colour": ["sheet"],
-    "burn": ["raw"],
-    "archive": ["raw"],
-    "album": ["prints", "colours", "return"],
-    "count": ["film"],
-}
+GEN = pathlib.Path(__file__).resolve().parents[3] / "rpc/gen"
+IDL = GEN / "internal/lab/lab.thrift", GEN / "testdata/python/marks-of-lists.thrift"
+# What "bifrost gen --python" makes of them.
+MARKS = runpy.run_path(str(GEN / "testdata/python/lab_bifrost.py"))["MARKS"]
+LISTS = runpy.run_path(str(GEN / "testdata/python/marks_of_lists_bifrost.py"))["MARKS"]["Lists"]
 
 
 def setUpModule():
@@ -39,11 +32,15 @@ def setUpModule():
         raise unittest.SkipTest("NOT CHECKED: no thrift on PATH: apt-get install thrift-compiler")
     place = tempfile.mkdtemp()
     unittest.addModuleCleanup(shutil.rmtree, place)
-    subprocess.run(["thrift", "-nowarn", "-r", "--gen", "py", "-out", place, str(IDL)], check=True)
+    for idl in IDL:
+        subprocess.run(["thrift", "-nowarn", "-r", "--gen", "py", "-out", place, str(idl)], check=True)
     sys.path.insert(0, place)
     unittest.addModuleCleanup(sys.path.remove, place)
-    global Lab, lab, shared
-    from lab import Lab
+    global Forced, Lab, Lists, lab, marks, shared
+    from labtest.marks import Lists
+    from labtest.marks import ttypes as marks
+
+    from lab import Forced, Lab
     from lab import ttypes as lab
     from shared import ttypes as shared
 
@@ -91,9 +88,9 @@ class Node:
 
     budget, max_message = 1400, layout.MAX_MESSAGE
 
-    def __init__(self, handler):
+    def __init__(self, handler, processor=None, marks=None):
         self.memory, self.names = Memory(), []
-        self.processor = refs.processor(Lab.Processor, handler, self, MARKS)
+        self.processor = refs.processor(processor or Lab.Processor, handler, self, marks or MARKS["Lab"])
         self.edit = lambda payload: payload
 
     def client(self, service, policy, timeout):
@@ -174,7 +171,7 @@ class RefsTest(unittest.TestCase):
         self.handler = Handler()
         self.node = Node(self.handler)
         self.protocol = ClientProtocol(self.node, "Lab", None, None)
-        self.client, self.plain = refs.client(Lab.Client, MARKS)(self.protocol), Lab.Client(self.protocol)
+        self.client, self.plain = refs.client(Lab.Client, MARKS["Lab"])(self.protocol), Lab.Client(self.protocol)
         self.memory = self.node.memory
 
     def code(self, call, *args):
@@ -294,7 +291,7 @@ class RefsTest(unittest.TestCase):
     def test_asyncio(self):
         async def main():
             async with aio.Node(lambda: self.node, 2) as node:
-                lab = node.client(refs.client(Lab.Client, MARKS), "Lab")
+                lab = node.client(refs.client(Lab.Client, MARKS["Lab"]), "Lab")
                 curve = await lab.new_curve(1000)
                 return await node.run(curve.load), await node.run(curve.free)
 
@@ -304,12 +301,93 @@ class RefsTest(unittest.TestCase):
     def test_marks(self):
         for marks in {"nothing": ["return"]}, {"develop": ["nothing"]}, {"burn": ["return"]}, {"archive": ["return"]}:
             self.assertEqual(self.code(refs.client, Lab.Client, marks), layout.BAD_REQUEST)
-        kind = form.kind_of(Lab.histogram_result, "success")
-        marks = {**MARKS, "histogram": ["raw", refs.Named("return")]}
-        node = Node(self.handler)
-        node.processor = refs.processor(Lab.Processor, self.handler, node, marks)
-        ref = refs.client(Lab.Client, marks)(ClientProtocol(node, "Lab", None, None)).histogram(b"abc")
-        self.assertEqual((ref.load(), ref.size, ref.open()[1:].load()), ([97, 98, 99], len(form.encode(kind, [1, 2, 3])), [98, 99]))
+        with self.assertRaises(Error):
+            refs.Mark("raw", way="memory")
+
+    def test_named_lists(self):
+        """Lists whose elements have a name in the IDL have a header, all others of numbers have none: in arguments and results, and inherited."""
+        red, green, seen = marks.Colour.RED, marks.Colour.GREEN, []
+
+        class Handler:
+            def colours(self, shades, palette):
+                seen.extend((shades.size, palette.size))
+                return shades.load() + palette.load()
+
+            def numbers(self, bare, named, accounts):
+                seen.extend((bare.size, named.size, accounts.size))
+                return (n + 1 for n in bare.load() + named.load())
+
+            def accounts(self, n):
+                return iter([1 << 40] * n)
+
+        node = Node(Handler(), Lists.Processor, LISTS)
+        protocol = ClientProtocol(node, "Lists", None, None)
+        by_reference, by_value = refs.client(Lists.Client, LISTS)(protocol), Lists.Client(protocol)
+        headed = lambda t, values: len(form.encode((TType.LIST, (t, None, False)), values))
+        for call, want, size in (
+            (lambda c: c.colours([red], [green, red]), [1, 2, 1], headed(TType.I32, [1, 2, 1])),
+            (lambda c: c.numbers([1], [2, 3], [4]), [2, 3, 4], 12),
+            (lambda c: c.accounts(3), [1 << 40] * 3, headed(TType.I64, [1] * 3)),
+        ):
+            ref = call(by_reference)
+            self.assertEqual((ref.load(), ref.open()[1:].load(), ref.size, call(by_value)), (want, want[1:], size, want))
+            ref.free()
+        by_hand = headed(TType.I32, [1]), headed(TType.I32, [1, 2]), 4, 8, headed(TType.I64, [1])
+        self.assertEqual(tuple(seen[:2] + seen[4:7]), by_hand)
+        self.assertEqual(node.memory.regions, {})
+
+    def test_ways(self):
+        """The IDL says how a value travels, whatever its size: what a call has put into memory, and what its answer has."""
+        there, back = [], []
+
+        class Handler:
+            def out_of_region(self, raw):
+                there.append(bool(raw._pointer))
+                return raw if raw.size == 3000 else raw.load()
+
+            out_of_message = out_of_region
+
+        node = Node(Handler(), Forced.Processor, MARKS["Forced"])
+        client = refs.client(Forced.Client, MARKS["Forced"])(ClientProtocol(node, "Forced", None, None))
+        for size in 0, 1, 3000, 100000, 3 << 20:
+            raw = b"x" * size
+            for way, call in enumerate((client.out_of_message, client.out_of_region)):
+                made = refs.put(node, form.kind_of(Forced.out_of_region_args, "raw"), raw)
+                inside = not made._pointer
+                for passed in raw, made, made:
+                    there.clear()
+                    result = call(passed)
+                    stored = bool(size) and (bool(way) or passed is made and not inside)
+                    self.assertEqual((there, bool(result._pointer)), ([stored], bool(size) and not way), (size, way))
+                    self.assertEqual(result.load(), raw)
+                    result.free()
+                made.free()
+                self.assertEqual(node.memory.regions, {})
+        node.max_message = 5000  # a longer value has to stand in memory
+        there.clear()
+        result = client.out_of_message(b"x" * 5000)
+        self.assertEqual((there, result.load()), ([True], b"x" * 5000))
+        result.free()
+        self.assertEqual(node.memory.regions, {})
+
+    def test_lent_on_by_region(self):
+        """What came inside a message, and is passed on where the IDL wants a region, is put into memory for that call."""
+        seen = []
+
+        class Handler:
+            def out_of_region(self, raw):
+                seen.append(bool(raw._pointer))
+                return raw.load()
+
+            def out_of_message(self, raw):
+                seen.append(bool(raw._pointer))
+                return client.out_of_region(raw)
+
+        node = Node(Handler(), Forced.Processor, MARKS["Forced"])
+        client = refs.client(Forced.Client, MARKS["Forced"])(ClientProtocol(node, "Forced", None, None))
+        with client.out_of_message(b"abc") as got:
+            self.assertEqual((got.load(), seen), (b"abc", [False, True]))
+        self.assertEqual(node.memory.regions, {})
 
     def test_hostile_references(self):
         p = self.memory.alloc(64)
