@@ -61,7 +61,7 @@ func TestServe(t *testing.T) {
 // refusals expects that nothing but accesses was refused.
 func refusals(t *testing.T, ctx context.Context, c *client.Client) {
 	t.Helper()
-	events, err := c.Recent(ctx, 4096, client.EventFilter{Kinds: []string{"call.refused", "call.ended", "blade.failed"}})
+	events, err := c.Recent(ctx, 4096, client.EventFilter{Kinds: []string{"call.refused", "blade.failed"}})
 	if err != nil {
 		t.Fatal(err)
 	}

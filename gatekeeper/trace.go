@@ -166,20 +166,11 @@ const (
 	NodeFenced      EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
 	NodeRecovered   EventKind = "node.recovered" // its next incarnation serves
 	ServiceExported EventKind = "service.exported"
-	RegionAllocated EventKind = "region.allocated"
-	RegionFreed     EventKind = "region.freed"
-	RegionReclaimed EventKind = "region.reclaimed" // its controller is gone, and the last lease
-	CallHeld        EventKind = "call.held"
-	CallReleased    EventKind = "call.released"
-	ReplyHeld       EventKind = "reply.held"
-	ReplyReleased   EventKind = "reply.released"
-	CallRefused     EventKind = "call.refused"  // the caller gets an exception
-	CallEnded       EventKind = "call.ended"    // its callee is gone
-	CallGivenUp     EventKind = "call.givenup"  // its program has ended too often while it executed the call
-	CallCanceled    EventKind = "call.canceled" // an operator has had it cancelled where it runs
-	RulesRevoked    EventKind = "rules.revoked"
-	RulesGranted    EventKind = "rules.granted"
-	AccessDenied    EventKind = "access.denied" // by the switch
+	RegionReclaimed EventKind = "region.reclaimed" // nobody owned it any more
+	CallRefused     EventKind = "call.refused"     // the caller gets an exception
+	CallGivenUp     EventKind = "call.givenup"     // its program has ended too often while it executed the call
+	CallCanceled    EventKind = "call.canceled"    // an operator has had it cancelled where it runs
+	AccessDenied    EventKind = "access.denied"    // by the switch
 )
 
 // EventKinds returns all kinds of events.
@@ -190,9 +181,7 @@ func EventKinds() []string {
 		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppRolledOut,
 		AppRolledBack, AppShort, JobRun,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
-		ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
-		CallReleased, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallGivenUp, CallCanceled, RulesRevoked,
-		RulesGranted, AccessDenied,
+		ServiceExported, RegionReclaimed, CallRefused, CallGivenUp, CallCanceled, AccessDenied,
 	} {
 		all = append(all, string(k))
 	}

@@ -55,7 +55,7 @@ it happens.`,
 	cmd.Flags().StringVar(&o.node, "node", "", "only events of this `NODE` (its address, or BLADE/NAME), or with it")
 	cmd.Flags().StringVar(&o.filter.Service, "service", "", "only events of this `SERVICE`")
 	cmd.Flags().StringVar(&o.filter.App, "app", "", "only events of this `APP` and its programs; also APP/PROGRAM and APP/PROGRAM/NUMBER")
-	cmd.Flags().StringSliceVar(&o.filter.Kinds, "kind", nil, "only events of these `KINDS`, such as call.held,access.denied")
+	cmd.Flags().StringSliceVar(&o.filter.Kinds, "kind", nil, "only events of these `KINDS`, such as call.refused,access.denied")
 	return cmd
 }
 
@@ -129,9 +129,6 @@ func describe(e *api.Event, n names) (parts []string) {
 	}
 	add(strings.Trim(e.Service+"."+e.Method, "."))
 	add(strings.TrimSpace(e.Op + " " + e.Region))
-	for _, r := range e.Rules {
-		add(n.of(r.Node) + ": " + r.Op + " " + r.Region)
-	}
 	add(e.Code)
 	add(e.Message)
 	return parts

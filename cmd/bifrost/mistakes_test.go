@@ -30,7 +30,7 @@ func TestMistakes(t *testing.T) {
 		"cancel a b":             `and was given "a" "b"`,
 		"drain s1 --reason x":    "usage: bifrost drain BLADE",
 		"events --kind blade.dn": "--kind blade.dn: there are no such events",
-		"events --kind call.hold --admin-addr unix:/none": "(did you mean call.held?)",
+		"events --kind call.refuse --admin-addr unix:/none": "(did you mean call.refused?)",
 	} {
 		_, err := bifrost(t, strings.Fields(command)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -100,7 +100,7 @@ func TestCheckMethod(t *testing.T) {
 
 // The kinds that the command line knows are the Gatekeeper's.
 func TestKinds(t *testing.T) {
-	for _, kind := range []gatekeeper.EventKind{gatekeeper.CallHeld, gatekeeper.MachineMirrored, gatekeeper.AccessDenied, gatekeeper.SwitchConnected} {
+	for _, kind := range []gatekeeper.EventKind{gatekeeper.CallRefused, gatekeeper.MachineMirrored, gatekeeper.AccessDenied, gatekeeper.SwitchConnected} {
 		if err := checkKinds([]string{string(kind)}, gatekeeper.EventKinds()); err != nil {
 			t.Error(err)
 		}

@@ -87,6 +87,6 @@ func (n narrator) Subscribe(context.Context) <-chan gatekeeper.Event { return n.
 // tell makes events of numbers from to to.
 func (n narrator) tell(from, to uint64) {
 	for seq := from; seq <= to; seq++ {
-		n.events <- gatekeeper.Event{Seq: seq, Kind: gatekeeper.CallHeld}
+		n.events <- gatekeeper.Event{Seq: seq, Kind: gatekeeper.CallRefused}
 	}
 }

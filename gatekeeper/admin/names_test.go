@@ -15,7 +15,7 @@ func TestNames(t *testing.T) {
 	}
 	h.add(join(1, "s1", "first"))
 	for n := range uint64(kept + 10) {
-		h.add(gatekeeper.Event{Seq: n + 2, Kind: gatekeeper.CallHeld})
+		h.add(gatekeeper.Event{Seq: n + 2, Kind: gatekeeper.CallRefused})
 	}
 	h.recall([]gatekeeper.Event{join(1, "s9", "former"), join(2, "s2", "second")})
 	for n, want := range map[uint64]string{1: "s1/first", 2: "s2/second", 3: "/"} {

@@ -66,7 +66,7 @@ func (l *listener) event(boot string, seq uint64) {
 	id, data, ok := strings.Cut(m, "\n")
 	want := fmt.Sprintf("%s-%d", boot, seq)
 	var e api.Event
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &e); !ok || err != nil || id != "id: "+want || e.ID != want || e.Kind != "call.held" {
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &e); !ok || err != nil || id != "id: "+want || e.ID != want || e.Kind != "call.refused" {
 		l.t.Fatalf("message %q, want event %s", m, want)
 	}
 }
@@ -179,7 +179,7 @@ func TestStream_SlowReader(t *testing.T) {
 			must(t, err)
 		}
 		read := make(chan int, 1)
-		go func() { read <- strings.Count(quick.readAll(), "call.held") }()
+		go func() { read <- strings.Count(quick.readAll(), "call.refused") }()
 		synctest.Wait()
 		n.tell(1, 2*kept)
 		synctest.Wait() // told; nobody has waited for the slow one
@@ -234,13 +234,13 @@ func TestStream_Choose(t *testing.T) {
 		if seq == 5 || seq == 20 {
 			continue // lost on the way to the hub
 		}
-		kind := gatekeeper.CallHeld
+		kind := gatekeeper.CallRefused
 		if seq%2 == 0 {
-			kind = gatekeeper.RulesGranted
+			kind = gatekeeper.AccessDenied
 		}
 		events = append(events, gatekeeper.Event{Seq: seq, Kind: kind})
 	}
-	events = append(events, gatekeeper.Event{Seq: 22, Kind: gatekeeper.RulesGranted})
+	events = append(events, gatekeeper.Event{Seq: 22, Kind: gatekeeper.AccessDenied})
 	for what, tc := range map[string]struct {
 		kinds []string
 		rate  int
@@ -249,11 +249,11 @@ func TestStream_Choose(t *testing.T) {
 		left  uint64
 	}{
 		"all":                    {nil, 0, true, "1 2 3 4 1+6 7 8 9 10 11 12 13 14 15 16 17 18 19 2+22", 0},
-		"a kind":                 {[]string{"call.held"}, 0, true, "1 3 1+7 9 11 13 15 17 19", 2},
+		"a kind":                 {[]string{"call.refused"}, 0, true, "1 3 1+7 9 11 13 15 17 19", 2},
 		"few":                    {nil, 12, true, "17+18 19 2+22", 0},
 		"one":                    {nil, 1, true, "21+22", 0},
-		"few of a kind":          {[]string{"call.held"}, 8, true, "8+17 19", 2},
-		"before nothing is lost": {[]string{"rules.granted"}, 4, false, "12+22", 0},
+		"few of a kind":          {[]string{"call.refused"}, 8, true, "8+17 19", 2},
+		"before nothing is lost": {[]string{"access.denied"}, 4, false, "12+22", 0},
 	} {
 		s := &stream{filter: EventFilter{Kinds: tc.kinds}, rate: tc.rate}
 		p := position{known: tc.known}
@@ -296,7 +296,7 @@ func TestStream_Rate(t *testing.T) {
 		synctest.Wait()
 		close(n.events)
 		got := <-read
-		sent := strings.Count(got, "call.held")
+		sent := strings.Count(got, "call.refused")
 		if sent < 20*seconds-20 || sent > 20*seconds+10 {
 			t.Errorf("%d events in %d s", sent, seconds)
 		}

@@ -106,7 +106,7 @@ func TestRestart(t *testing.T) {
 			s.ends(11, fault.Unavailable)
 			s.ends(12, fault.Declared) // has not failed
 			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.NodeFailed, Blade: "s1", Message: "killed"})
-			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.CallReleased})
+			h.Note(&gatekeeper.Event{Time: time.Now(), Kind: gatekeeper.ServiceExported})
 			for n := range 12 {
 				c, _ := s.Call(callID(n + 1))
 				was = append(was, c)

@@ -198,7 +198,7 @@ func (l *Large) Make(now time.Time, calls int) {
 	}
 	for range calls {
 		l.seq++
-		e := gatekeeper.Event{Seq: l.seq, Time: now, Kind: gatekeeper.CallReleased, Node: l.Client, Peer: rackaddr.Node(1 + l.seq%200), Service: "OrdersFront", Method: "put", Call: fmt.Sprintf("%032x", l.seq)}
+		e := gatekeeper.Event{Seq: l.seq, Time: now, Kind: gatekeeper.CallRefused, Node: l.Client, Peer: rackaddr.Node(1 + l.seq%200), Service: "OrdersFront", Method: "put", Call: fmt.Sprintf("%032x", l.seq)}
 		if l.seq%50 == 0 {
 			e = gatekeeper.Event{Seq: l.seq, Time: now, Kind: gatekeeper.ProgramFailed, Blade: "c17", Name: "Stock/Store/2", Message: "it has ended: exit status 3"}
 		}

@@ -8,8 +8,8 @@ const shown = 40;
 
 let paused = null; // the feed as it was
 
-const choices = [['', 'everything'], ['blade.,node.,service.,switch.,app.,program.,policy.', 'rack'], ['call.,reply.', 'calls'], ['region.,rules.,machine.', 'memory'],
-  ['access.denied,call.refused', 'refusals'], ['node.failed,node.fenced,node.recovered,program.failed,call.ended,blade.,machine.', 'failures']];
+const choices = [['', 'everything'], ['blade.,node.,service.,switch.,app.,program.,policy.', 'rack'], ['call.', 'calls'], ['region.,machine.', 'memory'],
+  ['access.denied,call.refused', 'refusals'], ['node.failed,node.fenced,node.recovered,program.failed,call.givenup,blade.,machine.', 'failures']];
 
 // feedPanel makes the place of events as they happen.
 export function feedPanel() {
@@ -50,9 +50,8 @@ function make(e) {
 }
 
 function tone(kind) {
-  if (kind === 'access.denied' || kind === 'blade.failed' || kind === 'switch.lost' || kind === 'call.ended' || kind === 'node.failed') return 'bad';
-  if (['call.refused', 'app.short', 'program.failed', 'blade.draining', 'node.fenced', 'execution.rolledback', 'call.replayed', 'app.rolledback'].includes(kind)) return 'warn';
-  if (kind.startsWith('rules.')) return 'dim';
+  if (kind === 'access.denied' || kind === 'blade.failed' || kind === 'switch.lost' || kind === 'node.failed') return 'bad';
+  if (['call.refused', 'app.short', 'program.failed', 'blade.draining', 'node.fenced', 'call.givenup', 'app.rolledback'].includes(kind)) return 'warn';
   return '';
 }
 
@@ -84,26 +83,10 @@ function words(e) {
     case 'node.recovered': return [`${who} is back`, e.message];
     case 'policy.set': return [`Policy of ${method}: ${e.message}`];
     case 'service.exported': return [`${who} exports ${e.service}`];
-    case 'region.allocated': return [`${who} allocated on ${e.blade}`, e.region];
-    case 'region.freed': return [`${who} freed`, e.region];
     case 'region.reclaimed': return ['Nobody had it any more: reclaimed', e.region];
-    case 'call.held': return [`${who} calls ${method}: held`];
-    case 'call.released': return [`${who} → ${nodeName(e.peer)}: ${method}`];
-    case 'reply.held': return [`Reply of ${method} held`];
-    case 'reply.released': return [`Reply of ${method} goes on to ${who}`];
     case 'call.refused': return [`${who}: call ${method ? `of ${method} ` : ''}refused`, e.code];
-    case 'call.ended': return [`${method} ended: its callee is gone`];
     case 'call.givenup': return [`${method} is given up`, e.message];
     case 'access.denied': return [`${who} may not ${e.op}`, e.region];
-    case 'rules.granted': return [rules('Granted', e.rules)];
-    case 'rules.revoked': return [rules('Revoked', e.rules)];
   }
   return [[e.kind, e.blade, e.name].filter(Boolean).join(' '), e.message];
-}
-
-// rules tells of rules by node: "Granted s2/arrays: read".
-function rules(verb, list = []) {
-  const by = new Map();
-  for (const r of list) by.set(r.node, (by.get(r.node) ?? new Set()).add(r.op));
-  return [...by].map(([node, ops]) => `${verb} ${nodeName(node)}: ${['read', 'write', 'free'].filter((op) => ops.has(op)).join(', ')}`).join('; ');
 }

@@ -153,13 +153,9 @@ function take(m) {
     case 'message':
       last = m.id;
       if (m.data.kind === 'node.joined') know({ address: m.data.node, ...m.data });
-      if (!again(m.data)) state.feed = [m.data, ...state.feed.slice(0, most)];
+      state.feed = [m.data, ...state.feed.slice(0, most)];
       for (const r of Object.values(needs)) r.dirty ||= r.kinds.some((k) => m.data.kind.startsWith(k));
       break;
   }
   changed();
 }
-
-// again tells that a packet was only let through once more, because it was sent once
-// more. Nobody wants to read that.
-const again = (e) => e.kind.endsWith('.released') && state.feed.slice(0, 60).some((o) => o.kind === e.kind && o.call === e.call);

@@ -29,7 +29,7 @@ func (c *chronicle) tell(e gatekeeper.Event) {
 		c.lanes.mark(at, e.Blade, "▲", fmt.Sprintf("%s starts on %s", program(e.Name), e.Blade))
 	case gatekeeper.NodeRecovered:
 		c.lanes.mark(at, node, "●", fmt.Sprintf("%s is back under its address", name))
-	case gatekeeper.CallRefused, gatekeeper.CallEnded:
+	case gatekeeper.CallRefused:
 		c.lanes.mark(at, node, "!", fmt.Sprintf("%s: %s", e.Kind, e.Message))
 	}
 }
