@@ -110,7 +110,7 @@ func expected(s *admintest.Site) (want shown) {
 	counts := admintest.GetAs[api.Status](s, "/v1/status")
 	want.Figures = map[string]string{
 		"nodes": strconv.Itoa(counts.Counts.Nodes), "services": strconv.Itoa(counts.Counts.Services), "regions": strconv.Itoa(counts.Counts.Regions), "calls": strconv.Itoa(counts.Counts.Calls),
-		"waiting": strconv.Itoa(counts.Counts.Waiting), "full": strconv.Itoa(counts.Counts.FullStates), "denied": strconv.FormatUint(counts.Counters.Denied, 10),
+		"full": strconv.Itoa(counts.Counts.FullStates), "denied": strconv.FormatUint(counts.Counters.Denied, 10),
 	}
 	return want
 }

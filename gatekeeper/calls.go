@@ -405,7 +405,7 @@ func (c *controller) traceDirectSent(k *directCall) {
 	}
 	c.tracer(TraceRecord{
 		Time: k.began, Stage: TraceSent, Call: k.id, Node: k.callee, Parent: k.parent, Caller: k.caller, Service: k.service, Method: k.method,
-		Policy: k.policy, Sampled: true, Oneway: k.oneway, Details: k.details,
+		Policy: k.policy, Oneway: k.oneway, Details: k.details,
 	})
 	t := TraceRecord{Time: k.began, Stage: TraceDelivered, Call: k.id, Node: k.callee, Attempt: k.attempt}
 	if k.attempt > 0 {

@@ -203,10 +203,10 @@ func reconcile(wanted base, found []entry) (revoke, grant phase) {
 // each class. The switch drops and counts what is beyond, so a port that floods takes
 // nothing from the others. Zero values stand for the defaults.
 type Rates struct {
-	// Control is packets of the control protocol, Calls what is held of calls, replies and
-	// one-ways, Memory what is held of frees and allocations.
+	// Control is packets of the control protocol, Calls questions for nodes of methods that
+	// nobody serves, Memory requests to memory machines that are not in service.
 	Control, Calls, Memory Rate
-	// Digests is what is told of denied accesses and of calls that are not held.
+	// Digests is what is told of denied accesses.
 	Digests Rate
 }
 
@@ -271,7 +271,7 @@ func (r *refusals) note(port uint16, before, after *Counters) {
 		n   uint64
 	}{
 		{"refused", after.Refused - before.Refused}, {"malformed", after.Malformed - before.Malformed},
-		{"foreign", after.Foreign - before.Foreign}, {"unproven", after.Unproven - before.Unproven}, {"late", after.Late - before.Late}, {"overload", after.Overload - before.Overload},
+		{"foreign", after.Foreign - before.Foreign},
 	} {
 		if c.n == 0 {
 			continue

@@ -21,28 +21,17 @@ import (
 // Counters count what has happened since the Gatekeeper started.
 type Counters struct {
 	Held         uint64 `json:"held"`          // packets that the switch has held
-	Released     uint64 `json:"released"`      // packets that have gone on
-	Calls        uint64 `json:"calls"`         // held calls and one-ways
-	Allocs       uint64 `json:"allocs"`        // regions that came up
-	Frees        uint64 `json:"frees"`         // regions freed by their controllers
 	Reclaims     uint64 `json:"reclaims"`      // regions freed because nobody had them
 	RulesWritten uint64 `json:"rules_written"` // entries inserted, modified or deleted
-	RulesGranted uint64 `json:"rules_granted"` // of these, accesses granted
-	RulesRevoked uint64 `json:"rules_revoked"` // and revoked
 	Denied       uint64 `json:"denied"`        // accesses denied by the switch
 	Deadlocks    uint64 `json:"deadlocks"`     // calls refused because they would have waited for themselves
 	GivenUp      uint64 `json:"given_up"`      // calls whose programs have ended too often
-	Refused      uint64 `json:"refused"`       // calls, frees and requests refused by the Gatekeeper
-	Duplicates   uint64 `json:"duplicates"`    // copies of what was known
-	Late         uint64 `json:"late"`          // calls below their session's floor
+	Refused      uint64 `json:"refused"`       // requests of daemons and programs refused by the Gatekeeper
 	Malformed    uint64 `json:"malformed"`     // held packets that make no sense
 	Foreign      uint64 `json:"foreign"`       // held packets from somebody who may not say that
-	Unproven     uint64 `json:"unproven"`      // answers with pointers whose callers have not proven the calls, or whose callees lie
-	Overload     uint64 `json:"overload"`      // held packets dropped because too many wait
 	Failures     uint64 `json:"failures"`      // rules or commands refused by switch or blade
 	Unsent       uint64 `json:"unsent"`        // packets that found no room towards the switch
 	Deaf         uint64 `json:"deaf"`          // times in which the blades could not be heard
-	Probes       uint64 `json:"probes"`        // replies asked for in a gone caller's place
 	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
 	Logged       uint64 `json:"logged"`        // records put on the log
 	CopiesLost   uint64 `json:"copies_lost"`   // copies of memory machines that have had two
@@ -149,7 +138,6 @@ type RegionState struct {
 	Size       uint64       `json:"size"`
 	Owner      netip.Addr   `json:"owner"`
 	Controller netip.Addr   `json:"controller,omitzero"` // absent if it is gone
-	Freeing    bool         `json:"freeing,omitempty"`
 	Leases     []LeaseState `json:"leases,omitempty"`
 }
 

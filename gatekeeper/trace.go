@@ -24,7 +24,6 @@ const (
 	TraceReplied   TraceStage = "replied"   // b2: its callee has answered it
 	TraceAnswered  TraceStage = "answered"  // a2: the answer is on its way to the caller
 	TraceReplayed  TraceStage = "replayed"  // it is run again; Attempt tells after how many failures
-	TraceRefused   TraceStage = "refused"   // the caller gets an exception of ours; Code says which
 )
 
 // TraceRecord is one step of a call. Service and the fields after it are set with
@@ -35,15 +34,14 @@ type TraceRecord struct {
 	Call    rpcpacket.ID
 	Node    wal.Node // where it happens: callee, or who gets the answer
 	Attempt uint16
-	Code    fault.Code // of a refusal, or of an exception that is the answer
+	Code    fault.Code // of an exception that is the answer
 	Parent  rpcpacket.ID
 	Caller  wal.Node
 	Service string
 	Method  string
 	Policy  rpcpacket.Policy
 	Oneway  bool
-	Sampled bool // it is not held: known from a digest, or by its callee
-	// Details come with TraceSent, TraceReplied and TraceRefused: what is known by then.
+	// Details come with TraceSent and TraceReplied: what is known by then.
 	Details trace.Details
 	// Why, of TraceReplayed, is how its former execution came to its end.
 	Why string
@@ -105,7 +103,7 @@ func (g *Gatekeeper) Totals(ctx context.Context) (t trace.Totals, err error) {
 
 var traceKinds = map[TraceStage]trace.Kind{
 	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceAnswered: trace.Answered,
-	TraceReplayed: trace.Replayed, TraceRefused: trace.Refused,
+	TraceReplayed: trace.Replayed,
 }
 
 // remember is the tracer. A call that was there before this run of the Gatekeeper
@@ -115,7 +113,7 @@ func (c *controller) remember(t TraceRecord) {
 		Call: t.Call, Code: t.Code, Step: trace.Step{Time: t.Time, Kind: traceKinds[t.Stage], Node: trace.Node(t.Node), Attempt: t.Attempt, Why: t.Why},
 		About: trace.About{
 			Parent: t.Parent, Caller: trace.Node(t.Caller), Callee: trace.Node(t.Node), Service: t.Service, Method: t.Method,
-			Policy: t.Policy, Oneway: t.Oneway, Sampled: t.Sampled,
+			Policy: t.Policy, Oneway: t.Oneway,
 		},
 		Details: t.Details,
 	}

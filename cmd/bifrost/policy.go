@@ -128,7 +128,7 @@ func newMethodsCmd() *cobra.Command {
 	cmd := show(&clientOptions{}, helpText{"methods", "Show how many calls each method gets, how many fail, and how long they take",
 		`Show what has become of the calls of each method since the Gatekeeper began:
 
-  CALLS, OPEN, QUEUED   how many have ended, are under way, and wait for their callee
+  CALLS, OPEN           how many have ended, and are under way
   FAILED                how many have failed, and with which code
   DECLARED              how many ended with an exception that the IDL declares: an answer
   RERUN                 how many were run again
@@ -144,11 +144,11 @@ ones. Program authors find all times with rpc/prom.`,
 			return slices.DeleteFunc(all, func(m api.MethodFigures) bool { return service != "" && m.Service != service }), err
 		},
 		func(ms []api.MethodFigures, _ names) []string {
-			rows := []string{"METHOD\tCALLS\tOPEN\tQUEUED\tFAILED\tDECLARED\tRERUN\tP50\tP95\tP99\tSLOW"}
+			rows := []string{"METHOD\tCALLS\tOPEN\tFAILED\tDECLARED\tRERUN\tP50\tP95\tP99\tSLOW"}
 			for i := range ms {
 				m := &ms[i]
-				rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s", strings.TrimPrefix(m.Service+"."+m.Method, "."),
-					m.Calls, m.Open, m.Queued, failuresText(m.Failed), m.Declared, m.Rerun, took(m.P50), took(m.P95), took(m.P99), cmp.Or(m.Slow, "-")))
+				rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s", strings.TrimPrefix(m.Service+"."+m.Method, "."),
+					m.Calls, m.Open, failuresText(m.Failed), m.Declared, m.Rerun, took(m.P50), took(m.P95), took(m.P99), cmp.Or(m.Slow, "-")))
 			}
 			return rows
 		})

@@ -274,8 +274,6 @@ func regionRows(rs []api.Region, n names) []string {
 		}
 		state := "-"
 		switch {
-		case r.Freeing:
-			state = "freeing"
 		case !r.Controller.IsValid():
 			state = "orphaned"
 		case len(readers) > 0:
@@ -418,9 +416,9 @@ func printStatus(w io.Writer, s *api.Status, blades []api.Blade, machines []api.
 	}
 	now, sum := &s.Counts, &s.Counters
 	fmt.Fprintf(w, "gatekeeper %s, switch %s\n", s.Version, sw)
-	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls under way, %d waiting for rules\n", now.Nodes, now.Services, now.Regions, now.Calls, now.Waiting)
-	fmt.Fprintf(w, "held %d packets, released %d; wrote %d rules; denied %d accesses, refused %d requests\n",
-		sum.Held, sum.Released, sum.RulesWritten, sum.Denied, sum.Refused)
+	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls under way\n", now.Nodes, now.Services, now.Regions, now.Calls)
+	fmt.Fprintf(w, "held %d packets; wrote %d rules; denied %d accesses, refused %d requests\n",
+		sum.Held, sum.RulesWritten, sum.Denied, sum.Refused)
 	if now.FullStates > 0 {
 		fmt.Fprintf(w, "the states of %d nodes have more than 80 %% of what they may have: bifrost nodes shows them\n", now.FullStates)
 	}

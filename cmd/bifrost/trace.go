@@ -253,9 +253,6 @@ func outcomeOf(k *api.Timeline) string {
 	if k.Attempts > 0 {
 		text += fmt.Sprintf(", run again %d times", k.Attempts)
 	}
-	if k.Sampled {
-		text += " ~"
-	}
 	return text
 }
 
@@ -298,7 +295,7 @@ func printTrace(w io.Writer, t *api.Trace, n names) error {
 		}
 		fmt.Fprintf(w, "%s %s%s │%s│ %s  %s  %s\n", mark, titles[i], strings.Repeat(" ", width-len([]rune(titles[i]))), bar(k, from, to), tookText(k), k.Policy, outcomeOf(k))
 		for _, s := range k.Steps {
-			if slices.Contains(mishaps, s.Kind) {
+			if s.Kind == "replayed" { // that does not show in the bar
 				fmt.Fprintf(w, "  %s  %s+%s  %s%s\n", strings.Repeat("  ", k.Depth), strings.Repeat(" ", width/2), millis(s.Time.Sub(from)), s.Kind, where(n, &s)+because(s.Why))
 			}
 		}
@@ -309,7 +306,7 @@ func printTrace(w io.Writer, t *api.Trace, n names) error {
 	if i := slices.IndexFunc(t.Calls, func(k api.Timeline) bool { return k.ID == t.Call }); i >= 0 {
 		printDetails(w, &t.Calls[i])
 	}
-	_, err := fmt.Fprintln(w, "\n░ on its way  █ with its callee  ▒ answer on its way  ! failed  * the call asked about  ~ sampled, not exact")
+	_, err := fmt.Fprintln(w, "\n░ on its way  █ with its callee  ▒ answer on its way  * the call asked about")
 	return err
 }
 
@@ -331,9 +328,6 @@ func printDetails(w io.Writer, k *api.Timeline) {
 		fmt.Fprintf(w, "  header %s: %s\n", oneLine(h.Name), oneLine(h.Value))
 	}
 }
-
-// mishaps are the steps that do not show in a bar.
-var mishaps = []string{"refused", "replayed"}
 
 // bar draws one call between two times.
 func bar(k *api.Timeline, from, to time.Time) string {
@@ -359,11 +353,6 @@ func bar(k *api.Timeline, from, to time.Time) string {
 	}
 	if !k.B2.IsZero() {
 		fill(k.B2, end, '▒')
-	}
-	for _, s := range k.Steps {
-		if s.Kind == "refused" {
-			cells[at(s.Time)] = '!'
-		}
 	}
 	return string(cells)
 }

@@ -21,7 +21,7 @@ func TestTrace_Picture(t *testing.T) {
 		{ID: "b", Depth: 1, Parent: "a", Caller: s, Callee: x, Service: "Counter", Method: "add", Policy: "recover", A1: at(20), B1: at(25), B2: at(80), A2: at(85), Over: true, Attempts: 1,
 			Steps: []api.Step{{Time: at(20), Kind: "sent"}, {Time: at(60), Kind: "replayed", Node: x, Attempt: 1, Why: "killed\nby hand"}},
 			Code:  "declared", Exception: "Missing", Text: "no such key\n", Arguments: 120, Answer: 4 << 10, Headers: []api.Header{{Name: "tenant", Value: "blue"}}},
-		{ID: "d", Depth: 1, Parent: "a", Caller: s, Callee: x, Method: "log", Policy: "none", A1: at(86), Sampled: true},
+		{ID: "d", Depth: 1, Parent: "a", Caller: s, Callee: x, Method: "log", Policy: "none", A1: at(86)},
 	}}
 	var out strings.Builder
 	must(t, printTrace(&out, &trace, names{c: "c1/client", s: "s1/front", x: "s2/counter"}))
@@ -32,7 +32,7 @@ func TestTrace_Picture(t *testing.T) {
 		7: "* call b: arguments 120 B, answer 4 KiB",
 		8: `  ended with declared Missing: no such key\n`,
 		9: "  header tenant: blue",
-		5: "    log  s1/front → s2/counter         │                                  ░░░░░░│ -  none  sent ~",
+		5: "    log  s1/front → s2/counter         │                                  ░░░░░░│ -  none  sent",
 	} {
 		if lines[i] != want {
 			t.Errorf("line %d:\n%s\nwant\n%s", i, lines[i], want)

@@ -46,11 +46,8 @@ func recoveryOf(v *recovery.View) api.Recovery {
 
 func countersOf(c *gatekeeper.Counters) api.Counters {
 	return api.Counters{
-		Held: c.Held, Released: c.Released, Calls: c.Calls, Allocs: c.Allocs, Frees: c.Frees, Reclaims: c.Reclaims,
-		RulesWritten: c.RulesWritten, RulesGranted: c.RulesGranted, RulesRevoked: c.RulesRevoked,
-		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign, Unproven: c.Unproven,
-		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Probes: c.Probes, Reconciled: c.Reconciled,
-		Deadlocks: c.Deadlocks, GivenUp: c.GivenUp, Logged: c.Logged,
+		Held: c.Held, Reclaims: c.Reclaims, RulesWritten: c.RulesWritten, Denied: c.Denied, Deadlocks: c.Deadlocks, GivenUp: c.GivenUp, Refused: c.Refused,
+		Malformed: c.Malformed, Foreign: c.Foreign, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Reconciled: c.Reconciled, Logged: c.Logged,
 		CopiesLost: c.CopiesLost,
 	}
 }
@@ -168,7 +165,7 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 	}
 	return each(regions, func(r *gatekeeper.RegionState) api.Region {
 		out := api.Region{
-			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller, Freeing: r.Freeing,
+			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller,
 			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease { return api.Lease{Call: l.Call, Node: l.Node} }),
 		}
 		if p, err := netip.ParsePrefix(r.Region); err == nil {

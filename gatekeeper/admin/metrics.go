@@ -30,8 +30,8 @@ var (
 	descNodes     = describe("nodes", "Nodes that have joined.")
 	descServices  = describe("services", "Services that at least one node exports.")
 	descRegions   = describe("regions", "Regions that are allocated.")
-	descCalls     = describe("calls", "Calls under way, those included that are not held.")
-	descRecorded  = describe("recorded_calls", "Held calls on record: under way, or not settled by their callers.")
+	descCalls     = describe("calls", "Calls under way, as their callees have told last.")
+	descRecorded  = describe("recorded_calls", "Calls with open slots in the switch.")
 	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
 	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
 	descLedgerMax = describe("ledger_capacity_bytes", "What memory blades have for ledgers.", "blade")
@@ -48,10 +48,9 @@ var (
 	descPortDrop  = describe("switch_dropped_packets_total", "Packets of a port that the switch has dropped, by why: no identity, no route, malformed, forged, unsupported, hop limit, unlisted TCP, late.", "port", "blade", "reason")
 	descPortRefus = describe("refused_port_packets_total", "Held packets of a port that the Gatekeeper has refused.", "port", "blade", "reason")
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
-	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Those that are not held are known from samples, of which some get lost.", "service", "method", "code")
-	descTook      = describe("call_duration_seconds", "How long calls took, from their sending to their answer, as the Gatekeeper saw them.", "service", "method")
+	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Their callees count them.", "service", "method", "code")
+	descTook      = describe("call_duration_seconds", "How long calls took, as their callees tell; of many in a short time, some.", "service", "method")
 	descOpen      = describe("open_calls", "Calls under way.", "service", "method")
-	descQueued    = describe("queued_calls", "Held calls under way that their callee has not got yet.", "service", "method")
 	descDropped   = describe("dropped_packets_total", "Held packets that went nowhere.", "reason")
 )
 
@@ -61,25 +60,17 @@ var counters = []struct {
 	value func(c *gatekeeper.Counters) uint64
 }{
 	{describe("held_packets_total", "Packets that the switch has held."), func(c *gatekeeper.Counters) uint64 { return c.Held }},
-	{describe("released_packets_total", "Held packets that have gone on."), func(c *gatekeeper.Counters) uint64 { return c.Released }},
-	{describe("duplicate_packets_total", "Copies of what was known."), func(c *gatekeeper.Counters) uint64 { return c.Duplicates }},
-	{describe("held_calls_total", "Held calls and one-ways."), func(c *gatekeeper.Counters) uint64 { return c.Calls }},
-	{describe("allocated_regions_total", "Regions that came up."), func(c *gatekeeper.Counters) uint64 { return c.Allocs }},
-	{describe("freed_regions_total", "Regions freed by their controllers."), func(c *gatekeeper.Counters) uint64 { return c.Frees }},
 	{describe("reclaimed_regions_total", "Regions freed because nobody had them."), func(c *gatekeeper.Counters) uint64 { return c.Reclaims }},
 	{describe("written_rules_total", "Table entries inserted, modified or deleted."), func(c *gatekeeper.Counters) uint64 { return c.RulesWritten }},
-	{describe("granted_access_rules_total", "Access rules granted."), func(c *gatekeeper.Counters) uint64 { return c.RulesGranted }},
-	{describe("revoked_access_rules_total", "Access rules revoked."), func(c *gatekeeper.Counters) uint64 { return c.RulesRevoked }},
 	{describe("reconciled_rules_total", "Table entries repaired after the switch was read back."), func(c *gatekeeper.Counters) uint64 { return c.Reconciled }},
 	{describe("denied_accesses_total", "Memory accesses that the switch has denied."), func(c *gatekeeper.Counters) uint64 { return c.Denied }},
-	{describe("refused_requests_total", "Calls, frees and requests refused by the Gatekeeper."), func(c *gatekeeper.Counters) uint64 { return c.Refused }},
+	{describe("refused_requests_total", "Requests of daemons and programs refused by the Gatekeeper."), func(c *gatekeeper.Counters) uint64 { return c.Refused }},
 	{describe("given_up_calls_total", "Exactly-once calls given up because their programs have ended too often while they executed them."), func(c *gatekeeper.Counters) uint64 { return c.GivenUp }},
 	{describe("deadlocked_calls_total", "Calls refused because they would have waited for themselves."), func(c *gatekeeper.Counters) uint64 { return c.Deadlocks }},
 	{describe("failures_total", "Rules or commands refused by the switch or a blade."), func(c *gatekeeper.Counters) uint64 { return c.Failures }},
 	{describe("logged_records_total", "Records put on the log."), func(c *gatekeeper.Counters) uint64 { return c.Logged }},
 	{describe("deaf_total", "Times in which no blade could be heard: the way from the switch was stalled, or the Gatekeeper did not run."), func(c *gatekeeper.Counters) uint64 { return c.Deaf }},
 	{describe("memory_copies_lost_total", "Copies of memory machines that had two and have one."), func(c *gatekeeper.Counters) uint64 { return c.CopiesLost }},
-	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
 }
 
 // dropped are the reasons for which held packets went nowhere.
@@ -89,9 +80,6 @@ var dropped = []struct {
 }{
 	{"malformed", func(c *gatekeeper.Counters) uint64 { return c.Malformed }},
 	{"foreign", func(c *gatekeeper.Counters) uint64 { return c.Foreign }},
-	{"unproven", func(c *gatekeeper.Counters) uint64 { return c.Unproven }},
-	{"late", func(c *gatekeeper.Counters) uint64 { return c.Late }},
-	{"overload", func(c *gatekeeper.Counters) uint64 { return c.Overload }},
 	{"unsent", func(c *gatekeeper.Counters) uint64 { return c.Unsent }},
 }
 
@@ -130,7 +118,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogMax, descLogged, descFull, descFallen, descApps, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny,
+		descCopies, descLogBytes, descLogMax, descLogged, descFull, descFallen, descApps, descEnded, descTook, descOpen, descDropped, descThrottled, descPortDrop, descPortDeny,
 	} {
 		out <- d
 	}
@@ -210,7 +198,6 @@ func (c rackCollector) methodMetrics(ctx context.Context, out chan<- prometheus.
 			out <- prometheus.MustNewConstMetric(descEnded, prometheus.CounterValue, float64(n), m.Service, m.Method, code.String())
 		}
 		out <- prometheus.MustNewConstMetric(descOpen, prometheus.GaugeValue, float64(m.Open), m.Service, m.Method)
-		out <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(m.Queued), m.Service, m.Method)
 		below, total := map[float64]uint64{}, uint64(0)
 		var examples []prometheus.Exemplar
 		for i, n := range m.Buckets {

@@ -29,9 +29,6 @@ func TestMetrics(t *testing.T) {
 # HELP bifrost_gatekeeper_denied_accesses_total Memory accesses that the switch has denied.
 # TYPE bifrost_gatekeeper_denied_accesses_total counter
 bifrost_gatekeeper_denied_accesses_total 3
-# HELP bifrost_gatekeeper_held_calls_total Held calls and one-ways.
-# TYPE bifrost_gatekeeper_held_calls_total counter
-bifrost_gatekeeper_held_calls_total 0
 # HELP bifrost_gatekeeper_regions Regions that are allocated.
 # TYPE bifrost_gatekeeper_regions gauge
 bifrost_gatekeeper_regions 3
@@ -47,7 +44,7 @@ bifrost_gatekeeper_memory_capacity_bytes{blade="m3"} 2.68435456e+08
 # TYPE bifrost_gatekeeper_memory_machine_copies gauge
 bifrost_gatekeeper_memory_machine_copies{machine="1"} 2
 bifrost_gatekeeper_memory_machine_copies{machine="2"} 1
-`), namespace+"_memory_machine_copies", namespace+"_denied_accesses_total", namespace+"_held_calls_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
+`), namespace+"_memory_machine_copies", namespace+"_denied_accesses_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
 	if text := string(s.Get("/metrics")); !strings.Contains(text, "\n"+namespace+"_up 1\n") || !strings.Contains(text, "\ngo_goroutines ") {
 		t.Errorf("/metrics:\n%s", text)
 	}

@@ -121,7 +121,7 @@ func (s *Server) methods(ctx context.Context, in *methodsInput) (api.List[api.Me
 }
 
 func figuresOf(m *trace.Method) api.MethodFigures {
-	out := api.MethodFigures{Service: m.Service, Method: m.Method, Open: m.Open, Queued: m.Queued, Rerun: m.Rerun, Failed: map[string]uint64{}}
+	out := api.MethodFigures{Service: m.Service, Method: m.Method, Open: m.Open, Rerun: m.Rerun, Failed: map[string]uint64{}}
 	for code, n := range m.Ended {
 		out.Calls += n
 		switch {
@@ -174,7 +174,7 @@ func timelineFor(ctx context.Context, c *trace.Call, depth int) api.Timeline {
 	d := &c.Details
 	t := api.Timeline{
 		ID: c.ID.String(), Depth: depth, Caller: c.Caller.Address, Callee: c.Callee.Address, Service: c.Service, Method: c.Method,
-		Policy: c.Policy.String(), Oneway: c.Oneway, Sampled: c.Sampled, A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2,
+		Policy: c.Policy.String(), Oneway: c.Oneway, A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2,
 		Over: c.Over, Code: codeOf(c.Code), Attempts: c.Attempts, Skipped: c.Skipped,
 		Exception: d.Exception, Text: d.Text, Arguments: d.Arguments, Answer: d.Answer, Headers: headersOf(d.Headers, whoAsks(ctx).Role < RoleDeploy),
 		Steps: each(c.Steps, func(s *trace.Step) api.Step {

@@ -31,7 +31,6 @@ type call struct {
 	Method   string           `json:"method"`
 	Policy   rpcpacket.Policy `json:"policy"`
 	Oneway   bool             `json:"oneway,omitempty"`
-	Sampled  bool             `json:"sampled,omitempty"`
 	A1       time.Time        `json:"a1"`
 	B1       time.Time        `json:"b1,omitzero"`
 	B2       time.Time        `json:"b2,omitzero"`
@@ -59,7 +58,7 @@ const notKept = "(not kept)"
 // written is a call as it is written.
 func written(c *trace.Call) *call {
 	w := &call{
-		ID: c.ID.String(), Caller: c.Caller, Callee: c.Callee, Service: c.Service, Method: c.Method, Policy: c.Policy, Oneway: c.Oneway, Sampled: c.Sampled,
+		ID: c.ID.String(), Caller: c.Caller, Callee: c.Callee, Service: c.Service, Method: c.Method, Policy: c.Policy, Oneway: c.Oneway,
 		A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2, Attempts: c.Attempts, Code: c.Code, Skipped: c.Skipped, Steps: make([]step, len(c.Steps)), Details: c.Details,
 	}
 	w.Details.Headers = slices.Clone(c.Details.Headers)
@@ -80,7 +79,7 @@ func written(c *trace.Call) *call {
 // read is what was written.
 func (w *call) read() (c trace.Call, err error) {
 	c = trace.Call{
-		About: trace.About{Caller: w.Caller, Callee: w.Callee, Service: w.Service, Method: w.Method, Policy: w.Policy, Oneway: w.Oneway, Sampled: w.Sampled},
+		About: trace.About{Caller: w.Caller, Callee: w.Callee, Service: w.Service, Method: w.Method, Policy: w.Policy, Oneway: w.Oneway},
 		A1:    w.A1, B1: w.B1, B2: w.B2, A2: w.A2, Attempts: w.Attempts, Code: w.Code, Over: true, Skipped: w.Skipped, Steps: make([]trace.Step, len(w.Steps)), Details: w.Details.Bounded(),
 	}
 	if c.ID, err = readID(w.ID); err == nil && w.Parent != "" {

@@ -87,9 +87,6 @@ func attributes(c *trace.Call) []attribute.KeyValue {
 	if c.Code != fault.OK {
 		as = append(as, attribute.String("error.type", cmp.Or(c.Details.Exception, c.Code.String())))
 	}
-	if c.Sampled {
-		as = append(as, attribute.Bool("bifrost.sampled", true))
-	}
 	return as
 }
 

@@ -80,7 +80,7 @@ func calls() (outer, inner trace.Call) {
 	inner = trace.Call{
 		ID: rpcpacket.ID{2, 15: 9}, A1: at(20), Code: fault.Unavailable, Attempts: 1,
 		About: trace.About{Parent: outer.ID, Service: "Counter", Method: "add", Callee: trace.Node{Address: rackaddr.Node(3)}},
-		Steps: []trace.Step{step(20, trace.Sent), step(40, trace.Replayed), step(50, trace.Refused)},
+		Steps: []trace.Step{step(20, trace.Sent), step(40, trace.Replayed), step(50, trace.Answered)},
 	}
 	return outer, inner
 }

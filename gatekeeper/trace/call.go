@@ -25,13 +25,12 @@ const (
 	Delivered             // b1: its callee has it
 	Replied               // b2: its callee has finished it
 	Answered              // a2: its caller has the answer
-	Refused               // its caller gets an exception of the Gatekeeper's
 	Replayed              // run again
 	Recalled              // its answer was asked for again, and is the same
 )
 
 var kinds = [...]string{
-	"sent", "delivered", "replied", "answered", "refused", "replayed", "recalled",
+	"sent", "delivered", "replied", "answered", "replayed", "recalled",
 }
 
 // String returns the kind's name.
@@ -62,10 +61,10 @@ type Step struct {
 type Event struct {
 	Call rpcpacket.ID
 	Step
-	Code fault.Code // of a refusal or exception
+	Code fault.Code // of an exception
 	// About is set with Sent.
 	About
-	// Details are set with Sent, Replied and Refused: all that is known by then.
+	// Details are set with Sent and Replied: all that is known by then.
 	Details Details
 }
 
@@ -80,10 +79,6 @@ type About struct {
 	Service, Method string
 	Policy          rpcpacket.Policy
 	Oneway          bool
-	// Sampled: it is not held. An exactly-once call's times are its callee's. Others are those of
-	// the switch's digests, which come some moments late, or not at all; when its callee has
-	// finished such a call nobody knows.
-	Sampled bool
 }
 
 // MaxSteps bounds the steps of a call that are kept: of one that fails again and
@@ -111,7 +106,7 @@ type Call struct {
 	Sequence uint64
 }
 
-// Failed reports whether something went wrong: it was refused, ended with an
+// Failed reports whether something went wrong: it ended with an
 // exception that its IDL does not declare, or had to be run again.
 func (c *Call) Failed() bool { return c.Code.Failure() || c.Attempts > 0 }
 
@@ -139,8 +134,6 @@ func (c *Call) note(e *Event) {
 	case Answered:
 		first(&c.A2)
 		c.Over = true
-	case Refused:
-		c.Over, c.Details = true, e.Details
 	default: // no edge of the timeline
 	}
 	if s.Kind != Recalled && e.Code != fault.OK {

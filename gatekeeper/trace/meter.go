@@ -29,8 +29,8 @@ const UnknownMethods = "(unknown)"
 // clock; of calls that are known from samples they are those of the samples.
 type Method struct {
 	Service, Method string
-	// Open is how many calls are under way, Queued of them those that their callee has not got.
-	Open, Queued uint64
+	// Open is how many calls are under way.
+	Open uint64
 	// Ended is how many calls have ended, by code.
 	Ended map[fault.Code]uint64
 	// Rerun is how many of them had to be run again after a failure.
@@ -124,26 +124,17 @@ func (m *meter) all() []Method {
 func (m *meter) began(k *entry) {
 	k.figures = m.of(k.Service, k.Method)
 	k.figures.Open++
-	if k.queued() {
-		k.figures.Queued++
-	}
 }
 
 // lost takes back a call whose end was not heard of.
 func (k *entry) lost() {
 	k.figures.Open--
-	if k.queued() {
-		k.figures.Queued--
-	}
 }
 
-// ended counts a call that is over. Queued says that it was until now.
-func (k *entry) ended(at time.Time, queued bool) {
+// ended counts a call that is over.
+func (k *entry) ended(at time.Time) {
 	v := k.figures
 	v.Open--
-	if queued {
-		v.Queued--
-	}
 	v.Ended[k.Code]++
 	if k.Attempts > 0 {
 		v.Rerun++
@@ -157,6 +148,3 @@ func (k *entry) ended(at time.Time, queued bool) {
 	v.Seconds += took
 	v.Examples[i] = Example{Call: k.ID, Seconds: took, At: at}
 }
-
-// queued reports whether a call waits: its callee has not got it, as far as anybody knows.
-func (c *Call) queued() bool { return !c.Over && c.B1.IsZero() && c.B2.IsZero() && !c.Sampled }

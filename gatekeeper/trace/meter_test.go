@@ -21,7 +21,7 @@ func play(r *Recorder, from int, method string, code fault.Code, took ...time.Du
 	}
 }
 
-// The figures of a method: how many calls are under way and queued, have ended and how, and how
+// The figures of a method: how many calls are under way, have ended and how, and how
 // long they took, with an example for each bucket.
 func TestMethods(t *testing.T) {
 	r := New(100, nil)
@@ -34,16 +34,16 @@ func TestMethods(t *testing.T) {
 	}
 	begin(1, Sent)
 	begin(2, Sent, Delivered)
-	begin(3, Sent, Refused)
+	begin(3, Sent, Answered)
 	all := r.Methods()
 	if len(all) != 2 || all[0].Method != "look" || all[1].Method != "store" {
 		t.Fatalf("methods %+v", all)
 	}
 	get, put := all[0], all[1]
-	if get.Open != 0 || get.Queued != 0 || get.Ended[fault.OK] != 4 || get.Ended[fault.Unavailable] != 1 {
+	if get.Open != 0 || get.Ended[fault.OK] != 4 || get.Ended[fault.Unavailable] != 1 {
 		t.Errorf("get: %+v", get)
 	}
-	if put.Open != 2 || put.Queued != 1 || put.Ended[fault.OK] != 1 {
+	if put.Open != 2 || put.Ended[fault.OK] != 1 {
 		t.Errorf("put: %+v", put)
 	}
 	if math.Abs(get.Seconds-3600.0372) > 1e-6 {
@@ -69,7 +69,7 @@ func TestMethodsBounded(t *testing.T) {
 	for k := range byte(10) {
 		r.Note(&Event{Call: rpcpacket.ID{k + 1}, Step: Step{Kind: Sent}, About: About{Method: "m"}})
 	}
-	if m := r.Methods(); m[0].Open != 2 || m[0].Queued != 2 {
+	if m := r.Methods(); m[0].Open != 2 {
 		t.Errorf("%+v", m[0])
 	}
 	for k := range MaxMethods + 10 {

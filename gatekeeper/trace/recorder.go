@@ -61,21 +61,18 @@ func (r *Recorder) Note(e *Event) (over bool) {
 		r.meter.began(r.at(seq))
 	}
 	k := r.at(seq)
-	was, queued := k.Over, k.queued()
+	was := k.Over
 	k.note(e)
-	switch {
-	case k.Over && !was:
-		k.ended(e.Time, queued)
-		if k.Failed() {
-			r.failed.note(seq)
-		} else {
-			r.well.note(seq)
-		}
-		return true
-	case queued && !k.queued():
-		k.figures.Queued--
+	if !k.Over || was {
+		return false
 	}
-	return false
+	k.ended(e.Time)
+	if k.Failed() {
+		r.failed.note(seq)
+	} else {
+		r.well.note(seq)
+	}
+	return true
 }
 
 // Ended counts calls that have ended and of which no Event tells.

@@ -64,7 +64,7 @@ func TestCheckpoints(t *testing.T) {
 	if got := strings.Join(kinds, ", "); got != "sent, delivered, replayed, replied, answered, recalled" {
 		t.Errorf("steps %s", got)
 	}
-	c.Steps[0].Kind = Refused
+	c.Steps[0].Kind = Replayed
 	if again, _ := r.Call(id(1)); again.Steps[0].Kind != Sent {
 		t.Error("what is returned is shared")
 	}
@@ -72,7 +72,7 @@ func TestCheckpoints(t *testing.T) {
 	if _, known := r.Call(id(9)); known || r.dropped != 1 {
 		t.Error("a step without a beginning made a call")
 	}
-	e := event(2, Refused, 2)
+	e := event(2, Answered, 2)
 	e.Code = fault.PermissionDenied
 	r.Note(sent(2, 0, 2))
 	r.Note(e)

@@ -396,7 +396,7 @@ func (a *attacker) judge(ctx context.Context) error {
 		return err
 	}
 	c := status.Counters
-	a.t.report.Refused = map[string]uint64{"denied": c.Denied, "refused": c.Refused, "malformed": c.Malformed, "foreign": c.Foreign, "late": c.Late, "duplicates": c.Duplicates}
+	a.t.report.Refused = map[string]uint64{"denied": c.Denied, "refused": c.Refused, "malformed": c.Malformed, "foreign": c.Foreign}
 	for _, reason := range []string{"denied", "refused", "malformed"} {
 		if a.t.report.Refused[reason] == 0 {
 			err = errors.Join(err, fmt.Errorf("nothing was counted as %s", reason))

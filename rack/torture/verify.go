@@ -140,7 +140,6 @@ type Left struct {
 	Nodes    int `json:"nodes"`
 	Services int `json:"services"`
 	Calls    int `json:"calls"`
-	Waiting  int `json:"waiting"` // for their rules, or for each other
 	Regions  int `json:"regions"`
 	// Bytes is what regions take of the memory blades.
 	Bytes uint64 `json:"bytes"`
@@ -167,7 +166,7 @@ func (t *torture) nothingLeft(ctx context.Context) error {
 	}
 	c := s.Counts
 	left := Left{
-		Nodes: c.Nodes, Services: c.Services, Calls: c.Calls, Waiting: c.Waiting, Regions: c.Regions, Records: c.Recorded,
+		Nodes: c.Nodes, Services: c.Services, Calls: c.Calls, Regions: c.Regions, Records: c.Recorded,
 		LogRecords: max(0, c.LogRecords-len(rackOf(t.cfg).Blades)-ownRecords-c.FreeBatches),
 	}
 	for _, err := range t.admin.Rules(ctx, "dsm_access") {

@@ -44,13 +44,12 @@ type Counts struct {
 	Nodes       int         `json:"nodes" doc:"Nodes that have joined"`
 	Services    int         `json:"services" doc:"Services that at least one node exports"`
 	Regions     int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
-	Calls       int         `json:"calls" doc:"Calls under way, those included that are not held"`
-	Recorded    int         `json:"recorded" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
+	Calls       int         `json:"calls" doc:"Calls under way, as their callees have told last"`
+	Recorded    int         `json:"recorded" doc:"Calls with open slots in the switch, when somebody asked for regions or calls last"`
 	LogRecords  int         `json:"log_records" doc:"Records on the log; 0 without one"`
 	LogBytes    uint64      `json:"log_bytes" doc:"Bytes of these"`
 	FreeBatches int         `json:"free_batches" doc:"Batches of region slots whose nodes have gone: each has a record on the log until another node gets it"`
 	FullStates  int         `json:"full_states" doc:"Nodes whose states and checkpoints have more than eight tenths of what these may have in a ledger: /v1/nodes says max_states"`
-	Waiting     int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
 }
 
 // BladeCounts count blades by status.
@@ -64,28 +63,17 @@ type BladeCounts struct {
 // Counters count what has happened since the Gatekeeper started.
 type Counters struct {
 	Held         uint64 `json:"held" doc:"Packets that the switch has held"`
-	Released     uint64 `json:"released" doc:"Held packets that have gone on"`
-	Calls        uint64 `json:"calls" doc:"Held calls and one-ways"`
-	Allocs       uint64 `json:"allocs" doc:"Regions that came up"`
-	Frees        uint64 `json:"frees" doc:"Regions freed by their controllers"`
 	Reclaims     uint64 `json:"reclaims" doc:"Regions freed because nobody had them any more"`
 	RulesWritten uint64 `json:"rules_written" doc:"Entries inserted, modified or deleted"`
-	RulesGranted uint64 `json:"rules_granted" doc:"Access rules granted, among those written"`
-	RulesRevoked uint64 `json:"rules_revoked" doc:"Access rules revoked, among those written"`
 	Denied       uint64 `json:"denied" doc:"Accesses that the switch has denied"`
 	Deadlocks    uint64 `json:"deadlocks" doc:"Calls refused because they would have waited for themselves"`
 	GivenUp      uint64 `json:"given_up" doc:"Exactly-once calls given up because their programs have ended too often while they executed them"`
-	Refused      uint64 `json:"refused" doc:"Calls, frees and requests that the Gatekeeper has refused"`
-	Duplicates   uint64 `json:"duplicates" doc:"Copies of what was known"`
-	Late         uint64 `json:"late" doc:"Calls below their session's floor"`
+	Refused      uint64 `json:"refused" doc:"Requests of daemons and programs that the Gatekeeper has refused"`
 	Malformed    uint64 `json:"malformed" doc:"Held packets that make no sense"`
 	Foreign      uint64 `json:"foreign" doc:"Held packets from somebody who may not say that"`
-	Unproven     uint64 `json:"unproven" doc:"Answers with pointers to calls that nothing proves to be their callers': the caller or the callee lies"`
-	Overload     uint64 `json:"overload" doc:"Held packets dropped because too many waited"`
 	Failures     uint64 `json:"failures" doc:"Rules or commands refused by the switch or a blade"`
 	Unsent       uint64 `json:"unsent" doc:"Packets that found no room towards the switch"`
 	Deaf         uint64 `json:"deaf" doc:"Times in which no blade could be heard: the way from the switch was stalled, or the Gatekeeper did not run"`
-	Probes       uint64 `json:"probes" doc:"Replies asked for in the place of callers that are gone"`
 	Reconciled   uint64 `json:"reconciled" doc:"Entries repaired after the switch's tables were read back"`
 	Logged       uint64 `json:"logged" doc:"Records put on the log"`
 	CopiesLost   uint64 `json:"copies_lost" doc:"Copies of memory machines that had two and have one"`

@@ -11,18 +11,17 @@ type Timeline struct {
 	Parent  string     `json:"parent,omitempty" doc:"The execution that made it: a call's id, or a durable main's; absent for a plain client"`
 	Depth   int        `json:"depth" doc:"In a trace: how many of the calls before it wait for it; else 0"`
 	Caller  netip.Addr `json:"caller,omitzero" format:"ipv6"`
-	Callee  netip.Addr `json:"callee,omitzero" format:"ipv6" doc:"Absent if it was refused before it had one"`
+	Callee  netip.Addr `json:"callee,omitzero" format:"ipv6"`
 	Service string     `json:"service,omitempty"`
 	Method  string     `json:"method"`
 	Policy  string     `json:"policy" example:"recover"`
 	Oneway  bool       `json:"oneway,omitempty" doc:"Nobody waits for it"`
-	Sampled bool       `json:"sampled,omitempty" doc:"The Gatekeeper has not seen it: its callee tells of it, which knows the times from b1 to b2"`
 
 	A1        time.Time `json:"a1" doc:"When it was sent"`
 	B1        time.Time `json:"b1,omitzero" doc:"When its callee first got it"`
 	B2        time.Time `json:"b2,omitzero" doc:"When its callee had finished it"`
 	A2        time.Time `json:"a2,omitzero" doc:"When its reply went to the caller"`
-	Over      bool      `json:"over" doc:"It has been answered, refused or given up"`
+	Over      bool      `json:"over" doc:"It has been answered, or given up"`
 	Code      string    `json:"code,omitempty" doc:"Of the exception that it ended with" example:"permission denied"`
 	Exception string    `json:"exception,omitempty" doc:"The type of the exception that it ended with, if the IDL declares it" example:"NoSuchKey"`
 	Text      string    `json:"text,omitempty" doc:"What the exception says; at most 256 bytes, what is longer ends with …"`
@@ -38,7 +37,7 @@ type Timeline struct {
 // Step is something that has happened to a call.
 type Step struct {
 	Time    time.Time  `json:"time"`
-	Kind    string     `json:"kind" enum:"sent,delivered,replied,answered,refused,replayed,recalled" doc:"sent a1; delivered b1; replied b2; answered a2; refused: with an exception of the Gatekeeper's; replayed: run again; recalled: the same answer again"`
+	Kind    string     `json:"kind" enum:"sent,delivered,replied,answered,replayed,recalled" doc:"sent a1; delivered b1; replied b2; answered a2; replayed: run again; recalled: the same answer again"`
 	Node    netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Where"`
 	Blade   string     `json:"blade,omitempty" doc:"The blade that the node was on then" example:"s1"`
 	Attempt int        `json:"attempt,omitempty" doc:"How often its execution had been begun before"`
@@ -80,7 +79,6 @@ type MethodFigures struct {
 	Method   string            `json:"method" example:"put"`
 	Calls    uint64            `json:"calls" doc:"How many have ended"`
 	Open     uint64            `json:"open" doc:"How many are under way"`
-	Queued   uint64            `json:"queued" doc:"Of these, how many their callee has not got yet"`
 	Failed   map[string]uint64 `json:"failed,omitempty" doc:"How many have failed, by code"`
 	Declared uint64            `json:"declared,omitempty" doc:"How many have ended with an exception that the IDL declares: an answer"`
 	Rerun    uint64            `json:"rerun,omitempty" doc:"How many had to be run again after a failure"`

@@ -12,7 +12,6 @@ type Region struct {
 	Blade      string     `json:"blade,omitempty" doc:"The memory blade that holds it; absent if that has never been seen" example:"m1"`
 	Owner      netip.Addr `json:"owner" format:"ipv6" doc:"The node that allocated it"`
 	Controller netip.Addr `json:"controller,omitzero" format:"ipv6" doc:"The node that may pass it on and, while nobody leases it, write and free it; absent if that is gone and only leases keep the region"`
-	Freeing    bool       `json:"freeing,omitempty" doc:"The memory blade has been told to free it"`
 	Leases     []Lease    `json:"leases" doc:"Who may read besides, each until its call returns"`
 }
 
@@ -82,7 +81,7 @@ type Stopped struct {
 	Denied    uint64            `json:"denied" doc:"Memory accesses that the switch has denied"`
 	Dropped   map[string]uint64 `json:"dropped,omitempty" doc:"Dropped by the switch, by why: no identity (the source does not live at the port), no route, malformed, forged, unsupported, hop limit, unlisted TCP, late"`
 	Throttled map[string]uint64 `json:"throttled,omitempty" doc:"Dropped because they came faster than their class may, by why they would have been held"`
-	Refused   map[string]uint64 `json:"refused,omitempty" doc:"Held packets that the Gatekeeper has refused, by why: refused, malformed, foreign (from somebody who may not say that), late, overload"`
+	Refused   map[string]uint64 `json:"refused,omitempty" doc:"Held packets that the Gatekeeper has refused, by why: refused, malformed, foreign (from somebody who may not say that)"`
 }
 
 // Denial is a memory access that the switch has denied.
@@ -92,4 +91,30 @@ type Denial struct {
 	Node    netip.Addr `json:"node" format:"ipv6" doc:"Who asked"`
 	Op      string     `json:"op" doc:"read, write or free" example:"write"`
 	Pointer string     `json:"pointer" doc:"To what" example:"0:0:1001::4000:0"`
+}
+
+// Event is something that happened in the rack. Fields that do not apply are
+// absent. Calls go past the Gatekeeper: there are events only of those that it hears to have
+// been refused, given up or cancelled.
+type Event struct {
+	ID      string     `json:"id" doc:"BOOT-NUMBER; numbers count all events, so a gap means that some were lost" example:"9f86d081884c7d65-42"`
+	Time    time.Time  `json:"time"`
+	Kind    string     `json:"kind" doc:"What happened; new kinds may be added" example:"call.refused"`
+	Blade   string     `json:"blade,omitempty"`
+	Node    netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Who did it: caller, allocator, ..."`
+	Peer    netip.Addr `json:"peer,omitzero" format:"ipv6" doc:"With whom: callee"`
+	Name    string     `json:"name,omitempty" doc:"The node's name"`
+	Service string     `json:"service,omitempty"`
+	Method  string     `json:"method,omitempty"`
+	Call    string     `json:"call,omitempty"`
+	Region  string     `json:"region,omitempty" doc:"A region, or the pointer of a denied access"`
+	Op      string     `json:"op,omitempty"`
+	Code    string     `json:"code,omitempty" doc:"Why something was refused" example:"permission denied"`
+	Message string     `json:"message,omitempty"`
+}
+
+// Gap is sent in an event stream in the place of events that are lost: their
+// reader was too slow, or was away for too long.
+type Gap struct {
+	Missed uint64 `json:"missed" doc:"How many events; 0 if the Gatekeeper has restarted, so that nobody knows"`
 }

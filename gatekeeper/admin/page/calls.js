@@ -118,15 +118,15 @@ function drawFacts(k) {
     ['On behalf of', [k.parent ?? '', () => (k.parent ? callLink(k.parent, code(k.parent)) : 'nobody: a program made it')]],
     ['Policy', k.policy + (k.oneway ? ', one-way' : '')], ['Sent', [k.a1, () => `${moment(k.a1)}`]], ['Call', [k.id, () => code(k.id)]],
     ['Like it', [methodName(k), () => h('a', { href: to('calls', [], { service: k.service, method: k.method }) }, 'other calls of the method')]],
-    ['Known from', (k.sampled ? 'its callee' : 'the Gatekeeper') + (k.former ? ', before its restart' : '')],
+    ['Of a former run', k.former ? 'the Gatekeeper has restarted since' : ''],
   ]);
 }
 
-const what = { sent: 'sent (a1)', delivered: 'received (b1)', replied: 'finished (b2)', answered: 'answered (a2)', refused: 'refused', replayed: 'run again', recalled: 'answered again' };
+const what = { sent: 'sent (a1)', delivered: 'received (b1)', replied: 'finished (b2)', answered: 'answered (a2)', replayed: 'run again', recalled: 'answered again' };
 
 // drawSteps lists what has happened to a call: why it was run again, and how it has ended.
 function drawSteps(k) {
-  const steps = k.steps.map((t, i) => ({ ...t, i, why: t.why ?? (t.kind === 'refused' || i === k.steps.length - 1 ? exception(k) : '') }));
+  const steps = k.steps.map((t, i) => ({ ...t, i, why: t.why ?? (i === k.steps.length - 1 ? exception(k) : '') }));
   rows($('#steps'), steps, (t) => t.i, (t) => [
     lasting(Math.max(0, between(k.a1, t.time))), t.attempt ? number(t.attempt + 1) : '1', what[t.kind] ?? t.kind,
     nodeCell(t.node), t.blade ?? '', t.why,

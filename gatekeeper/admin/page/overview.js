@@ -22,7 +22,6 @@ const figures = [
   { key: 'services', label: 'services', title: 'services that a node exports', value: (st) => st.status.counts.services },
   { key: 'calls', label: 'calls', title: 'calls under way', value: (st) => st.status.counts.calls },
   { key: 'regions', label: 'regions', title: 'regions that are allocated', value: (st) => st.status.counts.regions },
-  { key: 'waiting', label: 'waiting', title: 'allocations, calls, replies and frees that wait for rules', value: (st) => st.status.counts.waiting },
   { key: 'held', label: 'held / s', title: 'packets that the switch holds, a second', value: (st) => rate(st, 'held'), past: [] },
   { key: 'denied', label: 'denied', title: 'memory accesses that the switch has denied', value: (st) => st.status.counters.denied, alarm: true },
   { key: 'full', label: 'full states', title: 'nodes whose states have more than 80 % of what they may have', value: (st) => st.status.counts.full_states, alarm: true },

@@ -128,7 +128,7 @@ function drawRegions(list, nothing) {
   if (!list || !changed($('#regions tbody'), list, naming.version)) return;
   rows($('#regions'), list.items, (r) => r.region, (r) => {
     const readers = [...new Set(r.leases.map((l) => l.node))];
-    return [[`${r.region} ${r.freeing}`, () => [code(r.region), r.freeing ? h('span', { class: 'pill' }, 'freeing') : '']], bytes(r.size), r.blade ?? '', nodeCell(r.controller),
+    return [[r.region, () => code(r.region)], bytes(r.size), r.blade ?? '', nodeCell(r.controller),
       [`${readers.join()} ${naming.version}`, () => [...readers.slice(0, 3).flatMap((a, i) => [i ? ', ' : '', nodeLink(a)]), readers.length > 3 ? `, and ${readers.length - 3} more` : '']]];
   }, (r) => ({ 'data-region': r.region, 'data-leases': r.leases.length }), nothing);
 }

@@ -7,12 +7,12 @@ import { drawGraph, graphNeeds, graphPanel } from './graph.js';
 import { drawCalls, latestNeeds, latestPanel } from './calls.js';
 import { policyChoice } from './actions.js';
 
-const columns = [['Method', ''], ['Calls', 'number'], ['Open', 'number wide'], ['Queued', 'number wide'], ['Failed', ''], ['Declared', 'number wide'], ['Half within', 'number wide'], ['99 %', 'number']];
+const columns = [['Method', ''], ['Calls', 'number'], ['Open', 'number wide'], ['Failed', ''], ['Declared', 'number wide'], ['Half within', 'number wide'], ['99 %', 'number']];
 
 // figuresOf are the cells of a method. Exceptions that the IDL declares are no failures.
 function figuresOf(m, name) {
   const failed = Object.entries(m.failed ?? {}).map(([why, n]) => `${number(n)} ${why}`).join(', ');
-  return [name, number(m.calls), number(m.open), number(m.queued), [failed, () => (failed ? h('span', { class: 'bad' }, failed) : '')], [m.declared ?? '', () => h('span', { class: 'quiet' }, number(m.declared ?? 0))],
+  return [name, number(m.calls), number(m.open), [failed, () => (failed ? h('span', { class: 'bad' }, failed) : '')], [m.declared ?? '', () => h('span', { class: 'quiet' }, number(m.declared ?? 0))],
     m.p50 ? lasting(m.p50) : '', [`${m.p99} ${m.slow}`, () => (m.slow && m.p99 ? callLink(m.slow, lasting(m.p99)) : m.p99 ? lasting(m.p99) : '')]];
 }
 
@@ -71,7 +71,7 @@ function service(name) {
       if (v && methods && policies && changed($('#service tbody'), methods, policies, v)) {
         const figures = new Map(methods.items.map((m) => [m.method, m]));
         rows($('#service'), policies.items, (p) => p.method ?? '', (p) => {
-          const m = figures.get(p.method) ?? { method: p.method ?? '', calls: 0, open: 0, queued: 0 };
+          const m = figures.get(p.method) ?? { method: p.method ?? '', calls: 0, open: 0 };
           return [...figuresOf(m, p.method ?? '(others)'), [p.policy, () => policyChoice(p.service, p.method, p.policy)], p.origin];
         }, (p) => ({ 'data-policy-of': methodName(p) }), 'No method is known.');
       }
