@@ -43,9 +43,8 @@ type Client struct {
 	rpc p4v1.P4RuntimeClient
 	log *slog.Logger
 
-	distrust atomic.Bool // the switch has refused what a session told it
-	rules    atomic.Bool // it is primary, or was
-	asElect  atomic.Pointer[Election]
+	rules   atomic.Bool // it is primary, or was
+	asElect atomic.Pointer[Election]
 }
 
 // New returns a Client; it does not connect.

@@ -40,7 +40,7 @@ type Digest struct {
 type Session struct {
 	client  *Client
 	program *Program
-	tells   bool // the switch takes stream writes
+	ordered bool // the switch takes stream writes
 	ports   bool // the switch tells the status of ports
 	stream  p4v1.P4Runtime_StreamChannelClient
 	out     *outstream.Sender
@@ -50,8 +50,8 @@ type Session struct {
 	wg      sync.WaitGroup
 	dropped atomic.Uint64
 
-	barriers sync.Mutex
-	waiting  []chan struct{} // for the answers to barriers, oldest first
+	echoes  sync.Mutex
+	waiting []chan struct{} // for the answers to Echo, oldest first
 
 	broken atomic.Bool // the stream has failed
 
@@ -104,7 +104,7 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{
-		client: c, program: c.cfg.Program, tells: can.tells && !c.distrust.Load(), ports: can.ports, stream: stream,
+		client: c, program: c.cfg.Program, ordered: can.ordered, ports: can.ports, stream: stream,
 		done: make(chan struct{}),
 	}
 	s.out = outstream.New(s.send, new(atomic.Uint64))
@@ -231,10 +231,6 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest), port func(
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			if s.tells && refused(err) {
-				s.client.distrust.Store(true)
-				s.client.log.Warn("the switch has refused what it was told on the stream; from now on it is asked", "error", err)
-			}
 			s.end(fmt.Errorf("receive: %w", err))
 			return
 		}
@@ -252,7 +248,7 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest), port func(
 			if p, ok := p4rt.ParsePortStatus(u.Other); ok {
 				port(p)
 			} else {
-				s.passed()
+				s.answered()
 			}
 		case *p4v1.StreamMessageResponse_Error:
 			s.dropped.Add(1) // a packet or acknowledgement that the switch refused

@@ -99,13 +99,6 @@ func (s *Sender) queue(b *backlog, flow uint32, m queued) (ok bool) {
 	return true
 }
 
-// Try sends m if it need not be queued; it reports whether it has.
-func (s *Sender) Try(m proto.Message) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open() && s.send(m)
-}
-
 // Replace is Offer for a message that is never dropped, since it tells all that
 // older ones tell: those, which old finds, leave the backlog.
 func (s *Sender) Replace(m proto.Message, old func(proto.Message) bool) {
