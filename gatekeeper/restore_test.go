@@ -87,7 +87,7 @@ func TestRestore_OtherFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b wal.Batch
-		b.Put(wal.Record{Kind: wal.KindLoan, ID: wal.ID{1}, Packet: []byte("of another format")})
+		b.Put(wal.Record{Kind: wal.KindNode, ID: wal.ID{1}, Data: []byte("of another format")})
 		b.Put(wal.Record{Kind: wal.KindRack, Data: fmt.Appendf(nil, `{"format":%d}`, format)})
 		if err := l.Append(t.Context(), &b); err != nil {
 			t.Fatal(err)

@@ -69,8 +69,8 @@ func benchmarkAppend(b *testing.B, l *Log, size, callers int) {
 			for k := range (b.N + callers - 1) / callers {
 				at := time.Now()
 				var batch Batch
-				batch.Put(Record{Kind: KindLoan, ID: id(c, k), Time: at, Packet: packet})
-				batch.Delete(KindLoan, id(c, k-20))
+				batch.Put(Record{Kind: KindNode, ID: id(c, k), Time: at, Data: packet})
+				batch.Delete(KindNode, id(c, k-20))
 				if err := l.Append(context.Background(), &batch); err != nil {
 					b.Error(err)
 					return
@@ -102,7 +102,7 @@ func BenchmarkOpen(b *testing.B) {
 	for k := range 100_000 {
 		var id ID
 		binary.BigEndian.PutUint64(id[:], uint64(k))
-		batch.Put(Record{Kind: KindLoan, ID: id, Packet: make([]byte, 1000)})
+		batch.Put(Record{Kind: KindNode, ID: id, Data: make([]byte, 1000)})
 	}
 	if err := errors.Join(l.Append(context.Background(), &batch), l.Close()); err != nil {
 		b.Fatal(err)

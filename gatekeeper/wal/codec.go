@@ -6,8 +6,6 @@ import (
 	"hash/crc32"
 	"net/netip"
 	"time"
-
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A record on disk, in network byte order:
@@ -19,8 +17,7 @@ import (
 //	 8  8  sequence
 //	16 16  id
 //	32  2  which fields follow, a bit for each in this order
-//	34     time 8, parent 16, caller 20, callee 20, order 8, attempt 4,
-//	       packet 4 + length, data 4 + length
+//	34     time 8, caller 20, callee 20, order 8, attempt 4, data 4 + length
 //
 // There is one form for each record: a field that is zero is not there.
 const (
@@ -29,17 +26,15 @@ const (
 	headerSize    = 34
 )
 
-// Bits of the fields.
+// Bits of the fields. Bits 1 and 6 were those of fields that are gone.
 const (
-	hasTime = 1 << iota
-	hasParent
-	hasCaller
-	hasCallee
-	hasOrder
-	hasAttempt
-	hasPacket
-	hasData
-	hasEnd
+	hasTime    = 1 << 0
+	hasCaller  = 1 << 2
+	hasCallee  = 1 << 3
+	hasOrder   = 1 << 4
+	hasAttempt = 1 << 5
+	hasData    = 1 << 7
+	hasAll     = hasTime | hasCaller | hasCallee | hasOrder | hasAttempt | hasData
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -60,9 +55,6 @@ func (r *Record) append(b []byte) []byte {
 	if !r.Time.IsZero() {
 		b = be.AppendUint64(b, uint64(r.Time.UnixNano()))
 	}
-	if !r.Parent.IsZero() {
-		b = append(b, r.Parent[:]...)
-	}
 	b = r.Caller.append(b)
 	b = r.Callee.append(b)
 	if r.Order != 0 {
@@ -71,11 +63,9 @@ func (r *Record) append(b []byte) []byte {
 	if r.Attempt != 0 {
 		b = be.AppendUint32(b, r.Attempt)
 	}
-	for _, blob := range [][]byte{r.Packet, r.Data} {
-		if len(blob) > 0 {
-			b = be.AppendUint32(b, uint32(len(blob)))
-			b = append(b, blob...)
-		}
+	if len(r.Data) > 0 {
+		b = be.AppendUint32(b, uint32(len(r.Data)))
+		b = append(b, r.Data...)
 	}
 	be.PutUint32(b[start+4:], checksum(b[start:]))
 	return b
@@ -92,10 +82,7 @@ func (r *Record) UnmarshalBinary(b []byte) (err error) {
 }
 
 func (r *Record) fields() (f uint16) {
-	for k, set := range [...]bool{
-		!r.Time.IsZero(), !r.Parent.IsZero(), !r.Caller.IsZero(), !r.Callee.IsZero(), r.Order != 0, r.Attempt != 0,
-		len(r.Packet) > 0, len(r.Data) > 0,
-	} {
+	for k, set := range [...]bool{!r.Time.IsZero(), 2: !r.Caller.IsZero(), !r.Callee.IsZero(), r.Order != 0, r.Attempt != 0, 7: len(r.Data) > 0} {
 		if set {
 			f |= 1 << k
 		}
@@ -114,7 +101,7 @@ func (n Node) append(b []byte) []byte {
 // size is how many bytes the record takes on disk.
 func (r *Record) size() int {
 	n, fields := headerSize, r.fields()
-	for k, size := range [...]int{8, 16, 20, 20, 8, 4, 4 + len(r.Packet), 4 + len(r.Data)} {
+	for k, size := range [...]int{8, 2: 20, 20, 8, 4, 7: 4 + len(r.Data)} {
 		if fields&(1<<k) != 0 {
 			n += size
 		}
@@ -122,7 +109,7 @@ func (r *Record) size() int {
 	return n
 }
 
-// parse reads a record; Packet and Data alias b. Errors wrap ErrCorrupt, or
+// parse reads a record; Data aliases b. Errors wrap ErrCorrupt, or
 // ErrVersion for a record that is whole but newer.
 func parse(b []byte) (r Record, err error) {
 	be := binary.BigEndian
@@ -140,7 +127,7 @@ func parse(b []byte) (r Record, err error) {
 	d := decoder{b: b[headerSize:], fields: be.Uint16(b[32:])}
 	d.read(&r)
 	switch {
-	case !r.Kind.valid(), d.fields >= hasEnd:
+	case !r.Kind.valid(), d.fields&^hasAll != 0:
 		return r, fmt.Errorf("the log is %w: record %d is of kind %d and has fields %#x", ErrVersion, r.Sequence, uint8(r.Kind), d.fields)
 	case d.bad, len(d.b) > 0, r.fields() != d.fields:
 		return r, corruptf("record %d: fields %#x do not fit its %d bytes", r.Sequence, d.fields, len(b))
@@ -160,9 +147,6 @@ func (d *decoder) read(r *Record) {
 	if b := d.take(hasTime, 8); b != nil {
 		r.Time = time.Unix(0, int64(be.Uint64(b))).UTC()
 	}
-	if b := d.take(hasParent, 16); b != nil {
-		r.Parent = rpcpacket.ID(b)
-	}
 	r.Caller, r.Callee = d.node(hasCaller), d.node(hasCallee)
 	if b := d.take(hasOrder, 8); b != nil {
 		r.Order = be.Uint64(b)
@@ -170,7 +154,7 @@ func (d *decoder) read(r *Record) {
 	if b := d.take(hasAttempt, 4); b != nil {
 		r.Attempt = be.Uint32(b)
 	}
-	r.Packet, r.Data = d.blob(hasPacket), d.blob(hasData)
+	r.Data = d.blob(hasData)
 }
 
 // take returns the next n bytes if the field is there, else nil.

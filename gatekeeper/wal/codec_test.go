@@ -12,15 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // full is a record with every field.
 func full() Record {
 	return Record{
-		Kind: KindLoan, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(), Parent: rpcpacket.ID{3, 15: 4},
+		Kind: KindNode, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(),
 		Caller: Node{rackaddr.Node(1), 1}, Callee: Node{rackaddr.Node(2), 9}, Order: 11, Attempt: 3,
-		Packet: []byte("a whole datagram"), Data: []byte{0},
+		Data: []byte("what its owner writes"),
 	}
 }
 
@@ -55,9 +54,6 @@ func drawRecord(t *rapid.T) Record {
 	if maybe("time") {
 		r.Time = time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "ns")).UTC()
 	}
-	if maybe("parent") {
-		r.Parent = rpcpacket.ID{3: rapid.Byte().Draw(t, "parent id"), 15: 1}
-	}
 	if maybe("caller") {
 		r.Caller = Node{rackaddr.Node(rapid.Uint64().Draw(t, "caller")), rapid.Uint32().Draw(t, "incarnation")}
 	}
@@ -65,7 +61,6 @@ func drawRecord(t *rapid.T) Record {
 		r.Callee = Node{netip.MustParseAddr("::"), rapid.Uint32().Draw(t, "incarnation")}
 	}
 	r.Order, r.Attempt = rapid.Uint64().Draw(t, "order"), rapid.Uint32().Draw(t, "attempt")
-	r.Packet = nonEmpty(rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "packet"))
 	r.Data = nonEmpty(rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data"))
 	return r
 }
@@ -107,10 +102,11 @@ func TestParseRefuses(t *testing.T) {
 // A record of a later version is told from a broken one.
 func TestParseNewer(t *testing.T) {
 	for name, change := range map[string]func(b []byte){
-		"version": func(b []byte) { b[2] = 2 },
-		"kind":    func(b []byte) { b[3] = byte(kindEnd) },
-		"no kind": func(b []byte) { b[3] = 12 }, // of an earlier version
-		"fields":  func(b []byte) { b[32] = 0x80 },
+		"version":  func(b []byte) { b[2] = 2 },
+		"kind":     func(b []byte) { b[3] = byte(kindEnd) },
+		"no kind":  func(b []byte) { b[3] = 12 }, // of an earlier version
+		"fields":   func(b []byte) { b[32] = 0x80 },
+		"no field": func(b []byte) { b[33] |= 1 << 6 }, // of an earlier version
 	} {
 		r := full()
 		b := r.append(nil)

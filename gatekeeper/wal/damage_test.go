@@ -29,7 +29,7 @@ func crashedLog(t testing.TB, records int, o Options) string {
 		t.Fatal(err)
 	}
 	for k := range records {
-		mustAppend(t, l, one(Record{Kind: KindLoan, ID: ID{1, byte(k >> 8), byte(k)}, Packet: make([]byte, 100+k)}))
+		mustAppend(t, l, one(Record{Kind: KindNode, ID: ID{1, byte(k >> 8), byte(k)}, Data: make([]byte, 100+k)}))
 	}
 	crashed := copyOf(t, dir)
 	if err := l.Close(); err != nil {
@@ -250,7 +250,7 @@ func TestShortened_Remedy(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the remedy does not help: %v", err)
 	}
-	mustAppend(t, l, one(Record{Kind: KindReturned}))
+	mustAppend(t, l, one(Record{Kind: KindExport}))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestPowerLoss_Tail(t *testing.T) {
 					t.Fatal(err)
 				}
 				for k := range 20 {
-					mustAppend(t, l, one(Record{Kind: KindReturned, ID: ID{byte(k)}, Packet: make([]byte, 1000)}))
+					mustAppend(t, l, one(Record{Kind: KindExport, ID: ID{byte(k)}, Data: make([]byte, 1000)}))
 				}
 				if err := l.Close(); err != nil {
 					t.Fatal(err)
@@ -368,5 +368,5 @@ func logOne(fs vfs.FS) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.Append(context.Background(), one(Record{Kind: KindLoan, Packet: []byte("logged")})), l.Close())
+	return errors.Join(l.Append(context.Background(), one(Record{Kind: KindNode, Data: []byte("logged")})), l.Close())
 }

@@ -13,7 +13,7 @@ func FuzzRecord(f *testing.F) {
 	whole := full()
 	f.Add(whole.append(nil))
 	f.Add((&Record{Kind: KindRegion, ID: ID{1}, Sequence: 1, Data: []byte("{}")}).append(nil))
-	f.Add((&Record{Kind: KindReturned, Attempt: 1, Packet: make([]byte, 100)}).append(nil))
+	f.Add((&Record{Kind: KindExport, Attempt: 1, Data: make([]byte, 100)}).append(nil))
 	f.Add((&Record{Kind: KindRack}).append(nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

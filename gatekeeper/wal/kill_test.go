@@ -54,8 +54,8 @@ func payload(writer, k int) []byte {
 
 func killRecord(writer, k int) Record {
 	return Record{
-		Kind: KindLoan, ID: ID{byte(writer), 12: byte(k >> 24), 13: byte(k >> 16), 14: byte(k >> 8), 15: byte(k)},
-		Order: uint64(k), Packet: payload(writer, k),
+		Kind: KindNode, ID: ID{byte(writer), 12: byte(k >> 24), 13: byte(k >> 16), 14: byte(k >> 8), 15: byte(k)},
+		Order: uint64(k), Data: payload(writer, k),
 	}
 }
 
@@ -170,7 +170,7 @@ func checkKilled(t *testing.T, dir string, acknowledged map[int]int) {
 	found := map[int][]int{}
 	for _, r := range readAll(t, l) {
 		w, k := int(r.ID[0]), int(r.Order)
-		if want := killRecord(w, k); r.Key() != want.Key() || !bytes.Equal(r.Packet, want.Packet) {
+		if want := killRecord(w, k); r.Key() != want.Key() || !bytes.Equal(r.Data, want.Data) {
 			t.Errorf("record %d of writer %d is torn", k, w)
 		}
 		found[w] = append(found[w], k)

@@ -170,7 +170,7 @@ func TestGroupCommit(t *testing.T) {
 				var pending sync.WaitGroup
 				for k := range each {
 					pending.Add(1)
-					err := l.Submit(one(Record{Kind: KindLoan, ID: ID{byte(w), byte(k)}, Packet: []byte("call")}), func(err error) {
+					err := l.Submit(one(Record{Kind: KindNode, ID: ID{byte(w), byte(k)}, Data: []byte("call")}), func(err error) {
 						defer pending.Done()
 						mu.Lock()
 						defer mu.Unlock()
@@ -209,7 +209,7 @@ func TestFull(t *testing.T) {
 	onEach(t, func(t *testing.T, m medium) {
 		l := mustOpen(t, m, Options{Limit: 1000})
 		big := func(id byte, size int) Record {
-			return Record{Kind: KindLoan, ID: ID{id}, Packet: make([]byte, size)}
+			return Record{Kind: KindNode, ID: ID{id}, Data: make([]byte, size)}
 		}
 		mustAppend(t, l, one(big(1, 500)))
 		before := l.Stats()
@@ -222,10 +222,10 @@ func TestFull(t *testing.T) {
 		mustAppend(t, l, one(big(1, 900))) // takes the place of the first
 		var swap Batch
 		swap.Put(big(2, 900))
-		swap.Delete(KindLoan, ID{1})
+		swap.Delete(KindNode, ID{1})
 		mustAppend(t, l, &swap)
 		var empty Batch
-		empty.Delete(KindLoan, ID{2})
+		empty.Delete(KindNode, ID{2})
 		mustAppend(t, l, &empty)
 		if s := l.Stats(); s.Bytes != 0 || s.Records != 0 {
 			t.Errorf("at the end %+v", s)
@@ -241,12 +241,12 @@ func TestFull(t *testing.T) {
 func TestFullAfterReopen(t *testing.T) {
 	onEach(t, func(t *testing.T, m medium) {
 		l := mustOpen(t, m, Options{})
-		mustAppend(t, l, one(Record{Kind: KindLoan, Packet: make([]byte, 500)}))
+		mustAppend(t, l, one(Record{Kind: KindNode, Data: make([]byte, 500)}))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 		l = mustOpen(t, m, Options{Limit: 600})
-		if err := l.Submit(one(Record{Kind: KindReturned, Packet: make([]byte, 100)}), nil); !errors.Is(err, ErrFull) {
+		if err := l.Submit(one(Record{Kind: KindExport, Data: make([]byte, 100)}), nil); !errors.Is(err, ErrFull) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -264,10 +264,10 @@ func TestLockedAndClosed(t *testing.T) {
 		if err := l.Close(); !errors.Is(err, ErrClosed) {
 			t.Errorf("closed twice: %v", err)
 		}
-		if err := l.Submit(one(Record{Kind: KindLoan}), nil); !errors.Is(err, ErrClosed) {
+		if err := l.Submit(one(Record{Kind: KindNode}), nil); !errors.Is(err, ErrClosed) {
 			t.Errorf("Submit: %v", err)
 		}
-		if _, _, err := l.Get(KindLoan, ID{}); !errors.Is(err, ErrClosed) {
+		if _, _, err := l.Get(KindNode, ID{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("Get: %v", err)
 		}
 		for _, err := range l.Records() {

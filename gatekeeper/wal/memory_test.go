@@ -22,9 +22,9 @@ func TestCrash(t *testing.T) {
 	var disk Disk
 	m := medium{"memory", func(o Options) (*Log, error) { return OpenMemory(&disk, o) }}
 	old := mustOpen(t, m, Options{})
-	mustAppend(t, old, one(Record{Kind: KindLoan, ID: ID{1}}))
+	mustAppend(t, old, one(Record{Kind: KindNode, ID: ID{1}}))
 	disk.Crash()
-	if err := old.Append(context.Background(), one(Record{Kind: KindLoan, ID: ID{2}})); !errors.Is(err, ErrFailed) {
+	if err := old.Append(context.Background(), one(Record{Kind: KindNode, ID: ID{2}})); !errors.Is(err, ErrFailed) {
 		t.Errorf("Append after the crash: %v", err)
 	}
 	next := mustOpen(t, m, Options{})
@@ -52,10 +52,10 @@ func TestLosePower(t *testing.T) {
 		flushed := 0
 		for k := range byte(rapid.IntRange(0, 10).Draw(t, "commits")) {
 			var b Batch
-			b.Put(Record{Kind: KindLoan, ID: ID{k}})
+			b.Put(Record{Kind: KindNode, ID: ID{k}})
 			now := append(slices.Clone(history[k]), k)
 			if k > 0 && rapid.Bool().Draw(t, "delete") {
-				b.Delete(KindLoan, ID{k - 1})
+				b.Delete(KindNode, ID{k - 1})
 				now = slices.DeleteFunc(now, func(id byte) bool { return id == k-1 })
 			}
 			if err := l.Append(context.Background(), &b); err != nil {
@@ -100,7 +100,7 @@ func TestUnsyncedIsBounded(t *testing.T) {
 	var disk Disk
 	l := mustOpen(t, medium{"memory", func(o Options) (*Log, error) { return OpenMemory(&disk, o) }}, Options{})
 	for k := range maxUnsynced + 10 {
-		mustAppend(t, l, one(Record{Kind: KindLoan, ID: ID{byte(k), byte(k >> 8)}}))
+		mustAppend(t, l, one(Record{Kind: KindNode, ID: ID{byte(k), byte(k >> 8)}}))
 	}
 	if lost := disk.LosePower(0); lost != maxUnsynced {
 		t.Errorf("lost %d", lost)
@@ -117,7 +117,7 @@ func TestInBubble(t *testing.T) {
 		}
 		var logged []byte
 		for id := range byte(3) {
-			if err := l.Submit(one(Record{Kind: KindLoan, ID: ID{id}}), func(error) { logged = append(logged, id) }); err != nil {
+			if err := l.Submit(one(Record{Kind: KindNode, ID: ID{id}}), func(error) { logged = append(logged, id) }); err != nil {
 				t.Fatal(err)
 			}
 		}

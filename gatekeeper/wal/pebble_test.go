@@ -26,13 +26,13 @@ func TestDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, l, one(Record{Kind: KindLoan, Packet: []byte("logged")}))
+	mustAppend(t, l, one(Record{Kind: KindNode, Data: []byte("logged")}))
 	fs.Full.Store(true)
-	err = l.Append(context.Background(), one(Record{Kind: KindReturned}))
+	err = l.Append(context.Background(), one(Record{Kind: KindExport}))
 	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), disktest.ErrFull.Error()) {
 		t.Fatalf("Append: %v", err)
 	}
-	if err := l.Submit(one(Record{Kind: KindReturned}), nil); !errors.Is(err, ErrFailed) {
+	if err := l.Submit(one(Record{Kind: KindExport}), nil); !errors.Is(err, ErrFailed) {
 		t.Errorf("Submit: %v", err)
 	}
 	if err := l.Close(); err == nil || !strings.Contains(err.Error(), disktest.ErrFull.Error()) {
@@ -69,7 +69,7 @@ func closedLog(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for id := range byte(3) {
-		mustAppend(t, l, one(Record{Kind: KindLoan, ID: ID{id}, Packet: make([]byte, 1000)}))
+		mustAppend(t, l, one(Record{Kind: KindNode, ID: ID{id}, Data: make([]byte, 1000)}))
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -83,8 +83,8 @@ func TestRefused(t *testing.T) {
 		return func(db *pebble.DB) error { return db.Set(key, value, pebble.Sync) }
 	}
 	newer := binary.BigEndian.AppendUint64(nil, storeVersion+1)
-	moved := Record{Kind: KindLoan, ID: ID{9}, Sequence: 8}
-	twin := Record{Kind: KindLoan, ID: ID{1}, Sequence: 7}
+	moved := Record{Kind: KindNode, ID: ID{9}, Sequence: 8}
+	twin := Record{Kind: KindNode, ID: ID{1}, Sequence: 7}
 	for name, c := range map[string]struct {
 		change func(*pebble.DB) error
 		want   error

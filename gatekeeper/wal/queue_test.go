@@ -40,7 +40,7 @@ func openBlocked(t *testing.T, o Options) (*Log, *blockedStore) {
 func TestBusy(t *testing.T) {
 	l, s := openBlocked(t, Options{QueueBatches: 2, QueueBytes: 400})
 	r := func(id byte, size int) *Batch {
-		return one(Record{Kind: KindLoan, ID: ID{id}, Packet: make([]byte, size)})
+		return one(Record{Kind: KindNode, ID: ID{id}, Data: make([]byte, size)})
 	}
 	var logged []error
 	note := func(err error) { logged = append(logged, err) }
@@ -99,7 +99,7 @@ func TestFailed(t *testing.T) {
 	broken := errors.New("no space left")
 	results := make(chan error, 3)
 	submit := func(id byte) error {
-		return l.Submit(one(Record{Kind: KindLoan, ID: ID{id}}), func(err error) { results <- err })
+		return l.Submit(one(Record{Kind: KindNode, ID: ID{id}}), func(err error) { results <- err })
 	}
 	if err := submit(1); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestFailed(t *testing.T) {
 	if err := submit(4); !errors.Is(err, ErrFailed) {
 		t.Errorf("Submit: %v", err)
 	}
-	if _, _, err := l.Get(KindLoan, ID{1}); !errors.Is(err, ErrFailed) {
+	if _, _, err := l.Get(KindNode, ID{1}); !errors.Is(err, ErrFailed) {
 		t.Errorf("Get: %v", err)
 	}
 	if err := l.Close(); err != nil {
@@ -128,12 +128,12 @@ func TestFailed(t *testing.T) {
 // Get finds what waits to be logged; Records does not.
 func TestPending(t *testing.T) {
 	l, s := openBlocked(t, Options{})
-	if err := l.Submit(one(Record{Kind: KindLoan, ID: ID{1}, Packet: []byte("p")}), nil); err != nil {
+	if err := l.Submit(one(Record{Kind: KindNode, ID: ID{1}, Data: []byte("p")}), nil); err != nil {
 		t.Fatal(err)
 	}
 	<-s.begun
-	r, found, err := l.Get(KindLoan, ID{1})
-	if err != nil || !found || string(r.Packet) != "p" || r.Sequence != 1 {
+	r, found, err := l.Get(KindNode, ID{1})
+	if err != nil || !found || string(r.Data) != "p" || r.Sequence != 1 {
 		t.Errorf("Get: %+v, %t, %v", r, found, err)
 	}
 	if all := readAll(t, l); len(all) != 0 {
@@ -148,13 +148,13 @@ func TestPending(t *testing.T) {
 // What is put and deleted before it is logged is never written.
 func TestNeverWritten(t *testing.T) {
 	l, s := openBlocked(t, Options{})
-	if err := l.Submit(one(Record{Kind: KindLoan, ID: ID{1}}), nil); err != nil {
+	if err := l.Submit(one(Record{Kind: KindNode, ID: ID{1}}), nil); err != nil {
 		t.Fatal(err)
 	}
 	<-s.begun
 	var del Batch
-	del.Delete(KindLoan, ID{2})
-	if err := errors.Join(l.Submit(one(Record{Kind: KindLoan, ID: ID{2}}), nil), l.Submit(&del, nil)); err != nil {
+	del.Delete(KindNode, ID{2})
+	if err := errors.Join(l.Submit(one(Record{Kind: KindNode, ID: ID{2}}), nil), l.Submit(&del, nil)); err != nil {
 		t.Fatal(err)
 	}
 	s.may <- nil

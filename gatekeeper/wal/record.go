@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Kind says what a record is, and thereby what its ID names. The numbers are on
-// disk, so they stay.
+// disk, so they stay, and those of kinds that are gone are not used again.
 type Kind uint8
 
 // The kinds. A comment says what ID is and which fields are used.
@@ -21,9 +19,7 @@ const (
 	// KindNode is what must be known of a node, by AddrID: Callee (its last
 	// incarnation), Data.
 	KindNode Kind = 6
-	// KindRegion is what must be known of a region, by its base pointer: Caller
-	// (the controller), Callee (whose allocation it was), Order (of the request
-	// that frees it), Parent (the execution that frees it), Data.
+	// KindRegion is a region that memory blades have to free, by its base pointer: Data (its class).
 	KindRegion Kind = 7
 	// KindRack is what must be known of the rack as a whole, by the zero id: Data.
 	KindRack Kind = 8
@@ -31,9 +27,6 @@ const (
 	KindRecovery Kind = 9
 	// KindBlade is what must be known of a blade, by NameID: Data.
 	KindBlade Kind = 10
-	// KindAllocs is a node's window of allocations at a memory machine, by AddrID
-	// of the node with the machine in place of byte 0: Order (the floor), Data.
-	KindAllocs Kind = 11
 	// KindMirror is which blades have copies of a memory machine, by the machine in byte 0
 	// of the id: Data.
 	KindMirror Kind = 14
@@ -43,14 +36,6 @@ const (
 	// KindOwner is who the name of a service or of a durable main belongs to, by NameID of
 	// the kind and the name: Data.
 	KindOwner Kind = 16
-	// KindLoan is a direct call that lends memory, by call id: Packet (the call without its
-	// payload and, if it is answered, with the pointers of its answer; or the exception in its place), Caller, Callee, Attempt (how far it has come), Order
-	// (1 if nobody asks for it any more).
-	KindLoan Kind = 17
-	// KindReturned is which answers of a callee hand no regions over any more, by a slot of
-	// their caller and the low half of the callee's address: Callee, Order (the number of the
-	// first call in the slot whose answer may).
-	KindReturned Kind = 18
 	// KindBatch is who has a batch of region slots, by the number of the batch in bytes 0-3: Callee (the node; zero for
 	// nobody), Attempt (the memory machine).
 	KindBatch Kind = 19
@@ -60,7 +45,7 @@ const (
 	kindEnd       Kind = 21
 )
 
-var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", "allocs", 14: "mirror", "export", "owner", "loan", "returned", "batch", "registers"}
+var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", 14: "mirror", "export", "owner", 19: "batch", "registers"}
 
 // String returns the kind's name.
 func (k Kind) String() string {
@@ -110,14 +95,10 @@ type Record struct {
 	// Sequence is the record's place in the log, from 1; Submit sets it.
 	Sequence uint64
 	// Time is when it was made. It is kept to the nanosecond, in UTC.
-	Time time.Time
-	// Parent is the execution that made the call.
-	Parent         rpcpacket.ID
+	Time           time.Time
 	Caller, Callee Node
 	Order          uint64
 	Attempt        uint32
-	// Packet is a whole datagram's payload, header included.
-	Packet []byte
 	// Data is what else belongs to it, in a form of its owner's.
 	Data []byte
 }

@@ -88,7 +88,7 @@ func (s *sink) Manifest(m backup.Manifest) (err error) {
 // Record implements backup.Sink.
 func (s *sink) Record(r wal.Record) error {
 	s.batch.Put(r)
-	if s.size += len(r.Packet) + len(r.Data); s.size < batchSize {
+	if s.size += len(r.Data); s.size < batchSize {
 		return nil
 	}
 	return s.flush()
