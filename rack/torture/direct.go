@@ -37,12 +37,19 @@ func (a *attacker) directTo(messages ...rpcpacket.Message) (all [][]byte) {
 
 // place puts a call into a call slot: one of the attacker's, or anybody's.
 func (a *attacker) place(h *rpcpacket.Header) {
-	self := a.session.Node()
-	h.CallerIncarnation, h.Number = self.Incarnation, rpcpacket.NumberOf(self.Incarnation, a.random.Uint64N(1000))
-	h.Slot = rpcpacket.Slot(a.random.Uint32N(rpcpacket.Blocks * rpcpacket.BlockSlots))
-	if block, ok := pick(a, self.Blocks); ok && a.random.IntN(2) == 0 {
-		h.Slot = rpcpacket.Slot(block*rpcpacket.BlockSlots + a.random.Uint32N(rpcpacket.BlockSlots))
+	a.placeOwn(h)
+	if a.random.IntN(2) == 0 {
+		h.Slot = rpcpacket.Slot(a.random.Uint32N(rpcpacket.Blocks * rpcpacket.BlockSlots))
 	}
+}
+
+// placeOwn puts a call into one of the attacker's call slots, under a higher number than those before.
+func (a *attacker) placeOwn(h *rpcpacket.Header) {
+	a.number += 2
+	h.CallerIncarnation = a.session.Node().Incarnation
+	h.Number = rpcpacket.NumberOf(h.CallerIncarnation, a.number)
+	block, _ := pick(a, a.blocks)
+	h.Slot = rpcpacket.Slot(block*rpcpacket.BlockSlots + a.random.Uint32N(rpcpacket.BlockSlots))
 }
 
 // directCalls use ids of others: of the latest calls, and of the next ones of their slots.
@@ -237,11 +244,14 @@ func (a *attacker) announced() (all [][]byte) {
 	opening := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 16<<20), 0)
 	for range 20 {
 		h := a.ownCall()
+		a.placeOwn(&h)
 		h.Flags = rpcpacket.FlagMore
 		h.Call = rpcpacket.PlainID(a.itself(), h.Slot, h.Number)
 		h.Service = serviceHash("Front")
-		m := rpcpacket.Message{Header: h, Payload: append(opening[:len(opening):len(opening)], make([]byte, 900)...)}
-		all = append(all, a.udp(a.itself(), rackaddr.Service("Front"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+		n, _ := pick(a, a.known.nodes)
+		h.CalleeIncarnation = n.Incarnation
+		m := rpcpacket.Message{Header: h, Payload: append(opening[:len(opening):len(opening)], make([]byte, 900)...), Trailer: make([]byte, 24)}
+		all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, m.Append(nil)))
 	}
 	return all
 }

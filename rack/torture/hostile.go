@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ const (
 	wildBlade    = "h2"
 	stranger     = 60002 // the user without privileges
 	freePort     = 40000
+	ownBlocks    = 16 // of call slots: the calls of its attacks stay open where they are not answered
 )
 
 // attacker is the hostile program. It belongs to one goroutine.
@@ -53,6 +55,8 @@ type attacker struct {
 	blade   *kernel.Namespace     // h1
 	callers *kernel.Namespace     // c2
 	session join.Session          // its node
+	blocks  []uint32              // of its call slots
+	number  uint64                // how far its calls have counted
 	guest   join.Session          // the node of the user without privileges
 	sockets map[uint16]netio.Conn // of the guest
 	known   known
@@ -132,7 +136,10 @@ func (a *attacker) open(ctx context.Context) (err error) {
 		if a.raw, err = openRaw(plan.Interface); err != nil {
 			return err
 		}
-		a.session, err = unixjoin.Joiner{}.Join(ctx, "hostile")
+		if a.session, err = (unixjoin.Joiner{}).Join(ctx, "hostile"); err != nil {
+			return err
+		}
+		a.blocks, err = a.session.Blocks(ctx, ownBlocks)
 		return err
 	})
 }
@@ -392,7 +399,7 @@ func (a *attacker) judge(ctx context.Context) error {
 		}
 	}
 	status, s := a.t.admin.Status(ctx)
-	if err = errors.Join(err, e, s); err != nil {
+	if err = errors.Join(err, e, s, a.judgeMethods(ctx)); err != nil {
 		return err
 	}
 	c := status.Counters
@@ -401,6 +408,22 @@ func (a *attacker) judge(ctx context.Context) error {
 		if a.t.report.Refused[reason] == 0 {
 			err = errors.Join(err, fmt.Errorf("nothing was counted as %s", reason))
 		}
+	}
+	return err
+}
+
+// judgeMethods: the calls of made-up methods have reached their callees, and have no figures of their own.
+func (a *attacker) judgeMethods(ctx context.Context) error {
+	methods, err := a.t.admin.Methods(ctx)
+	unknown := 0
+	for _, m := range methods {
+		if strings.HasPrefix(m.Method, "(") {
+			unknown++
+		}
+	}
+	const mostOwn = 16 // of the services of the rack
+	if err == nil && (unknown == 0 || len(methods) > unknown+mostOwn) {
+		err = fmt.Errorf("calls of made-up methods have %d of %d rows of figures", unknown, len(methods))
 	}
 	return err
 }

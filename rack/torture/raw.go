@@ -81,9 +81,30 @@ func (a *attacker) callOf() (h rpcpacket.Header, c api.Call) {
 	if id, err := hex.DecodeString(c.ID); ok && err == nil && len(id) == len(h.Call) {
 		h.Call = rpcpacket.ID(id)
 	}
-	h.CallerIncarnation, h.CalleeIncarnation = 1, 1
+	h.Slot, h.Number = h.Call.Place()
+	h.CallerIncarnation, h.CalleeIncarnation = a.incarnation(c.Caller), a.session.Node().Incarnation
+	if h.Call.Derived() { // an execution's: its id does not tell the slot
+		h.Slot = rpcpacket.Slot(rpcpacket.BlockSlots + a.random.Uint32N(8*rpcpacket.BlockSlots))
+		h.Number = rpcpacket.NumberOf(h.CallerIncarnation, 2*a.random.Uint64N(50))
+	}
 	h.Flags = rpcpacket.Flags(a.random.Uint32())
+	if a.random.IntN(2) == 0 {
+		h.Flags &^= gatekeepers
+	}
 	return h, c
+}
+
+// gatekeepers are the flags that the Gatekeeper alone sets: the switch drops others' packets with one of them before it looks at anything else.
+const gatekeepers = rpcpacket.FlagReleased | 1<<5
+
+// incarnation is a node's, 1 if it is not known.
+func (a *attacker) incarnation(node netip.Addr) uint32 {
+	for _, n := range a.known.nodes {
+		if n.Address == node {
+			return n.Incarnation
+		}
+	}
+	return 1
 }
 
 func (a *attacker) forgedAnswers() (all [][]byte) {
@@ -91,6 +112,9 @@ func (a *attacker) forgedAnswers() (all [][]byte) {
 	for _, kind := range []rpcpacket.Type{rpcpacket.Reply, rpcpacket.Exception} {
 		h.Type = kind
 		m := rpcpacket.Message{Header: h, Payload: []byte("forged")}
+		if pointer, ok := a.pointer(); ok && a.random.IntN(2) == 0 {
+			m.Lists = rpcpacket.ListsOf(pointer) // row 19: a result of nobody's
+		}
 		for _, from := range []netip.Addr{c.Callee, rackaddr.Service("Counter"), a.itself(), rackaddr.Gatekeeper} {
 			if from.IsValid() && c.Caller.IsValid() {
 				all = append(all, a.udp(from, c.Caller, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
@@ -105,8 +129,11 @@ func (a *attacker) foreignCalls() (all [][]byte) {
 	h.Type = rpcpacket.Call
 	h.Method, _ = rpcpacket.MethodOf("add")
 	m := rpcpacket.Message{Header: h, Payload: []byte("no Thrift")}
-	for _, n := range append(a.known.nodes, api.Node{Address: a.itself()}) {
-		all = append(all, a.udp(n.Address, rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+	from, _ := pick(a, append(a.known.nodes, api.Node{Address: a.itself()}))
+	for _, n := range a.known.nodes {
+		for _, sender := range []netip.Addr{from.Address, a.itself()} {
+			all = append(all, a.udp(sender, n.Address, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+		}
 	}
 	return all
 }
@@ -143,7 +170,11 @@ func (a *attacker) memory(r api.Region, op dsmpacket.Op) (netip.Addr, []byte) {
 	if err != nil {
 		return netip.Addr{}, nil
 	}
-	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Incarnation: 1, Length: 1}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Incarnation: a.session.Node().Incarnation, Length: 1}
+	if op == dsmpacket.OpRead && a.random.IntN(2) == 0 { // as the callee of somebody's call
+		call, _ := a.callOf()
+		h.By = dsmpacket.Use{Slot: uint32(call.Slot), Number: uint64(call.Number)}
+	}
 	b := h.Append(nil)
 	if op == dsmpacket.OpWrite {
 		b = append(b, 0xff)
@@ -180,11 +211,11 @@ func (a *attacker) unfinished() [][]byte {
 }
 
 func (a *attacker) flood() [][]byte {
-	read := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Length: 8, Incarnation: 1}
+	read := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Length: 8, Incarnation: a.session.Node().Incarnation}
 	memory := func(machine uint8) netip.Addr {
 		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead).Addr()
 	}
-	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
+	call := rpcpacket.Message{Header: a.ownCall()}
 	f := [][]byte{
 		a.udp(a.itself(), rackaddr.Service("Flood"), rackaddr.PortRPC, rackaddr.PortRPC, call.Append(nil)),
 		a.udp(a.itself(), memory(200), rackaddr.PortDSM, rackaddr.PortDSM, read.Append(nil)),
@@ -224,14 +255,22 @@ func (a *attacker) claims() (all [][]byte) {
 }
 
 func (a *attacker) unknownMethods() (all [][]byte) {
-	for range 20 {
+	for i := range 40 {
+		n, ok := pick(a, a.known.nodes)
+		if !ok {
+			return nil
+		}
 		h, _ := a.callOf()
-		h.Type = rpcpacket.Call
-		a.place(&h)
-		h.Call = rpcpacket.PlainID(a.itself(), h.Slot, h.Number)
-		binary.BigEndian.PutUint64(h.Method[:], a.random.Uint64())
-		m := rpcpacket.Message{Header: h, Payload: make([]byte, 100)}
-		all = append(all, a.udp(a.itself(), rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+		a.placeOwn(&h)
+		name := fmt.Sprint("m", a.random.Uint64N(1e12))
+		h.Type, h.Flags, h.NameLength = rpcpacket.Call, 0, uint8(len(name)) //nolint:gosec // 13 at most
+		h.Method, _ = rpcpacket.MethodOf(name)
+		h.Call, h.Service, h.CalleeIncarnation = rpcpacket.PlainID(a.itself(), h.Slot, h.Number), serviceHash("Counter"), n.Incarnation
+		m := rpcpacket.Message{Header: h, Payload: make([]byte, 100), Trailer: make([]byte, 24)}
+		if i%8 == 0 {
+			m.Trailer = nil // it is malformed
+		}
+		all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortDirect, rackaddr.PortDirect, m.Append(nil)))
 	}
 	return all
 }
