@@ -26,7 +26,7 @@ const (
 )
 
 // NodePorts are the ports of nodes: for answers and what the switch holds, memory, large messages, and other calls. A node has all four at its
-// own address, and PortRPC at the addresses of its services. Nobody but the blade's daemon binds them.
+// own address. Nobody but the blade's daemon binds them; that has PortRPC at the addresses of services, too.
 var NodePorts = []uint16{PortRPC, PortDSM, PortBulk, PortDirect}
 
 // OfCalls reports whether calls and answers come to a port of a node. At PortBulk parts of large ones come, too.

@@ -7,8 +7,8 @@
 //
 //	program ▶ {"id":1,"op":"join","name":"arrays"}
 //	daemon  ▶ {"id":1,"joined":{...}}
-//	program ▶ {"id":2,"op":"address","address":"fd00:b1f0:0:3::17"}
-//	daemon  ▶ {"id":2}
+//	program ▶ {"id":2,"op":"blocks","want":2}
+//	daemon  ▶ {"id":2,"blocks":[5,9]}
 //	program ▶ {"id":3,"op":"listen","address":"fd00:b1f0:0:3::17","port":45100}
 //	daemon  ▶ {"id":3,"socket":true}         and, with the first byte, the socket (SCM_RIGHTS);
 //	                                         with "relayed":true a stream of frames (package relay)
@@ -20,7 +20,7 @@
 //	daemon  ▶ {"ping":true}                  no id: a question, to be answered by an "alive"
 //	program ▶ {"id":6,"op":"leave"}
 //
-// The other operations are "unaddress", "state", "who", "service", "serving", "sharing", "calls", and "status", which
-// needs no join. A program's requests are carried out one after the other, but for those that only ask
+// The other operations are "main", "who", "service", "serving", "sharing", "calls", "ledger", "batches", "holdings" and "account", and
+// "status", which needs no join. A program's requests are carried out one after the other, but for those that only ask
 // or tell the Gatekeeper: nothing waits behind these.
 package unixjoin
