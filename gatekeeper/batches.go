@@ -73,7 +73,7 @@ func (n *node) batchCount() (all int) {
 
 // grantBatches gives a node batches of a machine until it has so many there, as far as there are some and its owner has not its share.
 func (c *controller) grantBatches(n *node, machine uint8, want int) (news []control.BatchOf) {
-	for len(n.batches[machine]) < want && n.batchCount() < dsmpacket.MaxBatches && c.room(n, (*node).batchCount, len(c.batches.of), c.batches.most) {
+	for len(n.batches[machine]) < want && n.batchCount() < dsmpacket.MaxBatches && c.room(n, (*node).batchCount, len(c.batches.of)-c.batches.idleCount(), c.batches.most) {
 		number := c.batches.free(machine)
 		if number == 0 {
 			break

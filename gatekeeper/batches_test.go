@@ -93,6 +93,7 @@ func TestBatches(t *testing.T) {
 }
 
 // TestBatches_Owners: an owner's nodes get their share of the rack's batches, and no more. Another owner gets some then. One node has so many at most.
+// What nobody has any more is free, even if all batches were somebody's once.
 func TestBatches_Owners(t *testing.T) {
 	s := newSolo(t)
 	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "other", Token: 2, User: 7})
@@ -118,6 +119,22 @@ func TestBatches_Owners(t *testing.T) {
 	}
 	if s.grantBatches(other, 1, 10); other.batchCount() != 10 {
 		t.Errorf("another owner has %d batches", other.batchCount())
+	}
+	for _, n := range s.nodes {
+		s.freeBatches(n)
+	}
+	if s.grantBatches(other, 1, dsmpacket.MaxBatches); other.batchCount() != dsmpacket.MaxBatches {
+		t.Errorf("when all others have given theirs back, it has %d of %d", other.batchCount(), dsmpacket.MaxBatches)
+	}
+	s.freeBatches(other)
+	for number := uint32(1); number < dsmpacket.Batches; number++ {
+		if _, known := s.batches.of[number]; !known {
+			s.batches.set(number, batchOf{machine: 1, node: other.address})
+			s.batches.set(number, batchOf{machine: 1})
+		}
+	}
+	if s.grantBatches(other, 1, dsmpacket.MaxBatches); other.batchCount() != dsmpacket.MaxBatches {
+		t.Errorf("when all batches were somebody's and nobody has one, a node gets %d of %d", other.batchCount(), dsmpacket.MaxBatches)
 	}
 }
 
