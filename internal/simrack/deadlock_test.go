@@ -135,7 +135,6 @@ func TestDeadlocksAtRandom(t *testing.T) {
 				n := r.client(ctx, t)
 				cyclic := seed%2 == 0
 				var counted, deadlocks atomic.Int64
-				before := r.held(ctx, t)
 				var all sync.WaitGroup
 				for k := range uint64(6) {
 					all.Go(func() {
@@ -158,9 +157,6 @@ func TestDeadlocksAtRandom(t *testing.T) {
 				}
 				all.Wait()
 				t.Logf("%d calls, %d deadlocks", counted.Load(), deadlocks.Load())
-				if n := r.held(ctx, t) - before; n > 0 {
-					t.Errorf("%d calls were held", n)
-				}
 				if cyclic != (deadlocks.Load() > 0) {
 					t.Errorf("%d deadlocks", deadlocks.Load())
 				}
@@ -202,7 +198,7 @@ func wayOf(random *rand.Rand, cyclic bool) []string {
 }
 
 // TestDeadlock_Long: services with state call each other in a row. A call for which more of them wait than its trailer can
-// name fails, whatever its policy; nothing is held.
+// name fails, whatever its policy.
 func TestDeadlock_Long(t *testing.T) {
 	withByHand(t, func(ctx context.Context, h *byHand) {
 		h.size = 8
@@ -212,7 +208,6 @@ func TestDeadlock_Long(t *testing.T) {
 			h.must(h.start(ctx, "s1", names[k], names[k]))
 		}
 		last := len(names) - 1
-		held := h.held(ctx, h.T)
 		if v, err := echo(ctx, h.caller, names[0], strings.Join(names[1:last], " ")+" "); err != nil || v != 1 {
 			h.Errorf("%d services wait: %d, %v", control.MaxSerial, v, err)
 		}
@@ -221,9 +216,6 @@ func TestDeadlock_Long(t *testing.T) {
 			if _, err := echo(ctx, h.caller, names[0], way); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "16 services with state wait for each other") {
 				h.Errorf("%q: %v", way, err)
 			}
-		}
-		if n := h.held(ctx, h.T) - held; n > 0 {
-			h.Errorf("%d calls were held", n)
 		}
 		h.counts(ctx, names[last], 1)
 	})
@@ -234,10 +226,6 @@ func TestDeadlock_Long(t *testing.T) {
 func TestDeadlock_Unnamed(t *testing.T) {
 	ran := 0
 	withDirect(t, func(context.Context) error { ran++; return nil }, func(d *direct) {
-		before, err := d.rack.Gatekeeper().Snapshot(d.Context())
-		if err != nil {
-			d.Fatal(err)
-		}
 		method, err := rpcpacket.MethodOf("ping")
 		if err != nil {
 			d.Fatal(err)
@@ -257,9 +245,6 @@ func TestDeadlock_Unnamed(t *testing.T) {
 		<-time.After(5 * time.Second) // virtual
 		if s := d.back.Stats(); ran != 1 || s.Accepted != 1 {
 			d.Errorf("it has run %d times; %+v", ran, s)
-		}
-		if after, err := d.rack.Gatekeeper().Snapshot(d.Context()); err != nil || after.Counters.Calls != before.Counters.Calls {
-			d.Errorf("%d calls were held, %v", after.Counters.Calls-before.Counters.Calls, err)
 		}
 	})
 }
