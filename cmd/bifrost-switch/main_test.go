@@ -29,7 +29,7 @@ func TestAlone(t *testing.T) {
 
 // TestNames: help and errors name the command as it is called, and bmv2's name makes it behave as bmv2 does.
 func TestNames(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"entry", "--help"}, {"trace", "--help"}, {"test", "--help"}, {"gen-tests", "--help"}, {"entries", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"entry", "--help"}, {"trace", "--help"}, {"page", "--help"}, {"test", "--help"}, {"gen-tests", "--help"}, {"entries", "--help"}} {
 		root := newRoot()
 		var out bytes.Buffer
 		root.SetOut(&out)

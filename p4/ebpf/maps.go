@@ -73,7 +73,7 @@ func (x *Executor) makeMaps(g *gen) error {
 		o.counters = append(o.counters, m)
 	}
 	for _, t := range x.prog.Tables {
-		if constant(t) {
+		if t.IsCall() {
 			continue
 		}
 		made, e := x.newTable(t)

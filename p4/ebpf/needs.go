@@ -112,7 +112,7 @@ func (n *needs) table(t *v1model.Table, out bitset) {
 		}
 		return n.node(t.BaseNext)
 	}
-	if constant(t) {
+	if t.IsCall() {
 		out.addAll(n.action(t.Default.Action, after(slices.Index(t.Actions, t.Default.Action)), n.ends))
 		return
 	}

@@ -120,11 +120,6 @@ func entrySize(t *v1model.Table) int {
 	return n
 }
 
-// constant tells whether a table is but a call of an action.
-func constant(t *v1model.Table) bool {
-	return len(t.Key) == 0 && t.ConstEntry && t.Profile == nil && !t.Counters && t.Meter == nil
-}
-
 // checkTable notes what of a table is not supported, and returns its key's plan; nil
 // if it has none.
 func (g *gen) checkTable(t *v1model.Table) *keyPlan {
@@ -141,7 +136,7 @@ func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 
 // table generates a table: look up, act, go on.
 func (g *gen) table(t *v1model.Table) {
-	if constant(t) {
+	if t.IsCall() {
 		g.note(point{step: trace.Step{Kind: trace.Action, Action: t.Default.Action.Name}})
 		g.action(t.Default.Action, args{consts: t.Default.Args})
 		if t.ByHit {

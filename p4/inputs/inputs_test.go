@@ -26,7 +26,7 @@ func TestMaker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer x.Close() //nolint:errcheck // it has no files
+		defer x.Close()
 		a := New(prog, seed)
 		for range 60 {
 			if e, ok := a.Entry(); ok && x.Apply(datapath.Insert, e) == nil {

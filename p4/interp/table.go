@@ -43,7 +43,7 @@ func (g *graph) table(def *v1model.Table) func(*state) *node {
 	for _, n := range def.Next {
 		t.next = append(t.next, g.node(n))
 	}
-	if len(def.Key) == 0 && def.ConstEntry && def.Profile == nil && !def.Counters && def.Meter == nil {
+	if def.IsCall() {
 		next := t.onMiss
 		if !t.byHit {
 			next = t.nextOf(def.Default.Action)

@@ -154,6 +154,19 @@ func (s *Server) wrongDevice(id uint64) error {
 	return status.Errorf(codes.NotFound, "device %d is unknown, this is device %d", id, s.cfg.DeviceID)
 }
 
+// Entries counts the entries of all tables, by the tables' names.
+func (s *Server) Entries() map[string]int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := map[string]int{}
+	if s.pipe != nil {
+		for _, t := range s.pipe.store.tables {
+			all[t.info.Name] = t.entries.len()
+		}
+	}
+	return all
+}
+
 // Stats are counters of what the server had to do without.
 type Stats struct {
 	PacketInDrops  uint64 // PacketIns for which there was no primary or no room

@@ -103,6 +103,9 @@ func (g *goExecutor) HasRegistersOf(dp datapath.Datapath) bool {
 // declared tells the P4Runtime server what a program declares.
 type declared struct{ prog *v1model.Program }
 
+// model is the program that runs.
+func (d declared) model() *v1model.Program { return d.prog }
+
 // Presets implements p4rt.Presetter.
 func (d declared) Presets() []p4rt.Preset {
 	var out []p4rt.Preset

@@ -55,23 +55,26 @@ type counters struct {
 
 // PortStats is a snapshot of a port's counters.
 type PortStats struct {
-	Port datapath.Port
+	Port datapath.Port `json:"port"`
 	// Name is the interface's name; empty for a port in the same process.
-	Name string
+	Name string `json:"interface"`
 	// Up is false while the interface behind the port is gone or down.
-	Up                                     bool
-	RxPackets, RxBytes, TxPackets, TxBytes uint64
+	Up        bool   `json:"up"`
+	RxPackets uint64 `json:"rx_packets"`
+	RxBytes   uint64 `json:"rx_bytes"`
+	TxPackets uint64 `json:"tx_packets"`
+	TxBytes   uint64 `json:"tx_bytes"`
 
-	RxOversize uint64 // frames longer than the switch takes
-	RxOffload  uint64 // super-packets and unfinished checksums that cannot be judged
-	RxShort    uint64 // frames shorter than an Ethernet header (kernel executor)
-	RxFull     uint64 // frames that the kernel dropped because the switch was busy
-	TxFull     uint64 // frames for which the interface's queue had no room
-	TxTooLong  uint64 // frames longer than the interface's MTU
-	TxDown     uint64 // frames for an interface that is down or gone
-	TxOffload  uint64 // frames that offload keeps from leaving as the program has made them
-	Looped     uint64 // packets of which the program wanted too many copies (kernel executor)
-	Vanished   uint64 // times that the interface was gone
+	RxOversize uint64 `json:"rx_oversize"` // frames longer than the switch takes
+	RxOffload  uint64 `json:"rx_offload"`  // super-packets and unfinished checksums that cannot be judged
+	RxShort    uint64 `json:"rx_short"`    // frames shorter than an Ethernet header (kernel executor)
+	RxFull     uint64 `json:"rx_full"`     // frames that the kernel dropped because the switch was busy
+	TxFull     uint64 `json:"tx_full"`     // frames for which the interface's queue had no room
+	TxTooLong  uint64 `json:"tx_too_long"` // frames longer than the interface's MTU
+	TxDown     uint64 `json:"tx_down"`     // frames for an interface that is down or gone
+	TxOffload  uint64 `json:"tx_offload"`  // frames that offload keeps from leaving as the program has made them
+	Looped     uint64 `json:"looped"`      // packets of which the program wanted too many copies (kernel executor)
+	Vanished   uint64 `json:"vanished"`    // times that the interface was gone
 }
 
 func (p *port) stats() PortStats {

@@ -66,6 +66,7 @@ type Switch struct {
 	restored bool
 
 	exec  atomic.Pointer[Executor] // nil before the first pipeline is committed
+	runs  atomic.Uint64            // how many pipelines were committed
 	ports [numPorts]atomic.Pointer[port]
 	emit  func(datapath.Port, []byte) // sends a frame out of a port at once
 	lost  atomic.Uint64               // frames before there was a pipeline, or at or for no port
@@ -90,7 +91,7 @@ func New(cfg Config) (*Switch, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	serve := p4rt.Config{
-		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, Services: s.serveTraces, TLS: cfg.TLS, Log: s.log,
+		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, Services: s.services, TLS: cfg.TLS, Log: s.log,
 	}
 	if cfg.Keep != "" {
 		var err error
@@ -144,6 +145,7 @@ func (s *Switch) commit(dp datapath.Datapath) {
 	if p := s.exec.Swap(&e); p != nil {
 		old = *p
 	}
+	s.runs.Add(1)
 	s.move(old, e)
 }
 

@@ -46,6 +46,12 @@ type traceMessage struct {
 	Counts trace.Counts  `json:"counts"`
 }
 
+// services adds to a server what it tells beside P4Runtime.
+func (s *Switch) services(r grpc.ServiceRegistrar) {
+	s.serveTraces(r)
+	s.serveState(r)
+}
+
 // serveTraces adds the service to a server.
 func (s *Switch) serveTraces(r grpc.ServiceRegistrar) {
 	r.RegisterService(&grpc.ServiceDesc{

@@ -88,7 +88,7 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
 		},
 	}
 	o.register(cmd.Flags())
-	cmd.AddCommand(newSwitchEntryCmd(), newSwitchEntriesCmd(), newSwitchTraceCmd(), newSwitchTestCmd(), newSwitchGenTestsCmd())
+	cmd.AddCommand(newSwitchEntryCmd(), newSwitchEntriesCmd(), newSwitchTraceCmd(), newSwitchPageCmd(), newSwitchTestCmd(), newSwitchGenTestsCmd())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.Long, c.Example = strings.ReplaceAll(c.Long, usual, name), strings.ReplaceAll(c.Example, usual, name)
 	}

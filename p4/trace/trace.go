@@ -67,7 +67,7 @@ func (p *Packet) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "packet %d: port %d, %d bytes\n", p.Number, p.Port, p.Bytes)
 	for i := range p.Steps {
-		fmt.Fprintf(&b, "  %-12s %s\n", p.Steps[i].Kind, p.Steps[i].text())
+		fmt.Fprintf(&b, "  %-12s %s\n", p.Steps[i].Kind, p.Steps[i].Text())
 	}
 	if p.Cut {
 		b.WriteString("  (there was more)\n")
@@ -75,7 +75,8 @@ func (p *Packet) String() string {
 	return b.String()
 }
 
-func (s *Step) text() string {
+// Text is the step as a line of text, without its kind.
+func (s *Step) Text() string {
 	var words []string
 	add := func(format string, a ...any) { words = append(words, fmt.Sprintf(format, a...)) }
 	if s.Name != "" {

@@ -96,6 +96,12 @@ type Table struct {
 	BaseNext  Node
 }
 
+// IsCall tells whether the table is but a call of its default action: without a key, and with nothing that a controller may write or read. Executors run it
+// as a call, and traces tell of it as one.
+func (t *Table) IsCall() bool {
+	return len(t.Key) == 0 && t.ConstEntry && t.Profile == nil && !t.Counters && t.Meter == nil
+}
+
 // Action finds the place in Actions of an action by name, or false.
 func (t *Table) Action(name string) (int, bool) {
 	for i, a := range t.Actions {
