@@ -197,7 +197,6 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Blocks: j.Blocks, Before: j.Before, Exited: j.Exited, Row: j.Row},
 	}
 	n.ledger = j.Ledger != nil
-	copy(n.identity.Key[:], j.Key)
 	n.stack = &nodeStack{n}
 	c.lockUnlessChanging(j.Address)
 	defer c.mu.Unlock()

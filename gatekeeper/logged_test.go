@@ -1,33 +1,13 @@
 package gatekeeper
 
 import (
-	"encoding/binary"
 	"errors"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
-
-// origin is that of a direct call of the node's: a plain one, or of an execution of Arrays.
-func (n *testNode) origin(call *rpcpacket.Message) []byte {
-	proof, service := endpoint.NewProver(testSecret.Node(n.address)).Prove(call.Call, call.Flags.Policy()), uint64(0)
-	if call.Call.Derived() {
-		return originOf("Arrays", call)
-	}
-	return binary.BigEndian.AppendUint64(proof[:], service)
-}
-
-// originOf is the origin of a call that an execution of a service makes.
-func originOf(service string, call *rpcpacket.Message) []byte {
-	hash := serviceHash(rackaddr.Service(service))
-	_, proof := endpoint.Child(testSecret.Service(hash), call.Flags.Policy(), call.Parent, call.Branch, call.Index)
-	return binary.BigEndian.AppendUint64(proof[:], hash)
-}
 
 // A reclaim that a memory blade has not answered is asked for again.
 func TestLogged_Reclaim(t *testing.T) {

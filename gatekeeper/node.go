@@ -173,7 +173,7 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 				c.beginLosing(n)
 			}
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Key: c.secret.Node(n.address), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
 	}, rules, c.base.want(nodeIdentity(p.num, n)))
 }
 

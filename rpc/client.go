@@ -279,10 +279,9 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
 	var id rpcpacket.ID
-	var proof endpoint.Proof
 	if b != nil {
 		var err error
-		if id, proof, err = b.child(&h, o); err != nil {
+		if id, err = b.child(&h, o); err != nil {
 			return err
 		}
 	}
@@ -291,7 +290,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return err
 	}
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
-		return c.owe(o, p, to.node, m, codec, h, id, proof)
+		return c.owe(o, p, to.node, m, codec, h, id)
 	}
 	if o != nil && !id.IsZero() && n.unheard(id) && !n.awaitAsked(ctx, b, id) {
 		return o.whyEnded(n)
@@ -300,7 +299,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if err := n.takeSlot(ctx, b, p, m); err != nil {
 		return err
 	}
-	if !c.address(p, b, o, codec, &h, proof) {
+	if !c.address(p, b, o, codec, &h) {
 		n.returnSlot(p)
 		return o.whyEnded(n)
 	}

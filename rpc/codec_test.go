@@ -59,13 +59,13 @@ func TestArguments_Large(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(PolicyRecover), Service: 7}
-		trailer := (&Node{budget: 1400}).straightTrailer(nil, c, &h, origin{})
+		trailer := (&Node{budget: 1400}).trailer(nil, c, &h)
 		hash := binary.BigEndian.Uint64(trailer[len(trailer)-argumentsSize:])
 		whole, err := rpcpacket.Parse(c.datagram(&h))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := argumentsOf(&whole); len(trailer) != originSize+argumentsSize || hash != want {
+		if want := argumentsOf(&whole); len(trailer) != argumentsSize || hash != want {
 			t.Errorf("the trailer has %d bytes, the hash %#x, want %#x", len(trailer), hash, want)
 		}
 		return hash
@@ -78,7 +78,7 @@ func TestArguments_Large(t *testing.T) {
 // TestFirstHasRoom: the first packet of a message has room for as many regions as there may be, for the longest trailer and for 64 bytes
 // of payload, whatever the MTU.
 func TestFirstHasRoom(t *testing.T) {
-	longest := make([]byte, originSize+(1+control.MaxSerial)*len(rpcpacket.ID{})+argumentsSize)
+	longest := make([]byte, (1+control.MaxSerial)*len(rpcpacket.ID{})+argumentsSize)
 	for mtu := minMTU; mtu <= maxDatagram+8; mtu += 1 + mtu/9001*60 { // of large ones, some
 		budget := min(mtu-netio.Overhead, maxDatagram)
 		m := rpcpacket.Message{Trailer: longest, Payload: make([]byte, budget), Lists: make([]rpcpacket.List, rpcpacket.MaxLists)}

@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -323,7 +322,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 const maxOwing = 32 << 20
 
 // owe keeps a one-way until its execution is done. It is for the node that takes calls of the method now.
-func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) error {
+func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID) error {
 	e := o.b.e
 	h.Call = id
 	size := codec.size()
@@ -336,7 +335,6 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	codec.trailer = originOf(o, proof).append(nil)
 	e.oneways = append(e.oneways, record.Oneway{
 		ID: id, Node: to.As16(), Service: []byte(c.service), Method: []byte(m.name), Message: slices.Clone(codec.datagram(&h)),
 	})
@@ -466,7 +464,7 @@ func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
 	switch {
 	case m.Type != rpcpacket.Exception:
 		n.delivered(w)
-	case m.Refuses(), p.lends && m.Code == Overloaded: // by the Gatekeeper: there is no record of it
+	case m.Refuses():
 		go n.redirect(w)
 		return true
 	case len(w.hands) > 0:

@@ -124,7 +124,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		return nil
 	}
 	size, arguments, err := measure(m)
-	if _, _, ok := originIn(m.Trailer); err != nil || !ok {
+	if _, ok := lineageIn(m.Trailer); err != nil || !ok {
 		n.malformed(from.Addr())
 		return nil
 	}
@@ -364,7 +364,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 		e.account.got = n.pointers(m) // the regions are its own
 		n.receivedBy(m)
 	}
-	_, e.lineage, _ = originIn(m.Trailer)
+	e.lineage, _ = lineageIn(m.Trailer)
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}

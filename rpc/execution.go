@@ -107,25 +107,23 @@ func (c *client) allowed(b *opSequence, m *method) error {
 	return nil
 }
 
-// child fills in whose call a header is and returns the id that it must have, with its proof;
-// zero, for a plain one. Only an exactly-once execution can
-// answer for exactly-once calls; those of others are its node's own, and name their
-// parent because it waits for them.
-func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, endpoint.Proof, error) {
+// child fills in whose call a header is and returns the id that it must have; zero, for a plain
+// one. Only an exactly-once execution can answer for exactly-once calls; those of others are its
+// node's own, and name their parent because it waits for them.
+func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, error) {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
 			key, err := b.e.key()
-			id, proof := endpoint.Child(key, h.Flags.Policy(), h.Parent, h.Branch, h.Index)
-			return id, proof, err
+			return endpoint.ChildID(key, h.Parent, h.Branch, h.Index), err
 		}
-		return rpcpacket.ID{}, endpoint.Proof{}, nil
+		return rpcpacket.ID{}, nil
 	}
 	b.e.mu.Lock()
 	b.index++
 	h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
 	b.e.mu.Unlock()
-	return rpcpacket.ID{}, endpoint.Proof{}, nil
+	return rpcpacket.ID{}, nil
 }
 
 // key is what the execution names its calls with. The first calls of a service come while the
@@ -364,7 +362,7 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 // goroutine is to run, if any.
 func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
 	l := x.node.ledger
-	l.mu.Lock() // the Gatekeeper is told of the call meanwhile
+	l.mu.Lock() // reports read the call meanwhile
 	e.call.Flags &^= rpcpacket.FlagMore
 	l.mu.Unlock()
 	e.call.Payload, e.claim = t.Body(), t.Size()

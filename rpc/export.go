@@ -155,7 +155,7 @@ func (n *Node) renew(ctx context.Context, op string, x *export, p thrift.TProces
 
 // learn finds a method that the processor did not have when it was exported, such as one
 // that was registered with a TMultiplexedProcessor since; nil if it still does not have it.
-// From then on the rack routes the method's calls; until it does, they pass the Gatekeeper.
+// From then on the rack routes the method's calls.
 func (x *export) learn(wire rpcpacket.Method) *served {
 	for {
 		before := x.offer.Load()

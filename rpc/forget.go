@@ -415,8 +415,7 @@ func (o *operation) sentBefore(policy Policy) bool {
 	if err != nil {
 		return false
 	}
-	id, _ := endpoint.Child(key, policy, e.call.Call, o.at.branch, o.at.index)
-	return e.bound(id).IsValid()
+	return e.bound(endpoint.ChildID(key, e.call.Call, o.at.branch, o.at.index)).IsValid()
 }
 
 // toForget are the calls that nodes are to forget when the execution is done.

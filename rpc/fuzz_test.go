@@ -119,7 +119,6 @@ func seedCall(t testing.TB, method string, args thrift.TStruct, service uint64) 
 		Slot: 45, Number: rpcpacket.NumberOf(1, 6), CallerIncarnation: 1, CalleeIncarnation: 1, Service: service,
 	}
 	h.Call = rpcpacket.PlainID(rackaddr.Node(2), h.Slot, h.Number)
-	c.trailer = origin{}.append(nil)
 	return append([]byte(nil), c.datagram(&h)...)
 }
 
@@ -181,7 +180,7 @@ func FuzzDirect(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		m.Flags, m.Trailer = m.Flags.WithPolicy(PolicyRecover), make([]byte, originSize)
+		m.Flags = m.Flags.WithPolicy(PolicyRecover)
 		return m
 	}
 	count, note := exactly("count", &testsvc.TestCountArgs{Number: 1}), exactly("note", &testsvc.TestNoteArgs{Number: 3})

@@ -65,7 +65,6 @@ func directCall(t testing.TB, method string, sequence uint64, payload []byte) rp
 	m := callOf(t, method, sequence, payload)
 	plainCall(&m, 31, sequence)
 	m.Flags = m.Flags.WithPolicy(rpcpacket.PolicyRecover)
-	m.Trailer = make([]byte, 24) // its origin, which callees pass on
 	return m
 }
 

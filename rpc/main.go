@@ -22,7 +22,7 @@ import (
 //	one-way ─▶ kept until the next checkpoint, which has it
 //	memory ──▶ ledger       before the first change of a machine since the last checkpoint
 //	checkpoint ─▶ ledger ─settled─▶ memory commits ─▶ Checkpoint returns; one-ways leave; callees forget the calls
-//	                                                 before it; the Gatekeeper hears which regions go
+//	                                                 before it; the regions go that the run is done with
 //	at its end: checkpoint, ended ─▶ ledger ─settled─▶ memory commits ─▶ one-ways with pointers are taken
 //	                                                 ─▶ "it is over" ─▶ Gatekeeper
 //

@@ -15,61 +15,19 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// A call carries more than its arguments. Its trailer is for the runtime: it tells who makes the call (origin), who waits for
-// the call (lineage) and, in the first packet of a call that exceeds a packet, which arguments the call has (a hash). Its headers
+// A call carries more than its arguments. Its trailer is for the runtime: it tells who waits for the
+// call (lineage) and, in the first packet of a call that exceeds a packet, which arguments the call has (a hash). Its headers
 // are for programs. They stand in front of the Thrift message, as those of an answer do.
 //
 // A handler may ask who calls it (CallerOf). No call carries that: the switch has checked the packet's source, and the
 // Gatekeeper knows the rest.
 
-// origin shows that a direct call or one-way is its caller's. It stands at the beginning of the
-// trailer:
-//
-//	proof (16 bytes) | service (8) | lineage
-//
-// The callee cannot check it. The callee passes it on to the Gatekeeper, which does, when the
-// Gatekeeper is to decide about the call. So a node that has only learnt the id of a call, from a
-// parent or a lineage, cannot say that the call runs here.
-type origin struct {
-	proof endpoint.Proof
-	// service is the hash of the service whose execution makes the call, since the id follows from
-	// its key; 0 for a call of a durable main, and in a session.
-	service uint64
-}
-
-const originSize = len(origin{}.proof) + 8
-
-// originOf is that of a call which an operation makes, with the proof that belongs to its id. Begin
-// adds the proof of a call in a session.
-func originOf(o *operation, proof endpoint.Proof) origin {
-	from := origin{proof: proof}
-	if o != nil && o.b.e.export != nil {
-		from.service = o.b.e.export.hash
-	}
-	return from
-}
-
-func (o origin) append(b []byte) []byte {
-	return binary.BigEndian.AppendUint64(append(b, o.proof[:]...), o.service)
-}
-
-// originIn splits the trailer of a direct call; false if it is none.
-func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
-	if len(trailer) < originSize {
-		return make([]byte, originSize), l, false
-	}
-	l, ok = lineageIn(trailer[originSize:])
-	return trailer[:originSize], l, ok
-}
-
-// straightTrailer goes behind a call: its origin, its lineage if that names somebody and, if an exactly-once call exceeds a packet,
-// the hash of its arguments (argumentsSize). Nobody waits for a one-way.
-func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
-	trailer = from.append(nil)
+// trailer goes behind a call: its lineage if that names somebody and, if an exactly-once call exceeds a packet, the hash of its
+// arguments (argumentsSize). Nobody waits for a one-way.
+func (n *Node) trailer(b *opSequence, codec *codec, h *rpcpacket.Header) (trailer []byte) {
 	if l := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
 		trailer = l.append(trailer)
 	}
@@ -109,7 +67,7 @@ func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
 const argumentsSize = 8
 
 // lineage is who waits for a call that its node makes, as far as deadlocks go: the executions that have the one slot
-// of a service with state meanwhile, the outermost first. The trailer has it, of an exactly-once call behind its origin:
+// of a service with state meanwhile, the outermost first. The trailer has it:
 //
 //	execution (16 bytes) | … | execution (16)
 type lineage struct{ serial []rpcpacket.ID }

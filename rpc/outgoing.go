@@ -24,13 +24,11 @@ import (
 
 // outgoing is the calling side of a node.
 type outgoing struct {
-	mu   sync.Mutex
-	core *endpoint.Caller
-	// prover makes the proofs of plain calls; guarded by mu.
-	prover *endpoint.Prover
-	err    error // why no call can begin any more
-	wants  bool  // the Gatekeeper is asked for call slots
-	none   bool  // it had none when it last answered
+	mu    sync.Mutex
+	core  *endpoint.Caller
+	err   error // why no call can begin any more
+	wants bool  // the Gatekeeper is asked for call slots
+	none  bool  // it had none when it last answered
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
@@ -108,11 +106,6 @@ func (n *Node) release(p *pending) {
 func (o *outgoing) init(self *join.Identity, detached int, served func(*endpoint.Call)) {
 	o.core = endpoint.NewCaller(self.Address, self.Incarnation, served)
 	o.core.Grant(self.Blocks)
-	var key endpoint.Key
-	if self.Key != [32]byte{} {
-		key = self.Key[:]
-	}
-	o.prover = endpoint.NewProver(key)
 	o.detached = make(chan struct{}, detached)
 	o.pendings.New = newPending
 }
@@ -137,10 +130,6 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error
 		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + p.ID.String()}
 	}
 	h.Call, h.Slot, h.Number = p.ID, p.Slot, p.Number
-	if !p.ID.Derived() {
-		proof := o.prover.Prove(p.ID, h.Flags.Policy())
-		copy(c.trailer, proof[:]) // of its origin
-	}
 	p.datagram = c.datagram(h)
 	switch {
 	case len(p.datagram) > n.budget:
@@ -413,14 +402,14 @@ func (e *execution) stays(ctx context.Context) error {
 
 // address addresses a call to the node that it is bound to, and has the ledger of an execution know what must be known before the
 // call leaves. It reports false if the node has ended.
-func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header, proof endpoint.Proof) bool {
+func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, h *rpcpacket.Header) bool {
 	n, to := c.node, p.server.node
 	atMostOnce := h.Flags.Policy() == PolicyNone
 	p.Kept = !atMostOnce
 	h.CalleeIncarnation = p.server.incarnation
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	codec.trailer = nil
-	codec.trailer = n.straightTrailer(b, codec, h, originOf(o, proof))
+	codec.trailer = n.trailer(b, codec, h)
 	switch {
 	case o == nil:
 		return true

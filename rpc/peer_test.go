@@ -153,7 +153,7 @@ func callOf(t testing.TB, method string, sequence uint64, payload []byte) rpcpac
 		Header: rpcpacket.Header{
 			Type: rpcpacket.Call, NameLength: uint8(len(method)), Method: wire, CallerIncarnation: 1, CalleeIncarnation: 1, Service: hash,
 		},
-		Payload: payload, Trailer: make([]byte, 24),
+		Payload: payload,
 	}
 	plainCall(&m, 99, sequence)
 	return m

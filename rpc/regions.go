@@ -312,17 +312,17 @@ func (e *execution) roomForRegion() bool {
 // fewRegions is for how many regions there is room in any outcome.
 const fewRegions = 4
 
-// frees is what the Gatekeeper is to be told of regions. The ledger's mutex guards it.
+// frees are the regions that are to be freed. The ledger's mutex guards them.
 type frees struct {
 	waiting []direct.Free
-	due     time.Duration // when it is told, in node time
-	telling bool
+	due     time.Duration // when that begins, in node time
+	freeing bool          // others are being freed
 }
 
 const (
 	// freesAfter is how long regions that go are gathered: nobody waits for that.
 	freesAfter = 20 * time.Millisecond
-	// freesAgain is how long the node waits until it tells the Gatekeeper again.
+	// freesAgain is how long the node waits until it asks again for what could not be freed.
 	freesAgain = 250 * time.Millisecond
 )
 
@@ -331,7 +331,7 @@ func (l *ledger) free(all ...direct.Free) {
 	if len(all) == 0 {
 		return
 	}
-	if len(l.frees.waiting) == 0 && !l.frees.telling {
+	if len(l.frees.waiting) == 0 && !l.frees.freeing {
 		l.frees.due = l.node.now() + freesAfter
 		l.node.wakeAt(l.frees.due)
 	}
@@ -352,14 +352,14 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := &l.frees
-	if f.telling || len(f.waiting) == 0 {
+	if f.freeing || len(f.waiting) == 0 {
 		return 0, false
 	}
 	if now < f.due {
 		return f.due, true
 	}
 	all := f.waiting
-	f.waiting, f.telling = nil, true
+	f.waiting, f.freeing = nil, true
 	running := slices.Collect(maps.Values(l.reports.running))
 	for i := range all {
 		if all[i].Rest && l.handsOver(all[i].Owner) {
@@ -377,7 +377,7 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 		left := n.freeNow(n.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		f.telling = false
+		f.freeing = false
 		f.due = n.now() + freesAfter
 		if len(left) > 0 { // the next incarnation frees them, if the node ends
 			f.waiting, f.due = append(left, f.waiting...), n.now()+freesAgain

@@ -126,9 +126,6 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
-	if e.returns {
-		out.trailer, _, _ = originIn(e.call.Trailer) // shows the Gatekeeper that the call was made here
-	}
 	h := x.node.answerHeader(&e.call)
 	h.Type = rpcpacket.Type(out.kind)
 	outcome := v.code
@@ -148,9 +145,6 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 // prepare has room promised in the ledger for the answer to a direct call, unless the answer is short.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	size := out.size()
-	if e.returns {
-		size += originSize
-	}
 	if size > x.node.budget {
 		x.node.stats.largeMessages.Add(1)
 	}

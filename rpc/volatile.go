@@ -46,7 +46,7 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
 		return nil
 	}
-	_, line, ok := originIn(m.Trailer)
+	line, ok := lineageIn(m.Trailer)
 	if !ok && m.Flags&rpcpacket.FlagGivenUp == 0 {
 		n.malformed(from.Addr())
 		return nil

@@ -178,9 +178,6 @@ type Joined struct {
 	Address     netip.Addr `json:"address"`
 	Incarnation uint32     `json:"incarnation"`
 	Rack        Rack       `json:"rack"`
-	// Key is what the node proves with that its plain calls are its own
-	// (rpc/endpoint.Prover); it is for the node only.
-	Key []byte `json:"key,omitempty"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
 	// Blocks are the node's blocks of call slots (rpcpacket.BlockSlots each).

@@ -107,7 +107,7 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, make([]byte, 32), &LedgerPlace{255, 1 << 60, true, 1 << 31}, someBlocks, 1 << 27, true, 4094}},
+		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, &LedgerPlace{255, 1 << 60, true, 1 << 31}, someBlocks, 1 << 27, true, 4094}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", new(1 << 30), true} }), true, strings.Repeat("i", MaxIDL), true, &StateForm{&name, many(MaxVersions, longest)}, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true, true}, nil},
 		KindMain:     {BeginMain{node, 1 << 31, name}, BegunMain{true, 1 << 31, make([]byte, 32), someExecution(4), 1 << 60}},

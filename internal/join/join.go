@@ -143,6 +143,4 @@ type Identity struct {
 	Exited bool   `json:",omitempty"`
 	// Row is control.Joined's: the node's row in the switch, 0 if rights are not there.
 	Row uint16 `json:",omitempty"`
-	// Key is control.Joined's; the zero Key is none.
-	Key [32]byte `json:",omitzero"`
 }

@@ -239,7 +239,7 @@ func TestDeadlock_Unnamed(t *testing.T) {
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, NameLength: 4, Method: method,
 			Parent: rpcpacket.ID{9}, Service: binary.BigEndian.Uint64(front[8:]), CalleeIncarnation: incarnationOf(t, d.rack, d.front.Address()),
-		}, Payload: args.Bytes(), Trailer: make([]byte, 24)}
+		}, Payload: args.Bytes()}
 		place(t, d.rack, &m.Header, d.client.Address(), incarnationOf(t, d.rack, d.client.Address()), 0, 1)
 		d.rack.Host("c1").SendRaw(netip.AddrPortFrom(d.client.Address(), rackaddr.PortDirect), netip.AddrPortFrom(d.front.Address(), rackaddr.PortDirect), m.Append(nil))
 		<-time.After(5 * time.Second) // virtual

@@ -348,7 +348,7 @@ func TestHostile_Fates(t *testing.T) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpc.PolicyFateShare), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]), Call: id,
-			}, Payload: arguments, Trailer: make([]byte, 24)}
+			}, Payload: arguments}
 			place(t, r.Rack, &m.Header, r.client.Address(), incarnation, 0, 1)
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))

@@ -273,7 +273,7 @@ func TestLargeCallAnnounced(t *testing.T) {
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagMore.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 			Service: binary.BigEndian.Uint64(a[8:]),
-		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 32)}
+		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 8)}
 		m.Call.Derive()
 		place(r.T, r.Rack, &m.Header, stranger.Address(), incarnationOf(r.T, r.Rack, stranger.Address()), 0, 1)
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call

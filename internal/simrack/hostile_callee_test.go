@@ -66,7 +66,7 @@ func TestHostile_CalleeOwners(t *testing.T) {
 						m := rpcpacket.Message{Header: rpcpacket.Header{
 							Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 							Service: binary.BigEndian.Uint64(service[8:]),
-						}, Payload: payload, Trailer: make([]byte, 24)}
+						}, Payload: payload}
 						binary.BigEndian.PutUint32(m.Call[:], id+1)
 						m.Call.Derive()
 						place(t, r, &m.Header, n.Address(), incarnations[n], slot, 1)

@@ -238,7 +238,7 @@ func TestHostile_Marks(t *testing.T) {
 		good := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 			Service: binary.BigEndian.Uint64(a[8:]),
-		}, Payload: arguments(t, ctx, []byte("mine")), Trailer: make([]byte, 24)}
+		}, Payload: arguments(t, ctx, []byte("mine"))}
 		incarnation := incarnationOf(t, r, stranger.Address())
 		var sent []rpcpacket.Message
 		for _, kind := range []rpcpacket.Type{rpcpacket.Call, rpcpacket.Oneway} {
@@ -256,9 +256,9 @@ func TestHostile_Marks(t *testing.T) {
 		sent = append(sent, oneway)
 		begun := good
 		begun.Attempt = 4
-		noOrigin := good
-		noOrigin.Trailer = nil
-		sent = append(sent, begun, noOrigin)
+		noLineage := good
+		noLineage.Trailer = make([]byte, 24)
+		sent = append(sent, begun, noLineage)
 		for _, kind := range []rpcpacket.Type{rpcpacket.Reply, rpcpacket.Exception, rpcpacket.Ack} {
 			m := good
 			m.Type = kind

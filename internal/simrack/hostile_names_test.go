@@ -96,7 +96,7 @@ func TestHostile_Escapes(t *testing.T) {
 			Type: rpcpacket.Call, NameLength: uint8(len(evil)),
 			CalleeIncarnation: incarnationOf(t, r, callee.Address()),
 			Service:           binary.BigEndian.Uint64(arraysAddress[8:]),
-		}, Trailer: make([]byte, 24)}
+		}}
 		copy(m.Method[:], evil)
 		place(t, r, &m.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 0, 1)
 		r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))

@@ -345,7 +345,7 @@ func TestHostile_Direct(t *testing.T) {
 			call := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]),
-			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")}), Trailer: make([]byte, 24)}
+			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")})}
 			for index := range uint32(5) {
 				call.Call = endpoint.ChildID(nil, first.Call, 0, index)
 				place(t, r, &call.Header, stranger.Address(), incarnationOf(t, r, stranger.Address()), 90, uint64(index)+1)
@@ -416,7 +416,7 @@ func TestHostile_DirectQuota(t *testing.T) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]),
-			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: make([]byte, 100)}), Trailer: make([]byte, 24)}
+			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: make([]byte, 100)})}
 			binary.BigEndian.PutUint32(m.Call[:], i)
 			m.Call.Derive()
 			place(t, r, &m.Header, stranger.Address(), incarnation, i, 1)

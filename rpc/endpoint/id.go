@@ -6,8 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
-	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -27,9 +25,6 @@ func (s Secret) Service(hash uint64) Key {
 
 // Main returns the key of the durable main with an id.
 func (s Secret) Main(id rpcpacket.ID) Key { return s.derive("main", id[:]) }
-
-// Node returns the key of the node with an address, for its plain calls (Prover).
-func (s Secret) Node(address netip.Addr) Key { return s.derive("node", address.AsSlice()) }
 
 // ToMemory is what memory blades know a durable main as, whose id is known to everybody whom it calls:
 // any node that knows the name at a memory blade may go on with what the main has allocated. Only the
@@ -67,62 +62,7 @@ func (s Secret) derive(kind string, of []byte) Key {
 // another node too, and so finds the answers to its calls at their callees instead of making them
 // again. Nobody without the key knows an id before the call has been made. The id
 // is Derived, so that it is no plain call's.
-func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
-	id, _ := Child(key, rpcpacket.PolicyRecover, parent, branch, index)
-	return id
-}
-
-// Proof shows that whoever sends a call direct may use its id. The caller tells it to the node that
-// it calls, and to nobody else. That node tells it to the Gatekeeper, if the Gatekeeper is to decide
-// about rights. It is zero without a key.
-//
-// By the policies fate-share and tainted a callee that fails has its caller's program started anew. So the
-// proof of such a call has the policy in it, and cannot be made of that of another policy.
-type Proof [16]byte
-
-// bind returns a MAC's input of a call's id and policy; nil if the policy is none of these.
-func bind(id rpcpacket.ID, policy rpcpacket.Policy) []byte {
-	if policy != rpcpacket.PolicyFateShare && policy != rpcpacket.PolicyTainted {
-		return nil
-	}
-	return append(id[:], byte(policy))
-}
-
-// Prover makes the proofs of a node's plain calls. Its methods must not be called
-// concurrently.
-type Prover struct {
-	mac hash.Hash // nil without a key
-	sum []byte
-}
-
-// NewProver returns the Prover of the node with a key.
-func NewProver(key Key) *Prover {
-	if key == nil {
-		return new(Prover)
-	}
-	return &Prover{mac: hmac.New(sha256.New, key)}
-}
-
-// Prove returns the proof of a plain call: the first 128 bits of an HMAC-SHA-256 with the node's key of
-// its id and, where the proof binds it, its policy (1 byte).
-func (p *Prover) Prove(id rpcpacket.ID, policy rpcpacket.Policy) (proof Proof) {
-	if p.mac == nil {
-		return proof
-	}
-	p.mac.Reset()
-	if b := bind(id, policy); b != nil {
-		p.mac.Write(b)
-	} else {
-		p.mac.Write(id[:])
-	}
-	p.sum = p.mac.Sum(p.sum[:0])
-	copy(proof[:], p.sum)
-	return proof
-}
-
-// Child returns the ChildID of a call, and its proof: the second 128 bits of the same HMAC or, where the proof
-// binds the policy, the first 128 bits of one of id and policy (1 byte) with the same key.
-func Child(key Key, policy rpcpacket.Policy, parent rpcpacket.ID, branch, index uint32) (rpcpacket.ID, Proof) {
+func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) (id rpcpacket.ID) {
 	b := make([]byte, 0, 32)
 	b = append(b, parent[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(branch))
@@ -130,21 +70,14 @@ func Child(key Key, policy rpcpacket.Policy, parent rpcpacket.ID, branch, index 
 	b = append(b, "call"...)
 	if key == nil {
 		sum := sha256.Sum256(b)
-		id := rpcpacket.ID(sum[:16])
-		id.Derive()
-		return id, Proof{}
-	}
-	h := hmac.New(sha256.New, key)
-	h.Write(b)
-	sum := h.Sum(b[:0])
-	id, proof := rpcpacket.ID(sum[:16]), Proof(sum[16:])
-	id.Derive()
-	if b := bind(id, policy); b != nil {
-		h.Reset()
+		copy(id[:], sum[:])
+	} else {
+		h := hmac.New(sha256.New, key)
 		h.Write(b)
-		proof = Proof(h.Sum(nil))
+		copy(id[:], h.Sum(b[:0]))
 	}
-	return id, proof
+	id.Derive()
+	return id
 }
 
 // MainID is the id of the durable main of this name: it stays the same whenever

@@ -220,7 +220,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "lists", Offset: 94, Size: 1, Doc: "lists of regions behind the header, 0 to 4: one for each call slot of the call; 0 stands for one slot that lists nothing"},
 	{Name: "reserved", Offset: 95, Size: 1, Doc: "0"},
 	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the payload: the Thrift message, headers in front"},
-	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the trailer: who has made the call, who waits for it"},
+	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the trailer: who waits for the call, and a hash of the arguments"},
 	{Name: "service", Offset: 104, Size: 8, Doc: "the service's hash: the low half of its address"},
 	{Name: "had", Offset: 112, Size: 2, Doc: "of a reply: which of its regions were its receiver's before, a bit for each (4 times the list, and the place in it); the switch writes it"},
 	{Name: "had_twin", Offset: 114, Size: 2, Doc: "the complement of had"},

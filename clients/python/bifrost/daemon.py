@@ -43,7 +43,6 @@ class Session:
         identity = joined["identity"]
         self.name, self.address, self.incarnation = identity["Name"], identity["Address"], identity["Incarnation"]
         self.blade, self.mtu = identity["Blade"], joined["mtu"]
-        self.key = bytes(identity.get("Key") or ())  # what the node proves with that calls are its own; b"" if the rack has no keys
         self.blocks = identity.get("Blocks") or ()  # of call slots, that the node has
         self.before = identity.get("Before", 0)  # the incarnation before this one; 0 for none
 

@@ -237,7 +237,6 @@ class Node:
                 call.waiter = waiter = _Waiter()
             call.rtt = self._rtts.setdefault(key, endpoint.RTT())
             self._caller.begin(now, call)
-            wire.prove(m, self._session.key)
             self.memory.account.lend(call.lends)
             self.memory.account.drop(call.gives)
         self._send_call(call, m.pack())
@@ -812,7 +811,7 @@ def _left(end):
 
 
 def _trailer(oneway):
-    """The trailer of a call from this thread: its origin, which the proof is put into later; and who waits for the call, as
-    far as the handler that makes it knows. Nobody waits for a one-way."""
+    """The trailer of a call from this thread: who waits for the call, as far as the handler that makes it knows. Nobody waits
+    for a one-way."""
     serving = current()
-    return bytes(wire.ORIGIN) + (wire.lineage(serving.message) if serving is not None and not oneway else b"")
+    return wire.lineage(serving.message) if serving is not None and not oneway else b""

@@ -1,7 +1,6 @@
 """Packets as Python objects: the call header, the memory header, pointers, parts of messages. No I/O."""
 
 import hashlib
-import hmac
 import ipaddress
 import struct
 import typing
@@ -319,27 +318,16 @@ def _take_bytes(b):
     return b[2 : 2 + n], b[2 + n :]
 
 
-# The trailer of a call: its origin, and the ids of the executions that wait for it. The origin shows that the call
-# is its caller's: a proof, and a service's hash, which is 0 for a plain call.
+# The trailer of a call has the ids of the executions that wait for it.
 
-PROOF = 16
-ORIGIN = PROOF + 8
-MAX_LINEAGE = 17 * 16
-
-
-def prove(m, key):
-    """Puts the proof of a plain call into its trailer; a rack whose nodes have no keys has none."""
-    proof = hmac.digest(key, m.call, "sha256")[:PROOF] if any(key) else bytes(PROOF)
-    m.trailer = proof + m.trailer[PROOF:]
+MAX_LINEAGE = 16 * 16
 
 
 def lineage(m):
-    """The ids of the executions that wait for a call of policy none, as they stand behind the origin in its trailer;
-    FormatError if it has none."""
-    rest = m.trailer[ORIGIN:]
-    if len(m.trailer) < ORIGIN or len(rest) % 16 or len(rest) > MAX_LINEAGE:
+    """The ids of the executions that wait for a call of policy none, which are its trailer; FormatError if that is none."""
+    if len(m.trailer) % 16 or len(m.trailer) > MAX_LINEAGE:
         raise FormatError("trailer: %d bytes" % len(m.trailer))
-    return rest
+    return m.trailer
 
 
 def arguments(m):

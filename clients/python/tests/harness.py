@@ -8,7 +8,6 @@ import unittest
 from bifrost import layout, node, wire
 from bifrost.errors import Error
 
-KEY = bytes(range(32))
 SELF, A, B = "fd00:b1f0:0:2::5", "fd00:b1f0:0:2::a", "fd00:b1f0:0:2::b"
 PATIENCE = 20.0  # seconds until a test fails
 POINTER = wire.make_pointer(16, 1, 64, 1)
@@ -62,7 +61,7 @@ class Endpoint:
 class Session:
     """A daemon's session, whose answers the test gives."""
 
-    name, address, incarnation, blocks, mtu, rack, key = "test", SELF, 3, (4,), 1500, {"dsm_prefix": 16}, KEY
+    name, address, incarnation, blocks, mtu, rack = "test", SELF, 3, (4,), 1500, {"dsm_prefix": 16}
     before = 0
     held = (), ()  # the slots and the regions of a former incarnation
 

@@ -55,7 +55,7 @@ class Serving:
         number = wire.number_of(5, count)
         m = wire.Message(
             type=kind, call=wire.plain_id(A, slot, number), slot=slot, number=number, service=wire.service_hash("Echo"),
-            method=wire.method_of("echo"), name_length=4, callee_incarnation=3, caller_incarnation=5, payload=p.trans.getvalue(), trailer=bytes(wire.ORIGIN),
+            method=wire.method_of("echo"), name_length=4, callee_incarnation=3, caller_incarnation=5, payload=p.trans.getvalue(),
         )
         for name, v in fields.items():
             setattr(m, name, v)
@@ -134,7 +134,7 @@ class ServeTest(Serving, NodeTest):
 
     def test_malformed(self):
         for fields in (
-            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=b""), dict(flags=4), dict(flags=8), dict(flags=16), dict(flags=32), dict(flags=layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
+            dict(callee_incarnation=0), dict(attempt=1), dict(trailer=bytes(24)), dict(flags=4), dict(flags=8), dict(flags=16), dict(flags=32), dict(flags=layout.POLICY_RECOVER), dict(kind=layout.TYPE_REPLY),
             dict(slot=15), dict(slot=1 << 20), dict(number=wire.number_of(4, 7)), dict(caller_incarnation=6), dict(call=wire.plain_id(B, 16, wire.number_of(5, 7))),
         ):
             self.counts("malformed", self.message(7, **fields))

@@ -89,7 +89,7 @@ class SlotsTest(NodeTest):
 
     def in_handler(self):
         """This thread is that of a handler, whose patience is short."""
-        service.serving.set(service.Incoming(wire.Message(type=layout.TYPE_CALL, trailer=bytes(wire.ORIGIN)), B, None, None))
+        service.serving.set(service.Incoming(wire.Message(type=layout.TYPE_CALL), B, None, None))
         self.addCleanup(service.serving.set, None)
         return mock.patch.object(node, "SLOT_PATIENCE", 0.01)
 
