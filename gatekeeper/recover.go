@@ -194,8 +194,6 @@ func (c *controller) recovered(a recovery.Recovered) {
 	}
 	delete(c.fallen, n.address)
 	c.drop(wal.KindNode, wal.AddrID(n.address))
-	c.freeBlocks(n)
-	c.freeBatches(n)
 	c.disownMains(n)
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
