@@ -396,7 +396,6 @@ func (e *execution) owedOfMemory(r *record.Checkpoint) {
 	if len(o.Machines) > 0 {
 		o.Run = e.node.self.Incarnation
 	}
-	o.Frees = a.leftover()
 	for _, p := range a.freed {
 		o.Frees = append(o.Frees, p)
 	}

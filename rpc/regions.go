@@ -247,15 +247,14 @@ func (e *execution) has(p dsm.Pointer) bool {
 	return slices.Contains(e.account.allocated, p) || slices.Contains(e.account.got, p)
 }
 
-// owedOfRegions fills in which regions go because the execution is done: those that it has freed; those that a former run has allocated, and this
-// one has not asked for; and those that it has got, unless its service has state, which may know them. What its answer hands over goes when
-// nobody asks for that any more, if it has not been handed over by then. The caller holds e.mu.
+// owedOfRegions fills in which regions go because the execution is done: those that it has freed, and those that it has got, unless its
+// service has state, which may know them. What its answer hands over goes when nobody asks for that any more, if it has not been
+// handed over by then. What a former run has allocated, and this one has not asked for, goes with the commit of memory. The caller holds e.mu.
 func (e *execution) owedOfRegions(o *record.Owed, answer []dsm.Pointer) {
 	a := &e.account
 	for _, p := range a.freed {
 		o.Frees = append(o.Frees, p)
 	}
-	o.Frees = append(o.Frees, a.leftover()...)
 	if e.export.config.stateful() && !e.spoilt && e.processed {
 		return
 	}
@@ -269,15 +268,6 @@ func (e *execution) owedOfRegions(o *record.Owed, answer []dsm.Pointer) {
 	}
 }
 
-// leftover lists what former runs have allocated, and this one has not asked for.
-func (a *account) leftover() (all [][16]byte) {
-	for _, p := range a.left {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, compareNodes)
-	return all
-}
-
 // regionSize is how many bytes a region takes in the record of an execution's end.
 const regionSize = 17
 
@@ -286,7 +276,7 @@ const regionSize = 17
 func (e *execution) roomForRegion() bool {
 	l, a := e.node.ledger, &e.account
 	e.mu.Lock()
-	n := len(a.allocated) + len(a.got) + len(a.freed) + len(a.left) + 1
+	n := len(a.allocated) + len(a.got) + len(a.freed) + 1
 	if e.main != nil {
 		n += len(e.main.has)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestBrokenOff: a handler panics, or ends its goroutine, when it has changed the service's state and memory, has freed a region and
-// allocated another one, and has sent a one-way. All that is taken back. The call fails, and the service goes on.
+// allocated another one, has got one from a call, and has sent a one-way. All that is taken back. The call fails, and the service goes on.
 func TestBrokenOff(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("as asked") }, "Goexit": runtime.Goexit} {
 		for _, state := range []bool{false, true} {
@@ -63,6 +63,10 @@ func (r *shelf) breaksOff(leave func()) {
 			return err
 		}
 		*at = p
+		beside := arrays.NewArraysClient(r.server.Client("Beside", rpc.WithPolicy(rpc.PolicyRecover)))
+		if _, err := beside.EchoRef(ctx, rpc.GlobalPointer(p), 64); err != nil { // its answer hands a region over
+			return err
+		}
 		if err := tell(ctx, r.server, "Borrower"); err != nil {
 			return err
 		}
