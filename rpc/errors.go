@@ -85,6 +85,9 @@ func declaredType(err error) string {
 	if !errors.As(err, &declared) || isNil(declared) || declared.TExceptionType() != thrift.TExceptionTypeCompiled {
 		return ""
 	}
+	if named, ok := declared.(interface{ DeclaredName() string }); ok { // one whose type is not generated (package host)
+		return named.DeclaredName()
+	}
 	t := reflect.TypeOf(declared)
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()

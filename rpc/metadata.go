@@ -154,6 +154,15 @@ func CallerAddress(ctx context.Context) netip.Addr {
 	return netip.Addr{}
 }
 
+// CallID names the call whose handler has this context, in hexadecimal digits, as `bifrost calls` does; "" outside of handlers. An exactly-once
+// call has the same name each time that it runs, so another system can tell a repetition by it. It costs nothing.
+func CallID(ctx context.Context) string {
+	if b := branchOf(ctx); b != nil && b.e.export != nil {
+		return b.e.call.Call.String()
+	}
+	return ""
+}
+
 // CallerOf tells who has made the call that a handler serves. It asks the Gatekeeper, and
 // remembers the answer for a second. [NotFound] says that the node is gone, [BadRequest] that
 // the context is no handler's. In an exactly-once execution what it tells is journalled.
