@@ -86,7 +86,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{groupRun, "Run a rack:", []*cobra.Command{
-			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newIngressCmd(), newMemoryCmd(), newRackCmd(), switchcmd.New("bifrost switch", versionString()),
+			newComputeCmd(), newDemoCmd(), newDevCmd(), newGatekeeperCmd(), newHostCmd(), newIngressCmd(), newMemoryCmd(), newRackCmd(), switchcmd.New("bifrost switch", versionString()),
 		}},
 		{groupWatch, "Watch a rack:", append(newShowCmds(), newStatusCmd(), newPageCmd())},
 		{groupOperate, "Operate a rack:", newOperateCmds()},

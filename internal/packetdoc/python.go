@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/host/hostwire"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -87,6 +88,13 @@ func constants() []constant {
 		{"SLOT_OPEN", uint8(control.SlotOpen), "state of a call slot whose call is not over"},
 		{"COUNT_BITS", bits.Len64(rpcpacket.MaxCount), "bits of a call's number that count the calls of an incarnation in a slot; the incarnation is above them"},
 		{"FORGET_AFTER", endpoint.ForgetAfter, "time after which a node is told that nobody asks for the last call of a slot any more"},
+		{"HOST_VARIABLE", hostwire.Variable, "environment variable: the descriptor on which the child of `bifrost host` finds its host"},
+		{"HOST_VERSION", hostwire.Version, "version of what a host and its child say to each other"},
+		{"HOST_MAX_HELLO", hostwire.MaxHello, "bytes of a child's hello at most"},
+		{"HOST_MAX_BESIDE", hostwire.MaxBeside, "bytes of a frame beside the Thrift message, value or result in it, at most"},
+		{"HOST_MAX_KEY", hostwire.MaxKey, "bytes of a key of the state, or of an effect, at most"},
+		{"HOST_MAX_RANDOM", hostwire.MaxRandom, "random bytes that a child gets at once, at most"},
+		{"HOST_NO_POLICY", hostwire.NoPolicy, "stands for the policy that the rack gives to a call which asks for none"},
 		{"SLOT_LIFETIME", direct.DefaultLimits.Lifetime, "silence after which a callee forgets a slot, if its calls have policy none"},
 	}
 }
@@ -122,6 +130,10 @@ func Python() string {
 	b.WriteString("\n# Packets of the port for parts.\n")
 	for k := bulk.Part; k <= bulk.Gone; k++ {
 		fmt.Fprintf(&b, "BULK_%s = %d\n", pythonName(k.String()), k)
+	}
+	b.WriteString("\n# Frames between a host and its child.\n")
+	for k := hostwire.Hello; k.Known(); k++ {
+		fmt.Fprintf(&b, "HOST_%s = %d\n", pythonName(k.String()), k)
 	}
 	b.WriteString("\n# Memory operations.\n")
 	for op := dsmpacket.OpAlloc; op <= dsmpacket.LastOp; op++ {

@@ -59,6 +59,13 @@ MAX_BLOCKS = 64  # blocks of a node at most
 SLOT_OPEN = 1  # state of a call slot whose call is not over
 COUNT_BITS = 36  # bits of a call's number that count the calls of an incarnation in a slot; the incarnation is above them
 FORGET_AFTER = 0.5  # time after which a node is told that nobody asks for the last call of a slot any more
+HOST_VARIABLE = "BIFROST_HOST_FD"  # environment variable: the descriptor on which the child of `bifrost host` finds its host
+HOST_VERSION = 1  # version of what a host and its child say to each other
+HOST_MAX_HELLO = 4194304  # bytes of a child's hello at most
+HOST_MAX_BESIDE = 262144  # bytes of a frame beside the Thrift message, value or result in it, at most
+HOST_MAX_KEY = 4096  # bytes of a key of the state, or of an effect, at most
+HOST_MAX_RANDOM = 65536  # random bytes that a child gets at once, at most
+HOST_NO_POLICY = 255  # stands for the policy that the rack gives to a call which asks for none
 SLOT_LIFETIME = 600  # silence after which a callee forgets a slot, if its calls have policy none
 
 # Error codes.
@@ -127,6 +134,28 @@ BULK_PART = 1
 BULK_PULL = 2
 BULK_DONE = 3
 BULK_GONE = 4
+
+# Frames between a host and its child.
+HOST_HELLO = 1
+HOST_WELCOME = 2
+HOST_READY = 3
+HOST_CALL = 4
+HOST_CANCEL = 5
+HOST_ANSWER = 6
+HOST_FAIL = 7
+HOST_BROKEN = 8
+HOST_GET = 9
+HOST_SET = 10
+HOST_DELETE = 11
+HOST_KEYS = 12
+HOST_NOW = 13
+HOST_RANDOM = 14
+HOST_EFFECT = 15
+HOST_RUN = 16
+HOST_EFFECT_DONE = 17
+HOST_INVOKE = 18
+HOST_RESULT = 19
+HOST_LOG = 20
 
 # Memory operations.
 OP_ALLOC = 1
