@@ -543,7 +543,7 @@ hole may open, no blade may fail, and no call may be counted twice.`,
 	}
 	cmd.Flags().DurationVar(&cfg.For, "for", time.Minute, "how long to kill and pause, or to attack")
 	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "seed of the random choice of what fails, how, and in what order (default: a random seed)")
-	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
+	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", 0, fmt.Sprintf("how often blades report (default %s, with --hostile %s)", torture.DefaultHeartbeat, torture.HostileHeartbeat))
 	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
 	cmd.Flags().BoolVar(&cfg.Hostile, "hostile", false, "kill nothing: hostile programs attack the rack")
 	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")

@@ -75,13 +75,12 @@ func (a *attacker) directCalls() [][]byte {
 		binary.BigEndian.PutUint64(theirs.Call[8:], uint64(theirs.Number))
 		own := theirs
 		a.place(&own)
-		origin := make([]byte, 24)
-		all = append(all, rpcpacket.Message{Header: theirs, Payload: []byte("no Thrift"), Trailer: origin}, rpcpacket.Message{Header: own, Payload: []byte("no Thrift"), Trailer: origin})
+		all = append(all, rpcpacket.Message{Header: theirs, Payload: []byte("no Thrift")}, rpcpacket.Message{Header: own, Payload: []byte("no Thrift")})
 	}
 	copied := h // itself, in a slot of the attacker's: whoever has run it has the answer
 	copied.Call = known
 	a.place(&copied)
-	return a.directTo(append(all, rpcpacket.Message{Header: copied, Trailer: make([]byte, 24)})...)
+	return a.directTo(append(all, rpcpacket.Message{Header: copied})...)
 }
 
 // ownCall is the header of a new direct call of the attacker's.
@@ -100,14 +99,14 @@ func (a *attacker) directMarks() [][]byte {
 	var all []rpcpacket.Message
 	pointer, lends := a.pointer()
 	for _, f := range []rpcpacket.Flags{rpcpacket.FlagReleased, 1 << 2, 1 << 5, 1 << 13, rpcpacket.FlagDone, 1 << 8} {
-		m := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+		m := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift")}
 		m.Flags |= f
 		if all = append(all, m); lends {
 			m.Lists = rpcpacket.ListsOf(pointer)
 			all = append(all, m)
 		}
 	}
-	begun := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+	begun := rpcpacket.Message{Header: a.ownCall(), Payload: []byte("no Thrift")}
 	begun.Attempt = 4
 	return a.directFrom(append(all, begun)...)
 }
@@ -181,7 +180,7 @@ func (a *attacker) directFates() [][]byte {
 		}
 		call := a.ownCall()
 		call.Flags = call.Flags.WithPolicy(p)
-		all = append(all, rpcpacket.Message{Header: call, Payload: []byte("no Thrift"), Trailer: make([]byte, 24)})
+		all = append(all, rpcpacket.Message{Header: call, Payload: []byte("no Thrift")})
 	}
 	return a.directTo(all...)
 }
@@ -218,7 +217,7 @@ func (a *attacker) pulls() (all [][]byte) {
 			all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, h.Append(nil)))
 		}
 	}
-	return append(all, a.directTo(rpcpacket.Message{Header: first, Payload: append(opening, "no Thrift"...), Trailer: make([]byte, 32)})...)
+	return append(all, a.directTo(rpcpacket.Message{Header: first, Payload: append(opening, "no Thrift"...), Trailer: make([]byte, 8)})...)
 }
 
 // smallParts ask for calls and answers in parts of one byte, and for the same bytes many times.
@@ -243,14 +242,17 @@ func (a *attacker) smallParts() (all [][]byte) {
 func (a *attacker) announced() (all [][]byte) {
 	opening := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 16<<20), 0)
 	for range 20 {
+		n, ok := pick(a, a.serving("Front"))
+		if !ok {
+			return nil
+		}
 		h := a.ownCall()
 		a.placeOwn(&h)
 		h.Flags = rpcpacket.FlagMore
 		h.Call = rpcpacket.PlainID(a.itself(), h.Slot, h.Number)
 		h.Service = serviceHash("Front")
-		n, _ := pick(a, a.known.nodes)
 		h.CalleeIncarnation = n.Incarnation
-		m := rpcpacket.Message{Header: h, Payload: append(opening[:len(opening):len(opening)], make([]byte, 900)...), Trailer: make([]byte, 24)}
+		m := rpcpacket.Message{Header: h, Payload: append(opening[:len(opening):len(opening)], make([]byte, 900)...)}
 		all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortBulk, rackaddr.PortBulk, m.Append(nil)))
 	}
 	return all
@@ -269,7 +271,7 @@ func (a *attacker) loans() (all [][]byte) {
 		}
 		own := a.ownCall()
 		for _, id := range []rpcpacket.ID{known.Call, rpcpacket.PlainID(a.itself(), own.Slot, own.Number)} {
-			m := rpcpacket.Message{Header: own, Lists: rpcpacket.ListsOf(pointer), Payload: []byte("no Thrift"), Trailer: make([]byte, 24)}
+			m := rpcpacket.Message{Header: own, Lists: rpcpacket.ListsOf(pointer), Payload: []byte("no Thrift")}
 			m.Call, m.Parent = id, known.Call
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, n.Address, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))

@@ -90,10 +90,11 @@ func (t *torture) infiltrate(ctx context.Context) (*attacker, error) {
 	return a, nil
 }
 
-// attack attacks until ctx ends.
-func (a *attacker) attack(ctx context.Context) (err error) {
+// attack attacks until the time is over, and packets of each attack have left. It gives up when ctx ends.
+func (a *attacker) attack(ctx, until context.Context) (err error) {
 	defer func() { err = errors.Join(err, a.close()) }()
-	for round := 0; ctx.Err() == nil; round++ {
+	latest := time.Now().Add(settleTimeout)
+	for round := 0; ctx.Err() == nil && (until.Err() == nil || len(a.unsent()) > 0 && time.Now().Before(latest)); round++ {
 		if round%20 == 0 {
 			if err := errors.Join(a.learn(ctx), a.ask(ctx), a.trespass()); err != nil {
 				return err
@@ -107,7 +108,34 @@ func (a *attacker) attack(ctx context.Context) (err error) {
 		case <-ctx.Done():
 		}
 	}
-	return a.judge(context.WithoutCancel(ctx))
+	return a.judged(context.WithoutCancel(ctx))
+}
+
+// judged waits until judge has no objection: what daemons and nodes have counted comes with their next reports.
+func (a *attacker) judged(ctx context.Context) (objection error) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	err := a.t.until(ctx, func(ctx context.Context) error {
+		err := a.judge(ctx)
+		if ctx.Err() == nil || objection == nil { // else the time is over within a question
+			objection = err
+		}
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	return objection
+}
+
+// unsent are the attacks of which no packet has left yet.
+func (a *attacker) unsent() (names []string) {
+	for _, w := range assaults {
+		if a.t.report.Sent[w.name] == 0 {
+			names = append(names, w.name)
+		}
+	}
+	return names
 }
 
 // open enters the blades.
@@ -385,10 +413,8 @@ func (a *attacker) judge(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("blade %s has failed: %s", b.Name, b.Cause))
 		}
 	}
-	for _, w := range assaults {
-		if a.t.report.Sent[w.name] == 0 {
-			err = errors.Join(err, fmt.Errorf("no packet has left of the attack %q: make the run longer", w.name))
-		}
+	if unsent := a.unsent(); len(unsent) > 0 {
+		err = errors.Join(err, fmt.Errorf("no packet has left of the attacks %q", unsent))
 	}
 	apps, e := a.t.admin.Apps(ctx)
 	for _, app := range apps {

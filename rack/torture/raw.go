@@ -94,6 +94,16 @@ func (a *attacker) callOf() (h rpcpacket.Header, c api.Call) {
 	return h, c
 }
 
+// serving are the nodes that export a service.
+func (a *attacker) serving(service string) (all []api.Node) {
+	for _, n := range a.known.nodes {
+		if slices.Contains(n.Services, service) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
 // gatekeepers are the flags that the Gatekeeper alone sets: the switch drops others' packets with one of them before it looks at anything else.
 const gatekeepers = rpcpacket.FlagReleased | 1<<5
 
@@ -256,7 +266,7 @@ func (a *attacker) claims() (all [][]byte) {
 
 func (a *attacker) unknownMethods() (all [][]byte) {
 	for i := range 40 {
-		n, ok := pick(a, a.known.nodes)
+		n, ok := pick(a, a.serving("Counter"))
 		if !ok {
 			return nil
 		}
@@ -266,9 +276,9 @@ func (a *attacker) unknownMethods() (all [][]byte) {
 		h.Type, h.Flags, h.NameLength = rpcpacket.Call, 0, uint8(len(name)) //nolint:gosec // 13 at most
 		h.Method, _ = rpcpacket.MethodOf(name)
 		h.Call, h.Service, h.CalleeIncarnation = rpcpacket.PlainID(a.itself(), h.Slot, h.Number), serviceHash("Counter"), n.Incarnation
-		m := rpcpacket.Message{Header: h, Payload: make([]byte, 100), Trailer: make([]byte, 24)}
+		m := rpcpacket.Message{Header: h, Payload: make([]byte, 100)}
 		if i%8 == 0 {
-			m.Trailer = nil // it is malformed
+			m.Trailer = make([]byte, 7) // it is malformed
 		}
 		all = append(all, a.udp(a.itself(), n.Address, rackaddr.PortDirect, rackaddr.PortDirect, m.Append(nil)))
 	}

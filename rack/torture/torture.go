@@ -40,7 +40,7 @@ type Config struct {
 	// that takes longer.
 	For  time.Duration
 	Seed uint64
-	// Heartbeat is how often blades report; 0 stands for DefaultHeartbeat.
+	// Heartbeat is how often blades report; 0 stands for DefaultHeartbeat and, with Hostile, for HostileHeartbeat.
 	Heartbeat time.Duration
 	// Hostile kills nothing, and has a program attack the rack instead; see hostile.go.
 	Hostile bool
@@ -54,6 +54,9 @@ type Config struct {
 
 // DefaultHeartbeat leaves a loaded machine some room.
 const DefaultHeartbeat = 200 * time.Millisecond
+
+// HostileHeartbeat leaves any machine room: nothing is killed, so nothing waits until a blade's silence is noticed.
+const HostileHeartbeat = 3 * time.Second
 
 // settleTimeout bounds how long the rack may take to come to rest in the end.
 const settleTimeout = 2 * time.Minute
@@ -89,6 +92,9 @@ type Report struct {
 // Run makes a rack, tortures it, looks at what is left, and removes it. The report is
 // filled in as far as it got, also when it fails.
 func Run(ctx context.Context, cfg Config) (Report, error) {
+	if cfg.Heartbeat == 0 && cfg.Hostile {
+		cfg.Heartbeat = HostileHeartbeat
+	}
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = DefaultHeartbeat
 	}
@@ -166,7 +172,7 @@ func (t *torture) hurt(ctx context.Context) error {
 	if t.cfg.Hostile {
 		greed := &greedy{t: t, done: map[string]int{}}
 		g.Go(func() error { return greed.grab(working) })
-		g.Go(func() error { return a.attack(until) })
+		g.Go(func() error { return a.attack(working, until) })
 		idle := &visitors{t: t, done: map[string]int{}}
 		g.Go(func() error { return idle.crowd(until, t.tokens) })
 		defer func() { maps.Copy(t.done, greed.done); maps.Copy(t.done, idle.done) }()
