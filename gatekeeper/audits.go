@@ -47,8 +47,8 @@ func (c *controller) auditSurvey(s *survey, words map[uint32]word) {
 }
 
 // reclaims reports whether a memory blade was told to free a region, or is about to be.
-func (c *controller) reclaims(r dsmpacket.Region) bool {
-	return slices.ContainsFunc(c.sortedBlades(), func(b *blade) bool {
+func (e *estate) reclaims(r dsmpacket.Region) bool {
+	return slices.ContainsFunc(e.sortedBlades(), func(b *blade) bool {
 		return b.memory() && b.hello.Machine == r.Base.Machine() && slices.ContainsFunc(b.reclaims, func(o control.RegionID) bool { return o.ID == r.Base.ID() })
 	})
 }

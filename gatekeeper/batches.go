@@ -9,7 +9,6 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/share"
 )
 
 // Region slots (docs/rights.md, section 3). A node has them in batches, each on one memory machine, and allocates there by itself. The
@@ -92,25 +91,6 @@ func (c *controller) has(n *node, number uint32, machine uint8) {
 		n.batches = map[uint8][]uint32{}
 	}
 	n.batches[machine] = append(n.batches[machine], number)
-}
-
-// room reports whether a node's owner may have one more of what a rack has so many of, and nodes have so many of already.
-func (c *controller) room(n *node, held func(*node) int, used, total int) bool {
-	user, blade := 0, 0
-	count := func(o *node) {
-		if blade += held(o); o.user == n.user {
-			user += held(o)
-		}
-	}
-	for _, o := range n.blade.nodes {
-		count(o)
-	}
-	for _, o := range c.fallen {
-		if o.blade == n.blade {
-			count(o)
-		}
-	}
-	return share.RoomOf(uint64(user), uint64(blade), uint64(used), uint64(total)) > 0 //nolint:gosec // not negative
 }
 
 // moreBatches gives a node more region slots on a machine, and lists those that it has there. The machine's copies are told. One that the node

@@ -119,7 +119,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.event(Event{Kind: BladeUp, Blade: h.Blade, Node: b.address, Message: h.Kind})
 		c.logger.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
-			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
+			Address: b.address, Machine: h.Machine, Rack: c.rack(c.cfg.MTU), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
 			Floor: b.floor, Lost: b.begin, Mirror: b.welcomeMirror(), Batches: c.grantsAt(b),
 		})
 		if b.memory() && b.holds() {
@@ -148,14 +148,6 @@ func (b *blade) reserve(generation uint32) bool {
 	}
 	b.reserved = min(generation+generationReserve, dsmpacket.MaxGeneration)
 	return true
-}
-
-// generations is at least the generation of each region of the rack: a machine may have had other blades before.
-func (c *controller) generations() (highest uint32) {
-	for _, b := range c.blades {
-		highest = max(highest, b.reserved)
-	}
-	return highest
 }
 
 func newBlade() *blade {
@@ -238,44 +230,6 @@ func checkName(what, name string) error {
 	bad := func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, bad) {
 		return fault.New(fault.BadRequest, what, "name %.64q: must be 1 to %d bytes of printable characters without spaces", name, maxName)
-	}
-	return nil
-}
-
-// chooseMachine gives a memory blade the machine id that it asks for, had
-// before, or the lowest free one.
-func (c *controller) chooseMachine(b *blade, h *control.Hello) error {
-	taken := map[uint8]string{}
-	for name, o := range c.blades {
-		if o != b && o.memory() && o != c.partner(h.Blade) {
-			taken[o.hello.Machine] = name
-		}
-	}
-	if h.Machine == 0 {
-		h.Machine = b.hello.Machine
-	}
-	if o := c.partner(h.Blade); o != nil {
-		if h.Machine != 0 && h.Machine != o.hello.Machine {
-			return fault.New(fault.BadRequest, "hello", "blade %q serves machine %d together with %q, not machine %d", h.Blade, o.hello.Machine, o.hello.Blade, h.Machine)
-		}
-		h.Machine = o.hello.Machine
-	}
-	if b.anew && taken[h.Machine] != "" {
-		h.Machine = 0 // an operator has given the machine to other blades
-	}
-	if name := taken[h.Machine]; h.Machine != 0 && name != "" {
-		return fault.New(fault.BadRequest, "hello", "machine id %d belongs to blade %q", h.Machine, name)
-	}
-	if had := b.hello.Machine; had != 0 && had != h.Machine {
-		return fault.New(fault.BadRequest, "hello", "blade %q has machine id %d, not %d", h.Blade, had, h.Machine)
-	}
-	for id := 1; h.Machine == 0; id++ {
-		if id > 255 {
-			return fault.New(fault.NoSpace, "hello", "all 255 machine ids are taken")
-		}
-		if taken[uint8(id)] == "" {
-			h.Machine = uint8(id)
-		}
 	}
 	return nil
 }
@@ -392,14 +346,6 @@ func (c *controller) unserve(b *blade) {
 	c.recover(c.recoveries.RemoveServer(b.server()))
 }
 
-// machine returns the memory blade of a pointer, nil if there is none in service.
-func (c *controller) machine(p dsmpacket.Pointer) *blade {
-	if !p.InPrefix(c.cfg.DSMPrefix) {
-		return nil
-	}
-	return c.machines[p.Machine()]
-}
-
 // sortedNodes returns the blade's nodes in the order of their addresses.
 func (b *blade) sortedNodes() []*node {
 	out := make([]*node, 0, len(b.nodes))
@@ -407,15 +353,5 @@ func (b *blade) sortedNodes() []*node {
 		out = append(out, n)
 	}
 	slices.SortFunc(out, func(x, y *node) int { return x.address.Compare(y.address) })
-	return out
-}
-
-// sortedBlades returns all blades in the order of their addresses.
-func (c *controller) sortedBlades() []*blade {
-	out := make([]*blade, 0, len(c.blades))
-	for _, b := range c.blades {
-		out = append(out, b)
-	}
-	slices.SortFunc(out, func(x, y *blade) int { return x.address.Compare(y.address) })
 	return out
 }

@@ -11,10 +11,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
-	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
@@ -30,20 +28,16 @@ type controller struct {
 	logger *slog.Logger // for people
 	now    time.Time
 
-	ports    map[uint16]*port
-	refused  refusals
-	blades   map[string]*blade // by name
-	nodes    map[netip.Addr]*node
+	ports   map[uint16]*port
+	refused refusals
+	population
+	journal
 	services map[netip.Addr]*service
-	fleet    *resources.Registry // who runs where, and deployments
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept                uint64
 	base                     base
-	machines                 [256]*blade            // memory blades in service, by machine id: the first copies
-	mirrors                  map[uint8]*mirror      // machines with two blades
 	blocks                   blocks                 // of call slots
 	batches                  batches                // of region slots
-	rows                     rows                   // of nodes, in the switch's registers
 	hand                     hand                   // what is done to these
 	endings                  map[netip.Addr]*ending // of nodes that have a row
 	slotGathers, wordGathers gathers                // whole readings for nodes
@@ -55,20 +49,16 @@ type controller struct {
 	savedIDs                 []wal.ID               // its records
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
-	mains      *mains.Table
-	recoveries *recovery.Machine
-	todo       []recovery.Action    // that are to be carried out
-	working    bool                 // and are being
-	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
-	left       []netip.Addr         // nodes that have left in order, the latest last
-	joins      []joining            // joins that wait for former incarnations of nodes
-	owners     owners               // of the names of services and mains
-	draining   []*draining          // nodes that are stopped when they have finished their calls
-	servers    []*blade             // memory blades in service, by address
-	tracer     func(TraceRecord)
-	timeline   *trace.Recorder
-	told       told // of direct calls
-	waits      callgraph.Waits
+	todo     []recovery.Action // that are to be carried out
+	working  bool              // and are being
+	joins    []joining         // joins that wait for former incarnations of nodes
+	owners   owners            // of the names of services and mains
+	draining []*draining       // nodes that are stopped when they have finished their calls
+	servers  []*blade          // memory blades in service, by address
+	tracer   func(TraceRecord)
+	timeline *trace.Recorder
+	told     told // of direct calls
+	waits    callgraph.Waits
 
 	hearing hearing
 
@@ -95,19 +85,17 @@ type output struct {
 	plans   []*plan
 	packets []packetOut
 	events  []Event
-	probe   bool      // ask the switch for an answer (probeAnswered)
-	batch   wal.Batch // to be logged before the packets go
+	probe   bool // ask the switch for an answer (probeAnswered)
 }
 
 func newController(cfg Config) *controller {
 	c := &controller{
-		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, base: base{}, mirrors: map[uint8]*mirror{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, rows: rows{of: map[uint16]netip.Addr{}}, hand: newHand(), endings: map[netip.Addr]*ending{},
-		mains: mains.New(), recoveries: recovery.New(),
-		fallen: map[netip.Addr]*node{}, owners: newOwners(),
+		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, population: newPopulation(&cfg), journal: journal{on: cfg.Store != nil},
+		services: map[netip.Addr]*service{}, base: base{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
+		owners: newOwners(),
 	}
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
-	c.fleet = c.newRegistry()
+	c.fleet = newRegistry(&c.population)
 	c.tracer = c.remember
 	c.told = told{map[netip.Addr]*toldBy{}, map[rpcpacket.ID]*directCall{}}
 	return c
@@ -288,7 +276,9 @@ func (g *Gatekeeper) perform() {
 		}
 		return
 	}
-	g.check(g.outbox.put(&out.batch, out.packets))
+	batch := g.ctl.batch
+	g.ctl.batch = wal.Batch{}
+	g.check(g.outbox.put(&batch, out.packets))
 }
 
 // change has the switch's tables changed.

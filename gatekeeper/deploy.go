@@ -162,39 +162,6 @@ func missing(nodes, spares int) string {
 	return fmt.Sprintf("no blade for %d nodes and %d spares", nodes, spares)
 }
 
-// bladeStatus is what a blade is good for now, and why if it is not in service.
-func (c *controller) bladeStatus(b *blade) (status, cause string) {
-	if r, ok := c.fleet.Blade(b.hello.Blade); ok {
-		cause = r.Cause
-		switch {
-		case r.Mark == resources.Failed:
-			return StatusFailed, cause
-		case b.alive() && r.Mark == resources.Draining && !r.Down:
-			return StatusDraining, cause
-		}
-	}
-	switch {
-	case !b.alive():
-		return StatusFailed, cause
-	case len(b.nodes) > 0 || b.used > 0:
-		return StatusInUse, ""
-	}
-	return StatusFree, ""
-}
-
-// open reports whether the machine of a memory blade takes new regions: one of its blades
-// is neither draining nor failed. If it is the one that the copy moves to, new regions move
-// with it.
-func (c *controller) open(b *blade) bool {
-	if b.mirror == nil {
-		return !c.mark(b)
-	}
-	return slices.ContainsFunc(b.mirror.blades, func(name string) bool {
-		o := c.blades[name]
-		return o != nil && !c.mark(o)
-	})
-}
-
 // A program that is to be stopped, because its blade drains or its deployment is made
 // smaller or taken back, finishes its calls first. Its routes go to the others that
 // serve the same; what only its own next incarnation can serve waits for that. The
@@ -318,16 +285,16 @@ func (c *controller) emptied() {
 }
 
 // goesOn reports whether a node that ends is to have a next incarnation.
-func (c *controller) goesOn(n *node) bool {
+func (p *population) goesOn(n *node) bool {
 	if n.byHand() {
-		return c.keeps(n)
+		return p.keeps(n)
 	}
 	// Of direct calls the node alone knows: if it has not said goodbye, its next incarnation
 	// finishes them.
-	if n.orderly && !c.fleet.Wants(n.address) || n.ledger == nil && c.fleet.TakenBack(n.address) {
+	if n.orderly && !p.fleet.Wants(n.address) || n.ledger == nil && p.fleet.TakenBack(n.address) {
 		return false
 	}
-	return c.fleet.GoesOn(n.address)
+	return p.fleet.GoesOn(n.address)
 }
 
 // has reports whether a node of the service has a method.
@@ -337,11 +304,11 @@ func (s *service) has(method rpcpacket.Method) bool {
 
 // returns reports whether a node that does not serve a service now is to: it has failed and is to come back, or it moves. A
 // program that was started by hand, and has left by itself, is not waited for.
-func (c *controller) returns(x *exported) bool {
-	if !x.node.byHand() && c.fleet.TakenBack(x.node.address) {
+func (p *population) returns(x *exported) bool {
+	if !x.node.byHand() && p.fleet.TakenBack(x.node.address) {
 		return false // it is leaving for good, or an heir
 	}
-	_, back := c.recoveries.Awaits(x.node.address)
+	_, back := p.recoveries.Awaits(x.node.address)
 	return (x.away || x.moves) && (!x.node.gone || back && !x.node.hasLeft())
 }
 

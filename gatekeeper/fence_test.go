@@ -1,10 +1,11 @@
 package gatekeeper
 
 import (
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"

@@ -2,10 +2,11 @@ package gatekeeper
 
 import (
 	"encoding/json"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"

@@ -30,7 +30,7 @@ var pairNames = [2]string{"m3", "m4"}
 
 func newPair(t testing.TB, in rapid.TB) *pair {
 	p := &pair{solo: newSolo(t), t: in}
-	p.cfg.Machines = [][]string{pairNames[:]}
+	p.pairs = [][]string{pairNames[:]}
 	for i := range pairNames {
 		p.at[i] = p.newPort(uint16(5 + i))
 	}

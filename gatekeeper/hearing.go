@@ -228,7 +228,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	b := p.blade
 	if b == nil || b.port != p || b.hello.Blade != h.Blade || b.hello.Boot != h.Boot || b.anew {
-		c.answer(p, m, control.HeartbeatReply{Rack: c.rack()})
+		c.answer(p, m, control.HeartbeatReply{Rack: c.rack(c.cfg.MTU)})
 		return nil
 	}
 	b.heard, b.used, b.ledgers = c.now, h.Used, h.Ledgers
@@ -246,7 +246,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		c.disagree(b.mirror, "the copies answer differently")
 	}
 	if c.pull(b); !b.alive() {
-		c.answer(p, m, control.HeartbeatReply{Rack: c.rack()})
+		c.answer(p, m, control.HeartbeatReply{Rack: c.rack(c.cfg.MTU)})
 		return nil
 	}
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
@@ -257,7 +257,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
 	c.reclaimMore(b) // what found no room among the messages under way
-	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
+	reply := control.HeartbeatReply{Known: true, Rack: c.rack(c.cfg.MTU), Leases: c.leasesOf(b)}
 	for i, a := range h.Nodes {
 		if n := b.nodes[a]; n == nil || i < len(h.Incarnations) && n.incarnation != h.Incarnations[i] {
 			reply.Gone = append(reply.Gone, a)
@@ -342,30 +342,30 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 
 // free is how many bytes a memory machine has room for: with two copies, or when the second
 // one is being filled, as many as the smaller one has.
-func (c *controller) free(b *blade) uint64 {
+func (e *estate) free(b *blade) uint64 {
 	n := b.hello.Capacity - min(b.used, b.hello.Capacity)
 	switch {
 	case b.two():
-		o := c.other(b)
+		o := e.other(b)
 		n = min(n, o.hello.Capacity-min(o.used, o.hello.Capacity))
 	case b.mirror.fills(b):
-		o := c.blades[b.mirror.filling.blade]
+		o := e.blades[b.mirror.filling.blade]
 		n = min(n, o.hello.Capacity-min(b.used, o.hello.Capacity))
 	}
 	return n
 }
 
 // rack is what nodes and daemons have to know of the rack.
-func (c *controller) rack() control.Rack {
-	_, policies := c.fleet.ExplicitPolicies()
-	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU, PolicyVersion: policies}
-	for _, b := range c.blades {
+func (e *estate) rack(mtu int) control.Rack {
+	_, policies := e.fleet.ExplicitPolicies()
+	r := control.Rack{DSMPrefix: e.prefix, MTU: mtu, PolicyVersion: policies}
+	for _, b := range e.blades {
 		switch {
 		case !b.memory() || !b.first():
-		case !c.open(b):
+		case !e.open(b):
 			r.Others = append(r.Others, int(b.hello.Machine))
 		default:
-			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: c.free(b), Copies: b.copies()})
+			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: e.free(b), Copies: b.copies()})
 		}
 	}
 	slices.Sort(r.Others)

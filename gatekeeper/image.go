@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -229,12 +228,4 @@ func (c *controller) ownedIn(i *image, served func(machine uint8) bool) (regions
 		}
 	}
 	return regions, lacks
-}
-
-// rowOfAddr is the row of a node, 0 if it has none.
-func (c *controller) rowOfAddr(a netip.Addr) uint16 {
-	if n := c.nodeOrFallen(a); n != nil {
-		return n.row
-	}
-	return 0
 }

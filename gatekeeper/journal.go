@@ -17,34 +17,38 @@ import (
 // later one, causes. So a Gatekeeper that begins with the log knows at least all
 // that anybody has been told; what it does not know, its sender sends again.
 
-// logging reports whether there is a log.
-func (c *controller) logging() bool { return c.cfg.Store != nil }
+// journal is what inputs write down, until the turn hands it to the log. Without a log nothing is written.
+type journal struct {
+	on      bool
+	batch   wal.Batch
+	records uint64 // so far
+}
 
 // put writes a record down.
-func (c *controller) put(r wal.Record) {
-	if c.logging() {
-		c.count.Logged++
-		c.out.batch.Put(r)
+func (j *journal) put(r wal.Record) {
+	if j.on {
+		j.records++
+		j.batch.Put(r)
 	}
 }
 
 // drop strikes a record out.
-func (c *controller) drop(kind wal.Kind, id wal.ID) {
-	if c.logging() {
-		c.out.batch.Delete(kind, id)
+func (j *journal) drop(kind wal.Kind, id wal.ID) {
+	if j.on {
+		j.batch.Delete(kind, id)
 	}
 }
 
 // putData writes a record down whose data is JSON.
-func (c *controller) putData(r wal.Record, data any) {
-	if !c.logging() {
+func (j *journal) putData(r wal.Record, data any) {
+	if !j.on {
 		return
 	}
 	var err error
 	if r.Data, err = json.Marshal(data); err != nil {
 		panic(err) // plain structures only
 	}
-	c.put(r)
+	j.put(r)
 }
 
 // logFormat is the version of what the Gatekeeper's records mean. A Gatekeeper reads no other.
@@ -87,14 +91,14 @@ type bladeRecord struct {
 }
 
 // keepBlade writes down a blade that is, or was last, at a port.
-func (c *controller) keepBlade(b *blade, p *port) {
+func (j *journal) keepBlade(b *blade, p *port) {
 	b.at = portAddress{p.num, p.mac.String()}
-	c.keepMissed(b)
+	j.keepMissed(b)
 }
 
 // keepMissed writes a blade down that may be out of service.
-func (c *controller) keepMissed(b *blade) {
-	c.putData(wal.Record{Kind: wal.KindBlade, ID: wal.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.floor, b.anew})
+func (j *journal) keepMissed(b *blade) {
+	j.putData(wal.Record{Kind: wal.KindBlade, ID: wal.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.floor, b.anew})
 }
 
 // nodeRecord is the data of KindNode.
@@ -145,11 +149,11 @@ type exportRecord struct {
 	NotServing bool   `json:"not_serving,omitempty"`
 }
 
-func (c *controller) keepNode(n *node) {
-	if !c.logging() {
+func (j *journal) keepNode(n *node) {
+	if !j.on {
 		return
 	}
-	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
+	j.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{
 			Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger, Orderly: n.orderly, Owes: n.owes,
 			Exited: n.exited, First: n.first, Before: n.before, AfterExit: n.afterExit, User: n.user, Blocks: n.blocks, Row: n.row, Going: n.going, Unheard: n.unheard,
@@ -157,23 +161,23 @@ func (c *controller) keepNode(n *node) {
 }
 
 // keepExports writes all services of a node down, after a change that concerns them all.
-func (c *controller) keepExports(n *node) {
+func (j *journal) keepExports(n *node) {
 	for _, a := range sortedServices(n.exports) {
-		c.keepExport(n, a)
+		j.keepExport(n, a)
 	}
 }
 
 // keepExport writes one service of a node down.
-func (c *controller) keepExport(n *node, service netip.Addr) {
-	if !c.logging() {
+func (j *journal) keepExport(n *node, service netip.Addr) {
+	if !j.on {
 		return
 	}
 	x := n.exports[service]
 	methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
 		return slices.Compare([]byte(a.Name), []byte(b.Name))
 	})
-	c.putData(wal.Record{Kind: wal.KindExport, ID: exportID(n.address, service), Callee: n.logged()},
-		exportRecord{c.services[service].name, methods, x.stateful, x.order, x.away, x.moves, x.idl, x.resting})
+	j.putData(wal.Record{Kind: wal.KindExport, ID: exportID(n.address, service), Callee: n.logged()},
+		exportRecord{x.service.name, methods, x.stateful, x.order, x.away, x.moves, x.idl, x.resting})
 }
 
 // exportID names a service of a node.
@@ -185,8 +189,8 @@ func exportID(n, service netip.Addr) (id wal.ID) {
 }
 
 // keepReclaim writes down that a memory blade has to free a region.
-func (c *controller) keepReclaim(r dsmpacket.Region) {
-	c.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: []byte{r.Class}})
+func (j *journal) keepReclaim(r dsmpacket.Region) {
+	j.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: []byte{r.Class}})
 }
 
 // dropReclaims strikes out regions that a memory blade has freed or lost.

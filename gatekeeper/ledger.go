@@ -88,22 +88,20 @@ func (c *controller) loseStates(n *node) {
 
 // keeps reports whether the states of a node's services or the checkpoints of its durable mains are in its
 // ledger, or one-ways that a node of a program started by hand owes. The last checkpoint of a main that is over may owe one-ways, until the node has left.
-func (c *controller) keeps(n *node) bool {
-	mains, _ := c.mains.At(n.address)
+func (p *population) keeps(n *node) bool {
+	mains, _ := p.mains.At(n.address)
 	return n.ledger != nil && !n.going && (n.owes || n.serial() || mains > 0)
 }
 
 // keptAt counts the nodes whose states or checkpoints a memory blade has, and no other blade. Who drains the
 // blade is not to lose them.
-func (c *controller) keptAt(b *blade) (kept int) {
-	if copies := c.copiesOf(b.hello.Machine); len(copies) != 1 || copies[0] != b {
+func (p *population) keptAt(b *blade) (kept int) {
+	if copies := p.copiesOf(b.hello.Machine); len(copies) != 1 || copies[0] != b {
 		return 0
 	}
-	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
-		for _, n := range nodes {
-			if c.keeps(n) && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
-				kept++
-			}
+	for n := range p.everyone {
+		if p.keeps(n) && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == p.birthOf(b.hello.Machine) {
+			kept++
 		}
 	}
 	return kept
@@ -135,8 +133,8 @@ func (c *controller) grantAt(b *blade, n *node) {
 // keepsLedger reports whether a node has its ledger in the memory of a birth number. If not,
 // the node is gone for good, or it has got a ledger elsewhere while that memory was out of
 // service.
-func (c *controller) keepsLedger(node netip.Addr, birth uint64) bool {
-	n := c.nodeOrFallen(node)
+func (p *population) keepsLedger(node netip.Addr, birth uint64) bool {
+	n := p.nodeOrFallen(node)
 	return n != nil && n.ledger != nil && n.ledger.Birth == birth
 }
 
@@ -154,30 +152,18 @@ func (c *controller) reconcileLedgers(b *blade) {
 	}
 }
 
-// deadUpTo is the last incarnation of a node that has ended, 0 if none has. Of a node that is gone for good all have, up to the one that
-// is known.
-func (c *controller) deadUpTo(node netip.Addr, known uint32) uint32 {
-	if n := c.nodes[node]; n != nil {
-		return n.before
-	}
-	if n := c.fallen[node]; n != nil {
-		return n.incarnation
-	}
-	return known
-}
-
 // chooseLedger spreads ledgers over the machines in service: over those of two blades, if
 // there are any, so that either may die, else over those that do not drain, if there are any. A machine
 // that is about to delete a former ledger of the node is none of them, for the command could delete the
 // new one.
-func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
+func (e *estate) chooseLedger(n *node) *control.LedgerPlace {
 	var in, stay, paired []uint8
-	for i, b := range c.machines {
-		if machine := uint8(i); b != nil && b.alive() && c.birthOf(machine) != 0 && !c.deletes(machine, n.address) { //nolint:gosec // there are 256
+	for i, b := range e.machines {
+		if machine := uint8(i); b != nil && b.alive() && e.birthOf(machine) != 0 && !e.deletes(machine, n.address) { //nolint:gosec // there are 256
 			if in = append(in, machine); b.mirror != nil {
 				paired = append(paired, machine)
 			}
-			if status, _ := c.bladeStatus(b); status != StatusDraining {
+			if status, _ := e.bladeStatus(b); status != StatusDraining {
 				stay = append(stay, machine)
 			}
 		}
@@ -192,41 +178,19 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	}
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
-	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine), Since: n.incarnation, ByHand: n.byHand()}
+	return &control.LedgerPlace{Machine: machine, Birth: e.birthOf(machine), Since: n.incarnation, ByHand: n.byHand()}
 }
 
 // deletes reports whether a blade of a machine has not yet answered that it has deleted a
 // node's ledger.
-func (c *controller) deletes(machine uint8, node netip.Addr) bool {
+func (e *estate) deletes(machine uint8, node netip.Addr) bool {
 	name := control.LedgerOf(node)
-	return slices.ContainsFunc(c.copiesOf(machine), func(b *blade) bool {
+	return slices.ContainsFunc(e.copiesOf(machine), func(b *blade) bool {
 		return slices.ContainsFunc(b.commands, func(m *command) bool {
 			d, ok := m.body.(control.LedgerDelete)
 			return ok && d.Name == name
 		})
 	})
-}
-
-// birthOf is a machine's birth number, 0 if it is not known.
-func (c *controller) birthOf(machine uint8) uint64 {
-	b := c.machines[machine]
-	switch {
-	case b == nil:
-		return 0
-	case b.mirror != nil:
-		return b.mirror.birth
-	}
-	return b.hello.Birth
-}
-
-// copiesOf are the blades that have a complete copy of a machine and are in service.
-func (c *controller) copiesOf(machine uint8) (copies []*blade) {
-	for _, b := range c.sortedBlades() {
-		if b.memory() && b.alive() && b.hello.Machine == machine && b.holds() {
-			copies = append(copies, b)
-		}
-	}
-	return copies
 }
 
 // listLedgers has a blade drop the ledgers that no node has there.

@@ -62,7 +62,7 @@ func TestQuota_Names(t *testing.T) {
 
 // A user of a blade has its share of the rack's nodes, and the blade has: other blades', and another user of the blade, find some.
 func TestQuota_Nodes(t *testing.T) {
-	c := &controller{nodes: map[netip.Addr]*node{}}
+	c := &population{nodes: map[netip.Addr]*node{}}
 	number := uint64(0)
 	greedy, other := &blade{nodes: map[netip.Addr]*node{}}, &blade{nodes: map[netip.Addr]*node{}}
 	join := func(b *blade, user uint32, instance string) error {

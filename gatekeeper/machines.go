@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -88,18 +87,6 @@ func refuseMirror(code fault.Code, op string, reason error, format string, args 
 	return &fault.Error{Code: code, Op: op, Msg: fmt.Sprintf(format, args...), Err: reason}
 }
 
-// memoryBlade finds a memory blade by name.
-func (c *controller) memoryBlade(op, name string) (*blade, error) {
-	b := c.blades[name]
-	switch {
-	case b == nil:
-		return nil, refuseMirror(fault.NotFound, op, ErrUnknownBlade, "blade %q has never said hello; bifrost blades lists those that have", name)
-	case !b.memory():
-		return nil, refuseMirror(fault.NotFound, op, ErrUnknownBlade, "blade %q is a %s blade", name, b.hello.Kind)
-	}
-	return b, nil
-}
-
 // mirrorOnto does what Mirror says.
 func (c *controller) mirrorOnto(first, second string) error {
 	const op = "mirror"
@@ -146,20 +133,12 @@ func (c *controller) mirrorOnto(first, second string) error {
 	return nil
 }
 
-// hasRegions reports whether a memory machine has regions.
-func (c *controller) hasRegions(machine uint8) bool {
-	b := c.machines[machine]
-	return b != nil && b.used > 0
-}
-
 // hasLedgers reports whether nodes keep their ledgers at a memory machine.
-func (c *controller) hasLedgers(machine uint8) bool {
-	birth := c.birthOf(machine)
-	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
-		for _, n := range nodes {
-			if n.ledger != nil && n.ledger.Machine == machine && n.ledger.Birth == birth {
-				return true
-			}
+func (p *population) hasLedgers(machine uint8) bool {
+	birth := p.birthOf(machine)
+	for n := range p.everyone {
+		if n.ledger != nil && n.ledger.Machine == machine && n.ledger.Birth == birth {
+			return true
 		}
 	}
 	return false
@@ -291,8 +270,8 @@ func (c *controller) pull(b *blade) {
 }
 
 // pulled reports whether a blade is in service that an operator has marked failed.
-func (c *controller) pulled(b *blade) bool {
-	r, ok := c.fleet.Blade(b.hello.Blade)
+func (e *estate) pulled(b *blade) bool {
+	r, ok := e.fleet.Blade(b.hello.Blade)
 	return ok && b.alive() && r.Mark == resources.Failed
 }
 
@@ -363,24 +342,6 @@ type laterFence struct {
 
 // fillPauses are those before a blade is filled again that could not be.
 var fillPauses = pace.Pauses{First: 500 * time.Millisecond, Most: 30 * time.Second}
-
-// second returns the blade that a machine with one copy is to be mirrored onto: nil for none.
-func (c *controller) second(m *mirror) *blade {
-	for _, name := range m.blades {
-		if b := c.blades[name]; b != nil && !m.has(b) {
-			return b
-		}
-	}
-	return nil
-}
-
-// source returns the blade with the first copy of a machine, nil if it is not known.
-func (c *controller) source(m *mirror) *blade {
-	if len(m.copies) == 0 {
-		return nil
-	}
-	return c.blades[m.copies[0].Blade]
-}
 
 // pairUp begins to fill a machine's second copy if it has one copy, both of its blades are
 // in service, and nothing speaks against it.
@@ -566,15 +527,15 @@ type MachineState struct {
 }
 
 // machineStates lists the memory machines by their ids.
-func (c *controller) machineStates() (all []MachineState) {
+func (e *estate) machineStates(now time.Time) (all []MachineState) {
 	states := map[uint8]MachineState{}
-	for id, m := range c.mirrors {
-		states[id] = c.mirrorState(m)
+	for id, m := range e.mirrors {
+		states[id] = e.mirrorState(m, now)
 	}
-	for name, b := range c.blades {
+	for name, b := range e.blades {
 		if b.memory() && b.mirror == nil {
 			s := MachineState{Machine: b.hello.Machine, Blades: []string{name}, Copies: []string{name}, Why: unpaired(name)}
-			states[b.hello.Machine] = c.counted(s)
+			states[b.hello.Machine] = e.counted(s)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(states)) {
@@ -588,18 +549,18 @@ func unpaired(blade string) string {
 	return fmt.Sprintf("blade %s is not paired with another one", blade)
 }
 
-func (c *controller) mirrorState(m *mirror) MachineState {
-	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Copies: []string{}, Epoch: m.epoch, Why: m.why, Filling: m.filling.state(c.now)}
+func (e *estate) mirrorState(m *mirror, now time.Time) MachineState {
+	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Copies: []string{}, Epoch: m.epoch, Why: m.why, Filling: m.filling.state(now)}
 	for _, o := range m.copies {
 		s.Copies, s.Incarnations = append(s.Copies, o.Blade), append(s.Incarnations, o.Incarnation)
 	}
-	return c.counted(s)
+	return e.counted(s)
 }
 
 // counted adds up what the blades of a machine with complete copies tell.
-func (c *controller) counted(s MachineState) MachineState {
+func (e *estate) counted(s MachineState) MachineState {
 	for i, name := range s.Copies {
-		b := c.blades[name]
+		b := e.blades[name]
 		if b == nil {
 			continue
 		}
@@ -616,7 +577,7 @@ func (c *controller) counted(s MachineState) MachineState {
 
 // warnUnpaired tells the operator of a rack with pairs of a blade that has no partner.
 func (c *controller) warnUnpaired(b *blade) {
-	if b.mirror != nil || len(c.cfg.Machines) == 0 {
+	if b.mirror != nil || len(c.pairs) == 0 {
 		return
 	}
 	c.event(Event{

@@ -102,23 +102,23 @@ func (n *node) byHand() bool { return n.instance == "" }
 func (n *node) hasLeft() bool { return n.byHand() && n.orderly }
 
 // comesBack reports whether a node that has fallen is to have a next incarnation.
-func (c *controller) comesBack(n *node) bool {
+func (p *population) comesBack(n *node) bool {
 	if n.byHand() {
-		_, awaited := c.recoveries.Awaits(n.address)
+		_, awaited := p.recoveries.Awaits(n.address)
 		return awaited
 	}
-	return c.fleet.Keeps(n.address)
+	return p.fleet.Keeps(n.address)
 }
 
 // awaitedBy returns the node that a program which joins is the next incarnation of, the oldest of several; nil for
 // none. It is not ready while the former incarnation can still do something.
-func (c *controller) awaitedBy(b *blade, j *control.Join) (n *node, ready bool) {
+func (p *population) awaitedBy(b *blade, j *control.Join) (n *node, ready bool) {
 	if j.Instance != "" {
 		return nil, true
 	}
-	for _, n := range c.sortedFallen() {
-		if n.byHand() && n.name == j.Name && n.blade.hello.Blade == b.hello.Blade && c.comesBack(n) {
-			v, _ := c.recoveries.Recovery(n.address)
+	for _, n := range p.sortedFallen() {
+		if n.byHand() && n.name == j.Name && n.blade.hello.Blade == b.hello.Blade && p.comesBack(n) {
+			v, _ := p.recoveries.Recovery(n.address)
 			return n, v.Phase != recovery.Fencing
 		}
 	}
@@ -151,16 +151,14 @@ func (c *controller) admitJoins(node netip.Addr) {
 
 // mayKeep refuses a node more to keep something of a program that was started by hand, if its blade has as many such
 // nodes as it may.
-func (c *controller) mayKeep(n *node, op string) error {
-	if !n.byHand() || n.ledger == nil || c.keeps(n) {
+func (p *population) mayKeep(n *node, op string) error {
+	if !n.byHand() || n.ledger == nil || p.keeps(n) {
 		return nil
 	}
 	kept := 0
-	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
-		for _, o := range nodes {
-			if o.byHand() && o.blade.hello.Blade == n.blade.hello.Blade && c.keeps(o) {
-				kept++
-			}
+	for o := range p.everyone {
+		if o.byHand() && o.blade.hello.Blade == n.blade.hello.Blade && p.keeps(o) {
+			kept++
 		}
 	}
 	if kept < control.MaxKeptByHand {
@@ -198,19 +196,19 @@ func (c *controller) yieldMain(k claim, by owner) {
 }
 
 // awaitedSince is since when the program of a node that has fallen is awaited; the zero time if it is not.
-func (c *controller) awaitedSince(n *node) time.Time {
-	if !n.byHand() || !c.comesBack(n) {
+func (p *population) awaitedSince(n *node) time.Time {
+	if !n.byHand() || !p.comesBack(n) {
 		return time.Time{}
 	}
-	v, _ := c.recoveries.Recovery(n.address)
+	v, _ := p.recoveries.Recovery(n.address)
 	return v.Since
 }
 
 // recovering are the recoveries that are under way, without those of nodes for which nothing is left to be done until
 // somebody starts their programs.
-func (c *controller) recovering() (all []recovery.View) {
-	for _, v := range c.recoveries.Recoveries() {
-		n := c.fallen[v.Node.Address]
+func (p *population) recovering() (all []recovery.View) {
+	for _, v := range p.recoveries.Recoveries() {
+		n := p.fallen[v.Node.Address]
 		if n == nil || !n.byHand() || !v.Waits.Spare {
 			all = append(all, v)
 		}

@@ -71,9 +71,9 @@ func (c *controller) reclaim(regions []dsmpacket.Region) {
 
 // owe notes a region for the blades that have to free it: every copy of its machine. It
 // reports false if there is none.
-func (c *controller) owe(r dsmpacket.Region) (owed bool) {
+func (e *estate) owe(r dsmpacket.Region) (owed bool) {
 	id := control.RegionID{ID: r.Base.ID(), Class: r.Class}
-	for _, b := range c.sortedBlades() {
+	for _, b := range e.sortedBlades() {
 		if b.memory() && b.hello.Machine == r.Base.Machine() && b.obeys() {
 			b.reclaims = append(b.reclaims, id)
 			owed = true

@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 )
@@ -75,8 +74,8 @@ type mirrorRecord struct {
 	Filling string   `json:"filling,omitempty"` // the blade that is being filled
 }
 
-func (c *controller) keepMirror(m *mirror) {
-	c.putData(wal.Record{Kind: wal.KindMirror, ID: wal.ID{m.machine}}, m.record())
+func (j *journal) keepMirror(m *mirror) {
+	j.putData(wal.Record{Kind: wal.KindMirror, ID: wal.ID{m.machine}}, m.record())
 }
 
 func (m *mirror) record() mirrorRecord {
@@ -105,87 +104,6 @@ func (c *controller) restoreMirror(r *wal.Record) error {
 	return nil
 }
 
-// mirrorFor returns the mirrored machine that a blade belongs to, nil for none. The
-// blade's machine id must be known.
-func (c *controller) mirrorFor(h *control.Hello) *mirror {
-	if m := c.mirrors[h.Machine]; m != nil && slices.Contains(m.blades, h.Blade) {
-		return m
-	}
-	pair := c.pairOf(h.Blade)
-	if pair == nil {
-		return nil
-	}
-	m := &mirror{machine: h.Machine, blades: pair, why: "the other blade has not said hello"}
-	c.mirrors[h.Machine] = m
-	return m
-}
-
-// claimed returns the mirrored machine that a blade is known to belong to, nil for none.
-func (c *controller) claimed(blade string) *mirror {
-	for _, m := range c.mirrors {
-		if slices.Contains(m.blades, blade) {
-			return m
-		}
-	}
-	return nil
-}
-
-// pairOf returns the configured blades of a blade's machine if there are two, and an
-// operator has not given the other one to another machine.
-func (c *controller) pairOf(blade string) []string {
-	for _, blades := range c.cfg.Machines {
-		if len(blades) < 2 || !slices.Contains(blades, blade) {
-			continue
-		}
-		for _, name := range blades {
-			if m := c.claimed(name); m != nil && !slices.Contains(m.blades, blade) {
-				return nil
-			}
-		}
-		return blades
-	}
-	if c.cfg.PairByNumber && !c.named(blade) {
-		return c.pairByNumber(blade)
-	}
-	return nil
-}
-
-// named reports whether the configuration says who serves a machine together with a blade.
-func (c *controller) named(blade string) bool {
-	return slices.ContainsFunc(c.cfg.Machines, func(m []string) bool { return slices.Contains(m, blade) })
-}
-
-// pairByNumber is pairOf for a blade that the configuration does not name. Blades that have
-// served different machines before stay alone.
-func (c *controller) pairByNumber(blade string) []string {
-	pair, machine := pairing.ByNumber(blade), uint8(0)
-	for _, name := range pair {
-		b := c.blades[name]
-		if m := c.claimed(name); c.named(name) || m != nil && !slices.Contains(m.blades, blade) || b != nil && (b.chosen || !b.memory()) {
-			return nil
-		}
-		if b == nil || b.hello.Machine == 0 {
-			continue
-		}
-		if machine != 0 && machine != b.hello.Machine {
-			return nil
-		}
-		machine = b.hello.Machine
-	}
-	return pair
-}
-
-// partner returns the other blade of a blade's machine, nil if there is none or it has
-// not said hello.
-func (c *controller) partner(blade string) *blade {
-	for _, name := range c.pairOf(blade) {
-		if b := c.blades[name]; name != blade && b != nil {
-			return b
-		}
-	}
-	return nil
-}
-
 // has reports whether a blade has a complete copy.
 func (m *mirror) has(b *blade) bool {
 	return slices.ContainsFunc(m.copies, func(o copyOf) bool { return o.Blade == b.hello.Blade })
@@ -208,20 +126,6 @@ func (b *blade) copies() int {
 		return 2
 	}
 	return 1
-}
-
-// other returns the blade with the other copy of a machine that has two, or whose second
-// one is being completed; nil for other machines.
-func (c *controller) other(b *blade) *blade {
-	if b.mirror == nil {
-		return nil
-	}
-	for _, name := range b.mirror.receivers() {
-		if name != b.hello.Blade && (b.two() || b.mirror.completing()) {
-			return c.blades[name]
-		}
-	}
-	return nil
 }
 
 // completing reports whether the second copy of a machine is being completed: it gets
@@ -283,12 +187,6 @@ func outcome(reply control.Message) (o control.Outcome) {
 		o.Code = fault.Internal
 	}
 	return o
-}
-
-// mark reports whether an operator wants a blade empty or out of service.
-func (c *controller) mark(b *blade) bool {
-	status, _ := c.bladeStatus(b)
-	return status == StatusDraining || status == StatusFailed
 }
 
 // groupRules are what the switch needs to make copies of a packet.

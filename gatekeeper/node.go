@@ -79,8 +79,8 @@ func (c *controller) who(p *port, m control.Message) error {
 		return nil // nodes ask about callers that have left: that is an answer like any other
 	}
 	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation, Away: n.gone}
-	for a := range n.exports {
-		info.Services = append(info.Services, c.services[a].name)
+	for _, x := range n.exports {
+		info.Services = append(info.Services, x.service.name)
 	}
 	slices.Sort(info.Services)
 	info.Services = info.Services[:min(len(info.Services), control.MaxServices)]
@@ -173,7 +173,7 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 				c.beginLosing(n)
 			}
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(c.cfg.MTU), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
 	}, rules, c.base.want(nodeIdentity(p.num, n)))
 }
 
@@ -197,21 +197,6 @@ func (c *controller) charge(n *node) {
 		}
 		c.grant(machine, all)
 	}
-}
-
-// mayHaveNode refuses a program that somebody has started by hand if its owner has its share of the rack's nodes: the blade
-// among all blades, and its user among the blade's. Where programs of deployments run is the rack's own choice.
-func (c *controller) mayHaveNode(b *blade, j *control.Join) error {
-	user := uint64(0)
-	for _, n := range b.nodes {
-		if n.user == j.User {
-			user++
-		}
-	}
-	if j.Instance != "" || share.RoomOf(user, uint64(len(b.nodes)), uint64(len(c.nodes)), maxNodes) > 0 {
-		return nil
-	}
-	return fault.New(fault.Overloaded, "join", "user %d of blade %q has %d nodes, and the blade %d: its share of the rack's %d", j.User, b.hello.Blade, user, len(b.nodes), maxNodes)
 }
 
 // newNode makes a program a node: a new one, or the next incarnation of one that has
@@ -528,13 +513,4 @@ func (c *controller) sharing(p *port, m control.Message) error {
 	}
 	c.answer(p, m, r)
 	return nil
-}
-
-// kin reports whether two nodes belong to one deployment or, of those that belong to none, run as one user of one blade.
-func (c *controller) kin(a, b *node) bool {
-	one, other := a.owner(), b.owner()
-	if one.App != "" || other.App != "" {
-		return one.App == other.App
-	}
-	return c.cfg.ShareExports || one.Blade == other.Blade && a.user == b.user
 }

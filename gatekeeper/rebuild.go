@@ -329,16 +329,3 @@ func (c *controller) endRebuild(r *rebuild) {
 	c.beginSurvey()
 	c.reach()
 }
-
-// withRights are the nodes that have rows, those that have ended too.
-func (c *controller) withRights() (all []*node) {
-	for _, nodes := range []map[netip.Addr]*node{c.nodes, c.fallen} {
-		for _, n := range nodes {
-			if n.rights() {
-				all = append(all, n)
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b *node) int { return a.address.Compare(b.address) })
-	return all
-}

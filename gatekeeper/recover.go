@@ -38,12 +38,12 @@ func (c *controller) recover(o recovery.Output) {
 }
 
 // keepAll puts a core's records into the input's batch.
-func (c *controller) keepAll(put []wal.Record, strike []wal.Key) {
+func (j *journal) keepAll(put []wal.Record, strike []wal.Key) {
 	for _, r := range put {
-		c.put(r)
+		j.put(r)
 	}
 	for _, k := range strike {
-		c.drop(k.Kind, k.ID)
+		j.drop(k.Kind, k.ID)
 	}
 }
 

@@ -156,12 +156,12 @@ func (c *controller) rule(e control.Election) {
 // switch sees that id: a successor whose clock is behind finds it on the log. One whose log has lost it takes the id that
 // follows the one which the switch names (p4rtclient.Client.Keep). A log without room gets it when there is some again.
 func (c *controller) logFirst(l *wal.Log) error {
-	b := c.out.batch
+	b := c.batch
 	err := l.Append(context.Background(), &b)
 	if errors.Is(err, wal.ErrFull) {
 		return nil
 	}
-	c.out.batch = wal.Batch{}
+	c.batch = wal.Batch{}
 	return err
 }
 
@@ -254,7 +254,7 @@ func (c *controller) restoreExport(r *wal.Record) error {
 			return corrupt(r, "%v", err)
 		}
 	}
-	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone, moves: e.Moves, idl: e.IDL, resting: e.NotServing}
+	x := &exported{node: n, service: s, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone, moves: e.Moves, idl: e.IDL, resting: e.NotServing}
 	n.exports[s.address] = x
 	s.exports = append(s.exports, x)
 	c.lastExport = max(c.lastExport, e.Order)
@@ -326,15 +326,6 @@ func (c *controller) resumeCores() {
 	}
 }
 
-func (c *controller) sortedFallen() []*node {
-	out := make([]*node, 0, len(c.fallen))
-	for _, n := range c.fallen {
-		out = append(out, n)
-	}
-	slices.SortFunc(out, func(x, y *node) int { return x.address.Compare(y.address) })
-	return out
-}
-
 // What people have asked of the rack outlives the Gatekeeper: deployments, and
 // blades that are drained or marked failed. Blades and nodes as such have records
 // of their own.
@@ -345,7 +336,7 @@ var fleetID = wal.NameID("fleet")
 // keepFleet writes the registry down if it has changed and holds more than the
 // records of blades and nodes do.
 func (c *controller) keepFleet() {
-	if !c.logging() || c.fleetKept == c.fleet.Version() {
+	if !c.on || c.fleetKept == c.fleet.Version() {
 		return
 	}
 	c.fleetKept = c.fleet.Version()
@@ -366,7 +357,7 @@ func (c *controller) restoreFleet(r *wal.Record) error {
 	if r == nil {
 		return nil
 	}
-	fleet, err := resources.Load(fleetConfig(), c, r.Data, c.now)
+	fleet, err := resources.Load(fleetConfig(), &c.population, r.Data, c.now)
 	if err != nil {
 		return corrupt(r, "%v", err)
 	}

@@ -165,9 +165,6 @@ func (c *controller) takeRow(n *node) {
 	n.row = 0
 }
 
-// rowOf is the node that has a row, nil if nobody has.
-func (c *controller) rowOf(row uint16) *node { return c.nodeOrFallen(c.rows.of[row]) }
-
 // away has what is sent to a node that has ended lead nowhere. One that is gone for good takes no calls any more.
 func (c *controller) away(n *node, gone bool) phase {
 	if !n.rights() {

@@ -2,11 +2,12 @@ package gatekeeper
 
 import (
 	"fmt"
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"

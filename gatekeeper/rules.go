@@ -77,12 +77,12 @@ func tcpEntry(port uint16, h hop) entry {
 
 // tcpPeers are the ports between which and that of a blade TCP may pass: those of blades in
 // service, its own among them.
-func (c *controller) tcpPeers(b *blade) (ports []uint16) {
-	listed := func(name string) bool { return slices.Contains(c.cfg.TCP, name) || slices.Contains(c.cfg.TCP, "*") }
+func (e *estate) tcpPeers(b *blade) (ports []uint16) {
+	listed := func(name string) bool { return slices.Contains(e.tcp, name) || slices.Contains(e.tcp, "*") }
 	if !listed(b.hello.Blade) {
 		return nil
 	}
-	for _, o := range c.sortedBlades() {
+	for _, o := range e.sortedBlades() {
 		if o.alive() && listed(o.hello.Blade) {
 			ports = append(ports, o.port.num)
 		}
@@ -144,8 +144,8 @@ func hopEntry(h hop, port uint16, dst, src frame.MAC) entry {
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // machinePrefix is the prefix of a memory machine.
-func (c *controller) machinePrefix(machine uint8) netip.Prefix {
-	return dsmpacket.MachinePrefix(c.cfg.DSMPrefix, machine)
+func (e *estate) machinePrefix(machine uint8) netip.Prefix {
+	return dsmpacket.MachinePrefix(e.prefix, machine)
 }
 
 // base is the set of all entries that should be on the switch.

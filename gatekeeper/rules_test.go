@@ -2,11 +2,12 @@ package gatekeeper
 
 import (
 	"fmt"
+	"testing"
+
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
-	"testing"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"pgregory.net/rapid"

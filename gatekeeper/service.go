@@ -31,6 +31,7 @@ type service struct {
 // exported is one node's export of a service.
 type exported struct {
 	node     *node
+	service  *service
 	methods  map[rpcpacket.Method]control.Method
 	stateful bool
 	idl      string // the service's; "" if the node tells none
@@ -92,7 +93,7 @@ func (c *controller) export(p *port, m control.Message) error {
 	x := n.exports[s.address]
 	if x == nil {
 		c.lastExport++
-		x = &exported{node: n, order: c.lastExport}
+		x = &exported{node: n, service: s, order: c.lastExport}
 		n.exports[s.address] = x
 		s.exports = append(s.exports, x)
 	}
@@ -362,22 +363,12 @@ func fleetConfig() resources.Config {
 }
 
 // newRegistry returns the registry of a rack without blades.
-func (c *controller) newRegistry() *resources.Registry {
-	r, err := resources.New(fleetConfig(), c)
+func newRegistry(rack resources.Rack) *resources.Registry {
+	r, err := resources.New(fleetConfig(), rack)
 	if err != nil {
 		panic(err) // constants
 	}
 	return r
-}
-
-// Exports answers the registry: an incarnation of a node exports a service, or did when it ended.
-func (c *controller) Exports(node netip.Addr, incarnation uint32, service string) bool {
-	n := c.nodeOrFallen(node)
-	if n == nil || n.incarnation != incarnation {
-		return false
-	}
-	x := n.exports[rackaddr.Service(service)]
-	return x != nil && (!x.away || n.gone)
 }
 
 // registerBlade registers a blade that says hello, whose daemon may have restarted.

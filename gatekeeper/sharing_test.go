@@ -29,7 +29,7 @@ func TestKin(t *testing.T) {
 		{"by hand on two blades", hand, remote, false, true},
 	} {
 		for _, shares := range []bool{false, true} {
-			k := &controller{cfg: Config{ShareExports: shares}}
+			k := &population{shareExports: shares}
 			want := c.kin
 			if shares {
 				want = c.shown

@@ -164,10 +164,11 @@ func (c *controller) snapshot() Snapshot {
 // overview copies the state, but neither regions nor calls.
 func (c *controller) overview() Snapshot {
 	s := Snapshot{Time: c.now, Switch: c.connected, Counters: c.count, Denied: slices.Clone(c.denied)}
+	s.Counters.Logged = c.records
 	for _, b := range c.sortedBlades() {
 		s.Blades = append(s.Blades, c.bladeState(b))
 	}
-	s.Machines = c.machineStates()
+	s.Machines = c.machineStates(c.now)
 	for _, n := range c.nodes {
 		s.Nodes = append(s.Nodes, c.nodeState(n))
 	}
@@ -206,10 +207,9 @@ func (c *controller) nodeState(n *node) NodeState {
 		s.LedgerRoom, s.States, s.MaxStates = by.room, by.states, by.maxStates
 	}
 	for _, a := range sortedServices(n.exports) {
-		if n.exports[a].away {
-			continue
+		if x := n.exports[a]; !x.away {
+			s.Services = append(s.Services, x.service.name)
 		}
-		s.Services = append(s.Services, c.services[a].name)
 	}
 	return s
 }

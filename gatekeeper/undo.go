@@ -2,7 +2,6 @@ package gatekeeper
 
 import (
 	"encoding/json"
-	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -21,13 +20,6 @@ func (c *controller) excuse(b *blade) {
 	}
 	b.commands, b.unlevel = nil, nil
 	c.keepMissed(b)
-}
-
-func (c *controller) nodeOrFallen(a netip.Addr) *node {
-	if n := c.nodes[a]; n != nil {
-		return n
-	}
-	return c.fallen[a]
 }
 
 // fenced takes a memory blade's answer to a fence.
@@ -78,15 +70,6 @@ func (m *missed) done(f control.Fence) {
 type portAddress struct {
 	port uint16
 	mac  string
-}
-
-// absent yields the memory blades that are out of service.
-func (c *controller) absent(yield func(*blade) bool) {
-	for _, b := range c.sortedBlades() {
-		if b.memory() && !b.alive() && b.holds() && !yield(b) {
-			return
-		}
-	}
 }
 
 // missFence notes a fence for the blades that are not there.
