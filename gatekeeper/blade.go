@@ -130,7 +130,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 			c.warnUnpaired(b)
 		}
 		c.pairUp(b.mirror)
-	}, c.bladeRules(b)...)
+	}, c.bladeRules(b, c.tcpPeers(b))...)
 	return nil
 }
 
@@ -235,22 +235,22 @@ func checkName(what, name string) error {
 }
 
 // bladeRules are the rules of a blade itself.
-func (c *controller) bladeRules(b *blade) []phase {
+func (t tables) bladeRules(b *blade, tcp []uint16) []phase {
 	h := hopOf(b.port.num)
 	var u phase
-	u = append(u, c.base.want(identityEntry(b.port.num, host(b.address), p4.Daemon))...)
-	u = append(u, c.base.want(l3Entry(host(b.address), h))...)
-	for _, o := range c.tcpPeers(b) {
-		u = append(u, c.base.want(tcpEntry(b.port.num, hopOf(o)))...)
-		u = append(u, c.base.want(tcpEntry(o, h))...)
+	u = append(u, t.want(identityEntry(b.port.num, host(b.address), p4.Daemon))...)
+	u = append(u, t.want(l3Entry(host(b.address), h))...)
+	for _, o := range tcp {
+		u = append(u, t.want(tcpEntry(b.port.num, hopOf(o)))...)
+		u = append(u, t.want(tcpEntry(o, h))...)
 	}
 	switch {
 	case !b.memory() || !b.holds():
 	case b.two(): // after a restart of ours
-		u = append(u, c.memoryRules(b)...)
+		u = append(u, t.memoryRules(b)...)
 	default:
-		u = append(u, c.memoryRules(b)...)
-		u = append(u, c.base.want(homeEntry(c.machinePrefix(b.hello.Machine), h))...)
+		u = append(u, t.memoryRules(b)...)
+		u = append(u, t.want(homeEntry(dsmpacket.MachinePrefix(t.prefix, b.hello.Machine), h))...)
 	}
 	return split(u)
 }
@@ -300,15 +300,15 @@ func (c *controller) takeOut(b *blade, why string, keep bool) {
 	}
 	mirrored := b.two() && !keep
 	var u phase
-	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), p4.Daemon))...)
-	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)
+	u = append(u, c.unwant(identityEntry(p.num, host(b.address), p4.Daemon))...)
+	u = append(u, c.unwant(l3Entry(host(b.address), 0))...)
 	for _, o := range tcp {
-		u = append(u, c.base.unwant(tcpEntry(p.num, hopOf(o)))...)
-		u = append(u, c.base.unwant(tcpEntry(o, hopOf(p.num)))...)
+		u = append(u, c.unwant(tcpEntry(p.num, hopOf(o)))...)
+		u = append(u, c.unwant(tcpEntry(o, hopOf(p.num)))...)
 	}
 	if b.memory() && !mirrored && b.holds() {
 		u = append(u, c.noMemoryRules(b)...)
-		u = append(u, c.base.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...)
+		u = append(u, c.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...)
 	}
 	c.removeNodes(why, b.sortedNodes()...)
 	clear(b.joins)

@@ -167,7 +167,7 @@ func (c *controller) heldControl(h *held) {
 		c.change(func(error) {
 			p.ready = true
 			c.deliver(p, h)
-		}, c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC)))
+		}, c.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC)))
 		return
 	}
 	if p.ready { // else the daemon will say it again

@@ -34,8 +34,8 @@ type controller struct {
 	journal
 	services map[netip.Addr]*service
 	// fleetKept is the version of the registry that is on the log.
-	fleetKept                uint64
-	base                     base
+	fleetKept uint64
+	tables
 	blocks                   blocks                 // of call slots
 	batches                  batches                // of region slots
 	hand                     hand                   // what is done to these
@@ -91,7 +91,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, population: newPopulation(&cfg), journal: journal{on: cfg.Store != nil},
-		services: map[netip.Addr]*service{}, base: base{}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
+		services: map[netip.Addr]*service{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
 		owners: newOwners(),
 	}
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)

@@ -293,7 +293,7 @@ func (c *controller) endNode(e *ending) {
 	delete(c.endings, n.address)
 	c.logger.Info("what a node had is swept", "node", n.address, "regions", e.reclaimed)
 	c.deleteLedger(n)
-	c.change(nil, c.base.unwant(nodeRoute(n)))
+	c.change(nil, c.unwant(nodeRoute(n)))
 	c.resting = append(c.resting, resting{n, c.now.Add(rest)})
 	c.timers = true
 	delete(c.fallen, n.address)

@@ -172,7 +172,7 @@ func (c *controller) takeIn(m *mirror, b *blade) {
 	default:
 		c.machines[b.hello.Machine] = nil
 		c.unserve(b)
-		c.change(nil, append(c.noMemoryRules(b), c.base.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...))
+		c.change(nil, append(c.noMemoryRules(b), c.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...))
 	}
 	m.blades = []string{m.copies[0].Blade, b.hello.Blade}
 	b.mirror, b.hello.Machine, b.anew = m, m.machine, true
@@ -423,12 +423,12 @@ func (c *controller) filled(b *blade, p *control.FillProgress) {
 func (c *controller) joinGroup(m *mirror) {
 	job, second := m.filling, c.blades[m.filling.blade]
 	job.joining = true
-	c.change(nil, c.groupRules(m)) // before dsm_home names the group
+	c.change(nil, c.groupRules(m, c.blades)) // before dsm_home names the group
 	c.change(func(error) {
 		if m.filling == job {
 			c.completeCopy(m)
 		}
-	}, c.memoryRules(second), c.homeRules(m))
+	}, c.memoryRules(second), c.homeRules(m, c.source(m)))
 }
 
 // completeCopy raises the epoch and has the source complete the copy. The target gets every

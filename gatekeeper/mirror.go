@@ -190,14 +190,14 @@ func outcome(reply control.Message) (o control.Outcome) {
 }
 
 // groupRules are what the switch needs to make copies of a packet.
-func (c *controller) groupRules(m *mirror) (u phase) {
+func (t tables) groupRules(m *mirror, blades map[string]*blade) (u phase) {
 	var replicas []p4rtclient.Replica
 	for _, name := range m.receivers() {
-		p := c.blades[name].port
+		p := blades[name].port
 		replicas = append(replicas, p4rtclient.Replica{Port: p.num, ID: uint16(hopOf(p.num))})
-		u = append(u, c.base.want(replicaEntry(hopOf(p.num), p.mac, c.cfg.MAC))...)
+		u = append(u, t.want(replicaEntry(hopOf(p.num), p.mac, t.mac))...)
 	}
-	return append(u, c.base.want(p4rtclient.Group(uint16(m.machine), replicas...))...)
+	return append(u, t.want(p4rtclient.Group(uint16(m.machine), replicas...))...)
 }
 
 // receivers are the blades that get what changes something.
@@ -212,16 +212,15 @@ func (m *mirror) receivers() (blades []string) {
 }
 
 // homeRules are where requests to the machine go.
-func (c *controller) homeRules(m *mirror) phase {
-	prefix := c.machinePrefix(m.machine)
-	b := c.blades[m.copies[0].Blade]
+func (t tables) homeRules(m *mirror, first *blade) phase {
+	prefix := dsmpacket.MachinePrefix(t.prefix, m.machine)
 	switch {
-	case !b.alive():
-		return c.base.unwant(homeEntry(prefix, 0))
+	case !first.alive():
+		return t.unwant(homeEntry(prefix, 0))
 	case len(m.receivers()) == 2:
-		return c.base.want(copiesEntry(prefix, hopOf(b.port.num), uint16(m.machine)))
+		return t.want(copiesEntry(prefix, hopOf(first.port.num), uint16(m.machine)))
 	}
-	return c.base.want(homeEntry(prefix, hopOf(b.port.num)))
+	return t.want(homeEntry(prefix, hopOf(first.port.num)))
 }
 
 // disagree loses the second copy, which is not what the first one is.
@@ -325,9 +324,9 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 				x.end()
 			}
 			if m.epoch == epoch && survivor.alive() {
-				c.change(func(error) { c.announce(m) }, c.homeRules(m))
+				c.change(func(error) { c.announce(m) }, c.homeRules(m, c.source(m)))
 				if len(m.receivers()) == 1 { // else the switch sends to a blade that is being filled, too
-					c.change(nil, c.base.unwant(p4rtclient.Group(uint16(m.machine))))
+					c.change(nil, c.unwant(p4rtclient.Group(uint16(m.machine))))
 				}
 			}
 		})
@@ -355,13 +354,13 @@ func (c *controller) announce(m *mirror) {
 }
 
 // memoryRules let a blade answer for its machine.
-func (c *controller) memoryRules(b *blade) phase {
-	return c.base.want(c.memoryIdentity(b))
+func (t tables) memoryRules(b *blade) phase {
+	return t.want(t.memoryIdentity(b))
 }
 
 // noMemoryRules take that away, wherever the blade was.
-func (c *controller) noMemoryRules(b *blade) phase {
-	return c.base.unwant(identityEntry(b.at.port, c.machinePrefix(b.hello.Machine), p4.MemoryServer))
+func (t tables) noMemoryRules(b *blade) phase {
+	return t.unwant(identityEntry(b.at.port, dsmpacket.MachinePrefix(t.prefix, b.hello.Machine), p4.MemoryServer))
 }
 
 // levelling is a fence of a node at both copies of a machine: they may differ in what the node had not settled, until the first copy has
@@ -444,9 +443,9 @@ func (c *controller) restoreMirrors() {
 			continue
 		}
 		if len(m.copies) == 2 && c.blades[m.copies[0].Blade].alive() { // both are, or neither
-			c.groupRules(m)
+			c.groupRules(m, c.blades)
 		}
-		c.homeRules(m)
+		c.homeRules(m, c.source(m))
 		c.resuming.mirrors = append(c.resuming.mirrors, m)
 	}
 }

@@ -153,7 +153,7 @@ func (c *controller) join(p *port, m control.Message) error {
 // admitNode lets a node's packets pass, and answers its join.
 func (c *controller) admitNode(p *port, m control.Message, n *node) {
 	b := n.blade
-	rules := slices.Concat(c.wantBlocks(n), c.wantBatches(n), c.base.want(nodeRoute(n)))
+	rules := slices.Concat(c.wantBlocks(n), c.wantBatches(n), c.want(nodeRoute(n)))
 	c.change(func(err error) {
 		switch {
 		case n.gone:
@@ -174,7 +174,7 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 			}
 		}
 		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(c.cfg.MTU), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
-	}, rules, c.base.want(nodeIdentity(p.num, n)))
+	}, rules, c.want(nodeIdentity(p.num, n)))
 }
 
 // charged is who is charged for the node; zero while its blade is away.
@@ -289,10 +289,10 @@ func (c *controller) leave(p *port, m control.Message) error {
 }
 
 // unidentify removes a node's identity, at whatever port it is.
-func (c *controller) unidentify(a netip.Addr) phase {
+func (t tables) unidentify(a netip.Addr, ports map[uint16]*port) phase {
 	var u phase
-	for num := range c.ports {
-		u = append(u, c.base.unwant(identityEntry(num, host(a), p4.Node))...)
+	for num := range ports {
+		u = append(u, t.unwant(identityEntry(num, host(a), p4.Node))...)
 	}
 	return u
 }

@@ -131,10 +131,10 @@ func (c *controller) unidentifyNode(id wal.Node, gone bool) {
 		}
 		c.rememberRow(n)
 		c.recover(c.recoveries.Unidentified(id))
-	}, c.away(n, gone), append(c.unidentify(n.address), c.unwantBatches(n)...))
+	}, c.away(n, gone), append(c.unidentify(n.address, c.ports), c.unwantBatches(n)...))
 	var phases []phase
 	if !n.rights() {
-		phases = split(c.base.unwant(l3Entry(host(n.address), 0)))
+		phases = split(c.unwant(l3Entry(host(n.address), 0)))
 	}
 	for _, a := range sortedServices(n.exports) {
 		phases = append(phases, c.reroute(c.services[a])...)

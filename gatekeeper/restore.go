@@ -192,8 +192,8 @@ func (c *controller) restoreBlade(r *wal.Record) error {
 		c.serveMemory(b)
 		c.resuming.blades = append(c.resuming.blades, b)
 	}
-	c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC))
-	c.bladeRules(b)
+	c.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC))
+	c.bladeRules(b, c.tcpPeers(b))
 	return nil
 }
 
@@ -224,13 +224,13 @@ func (c *controller) restoreNode(r *wal.Record) error {
 	if n.gone {
 		c.fallen[n.address] = n
 		if n.rights() {
-			c.base.want(nodeRoute(n))
+			c.want(nodeRoute(n))
 		}
 		return nil
 	}
 	b.joins[n.token], b.nodes[n.address], c.nodes[n.address] = n, n, n
-	c.base.want(nodeIdentity(b.port.num, n))
-	c.base.want(nodeRoute(n))
+	c.want(nodeIdentity(b.port.num, n))
+	c.want(nodeRoute(n))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"net/netip"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/p4"
 )
@@ -56,8 +57,8 @@ func nodeIdentity(port uint16, n *node) entry {
 }
 
 // memoryIdentity says that a memory blade answers for its machine. No answers of other incarnations of its copy pass.
-func (c *controller) memoryIdentity(b *blade) entry {
-	e := identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), p4.MemoryServer)
+func (t tables) memoryIdentity(b *blade) entry {
+	e := identityEntry(b.port.num, dsmpacket.MachinePrefix(t.prefix, b.hello.Machine), p4.MemoryServer)
 	e.Params = known(p4.MemoryServer, 0, b.copyIncarnation())
 	return e
 }
@@ -116,21 +117,21 @@ func controlEntry(row uint16, machine uint8, batch uint32) entry {
 }
 
 // wantBlocks has the node use its blocks.
-func (c *controller) wantBlocks(n *node) (u phase) {
+func (t tables) wantBlocks(n *node) (u phase) {
 	if n.rights() {
 		for _, block := range n.blocks {
-			u = append(u, c.base.want(blockEntry(n.row, block))...)
+			u = append(u, t.want(blockEntry(n.row, block))...)
 		}
 	}
 	return u
 }
 
 // wantBatches has the node allocate in its batches.
-func (c *controller) wantBatches(n *node) (u phase) {
+func (t tables) wantBatches(n *node) (u phase) {
 	if n.rights() {
 		for machine, all := range n.batches {
 			for _, number := range all {
-				u = append(u, c.base.want(controlEntry(n.row, machine, number))...)
+				u = append(u, t.want(controlEntry(n.row, machine, number))...)
 			}
 		}
 	}
@@ -138,11 +139,11 @@ func (c *controller) wantBatches(n *node) (u phase) {
 }
 
 // unwantBatches ends that.
-func (c *controller) unwantBatches(n *node) (u phase) {
+func (t tables) unwantBatches(n *node) (u phase) {
 	if n.rights() {
 		for machine, all := range n.batches {
 			for _, number := range all {
-				u = append(u, c.base.unwant(controlEntry(n.row, machine, number))...)
+				u = append(u, t.unwant(controlEntry(n.row, machine, number))...)
 			}
 		}
 	}
@@ -156,10 +157,10 @@ func (c *controller) takeRow(n *node) {
 	}
 	var u phase
 	for _, block := range n.blocks {
-		u = append(u, c.base.unwant(blockEntry(n.row, block))...)
+		u = append(u, c.unwant(blockEntry(n.row, block))...)
 	}
 	u = append(u, c.unwantBatches(n)...)
-	u = append(u, c.base.unwant(nodeRoute(n))...)
+	u = append(u, c.unwant(nodeRoute(n))...)
 	c.change(nil, u)
 	delete(c.rows.of, n.row)
 	n.row = 0
@@ -172,5 +173,5 @@ func (c *controller) away(n *node, gone bool) phase {
 	}
 	n.going = gone
 	c.keepNode(n)
-	return c.base.want(nodeRoute(n))
+	return c.want(nodeRoute(n))
 }

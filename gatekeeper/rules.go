@@ -151,6 +151,13 @@ func (e *estate) machinePrefix(machine uint8) netip.Prefix {
 // base is the set of all entries that should be on the switch.
 type base map[string]entry
 
+// tables makes the set what blades, machines, nodes and services ask for. Each of its methods returns the updates that it takes.
+type tables struct {
+	base
+	prefix uint8     // of global pointers
+	mac    frame.MAC // from which the switch sends to blades
+}
+
 // want makes an entry part of the set and returns the update that it takes.
 func (b base) want(e entry) []update {
 	key := e.Key()

@@ -275,7 +275,7 @@ func (c *controller) withdraw(n *node, address netip.Addr) []phase {
 // reroute makes a service's routes what its exports ask for, and returns the
 // updates: new and changed rows first, so that no request is without a route while
 // the rows that are no longer needed go. By them callers find the nodes (package resolve).
-func (c *controller) reroute(s *service) []phase {
+func (t tables) reroute(s *service) []phase {
 	routes := map[routeKey]*node{}
 	for method, nodes := range s.serving() {
 		for i, prefixes := range spreads(len(nodes)) {
@@ -288,12 +288,12 @@ func (c *controller) reroute(s *service) []phase {
 	for _, k := range sortedRoutes(routes) {
 		n := routes[k]
 		if n.blade.port != nil {
-			up = append(up, c.base.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
+			up = append(up, t.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
 		}
 	}
 	for _, k := range sortedRoutes(s.routes) {
 		if routes[k] == nil {
-			down = append(down, c.base.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
+			down = append(down, t.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
 		}
 	}
 	s.routes = routes
