@@ -427,6 +427,13 @@ func (n *node) Batches(ctx context.Context, machine uint8, want int) ([]uint32, 
 	return r.Batches, err
 }
 
+// Share implements join.Session.
+func (n *node) Share(ctx context.Context, s control.Share) (r control.ShareReply, err error) {
+	s.Node, s.Incarnation = n.identity.Address, n.identity.Incarnation
+	err = n.ask(ctx, control.KindShare, s, &r)
+	return r, err
+}
+
 // Ledger implements join.Session.
 func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	var r control.LedgerReply

@@ -159,6 +159,7 @@ func (c *controller) buildFrom(r *rebuild) *building {
 			}
 		}
 	}
+	c.leases.build(b, of)
 	for id, k := range all {
 		owner := k.owner(func(row uint16) bool { return silent[row] })
 		if w := b.words[id.Slot()]; w.region < id {

@@ -256,6 +256,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.holdings(p, m)
 	case control.KindBatches:
 		err = c.moreBatches(p, m)
+	case control.KindShare:
+		err = c.shares(p, m)
 	case control.KindAccount:
 		err = c.account(p, m)
 	default:

@@ -38,6 +38,7 @@ type controller struct {
 	tables
 	blocks                   blocks                 // of call slots
 	batches                  batches                // of region slots
+	leases                   leases                 // that stand
 	hand                     hand                   // what is done to these
 	endings                  map[netip.Addr]*ending // of nodes that have a row
 	slotGathers, wordGathers gathers                // whole readings for nodes
@@ -94,6 +95,7 @@ func newController(cfg Config) *controller {
 		services: map[netip.Addr]*service{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
 		owners: newOwners(),
 	}
+	c.leases = newLeases(c.takeIncarnation, c.rowOfAddr, func() time.Time { return c.now })
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = newRegistry(&c.population)
 	c.tracer = c.remember
@@ -355,6 +357,7 @@ func (c *controller) tick() {
 	c.tickEndings()
 	c.tickSurvey()
 	c.tickRebuild()
+	c.goOnLeases()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
@@ -380,6 +383,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	c.endingsDue(earliest)
 	c.surveyDue(earliest)
 	c.rebuildDue(earliest)
+	c.leases.deadline(earliest)
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
 	}

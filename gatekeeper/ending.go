@@ -87,6 +87,8 @@ func (c *controller) beginEnding(n *node) {
 	if e := c.endings[n.address]; e != nil && !e.lost {
 		return
 	}
+	c.leases.endWith(n.address)
+	c.goOnLeases()
 	c.end(&ending{node: n})
 }
 
@@ -233,7 +235,7 @@ func (c *controller) endRegions(e *ending) {
 	default:
 		var ops []handOp
 		for _, id := range owned {
-			ops = append(ops, handOp{kind: handSeize, region: id, owner: e.node.row})
+			ops = append(ops, handOp{kind: handSeize, regions: []dsmpacket.RegionID{id}, owner: e.node.row})
 		}
 		e.seizing = owned
 		c.strike(e, endSeizing, ops)

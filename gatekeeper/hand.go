@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -28,6 +29,7 @@ const (
 	handReadWords handKind = 1
 	handReadSlots handKind = 2
 	handFail      handKind = 3
+	handLend      handKind = 4
 	handSeize     handKind = 5
 	handSetWord   handKind = 6
 	handSetSlot   handKind = 7
@@ -54,12 +56,14 @@ const (
 // handOp is an operation.
 type handOp struct {
 	kind   handKind
-	slot   uint32           // the first register that is read; the slot of a call that fails; the register that is set
-	number rpcpacket.Number // of a call that fails
-	region dsmpacket.RegionID
-	owner  uint16 // who must own the region
-	word   uint64 // that is set
-	cell   []byte // of a call slot that is set
+	slot   uint32           // the first register that is read; the slot of a call that fails, or of a lease; the register that is set
+	number rpcpacket.Number // of a call that fails, or of a standing lease
+	owner  uint16           // who must own the regions
+	lessee uint16           // who may read them
+	// regions are those that are lent, up to four, or the one that is seized.
+	regions []dsmpacket.RegionID
+	word    uint64 // that is set
+	cell    []byte // of a call slot that is set
 }
 
 // handAnswer is what an operation has found.
@@ -176,19 +180,18 @@ func (k handKind) size() int {
 func (o *handOp) frame(election uint64, tag uint32) []byte {
 	be := binary.BigEndian
 	b := append(make([]byte, 0, len(handEthernet)+handHeader+o.kind.size()), handEthernet[:]...)
-	count := byte(0)
-	if o.kind == handSeize {
-		count = 1
-	}
 	b = append(b, byte(o.kind), 0)
 	b = be.AppendUint16(b, o.owner)
-	b = append(b, 0, 0, count, 0)
+	b = be.AppendUint16(b, o.lessee)
+	b = append(b, byte(len(o.regions)), 0)
 	b = be.AppendUint64(b, election)
 	b = be.AppendUint64(b, uint64(o.number)|o.word)
 	b = be.AppendUint32(b, o.slot)
 	b = be.AppendUint32(b, tag)
-	b = be.AppendUint64(b, uint64(o.region))
-	b = append(b, make([]byte, handHeader-40)...)
+	for _, id := range o.regions {
+		b = be.AppendUint64(b, uint64(id))
+	}
+	b = append(b, make([]byte, 8*(control.MaxShared-len(o.regions)))...)
 	if o.kind == handSetSlot {
 		return append(b, o.cell...)
 	}
@@ -386,6 +389,8 @@ func (c *controller) handAnswered(b []byte) {
 		c.goOnSight(j)
 	case *rebuild:
 		c.goOnRebuild(j)
+	case *leases:
+		c.goOnLeases()
 	}
 	c.reach()
 }
@@ -431,6 +436,8 @@ func (c *controller) readied(r *readying) {
 	c.hand.first = nil
 	switch {
 	case r.told: // the rack has begun
+		c.leases.again()
+		c.goOnLeases()
 	case !r.empty:
 		c.registersThere()
 	case c.rebuild != nil || len(c.nodes)+len(c.fallen)+len(c.resting) > 0 || c.saved != nil:

@@ -62,8 +62,10 @@ func (r *reading) keep(a *handAnswer) {
 	}
 }
 
-// allBlocks are those that nodes have, and allBatches those that some node has or had: their regions may be anybody's.
-func (c *controller) allBlocks() []uint32  { return slices.Sorted(maps.Keys(c.blocks.of)) }
+// allBlocks are those that nodes have, and those of standing leases; allBatches those that some node has or had: their regions may be anybody's.
+func (c *controller) allBlocks() []uint32 {
+	return append(slices.Sorted(maps.Keys(c.blocks.of)), c.leases.blocks()...)
+}
 func (c *controller) allBatches() []uint32 { return slices.Sorted(maps.Keys(c.batches.of)) }
 
 // gather is a whole reading of the slots or the words for several nodes at once. Each of them gets what its row has to do with. Whoever wants

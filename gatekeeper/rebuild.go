@@ -95,6 +95,8 @@ func (c *controller) registersLost() {
 		c.hand.end(e)
 	}
 	c.endGathers()
+	c.hand.end(&c.leases)
+	c.leases.lost()
 	for _, k := range c.namings {
 		c.hand.end(k)
 	}
@@ -112,6 +114,8 @@ func (c *controller) registersThere() {
 	}
 	c.dropSaved()
 	c.rememberAll()
+	c.leases.again()
+	c.goOnLeases()
 }
 
 // tickRebuild goes on when a step's time is over.
@@ -326,6 +330,8 @@ func (c *controller) endRebuild(r *rebuild) {
 		c.name(k)
 	}
 	c.rememberAll()
+	c.leases.again()
+	c.goOnLeases()
 	c.beginSurvey()
 	c.reach()
 }

@@ -102,6 +102,8 @@ func (c *controller) fall(n *node, why string) {
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)
 	c.fallen[n.address] = n
+	c.leases.endOf(n.logged())
+	c.goOnLeases()
 	c.mainsFailed(n)
 	c.displaced(n, why)
 	for token, o := range b.joins {

@@ -25,7 +25,7 @@ import (
 // saved is the log's records by what they need to be restored after.
 type saved struct {
 	mirrors, blades, nodes, exports, reclaims []wal.Record
-	mains, recoveries, batches                []wal.Record
+	mains, recoveries, batches, leases        []wal.Record
 	fleet                                     *wal.Record // nil for none
 }
 
@@ -49,7 +49,7 @@ func (c *controller) restore(l *wal.Log) error {
 		records []wal.Record
 		restore func(*wal.Record) error
 	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
-		{s.reclaims, c.restoreReclaim}, {s.batches, c.restoreBatch}}
+		{s.reclaims, c.restoreReclaim}, {s.batches, c.restoreBatch}, {s.leases, c.restoreLease}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
@@ -96,6 +96,8 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 		s.mains = append(s.mains, r)
 	case wal.KindBatch:
 		s.batches = append(s.batches, r)
+	case wal.KindLease:
+		s.leases = append(s.leases, r)
 	case wal.KindRegisters:
 		return c.restoreRegisters(&r)
 	case wal.KindRecovery:

@@ -22,10 +22,10 @@ type blocks struct {
 
 // free is a block that nobody has: one that was never used, if there is any. It is 0 if all are taken.
 func (b *blocks) free() uint32 {
-	if b.next = max(b.next, 1); b.next < rpcpacket.Blocks {
+	if b.next = max(b.next, 1); b.next < nodeBlocks {
 		return b.next
 	}
-	for i := uint32(1); i < rpcpacket.Blocks && len(b.of) < rpcpacket.Blocks-1; i++ {
+	for i := uint32(1); i < nodeBlocks && len(b.of) < nodeBlocks-1; i++ {
 		if !b.of[i].IsValid() {
 			return i
 		}
@@ -44,7 +44,7 @@ func (b *blocks) has(node netip.Addr, block uint32) {
 
 // grantBlocks gives a node blocks until it has so many, as far as there are some and its owner has not its share.
 func (c *controller) grantBlocks(n *node, want int) {
-	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && c.room(n, (*node).blockCount, len(c.blocks.of), rpcpacket.Blocks-1); {
+	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && c.room(n, (*node).blockCount, len(c.blocks.of), nodeBlocks-1); {
 		block := c.blocks.free()
 		if block == 0 {
 			return

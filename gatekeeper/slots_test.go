@@ -71,7 +71,7 @@ func TestBlocks(t *testing.T) {
 func TestBlocks_Free(t *testing.T) {
 	b := blocks{of: map[uint32]netip.Addr{}}
 	one, two := netip.AddrFrom16([16]byte{15: 1}), netip.AddrFrom16([16]byte{15: 2})
-	for i := uint32(1); i < rpcpacket.Blocks; i++ {
+	for i := uint32(1); i < nodeBlocks; i++ {
 		if got := b.free(); got != i {
 			t.Fatalf("block %d is free, want %d", got, i)
 		}
@@ -104,13 +104,13 @@ func TestBlocks_Owners(t *testing.T) {
 		}
 	}
 	taken := uint32(1000)
-	for len(s.blocks.of) < rpcpacket.Blocks-1 && s.room(first, (*node).blockCount, len(s.blocks.of), rpcpacket.Blocks-1) {
+	for len(s.blocks.of) < nodeBlocks-1 && s.room(first, (*node).blockCount, len(s.blocks.of), nodeBlocks-1) {
 		s.blocks.has(first.address, taken)
 		first.blocks = append(first.blocks, taken)
 		taken++
 	}
-	if n := len(first.blocks); n < rpcpacket.Blocks/4 || n > rpcpacket.Blocks*3/4 {
-		t.Errorf("one owner has %d of %d blocks", n, rpcpacket.Blocks)
+	if n := len(first.blocks); n < nodeBlocks/4 || n > nodeBlocks*3/4 {
+		t.Errorf("one owner has %d of %d blocks", n, nodeBlocks)
 	}
 	had := len(s.nodes)
 	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "late", Token: 3, User: first.user})

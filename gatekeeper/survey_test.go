@@ -88,7 +88,7 @@ func TestSurvey(t *testing.T) {
 // seizes takes a region from a node, as the Gatekeeper does at the node's end.
 func (s *small) seizes(n *testNode, p dsmpacket.Pointer) {
 	s.t.Helper()
-	e := &ending{node: &node{row: n.row}, step: endSeizing, strokes: strokesOf([]handOp{{kind: handSeize, region: p.ID(), owner: n.row}})}
+	e := &ending{node: &node{row: n.row}, step: endSeizing, strokes: strokesOf([]handOp{{kind: handSeize, regions: []dsmpacket.RegionID{p.ID()}, owner: n.row}})}
 	e.asks = true // it goes no further
 	if err := s.gk.query(s.t.Context(), func(c *controller) error { c.hand.begin(e); c.reach(); return nil }); err != nil {
 		s.t.Fatal(err)

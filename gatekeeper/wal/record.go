@@ -42,10 +42,12 @@ const (
 	// KindRegisters is what the switch's registers had when a backup was made, of a batch of region slots (bytes 0-3: 1) or a block of call
 	// slots (2), by its number in bytes 4-7: Data. Only backups have it, and racks that begin from one, until their switch has it.
 	KindRegisters Kind = 20
-	kindEnd       Kind = 21
+	// KindLease is a standing lease, by its call slot in bytes 0-3: Callee (its owner's incarnation), Data.
+	KindLease Kind = 21
+	kindEnd   Kind = 22
 )
 
-var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", 14: "mirror", "export", "owner", 19: "batch", "registers"}
+var kindNames = [...]string{3: "main", 6: "node", "region", "rack", "recovery", "blade", 14: "mirror", "export", "owner", 19: "batch", "registers", "lease"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -50,6 +50,7 @@ const (
 	KindBatches   Kind = 21 // a node wants more region slots: BatchQuery, BatchReply
 	KindHoldings  Kind = 22 // what the switch has of a node that has joined again: HoldingsQuery, HoldingsPage
 	KindAccount   Kind = 23 // a node's account of its rights, when the switch has lost its registers: AccountPage, empty
+	KindShare     Kind = 27 // a node gives a standing lease, or takes one back: Share, ShareReply
 	KindOwners    Kind = 15 // a memory blade asks whose nodes are: Owners, OwnersReply
 )
 
@@ -94,7 +95,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches", KindHoldings: "holdings", KindAccount: "account",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindMain: "main", KindPolicies: "policies", KindWho: "who", KindService: "service", KindCalls: "calls", KindEnded: "ended", KindLedger: "ledger", KindSharing: "sharing", KindOwners: "owners", KindBlocks: "blocks", KindBatches: "batches", KindHoldings: "holdings", KindAccount: "account", KindShare: "share",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCheck: "check", KindCancelCall: "cancel", KindGiveAccount: "give account",
 	KindMirror: "mirror", KindGrant: "grant", KindLevel: "level",
 	KindLedgerGrant: "grant ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",

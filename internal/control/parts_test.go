@@ -131,6 +131,7 @@ func largest() map[Kind][2]any {
 				return CallList{many(4, func(int) rpcpacket.Region { return 1 << 49 }), Attempt{1 << 20, 1 << 62}}
 			})}
 		})}}, nil},
+		KindShare:       {Share{node, 1 << 31, 1 << 60, node, many(MaxShared, func(int) rpcpacket.Region { return 1 << 49 }), true}, ShareReply{ShareEnded, 1 << 20, 1 << 62}},
 		KindGiveAccount: {GiveAccount{node, 1 << 31, 1 << 60}, nil},
 		KindLedger:      {LedgerQuery{node, 1 << 31}, LedgerReply{&LedgerPlace{255, 1 << 60, true, 1 << 31}}},
 		KindCalls:       {calls, nil},

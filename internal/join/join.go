@@ -86,6 +86,8 @@ type Session interface {
 	// Batches asks for region slots of a memory machine, in batches, so that the node has so many there, and lists all that it has there then:
 	// fewer if it may not have more.
 	Batches(ctx context.Context, machine uint8, want int) ([]uint32, error)
+	// Share gives a standing lease, or takes it back; see control.Share. Node and Incarnation are filled in by the session.
+	Share(ctx context.Context, s control.Share) (control.ShareReply, error)
 	// Ledger asks where the node keeps its ledger; nil as long as no memory machine is in service.
 	Ledger(ctx context.Context) (*control.LedgerPlace, error)
 	// Holdings tells what the switch's registers have of a node that has joined again, as of before it has; see control.Holdings. A node

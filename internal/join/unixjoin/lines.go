@@ -34,11 +34,12 @@ const (
 	opHeld    = "holdings"
 	opSharing = "sharing"
 	opAccount = "account"
+	opShare   = "share"
 )
 
 // asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
 // none, and hold nothing else up.
-var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true, opHeld: true, opAccount: true}
+var asks = map[string]bool{opMain: true, opWho: true, opService: true, opServing: true, opSharing: true, opCalls: true, opLedger: true, opBlocks: true, opBatches: true, opHeld: true, opAccount: true, opShare: true}
 
 // request is a line from a program.
 type request struct {
@@ -70,6 +71,8 @@ type request struct {
 	Held *control.HoldingsQuery `json:"held,omitempty"`
 	// Account is what opAccount tells.
 	Account *control.AccountPage `json:"account,omitempty"`
+	// Share is opShare's wish.
+	Share *control.Share `json:"share,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -97,6 +100,8 @@ type reply struct {
 	Exported *control.Exported    `json:"exported,omitempty"`
 	// Sharing answers opSharing.
 	Sharing *control.SharingReply `json:"sharing,omitempty"`
+	// Share answers opShare.
+	Share *control.ShareReply `json:"share,omitempty"`
 	// Blocks answers opBlocks: those that the node has.
 	Blocks []uint32 `json:"blocks,omitempty"`
 	// Batches answers opBatches: those that the node has there.

@@ -251,6 +251,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			break
 		}
 		err = s.node.Account(ctx, *r.Account)
+	case opShare:
+		if r.Share == nil {
+			err = fault.New(fault.BadRequest, r.Op, "with whom?")
+			break
+		}
+		answer.Share, err = got(s.node.Share(ctx, *r.Share))
 	case opLedger:
 		answer.Ledger, err = s.node.Ledger(ctx)
 	case opListen:

@@ -181,6 +181,12 @@ func (s *session) Batches(ctx context.Context, machine uint8, want int) ([]uint3
 	return r.Batches, err
 }
 
+// Share implements join.Session.
+func (s *session) Share(ctx context.Context, q control.Share) (control.ShareReply, error) {
+	r, err := told(ctx, s.client, request{Op: opShare, Share: &q}, func(r *reply) *control.ShareReply { return r.Share }, "has no state")
+	return r, err
+}
+
 // Ledger implements join.Session.
 func (s *session) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 	r, err := s.client.ask(ctx, request{Op: opLedger})

@@ -27,6 +27,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/netio/relay"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -134,6 +135,9 @@ func (n *fakeNode) Sharing(_ context.Context, q control.Sharing) (control.Sharin
 }
 func (n *fakeNode) Blocks(_ context.Context, want int) ([]uint32, error) {
 	return []uint32{7, uint32(want)}, nil //nolint:gosec // small
+}
+func (n *fakeNode) Share(_ context.Context, s control.Share) (control.ShareReply, error) {
+	return control.ShareReply{State: control.ShareHolds, Slot: 7, Number: rpcpacket.Number(s.ID)}, nil
 }
 func (n *fakeNode) Batches(_ context.Context, machine uint8, want int) ([]uint32, error) {
 	return []uint32{uint32(machine), uint32(want)}, nil //nolint:gosec // small
@@ -332,6 +336,9 @@ func TestLifeOfANode(t *testing.T) {
 	n.want(t, "heard")
 	if blocks, err := s.Blocks(t.Context(), 9); err != nil || !slices.Equal(blocks, []uint32{7, 9}) {
 		t.Errorf("blocks %v, %v", blocks, err)
+	}
+	if r, err := s.Share(t.Context(), control.Share{ID: 9}); err != nil || r != (control.ShareReply{State: control.ShareHolds, Slot: 7, Number: 9}) {
+		t.Errorf("share: %+v, %v", r, err)
 	}
 	if place, err := s.Ledger(t.Context()); err != nil || place == nil || place.Machine != 3 || place.Birth != 7 {
 		t.Errorf("ledger: %+v, %v", place, err)

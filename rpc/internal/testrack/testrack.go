@@ -373,6 +373,14 @@ func (s *Session) Batches(_ context.Context, _ uint8, want int) ([]uint32, error
 	return s.batches, s.rack.memory.Grant(g)
 }
 
+// Share implements join.Session: there is no switch here that knows of leases.
+func (s *Session) Share(_ context.Context, q control.Share) (control.ShareReply, error) {
+	if q.End {
+		return control.ShareReply{State: control.ShareEnded}, nil
+	}
+	return control.ShareReply{State: control.ShareHolds, Slot: rpcpacket.Slot(q.ID), Number: rpcpacket.Number(q.ID)}, nil //nolint:gosec // few
+}
+
 // Sharing implements join.Session: all programs are of one deployment.
 func (s *Session) Sharing(context.Context, control.Sharing) (control.SharingReply, error) {
 	return control.SharingReply{Kin: true}, nil

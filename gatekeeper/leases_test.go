@@ -1,0 +1,314 @@
+package gatekeeper
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// shares asks for a standing lease.
+func (n *testNode) shares(id uint64, with *testNode, ps ...dsmpacket.Pointer) (r control.ShareReply, err error) {
+	n.r.t.Helper()
+	q := control.Share{Node: n.address, Incarnation: n.incarnation, ID: id, Lessee: with.address}
+	for _, p := range ps {
+		q.Regions = append(q.Regions, rpcpacket.RegionOf(p))
+	}
+	err = n.ask(control.KindShare, q, &r)
+	return r, err
+}
+
+// takesBack asks for the end of a standing lease.
+func (n *testNode) takesBack(id uint64) control.ShareState {
+	n.r.t.Helper()
+	var r control.ShareReply
+	if err := n.ask(control.KindShare, control.Share{Node: n.address, Incarnation: n.incarnation, ID: id, End: true}, &r); err != nil {
+		n.r.t.Fatal(err)
+	}
+	return r.State
+}
+
+// granted is a standing lease that holds.
+func (s *small) granted(n *testNode, id uint64, with *testNode, ps ...dsmpacket.Pointer) control.ShareReply {
+	s.t.Helper()
+	r, err := n.shares(id, with, ps...)
+	if err == nil && r.State == control.ShareComes {
+		s.settle()
+		r, err = n.shares(id, with, ps...)
+	}
+	if err != nil || r.State != control.ShareHolds {
+		s.t.Fatalf("%+v, %v", r, err)
+	}
+	return r
+}
+
+// mayReadBy reports whether the switch lets a node read by a standing lease.
+func (s *small) mayReadBy(n *testNode, p dsmpacket.Pointer, by control.ShareReply) bool {
+	s.t.Helper()
+	n.request++
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: n.request, Floor: 1, Incarnation: n.incarnation, By: dsmpacket.Use{Slot: uint32(by.Slot), Number: uint64(by.Number)}}
+	n.send(n.address, p.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM, h.Append(nil))
+	n.memoryAnswers()
+	return len(s.m1.take()) == 1
+}
+
+// TestLease: a lessee reads, and nobody else, until the owner takes the lease back; the owner may write a second after that, and is told so then. All of it over restarts of the
+// Gatekeeper at any step.
+func TestLease(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		inLogged(t, func(s *small) {
+			again := func() {
+				if restarts {
+					s.restart()
+				}
+			}
+			p, q := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1)
+			if r, err := s.a.shares(1, s.b, p, q); err != nil || r.State != control.ShareComes {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			again()
+			by := s.granted(s.a, 1, s.b, p, q)
+			again()
+			if same := s.granted(s.a, 1, s.b, p, q); same != by {
+				t.Errorf("asked again it is %+v, was %+v", same, by)
+			}
+			if by.Slot.Block() < nodeBlocks || by.Number.Count()%2 == 1 {
+				t.Errorf("its slot is %d, its number %s", by.Slot, by.Number)
+			}
+			if !s.mayReadBy(s.b, p, by) || !s.mayReadBy(s.b, q, by) || s.mayReadBy(s.c, p, by) || s.mayReadBy(s.b, p, control.ShareReply{Slot: by.Slot, Number: by.Number + 2}) {
+				t.Error("not just the lessee may read, by its lease")
+			}
+			if s.mayWrite(s.a, p) || s.mayWrite(s.b, p) {
+				t.Error("what is lent is written")
+			}
+			if state := s.a.takesBack(1); state != control.ShareEnds {
+				t.Errorf("it is %d", state)
+			}
+			again()
+			s.lives(rest / 2)
+			if s.mayReadBy(s.b, p, by) {
+				t.Error("the lessee may read after the end")
+			}
+			if state := s.a.takesBack(1); state != control.ShareEnds {
+				t.Errorf("after half a second of rest it is %d", state)
+			}
+			s.lives(2 * rest)
+			if state := s.a.takesBack(1); state != control.ShareEnded {
+				t.Errorf("after its rest it is %d", state)
+			}
+			if !s.mayWrite(s.a, p) {
+				t.Error("the owner may not write")
+			}
+			if state := s.a.takesBack(1); state != control.ShareEnded {
+				t.Errorf("what is gone is %d", state)
+			}
+			again()
+			if err := s.gk.query(t.Context(), func(c *controller) error {
+				if len(c.leases.at)+len(c.leases.of)+len(c.leases.held)+len(c.leases.waits) > 0 {
+					t.Errorf("leases are left: %+v", c.leases)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if next := s.granted(s.a, 2, s.b, p); next.Number <= by.Number {
+				t.Errorf("number %s follows %s", next.Number, by.Number)
+			}
+		})
+	}
+}
+
+// TestLease_Refused: nobody shares what is not its own, or with itself, or with nobody.
+func TestLease_Refused(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p, theirs := s.allocates(s.a, 0, 1), s.allocates(s.b, 0, 1)
+		nobody := &testNode{testBlade: s.c.testBlade, address: rackaddr.Node(999)}
+		stale := *s.a
+		stale.incarnation += 9
+		for what, try := range map[string]struct {
+			n    *testNode
+			id   uint64
+			with *testNode
+			ps   []dsmpacket.Pointer
+			want fault.Code
+		}{
+			"itself":              {s.a, 1, s.a, []dsmpacket.Pointer{p}, fault.BadRequest},
+			"nobody":              {s.a, 1, nobody, []dsmpacket.Pointer{p}, fault.NotFound},
+			"no region":           {s.a, 1, s.b, nil, fault.BadRequest},
+			"five regions":        {s.a, 1, s.b, []dsmpacket.Pointer{p, p, p, p, p}, fault.BadRequest},
+			"no lease":            {s.a, 0, s.b, []dsmpacket.Pointer{p}, fault.BadRequest},
+			"another incarnation": {&stale, 1, s.b, []dsmpacket.Pointer{p}, fault.Stale},
+		} {
+			if _, err := try.n.shares(try.id, try.with, try.ps...); fault.CodeOf(err) != try.want {
+				t.Errorf("%s: %v, want %v", what, err, try.want)
+			}
+		}
+		for i, ps := range [][]dsmpacket.Pointer{{theirs}, {p, theirs}, {p, p}, {dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, p.ID()+1)}} {
+			if r, err := s.a.shares(uint64(i+1), s.c, ps...); err != nil || r.State != control.ShareComes {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			s.settle()
+			if _, err := s.a.shares(uint64(i+1), s.c, ps...); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("lease %d is refused with %v", i+1, err)
+			}
+		}
+		if !s.mayWrite(s.a, p) || !s.mayWrite(s.b, theirs) {
+			t.Error("a refused lease lends")
+		}
+		if err := s.gk.query(t.Context(), func(c *controller) error {
+			if len(c.leases.at) > 0 {
+				t.Errorf("%d leases are left", len(c.leases.at))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestLease_Ends: a lease ends with its owner's incarnation, which its next one hears of, and when its lessee is gone for good. While the lessee may come back it stays.
+func TestLease_Ends(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		inLogged(t, func(s *small) {
+			again := func() {
+				if restarts {
+					s.restart()
+					s.lives(time.Second)
+				}
+			}
+			s.a.keep()
+			s.b.keepAs("Other")
+			p, q, r := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1), s.allocates(s.c, 0, 1)
+			ofA, ofC := s.granted(s.a, 1, s.b, p), s.granted(s.c, 1, s.b, r)
+			gone := s.granted(s.a, 2, s.c, q)
+			s.b.crashes()
+			again()
+			s.lives(time.Second / 2)
+			next := s.b.join("s1", "program")
+			if next.row != s.b.row {
+				t.Fatalf("row %d", next.row)
+			}
+			next.holds()
+			if !s.mayReadBy(next, p, ofA) || !s.mayReadBy(next, r, ofC) {
+				t.Error("the lessee's next incarnation may not read")
+			}
+			s.c.leave()
+			s.lives(5 * time.Second)
+			again()
+			if state := s.a.takesBack(2); state != control.ShareEnded || s.mayReadBy(next, r, ofC) || !s.mayWrite(s.a, q) {
+				t.Errorf("the lessee of lease %d is gone: it is %d", gone.Slot, state)
+			}
+			s.a.crashes()
+			again()
+			s.lives(time.Second / 4)
+			heir := s.a.join("c1", "program")
+			heir.holds()
+			if s.mayReadBy(next, p, ofA) {
+				t.Error("the owner has ended, and the lessee reads")
+			}
+			if !restarts && heir.takesBack(0) != control.ShareEnds {
+				t.Error("the lease of the former incarnation has no rest")
+			}
+			s.lives(2 * rest)
+			if state := heir.takesBack(0); state != control.ShareEnded || !s.mayWrite(heir, p) {
+				t.Errorf("leases of the former incarnation are %d", state)
+			}
+			if err := s.gk.query(t.Context(), func(c *controller) error {
+				if len(c.leases.at) > 0 {
+					t.Errorf("%d leases are left", len(c.leases.at))
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// keepAs has a node keep something of a service's own.
+func (n *testNode) keepAs(service string) {
+	n.r.t.Helper()
+	e := control.Export{Node: n.address, Incarnation: n.incarnation, Service: service, Stateful: true, Methods: []control.Method{{Name: "add"}}}
+	if err := n.ask(control.KindExport, e, nil); err != nil {
+		n.r.t.Fatal(err)
+	}
+}
+
+// TestLease_OneEnd: the end of a lease does not overtake its beginning, which would open its slot for good.
+func TestLease_OneEnd(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := newLeases(func() uint32 { return 9 }, func(a netip.Addr) uint16 { return uint16(a.As16()[15]) }, func() time.Time { return now })
+	owner := wal.Node{Address: rackaddr.Node(1), Incarnation: 3}
+	x, err := l.give(owner, &control.Share{ID: 1, Lessee: rackaddr.Node(2)}, []dsmpacket.RegionID{dsmpacket.IDOf(64, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, more := l.next()
+	if !more || o.kind != handLend || o.owner != 1 || o.lessee != 2 {
+		t.Fatalf("%+v, %v", o, more)
+	}
+	l.end(x)
+	if o, more := l.next(); more {
+		t.Errorf("%+v is done before the answer to what is out", o)
+	}
+	l.took(o, &handAnswer{outcome: handDone})
+	l.tick()
+	fail, more := l.next()
+	if !more || fail.kind != handFail || fail.number != x.number {
+		t.Fatalf("%+v, %v", fail, more)
+	}
+	l.took(fail, &handAnswer{outcome: handHasChildren})
+	l.tick()
+	if _, more := l.next(); more || x.step != leaseEnding {
+		t.Errorf("it is %s, and asked for again at once", x.step)
+	}
+	now = now.Add(endPauses.Most)
+	l.tick()
+	if o, more := l.next(); !more || o.kind != handFail {
+		t.Fatalf("%+v, %v", o, more)
+	}
+	l.took(fail, &handAnswer{outcome: handDone})
+	if now = now.Add(rest - 1); x.step != leaseResting {
+		t.Errorf("it is %s", x.step)
+	}
+	if l.tick(); x.step != leaseResting {
+		t.Errorf("before its rest is over it is %s", x.step)
+	}
+	now = now.Add(1)
+	if l.tick(); x.step != leaseEnded || len(l.at) != 1 {
+		t.Errorf("it is %s", x.step)
+	}
+	if l.letGo(x); len(l.at)+len(l.of)+len(l.held) > 0 || !slices.Equal(l.gone, []rpcpacket.Slot{x.slot}) {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestLease_Slots: all slots are given out once, and one that is free again is found.
+func TestLease_Slots(t *testing.T) {
+	l := newLeases(func() uint32 { return 9 }, func(netip.Addr) uint16 { return 1 }, func() time.Time { return time.Unix(0, 0) })
+	seen := map[rpcpacket.Slot]bool{}
+	owner := wal.Node{Address: rackaddr.Node(1), Incarnation: 3}
+	var last *lease
+	for i := range uint64(maxLeases) {
+		x, err := l.give(owner, &control.Share{ID: i + 1, Lessee: rackaddr.Node(2)}, []dsmpacket.RegionID{dsmpacket.IDOf(64, 1)})
+		if err != nil || seen[x.slot] || !x.slot.Valid() || x.slot.Block() < nodeBlocks || last != nil && x.number <= last.number {
+			t.Fatalf("lease %d: slot %d, number %s, %v", i+1, x.slot, x.number, err)
+		}
+		seen[x.slot], last = true, x
+	}
+	if _, err := l.give(owner, &control.Share{ID: maxLeases + 1}, nil); fault.CodeOf(err) != fault.NoSpace {
+		t.Errorf("one more: %v", err)
+	}
+	last.step = leaseEnded
+	l.letGo(last)
+	if x, err := l.give(owner, &control.Share{ID: maxLeases + 2}, nil); err != nil || x.slot != last.slot {
+		t.Errorf("slot %d, %v", x.slot, err)
+	}
+}
