@@ -60,11 +60,11 @@ type claims struct {
 // owner decides between claims: who says that a region is its own, or else the end of the chain of those who have given it away. It is frozen
 // if claims contradict each other, or if who might have it is silent; 0 if nobody claims it.
 func (k *claims) owner(silent func(row uint16) bool) uint16 {
-	owners := slices.Clone(k.owners)
-	if slices.Sort(owners); len(slices.Compact(owners)) > 1 { // who has given it away may not know yet that it is out of its hands
+	owners := slices.Compact(slices.Sorted(slices.Values(k.owners)))
+	if len(owners) > 1 { // who has given it away may not know yet that it is out of its hands
 		owners = slices.DeleteFunc(owners, func(row uint16) bool { _, given := k.given[row]; return given })
 	}
-	switch owners = slices.Compact(owners); {
+	switch {
 	case len(owners) == 1:
 		return owners[0]
 	case len(k.owners) > 0:

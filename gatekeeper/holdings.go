@@ -144,6 +144,7 @@ func (c *controller) listHoldings(h *holding) {
 		}
 	}
 	slices.SortFunc(h.held.Regions, netip.Addr.Compare)
+	h.held.Shared = c.leases.former(h.node.logged()) > 0
 	h.reading, h.owned = reading{}, nil
 }
 

@@ -312,3 +312,23 @@ func TestLease_Slots(t *testing.T) {
 		t.Errorf("slot %d, %v", x.slot, err)
 	}
 }
+
+// TestClaims: who claims a region twice, by its account and by a standing lease that it gave, owns it.
+func TestClaims(t *testing.T) {
+	none := func(uint16) bool { return false }
+	for what, try := range map[string]struct {
+		claims
+		want uint16
+	}{
+		"one":                          {claims{owners: []uint16{7}}, 7},
+		"one, twice":                   {claims{owners: []uint16{7, 7}}, 7},
+		"two":                          {claims{owners: []uint16{7, 8}}, frozen},
+		"two, one has given it away":   {claims{owners: []uint16{7, 8, 8}, given: map[uint16]uint16{8: 7}}, 7},
+		"nobody":                       {claims{}, 0},
+		"who has given it to somebody": {claims{given: map[uint16]uint16{7: 8}}, 7},
+	} {
+		if got := try.owner(none); got != try.want {
+			t.Errorf("%s: row %d, want %d", what, got, try.want)
+		}
+	}
+}

@@ -347,19 +347,23 @@ func (b *opSequence) scope() dsmclient.Scope {
 	}
 }
 
-// lender tells by which use of a slot the execution has a region; nil if all are its own.
-func (b *opSequence) lender() func(rpcpacket.Region) rpcpacket.Ref {
-	if b == nil || len(b.e.call.Lists) == 0 {
-		return nil
+// lender tells by which use of a slot who calls has a region; nil if all are its own.
+func (n *Node) lender(b *opSequence) func(rpcpacket.Region) rpcpacket.Ref {
+	switch {
+	case b != nil && len(b.e.call.Lists) > 0:
+		return b.e.lentBy
+	case n.borrows.now.Load() != nil:
+		return n.borrowed
 	}
-	return b.e.lentBy
+	return nil
 }
 
-// lentBy is the use of a slot in which the execution's call has lent it a region, the zero Ref if it has not. A one-way hands its regions over.
+// lentBy is the use of a slot in which the execution's call has lent it a region, or a standing lease of its node has; the zero Ref if neither has. A one-way hands its regions
+// over.
 func (e *execution) lentBy(r rpcpacket.Region) rpcpacket.Ref {
 	i := slices.IndexFunc(e.call.Lists, func(l rpcpacket.List) bool { return slices.Contains(l.Of(), r) })
 	if i < 0 || e.call.Type != rpcpacket.Call {
-		return rpcpacket.Ref{}
+		return e.node.borrowed(r)
 	}
 	return rpcpacket.Ref{Slot: e.call.Slot + rpcpacket.Slot(i), Number: e.call.Number} //nolint:gosec // at most MaxLists
 }

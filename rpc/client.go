@@ -152,7 +152,7 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 		return neverBegan(err)
 	}
 	if result != nil { // a one-way hands over what is its sender's own
-		codec.by = b.lender()
+		codec.by = c.node.lender(b)
 	}
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
 		return neverBegan(err)
@@ -249,6 +249,9 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	}
 	if err := codec.putHeaders(callHeaders(ctx)); err != nil {
 		return &Error{Code: BadRequest, Op: m.op, Err: err}
+	}
+	if len(codec.lists()) > rpcpacket.MaxLists {
+		return &Error{Code: BadRequest, Op: m.op, Err: errManyLenders}
 	}
 	if codec.size() > codec.buf.limit {
 		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec))

@@ -65,10 +65,14 @@ type owed struct {
 	execution *record.Execution
 	commit    *commit          // nil: it is to be taken back
 	lent      []rpcpacket.ID   // calls that may be open in the switch: it is not taken back before they are over
+	shared    bool             // standing leases of former incarnations, too
 	service   uint64           // whose execution it is
 	left      []dsmclient.Left // what it has allocated; written before obeyed is closed
 	obeyed    chan struct{}    // closed when all machines have
 }
+
+// read reports whether others may read what is to be taken back.
+func (o *owed) read() bool { return len(o.lent) > 0 || o.shared }
 
 // over reports whether nothing is owed.
 func (o *owed) over() bool {
@@ -115,7 +119,7 @@ func (n *Node) oweMemory(h *control.Holdings) {
 		l.resumes.memory[e.ID] = o
 	}
 	for _, e := range l.resumes.Rollback {
-		o := &owed{execution: e, lent: n.unheardOf(e.Called, len(e.Machines) > 0), obeyed: make(chan struct{})}
+		o := &owed{execution: e, lent: n.unheardOf(e.Called, len(e.Machines) > 0), shared: h.Shared && len(e.Machines) > 0, obeyed: make(chan struct{})}
 		if m, err := rpcpacket.Parse(e.Begun.Call); err == nil {
 			o.service = m.Service
 		}
@@ -133,7 +137,7 @@ func (l *ledger) settleOwed() {
 	}
 	for _, e := range l.resumes.Rollback {
 		o := l.resumes.memory[e.ID]
-		if len(o.lent) > 0 {
+		if o.read() {
 			go l.settleLent(o) // nothing else waits for it
 			continue
 		}
@@ -146,7 +150,7 @@ func (l *ledger) settleOwed() {
 
 // settleLent takes back what an execution did when nobody may read it any more.
 func (l *ledger) settleLent(o *owed) {
-	if l.node.awaitHeard(o.lent) {
+	if l.node.awaitHeard(o.lent) && (!o.shared || l.node.awaitUnshared()) {
 		l.settleList(o.execution.Machines, []*owed{o})
 	}
 }
@@ -189,7 +193,7 @@ func (l *ledger) committed(k *commit) (leave []record.Oneway) {
 func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
 	for _, o := range n.ledger.resumes.memory { // nobody changes it any more
 		there := func(p dsm.Pointer) bool { return slices.Contains(o.execution.Machines, p.Machine()) }
-		if o.commit != nil || len(o.lent) > 0 || !slices.ContainsFunc(ptrs, there) {
+		if o.commit != nil || o.read() || !slices.ContainsFunc(ptrs, there) {
 			continue
 		}
 		if err := n.ledger.await(ctx, o.obeyed); err != nil {
@@ -205,7 +209,7 @@ func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
 func (x *export) settled(ctx context.Context) error {
 	l := x.node.ledger
 	for _, o := range l.resumes.memory { // nobody changes it any more
-		if o.service != x.hash || len(o.lent) > 0 {
+		if o.service != x.hash || o.read() {
 			continue
 		}
 		if err := l.await(ctx, o.obeyed); err != nil {

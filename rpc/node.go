@@ -59,7 +59,9 @@ type Node struct {
 	meters     meters
 	learned    learned
 	servers    servers
-	questions  questions // about calls of former incarnations
+	questions  questions     // about calls of former incarnations
+	shares     atomic.Uint64 // standing leases that it has given
+	borrows    borrows       // and those that it has
 	leftMu     sync.Mutex
 	left       map[dsm.Pointer]bool // regions of former incarnations that nothing accounts for yet; guarded by leftMu
 	owes       atomic.Bool          // the Gatekeeper knows that the node may owe one-ways
@@ -140,6 +142,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		_ = n.large.conn.Close()
 		return nil, err
 	}
+	n.memory = n.memory.With(dsmclient.Scope{By: n.readsBorrowed}, nil)
 	n.base, n.cancel = context.WithCancel(context.Background())
 	n.ledger = newLedger(n)
 	if err := n.whileItIsOne(ctx, n.openLedger); err != nil {
@@ -460,6 +463,8 @@ type Stats struct {
 	RefsInMessages uint64 // values by reference (Ref) that this node has sent inside calls and answers
 	RefsInRegions  uint64 // values by reference that it has put into memory for a call or an answer
 
+	LeasesGiven uint64 // standing leases that it has given
+
 	// Of exactly-once calls and one-ways, at the node that serves them:
 	Accepted           uint64 // calls and one-ways accepted
 	Stateful           uint64 // of Accepted, those of services with state
@@ -486,7 +491,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, waited, served, duplicates, refused, malformed, foreign, full, stale, parts, refsInMessages, refsInRegions atomic.Uint64
+	calls, resent, waited, served, duplicates, refused, malformed, foreign, full, stale, parts, refsInMessages, refsInRegions, leasesGiven atomic.Uint64
 
 	accepted, stateful, lending, oneways, onewaysWithRegions, largeMessages, answeredFromLedger, noRoom                     atomic.Uint64
 	resumed, committed, rolledBack, regionsAllocated, regionsFreed, onewaysSent, mainCalls, checkpoints, takenBack, givenUp atomic.Uint64
@@ -527,7 +532,7 @@ func (n *Node) Stats() Stats {
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(),
 
-		RefsInMessages: c.refsInMessages.Load(), RefsInRegions: c.refsInRegions.Load(),
+		RefsInMessages: c.refsInMessages.Load(), RefsInRegions: c.refsInRegions.Load(), LeasesGiven: c.leasesGiven.Load(),
 		Accepted: c.accepted.Load(), Stateful: c.stateful.Load(), Lending: c.lending.Load(), Oneways: c.oneways.Load(), OnewaysWithRegions: c.onewaysWithRegions.Load(),
 		LargeMessages: c.largeMessages.Load(), AnsweredFromLedger: c.answeredFromLedger.Load(), NoRoom: c.noRoom.Load(),
 		Resumed: c.resumed.Load(), GivenUp: c.givenUp.Load(), Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),

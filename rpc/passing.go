@@ -148,7 +148,7 @@ func (r *Ref[T]) passedOn() bool {
 
 // stands reports whether the value is in memory, or needs none.
 func (p *refStorage) stands() bool {
-	return p.state == refOwned || p.state == refLent && (p.inline == nil || p.onward)
+	return p.state == refOwned || p.state == refShared || p.state == refLent && (p.inline == nil || p.onward)
 }
 
 // moved is what a message carries for a value that does not stand in memory: the value, if it is to be inside, or
@@ -280,7 +280,7 @@ func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
 	return nil
 }
 
-// hand: what the handler was lent is copied, for it is not the handler's to hand over.
+// hand: what the handler was lent, or has a lease for, is copied, for it is not the handler's to hand over.
 func (r *Ref[T]) hand(ctx context.Context, way bridge.Way) (*bifrost.Reference, error) {
 	const op = "result"
 	if err := r.take(ctx, op); err != nil {
@@ -297,7 +297,7 @@ func (r *Ref[T]) hand(ctx context.Context, way bridge.Way) (*bifrost.Reference, 
 			return nil, err
 		}
 	}
-	if r.storage.state != refLent {
+	if r.storage.state != refLent && r.storage.state != refShared {
 		r.storage.state = refEnded
 	}
 	return w, nil

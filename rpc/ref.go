@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/form"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // ErrRefEnded is what the use of a reference fails with (wrapped in an *Error of
@@ -65,6 +66,8 @@ type refStorage struct {
 	onward  bool              // the region is the execution's own: a lent value's that is passed on
 	home    *dsmclient.Client // of the node, for one that belongs to no execution
 	bound   *execution        // that it belongs to, or nil
+	by      rpcpacket.Ref     // the standing lease, and where it is known; if shared
+	borrows *borrows
 }
 
 // refState is how far a reference's life has come.
@@ -75,6 +78,7 @@ const (
 	refOwned
 	refLent
 	refWriting // a Writer's
+	refShared  // another node's: this one has a standing lease
 	refEnded
 )
 
@@ -288,6 +292,9 @@ func (p *refStorage) free(ctx context.Context, op string) error {
 	}
 	if err := p.usable(op); err != nil {
 		return err
+	}
+	if p.state == refShared && p.borrows != nil {
+		p.borrows.drop(rpcpacket.RegionOf(p.pointer), p.by)
 	}
 	if p.state == refOwned && p.length > 0 {
 		memory, err := p.memory(ctx, op)

@@ -15,6 +15,8 @@ type Holdings struct {
 	Slots []HeldSlot `json:"slots,omitempty"`
 	// Regions are those that it owns, by their bases, without those that open one-ways bring it.
 	Regions []netip.Addr `json:"regions,omitempty"`
+	// Shared says that standing leases of former incarnations are not over (Share, with ID 0).
+	Shared bool `json:"shared,omitempty"`
 }
 
 // HeldSlot is a call slot.
@@ -74,6 +76,7 @@ const MaxHoldings = 512
 // Page returns the part of the holdings that begins at a place.
 func (h *Holdings) Page(from int) (p HoldingsPage) {
 	end := from + MaxHoldings
+	p.Shared = h.Shared
 	p.Slots, p.Regions = part(h.Slots, 0, from, end), part(h.Regions, len(h.Slots), from, end)
 	if end < len(h.Slots)+len(h.Regions) {
 		p.Next = end
@@ -102,6 +105,7 @@ func ReadHoldings(ctx context.Context, ask func(context.Context, HoldingsQuery) 
 			return Holdings{}, fault.New(fault.Internal, "holdings", "a page from %d says that the next one begins at %d", q.From, p.Next)
 		}
 		h.Slots, h.Regions = append(h.Slots, p.Slots...), append(h.Regions, p.Regions...)
+		h.Shared = p.Shared
 		if p.Next == 0 {
 			_, err = ask(ctx, HoldingsQuery{Reading: p.Reading, Heard: true})
 			return h, err

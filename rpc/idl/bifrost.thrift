@@ -26,3 +26,18 @@ struct Reference {
   2: i64 length
   3: optional binary value
 }
+
+/**
+ * A standing lease (rpc.Ref.Share): the right of one node to read a value until
+ * its owner takes that back. It names no pointer, so that a message that carries
+ * it lends nothing. To any other node it is of no use.
+ */
+struct Lease {
+  /** How many bytes there are. Of none there is no lease, and nothing else is set. */
+  1: i64 length
+  /** Where they stand: a global pointer. */
+  2: binary address
+  /** The use of a call slot that the lessee reads by. */
+  3: i32 slot
+  4: i64 number
+}

@@ -86,6 +86,7 @@ var counters = func() []counter {
 	resent := prometheus.NewDesc("rpc_node_resent_datagrams_total", "Calls sent again, and answers to copies of calls.", nil, nil)
 	parts := prometheus.NewDesc("rpc_node_sent_parts_total", "Parts of messages that exceed a packet.", nil, nil)
 	values := prometheus.NewDesc("rpc_node_sent_values_total", "Values by reference that were sent inside a message, or put into memory for one.", []string{"where"}, nil)
+	leases := prometheus.NewDesc("rpc_node_given_leases_total", "Standing leases that the node has given: others may read its values for longer than a call.", nil, nil)
 	dropped := prometheus.NewDesc("rpc_node_dropped_datagrams_total", "Datagrams that led to nothing. For want of room (full) their senders try again.", []string{"reason"}, nil)
 	exactly := func(what, help string) *prometheus.Desc {
 		return prometheus.NewDesc("rpc_node_exactly_once_"+what+"_total", help, nil, nil)
@@ -98,6 +99,7 @@ var counters = func() []counter {
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{values, []string{"message"}, func(s *rpc.Stats) uint64 { return s.RefsInMessages }},
 		{values, []string{"region"}, func(s *rpc.Stats) uint64 { return s.RefsInRegions }},
+		{leases, nil, func(s *rpc.Stats) uint64 { return s.LeasesGiven }},
 		{exactly("calls_accepted", "Exactly-once calls and one-ways that the node has accepted."), nil, func(s *rpc.Stats) uint64 { return s.Accepted }},
 		{exactly("calls_stateful", "Of those accepted: calls and one-ways of services with state."), nil, func(s *rpc.Stats) uint64 { return s.Stateful }},
 		{exactly("calls_lending", "Of those accepted: calls that lend regions."), nil, func(s *rpc.Stats) uint64 { return s.Lending }},

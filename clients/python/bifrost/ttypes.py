@@ -163,6 +163,100 @@ class Reference(object):
 
     def __ne__(self, other):
         return not (self == other)
+
+
+class Lease(object):
+    """
+    A standing lease (rpc.Ref.Share): the right of one node to read a value until
+    its owner takes that back. It names no pointer, so that a message that carries
+    it lends nothing. To any other node it is of no use.
+
+    Attributes:
+     - length: How many bytes there are. Of none there is no lease, and nothing else is set.
+     - address: Where they stand: a global pointer.
+     - slot: The use of a call slot that the lessee reads by.
+     - number
+
+    """
+
+
+    def __init__(self, length=None, address=None, slot=None, number=None,):
+        self.length = length
+        self.address = address
+        self.slot = slot
+        self.number = number
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I64:
+                    self.length = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.address = iprot.readBinary()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I32:
+                    self.slot = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.I64:
+                    self.number = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('Lease')
+        if self.length is not None:
+            oprot.writeFieldBegin('length', TType.I64, 1)
+            oprot.writeI64(self.length)
+            oprot.writeFieldEnd()
+        if self.address is not None:
+            oprot.writeFieldBegin('address', TType.STRING, 2)
+            oprot.writeBinary(self.address)
+            oprot.writeFieldEnd()
+        if self.slot is not None:
+            oprot.writeFieldBegin('slot', TType.I32, 3)
+            oprot.writeI32(self.slot)
+            oprot.writeFieldEnd()
+        if self.number is not None:
+            oprot.writeFieldBegin('number', TType.I64, 4)
+            oprot.writeI64(self.number)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, value)
+             for key, value in self.__dict__.items()]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        return isinstance(other, self.__class__) and self.__dict__ == other.__dict__
+
+    def __ne__(self, other):
+        return not (self == other)
 all_structs.append(GlobalPointer)
 GlobalPointer.thrift_spec = (
     None,  # 0
@@ -174,6 +268,14 @@ Reference.thrift_spec = (
     (1, TType.STRUCT, 'pointer', [GlobalPointer, None], None, ),  # 1
     (2, TType.I64, 'length', None, None, ),  # 2
     (3, TType.STRING, 'value', 'BINARY', None, ),  # 3
+)
+all_structs.append(Lease)
+Lease.thrift_spec = (
+    None,  # 0
+    (1, TType.I64, 'length', None, None, ),  # 1
+    (2, TType.STRING, 'address', 'BINARY', None, ),  # 2
+    (3, TType.I32, 'slot', None, None, ),  # 3
+    (4, TType.I64, 'number', None, None, ),  # 4
 )
 fix_spec(all_structs)
 del all_structs

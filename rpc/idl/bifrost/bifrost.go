@@ -356,3 +356,250 @@ func (p *Reference) String() string {
 	}
 	return fmt.Sprintf("Reference(%+v)", *p)
 }
+
+// A standing lease (rpc.Ref.Share): the right of one node to read a value until
+// its owner takes that back. It names no pointer, so that a message that carries
+// it lends nothing. To any other node it is of no use.
+//
+// Attributes:
+//   - Length: How many bytes there are. Of none there is no lease, and nothing else is set.
+//   - Address: Where they stand: a global pointer.
+//   - Slot: The use of a call slot that the lessee reads by.
+//   - Number
+type Lease struct {
+	Length  int64  `thrift:"length,1" db:"length" json:"length"`
+	Address []byte `thrift:"address,2" db:"address" json:"address"`
+	Slot    int32  `thrift:"slot,3" db:"slot" json:"slot"`
+	Number  int64  `thrift:"number,4" db:"number" json:"number"`
+}
+
+func NewLease() *Lease {
+	return &Lease{}
+}
+
+func (p *Lease) GetLength() int64 {
+	return p.Length
+}
+
+func (p *Lease) GetAddress() []byte {
+	return p.Address
+}
+
+func (p *Lease) GetSlot() int32 {
+	return p.Slot
+}
+
+func (p *Lease) GetNumber() int64 {
+	return p.Number
+}
+func (p *Lease) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 3:
+			if fieldTypeId == thrift.I32 {
+				if err := p.ReadField3(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 4:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField4(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *Lease) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Length = v
+	}
+	return nil
+}
+
+func (p *Lease) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 2: ", err)
+	} else {
+		p.Address = v
+	}
+	return nil
+}
+
+func (p *Lease) ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI32(ctx); err != nil {
+		return thrift.PrependError("error reading field 3: ", err)
+	} else {
+		p.Slot = v
+	}
+	return nil
+}
+
+func (p *Lease) ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 4: ", err)
+	} else {
+		p.Number = v
+	}
+	return nil
+}
+
+func (p *Lease) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "Lease"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField3(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField4(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *Lease) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "length", thrift.I64, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:length: ", p), err)
+	}
+	if err := oprot.WriteI64(ctx, int64(p.Length)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.length (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:length: ", p), err)
+	}
+	return err
+}
+
+func (p *Lease) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "address", thrift.STRING, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:address: ", p), err)
+	}
+	if err := oprot.WriteBinary(ctx, p.Address); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.address (2) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:address: ", p), err)
+	}
+	return err
+}
+
+func (p *Lease) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "slot", thrift.I32, 3); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:slot: ", p), err)
+	}
+	if err := oprot.WriteI32(ctx, int32(p.Slot)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.slot (3) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 3:slot: ", p), err)
+	}
+	return err
+}
+
+func (p *Lease) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "number", thrift.I64, 4); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:number: ", p), err)
+	}
+	if err := oprot.WriteI64(ctx, int64(p.Number)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.number (4) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 4:number: ", p), err)
+	}
+	return err
+}
+
+func (p *Lease) Equals(other *Lease) bool {
+	if p == other {
+		return true
+	} else if p == nil || other == nil {
+		return false
+	}
+	if p.Length != other.Length {
+		return false
+	}
+	if bytes.Compare(p.Address, other.Address) != 0 {
+		return false
+	}
+	if p.Slot != other.Slot {
+		return false
+	}
+	if p.Number != other.Number {
+		return false
+	}
+	return true
+}
+
+func (p *Lease) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("Lease(%+v)", *p)
+}
