@@ -84,11 +84,11 @@ func ParseCallCursor(s string) (c CallCursor, err error) {
 // the last one.
 func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, next CallCursor, err error) {
 	err = g.do(ctx, func() {
-		for _, k := range g.ctl.toldAfter(&q) {
+		for _, k := range g.ctl.told.after(&q) {
 			if len(page) == q.Limit {
 				return
 			}
-			page, next = append(page, g.ctl.callState(k)), CallCursor{k.id}
+			page, next = append(page, g.ctl.told.state(k)), CallCursor{k.id}
 		}
 		next = CallCursor{}
 	})
@@ -103,7 +103,7 @@ func (g *Gatekeeper) Call(ctx context.Context, id rpcpacket.ID) (s CallState, ok
 	err = g.do(ctx, func() {
 		var k *directCall
 		if k, ok = g.ctl.told.calls[id]; ok {
-			s = g.ctl.callState(k)
+			s = g.ctl.told.state(k)
 		}
 	})
 	return s, ok, err
@@ -151,10 +151,11 @@ func (c *controller) cancelCall(id rpcpacket.ID, answer chan<- error) error {
 // Calls go past the Gatekeeper. The nodes that serve them tell what they do, some
 // moments later. People see it; nothing is decided by it.
 
-// told is what nodes have told of direct calls.
+// told is what nodes have told of direct calls, and which calls wait for others.
 type told struct {
 	nodes map[netip.Addr]*toldBy
 	calls map[rpcpacket.ID]*directCall // under way
+	waits callgraph.Waits
 }
 
 // toldBy is what one node has told.
@@ -230,7 +231,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	}
 	by := c.told.nodes[n.address]
 	if by == nil || by.incarnation != n.incarnation {
-		c.forgetTold(n.address)
+		c.told.forget(n.address)
 		by = &toldBy{incarnation: n.incarnation}
 		c.told.nodes[n.address] = by
 		if !q.First { // what it has told to a former Gatekeeper does not count
@@ -278,14 +279,20 @@ func (c *controller) underWay(n *node, by *toldBy, q *control.NodeCalls, left ma
 	}
 	by.running, by.more = nil, q.More
 	for i := range q.Ended {
-		if k := c.directCall(n, &q.Ended[i]); k != nil {
+		if k := n.serves(&q.Ended[i], c.now); k == nil {
+			c.count.Malformed++
+		} else {
 			end(k, q.Ended[i].Code, k.began.Add(duration.Times(min(q.Ended[i].Took, q.Ended[i].Began), time.Microsecond)))
 			c.gaveUp(k, q.Ended[i].GivenUp)
 		}
 	}
 	for i := range q.Running {
-		k := c.directCall(n, &q.Running[i])
-		if k == nil || c.told.calls[k.id] != nil {
+		k := n.serves(&q.Running[i], c.now)
+		if k == nil {
+			c.count.Malformed++
+			continue
+		}
+		if c.told.calls[k.id] != nil {
 			continue
 		}
 		if former := was[k.id]; former == nil || len(former.details.Headers) < len(k.details.Headers) { // it has begun since
@@ -314,15 +321,14 @@ func (c *controller) gaveUp(k *directCall, failures uint32) {
 	})
 }
 
-// directCall reads a call of which a node tells; nil if the node does not serve it.
-func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
+// serves reads a call of which a node tells; nil if the node does not serve it.
+func (n *node) serves(d *control.DirectCall, now time.Time) *directCall {
 	if !n.has(d.Service, d.Method) || d.Began < 0 || d.Took < 0 || d.Policy > uint8(rpcpacket.PolicyTainted) {
-		c.count.Malformed++
 		return nil
 	}
 	return &directCall{
 		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), in: rpcpacket.Ref{Slot: rpcpacket.Slot(d.Slot), Number: rpcpacket.Number(d.Number)}, caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
-		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-duration.Times(d.Began, time.Microsecond)), told: c.now,
+		service: d.Service, method: d.Method, attempt: d.Attempt, began: now.Add(-duration.Times(d.Began, time.Microsecond)), told: now,
 		oneway: d.Oneway, policy: rpcpacket.Policy(d.Policy), details: d.Details.Bounded(),
 	}
 }
@@ -351,8 +357,8 @@ func (c *controller) hearWaits(n *node, q *control.NodeWaits) error {
 			ID: rpcpacket.ID(k.ID), Behind: rpcpacket.ID(k.Behind), For: callIDs(k.For), Service: k.Service, Method: k.Method,
 		}
 	}
-	c.waits.Report(n.address, c.now, calls)
-	if k, circle, found := c.waits.Deadlock(n.address, c.now); found {
+	c.told.waits.Report(n.address, c.now, calls)
+	if k, circle, found := c.told.waits.Deadlock(n.address, c.now); found {
 		c.endDeadlock(&k, circle)
 	}
 	return nil
@@ -386,49 +392,50 @@ func (c *controller) endDeadlock(k *callgraph.Wait, circle []rpcpacket.ID) {
 }
 
 // forgetTold forgets what a node has told that has ended, or begun anew.
-func (c *controller) forgetTold(a netip.Addr) {
-	c.waits.Gone(a)
-	by := c.told.nodes[a]
+func (t *told) forget(a netip.Addr) {
+	t.waits.Gone(a)
+	by := t.nodes[a]
 	if by == nil {
 		return
 	}
 	for _, k := range by.running {
-		delete(c.told.calls, k.id)
+		delete(t.calls, k.id)
 	}
-	delete(c.told.nodes, a)
+	delete(t.nodes, a)
 }
 
 // traceDirectSent follows a direct call that is under way.
 func (c *controller) traceDirectSent(k *directCall) {
-	if c.tracer == nil {
-		return
+	about := trace.About{
+		Parent: k.parent, Caller: trace.Node(k.caller), Callee: trace.Node(k.callee), Service: k.service, Method: k.method, Policy: k.policy, Oneway: k.oneway,
 	}
-	c.tracer(TraceRecord{
-		Time: k.began, Stage: TraceSent, Call: k.id, Node: k.callee, Parent: k.parent, Caller: k.caller, Service: k.service, Method: k.method,
-		Policy: k.policy, Oneway: k.oneway, Details: k.details,
-	})
-	t := TraceRecord{Time: k.began, Stage: TraceDelivered, Call: k.id, Node: k.callee, Attempt: k.attempt}
-	if k.attempt > 0 {
-		t.Stage = TraceReplayed
+	c.remember(trace.Event{Call: k.id, Step: k.step(trace.Sent, k.began), About: about, Details: k.details})
+	began := k.step(trace.Delivered, k.began)
+	if began.Attempt = k.attempt; k.attempt > 0 {
+		began.Kind = trace.Replayed
 		if n := c.nodes[k.callee.Address]; n != nil {
-			t.Why = n.whyBefore
+			began.Why = n.whyBefore
 		}
 	}
-	c.tracer(t)
+	c.remember(trace.Event{Call: k.id, Step: began})
 }
 
 // traceDirect follows a direct call to its end.
 func (c *controller) traceDirect(k *directCall, code fault.Code, at time.Time) {
-	if c.tracer == nil {
-		return
-	}
 	c.traceDirectSent(k)
-	c.tracer(TraceRecord{Time: at, Stage: TraceReplied, Call: k.id, Node: k.callee, Attempt: k.attempt, Code: code, Details: k.details})
-	c.tracer(TraceRecord{Time: at, Stage: TraceAnswered, Call: k.id, Node: k.caller, Attempt: k.attempt, Code: code})
+	replied, answered := k.step(trace.Replied, at), k.step(trace.Answered, at)
+	replied.Attempt, answered.Attempt, answered.Node = k.attempt, k.attempt, trace.Node(k.caller)
+	c.remember(trace.Event{Call: k.id, Step: replied, Code: code, Details: k.details})
+	c.remember(trace.Event{Call: k.id, Step: answered, Code: code})
+}
+
+// step is a step of the call at its callee.
+func (k *directCall) step(kind trace.Kind, at time.Time) trace.Step {
+	return trace.Step{Time: at, Kind: kind, Node: trace.Node(k.callee)}
 }
 
 // state is a direct call as people see it.
-func (c *controller) callState(k *directCall) CallState {
+func (t *told) state(k *directCall) CallState {
 	s := CallState{
 		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method,
 		Stage: "running", Policy: k.policy.String(), Checkpoint: "b1", A1: k.began, B1: k.began, Attempts: int(k.attempt),
@@ -437,15 +444,15 @@ func (c *controller) callState(k *directCall) CallState {
 	if !k.parent.IsZero() {
 		s.Parent = k.parent.String()
 	}
-	if behind := c.waits.Behind(k.callee.Address, k.id); !behind.IsZero() {
+	if behind := t.waits.Behind(k.callee.Address, k.id); !behind.IsZero() {
 		s.Behind = behind.String()
 	}
 	return s
 }
 
 // toldAfter lists the direct calls under way that a query means, in the order of their ids.
-func (c *controller) toldAfter(q *CallQuery) (all []*directCall) {
-	for id, k := range c.told.calls {
+func (t *told) after(q *CallQuery) (all []*directCall) {
+	for id, k := range t.calls {
 		meant := !q.Node.IsValid() || k.caller.Address == q.Node || k.callee.Address == q.Node
 		if meant && id.Compare(q.From.last) > 0 {
 			all = append(all, k)
@@ -456,13 +463,13 @@ func (c *controller) toldAfter(q *CallQuery) (all []*directCall) {
 }
 
 // chain is a call and those on whose behalf it was made, innermost first, as far as they are under way.
-func (c *controller) chain(id rpcpacket.ID) (all []CallState) {
+func (t *told) chain(id rpcpacket.ID) (all []CallState) {
 	for range maxChain {
-		k := c.told.calls[id]
+		k := t.calls[id]
 		if k == nil {
 			break
 		}
-		all = append(all, c.callState(k))
+		all = append(all, t.state(k))
 		id = k.parent
 	}
 	return all
@@ -472,23 +479,23 @@ func (c *controller) chain(id rpcpacket.ID) (all []CallState) {
 const maxChain = 256
 
 // toldOf lists the direct calls that a node has out, or serves, oldest first.
-func (c *controller) toldOf(meant func(*directCall) bool) (all []CallState) {
+func (t *told) of(meant func(*directCall) bool) (all []CallState) {
 	var calls []*directCall
-	for _, k := range c.told.calls {
+	for _, k := range t.calls {
 		if meant(k) {
 			calls = append(calls, k)
 		}
 	}
 	slices.SortFunc(calls, func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
 	for _, k := range calls {
-		all = append(all, c.callState(k))
+		all = append(all, t.state(k))
 	}
 	return all
 }
 
 // toldCalls are the calls under way, the oldest first.
-func (c *controller) toldCalls() (all []callgraph.Call) {
-	calls := slices.SortedFunc(maps.Values(c.told.calls), func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
+func (t *told) graph() (all []callgraph.Call) {
+	calls := slices.SortedFunc(maps.Values(t.calls), func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
 	for _, k := range calls {
 		all = append(all, callgraph.Call{
 			ID: k.id, Parent: k.parent, Caller: callgraph.Node(k.caller), Callee: callgraph.Node(k.callee), Policy: k.policy, Oneway: k.oneway,
@@ -498,9 +505,9 @@ func (c *controller) toldCalls() (all []callgraph.Call) {
 }
 
 // toldStates are the calls with these ids.
-func (c *controller) toldStates(ids []rpcpacket.ID) (all []CallState) {
+func (t *told) states(ids []rpcpacket.ID) (all []CallState) {
 	for _, id := range ids {
-		all = append(all, c.callState(c.told.calls[id]))
+		all = append(all, t.state(t.calls[id]))
 	}
 	return all
 }

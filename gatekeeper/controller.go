@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -56,10 +55,8 @@ type controller struct {
 	owners   owners            // of the names of services and mains
 	draining []*draining       // nodes that are stopped when they have finished their calls
 	servers  []*blade          // memory blades in service, by address
-	tracer   func(TraceRecord)
 	timeline *trace.Recorder
 	told     told // of direct calls
-	waits    callgraph.Waits
 
 	hearing hearing
 
@@ -98,8 +95,7 @@ func newController(cfg Config) *controller {
 	c.leases = newLeases(c.takeIncarnation, c.rowOfAddr, func() time.Time { return c.now })
 	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
 	c.fleet = newRegistry(&c.population)
-	c.tracer = c.remember
-	c.told = told{map[netip.Addr]*toldBy{}, map[rpcpacket.ID]*directCall{}}
+	c.told = told{nodes: map[netip.Addr]*toldBy{}, calls: map[rpcpacket.ID]*directCall{}}
 	return c
 }
 

@@ -97,7 +97,7 @@ func (c *controller) beginAnew(n *node, why string) {
 func (c *controller) fall(n *node, why string) {
 	n.gone, n.why = true, why
 	c.unhold(n)
-	c.forgetTold(n.address)
+	c.told.forget(n.address)
 	b := n.blade
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)

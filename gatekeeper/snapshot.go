@@ -155,7 +155,7 @@ func (c *controller) snapshot() Snapshot {
 	}
 	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
 	for _, k := range c.told.calls {
-		s.Calls = append(s.Calls, c.callState(k))
+		s.Calls = append(s.Calls, c.told.state(k))
 	}
 	slices.SortFunc(s.Calls, func(a, b CallState) int { return cmp.Compare(a.Call, b.Call) })
 	return s
@@ -371,8 +371,8 @@ func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls
 			return fault.New(fault.NotFound, "node", "there is no node %s", a)
 		}
 		out = NodeCalls{
-			Waits:  c.toldOf(func(k *directCall) bool { return k.caller.Address == a }),
-			Serves: c.toldOf(func(k *directCall) bool { return k.callee.Address == a }),
+			Waits:  c.told.of(func(k *directCall) bool { return k.caller.Address == a }),
+			Serves: c.told.of(func(k *directCall) bool { return k.callee.Address == a }),
 		}
 		return nil
 	})
@@ -383,7 +383,7 @@ func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls
 // as far as they are under way.
 func (g *Gatekeeper) Chain(ctx context.Context, id rpcpacket.ID) (chain []CallState, err error) {
 	err = g.query(ctx, func(c *controller) error {
-		chain = c.chain(id)
+		chain = c.told.chain(id)
 		if len(chain) == 0 {
 			return fault.New(fault.NotFound, "call", "call %s is not under way", id)
 		}
@@ -441,11 +441,11 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 	for _, n := range b.sortedNodes() {
 		failed = append(failed, n.identity())
 	}
-	d := callgraph.DomainOf(c.toldCalls(), failed...)
+	d := callgraph.DomainOf(c.told.graph(), failed...)
 	for _, n := range d.Nodes {
 		out.Nodes = append(out.Nodes, n.Address)
 	}
-	out.Rerun, out.Cut, out.Out, out.Waiting = c.toldStates(d.Rerun), c.toldStates(d.Cut), c.toldStates(d.Out), c.toldStates(d.Waiting)
+	out.Rerun, out.Cut, out.Out, out.Waiting = c.told.states(d.Rerun), c.told.states(d.Cut), c.told.states(d.Out), c.told.states(d.Waiting)
 	if b.memory() {
 		for i := range c.surveys.last.regions {
 			if r := &c.surveys.last.regions[i]; r.region.Base.Machine() == b.hello.Machine {

@@ -219,7 +219,7 @@ func (c *controller) holders(p dsmpacket.Pointer, out *Holders) error {
 	out.Region = r.state()
 	for _, id := range r.calls {
 		if k := c.told.calls[id]; k != nil {
-			out.Calls = append(out.Calls, c.callState(k))
+			out.Calls = append(out.Calls, c.told.state(k))
 		}
 	}
 	return nil

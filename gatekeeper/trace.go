@@ -8,47 +8,12 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
-	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// TraceStage says what has just become of a call.
-type TraceStage string
-
-// The stages, in the order in which a call that nothing happens to goes through
-// them. A one-way has no TraceAnswered.
-const (
-	TraceSent      TraceStage = "sent"      // a1: the caller has sent it
-	TraceDelivered TraceStage = "delivered" // b1: its callee has it
-	TraceReplied   TraceStage = "replied"   // b2: its callee has answered it
-	TraceAnswered  TraceStage = "answered"  // a2: the answer is on its way to the caller
-	TraceReplayed  TraceStage = "replayed"  // it is run again; Attempt tells after how many failures
-)
-
-// TraceRecord is one step of a call. Service and the fields after it are set with
-// TraceSent only.
-type TraceRecord struct {
-	Time    time.Time
-	Stage   TraceStage
-	Call    rpcpacket.ID
-	Node    wal.Node // where it happens: callee, or who gets the answer
-	Attempt uint16
-	Code    fault.Code // of an exception that is the answer
-	Parent  rpcpacket.ID
-	Caller  wal.Node
-	Service string
-	Method  string
-	Policy  rpcpacket.Policy
-	Oneway  bool
-	// Details come with TraceSent and TraceReplied: what is known by then.
-	Details trace.Details
-	// Why, of TraceReplayed, is how its former execution came to its end.
-	Why string
-}
-
 // What became of the latest calls, also of those that are over: the trace.Recorder is
-// told every step of every call by the controller's tracer, and asked here.
+// told every step of every call by the controller, and asked here.
 
 // Timeline returns the calls that belong together with one, from the outermost on:
 // see trace.Recorder.Tree. It is empty if the call is not among those remembered.
@@ -101,28 +66,15 @@ func (g *Gatekeeper) Totals(ctx context.Context) (t trace.Totals, err error) {
 	return t, err
 }
 
-var traceKinds = map[TraceStage]trace.Kind{
-	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceAnswered: trace.Answered,
-	TraceReplayed: trace.Replayed,
-}
-
-// remember is the tracer. A call that was there before this run of the Gatekeeper
+// remember notes a step of a call. A call that was there before this run of the Gatekeeper
 // becomes known with its first step in it.
-func (c *controller) remember(t TraceRecord) {
-	e := trace.Event{
-		Call: t.Call, Code: t.Code, Step: trace.Step{Time: t.Time, Kind: traceKinds[t.Stage], Node: trace.Node(t.Node), Attempt: t.Attempt, Why: t.Why},
-		About: trace.About{
-			Parent: t.Parent, Caller: trace.Node(t.Caller), Callee: trace.Node(t.Node), Service: t.Service, Method: t.Method,
-			Policy: t.Policy, Oneway: t.Oneway,
-		},
-		Details: t.Details,
-	}
-	if n := c.nodes[t.Node.Address]; n != nil {
+func (c *controller) remember(e trace.Event) {
+	if n := c.nodes[e.Node.Address]; n != nil {
 		e.Blade = n.blade.hello.Blade
 	}
 	if over := c.timeline.Note(&e); over && c.cfg.Over != nil {
-		call, _ := c.timeline.Call(t.Call)
-		c.cfg.Over(call, c.timeline.Root(t.Call))
+		call, _ := c.timeline.Call(e.Call)
+		c.cfg.Over(call, c.timeline.Root(e.Call))
 	}
 }
 
