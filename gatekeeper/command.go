@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -150,14 +151,16 @@ type port struct {
 // those that no daemon has sent: it alone has the control port of its blade, and
 // speaks from a link-local address until it has one of the rack's.
 func (c *controller) heldControl(h *held) {
-	c.crowds(h.port)
+	p := c.ports[h.port]
+	if p != nil {
+		p.crowd.counts(c.now, c.cfg.Heartbeat, cmp.Or(c.cfg.Rates.Control, DefaultRates.Control).PerSecond)
+	}
+	c.timers = true
 	daemon := h.src.IsLinkLocalUnicast() || rackaddr.BladePrefix.Contains(h.src)
 	if h.dst != rackaddr.Gatekeeper || h.srcPort != rackaddr.PortControl || !daemon {
 		c.count.Foreign++
 		return
 	}
-	c.timers = true
-	p := c.ports[h.port]
 	if p == nil {
 		p = c.newPort(h.port)
 	}

@@ -369,7 +369,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	c.listenDeadline(earliest)
+	c.hearing.deadline(c.blades, earliest)
 	for _, p := range c.ports {
 		if t, due := p.peer.Deadline(); due {
 			earliest(t)

@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -33,6 +32,8 @@ import (
 // hearing says since when the Gatekeeper can hear blades. Times are zero while there is
 // no session.
 type hearing struct {
+	heartbeat time.Duration // Config.Heartbeat
+
 	began  time.Time            // when the session did
 	last   time.Time            // when anything came from the switch
 	pulse  time.Time            // when to look again whether anything has
@@ -47,7 +48,7 @@ const deafAfter = 2
 // connect begins to listen to a session.
 func (c *controller) connect() {
 	c.connected, c.timers = true, true
-	c.hearing = hearing{began: c.now, last: c.now, pulse: c.now.Add(c.cfg.Heartbeat), down: map[uint16]time.Time{}}
+	c.hearing = hearing{heartbeat: c.cfg.Heartbeat, began: c.now, last: c.now, pulse: c.now.Add(c.cfg.Heartbeat), down: map[uint16]time.Time{}}
 	c.listenAnew()
 }
 
@@ -55,7 +56,7 @@ func (c *controller) connect() {
 func (c *controller) disconnect() {
 	c.connected, c.timers = false, true
 	c.surveys.end()
-	c.hearing = hearing{}
+	c.hearing = hearing{heartbeat: c.cfg.Heartbeat}
 }
 
 // hear notes that something has come from the switch.
@@ -107,7 +108,7 @@ func (c *controller) listen() {
 		}
 	}
 	for _, b := range c.blades {
-		if b.alive() && !b.doubtful() && (!c.now.Before(c.silent(b)) || b.overdue(c.now) >= 0) {
+		if b.alive() && !b.doubtful() && (!c.now.Before(c.hearing.silent(b)) || b.overdue(c.now) >= 0) {
 			c.probeSwitch()
 			return
 		}
@@ -131,27 +132,27 @@ func (c *controller) probeAnswered(ok bool) {
 	}
 	c.hear()
 	for _, b := range c.sortedBlades() {
-		if b.alive() && !asked.IsZero() && !asked.Before(c.silent(b)) {
-			c.giveUp(b, asked, c.silence(b))
+		if b.alive() && !asked.IsZero() && !asked.Before(c.hearing.silent(b)) {
+			c.giveUp(b, asked, c.hearing.silence(b, c.now))
 		}
 	}
 	c.giveUpCommands(asked)
 }
 
-// listenDeadline is when listen has something to do next.
-func (c *controller) listenDeadline(earliest func(time.Time)) {
-	if c.hearing.last.IsZero() {
+// deadline is when listen has something to do next.
+func (h *hearing) deadline(blades map[string]*blade, earliest func(time.Time)) {
+	if h.last.IsZero() {
 		return
 	}
-	earliest(c.hearing.pulse)
-	if !c.hearing.probed.IsZero() {
+	earliest(h.pulse)
+	if !h.probed.IsZero() {
 		return // its answer judges
 	}
-	for _, b := range c.blades {
+	for _, b := range blades {
 		if !b.alive() || b.doubtful() {
 			continue
 		}
-		earliest(c.silent(b))
+		earliest(h.silent(b))
 		for _, m := range b.commands {
 			earliest(m.until)
 		}
@@ -160,9 +161,9 @@ func (c *controller) listenDeadline(earliest func(time.Time)) {
 
 // silent is when a blade has been silent for too long: for missedHeartbeats, or for
 // portPatience behind a port that is down.
-func (c *controller) silent(b *blade) time.Time {
-	at := later(b.heard, b.port.crowd.last).Add(missedHeartbeats * c.cfg.Heartbeat)
-	if down := c.hearing.down[b.port.num]; down.After(b.heard) && down.Add(portPatience).Before(at) {
+func (h *hearing) silent(b *blade) time.Time {
+	at := later(b.heard, b.port.crowd.last).Add(missedHeartbeats * h.heartbeat)
+	if down := h.down[b.port.num]; down.After(b.heard) && down.Add(portPatience).Before(at) {
 		return down.Add(portPatience)
 	}
 	return at
@@ -175,26 +176,21 @@ type crowd struct {
 	last  time.Time // when the port last sent so many that others of its packets may be lost
 }
 
-// crowds counts a control packet of a port.
-func (c *controller) crowds(num uint16) {
-	p := c.ports[num]
-	if p == nil {
-		return
-	}
-	w := &p.crowd
-	if c.now.Sub(w.since) >= c.cfg.Heartbeat {
-		w.since, w.came = c.now, 0
+// counts counts a control packet of a port. rate is how many may come in a second.
+func (w *crowd) counts(now time.Time, heartbeat time.Duration, rate int64) {
+	if now.Sub(w.since) >= heartbeat {
+		w.since, w.came = now, 0
 	}
 	w.came++
-	if rate := cmp.Or(c.cfg.Rates.Control, DefaultRates.Control); w.came >= float64(rate.PerSecond)*c.cfg.Heartbeat.Seconds()/2 {
-		w.last, c.timers = c.now, true
+	if w.came >= float64(rate)*heartbeat.Seconds()/2 {
+		w.last = now
 	}
 }
 
 // silence says for how long a blade has been silent, and whether its port is down.
-func (c *controller) silence(b *blade) string {
-	why := fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard))
-	if down := c.hearing.down[b.port.num]; down.After(b.heard) {
+func (h *hearing) silence(b *blade, now time.Time) string {
+	why := fmt.Sprintf("no heartbeat for %s", now.Sub(b.heard))
+	if down := h.down[b.port.num]; down.After(b.heard) {
 		why += fmt.Sprintf(", and port %d of the switch is down", b.port.num)
 	}
 	return why
@@ -252,12 +248,12 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
 	c.filled(b, h.Fill)
 	c.pairUp(b.mirror)
-	c.callersTold(b, &h)
+	b.callersTold(&h, c.now)
 	c.reported(b, &h)
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
 	c.reclaimMore(b) // what found no room among the messages under way
-	reply := control.HeartbeatReply{Known: true, Rack: c.rack(c.cfg.MTU), Leases: c.leasesOf(b)}
+	reply := control.HeartbeatReply{Known: true, Rack: c.rack(c.cfg.MTU), Leases: c.surveys.last.leasesAt(b)}
 	for i, a := range h.Nodes {
 		if n := b.nodes[a]; n == nil || i < len(h.Incarnations) && n.incarnation != h.Incarnations[i] {
 			reply.Gone = append(reply.Gone, a)
@@ -268,20 +264,20 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 }
 
 // callersTold notes when a blade's daemon has told callers of its nodes.
-func (c *controller) callersTold(b *blade, h *control.Heartbeat) {
+func (b *blade) callersTold(h *control.Heartbeat, now time.Time) {
 	for i, a := range h.Nodes {
 		n := b.nodes[a]
 		if n == nil || i >= len(h.Incarnations) || n.incarnation != h.Incarnations[i] {
 			continue
 		}
-		n.named, n.bound = c.laterOf(n.named, h.Named, i), c.laterOf(n.bound, h.Bound, i)
+		n.named, n.bound = laterOf(n.named, now, h.Named, i), laterOf(n.bound, now, h.Bound, i)
 	}
 }
 
 // laterOf is when something was last, by what was known and by what a heartbeat says of the i-th node.
-func (c *controller) laterOf(last time.Time, at []uint32, i int) time.Time {
+func laterOf(last, now time.Time, at []uint32, i int) time.Time {
 	if i < len(at) && at[i] > 0 {
-		if t := c.now.Add(-duration.Times(int64(at[i]-1), time.Millisecond)); t.After(last) {
+		if t := now.Add(-duration.Times(int64(at[i]-1), time.Millisecond)); t.After(last) {
 			return t
 		}
 	}
@@ -317,12 +313,12 @@ func (b *blade) ghosts(h *control.Heartbeat) (ghosts []*node) {
 	return ghosts
 }
 
-// leasesOf lists the leases that a blade's nodes hold.
-func (c *controller) leasesOf(b *blade) []control.NodeLeases {
+// leasesAt lists the leases that a blade's nodes hold.
+func (s *surveyed) leasesAt(b *blade) []control.NodeLeases {
 	var out []control.NodeLeases
 	room := control.MaxLeases
 	for _, n := range b.sortedNodes() {
-		held := c.surveys.last.leasesOf(n.address)
+		held := s.leasesOf(n.address)
 		if len(held) == 0 {
 			continue
 		}

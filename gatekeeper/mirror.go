@@ -254,11 +254,11 @@ func (c *controller) giveUp(b *blade, at time.Time, why string) {
 		c.failed(b, why)
 		return
 	}
-	if o := c.other(b); !at.Before(c.silent(o)) || o.overdue(at) >= 0 { // neither shows that it is there
+	if o := c.other(b); !at.Before(c.hearing.silent(o)) || o.overdue(at) >= 0 { // neither shows that it is there
 		c.bothAway(b.mirror, why)
 		return
 	}
-	bad := func() bool { return b.alive() && (!c.now.Before(c.silent(b)) || b.overdue(c.now) >= 0) }
+	bad := func() bool { return b.alive() && (!c.now.Before(c.hearing.silent(b)) || b.overdue(c.now) >= 0) }
 	c.giveUpCopy(b, bad, func() { c.failed(b, why) })
 }
 
