@@ -186,7 +186,7 @@ func (b *Backup) ask(ctx context.Context, blade string, q control.Backup) <-chan
 		if err := b.inService(c, blade); err != nil {
 			return err
 		}
-		return c.ask(c.blades[blade].port, control.KindBackup, q, func(m control.Message) {
+		return c.blades[blade].port.ask(c.now, control.KindBackup, q, func(m control.Message) {
 			var a backupAnswer
 			if m.Status != fault.OK {
 				a.err = fault.Remote(m.Status, "backup", "memory blade %s: %s", blade, m.Body)

@@ -111,15 +111,15 @@ func (c *controller) moreBatches(p *port, m control.Message) error {
 		c.grant(q.Machine, news)
 	}
 	if !n.rights() {
-		c.answer(p, m, control.BatchReply{Batches: n.batches[q.Machine]})
+		p.answer(m, control.BatchReply{Batches: n.batches[q.Machine]})
 		return nil
 	}
 	c.change(func(err error) {
 		if err != nil {
-			c.fail(p, m, fault.New(fault.Internal, "batches", "the switch refuses the rules of region slots: %v", err))
+			p.fail(m, fault.New(fault.Internal, "batches", "the switch refuses the rules of region slots: %v", err))
 			return
 		}
-		c.answer(p, m, control.BatchReply{Batches: n.batches[q.Machine]})
+		p.answer(m, control.BatchReply{Batches: n.batches[q.Machine]})
 	}, c.wantBatches(n))
 	return nil
 }

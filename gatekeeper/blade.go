@@ -113,12 +113,12 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	c.keepBlade(b, p)
 	c.change(func(err error) {
 		if err != nil {
-			c.fail(p, m, fault.New(fault.Internal, "hello", "the switch refuses the blade's rules: %v", err))
+			p.fail(m, fault.New(fault.Internal, "hello", "the switch refuses the blade's rules: %v", err))
 			return
 		}
 		c.event(Event{Kind: BladeUp, Blade: h.Blade, Node: b.address, Message: h.Kind})
 		c.logger.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
-		c.answer(p, m, control.Welcome{
+		p.answer(m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(c.cfg.MTU), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
 			Floor: b.floor, Lost: b.begin, Mirror: b.welcomeMirror(), Batches: c.grantsAt(b),
 		})

@@ -138,7 +138,7 @@ func (c *controller) cancelCall(id rpcpacket.ID, answer chan<- error) error {
 		return fault.New(fault.Unavailable, "cancel", "call %s is at node %s, which is not in service: it goes on when that is back", id, k.callee.Address)
 	}
 	c.logger.Info("operator", "action", "cancel", "call", id, "node", n.address)
-	return c.ask(n.blade.port, control.KindCancelCall, control.CancelCall{Node: n.address, Call: id.String()}, func(m control.Message) {
+	return n.blade.port.ask(c.now, control.KindCancelCall, control.CancelCall{Node: n.address, Call: id.String()}, func(m control.Message) {
 		if m.Status != fault.OK {
 			answer <- fault.Remote(m.Status, "cancel", "%s", m.Body)
 			return
@@ -205,13 +205,13 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if q.Waits != nil {
 		err := c.hearWaits(n, q.Waits)
 		if err == nil {
-			c.answer(p, m, nil)
+			p.answer(m, nil)
 		}
 		return err
 	}
 	if q.TakeBack != "" {
 		c.beginAnew(n, q.TakeBack)
-		c.answer(p, m, nil)
+		p.answer(m, nil)
 		return nil
 	}
 	if q.Main != nil {
@@ -221,12 +221,12 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 		if err := c.owes(n); err != nil {
 			return err
 		}
-		c.answer(p, m, nil)
+		p.answer(m, nil)
 		return nil
 	}
 	if q.Over {
 		n.over = true
-		c.answer(p, m, nil)
+		p.answer(m, nil)
 		return nil
 	}
 	by := c.told.nodes[n.address]
@@ -249,7 +249,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	for k, calls := range left {
 		c.timeline.Ended(k.service, k.method, k.code, calls)
 	}
-	c.answer(p, m, nil)
+	p.answer(m, nil)
 	return nil
 }
 
@@ -388,7 +388,7 @@ func (c *controller) endDeadlock(k *callgraph.Wait, circle []rpcpacket.ID) {
 	c.logger.Warn("a deadlock: a call is refused", "call", k.ID, "service", k.Service, "method", k.Method, "node", n.address, "circle", way)
 	c.event(Event{Kind: CallRefused, Peer: n.address, Service: k.Service, Method: k.Method, Call: k.ID.String(), Code: fault.Deadlock, Message: why})
 	q := control.CancelCall{Node: n.address, Call: k.ID.String(), Deadlock: why}
-	_ = c.ask(n.blade.port, control.KindCancelCall, q, func(control.Message) {}) // if that fails, the deadlock is found again
+	_ = n.blade.port.ask(c.now, control.KindCancelCall, q, func(control.Message) {}) // if that fails, the deadlock is found again
 }
 
 // forgetTold forgets what a node has told that has ended, or begun anew.

@@ -56,7 +56,7 @@ func (c *controller) askCommands(b *blade) {
 		if m.asked || !b.alive() || c.now.Before(m.again) {
 			continue
 		}
-		err := c.ask(b.port, m.kind, m.body, func(reply control.Message) {
+		err := b.port.ask(c.now, m.kind, m.body, func(reply control.Message) {
 			if reply.Status == fault.Stale || !slices.Contains(b.commands, m) {
 				return // there is another Gatekeeper, and we do not count any more
 			}
@@ -144,6 +144,8 @@ type port struct {
 	blade  *blade                           // nil before a hello was accepted
 	asked  map[uint64]func(control.Message) // our requests without reply
 	crowd  crowd
+	talks  *talks
+	spoken bool // it is among talks
 }
 
 // heldControl takes a control packet. Every one is held, whoever it is from and
@@ -180,7 +182,7 @@ func (c *controller) heldControl(h *held) {
 
 // newPort makes a port known, with nothing said.
 func (c *controller) newPort(num uint16) *port {
-	p := &port{num: num, asked: map[uint64]func(control.Message){}, peer: control.NewPeer(control.PeerConfig{
+	p := &port{num: num, talks: &c.talks, asked: map[uint64]func(control.Message){}, peer: control.NewPeer(control.PeerConfig{
 		Boot: c.cfg.Boot, Election: c.cfg.Election, MaxDatagram: c.cfg.MTU - netio.Overhead,
 	})}
 	c.ports[num] = p
@@ -193,16 +195,15 @@ func (c *controller) deliver(p *port, h *held) {
 		c.count.Malformed++
 		c.logger.Debug("control packet dropped", "port", p.num, "error", err)
 	}
-	c.converse(p)
+	p.speaks()
 }
 
-// converse carries out what a peer wants done.
-func (c *controller) converse(p *port) {
-	for {
+// converse carries out what peers want done, until they want nothing more.
+func (c *controller) converse() {
+	for len(c.talks.ports) > 0 {
+		p := c.talks.ports[0]
+		c.talks.ports, p.spoken, c.timers = c.talks.ports[1:], false, true
 		r := p.peer.Ready()
-		if len(r.Send)+len(r.Requests)+len(r.Replies) == 0 {
-			return
-		}
 		for _, b := range r.Send {
 			c.send(hopOf(p.num), frame.UDP6{
 				Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), Dst: p.remote, Payload: b,
@@ -269,7 +270,7 @@ func (c *controller) request(p *port, m control.Message) {
 	if err != nil {
 		c.count.Refused++
 		c.logger.Warn("request refused", "port", p.num, "request", m.Kind, "error", err)
-		c.fail(p, m, err)
+		p.fail(m, err)
 	}
 }
 
@@ -279,40 +280,50 @@ func (c *controller) sortedPorts() []*port {
 }
 
 // answer replies to a request; body nil is an empty one.
-func (c *controller) answer(p *port, m control.Message, body any) {
+func (p *port) answer(m control.Message, body any) {
 	var b []byte
 	if body != nil {
 		var err error
 		if b, err = json.Marshal(body); err != nil {
-			c.fail(p, m, err)
+			p.fail(m, err)
 			return
 		}
 	}
 	p.peer.Answer(m, fault.OK, b)
-	c.converse(p)
+	p.speaks()
 }
 
 // fail replies with an error.
-func (c *controller) fail(p *port, m control.Message, err error) {
+func (p *port) fail(m control.Message, err error) {
 	p.peer.Answer(m, fault.CodeOf(err), []byte(err.Error()))
-	c.converse(p)
+	p.speaks()
 }
 
 // ask sends a request to a daemon until it is answered.
-func (c *controller) ask(p *port, kind control.Kind, body any, then func(control.Message)) error {
+func (p *port) ask(now time.Time, kind control.Kind, body any, then func(control.Message)) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	id, err := p.peer.Ask(c.now, kind, b)
+	id, err := p.peer.Ask(now, kind, b)
 	if err != nil {
 		return err
 	}
 	p.asked[id] = then
-	c.timers = true
-	c.converse(p)
+	p.speaks()
 	return nil
 }
+
+// speaks says that the port's peer has something to do, which is done at the end of the input.
+func (p *port) speaks() {
+	if !p.spoken {
+		p.spoken = true
+		p.talks.ports = append(p.talks.ports, p)
+	}
+}
+
+// talks are the ports whose peers have something to do.
+type talks struct{ ports []*port }
 
 // Port says which blade is behind a port of the switch. A blade that registers there as
 // something else is refused with fault.PermissionDenied.

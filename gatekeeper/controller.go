@@ -59,6 +59,7 @@ type controller struct {
 	told     told // of direct calls
 
 	hearing hearing
+	talks   talks
 
 	began           uint64 // tells this rack from others: control.Welcome.Began
 	secret          endpoint.Secret
@@ -99,8 +100,10 @@ func newController(cfg Config) *controller {
 	return c
 }
 
-// take returns the output and forgets it.
+// take lets the peers of ports say what they have to, and returns the output and forgets it.
 func (c *controller) take() output {
+	c.converse()
+	c.keepFleet()
 	o := c.out
 	c.out = output{}
 	return o
@@ -256,9 +259,10 @@ func (g *Gatekeeper) confirm(err error) {
 
 // perform carries out what the controller wants done.
 func (g *Gatekeeper) perform() {
-	g.change()
-	g.ctl.keepFleet()
 	out := g.ctl.take()
+	if len(out.plans) > 0 {
+		g.writer.submit(out.plans)
+	}
 	for _, e := range out.events {
 		g.broker.publish(e)
 	}
@@ -277,14 +281,6 @@ func (g *Gatekeeper) perform() {
 	batch := g.ctl.batch
 	g.ctl.batch = wal.Batch{}
 	g.check(g.outbox.put(&batch, out.packets))
-}
-
-// change has the switch's tables changed.
-func (g *Gatekeeper) change() {
-	if plans := g.ctl.out.plans; len(plans) > 0 {
-		g.ctl.out.plans = nil
-		g.writer.submit(plans)
-	}
 }
 
 // check stops the Gatekeeper if the log has failed.
@@ -345,7 +341,7 @@ func (c *controller) tick() {
 	for _, p := range c.sortedPorts() {
 		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
 			p.peer.Tick(c.now)
-			c.converse(p)
+			p.speaks()
 		}
 	}
 	c.repeatCommands()

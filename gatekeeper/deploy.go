@@ -457,7 +457,7 @@ func (c *controller) askOutput(q OutputQuery, answers chan<- outputAnswer) (aske
 			body.After = 0
 		}
 		asked = append(asked, name)
-		err := c.ask(b.port, control.KindOutput, body, func(m control.Message) {
+		err := b.port.ask(c.now, control.KindOutput, body, func(m control.Message) {
 			a := outputAnswer{blade: name}
 			if m.Status != fault.OK {
 				a.err = fault.Remote(m.Status, "output", "%s", m.Body)

@@ -224,7 +224,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	b := p.blade
 	if b == nil || b.port != p || b.hello.Blade != h.Blade || b.hello.Boot != h.Boot || b.anew {
-		c.answer(p, m, control.HeartbeatReply{Rack: c.rack(c.cfg.MTU)})
+		p.answer(m, control.HeartbeatReply{Rack: c.rack(c.cfg.MTU)})
 		return nil
 	}
 	b.heard, b.used, b.ledgers = c.now, h.Used, h.Ledgers
@@ -242,7 +242,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		c.disagree(b.mirror, "the copies answer differently")
 	}
 	if c.pull(b); !b.alive() {
-		c.answer(p, m, control.HeartbeatReply{Rack: c.rack(c.cfg.MTU)})
+		p.answer(m, control.HeartbeatReply{Rack: c.rack(c.cfg.MTU)})
 		return nil
 	}
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
@@ -259,7 +259,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 			reply.Gone = append(reply.Gone, a)
 		}
 	}
-	c.answer(p, m, reply)
+	p.answer(m, reply)
 	return nil
 }
 
@@ -295,7 +295,7 @@ func (c *controller) daemonEnded(p *port, m control.Message) error {
 	if b != nil && b.port == p && b.memory() && b.hello.Blade == e.Blade && b.hello.Boot == e.Boot {
 		c.failed(b, "its daemon has ended")
 	}
-	c.answer(p, m, nil)
+	p.answer(m, nil)
 	return nil
 }
 

@@ -155,7 +155,7 @@ func (c *controller) goOnWith(n *node, w waiting) {
 		return
 	}
 	if err := c.holdings(w.port, w.ask); err != nil {
-		c.fail(w.port, w.ask, err)
+		w.port.fail(w.ask, err)
 	}
 }
 
@@ -166,7 +166,7 @@ func (c *controller) unhold(n *node) {
 	}
 	c.giveUpHolding(n.held)
 	for _, w := range n.held.waits {
-		c.fail(w.port, w.ask, fault.New(fault.Unavailable, w.ask.Kind.String(), "the node has ended meanwhile: %s", n.why))
+		w.port.fail(w.ask, fault.New(fault.Unavailable, w.ask.Kind.String(), "the node has ended meanwhile: %s", n.why))
 	}
 	n.held = nil
 }
@@ -187,7 +187,7 @@ func (c *controller) holdings(p *port, m control.Message) error {
 			n.unheard, n.held = false, nil
 			c.keepNode(n)
 		}
-		c.answer(p, m, control.HoldingsPage{})
+		p.answer(m, control.HoldingsPage{})
 	case !n.unheard:
 		return fault.New(fault.Stale, "holdings", "node %s has heard what it holds", n.address)
 	case n.held == nil || n.held.stage < holdRead:
@@ -195,7 +195,7 @@ func (c *controller) holdings(p *port, m control.Message) error {
 	default:
 		page := n.held.held.Page(q.From)
 		page.Reading = c.cfg.Boot
-		c.answer(p, m, page)
+		p.answer(m, page)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (c *controller) placeLedger(p *port, m control.Message) error {
 			c.keepNode(n)
 		}
 	}
-	c.answer(p, m, control.LedgerReply{Ledger: n.ledger})
+	p.answer(m, control.LedgerReply{Ledger: n.ledger})
 	return nil
 }
 

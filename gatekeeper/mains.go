@@ -49,7 +49,7 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 	o := c.mains.Admit(ask.Main)
 	c.keepAll(o.Put, o.Delete)
 	v, _ := c.mains.View(ask.Main)
-	c.answer(p, m, control.BegunMain{
+	p.answer(m, control.BegunMain{
 		Over: v.Over, Index: v.Index, Key: c.secret.Main(ask.Main), Memory: control.ExecutionID(c.secret.ToMemory(ask.Main)), Run: v.Run,
 	})
 	return nil
@@ -68,7 +68,7 @@ func (c *controller) mainEnded(p *port, m control.Message, n *node, q *control.E
 		return err
 	}
 	c.keepAll(o.Put, o.Delete)
-	c.answer(p, m, nil)
+	p.answer(m, nil)
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (c *controller) admitJoins(node netip.Addr) {
 	})
 	for _, a := range ready {
 		if err := c.join(a.port, a.ask); err != nil {
-			c.fail(a.port, a.ask, err)
+			a.port.fail(a.ask, err)
 		}
 	}
 }

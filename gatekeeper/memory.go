@@ -28,7 +28,7 @@ func (c *controller) ownersOf(p *port, m control.Message) error {
 			r.Owners[i] = n.charged()
 		}
 	}
-	c.answer(p, m, r)
+	p.answer(m, r)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (c *controller) reclaimMore(b *blade) {
 		return
 	}
 	n := min(len(b.reclaims), control.MaxRegions)
-	err := c.ask(b.port, control.KindReclaim, control.Reclaim{Boot: b.hello.Boot, Regions: b.reclaims[:n]}, func(m control.Message) {
+	err := b.port.ask(c.now, control.KindReclaim, control.Reclaim{Boot: b.hello.Boot, Regions: b.reclaims[:n]}, func(m control.Message) {
 		var answer control.Reclaimed
 		switch {
 		case m.Status != fault.OK: // it is asked again at its next heartbeat

@@ -72,10 +72,10 @@ func (c *controller) who(p *port, m control.Message) error {
 	n := c.nodeOrFallen(q.Node)
 	if n == nil || n.gone && !c.comesBack(n) || n.lost {
 		if slices.Contains(c.left, q.Node) {
-			c.answer(p, m, control.NodeInfo{Left: true})
+			p.answer(m, control.NodeInfo{Left: true})
 			return nil
 		}
-		c.fail(p, m, fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node))
+		p.fail(m, fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node))
 		return nil // nodes ask about callers that have left: that is an answer like any other
 	}
 	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation, Away: n.gone}
@@ -85,7 +85,7 @@ func (c *controller) who(p *port, m control.Message) error {
 	slices.Sort(info.Services)
 	info.Services = info.Services[:min(len(info.Services), control.MaxServices)]
 	info.Deployment, info.Program = c.fleet.ProgramAt(n.address)
-	c.answer(p, m, info)
+	p.answer(m, info)
 	return nil
 }
 
@@ -157,11 +157,11 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 	c.change(func(err error) {
 		switch {
 		case n.gone:
-			c.fail(p, m, fault.New(fault.Unavailable, "join", "the blade has failed meanwhile"))
+			p.fail(m, fault.New(fault.Unavailable, "join", "the blade has failed meanwhile"))
 			return
 		case err != nil:
 			c.removeNode(n, "the switch refuses its rules")
-			c.fail(p, m, fault.New(fault.Internal, "join", "the switch refuses the node's rules: %v", err))
+			p.fail(m, fault.New(fault.Internal, "join", "the switch refuses the node's rules: %v", err))
 			return
 		}
 		if !n.joined {
@@ -173,7 +173,7 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 				c.beginLosing(n)
 			}
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(c.cfg.MTU), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
+		p.answer(m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(c.cfg.MTU), Ledger: n.ledger, Blocks: n.blocks, Row: n.row, Before: n.before, Exited: n.afterExit})
 	}, rules, c.want(nodeIdentity(p.num, n)))
 }
 
@@ -256,7 +256,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	}
 	n, err := c.nodeAt(p, "leave", l.Node, l.Incarnation)
 	if fault.CodeOf(err) == fault.NotFound {
-		c.answer(p, m, nil)
+		p.answer(m, nil)
 		return nil
 	}
 	if err != nil {
@@ -273,7 +273,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 		c.fleet.Paused(n.address)
 	}
 	n.exited = l.Exited
-	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
+	n.orderly, n.farewell = !crashed, func() { p.answer(m, nil) }
 	if n.orderly && n.over {
 		n.owes = false
 		c.left = append(c.left[max(0, len(c.left)+1-mostLeft):], n.address)
@@ -511,6 +511,6 @@ func (c *controller) sharing(p *port, m control.Message) error {
 	if caller := c.nodeOrFallen(q.Caller); caller != nil {
 		r.Kin, r.Owner = c.kin(n, caller), caller.charged()
 	}
-	c.answer(p, m, r)
+	p.answer(m, r)
 	return nil
 }

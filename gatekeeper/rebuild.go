@@ -152,7 +152,7 @@ func (c *controller) askAccounts(r *rebuild) {
 		}
 		r.asked[n.address] = n.incarnation
 		q := control.GiveAccount{Node: n.address, Incarnation: n.incarnation, Rebuild: r.id}
-		_ = c.ask(n.blade.port, control.KindGiveAccount, q, func(control.Message) {}) // a node that is not asked is silent
+		_ = n.blade.port.ask(c.now, control.KindGiveAccount, q, func(control.Message) {}) // a node that is not asked is silent
 	}
 	c.accountsWhole(r)
 }
@@ -166,7 +166,7 @@ func (c *controller) account(p *port, m control.Message) error {
 	if _, err := c.nodeAt(p, "account", page.Node, page.Incarnation); err != nil {
 		return err
 	}
-	c.answer(p, m, nil)
+	p.answer(m, nil)
 	r := c.rebuild
 	if r == nil || page.Rebuild != r.id || r.step != rebuildAsks || r.asked[page.Node] != page.Incarnation {
 		return nil
@@ -227,7 +227,7 @@ func (c *controller) accountsOver(r *rebuild) {
 
 // listLive has a memory blade list its regions.
 func (c *controller) listLive(r *rebuild, b *blade, from dsmpacket.RegionID) {
-	err := c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
+	err := b.port.ask(c.now, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
 		page, err := regionList(m)
 		for _, o := range page.Regions {
 			r.live[o.ID] = b.hello.Machine

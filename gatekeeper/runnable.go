@@ -86,7 +86,7 @@ func (c *controller) askChecks(s resources.Spec) (_ <-chan startable, asked int)
 	}
 	answers := make(chan startable, len(questions))
 	for _, q := range questions {
-		err := c.ask(q.port, control.KindCheck, q.start, func(m control.Message) {
+		err := q.port.ask(c.now, control.KindCheck, q.start, func(m control.Message) {
 			v := startable{program: q.program, blade: q.blade}
 			if m.Status != fault.OK && m.Status != fault.Stale {
 				v.why = string(m.Body)

@@ -61,7 +61,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		return err
 	}
 	if e.Withdraw {
-		c.withdrawNode(n, func() { c.answer(p, m, control.Exported{}) })
+		c.withdrawNode(n, func() { p.answer(m, control.Exported{}) })
 		return nil
 	}
 	methods, err := checkMethods(&e)
@@ -103,12 +103,12 @@ func (c *controller) export(p *port, m control.Message) error {
 	c.act(c.fleet.Exported(c.now))
 	c.change(func(err error) {
 		if err != nil {
-			c.fail(p, m, fault.New(fault.Internal, "export", "the switch refuses the service's routes: %v", err))
+			p.fail(m, fault.New(fault.Internal, "export", "the switch refuses the service's routes: %v", err))
 			return
 		}
 		c.event(Event{Kind: ServiceExported, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Service: s.name})
 		c.logger.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
-		c.answer(p, m, control.Exported{Key: c.secret.Service(serviceHash(s.address))})
+		p.answer(m, control.Exported{Key: c.secret.Service(serviceHash(s.address))})
 	}, c.reroute(s)...)
 	return nil
 }
@@ -225,7 +225,7 @@ func (c *controller) describe(p *port, m control.Message) error {
 		return err
 	}
 	if q.Name == "" {
-		c.answer(p, m, control.ServiceInfo{Names: c.serviceNames()})
+		p.answer(m, control.ServiceInfo{Names: c.serviceNames()})
 		return nil
 	}
 	s := c.services[rackaddr.Service(q.Name)]
@@ -243,7 +243,7 @@ func (c *controller) describe(p *port, m control.Message) error {
 	}
 	slices.Sort(info.Methods)
 	info.Methods = slices.Compact(info.Methods)
-	c.answer(p, m, info)
+	p.answer(m, info)
 	return nil
 }
 
@@ -508,7 +508,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 		AnswerMS: a.Liveness.Answer.Milliseconds(), ProgressMS: a.Liveness.Progress.Milliseconds(), ReadyMS: a.Liveness.Ready.Milliseconds(),
 		Heir: a.Heir,
 	}
-	err := c.ask(b.port, control.KindStart, start, func(m control.Message) {
+	err := b.port.ask(c.now, control.KindStart, start, func(m control.Message) {
 		if m.Status != fault.OK {
 			failed(fault.Remote(m.Status, "start "+a.Instance, "%s", m.Body))
 			return
@@ -619,7 +619,7 @@ func (c *controller) policies(p *port, m control.Message) {
 		w := p.Said()
 		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: w.Policy, MaxFailures: w.MaxFailures})
 	}
-	c.answer(p, m, control.PolicyList{Version: version, Policies: list})
+	p.answer(m, control.PolicyList{Version: version, Policies: list})
 }
 
 // heldNoRoute answers whoever asks for the nodes that take calls of a method (package resolve) when the switch has no route to one.

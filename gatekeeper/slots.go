@@ -72,15 +72,15 @@ func (c *controller) moreBlocks(p *port, m control.Message) error {
 		}
 	}
 	if !n.rights() {
-		c.answer(p, m, control.BlockReply{Blocks: n.blocks})
+		p.answer(m, control.BlockReply{Blocks: n.blocks})
 		return nil
 	}
 	c.change(func(err error) {
 		if err != nil {
-			c.fail(p, m, fault.New(fault.Internal, "blocks", "the switch refuses the rules of call slots: %v", err))
+			p.fail(m, fault.New(fault.Internal, "blocks", "the switch refuses the rules of call slots: %v", err))
 			return
 		}
-		c.answer(p, m, control.BlockReply{Blocks: n.blocks})
+		p.answer(m, control.BlockReply{Blocks: n.blocks})
 	}, c.wantBlocks(n))
 	return nil
 }

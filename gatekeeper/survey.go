@@ -111,7 +111,7 @@ func (c *controller) beginSurvey() {
 
 // surveyMemory asks a memory blade for its regions.
 func (c *controller) surveyMemory(s *survey, b *blade, from dsmpacket.RegionID) {
-	err := c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
+	err := b.port.ask(c.now, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
 		page, err := regionList(m)
 		for _, r := range page.Regions {
 			s.made, s.at = append(s.made, r), append(s.at, b.hello.Machine)

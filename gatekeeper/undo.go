@@ -101,7 +101,7 @@ func (c *controller) catchUpMore(p *port, hello control.Message, b *blade) error
 		return c.register(p, hello, b, h)
 	}
 	f := b.missed.Fences[0]
-	return c.ask(p, control.KindFence, f, func(m control.Message) {
+	return p.ask(c.now, control.KindFence, f, func(m control.Message) {
 		if m.Status == fault.OK {
 			c.fenced(b, m)
 		}
@@ -132,7 +132,7 @@ func (c *controller) caughtUp(p *port, hello, m control.Message, b *blade) bool 
 // goOn answers a hello with an error, if there is one: the daemon says hello again.
 func (c *controller) goOn(p *port, hello control.Message, err error) {
 	if err != nil {
-		c.fail(p, hello, err)
+		p.fail(hello, err)
 	}
 }
 
