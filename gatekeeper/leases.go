@@ -364,7 +364,7 @@ func (c *controller) shares(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	c.answer(p, m, reply)
+	p.answer(m, reply)
 	return nil
 }
 
