@@ -142,22 +142,42 @@ func (p *printed) until(text string) {
 // fromOutside makes a call by HTTP, always with the same key, and returns its answer.
 func (p *printed) fromOutside(method, body string) string {
 	p.Helper()
-	at := ""
+	return p.call(method, body, "one")
+}
+
+// call makes a call by HTTP with a key, and returns its answer.
+func (p *printed) call(method, body, key string) string {
+	p.Helper()
+	got, err := post(p.Context(), p.calls(), method, body, key)
+	p.must(err)
+	return got
+}
+
+// calls is where the rack takes calls by HTTP.
+func (p *printed) calls() (at string) {
 	for _, line := range p.all {
 		if _, url, ok := strings.Cut(line, "  calls     "); ok {
 			at, _, _ = strings.Cut(url, " ")
 		}
 	}
-	req, err := http.NewRequestWithContext(p.Context(), http.MethodPost, at+"call/"+method, strings.NewReader(body))
-	p.must(err)
+	return at
+}
+
+// post makes a call by HTTP with a key, and returns its answer.
+func post(ctx context.Context, at, method, body, key string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at+"call/"+method, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", "one")
+	req.Header.Set("Idempotency-Key", key)
 	resp, err := http.DefaultClient.Do(req)
-	p.must(err)
+	if err != nil {
+		return "", err
+	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	p.must(err)
-	return string(b)
+	return string(b), err
 }
 
 // end interrupts the command, as Ctrl-C does, and waits for its end.
