@@ -248,6 +248,7 @@ func (c *controller) callOf(n *node, o *control.OpenCall) *openCall {
 		return nil
 	}
 	k := &openCall{present: true, id: o.Call}
+	var all []dsmpacket.RegionID
 	for i := range length {
 		cell := slotCell{
 			slot: o.Slot + rpcpacket.Slot(i), number: o.Number, state: slotOpen, caller: n.row, callee: c.rowOfAddr(o.Callee), //nolint:gosec // at most four
@@ -260,7 +261,11 @@ func (c *controller) callOf(n *node, o *control.OpenCall) *openCall {
 			}
 			cell.parent, cell.lender = l.By.Slot, l.By.Number
 		}
+		all = append(all, cell.regions...)
 		k.slotCells = append(k.slotCells, cell)
+	}
+	if slices.Sort(all); len(slices.Compact(all)) < len(all) {
+		return nil // the switch would have refused it
 	}
 	return k
 }

@@ -1,0 +1,245 @@
+package gatekeeper
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// accountant makes accounts of bytes: few regions, slots and numbers, so that accounts speak of the same ones.
+type accountant struct {
+	in    *bytes.Reader
+	nodes []*node
+}
+
+func (a *accountant) below(n int) int {
+	b, err := a.in.ReadByte()
+	if err != nil {
+		return 0
+	}
+	return int(b) % n
+}
+
+func (a *accountant) node() *node { return a.nodes[a.below(len(a.nodes))] }
+
+func (a *accountant) address() netip.Addr {
+	if a.below(8) == 7 {
+		return rackaddr.Node(77) // nobody's
+	}
+	return a.node().address
+}
+
+func (a *accountant) region() rpcpacket.Region {
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(64+a.below(4)), uint32(1+a.below(2)))) //nolint:gosec // few
+	if a.below(16) == 15 {
+		return rpcpacket.Region(a.below(256)) << 48 // none
+	}
+	return rpcpacket.RegionOf(p)
+}
+
+func (a *accountant) regions(most int) (all []rpcpacket.Region) {
+	for range a.below(most + 1) {
+		all = append(all, a.region())
+	}
+	return all
+}
+
+// attempt is one of a node's, mostly.
+func (a *accountant) attempt(n *node) control.Attempt {
+	if a.below(8) == 7 {
+		n = a.node()
+	}
+	at := control.Attempt{
+		Slot:   rpcpacket.Slot(n.blocks[0]*rpcpacket.BlockSlots + uint32(a.below(4))), //nolint:gosec // few
+		Number: rpcpacket.NumberOf(n.incarnation, 2*uint64(1+a.below(3))),             //nolint:gosec // few
+	}
+	switch a.below(16) {
+	case 14:
+		at.Number = rpcpacket.NumberOf(n.incarnation+1, 2)
+	case 15:
+		at.Slot += rpcpacket.BlockSlots - 1
+	}
+	return at
+}
+
+func (a *accountant) call() string { return string(rune('a' + a.below(4))) }
+
+func (a *accountant) account(n *node) (c control.Account) {
+	c.Regions = a.regions(3)
+	for range a.below(3) {
+		c.Given = append(c.Given, control.GivenRegion{Region: a.region(), To: a.address()})
+	}
+	for range a.below(5) {
+		o := control.OpenCall{Attempt: a.attempt(n), Call: a.call(), Callee: a.address(), Slots: a.below(3), Oneway: a.below(4) == 3}
+		for range a.below(3) {
+			l := control.CallList{Regions: a.regions(2 + 4*(a.below(8)/7))}
+			if a.below(2) == 1 {
+				l.By = a.attempt(a.node())
+			}
+			o.Lists = append(o.Lists, l)
+		}
+		c.Calls = append(c.Calls, o)
+	}
+	for range a.below(3) {
+		c.Last = append(c.Last, a.attempt(n))
+	}
+	for range a.below(3) {
+		c.Taken = append(c.Taken, control.TakenCall{Attempt: a.attempt(a.node()), Call: a.call(), Caller: a.address(), Regions: a.regions(3), Over: a.below(4) == 0})
+	}
+	return c
+}
+
+// heard has callees know most of the calls to them.
+func (a *accountant) heard(r *rebuild) {
+	for _, n := range a.nodes {
+		if r.accounts[n.address] == nil {
+			continue
+		}
+		for _, o := range r.accounts[n.address].Calls {
+			callee := r.accounts[o.Callee]
+			if callee == nil || a.below(8) == 7 {
+				continue
+			}
+			t := control.TakenCall{Attempt: o.Attempt, Call: o.Call, Caller: n.address, Over: a.below(8) == 7}
+			for _, l := range o.Lists {
+				t.Regions = append(t.Regions, l.Regions...)
+			}
+			callee.Taken = append(callee.Taken, t)
+		}
+	}
+}
+
+// FuzzAccounts: whatever nodes say when the registers are lost, the registers that are made of it contradict themselves nowhere, and give no
+// node what only others claim.
+func FuzzAccounts(f *testing.F) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := make([]byte, 300)
+		for i := range b {
+			b[i] = byte(r.Uint32()) //nolint:gosec // any
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := newSolo(t)
+		s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "third", Token: 9})
+		a := &accountant{in: bytes.NewReader(b), nodes: s.withRights()}
+		if len(a.nodes) != 3 {
+			t.Fatalf("%d nodes have rights", len(a.nodes))
+		}
+		r := &rebuild{up: map[*node]bool{}, accounts: map[netip.Addr]*nodeAccount{}, silent: map[netip.Addr]bool{}, live: map[dsmpacket.RegionID]uint8{}}
+		for _, n := range a.nodes {
+			r.up[n] = true
+			if a.below(6) == 5 {
+				r.silent[n.address] = true
+				r.live[a.region().ID()] = 1
+				continue
+			}
+			r.accounts[n.address] = &nodeAccount{Account: a.account(n), incarnation: n.incarnation, whole: true}
+		}
+		a.heard(r)
+		checkBuilding(t, s.controller, r, s.buildFrom(r))
+	})
+}
+
+// checkBuilding holds registers against what always holds in a switch, and against the accounts.
+func checkBuilding(t *testing.T, c *controller, r *rebuild, b *building) {
+	t.Helper()
+	lent, children := map[uint32]uint32{}, map[rpcpacket.Slot]uint8{}
+	for at, k := range b.slots {
+		if k.slot != at {
+			t.Errorf("slot %d has %s", at, k)
+		}
+		if k.state != slotOpen {
+			continue
+		}
+		n := c.rowOf(k.caller)
+		switch {
+		case n == nil || c.blocks.owner(at) != n.address || k.number.Incarnation() != n.incarnation:
+			t.Errorf("%s is not its caller's", k)
+		case c.rowOf(k.callee) == nil:
+			t.Errorf("%s has no callee", k)
+		case int(k.place) >= int(k.length) || k.length > rpcpacket.MaxLists || len(k.regions) > rpcpacket.ListRegions:
+			t.Errorf("%s is slot %d of %d, with %d regions", k, k.place, k.length, len(k.regions))
+		}
+		var all []dsmpacket.RegionID
+		for i := range k.length {
+			o := b.slots[at-rpcpacket.Slot(k.place)+rpcpacket.Slot(i)]
+			if o.state != slotOpen || o.number != k.number || o.callee != k.callee || o.place != i {
+				t.Errorf("%s is open, and not %s", k, o)
+			}
+			all = append(all, o.regions...)
+		}
+		if slices.Sort(all); len(slices.Compact(slices.Clone(all))) != len(all) {
+			t.Errorf("%s: the call lists a region twice: %v", k, all)
+		}
+		p := b.slots[k.parent]
+		if k.lender != 0 {
+			children[k.parent]++
+			if p.state != slotOpen || p.given || p.number != k.lender || p.callee != k.caller {
+				t.Errorf("%s lends on from %s", k, p)
+			}
+		}
+		for _, id := range k.regions {
+			w := b.words[id.Slot()]
+			switch {
+			case w.region != id:
+				t.Errorf("%s lists %v, and the word has %v", k, id, w.region)
+			case k.given && w.owner == k.caller:
+				t.Errorf("%s has given %v away, which its caller owns", k, id)
+			case !k.given && w.owner != k.caller && (k.lender == 0 || !slices.Contains(p.regions, id)):
+				t.Errorf("%s lends %v, which row %d owns", k, id, w.owner)
+			}
+			if !k.given {
+				lent[id.Slot()]++
+			}
+		}
+	}
+	for at, k := range b.slots {
+		if k.children != children[at] {
+			t.Errorf("%s has %d children, counted are %d", k, children[at], k.children)
+		}
+	}
+	for slot, w := range b.words {
+		if w.lent != lent[slot] {
+			t.Errorf("%v is lent by %d slots, counted are %d", w.region, lent[slot], w.lent)
+		}
+		checkOwner(t, c, r, w)
+	}
+}
+
+// checkOwner: who owns a region has claimed it, and nobody else does who has not given it away.
+func checkOwner(t *testing.T, c *controller, r *rebuild, w word) {
+	t.Helper()
+	if w.owner == 0 || w.owner == frozen {
+		return
+	}
+	claimed := false
+	for _, n := range c.withRights() {
+		a := r.accountOf(n)
+		if a == nil {
+			continue
+		}
+		owns := slices.Contains(idsOf(a.Regions), w.region)
+		gives := slices.ContainsFunc(a.Given, func(g control.GivenRegion) bool { return g.Region.Valid() && g.Region.ID() == w.region })
+		for _, o := range a.Calls {
+			for _, l := range o.Lists {
+				gives = gives || o.Oneway && slices.Contains(idsOf(l.Regions), w.region)
+			}
+		}
+		claimed = claimed || n.row == w.owner && (owns || gives)
+		if n.row != w.owner && owns && !gives {
+			t.Errorf("row %d owns %v, and row %d claims it", w.owner, w.region, n.row)
+		}
+	}
+	if !claimed {
+		t.Errorf("row %d owns %v, which it does not claim", w.owner, w.region)
+	}
+}
