@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -61,6 +62,8 @@ func (a *accountant) attempt(n *node) control.Attempt {
 		Number: rpcpacket.NumberOf(n.incarnation, 2*uint64(1+a.below(3))),             //nolint:gosec // few
 	}
 	switch a.below(16) {
+	case 13:
+		at.Slot |= 1 << (20 + a.below(12))
 	case 14:
 		at.Number = rpcpacket.NumberOf(n.incarnation+1, 2)
 	case 15:
@@ -157,6 +160,9 @@ func checkBuilding(t *testing.T, c *controller, r *rebuild, b *building) {
 		if k.slot != at {
 			t.Errorf("slot %d has %s", at, k)
 		}
+		if written := slotOf(uint32(at), k.appendTo(nil)); !reflect.DeepEqual(written, k) {
+			t.Errorf("%+v is written as %+v", k, written)
+		}
 		if k.state != slotOpen {
 			continue
 		}
@@ -208,6 +214,9 @@ func checkBuilding(t *testing.T, c *controller, r *rebuild, b *building) {
 		}
 	}
 	for slot, w := range b.words {
+		if w.region.Slot() != slot || wordOf(slot, w.value()) != w {
+			t.Errorf("word %d is %+v, written as %+v", slot, w, wordOf(slot, w.value()))
+		}
 		if w.lent != lent[slot] {
 			t.Errorf("%v is lent by %d slots, counted are %d", w.region, lent[slot], w.lent)
 		}

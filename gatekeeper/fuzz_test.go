@@ -2,17 +2,19 @@ package gatekeeper
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+	"google.golang.org/grpc"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"google.golang.org/grpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // solo is a controller with a switch that obeys at once.
@@ -29,7 +31,9 @@ type nobody struct{ grpc.ClientConnInterface }
 // node each, of which the second serves Arrays.add, and a memory blade at port 3.
 func newSolo(t testing.TB) *solo {
 	t.Helper()
-	cfg, err := (Config{Conn: nobody{}, Secret: testSecret, Boot: 1, Open: true, Election: control.Election{Low: 1}}).withDefaults()
+	cfg, err := (Config{Conn: nobody{}, Secret: testSecret, Boot: 1, Open: true, Ports: map[uint16]Port{
+		1: {Blade: "c1", Kind: control.Compute}, 2: {Blade: "s1", Kind: control.Compute}, 3: {Blade: "m1", Kind: control.Memory},
+	}, Election: control.Election{Low: 1}}).withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +88,27 @@ func (s *solo) in(port uint16, why reason, src, dst netip.Addr, udp uint16, payl
 	s.obey()
 }
 
-// FuzzPacketIn: whatever the switch holds, nothing panics.
+// belongs is what the nodes and blades have that are not at a port: nothing that comes from there changes it.
+func (s *solo) belongs(elsewhere uint16) (all []string) {
+	for _, n := range s.withRights() {
+		if n.blade.port == nil || n.blade.port.num != elsewhere {
+			services := []string{}
+			for a := range n.exports {
+				services = append(services, a.String())
+			}
+			slices.Sort(services)
+			all = append(all, fmt.Sprint(n.name, n.address, n.incarnation, n.blade.hello.Blade, n.joined, n.gone, n.going, n.over, n.user, n.row, n.blocks, n.batches, services))
+		}
+	}
+	for _, b := range s.sortedBlades() {
+		if b.port == nil || b.port.num != elsewhere {
+			all = append(all, fmt.Sprint(b.hello.Blade, b.hello.Kind, b.hello.Boot, b.alive(), b.hello.Machine))
+		}
+	}
+	return all
+}
+
+// FuzzPacketIn: whatever the switch holds, nothing panics, and no packet from a port changes what the blades and nodes at other ports are and have.
 func FuzzPacketIn(f *testing.F) {
 	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(1, 1))
 	service := rackaddr.Service("Arrays")
@@ -96,20 +120,39 @@ func FuzzPacketIn(f *testing.F) {
 	frameOf := func(src, dst netip.Addr, port uint16, payload []byte) []byte {
 		return frame.UDP6{Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload}.Append(nil)
 	}
-	a := rackaddr.Node(1)
+	a, b := rackaddr.Node(1), rackaddr.Node(2)
 	request := dsmpacket.Header{Kind: dsmpacket.Request, Request: 2, Floor: 1, Incarnation: 1}
 	f.Add(uint16(1), uint8(reasonNoRoute), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
 	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM, request.Append(nil)))
-	join := control.Message{Kind: control.KindJoin, ID: 99, Sender: 1, Body: []byte(`{"blade":"c1","name":"x","token":7}`)}
-	f.Add(uint16(1), uint8(reasonControl), frameOf(rackaddr.Blade(1), rackaddr.Gatekeeper, rackaddr.PortControl, join.Append(nil)))
+	for kind, body := range map[control.Kind]any{
+		control.KindJoin: control.Join{Blade: "c1", Name: "x", Token: 7}, control.KindHello: control.Hello{Blade: "c1", Kind: control.Compute, MAC: "02:00:00:00:00:01", Boot: 2},
+		control.KindHeartbeat: control.Heartbeat{Blade: "c1", Boot: 1, Nodes: []netip.Addr{a, b}, Incarnations: []uint32{1, 2}, Named: []uint32{1, 2}},
+		control.KindExport:    control.Export{Node: b, Incarnation: 2, Service: "Other", Methods: []control.Method{{Name: "m"}}},
+		control.KindLeave:     control.Leave{Node: b, Incarnation: 2, Crashed: true}, control.KindMain: control.BeginMain{Node: b, Incarnation: 2, Name: "m"},
+		control.KindBlocks: control.BlockQuery{Node: b, Incarnation: 2, Want: 9}, control.KindBatches: control.BatchQuery{Node: b, Incarnation: 2, Machine: 1, Want: 9},
+		control.KindHoldings: control.HoldingsQuery{}, control.KindAccount: control.AccountPage{Node: b, Incarnation: 2, Last: true},
+		control.KindCalls: control.NodeCalls{Node: b, Incarnation: 2, Over: true}, control.KindEnded: control.Ended{Blade: "m1", Boot: 1},
+		control.KindLedger: control.LedgerQuery{Node: b, Incarnation: 2}, control.KindOwners: control.Owners{Nodes: []netip.Addr{a, b}},
+	} {
+		body, err := json.Marshal(body)
+		if err != nil {
+			f.Fatal(err)
+		}
+		m := control.Message{Kind: kind, ID: 99, Sender: 1, Body: body}
+		f.Add(uint16(1), uint8(reasonControl), frameOf(rackaddr.Blade(1), rackaddr.Gatekeeper, rackaddr.PortControl, m.Append(nil)))
+	}
 	f.Fuzz(func(t *testing.T, port uint16, why uint8, b []byte) {
 		s := newSolo(t)
 		s.narrate = true
+		before := s.belongs(port)
 		s.packetIn(port, reason(why), b)
 		s.obey()
 		s.now = s.now.Add(time.Second)
 		s.tick()
 		s.obey()
 		s.snapshot()
+		if after := s.belongs(port); !slices.Equal(after, before) {
+			t.Errorf("a packet from port %d has changed\n%q\nto\n%q", port, before, after)
+		}
 	})
 }

@@ -213,41 +213,56 @@ func FuzzDirect(f *testing.F) {
 	})
 }
 
-// No datagram may do more to a client than end the call that it names.
+// FuzzAnswer: a datagram ends the call that it names, if it comes from its callee and names the call's place, and no other one. What it says is what the caller gets.
 func FuzzAnswer(f *testing.F) {
 	n, x := quietNode(f)
 	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT), meter: n.meter("Test", "echo", false)}
 	seed := seedCall(f, "echo", &testsvc.TestEchoResult{Success: thing()}, x.hash)
 	seed[3] = byte(rpcpacket.Reply)
-	f.Add(seed)
+	f.Add(seed, true)
+	f.Add(seed, false)
 	exception := append([]byte(nil), seed...)
 	exception[3] = byte(rpcpacket.Exception)
-	f.Add(exception)
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Add(exception, true)
+	exception = append([]byte(nil), exception...)
+	exception[7] = byte(Overloaded)
+	f.Add(exception, true)
+	f.Fuzz(func(t *testing.T, b []byte, ours bool) {
 		if len(b) > maxDatagram {
 			return
 		}
 		p := n.out.pendings.Get().(*pending)
-		p.RTT = method.rtt
+		p.RTT, p.Node = method.rtt, rackaddr.Node(2).As16()
 		codec := newCodec(n.budget)
 		defer codec.free()
-		if m, err := rpcpacket.Parse(b); err == nil {
-			p.ID = m.Call
-		}
 		if err := n.takeSlot(t.Context(), nil, p, method); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := n.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}); err != nil {
 			t.Fatal(err)
 		}
+		m, malformed := rpcpacket.Parse(b)
+		if malformed == nil && ours {
+			m.Call, m.Slot, m.Number = p.ID, p.Slot, p.Number
+			b = m.Append(nil)
+		}
+		answer := malformed == nil && (m.Type == rpcpacket.Reply || m.Type == rpcpacket.Exception) && m.Flags&rpcpacket.FlagMore == 0 && m.Turned == rpcpacket.NotTurned &&
+			m.Call == p.ID && m.Slot == p.Slot && m.Number == p.Number
 		r := received(b)
 		defer r.free()
-		if !n.receiveAnswer(r, 0) {
+		got := n.receiveAnswer(r, 0)
+		if got && !answer || answer && !got && m.Had == 0 && len(b) <= n.budget {
+			t.Fatalf("taken for the answer: %v; %+v, %v", got, m.Header, malformed)
+		}
+		if !got {
 			n.end(p)
 		} else {
 			<-p.ready
 			client := &client{node: n}
-			_ = client.decode(t.Context(), codec, p, method, &testsvc.TestEchoResult{})
+			err := client.decode(t.Context(), codec, p, method, &testsvc.TestEchoResult{})
+			if refused := m.Type == rpcpacket.Exception && m.Code != OK; refused && CodeOf(err) != m.Code || !refused && m.Type == rpcpacket.Exception && err == nil {
+				t.Fatalf("%+v is the error %v", m.Header, err)
+			}
 		}
 		n.release(p)
 	})

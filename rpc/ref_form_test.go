@@ -87,12 +87,30 @@ func FuzzReference(f *testing.F) {
 		if w.Read(context.Background(), in) == nil {
 			r := RefOf[[]byte](nil)
 			err := r.arrive("fuzz", w)
+			if err == nil && r.storage.inline != nil && int64(len(r.storage.inline)) != r.storage.length {
+				t.Errorf("%d bytes are inside, of %d", len(r.storage.inline), r.storage.length)
+			}
 			if err == nil && (r.storage.length < 0 || r.storage.length > MaxRef || r.storage.pointer.IsNil() != (r.storage.length == 0 || r.storage.inline != nil)) {
 				t.Errorf("%+v was accepted", w)
 			}
 		}
-		_, _ = typedForm(form.Struct(bifrost.NewReference)).decode(b)
-		_, _ = plainForm[[]float64]().decode(b)
+		typed := typedForm(form.Struct(bifrost.NewReference))
+		if v, err := typed.decode(b); err == nil {
+			again, err := typed.encode(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back, err := typed.decode(again); err != nil || !reflect.DeepEqual(back, v) {
+				t.Errorf("%v came back as %v, %v", v, back, err)
+			}
+		}
+		plain := plainForm[[]float64]()
+		v, err := plain.decode(b)
+		if (err == nil) != (len(b)%8 == 0) {
+			t.Errorf("%d bytes: %v", len(b), err)
+		} else if again, _ := plain.encode(v); err == nil && string(again) != string(b) {
+			t.Errorf("%x came back as %x", b, again)
+		}
 	})
 }
 

@@ -207,6 +207,19 @@ func FuzzReadJSON(f *testing.F) {
 		if err := errors.Join(WriteDocument(&out, r, func(string) string { return "" }), WriteTables(&out, r)); err != nil {
 			t.Error(err)
 		}
+		out.Reset()
+		if err := WriteJSON(&out, r); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		again, err := ReadJSON(strings.NewReader(text))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		out.Reset()
+		if err := WriteJSON(&out, again); err != nil || out.String() != text {
+			t.Errorf("%s\nhas become\n%s, %v", text, &out, err)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package dsmpacket
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
@@ -44,10 +45,24 @@ func FuzzRecords(f *testing.F) {
 	f.Add([]byte("\x03one\x00"), false)
 	f.Fuzz(func(t *testing.T, data []byte, continues bool) {
 		var r Records
+		var all, twice [][]byte
 		var again []byte
-		err := r.Chunk(Chunk{Number: 1, Continues: continues, Data: data}, func(b []byte) { again = AppendRecord(again, b) })
-		if err == nil && !continues && len(again) > len(data) {
-			t.Fatalf("%d bytes of records from a chunk of %d", len(again), len(data))
+		err := r.Chunk(Chunk{Number: 1, Continues: continues, Data: data}, func(b []byte) { all, again = append(all, b), AppendRecord(again, b) })
+		if r.Whole() == continues || continues && (err != nil || len(all) > 0) || !continues && len(again) > len(data) {
+			t.Fatalf("%d records, %v, of %x, which continues: %v", len(all), err, data, continues)
+		}
+		if continues { // the record goes on, and ends
+			if err := r.Chunk(Chunk{Number: 2, Data: []byte("end")}, func(b []byte) { all = append(all, b) }); err != nil || len(all) != 1 || string(all[0]) != string(data)+"end" {
+				t.Fatalf("%x goes on as %x, %v", data, all, err)
+			}
+			return
+		}
+		r = Records{}
+		if e := r.Chunk(Chunk{Number: 1, Data: again}, func(b []byte) { twice = append(twice, b) }); e != nil || !slices.EqualFunc(twice, all, bytes.Equal) {
+			t.Fatalf("%x became %x, %v", all, twice, e)
+		}
+		if err == nil && string(bytes.Join(all, nil)) == "" && len(data) > 0 && !slices.Contains(data, 0) {
+			t.Fatalf("nothing of %x", data)
 		}
 	})
 }

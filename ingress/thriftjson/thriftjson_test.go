@@ -3,6 +3,7 @@ package thriftjson
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -305,8 +306,8 @@ func FuzzReadAnswer(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{thrift.STRUCT, 0, 10}, 1000))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := ReadAnswer(t.Context(), memory(b), m, 1<<16, nil)
-		if err == nil && len(a.JSON) > 1<<17 {
-			t.Fatalf("%d bytes of JSON", len(a.JSON))
+		if err == nil && (len(a.JSON) > 1<<17 || !json.Valid(a.JSON) || (a.Exception == "") != (a.Field == "")) {
+			t.Fatalf("%d bytes of JSON: %+v %s", len(a.JSON), a, a.JSON)
 		}
 	})
 }

@@ -210,6 +210,15 @@ func TestMAC(t *testing.T) {
 	}
 }
 
+// mended is a payload without its checksum.
+func mended(payload []byte, proto uint8) []byte {
+	b := bytes.Clone(payload)
+	if at, ok := checksumOffset(proto); ok && len(b) >= at+2 {
+		b[at], b[at+1] = 0, 0
+	}
+	return b
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(sample(3).Append(nil))
 	f.Add(Echo{Packet: Packet{Src: netip.IPv6Unspecified(), Dst: netip.IPv6LinkLocalAllNodes()}}.Append(nil))
@@ -229,7 +238,17 @@ func FuzzParse(f *testing.F) {
 		if e, ok := p.Echo(); ok && len(e.Answer().Append(nil)) == 0 {
 			t.Fatal("no answer")
 		}
-		_ = Fix(bytes.Clone(b))
+		fixed := bytes.Clone(b)
+		if Fix(fixed) != nil {
+			return
+		}
+		q, err := Parse(fixed)
+		if err == nil && !sumsUp(&q, q.Payload) {
+			t.Fatalf("%x: the checksum is wrong", fixed)
+		}
+		if p.Payload, q.Payload = mended(p.Payload, p.NextHeader), mended(q.Payload, p.NextHeader); err != nil || !reflect.DeepEqual(q, p) {
+			t.Fatalf("%+v was mended to %+v, %v", p, q, err)
+		}
 	})
 }
 

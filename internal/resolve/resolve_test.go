@@ -172,6 +172,9 @@ func FuzzTake(f *testing.F) {
 		if list, ok := l.List(); ok && (m.Type != rpcpacket.Reply || KeyOf(m.Call) != l.Key()) {
 			t.Errorf("%+v of an answer to somebody else", list)
 		}
-		_, _ = Parse(rackaddr.Service("Arrays"), &m)
+		q, err := Parse(rackaddr.Service("Arrays"), &m)
+		if method, e := rpcpacket.MethodOf(q.Method); err == nil && (e != nil || method != m.Method || q.Service != "Arrays" || m.Type != rpcpacket.Call) {
+			t.Errorf("%+v of %+v", q, m.Header)
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -407,8 +408,13 @@ func FuzzDeviceConfig(f *testing.F) {
 	f.Add([]byte(`{"header_types": []}`))
 	f.Add([]byte{8, 1, 26, 2, '{', '}'})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got := deviceConfig(b); len(got) > len(b) {
-			t.Errorf("%d bytes out of %d", len(got), len(b))
+		got := deviceConfig(b)
+		if !bytes.Contains(b, got) {
+			t.Errorf("%x is not in %x", got, b)
+		}
+		message := protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), b)
+		if inside := deviceConfig(message); string(inside) != string(b) {
+			t.Errorf("%x, in a message, is read as %x", b, inside)
 		}
 	})
 }

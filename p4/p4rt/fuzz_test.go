@@ -1,6 +1,9 @@
 package p4rt
 
 import (
+	"errors"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -174,7 +177,8 @@ func FuzzStreamOther(f *testing.F) {
 // marshalled.
 func FuzzRead(f *testing.F) {
 	info := testInfo(f)
-	for _, text := range []string{`table_entry {}`, `table_entry { table_id: 0x02000003 match { field_id: 1 exact { value: "\x06" } } counter_data {} }`,
+	for _, text := range []string{`table_entry {}`, `action_profile_member {}`, `action_profile_group {}`, `packet_replication_engine_entry { clone_session_entry {} }`, `digest_entry {}`,
+		`table_entry { table_id: 0x02000003 match { field_id: 1 exact { value: "\x06" } } counter_data {} }`,
 		`direct_meter_entry { table_entry { table_id: 0x02000001 } }`, `counter_entry { counter_id: 0x12000001 index {} }`} {
 		b, err := proto.Marshal(entity(f, text))
 		if err != nil {
@@ -191,6 +195,14 @@ func FuzzRead(f *testing.F) {
 	if err := s.LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: info}); err != nil {
 		f.Fatal(err)
 	}
+	there := &p4v1.WriteRequest{}
+	for _, text := range []string{exact1, lpm1, acl1, clone5, multicast5, digestConfig, member1, member2, group1} {
+		there.Updates = append(there.Updates, &p4v1.Update{Type: p4v1.Update_INSERT, Entity: entity(f, text)})
+	}
+	errs, err := s.pipe.batch(everything, there)
+	if err = errors.Join(append(errs, err)...); err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e := &p4v1.Entity{}
 		if proto.Unmarshal(b, e) != nil {
@@ -200,9 +212,16 @@ func FuzzRead(f *testing.F) {
 		if r.read(e) != nil {
 			return
 		}
-		for _, e := range r.found {
-			if _, err := proto.Marshal(e); err != nil {
+		for _, one := range r.found {
+			if _, err := proto.Marshal(one); err != nil {
 				t.Fatal(err)
+			}
+			if reflect.TypeOf(one.GetEntity()) != reflect.TypeOf(e.GetEntity()) {
+				t.Fatalf("%v is found by %v", one, e)
+			}
+			again := reader{p: s.pipe} // it is found by itself
+			if err := again.read(one); err != nil || !slices.ContainsFunc(again.found, func(o *p4v1.Entity) bool { return proto.Equal(o, one) }) {
+				t.Fatalf("%v finds %v, %v", one, again.found, err)
 			}
 		}
 	})

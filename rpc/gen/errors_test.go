@@ -108,6 +108,19 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
+// each are the errors that one joins.
+func each(err error) []error {
+	var joined interface{ Unwrap() []error }
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &joined):
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// FuzzGenerate: what is generated is Go (else the error is no Error), and each mistake has a place.
 func FuzzGenerate(f *testing.F) {
 	for _, name := range []string{"internal/lab/lab.thrift", "internal/lab/shared.thrift", "testdata/errors.txt"} {
 		b, err := os.ReadFile(name)
@@ -130,9 +143,17 @@ func FuzzGenerate(f *testing.F) {
 			}
 			return nil, fs.ErrNotExist
 		}
-		files, err := Generate("a.thrift", read, Options{})
-		if err == nil && len(files) != 1 {
-			t.Errorf("%d files and no error", len(files))
+		for _, generate := range []func(string, ReadFunc, Options) ([]File, error){Generate, Python} {
+			files, err := generate("a.thrift", read, Options{})
+			if (err == nil) != (len(files) == 1) {
+				t.Errorf("%d files, %v", len(files), err)
+			}
+			for _, e := range each(err) {
+				var mistake *Error
+				if !errors.As(e, &mistake) || mistake.File == "" || mistake.Line > strings.Count(text, "\n")+1 {
+					t.Errorf("it is not said where: %v", e)
+				}
+			}
 		}
 	})
 }
