@@ -100,7 +100,7 @@ func (c *controller) moreBatches(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "batches", q.Node, q.Incarnation)
+	n, err := p.nodeAt("batches", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 			}
 			c.loseCopy(c.other(b), "blade "+h.Blade+" is back first")
 		}
+		p.cancel() // what an earlier hello has begun to tell
 		return c.catchUp(p, m, b)
 	}
 	return c.register(p, m, b, h)
@@ -272,17 +273,16 @@ func (c *controller) restarted(b *blade) {
 		b.missed = missed{}
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
-		c.loseMachine(b)
+		if m := b.mirror; m != nil {
+			m.copies, m.lost = nil, b.begin // it begins as another copy, above all that it had; enroll writes that down
+		}
 	default:
 		b.commands = nil
 	}
 }
 
-// failed takes a blade out of service: its nodes are gone, its memory is
-// unavailable until it is back.
-func (c *controller) failed(b *blade, why string) { c.takeOut(b, why, false) }
-
-// takeOut does what failed says. A copy of two is lost unless it is kept.
+// takeOut takes a blade out of service: its nodes are gone, its memory is
+// unavailable until it is back. A copy of two is lost unless it is kept.
 func (c *controller) takeOut(b *blade, why string, keep bool) {
 	c.logger.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})

@@ -195,7 +195,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "calls", q.Node, q.Incarnation)
+	n, err := p.nodeAt("calls", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -37,14 +36,14 @@ type command struct {
 const commandPatience = 5 * time.Second
 
 // patience is for how long a blade may leave a command unanswered.
-func (c *controller) patience() time.Duration {
-	return max(commandPatience, missedHeartbeats*c.cfg.Heartbeat)
+func (c *Config) patience() time.Duration {
+	return max(commandPatience, missedHeartbeats*c.Heartbeat)
 }
 
 // command has a blade do something, and then goes on. What finds no room among the
 // messages under way waits for the blade's next one.
 func (c *controller) command(b *blade, kind control.Kind, body any, then func(control.Message)) {
-	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(c.patience())})
+	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(c.cfg.patience())})
 	c.timers = true
 	c.askCommands(b)
 }
@@ -88,15 +87,6 @@ func (c *controller) obeyed(b *blade, m *command, reply control.Message) {
 		m.then(reply)
 	}
 	c.askCommands(b)
-}
-
-// repeatCommands asks again for what blades have not done.
-func (c *controller) repeatCommands() {
-	for _, b := range c.sortedBlades() {
-		if b.alive() {
-			c.askCommands(b)
-		}
-	}
 }
 
 // overdue is the index of the first command that a blade has not obeyed by some time, or -1.
@@ -274,11 +264,6 @@ func (c *controller) request(p *port, m control.Message) {
 	}
 }
 
-// sortedPorts returns all ports by number.
-func (c *controller) sortedPorts() []*port {
-	return slices.SortedFunc(maps.Values(c.ports), func(a, b *port) int { return int(a.num) - int(b.num) })
-}
-
 // answer replies to a request; body nil is an empty one.
 func (p *port) answer(m control.Message, body any) {
 	var b []byte
@@ -439,7 +424,7 @@ func (c *controller) evict() {
 			continue
 		}
 		if err := c.cfg.bound(b.port.num, &h); err != nil {
-			c.failed(b, err.Error())
+			c.takeOut(b, err.Error(), false)
 		}
 	}
 }

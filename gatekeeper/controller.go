@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -31,7 +32,7 @@ type controller struct {
 	refused refusals
 	population
 	journal
-	services map[netip.Addr]*service
+	services catalog
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept uint64
 	tables
@@ -90,11 +91,11 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, population: newPopulation(&cfg), journal: journal{on: cfg.Store != nil},
-		services: map[netip.Addr]*service{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
+		services: catalog{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
 		owners: newOwners(),
 	}
 	c.leases = newLeases(c.takeIncarnation, c.rowOfAddr, func() time.Time { return c.now })
-	c.timeline = trace.New(trace.DefaultCalls, c.hasMethod)
+	c.timeline = trace.New(trace.DefaultCalls, c.services.hasMethod)
 	c.fleet = newRegistry(&c.population)
 	c.told = told{nodes: map[netip.Addr]*toldBy{}, calls: map[rpcpacket.ID]*directCall{}}
 	return c
@@ -338,14 +339,18 @@ func (g *Gatekeeper) end() error {
 func (c *controller) tick() {
 	c.timers = true
 	c.listen()
-	for _, p := range c.sortedPorts() {
+	for _, p := range slices.SortedFunc(maps.Values(c.ports), func(a, b *port) int { return int(a.num) - int(b.num) }) {
 		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
 			p.peer.Tick(c.now)
 			p.speaks()
 		}
 	}
-	c.repeatCommands()
-	c.tickHand()
+	for _, b := range c.sortedBlades() {
+		c.askCommands(b)
+	}
+	if at := c.hand.deadline(); !at.IsZero() && !c.now.Before(at) {
+		c.reach()
+	}
 	c.tickEndings()
 	c.tickSurvey()
 	c.tickRebuild()
@@ -371,10 +376,14 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 			earliest(t)
 		}
 	}
-	c.handDue(earliest)
+	if at := c.hand.deadline(); c.connected && !at.IsZero() {
+		earliest(at)
+	}
 	c.endingsDue(earliest)
 	c.surveyDue(earliest)
-	c.rebuildDue(earliest)
+	if r := c.rebuild; r != nil && c.connected && !r.due.IsZero() {
+		earliest(r.due)
+	}
 	c.leases.deadline(earliest)
 	if c.resuming.due() && c.connected {
 		earliest(c.now)

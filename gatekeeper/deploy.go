@@ -194,20 +194,6 @@ type draining struct {
 	next     time.Time
 }
 
-// emptyNode lets a node finish its calls, without new ones.
-func (c *controller) emptyNode(a resources.EmptyNode) {
-	n := c.nodes[a.Node.Address]
-	if n == nil || n.incarnation != a.Node.Incarnation {
-		return
-	}
-	c.empty(n, a.Moves).wanted = true
-}
-
-// withdrawNode lets a node finish its calls that is about to leave, and then tells it.
-func (c *controller) withdrawNode(n *node, answer func()) {
-	c.empty(n, c.fleet.Wants(n.address)).answer = answer
-}
-
 // empty takes a node's routes away, if it has not been done, and looks from then on
 // whether it has finished its calls.
 func (c *controller) empty(n *node, moves bool) *draining {

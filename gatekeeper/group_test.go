@@ -166,7 +166,7 @@ func TestGroup_NeitherObeys(t *testing.T) {
 	for n := range 2 {
 		p.command(p.blade(n), control.KindLedgers, control.Ledgers{}, func(control.Message) {})
 	}
-	p.now = p.now.Add(p.patience())
+	p.now = p.now.Add(p.cfg.patience())
 	p.hearing.last, p.hearing.pulse = p.now, p.now
 	for n := range 2 {
 		p.blade(n).heard = p.now
@@ -337,7 +337,7 @@ func TestGroup_LevelOfALostCopy(t *testing.T) {
 	p := newPair(t, t)
 	p.settle()
 	done := p.fence(leaves(control.Unsettled{Writes: []control.Span{{ID: dsmpacket.IDOf(99, 1), Length: 8}}}), leaves(control.Unsettled{}))
-	p.failed(p.blade(0), "test")
+	p.takeOut(p.blade(0), "test", false)
 	for p.collect(); len(p.line) > 0; {
 		p.written()
 	}
@@ -368,7 +368,7 @@ func TestGroup_AnyOrder(t *testing.T) {
 			"restart": func(t *rapid.T) { p.hello(rapid.IntRange(0, 1).Draw(t, "blade")) },
 			"fails": func(t *rapid.T) {
 				if b := p.blade(rapid.IntRange(0, 1).Draw(t, "blade")); b.alive() {
-					p.failed(b, "test")
+					p.takeOut(b, "test", false)
 					p.collect()
 				}
 			},

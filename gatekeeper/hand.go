@@ -448,16 +448,3 @@ func (c *controller) readied(r *readying) {
 		c.hand.begin(r)
 	}
 }
-
-// tickHand sends again what was not answered.
-func (c *controller) tickHand() {
-	if at := c.hand.deadline(); !at.IsZero() && !c.now.Before(at) {
-		c.reach()
-	}
-}
-
-func (c *controller) handDue(earliest func(time.Time)) {
-	if at := c.hand.deadline(); c.connected && !at.IsZero() {
-		earliest(at)
-	}
-}

@@ -78,7 +78,7 @@ func (c *controller) listenAnew() {
 	for _, b := range c.blades {
 		b.heard = c.now
 		for _, m := range b.commands {
-			m.until = later(m.until, c.now.Add(c.patience()))
+			m.until = later(m.until, c.now.Add(c.cfg.patience()))
 		}
 	}
 }
@@ -293,7 +293,7 @@ func (c *controller) daemonEnded(p *port, m control.Message) error {
 	}
 	b := p.blade
 	if b != nil && b.port == p && b.memory() && b.hello.Blade == e.Blade && b.hello.Boot == e.Boot {
-		c.failed(b, "its daemon has ended")
+		c.takeOut(b, "its daemon has ended", false)
 	}
 	p.answer(m, nil)
 	return nil

@@ -62,7 +62,7 @@ func newListener(t *testing.T) *listener {
 	l := &listener{solo: newSolo(t), t: t}
 	l.ask(t, 4, control.KindHello, control.Hello{Blade: "m2", Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: 1, Machine: 2, Capacity: 1 << 40})
 	for _, name := range []string{"c1", "s1"} {
-		l.failed(l.blades[name], "not needed")
+		l.takeOut(l.blades[name], "not needed", false)
 	}
 	l.one, l.o = l.blades["m1"], l.blades["m2"]
 	l.one.commands, l.o.commands = nil, nil

@@ -30,11 +30,6 @@ func exception(m *rpcpacket.Header, why *fault.Error) []byte {
 	return e.Append(make([]byte, 0, e.Size()))
 }
 
-// except answers a held call with an exception, as from the service's address.
-func (c *controller) except(h *held, m *rpcpacket.Header, why *fault.Error) {
-	c.send(0, h.reply(exception(m, why)))
-}
-
 // reason is why the switch held a packet; the enum Reason of p4/bifrost.p4.
 type reason uint8
 
@@ -99,7 +94,7 @@ func (c *controller) malformedCall(h *held, m *rpcpacket.Header, err error) {
 	c.count.Malformed++
 	c.logger.Debug("malformed call", "from", h.src, "error", err)
 	if m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway {
-		c.except(h, m, fault.New(fault.BadRequest, "call", "%v", err))
+		c.send(0, h.reply(exception(m, fault.New(fault.BadRequest, "call", "%v", err)))) // as from the service's address
 	}
 }
 

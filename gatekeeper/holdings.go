@@ -177,7 +177,7 @@ func (c *controller) holdings(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "holdings", q.Node, q.Incarnation)
+	n, err := p.nodeAt("holdings", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

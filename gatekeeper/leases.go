@@ -355,7 +355,7 @@ func (c *controller) shares(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "share", q.Node, q.Incarnation)
+	n, err := p.nodeAt("share", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

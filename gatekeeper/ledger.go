@@ -55,7 +55,7 @@ func (c *controller) placeLedger(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "ledger", q.Node, q.Incarnation)
+	n, err := p.nodeAt("ledger", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

@@ -249,7 +249,7 @@ func (c *controller) pullNow(name, cause string, out chan struct{}) {
 	}
 	b.leaving = append(b.leaving, out)
 	if b.mirror != nil && !b.two() {
-		c.failed(b, cause)
+		c.takeOut(b, cause, false)
 	}
 }
 
@@ -263,9 +263,9 @@ func (c *controller) pull(b *blade) {
 	r, _ := c.fleet.Blade(b.hello.Blade)
 	switch {
 	case b.two():
-		c.giveUpCopy(b, func() bool { return b.two() && c.pulled(b) }, func() { c.failed(b, r.Cause) })
+		c.giveUpCopy(b, func() bool { return b.two() && c.pulled(b) }, func() { c.takeOut(b, r.Cause, false) })
 	case !b.holds():
-		c.failed(b, r.Cause)
+		c.takeOut(b, r.Cause, false)
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "main", q.Node, q.Incarnation)
+	n, err := p.nodeAt("main", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}
@@ -55,11 +55,6 @@ func (c *controller) askedForMain(p *port, m control.Message) error {
 	return nil
 }
 
-// mainsFailed forgets the questions of a node that has failed.
-func (c *controller) mainsFailed(n *node) {
-	c.mains.Fail(n.logged())
-}
-
 // mainEnded takes a node's word that a durable main is over. Who has told it is answered when that is logged.
 func (c *controller) mainEnded(p *port, m control.Message, n *node, q *control.EndedMain) error {
 	id := rpcpacket.ID(q.Execution)
@@ -70,12 +65,6 @@ func (c *controller) mainEnded(p *port, m control.Message, n *node, q *control.E
 	c.keepAll(o.Put, o.Delete)
 	p.answer(m, nil)
 	return nil
-}
-
-// leaveMains says that a node leaves in order: nobody asks for its mains that are over.
-func (c *controller) leaveMains(n *node) {
-	o := c.mains.Leave(n.logged())
-	c.keepAll(o.Put, o.Delete)
 }
 
 // disownMains forgets the durable mains of a node that is gone for good.

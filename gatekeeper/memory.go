@@ -15,7 +15,7 @@ func (c *controller) ownersOf(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	b, err := c.bladeAt(p, "owners")
+	b, err := p.bladeAt("owners")
 	if err != nil {
 		return err
 	}

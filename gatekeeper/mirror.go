@@ -251,7 +251,7 @@ func (c *controller) giveUpCopy(b *blade, needed func() bool, lose func()) {
 // giveUp takes a blade out of service that was silent, or did not obey, at some time.
 func (c *controller) giveUp(b *blade, at time.Time, why string) {
 	if !b.two() {
-		c.failed(b, why)
+		c.takeOut(b, why, false)
 		return
 	}
 	if o := c.other(b); !at.Before(c.hearing.silent(o)) || o.overdue(at) >= 0 { // neither shows that it is there
@@ -259,7 +259,7 @@ func (c *controller) giveUp(b *blade, at time.Time, why string) {
 		return
 	}
 	bad := func() bool { return b.alive() && (!c.now.Before(c.hearing.silent(b)) || b.overdue(c.now) >= 0) }
-	c.giveUpCopy(b, bad, func() { c.failed(b, why) })
+	c.giveUpCopy(b, bad, func() { c.takeOut(b, why, false) })
 }
 
 // doubtful reports whether a blade is taken out of service when another one has answered.

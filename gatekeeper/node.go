@@ -95,7 +95,7 @@ func (c *controller) join(p *port, m control.Message) error {
 	if err := m.Decode(&j); err != nil {
 		return err
 	}
-	b, err := c.bladeAt(p, "join")
+	b, err := p.bladeAt("join")
 	if err != nil {
 		return err
 	}
@@ -129,16 +129,16 @@ func (c *controller) join(p *port, m control.Message) error {
 		n = c.newNode(b, &j, identity)
 		c.act(actions)
 		if len(n.blocks) == 0 { // it could never call anybody
-			c.removeNode(n, "its owner has no call slots left")
+			c.removeNodes("its owner has no call slots left", n)
 			return fault.New(fault.Overloaded, "join", "user %d of blade %q has its share of the rack's call slots: end a program, or make fewer calls at once", n.user, b.hello.Blade)
 		}
 		if !n.rights() {
-			c.removeNode(n, "the switch has no row left")
+			c.removeNodes("the switch has no row left", n)
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes, or is still about to end some: no more fit into the switch's registers", lastRow)
 		}
 		if j.NoLedger && n.ledger != nil {
 			const why = "an earlier program of the node keeps a ledger, and this one would not go on with what is in it"
-			c.removeNode(n, why)
+			c.removeNodes(why, n)
 			return fault.New(fault.Unsupported, "join", "node %s: %s", n.address, why)
 		}
 	}
@@ -160,7 +160,7 @@ func (c *controller) admitNode(p *port, m control.Message, n *node) {
 			p.fail(m, fault.New(fault.Unavailable, "join", "the blade has failed meanwhile"))
 			return
 		case err != nil:
-			c.removeNode(n, "the switch refuses its rules")
+			c.removeNodes("the switch refuses its rules", n)
 			p.fail(m, fault.New(fault.Internal, "join", "the switch refuses the node's rules: %v", err))
 			return
 		}
@@ -225,7 +225,7 @@ func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node)
 }
 
 // bladeAt returns the blade in service at a port.
-func (c *controller) bladeAt(p *port, op string) (*blade, error) {
+func (p *port) bladeAt(op string) (*blade, error) {
 	if p.blade == nil || p.blade.port != p {
 		return nil, fault.New(fault.Stale, op, "no blade is registered at port %d: say hello first", p.num)
 	}
@@ -233,8 +233,8 @@ func (c *controller) bladeAt(p *port, op string) (*blade, error) {
 }
 
 // nodeAt returns a node of the blade at a port.
-func (c *controller) nodeAt(p *port, op string, a netip.Addr, incarnation uint32) (*node, error) {
-	b, err := c.bladeAt(p, op)
+func (p *port) nodeAt(op string, a netip.Addr, incarnation uint32) (*node, error) {
+	b, err := p.bladeAt(op)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	if err := m.Decode(&l); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "leave", l.Node, l.Incarnation)
+	n, err := p.nodeAt("leave", l.Node, l.Incarnation)
 	if fault.CodeOf(err) == fault.NotFound {
 		p.answer(m, nil)
 		return nil
@@ -282,9 +282,10 @@ func (c *controller) leave(p *port, m control.Message) error {
 		if mains > 0 && open == 0 {
 			c.fleet.Finish(n.address)
 		}
-		c.leaveMains(n)
+		o := c.mains.Leave(n.logged()) // nobody asks for its mains that are over
+		c.keepAll(o.Put, o.Delete)
 	}
-	c.removeNode(n, why)
+	c.removeNodes(why, n)
 	return nil
 }
 
@@ -503,7 +504,7 @@ func (c *controller) sharing(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "sharing", q.Node, q.Incarnation)
+	n, err := p.nodeAt("sharing", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

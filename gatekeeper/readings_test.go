@@ -50,7 +50,7 @@ func TestGather(t *testing.T) {
 		}
 		wanted(func(c *controller) {
 			for _, n := range nodes {
-				c.removeNode(c.nodes[n.address], "it ends")
+				c.removeNodes("it ends", c.nodes[n.address])
 			}
 		})
 		for _, m := range ofType(s.b.messages(), rpcpacket.Ask) {
@@ -87,7 +87,7 @@ func TestGather_GivenUp(t *testing.T) {
 			n.held = h
 			c.gatherWords(h)
 			c.gatherSlots(h)
-			c.removeNode(n, "it ends")
+			c.removeNodes("it ends", n)
 			if len(c.slotGathers.next)+len(c.wordGathers.next) > 0 || n.held != nil {
 				t.Error("it is still waited for")
 			}

@@ -136,12 +136,6 @@ func (c *controller) tickRebuild() {
 	}
 }
 
-func (c *controller) rebuildDue(earliest func(time.Time)) {
-	if r := c.rebuild; r != nil && c.connected && !r.due.IsZero() {
-		earliest(r.due)
-	}
-}
-
 // askAccounts asks the nodes that are up. One that has joined again, and not heard yet what its row has, has done nothing since.
 func (c *controller) askAccounts(r *rebuild) {
 	r.step, r.due = rebuildAsks, c.now.Add(rebuildPatience)
@@ -154,7 +148,9 @@ func (c *controller) askAccounts(r *rebuild) {
 		q := control.GiveAccount{Node: n.address, Incarnation: n.incarnation, Rebuild: r.id}
 		_ = n.blade.port.ask(c.now, control.KindGiveAccount, q, func(control.Message) {}) // a node that is not asked is silent
 	}
-	c.accountsWhole(r)
+	if len(r.asked) == 0 {
+		c.accountsOver(r)
+	}
 }
 
 // account takes a page of a node's account.
@@ -163,7 +159,7 @@ func (c *controller) account(p *port, m control.Message) error {
 	if err := m.Decode(&page); err != nil {
 		return err
 	}
-	if _, err := c.nodeAt(p, "account", page.Node, page.Incarnation); err != nil {
+	if _, err := p.nodeAt("account", page.Node, page.Incarnation); err != nil {
 		return err
 	}
 	p.answer(m, nil)
@@ -183,16 +179,11 @@ func (c *controller) account(p *port, m control.Message) error {
 	if a.Add(&page.Account); page.Last {
 		a.whole = true
 		delete(r.asked, page.Node)
-		c.accountsWhole(r)
+		if len(r.asked) == 0 {
+			c.accountsOver(r)
+		}
 	}
 	return nil
-}
-
-// accountsWhole goes on when all nodes have given their accounts.
-func (c *controller) accountsWhole(r *rebuild) {
-	if r.step == rebuildAsks && len(r.asked) == 0 {
-		c.accountsOver(r)
-	}
 }
 
 // accountOf is a node's account, nil if there is none.

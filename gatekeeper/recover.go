@@ -62,9 +62,6 @@ func (c *controller) performRecovery(a recovery.Action) {
 	}
 }
 
-// removeNode is removeNodes for one.
-func (c *controller) removeNode(n *node, why string) { c.removeNodes(why, n) }
-
 // removeNodes ends nodes that have failed together, or left.
 func (c *controller) removeNodes(why string, nodes ...*node) {
 	var failures []recovery.Failure
@@ -90,7 +87,7 @@ func (c *controller) beginAnew(n *node, why string) {
 		return
 	}
 	c.stopInstance(n)
-	c.removeNode(n, why)
+	c.removeNodes(why, n)
 }
 
 // fall takes a node out of service.
@@ -104,7 +101,7 @@ func (c *controller) fall(n *node, why string) {
 	c.fallen[n.address] = n
 	c.leases.endOf(n.logged())
 	c.goOnLeases()
-	c.mainsFailed(n)
+	c.mains.Fail(n.logged())
 	c.displaced(n, why)
 	for token, o := range b.joins {
 		if o == n {
@@ -238,11 +235,3 @@ func (c *controller) stopInstance(n *node) {
 
 // server names a memory blade as the recovery Machine knows it.
 func (b *blade) server() recovery.Server { return recovery.Server(b.hello.Blade) }
-
-// loseMachine says that a memory blade's machine has lost its content: the blade has
-// started anew, and begins above all that it had.
-func (c *controller) loseMachine(b *blade) {
-	if m := b.mirror; m != nil {
-		m.copies, m.lost = nil, b.begin // it begins as another copy, which enroll writes down
-	}
-}

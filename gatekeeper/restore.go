@@ -252,7 +252,7 @@ func (c *controller) restoreExport(r *wal.Record) error {
 	}
 	s := c.services[rackaddr.Service(e.Service)]
 	if s == nil || !e.Away { // one that is away may be where another one is, for a while
-		if s, err = c.serviceFor(n, &request); err != nil {
+		if s, err = c.services.entry(n, &request); err != nil {
 			return corrupt(r, "%v", err)
 		}
 	}

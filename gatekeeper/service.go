@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,6 +28,9 @@ type service struct {
 	exports []*exported // in the order of their arrival, which is that of their routes
 	routes  map[routeKey]*node
 }
+
+// catalog is the services that nodes have exported, by address.
+type catalog map[netip.Addr]*service
 
 // exported is one node's export of a service.
 type exported struct {
@@ -56,12 +60,12 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err := m.Decode(&e); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "export", e.Node, e.Incarnation)
+	n, err := p.nodeAt("export", e.Node, e.Incarnation)
 	if err != nil {
 		return err
 	}
 	if e.Withdraw {
-		c.withdrawNode(n, func() { p.answer(m, control.Exported{}) })
+		c.empty(n, c.fleet.Wants(n.address)).answer = func() { p.answer(m, control.Exported{}) } // it is about to leave
 		return nil
 	}
 	methods, err := checkMethods(&e)
@@ -74,7 +78,7 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err := c.claim(n, claim{claimService, e.Service}); err != nil {
 		return err
 	}
-	s, err := c.serviceFor(n, &e)
+	s, err := c.services.entry(n, &e)
 	if err != nil {
 		return err
 	}
@@ -175,19 +179,19 @@ func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error
 func controls(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
 // hasMethod reports whether a service is there, and has a method.
-func (c *controller) hasMethod(service, method string) bool {
-	s := c.services[rackaddr.Service(service)]
+func (k catalog) hasMethod(service, method string) bool {
+	s := k[rackaddr.Service(service)]
 	wire, err := rpcpacket.MethodOf(method)
 	return s != nil && err == nil && s.has(wire)
 }
 
-// serviceFor finds the service of an export and checks that the node may join it.
-func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
+// entry finds the service of an export and checks that the node may join it.
+func (k catalog) entry(n *node, e *control.Export) (*service, error) {
 	a := rackaddr.Service(e.Service)
-	s := c.services[a]
+	s := k[a]
 	if s == nil {
 		s = &service{name: e.Service, address: a, routes: map[routeKey]*node{}}
-		c.services[a] = s
+		k[a] = s
 		return s, nil
 	}
 	if s.name != e.Service {
@@ -225,7 +229,7 @@ func (c *controller) describe(p *port, m control.Message) error {
 		return err
 	}
 	if q.Name == "" {
-		p.answer(m, control.ServiceInfo{Names: c.serviceNames()})
+		p.answer(m, control.ServiceInfo{Names: c.services.names()})
 		return nil
 	}
 	s := c.services[rackaddr.Service(q.Name)]
@@ -247,10 +251,10 @@ func (c *controller) describe(p *port, m control.Message) error {
 	return nil
 }
 
-// serviceNames are the services that nodes export, in order.
-func (c *controller) serviceNames() []string {
+// names are the services that nodes export, in order.
+func (k catalog) names() []string {
 	var names []string
-	for _, s := range c.services {
+	for _, s := range k {
 		if len(s.exports) > 0 {
 			names = append(names, s.name)
 		}
@@ -458,16 +462,18 @@ func (c *controller) act(actions []resources.Action) {
 			case b.two():
 				c.pull(b)
 			default:
-				c.failed(b, a.Blade.Cause)
+				c.takeOut(b, a.Blade.Cause, false)
 			}
 		case resources.EndNode:
 			if n := c.nodes[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
-				c.removeNode(n, a.Node.Cause)
+				c.removeNodes(a.Node.Cause, n)
 			}
 		case resources.StartNode:
 			c.startProgram(a)
 		case resources.EmptyNode:
-			c.emptyNode(a)
+			if n := c.nodes[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
+				c.empty(n, a.Moves).wanted = true
+			}
 		case resources.StopNode:
 			c.stopProgram(a)
 		case resources.GiveUp:
@@ -570,7 +576,7 @@ func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method string, w re
 // an operator or a deployment has said something, by service and method; entries
 // without a method are for all others of a service.
 func (g *Gatekeeper) Policies(ctx context.Context) (all []resources.MethodPolicy, err error) {
-	err = g.do(ctx, func() { all = g.ctl.fleet.AllPolicies(g.ctl.exportedPolicies()) })
+	err = g.do(ctx, func() { all = g.ctl.fleet.AllPolicies(g.ctl.services.policies()) })
 	return all, err
 }
 
@@ -578,7 +584,7 @@ func (g *Gatekeeper) Policies(ctx context.Context) (all []resources.MethodPolicy
 func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p resources.MethodPolicy, err error) {
 	err = g.do(ctx, func() {
 		said := resources.ExportedPolicy{Service: service, Method: method}
-		for _, m := range g.ctl.exportedPolicies() {
+		for _, m := range g.ctl.services.policies() {
 			if m.Service == service && m.Method == rpcpacket.PlainMethod(method) {
 				said = m
 			}
@@ -588,10 +594,10 @@ func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p reso
 	return p, err
 }
 
-// exportedPolicies lists what nodes say of the methods that they export, each method once: its form
+// policies lists what nodes say of the methods that they export, each method once: its form
 // by reference is the same method. Of several nodes of a service the one counts that came last.
-func (c *controller) exportedPolicies() (all []resources.ExportedPolicy) {
-	for _, s := range c.services {
+func (k catalog) policies() (all []resources.ExportedPolicy) {
+	for _, s := range k {
 		said := map[string]resources.Word{}
 		for _, x := range s.exports {
 			for _, m := range x.methods {
@@ -633,7 +639,7 @@ func (c *controller) heldNoRoute(h *held) {
 		c.malformedCall(h, &m.Header, err)
 		return
 	}
-	list := c.servingList(c.services[h.dst], &q, m.Method)
+	list := c.services[h.dst].list(&q, m.Method, c.returns, c.now)
 	b, err := resolve.Reply(&m.Header, resolve.Answer{List: &list})
 	if err != nil {
 		c.logger.Error("a question for servers has no answer", "service", q.Service, "method", q.Method, "error", err)
@@ -642,11 +648,11 @@ func (c *controller) heldNoRoute(h *held) {
 	c.send(0, frame.UDP6{Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(h.src, h.srcPort), Payload: b}.Append(nil))
 }
 
-// servingList lists the nodes that serve a method and, unless its calls run at most once, have a ledger. If there are none, it lists
+// list lists the nodes that serve a method and, unless its calls run at most once, have a ledger. If there are none, it lists
 // those that are to come back: calls to them wait there. A call that runs at most once waits only if they move. A node that is
 // leaving for good is in no list. Of a method that no node has exported it lists the nodes of the service: a program may have
 // registered the method meanwhile, else it refuses the call.
-func (c *controller) servingList(s *service, q *control.Serving, method rpcpacket.Method) (list control.ServingList) {
+func (s *service) list(q *control.Serving, method rpcpacket.Method, returns func(*exported) bool, now time.Time) (list control.ServingList) {
 	if s == nil || s.name != q.Service || len(s.exports) == 0 {
 		list.Why = "no node exports the service: deploy it (bifrost deploy), or check its name"
 		return list
@@ -661,7 +667,7 @@ func (c *controller) servingList(s *service, q *control.Serving, method rpcpacke
 		switch {
 		case x.node.lost:
 			list.Why = "the state of the service is lost: " + x.node.anew()
-		case !x.serves() && !c.returns(x): // it is leaving for good
+		case !x.serves() && !returns(x): // it is leaving for good
 		case x.node.ledger == nil && !q.AtMostOnce:
 			list.Why = control.NoLedger
 		case !x.serves() && q.AtMostOnce && !x.moves:
@@ -670,9 +676,9 @@ func (c *controller) servingList(s *service, q *control.Serving, method rpcpacke
 			awaited = append(awaited, x)
 		case len(list.Nodes) < resolve.MostNodes:
 			list.Nodes, list.Incarnations = append(list.Nodes, x.node.address), append(list.Incarnations, x.node.incarnation)
-			x.node.named = c.now
+			x.node.named = now
 			if q.AtMostOnce {
-				x.node.bound = c.now
+				x.node.bound = now
 			}
 		}
 	}

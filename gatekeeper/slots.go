@@ -62,7 +62,7 @@ func (c *controller) moreBlocks(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n, err := c.nodeAt(p, "blocks", q.Node, q.Incarnation)
+	n, err := p.nodeAt("blocks", q.Node, q.Incarnation)
 	if err != nil {
 		return err
 	}

@@ -81,14 +81,8 @@ func (c *controller) missFence(f control.Fence) {
 	}
 }
 
-// catchUp tells a memory blade what it has missed, and then goes on with its hello. What
-// an earlier hello has begun to tell is given up.
+// catchUp tells a memory blade what it has missed, and then goes on with its hello.
 func (c *controller) catchUp(p *port, hello control.Message, b *blade) error {
-	p.cancel()
-	return c.catchUpMore(p, hello, b)
-}
-
-func (c *controller) catchUpMore(p *port, hello control.Message, b *blade) error {
 	if len(b.missed.Fences) == 0 {
 		var h control.Hello
 		if err := hello.Decode(&h); err != nil {
@@ -108,7 +102,9 @@ func (c *controller) catchUpMore(p *port, hello control.Message, b *blade) error
 		if c.caughtUp(p, hello, m, b) {
 			b.missed.done(f)
 			c.keepMissed(b)
-			c.goOn(p, hello, c.catchUpMore(p, hello, b))
+			if err := c.catchUp(p, hello, b); err != nil {
+				p.fail(hello, err)
+			}
 		}
 	})
 }
@@ -125,15 +121,8 @@ func (c *controller) caughtUp(p *port, hello, m control.Message, b *blade) bool 
 	err := fault.Remote(m.Status, m.Kind.String(), "%s", m.Body)
 	c.count.Failures++
 	c.logger.Error("a memory blade does not catch up, and stays out of service", "blade", b.hello.Blade, "command", m.Kind, "error", err)
-	c.goOn(p, hello, err)
+	p.fail(hello, err) // the daemon says hello again
 	return false
-}
-
-// goOn answers a hello with an error, if there is one: the daemon says hello again.
-func (c *controller) goOn(p *port, hello control.Message, err error) {
-	if err != nil {
-		p.fail(hello, err)
-	}
 }
 
 // regionList reads a page of the answer.
