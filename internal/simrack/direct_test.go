@@ -319,29 +319,33 @@ func TestLedgerNearlyFull(t *testing.T) {
 }
 
 // TestDirectDeadline: a call with a deadline has begun in time, and its node dies. It is run again to
-// its end, though the next incarnation's ledger answers late.
+// its end, though that begins when its time is over, and its caller is not heard.
 func TestDirectDeadline(t *testing.T) {
 	withShelf(t, true, func(r *shelf) {
-		echo := r.join("c1", "echo")
-		if err := echo.Export(r.Context(), "Arrays", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+		slow := borrower{handle: func(context.Context, dsm.Pointer) error {
+			<-time.After(1500 * time.Millisecond) // virtual: what the former run has done is not taken back before
+			return nil
+		}}
+		if err := r.join("s2", "borrower").Export(r.Context(), "Borrower", arrays.NewArraysProcessor(slow)); err != nil {
 			t.Fatal(err)
 		}
-		impair := func(loss float64) {
-			for _, m := range []string{"m1", "m2"} {
-				r.Host(m).Impair(wire.Impairment{}, wire.Impairment{Loss: loss})
-			}
-		}
-		r.begins = func(*shelf) error {
-			impair(1)
-			time.AfterFunc(2*time.Second, func() { impair(0) }) // virtual
-			return nil
-		}
+		cut := func(loss float64) { r.Host("c1").Impair(wire.Impairment{Loss: loss}, wire.Impairment{Loss: loss}) }
 		r.handle = func(ctx context.Context, at *dsm.Pointer) error {
 			at[0]++
-			if _, err := arrays.NewArraysClient(r.server.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte{1}); err != nil || r.runs.Load() > 1 {
+			p, err := fresh(ctx)
+			if err != nil {
 				return err
 			}
-			return r.kill(ctx)
+			if r.runs.Load() == 1 {
+				cut(1) // the caller cannot say that it gives the call up
+				time.AfterFunc(2*time.Second, func() { cut(0) })
+				time.AfterFunc(100*time.Millisecond, func() { // all of it virtual
+					if err := r.KillSoon("s1", "app/p/1"); err != nil {
+						r.Error(err)
+					}
+				})
+			}
+			return lendTo(ctx, r.server, p)
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second) // virtual
 		defer cancel()
@@ -350,8 +354,8 @@ func TestDirectDeadline(t *testing.T) {
 		}
 		<-time.After(10 * time.Second) // virtual: it has been run again
 		r.call(func(_ context.Context, at *dsm.Pointer) error {
-			if at[0] != 1 {
-				t.Errorf("it counts %d times", at[0])
+			if at[0] != 1 || r.runs.Load() != 3 {
+				t.Errorf("it counts %d times, in %d runs", at[0], r.runs.Load()-1)
 			}
 			return nil
 		})

@@ -245,6 +245,7 @@ func TestGivenUpCallWaits(t *testing.T) {
 				t.Errorf("it is cancelled: %v", err)
 			}
 			<-timed.Done()
+			<-time.After(10 * time.Millisecond) // virtual: its time is over at the callee, too
 			close(busy)
 			return first.Wait()
 		})

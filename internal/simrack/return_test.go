@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -312,10 +313,10 @@ func TestClockSetBack(t *testing.T) {
 		})
 		must(err)
 		events := r.Gatekeeper().Subscribe(ctx)
-		node, err := r.Join(ctx, "c1", "client")
-		must(err)
 		had := map[dsm.Pointer]int{}
 		for boot := range 4 {
+			node, err := r.Join(ctx, "c1", fmt.Sprint("client", boot)) // it asks the machine which generations there were
+			must(err)
 			for range 100 {
 				p, err := node.Memory().Alloc(ctx, 1<<16)
 				must(err)
@@ -325,6 +326,7 @@ func TestClockSetBack(t *testing.T) {
 				had[p] = boot
 				must(node.Memory().Free(ctx, p))
 			}
+			must(node.Close(ctx))
 			back.Add(int64(time.Hour))
 			must(r.CrashBlade("m1"))
 			<-time.After(5 * time.Second) // virtual: it has failed
