@@ -223,7 +223,7 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 // askForgetter asks whether a node is there that does not answer. What one that is gone for
 // good had is forgotten with it.
 func (n *Node) askForgetter(node [16]byte) {
-	incarnation, _, _ := n.endedUpTo(netip.AddrFrom16(node))
+	incarnation, _ := n.endedUpTo(netip.AddrFrom16(node))
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -237,6 +237,21 @@ func (n *Node) askForgetter(node [16]byte) {
 	if p := l.forgets.to[node]; p != nil {
 		p.asking = false
 	}
+}
+
+// endedUpTo asks up to which incarnation those of a node have ended: math.MaxUint32 if it is gone for good.
+// One that is away has ended, though nobody may ever start its program anew.
+func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, known bool) {
+	info, err := n.session.Who(n.base, node)
+	switch {
+	case info.Left || fault.CodeOf(err) == fault.NotFound:
+		return math.MaxUint32, true
+	case err != nil:
+		return 0, false
+	case info.Away:
+		return info.Incarnation, true
+	}
+	return info.Incarnation - 1, true
 }
 
 // askCallers asks from time to time whether callers are there whose answers are kept. It
@@ -276,7 +291,7 @@ func compareNodes(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 
 // askCaller asks whether a caller's incarnation is there.
 func (l *ledger) askCaller(caller [16]byte, incarnation uint32) {
-	ended, _, known := l.node.endedUpTo(netip.AddrFrom16(caller))
+	ended, known := l.node.endedUpTo(netip.AddrFrom16(caller))
 	if !known || ended < incarnation {
 		return
 	}

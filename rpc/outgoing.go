@@ -353,7 +353,6 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		out[n.connOf(p)] = append(out[n.connOf(p)], p.again(now))
 	}
 	next, ok = o.core.Due()
-	n.whereabouts(resend)
 	o.mu.Unlock()
 	n.stats.resent.Add(uint64(len(resend)))
 	for conn, all := range out {

@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/pace"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -30,7 +29,6 @@ import (
 type servers struct {
 	mu    sync.Mutex
 	known map[control.Serving]*serving
-	asked map[netip.Addr]bool // those about which the Gatekeeper is being asked
 }
 
 // serving is what is known of who takes the calls of a method.
@@ -347,72 +345,4 @@ func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) 
 		at.refused = max(now, 1)
 	}
 	k.heard = false // it is asked again before the next call
-}
-
-// whereabouts asks about the nodes that calls have waited for as long as a call waits at most between two copies. The calls to
-// those that are gone for good fail, and calls of policy none to those that have failed.
-func (n *Node) whereabouts(calls []*endpoint.Call) {
-	s := &n.servers
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, call := range calls {
-		node := netip.AddrFrom16(call.Node)
-		if !call.Waits() || s.asked[node] {
-			continue
-		}
-		if s.asked == nil {
-			s.asked = map[netip.Addr]bool{}
-		}
-		s.asked[node] = true
-		go func() {
-			if incarnation, inOrder, known := n.endedUpTo(node); known {
-				n.gone(node, inOrder, incarnation)
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.asked, node)
-		}()
-	}
-}
-
-// endedUpTo asks up to which incarnation those of a node have ended: math.MaxUint32 if it is gone for good, and then whether it has left in order.
-// One that is away has ended, though nobody may ever start its program anew.
-func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, inOrder, known bool) {
-	info, err := n.session.Who(n.base, node)
-	switch {
-	case info.Left || fault.CodeOf(err) == fault.NotFound:
-		return math.MaxUint32, info.Left, true
-	case err != nil:
-		return 0, false, false
-	case info.Away:
-		return info.Incarnation, false, true
-	}
-	return info.Incarnation - 1, false, true
-}
-
-// gone fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is gone for
-// good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A call that lends memory waits for the
-// switch's word: then its caller has its rights back.
-func (n *Node) gone(node netip.Addr, inOrder bool, incarnation uint32) {
-	forGood := incarnation == math.MaxUint32
-	n.out.mu.Lock()
-	var failed []*pending
-	for _, call := range n.out.core.All(nil) {
-		p := call.Tag.(*pending)
-		bound := p.server.incarnation != 0 && p.server.incarnation <= incarnation
-		if call.Node == node.As16() && (forGood || bound) && !p.detached && !p.lends {
-			n.orphan(p) // until the switch says that the call is over
-			failed = append(failed, p)
-		}
-	}
-	n.out.mu.Unlock()
-	for _, p := range failed {
-		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID}
-		if inOrder && p.server.incarnation == 0 { // the node knows nothing of calls of policy none that it has answered
-			h.Flags |= rpcpacket.FlagUnbegun
-		}
-		if n.deliver(&p.Call, nil, rpcpacket.Message{Header: h, Payload: []byte(whyGone)}) {
-			n.interrupt() // whoever waits may be reading
-		}
-	}
 }

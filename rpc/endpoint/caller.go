@@ -48,12 +48,6 @@ type Call struct {
 	prev, next *Call
 }
 
-// waits is after how long a pause between two copies it is asked whether the callee is there.
-const waits = 250 * time.Millisecond
-
-// Waits reports whether the call has waited for so long that somebody should ask whether its callee is there.
-func (c *Call) Waits() bool { return c.interval >= waits }
-
 // Resent reports whether the call was sent more than once.
 func (c *Call) Resent() bool { return c.again }
 

@@ -6,7 +6,6 @@ A Caller is not safe for concurrent use: the shell holds a lock. Times are in se
 from . import layout, wire
 from .slots import Slots
 
-WAITS = 0.25  # after how long a pause between two copies it is asked whether the callee is there
 LENT_PAUSE, MAX_LENT_PAUSE = 0.001, 0.1  # until a call is sent again that the switch has turned around as lent: at first, and at most
 
 
@@ -56,10 +55,6 @@ class Call:
         self.restarted = 0.0  # before, no word of its node makes a copy due
         self.resent = False
         self.lent, self.unsent = 0.0, False  # the last pause because it was turned around as lent; whether its last copy was
-
-    def waits(self):
-        """Whether the call has waited for so long that somebody should ask whether its callee is there."""
-        return self.interval >= WAITS
 
     def at(self, m):
         """Whether a message names the call's place."""

@@ -25,7 +25,6 @@ POLICIES = {"none": layout.POLICY_NONE, "recover": layout.POLICY_RECOVER}
 SLOT_PATIENCE = 1.0  # seconds for which a call of a handler waits for a call slot, if no more are to come
 ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent again
 MAX_TEXT = 4096  # bytes of an error's text at most
-_FOR_GOOD = 1 << 32  # above all incarnations of a node
 
 
 def default_name() -> str:
@@ -382,38 +381,15 @@ class Node:
             question["at_most_once"] = True
         self._inquiries.put(told, "serving", serving=question)
 
-    def _ask_where(self, node):
-        """Asks about a node that has not answered for long. What is out to one that is gone for good fails, and calls of
-        policy none to an incarnation that has failed."""
+    def _ask_whether_there(self, node):
+        """Asks about a node that has not acknowledged for long what it is to forget. One that is gone for good never will."""
 
         def told(answer):
-            if isinstance(answer, Error):
-                if answer.code == layout.NOT_FOUND:
-                    self._gone(node, _FOR_GOOD)
-                return
-            who = answer["who"]
-            if who.get("left", False):
-                self._gone(node, _FOR_GOOD, True)
-            else:
-                self._gone(node, who.get("incarnation", 0) - (0 if who.get("away", False) else 1))
+            if answer.code == layout.NOT_FOUND if isinstance(answer, Error) else answer["who"].get("left", False):
+                with self._lock:
+                    self._forgets.gone(node)
 
         self._inquiries.put(told, "who", address=node)
-
-    def _gone(self, node, incarnation, in_order=False):
-        """Fails the calls of policy none to incarnations of a node up to one that is gone, and all calls to a node that is
-        gone for good. If it has left in order, exactly-once calls have never run: whoever made them chooses another node. A
-        call of policy none may have run, and its answer got lost. A call goes on until the switch says that it is over, and whoever has lent
-        regions waits for that."""
-        with self._lock:
-            if incarnation == _FOR_GOOD:
-                self._forgets.gone(node)
-            out = [c for c in self._caller.calls.values() if c.node == node and c.waiter and not c.message.regions]
-            failed = [(c, self._orphan(c)) for c in out if incarnation == _FOR_GOOD or 0 < c.message.callee_incarnation <= incarnation]
-        for call, waiter in failed:
-            why = _failure(layout.UNAVAILABLE, _GONE)
-            if in_order and call.message.policy != layout.POLICY_NONE:
-                why.flags = layout.FLAG_UNBEGUN
-            self._tell(call, waiter, why)
 
     # The pump: one thread that reads all sockets and sends again what is due.
 
@@ -468,8 +444,8 @@ class Node:
         for node, ids, _ in forgets:
             for datagram in wire.forgets(ids, self.incarnation, self.budget):
                 self.send(datagram, node, layout.PORT_DIRECT)
-        for node in {c.node for c in resend if c.waits()} | {node for node, _, silent in forgets if silent}:
-            self._ask_where(node)
+        for node in {node for node, _, silent in forgets if silent}:
+            self._ask_whether_there(node)
         for t in self._incoming.tick(now):
             self._lost(t)
         self._pull(now)

@@ -53,21 +53,6 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         self.direct.inject(ack.pack(), A)
         self.forgotten()
 
-    def test_a_node_that_is_gone(self):
-        outcome = self.start()
-        self.call()
-        self.session.who[A] = None
-        e = outcome()
-        self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, False))
-
-    def test_a_node_that_has_left_in_order(self):
-        outcome = self.start()
-        self.call()
-        self.session.serving = serves(B)
-        self.session.who[A] = {"name": "", "blade": "", "left": True}
-        self.reply(self.call(to=B), source=B, payload=b"2")
-        self.assertEqual(outcome(), ({}, b"2"))
-
     def test_a_node_that_restarts(self):
         outcome = self.start()
         m = self.call()
@@ -179,15 +164,6 @@ class AtMostOnceTest(MovesOn, NodeTest):
         self.reply(self.call(), type=layout.TYPE_EXCEPTION, code=layout.UNAVAILABLE, callee_incarnation=10)
         e = outcome()
         self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, False))
-
-    def test_an_incarnation_that_has_failed(self):
-        for who in dict(incarnation=10), dict(incarnation=9, away=True), dict(left=True):
-            self.session.who[A] = dict(name="n", incarnation=9)
-            outcome = self.start()
-            self.call()
-            self.session.who[A] = dict(name="n", **who)
-            e = outcome()
-            self.assertEqual((e.code, e.never_began), (layout.UNAVAILABLE, False))
 
     def test_a_node_that_has_restarted(self):
         outcome = self.start()
