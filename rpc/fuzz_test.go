@@ -160,7 +160,8 @@ func FuzzCall(f *testing.F) {
 				t.Fatalf("answered with %d bytes, %v", len(a.Reply), err)
 			}
 			if reply.Type != rpcpacket.Reply && reply.Type != rpcpacket.Exception || reply.Call != m.Call || reply.Method != m.Method || reply.Service != m.Service ||
-				reply.CallerIncarnation != m.CallerIncarnation || reply.CalleeIncarnation != 1 {
+				reply.CallerIncarnation != m.CallerIncarnation || reply.CalleeIncarnation != 1 || reply.Slot != m.Slot || reply.Number != m.Number ||
+				reply.Flags.Policy() != m.Flags.Policy() || reply.Turned != rpcpacket.NotTurned || reply.Had != 0 || reply.Type == rpcpacket.Exception && len(reply.Lists) > 0 {
 				t.Fatalf("%+v is answered with %+v", m.Header, reply.Header)
 			}
 		}
