@@ -80,8 +80,9 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	return c.inner().Alloc(ctx, size)
 }
 
-// Free ends the region that p is the first byte of. The node must control it, and no call
-// may have it on loan. A Free whose context ends goes on without its caller.
+// Free ends the region that p is the first byte of. The node must control it. While a call of
+// this program has it on loan, Free fails as PermissionDenied; while another one has, it waits
+// for that call's end. A Free whose context ends goes on without its caller.
 func (c *Client) Free(ctx context.Context, p Pointer) error { return c.inner().Free(ctx, p) }
 
 // Read fills b with the bytes from p on. It returns how many bytes, from the first on, have
@@ -91,9 +92,9 @@ func (c *Client) Read(ctx context.Context, p Pointer, b []byte) (int, error) {
 }
 
 // Write puts b at p. It returns how many bytes, from the first on, certainly stand there;
-// less than len(b) only with an error. When ctx ends, what has been sent may still be
-// written: [Client.Settle] waits until that is known, and so do this client's later
-// operations on the same bytes.
+// less than len(b) only with an error. While a call has the region on loan, Write fails or waits
+// as [Client.Free] does. When ctx ends, what has been sent may still be written: [Client.Settle]
+// waits until that is known, and so do this client's later operations on the same bytes.
 func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 	return c.inner().Write(ctx, p, b)
 }

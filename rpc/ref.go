@@ -44,7 +44,8 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // have (WithMaxMessage). Stats and metrics count both ways.
 //
 // An owned Ref may be passed to any number of calls, which copies nothing; its
-// owner frees it. A handler may read a lent one and pass it on in nested calls
+// owner frees it. While one of these calls is not over, the owner may read the value, but not free
+// it; a call that was given up is over when its callee has answered. A handler may read a lent one and pass it on in nested calls
 // until it returns. A Ref's methods may be called concurrently, except that the
 // order of what an exactly-once handler does must not depend on chance (see [Go]).
 type Ref[T any] struct {
@@ -123,7 +124,8 @@ func (r *Ref[T]) load(ctx context.Context, op string) (value T, err error) {
 }
 
 // Free ends the reference and gives its memory back. A lent one is its caller's to
-// free: that is [BadRequest].
+// free: that is [BadRequest]. While a call of this program that it was passed to is not over,
+// also one that was given up, Free fails as [PermissionDenied], and may be called again.
 func (r *Ref[T]) Free(ctx context.Context) error {
 	const op = "free reference"
 	if err := r.take(ctx, op); err != nil {

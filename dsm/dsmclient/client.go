@@ -39,7 +39,7 @@ type Config struct {
 	Limits Limits
 	// Keep makes the client keep freed regions for a second, for allocations of
 	// their size: they stay under the node's control, and neither their free nor the
-	// next allocation waits for the Gatekeeper. Sizes that are allocated again and
+	// next allocation waits for a memory blade. Sizes that are allocated again and
 	// again without coming back are allocated ahead. Whoever passes regions on must
 	// then say so (Lend, Returned, HandOver, Gained).
 	Keep bool
@@ -114,7 +114,7 @@ func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 // Free ends the region that p is the first byte of. The node must control it,
 // and no lease on it may be out. If the region is lent by a call that this program has not made, Free waits until it is over. A Free whose context ends
 // goes on without its caller. If the client Keeps regions, and knows that the node controls this one and
-// that nobody else has it, Free waits for nobody; else for the Gatekeeper.
+// that nobody else has it, Free waits for nobody; else for the memory blade.
 func (c *Client) Free(ctx context.Context, p Pointer) error {
 	_, err := c.move(ctx, dsmpacket.OpFree, p, nil)
 	return err
