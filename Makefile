@@ -73,7 +73,7 @@ explore-fresh: ## the crash explorer with programs that nobody has run, for FRES
 # The longest come first: go test begins packages in this order, two at a time.
 # The detector needs cgo; what tests build themselves is built as everywhere.
 RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./dsm/memory ./daemon ./gatekeeper/wal ./gatekeeper/admin/... ./gatekeeper/history \
-	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4/interp ./p4/ebpf ./p4/p4rt ./p4/softswitch/... ./internal/control ./internal/join/... \
+	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4/interp ./p4/ebpf ./p4/gnmi ./p4/p4rt ./p4/softswitch/... ./internal/control ./internal/join/... \
 	./internal/netio/... ./internal/outstream ./internal/wire ./internal/devrack
 
 race: ## tests under the race detector

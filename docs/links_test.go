@@ -195,7 +195,7 @@ var (
 var foreign = map[string]string{
 	"EtherType": "a field of Ethernet", "MurmurHash3": "a hash", "OpenAPI": "", "OpenMetrics": "", "OpenTelemetry": "",
 	"TestCounter": "a test that an example shows", "PacketStreamResponse": "a message of bmv2", "PacketStreamRequest": "a message of bmv2",
-	"W3C": "", "rMK": "syntax of test scripts", "pPORT": "syntax of test scripts",
+	"W3C": "", "gNMI": "", "rMK": "syntax of test scripts", "pPORT": "syntax of test scripts",
 }
 
 // lostLinks returns the links of a comment that lead nowhere, and how many lead somewhere.

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/gnmi"
 )
 
 // Interface is an interface that is to be a port.
@@ -27,6 +28,10 @@ func (s *Switch) AttachInterfaces([]Interface) error { return s.AttachInterface(
 type portWatch struct{}
 
 func (*portWatch) close() {}
+
+func (s *Switch) linkOf(string) (out linkState, err error) { return out, gnmi.ErrUnsupported }
+
+func (s *Switch) enableLink(string, bool) error { return gnmi.ErrUnsupported }
 
 func (s *Switch) captureInterface(context.Context, *port) {}
 

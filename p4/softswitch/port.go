@@ -173,7 +173,7 @@ func (s *Switch) Attach(num datapath.Port, out func(frame []byte)) error {
 	if err := s.add(p); err != nil {
 		return err
 	}
-	s.srv.SetPort(p4rt.Port{Number: num, Up: true})
+	s.tellPort(p4rt.Port{Number: num, Up: true})
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (s *Switch) SetUp(num datapath.Port, up bool) error {
 		return fmt.Errorf("port %d is not one in this process", num)
 	}
 	p.out.(*function).down.Store(!up)
-	s.srv.SetPort(p4rt.Port{Number: num, Up: up})
+	s.tellPort(p4rt.Port{Number: num, Up: up})
 	return nil
 }
 
@@ -203,6 +203,7 @@ func (s *Switch) Detach(num datapath.Port) error {
 	s.mu.Unlock()
 	p.close()
 	s.srv.RemovePort(num)
+	s.changes.tell()
 	return nil
 }
 

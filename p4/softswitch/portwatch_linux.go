@@ -62,7 +62,59 @@ func (w *portWatch) close() {
 	w.closed.Store(true)
 	w.events.Close()
 	w.done.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.ask.Close()
+}
+
+// errNoWatch is returned where there is no interface yet, or the switch is closed.
+var errNoWatch = errors.New("softswitch: no interfaces")
+
+// ofLink asks the kernel about an interface, in the network namespace where the ports were attached.
+func (s *Switch) ofLink(name string, f func(*netlink.Handle, netlink.Link) error) error {
+	s.mu.Lock()
+	w := s.watch
+	s.mu.Unlock()
+	if w == nil {
+		return errNoWatch
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed.Load() {
+		return errNoWatch
+	}
+	l, err := w.ask.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	return f(w.ask, l)
+}
+
+// linkOf is what the kernel says of an interface.
+func (s *Switch) linkOf(name string) (out linkState, err error) {
+	err = s.ofLink(name, func(_ *netlink.Handle, l netlink.Link) error {
+		at := l.Attrs()
+		out = linkState{
+			enabled: at.Flags&net.FlagUp != 0, up: at.Flags&net.FlagRunning != 0,
+			index: uint32(at.Index), mtu: uint16(min(at.MTU, 1<<16-1)), mac: at.HardwareAddr.String(), //nolint:gosec // small
+		}
+		return nil
+	})
+	return out, err
+}
+
+// enableLink sets an interface up or down.
+func (s *Switch) enableLink(name string, enable bool) error {
+	return s.ofLink(name, func(h *netlink.Handle, l netlink.Link) error {
+		set := h.LinkSetDown
+		if enable {
+			set = h.LinkSetUp
+		}
+		if err := set(l); err != nil {
+			return fmt.Errorf("interface %s: %w", name, err)
+		}
+		return nil
+	})
 }
 
 func (w *portWatch) run() {
@@ -120,7 +172,7 @@ func (w *portWatch) look(which func(*port) bool) {
 			w.sw.log.Warn("the state of an interface is unknown", "port", p.num, "interface", p.name, "error", err)
 			continue
 		}
-		w.sw.srv.SetPort(p4rt.Port{Number: p.num, Name: p.name, Up: err == nil && at.Attrs().Flags&net.FlagRunning != 0})
+		w.sw.tellPort(p4rt.Port{Number: p.num, Name: p.name, Up: err == nil && at.Attrs().Flags&net.FlagRunning != 0})
 	}
 }
 

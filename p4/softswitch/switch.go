@@ -65,11 +65,13 @@ type Switch struct {
 	// restored: ports of a process before may still be attached; for AttachInterfaces.
 	restored bool
 
-	exec  atomic.Pointer[Executor] // nil before the first pipeline is committed
-	runs  atomic.Uint64            // how many pipelines were committed
-	ports [numPorts]atomic.Pointer[port]
-	emit  func(datapath.Port, []byte) // sends a frame out of a port at once
-	lost  atomic.Uint64               // frames before there was a pipeline, or at or for no port
+	exec atomic.Pointer[Executor] // nil before the first pipeline is committed
+	runs atomic.Uint64            // how many pipelines were committed
+
+	changes changes // of the state of ports
+	ports   [numPorts]atomic.Pointer[port]
+	emit    func(datapath.Port, []byte) // sends a frame out of a port at once
+	lost    atomic.Uint64               // frames before there was a pipeline, or at or for no port
 
 	moving sync.Mutex // held while interfaces are attached or change executors; before mu
 	mu     sync.Mutex // makes changes of ports one at a time

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/gnmi"
 	"github.com/bifrost-rack/bifrost/p4/trace"
+	pb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,6 +52,7 @@ type traceMessage struct {
 func (s *Switch) services(r grpc.ServiceRegistrar) {
 	s.serveTraces(r)
 	s.serveState(r)
+	pb.RegisterGNMIServer(r, gnmi.New(s))
 }
 
 // serveTraces adds the service to a server.
