@@ -59,7 +59,7 @@ func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 	}
 	for began := time.Now(); ; {
 		b := &Backup{g: g, id: rand.Uint64()}
-		if err := g.do(ctx, func() { b.manifest = g.ctl.backupOf() }); err != nil {
+		if err := g.do(ctx, func() { b.manifest = g.ctl.backupOf(g.ctl.began) }); err != nil {
 			return nil, err
 		}
 		err := b.copyAll(ctx)
@@ -79,9 +79,9 @@ func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 }
 
 // backupOf is what a backup of this moment is of.
-func (c *controller) backupOf() backup.Manifest {
-	m := backup.Manifest{Release: control.ThisRelease(), Rack: c.began}
-	for _, b := range c.sortedBlades() {
+func (p *population) backupOf(began uint64) backup.Manifest {
+	m := backup.Manifest{Release: control.ThisRelease(), Rack: began}
+	for _, b := range p.sortedBlades() {
 		if b.memory() && b.alive() && b.holds() {
 			m.Blades = append(m.Blades, backup.Blade{Name: b.hello.Blade, Machine: b.hello.Machine, Boot: b.hello.Boot, Regions: b.first()})
 		}
@@ -127,7 +127,7 @@ func (b *Backup) copyRegisters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.image = i.records()
+	b.image = i.saved()
 	return b.g.do(ctx, func() {
 		b.manifest.Regions, b.manifest.Lacks = b.g.ctl.ownedIn(i, func(machine uint8) bool {
 			return slices.ContainsFunc(b.manifest.Blades, func(m backup.Blade) bool { return m.Regions && m.Machine == machine })

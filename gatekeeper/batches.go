@@ -78,15 +78,15 @@ func (c *controller) grantBatches(n *node, machine uint8, want int) (news []cont
 			break
 		}
 		c.has(n, number, machine)
-		c.keepBatch(number)
+		c.keepBatch(number, c.batches.of[number])
 		news = append(news, n.batch(number))
 	}
 	return news
 }
 
 // has makes a batch a node's.
-func (c *controller) has(n *node, number uint32, machine uint8) {
-	c.batches.set(number, batchOf{machine, n.address})
+func (p *population) has(n *node, number uint32, machine uint8) {
+	p.batches.set(number, batchOf{machine, n.address})
 	if n.batches == nil {
 		n.batches = map[uint8][]uint32{}
 	}
@@ -139,9 +139,9 @@ func (c *controller) grant(machine uint8, all []control.BatchOf) {
 }
 
 // grants lists whose the batches of a machine are.
-func (c *controller) grants(machine uint8) (all []control.BatchOf) {
-	for number, o := range c.batches.of {
-		if n := c.nodeOrFallen(o.node); n != nil && o.machine == machine {
+func (p *population) grants(machine uint8) (all []control.BatchOf) {
+	for number, o := range p.batches.of {
+		if n := p.nodeOrFallen(o.node); n != nil && o.machine == machine {
 			all = append(all, n.batch(number))
 		}
 	}
@@ -157,11 +157,11 @@ func (c *controller) grantAll(b *blade) {
 }
 
 // grantsAt is grants for a memory blade with a copy.
-func (c *controller) grantsAt(b *blade) []control.BatchOf {
+func (p *population) grantsAt(b *blade) []control.BatchOf {
 	if !b.memory() || !b.holds() {
 		return nil
 	}
-	return c.grants(b.hello.Machine)
+	return p.grants(b.hello.Machine)
 }
 
 // freeBatches takes the batches of a node that is gone for good.
@@ -169,16 +169,15 @@ func (c *controller) freeBatches(n *node) {
 	for machine, all := range n.batches {
 		for _, number := range all {
 			c.batches.set(number, batchOf{machine: machine})
-			c.keepBatch(number)
+			c.keepBatch(number, c.batches.of[number])
 		}
 	}
 	n.batches = nil
 }
 
 // keepBatch writes down who has a batch.
-func (c *controller) keepBatch(number uint32) {
-	o := c.batches.of[number]
-	c.put(wal.Record{Kind: wal.KindBatch, ID: batchID(number), Callee: wal.Node{Address: o.node}, Attempt: uint32(o.machine)})
+func (j *journal) keepBatch(number uint32, o batchOf) {
+	j.put(wal.Record{Kind: wal.KindBatch, ID: batchID(number), Callee: wal.Node{Address: o.node}, Attempt: uint32(o.machine)})
 }
 
 func batchID(number uint32) (id wal.ID) {

@@ -342,7 +342,8 @@ func (c *controller) serveMemory(b *blade) {
 // unserve takes a memory blade out of service: nobody waits for it any more.
 func (c *controller) unserve(b *blade) {
 	c.servers = slices.DeleteFunc(c.servers, func(o *blade) bool { return o == b })
-	c.excuse(b)
+	b.excuse()
+	c.keepMissed(b)
 	c.recover(c.recoveries.RemoveServer(b.server()))
 }
 

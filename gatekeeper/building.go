@@ -19,6 +19,8 @@ type building struct {
 	slots map[rpcpacket.Slot]slotCell
 	// below are calls of which the number below theirs is closed if they cannot be open: a copy opens them.
 	below map[rpcpacket.Slot]bool
+	// unclear are regions of which nodes say what cannot all be.
+	unclear []dsmpacket.RegionID
 }
 
 func newBuilding() *building {
@@ -27,10 +29,10 @@ func newBuilding() *building {
 
 // buildSaved is what a backup has. All nodes have ended, and nothing of what is in it was settled while it was read. A call counts that
 // was there before the words were read; of a one-way, one that was there after them, if its regions had changed hands by then.
-func (c *controller) buildSaved(i *image) *building {
+func (p *population) buildSaved(i *image) *building {
 	b := newBuilding()
 	for _, w := range i.words {
-		if w.owner != frozen && c.rowOf(w.owner) == nil {
+		if w.owner != frozen && p.rowOf(w.owner) == nil {
 			w.owner = 0
 		}
 		w.lent = 0
@@ -96,7 +98,7 @@ type openCall struct {
 }
 
 // buildFrom is what accounts, and the images of nodes that have ended, add up to.
-func (c *controller) buildFrom(r *rebuild) *building {
+func (p *population) buildFrom(r *rebuild, standing *leases) *building {
 	b := newBuilding()
 	all := map[dsmpacket.RegionID]*claims{}
 	of := func(id dsmpacket.RegionID) *claims {
@@ -115,32 +117,32 @@ func (c *controller) buildFrom(r *rebuild) *building {
 		id string // or this
 	}
 	known := map[uint16]map[taken]*control.TakenCall{} // of callees that have given accounts
-	for _, n := range c.withRights() {
+	for _, n := range p.withRights() {
 		a := r.accountOf(n)
 		if a == nil {
 			silent[n.row] = r.silent[n.address]
-			calls = append(calls, c.claimImage(r, n, of)...)
+			calls = append(calls, r.claimImage(n, of)...)
 			continue
 		}
 		known[n.row] = map[taken]*control.TakenCall{}
 		for i := range a.Taken {
 			t := &a.Taken[i]
-			known[n.row][taken{caller: c.rowOfAddr(t.Caller), Attempt: t.Attempt}] = t
-			known[n.row][taken{caller: c.rowOfAddr(t.Caller), id: t.Call}] = t
+			known[n.row][taken{caller: p.rowOfAddr(t.Caller), Attempt: t.Attempt}] = t
+			known[n.row][taken{caller: p.rowOfAddr(t.Caller), id: t.Call}] = t
 		}
 		for _, id := range idsOf(a.Regions) {
 			of(id).owners = append(of(id).owners, n.row)
 		}
 		for _, g := range a.Given {
-			of(g.Region.ID()).given[n.row] = c.rowOfAddr(g.To)
+			of(g.Region.ID()).given[n.row] = p.rowOfAddr(g.To)
 		}
 		for _, l := range a.Last {
-			if at := b.slots[l.Slot]; c.blocks.owner(l.Slot) == n.address && l.Number.Incarnation() == n.incarnation && l.Number > at.number {
+			if at := b.slots[l.Slot]; p.blocks.owner(l.Slot) == n.address && l.Number.Incarnation() == n.incarnation && l.Number > at.number {
 				b.slots[l.Slot] = slotCell{slot: l.Slot, number: l.Number, state: slotClosed, caller: n.row, length: 1}
 			}
 		}
 		for i := range a.Calls {
-			if k := c.callOf(n, &a.Calls[i]); k != nil {
+			if k := p.callOf(n, &a.Calls[i]); k != nil {
 				calls = append(calls, *k)
 				if k.slotCells[0].given {
 					for _, cell := range k.slotCells {
@@ -159,14 +161,14 @@ func (c *controller) buildFrom(r *rebuild) *building {
 			}
 		}
 	}
-	c.leases.build(b, of)
+	standing.build(b, of)
 	for id, k := range all {
 		owner := k.owner(func(row uint16) bool { return silent[row] })
 		if w := b.words[id.Slot()]; w.region < id {
 			b.words[id.Slot()] = word{region: id, owner: owner}
 		}
 		if owner == frozen {
-			c.logger.Error("who owns a region is not clear since the switch's registers were lost: an operator may free it", "region", c.baseOf(id).Addr())
+			b.unclear = append(b.unclear, id)
 		}
 	}
 	for id := range r.live { // perhaps of a node that is silent
@@ -184,7 +186,7 @@ func (c *controller) buildFrom(r *rebuild) *building {
 				k.taken, k.known = knows[taken{caller: first.caller, id: k.id}]
 			}
 		} else {
-			k.known = c.rows.of[first.callee].IsValid()
+			k.known = p.rows.of[first.callee].IsValid()
 		}
 		b.put(k)
 	}
@@ -193,7 +195,7 @@ func (c *controller) buildFrom(r *rebuild) *building {
 }
 
 // claimImage takes what the row of a node had that has ended, and returns the calls of it that were open.
-func (c *controller) claimImage(r *rebuild, n *node, of func(dsmpacket.RegionID) *claims) (calls []openCall) {
+func (r *rebuild) claimImage(n *node, of func(dsmpacket.RegionID) *claims) (calls []openCall) {
 	if r.up[n] {
 		return nil // the image is older
 	}
@@ -241,17 +243,17 @@ func callAt(slots []slotCell, row uint16, at control.Attempt) (cells []slotCell)
 }
 
 // callOf is a call that a node says it has made, nil if it cannot have made it.
-func (c *controller) callOf(n *node, o *control.OpenCall) *openCall {
+func (p *population) callOf(n *node, o *control.OpenCall) *openCall {
 	length := max(o.Slots, 1, len(o.Lists))
 	last := o.Slot + rpcpacket.Slot(length) - 1 //nolint:gosec // checked below
-	if length > rpcpacket.MaxLists || last.Block() != o.Slot.Block() || c.blocks.owner(o.Slot) != n.address || o.Number.Incarnation() != n.incarnation {
+	if length > rpcpacket.MaxLists || last.Block() != o.Slot.Block() || p.blocks.owner(o.Slot) != n.address || o.Number.Incarnation() != n.incarnation {
 		return nil
 	}
 	k := &openCall{present: true, id: o.Call}
 	var all []dsmpacket.RegionID
 	for i := range length {
 		cell := slotCell{
-			slot: o.Slot + rpcpacket.Slot(i), number: o.Number, state: slotOpen, caller: n.row, callee: c.rowOfAddr(o.Callee), //nolint:gosec // at most four
+			slot: o.Slot + rpcpacket.Slot(i), number: o.Number, state: slotOpen, caller: n.row, callee: p.rowOfAddr(o.Callee), //nolint:gosec // at most four
 			place: uint8(i), length: uint8(length), given: o.Oneway, //nolint:gosec // at most four
 		}
 		if i < len(o.Lists) {

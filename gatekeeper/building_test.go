@@ -148,7 +148,7 @@ func FuzzAccounts(f *testing.F) {
 			r.accounts[n.address] = &nodeAccount{Account: a.account(n), incarnation: n.incarnation, whole: true}
 		}
 		a.heard(r)
-		checkBuilding(t, s.controller, r, s.buildFrom(r))
+		checkBuilding(t, s.controller, r, s.buildFrom(r, &s.leases))
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -36,8 +35,6 @@ type controller struct {
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept uint64
 	tables
-	blocks                   blocks                 // of call slots
-	batches                  batches                // of region slots
 	leases                   leases                 // that stand
 	hand                     hand                   // what is done to these
 	endings                  map[netip.Addr]*ending // of nodes that have a row
@@ -47,7 +44,6 @@ type controller struct {
 	namings                  []*naming              // that are under way
 	rebuild                  *rebuild               // of the registers, that is under way
 	saved                    *image                 // of them, from a backup
-	savedIDs                 []wal.ID               // its records
 
 	// Durable mains, and nodes that have failed: mains.go, recover.go, undo.go.
 	todo     []recovery.Action // that are to be carried out
@@ -91,7 +87,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, population: newPopulation(&cfg), journal: journal{on: cfg.Store != nil},
-		services: catalog{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}, hand: newHand(), endings: map[netip.Addr]*ending{},
+		services: catalog{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, hand: newHand(), endings: map[netip.Addr]*ending{},
 		owners: newOwners(),
 	}
 	c.leases = newLeases(c.takeIncarnation, c.rowOfAddr, func() time.Time { return c.now })

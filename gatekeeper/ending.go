@@ -103,7 +103,7 @@ func (c *controller) beginLosing(n *node) {
 // end begins an ending, instead of one that is under way.
 func (c *controller) end(e *ending) {
 	if was := c.endings[e.node.address]; was != nil {
-		c.giveUpEnding(was)
+		c.giveUpReading(was)
 	}
 	c.endings[e.node.address] = e
 	if c.rebuild == nil {
@@ -111,20 +111,13 @@ func (c *controller) end(e *ending) {
 	}
 }
 
-// giveUpEnding gives up what an ending waits for.
-func (c *controller) giveUpEnding(e *ending) {
-	c.hand.end(e)
-	c.slotGathers.drop(e)
-	c.wordGathers.drop(e)
-}
-
 // readForEnd has an ending read slots or words.
 func (c *controller) readForEnd(e *ending, step endStep) {
 	e.step, e.again, e.strokes, e.asks = step, time.Time{}, strokes{}, true
 	if step == endCalls {
-		c.gatherSlots(e)
+		c.gather(&c.slotGathers, e)
 	} else {
-		c.gatherWords(e)
+		c.gather(&c.wordGathers, e)
 	}
 }
 

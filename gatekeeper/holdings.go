@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 
@@ -10,13 +11,13 @@ import (
 )
 
 // base is the first byte of a region.
-func (c *controller) baseOf(id dsmpacket.RegionID) dsmpacket.Pointer {
-	return dsmpacket.Make(c.cfg.DSMPrefix, c.batches.of[id.Batch()].machine, id)
+func (p *population) baseOf(id dsmpacket.RegionID) dsmpacket.Pointer {
+	return dsmpacket.Make(p.prefix, p.batches.of[id.Batch()].machine, id)
 }
 
-func (c *controller) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
+func (p *population) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
 	for _, id := range ids {
-		all = append(all, c.baseOf(id).Addr())
+		all = append(all, p.baseOf(id).Addr())
 	}
 	return all
 }
@@ -64,7 +65,7 @@ func (c *controller) hold(n *node, p *port, m control.Message) {
 
 // holdAnew begins a node's holdings from the first stage.
 func (c *controller) holdAnew(h *holding) {
-	c.giveUpHolding(h)
+	c.giveUpReading(h)
 	h.stage, h.asks, h.held, h.owned = holdSlots, false, control.Holdings{}, nil
 	h.reading = reading{used: true, blocks: h.node.blocks}.begun()
 	if c.rebuild == nil {
@@ -72,11 +73,14 @@ func (c *controller) holdAnew(h *holding) {
 	}
 }
 
-// giveUpHolding gives up what a holding waits for.
-func (c *controller) giveUpHolding(h *holding) {
-	c.hand.end(h)
-	c.slotGathers.drop(h)
-	c.wordGathers.drop(h)
+// giveUpReading gives up what a holding or an ending waits for.
+func (c *controller) giveUpReading(j interface {
+	handJob
+	gatherer
+}) {
+	c.hand.end(j)
+	c.slotGathers.drop(j)
+	c.wordGathers.drop(j)
 }
 
 // goOnHolding begins the next stage when one is over.
@@ -89,10 +93,10 @@ func (c *controller) goOnHolding(h *holding) {
 		case holdWords:
 			h.held.Slots = c.heldSlots(h.slots)
 			h.reading, h.asks = reading{}, true
-			c.gatherWords(h)
+			c.gather(&c.wordGathers, h)
 		case holdComing:
 			h.owned, h.asks = h.words, true
-			c.gatherSlots(h)
+			c.gather(&c.slotGathers, h)
 		case holdRead:
 			c.listHoldings(h)
 		}
@@ -114,13 +118,13 @@ func (h *holding) gathered(slots []slotCell, words []word) {
 }
 
 // heldSlots are slots as a node is told them.
-func (c *controller) heldSlots(slots []slotCell) (all []control.HeldSlot) {
+func (p *population) heldSlots(slots []slotCell) (all []control.HeldSlot) {
 	for _, k := range slots {
 		s := control.HeldSlot{
-			Slot: uint32(k.slot), Number: uint64(k.number), Callee: c.rows.of[k.callee], State: control.SlotState(k.state), Place: k.place, Given: k.given,
+			Slot: uint32(k.slot), Number: uint64(k.number), Callee: p.rows.of[k.callee], State: control.SlotState(k.state), Place: k.place, Given: k.given,
 		}
 		if k.state == slotOpen {
-			s.Regions = c.basesOf(k.regions)
+			s.Regions = p.basesOf(k.regions)
 		}
 		all = append(all, s)
 	}
@@ -164,7 +168,7 @@ func (c *controller) unhold(n *node) {
 	if n.held == nil {
 		return
 	}
-	c.giveUpHolding(n.held)
+	c.giveUpReading(n.held)
 	for _, w := range n.held.waits {
 		w.port.fail(w.ask, fault.New(fault.Unavailable, w.ask.Kind.String(), "the node has ended meanwhile: %s", n.why))
 	}
@@ -207,8 +211,12 @@ type naming struct {
 	made []dsmpacket.Region
 }
 
-// checkNamed looks at the regions that a memory blade names.
-func (c *controller) checkNamed(b *blade, told *control.Fenced) {
+// fenced takes a memory blade's answer to a fence, and looks at the regions that it names.
+func (c *controller) fenced(b *blade, m control.Message) {
+	var told control.Fenced
+	if m.Status != fault.OK || len(m.Body) == 0 || json.Unmarshal(m.Body, &told) != nil {
+		return // an error is reported by whoever has asked; what it hides waits for an audit
+	}
 	k := &naming{}
 	for _, id := range told.Regions {
 		if id.Execution == (control.ExecutionID{}) {

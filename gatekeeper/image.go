@@ -17,6 +17,8 @@ type image struct {
 	slots []slotCell // that were used
 	words []word
 	later []slotCell // in the second reading; of a node's image there is none
+	// records are those of a backup that it was read from.
+	records []wal.ID
 }
 
 // sight makes an image.
@@ -58,7 +60,7 @@ func (c *controller) goOnSight(s *sight) {
 			s.image.slots = s.slots
 			if s.row != 0 {
 				s.reading, s.asks = reading{}, true
-				c.gatherWords(s)
+				c.gather(&c.wordGathers, s)
 				break
 			}
 			s.reading = reading{batches: c.allBatches()}.begun()
@@ -157,8 +159,8 @@ func registersID(what byte, number uint32) (id wal.ID) {
 	return id
 }
 
-// records are an image as records of a log.
-func (i *image) records() (all []wal.Record) {
+// saved are an image as records of a log.
+func (i *image) saved() (all []wal.Record) {
 	data := map[wal.ID][]byte{}
 	for _, w := range i.words {
 		id := registersID(savedBatch, w.region.Batch())
@@ -176,11 +178,8 @@ func (i *image) records() (all []wal.Record) {
 	return all
 }
 
-// restoreRegisters takes a record of the backup that the rack begins with.
-func (c *controller) restoreRegisters(r *wal.Record) error {
-	if c.saved == nil {
-		c.saved = &image{}
-	}
+// restore takes a record of the backup that the rack begins with.
+func (i *image) restore(r *wal.Record) error {
 	size := 4 + handHeader
 	if r.ID[3] == savedBatch {
 		size = 4 + 8
@@ -195,34 +194,37 @@ func (c *controller) restoreRegisters(r *wal.Record) error {
 			if at >= dsmpacket.Batches*dsmpacket.BatchSlots {
 				return corrupt(r, "region slot %d", at)
 			}
-			c.saved.words = append(c.saved.words, wordOf(at, binary.BigEndian.Uint64(content)))
+			i.words = append(i.words, wordOf(at, binary.BigEndian.Uint64(content)))
 		case savedBlock:
-			c.saved.slots = append(c.saved.slots, slotOf(at, content))
+			i.slots = append(i.slots, slotOf(at, content))
 		case savedLater:
-			c.saved.later = append(c.saved.later, slotOf(at, content))
+			i.later = append(i.later, slotOf(at, content))
 		}
 		if r.ID[3] != savedBatch && !rpcpacket.Slot(at).Valid() {
 			return corrupt(r, "call slot %d", at)
 		}
 	}
-	c.savedIDs = append(c.savedIDs, r.ID)
+	i.records = append(i.records, r.ID)
 	return nil
 }
 
 // dropSaved forgets what the backup had: the switch has it.
 func (c *controller) dropSaved() {
-	for _, id := range c.savedIDs {
+	if c.saved == nil {
+		return
+	}
+	for _, id := range c.saved.records {
 		c.drop(wal.KindRegisters, id)
 	}
-	c.saved, c.savedIDs = nil, nil
+	c.saved = nil
 }
 
 // owned counts the regions that nodes own, and those on machines of which nothing is told.
-func (c *controller) ownedIn(i *image, served func(machine uint8) bool) (regions, lacks int) {
+func (p *population) ownedIn(i *image, served func(machine uint8) bool) (regions, lacks int) {
 	for _, w := range i.words {
 		if w.owner != 0 {
 			regions++
-			if !served(c.batches.of[w.region.Batch()].machine) {
+			if !served(p.batches.of[w.region.Batch()].machine) {
 				lacks++
 			}
 		}

@@ -488,13 +488,13 @@ func (c *controller) disownUnused() {
 	}
 }
 
-// restoreOwner brings an owner back.
-func (c *controller) restoreOwner(r *wal.Record) error {
-	var o ownerRecord
-	if err := data(r, &o); err != nil {
+// restore brings an owner back.
+func (o *owners) restore(r *wal.Record) error {
+	var s ownerRecord
+	if err := data(r, &s); err != nil {
 		return err
 	}
-	c.owners.set(o.Claim, o.Owner)
+	o.set(s.Claim, s.Owner)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/mains"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -13,7 +14,7 @@ import (
 )
 
 // population is the nodes that there are, on the blades of an estate, and those that have failed and may come back: with
-// their rows in the switch's registers, their durable mains, and how far their recoveries are. Like the estate it
+// their rows in the switch's registers, their slots, their durable mains, and how far their recoveries are. Like the estate it
 // answers questions and chooses, and does nothing else.
 type population struct {
 	estate
@@ -21,6 +22,8 @@ type population struct {
 	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
 	left       []netip.Addr         // nodes that have left in order, the latest last
 	rows       rows                 // of nodes, in the switch's registers
+	blocks     blocks               // of call slots
+	batches    batches              // of region slots
 	mains      *mains.Table
 	recoveries *recovery.Machine
 
@@ -30,6 +33,7 @@ type population struct {
 func newPopulation(cfg *Config) population {
 	return population{
 		estate: newEstate(cfg), nodes: map[netip.Addr]*node{}, fallen: map[netip.Addr]*node{}, rows: rows{of: map[uint16]netip.Addr{}},
+		blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1},
 		mains: mains.New(), recoveries: recovery.New(), shareExports: cfg.ShareExports,
 	}
 }

@@ -66,7 +66,7 @@ func (r *reading) keep(a *handAnswer) {
 func (c *controller) allBlocks() []uint32 {
 	return append(slices.Sorted(maps.Keys(c.blocks.of)), c.leases.blocks()...)
 }
-func (c *controller) allBatches() []uint32 { return slices.Sorted(maps.Keys(c.batches.of)) }
+func (p *population) allBatches() []uint32 { return slices.Sorted(maps.Keys(p.batches.of)) }
 
 // gather is a whole reading of the slots or the words for several nodes at once. Each of them gets what its row has to do with. Whoever wants
 // one while another one is under way gets the next one: a reading counts that has begun after all that was done before.
@@ -97,11 +97,11 @@ func (g *gather) took(_ handOp, a *handAnswer) {
 	g.keep(a)
 }
 
-// gatherSlots has somebody get the open slots that its row has to do with, and gatherWords the words.
-func (c *controller) gatherSlots(j gatherer) { c.slotGathers.want(j); c.beginGathers() }
-func (c *controller) gatherWords(j gatherer) { c.wordGathers.want(j); c.beginGathers() }
-
-func (g *gathers) want(j gatherer) { g.next = append(g.next, j) }
+// gather has somebody get what its row has to do with: open slots, or words.
+func (c *controller) gather(kind *gathers, j gatherer) {
+	kind.next = append(kind.next, j)
+	c.beginGathers()
+}
 
 // drop forgets who wanted a part.
 func (g *gathers) drop(j gatherer) {

@@ -35,7 +35,7 @@ func TestGather(t *testing.T) {
 			for _, n := range nodes {
 				h := &holding{node: c.nodes[n.address], stage: holdRead, asks: true}
 				parts = append(parts, h)
-				c.gatherSlots(h)
+				c.gather(&c.slotGathers, h)
 			}
 		})
 		wanted(func(c *controller) {
@@ -85,8 +85,8 @@ func TestGather_GivenUp(t *testing.T) {
 			n := c.nodes[next.address]
 			h := &holding{node: n, stage: holdWords, asks: true}
 			n.held = h
-			c.gatherWords(h)
-			c.gatherSlots(h)
+			c.gather(&c.wordGathers, h)
+			c.gather(&c.slotGathers, h)
 			c.removeNodes("it ends", n)
 			if len(c.slotGathers.next)+len(c.wordGathers.next) > 0 || n.held != nil {
 				t.Error("it is still waited for")

@@ -272,7 +272,10 @@ func (c *controller) writeRegisters(r *rebuild) {
 	if c.saved != nil {
 		b = c.buildSaved(c.saved)
 	} else {
-		b = c.buildFrom(r)
+		b = c.buildFrom(r, &c.leases)
+	}
+	for _, id := range b.unclear {
+		c.logger.Error("who owns a region is not clear since the switch's registers were lost: an operator may free it", "region", c.baseOf(id).Addr())
 	}
 	var ops []handOp
 	for _, slot := range slices.Sorted(maps.Keys(b.words)) {

@@ -75,7 +75,7 @@ func (c *controller) restore(l *wal.Log) error {
 func (c *controller) sort(s *saved, r wal.Record) error {
 	switch r.Kind {
 	case wal.KindOwner:
-		return c.restoreOwner(&r)
+		return c.owners.restore(&r)
 	case wal.KindRack:
 		if r.ID == fleetID {
 			s.fleet = &r
@@ -99,7 +99,10 @@ func (c *controller) sort(s *saved, r wal.Record) error {
 	case wal.KindLease:
 		s.leases = append(s.leases, r)
 	case wal.KindRegisters:
-		return c.restoreRegisters(&r)
+		if c.saved == nil {
+			c.saved = &image{}
+		}
+		return c.saved.restore(&r)
 	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
 	default: // its kind is no more written
@@ -157,13 +160,13 @@ func (c *controller) rule(e control.Election) {
 // logFirst logs what restore has written down, the election id among it, before the
 // switch sees that id: a successor whose clock is behind finds it on the log. One whose log has lost it takes the id that
 // follows the one which the switch names (p4rtclient.Client.Keep). A log without room gets it when there is some again.
-func (c *controller) logFirst(l *wal.Log) error {
-	b := c.batch
+func (j *journal) logFirst(l *wal.Log) error {
+	b := j.batch
 	err := l.Append(context.Background(), &b)
 	if errors.Is(err, wal.ErrFull) {
 		return nil
 	}
-	c.batch = wal.Batch{}
+	j.batch = wal.Batch{}
 	return err
 }
 

@@ -43,13 +43,13 @@ func (b *blocks) has(node netip.Addr, block uint32) {
 }
 
 // grantBlocks gives a node blocks until it has so many, as far as there are some and its owner has not its share.
-func (c *controller) grantBlocks(n *node, want int) {
-	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && c.room(n, (*node).blockCount, len(c.blocks.of), nodeBlocks-1); {
-		block := c.blocks.free()
+func (p *population) grantBlocks(n *node, want int) {
+	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && p.room(n, (*node).blockCount, len(p.blocks.of), nodeBlocks-1); {
+		block := p.blocks.free()
 		if block == 0 {
 			return
 		}
-		c.blocks.has(n.address, block)
+		p.blocks.has(n.address, block)
 		n.blocks = append(n.blocks, block)
 	}
 }
@@ -86,9 +86,9 @@ func (c *controller) moreBlocks(p *port, m control.Message) error {
 }
 
 // freeBlocks takes the blocks of a node that is gone for good.
-func (c *controller) freeBlocks(n *node) {
+func (p *population) freeBlocks(n *node) {
 	for _, block := range n.blocks {
-		delete(c.blocks.of, block)
+		delete(p.blocks.of, block)
 	}
 	n.blocks = nil
 }

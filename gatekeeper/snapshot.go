@@ -170,11 +170,11 @@ func (c *controller) overview() Snapshot {
 	}
 	s.Machines = c.machineStates(c.now)
 	for _, n := range c.nodes {
-		s.Nodes = append(s.Nodes, c.nodeState(n))
+		s.Nodes = append(s.Nodes, c.told.nodeState(n))
 	}
 	for _, n := range c.fallen {
 		if since := c.awaitedSince(n); !since.IsZero() {
-			of := c.nodeState(n)
+			of := c.told.nodeState(n)
 			of.Awaited = since
 			s.Nodes = append(s.Nodes, of)
 		}
@@ -189,21 +189,21 @@ func (c *controller) overview() Snapshot {
 	return s
 }
 
-func (c *controller) bladeState(b *blade) BladeState {
+func (p *population) bladeState(b *blade) BladeState {
 	s := BladeState{
 		Name: b.hello.Blade, Kind: b.hello.Kind, Address: b.address, MAC: b.hello.MAC, Machine: b.hello.Machine,
-		Capacity: b.hello.Capacity, Used: b.used, Ledgers: b.ledgers, Keeps: c.keptAt(b), Spec: maps.Clone(b.hello.Spec),
+		Capacity: b.hello.Capacity, Used: b.used, Ledgers: b.ledgers, Keeps: p.keptAt(b), Spec: maps.Clone(b.hello.Spec),
 	}
-	s.Status, s.Cause = c.bladeStatus(b)
+	s.Status, s.Cause = p.bladeStatus(b)
 	if b.alive() {
 		s.Port = b.port.num
 	}
 	return s
 }
 
-func (c *controller) nodeState(n *node) NodeState {
+func (t *told) nodeState(n *node) NodeState {
 	s := NodeState{Address: n.address, Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation}
-	if by := c.told.nodes[n.address]; by != nil && by.incarnation == n.incarnation {
+	if by := t.nodes[n.address]; by != nil && by.incarnation == n.incarnation {
 		s.LedgerRoom, s.States, s.MaxStates = by.room, by.states, by.maxStates
 	}
 	for _, a := range sortedServices(n.exports) {

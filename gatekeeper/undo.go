@@ -12,23 +12,13 @@ import (
 // which incarnations of nodes have ended, and looks after regions of which nobody else knows.
 
 // excuse waits no longer for a memory blade that has failed or begun anew. It is told of fences when it is back.
-func (c *controller) excuse(b *blade) {
+func (b *blade) excuse() {
 	for _, o := range b.commands {
 		if f, ok := o.body.(control.Fence); ok {
 			b.missed.fence(f)
 		}
 	}
 	b.commands, b.unlevel = nil, nil
-	c.keepMissed(b)
-}
-
-// fenced takes a memory blade's answer to a fence.
-func (c *controller) fenced(b *blade, m control.Message) {
-	var told control.Fenced
-	if m.Status != fault.OK || len(m.Body) == 0 || json.Unmarshal(m.Body, &told) != nil {
-		return // an error is reported by whoever has asked; what it hides waits for an audit
-	}
-	c.checkNamed(b, &told)
 }
 
 // A memory blade that is out of service, but has not begun anew, still has its
