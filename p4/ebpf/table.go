@@ -228,7 +228,7 @@ func (g *gen) dispatch(t *v1model.Table, none string) {
 	for i, a := range t.Actions {
 		g.mark(labels[i])
 		if t.Profile != nil {
-			g.note(point{step: trace.Step{Kind: trace.Action, Action: a.Name}})
+			g.noteMember(a)
 		}
 		at, _ := argsAt(a)
 		g.action(a, args{at: at})

@@ -232,6 +232,24 @@ func (g *gen) noteTable(t *v1model.Table, plan *keyPlan, scan *scanPlan) {
 	g.note(point{step: trace.Step{Kind: trace.Table, Name: t.Name}, more: d.put}, values...)
 }
 
+// noteMember notes that a member's action is called, whose arguments are in rEntry.
+func (g *gen) noteMember(a *v1model.Action) {
+	if g.traced == nil {
+		return
+	}
+	at, size := argsAt(a)
+	var values []func()
+	for i := entryArgs; i < size; i += 8 {
+		values = append(values, func() { g.emit(asm.LoadMem(asm.R0, rEntry, int16(i), asm.DWord)) }) //nolint:gosec // small
+	}
+	g.note(point{step: trace.Step{Kind: trace.Action, Action: a.Name}, more: func(st *trace.Step, noted []uint64) {
+		for i, p := range a.Params {
+			first := (at[i] - entryArgs) / 8
+			st.Params = append(st.Params, trace.Field{Name: p.Name, Value: hexWords(noted[first:first+words(p.Width)], p.Width)})
+		}
+	}}, values...)
+}
+
 // outcome is where a condition leads: a label where the outcome is noted first, if packets are traced.
 func (g *gen) outcome(c *v1model.Condition, holds bool, to v1model.Node) string {
 	if g.traced == nil {

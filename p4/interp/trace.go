@@ -27,7 +27,7 @@ const (
 	TraceCondition
 	// TraceTable: a table was applied. Name, Hit, Entry (of a hit), Action.
 	TraceTable
-	// TraceAction: an action was called by the control itself. Action.
+	// TraceAction: an action was called by the control itself, or by a member of an action profile. Action, and Params of a member.
 	TraceAction
 	// TraceDrop: the packet or copy was dropped. Name says why.
 	TraceDrop
@@ -134,13 +134,21 @@ func (t *packetTrace) table(of *table, key []uint64, hit bool, e *entry, do *bou
 			v.Match = append(v.Match, m)
 		}
 	}
-	if do != nil {
-		v.Action = do.def.Name
-		for i, p := range do.def.Params {
-			v.Params = append(v.Params, KeyValue{p.Name, wordsToBytes(do.args[do.argAt[i]:][:wordsFor(p.Width)], p.Width)})
-		}
+	if do != nil && of.profile == nil {
+		v.Action, v.Params = do.def.Name, do.params()
 	}
 	t.event(v)
+	if do != nil && of.profile != nil {
+		t.event(Event{Kind: TraceAction, Action: do.def.Name, Params: do.params()})
+	}
+}
+
+// params are the action's parameters, with the arguments that it is bound to.
+func (b *bound) params() (out []KeyValue) {
+	for i, p := range b.def.Params {
+		out = append(out, KeyValue{p.Name, wordsToBytes(b.args[b.argAt[i]:][:wordsFor(p.Width)], p.Width)})
+	}
+	return out
 }
 
 // register tells of an access to a register's cell.

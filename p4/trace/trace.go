@@ -19,7 +19,7 @@ const (
 	Pipeline    = "pipeline"     // a pipeline began. Name.
 	Condition   = "condition"    // a condition was evaluated. Name (its source), Hit (its value).
 	Table       = "table"        // a table was applied. Name, Key, Hit, Match and Priority of the entry that was hit, Action, Params.
-	Action      = "action"       // an action was called by the control itself, or by a member of an action profile. Action.
+	Action      = "action"       // an action was called by the control itself, or by a member of an action profile. Action, and Params of a member.
 	Read        = "read"         // a register was read. Name, Index, Value.
 	Write       = "write"        // a register was written. Name, Index, Value.
 	Copy        = "copy"         // a copy was made. Name says how, Port where it goes.
