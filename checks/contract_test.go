@@ -263,7 +263,7 @@ func TestContract(t *testing.T) {
 		"/v1/timelines": 200, "/v1/graph": 200, "/v1/graph?by=node&limit=2&within=60&node=fd00::9&service=S": 200, "/v1/graph?by=x": 422, "/v1/nodes?limit=2&match=x&cursor=y": 200, "/v1/blades?limit=2000": 422, "/v1/methods?service=S&limit=1": 200, "/v1/policies?service=S": 200, "/v1/names": 200, "/v1/timelines?service=Arrays&method=addRef&code=ok&rerun=true&longer=0.5&since=2026-01-01T00:00:00Z&until=2026-02-01T00:00:00.5Z&caller=fd00::9": 200, "/v1/timelines?code=none": 400, "/v1/timelines?since=yesterday": 422, "/v1/events/recent?blade=m1&node=fd00::9&service=S&app=shop/arrays": 200, "/v1/history": 200, "/v1/timelines?cursor=f": 200, "/v1/methods": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
 		"/v1/calls/" + call + "/timeline": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/timeline": 404, "/v1/calls/x/timeline": 422,
 		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
-		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
+		"/v1/rules": 200, "/v1/rules?table=control_rule": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
 		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
 		"/v1/events?replay=x": 422,
 	} {

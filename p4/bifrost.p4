@@ -10,23 +10,22 @@
 //     │
 //   a UDP port of calls or memory on one side only, an ICMPv6 error ─▶ drop
 //     │
-//     ├─ of a node with a row, or to one: rights.p4 ─▶ pass, turn around or drop
-//     │  (calls at all three ports where calls come; ACK and FORGET go by l3)
-//     │
-//     ├─ call ────▶ region or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
-//     ├─ memory ──▶ dsm_home ─▶ dsm_access? ── no ─▶ deny: answer with a NACK
-//     │                              └─ yes ─▶ next_hop (a free is held); what changes a
-//     │                                        machine with two copies ─▶ both
-//     ├─ memory's reply ─▶ of alloc or free? hold │ else l3 ─▶ next_hop
+//     ├─ call of a node ────▶ l3 ─▶ rights.p4 ─▶ next_hop │ turn around │ drop
+//     │  (at all three ports where calls come; ACK and FORGET go by l3 alone)
+//     ├─ who serves a method? ─▶ rpc_route ─▶ next_hop │ nobody: hold
+//     │  (what who is no node says at the port of calls)
+//     ├─ memory ──▶ dsm_home ─▶ rights.p4 ─▶ next_hop │ NACK: turn around │ drop
+//     │                └─ none: hold          └─ what changes a machine with two copies ─▶ both
+//     ├─ memory's answer ─▶ l3 ─▶ rights.p4 ─▶ next_hop │ drop
 //     └─ other ───▶ l3 ─▶ TCP? tcp_allowed ─▶ next_hop
 //
 // What a port may have held, or told by digest, has a rate for each class of packets:
 // what is beyond is dropped and counted.
 //
 // To hold a packet is to send it out of the CPU port with a packet_in header. It
-// goes on only when the Gatekeeper hands it back by PacketOut, and its output
-// port is looked up then. Nothing here rewrites an IP address, except that a
-// denied request is turned around, which leaves the UDP checksum right: a sum
+// goes no further: the Gatekeeper answers by a PacketOut, whose output port is
+// looked up then. Nothing here rewrites an IP address, except that what is not
+// permitted is turned around, which leaves the UDP checksum right: a sum
 // does not see the order of what it adds, and a word that changes has its
 // complement, its twin, beside it.
 #include <core.p4>
@@ -63,17 +62,12 @@ const bit<8> RPC_ACK       = 5;
 const bit<8> RPC_ASK       = 6;
 const bit<8> RPC_FORGET    = 7;
 
-// Flags of a call header: the policy (0 is none), to be held, and what only the Gatekeeper
-// may set (released, replay).
-const bit<16> RPC_FLAG_HELD        = 0x0004;
-const bit<16> RPC_FLAGS_GATEKEEPER = 0x0030;
+// The flag of a call header that only the Gatekeeper may set.
+const bit<16> RPC_FLAG_RELEASED = 0x0010;
 
 const bit<8> DSM_ALLOC  = 1;
 const bit<8> DSM_READ   = 2;
-const bit<8> DSM_WRITE  = 3;
 const bit<8> DSM_FREE   = 4;
-const bit<8> DSM_SETTLE = 5;
-const bit<8> DSM_LEDGER = 6;
 const bit<8> DSM_SLOTS  = 7;
 
 // Verdict words of a memory header: kind and status.
@@ -84,13 +78,10 @@ const bit<16> DSM_LENT     = 0x0305; // overloaded
 
 // Why a packet is held; the reason field of packet_in.
 enum bit<8> Reason {
-    CONTROL      = 1, // to the Gatekeeper itself
-    CALL         = 2, // call, reply, exception or one-way that needs the Gatekeeper
-    FREE         = 3, // a permitted free
-    MEMORY_REPLY = 4, // the answer to an alloc or a free
-    NO_HOME      = 5, // memory request to a machine that is not there
-    NO_ROUTE     = 6, // call of a method that nobody exports
-    HAND         = 7  // what an operation of the Gatekeeper has found
+    CONTROL  = 1, // to the Gatekeeper itself
+    NO_HOME  = 5, // memory request to a machine that is not there
+    NO_ROUTE = 6, // who serves a method that nobody exports?
+    HAND     = 7  // what an operation of the Gatekeeper has found
 }
 
 // What became of a packet; with the ingress port in front, the index of the verdicts counter.
@@ -101,7 +92,7 @@ enum bit<8> Verdict {
     NO_IDENTITY = 3, // the source does not live at this port
     NO_ROUTE    = 4, // nobody has the destination
     MALFORMED   = 5, // truncated, or wrong magic, version, type or operation
-    FORGED      = 6, // speaks in the Gatekeeper's name, or from a port that is not its protocol's
+    FORGED      = 6, // speaks in the Gatekeeper's name or in a node's, or from a port that is not its protocol's
     UNSUPPORTED = 7, // not IPv6, or an extension header that could hide one
     HOP_LIMIT   = 8, // went around too often
     UNLISTED    = 9,  // TCP between ports that may not have it
@@ -490,20 +481,6 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         size = 256;
     }
 
-    // Who may do what where; nobody may do anything by default.
-    action permit() {}
-    table dsm_access {
-        key = {
-            hdr.ipv6.src: exact @name("source");
-            meta.op: exact @name("operation");
-            meta.machine: exact @name("machine");
-            meta.region: exact @name("region");
-        }
-        actions = { permit; NoAction; }
-        const default_action = NoAction();
-        size = 2097152;
-    }
-
     // Which node serves a method. Several nodes share a service by splitting
     // the 256 values of spread, the call id's last byte, into prefixes.
     table rpc_route {
@@ -536,6 +513,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     // Between which ports TCP may pass.
+    action permit() {}
     table tcp_allowed {
         key = {
             std.ingress_port: exact @name("ingress_port");
@@ -569,8 +547,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         }
         bool hand = hdr.hand.isValid() && hdr.packet_out.isValid(); // an operation of the Gatekeeper
         bool from_cpu = hdr.packet_out.isValid();
-        bool both = false;    // it goes to each copy of its machine
-        bool refused = false; // an access to memory that is not permitted
+        bool both = false; // it goes to each copy of its machine
         if (hand) {
             hdr.packet_out.setInvalid();
         } else {
@@ -624,7 +601,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     bool asks = hdr.rpc.type == RPC_ASK && meta.rights.row != 0;
                     // Words between nodes, which have no slot.
                     bool word = (hdr.rpc.type == RPC_ACK || hdr.rpc.type == RPC_FORGET) && meta.rights.row != 0 && hdr.udp.dst_port == PORT_DIRECT;
-                    if (hdr.rpc.type < RPC_CALL || (hdr.rpc.type > RPC_ONEWAY && !asks && !word) || (hdr.rpc.flags & RPC_FLAGS_GATEKEEPER) != 0
+                    if (hdr.rpc.type < RPC_CALL || (hdr.rpc.type > RPC_ONEWAY && !asks && !word) || (hdr.rpc.flags & RPC_FLAG_RELEASED) != 0
                             || hdr.rpc.turned != 0 || hdr.rpc.had != 0) {
                         drop(Verdict.FORGED);
                         exit;
@@ -638,8 +615,8 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                         } else if (hdr.rpc.type == RPC_REPLY || hdr.rpc.type == RPC_EXCEPTION) {
                             meta.rights.wants = Wants.RETURN;
                         }
-                    } else if (hdr.rpc.lists != 0 || (hdr.rpc.flags & RPC_FLAG_HELD) != 0) {
-                        hold(Reason.CALL);
+                    } else if (hdr.rpc.lists != 0) { // who is no node has no regions
+                        drop(Verdict.FORGED);
                         exit;
                     }
                 }
@@ -663,16 +640,10 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                         drop(Verdict.MALFORMED);
                         exit;
                     }
-                    if (!from_cpu && meta.rights.row != 0) {
+                    if (!from_cpu) {
                         meta.rights.wants = Wants.PLAIN;
                         if (meta.op <= DSM_FREE) {
                             meta.rights.wants = meta.op;
-                        }
-                    } else if (!from_cpu && (meta.op == DSM_READ || meta.op == DSM_WRITE || meta.op == DSM_FREE)) {
-                        refused = !dsm_access.apply().hit;
-                        if (!refused && meta.op == DSM_FREE) {
-                            hold(Reason.FREE);
-                            exit;
                         }
                     }
                     both = meta.group != 0 && meta.op != DSM_READ && meta.op != DSM_SLOTS;
@@ -703,13 +674,6 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             if (by_address) {
                 l3.apply();
             }
-            if (hdr.dsm.isValid() && by_address && meta.rights.wants != Wants.NOTHING && meta.rights.to == 0) { // an answer to who has no row
-                if (meta.rights.wants == Wants.ALLOC_ANSWER || meta.op == DSM_FREE) {
-                    hold(Reason.MEMORY_REPLY);
-                    exit;
-                }
-                meta.rights.wants = Wants.NOTHING;
-            }
         }
         if (hand || meta.rights.wants != Wants.NOTHING) {
             rights.apply(hdr, meta, std);
@@ -724,7 +688,13 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     not_now();
                     exit;
                 } else if (meta.rights.judged != Judged.PASSES) {
-                    refused = true;
+                    tell();
+                    if (meta.color != RED) {
+                        meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
+                        digest<denied_digest_t>(1, meta.denied);
+                    }
+                    deny();
+                    exit;
                 }
             } else if (meta.rights.judged == Judged.DENIED) {
                 turn_call(Verdict.DENIED);
@@ -736,15 +706,6 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 turn_call(Verdict.GONE);
                 exit;
             }
-        }
-        if (refused) {
-            tell();
-            if (meta.color != RED) {
-                meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
-                digest<denied_digest_t>(1, meta.denied);
-            }
-            deny();
-            exit;
         }
         if (both) {
             replicate();
@@ -774,7 +735,7 @@ control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard
         size = 4096;
     }
 
-    // What a port may have held, by its number: control, calls, and what is about memory.
+    // What a port may have held, by its number: control, questions who serves a method, and what is about memory.
     // The index of throttled is the port and the reason.
     meter(512, MeterType.packets) held_control;
     meter(512, MeterType.packets) held_calls;
@@ -802,7 +763,7 @@ control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (hdr.packet_in.isValid()) {
             if (hdr.packet_in.reason == (bit<8>)Reason.CONTROL) {
                 meter_control();
-            } else if (hdr.packet_in.reason == (bit<8>)Reason.CALL || hdr.packet_in.reason == (bit<8>)Reason.NO_ROUTE) {
+            } else if (hdr.packet_in.reason == (bit<8>)Reason.NO_ROUTE) {
                 meter_call();
             } else if (hdr.packet_in.reason != (bit<8>)Reason.HAND) {
                 meter_memory();

@@ -17,10 +17,12 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// The rack of these tests: a client at port 1, a server at 2, a memory blade at 3.
+// The rack of these tests: a client at port 1, a server at 2, a memory blade at 3. Their rows are 1 and 2, as are their blocks of call slots.
 var (
 	client  = rackaddr.Node(1)
 	server  = rackaddr.Node(2)
+	daemon  = rackaddr.Blade(1) // where the client runs
+	other   = rackaddr.Blade(2)
 	service = rackaddr.Service("Arrays")
 	region  = dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x40000), Class: 12}
 	hostMAC = frame.MAC{2, 0, 0, 0, 0, 1}
@@ -55,8 +57,12 @@ func newPlane(t *testing.T) *plane {
 	}
 	t.Cleanup(func() { p.x.Close() })
 	for port, a := range map[uint16]netip.Addr{1: client, 2: server} {
-		p.insert("identity", "known", p4.Known(p4.Node, 0, 0), exact(be16(port)), lpm(bytes16(a), 128))
-		p.insert("l3", "to_hop", [][]byte{be16(port)}, lpm(bytes16(a), 128))
+		p.insert("identity", "known", p4.Known(p4.Node, port, 0), exact(be16(port)), lpm(bytes16(a), 128))
+		p.insert("l3", "to_node", [][]byte{be16(port), be16(port), {0}}, lpm(bytes16(a), 128))
+		blade := rackaddr.Blade(uint64(port))
+		p.insert("identity", "known", p4.Known(p4.Daemon, 0, 0), exact(be16(port)), lpm(bytes16(blade), 128))
+		p.insert("l3", "to_hop", [][]byte{be16(port)}, lpm(bytes16(blade), 128))
+		p.insert("rights.block_rule", "rights.may", nil, exact(be16(port)), exact(binary.BigEndian.AppendUint32(nil, uint32(port))))
 	}
 	home := dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1).Addr()
 	p.insert("identity", "known", p4.Known(p4.MemoryServer, 0, 0), exact(be16(3)), lpm(bytes16(home), 48))
@@ -66,7 +72,20 @@ func newPlane(t *testing.T) *plane {
 			p.insert("next_hop", "forward", [][]byte{be16(hop), hostMAC[:], swMAC[:]}, exact(be16(hop)))
 		}
 	}
+	if err := p.x.SetRegister("BifrostIngress.rights.switch_state", 1, []byte{0, 0, 0, 0, 0, 0, 0, 1}); err != nil { // they are as they should be
+		t.Fatal(err)
+	}
 	return p
+}
+
+// owned gives the region to the client. How often it is lent is in the word's low bits.
+func (p *plane) owned(lent uint64) {
+	p.t.Helper()
+	id := uint64(region.Base.ID())
+	word := id&(1<<dsmpacket.GenerationBits-1)<<32 | 1<<20 | lent
+	if err := p.x.SetRegister("BifrostIngress.rights.words", int(id>>dsmpacket.GenerationBits), binary.BigEndian.AppendUint64(nil, word)[1:]); err != nil { // 54 bits
+		p.t.Fatal(err)
+	}
 }
 
 func (p *plane) insert(table, action string, params [][]byte, match ...datapath.Match) {
@@ -80,12 +99,6 @@ func (p *plane) apply(op datapath.Op, table, action string, params [][]byte, mat
 	if err := p.x.Apply(op, e); err != nil {
 		p.t.Fatalf("%s: %v", table, err)
 	}
-}
-
-func (p *plane) permit(op datapath.Op, who netip.Addr, what dsmpacket.Op, r dsmpacket.Region) {
-	p.t.Helper()
-	p.apply(op, "dsm_access", "permit", nil, exact(bytes16(who)), exact([]byte{byte(what)}), exact([]byte{r.Base.Machine()}),
-		exact(regionKey(r.Base.ID())))
 }
 
 func (p *plane) route(method string) {
@@ -104,9 +117,6 @@ func (p *plane) send(port datapath.Port, f []byte) (out map[datapath.Port][][]by
 
 func exact(v []byte) datapath.Match      { return datapath.Match{Value: v} }
 func lpm(v []byte, n int) datapath.Match { return datapath.Match{Value: v, PrefixLen: n} }
-func regionKey(id dsmpacket.RegionID) []byte {
-	return binary.BigEndian.AppendUint64(nil, uint64(id))[2:] // 42 bits
-}
 
 func be16(v uint16) []byte        { return binary.BigEndian.AppendUint16(nil, v) }
 func bytes16(a netip.Addr) []byte { b := a.As16(); return b[:] }
@@ -130,8 +140,17 @@ func message(edit func(*rpcpacket.Message)) []byte {
 	return m.Append(nil)
 }
 
+// call is a daemon's question who serves a method.
 func call(edit func(*rpcpacket.Message)) []byte {
-	return udp(client, service, rackaddr.PortRPC, message(edit))
+	return udp(daemon, service, rackaddr.PortRPC, message(edit))
+}
+
+// lend is the client's call of the server with the region, in the i-th slot of its block.
+func lend(i uint32, edit func(*rpcpacket.Message)) []byte {
+	return udp(client, server, rackaddr.PortDirect, message(func(m *rpcpacket.Message) {
+		m.Slot, m.Number, m.Lists = rpcpacket.Slot(16+i), 2, rpcpacket.ListsOf(region.Base)
+		edit(m)
+	}))
 }
 
 // verdict counts the packets of a port that had a verdict.
@@ -180,15 +199,18 @@ func TestVerdicts(t *testing.T) {
 		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
 		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
 		{"call", 1, call(func(*rpcpacket.Message) {}), p4.Forwarded, 2, 0},
-		{"call with pointer", 1, call(func(m *rpcpacket.Message) { m.Lists = rpcpacket.ListsOf(region.Base) }), p4.Held, 0, 2},
-		{"held call", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagHeld }), p4.Held, 0, 2},
-		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Flags = rpcpacket.Reply, rpcpacket.FlagHeld })), p4.Held, 0, 2},
-		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Reply })), p4.Forwarded, 2, 0},
+		{"a daemon's call with a region", 1, call(func(m *rpcpacket.Message) { m.Lists = rpcpacket.ListsOf(region.Base) }), p4.Forged, 0, 0},
+		{"a daemon's answer", 1, udp(daemon, other, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Reply })), p4.Forwarded, 2, 0},
+		{"call of a node", 1, lend(0, func(m *rpcpacket.Message) { m.Lists = nil }), p4.Forwarded, 2, 0},
+		{"call with another's region", 1, lend(1, func(*rpcpacket.Message) {}), p4.Denied, 1, 0},
+		{"call to who is gone", 1, udp(client, rackaddr.Node(9), rackaddr.PortDirect, message(func(m *rpcpacket.Message) { m.Slot, m.Number = 18, 2 })), p4.Gone, 1, 0},
+		{"call without a slot", 1, udp(client, server, rackaddr.PortDirect, message(func(*rpcpacket.Message) {})), p4.Late, 0, 0},
+		{"answer to no call", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Slot, m.Number = rpcpacket.Reply, 40, 2 })), p4.Late, 0, 0},
 		{"unknown method", 1, call(func(m *rpcpacket.Message) { m.Method[0]++ }), p4.Held, 0, 6},
 		{"forged release", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagReleased }), p4.Forged, 0, 0},
 		{"forged turn", 1, call(func(m *rpcpacket.Message) { m.Turned = rpcpacket.NeverBegun }), p4.Forged, 0, 0},
 		{"forged results", 2, udp(server, client, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Had = rpcpacket.Reply, 1 })), p4.Forged, 0, 0},
-		{"question", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ask })), p4.Forged, 0, 0},
+		{"a daemon asks", 1, udp(daemon, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ask })), p4.Forged, 0, 0},
 		{"forged ack", 1, call(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack }), p4.Forged, 0, 0},
 		{"call, wrong magic", 1, edit(call(func(*rpcpacket.Message) {}), 62, 0), p4.Malformed, 0, 0},
 		{"call, version 2", 1, edit(call(func(*rpcpacket.Message) {}), 64, 2), p4.Malformed, 0, 0},
@@ -199,6 +221,10 @@ func TestVerdicts(t *testing.T) {
 		{"write denied", 1, access(client, dsmpacket.OpWrite, region.Base), p4.Denied, 1, 0},
 		{"stranger's free", 1, access(client, dsmpacket.OpFree, region.Base), p4.Denied, 1, 0},
 		{"alloc", 1, access(client, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
+		{"alloc in another's batch", 2, access(server, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Denied, 2, 0},
+		{"a daemon's alloc", 1, access(daemon, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Late, 0, 0},
+		{"a daemon's read", 1, access(daemon, dsmpacket.OpRead, region.Base), p4.Late, 0, 0},
+		{"a memory server's write", 3, access(region.Base.With(dsmpacket.OpRead).Addr(), dsmpacket.OpWrite, region.Base), p4.Late, 0, 0},
 		{"settle", 1, access(client, dsmpacket.OpSettle, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
 		{"ledger", 1, access(client, dsmpacket.OpLedger, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
 		{"slots", 1, access(client, dsmpacket.OpSlots, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
@@ -210,13 +236,15 @@ func TestVerdicts(t *testing.T) {
 		{"no such machine", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), p4.Held, 0, 5},
 		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsmpacket.Header{Kind: dsmpacket.Reply}).Append(nil)), p4.Malformed, 0, 0},
 		{"read reply", 3, memoryReply(dsmpacket.OpRead, fault.OK), p4.Forwarded, 1, 0},
-		{"alloc reply", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), p4.Held, 0, 4},
+		{"alloc reply", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), p4.Forwarded, 1, 0},
 		{"failed alloc's reply", 3, memoryReply(dsmpacket.OpAlloc, fault.NoSpace), p4.Forwarded, 1, 0},
-		{"free reply", 3, memoryReply(dsmpacket.OpFree, fault.OK), p4.Held, 0, 4},
+		{"free reply", 3, memoryReply(dsmpacket.OpFree, fault.OK), p4.Forwarded, 1, 0},
+		{"reply of a former boot", 3, udp(region.Base.With(dsmpacket.OpFree).Addr(), client, rackaddr.PortDSM, (&dsmpacket.Header{Kind: dsmpacket.Reply, Mirror: dsmpacket.Mirror{Incarnation: 1}}).Append(nil)), p4.Late, 0, 0},
 	}
 	p := newPlane(t)
 	p.route("add")
 	p.insert("tcp_allowed", "permit", nil, exact(be16(1)), exact(be16(2)))
+	p.insert("rights.control_rule", "rights.allocates", nil, exact(be16(1)), exact([]byte{1}), exact(be16(0)))
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			before := p.verdict(c.port, c.verdict)
@@ -276,7 +304,6 @@ func TestMeters(t *testing.T) {
 		}
 	}
 	control := func(src netip.Addr) []byte { return udp(src, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")) }
-	lend := call(func(m *rpcpacket.Message) { m.Lists = rpcpacket.ListsOf(region.Base) })
 	for _, c := range []struct {
 		name, meter string
 		port        datapath.Port
@@ -284,10 +311,8 @@ func TestMeters(t *testing.T) {
 		reason      int // why it is held
 	}{
 		{"control", "BifrostEgress.held_control", 1, control(client), 1},
-		{"call", "BifrostEgress.held_calls", 1, lend, 2},
 		{"no route", "BifrostEgress.held_calls", 1, call(func(*rpcpacket.Message) {}), 6},
 		{"no home", "BifrostEgress.held_memory", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), 5},
-		{"alloc reply", "BifrostEgress.held_memory", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), 4},
 	} {
 		one(c.meter, c.port)
 		held := 0
@@ -315,46 +340,65 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// TestPermission grants one operation on one region to one node and tries all others.
+// TestPermission gives a region to a node and tries what others, and other pointers, may do.
 func TestPermission(t *testing.T) {
 	p := newPlane(t)
-	p.permit(datapath.Insert, client, dsmpacket.OpRead, region)
-	if out, _ := p.send(1, access(client, dsmpacket.OpRead, region.Base.Add(4095))); len(out[3]) != 1 {
-		t.Error("the granted read does not reach the memory blade")
-	}
-	for name, try := range map[string]struct {
-		port  datapath.Port
-		frame []byte
-	}{
-		"another operation":   {1, access(client, dsmpacket.OpWrite, region.Base)},
-		"another node":        {2, access(server, dsmpacket.OpRead, region.Base)},
-		"the next generation": {1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, region.Base.ID()+1))},
-		"the next slot":       {1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, region.Base.ID()+1<<dsmpacket.GenerationBits))},
-		"another machine":     {1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, region.Base.ID()))},
-	} {
-		if out, _ := p.send(try.port, try.frame); len(out[3]) != 0 {
-			t.Errorf("%s reaches the memory blade", name)
+	p.owned(0)
+	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite, dsmpacket.OpFree} {
+		if out, cpu := p.send(1, access(client, op, region.Base.Add(4095))); len(out[3]) != 1 || len(cpu) != 0 {
+			t.Errorf("the owner's %v does not reach the memory blade", op)
+		}
+		for name, try := range map[string]struct {
+			port  datapath.Port
+			frame []byte
+		}{
+			"another node":        {2, access(server, op, region.Base)},
+			"a daemon":            {1, access(daemon, op, region.Base)},
+			"the next generation": {1, access(client, op, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, region.Base.ID()+1))},
+			"the next slot":       {1, access(client, op, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, region.Base.ID()+1<<dsmpacket.GenerationBits))},
+			"another machine":     {1, access(client, op, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, region.Base.ID()))},
+		} {
+			if out, _ := p.send(try.port, try.frame); len(out[3]) != 0 {
+				t.Errorf("%v, %s: it reaches the memory blade", op, name)
+			}
 		}
 	}
-	p.permit(datapath.Delete, client, dsmpacket.OpRead, region)
-	if out, _ := p.send(1, access(client, dsmpacket.OpRead, region.Base)); len(out[3]) != 0 {
-		t.Error("the revoked read reaches the memory blade")
+	p.owned(1)
+	if out, _ := p.send(1, access(client, dsmpacket.OpWrite, region.Base)); len(out[3]) != 0 || p.verdict(1, p4.Lent) != 1 {
+		t.Error("a write of what is lent is not turned around")
 	}
 }
 
-// TestPermittedFreeIsHeld: a free goes on only when the Gatekeeper says so.
-func TestPermittedFreeIsHeld(t *testing.T) {
+// TestLoan: a call lends its region for as long as it is not answered, and nothing of it is held.
+func TestLoan(t *testing.T) {
 	p := newPlane(t)
-	p.permit(datapath.Insert, client, dsmpacket.OpFree, region)
-	out, cpu := p.send(1, access(client, dsmpacket.OpFree, region.Base))
-	if len(out) != 0 || len(cpu) != 1 || cpu[0][2] != 3 {
-		t.Fatalf("out %v, held %x", out, cpu)
+	p.owned(0)
+	reads := func() bool {
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 7, Length: 8, By: dsmpacket.Use{Slot: 16, Number: 2}}
+		out, _ := p.send(2, udp(server, region.Base.With(dsmpacket.OpRead).Addr(), rackaddr.PortDSM, h.Append(nil)))
+		return len(out[3]) == 1
 	}
-	if err := p.x.PacketOut(append([]byte{0, 0, 0, 0}, cpu[0][4:]...)); err != nil {
-		t.Fatal(err)
+	if reads() {
+		t.Error("the server reads before it is called")
 	}
-	if len(p.out[3]) != 1 {
-		t.Error("the released free does not reach the memory blade")
+	if out, cpu := p.send(1, lend(0, func(*rpcpacket.Message) {})); len(out[2]) != 1 || len(cpu) != 0 {
+		t.Fatalf("the call comes out at %v, held %d", out, len(cpu))
+	}
+	if !reads() {
+		t.Error("the server may not read")
+	}
+	if out, _ := p.send(1, access(client, dsmpacket.OpWrite, region.Base)); len(out[3]) != 0 {
+		t.Error("the client writes what is lent")
+	}
+	answer := message(func(m *rpcpacket.Message) { m.Type, m.Slot, m.Number = rpcpacket.Reply, 16, 2 })
+	if out, cpu := p.send(2, udp(server, client, rackaddr.PortRPC, answer)); len(out[1]) != 1 || len(cpu) != 0 {
+		t.Fatalf("the answer comes out at %v, held %d", out, len(cpu))
+	}
+	if reads() {
+		t.Error("the server reads what it was lent after its answer")
+	}
+	if out, _ := p.send(1, access(client, dsmpacket.OpWrite, region.Base)); len(out[3]) != 1 {
+		t.Error("the client may not write what it has back")
 	}
 }
 
@@ -388,16 +432,14 @@ func TestDenialIsAValidAnswer(t *testing.T) {
 func TestReleaseFindsTheWay(t *testing.T) {
 	p := newPlane(t)
 	p.route("add")
-	lent := func(m *rpcpacket.Message) {
-		m.Lists, m.Flags = rpcpacket.ListsOf(region.Base), rpcpacket.FlagReleased
-	}
+	question := message(func(m *rpcpacket.Message) { m.Type, m.Flags = rpcpacket.Ask, rpcpacket.FlagReleased })
 	for name, c := range map[string]struct {
 		hop   byte
 		frame []byte
 		to    datapath.Port
 	}{
-		"call by route":   {0, call(lent), 2},
-		"call by hop":     {1, call(lent), 1},
+		"question":        {0, udp(client, server, rackaddr.PortDirect, question), 2},
+		"question by hop": {1, udp(client, server, rackaddr.PortDirect, question), 1},
 		"ack":             {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack })), 2},
 		"control":         {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortControl, []byte("x")), 2},
 		"control by hop":  {3, udp(rackaddr.Gatekeeper, rackaddr.Blade(7), rackaddr.PortControl, []byte("x")), 3},

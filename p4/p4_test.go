@@ -62,11 +62,10 @@ func TestConstants(t *testing.T) {
 		"RPC_MAGIC": fmt.Sprintf("%#X", rpcpacket.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsmpacket.Magic),
 		"RPC_VERSION": fmt.Sprint(rpcpacket.Version), "DSM_VERSION": fmt.Sprint(dsmpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)), "RPC_ASK": fmt.Sprint(uint8(rpcpacket.Ask)),
 		"RPC_ACK": fmt.Sprint(uint8(rpcpacket.Ack)), "RPC_FORGET": fmt.Sprint(uint8(rpcpacket.Forget)), "DSM_LENT": fmt.Sprintf("0x03%02x", uint8(fault.Overloaded)),
-		"DSM_DENIED":           fmt.Sprintf("0x03%02x", uint8(fault.PermissionDenied)),
-		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagHeld)),
-		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagReleased|rpcpacket.FlagReplay)),
-		"DSM_ALLOC":            fmt.Sprint(uint8(dsmpacket.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsmpacket.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsmpacket.OpWrite)),
-		"DSM_FREE": fmt.Sprint(uint8(dsmpacket.OpFree)), "DSM_SETTLE": fmt.Sprint(uint8(dsmpacket.OpSettle)), "DSM_LEDGER": fmt.Sprint(uint8(dsmpacket.OpLedger)),
+		"DSM_DENIED":        fmt.Sprintf("0x03%02x", uint8(fault.PermissionDenied)),
+		"RPC_FLAG_RELEASED": fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagReleased)),
+		"DSM_ALLOC":         fmt.Sprint(uint8(dsmpacket.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsmpacket.OpRead)),
+		"DSM_FREE": fmt.Sprint(uint8(dsmpacket.OpFree)), "DSM_SLOTS": fmt.Sprint(uint8(dsmpacket.OpSlots)),
 	} {
 		if got := constant(name); !strings.EqualFold(got, want) {
 			t.Errorf("%s = %s in bifrost.p4, %s in Go", name, got, want)

@@ -3,7 +3,7 @@
 // specification, and p4/rights the executable model: the rows of its tables are named
 // here ("call-opens"), and the first row that applies decides.
 //
-// It acts for packets of nodes that have a row, and for what memory answers to them.
+// It judges calls of nodes, which have a row each, requests to memory, and what memory answers.
 //
 // All that a packet changes, it changes in one action: v1model has an action be atomic.
 // So all tables are looked up before.
@@ -799,7 +799,8 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             meta.rights.judged = Judged.DROPPED;
             // identity, kind
             if (said == meta.rights.incarnation
-                    && (wants == Wants.PLAIN || meta.rights.kind == (answer ? (bit<8>)Sender.MEMORY : (bit<8>)Sender.NODE))) {
+                    && (wants == Wants.PLAIN || (answer && meta.rights.kind == Sender.MEMORY)
+                        || (meta.rights.kind == Sender.NODE && meta.rights.row != 0))) { // row 0 would be nobody, who owns what is seized
                 if (wants == Wants.ALLOC || wants == Wants.ALLOC_ANSWER) {
                     if (wants == Wants.ALLOC) {
                         meta.rights.to = meta.rights.row;

@@ -2,12 +2,10 @@ package switches
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/p4"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
@@ -79,6 +77,9 @@ func (c *controller) setUp(ctx context.Context, loaded bool, rules int) error {
 	}
 	if err := c.client.Write(ctx, inserts(hostEntries()...)); err != nil {
 		return fmt.Errorf("hosts: %w", err)
+	}
+	if err := c.session.Send(p4rtclient.PacketOut{Payload: rebuilt(), Metadata: []uint64{0, 0}}); err != nil {
+		return fmt.Errorf("registers: %w", err)
 	}
 	for from := 0; from < rules; from += batch {
 		var us []p4rtclient.Update
@@ -163,23 +164,35 @@ func hostEntries() (es []p4rtclient.Entry) {
 	return es
 }
 
-// identity lets a host speak.
+// identity lets a host speak. It has a row.
 func identity(i int) p4rtclient.Entry {
-	return entry("identity", "known", []p4rtclient.Param{{Name: "kind", Value: p4rtclient.Uint(1)}, {Name: "row", Value: p4rtclient.Uint(0)}, {Name: "incarnation", Value: p4rtclient.Uint(0)}},
+	return entry("identity", "known", []p4rtclient.Param{{Name: "kind", Value: p4rtclient.Uint(1)}, {Name: "row", Value: p4rtclient.Uint(uint64(i + 1))}, {Name: "incarnation", Value: p4rtclient.Uint(0)}},
 		p4rtclient.Match{Field: "ingress_port", Value: p4rtclient.Uint(uint64(i + 1))},
 		p4rtclient.Match{Field: "source", Value: p4rtclient.Addr(hosts[i].addr), PrefixLen: 128})
 }
 
-// rule is one of many access rules: of a hundred nodes, to regions of 64 KiB.
+// rule is one of many rules, which let a hundred nodes allocate in batches of regions.
 func rule(i int) p4rtclient.Entry {
-	node := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i%100))
-	return entry("dsm_access", "permit", nil,
-		p4rtclient.Match{Field: "source", Value: p4rtclient.Bytes(node)},
-		p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(2)},
+	return allocates(uint64(2+i%100), uint64(soakRegions+i/100)) //nolint:gosec // not negative
+}
+
+// allocates lets the node of a row allocate in a batch of machine 1.
+func allocates(row, batch uint64) p4rtclient.Entry {
+	return entry("control_rule", "allocates", nil,
+		p4rtclient.Match{Field: "row", Value: p4rtclient.Uint(row)},
 		p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
-		p4rtclient.Match{Field: "region", Value: p4rtclient.Uint(uint64(i)<<dsmpacket.GenerationBits | 1)})
+		p4rtclient.Match{Field: "batch", Value: p4rtclient.Uint(batch)})
 }
 
 func entry(table, action string, params []p4rtclient.Param, match ...p4rtclient.Match) p4rtclient.Entry {
 	return p4rtclient.Entry{Table: table, Match: match, Action: action, Params: params}
+}
+
+// rebuilt is the Gatekeeper's word that registers are as they should be, without which no request to memory passes.
+func rebuilt() []byte {
+	const op, length = 8, 64
+	b := append(make([]byte, 12), 0x88, 0xb5, op)
+	b = append(b, make([]byte, length-1)...)
+	b[14+15] = 1 // an election id
+	return b
 }

@@ -122,7 +122,7 @@ func (s *soaking) compare(ctx context.Context, t *traffic) error {
 		return err
 	}
 	s.result.Early, s.result.Late = s.early, late
-	rules, err := s.control.client.Read(ctx, "dsm_access")
+	rules, err := s.control.client.Read(ctx, "control_rule")
 	want := s.o.Rules
 	for i := range t.regions {
 		if t.regions[i].permitted {

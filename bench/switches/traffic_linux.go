@@ -20,7 +20,7 @@ import (
 // soakRegions is to how many regions requests go.
 const soakRegions = 64
 
-// traffic is memory requests from the first host to the second, where all that
+// traffic is allocations from the first host at the second, where all that
 // are permitted arrive; the others come back. A request carries when it was sent
 // and to which region. Its verdict was found between then and when it was seen,
 // so if the region's rule has been the same all that time, only one verdict is
@@ -68,11 +68,7 @@ func (r *soakRegion) await(ctx context.Context) error {
 func newTraffic() *traffic {
 	t := &traffic{begin: time.Now()}
 	for i := range t.regions {
-		t.regions[i].rule = entry("dsm_access", "permit", nil,
-			p4rtclient.Match{Field: "source", Value: p4rtclient.Addr(hosts[0].addr)},
-			p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(uint64(dsmpacket.OpRead))},
-			p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
-			p4rtclient.Match{Field: "region", Value: p4rtclient.Uint(uint64(dsmpacket.IDOf(uint32(i), 1)))}) //nolint:gosec // not negative
+		t.regions[i].rule = allocates(1, uint64(i))
 		t.regions[i].state.Store(stateOf(false, t.now()))
 	}
 	return t
@@ -81,9 +77,9 @@ func newTraffic() *traffic {
 // now is nanoseconds, at least 1.
 func (t *traffic) now() int64 { return time.Since(t.begin).Nanoseconds() + 1 }
 
-// pointer is what requests to a region go to.
+// pointer is what requests to a region go to: the first one of a batch.
 func pointer(region int) dsmpacket.Pointer {
-	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(region), 1)).With(dsmpacket.OpRead)
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(uint32(region)*dsmpacket.BatchSlots, 1)).With(dsmpacket.OpAlloc)
 }
 
 // memoryRoutes makes the second host the memory blade of the pointers.

@@ -121,7 +121,7 @@ func TestWatch(t *testing.T) {
 		"who " + pointer:              `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
 		"calls":                       `^CALL.*\n$`,
 		"calls --longer-than " + ever: `^CALL.*\n$`,
-		"rules --table control_rule":  `\ncontrol_rule +batch=\d+ machine=\d row=1 +allocates`,
+		"rules --table control_rule":  `\ncontrol_rule +batch=\d+ machine=\d row=\d+ +allocates`,
 		"denied":                      `^TIME +NODE.*\n$`,
 		"denied --ports":              `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
 		"events --last 100":           `node.joined +c1/client\n`,

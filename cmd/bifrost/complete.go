@@ -64,7 +64,7 @@ var completeFlags = map[string]lister{
 	"--rack": listRacks, "--node": listNodes, "bifrost trace --caller": listNodes, "bifrost trace --method": listMethodNames, "bifrost trace --code": listed(fault.Names()...),
 	"bifrost events --blade": listBlades, "bifrost events --app": listInstances, "bifrost events --kind": listed(gatekeeper.EventKinds()...),
 	"--idl": listServices, "--pointer": listRegions, "--service": listServices,
-	"--table":      listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop", "tcp_allowed", "replica"),
+	"--table":      listed("identity", "l3", "dsm_home", "control_rule", "block_rule", "rpc_route", "next_hop", "tcp_allowed", "replica"),
 	"--log-level":  listed("debug", "info", "warn", "error", "off"),
 	"--log-format": listed("text", "json"),
 	"--datapath":   listed("auto", "ebpf", "go"),

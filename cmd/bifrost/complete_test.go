@@ -41,7 +41,7 @@ func TestComplete(t *testing.T) {
 		"who":               "^" + regexp.QuoteMeta(pointer) + `\t4 KiB on m\d\n:4\n$`,
 		"regions --node":    `^fd00:b1f0:0:2::1\tc1/client\n:4\n$`,
 		"regions --pointer": "^" + regexp.QuoteMeta(pointer) + `\t`,
-		"rules --table":     `(?s)^identity\n.*dsm_access\n.*next_hop\n.*:4\n$`,
+		"rules --table":     `(?s)^identity\n.*control_rule\n.*next_hop\n.*:4\n$`,
 	} {
 		words := strings.Fields(command)
 		if got := ask(append(append([]string{words[0], "--admin-addr", address}, words[1:]...), "")...); !regexp.MustCompile(want).MatchString(got) {

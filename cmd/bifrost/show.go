@@ -291,7 +291,7 @@ func newRulesCmd() *cobra.Command {
 	cmd := show(&clientOptions{}, helpText{"rules", "List the switch's table entries, read back from the switch",
 		`List the entries of the switch's tables. The entries are read from the switch itself, not
 from what the Gatekeeper remembers.`,
-		"  bifrost rules --table dsm_access   # which node may do what with which memory"},
+		"  bifrost rules --table control_rule   # which node may allocate where"},
 		func(ctx context.Context, c *client.Client) ([]api.Rule, error) {
 			return collect(c.Rules(ctx, tableName))
 		},
@@ -302,7 +302,7 @@ from what the Gatekeeper remembers.`,
 			}
 			return rows
 		})
-	cmd.Flags().StringVar(&tableName, "table", "", "only entries of this `TABLE`: identity, l3, dsm_home, dsm_access, rpc_route or next_hop")
+	cmd.Flags().StringVar(&tableName, "table", "", "only entries of this `TABLE`: identity, l3, dsm_home, control_rule, block_rule, rpc_route or next_hop")
 	return cmd
 }
 

@@ -94,7 +94,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	h := s.Handler(true)
-	for _, q := range []string{"limit=1", "cursor=0:0:1001::40", "pointer=::1&node=::2", "kind=a,b&limit=4096", "table=dsm_access&cursor=aGk", "%zz", "limit=1;x"} {
+	for _, q := range []string{"limit=1", "cursor=0:0:1001::40", "pointer=::1&node=::2", "kind=a,b&limit=4096", "table=control_rule&cursor=aGk", "%zz", "limit=1;x"} {
 		f.Add("regions", q, "")
 	}
 	f.Add(".", "limit=1;x", "") // cleaned, it is nothing either

@@ -42,7 +42,7 @@ type callInput struct {
 
 type rulesInput struct {
 	PageInput
-	Table string `query:"table" maxLength:"64" doc:"Only entries of this table" example:"dsm_access"`
+	Table string `query:"table" maxLength:"64" doc:"Only entries of this table" example:"control_rule"`
 }
 
 // registerWork serves what the rack is working at.

@@ -89,7 +89,7 @@ func (Stopped) Backup(context.Context) (*gatekeeper.Backup, error) { return nil,
 func (Stopped) Output(context.Context, gatekeeper.OutputQuery) (gatekeeper.OutputPage, error) {
 	return gatekeeper.OutputPage{}, gatekeeper.ErrStopped
 }
-func (Stopped) Tables() []string { return []string{"dsm_access", "identity"} }
+func (Stopped) Tables() []string { return []string{"control_rule", "identity"} }
 
 func (Stopped) Drops(context.Context) ([]gatekeeper.PortDrops, error) {
 	return nil, gatekeeper.ErrStopped

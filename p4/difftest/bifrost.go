@@ -133,7 +133,7 @@ func (m Bifrost) Entry() datapath.Entry {
 		return datapath.Match{Value: b, PrefixLen: int(m.Pick(n...))}
 	}
 	e := datapath.Entry{}
-	switch m.IntN(9) {
+	switch m.IntN(8) {
 	case 0:
 		e.Table = "BifrostIngress.identity"
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), lpm(m.address(), 128, 128, 64, 48, 0)}
@@ -148,20 +148,16 @@ func (m Bifrost) Entry() datapath.Entry {
 		e.Table, e.Action = "BifrostIngress.dsm_home", hop()
 		e.Match = []datapath.Match{exact(m.address()[:6])}
 	case 3:
-		e.Table, e.Action = "BifrostIngress.dsm_access", &datapath.Action{Name: "BifrostIngress.permit"}
-		e.Match = []datapath.Match{exact(m.address()), exact([]byte{byte(2 + m.IntN(3))}), exact([]byte{byte(m.IntN(2))}),
-			exact(num(uint64(m.region()), 6))}
-	case 4:
 		e.Table, e.Action = "BifrostIngress.rpc_route", hop()
 		e.Match = []datapath.Match{exact(m.address()), exact(append(make([]byte, 15), byte(1+m.IntN(2)))),
 			lpm([]byte{byte(m.Uint64())}, 0, 1, 2, 8)}
-	case 5:
+	case 4:
 		e.Table, e.Action = "BifrostIngress.tcp_allowed", &datapath.Action{Name: "BifrostIngress.permit"}
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), exact(num(m.Pick(0, 1, 2, 3, 4), 2))}
-	case 6:
+	case 5:
 		e.Table, e.Action = "BifrostIngress.rights.control_rule", &datapath.Action{Name: "BifrostIngress.rights.allocates"}
 		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 4095), 2)), exact([]byte{byte(m.IntN(2))}), exact(num(m.Pick(0, 1, 1<<14-1), 2))}
-	case 7:
+	case 6:
 		e.Table, e.Action = "BifrostIngress.rights.block_rule", &datapath.Action{Name: "BifrostIngress.rights.may"}
 		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 4095), 2)), exact(num(m.Pick(0, 1), 4))}
 	default:

@@ -40,7 +40,7 @@ func whole(a netip.Addr) datapath.Match {
 
 func known() datapath.Entry {
 	return datapath.Entry{Table: "BifrostIngress.identity", Match: []datapath.Match{{Value: []byte{0, 1}}, whole(nodeA)},
-		Action: &datapath.Action{Name: "BifrostIngress.known", Params: p4.Known(p4.Node, 0, 0)}}
+		Action: &datapath.Action{Name: "BifrostIngress.known", Params: p4.Known(p4.Node, 1, 0)}}
 }
 
 func route() datapath.Entry {

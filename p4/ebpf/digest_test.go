@@ -27,7 +27,7 @@ func memoryHome() datapath.Entry {
 		Action: &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{{0, 1}}}}
 }
 
-// denied is a request of node A that no rule permits, which the program tells by a digest.
+// denied is a request of node A to read what it does not own, which the program tells by a digest.
 func denied(request byte) []byte {
 	memory := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(20_099, 1)).With(dsmpacket.OpRead)
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Length: 8, Request: uint64(request)}
@@ -38,6 +38,9 @@ func denied(request byte) []byte {
 func TestDigest_WhileTheReaderRests(t *testing.T) {
 	got := make(told, 64)
 	x := start(t, got, memoryHome(), hop(), at(0, nodeA))
+	if err := x.SetRegister("BifrostIngress.rights.switch_state", 1, []byte{7: 1}); err != nil { // as they should be
+		t.Fatal(err)
+	}
 	id := byte(0)
 	for _, burst := range []int{1, 1, 3, 1, 20, 1} {
 		first := id

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,12 +32,13 @@ func TestCopiesOfARequest(t *testing.T) {
 		}
 	}
 	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
-	insert("BifrostIngress.identity", "BifrostIngress.known", p4.Known(p4.Node, 0, 0), exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
+	insert("BifrostIngress.identity", "BifrostIngress.known", p4.Known(p4.Node, 1, 1), exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
 	insert("BifrostIngress.dsm_home", "BifrostIngress.to_copies", [][]byte{two(3), two(7)}, exact(home[:6]))
-	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite} {
-		insert("BifrostIngress.dsm_access", "BifrostIngress.permit", nil, exact(who[:]), exact([]byte{byte(op)}), exact([]byte{1}),
-			exact(regionKey(pointer.ID())))
-	}
+	insert("BifrostIngress.rights.control_rule", "BifrostIngress.rights.allocates", nil, exact(two(1)), exact([]byte{1}), exact(two(1)))
+	p.both(t, func(x datapath.Datapath) error { // the node owns the region, and the registers are as they should be
+		word := []byte{2: 1, 4: 0x10, 6: 0}
+		return errors.Join(x.SetRegister("BifrostIngress.rights.words", 99, word), x.SetRegister("BifrostIngress.rights.switch_state", 1, []byte{7: 1}))
+	})
 	for hop := range byte(2) {
 		insert("BifrostIngress.next_hop", "BifrostIngress.forward", [][]byte{two(uint16(hop) + 2), mac(hop + 2), mac(9)}, exact(two(uint16(hop)+3)))
 		insert("BifrostEgress.replica", "BifrostEgress.readdress", [][]byte{mac(hop + 2), mac(9)}, exact(two(uint16(hop)+3)))

@@ -19,7 +19,8 @@ type rack struct {
 	tb testing.TB
 }
 
-func newRack(tb testing.TB, rules int) rack {
+// newRack is a rack where the node at port 1 has some regions.
+func newRack(tb testing.TB, regions int) rack {
 	tb.Helper()
 	prog, err := v1model.Load(p4.JSON)
 	if err != nil {
@@ -32,13 +33,14 @@ func newRack(tb testing.TB, rules int) rack {
 	tb.Cleanup(func() { _ = x.Close() })
 	r := rack{x, tb}
 	for port := byte(1); port <= 2; port++ {
-		r.add("identity", "known", p4.Known([]p4.Sender{p4.Node, p4.MemoryServer}[port-1], 0, 0), exact(0, port), prefix(address(port), 128))
+		r.add("identity", "known", p4.Known([]p4.Sender{p4.Node, p4.MemoryServer}[port-1], []uint16{1, 0}[port-1], 0), exact(0, port), prefix(address(port), 128))
 		r.add("l3", "to_hop", [][]byte{{0, port}}, prefix(address(port), 128))
 		r.add("next_hop", "forward", [][]byte{{0, port}, mac(port), mac(9)}, exact(0, port))
 	}
 	r.add("dsm_home", "to_hop", [][]byte{{0, 2}}, exact(pointer(0, 0)[:6]...))
-	for i := range rules {
-		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), exact(regionOf(i)...))
+	r.set("switch_state", 1, 1) // registers are as they should be
+	for i := range regions {
+		r.set("words", i, 1<<32|1<<20)
 	}
 	return r
 }
@@ -52,15 +54,21 @@ func (r rack) add(table, action string, params [][]byte, match ...datapath.Match
 	}
 }
 
+func (r rack) set(register string, i int, v uint64) {
+	r.tb.Helper()
+	b := binary.BigEndian.AppendUint64(nil, v)
+	if register == "words" {
+		b = b[1:] // 54 bits
+	}
+	if err := r.SetRegister("BifrostIngress.rights."+register, i, b); err != nil {
+		r.tb.Fatal(err)
+	}
+}
+
 func exact(v ...byte) datapath.Match        { return datapath.Match{Value: v} }
 func prefix(v []byte, n int) datapath.Match { return datapath.Match{Value: v, PrefixLen: n} }
 func mac(n byte) []byte                     { return []byte{2, 0, 0, 0, 0, n} }
 func address(n byte) []byte                 { return []byte{0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n} }
-
-// regionOf is the key of slot i's first region.
-func regionOf(i int) []byte {
-	return binary.BigEndian.AppendUint64(nil, uint64(dsmpacket.IDOf(uint32(i), 1)))[2:]
-}
 
 func pointer(op dsmpacket.Op, id dsmpacket.RegionID) []byte {
 	p := dsmpacket.Make(0xdd, 7, id).With(op)
@@ -72,31 +80,31 @@ func packet(src, dst []byte, port uint16, payload []byte) []byte {
 	b := append(append(mac(9), mac(1)...), 0x86, 0xdd, 0x60, 0, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(8+len(payload)))
 	b = append(append(append(b, 17, 64), src...), dst...)
-	b = binary.BigEndian.AppendUint16(b, 4000)
+	b = binary.BigEndian.AppendUint16(b, port)
 	b = binary.BigEndian.AppendUint16(b, port)
 	b = binary.BigEndian.AppendUint16(b, uint16(8+len(payload)))
 	return append(append(b, 0, 0), payload...)
 }
 
-// read is a memory read of the region of a rule.
-func read(rule int) []byte {
-	dsm := make([]byte, 68)
+// read is a memory read of a region.
+func read(slot int) []byte {
+	dsm := make([]byte, dsmpacket.HeaderSize)
 	copy(dsm, []byte{0xb1, 0xfd, dsmpacket.Version, 0, 1, 0})
-	return packet(address(1), pointer(dsmpacket.OpRead, dsmpacket.IDOf(uint32(rule), 1)), 45101, dsm)
+	return packet(address(1), pointer(dsmpacket.OpRead, dsmpacket.IDOf(uint32(slot), 1)), 45101, dsm)
 }
 
 func BenchmarkBifrost(b *testing.B) {
-	const rules = 10000
+	const regions = 10000
 	l3 := packet(address(1), address(2), 9, make([]byte, 64))
 	big := packet(address(1), address(2), 9, make([]byte, 60000))
-	denied := read(rules)
+	denied := read(regions)
 	for _, c := range []struct {
 		name  string
 		frame []byte
 		out   datapath.Port
-	}{{"l3", l3, 2}, {"l3-60kB", big, 2}, {"read", read(rules / 2), 2}, {"denied", denied, 1}} {
+	}{{"l3", l3, 2}, {"l3-60kB", big, 2}, {"read", read(regions / 2), 2}, {"denied", denied, 1}} {
 		b.Run(c.name, func(b *testing.B) {
-			r := newRack(b, rules)
+			r := newRack(b, regions)
 			var out datapath.Port
 			frame := make([]byte, len(c.frame))
 			emit := func(p datapath.Port, _ []byte) { out = p }
@@ -127,8 +135,12 @@ func BenchmarkApply(b *testing.B) {
 	r := newRack(b, 0)
 	i := 0
 	for b.Loop() {
-		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), exact(regionOf(i)...))
-		i++
+		r.add("rights.control_rule", "rights.allocates", nil, exact(byte(i>>22&15), byte(i>>14)), exact(7), exact(byte(i>>8&63), byte(i)))
+		if i++; i%(1<<15) == 0 {
+			b.StopTimer()
+			r = newRack(b, 0) // the table is not full
+			b.StartTimer()
+		}
 	}
 	if got := r.Stats(); got.In != 0 {
 		b.Fatal(fmt.Sprint(got))

@@ -8,8 +8,8 @@
 //	make proof                                 theorems and mutants, some minutes
 //	/usr/bin/python3 p4/proof/prove.py --help
 //
-// rows.py proves that of nodes with a row (docs/rights.md) no message passes that was not judged, whatever
-// port it goes to; the other theorems are about a rack where nobody has one.
+// rows.py proves that no message of a node passes that was not judged (docs/rights.md), whatever port it goes to. The other
+// theorems are about all other packets: requests to memory and its answers are judged, too.
 //
 // A register is an array of which nothing is known at the start. What packets do to rights in
 // registers, rights.py proves action by action (docs/rights.md, section 10): the prover of whole

@@ -81,25 +81,41 @@ def identity_ignores_the_port(d):
     must(replace(table(d, "identity")["key"], ["standard_metadata", "ingress_port"], ["standard_metadata", "egress_spec"]))
 
 
-@mutant("default_deny")
+@mutant("default_deny", "denied_returns_to_its_sender")
 def access_is_granted_by_default(d):
-    """A request without a rule is forwarded."""
-    t = table(d, "dsm_access")
-    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+    """A request that is not permitted is forwarded."""
+    n = 0
+    for c in conditional(d, "meta.rights.judged != Judged.PASSES") + conditional(d, "meta.rights.judged == Judged.LENT"):
+        c["true_next"] = c["false_next"]
+        n += 1
+    must(n)
+
+
+@mutant("default_deny", "each_packet_counts_as_what_became_of_it")
+def anybody_asks_memory(d):
+    """Whoever asks memory is judged, though it is no node."""
+    n = 0
+    for c in conditional(d, "said == meta.rights.incarnation ...", whole=True):
+        n += replace(c["expression"], "!=", "==")
+    must(n)
 
 
 @mutant("default_deny")
-def access_ignores_the_source(d):
-    """The access rules are looked up for the destination in place of the source."""
-    must(replace(table(d, "dsm_access")["key"], ["ipv6", "src"], ["ipv6", "dst"]))
+def any_incarnation_asks_memory(d):
+    """A request of another incarnation than the node's is judged."""
+    for c in conditional(d, "said == meta.rights.incarnation ...", whole=True):
+        must(replace(c["expression"], "==", "!="))
 
 
-@mutant("default_deny", "frees_are_held")
-def the_operation_is_another_byte(d):
-    """The operation is read from byte 7 of the address, where the slot begins."""
+@mutant("default_deny", "memory_is_asked_for_what_it_does")
+def requests_are_not_judged(d):
+    """A request to memory is routed and not judged."""
     n = 0
-    for a in actions(d, "split_pointer"):
-        n += replace(a, {"type": "hexstr", "value": "0x48"}, {"type": "hexstr", "value": "0x40"})
+    for a in d["actions"]:
+        for o in a["primitives"]:
+            if o["op"] == "assign" and "rights_wants" in str(o["parameters"][0]["value"]) and o["parameters"][1].get("value") == "0x05":
+                o["parameters"][1] = {"type": "hexstr", "value": "0x00"}
+                n += 1
     must(n)
 
 
@@ -134,11 +150,11 @@ def a_denial_breaks_the_checksum(d):
 
 
 @mutant("only_the_gatekeeper_sets_its_flags")
-def a_blade_may_say_replay(d):
-    """Only "released" is refused from a blade, not "replay"."""
+def a_blade_may_say_released(d):
+    """ "Released" is not refused from a blade."""
     n = 0
-    for c in conditional(d, "RPC_FLAGS_GATEKEEPER"):
-        n += replace(c, {"type": "hexstr", "value": "0x0030"}, {"type": "hexstr", "value": "0x0010"})
+    for c in conditional(d, "RPC_FLAG_RELEASED"):
+        n += replace(c, {"type": "hexstr", "value": "0x0010"}, {"type": "hexstr", "value": "0x0000"})
     must(n)
 
 
@@ -167,20 +183,20 @@ def a_blade_may_turn_a_call_around(d):
     must(n)
 
 
-@mutant("calls_with_regions_are_held")
+@mutant("who_is_no_node_lends_nothing")
 def a_region_is_overlooked(d):
-    """Only the held flag holds a call, a region does not."""
+    """A message that lists a region passes, whoever sends it."""
     n = 0
     for c in conditional(d, "hdr.rpc.lists"):
         n += replace(c, field("rpc", "lists"), {"type": "hexstr", "value": "0x00"})
     must(n)
 
 
-@mutant("frees_are_held")
-def a_free_is_not_held(d):
-    """A permitted free goes straight to the memory blade."""
-    for c in conditional(d, "!refused && meta.op == DSM_FREE"):
-        c["true_next"] = c["false_next"]
+@mutant("answers_of_memory_are_judged")
+def answers_of_any_boot_will_do(d):
+    """The answer of a former boot of a memory server passes."""
+    for c in conditional(d, "said == meta.rights.incarnation ...", whole=True):
+        must(replace(c["expression"], "==", "!="))
 
 
 @mutant("only_memory_blades_answer")
@@ -323,7 +339,7 @@ def any_version_will_do(d):
 @mutant("each_packet_is_held_for_its_reason")
 def a_call_passes_as_control(d):
     """A held call has the reason of control, is urgent and has the rate of control."""
-    hold = next(a for a in actions(d, "hold") if says(a, "reason") == "0x02")
+    hold = next(a for a in actions(d, "hold") if says(a, "reason") == "0x06")
     for p in hold["primitives"]:
         if p["parameters"][0] in (field("packet_in", "reason"), field("packet_in", "urgent")):
             p["parameters"][1] = {"type": "hexstr", "value": "0x01"}

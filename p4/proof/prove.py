@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Proves what p4/bifrost.p4 promises, for all packets and all table contents.
 
-    p4/proof/prove.py [PROGRAM.json]       prove every theorem; exit 1 if one fails
+    p4/proof/prove.py [PROGRAM.json]       prove every theorem about packets but messages of nodes; exit 1 if one fails
     p4/proof/prove.py --mutants [K/N]      break the program in many ways: each must break a theorem
     p4/proof/prove.py --mutants [K/N] --cases DIRECTORY
                                            write each broken program (NAME.json), and the case that shows it (NAME.stf)
@@ -9,7 +9,7 @@
                                            the same of p4/interp/testdata/numbers.p4, which has a register
     p4/proof/prove.py --rights all|quick   prove what actions do to the rights in registers, and refute faults of theirs: four minutes, or
                                            in seconds those of accesses to memory, of questions and of the Gatekeeper's small operations
-    p4/proof/prove.py --rows               prove what becomes of messages of nodes that have a row, and refute faults
+    p4/proof/prove.py --rows               prove what becomes of messages of nodes, and refute faults
     p4/proof/prove.py --list               theorems, assumptions and mutants
 
 The program is the compiled one that both executors load. A theorem that fails is
@@ -135,7 +135,7 @@ def refutations(source, which, wanted, assumptions, directory, make=Program):
         for t, case, _ in check(program, [by_name[b] for b in breaks], assumptions):
             if case is None:
                 held.append(t.__name__)
-            elif directory and not case.path.notes:  # the case would not say what becomes of clones
+            elif directory and not case.path.notes and not case.path.skipped:  # the case would say neither what becomes of clones nor what registers have
                 write_case(program, mutate, case, pathlib.Path(directory))
         survived += bool(held)
         print(f"{'SURVIVED ' + ', '.join(held) if held else 'refuted by ' + ', '.join(breaks)}: {mutate.__name__}: {about(mutate)}", flush=True)
@@ -150,7 +150,9 @@ def write_case(program, mutate, case, directory):
     (directory / f"{name}.stf").write_text(f"# {name}: {about(mutate)}\n{case.script()}", encoding="utf-8")
 
 
-def without_rows(source):
+def but_messages(source):
+    """The program, for all packets but messages of nodes, about which rows.py is."""
+    rows.only_verdicts(source)
     return Program(source, theorems.ENTRIES)
 
 
@@ -160,7 +162,7 @@ def main():
     args.add_argument("--mutants", nargs="?", const="1/1", metavar="K/N", help="refute the mutants; with K/N each N-th from the K-th on")
     args.add_argument("--registers", action="store_true", help="prove and refute what p4/interp/testdata/numbers.p4 promises")
     args.add_argument("--rights", choices=["all", "quick"], help="prove what actions do to the rights in registers, and refute faults of theirs")
-    args.add_argument("--rows", action="store_true", help="prove and refute what becomes of messages of nodes that have a row")
+    args.add_argument("--rows", action="store_true", help="prove and refute what becomes of messages of nodes")
     args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants or --registers: where to write the mutants and their cases")
     args.add_argument("--list", action="store_true", help="list theorems, assumptions and mutants")
     a = args.parse_args()
@@ -174,17 +176,17 @@ def main():
         failed = rights.prove(Program(source), actions)
         sys.exit(1 if failed + rights.refute(source, actions) else 0)
     elif a.rows:
-        failed = prove(rows.program(source), rows.THEOREMS, theorems.ASSUMPTIONS[:-1])
-        sys.exit(1 if failed + refutations(source, rows.MUTANTS, rows.THEOREMS, theorems.ASSUMPTIONS[:-1], None, rows.program) else 0)
+        failed = prove(rows.program(source), rows.THEOREMS, theorems.ASSUMPTIONS)
+        sys.exit(1 if failed + refutations(source, rows.MUTANTS, rows.THEOREMS, theorems.ASSUMPTIONS, None, rows.program) else 0)
     elif a.registers:
         source = json.load(open(HERE.parent / "interp" / "testdata" / "numbers.json", encoding="utf-8"))
         failed = prove(Program(source), registers.THEOREMS, [])
         sys.exit(1 if failed + refutations(source, registers.MUTANTS, registers.THEOREMS, [], a.cases) else 0)
     elif a.mutants:
         k, n = map(int, a.mutants.split("/"))
-        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], theorems.THEOREMS, theorems.ASSUMPTIONS, a.cases, without_rows) else 0)
+        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], theorems.THEOREMS, theorems.ASSUMPTIONS, a.cases, but_messages) else 0)
     else:
-        sys.exit(1 if prove(without_rows(source), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
+        sys.exit(1 if prove(but_messages(source), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
 
 
 if __name__ == "__main__":

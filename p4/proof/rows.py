@@ -1,4 +1,4 @@
-"""What is proved of messages of nodes that have a row, wherever they are sent: each is judged, or goes nowhere. What judging does, rights.py proves.
+"""What is proved of messages of nodes, which have a row, wherever they are sent: each is judged, or goes nowhere. What judging does, rights.py proves.
 
 A sender's row is any but 0, and so are the contents of all tables and registers. Of a call's lists of regions only the actions that judge know
 anything, and they are not followed here; so the parser leaves them alone.
@@ -9,7 +9,7 @@ import z3
 
 from mutants import conditional, must, replace, table
 from symbolic import Program, Unsupported, fit
-from theorems import BULK, CONTROL, CPU, DIRECT, DSM, FLAGS_GATEKEEPER, NODE, RPC, bits, came, identity_before_anything, implies, leaves, port, to_cpu, unchanged
+from theorems import BULK, CONTROL, CPU, DIRECT, DSM, FLAG_RELEASED, NODE, RPC, bits, came, identity_before_anything, implies, leaves, port, to_cpu, unchanged
 
 PASSES, DENIED, NEVER_BEGUN, DROPPED = 0, 1, 4, 5
 CALL, REPLY, EXCEPTION, ONEWAY, ACK, ASK, FORGET = range(1, 8)
@@ -27,7 +27,7 @@ def program(source):
     state["transition_key"], state["transitions"] = [], [{"type": "default", "value": None, "mask": None, "next_state": None}]
     ports = [z3.BitVec(f"udp.{f}", 16) == x for f in ("src_port", "dst_port") for x in (RPC, DIRECT, BULK)]
     given = [z3.BitVec("ingress_port", 9) != CPU, z3.BitVec("ethernet.type", 16) == 0x86DD, z3.BitVec("ipv6.next_header", 8) == 17, z3.Or(*ports)]
-    return Program(d, {("identity", "known", "row"): lambda any_row: z3.If(any_row == 0, z3.BitVecVal(1, any_row.size()), any_row)}, given,
+    return Program(d, {("identity", "known", "row"): lambda _, any_row: z3.If(any_row == 0, z3.BitVecVal(1, any_row.size()), any_row)}, given,
                    ["BifrostIngress.rights.take_lists"])
 
 
@@ -147,10 +147,10 @@ def who_is_judged(p):
 
 @theorem
 def nobody_speaks_for_switch_or_gatekeeper(p):
-    """No message goes on that says it was released, is a replay, was turned around or has regions that its receiver had."""
+    """No message goes on that says it was released, was turned around or has regions that its receiver had."""
     if not is_message(p):
         return z3.BoolVal(True)
-    return implies(leaves(p), z3.And(came(p, "rpc", "flags") & FLAGS_GATEKEEPER == 0, came(p, "rpc", "turned") == 0, came(p, "rpc", "had") == 0,
+    return implies(leaves(p), z3.And(came(p, "rpc", "flags") & FLAG_RELEASED == 0, came(p, "rpc", "turned") == 0, came(p, "rpc", "had") == 0,
                                      came(p, "rpc", "magic") == MAGIC, came(p, "rpc", "version") == 3))
 
 

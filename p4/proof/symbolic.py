@@ -142,7 +142,7 @@ class Program:
     """A compiled program."""
 
     def __init__(self, source, entries=None, given=(), opaque=()):
-        self.entries = entries or {}  # parameters that all entries have, or functions of any value: by the ends of the names of table and action, and the parameter
+        self.entries = entries or {}  # what is supposed of parameters, of a path and any value: by the ends of the names of table and action, and the parameter
         self.given = given            # conditions that all packets fulfil
         self.opaque_names = OPAQUE + tuple(opaque)
         self.json = source if isinstance(source, dict) else json.load(open(source, encoding="utf-8"))
@@ -336,7 +336,7 @@ class Program:
             for action in self.choices(table):
                 p = path.copy()
                 p.conditions += [hit, chosen == action]
-                params = [self.parameter(table, action, d, sorts, args) for d in self.actions[action]["runtime_data"]]
+                params = [self.parameter(p, table, action, d, sorts, args) for d in self.actions[action]["runtime_data"]]
                 p.tables.append(Applied(table["name"], keys, True, self.actions[action], params))
                 ends += self.run(p, table, action, params, "__HIT__")
         default = table["default_entry"]
@@ -354,14 +354,12 @@ class Program:
             ends += self.run(p, table, action, params, "__MISS__")
         return ends
 
-    def parameter(self, table, action, d, sorts, args):
-        """A parameter of the entry that a key hits: any value, or the one that all entries have."""
+    def parameter(self, path, table, action, d, sorts, args):
+        """A parameter of the entry that a key hits: any value, or what is supposed of it."""
         name = self.actions[action]["name"]
         value = self.entries.get((table["name"].rpartition(".")[2], name.rpartition(".")[2], d["name"]))
-        if isinstance(value, int):
-            return z3.BitVecVal(value, d["bitwidth"])
         free = z3.Function(f"{table['name']}.{name}.{d['name']}", *sorts, z3.BitVecSort(d["bitwidth"]))(*args)
-        return value(free) if value else free
+        return value(path, free) if value else free
 
     def choices(self, table):
         """The actions that an entry may have; that of a const default only may not."""

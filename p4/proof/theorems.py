@@ -1,4 +1,4 @@
-"""What is proved of p4/bifrost.p4, for all packets and all table contents.
+"""What is proved of p4/bifrost.p4, for all packets but messages of nodes (rows.py), and all contents of tables and registers.
 
 Each theorem is a function of a Path: it returns a condition that has to follow from
 the path's conditions. The assumptions are about tables; p4/proof's Go tests check
@@ -9,12 +9,19 @@ import z3
 CPU, DROP, RED = 510, 511, 2
 RPC, DSM, CONTROL = 45100, 45101, 45102
 ALLOC, READ, WRITE, FREE, SETTLE, LEDGER, SLOTS = 1, 2, 3, 4, 5, 6, 7
-FLAG_HELD, FLAGS_GATEKEEPER = 0x0004, 0x0030
+FLAG_RELEASED = 0x0010
+PASSES, LENT, DROPPED = 0, 2, 5  # what a request to memory, or its answer, is judged as
 NODE, DAEMON, MEMORY = 1, 2, 3  # senders
 
 THEOREMS = []
 ASSUMPTIONS = []
-ENTRIES = {("identity", "known", "row"): 0, ("l3", "to_node", "row"): 0}  # nobody_has_a_row
+
+def row(p, any_row):
+    """Messages of senders that have a row are left to rows.py."""
+    return z3.BitVecVal(0, any_row.size()) if "rpc" in p.parsed else any_row
+
+
+ENTRIES = {("identity", "known", "row"): row}
 
 
 def theorem(f):
@@ -79,10 +86,11 @@ def unchanged(p, *but):
 
 
 def turned(p):
-    """The packet goes back to its sender as a denial."""
+    """The packet goes back to its sender as a denial, or as what is lent."""
     if "dsm" not in p.parsed:
         return z3.BoolVal(False)
-    swapped = [p.out == port(p), p.group == 0, p.get("dsm", "verdict") == DENIED, p.get("dsm", "verdict_twin") == ~z3.BitVecVal(DENIED, 16)]
+    verdict = p.get("dsm", "verdict")
+    swapped = [p.out == port(p), p.group == 0, verdict == z3.If(judged(p) == LENT, z3.BitVecVal(NOT_NOW, 16), DENIED), p.get("dsm", "verdict_twin") == ~verdict]
     for (h, f), (g, k) in SWAPS.items():
         swapped += [p.get(h, f) == came(p, g, k), p.get(g, k) == came(p, h, f)]
     but = [x for pair in SWAPS.items() for x in pair] + [("dsm", "verdict"), ("dsm", "verdict_twin")]
@@ -93,7 +101,17 @@ SWAPS = {
     ("ipv6", "src"): ("ipv6", "dst"), ("udp", "src_port"): ("udp", "dst_port"),
     ("ethernet", "src"): ("ethernet", "dst"),
 }
-DENIED = 0x0301  # kind and status of a refusal
+DENIED, NOT_NOW = 0x0301, 0x0305  # kind and status of refusals
+
+
+def judged(p):
+    """What a request to memory, or an answer, was judged as: of what is not judged, DROPPED if it should have been."""
+    return p.get("scalars", next(f for f, _ in p.program.headers["scalars"] if f.startswith("metadata_t._rights_judged")))
+
+
+def was_judged(p):
+    """The action has judged it that follows registers (rights.py)."""
+    return z3.BoolVal("judge_access" in p.skipped)
 
 
 def operates(p):
@@ -164,12 +182,6 @@ def nodes_have_no_memory_address(p):
     return true() if t is None or not t.hit else z3.Or(bits(t.key("source"), 127, 96) != 0, t.params[0] == MEMORY)
 
 
-@assumption
-def nobody_has_a_row(p):
-    """identity and l3 give nobody a row (ENTRIES): these theorems are about the rules without rights in the switch."""
-    return true()
-
-
 # ---- theorems
 
 @theorem
@@ -185,20 +197,18 @@ def identity_before_anything(p):
 
 @theorem
 def default_deny(p):
-    """A read, write or free goes on only through a rule for just its source, operation, machine and address."""
+    """A request to memory goes on only if it was judged, and may pass; an allocation, a read, a write or a free only if its sender is a node."""
     if "dsm" not in p.parsed:
         return true()
     home = p.taken("dsm_home")
     if home is None or not home.hit:
         return true()
-    dst = came(p, "ipv6", "dst")
-    op = bits(dst, 79, 72)
-    t = p.taken("dsm_access")
-    permitted = z3.BoolVal(False)
-    if t is not None and t.hit:
-        permitted = z3.And(t.key("source") == came(p, "ipv6", "src"), t.key("operation") == op,
-                           t.key("machine") == bits(dst, 87, 80), t.key("region") == bits(dst, 71, 30))
-    return implies(z3.Not(from_cpu(p)), z3.Or(op == READ, op == WRITE, op == FREE), leaves(p), z3.Or(permitted, turned(p)))
+    op, who = operation(p), p.taken("identity")
+    node = z3.BoolVal(False)
+    if who is not None and who.hit:
+        kind, of, incarnation = who.params
+        node = z3.And(came(p, "dsm", "incarnation") == incarnation, z3.Or(z3.UGT(op, FREE), z3.And(kind == NODE, of != 0)))
+    return implies(z3.Not(from_cpu(p)), leaves(p), z3.And(was_judged(p), node, z3.Or(judged(p) == PASSES, turned(p))))
 
 
 @theorem
@@ -207,21 +217,19 @@ def memory_is_reached_by_home_only(p):
     if "ipv6" not in p.parsed:
         return true()
     home = p.taken("dsm_home")
-    judged = z3.BoolVal("dsm" in p.parsed and home is not None and home.hit)
-    return implies(z3.Not(from_cpu(p)), bits(came(p, "ipv6", "dst"), 127, 96) == 0, crosses(p), judged)
+    asked = z3.BoolVal("dsm" in p.parsed and home is not None and home.hit)
+    return implies(z3.Not(from_cpu(p)), bits(came(p, "ipv6", "dst"), 127, 96) == 0, crosses(p), z3.Or(asked, turned(p)))
 
 
 @theorem
 def memory_is_asked_for_what_it_does(p):
-    """What reaches a memory machine is a request of this version: an allocation, an access that has a rule, a settlement or a ledger's; a free comes from the Gatekeeper only."""
+    """What reaches a memory machine is a request of this version: what the switch has judged, or what the Gatekeeper asks."""
     home = p.taken("dsm_home")
     if home is None or not home.hit:
         return true()
-    op, access = operation(p), p.taken("dsm_access")
-    ruled = z3.BoolVal(access is not None and access.hit)
+    op = operation(p)
     asks = z3.And(came(p, "dsm", "magic") == 0xB1FD, came(p, "dsm", "version") == 4, came(p, "dsm", "verdict") == 0x0100)
-    listed = z3.Or(*[op == x for x in (ALLOC, SETTLE, LEDGER, SLOTS)], z3.And(z3.Or(op == READ, op == WRITE), z3.Or(ruled, from_cpu(p))),
-                   z3.And(op == FREE, from_cpu(p)))
+    listed = z3.And(z3.UGE(op, ALLOC), z3.ULE(op, SLOTS), z3.Or(z3.And(was_judged(p), judged(p) == PASSES), from_cpu(p)))
     return implies(crosses(p), z3.Or(z3.And(asks, listed), turned(p)))
 
 
@@ -250,21 +258,17 @@ def the_gatekeeper_names_the_hop(p):
 
 @theorem
 def denied_returns_to_its_sender(p):
-    """A denied request goes back to where it came from, with the verdict of a denial and its complement, and nothing else is changed."""
-    t = p.taken("dsm_access")
-    if t is None or t.hit:
-        return true()
-    return implies(z3.Not(from_cpu(p)), turned(p))
+    """A refused request goes back to where it came from, with the verdict of a refusal and its complement, and nothing else is changed."""
+    return implies(z3.Not(from_cpu(p)), was_judged(p), judged(p) != PASSES, judged(p) != DROPPED, turned(p))
 
 
 @theorem
 def turning_around_keeps_the_checksum(p):
-    """A denied request has the UDP checksum that it came with, and that checksum is still right, if verdict and twin were complements."""
-    t = p.taken("dsm_access")
-    if t is None or t.hit:
+    """A refused request has the UDP checksum that it came with, and that checksum is still right, if verdict and twin were complements."""
+    if "dsm" not in p.parsed or not z3.is_true(was_judged(p)):
         return true()
     twins = came(p, "dsm", "verdict") == ~came(p, "dsm", "verdict_twin")
-    return implies(twins, z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f))))
+    return implies(twins, turned(p), z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f))))
 
 
 def summed(p, get):
@@ -281,10 +285,10 @@ def summed(p, get):
 
 @theorem
 def only_the_gatekeeper_sets_its_flags(p):
-    """No call leaves with "released" or "replay", or as one that was turned around, or with regions that its receiver had, unless it came from the Gatekeeper."""
+    """No call leaves with "released", or as one that was turned around, or with regions that its receiver had, unless it came from the Gatekeeper."""
     if "rpc" not in p.parsed:
         return true()
-    return implies(z3.Not(from_cpu(p)), is_call(p), leaves(p), z3.And(p.get("rpc", "flags") & FLAGS_GATEKEEPER == 0, p.get("rpc", "turned") == 0, p.get("rpc", "had") == 0))
+    return implies(z3.Not(from_cpu(p)), is_call(p), leaves(p), z3.And(p.get("rpc", "flags") & FLAG_RELEASED == 0, p.get("rpc", "turned") == 0, p.get("rpc", "had") == 0))
 
 
 @theorem
@@ -292,7 +296,7 @@ def held_packets_leave_by_the_cpu_port(p):
     """What has a packet_in header goes to the CPU port only, unchanged, with its port and a reason, or as the answer to an operation of the Gatekeeper; nothing else goes there."""
     held = z3.BoolVal(bool(p.valid.get("packet_in")))
     why = p.get("packet_in", "reason")
-    told = z3.And(p.get("packet_in", "ingress_port") == z3.ZeroExt(7, port(p)), answered(p) if operates(p) else z3.And(z3.UGE(why, 1), z3.ULE(why, 6), unchanged(p)))
+    told = z3.And(p.get("packet_in", "ingress_port") == z3.ZeroExt(7, port(p)), answered(p) if operates(p) else z3.And(z3.Or(*[why == r for r in (1, 5, 6)]), unchanged(p)))
     return implies(leaves(p), z3.And(to_cpu(p) == held, z3.Implies(held, told)))
 
 
@@ -303,26 +307,22 @@ def control_never_crosses(p):
 
 
 @theorem
-def calls_with_regions_are_held(p):
-    """A message that lists a region, or asks to be held, reaches another blade only through the Gatekeeper."""
+def who_is_no_node_lends_nothing(p):
+    """A message that lists a region, of a sender without a row, reaches nobody."""
     if "rpc" not in p.parsed:
         return true()
-    held = z3.Or(came(p, "rpc", "lists") != 0, came(p, "rpc", "flags") & FLAG_HELD != 0)
-    return implies(z3.Not(from_cpu(p)), is_call(p), held, z3.Not(crosses(p)))
+    return implies(z3.Not(from_cpu(p)), is_call(p), came(p, "rpc", "lists") != 0, z3.Not(leaves(p)))
 
 
 @theorem
-def frees_are_held(p):
-    """A free, the answer to a free, and the answer to a successful allocation reach no other blade but through the Gatekeeper."""
-    if "dsm" not in p.parsed:
-        return true()
+def answers_of_memory_are_judged(p):
+    """An answer of memory goes on only if it was judged, may pass, and is of its server's present boot."""
     home = p.taken("dsm_home")
-    if home is not None and home.hit:
-        free = bits(came(p, "ipv6", "dst"), 79, 72) == FREE
-    else:
-        op = bits(came(p, "ipv6", "src"), 79, 72)
-        free = z3.Or(op == FREE, z3.And(op == ALLOC, came(p, "dsm", "verdict") == 0x0200))
-    return implies(z3.Not(from_cpu(p)), free, crosses(p), turned(p))
+    if "dsm" not in p.parsed or home is None or home.hit:
+        return true()
+    who = p.taken("identity")
+    boot = came(p, "dsm", "blade_incarnation") == who.params[2] if who is not None and who.hit else z3.BoolVal(False)
+    return implies(z3.Not(from_cpu(p)), crosses(p), z3.And(was_judged(p), boot, z3.Or(judged(p) == PASSES, turned(p))))
 
 
 @theorem
@@ -465,7 +465,7 @@ def rate(p):
     """A packet that is held is within the rate of its class, which its reason says."""
     why = p.get("packet_in", "reason")
     return z3.If(why == 1, within(p, "held_control", port(p)),
-                 z3.If(z3.Or(why == 2, why == 6), within(p, "held_calls", port(p)), within(p, "held_memory", port(p))))
+                 z3.If(why == 6, within(p, "held_calls", port(p)), within(p, "held_memory", port(p))))
 
 
 @theorem
@@ -482,8 +482,11 @@ def only_control_is_urgent(p):
 
 @theorem
 def digests_have_a_rate(p):
-    """A packet causes one digest at most, and only within its port's rate."""
-    return implies(z3.BoolVal(bool(p.digests)), z3.And(z3.BoolVal(len(p.digests) == 1), within(p, "digests", port(p))))
+    """A packet causes one digest of a denial at most, and one hint, and each only within its port's rate."""
+    hints = sum(name == "hint_digest_t" for name, _ in p.digests)
+    denials = len(p.digests) - hints
+    return z3.And(z3.BoolVal(hints <= 1 and denials <= 1), implies(z3.BoolVal(denials > 0), within(p, "digests", port(p))),
+                  implies(z3.BoolVal(hints > 0), within(p, "hints", port(p))))
 
 
 @theorem

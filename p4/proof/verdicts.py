@@ -9,11 +9,13 @@ from typing import NamedTuple
 import z3
 
 from symbolic import fit
-from theorems import (ALLOC, BULK, CONTROL, CPU, DIRECT, DSM, FLAG_HELD, FLAGS_GATEKEEPER, FREE, MEMORY, READ, RPC, SLOTS, WRITE, bits, came, from_cpu,
-                      is_call, leaves, lives, operates, port, rate, theorem, turned, unchanged, within)
+from theorems import (ALLOC, BULK, CONTROL, CPU, DIRECT, DROPPED, DSM, FLAG_RELEASED, FREE, MEMORY, NODE, PASSES, READ, RPC, SLOTS, bits, came, from_cpu,
+                      is_call, judged, leaves, lives, operates, port, rate, theorem, turned, unchanged, within)
+from theorems import LENT as IS_LENT
 
-FORWARDED, HELD, DENIED, NO_IDENTITY, NO_ROUTE, MALFORMED, FORGED, UNSUPPORTED, HOP_LIMIT, UNLISTED = range(10)
-FOR_CONTROL, FOR_CALL, FOR_FREE, FOR_MEMORY_REPLY, FOR_NO_HOME, FOR_NO_ROUTE, FOR_HAND = range(1, 8)
+
+FORWARDED, HELD, DENIED, NO_IDENTITY, NO_ROUTE, MALFORMED, FORGED, UNSUPPORTED, HOP_LIMIT, UNLISTED, LATE, LENT = range(12)
+FOR_CONTROL, FOR_NO_HOME, FOR_NO_ROUTE, FOR_HAND = 1, 5, 6, 7
 UDP, TCP, FRAGMENT, ICMPV6 = 17, 6, 44, 58
 CALL, ONEWAY = 1, 4
 
@@ -117,7 +119,9 @@ def rules(p):
         yield Rule(HELD, z3.And(blade, dst == CONTROL), FOR_CONTROL)
     yield Rule(NO_IDENTITY, z3.And(blade, z3.Not(k.identity.hit)))
     if k.has("udp"):
-        yield Rule(FORGED, z3.And(blade, src != dst, z3.Or(*[x == y for x in (src, dst) for y in (RPC, DSM)])))
+        has_row = z3.BoolVal(False) if k.has("rpc") else k.identity.param("known", "row") != 0  # rows.py is about messages of who has one
+        ours = z3.Or(*[x == y for x in (src, dst) for y in (RPC, DSM)], z3.And(has_row, z3.Or(*[x == y for x in (src, dst) for y in (DIRECT, BULK)])))
+        yield Rule(FORGED, z3.And(blade, src != dst, ours))
     if k.has("icmpv6"):
         yield Rule(FORGED, z3.And(blade, z3.ULT(says("icmpv6", "type"), 128)))
     if k.has("rpc"):
@@ -136,24 +140,26 @@ def rules_of_calls(k, blade, says):
     kind, flags, looked_at = says("rpc", "type"), says("rpc", "flags"), is_call(k.p)
     blade = z3.And(blade, looked_at)
     yield Rule(MALFORMED, z3.And(looked_at, z3.Or(says("rpc", "magic") != 0xB1FC, says("rpc", "version") != 3)))
-    yield Rule(FORGED, z3.And(blade, z3.Or(kind == 0, z3.UGT(kind, 4), flags & FLAGS_GATEKEEPER != 0, says("rpc", "turned") != 0, says("rpc", "had") != 0)))
-    yield Rule(HELD, z3.And(blade, z3.Or(says("rpc", "lists") != 0, flags & FLAG_HELD != 0)), FOR_CALL)
+    yield Rule(FORGED, z3.And(blade, z3.Or(kind == 0, z3.UGT(kind, 4), flags & FLAG_RELEASED != 0, says("rpc", "turned") != 0, says("rpc", "had") != 0)))
+    yield Rule(FORGED, z3.And(blade, says("rpc", "lists") != 0))
     yield Rule(HELD, z3.And(k.starts, z3.Not(k.route.hit)), FOR_NO_ROUTE)
 
 
 def rules_of_memory(k, blade, says):
     op, verdict = k.op, says("dsm", "verdict")
-    access = Entry(k.p, "dsm_access", k.src, op, bits(k.dst, 87, 80), bits(k.dst, 71, 30))
     mirrored = z3.And(k.home.does("to_copies"), k.home.param("to_copies", "group") != 0)
     yield Rule(MALFORMED, z3.Or(says("dsm", "magic") != 0xB1FD, says("dsm", "version") != 4))
     yield Rule(MALFORMED, z3.And(k.to_memory, z3.Or(verdict != 0x0100, op == 0, z3.UGT(op, SLOTS))))
-    yield Rule(DENIED, z3.And(blade, k.to_memory, z3.Or(op == READ, op == WRITE, op == FREE), z3.Not(access.hit)))
-    yield Rule(HELD, z3.And(blade, k.to_memory, op == FREE), FOR_FREE)
-    yield Rule(FORWARDED, z3.And(k.to_memory, mirrored, op != SLOTS, op != READ), replicate=True)
-    unasked, memory, of = z3.And(blade, z3.Not(k.to_memory)), k.identity.param("known", "kind") == MEMORY, bits(k.src, 79, 72)
-    yield Rule(HELD, z3.And(unasked, memory, z3.Or(of == FREE, z3.And(of == ALLOC, verdict == 0x0200))), FOR_MEMORY_REPLY)
+    unasked, known = z3.And(blade, z3.Not(k.to_memory)), lambda name: k.identity.param("known", name)
+    memory = known("kind") == MEMORY
     yield Rule(HELD, z3.And(unasked, z3.Not(memory), bits(k.dst, 127, 96) == 0), FOR_NO_HOME)
     yield Rule(MALFORMED, z3.And(unasked, z3.Not(memory)))
+    asks = z3.And(says("dsm", "incarnation") == known("incarnation"), z3.Or(z3.UGT(op, FREE), z3.And(known("kind") == NODE, known("row") != 0)))
+    may_be_judged = z3.If(k.to_memory, asks, says("dsm", "blade_incarnation") == known("incarnation"))
+    yield Rule(LATE, z3.And(blade, z3.Or(z3.Not(may_be_judged), judged(k.p) == DROPPED)))
+    yield Rule(LENT, z3.And(blade, judged(k.p) == IS_LENT))
+    yield Rule(DENIED, z3.And(blade, judged(k.p) != PASSES))
+    yield Rule(FORWARDED, z3.And(k.to_memory, mirrored, op != SLOTS, op != READ), replicate=True)
 
 
 def first(p):
@@ -239,7 +245,7 @@ def each_packet_goes_where_it_should(p):
     """What is forwarded goes by its hop, or to each copy of its machine, with the Ethernet addresses of whom it goes to; what is denied goes back; the rest goes nowhere."""
     facts = []
     for r, applies in first(p):
-        if r.verdict == DENIED:
+        if r.verdict in (DENIED, LENT):
             facts.append(z3.Implies(applies, turned(p)))
         elif r.verdict == FORWARDED:
             facts.append(z3.Implies(applies, to_each_copy(p) if r.replicate else to_hop(p)))
@@ -276,11 +282,12 @@ DENIED_DIGEST = [("standard_metadata", "ingress_port"), ("ipv6", "src"), ("ipv6"
 
 @theorem
 def digests_are_true(p):
-    """Of each denial a digest tells what the packet said, if its port's rate allows; of nothing else."""
+    """Of each denial a digest tells what the packet said, if its port's rate allows; of nothing else. (What actions give hints of, rights.py says.)"""
     denied = any_of(p, lambda r: r.verdict == DENIED)
-    if not p.digests:
+    digests = [d for d in p.digests if d[0] != "hint_digest_t"]
+    if not digests:
         return z3.Implies(denied, z3.Not(within(p, "digests", port(p))))
-    (name, values), *more = p.digests
+    (name, values), *more = digests
     fields = DENIED_DIGEST
     if more or name != "denied_digest_t" or len(values) != len(fields) or any(h not in p.program.metadata or h != "standard_metadata" and h not in p.parsed for h, _ in fields):
         return z3.BoolVal(False)

@@ -10,15 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// accessRules is how many rules are loaded beside those that are used.
-const accessRules = 10_000
+// controlRules is how many rules are loaded beside those that are used.
+const controlRules = 10_000
 
 // A UDP round trip of 64 bytes between two namespaces, client and server on a
 // CPU each: through nothing but a cable, a Linux bridge, and Bifröst's whole
@@ -47,8 +46,8 @@ func BenchmarkKernel_RoundTrip(b *testing.B) {
 			r.plugIn(1, x)
 			r.plugIn(2, y)
 			e := *r.sw.exec.Load()
-			for i := range accessRules {
-				if err := e.Apply(datapath.Insert, accessRule(i)); err != nil {
+			for i := range controlRules {
+				if err := e.Apply(datapath.Insert, controlRule(i)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -57,14 +56,14 @@ func BenchmarkKernel_RoundTrip(b *testing.B) {
 	}
 }
 
-func accessRule(i int) datapath.Entry {
+// controlRule lets one of a hundred nodes allocate in a batch.
+func controlRule(i int) datapath.Entry {
 	return datapath.Entry{
-		Table: "BifrostIngress.dsm_access",
+		Table: "BifrostIngress.rights.control_rule",
 		Match: []datapath.Match{
-			{Value: binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i%100))}, {Value: []byte{2}}, {Value: []byte{1}},
-			{Value: binary.BigEndian.AppendUint64(nil, uint64(dsmpacket.IDOf(uint32(i), 1)))[2:]},
+			{Value: binary.BigEndian.AppendUint16(nil, uint16(2+i%100))}, {Value: []byte{1}}, {Value: binary.BigEndian.AppendUint16(nil, uint16(i/100))},
 		},
-		Action: &datapath.Action{Name: "BifrostIngress.permit"},
+		Action: &datapath.Action{Name: "BifrostIngress.rights.allocates"},
 	}
 }
 

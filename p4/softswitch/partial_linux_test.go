@@ -3,6 +3,7 @@ package softswitch
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -40,9 +41,16 @@ func TestKernel_ReadDoesNotArriveAsWrite(t *testing.T) {
 			r.plugIn(2, b)
 			src, target := a.addr.As16(), [16]byte{0xfd, 0, 0, 0, 0, 1, opRead, 0, 0, 0, 0, 0, 0, 0, 0x10, 0}
 			r.write(p4v1.Update_INSERT,
-				r.entry("dsm_home", "to_hop", [][]byte{{0, 2}}, datapath.Match{Value: target[:6]}),
-				r.entry("dsm_access", "permit", nil, datapath.Match{Value: src[:]}, datapath.Match{Value: []byte{opRead}},
-					datapath.Match{Value: []byte{1}}, datapath.Match{Value: binary.BigEndian.AppendUint64(nil, uint64(dsmpacket.FromAddr(netip.AddrFrom16(target)).ID()))[2:]}))
+				r.entry("dsm_home", "to_hop", [][]byte{{0, 2}}, datapath.Match{Value: target[:6]}))
+			r.write(p4v1.Update_MODIFY,
+				r.entry("identity", "known", p4.Known(p4.Node, 1, 0), datapath.Match{Value: []byte{0, 1}}, datapath.Match{Value: src[:], PrefixLen: 128}))
+			id := uint64(dsmpacket.FromAddr(netip.AddrFrom16(target)).ID()) // the sender has the region, and has lent it: it may read only
+			word := binary.BigEndian.AppendUint64(nil, id&(1<<dsmpacket.GenerationBits-1)<<32|1<<20|1)[1:]
+			e := *r.sw.exec.Load()
+			if err := errors.Join(e.SetRegister("BifrostIngress.rights.switch_state", 1, []byte{7: 1}),
+				e.SetRegister("BifrostIngress.rights.words", int(id>>dsmpacket.GenerationBits), word)); err != nil {
+				t.Fatal(err)
+			}
 			out, in := rawSocket(t, a), rawSocket(t, b)
 			request := func(id uint64) []byte {
 				payload := (&dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Length: 64}).Append(nil)

@@ -15,8 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// perTrap is how many rules end, and how many begin, when a call by reference is
-// released.
+// perTrap is how many rules end, and how many begin, at a time.
 const perTrap = 4
 
 // trapWrites are two requests, of which each undoes the other: one lets perTrap
@@ -25,8 +24,8 @@ func (r *rack) trapWrites(election *p4v1.Uint128) [2]*p4v1.WriteRequest {
 	r.t.Helper()
 	var half [2][]*p4v1.Entity
 	for i := range 2 * perTrap {
-		e := accessRule(accessRules + i)
-		half[i%2] = append(half[i%2], r.entry("dsm_access", "permit", nil, e.Match...))
+		e := controlRule(controlRules + i)
+		half[i%2] = append(half[i%2], r.entry("rights.control_rule", "rights.allocates", nil, e.Match...))
 	}
 	r.write(p4v1.Update_INSERT, half[0]...)
 	var out [2]*p4v1.WriteRequest
@@ -66,7 +65,7 @@ func (scripted) SendMsg(any) error                           { return nil }
 func (scripted) Send(*p4v1.StreamMessageResponse) error      { return nil }
 
 // What a stream write costs in the switch, gRPC left out: decoded, checked, stored
-// and put into the kernel's tables, which have accessRules more.
+// and put into the kernel's tables, which have controlRules more.
 func BenchmarkKernel_StreamWrite(b *testing.B) {
 	r, _, _ := newKernelRack(b, 1500)
 	r.fill(b)
@@ -157,8 +156,8 @@ func BenchmarkKernel_Trap(b *testing.B) {
 func (r *rack) fill(b *testing.B) {
 	b.Helper()
 	e := *r.sw.exec.Load()
-	for i := range accessRules {
-		if err := e.Apply(datapath.Insert, accessRule(i)); err != nil {
+	for i := range controlRules {
+		if err := e.Apply(datapath.Insert, controlRule(i)); err != nil {
 			b.Fatal(err)
 		}
 	}

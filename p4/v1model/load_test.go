@@ -30,22 +30,22 @@ func load(t testing.TB, data []byte) *v1model.Program {
 
 func TestLoadBifrost(t *testing.T) {
 	p := load(t, p4.JSON)
-	access := p.Table("BifrostIngress.dsm_access")
-	if access == nil {
-		t.Fatal("no table dsm_access")
+	rule := p.Table("BifrostIngress.rights.block_rule")
+	if rule == nil {
+		t.Fatal("no table block_rule")
 	}
-	if access.Kind != v1model.MatchExact || access.MaxSize != 1<<21 || !access.ByHit {
-		t.Errorf("dsm_access: %+v", access)
+	if rule.Kind != v1model.MatchExact || rule.MaxSize != 1<<16 || !rule.ByHit {
+		t.Errorf("block_rule: %+v", rule)
 	}
 	var widths []int
-	for _, k := range access.Key {
+	for _, k := range rule.Key {
 		widths = append(widths, k.Field.Width())
 	}
-	if want := []int{128, 8, 8, 42}; !slices.Equal(widths, want) {
-		t.Errorf("dsm_access matches fields of %v bits, not %v", widths, want)
+	if want := []int{12, 28}; !slices.Equal(widths, want) {
+		t.Errorf("block_rule matches fields of %v bits, not %v", widths, want)
 	}
-	if d := access.Default; d == nil || d.Action.Name != "NoAction" || !access.ConstEntry {
-		t.Errorf("dsm_access has the default %+v", d)
+	if d := rule.Default; d == nil || d.Action.Name != "NoAction" || !rule.ConstEntry {
+		t.Errorf("block_rule has the default %+v", d)
 	}
 	if p.Std.MulticastGroup.String() != "standard_metadata.mcast_grp" {
 		t.Errorf("multicast group in %v", p.Std.MulticastGroup)

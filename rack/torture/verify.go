@@ -143,7 +143,6 @@ type Left struct {
 	Regions  int `json:"regions"`
 	// Bytes is what regions take of the memory blades.
 	Bytes uint64 `json:"bytes"`
-	Rules int    `json:"rules"` // about regions
 	// Ledgers is how many ledgers the memory blades have, and LedgerBytes what these take.
 	Ledgers     int    `json:"ledgers"`
 	LedgerBytes uint64 `json:"ledger_bytes"`
@@ -168,12 +167,6 @@ func (t *torture) nothingLeft(ctx context.Context) error {
 	left := Left{
 		Nodes: c.Nodes, Services: c.Services, Calls: c.Calls, Regions: c.Regions, Records: c.Recorded,
 		LogRecords: max(0, c.LogRecords-len(rackOf(t.cfg).Blades)-ownRecords-c.FreeBatches),
-	}
-	for _, err := range t.admin.Rules(ctx, "dsm_access") {
-		if err != nil {
-			return err
-		}
-		left.Rules++
 	}
 	listed := 0
 	for _, err := range t.admin.Regions(ctx, client.RegionFilter{}) {

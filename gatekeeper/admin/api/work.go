@@ -67,10 +67,10 @@ type FailureDomain struct {
 
 // Rule is an entry of one of the switch's tables, as it was read back.
 type Rule struct {
-	Table  string            `json:"table" example:"dsm_access"`
+	Table  string            `json:"table" example:"control_rule"`
 	Match  map[string]string `json:"match" doc:"Key fields; addresses and prefixes in the usual notation, methods by name, other numbers in decimal"`
 	Region string            `json:"region,omitempty" doc:"The first byte of the region that an access rule is about"`
-	Action string            `json:"action" example:"permit"`
+	Action string            `json:"action" example:"allocates"`
 	Params map[string]string `json:"params,omitempty" doc:"The action's parameters"`
 }
 

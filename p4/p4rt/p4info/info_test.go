@@ -39,14 +39,14 @@ func parse(t testing.TB, path string) *Info {
 // What p4c makes of Bifröst's own program is accepted.
 func TestParse_Bifrost(t *testing.T) {
 	info := parse(t, "../../bifrost.p4info.txt")
-	access := info.TableByName("BifrostIngress.dsm_access")
-	if access == nil || len(access.Fields) != 4 || access.Fields[3].Kind != Exact || access.NeedsPriority {
-		t.Fatalf("got %+v", access)
+	rule := info.TableByName("BifrostIngress.rights.control_rule")
+	if rule == nil || len(rule.Fields) != 3 || rule.Fields[2].Kind != Exact || rule.NeedsPriority {
+		t.Fatalf("got %+v", rule)
 	}
 	if d := info.DigestByName("denied_digest_t"); d == nil || d.Sample.Leaves() != 4 {
 		t.Errorf("got %+v", d)
 	}
-	if info.PacketIn.Len() != 4 || info.Name(access.ID) != access.Name {
+	if info.PacketIn.Len() != 4 || info.Name(rule.ID) != rule.Name {
 		t.Errorf("packet_in has %d bytes", info.PacketIn.Len())
 	}
 }
