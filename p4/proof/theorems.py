@@ -268,7 +268,7 @@ def turning_around_keeps_the_checksum(p):
     if "dsm" not in p.parsed or not z3.is_true(was_judged(p)):
         return true()
     twins = came(p, "dsm", "verdict") == ~came(p, "dsm", "verdict_twin")
-    return implies(twins, turned(p), z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f))))
+    return implies(twins, judged(p) != PASSES, judged(p) != DROPPED, z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f))))
 
 
 def summed(p, get):
