@@ -449,13 +449,10 @@ func (r *Run) left(ctx context.Context, s *gatekeeper.Snapshot) string {
 	if left := r.recordsLeft(); left != "" {
 		return "records " + left
 	}
-	rules, err := r.rack.Gatekeeper().Rules(ctx, "dsm_access")
-	identities, err2 := r.rack.Identities()
-	switch err = errors.Join(err, err2); {
+	identities, err := r.rack.Identities()
+	switch {
 	case err != nil:
 		return err.Error()
-	case len(rules) > 0:
-		return fmt.Sprintf("access rules %v", rules)
 	case len(identities) > 0:
 		return fmt.Sprintf("identities of nodes %v", identities)
 	}
