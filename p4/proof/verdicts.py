@@ -36,9 +36,11 @@ class Entry:
         return z3.Function(f"{self.table['name']}.{name}", *self.sorts, sort)(*self.key)
 
     def does(self, action):
-        """The entry has an action."""
-        number = next(i for i, name in zip(self.table["action_ids"], self.table["actions"]) if name.endswith("." + action))
-        return z3.And(self.hit, self.of("action", z3.BitVecSort(16)) == number)
+        """The entry has an action. What is no action's number stands for the table's first one."""
+        numbers = self.table["action_ids"]
+        number = next(i for i, name in zip(numbers, self.table["actions"]) if name.endswith("." + action))
+        chosen = self.of("action", z3.BitVecSort(16))
+        return z3.And(self.hit, z3.And(*[chosen != i for i in numbers[1:]]) if number == numbers[0] else chosen == number)
 
     def param(self, action, name):
         number, full = next((i, n) for i, n in zip(self.table["action_ids"], self.table["actions"]) if n.endswith("." + action))
