@@ -268,7 +268,7 @@ func TestHostile_Released(t *testing.T) {
 		}
 		m.Number++
 		m.Call, m.Lists = rpcpacket.PlainID(stranger.Address(), m.Slot, m.Number), rpcpacket.ListsOf(region)
-		m.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagReleased
+		m.Flags |= rpcpacket.FlagReleased
 		for _, port := range []uint16{rackaddr.PortDirect, rackaddr.PortRPC} { // the switch drops both
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), port), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
 		}

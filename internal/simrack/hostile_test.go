@@ -301,7 +301,7 @@ func TestHostile_Answer(t *testing.T) {
 			out := arrays.ArraysEchoResult{Success: []byte("forged")}
 			m.Payload = encode(t, ctx, &out)
 			m.Type, m.CalleeIncarnation = rpcpacket.Reply, incarnationOf(t, r, callee.Address())
-			for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, 0, rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
+			for _, flags := range []rpcpacket.Flags{m.Flags, 0, m.Flags | rpcpacket.FlagReleased} {
 				for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
 					m.Flags = flags
 					r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))

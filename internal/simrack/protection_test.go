@@ -277,7 +277,7 @@ func TestForgedSource(t *testing.T) {
 func TestRubbish(t *testing.T) {
 	withTrio(t, func(r *trio) {
 		host := r.Host("s1")
-		good := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld}, Payload: []byte("not Thrift")}
+		good := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call}, Payload: []byte("not Thrift")}
 		good.Method, _ = rpcpacket.MethodOf("add")
 		good.CallerIncarnation = 1
 		b := good.Append(nil)

@@ -139,12 +139,8 @@ type Flags uint16
 // The flags. The lowest two bits are the policy.
 const (
 	flagPolicy Flags = 3
-	// FlagHeld is not used.
-	FlagHeld Flags = 1 << 2
 	// FlagReleased: the message is the Gatekeeper's. It alone sets it.
 	FlagReleased Flags = 1 << 4
-	// FlagReplay is not used.
-	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
 	// FlagGivenUp: of a call: its caller gives it up. The execution that has made an exactly-once call waits until the
