@@ -52,7 +52,7 @@ type BMv2 struct {
 	plane  grpc.ClientStream
 	sent   uint64 // packets
 
-	events chan string
+	events chan event
 	all    sync.WaitGroup
 }
 
@@ -63,7 +63,7 @@ func StartBMv2(program, info []byte, cpu datapath.Port) (*BMv2, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &BMv2{dir: dir, cpu: cpu, events: make(chan string, 1024)}
+	b := &BMv2{dir: dir, cpu: cpu, events: make(chan event, 1024)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	thrift, err := freePort()
 	if err != nil {
@@ -197,29 +197,30 @@ func (b *BMv2) Apply(op datapath.Op, e datapath.Entry) error {
 	return b.write(typ, &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: m}})
 }
 
-// Counter reads a cell of a counter.
-func (b *BMv2) Counter(name string, index int) (c datapath.Counts, err error) {
+// Counters reads cells of a counter, which it returns in the order in which they are named.
+func (b *BMv2) Counters(name string, indexes ...int) (all []datapath.Counts, err error) {
 	for _, def := range b.info.CounterOrder {
 		if def.Name != name {
 			continue
 		}
-		stream, err := b.client.Read(b.ctx, &p4v1.ReadRequest{DeviceId: device, Entities: []*p4v1.Entity{{Entity: &p4v1.Entity_CounterEntry{
-			CounterEntry: &p4v1.CounterEntry{CounterId: def.ID, Index: &p4v1.Index{Index: int64(index)}},
-		}}}})
-		if err != nil {
-			return c, err
+		q := &p4v1.ReadRequest{DeviceId: device}
+		for _, i := range indexes {
+			q.Entities = append(q.Entities, &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{
+				CounterEntry: &p4v1.CounterEntry{CounterId: def.ID, Index: &p4v1.Index{Index: int64(i)}},
+			}})
 		}
-		m, err := stream.Recv()
-		if err != nil {
-			return c, err
+		stream, err := b.client.Read(b.ctx, q)
+		for err == nil && len(all) < len(indexes) {
+			var m *p4v1.ReadResponse
+			m, err = stream.Recv()
+			for _, e := range m.GetEntities() {
+				d := e.GetCounterEntry().GetData()
+				all = append(all, datapath.Counts{Packets: uint64(d.GetPacketCount()), Bytes: uint64(d.GetByteCount())})
+			}
 		}
-		for _, e := range m.GetEntities() {
-			d := e.GetCounterEntry().GetData()
-			c = datapath.Counts{Packets: uint64(d.GetPacketCount()), Bytes: uint64(d.GetByteCount())}
-		}
-		return c, nil
+		return all, err
 	}
-	return c, fmt.Errorf("counter %q: %w", name, datapath.ErrNotFound)
+	return nil, fmt.Errorf("counter %q: %w", name, datapath.ErrNotFound)
 }
 
 // Close ends bmv2 and returns when nothing of it is left.

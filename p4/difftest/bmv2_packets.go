@@ -47,7 +47,7 @@ func (b *BMv2) Events(want int, patience time.Duration) []string {
 	for len(got) < want {
 		select {
 		case e := <-b.events:
-			got = append(got, e)
+			got = append(got, e.line)
 		case <-late.C:
 			want = 0
 		}
@@ -55,13 +55,45 @@ func (b *BMv2) Events(want int, patience time.Duration) []string {
 	for more := true; more; {
 		select {
 		case e := <-b.events:
-			got = append(got, e)
+			got = append(got, e.line)
 		default:
 			more = false
 		}
 	}
 	slices.Sort(got)
 	return got
+}
+
+// event is what has come out of bmv2, as a line that tells of it, and the frame if it is one.
+type event struct {
+	line   string
+	leaves Leaves
+}
+
+// frames returns the frames that have come out: as many as are awaited, or what came in the time, and what
+// is there besides. It leaves digests out.
+func (b *BMv2) frames(want int, patience time.Duration) (all []Leaves) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		var e event
+		if len(all) < want {
+			select {
+			case e = <-b.events:
+			case <-late.C:
+				want = 0
+			}
+		} else {
+			select {
+			case e = <-b.events:
+			default:
+				return all
+			}
+		}
+		if e.leaves.Frame != nil {
+			all = append(all, e.leaves)
+		}
+	}
 }
 
 // Out tells of a frame that leaves by a port.
@@ -135,14 +167,14 @@ func (b *BMv2) readPlane() {
 			return
 		}
 		port, frame := parsePlane(m)
-		b.event(Out(port, frame))
+		b.event(event{Out(port, frame), Leaves{port, frame}})
 	}
 }
 
 // event keeps what has come out, unless nobody wants it any more.
-func (b *BMv2) event(s string) {
+func (b *BMv2) event(e event) {
 	select {
-	case b.events <- s:
+	case b.events <- e:
 	case <-b.ctx.Done():
 	}
 }
@@ -181,11 +213,11 @@ func (b *BMv2) readStream() {
 			frame := u.Packet.GetPayload()
 			if b.info.PacketIn != nil {
 				if frame, err = b.info.PacketIn.Encode(u.Packet.GetMetadata(), frame); err != nil {
-					b.event("cpu: " + err.Error())
+					b.event(event{line: "cpu: " + err.Error()})
 					continue
 				}
 			}
-			b.event(PacketIn(frame))
+			b.event(event{PacketIn(frame), Leaves{b.cpu, frame}})
 		case *p4v1.StreamMessageResponse_Digest:
 			b.digest(u.Digest)
 		}
@@ -203,7 +235,7 @@ func (b *BMv2) digest(l *p4v1.DigestList) {
 			continue
 		}
 		for _, data := range l.GetData() {
-			b.event(Digest(datapath.Digest{Name: d.Name, Fields: leaves(data)}))
+			b.event(event{line: Digest(datapath.Digest{Name: d.Name, Fields: leaves(data)})})
 		}
 	}
 }

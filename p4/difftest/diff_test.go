@@ -255,8 +255,8 @@ func (p *pair) compareCounters(prog *v1model.Program) {
 		}
 		for i := range min(c.Size, maxCells) {
 			ours, err1 := p.golang.Counter(c.Name, i)
-			theirs, err2 := p.bmv2.Counter(c.Name, i)
-			if err := errors.Join(err1, err2); err != nil || ours != theirs {
+			theirs, err2 := p.bmv2.Counters(c.Name, i)
+			if err := errors.Join(err1, err2); err != nil || ours != theirs[0] {
 				p.t.Errorf("counter %s[%d]: Go %+v, bmv2 %+v, %v\nreplay: %s", c.Name, i, ours, theirs, err, p.replay)
 			}
 		}

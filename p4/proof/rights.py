@@ -10,6 +10,7 @@ comparison with the model stands in, packet by packet (p4/difftest).
 """
 import copy
 import json
+from typing import Callable, NamedTuple
 
 import z3
 
@@ -30,16 +31,30 @@ THEOREMS, MUTANTS = [], []
 # ---- execution
 
 class State:
-    """What an action is executed on: registers, fields, and what has been read and written."""
+    """What an action is executed on: registers, fields, and what has been read and written. Of a register that is watched only one cell is known: what is
+    read elsewhere may be anything, each time."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, watched=None):
+        self.program, self.watched, self.elsewhere = program, watched or {}, 0
         self.fields, self.registers, self.before = {}, {}, {}
         for name, r in program.registers.items():
             array = z3.Array(name, z3.BitVecSort(32), z3.BitVecSort(r["bitwidth"]))
             self.registers[name] = self.before[name] = array
         self.start = {}
         self.facts = {}  # conditions that hold, or not, where the action is
+
+    def read(self, register, index):
+        if register not in self.watched:
+            return select(self.registers[register], index)
+        cell, self.elsewhere = self.watched[register], self.elsewhere + 1
+        other = z3.BitVec(f"{register}.elsewhere{self.elsewhere}", self.program.registers[register]["bitwidth"])
+        return z3.If(index == cell, select(self.registers[register], cell), other)
+
+    def write(self, register, when, index, value):
+        old, cell = self.registers[register], self.watched.get(register)
+        if cell is not None:
+            when, index = z3.And(when, index == cell), cell
+        self.registers[register] = z3.Store(old, index, z3.If(when, value, select(old, index)))
 
     def get(self, header, field):
         key = (header, field)
@@ -66,6 +81,18 @@ class State:
     def was(self, header, field):
         self.get(header, field)
         return self.start.setdefault((header, field), self.fields[(header, field)])
+
+
+def select(array, index):
+    """What an array has in a cell: writes to what are surely other cells are left out."""
+    while z3.is_store(array):
+        same = z3.simplify(array.arg(1) == index)
+        if z3.is_true(same):
+            return array.arg(2)
+        if not z3.is_false(same):
+            break
+        array = array.arg(0)
+    return z3.Select(array, index)
 
 
 LOGIC = ("and", "or", "not", "d2b", "b2d")
@@ -161,10 +188,10 @@ def truth(state, e):
     return number(state, e, width) != 0
 
 
-def execute(program, name):
+def execute(program, name, watched=None):
     """The state after an action, whatever there was before."""
     ops = next(a for a in program.actions.values() if a["name"] == RIGHTS + name)["primitives"]
-    state = State(program)
+    state = State(program, watched)
     reached = {0: z3.BoolVal(True)}
 
     def reach(at, when):
@@ -189,12 +216,10 @@ def execute(program, name):
             value = number(state, a[1], program.width(*target))
         elif op["op"] == "register_read":
             target = tuple(a[0]["value"])
-            value = fit(z3.Select(state.registers[a[1]["value"]], number(state, a[2], 32)), program.width(*target))
+            value = fit(state.read(a[1]["value"], number(state, a[2], 32)), program.width(*target))
         elif op["op"] == "register_write":
-            register, index = a[0]["value"], number(state, a[1], 32)
-            old = state.registers[register]
-            value = number(state, a[2], program.registers[register]["bitwidth"])
-            state.registers[register] = z3.Store(old, index, z3.If(when, value, z3.Select(old, index)))
+            register = a[0]["value"]
+            state.write(register, when, number(state, a[1], 32), number(state, a[2], program.registers[register]["bitwidth"]))
             reach(at + 1, when)
             continue
         else:
@@ -236,12 +261,24 @@ def generation_of(region):
     return z3.Extract(21, 0, region)
 
 
-class Step:
-    """An action, and what stands before and after it."""
+W = z3.BitVec("any_region_slot", 32)
+X = z3.BitVec("any_call_slot", 32)
 
-    def __init__(self, program, action):
-        self.s = execute(program, action)
-        named = [f for f, _ in program.headers["scalars"] if f.startswith("metadata_t._")]
+
+def cell_of(low):
+    """A slot's cell, by the low bits of its number."""
+    return z3.ZeroExt(32 - low.size(), low)
+
+
+class Step:
+    """An action, and what stands before and after it. If words are watched, of these only that of W is known."""
+
+    def __init__(self, program, action, watched=False):
+        self.know(action, execute(program, action, {RIGHTS + WORDS: W} if watched else None))
+
+    def know(self, action, state):
+        self.action, self.s = action, state
+        named = [f for f, _ in state.program.headers["scalars"] if f.startswith("metadata_t._")]
         self.names = {f[len("metadata_t._"):].removesuffix(str(i)).removeprefix("rights_"): f for i, f in enumerate(named)}
 
     def name(self, field):
@@ -267,39 +304,29 @@ class Step:
 
     def kept(self, *registers):
         """For each register, that it is what it was, in any cell."""
-        x = z3.BitVec("any_cell", 32)
-        return [self.new(r, x) == self.old(r, x) for r in registers]
-
-    def cell(self, low):
-        """A slot's cell, by the low bits of its number."""
-        return z3.ZeroExt(32 - low.size(), low)
+        return [self.new(r, x) == self.old(r, x) for r in registers for x in [W if r == WORDS else X]]
 
     def judged(self, *verdicts):
         return z3.Or(*[self.then("judged") == v for v in verdicts])
 
 
-def theorem(action):
-    """Declares a theorem: a function of a Step of the action. It yields conditions that hold."""
+class Theorem(NamedTuple):
+    """A function of a Step of an action, which yields conditions that hold."""
+    conditions: Callable
+    action: str
+    watched: bool  # it is about the word of W alone, so others may be anything
+
+    @property
+    def name(self):
+        return self.conditions.__name__
+
+
+def theorem(action, watched=False):
+    """Declares a theorem."""
     def declare(f):
-        THEOREMS.append((f, action))
+        THEOREMS.append(Theorem(f, action, watched))
         return f
     return declare
-
-
-def of_one_slot(f):
-    """The conditions for calls of one slot: what a longer call does to up to sixteen words, one after the other, is too much for Z3."""
-    def conditions(s):
-        fixed = [(s.meta("length"), z3.BitVecVal(1, 3))]
-        for i in range(1, 4):
-            fixed += [(s.meta(f"count{i}"), z3.BitVecVal(0, 3)), (s.meta(f"lends_on{i}"), z3.BitVecVal(0, 1))]
-        for c in f(s):
-            yield z3.substitute(z3.simplify(c), *fixed)
-    conditions.__name__, conditions.__doc__ = f.__name__, f.__doc__
-    return conditions
-
-
-W = z3.BitVec("any_region_slot", 32)
-X = z3.BitVec("any_call_slot", 32)
 
 
 def total(counts, width):
@@ -334,7 +361,7 @@ def lists(s, slot, region):
 def nobody_reads_but_owners_and_callees(s):
     """A READ passes only of the region that the slot has now: by its owner, or by the callee of an open call that lists it and is named."""
     slot, number = s.head("dsm", "slot"), s.head("dsm", "number")
-    at = s.cell(z3.Extract(19, 0, slot))
+    at = cell_of(z3.Extract(19, 0, slot))
     state = s.old(STATE, at)
     by_slot = z3.And(part(state, "state") == OPEN, part(state, "given") == 0, s.old(NUMBER, at) == number,
                      part(state, "callee") == s.meta("row"), lists(s, at, s.meta("region")), z3.Extract(31, 20, slot) == 0)
@@ -364,7 +391,7 @@ def nothing_passes_while_the_registers_are_rebuilt(s):
 def questions_change_nothing(s):
     """An ASK changes no register, and passes only if its slot has not failed with its number."""
     yield from s.kept("switch_state", WORDS, *SLOTS)
-    at = s.cell(z3.Extract(19, 0, s.head("rpc", "slot")))
+    at = cell_of(z3.Extract(19, 0, s.head("rpc", "slot")))
     yield z3.Implies(s.judged(PASSES), z3.Not(z3.And(s.old(NUMBER, at) == s.head("rpc", "number"), part(s.old(STATE, at), "state") == FAILED,
                                                     z3.Extract(31, 20, s.head("rpc", "slot")) == 0)))
 
@@ -387,7 +414,7 @@ def well_formed(s):
 
 
 def first(s):
-    return s.cell(z3.Extract(19, 0, s.head("rpc", "slot")))
+    return cell_of(z3.Extract(19, 0, s.head("rpc", "slot")))
 
 
 def listed(s):
@@ -415,7 +442,7 @@ def is_oneway(s):
 
 
 def parent(s, i):
-    return s.cell(z3.Extract(19, 0, s.head(f"list{i}", "parent_slot")))
+    return cell_of(z3.Extract(19, 0, s.head(f"list{i}", "parent_slot")))
 
 
 @theorem("judge_call")
@@ -437,11 +464,14 @@ def a_number_opens_once(s):
         yield z3.Implies(mine, z3.And(
             s.new(NUMBER, first(s) + i) == s.head("rpc", "number"), part(new, "place") == i, part(new, "length") == s.meta("length"),
             part(new, "caller") == s.meta("row"), part(new, "callee") == s.meta("to"), part(new, "standing") == 0, part(new, "ending") == 0,
-            s.new(CHILDREN, first(s) + i) == 0, part(new, "state") == z3.If(opens(s), z3.BitVecVal(OPEN, 3), z3.BitVecVal(REFUSED, 3)),
+            part(new, "given") == z3.If(z3.And(opens(s), is_oneway(s)), z3.BitVecVal(1, 1), z3.BitVecVal(0, 1)), s.new(CHILDREN, first(s) + i) == 0, part(new, "state") == z3.If(opens(s), z3.BitVecVal(OPEN, 3), z3.BitVecVal(REFUSED, 3)),
             part(new, "count") == z3.If(opens(s), s.meta(f"count{i}"), z3.BitVecVal(0, 3))))
         for j in range(4):
             yield z3.Implies(z3.And(mine, opens(s), z3.UGT(s.meta(f"count{i}"), j)),
                              s.new(REGION[j], first(s) + i) == z3.Extract(41, 0, s.head(f"list{i}", f"region{j}")))
+        lends_on = z3.And(opens(s), s.meta(f"lends_on{i}") == 1)
+        yield z3.Implies(mine, s.new(PARENT, first(s) + i) == z3.If(lends_on, s.head(f"list{i}", "parent_number"), z3.BitVecVal(0, 64)))
+        yield z3.Implies(z3.And(mine, lends_on), cell_of(part(new, "parent")) == parent(s, i))
 
 
 @theorem("judge_call")
@@ -477,6 +507,7 @@ def apart(all_regions, but=None):
 
 def cases(all_regions):
     """The word in question is that of one of some regions of different slots, or of none: (condition, whether it is)."""
+    all_regions = list(all_regions)
     for n, (there, region) in enumerate(all_regions):
         yield z3.And(there, slot_of(region) == W, apart(all_regions, n)), True
     yield apart(all_regions), False
@@ -490,8 +521,7 @@ def what_opens_may_be_lent(s):
         yield z3.Implies(z3.And(opens(s), there), z3.And(lent(w) != MOST_LENT, z3.Implies(is_oneway(s), lent(w) == 0)))
 
 
-@theorem("judge_call")
-@of_one_slot
+@theorem("judge_call", watched=True)
 def each_region_is_lent_once_more(s):
     """A CALL that opens has each region that it lists lent once more, and no other; a ONEWAY makes each the receiver's. That the regions are of
     different slots, and may be lent, is proved before."""
@@ -542,7 +572,7 @@ def consistent(s, at):
     they list each region once is proved of the call's opening (nobody_lends_what_is_not_his)."""
     state = s.old(STATE, at)
     length = part(state, "length")
-    facts = [z3.ULE(length, 4), z3.ULE(at, (1 << 20) - 4)]
+    facts = [z3.ULE(length, 4)]
     for i in range(1, 4):
         o = s.old(STATE, at + i)
         facts.append(z3.Implies(z3.UGT(length, i), z3.And(
@@ -555,7 +585,7 @@ def consistent(s, at):
 
 def children_of(s, at, x):
     """How many children the call is of a slot."""
-    lends = [z3.And(z3.UGT(part(s.old(STATE, at), "length"), i), s.old(PARENT, at + i) != 0, s.cell(part(s.old(STATE, at + i), "parent")) == x,
+    lends = [z3.And(z3.UGT(part(s.old(STATE, at), "length"), i), s.old(PARENT, at + i) != 0, cell_of(part(s.old(STATE, at + i), "parent")) == x,
                     s.old(NUMBER, x) == s.old(PARENT, at + i)) for i in range(4)]
     return total(lends, 8)
 
@@ -589,7 +619,8 @@ def answers_end_calls_once(s):
     """An answer that closes a call finds it open, without children, and closes all of its slots. Its results are good, and the caller's already, as the
     packet says then, or the callee's and not lent. An EXCEPTION has none."""
     at, old = first(s), s.old(STATE, first(s))
-    yield z3.Implies(closes(s), z3.And(part(old, "state") == OPEN, part(old, "place") == 0, part(old, "standing") == 0, part(old, "callee") == s.meta("row"),
+    told = z3.And(s.meta("hint") == 0, s.then("hint") == CLOSED_HINT)
+    yield z3.Implies(told, z3.And(s.judged(PASSES), part(old, "state") == OPEN, part(old, "place") == 0, part(old, "standing") == 0, part(old, "callee") == s.meta("row"),
                                        part(old, "caller") == s.meta("to"), s.old(NUMBER, at) == s.head("rpc", "number"), z3.Not(has_children(s, at))))
     yield from slots_end(s, at, closes(s), CLOSED)
     for k, there, region in results(s):
@@ -598,6 +629,36 @@ def answers_end_calls_once(s):
             s.head("rpc", "type") != RPC_EXCEPTION, generation(w) == generation_of(region),
             z3.Or(owner(w) == s.meta("to"), z3.And(owner(w) == s.meta("row"), lent(w) == 0)),
             (z3.Extract(k, k, s.s.get("rpc", "had")) == 1) == (owner(w) == s.meta("to"))))
+
+
+def listings(s, at):
+    """What the slots list of the call that begins in a cell: (condition, region)."""
+    state = s.old(STATE, at)
+    for i in range(4):
+        for j in range(4):
+            yield z3.And(z3.UGT(part(state, "length"), i), z3.UGT(part(s.old(STATE, at + i), "count"), j)), s.old(REGION[j], at + i)
+
+
+def words_after(s, ended, at, owned, gives_back):
+    """What becomes of the word in question if a call ends whose slots list each region once: owned is the owner that results leave it."""
+    w, v, state = s.old(WORDS, W), s.new(WORDS, W), s.old(STATE, at)
+    given = part(state, "given") == 1
+    for (case, named), region in zip(cases(listings(s, at)), [r for _, r in listings(s, at)] + [None]):
+        owner_then, lent_then = owned, lent(w)
+        if named:
+            mine = generation(w) == generation_of(region)
+            owner_then = z3.If(z3.And(mine, given, gives_back, owned == part(state, "callee")), part(state, "caller"), owned)
+            lent_then = z3.If(z3.And(mine, z3.Not(given), lent(w) != 0), lent(w) - 1, lent(w))
+        yield z3.Implies(z3.And(ended, case), v == z3.Concat(generation(w), owner_then, lent_then))
+
+
+@theorem("judge_return", watched=True)
+def answers_hand_over_and_give_back(s):
+    """Of the words, an answer that closes a call changes these alone: results are the caller's, and what the call had lent is lent once less; what was given to a callee
+    that refuses it by an EXCEPTION is the caller's, if the callee has it."""
+    w = s.old(WORDS, W)
+    returned = z3.Or(*[z3.And(there, slot_of(region) == W) for _, there, region in results(s)])
+    yield from words_after(s, closes(s), first(s), z3.If(returned, s.meta("to"), owner(w)), s.head("rpc", "type") == RPC_EXCEPTION)
 
 
 @theorem("judge_return")
@@ -613,11 +674,16 @@ def what_closes_nothing_changes_nothing(s):
         yield z3.Implies(z3.And(again, there), z3.And(generation(w) == generation_of(region), owner(w) == s.meta("to")))
 
 
+def named(s):
+    """The first slot that an operation names."""
+    return cell_of(z3.Extract(19, 0, s.head("hand", "slot")))
+
+
 @theorem("hand_fail")
 def the_hand_ends_calls_once(s):
     """The Gatekeeper ends a call that is open with the number that it names, if it has no children: all of its slots fail. If it has some, its slots are
     marked, and nothing else changes. Otherwise nothing does."""
-    at = s.cell(z3.Extract(19, 0, s.head("hand", "slot")))
+    at = named(s)
     old = s.old(STATE, at)
     outcome = s.s.get("hand", "outcome")
     found = z3.And(part(old, "state") == OPEN, part(old, "place") == 0, s.old(NUMBER, at) == s.head("hand", "number"))
@@ -628,6 +694,39 @@ def the_hand_ends_calls_once(s):
         yield z3.Implies(outcome != DONE, same)
     state = s.new(STATE, X)
     yield z3.Implies(outcome != DONE, z3.Or(state == s.old(STATE, X), z3.And(outcome == HAS_CHILDREN, state == s.old(STATE, X) | 8)))
+
+
+@theorem("hand_fail", watched=True)
+def what_the_hand_ends_is_lent_once_less(s):
+    """Of the words, the end of a call by the Gatekeeper changes these alone: what the call had lent is lent once less, and what was given is the caller's, if the callee has it."""
+    yield from words_after(s, z3.And(consistent(s, named(s)), s.s.get("hand", "outcome") == DONE), named(s), owner(s.old(WORDS, W)), z3.BoolVal(True))
+
+
+@theorem("hand_lend")
+def the_hand_lends_what_is_its_owners(s):
+    """A standing lease opens one slot that is not open, under a number above the slot's, of which the Gatekeeper names owner and lessee. Each of its regions is good,
+    the owner's, listed once, and is lent once more. Otherwise nothing changes."""
+    at, count = named(s), s.head("hand", "count")
+    done, new = s.s.get("hand", "outcome") == DONE, s.new(STATE, at)
+    regions = [(z3.UGT(count, j), z3.Extract(41, 0, s.head("hand", f"region{j}"))) for j in range(4)]
+    for same in s.kept(WORDS, *SLOTS):
+        yield z3.Implies(z3.Not(done), same)
+    yield z3.Implies(done, z3.And(part(s.old(STATE, at), "state") != OPEN, z3.ULT(s.old(NUMBER, at), s.head("hand", "number")), z3.ULE(count, 4)))
+    yield z3.Implies(done, z3.And(
+        s.new(NUMBER, at) == s.head("hand", "number"), part(new, "state") == OPEN, part(new, "standing") == 1, part(new, "given") == 0, part(new, "ending") == 0,
+        part(new, "place") == 0, part(new, "length") == 1, z3.ZeroExt(5, part(new, "count")) == count, s.new(PARENT, at) == 0, s.new(CHILDREN, at) == 0,
+        z3.ZeroExt(4, part(new, "caller")) == s.head("hand", "owner"), z3.ZeroExt(4, part(new, "callee")) == s.head("hand", "lessee"),
+        part(new, "caller") != 0, part(new, "callee") != 0))
+    for r in SLOTS:
+        yield z3.Implies(X != at, s.new(r, X) == s.old(r, X))
+    for j, (there, region) in enumerate(regions):
+        w = s.old(WORDS, slot_of(region))
+        yield z3.Implies(z3.And(done, there), z3.And(s.new(REGION[j], at) == region, generation(w) == generation_of(region),
+                                                     z3.ZeroExt(4, owner(w)) == s.head("hand", "owner"), lent(w) != MOST_LENT))
+        yield z3.Implies(z3.And(done, there), z3.And(*[z3.Or(z3.Not(o), slot_of(r) != slot_of(region)) for o, r in regions[:j]]))
+    w, v = s.old(WORDS, W), s.new(WORDS, W)
+    for case, listed_once in cases(regions):
+        yield z3.Implies(z3.And(done, case), v == w + (1 if listed_once else 0))
 
 
 @theorem("hand_seize")
@@ -773,6 +872,11 @@ def the_hand_sets_at_any_time(ops):
         always(op)
 
 
+def theorems_of(s):
+    """What the theorems say of a step."""
+    return [c for t in THEOREMS if t.action == s.action for c in t.conditions(s)]
+
+
 def broken(claim):
     """Whether a condition does not hold of all packets."""
     solver = z3.SolverFor("QF_AUFBV")
@@ -786,30 +890,40 @@ def broken(claim):
 QUICK = ("judge_access", "judge_question", "hand_seize", "hand_set")
 
 
+class Steps:
+    """The steps of a program's actions, each made when it is first asked for."""
+
+    def __init__(self, program):
+        self.program, self.known = program, {}
+
+    def of(self, t):
+        key = t.action, t.watched
+        if key not in self.known:
+            self.known[key] = Step(self.program, *key)
+        return self.known[key]
+
+
 def prove(program, actions=None):
     """Proves the theorems, or those of some actions; returns how many fail."""
-    failed, steps = 0, {}
-    wanted = [(f, action) for f, action in THEOREMS if actions is None or action in actions]
-    for f, action in wanted:
-        if action not in steps:
-            steps[action] = Step(program, action)
-        step = steps[action]
-        wrong = next((i for i, claim in enumerate(f(step)) if broken(claim)), None)
+    failed, steps = 0, Steps(program)
+    wanted = [t for t in THEOREMS if actions is None or t.action in actions]
+    for t in wanted:
+        wrong = next((i for i, claim in enumerate(t.conditions(steps.of(t))) if broken(claim)), None)
         failed += wrong is not None
-        print(f"{'proved' if wrong is None else f'FAILED in condition {wrong}'}  {action}: {f.__name__}: {' '.join(f.__doc__.split())}", flush=True)
+        print(f"{'proved' if wrong is None else f'FAILED in condition {wrong}'}  {t.action}: {t.name}: {' '.join(t.conditions.__doc__.split())}", flush=True)
     print(f"{len(wanted) - failed} passed, {failed} failed")
     return failed
 
 
 def refute(source, actions=None):
     """Puts faults in: each has to break a theorem. Returns how many do not."""
-    survived, theorems = 0, {f.__name__: f for f, _ in THEOREMS}
+    survived, theorems = 0, {t.name: t for t in THEOREMS}
     wanted = [m for m in MUTANTS if actions is None or m[1] in actions]
     for mutate, action, breaks in wanted:
         d = copy.deepcopy(source)
         mutate(next(a for a in d["actions"] if a["name"] == RIGHTS + action)["primitives"])
-        step = Step(Program(d), action)
-        held = [b for b in breaks if not any(broken(claim) for claim in theorems[b](step))]
+        steps = Steps(Program(d))
+        held = [b for b in breaks if not any(broken(claim) for claim in theorems[b].conditions(steps.of(theorems[b])))]
         survived += bool(held)
         print(f"{'SURVIVED ' + ', '.join(held) if held else 'refuted by ' + ', '.join(breaks)}: {action}: {mutate.__name__}: {' '.join(mutate.__doc__.split())}", flush=True)
     print(f"{len(wanted) - survived}/{len(wanted)} mutants refuted")
