@@ -172,7 +172,7 @@ def supposed(s, about, slots, words, *facts):
         facts.append(together(s.old, s.ends_at()))
     for claim, of in s.theorems:
         if of <= set(about):
-            facts += [z3.substitute(claim, (X, x), (W, w)) for x in slots or [X] for w in words or [W]]
+            facts += [z3.substitute(claim, (X, x), (W, w)) for x in slots + [at for _, at in s.touched()] for w in words or [W]]
     return list({f.get_id(): f for f in facts}.values())
 
 
