@@ -73,13 +73,13 @@ def together(get, x):
     """The slots of an open call are open together: they are one call's, of a caller and a callee that have rows, stand in one block, and list four regions each at most."""
     state = get(STATE, x)
     begin = x - z3.ZeroExt(30, part(state, "place"))
-    facts = [z3.ULT(z3.ZeroExt(1, part(state, "place")), part(state, "length")), z3.ULE(part(state, "length"), 4), z3.ULE(part(state, "count"), 4), get(NUMBER, x) != 0,
+    facts = [z3.ULT(z3.ZeroExt(1, part(state, "place")), part(state, "length")), z3.ULE(part(state, "length"), 4), get(NUMBER, x) != 0,
              part(state, "caller") != 0, part(state, "callee") != 0,
              z3.ULE(z3.ZeroExt(1, z3.Extract(3, 0, begin)) + z3.ZeroExt(2, part(state, "length")), 16)]
     for j in range(4):
         other = get(STATE, begin + j)
         same = [part(other, f) == part(state, f) for f in ("state", "length", "caller", "callee", "given", "standing")]
-        facts.append(z3.Implies(z3.UGT(part(state, "length"), j), z3.And(get(NUMBER, begin + j) == get(NUMBER, x), part(other, "place") == j, *same)))
+        facts.append(z3.Implies(z3.UGT(part(state, "length"), j), z3.And(get(NUMBER, begin + j) == get(NUMBER, x), part(other, "place") == j, z3.ULE(part(other, "count"), 4), *same)))
     return z3.Implies(is_open(get, x), z3.And(*facts))
 
 
