@@ -170,6 +170,9 @@ def supposed(s, about, slots, words, *facts):
         facts.append(s.meta("hint") == 0)
     if s.action in ENDS:
         facts.append(together(s.old, s.ends_at()))
+        if WORDS in about:
+            ends = [at for _, at in s.touched()]
+            facts += [once(s.old, x, y) for n, x in enumerate(ends) for y in ends[n:]]
     for claim, of in s.theorems:
         if of <= set(about):
             facts += [z3.substitute(claim, (X, x), (W, w)) for x in slots + [at for _, at in s.touched()] for w in words or [W]]
@@ -230,8 +233,7 @@ def lent_is_open_slots(s):
     is_lent = lambda get: z3.ZeroExt(4, lent(get(WORDS, W))) == REST + lending(get)
     same = z3.And(is_lent(s.new), z3.Or(s.touches(X), lends(s.new, X, W) == lends(s.old, X, W)))
     anew = z3.And(lent(s.new(WORDS, W)) == 0, lends(s.new, X, W) == 0, z3.BoolVal(not s.touched()))
-    apart = [once(s.old, x, y) for n, (_, x) in enumerate(s.touched()) for _, y in s.touched()[n:] if s.action in ENDS]
-    return (supposed(s, [NUMBER, STATE, WORDS] + REGION, [X], [W], is_lent(s.old), z3.ULT(REST, SLOTS), z3.ULT(W, SLOTS), not_newer(s.old, X), *apart),
+    return (supposed(s, [NUMBER, STATE, WORDS] + REGION, [X], [W], is_lent(s.old), z3.ULT(REST, SLOTS), z3.ULT(W, SLOTS), not_newer(s.old, X)),
             z3.If(generation(s.new(WORDS, W)) == generation(s.old(WORDS, W)), same, anew))
 
 

@@ -7,12 +7,17 @@ if the program has nothing to change any more; then the mutant has to be written
 MUTANTS = []
 
 
-def mutant(*breaks):
-    """Declares a mutant, and which theorems it breaks at least."""
-    def declare(f):
-        MUTANTS.append((f, breaks))
-        return f
-    return declare
+def declares(mutants):
+    """A decorator that declares mutants in a list, each with the theorems that it breaks at least."""
+    def mutant(*breaks):
+        def declare(f):
+            mutants.append((f, breaks))
+            return f
+        return declare
+    return mutant
+
+
+mutant = declares(MUTANTS)
 
 
 def ingress(d):
@@ -64,15 +69,55 @@ def must(n):
         raise LookupError("nothing was replaced")
 
 
+def change(places, old, new):
+    """Replaces a value in some places, of which one has it at least."""
+    must(sum(replace(place, old, new) for place in places))
+
+
+def never(conditions):
+    """What conditions lead to is not reached."""
+    for c in conditions:
+        c["true_next"] = c["false_next"]
+
+
+def always_hits(t):
+    """What a table has no entry for goes on as what it has one for."""
+    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+
+
+def writes(some_actions, name):
+    """The operations that write a field, which is named in full or in part."""
+    return [o for a in some_actions for o in a["primitives"] if o["op"] == "assign" and name in ".".join(o["parameters"][0]["value"])]
+
+
+def sets(operations, value):
+    """What operations write is a value."""
+    must(len(operations))
+    for o in operations:
+        o["parameters"][1] = const(value)
+
+
+def leave_out(some_actions, unwanted):
+    """Takes operations out of actions."""
+    n = 0
+    for a in some_actions:
+        n += sum(map(unwanted, a["primitives"]))
+        a["primitives"] = [o for o in a["primitives"] if not unwanted(o)]
+    must(n)
+
+
 def field(header, name):
     return {"type": "field", "value": [header, name]}
+
+
+def const(value):
+    return {"type": "hexstr", "value": value}
 
 
 @mutant("identity_before_anything")
 def a_stranger_is_let_through(d):
     """A packet whose source does not live at its port goes on."""
-    t = table(d, "identity")
-    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+    always_hits(table(d, "identity"))
 
 
 @mutant("identity_before_anything")
@@ -84,158 +129,109 @@ def identity_ignores_the_port(d):
 @mutant("default_deny", "denied_returns_to_its_sender")
 def access_is_granted_by_default(d):
     """A request that is not permitted is forwarded."""
-    n = 0
-    for c in conditional(d, "meta.rights.judged != Judged.PASSES") + conditional(d, "meta.rights.judged == Judged.LENT"):
-        c["true_next"] = c["false_next"]
-        n += 1
-    must(n)
+    never(conditional(d, "meta.rights.judged != Judged.PASSES") + conditional(d, "meta.rights.judged == Judged.LENT"))
 
 
 @mutant("default_deny", "each_packet_counts_as_what_became_of_it")
 def anybody_asks_memory(d):
     """Whoever asks memory is judged, though it is no node."""
-    n = 0
-    for c in conditional(d, "said == meta.rights.incarnation ...", whole=True):
-        n += replace(c["expression"], "!=", "==")
-    must(n)
+    change(conditional(d, "said == meta.rights.incarnation ...", whole=True), "!=", "==")
 
 
 @mutant("default_deny")
 def any_incarnation_asks_memory(d):
     """A request of another incarnation than the node's is judged."""
-    for c in conditional(d, "said == meta.rights.incarnation ...", whole=True):
-        must(replace(c["expression"], "==", "!="))
+    change(conditional(d, "said == meta.rights.incarnation ...", whole=True), "==", "!=")
 
 
 @mutant("default_deny", "memory_is_asked_for_what_it_does")
 def requests_are_not_judged(d):
     """A request to memory is routed and not judged."""
-    n = 0
-    for a in d["actions"]:
-        for o in a["primitives"]:
-            if o["op"] == "assign" and "rights_wants" in str(o["parameters"][0]["value"]) and o["parameters"][1].get("value") == "0x05":
-                o["parameters"][1] = {"type": "hexstr", "value": "0x00"}
-                n += 1
-    must(n)
+    change(writes(d["actions"], "rights_wants"), const("0x05"), const("0x00"))
 
 
 @mutant("denied_returns_to_its_sender")
 def a_denial_goes_to_the_cpu(d):
     """A denied request leaves by the CPU port."""
-    n = 0
-    for a in actions(d, "deny"):
-        n += replace(a, field("standard_metadata", "ingress_port"), {"type": "hexstr", "value": "0x01fe"})
-    must(n)
+    change(actions(d, "deny"), field("standard_metadata", "ingress_port"), const("0x01fe"))
 
 
 @mutant("denied_returns_to_its_sender")
 def a_denial_keeps_its_verdict(d):
     """deny leaves the verdict as it is: the sender takes its request for an answer."""
-    for a in actions(d, "deny"):
-        before = len(a["primitives"])
-        a["primitives"] = [p for p in a["primitives"] if p["parameters"][0] != field("dsm", "verdict")]
-        must(before - len(a["primitives"]))
+    leave_out(actions(d, "deny"), lambda o: o["parameters"][0] == field("dsm", "verdict"))
 
 
 @mutant("turning_around_keeps_the_checksum")
 def a_denial_breaks_the_checksum(d):
     """deny sets the verdict's twin to 0, not to its complement."""
-    n = 0
-    for a in actions(d, "deny"):
-        for p in a["primitives"]:
-            if p["parameters"][0] == field("dsm", "verdict_twin"):
-                p["parameters"][1] = {"type": "hexstr", "value": "0x0000"}
-                n += 1
-    must(n)
+    sets(writes(actions(d, "deny"), "dsm.verdict_twin"), "0x0000")
 
 
 @mutant("only_the_gatekeeper_sets_its_flags")
 def a_blade_may_say_released(d):
     """ "Released" is not refused from a blade."""
-    n = 0
-    for c in conditional(d, "RPC_FLAG_RELEASED"):
-        n += replace(c, {"type": "hexstr", "value": "0x0010"}, {"type": "hexstr", "value": "0x0000"})
-    must(n)
+    change(conditional(d, "RPC_FLAG_RELEASED"), const("0x0010"), const("0x0000"))
 
 
 @mutant("held_packets_leave_by_the_cpu_port")
 def a_held_packet_leaves_by_another_port(d):
     """hold sends to port 1."""
-    n = 0
-    for a in actions(d, "hold"):
-        n += replace(a, {"type": "hexstr", "value": "0x01fe"}, {"type": "hexstr", "value": "0x0001"})
-    must(n)
+    change(actions(d, "hold"), const("0x01fe"), const("0x0001"))
 
 
 @mutant("control_never_crosses")
 def control_is_forwarded(d):
     """Control packets are not held but routed."""
-    for c in conditional(d, "PORT_CONTROL"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "PORT_CONTROL"))
 
 
 @mutant("only_the_gatekeeper_sets_its_flags")
 def a_blade_may_turn_a_call_around(d):
     """A blade may say that a call was turned around."""
-    n = 0
-    for c in ingress(d)["conditionals"]:
-        n += replace(c, field("rpc", "turned"), {"type": "hexstr", "value": "0x0000"})
-    must(n)
+    change(ingress(d)["conditionals"], field("rpc", "turned"), const("0x0000"))
 
 
 @mutant("who_is_no_node_lends_nothing")
 def a_region_is_overlooked(d):
     """A message that lists a region passes, whoever sends it."""
-    n = 0
-    for c in conditional(d, "hdr.rpc.lists"):
-        n += replace(c, field("rpc", "lists"), {"type": "hexstr", "value": "0x00"})
-    must(n)
+    change(conditional(d, "hdr.rpc.lists"), field("rpc", "lists"), const("0x00"))
 
 
 @mutant("answers_of_memory_are_judged")
 def answers_of_any_boot_will_do(d):
     """The answer of a former boot of a memory server passes."""
-    for c in conditional(d, "said == meta.rights.incarnation ...", whole=True):
-        must(replace(c["expression"], "==", "!="))
+    change(conditional(d, "said == meta.rights.incarnation ...", whole=True), "==", "!=")
 
 
 @mutant("only_memory_blades_answer")
 def anybody_answers_for_memory(d):
     """The answer of a node that is no memory blade is forwarded."""
-    n = 0
-    for c in conditional(d, "meta.rights.kind == Sender.MEMORY"):
-        n += replace(c["expression"], "==", "!=")
-    must(n)
+    change(conditional(d, "meta.rights.kind == Sender.MEMORY"), "==", "!=")
 
 
 @mutant("source_ports_are_fixed")
 def any_source_port_will_do(d):
     """UDP source ports are not checked."""
-    for c in conditional(d, "hdr.udp.src_port != hdr.udp.dst_port"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "hdr.udp.src_port != hdr.udp.dst_port"))
 
 
 @mutant("errors_of_routers_never_cross")
 def too_big_is_let_through(d):
     """Only ICMPv6 type 1, "unreachable", counts as an error."""
-    n = 0
-    for c in conditional(d, "ICMPV6_INFORMATIONAL"):
-        n += replace(c, {"type": "hexstr", "value": "0x80"}, {"type": "hexstr", "value": "0x02"})
-    must(n)
+    change(conditional(d, "ICMPV6_INFORMATIONAL"), const("0x80"), const("0x02"))
 
 
 @mutant("short_packets_go_nowhere")
 def a_short_packet_is_taken(d):
     """A parser error does not matter."""
-    for c in conditional(d, "parser_error"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "parser_error"))
 
 
 @mutant("hop_limits_end_circles")
 def a_hop_limit_of_zero_goes_on(d):
     """Packets circle for ever: the hop limit is not looked at."""
-    for c in conditional(d, "hop_limit"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "hop_limit"))
 
 
 @mutant("routes_are_exact")
@@ -255,8 +251,7 @@ def beyond_the_rate(pipeline):
 @mutant("what_is_held_has_a_rate")
 def a_flood_is_held(d):
     """What is beyond its rate is held all the same."""
-    for c in beyond_the_rate(egress(d)):
-        c["true_next"] = c["false_next"]
+    never(beyond_the_rate(egress(d)))
 
 
 @mutant("what_is_held_has_a_rate")
@@ -275,20 +270,13 @@ def every_denial_is_told(d):
 @mutant("only_control_is_urgent")
 def everything_is_urgent(d):
     """A held call goes before control."""
-    n = 0
-    for a in actions(d, "hold"):
-        for p in a["primitives"]:
-            if p["parameters"] and p["parameters"][0] == field("packet_in", "urgent"):
-                p["parameters"][1] = {"type": "hexstr", "value": "0x01"}
-                n += 1
-    must(n)
+    sets(writes(actions(d, "hold"), "packet_in.urgent"), "0x01")
 
 
 @mutant("tcp_is_listed")
 def tcp_is_open(d):
     """TCP that no entry lists is forwarded."""
-    t = table(d, "tcp_allowed")
-    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+    always_hits(table(d, "tcp_allowed"))
 
 
 @mutant("tcp_is_listed")
@@ -306,26 +294,19 @@ def routes_are_by_sender(d):
 @mutant("both_copies_change", "each_packet_goes_where_it_should")
 def one_copy_changes(d):
     """What changes a machine with two copies goes to the first one only."""
-    for c in conditional(d, "both", whole=True):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "both", whole=True))
 
 
 @mutant("both_copies_change", "each_packet_goes_where_it_should")
 def one_copy_frees(d):
     """A free goes to the first copy only, and a question about slots to both."""
-    n = 0
-    for a in d["actions"]:
-        for p in a["primitives"]:
-            if p["op"] == "assign" and p["parameters"][0]["value"] == ["scalars", "both_0"]:
-                n += replace(p["parameters"][1], {"type": "hexstr", "value": "0x07"}, {"type": "hexstr", "value": "0x04"})
-    must(n)
+    change(writes(d["actions"], "scalars.both_0"), const("0x07"), const("0x04"))
 
 
 @mutant("memory_is_asked_for_what_it_does", "each_packet_counts_as_what_became_of_it")
 def memory_is_asked_for_anything(d):
     """Verdict and operation of a memory request are not looked at."""
-    for c in conditional(d, "meta.op > DSM_SLOTS"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "meta.op > DSM_SLOTS"))
 
 
 @mutant("formats_are_checked", "memory_is_asked_for_what_it_does")
@@ -333,16 +314,14 @@ def any_version_will_do(d):
     """The version of calls and memory packets is not looked at."""
     for header, fragment, version in (("rpc", "RPC_MAGIC", "0x03"), ("dsm", "DSM_MAGIC", "0x04")):
         for c in conditional(d, fragment):
-            must(replace(c, field(header, "version"), {"type": "hexstr", "value": version}))
+            must(replace(c, field(header, "version"), const(version)))
 
 
 @mutant("each_packet_is_held_for_its_reason")
 def a_call_passes_as_control(d):
     """A held call has the reason of control, is urgent and has the rate of control."""
-    hold = next(a for a in actions(d, "hold") if says(a, "reason") == "0x06")
-    for p in hold["primitives"]:
-        if p["parameters"][0] in (field("packet_in", "reason"), field("packet_in", "urgent")):
-            p["parameters"][1] = {"type": "hexstr", "value": "0x01"}
+    hold = [a for a in actions(d, "hold") if says(a, "reason") == "0x06"]
+    sets(writes(hold, "packet_in.reason") + writes(hold, "packet_in.urgent"), "0x01")
 
 
 def says(action, name):
@@ -370,21 +349,12 @@ def a_denial_is_told_late(d):
 @mutant("digests_are_true")
 def a_denial_is_not_told(d):
     """No digest tells of a denial."""
-    n = 0
-    for a in d["actions"]:
-        before = len(a["primitives"])
-        a["primitives"] = [p for p in a["primitives"] if p["op"] != "generate_digest"]
-        n += before - len(a["primitives"])
-    must(n)
+    leave_out(d["actions"], lambda o: o["op"] == "generate_digest")
 
 
 def uncounted(d, action):
     """Takes the counting out of an action."""
-    n = 0
-    for a in actions(d, action):
-        n += sum(p["op"] == "count" for p in a["primitives"])
-        a["primitives"] = [p for p in a["primitives"] if p["op"] != "count"]
-    must(n)
+    leave_out(actions(d, action), lambda o: o["op"] == "count")
 
 
 @mutant("each_packet_counts_as_what_became_of_it")
@@ -423,12 +393,7 @@ def forward_swaps_addresses(d):
 @mutant("the_gatekeeper_names_the_hop", "each_packet_goes_where_it_should")
 def the_gatekeepers_hop_is_ignored(d):
     """A packet from the Gatekeeper goes by its address, whatever hop it names."""
-    n = 0
-    for a in d["actions"]:
-        before = len(a["primitives"])
-        a["primitives"] = [p for p in a["primitives"] if field("packet_out", "hop") not in p["parameters"]]
-        n += before - len(a["primitives"])
-    must(n)
+    leave_out(d["actions"], lambda o: field("packet_out", "hop") in o["parameters"])
 
 
 @mutant("headers_are_found")
@@ -458,4 +423,4 @@ def forwarded_packets_are_cloned(d):
     """A copy of what is forwarded goes to a clone session too."""
     d["field_lists"].append({"id": 1, "name": "fields", "elements": []})
     for a in actions(d, "forward"):
-        a["primitives"].append({"op": "clone_ingress_pkt_to_egress", "parameters": [{"type": "hexstr", "value": "0x05"}, {"type": "hexstr", "value": "0x1"}]})
+        a["primitives"].append({"op": "clone_ingress_pkt_to_egress", "parameters": [const("0x05"), const("0x1")]})

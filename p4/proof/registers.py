@@ -1,7 +1,7 @@
 """What is proved of p4/interp/testdata/numbers.p4, whose register decides what passes, and faults that break it.
 
-bifrost.p4 has no registers yet. This shows that the prover understands them: for all
-contents of the register at the start.
+What actions of bifrost.p4 do to registers, rights.py proves. This shows that the prover of whole packets
+understands them as well: for all contents of the register at the start.
 """
 import z3
 
@@ -54,11 +54,7 @@ def other_slots_stay(p):
     return z3.Implies(z3.Not(named), after(p, slot) == before(p, slot))
 
 
-def mutant(*breaks):
-    def declare(f):
-        MUTANTS.append((f, breaks))
-        return f
-    return declare
+mutant = mutants.declares(MUTANTS)
 
 
 def writes(d):

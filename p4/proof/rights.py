@@ -527,7 +527,7 @@ def each_region_is_lent_once_more(s):
     different slots, and may be lent, is proved before."""
     w, v = s.old(WORDS, W), s.new(WORDS, W)
     for case, named in cases([(there, region) for _, there, region in listed(s)]):
-        may = z3.And(opens(s), case, lent(w) != MOST_LENT)
+        may = z3.And(opens(s), case, z3.Or(z3.BoolVal(not named), lent(w) != MOST_LENT))
         yield z3.Implies(z3.And(may, z3.Not(is_oneway(s))), v == w + (1 if named else 0))
         yield z3.Implies(z3.And(may, is_oneway(s)), v == (z3.Concat(generation(w), s.meta("to"), lent(w)) if named else w))
     yield z3.Implies(refuses(s), v == w)

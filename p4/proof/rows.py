@@ -7,7 +7,7 @@ import copy
 
 import z3
 
-from mutants import conditional, must, replace, table
+from mutants import always_hits, change, conditional, const, declares, never, table, writes
 from symbolic import Program, Unsupported, fit
 from theorems import BULK, CONTROL, CPU, DIRECT, DSM, FLAG_RELEASED, NODE, RPC, bits, came, identity_before_anything, implies, leaves, port, to_cpu, unchanged
 
@@ -34,11 +34,10 @@ def program(source):
 def only_verdicts(d):
     """Wherever the program says what a packet is judged as, it is one of the verdicts. (The actions that judge are not followed.)"""
     for a in d["actions"]:
-        for o in a["primitives"]:
-            if o["op"] == "assign" and "rights_judged" in str(o["parameters"][0]["value"]):
-                value = o["parameters"][1]
-                if value["type"] != "hexstr" or int(value["value"], 16) > DROPPED:
-                    raise Unsupported(f"{a['name']} judges a packet as {value}")
+        for o in writes([a], "rights_judged"):
+            value = o["parameters"][1]
+            if value["type"] != "hexstr" or int(value["value"], 16) > DROPPED:
+                raise Unsupported(f"{a['name']} judges a packet as {value}")
 
 
 def theorem(f):
@@ -46,11 +45,7 @@ def theorem(f):
     return f
 
 
-def mutant(*breaks):
-    def declare(f):
-        MUTANTS.append((f, breaks))
-        return f
-    return declare
+mutant = declares(MUTANTS)
 
 
 # ---- words
@@ -175,8 +170,7 @@ def no_message_is_held(p):
 @mutant("each_message_is_judged")
 def messages_go_as_they_come(d):
     """Whatever its sender, a message is looked up in l3."""
-    for c in conditional(d, "hdr.udp.dst_port == PORT_RPC || meta.rights.row != 0"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "hdr.udp.dst_port == PORT_RPC || meta.rights.row != 0"))
 
 
 @mutant("calls_are_found")
@@ -189,51 +183,34 @@ def parts_begin_no_calls(d):
 @mutant("each_message_is_judged")
 def words_pass_at_the_port_of_calls(d):
     """ACK and FORGET pass at the port of calls."""
-    for c in conditional(d, "hdr.rpc.type < RPC_CALL") + conditional(d, "word", whole=True):
-        must(replace(c["expression"], {"type": "hexstr", "value": "0xb031"}, {"type": "hexstr", "value": "0xb02c"}))
+    change(conditional(d, "hdr.rpc.type < RPC_CALL") + conditional(d, "word", whole=True), const("0xb031"), const("0xb02c"))
 
 
 @mutant("each_message_is_judged")
 def a_refused_message_goes_on(d):
     """What is denied is forwarded."""
-    for c in conditional(d, "meta.rights.judged == Judged.DENIED"):
-        c["true_next"] = c["false_next"]
-    for c in conditional(d, "meta.rights.judged != Judged.PASSES"):
-        c["true_next"] = c["false_next"]
+    never(conditional(d, "meta.rights.judged == Judged.DENIED") + conditional(d, "meta.rights.judged != Judged.PASSES"))
 
 
 @mutant("each_message_is_judged")
 def a_question_is_judged_as_an_answer(d):
     """An ASK is judged as a REPLY."""
-    n = 0
-    for a in d["actions"]:
-        for o in a["primitives"]:
-            if o["op"] == "assign" and "rights_wants" in str(o["parameters"][0]["value"]):
-                n += replace(o["parameters"], {"type": "hexstr", "value": "0x0a"}, {"type": "hexstr", "value": "0x09"})
-    must(n)
+    change(writes(d["actions"], "rights_wants"), const("0x0a"), const("0x09"))
 
 
 @mutant("who_is_judged")
 def any_block_will_do(d):
     """A call in another node's block is judged."""
-    t = table(d, "block_rule")
-    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+    always_hits(table(d, "block_rule"))
 
 
 @mutant("who_is_judged")
 def any_incarnation_will_do(d):
     """A message of a former incarnation is judged."""
-    n = 0
-    for c in conditional(d, "said == meta.rights.incarnation"):
-        if "hdr.rpc.number" in c["source_info"]["source_fragment"]:
-            n += replace(c["expression"], "==", "!=")
-    must(n)
+    change([c for c in conditional(d, "said == meta.rights.incarnation") if "hdr.rpc.number" in c["source_info"]["source_fragment"]], "==", "!=")
 
 
 @mutant("ports_are_fixed")
 def direct_calls_come_from_any_port(d):
     """Ports of what goes to the port of direct calls are not looked at."""
-    n = 0
-    for c in conditional(d, "hdr.udp.src_port != hdr.udp.dst_port"):
-        n += replace(c, {"type": "hexstr", "value": "0xb031"}, {"type": "hexstr", "value": "0x0000"})
-    must(n)
+    change(conditional(d, "hdr.udp.src_port != hdr.udp.dst_port"), const("0xb031"), const("0x0000"))
