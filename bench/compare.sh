@@ -3,7 +3,7 @@
 # built, each has a rack, and the same calls are measured on one and then on the other,
 # N times (20), every other time the other way round.
 #
-#   sudo bench/compare.sh BEFORE [AFTER [N]]      # AFTER is HEAD; 2 to 3 minutes
+#   sudo bench/compare.sh BEFORE [AFTER [N]]      # AFTER is HEAD; 4 minutes
 #   sudo bench/compare.sh HEAD~20                 # what today's last 20 commits cost
 #   sudo COPIES=1 bench/compare.sh 39691cf        # without mirrored memory, which 39691cf did not have
 #
@@ -67,8 +67,11 @@ arrays ping --count 2000 --json
 arrays echo --size 1024 --count 1000 --by value --json
 arrays increment --size 16384 --count 500 --by value --json
 arrays increment --size 16384 --count 200 --by reference --json
+arrays add --size 64 --count 200 --by reference --json
 arrays add --size 65536 --count 100 --by reference --json
+arrays add --size 1048576 --count 20 --by reference --json
 arrays add --size 2097152 --count 12 --by reference --json
 stateful call 64 1s
+stateful refs 64 1s 4096
 END
 echo "measured in $SECONDS s"

@@ -1,8 +1,9 @@
 // Command stateful is a service that keeps state, and callers of it: bench/compare.sh builds it
 // with two revisions of Bifröst and compares them. It uses what both have.
 //
-//	stateful serve              # the service Count, until it is ended
-//	stateful call CALLERS TIME  # prints the time per call of so many callers together, in µs
+//	stateful serve                   # the service Count, until it is ended
+//	stateful call CALLERS TIME       # prints the time per call of so many callers together, in µs
+//	stateful refs CALLERS TIME SIZE  # of callers of Arrays.increment, with arrays of so many bytes by reference
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/workload"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -38,16 +40,8 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close(context.WithoutCancel(ctx))) }()
-	if len(args) == 3 && args[0] == "call" {
-		callers, err := strconv.Atoi(args[1])
-		if err != nil {
-			return err
-		}
-		length, err := time.ParseDuration(args[2])
-		if err != nil {
-			return err
-		}
-		return call(ctx, n, callers, length)
+	if len(args) >= 3 {
+		return calls(ctx, n, args)
 	}
 	c := new(count)
 	if err := n.Export(ctx, "Count", arrays.NewArraysProcessor(c), rpc.WithState(c)); err != nil {
@@ -81,8 +75,34 @@ func (c *count) Restore(b []byte) error {
 	return nil
 }
 
+// calls makes the calls that the arguments say.
+func calls(ctx context.Context, n *rpc.Node, args []string) error {
+	callers, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	length, err := time.ParseDuration(args[2])
+	if err != nil {
+		return err
+	}
+	switch {
+	case args[0] == "call" && len(args) == 3:
+		return call(ctx, callers, length, func() error {
+			_, err := arrays.NewArraysClient(n.Client("Count", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("8 bytes."))
+			return err
+		})
+	case args[0] == "refs" && len(args) == 4:
+		size, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		return call(ctx, callers, length, func() error { return workload.New(n).Run(ctx, "increment", size, 1, true) })
+	}
+	return fmt.Errorf("%q: want serve, call or refs", args)
+}
+
 // call has callers call for so long, one call after the other each.
-func call(ctx context.Context, n *rpc.Node, callers int, length time.Duration) error {
+func call(ctx context.Context, callers int, length time.Duration, once func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var calls atomic.Uint64
@@ -90,9 +110,8 @@ func call(ctx context.Context, n *rpc.Node, callers int, length time.Duration) e
 	begin := time.Now()
 	for range callers {
 		all.Go(func() {
-			c := arrays.NewArraysClient(n.Client("Count", rpc.WithPolicy(rpc.PolicyRecover)))
 			for time.Since(begin) < length && ctx.Err() == nil {
-				if _, err := c.Echo(ctx, []byte("8 bytes.")); err != nil {
+				if err := once(); err != nil {
 					cancel(err)
 					return
 				}
