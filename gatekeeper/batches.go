@@ -24,17 +24,15 @@ type batchOf struct {
 // batches says who has which batch. Batch 0 is nobody's.
 type batches struct {
 	of   map[uint32]batchOf
-	idle map[uint8]int // by machine: how many were somebody's
-	next uint32        // from here on no batch has been given out
-	most int           // how many there may be: the switch has room for rules of all their regions
+	idle map[uint8][]uint32 // by machine: those that were somebody's; the last one is the next to be given out
+	next uint32             // from here on no batch has been given out
+	most int                // how many there may be: the switch has room for rules of all their regions
 }
 
 // free is a batch of a machine that nobody has: one that was somebody's, or one that was never used. It is 0 if all are taken.
 func (b *batches) free(machine uint8) uint32 {
-	for n := uint32(1); n < b.next && b.idle[machine] > 0; n++ {
-		if o := b.of[n]; o.machine == machine && !o.node.IsValid() {
-			return n
-		}
+	if idle := b.idle[machine]; len(idle) > 0 {
+		return idle[len(idle)-1]
 	}
 	if b.next = max(b.next, 1); b.next < dsmpacket.Batches {
 		return b.next
@@ -45,10 +43,15 @@ func (b *batches) free(machine uint8) uint32 {
 // set notes who has a batch.
 func (b *batches) set(number uint32, o batchOf) {
 	if was, known := b.of[number]; known && !was.node.IsValid() {
-		b.idle[was.machine]--
+		idle := b.idle[was.machine]
+		at := len(idle) - 1
+		for idle[at] != number { // but when the log is read, it is the last one
+			at--
+		}
+		b.idle[was.machine] = slices.Delete(idle, at, at+1)
 	}
 	if !o.node.IsValid() {
-		b.idle[o.machine]++
+		b.idle[o.machine] = append(b.idle[o.machine], number)
 	}
 	b.of[number] = o
 	b.next = max(b.next, number+1)
@@ -56,8 +59,8 @@ func (b *batches) set(number uint32, o batchOf) {
 
 // idleCount is how many batches nobody has that were somebody's.
 func (b *batches) idleCount() (all int) {
-	for _, n := range b.idle {
-		all += n
+	for _, idle := range b.idle {
+		all += len(idle)
 	}
 	return all
 }
@@ -72,7 +75,11 @@ func (n *node) batchCount() (all int) {
 
 // grantBatches gives a node batches of a machine until it has so many there, as far as there are some and its owner has not its share.
 func (c *controller) grantBatches(n *node, machine uint8, want int) (news []control.BatchOf) {
-	for len(n.batches[machine]) < want && n.batchCount() < dsmpacket.MaxBatches && c.room(n, (*node).batchCount, len(c.batches.of)-c.batches.idleCount(), c.batches.most) {
+	more := min(want-len(n.batches[machine]), dsmpacket.MaxBatches-n.batchCount())
+	if more > 0 {
+		more = min(more, c.room(n, (*node).batchCount, len(c.batches.of)-c.batches.idleCount(), c.batches.most))
+	}
+	for range more {
 		number := c.batches.free(machine)
 		if number == 0 {
 			break

@@ -140,7 +140,7 @@ func TestBatches_Owners(t *testing.T) {
 
 // TestBatches_Free: a batch that was somebody's is given out again on its machine only.
 func TestBatches_Free(t *testing.T) {
-	b := batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1}
+	b := batches{of: map[uint32]batchOf{}, idle: map[uint8][]uint32{}, most: dsmpacket.Batches - 1}
 	one := rackaddr.Node(1)
 	for i := uint32(1); i < dsmpacket.Batches; i++ {
 		if got := b.free(1); got != i {
@@ -158,5 +158,34 @@ func TestBatches_Free(t *testing.T) {
 	b.next = dsmpacket.Batches
 	if elsewhere := b.free(2); elsewhere != 0 {
 		t.Errorf("all were given out, and batch %d is free", elsewhere)
+	}
+}
+
+// TestBatches_Fast: how long a batch takes to be found does not depend on how many others have. A node may ask for thousands at a time, and all of the rack
+// waits for the Gatekeeper meanwhile.
+func TestBatches_Fast(t *testing.T) {
+	took := func(taken uint32) time.Duration {
+		b := batches{of: map[uint32]batchOf{}, idle: map[uint8][]uint32{}, most: dsmpacket.Batches - 1}
+		for i := uint32(1); i <= taken+100; i++ {
+			b.set(i, batchOf{1, rackaddr.Node(1)})
+		}
+		for i := taken + 1; i <= taken+100; i++ {
+			b.set(i, batchOf{machine: 1})
+		}
+		least := time.Hour
+		for range 100 {
+			began := time.Now()
+			number := b.free(1)
+			b.set(number, batchOf{1, rackaddr.Node(2)})
+			least = min(least, time.Since(began))
+			if number <= taken {
+				t.Fatalf("batch %d is somebody's", number)
+			}
+		}
+		return least
+	}
+	few, many := took(10), took(dsmpacket.Batches-200)
+	if many > 20*few+10*time.Microsecond {
+		t.Errorf("beside 10 batches that are taken it takes %s, beside %d %s", few, dsmpacket.Batches-200, many)
 	}
 }

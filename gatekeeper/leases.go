@@ -402,7 +402,7 @@ func (c *controller) shareOf(n *node, q *control.Share) (control.ShareReply, err
 		return control.ShareReply{}, fault.New(fault.NotFound, "share", "there is no node %s", q.Lessee)
 	case !n.rights():
 		return control.ShareReply{}, fault.New(fault.PermissionDenied, "share", "node %s has no rights", n.address)
-	case !c.room(n, func(o *node) int { return l.held[o.address] }, len(l.at), maxLeases):
+	case c.room(n, func(o *node) int { return l.held[o.address] }, len(l.at), maxLeases) == 0:
 		return control.ShareReply{}, fault.New(fault.NoSpace, "share", "user %d of blade %q has its share of the rack's %d standing leases: end some", n.user, n.blade.hello.Blade, maxLeases)
 	}
 	x, err := l.give(n.logged(), q, regions)

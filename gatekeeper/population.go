@@ -33,7 +33,7 @@ type population struct {
 func newPopulation(cfg *Config) population {
 	return population{
 		estate: newEstate(cfg), nodes: map[netip.Addr]*node{}, fallen: map[netip.Addr]*node{}, rows: rows{of: map[uint16]netip.Addr{}},
-		blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8]int{}, most: dsmpacket.Batches - 1},
+		blocks: blocks{of: map[uint32]netip.Addr{}}, batches: batches{of: map[uint32]batchOf{}, idle: map[uint8][]uint32{}, most: dsmpacket.Batches - 1},
 		mains: mains.New(), recoveries: recovery.New(), shareExports: cfg.ShareExports,
 	}
 }
@@ -123,8 +123,8 @@ func (p *population) kin(a, b *node) bool {
 	return p.shareExports || one.Blade == other.Blade && a.user == b.user
 }
 
-// room reports whether a node's owner may have one more of what a rack has so many of, and nodes have so many of already.
-func (p *population) room(n *node, held func(*node) int, used, total int) bool {
+// room is how many more a node's owner may have of what a rack has so many of, and nodes have so many of already.
+func (p *population) room(n *node, held func(*node) int, used, total int) int {
 	user, blade := 0, 0
 	count := func(o *node) {
 		if blade += held(o); o.user == n.user {
@@ -139,7 +139,7 @@ func (p *population) room(n *node, held func(*node) int, used, total int) bool {
 			count(o)
 		}
 	}
-	return share.RoomOf(uint64(user), uint64(blade), uint64(used), uint64(total)) > 0 //nolint:gosec // not negative
+	return int(share.RoomOf(uint64(user), uint64(blade), uint64(used), uint64(total))) //nolint:gosec // not negative, and below total
 }
 
 // Exports answers the registry: an incarnation of a node exports a service, or did when it ended.

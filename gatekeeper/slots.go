@@ -44,7 +44,11 @@ func (b *blocks) has(node netip.Addr, block uint32) {
 
 // grantBlocks gives a node blocks until it has so many, as far as there are some and its owner has not its share.
 func (p *population) grantBlocks(n *node, want int) {
-	for want = min(want, rpcpacket.MaxBlocks); len(n.blocks) < want && p.room(n, (*node).blockCount, len(p.blocks.of), nodeBlocks-1); {
+	more := min(want, rpcpacket.MaxBlocks) - len(n.blocks)
+	if more > 0 {
+		more = min(more, p.room(n, (*node).blockCount, len(p.blocks.of), nodeBlocks-1))
+	}
+	for range more {
 		block := p.blocks.free()
 		if block == 0 {
 			return

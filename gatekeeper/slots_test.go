@@ -104,7 +104,7 @@ func TestBlocks_Owners(t *testing.T) {
 		}
 	}
 	taken := uint32(1000)
-	for len(s.blocks.of) < nodeBlocks-1 && s.room(first, (*node).blockCount, len(s.blocks.of), nodeBlocks-1) {
+	for len(s.blocks.of) < nodeBlocks-1 && s.room(first, (*node).blockCount, len(s.blocks.of), nodeBlocks-1) > 0 {
 		s.blocks.has(first.address, taken)
 		first.blocks = append(first.blocks, taken)
 		taken++
