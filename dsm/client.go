@@ -9,8 +9,8 @@
 //
 // A program gets its [Client] from package rpc. The rack's switch checks every access: a
 // node may use the regions that it has allocated, those that a call has lent it until that
-// call returns, and those that a result or a one-way call has given it. Package rpc says how
-// calls pass regions on.
+// call returns, and those that a result or a one-way call has given it. Another node may let
+// it read one for longer, by a standing lease. Package rpc says how regions are passed on.
 //
 // A [Pointer] is a byte's address, and arithmetic within its region is allowed. A region's
 // size is the requested size rounded up to a power of two, at least 64 bytes.

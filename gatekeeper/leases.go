@@ -42,6 +42,9 @@ const (
 
 var leaseSteps = [...]string{leaseComing: "coming", leaseGranted: "granted", leaseEnding: "ending", leaseResting: "resting", leaseEnded: "ended", leaseRefused: "refused"}
 
+// LeaseStates are the states that Overview counts standing leases by.
+func LeaseStates() []string { return leaseSteps[leaseComing : leaseEnded+1] }
+
 func (s leaseStep) String() string { return leaseSteps[s] }
 
 // lease is a standing lease.
@@ -297,6 +300,15 @@ func (l *leases) all() (all []*lease) {
 		all = append(all, l.at[s])
 	}
 	return all
+}
+
+// count is how many leases there are at each step.
+func (l *leases) count() map[string]int {
+	steps := map[string]int{}
+	for _, x := range l.at {
+		steps[x.step.String()]++
+	}
+	return steps
 }
 
 // reply is what the owner is told.

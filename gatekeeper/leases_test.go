@@ -332,3 +332,34 @@ func TestClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestLease_Owners: an owner's nodes get their share of the rack's standing leases, and no more. Another owner gets some then.
+func TestLease_Owners(t *testing.T) {
+	s := newSolo(t)
+	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "other", Token: 2, User: 7})
+	var first, other *node
+	for _, n := range s.nodes {
+		if n.user == 7 {
+			other = n
+		} else if n.blade.hello.Blade == "c1" {
+			first = n
+		}
+	}
+	region := []rpcpacket.Region{rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(64, 1)))}
+	given := uint64(0)
+	for {
+		if _, err := s.shareOf(first, &control.Share{ID: given + 1, Lessee: other.address, Regions: region}); err != nil {
+			if fault.CodeOf(err) != fault.NoSpace {
+				t.Fatal(err)
+			}
+			break
+		}
+		given++
+	}
+	if given < maxLeases/2 || given > maxLeases*8/10 {
+		t.Errorf("one owner has %d of %d leases", given, maxLeases)
+	}
+	if _, err := s.shareOf(other, &control.Share{ID: 1, Lessee: first.address, Regions: region}); err != nil {
+		t.Errorf("another owner: %v", err)
+	}
+}

@@ -143,8 +143,10 @@ type RegionState struct {
 
 // LeaseState is one lease.
 type LeaseState struct {
-	Call string     `json:"call"`
+	Call string     `json:"call,omitempty"`
 	Node netip.Addr `json:"node"`
+	// Standing is the slot of a standing lease, 0 for a call's.
+	Standing rpcpacket.Slot `json:"standing,omitempty"`
 }
 
 // snapshot copies the state.
@@ -267,9 +269,10 @@ func (g *Gatekeeper) Connected(ctx context.Context) (connected bool, err error) 
 type Overview struct {
 	Snapshot      // Regions and Calls are nil
 	RegionCount   int
-	CallCount     int // with open slots in the switch
-	CallsUnderWay int // that nodes have told of
-	FreeBatches   int // batches of region slots that were somebody's: each has a record on the log until somebody has it again
+	CallCount     int            // with open slots in the switch
+	CallsUnderWay int            // that nodes have told of
+	Leases        map[string]int // standing leases, by how far they have come: coming, granted, ending, resting, ended (their owners have not let go of them)
+	FreeBatches   int            // batches of region slots that were somebody's: each has a record on the log until somebody has it again
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
 	// yet; without those for whose programs it waits only.
 	Recoveries []recovery.View
@@ -288,7 +291,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: len(g.ctl.surveys.last.regions), CallCount: g.ctl.surveys.last.openCalls(),
-			CallsUnderWay: len(g.ctl.told.calls), FreeBatches: g.ctl.batches.idleCount(), Recoveries: g.ctl.recovering(),
+			CallsUnderWay: len(g.ctl.told.calls), FreeBatches: g.ctl.batches.idleCount(), Leases: g.ctl.leases.count(), Recoveries: g.ctl.recovering(),
 		}
 	})
 	if g.cfg.Store != nil {

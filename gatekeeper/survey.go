@@ -41,8 +41,9 @@ type survey struct {
 type surveyed struct {
 	when    time.Time
 	took    time.Duration
-	regions []surveyedRegion // by their bases
-	open    []slotCell       // open call slots
+	regions []surveyedRegion               // by their bases
+	open    []slotCell                     // open call slots
+	calls   map[rpcpacket.Ref]rpcpacket.ID // of the first ones, as far as callees have told of them
 }
 
 // surveyedRegion is a region with those who have to do with it.
@@ -163,7 +164,7 @@ func (s *surveys) end() {
 
 // found puts together what a survey has read.
 func (c *controller) found(s *survey) surveyed {
-	out := surveyed{when: c.now, took: s.read, open: s.slots}
+	out := surveyed{when: c.now, took: s.read, open: s.slots, calls: map[rpcpacket.Ref]rpcpacket.ID{}}
 	words := map[uint32]word{} // by slot
 	for _, w := range s.words {
 		words[w.region.Slot()] = w
@@ -181,16 +182,20 @@ func (c *controller) found(s *survey) surveyed {
 	}
 	leases, calls := map[dsmpacket.RegionID][]LeaseState{}, map[dsmpacket.RegionID][]rpcpacket.ID{}
 	for _, k := range s.slots {
-		if k.given {
-			continue
-		}
 		first := rpcpacket.Ref{Slot: k.slot - rpcpacket.Slot(k.place), Number: k.number}
 		call, name := told[use{first, c.rows.of[k.callee]}], fmt.Sprintf("slot %d, number %s", first.Slot, first.Number)
 		if !call.IsZero() { // its callee has told of it
-			name = call.String()
+			name, out.calls[first] = call.String(), call
+		}
+		if k.given {
+			continue
+		}
+		lent := LeaseState{Call: name, Node: c.rows.of[k.callee]}
+		if k.standing {
+			lent = LeaseState{Node: lent.Node, Standing: k.slot}
 		}
 		for _, id := range k.regions {
-			leases[id] = append(leases[id], LeaseState{name, c.rows.of[k.callee]})
+			leases[id] = append(leases[id], lent)
 			if !call.IsZero() && !slices.Contains(calls[id], call) {
 				calls[id] = append(calls[id], call)
 			}

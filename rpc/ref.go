@@ -69,6 +69,7 @@ type refStorage struct {
 	bound   *execution        // that it belongs to, or nil
 	by      rpcpacket.Ref     // the standing lease, and where it is known; if shared
 	borrows *borrows
+	leases  []*lease // that were given, and are not over
 }
 
 // refState is how far a reference's life has come.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/pace"
-	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -22,13 +22,13 @@ import (
 // Standing leases (docs/rights.md, section 4). The Gatekeeper opens a call slot, of which the owner of a value is the caller and the lessee the callee:
 //
 //	owner ── Share ──▶ Gatekeeper ── lend ──▶ switch        owner ── bifrost.Lease, in any message ──▶ lessee: Borrow
-//	owner ── End ────▶ Gatekeeper ── fail call ──▶ switch, a second of rest ──▶ owner may write
+//	owner ── Unshare ▶ Gatekeeper ── fail call ──▶ switch, a second of rest ──▶ owner may write
 
-// Lease is a standing lease that this node has given ([Ref.Share]). Its methods may be called concurrently.
-type Lease struct {
+// lease is a standing lease that this node has given.
+type lease struct {
 	node   *Node
 	id     uint64
-	base   dsm.Pointer // nil if there are no bytes to read
+	base   dsm.Pointer
 	handle bifrost.Lease
 	once   sync.Once
 	ended  chan struct{} // closed when nobody reads by it; err is valid then
@@ -45,21 +45,21 @@ var (
 // the value. A value that does not stand in memory yet is put there. While it is shared, it can neither be written nor freed; it may be lent and
 // shared with others.
 //
-//	lease, err := corpus.Share(ctx, node, reader)   // the owner
-//	return lease.Handle(), nil                      // passed to the reader like any struct: by a call or an answer
+//	lease, err := corpus.Share(ctx, node, reader)   // the owner; it passes the lease like any struct, by a call or an answer
 //	…
-//	text, err := rpc.Borrow[[]byte](node, handle)   // the reader
+//	text := rpc.RefOf[[]byte](nil)                  // the reader
+//	err := text.Borrow(node, lease)
 //	b, err := text.Load(ctx)
 //	…
-//	err = lease.End(ctx)                            // the owner may write then
+//	err = corpus.Unshare(ctx, lease)                // the owner may write then
 //
-// A lease ends by [Lease.End], by an operator, when the owner's node ends, and when the reader's is gone for good. It outlives a restart of the Gatekeeper, the loss
-// of the switch's registers, and a crash of the reader's program if that comes back.
+// A lease ends by [Ref.Unshare], by an operator, when the owner's node ends, and when the reader's is gone for good. It outlives a restart of the Gatekeeper, the loss
+// of the switch's registers, and a crash of the reader's program if that comes back. It must not be changed.
 //
 // A node shares what its program owns, not what an execution does: a reference made in a handler fails as [BadRequest], and so do a lent one, and the node itself as reader.
 // Exactly-once executions cannot share ([Unsupported]), since a re-run would get another lease. [NotFound] says that there is no such node, [NoSpace] that
 // the owner's user has its share of the rack's leases. If ctx ends, there is no lease in the end.
-func (r *Ref[T]) Share(ctx context.Context, n *Node, with netip.Addr) (*Lease, error) {
+func (r *Ref[T]) Share(ctx context.Context, n *Node, with netip.Addr) (*bifrost.Lease, error) {
 	const op = "share"
 	if err := r.take(ctx, op); err != nil {
 		return nil, err
@@ -85,20 +85,58 @@ func (r *Ref[T]) Share(ctx context.Context, n *Node, with netip.Addr) (*Lease, e
 	if r.storage.home != n.memory {
 		return nil, fault.New(BadRequest, op, "the reference is not one of node %s", n.self.Name)
 	}
-	return n.share(ctx, r.storage.pointer, r.storage.length, with)
-}
-
-// share begins a lease.
-func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with netip.Addr) (*Lease, error) {
-	const op = "share"
-	l := &Lease{node: n, base: p, handle: bifrost.Lease{Address: []byte{}}, ended: make(chan struct{})}
 	switch {
 	case with == n.self.Address:
 		return nil, fault.New(BadRequest, op, "node %s would share with itself: it reads what is its own", with)
-	case length == 0:
-		l.base = dsm.Pointer{}
-		return l, nil
+	case r.storage.length == 0:
+		return &bifrost.Lease{Address: []byte{}}, nil
 	}
+	l, err := n.share(ctx, r.storage.pointer, r.storage.length, with)
+	if err != nil {
+		return nil, err
+	}
+	r.storage.leases = append(r.storage.leases, l)
+	return &l.handle, nil
+}
+
+// Unshare takes leases back, or all that were given if none is named. It returns when nobody reads by them any more, a second later at least: calls of the reader that have passed the value on end
+// first. From then on the value may be written and freed, if it is not lent otherwise. If ctx ends, that goes on without its caller, and another Unshare waits for it. It
+// fails as [Unavailable] if the node has ended, which ends all its leases.
+func (r *Ref[T]) Unshare(ctx context.Context, leases ...*bifrost.Lease) error {
+	const op = "end a lease"
+	if err := r.take(ctx, op); err != nil {
+		return err
+	}
+	var ends []*lease
+	for _, l := range r.storage.leases {
+		if len(leases) == 0 || slices.ContainsFunc(leases, func(h *bifrost.Lease) bool { return h != nil && h.Slot == l.handle.Slot && h.Number == l.handle.Number }) {
+			l.begin()
+			ends = append(ends, l)
+		}
+	}
+	r.put()
+	for _, l := range ends {
+		select {
+		case <-l.ended:
+			if l.err != nil {
+				return coded(op, l.err)
+			}
+		case <-ctx.Done():
+			return fault.FromContext(op, ctx.Err())
+		}
+	}
+	if err := r.take(ctx, op); err != nil {
+		return err
+	}
+	defer r.put()
+	r.storage.leases = slices.DeleteFunc(r.storage.leases, func(l *lease) bool { return slices.Contains(ends, l) })
+	return nil
+}
+
+// share begins a lease.
+func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with netip.Addr) (*lease, error) {
+	const op = "share"
+	l := &lease{node: n, base: p, ended: make(chan struct{})}
 	if err := n.pass(ctx, []dsm.Pointer{p}, n.memory.Lend); err != nil {
 		return nil, coded(op, err)
 	}
@@ -136,7 +174,7 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 }
 
 // ask asks the Gatekeeper until a lease has come to a state.
-func (l *Lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses) (r control.ShareReply, err error) {
+func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses) (r control.ShareReply, err error) {
 	n := l.node
 	for pause := time.Duration(0); ; {
 		r, err = n.session.Share(n.base, q)
@@ -161,30 +199,8 @@ func (l *Lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses
 	}
 }
 
-// Handle is what the reader needs ([Borrow]). It may be passed in any message, and lends nothing by itself. It must not be changed.
-func (l *Lease) Handle() *bifrost.Lease { return &l.handle }
-
-// End takes the lease back. It returns when nobody reads by it any more, a second later at least: calls of the reader that have passed the value on end first. From
-// then on the value may be written and freed. If ctx ends, that goes on without its caller, and another End waits for it. It fails as [Unavailable] if the node has ended, which ends all its leases.
-func (l *Lease) End(ctx context.Context) error {
-	const op = "end a lease"
-	if l.base.IsNil() {
-		return nil
-	}
-	l.begin()
-	select {
-	case <-l.ended:
-		if l.err != nil {
-			return coded(op, l.err)
-		}
-		return nil
-	case <-ctx.Done():
-		return fault.FromContext(op, ctx.Err())
-	}
-}
-
 // begin begins the end of a lease, once.
-func (l *Lease) begin() {
+func (l *lease) begin() {
 	l.once.Do(func() {
 		n := l.node
 		if !n.enter() {
@@ -204,47 +220,44 @@ func (l *Lease) begin() {
 
 // awaitUnshared waits until the leases that former incarnations have given are over. It reports false if the node ends.
 func (n *Node) awaitUnshared() bool {
-	_, err := (&Lease{node: n}).ask(control.Share{End: true}, control.ShareEnded, endPauses)
+	_, err := (&lease{node: n}).ask(control.Share{End: true}, control.ShareEnded, endPauses)
 	return err == nil
 }
 
-// Borrow makes a reference to a value that another node shares with this one ([Ref.Share]), of bytes or a list of numbers. It may be read, and passed on in calls,
-// until the lease ends: then that fails as [PermissionDenied]. In exactly-once executions, too, so one that reads it should be done before the owner takes it
-// back: a re-run which finds it ended fails as [Nondeterminism] if it did something else before. Free, and Take, forget it here, and leave it to its owner.
-func Borrow[T Plain](n *Node, l *bifrost.Lease) (*Ref[T], error) {
-	return borrow(n, plainForm[T](), l)
-}
-
-// BorrowAs is [Borrow] for a value of any type that IDL has.
-func BorrowAs[T any](n *Node, t form.Type[T], l *bifrost.Lease) (*Ref[T], error) {
-	return borrow(n, typedForm(t), l)
-}
-
-func borrow[T any](n *Node, f refForm[T], l *bifrost.Lease) (*Ref[T], error) {
+// Borrow makes a reference that stands nowhere yet, such as RefOf[[]byte](nil), one to a value that another node shares with this one ([Ref.Share]). It may be read, and
+// passed on in calls, until the lease ends: then that fails as [PermissionDenied]. In exactly-once executions, too, so one that reads it should be done before the owner
+// takes it back: a re-run which finds it ended fails as [Nondeterminism] if it did something else before. Free, and Take, forget it here, and leave it to its owner.
+func (r *Ref[T]) Borrow(n *Node, l *bifrost.Lease) error {
 	const op = "borrow"
-	var none T
-	r := newRef(f, none)
-	r.known = false
-	r.storage = refStorage{state: refShared, home: n.memory}
+	if err := r.take(context.Background(), op); err != nil {
+		return err
+	}
+	defer r.put()
 	switch {
+	case r.storage.state != refLocal || r.storage.inline != nil:
+		return fault.New(BadRequest, op, "the reference has a value already")
 	case l == nil:
-		return nil, fault.New(BadRequest, op, "there is no lease")
-	case l.Length == 0 && len(l.Address) == 0:
-		return r, nil
+		return fault.New(BadRequest, op, "there is no lease")
+	}
+	var none T
+	if l.Length == 0 && len(l.Address) == 0 {
+		r.value, r.known, r.storage = none, false, refStorage{state: refShared, home: n.memory}
+		return nil
 	}
 	p, err := dsmpacket.FromBytes(l.Address)
 	ref := rpcpacket.Ref{Slot: rpcpacket.Slot(l.Slot), Number: rpcpacket.Number(l.Number)} //nolint:gosec // checked below
 	switch {
 	case err != nil:
-		return nil, &Error{Code: BadRequest, Op: op, Err: err}
+		return &Error{Code: BadRequest, Op: op, Err: err}
 	case !p.InPrefix(n.memory.Prefix()) || l.Length < 1 || l.Length > MaxRef || l.Slot < 1 || !ref.Slot.Valid() || l.Number < 1:
-		return nil, fault.New(BadRequest, op, "it is no lease: %d bytes at %s, slot %d, number %d", l.Length, p, l.Slot, l.Number)
+		return fault.New(BadRequest, op, "it is no lease: %d bytes at %s, slot %d, number %d", l.Length, p, l.Slot, l.Number)
 	case n.memory.Owns(p):
-		return nil, fault.New(BadRequest, op, "%s is this node's own", p)
+		return fault.New(BadRequest, op, "%s is this node's own", p)
 	}
-	r.storage.pointer, r.storage.length, r.storage.by, r.storage.borrows = p, l.Length, ref, &n.borrows
+	r.value, r.known = none, false
+	r.storage = refStorage{state: refShared, home: n.memory, pointer: p, length: l.Length, by: ref, borrows: &n.borrows}
 	n.borrows.add(rpcpacket.RegionOf(p), ref)
-	return r, nil
+	return nil
 }
 
 // borrows are the standing leases that a node has, as its program has told. The zero value is ready.

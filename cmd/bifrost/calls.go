@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,8 +108,8 @@ func waitsFor(k *api.Call, all []api.Call) string {
 func newCancelCmd() *cobra.Command {
 	var o clientOptions
 	return o.command(&cobra.Command{
-		Use:   "cancel CALL",
-		Short: "Cancel a call where it runs",
+		Use:   "cancel {CALL | SLOT}",
+		Short: "Cancel a call where it runs, or end a standing lease or a call that nobody else would end",
 		Long: `Cancel a call where it runs. The context of its handler ends, and the answer is what the
 handler then returns, usually an error with code canceled. A call that has not begun is
 answered with canceled at once. An exactly-once call ends exactly once in this way, too,
@@ -116,11 +117,20 @@ whatever fails meanwhile.
 
 A handler that does not heed its context runs on, and the command says so after some
 seconds. A handler that waits for a nested exactly-once call runs on, too: cancel the
-nested call instead, which bifrost calls --stuck names.`,
-		Example: "  bifrost calls --stuck\n  bifrost cancel 00f3a6c41b9e7d5200000000000000a7",
+nested call instead, which bifrost calls --stuck names.
+
+With the number of a call slot (bifrost slots) it ends a standing lease: whom it was
+given to may not read any more, and its owner hears of that when it ends the lease itself. Or it has a call fail that
+nobody else would end, such as that of a program which does not answer: the caller gets
+unavailable. The node that is called must not tell of the call, which takes two
+seconds to find out; one that it runs is cancelled by its id.`,
+		Example: "  bifrost calls --stuck\n  bifrost cancel 00f3a6c41b9e7d5200000000000000a7\n  bifrost slots --leases\n  bifrost cancel 1032192",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {
+				if slot, err := strconv.ParseUint(args[0], 10, 20); err == nil {
+					return cancelSlot(cmd, c, &o, uint32(slot))
+				}
 				call, err := c.CancelCall(cmd.Context(), args[0])
 				if err != nil {
 					return err
@@ -136,6 +146,58 @@ nested call instead, which bifrost calls --stuck names.`,
 			})
 		},
 	})
+}
+
+func cancelSlot(cmd *cobra.Command, c *client.Client, o *clientOptions, slot uint32) error {
+	s, err := c.CancelSlot(cmd.Context(), slot)
+	switch {
+	case err != nil:
+		return err
+	case o.json:
+		return jsonLines(cmd.OutOrStdout(), []api.Slot{s})
+	case s.Kind == "lease":
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "the standing lease in slot %d, which %s has given %s, ends\n", slot, s.Caller, s.Callee)
+	default:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "the call in slot %d, from %s to %s, has failed\n", slot, s.Caller, s.Callee)
+	}
+	return err
+}
+
+// newSlotsCmd lists what the switch has open.
+func newSlotsCmd() *cobra.Command {
+	var node string
+	var leases bool
+	cmd := show(&clientOptions{}, helpText{"slots", "List the call slots that are open in the switch: calls and standing leases",
+		`List the call slots that are open in the switch, as it has them now: calls, whatever nodes
+tell of them, and standing leases, by which a node lets another one read for longer
+than a call. What nobody else would end, bifrost cancel SLOT does.`,
+		"  bifrost slots --leases\n  bifrost slots --node fd00:b1f0:0:2::1"},
+		func(ctx context.Context, c *client.Client) ([]api.Slot, error) {
+			a, err := nodeOf(ctx, c, "--node", node)
+			if err != nil {
+				return nil, err
+			}
+			return collect(c.Slots(ctx, a, leases))
+		}, slotRows)
+	cmd.Flags().StringVar(&node, "node", "", "only slots of this `NODE` (its address, or BLADE/NAME): as caller or callee, owner or reader")
+	cmd.Flags().BoolVar(&leases, "leases", false, "only standing leases")
+	return cmd
+}
+
+func slotRows(all []api.Slot, n names) []string {
+	rows := []string{"SLOT\tNUMBER\tKIND\tFROM\tTO\tREGIONS\tLENT ON\tCALL\tSINCE"}
+	for i := range all {
+		s := &all[i]
+		since := "-"
+		if !s.Since.IsZero() {
+			since = s.Since.Format(time.RFC3339)
+		}
+		rows = append(rows, strings.Join([]string{
+			strconv.Itoa(int(s.Slot)), s.Number, strings.TrimSuffix(s.Kind+", "+s.Step, ", "), n.of(s.Caller), n.of(s.Callee), cmp.Or(strings.Join(s.Regions, ","), "-"),
+			strconv.Itoa(s.Children), cmp.Or(s.Call, "-"), since,
+		}, "\t"))
+	}
+	return rows
 }
 
 // cancelPatience is how long a handler has to heed that it was cancelled.

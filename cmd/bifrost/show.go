@@ -20,7 +20,7 @@ import (
 // newShowCmds are the commands that list one kind of thing each.
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
-		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newMethodsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(), newHistoryCmd(),
+		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newSlotsCmd(), newCallsCmd(), newMethodsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(), newHistoryCmd(),
 		newTraceCmd(), newAppsCmd(), newLogsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }
@@ -215,7 +215,7 @@ func newRegionsCmd() *cobra.Command {
 	var node, pointer string
 	cmd := show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
 		`List the regions of the distributed memory: the blade that holds each, the node that
-controls it, and the nodes to which calls have lent it.`,
+controls it, and the nodes to which calls, or standing leases, have lent it.`,
 		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
 		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
 			f, err := regionFilter(ctx, c, node, pointer)

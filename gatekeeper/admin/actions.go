@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/internal/suggest"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 type causeInput struct {
@@ -32,6 +33,7 @@ func (s *Server) registerActions(h huma.API) {
 	act(h, http.MethodPost, "/v1/blades/{name}/unmirror", "unmirror-blade", "Take a blade's copy from its memory machine, which has one copy then", s.unmirror)
 	act(h, http.MethodDelete, "/v1/nodes/{address}", "forget-node", "Forget a node that waits for its program, which somebody had started by hand: its states, durable mains, regions and ledger go, and calls to it fail", s.forgetNode)
 	act(h, http.MethodPost, "/v1/calls/{id}/cancel", "cancel-call", "Cancel a call where it runs: its handler's context ends, and what the handler then returns is the answer", s.cancelCall)
+	act(h, http.MethodPost, "/v1/slots/{slot}/cancel", "cancel-slot", "End a standing lease, or a call that nobody else would end: its caller gets unavailable. The node that is called must not know it", s.cancelSlot)
 	act(h, http.MethodPost, "/v1/reconcile", "reconcile", "Read the switch's tables back and make them what they should be", s.reconcile)
 }
 
@@ -139,6 +141,12 @@ func (s *Server) cancelCall(ctx context.Context, in *callInput) (api.Call, error
 		before = now
 	}
 	return callOf(&before), nil
+}
+
+// cancelSlot returns the slot as it was; a standing lease, as it ends.
+func (s *Server) cancelSlot(ctx context.Context, in *slotInput) (api.Slot, error) {
+	k, err := s.backend.CancelSlot(ctx, rpcpacket.Slot(in.Slot))
+	return slotOf(&k), err
 }
 
 func or(text, otherwise string) string {

@@ -51,6 +51,8 @@ type Backend interface {
 	Deployments(ctx context.Context) ([]resources.Deployment, error)
 	Methods(ctx context.Context) ([]trace.Method, error)
 	CancelCall(ctx context.Context, id rpcpacket.ID) error
+	Slots(ctx context.Context, q gatekeeper.SlotQuery) (page []gatekeeper.SlotState, more bool, err error)
+	CancelSlot(ctx context.Context, slot rpcpacket.Slot) (gatekeeper.SlotState, error)
 	Output(ctx context.Context, q gatekeeper.OutputQuery) (gatekeeper.OutputPage, error)
 	Backup(ctx context.Context) (*gatekeeper.Backup, error)
 	Subscribe(ctx context.Context) <-chan gatekeeper.Event

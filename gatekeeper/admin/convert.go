@@ -166,13 +166,29 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 	return each(regions, func(r *gatekeeper.RegionState) api.Region {
 		out := api.Region{
 			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller,
-			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease { return api.Lease{Call: l.Call, Node: l.Node} }),
+			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease {
+				return api.Lease{Call: l.Call, Node: l.Node, Standing: uint32(l.Standing)}
+			}),
 		}
 		if p, err := netip.ParsePrefix(r.Region); err == nil {
 			out.Blade = machines[dsmpacket.FromAddr(p.Addr()).Machine()]
 		}
 		return out
 	})
+}
+
+func slotOf(s *gatekeeper.SlotState) api.Slot {
+	kind := "call"
+	switch {
+	case s.Standing:
+		kind = "lease"
+	case s.Oneway:
+		kind = "oneway"
+	}
+	return api.Slot{
+		Slot: uint32(s.Slot), Number: s.Number.String(), Kind: kind, Caller: s.Caller, Callee: s.Callee, Regions: slices.Concat([]string{}, s.Regions), Call: s.Call,
+		Children: s.Children, Step: s.Step, Since: s.Since,
+	}
 }
 
 func callOf(k *gatekeeper.CallState) api.Call {

@@ -38,6 +38,7 @@ var (
 	descLedgers   = describe("ledger_used_bytes", "What of it is taken, as they last reported.", "blade")
 	descLedgerNo  = describe("ledger_refused_total", "Requests and commands about ledgers that a memory blade has refused since it began.", "blade")
 	descCopies    = describe("memory_machine_copies", "Complete copies of a memory machine that are in service; without one its regions are unavailable.", "machine")
+	descLeases    = describe("standing_leases", "Standing leases, by how far they have come: coming, granted, ending, resting (a second), ended (their owners have not let go of them).", "state")
 	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
 	descLogMax    = describe("log_capacity_bytes", "Bytes of records that the log takes; there is no log if it is 0.")
 	descLogged    = describe("log_records", "Records on the log.")
@@ -148,6 +149,9 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descRegions, float64(o.RegionCount))
 	gauge(descCalls, float64(o.CallsUnderWay))
 	gauge(descRecorded, float64(o.CallCount))
+	for _, state := range gatekeeper.LeaseStates() {
+		gauge(descLeases, float64(o.Leases[state]), state)
+	}
 	gauge(descLogBytes, float64(o.LogBytes))
 	gauge(descLogMax, float64(o.LogLimit))
 	gauge(descLogged, float64(o.LogRecords))

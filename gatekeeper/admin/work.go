@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -36,6 +37,16 @@ type callsInput struct {
 	Node netip.Addr `query:"node" format:"ipv6" doc:"Only calls that this node makes or serves"`
 }
 
+type slotsInput struct {
+	PageInput
+	Node netip.Addr `query:"node" format:"ipv6" doc:"Only slots that this node has open, as caller or callee, owner or reader"`
+	Kind string     `query:"kind" enum:"lease" doc:"Only standing leases"`
+}
+
+type slotInput struct {
+	Slot uint32 `path:"slot" minimum:"1" maximum:"1048575" doc:"The first slot of the call, or that of the standing lease"`
+}
+
 type callInput struct {
 	ID string `path:"id" pattern:"^[0-9a-f]{32}$" doc:"The call's id: 32 hexadecimal digits"`
 }
@@ -48,6 +59,7 @@ type rulesInput struct {
 // registerWork serves what the rack is working at.
 func (s *Server) registerWork(h huma.API) {
 	get(h, "/v1/regions", "list-regions", "Work", "Regions with their controllers and leases", s.regions, http.StatusBadRequest)
+	get(h, "/v1/slots", "list-slots", "Work", "Call slots that are open in the switch, read now: calls, whatever nodes tell of them, and standing leases", s.slots, http.StatusBadRequest)
 	get(h, "/v1/calls", "list-calls", "Work", "Calls under way, oldest first: the call graph", s.calls, http.StatusBadRequest)
 	get(h, "/v1/calls/{id}", "get-call", "Work", "One call that is under way or, if it is held, on record until its caller has settled it", s.call, http.StatusNotFound)
 	s.registerQuestions(h)
@@ -87,6 +99,23 @@ func (s *Server) calls(ctx context.Context, in *callsInput) (out api.List[api.Ca
 	}
 	page, next, err := s.backend.Calls(ctx, q)
 	return api.List[api.Call]{Items: each(page, callOf), Next: next.String()}, err
+}
+
+func (s *Server) slots(ctx context.Context, in *slotsInput) (out api.List[api.Slot], err error) {
+	q := gatekeeper.SlotQuery{Node: in.Node, Standing: in.Kind != "", Limit: in.Limit}
+	if in.Cursor != "" {
+		after, err := strconv.ParseUint(in.Cursor, 10, 20)
+		if err != nil {
+			return out, badCursor(err)
+		}
+		q.After = rpcpacket.Slot(after)
+	}
+	page, more, err := s.backend.Slots(ctx, q)
+	if more {
+		out.Next = strconv.Itoa(int(page[len(page)-1].Slot))
+	}
+	out.Items = each(page, slotOf)
+	return out, err
 }
 
 func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {

@@ -402,6 +402,25 @@ func (l *Large) CancelCall(_ context.Context, id rpcpacket.ID) error {
 	return nil
 }
 
+// Slots is a part of admin.Backend: a standing lease.
+func (l *Large) Slots(context.Context, gatekeeper.SlotQuery) (page []gatekeeper.SlotState, more bool, err error) {
+	return []gatekeeper.SlotState{l.lease()}, false, nil
+}
+
+func (l *Large) lease() gatekeeper.SlotState {
+	return gatekeeper.SlotState{
+		Slot: 1032192, Number: rpcpacket.NumberOf(3, 2), Caller: l.Client, Callee: rackaddr.Node(1), Regions: []string{"0:0:1001:0:0:1::"}, Standing: true, Step: "granted", Since: l.overview.Time,
+	}
+}
+
+// CancelSlot notes that it was asked for.
+func (l *Large) CancelSlot(_ context.Context, slot rpcpacket.Slot) (gatekeeper.SlotState, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, fmt.Sprintf("cancel slot %d", slot))
+	return l.lease(), nil
+}
+
 // Call is a part of admin.Backend.
 func (l *Large) Call(context.Context, rpcpacket.ID) (gatekeeper.CallState, bool, error) {
 	return gatekeeper.CallState{}, true, nil

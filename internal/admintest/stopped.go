@@ -83,8 +83,14 @@ func (Stopped) Undeploy(context.Context, string) error                 { return 
 func (Stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped
 }
-func (Stopped) Methods(context.Context) ([]trace.Method, error)    { return nil, gatekeeper.ErrStopped }
-func (Stopped) CancelCall(context.Context, rpcpacket.ID) error     { return gatekeeper.ErrStopped }
+func (Stopped) Methods(context.Context) ([]trace.Method, error) { return nil, gatekeeper.ErrStopped }
+func (Stopped) CancelCall(context.Context, rpcpacket.ID) error  { return gatekeeper.ErrStopped }
+func (Stopped) Slots(context.Context, gatekeeper.SlotQuery) ([]gatekeeper.SlotState, bool, error) {
+	return nil, false, gatekeeper.ErrStopped
+}
+func (Stopped) CancelSlot(context.Context, rpcpacket.Slot) (gatekeeper.SlotState, error) {
+	return gatekeeper.SlotState{}, gatekeeper.ErrStopped
+}
 func (Stopped) Backup(context.Context) (*gatekeeper.Backup, error) { return nil, gatekeeper.ErrStopped }
 func (Stopped) Output(context.Context, gatekeeper.OutputQuery) (gatekeeper.OutputPage, error) {
 	return gatekeeper.OutputPage{}, gatekeeper.ErrStopped

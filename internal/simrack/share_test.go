@@ -18,7 +18,7 @@ import (
 )
 
 // shares has a node share a text with another one.
-func (r *shelf) shares(owner, with *rpc.Node) (*rpc.Ref[[]byte], *rpc.Lease) {
+func (r *shelf) shares(owner, with *rpc.Node) (*rpc.Ref[[]byte], *bifrost.Lease) {
 	r.Helper()
 	ref := rpc.RefOf([]byte("contents"))
 	lease, err := ref.Share(r.Context(), owner, with.Address())
@@ -31,8 +31,8 @@ func (r *shelf) shares(owner, with *rpc.Node) (*rpc.Ref[[]byte], *rpc.Lease) {
 // readsBy has a node read by a lease.
 func (r *shelf) readsBy(n *rpc.Node, handle *bifrost.Lease) error {
 	r.Helper()
-	ref, err := rpc.Borrow[[]byte](n, handle)
-	if err != nil {
+	ref := rpc.RefOf[[]byte](nil)
+	if err := ref.Borrow(n, handle); err != nil {
 		return err
 	}
 	b, err := ref.Take(r.Context())
@@ -43,9 +43,9 @@ func (r *shelf) readsBy(n *rpc.Node, handle *bifrost.Lease) error {
 }
 
 // ends takes a lease back, and frees what was shared.
-func (r *shelf) ends(ref *rpc.Ref[[]byte], lease *rpc.Lease) {
+func (r *shelf) ends(ref *rpc.Ref[[]byte], lease *bifrost.Lease) {
 	r.Helper()
-	if err := lease.End(r.Context()); err != nil {
+	if err := ref.Unshare(r.Context()); err != nil {
 		r.Fatal(err)
 	}
 	if err := ref.Free(r.Context()); err != nil {
@@ -76,15 +76,15 @@ func TestShare(t *testing.T) {
 		})
 		third := r.join("s2", "third")
 		ref, lease := r.shares(r.client, r.server)
-		handle := lease.Handle()
+		handle := lease
 		if err := r.readsBy(r.server, handle); err != nil {
 			t.Error(err)
 		}
 		if err := r.readsBy(third, handle); rpc.CodeOf(err) != rpc.PermissionDenied {
 			t.Errorf("a stranger reads by it: %v", err)
 		}
-		borrowed, err := rpc.Borrow[[]byte](r.server, handle)
-		if err != nil {
+		borrowed := rpc.RefOf[[]byte](nil)
+		if err := borrowed.Borrow(r.server, handle); err != nil {
 			t.Fatal(err)
 		}
 		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
@@ -110,10 +110,10 @@ func TestShare(t *testing.T) {
 			t.Errorf("the owner frees: %v", err)
 		}
 		began := time.Now()
-		if err := lease.End(r.Context()); err != nil || time.Since(began) < time.Second {
+		if err := ref.Unshare(r.Context()); err != nil || time.Since(began) < time.Second {
 			t.Errorf("it has ended after %v: %v", time.Since(began), err)
 		}
-		if err := lease.End(r.Context()); err != nil {
+		if err := ref.Unshare(r.Context()); err != nil {
 			t.Errorf("ended twice: %v", err)
 		}
 		if err := r.readsBy(r.server, handle); rpc.CodeOf(err) != rpc.PermissionDenied {
@@ -149,19 +149,19 @@ func TestShare_InUse(t *testing.T) {
 			return err
 		})
 		ref, lease := r.shares(r.client, r.server)
-		borrowed, err := rpc.Borrow[[]byte](r.server, lease.Handle())
-		if err != nil {
+		borrowed := rpc.RefOf[[]byte](nil)
+		if err := borrowed.Borrow(r.server, lease); err != nil {
 			t.Fatal(err)
 		}
 		passed := make(chan error, 1)
-		go func() { passed <- r.passesOn(r.server, at(lease.Handle())) }()
+		go func() { passed <- r.passesOn(r.server, at(lease)) }()
 		<-reads
 		short, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 		defer cancel()
-		if err := lease.End(short); rpc.CodeOf(err) != rpc.Deadline {
+		if err := ref.Unshare(short); rpc.CodeOf(err) != rpc.Deadline {
 			t.Errorf("it has ended while it is passed on: %v", err)
 		}
-		if err := r.passesOn(r.server, at(lease.Handle())); rpc.CodeOf(err) != rpc.PermissionDenied {
+		if err := r.passesOn(r.server, at(lease)); rpc.CodeOf(err) != rpc.PermissionDenied {
 			t.Errorf("passed on while it ends: %v", err)
 		}
 		close(goes)
@@ -189,7 +189,7 @@ func TestShare_ReaderDies(t *testing.T) {
 		if r.server == first {
 			t.Fatal("it is not another one")
 		}
-		if err := r.readsBy(r.server, lease.Handle()); err != nil {
+		if err := r.readsBy(r.server, lease); err != nil {
 			t.Errorf("its next incarnation: %v", err)
 		}
 		reads := make(chan struct{})
@@ -198,18 +198,18 @@ func TestShare_ReaderDies(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if _, err := rpc.Borrow[[]byte](r.server, lease.Handle()); err != nil {
+		if err := rpc.RefOf[[]byte](nil).Borrow(r.server, lease); err != nil {
 			t.Fatal(err)
 		}
 		server := r.server
 		go func() { // it never ends by itself
-			_ = r.passesOn(server, at(lease.Handle()))
+			_ = r.passesOn(server, at(lease))
 		}()
 		<-reads
 		r.undeploy()
 		short, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
-		if err := lease.End(short); err == nil {
+		if err := ref.Unshare(short); err == nil {
 			t.Error("it has ended while it is passed on")
 		}
 		s, err := r.Gatekeeper().Snapshot(r.Context())
@@ -242,12 +242,12 @@ func TestShare_OwnerDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withShelf(t, false, func(r *shelf) {
 				_, lease := r.shares(r.server, r.client)
-				if err := r.readsBy(r.client, lease.Handle()); err != nil {
+				if err := r.readsBy(r.client, lease); err != nil {
 					t.Error(err)
 				}
 				dies(r)
 				<-time.After(time.Second / 10) // virtual: the rule's way to the switch
-				if err := r.readsBy(r.client, lease.Handle()); rpc.CodeOf(err) != rpc.PermissionDenied {
+				if err := r.readsBy(r.client, lease); rpc.CodeOf(err) != rpc.PermissionDenied {
 					t.Errorf("its owner has ended: %v", err)
 				}
 				<-time.After(5 * time.Second) // virtual
@@ -261,8 +261,8 @@ func TestShare_OwnerDies(t *testing.T) {
 func TestShare_RollbackWaits(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
 		_, lease := r.shares(r.server, r.client)
-		borrowed, err := rpc.Borrow[[]byte](r.client, lease.Handle())
-		if err != nil {
+		borrowed := rpc.RefOf[[]byte](nil)
+		if err := borrowed.Borrow(r.client, lease); err != nil {
 			t.Fatal(err)
 		}
 		var began time.Time
@@ -293,11 +293,11 @@ func TestShare_GatekeeperDies(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
 		ref, lease := r.shares(r.client, r.server)
 		r.CrashGatekeeper()
-		if err := r.readsBy(r.server, lease.Handle()); err != nil {
+		if err := r.readsBy(r.server, lease); err != nil {
 			t.Errorf("without a Gatekeeper: %v", err)
 		}
 		other := rpc.RefOf([]byte("contents"))
-		shared := make(chan *rpc.Lease, 1)
+		shared := make(chan *bifrost.Lease, 1)
 		go func() {
 			l, err := other.Share(r.Context(), r.client, r.server.Address())
 			if err != nil {
@@ -306,7 +306,7 @@ func TestShare_GatekeeperDies(t *testing.T) {
 			shared <- l
 		}()
 		ended := make(chan error, 1)
-		go func() { ended <- lease.End(r.Context()) }()
+		go func() { ended <- ref.Unshare(r.Context()) }()
 		<-time.After(time.Second) // virtual
 		if err := r.RestartGatekeeper(r.Context()); err != nil {
 			t.Fatal(err)
@@ -318,14 +318,14 @@ func TestShare_GatekeeperDies(t *testing.T) {
 			t.Error(err)
 		}
 		l := <-shared
-		if err := r.readsBy(r.server, l.Handle()); err != nil {
+		if err := r.readsBy(r.server, l); err != nil {
 			t.Error(err)
 		}
 		r.CrashGatekeeper()
 		if err := r.RestartGatekeeper(r.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.readsBy(r.server, l.Handle()); err != nil {
+		if err := r.readsBy(r.server, l); err != nil {
 			t.Errorf("after a restart: %v", err)
 		}
 		r.ends(other, l)
@@ -346,12 +346,12 @@ func TestShare_RegistersLost(t *testing.T) {
 				return err
 			})
 			ref, lease := r.shares(r.client, r.server)
-			borrowed, err := rpc.Borrow[[]byte](r.server, lease.Handle())
-			if err != nil {
+			borrowed := rpc.RefOf[[]byte](nil)
+			if err := borrowed.Borrow(r.server, lease); err != nil {
 				t.Fatal(err)
 			}
 			passed := make(chan error, 1)
-			go func() { passed <- r.passesOn(r.server, at(lease.Handle())) }()
+			go func() { passed <- r.passesOn(r.server, at(lease)) }()
 			<-reads
 			if restarts {
 				r.CrashGatekeeper()
@@ -374,7 +374,7 @@ func TestShare_RegistersLost(t *testing.T) {
 			if err := <-passed; err != nil {
 				t.Errorf("the call that passes it on: %v", err)
 			}
-			if _, err := r.client.Memory().Write(r.Context(), at(lease.Handle()), []byte("x")); rpc.CodeOf(err) != rpc.PermissionDenied {
+			if _, err := r.client.Memory().Write(r.Context(), at(lease), []byte("x")); rpc.CodeOf(err) != rpc.PermissionDenied {
 				t.Errorf("the owner writes: %v", err)
 			}
 			r.ends(ref, lease)
@@ -422,19 +422,19 @@ func TestShare_Refused(t *testing.T) {
 		if _, err := ref.Share(r.Context(), r.client, r.server.Address()); rpc.CodeOf(err) != rpc.BadRequest {
 			t.Errorf("what is freed: %v", err)
 		}
-		empty, lease := rpc.RefOf([]byte{}), (*rpc.Lease)(nil)
+		empty := rpc.RefOf([]byte{})
 		lease, err := empty.Share(r.Context(), r.client, r.server.Address())
 		if err != nil {
 			t.Fatal(err)
 		}
-		none, err := rpc.Borrow[[]byte](r.server, lease.Handle())
-		if err != nil {
+		none := rpc.RefOf[[]byte](nil)
+		if err := none.Borrow(r.server, lease); err != nil {
 			t.Fatal(err)
 		}
 		if b, err := none.Load(r.Context()); err != nil || len(b) > 0 {
 			t.Errorf("no bytes: %q, %v", b, err)
 		}
-		if err := lease.End(r.Context()); err != nil {
+		if err := ref.Unshare(r.Context()); err != nil {
 			t.Error(err)
 		}
 		r.regions(0)

@@ -12,13 +12,28 @@ type Region struct {
 	Blade      string     `json:"blade,omitempty" doc:"The memory blade that holds it; absent if that has never been seen" example:"m1"`
 	Owner      netip.Addr `json:"owner" format:"ipv6" doc:"The node that allocated it"`
 	Controller netip.Addr `json:"controller,omitzero" format:"ipv6" doc:"The node that may pass it on and, while nobody leases it, write and free it; absent if that is gone and only leases keep the region"`
-	Leases     []Lease    `json:"leases" doc:"Who may read besides, each until its call returns"`
+	Leases     []Lease    `json:"leases" doc:"Who may read besides, each until its call returns, or a standing lease ends"`
 }
 
-// Lease is a call's right to read a region.
+// Lease is a right to read a region: a call's, or a standing lease.
 type Lease struct {
-	Call string     `json:"call" doc:"The call that lent it; see /v1/calls/{id}"`
-	Node netip.Addr `json:"node" format:"ipv6" doc:"Who may read"`
+	Call     string     `json:"call" doc:"The call that lent it; see /v1/calls/{id}. Empty for a standing lease"`
+	Node     netip.Addr `json:"node" format:"ipv6" doc:"Who may read"`
+	Standing uint32     `json:"standing,omitempty" doc:"The call slot of a standing lease; see /v1/slots"`
+}
+
+// Slot is a call slot that is open in the switch: that of a call, or of a standing lease.
+type Slot struct {
+	Slot     uint32     `json:"slot" doc:"The first one, of a call with several"`
+	Number   string     `json:"number" doc:"Of this use of the slot: the caller's incarnation, and a count" example:"7.2"`
+	Kind     string     `json:"kind" enum:"call,oneway,lease" doc:"lease: a standing lease, which one node has given another"`
+	Caller   netip.Addr `json:"caller,omitzero" format:"ipv6" doc:"Who calls, or has given the lease; absent if it is gone"`
+	Callee   netip.Addr `json:"callee,omitzero" format:"ipv6" doc:"Who is called, or may read; absent if it is gone"`
+	Regions  []string   `json:"regions" doc:"What is lent, or given: where the regions begin"`
+	Call     string     `json:"call,omitempty" doc:"The call's id, if its callee has told of it"`
+	Children int        `json:"children,omitempty" doc:"How many open slots lend on from it"`
+	Step     string     `json:"step,omitempty" enum:"coming,granted,ending" doc:"How far a standing lease has come"`
+	Since    time.Time  `json:"since,omitzero" doc:"When a standing lease was asked for"`
 }
 
 // Call is one call under way, as the node that serves it has told last.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -47,6 +48,11 @@ func (c *Client) ForgetNode(ctx context.Context, node netip.Addr) (api.Node, err
 // CancelCall cancels a call where it runs, and returns it as it is then: it may not be over yet.
 func (c *Client) CancelCall(ctx context.Context, id string) (api.Call, error) {
 	return ask[api.Call](ctx, c, http.MethodPost, "/v1/calls/"+url.PathEscape(id)+"/cancel", nil, nil)
+}
+
+// CancelSlot ends a standing lease, or fails a call that nobody else would end, and returns what the slot had. It takes two seconds for a call.
+func (c *Client) CancelSlot(ctx context.Context, slot uint32) (api.Slot, error) {
+	return ask[api.Slot](ctx, c, http.MethodPost, fmt.Sprintf("/v1/slots/%d/cancel", slot), nil, nil)
 }
 
 // Backup writes a backup of the rack, which may be large. It is whole if the error is nil and

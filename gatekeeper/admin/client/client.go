@@ -281,6 +281,15 @@ func (c *Client) Regions(ctx context.Context, f RegionFilter) iter.Seq2[api.Regi
 	return all[api.Region](ctx, c, "/v1/regions", pages("node", text(f.Node), "pointer", text(f.Pointer)))
 }
 
+// Slots yields the call slots that are open in the switch, by slot; only those of a node if one is given, and only standing leases if leases is set.
+func (c *Client) Slots(ctx context.Context, node netip.Addr, leases bool) iter.Seq2[api.Slot, error] {
+	kind := ""
+	if leases {
+		kind = "lease"
+	}
+	return all[api.Slot](ctx, c, "/v1/slots", pages("node", text(node), "kind", kind))
+}
+
 // Calls yields the calls under way, oldest first; only those of a node if one is
 // given.
 func (c *Client) Calls(ctx context.Context, node netip.Addr) iter.Seq2[api.Call, error] {

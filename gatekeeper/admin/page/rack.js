@@ -128,8 +128,9 @@ function drawRegions(list, nothing) {
   if (!list || !changed($('#regions tbody'), list, naming.version)) return;
   rows($('#regions'), list.items, (r) => r.region, (r) => {
     const readers = [...new Set(r.leases.map((l) => l.node))];
+    const standing = r.leases.filter((l) => l.standing);
     return [[r.region, () => code(r.region)], bytes(r.size), r.blade ?? '', nodeCell(r.controller),
-      [`${readers.join()} ${naming.version}`, () => [...readers.slice(0, 3).flatMap((a, i) => [i ? ', ' : '', nodeLink(a)]), readers.length > 3 ? `, and ${readers.length - 3} more` : '']]];
+      [`${readers.join()} ${standing.length} ${naming.version}`, () => [...readers.slice(0, 3).flatMap((a, i) => [i ? ', ' : '', nodeLink(a)]), readers.length > 3 ? `, and ${readers.length - 3} more` : '', standing.length ? ` (${standing.length === r.leases.length ? '' : `${standing.length} by `}standing lease${standing.length > 1 ? 's' : ''})` : '']]];
   }, (r) => ({ 'data-region': r.region, 'data-leases': r.leases.length }), nothing);
 }
 
