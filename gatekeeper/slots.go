@@ -16,8 +16,9 @@ const joinBlocks = 2
 
 // blocks says who has which block.
 type blocks struct {
-	of   map[uint32]netip.Addr
-	next uint32 // from here on no block has been given out
+	of    map[uint32]netip.Addr
+	next  uint32 // from here on no block has been given out
+	looks uint32 // the block that was looked at last, once all have been
 }
 
 // free is a block that nobody has: one that was never used, if there is any. It is 0 if all are taken.
@@ -25,9 +26,12 @@ func (b *blocks) free() uint32 {
 	if b.next = max(b.next, 1); b.next < nodeBlocks {
 		return b.next
 	}
-	for i := uint32(1); i < nodeBlocks && len(b.of) < nodeBlocks-1; i++ {
-		if !b.of[i].IsValid() {
-			return i
+	if len(b.of) >= nodeBlocks-1 {
+		return 0
+	}
+	for range nodeBlocks - 1 {
+		if b.looks = b.looks%(nodeBlocks-1) + 1; !b.of[b.looks].IsValid() {
+			return b.looks
 		}
 	}
 	return 0

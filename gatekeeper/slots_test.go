@@ -67,6 +67,33 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
+// TestBlocks_Fast: when all blocks were somebody's once, how long one takes to be found does not depend on how many others have.
+func TestBlocks_Fast(t *testing.T) {
+	took := func(taken uint32) time.Duration {
+		b := blocks{of: map[uint32]netip.Addr{}}
+		for i := uint32(1); i < nodeBlocks; i++ {
+			if b.has(netip.AddrFrom16([16]byte{15: 1}), i); i > taken {
+				delete(b.of, i)
+			}
+		}
+		least := time.Hour
+		for range 100 {
+			began := time.Now()
+			block := b.free()
+			b.has(netip.AddrFrom16([16]byte{15: 2}), block)
+			least = min(least, time.Since(began))
+			if block <= taken {
+				t.Fatalf("block %d is somebody's", block)
+			}
+		}
+		return least
+	}
+	few, many := took(10), took(nodeBlocks-200)
+	if many > 20*few+10*time.Microsecond {
+		t.Errorf("beside 10 blocks that are taken it takes %s, beside %d %s", few, nodeBlocks-200, many)
+	}
+}
+
 // TestBlocks_Free: a block is given out again only when all others were used, and none when all are taken.
 func TestBlocks_Free(t *testing.T) {
 	b := blocks{of: map[uint32]netip.Addr{}}
