@@ -5,6 +5,11 @@
 //	sudo bifrost deploy examples/wordcount/app.yaml
 //	sudo bifrost rack exec c1 -- wordcount count README.md ARCHITECTURE.md
 //	sudo bifrost deploy examples/wordcount/job.yaml    # or as a job of the rack
+//
+// Or have the texts stand in memory once, for as many readers as come:
+//
+//	sudo bifrost rack exec c1 -- wordcount share README.md ARCHITECTURE.md
+//	sudo bifrost rack exec s1 -- wordcount read
 package main
 
 import (
@@ -45,7 +50,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCmd(), newCountCmd())
+	root.AddCommand(newServeCmd(), newCountCmd(), newShareCmd(), newReadCmd())
 	return root
 }
 
@@ -80,6 +85,72 @@ func serve(ctx context.Context, names []string) error {
 	case <-node.Done():
 		return fmt.Errorf("node %s has lost its place in the rack", node.Address())
 	}
+}
+
+func newShareCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "share FILE...",
+		Short:   "Share files with all nodes that ask: they stand in memory once, until this is interrupted",
+		Example: "  wordcount share README.md ARCHITECTURE.md",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			var texts [][]byte
+			for _, file := range files {
+				b, err := os.ReadFile(file)
+				if err != nil {
+					return err
+				}
+				texts = append(texts, b)
+			}
+			return share(cmd.Context(), texts)
+		},
+	}
+}
+
+// share is a node that shares texts until ctx ends or the node is lost. Its end ends its leases.
+func share(ctx context.Context, texts [][]byte) error {
+	node, err := rpc.Join(ctx, rpc.WithName("wordcount-corpus"))
+	if err != nil {
+		return err
+	}
+	defer leave(node)
+	if _, err := words.ServeCorpus(ctx, node, texts); err != nil {
+		return err
+	}
+	fmt.Printf("%s is served by %s\n", words.CorpusName, node.Address())
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-node.Done():
+		return fmt.Errorf("node %s has lost its place in the rack", node.Address())
+	}
+}
+
+func newReadCmd() *cobra.Command {
+	var top int
+	cmd := &cobra.Command{
+		Use:   "read",
+		Short: "Count the words of what `wordcount share` shares, and print the most frequent",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			node, err := rpc.Join(cmd.Context(), rpc.WithName("wordcount-reader"))
+			if err != nil {
+				return err
+			}
+			defer leave(node)
+			texts, err := words.OpenTexts(cmd.Context(), node)
+			if err != nil {
+				return err
+			}
+			total, err := texts.Count(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printTop(cmd.OutOrStdout(), total, top)
+		},
+	}
+	cmd.Flags().IntVar(&top, "top", 10, "how many words to print")
+	return cmd
 }
 
 // countFlags are the flags of `wordcount count`.

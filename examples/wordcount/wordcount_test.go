@@ -102,6 +102,56 @@ func TestWordcount(t *testing.T) {
 	}
 }
 
+// TestCorpus: several nodes read the shared texts, which stand in memory once, again and again; after the end nobody does, and nothing is left.
+func TestCorpus(t *testing.T) {
+	files, want := texts(t, 3, 500)
+	bifrosttest.Run(t, bifrosttest.Config{}, func(t *testing.T, r *bifrosttest.Rack) {
+		var all [][]byte
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b)
+		}
+		owner := r.Client()
+		corpus, err := words.ServeCorpus(r.Context(), owner, append(all, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		regions := r.Regions()
+		for range 2 {
+			reader := r.Client()
+			for range 2 {
+				opened, err := words.OpenTexts(r.Context(), reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := opened.Count(r.Context())
+				if err != nil || !maps.Equal(got, want) {
+					t.Errorf("%v, want %v: %v", got, want, err)
+				}
+			}
+		}
+		if n := r.Regions(); n != regions+len(files) {
+			t.Errorf("%d regions for %d texts and four readings", n-regions, len(files))
+		}
+		late, err := words.OpenTexts(r.Context(), r.Client())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := corpus.Close(r.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := late.Count(r.Context()); rpc.CodeOf(err) != rpc.PermissionDenied {
+			t.Errorf("after the end: %v", err)
+		}
+		if n := r.Regions(); n != 0 {
+			t.Errorf("%d regions are left", n)
+		}
+	})
+}
+
 // TestCrashes: the job's main, the workers, their blades and the Gatekeeper crash again
 // and again, and no word is lost or counted twice.
 func TestCrashes(t *testing.T) {
@@ -154,7 +204,7 @@ func TestPrintTop(t *testing.T) {
 
 // TestStubsAreFresh holds the committed stubs against the generator.
 func TestStubsAreFresh(t *testing.T) {
-	files, err := gen.Generate("wordcount.thrift", os.ReadFile, gen.Options{})
+	files, err := gen.Generate("wordcount.thrift", os.ReadFile, gen.Options{PackagePrefix: "github.com/bifrost-rack/bifrost/rpc/idl/"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 //	file ─ job ─┤                            ├─▶ Reducer ─▶ counts ─┬─▶ Reducer ─▶ total
 //	            └─ part ─▶ Mapper ─▶ counts ─┘               total ─┘
 //
-// Everything behind an arrow stands on a memory blade and is passed by reference.
+// Everything behind an arrow stands on a memory blade and is passed by reference. A Corpus is shared: it stands there once, for all who read it.
 package words
 
 import (

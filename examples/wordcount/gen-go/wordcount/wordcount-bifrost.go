@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/form"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	bifrost1 "github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
@@ -22,6 +23,8 @@ const refIDLwordcount = `/**
  * Words counted by many: parts of a text are mapped to counts, and counts are
  * merged, two at a time. Text and counts stay in distributed memory all the way.
  */
+include "../../rpc/idl/bifrost.thrift"
+
 namespace go wordcount
 
 /** How often each word occurs. */
@@ -37,6 +40,14 @@ service Mapper {
 service Reducer {
   /** Adds up two counts. */
   Counts merge(1: Counts a (bifrost.ref), 2: Counts b (bifrost.ref)) (bifrost.ref, bifrost.policy = "recover")
+}
+
+/** Texts that stand in distributed memory once, for as many readers as come. */
+service Corpus {
+  /** How many texts there are, from 0. */
+  i32 size() (bifrost.policy = "none")
+  /** Lets the caller's node read a text for as long as it likes. */
+  bifrost.Lease open(1: i32 text) (bifrost.policy = "none")
 }
 
 /** How far a job has come: what its main goes on from after a crash. */
@@ -458,6 +469,78 @@ func (r *refReducerMergeResult) Read(ctx context.Context, in thrift.TProtocol) e
 		return nil
 	})
 }
+
+// CorpusRefHandler is the service Corpus as a handler implements it: what the IDL
+// marks with (bifrost.ref) comes and goes by reference. A reference that a handler
+// gets ends when it returns (a one-way's is its own, and freed then); the one
+// that it returns is the caller's.
+type CorpusRefHandler interface {
+	// How many texts there are, from 0.
+	Size(ctx context.Context) (int32, error)
+	// Lets the caller's node read a text for as long as it likes.
+	Open(ctx context.Context, text int32) (*bifrost1.Lease, error)
+}
+
+// CorpusRefClient calls the service Corpus by reference; over plain Thrift, where
+// there is no memory to refer to, by value.
+type CorpusRefClient struct {
+	*refCorpusplain
+	refs stub.Caller
+}
+
+// NewCorpusRefClient makes a client of any other; see OpenCorpus for one with the
+// policies that the IDL gives to methods.
+func NewCorpusRefClient(c thrift.TClient) *CorpusRefClient {
+	return &CorpusRefClient{refCorpusplain: NewCorpusClient(c), refs: stub.NewCaller(c)}
+}
+
+// OpenCorpus makes a client of a service of the rack, which is exported under the
+// name of service.
+func OpenCorpus(node *rpc.Node, service string, opts ...rpc.ClientOption) *CorpusRefClient {
+	policies := []rpc.ClientOption{
+		stub.WithDeclaredPolicy(rpc.PolicyNone, "size", "open"),
+	}
+	return NewCorpusRefClient(node.Client(service, append(policies, opts...)...))
+}
+
+// NewCorpusRefProcessor makes a processor that serves the handler by reference, and
+// by value to those who know nothing of references.
+func NewCorpusRefProcessor(h CorpusRefHandler) *CorpusProcessor {
+	p := NewCorpusProcessor(h)
+	AddCorpusRefs(p, h)
+	return p
+}
+
+// AddCorpusRefs adds the methods by reference to a processor of the service.
+func AddCorpusRefs(p interface {
+	AddToProcessorMap(string, thrift.TProcessorFunction)
+}, h CorpusRefHandler) {
+}
+
+// ExportCorpus serves the handler on a node.
+func ExportCorpus(ctx context.Context, node *rpc.Node, service string, h CorpusRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithIDL(refIDLwordcount),
+		rpc.WithMethodPolicy(rpc.PolicyNone, "size", "open"),
+	}
+	opts = append(marks, opts...)
+	return node.Export(ctx, service, NewCorpusRefProcessor(h), opts...)
+}
+
+// CorpusValues is the service as plain Thrift has it: its values travel by
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
+func CorpusValues(c *CorpusRefClient) Corpus { return refCorpusvalues{c} }
+
+// What is embedded has a name that no method can have.
+type (
+	refCorpusplain   = CorpusClient
+	refCorpusclient  = CorpusRefClient
+	refCorpushandler = CorpusRefHandler
+
+	refCorpusvalues struct{ *refCorpusclient }
+	refCorpusserved struct{ refCorpushandler }
+)
 
 // CountsFields reads fields of a Counts where it stands, each without the others.
 // A field that is not set is the zero value and false.

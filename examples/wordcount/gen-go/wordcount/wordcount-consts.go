@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	thrift "github.com/apache/thrift/lib/go/thrift"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"time"
 )
 
@@ -18,6 +19,8 @@ var _ = errors.New
 var _ = context.Background
 var _ = time.Now
 var _ = bytes.Equal
+
+var _ = bifrost.GoUnusedProtection__
 
 func init() {
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	thrift "github.com/apache/thrift/lib/go/thrift"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"time"
 )
 
@@ -18,6 +19,8 @@ var _ = errors.New
 var _ = context.Background
 var _ = time.Now
 var _ = bytes.Equal
+
+var _ = bifrost.GoUnusedProtection__
 
 // How often each word occurs.
 //
@@ -1249,4 +1252,684 @@ func (p *ReducerMergeResult) String() string {
 		return "<nil>"
 	}
 	return fmt.Sprintf("ReducerMergeResult(%+v)", *p)
+}
+
+type Corpus interface { //Texts that stand in distributed memory once, for as many readers as come.
+
+	// How many texts there are, from 0.
+	Size(ctx context.Context) (_r int32, _err error)
+	// Lets the caller's node read a text for as long as it likes.
+	//
+	// Parameters:
+	//  - Text
+	Open(ctx context.Context, text int32) (_r *bifrost.Lease, _err error)
+}
+
+// Texts that stand in distributed memory once, for as many readers as come.
+type CorpusClient struct {
+	c    thrift.TClient
+	meta thrift.ResponseMeta
+}
+
+func NewCorpusClientFactory(t thrift.TTransport, f thrift.TProtocolFactory) *CorpusClient {
+	return &CorpusClient{
+		c: thrift.NewTStandardClient(f.GetProtocol(t), f.GetProtocol(t)),
+	}
+}
+
+func NewCorpusClientProtocol(t thrift.TTransport, iprot thrift.TProtocol, oprot thrift.TProtocol) *CorpusClient {
+	return &CorpusClient{
+		c: thrift.NewTStandardClient(iprot, oprot),
+	}
+}
+
+func NewCorpusClient(c thrift.TClient) *CorpusClient {
+	return &CorpusClient{
+		c: c,
+	}
+}
+
+func (p *CorpusClient) Client_() thrift.TClient {
+	return p.c
+}
+
+func (p *CorpusClient) LastResponseMeta_() thrift.ResponseMeta {
+	return p.meta
+}
+
+func (p *CorpusClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
+	p.meta = meta
+}
+
+// How many texts there are, from 0.
+func (p *CorpusClient) Size(ctx context.Context) (_r int32, _err error) {
+	var _args19 CorpusSizeArgs
+	var _result21 CorpusSizeResult
+	var _meta20 thrift.ResponseMeta
+	_meta20, _err = p.Client_().Call(ctx, "size", &_args19, &_result21)
+	p.SetLastResponseMeta_(_meta20)
+	if _err != nil {
+		return
+	}
+	return _result21.GetSuccess(), nil
+}
+
+// Lets the caller's node read a text for as long as it likes.
+//
+// Parameters:
+//   - Text
+func (p *CorpusClient) Open(ctx context.Context, text int32) (_r *bifrost.Lease, _err error) {
+	var _args22 CorpusOpenArgs
+	_args22.Text = text
+	var _result24 CorpusOpenResult
+	var _meta23 thrift.ResponseMeta
+	_meta23, _err = p.Client_().Call(ctx, "open", &_args22, &_result24)
+	p.SetLastResponseMeta_(_meta23)
+	if _err != nil {
+		return
+	}
+	if _ret25 := _result24.GetSuccess(); _ret25 != nil {
+		return _ret25, nil
+	}
+	return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "open failed: unknown result")
+}
+
+type CorpusProcessor struct {
+	processorMap map[string]thrift.TProcessorFunction
+	handler      Corpus
+}
+
+func (p *CorpusProcessor) AddToProcessorMap(key string, processor thrift.TProcessorFunction) {
+	p.processorMap[key] = processor
+}
+
+func (p *CorpusProcessor) GetProcessorFunction(key string) (processor thrift.TProcessorFunction, ok bool) {
+	processor, ok = p.processorMap[key]
+	return processor, ok
+}
+
+func (p *CorpusProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
+	return p.processorMap
+}
+
+func NewCorpusProcessor(handler Corpus) *CorpusProcessor {
+
+	self26 := &CorpusProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self26.processorMap["size"] = &corpusProcessorSize{handler: handler}
+	self26.processorMap["open"] = &corpusProcessorOpen{handler: handler}
+	return self26
+}
+
+func (p *CorpusProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	name, _, seqId, err2 := iprot.ReadMessageBegin(ctx)
+	if err2 != nil {
+		return false, thrift.WrapTException(err2)
+	}
+	if processor, ok := p.GetProcessorFunction(name); ok {
+		return processor.Process(ctx, seqId, iprot, oprot)
+	}
+	iprot.Skip(ctx, thrift.STRUCT)
+	iprot.ReadMessageEnd(ctx)
+	x27 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
+	x27.Write(ctx, oprot)
+	oprot.WriteMessageEnd(ctx)
+	oprot.Flush(ctx)
+	return false, x27
+
+}
+
+type corpusProcessorSize struct {
+	handler Corpus
+}
+
+func (p *corpusProcessorSize) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err28 error
+	args := CorpusSizeArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "size", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := CorpusSizeResult{}
+	if retval, err2 := p.handler.Size(ctx); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc29 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing size: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "size", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err28 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc29.Write(ctx, oprot); _write_err28 == nil && err2 != nil {
+			_write_err28 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err28 == nil && err2 != nil {
+			_write_err28 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err28 == nil && err2 != nil {
+			_write_err28 = thrift.WrapTException(err2)
+		}
+		if _write_err28 != nil {
+			return false, thrift.WrapTException(_write_err28)
+		}
+		return true, err
+	} else {
+		result.Success = &retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "size", thrift.REPLY, seqId); err2 != nil {
+		_write_err28 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err28 == nil && err2 != nil {
+		_write_err28 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err28 == nil && err2 != nil {
+		_write_err28 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err28 == nil && err2 != nil {
+		_write_err28 = thrift.WrapTException(err2)
+	}
+	if _write_err28 != nil {
+		return false, thrift.WrapTException(_write_err28)
+	}
+	return true, err
+}
+
+type corpusProcessorOpen struct {
+	handler Corpus
+}
+
+func (p *corpusProcessorOpen) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err30 error
+	args := CorpusOpenArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "open", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := CorpusOpenResult{}
+	if retval, err2 := p.handler.Open(ctx, args.Text); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc31 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing open: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "open", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err30 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc31.Write(ctx, oprot); _write_err30 == nil && err2 != nil {
+			_write_err30 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err30 == nil && err2 != nil {
+			_write_err30 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err30 == nil && err2 != nil {
+			_write_err30 = thrift.WrapTException(err2)
+		}
+		if _write_err30 != nil {
+			return false, thrift.WrapTException(_write_err30)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "open", thrift.REPLY, seqId); err2 != nil {
+		_write_err30 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err30 == nil && err2 != nil {
+		_write_err30 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err30 == nil && err2 != nil {
+		_write_err30 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err30 == nil && err2 != nil {
+		_write_err30 = thrift.WrapTException(err2)
+	}
+	if _write_err30 != nil {
+		return false, thrift.WrapTException(_write_err30)
+	}
+	return true, err
+}
+
+// HELPER FUNCTIONS AND STRUCTURES
+
+type CorpusSizeArgs struct {
+}
+
+func NewCorpusSizeArgs() *CorpusSizeArgs {
+	return &CorpusSizeArgs{}
+}
+
+func (p *CorpusSizeArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+			return err
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *CorpusSizeArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "size_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *CorpusSizeArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("CorpusSizeArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type CorpusSizeResult struct {
+	Success *int32 `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewCorpusSizeResult() *CorpusSizeResult {
+	return &CorpusSizeResult{}
+}
+
+var CorpusSizeResult_Success_DEFAULT int32
+
+func (p *CorpusSizeResult) GetSuccess() int32 {
+	if !p.IsSetSuccess() {
+		return CorpusSizeResult_Success_DEFAULT
+	}
+	return *p.Success
+}
+func (p *CorpusSizeResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *CorpusSizeResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.I32 {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *CorpusSizeResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI32(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = &v
+	}
+	return nil
+}
+
+func (p *CorpusSizeResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "size_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *CorpusSizeResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.I32, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteI32(ctx, int32(*p.Success)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *CorpusSizeResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("CorpusSizeResult(%+v)", *p)
+}
+
+// Attributes:
+//   - Text
+type CorpusOpenArgs struct {
+	Text int32 `thrift:"text,1" db:"text" json:"text"`
+}
+
+func NewCorpusOpenArgs() *CorpusOpenArgs {
+	return &CorpusOpenArgs{}
+}
+
+func (p *CorpusOpenArgs) GetText() int32 {
+	return p.Text
+}
+func (p *CorpusOpenArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.I32 {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *CorpusOpenArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI32(ctx); err != nil {
+		return thrift.PrependError("error reading field 1: ", err)
+	} else {
+		p.Text = v
+	}
+	return nil
+}
+
+func (p *CorpusOpenArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "open_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *CorpusOpenArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "text", thrift.I32, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:text: ", p), err)
+	}
+	if err := oprot.WriteI32(ctx, int32(p.Text)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.text (1) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:text: ", p), err)
+	}
+	return err
+}
+
+func (p *CorpusOpenArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("CorpusOpenArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type CorpusOpenResult struct {
+	Success *bifrost.Lease `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewCorpusOpenResult() *CorpusOpenResult {
+	return &CorpusOpenResult{}
+}
+
+var CorpusOpenResult_Success_DEFAULT *bifrost.Lease
+
+func (p *CorpusOpenResult) GetSuccess() *bifrost.Lease {
+	if !p.IsSetSuccess() {
+		return CorpusOpenResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *CorpusOpenResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *CorpusOpenResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *CorpusOpenResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Success = &bifrost.Lease{}
+	if err := p.Success.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+	}
+	return nil
+}
+
+func (p *CorpusOpenResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "open_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *CorpusOpenResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := p.Success.Write(ctx, oprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *CorpusOpenResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("CorpusOpenResult(%+v)", *p)
 }
