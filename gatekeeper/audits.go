@@ -28,22 +28,19 @@ func (c *controller) nextAudit() (at time.Time, due bool) {
 	return later(s.last.when, c.hearing.began).Add(auditEvery), c.connected && c.rebuild == nil && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
 }
 
-// auditSurvey reclaims regions that memory has, and nobody owns.
-func (c *controller) auditSurvey(s *survey, words map[uint32]word) {
-	var all []dsmpacket.Region
+// unowned are the regions that memory has, and nobody owns.
+func (p *population) unowned(s *survey) (all []dsmpacket.Region) {
+	words := s.bySlot()
 	for i, r := range s.made {
 		w := words[r.ID.Slot()]
 		seized := w.region == r.ID && w.owner == 0 && w.lent == 0
-		unheard := w.region.Generation() < r.ID.Generation() && r.Execution == (control.ExecutionID{}) && c.nodeOrFallen(r.Owner) == nil &&
-			!slices.ContainsFunc(c.resting, func(o resting) bool { return o.node.address == r.Owner })
-		if region := r.Region(c.cfg.DSMPrefix, s.at[i]); (seized || unheard) && !c.reclaims(region) {
+		unheard := w.region.Generation() < r.ID.Generation() && r.Execution == (control.ExecutionID{}) && p.nodeOrFallen(r.Owner) == nil &&
+			!slices.ContainsFunc(p.resting, func(o resting) bool { return o.node.address == r.Owner })
+		if region := r.Region(p.prefix, s.at[i]); (seized || unheard) && !p.reclaims(region) {
 			all = append(all, region)
 		}
 	}
-	if len(all) > 0 {
-		c.logger.Warn("memory has regions that nobody owns: they are freed", "regions", len(all), "one", all[0])
-		c.reclaim(all)
-	}
+	return all
 }
 
 // reclaims reports whether a memory blade was told to free a region, or is about to be.

@@ -106,7 +106,9 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 			c.stopFilling(m, "blade "+h.Blade+" has said hello again")
 		}
 		b.mirror = c.mirrorFor(&h)
-		c.enroll(b)
+		if b.enroll() {
+			c.keepMirror(b.mirror)
+		}
 		if b.holds() {
 			c.serveMemory(b)
 		}

@@ -229,11 +229,11 @@ func (c *controller) request(p *port, m control.Message) {
 	case control.KindMain:
 		err = c.askedForMain(p, m)
 	case control.KindPolicies:
-		c.policies(p, m)
+		p.answer(m, explicitPolicies(c.fleet))
 	case control.KindWho:
 		err = c.who(p, m)
 	case control.KindService:
-		err = c.describe(p, m)
+		err = c.services.describe(p, m)
 	case control.KindSharing:
 		err = c.sharing(p, m)
 	case control.KindOwners:

@@ -40,7 +40,6 @@ type controller struct {
 	endings                  map[netip.Addr]*ending // of nodes that have a row
 	slotGathers, wordGathers gathers                // whole readings for nodes
 	surveys                  surveys                // for people
-	resting                  []resting              // those that are over, the oldest first
 	namings                  []*naming              // that are under way
 	rebuild                  *rebuild               // of the registers, that is under way
 	saved                    *image                 // of them, from a backup
@@ -51,7 +50,6 @@ type controller struct {
 	joins    []joining         // joins that wait for former incarnations of nodes
 	owners   owners            // of the names of services and mains
 	draining []*draining       // nodes that are stopped when they have finished their calls
-	servers  []*blade          // memory blades in service, by address
 	timeline *trace.Recorder
 	told     told // of direct calls
 
@@ -375,7 +373,14 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	if at := c.hand.deadline(); c.connected && !at.IsZero() {
 		earliest(at)
 	}
-	c.endingsDue(earliest)
+	if len(c.resting) > 0 {
+		earliest(c.resting[0].until)
+	}
+	for _, e := range c.endings {
+		if !e.again.IsZero() && c.rebuild == nil { // it goes on when the registers are rebuilt
+			earliest(e.again)
+		}
+	}
 	c.surveyDue(earliest)
 	if r := c.rebuild; r != nil && c.connected && !r.due.IsZero() {
 		earliest(r.due)

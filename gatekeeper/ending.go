@@ -272,9 +272,9 @@ func (c *controller) wakeEnding(e *ending) {
 }
 
 // forsaking reports whether a memory blade is still to take back what a node that is gone has not decided.
-func (c *controller) forsaking(n *node) bool {
+func (e *estate) forsaking(n *node) bool {
 	f := fenceOf(n.logged(), true)
-	return slices.ContainsFunc(c.servers, func(b *blade) bool {
+	return slices.ContainsFunc(e.servers, func(b *blade) bool {
 		of := func(x *levelling) bool { return x.fence == f }
 		return b.asked(f) || b.mirror != nil && slices.ContainsFunc(b.mirror.levelling, of) || slices.ContainsFunc(b.unlevel, of) ||
 			b.mirror.completing() && slices.ContainsFunc(b.mirror.filling.later, func(l laterFence) bool { return l.fence == f })
@@ -327,17 +327,6 @@ func (c *controller) tickEndings() {
 			c.goOnEnding(e)
 		} else {
 			c.readForEnd(e, endCalls)
-		}
-	}
-}
-
-func (c *controller) endingsDue(earliest func(time.Time)) {
-	if len(c.resting) > 0 {
-		earliest(c.resting[0].until)
-	}
-	for _, e := range c.endings {
-		if !e.again.IsZero() && c.rebuild == nil { // it goes on when the registers are rebuilt
-			earliest(e.again)
 		}
 	}
 }

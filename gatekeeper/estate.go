@@ -16,6 +16,7 @@ type estate struct {
 	blades   map[string]*blade   // by name
 	machines [256]*blade         // memory blades in service, by machine id: the first copies
 	mirrors  map[uint8]*mirror   // machines with two blades
+	servers  []*blade            // memory blades in service, by address
 	fleet    *resources.Registry // who runs where, deployments, and what operators have said of blades
 
 	prefix      uint8      // of global pointers

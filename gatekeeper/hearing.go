@@ -234,8 +234,8 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	if h.Ledgers != nil && h.Ledgers.Birth != b.hello.Birth {
 		b.hello.Birth = h.Ledgers.Birth // it has forgotten what another rack had
 		c.keepMissed(b)
-		if b.mirror != nil && b.mirror.has(b) {
-			c.enroll(b)
+		if b.mirror != nil && b.mirror.has(b) && b.enroll() {
+			c.keepMirror(b.mirror)
 		}
 	}
 	if h.Diverged > 0 && b.two() && h.MirrorEpoch == b.mirror.epoch {

@@ -371,7 +371,7 @@ func (c *controller) shares(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	reply, err := c.shareOf(n, &q)
+	reply, err := c.leases.share(n, &q, &c.population)
 	c.goOnLeases()
 	if err != nil {
 		return err
@@ -380,8 +380,7 @@ func (c *controller) shares(p *port, m control.Message) error {
 	return nil
 }
 
-func (c *controller) shareOf(n *node, q *control.Share) (control.ShareReply, error) {
-	l := &c.leases
+func (l *leases) share(n *node, q *control.Share, all *population) (control.ShareReply, error) {
 	x := l.of[leaseOf{n.logged(), q.ID}]
 	switch {
 	case q.ID == 0 && q.End:
@@ -407,14 +406,14 @@ func (c *controller) shareOf(n *node, q *control.Share) (control.ShareReply, err
 	if len(regions) != len(q.Regions) || len(regions) == 0 || len(regions) > control.MaxShared {
 		return control.ShareReply{}, fault.New(fault.BadRequest, "share", "%d regions, of which %d are valid: want 1 to %d", len(q.Regions), len(regions), control.MaxShared)
 	}
-	switch lessee := c.nodeOrFallen(q.Lessee); {
+	switch lessee := all.nodeOrFallen(q.Lessee); {
 	case q.Lessee == n.address:
 		return control.ShareReply{}, fault.New(fault.BadRequest, "share", "node %s would share with itself: it reads what is its own", n.address)
 	case lessee == nil || lessee.going || !lessee.rights():
 		return control.ShareReply{}, fault.New(fault.NotFound, "share", "there is no node %s", q.Lessee)
 	case !n.rights():
 		return control.ShareReply{}, fault.New(fault.PermissionDenied, "share", "node %s has no rights", n.address)
-	case c.room(n, func(o *node) int { return l.held[o.address] }, len(l.at), maxLeases) == 0:
+	case all.room(n, func(o *node) int { return l.held[o.address] }, len(l.at), maxLeases) == 0:
 		return control.ShareReply{}, fault.New(fault.NoSpace, "share", "user %d of blade %q has its share of the rack's %d standing leases: end some", n.user, n.blade.hello.Blade, maxLeases)
 	}
 	x, err := l.give(n.logged(), q, regions)
@@ -458,8 +457,8 @@ func (c *controller) takeIncarnation() uint32 {
 	return c.lastIncarnation
 }
 
-// restoreLease brings a standing lease back, once the nodes are there. It ends if its owner or its lessee has.
-func (c *controller) restoreLease(r *wal.Record) error {
+// restore brings a standing lease back, once the nodes are there. It ends if its owner or its lessee has.
+func (l *leases) restore(r *wal.Record, all *population) error {
 	var s leaseRecord
 	if err := data(r, &s); err != nil {
 		return err
@@ -475,13 +474,13 @@ func (c *controller) restoreLease(r *wal.Record) error {
 		x.step < leaseComing || x.step > leaseEnding {
 		return corrupt(r, "a standing lease in slot %d", x.slot)
 	}
-	c.leases.add(x)
-	if n := c.nodes[x.owner.Address]; n == nil || n.incarnation != x.owner.Incarnation {
-		c.leases.end(x)
-		c.leases.forsake(x)
+	l.add(x)
+	if n := all.nodes[x.owner.Address]; n == nil || n.incarnation != x.owner.Incarnation {
+		l.end(x)
+		l.forsake(x)
 	}
-	if n := c.nodeOrFallen(x.lessee); n == nil || n.going {
-		c.leases.end(x)
+	if n := all.nodeOrFallen(x.lessee); n == nil || n.going {
+		l.end(x)
 	}
 	return nil
 }

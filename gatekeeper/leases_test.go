@@ -348,7 +348,7 @@ func TestLease_Owners(t *testing.T) {
 	region := []rpcpacket.Region{rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(64, 1)))}
 	given := uint64(0)
 	for {
-		if _, err := s.shareOf(first, &control.Share{ID: given + 1, Lessee: other.address, Regions: region}); err != nil {
+		if _, err := s.leases.share(first, &control.Share{ID: given + 1, Lessee: other.address, Regions: region}, &s.population); err != nil {
 			if fault.CodeOf(err) != fault.NoSpace {
 				t.Fatal(err)
 			}
@@ -359,7 +359,7 @@ func TestLease_Owners(t *testing.T) {
 	if given < maxLeases/2 || given > maxLeases*8/10 {
 		t.Errorf("one owner has %d of %d leases", given, maxLeases)
 	}
-	if _, err := s.shareOf(other, &control.Share{ID: 1, Lessee: first.address, Regions: region}); err != nil {
+	if _, err := s.leases.share(other, &control.Share{ID: 1, Lessee: first.address, Regions: region}, &s.population); err != nil {
 		t.Errorf("another owner: %v", err)
 	}
 }

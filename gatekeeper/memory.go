@@ -35,24 +35,29 @@ func (c *controller) ownersOf(p *port, m control.Message) error {
 // heldNoHome answers a request to a memory machine that is not in service. One that is has got another home since, or is
 // about to: the client asks again, and what it did must not fail for that.
 func (c *controller) heldNoHome(h *held) {
-	if c.caller(h) == nil || c.machine(dsmpacket.FromAddr(h.dst)) != nil {
+	if c.sender(h) == nil {
+		c.count.Foreign++
 		return
 	}
-	c.memoryAnswer(h, dsmpacket.Reply, fault.Unavailable)
+	if c.machine(dsmpacket.FromAddr(h.dst)) != nil {
+		return
+	}
+	if f, ok := memoryAnswer(h, fault.Unavailable); ok {
+		c.send(0, f)
+	} else {
+		c.count.Malformed++
+	}
 }
 
-// memoryAnswer answers a memory request in the memory blade's place (Reply), or
-// in the switch's (Nack): then the client finds out whether an earlier copy of the
-// request was applied.
-func (c *controller) memoryAnswer(h *held, kind dsmpacket.Kind, code fault.Code) {
+// memoryAnswer answers a memory request in the memory blade's place. It reports false if it is none.
+func memoryAnswer(h *held, code fault.Code) (frame []byte, ok bool) {
 	m, _, err := dsmpacket.Parse(h.payload)
 	if err != nil || m.Kind != dsmpacket.Request {
-		c.count.Malformed++
-		return
+		return nil, false
 	}
 	answer := m // the client knows its own by incarnation and request id
-	answer.Kind, answer.Status, answer.Length, answer.Mirror = kind, code, 0, dsmpacket.Mirror{}
-	c.send(0, h.reply(answer.Append(nil)))
+	answer.Kind, answer.Status, answer.Length, answer.Mirror = dsmpacket.Reply, code, 0, dsmpacket.Mirror{}
+	return h.reply(answer.Append(nil)), true
 }
 
 // reclaim frees regions whose holder is gone. A memory blade that is out of

@@ -138,27 +138,27 @@ func (b *blade) obeys() bool {
 }
 
 // enroll makes a blade that says hello a part of its machine: the first one of all has
-// the copy, and so has one that has come back with it.
-func (c *controller) enroll(b *blade) {
+// the copy, and so has one that has come back with it. It reports whether the machine has changed.
+func (b *blade) enroll() (changed bool) {
 	m := b.mirror
-	if m == nil {
-		return
-	}
-	if m.has(b) {
-		if len(m.copies) == 1 && m.birth != b.hello.Birth {
+	switch {
+	case m == nil:
+		return false
+	case m.has(b):
+		changed = len(m.copies) == 1 && m.birth != b.hello.Birth
+		if changed {
 			m.birth = b.hello.Birth // its ledgers are lost
-			c.keepMirror(m)
 		}
-		return
-	}
-	if len(m.copies) == 0 {
+		return changed
+	case len(m.copies) == 0:
 		if m.epoch > 0 {
 			m.last++
 		} // else it may hold something of the time when it was its machine's only blade
 		m.epoch++
 		m.copies, m.birth, m.lost = []copyOf{{b.hello.Blade, m.last}}, b.hello.Birth, max(m.lost, b.begin)
-		c.keepMirror(m)
+		return true
 	}
+	return false
 }
 
 // mirrorOf is what a blade is told to be: one without a copy is told to be another one

@@ -298,12 +298,11 @@ func (t tables) unidentify(a netip.Addr, ports map[uint16]*port) phase {
 	return u
 }
 
-// caller returns the node that sent a held packet, nil if the sender is not who
+// sender returns the node that sent a held packet, nil if the sender is not who
 // the identity table says.
-func (c *controller) caller(h *held) *node {
-	n := c.nodes[h.src]
+func (p *population) sender(h *held) *node {
+	n := p.nodes[h.src]
 	if n == nil || !n.joined || n.blade.port == nil || n.blade.port.num != h.port {
-		c.count.Foreign++
 		return nil
 	}
 	return n

@@ -21,6 +21,7 @@ type population struct {
 	nodes      map[netip.Addr]*node
 	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
 	left       []netip.Addr         // nodes that have left in order, the latest last
+	resting    []resting            // those that are over, the oldest first
 	rows       rows                 // of nodes, in the switch's registers
 	blocks     blocks               // of call slots
 	batches    batches              // of region slots

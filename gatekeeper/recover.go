@@ -200,13 +200,13 @@ func (c *controller) recovered(a recovery.Recovered) {
 }
 
 // succeed makes a node that joins the next incarnation of one that has fallen.
-func (c *controller) succeed(n *node) {
-	old := c.fallen[n.address]
+func (p *population) succeed(n *node) {
+	old := p.fallen[n.address]
 	if old == nil {
 		return
 	}
-	delete(c.fallen, n.address)
-	c.left = slices.DeleteFunc(c.left, func(a netip.Addr) bool { return a == n.address })
+	delete(p.fallen, n.address)
+	p.left = slices.DeleteFunc(p.left, func(a netip.Addr) bool { return a == n.address })
 	n.exports, n.ledger, n.owes, n.blocks, n.batches, n.row = old.exports, old.ledger, old.owes, old.blocks, old.batches, old.row
 	n.image = old.image
 	n.unheard = n.rights()

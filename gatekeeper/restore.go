@@ -49,7 +49,7 @@ func (c *controller) restore(l *wal.Log) error {
 		records []wal.Record
 		restore func(*wal.Record) error
 	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
-		{s.reclaims, c.restoreReclaim}, {s.batches, c.restoreBatch}, {s.leases, c.restoreLease}}
+		{s.reclaims, c.restoreReclaim}, {s.batches, c.restoreBatch}, {s.leases, func(r *wal.Record) error { return c.leases.restore(r, &c.population) }}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
@@ -60,7 +60,10 @@ func (c *controller) restore(l *wal.Log) error {
 		case 1:
 			c.restoreMirrors()
 		case 3:
-			c.restoreRoutes()
+			for _, s := range c.services { // the order in which the exports came says which routes there were
+				slices.SortFunc(s.exports, func(a, b *exported) int { return cmp.Compare(a.order, b.order) })
+				c.reroute(s)
+			}
 		}
 	}
 	if err := c.loadCores(&s); err != nil {
@@ -264,15 +267,6 @@ func (c *controller) restoreExport(r *wal.Record) error {
 	s.exports = append(s.exports, x)
 	c.lastExport = max(c.lastExport, e.Order)
 	return nil
-}
-
-// restoreRoutes gives the services the routes that they had: those follow from
-// the order in which the exports came.
-func (c *controller) restoreRoutes() {
-	for _, s := range c.services {
-		slices.SortFunc(s.exports, func(a, b *exported) int { return cmp.Compare(a.order, b.order) })
-		c.reroute(s)
-	}
 }
 
 // restoreReclaim has a region reclaimed that a memory blade may still have, though nobody has it.

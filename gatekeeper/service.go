@@ -223,16 +223,16 @@ func (s *service) idl() string {
 }
 
 // describe tells what is known of a service.
-func (c *controller) describe(p *port, m control.Message) error {
+func (k catalog) describe(p *port, m control.Message) error {
 	var q control.Service
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
 	if q.Name == "" {
-		p.answer(m, control.ServiceInfo{Names: c.services.names()})
+		p.answer(m, control.ServiceInfo{Names: k.names()})
 		return nil
 	}
-	s := c.services[rackaddr.Service(q.Name)]
+	s := k[rackaddr.Service(q.Name)]
 	if s == nil || s.name != q.Name || len(s.exports) == 0 {
 		return fault.New(fault.NotFound, "service", "nobody exports a service %q", q.Name)
 	}
@@ -616,16 +616,16 @@ func (k catalog) policies() (all []resources.ExportedPolicy) {
 	return all
 }
 
-// policies tells a daemon the explicit policies.
-func (c *controller) policies(p *port, m control.Message) {
-	explicit, version := c.fleet.ExplicitPolicies()
+// explicitPolicies are those that a daemon is told.
+func explicitPolicies(fleet *resources.Registry) control.PolicyList {
+	explicit, version := fleet.ExplicitPolicies()
 	list := make([]control.MethodPolicy, 0, len(explicit))
 	for i := range explicit {
 		p := &explicit[i]
 		w := p.Said()
 		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: w.Policy, MaxFailures: w.MaxFailures})
 	}
-	p.answer(m, control.PolicyList{Version: version, Policies: list})
+	return control.PolicyList{Version: version, Policies: list}
 }
 
 // heldNoRoute answers whoever asks for the nodes that take calls of a method (package resolve) when the switch has no route to one.

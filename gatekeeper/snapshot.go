@@ -407,7 +407,7 @@ func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Hold
 	if err := g.survey(ctx); err != nil {
 		return out, err
 	}
-	err = g.query(ctx, func(c *controller) error { return c.holders(p, &out) })
+	err = g.query(ctx, func(c *controller) error { return c.surveys.last.holders(p, &c.told, &out) })
 	return out, err
 }
 
@@ -433,25 +433,25 @@ func (g *Gatekeeper) FailureDomain(ctx context.Context, name string) (out Failur
 		if b == nil {
 			return fault.New(fault.NotFound, "blade", "there is no blade %q", name)
 		}
-		out = c.failureDomain(b)
+		out = c.told.failureDomain(b, &c.surveys.last)
 		return nil
 	})
 	return out, err
 }
 
-func (c *controller) failureDomain(b *blade) (out FailureDomain) {
+func (t *told) failureDomain(b *blade, last *surveyed) (out FailureDomain) {
 	var failed []callgraph.Node
 	for _, n := range b.sortedNodes() {
 		failed = append(failed, n.identity())
 	}
-	d := callgraph.DomainOf(c.told.graph(), failed...)
+	d := callgraph.DomainOf(t.graph(), failed...)
 	for _, n := range d.Nodes {
 		out.Nodes = append(out.Nodes, n.Address)
 	}
-	out.Rerun, out.Cut, out.Out, out.Waiting = c.told.states(d.Rerun), c.told.states(d.Cut), c.told.states(d.Out), c.told.states(d.Waiting)
+	out.Rerun, out.Cut, out.Out, out.Waiting = t.states(d.Rerun), t.states(d.Cut), t.states(d.Out), t.states(d.Waiting)
 	if b.memory() {
-		for i := range c.surveys.last.regions {
-			if r := &c.surveys.last.regions[i]; r.region.Base.Machine() == b.hello.Machine {
+		for i := range last.regions {
+			if r := &last.regions[i]; r.region.Base.Machine() == b.hello.Machine {
 				out.Regions = append(out.Regions, r.state())
 			}
 		}

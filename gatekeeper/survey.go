@@ -145,7 +145,13 @@ func (c *controller) endSurvey(s *survey) {
 	}
 	s.done = true
 	c.hand.end(s)
-	c.surveys.last = c.found(s)
+	c.surveys.last = s.found(&c.population, &c.told, c.now)
+	if s.left == 0 {
+		if all := c.unowned(s); len(all) > 0 {
+			c.logger.Warn("memory has regions that nobody owns: they are freed", "regions", len(all), "one", all[0])
+			c.reclaim(all)
+		}
+	}
 	c.surveys.now = nil
 	for _, done := range c.surveys.wait {
 		close(done)
@@ -162,35 +168,38 @@ func (s *surveys) end() {
 	s.wait, s.next = nil, nil
 }
 
-// found puts together what a survey has read.
-func (c *controller) found(s *survey) surveyed {
-	out := surveyed{when: c.now, took: s.read, open: s.slots, calls: map[rpcpacket.Ref]rpcpacket.ID{}}
-	words := map[uint32]word{} // by slot
+// bySlot are the words that were read.
+func (s *survey) bySlot() map[uint32]word {
+	words := map[uint32]word{}
 	for _, w := range s.words {
 		words[w.region.Slot()] = w
 	}
-	if s.left == 0 {
-		c.auditSurvey(s, words)
-	}
+	return words
+}
+
+// found puts together what a survey has read.
+func (s *survey) found(p *population, t *told, now time.Time) surveyed {
+	out := surveyed{when: now, took: s.read, open: s.slots, calls: map[rpcpacket.Ref]rpcpacket.ID{}}
+	words := s.bySlot()
 	type use struct {
 		in     rpcpacket.Ref
 		callee netip.Addr // else a node could name others' calls
 	}
 	told := map[use]rpcpacket.ID{}
-	for id, k := range c.told.calls {
+	for id, k := range t.calls {
 		told[use{k.in, k.callee.Address}] = id
 	}
 	leases, calls := map[dsmpacket.RegionID][]LeaseState{}, map[dsmpacket.RegionID][]rpcpacket.ID{}
 	for _, k := range s.slots {
 		first := rpcpacket.Ref{Slot: k.slot - rpcpacket.Slot(k.place), Number: k.number}
-		call, name := told[use{first, c.rows.of[k.callee]}], fmt.Sprintf("slot %d, number %s", first.Slot, first.Number)
+		call, name := told[use{first, p.rows.of[k.callee]}], fmt.Sprintf("slot %d, number %s", first.Slot, first.Number)
 		if !call.IsZero() { // its callee has told of it
 			name, out.calls[first] = call.String(), call
 		}
 		if k.given {
 			continue
 		}
-		lent := LeaseState{Call: name, Node: c.rows.of[k.callee]}
+		lent := LeaseState{Call: name, Node: p.rows.of[k.callee]}
 		if k.standing {
 			lent = LeaseState{Node: lent.Node, Standing: k.slot}
 		}
@@ -202,9 +211,9 @@ func (c *controller) found(s *survey) surveyed {
 		}
 	}
 	for i, r := range s.made {
-		of := surveyedRegion{region: r.Region(c.cfg.DSMPrefix, s.at[i]), maker: r.Owner, leases: leases[r.ID], calls: calls[r.ID]}
+		of := surveyedRegion{region: r.Region(p.prefix, s.at[i]), maker: r.Owner, leases: leases[r.ID], calls: calls[r.ID]}
 		if w := words[r.ID.Slot()]; w.region == r.ID {
-			of.controller = c.rows.of[w.owner]
+			of.controller = p.rows.of[w.owner]
 		}
 		slices.SortFunc(of.leases, func(a, b LeaseState) int { return cmp.Or(cmp.Compare(a.Call, b.Call), a.Node.Compare(b.Node)) })
 		of.leases = slices.Compact(of.leases)
@@ -216,15 +225,15 @@ func (c *controller) found(s *survey) surveyed {
 }
 
 // holders does what Gatekeeper.Holders says.
-func (c *controller) holders(p dsmpacket.Pointer, out *Holders) error {
-	r := c.surveys.last.find(p)
+func (s *surveyed) holders(p dsmpacket.Pointer, t *told, out *Holders) error {
+	r := s.find(p)
 	if r == nil {
 		return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
 	}
 	out.Region = r.state()
 	for _, id := range r.calls {
-		if k := c.told.calls[id]; k != nil {
-			out.Calls = append(out.Calls, c.told.state(k))
+		if k := t.calls[id]; k != nil {
+			out.Calls = append(out.Calls, t.state(k))
 		}
 	}
 	return nil
