@@ -61,7 +61,9 @@ func TestNobody_Serves(t *testing.T) {
 // took an earlier call. A call that no node takes waits until the Gatekeeper can say who is to come back. A deadline ends that.
 func TestNobody_WithoutGatekeeper(t *testing.T) {
 	withDirect(t, func(context.Context) error { return nil }, func(d *direct) {
-		fails(d.T, ping(d.Context(), d.client, "Later"), time.Now())
+		for _, service := range []string{"Later", "Nobody"} {
+			fails(d.T, ping(d.Context(), d.client, service), time.Now())
+		}
 		if err := d.back.Export(d.Context(), "Later", arrays.NewPingProcessor(service.Ping{})); err != nil {
 			d.Fatal(err)
 		}
