@@ -391,7 +391,7 @@ func (c *controller) endDeadlock(k *callgraph.Wait, circle []rpcpacket.ID) {
 	_ = n.blade.port.ask(c.now, control.KindCancelCall, q, func(control.Message) {}) // if that fails, the deadlock is found again
 }
 
-// forgetTold forgets what a node has told that has ended, or begun anew.
+// forget forgets what a node has told that has ended, or begun anew.
 func (t *told) forget(a netip.Addr) {
 	t.waits.Gone(a)
 	by := t.nodes[a]
@@ -450,7 +450,7 @@ func (t *told) state(k *directCall) CallState {
 	return s
 }
 
-// toldAfter lists the direct calls under way that a query means, in the order of their ids.
+// after lists the direct calls under way that a query means, in the order of their ids.
 func (t *told) after(q *CallQuery) (all []*directCall) {
 	for id, k := range t.calls {
 		meant := !q.Node.IsValid() || k.caller.Address == q.Node || k.callee.Address == q.Node
@@ -478,7 +478,7 @@ func (t *told) chain(id rpcpacket.ID) (all []CallState) {
 // maxChain bounds a chain: who has made a call is what nodes say.
 const maxChain = 256
 
-// toldOf lists the direct calls that a node has out, or serves, oldest first.
+// of lists the direct calls that a node has out, or serves, oldest first.
 func (t *told) of(meant func(*directCall) bool) (all []CallState) {
 	var calls []*directCall
 	for _, k := range t.calls {
@@ -493,7 +493,7 @@ func (t *told) of(meant func(*directCall) bool) (all []CallState) {
 	return all
 }
 
-// toldCalls are the calls under way, the oldest first.
+// graph are the calls under way, the oldest first.
 func (t *told) graph() (all []callgraph.Call) {
 	calls := slices.SortedFunc(maps.Values(t.calls), func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
 	for _, k := range calls {
@@ -504,7 +504,7 @@ func (t *told) graph() (all []callgraph.Call) {
 	return all
 }
 
-// toldStates are the calls with these ids.
+// states are the calls with these ids.
 func (t *told) states(ids []rpcpacket.ID) (all []CallState) {
 	for _, id := range ids {
 		all = append(all, t.state(t.calls[id]))

@@ -27,14 +27,13 @@ type controller struct {
 	logger *slog.Logger // for people
 	now    time.Time
 
-	ports   map[uint16]*port
-	refused refusals
-	population
-	journal
-	services catalog
-	// fleetKept is the version of the registry that is on the log.
-	fleetKept uint64
-	tables
+	ports                    map[uint16]*port
+	refused                  refusals
+	population               // blades and nodes
+	journal                  // what this input writes down
+	tables                   // what the switch should have
+	services                 catalog
+	fleetKept                uint64                 // the version of the registry that is on the log
 	leases                   leases                 // that stand
 	hand                     hand                   // what is done to these
 	endings                  map[netip.Addr]*ending // of nodes that have a row

@@ -15,7 +15,8 @@
 //
 // The controller is sequential and does no I/O: an input goes in, and what is to
 // be done (plans of table updates, packets, events) is collected and handed on
-// before the next one. Whoever brings an input takes the turn for it (controller.go), and
+// before the next one. What it decides by is in types that do not know it: estate, population,
+// catalog, tables, journal, told, hearing, leases. Whoever brings an input takes the turn for it (controller.go), and
 // never waits for the switch or the log meanwhile.
 //
 // A plan is a row of phases, revokes before grants, with a continuation. The writer begins a
