@@ -201,8 +201,41 @@ EOF
     if out=$(run c1 -- $client 2>&1); then fail "an exactly-once call to a Python service: $out"; fi
     case $out in *unavailable*ledger*) ;; *) fail "an exactly-once call to a Python service is refused like this: $out" ;; esac
   done
+  hosted "$gen"
   "$bifrost" rack down --rack "$name" >/dev/null || fail "rack down"
   rm -r "$gen"
+}
+
+# hosted DIR: a service in Python that is exactly once and has state (bifrost host), with the example's files in DIR. Its process is
+# killed while a client works, and its host.
+hosted() {
+  local pid kills=0 env="PATH: \"$PWD/bin:$PATH\", PYTHONPATH: \"$PWD/clients/python:$1\", BANK_IDL: $1/bank.thrift, BANK_LETTERS: $1/letters"
+  thrift --gen py -out "$1" "$1/bank.thrift" || fail "thrift --gen py"
+  sed -i "s|{PYTHONPATH: .*}|{$env}|" "$1/bank.yaml"
+  deployed "$1/bank.yaml" '"bank-python"'
+  run c1 -- env PYTHONPATH="$PWD/clients/python:$1" /usr/bin/python3 "$1/bank_client.py" 2000 ada >"$config.calls" &
+  hold=$!
+  for least in 50 400 800 1200; do
+    until [ "$(wc -l <"$config.calls")" -gt $least ]; do kill -0 "$hold" || fail "bank_client.py"; sleep 0.01; done
+    until pid=$(bank_pid) && [ -n "$pid" ]; do sleep 0.05; done
+    [ $((kills % 2)) = 1 ] || pid=$(cat "/proc/$pid/task/"*/children | tr -d ' ')
+    kill -9 "$pid" || fail "the bank's process is not there"
+    kills=$((kills + 1))
+  done
+  [ "$(wc -l <"$config.calls")" -lt 2000 ] || fail "bank_client.py was done before the service was killed"
+  wait "$hold" || fail "a deposit was lost or counted twice when the service was killed"
+  hold=
+  tail -n 1 "$config.calls"
+  removed bank-python
+}
+
+# bank_pid: the process of the bank's host, if it runs.
+bank_pid() {
+  local blade
+  for blade in c1 s1 s2; do
+    run "$blade" -- "$bifrost" compute status --json | /usr/bin/python3 -c 'import json, sys
+print(*(p["pid"] for p in json.load(sys.stdin).get("programs") or [] if p["name"].startswith("bank-python/")))'
+  done 2>/dev/null | grep -m 1 . || true
 }
 
 one_rack bifrost 10
