@@ -156,7 +156,6 @@ func (c *Child) JoinOptions() []rpc.JoinOption {
 // program must end then without closing the node, so that the next incarnation runs again what has not ended. Serve may be called once.
 func (c *Child) Serve(ctx context.Context, node *rpc.Node) error {
 	c.node = node
-	defer c.conn.Close()
 	welcome, _ := json.Marshal(hostwire.WelcomeBody{ // never fails
 		Version: hostwire.Version, Node: node.Name(), Address: node.Address().String(), Calls: c.config.Calls * len(c.services), MaxMessage: c.config.MaxMessage,
 	})
@@ -297,7 +296,8 @@ func (c *Child) send(k hostwire.Kind, call uint32, body []byte) {
 // joined is up to how many bytes of a body go out together with what stands in front of it.
 const joined = 16 << 10
 
-// end notes that nothing more is to be expected of the child, and why.
+// end notes that nothing more is to be expected of the child, and why. It closes the connection, on which others may be waiting: a child that
+// has misbehaved need not read.
 func (c *Child) end(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,6 +306,7 @@ func (c *Child) end(why error) {
 	default:
 		c.why = why
 		close(c.gone)
+		_ = c.conn.Close()
 	}
 }
 

@@ -274,7 +274,11 @@ func hosted(cfg host.Config, child func(conn net.Conn) (p *peer, change func(*ho
 		if err != nil {
 			return err
 		}
-		return c.Serve(ctx, node)
+		err = c.Serve(ctx, node)
+		if err != nil {
+			<-time.After(100 * time.Millisecond) // a process takes a while to end: nothing must become of its calls meanwhile
+		}
+		return err
 	}
 }
 
