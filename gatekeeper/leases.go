@@ -205,13 +205,14 @@ func (l *leases) next() (handOp, bool) {
 	for len(l.ready) > 0 {
 		x := l.ready[0]
 		l.ready = l.ready[1:]
-		switch {
-		case x.step == leaseComing:
+		switch x.step {
+		case leaseComing:
 			x.out = true
 			return handOp{kind: handLend, slot: uint32(x.slot), number: x.number, owner: l.row(x.owner.Address), lessee: l.row(x.lessee), regions: x.regions}, true
-		case x.step == leaseEnding:
+		case leaseEnding:
 			x.out = true
 			return handOp{kind: handFail, slot: uint32(x.slot), number: x.number}, true
+		default: // it needs none any more
 		}
 	}
 	return handOp{}, false

@@ -141,19 +141,19 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 		return nil, coded(op, err)
 	}
 	l.id = n.shares.Add(1)
-	granted := make(chan error, 1)
+	granted := make(chan struct{})
 	var r control.ShareReply
+	var err error
 	if !n.enter() {
 		return nil, n.failure()
 	}
 	go func() {
 		defer n.readers.Done()
-		var err error
+		defer close(granted)
 		r, err = l.ask(control.Share{ID: l.id, Lessee: with, Regions: []rpcpacket.Region{rpcpacket.RegionOf(p)}}, control.ShareHolds, sharePauses)
-		granted <- err
 	}()
 	select {
-	case err := <-granted:
+	case <-granted:
 		if err != nil {
 			l.begin() // nothing may be left of it
 			return nil, coded(op, err)
