@@ -131,7 +131,7 @@ func (p *peer) take(ctx context.Context, f hostwire.Frame) {
 // serve has the processor serve the call.
 func (s *served) serve() {
 	in, out := thrift.NewTMemoryBuffer(), thrift.NewTMemoryBuffer()
-	in.Buffer.Write(s.body.Message)
+	in.Write(s.body.Message)
 	_, err := s.peer.processors[s.body.Service].Process(s.ctx, binaryOver(in), binaryOver(out))
 	var coded *rpc.Error
 	var broken brokenError
@@ -242,7 +242,7 @@ func (i invoker) Call(ctx context.Context, method string, args, result thrift.TS
 		return thrift.ResponseMeta{}, err
 	}
 	in := thrift.NewTMemoryBuffer()
-	in.Buffer.Write(b)
+	in.Write(b)
 	p = binaryOver(in)
 	_, kind, _, err = p.ReadMessageBegin(ctx)
 	if err == nil && kind == thrift.EXCEPTION {

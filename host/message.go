@@ -194,7 +194,7 @@ type message struct {
 // openMessage reads how a Thrift message of the child begins.
 func openMessage(ctx context.Context, b []byte) (m message, err error) {
 	buffer := thrift.NewTMemoryBuffer()
-	buffer.Buffer.Write(b)
+	buffer.Write(b)
 	p := binaryOver(buffer)
 	m.TProtocol = p
 	if m.name, m.kind, _, err = p.ReadMessageBegin(ctx); err != nil {

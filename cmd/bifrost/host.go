@@ -42,7 +42,7 @@ protocol ("Services in another language").`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		RunE: o.run,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.config.Name, "name", "", "what people call the node (default: what the command says, or the program's name in its deployment)")

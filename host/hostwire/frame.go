@@ -77,8 +77,9 @@ func (k Kind) FromChild() bool {
 	switch k {
 	case Hello, Answer, Fail, Broken, EffectDone, Log:
 		return true
+	default:
+		return k.Asks()
 	}
-	return k.Asks()
 }
 
 // Asks reports whether a frame of this kind asks for a [Result].
@@ -86,8 +87,9 @@ func (k Kind) Asks() bool {
 	switch k {
 	case Get, Set, Delete, Keys, Now, Random, Effect, Invoke:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // Frame is one frame. Call is the number of the call that it is about; 0 for a frame that is about none.
