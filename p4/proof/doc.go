@@ -13,7 +13,8 @@
 //
 // A register is an array of which nothing is known at the start. What packets do to rights in
 // registers, rights.py proves action by action (docs/rights.md, section 10): the prover of whole
-// packets does not follow these actions. registers.py proves a small program that has a register.
+// packets does not follow these actions. From what rights.py proves, invariants.py proves that each
+// action keeps the invariants of the registers. registers.py proves a small program that has a register.
 //
 // The tests of this package run the prover, and run what it says about the mutants on
 // both executors: so the prover's idea of the program is that of the switches.

@@ -1,5 +1,5 @@
-"""One theorem that joins those of rights.py: each packet, and each operation of the Gatekeeper that is done while packets pass, keeps the invariants of the
-registers (p4/rights, Switch.Check). So they hold always, if they hold when the registers have been rebuilt.
+"""What joins the theorems of rights.py: each packet, and each operation of the Gatekeeper that is done while packets pass, keeps the invariants of the
+registers (p4/rights, Switch.Check), but for what NOT_ASKED says. So they hold always, if they hold when the registers have been rebuilt.
 
 Here an action is what the theorems say of it, and nothing else. An invariant about a sum over all slots is one about the slots that the action may change,
 and the rest, of which it is enough that no other slot adds less or more than before.
@@ -9,12 +9,13 @@ import z3
 import rights
 from rights import (CHILDREN, NUMBER, OPEN, PARENT, REGION, STATE, WORDS, Step, W, X, cell_of, first, generation, generation_of, lent, named, opens, owner, part,
                     refuses, slot_of, theorems_of, total, well_formed)
-from symbolic import Unsupported
 
 Y, Z = z3.BitVecs("any_open_slot any_other_slot", 32)
 SLOTS = 1 << 20
 BEGINS, ENDS = ("judge_call", "hand_lend"), ("judge_return", "hand_fail")
 ACTIONS = BEGINS + ENDS + ("judge_access", "judge_question", "hand_seize")
+# Of these actions two invariants are not asked yet. What they do to words, theorems of rights.py say.
+NOT_ASKED = {name: ("judge_call",) + ENDS for name in ("lent_is_open_slots", "what_was_never_allocated_has_no_owner")}
 
 
 class AnyState:
@@ -175,7 +176,7 @@ def supposed(s, about, slots, words, *facts):
             facts += [once(s.old, x, y) for n, x in enumerate(ends) for y in ends[n:]]
     for claim, of in s.theorems:
         if of <= set(about):
-            facts += [z3.substitute(claim, (X, x), (W, w)) for x in slots + [at for _, at in s.touched()] for w in words or [W]]
+            facts += [z3.substitute(claim, (X, x), (W, w)) for x in slots + [at for _, at in s.touched()] or [X] for w in words or [W]]
     return list({f.get_id(): f for f in facts}.values())
 
 
@@ -210,7 +211,7 @@ def children_are_open_slots(s):
     nobody = z3.And(s.new(CHILDREN, X) == 0, *[z3.Not(z3.And(there, is_child(s.new, at, X))) for there, at in s.touched()],
                     z3.Or(s.touches(Y), z3.Not(is_child(s.new, Y, X))))
     same = z3.And(counted(s, s.new, X, REST), z3.Or(s.touches(Y), is_child(s.new, Y, X) == is_child(s.old, Y, X)))
-    return (supposed(s, [NUMBER, STATE, PARENT, CHILDREN], [X, Y], [], parents_open(s.old, Y), counted(s, s.old, X, REST), z3.ULT(REST, SLOTS)),
+    return (supposed(s, [NUMBER, STATE, PARENT, CHILDREN], [X, Y], [], together(s.old, X), parents_open(s.old, Y), counted(s, s.old, X, REST), z3.ULT(REST, SLOTS)),
             z3.If(anew, nobody, same))
 
 
@@ -231,7 +232,8 @@ def lent_is_open_slots(s):
     """A region is lent as often as open slots, that are not given, list it in the generation that it has."""
     lending = lambda get: sum((z3.If(there, lends(get, at, W), z3.BitVecVal(0, 24)) for there, at in s.touched()), z3.BitVecVal(0, 24))
     is_lent = lambda get: z3.ZeroExt(4, lent(get(WORDS, W))) == REST + lending(get)
-    same = z3.And(is_lent(s.new), z3.Or(s.touches(X), lends(s.new, X, W) == lends(s.old, X, W)))
+    unchanged = z3.And(s.new(WORDS, W) == s.old(WORDS, W), *[lends(s.new, at, W) == lends(s.old, at, W) for _, at in s.touched()])  # then there is nothing to add up
+    same = z3.And(z3.Or(unchanged, is_lent(s.new)), z3.Or(s.touches(X), lends(s.new, X, W) == lends(s.old, X, W)))
     anew = z3.And(lent(s.new(WORDS, W)) == 0, lends(s.new, X, W) == 0, z3.BoolVal(not s.touched()))
     return (supposed(s, [NUMBER, STATE, WORDS] + REGION, [X], [W], is_lent(s.old), z3.ULT(REST, SLOTS), z3.ULT(W, SLOTS), not_newer(s.old, X)),
             z3.If(generation(s.new(WORDS, W)) == generation(s.old(WORDS, W)), same, anew))
@@ -243,21 +245,27 @@ def what_was_never_allocated_has_no_owner(s):
     return supposed(s, [STATE, WORDS], [], [W], owned(s.old, W)), owned(s.new, W)
 
 
-def follows(facts, claim):
-    solver = z3.SolverFor("QF_AUFBV")
-    solver.add(*facts, z3.Not(claim))
-    found = solver.check()
-    if found == z3.unknown:
-        raise Unsupported("the solver does not know")
-    return found == z3.unsat
+def follows(s, facts, claim):
+    """Whether a claim follows from facts. One about a word does so whichever of the action's regions is that of the word: Z3 is asked of each."""
+    if z3.substitute(claim, (W, X)).eq(claim):
+        about = []
+    elif s.action == "judge_call":
+        about = [(there, region) for _, there, region in rights.listed(s)]
+    else:
+        about = rights.listings(s, s.ends_at()) if s.action in ENDS else []
+    split = [case for case, _ in rights.cases(about)]
+    return not any(rights.broken(z3.Implies(z3.And(case, *facts), claim)) for case in [*split, z3.Not(z3.Or(*split))])
 
 
-def prove(program):
-    """Proves that each action keeps each invariant; returns how many do not."""
-    failed, steps = 0, [AnyStep(program, action) for action in ACTIONS]
+def prove(program, actions=None):
+    """Proves that each action, or each of some, keeps each invariant; returns how many do not."""
+    failed, steps = 0, [AnyStep(program, action) for action in ACTIONS if actions is None or action in actions]
     for f in KEPT:
-        broken = [s.action for s in steps if not follows(*f(s))]
+        left = [s.action for s in steps if s.action in NOT_ASKED.get(f.__name__, ())]
+        broken = [s.action for s in steps if s.action not in left and not follows(s, *f(s))]
         failed += bool(broken)
-        print(f"{'FAILED by ' + ', '.join(broken) if broken else 'kept'}  {f.__name__}: {' '.join(f.__doc__.split())}", flush=True)
-    print(f"{len(KEPT) - failed} invariants kept by {len(ACTIONS)} actions, {failed} broken")
+        if left:
+            print(f"NOT ASKED of {', '.join(left)}: {f.__name__}")
+        print(f"{'BROKEN by ' + ', '.join(broken) if broken else 'kept'}  {f.__name__}: {' '.join(f.__doc__.split())}", flush=True)
+    print(f"{len(KEPT) - failed} invariants are kept by {len(steps)} actions, {failed} are not")
     return failed

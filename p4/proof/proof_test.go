@@ -83,8 +83,10 @@ func TestRights(t *testing.T) {
 	needZ3(t)
 	out := prove(t, "--rights", "quick")
 	t.Log(out)
-	if !strings.Contains(out, "7 passed, 0 failed") || !strings.Contains(out, "5/5 mutants refuted") {
-		t.Error("not all is proved and refuted")
+	for _, want := range []string{"7 passed, 0 failed", "7 invariants are kept by 3 actions, 0 are not", "5/5 mutants refuted"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("not all is proved and refuted: want %q", want)
+		}
 	}
 }
 

@@ -7,8 +7,8 @@
                                            write each broken program (NAME.json), and the case that shows it (NAME.stf)
     p4/proof/prove.py --registers [--cases DIRECTORY]
                                            the same of p4/interp/testdata/numbers.p4, which has a register
-    p4/proof/prove.py --rights all|quick   prove what actions do to the rights in registers, and refute faults of theirs: four minutes, or
-                                           in seconds those of accesses to memory, of questions and of the Gatekeeper's small operations
+    p4/proof/prove.py --rights all|quick   prove what actions do to the rights in registers, that they keep the invariants, and refute faults:
+                                           minutes, or in seconds those of accesses to memory, of questions and of the Gatekeeper's small operations
     p4/proof/prove.py --rows               prove what becomes of messages of nodes, and refute faults
     p4/proof/prove.py --list               theorems, assumptions and mutants
 
@@ -30,6 +30,7 @@ except ImportError:
     sys.exit("prove.py: no z3 for this Python: apt-get install python3-z3, and run it with /usr/bin/python3")
 
 import counterexample
+import invariants
 import mutants
 import registers
 import rights
@@ -174,6 +175,7 @@ def main():
     elif a.rights:
         actions = rights.QUICK if a.rights == "quick" else None
         failed = rights.prove(Program(source), actions)
+        failed += invariants.prove(Program(source), actions)
         sys.exit(1 if failed + rights.refute(source, actions) else 0)
     elif a.rows:
         failed = prove(rows.program(source), rows.THEOREMS, theorems.ASSUMPTIONS)

@@ -3,10 +3,11 @@
 An action is executed with all its branches at once: what an operation does counts under the condition on which it is reached. So there is one
 state after it, and no path of its own for each of its many ways. The names of lines are those of the model's table (p4/rights).
 
+A theorem about words may watch one word, and let what is read of all others be anything: so calls of four slots, with sixteen regions, are not too much for Z3.
+
 Some theorems suppose what others prove: that the regions of a call are of different slots, and can be lent once more (each_region_is_lent_once_more);
-that the slots of an open call are those of one call (consistent). Together they are the inductive step of the model's invariants (Switch.Check), but for
-two things that take Z3 too long: what calls of more than one slot do to words, and what answers and the Gatekeeper's end of a call do to words. There the
-comparison with the model stands in, packet by packet (p4/difftest).
+that the slots of an open call are those of one call (consistent). invariants.py joins them: it proves from the theorems alone that actions keep the
+invariants of the model (Switch.Check).
 """
 import copy
 import json
@@ -41,7 +42,7 @@ class State:
             array = z3.Array(name, z3.BitVecSort(32), z3.BitVecSort(r["bitwidth"]))
             self.registers[name] = self.before[name] = array
         self.start = {}
-        self.facts = {}  # conditions that hold, or not, where the action is
+        self.facts, self.paths = {}, {}  # conditions that hold, or not, where the action is; and the paths that a condition stands for
 
     def read(self, register, index):
         if register not in self.watched:
@@ -61,22 +62,25 @@ class State:
         if key not in self.fields:
             self.fields[key] = self.start[key] = z3.BitVec(f"{header}.{field}", self.program.width(header, field))
         value = self.fields[key]
-        while z3.is_app_of(value, z3.Z3_OP_ITE) and value.arg(0).get_id() in self.facts:
-            value = value.arg(1 if self.facts[value.arg(0).get_id()] else 2)
+        while z3.is_app_of(value, z3.Z3_OP_ITE) and self.decided(value.arg(0)) is not None:
+            value = value.arg(1 if self.decided(value.arg(0)) else 2)
         return value
 
-    def suppose(self, when):
-        """What follows reads fields under a condition: of a value that depends on it one half is enough."""
-        self.facts, todo = {when.get_id(): True}, [when]
-        while todo:
-            e = todo.pop()
-            for c in e.children() if z3.is_and(e) else [e]:
-                if z3.is_not(c):
-                    self.facts[c.arg(0).get_id()] = False
-                elif c.get_id() not in self.facts or c is e:
-                    self.facts[c.get_id()] = True
-                    if z3.is_and(c) and c is not e:
-                        todo.append(c)
+    def condition(self, path):
+        """That the action is on a path: a row of conditions that hold or do not."""
+        c = z3.simplify(z3.And(*[e if holds else z3.Not(e) for e, holds in path]))
+        self.paths[c.get_id()] = c, path
+        return c
+
+    def decided(self, c):
+        """Whether a condition holds where the action is: None if that is not known."""
+        path = self.paths.get(c.get_id(), (c, [(c, True)]))[1]
+        known = [None if e.get_id() not in self.facts else self.facts[e.get_id()] == holds for e, holds in path]
+        return False if False in known else None if None in known else True
+
+    def suppose(self, path):
+        """What follows reads fields on a path: of a value that depends on it one half is enough."""
+        self.facts = {e.get_id(): holds for e, holds in path}
 
     def was(self, header, field):
         self.get(header, field)
@@ -188,28 +192,41 @@ def truth(state, e):
     return number(state, e, width) != 0
 
 
+def joined(paths):
+    """Paths that come together, as few as say the same: where both ways of a condition have come, the path is the one before it."""
+    paths = list(paths)
+    for n, p in enumerate(paths):
+        for m, q in enumerate(paths[:n]):
+            if p and len(p) == len(q) and p[-1][0].eq(q[-1][0]) and p[-1][1] != q[-1][1] and all(a.eq(b) and x == y for (a, x), (b, y) in zip(p[:-1], q)):
+                return joined([o for k, o in enumerate(paths) if k not in (n, m)] + [p[:-1]])
+    return paths
+
+
 def execute(program, name, watched=None):
     """The state after an action, whatever there was before."""
     ops = next(a for a in program.actions.values() if a["name"] == RIGHTS + name)["primitives"]
     state = State(program, watched)
-    reached = {0: z3.BoolVal(True)}
-
-    def reach(at, when):
-        reached[at] = z3.simplify(z3.Or(reached.get(at, z3.BoolVal(False)), when))
-
+    reached = {0: [()]}
     for at, op in enumerate(ops):
-        when = reached.pop(at, z3.BoolVal(False))
-        if z3.is_false(when):
+        paths = joined(reached.pop(at, []))
+        if not paths:
             continue
-        state.suppose(when)
+        if len(paths) > 1:
+            paths = [((z3.simplify(z3.Or(*map(state.condition, paths))), True),)]
+        path, = paths
+        when = state.condition(path)
+        state.suppose(path)
         a = op["parameters"]
+        reach = lambda to, way: reached.setdefault(to, []).append(way)
         if op["op"] == "_jump":
-            reach(int(a[0]["value"], 16), when)
+            reach(int(a[0]["value"], 16), path)
             continue
         if op["op"] == "_jump_if_zero":
             holds = z3.simplify(truth(state, a[0]))
-            reach(int(a[1]["value"], 16), z3.And(when, z3.Not(holds)))
-            reach(at + 1, z3.And(when, holds))
+            if not z3.is_true(holds):
+                reach(int(a[1]["value"], 16), path if z3.is_false(holds) else (*path, (holds, False)))
+            if not z3.is_false(holds):
+                reach(at + 1, path if z3.is_true(holds) else (*path, (holds, True)))
             continue
         if op["op"] == "assign":
             target = tuple(a[0]["value"])
@@ -220,13 +237,13 @@ def execute(program, name, watched=None):
         elif op["op"] == "register_write":
             register = a[0]["value"]
             state.write(register, when, number(state, a[1], 32), number(state, a[2], program.registers[register]["bitwidth"]))
-            reach(at + 1, when)
+            reach(at + 1, path)
             continue
         else:
             raise Unsupported(op["op"])
         state.get(*target)
         state.fields[target] = z3.If(when, z3.simplify(value), state.fields[target])
-        reach(at + 1, when)
+        reach(at + 1, path)
     state.facts = {}
     return state
 
@@ -856,6 +873,30 @@ def lent_results_are_handed_over(ops):
 def other_slots_stay_open(ops):
     """An answer closes the first slot of a call alone."""
     keep(writes(ops, STATE)[1:], "rights_state")
+
+
+@mutant("judge_return", "answers_hand_over_and_give_back")
+def what_was_lent_stays_lent(ops):
+    """An answer does not count that its call lends its regions no longer."""
+    keep(writes(ops, WORDS)[16::2], "rights_word")  # behind those of sixteen results, of each region that is lent the first one
+
+
+@mutant("judge_return", "answers_hand_over_and_give_back")
+def results_stay_the_callees(ops):
+    """The regions of an answer stay their callee's."""
+    keep(writes(ops, WORDS)[:16], "rights_word")
+
+
+@mutant("hand_fail", "what_the_hand_ends_is_lent_once_less")
+def what_was_given_is_lost(ops):
+    """The end of a one-way leaves what was given with the callee."""
+    keep(writes(ops, WORDS)[1::2], "rights_word")  # of each region, behind that of one that is lent
+
+
+@mutant("hand_lend", "the_hand_lends_what_is_its_owners")
+def anybodys_region_is_leased(ops):
+    """A lease may be of regions that its owner does not have."""
+    clear(ops, "rights_bad", "0x01")
 
 
 @mutant("hand_seize", "the_hand_seizes_what_is_not_lent")
