@@ -418,7 +418,7 @@ func (r *Run) clean(ctx context.Context) error {
 		if err := r.forgetAwaited(ctx, s); err != nil {
 			r.ledger.complain("%v", err)
 		}
-		left = r.left(ctx, s)
+		left = r.left(s)
 		return left == ""
 	})
 	if err != nil {
@@ -439,7 +439,7 @@ func (r *Run) killUndeployed(ctx context.Context) error {
 }
 
 // left tells what is left when all programs have ended, "" if nothing.
-func (r *Run) left(ctx context.Context, s *gatekeeper.Snapshot) string {
+func (r *Run) left(s *gatekeeper.Snapshot) string {
 	if len(s.Nodes) > 0 || len(s.Services) > 0 || len(s.Regions) > 0 || len(s.Calls) > 0 {
 		return fmt.Sprintf("%d nodes, %d services, %d regions, %d calls", len(s.Nodes), len(s.Services), len(s.Regions), len(s.Calls))
 	}
