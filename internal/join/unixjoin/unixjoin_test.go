@@ -27,8 +27,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/netio/relay"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
