@@ -263,7 +263,7 @@ func (k *call) invoke(ctx context.Context, i *hostwire.InvokeBody) ([]byte, erro
 	}
 	if i.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(i.Timeout)*time.Millisecond)
+		ctx, cancel = context.WithTimeout(ctx, duration.Times(int64(i.Timeout), time.Millisecond))
 		defer cancel()
 	}
 	for _, h := range i.Headers {

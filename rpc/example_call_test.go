@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -87,6 +88,38 @@ func ExampleCallerOf() {
 	fmt.Println(err)
 	// Output:
 	// call Ping.ping: permission denied: fd00:b1f0:0:2::1 may not ping (remote)
+}
+
+// A bank in another system takes a payment once for each key. The call's name is such a key: if the call runs again, since a
+// machine has failed, the bank knows the payment.
+func ExampleCallID() {
+	ctx := context.Background()
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	paid := map[string]bool{} // the bank's
+	handler := pinged(func(ctx context.Context) error {
+		paid[rpc.CallID(ctx)] = true
+		return nil
+	})
+	node, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("both"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	if err := node.Export(ctx, "Ping", arrays.NewPingProcessor(handler)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := arrays.NewPingClient(node.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover)))
+	err = errors.Join(client.Ping(ctx), client.Ping(ctx))
+	fmt.Println(len(paid), "payments,", err)
+	// Output:
+	// 2 payments, <nil>
 }
 
 // Calls of policy none are made again where that is safe, and a second one is sent when
