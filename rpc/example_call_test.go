@@ -105,7 +105,7 @@ func ExampleCallID() {
 		paid[rpc.CallID(ctx)] = true
 		return nil
 	})
-	node, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("both"))
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("shop"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -115,7 +115,13 @@ func ExampleCallID() {
 		fmt.Println(err)
 		return
 	}
-	client := arrays.NewPingClient(node.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover)))
+	caller, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("caller"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer caller.Close(ctx)
+	client := arrays.NewPingClient(caller.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover)))
 	err = errors.Join(client.Ping(ctx), client.Ping(ctx))
 	fmt.Println(len(paid), "payments,", err)
 	// Output:

@@ -32,8 +32,8 @@ func newTraceCmd() *cobra.Command {
 		Long: `Show what became of a call, and of all calls that were made on behalf of the same outermost
 call, as bars over time. A bar shows when a call was sent (a1), received by its callee
 (b1), finished there (b2) and answered (a2), and what failed and was run again meanwhile.
-The Gatekeeper remembers the latest calls, also when they are over. The mark ~ means that
-the Gatekeeper did not hold the call: then it knows less, and the times are not exact.
+The Gatekeeper remembers the latest calls, also when they are over. It knows of them what
+nodes tell.
 
 Without CALL, list the latest calls, the last one first. CALL is the id of a call, the
 beginning of an id that no other of the latest calls has, or "last".`,
