@@ -236,7 +236,7 @@ func (c *checked) each(f func(method, path string)) {
 	c.T.Helper()
 	for _, op := range c.contract.operations() {
 		method, path, _ := strings.Cut(op, " ")
-		f(method, strings.NewReplacer("{name}", "c1", "{job}", "report", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path))
+		f(method, strings.NewReplacer("{name}", "c1", "{job}", "report", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32), "{slot}", "16").Replace(path))
 	}
 }
 
@@ -266,9 +266,11 @@ func TestContract(t *testing.T) {
 		"/v1/rules": 200, "/v1/rules?table=control_rule": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
 		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
 		"/v1/events?replay=x": 422,
+		"/v1/slots": 200, "/v1/slots?node=fd00::9": 200, "/v1/slots?cursor=x": 400, "/v1/slots?limit=0": 422,
 	} {
 		c.do(path, status)
 	}
+	c.leases(b)
 	b.Deny(3) // there are events
 	c.events()
 	b.Broken.Store(true)
@@ -322,6 +324,21 @@ func (c *checked) forgets() {
 }
 
 const oneProgram = `{"programs":[{"name":"arrays","args":["arrays","server"],"nodes":1,"policy":"recover","services":[{"name":"More","methods":[{"name":"m","policy":"none"}]}]}]}`
+
+// leases has an operator end a standing lease, and no other slot.
+func (c *checked) leases(b *admintest.Busy) {
+	c.T.Helper()
+	if _, err := rpc.RefOf([]byte("shared")).Share(b.Ctx, b.Nested, b.Caller.Address()); err != nil {
+		c.T.Fatal(err)
+	}
+	all := admintest.GetAs[api.List[api.Slot]](c.Site, "/v1/slots?kind=lease").Items
+	if len(all) != 1 {
+		c.T.Fatalf("standing leases: %+v", all)
+	}
+	for slot, status := range map[string]int{strconv.Itoa(int(all[0].Slot)): 200, "1": 404, "x": 422} {
+		c.ask("POST", "/v1/slots/"+slot+"/cancel", "", status)
+	}
+}
 
 // actions does everything to the rack, rightly and wrongly.
 func (c *checked) actions(call string) {

@@ -381,13 +381,19 @@ func TestPacketsAndDigests(t *testing.T) {
 		node := netip.MustParseAddr("fd00:b1f0:0:2::1")
 		machine := pointer.Addr().As16()
 		if err := c.Write(b.ctx, []Update{{Insert, Entry{
-			Table: "identity", Match: []Match{{"ingress_port", Uint(2), 0}, {"source", Addr(node), 128}}, Action: "known", Params: []Param{{"kind", Uint(1)}, {"row", Uint(0)}, {"incarnation", Uint(0)}},
+			Table: "identity", Match: []Match{{"ingress_port", Uint(2), 0}, {"source", Addr(node), 128}}, Action: "known", Params: []Param{{"kind", Uint(1)}, {"row", Uint(1)}, {"incarnation", Uint(1)}},
 		}}, {Insert, Entry{
 			Table: "dsm_home", Match: []Match{{Field: "machine_prefix", Value: Bytes(machine[:6])}}, Action: "to_hop", Params: []Param{{"hop", Uint(9)}},
 		}}}); err != nil {
 			t.Fatal(err)
 		}
-		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1}
+		rebuilt := append(make([]byte, 12), 0x88, 0xB5, 8) // an operation on the registers: packets are judged from now on
+		rebuilt = append(rebuilt, make([]byte, 63)...)
+		if err := s.Send(PacketOut{Payload: rebuilt, Metadata: []uint64{0, 0}}); err != nil {
+			t.Fatal(err)
+		}
+		<-packets
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1}
 		for range 2 { // each is told, since each is acknowledged
 			b.sw.Input(2, datagram(node, pointer.With(dsmpacket.OpWrite).Addr(), 45101, h.Append(nil)))
 			d := <-digests

@@ -20,7 +20,7 @@
 //	daemon  ▶ {"ping":true}                  no id: a question, to be answered by an "alive"
 //	program ▶ {"id":6,"op":"leave"}
 //
-// The other operations are "main", "who", "service", "serving", "sharing", "calls", "ledger", "batches", "holdings" and "account", and
+// The other operations are "main", "who", "service", "serving", "sharing", "share", "calls", "ledger", "batches", "holdings" and "account", and
 // "status", which needs no join. A program's requests are carried out one after the other, but for those that only ask
 // or tell the Gatekeeper: nothing waits behind these.
 package unixjoin
