@@ -503,6 +503,7 @@ func TestPage_ConnectsAgain(t *testing.T) {
 	go func() { ended <- newServer(t, rack.Gatekeeper(), nil).Run(first, l) }()
 	b := openPage(t, &admintest.Site{T: t, URL: "http://" + address})
 	b.expect("net::ERR")
+	b.expect("status of 503") // a request that is under way when the server ends
 	end()
 	must(t, <-ended)
 	b.until(`document.documentElement.dataset.link === 'lost' && !document.querySelector('#trouble').hidden`)

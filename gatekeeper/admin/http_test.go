@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -266,5 +267,15 @@ func TestHealth(t *testing.T) {
 		if got := s.Get(path); !bytes.Equal(got, []byte("ok\n")) {
 			t.Errorf("%s: %q", path, got)
 		}
+	}
+}
+
+// A request that still waits when the server ends is told so: nothing is broken.
+func TestProblem_ServerEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var p *problem
+	if err := failed(fmt.Errorf("survey: %w", context.Cause(ctx))); !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable {
+		t.Errorf("got %v", err)
 	}
 }

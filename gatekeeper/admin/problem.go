@@ -83,6 +83,8 @@ func failed(err error) error {
 		return p
 	case errors.Is(err, gatekeeper.ErrStopped), errors.Is(err, gatekeeper.ErrNoSwitch):
 		return newProblem(http.StatusServiceUnavailable, err.Error())
+	case errors.Is(err, context.Canceled):
+		return newProblem(http.StatusServiceUnavailable, "the server ends")
 	case errors.Is(err, context.DeadlineExceeded):
 		return newProblem(http.StatusGatewayTimeout, "the Gatekeeper did not answer in time")
 	}
