@@ -266,7 +266,7 @@ func TestContract(t *testing.T) {
 		"/v1/rules": 200, "/v1/rules?table=control_rule": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
 		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
 		"/v1/events?replay=x": 422,
-		"/v1/slots": 200, "/v1/slots?node=fd00::9": 200, "/v1/slots?cursor=x": 400, "/v1/slots?limit=0": 422,
+		"/v1/slots":           200, "/v1/slots?node=fd00::9": 200, "/v1/slots?cursor=x": 400, "/v1/slots?limit=0": 422,
 	} {
 		c.do(path, status)
 	}
