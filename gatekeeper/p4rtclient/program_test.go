@@ -112,7 +112,7 @@ func TestParseProgram_Refused(t *testing.T) {
 	if i, err := p.PacketOutField("pad"); err != nil || i != 1 || p.PacketOutFields() != 2 {
 		t.Errorf("packet_out.pad is field %d of %d, %v", i, p.PacketOutFields(), err)
 	}
-	if len(p.Tables()) != 10 {
+	if len(p.Tables()) != 9 {
 		t.Errorf("tables %v", p.Tables())
 	}
 }
