@@ -44,3 +44,17 @@ func TestLeaseRests(t *testing.T) {
 		t.Log(wrong)
 	}
 }
+
+// A call that ends late has no part in a region that was allocated since in the same slot: its machine has lost what it lent.
+func TestLateEnd(t *testing.T) {
+	r := newRig(t, Rack)
+	old := r.alloc(1, 0)
+	first, second := r.ref(1, 0, 2), r.ref(1, 1, 3)
+	r.is("a call", call(1, 2, first, own(old)), "passes")
+	now := r.alloc(1, 0)
+	r.is("a call with what is in its place", call(1, 3, second, own(now)), "passes")
+	r.is("the end of the first one", reply(2, 1, first), "passes")
+	if w := r.Word(now.Slot); w != (Word{now.Generation, 1, 1}) {
+		t.Errorf("the region of the second call has the word %+v", w)
+	}
+}

@@ -30,16 +30,20 @@ func TestWeight(t *testing.T) {
 func TestWeight_Follows(t *testing.T) {
 	call, at, number := plain(1, 5)
 	letter, caller := rpcpacket.ID{9}, at.Caller
+	done := &Done{
+		Execution: call, Caller: caller, Incarnation: 1, Slot: at.Slot, Number: number, Answer: make([]byte, 5000),
+		Owed: Owed{Machines: []uint8{1}, Oneways: []Oneway{{ID: letter, Node: [16]byte{2}}}},
+	}
+	forgotten, over := &Forgotten{Executions: []rpcpacket.ID{call}}, &Over{Execution: call}
+	for _, last := range [][]Record{{forgotten, over}, {over, forgotten}} {
+		follows(t, append([]Record{done, &Delivered{Execution: call, Oneway: letter}}, last...))
+	}
+}
+
+func follows(t *testing.T, all []Record) {
+	t.Helper()
 	var s State
-	for _, r := range []Record{
-		&Done{
-			Execution: call, Caller: caller, Incarnation: 1, Slot: at.Slot, Number: number, Answer: make([]byte, 5000),
-			Owed: Owed{Machines: []uint8{1}, Oneways: []Oneway{{ID: letter, Node: [16]byte{2}}}},
-		},
-		&Delivered{Execution: call, Oneway: letter},
-		&Forgotten{Executions: []rpcpacket.ID{call}},
-		&Over{Execution: call},
-	} {
+	for _, r := range all {
 		before := s.Weight().Calls
 		if err := s.Apply(r); err != nil {
 			t.Fatal(err)
