@@ -418,6 +418,33 @@ func TestMirrorRefused_Blades(t *testing.T) {
 	})
 }
 
+// TestMirrorRefused_Ledgers: a blade that keeps ledgers of nodes, and nothing else, takes no copy: it would lose them.
+func TestMirrorRefused_Ledgers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: append(oneMemory(), simrack.Blade{Name: "m2", Kind: control.Memory, Capacity: 1 << 30}), Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 { // ledgers are spread over the machines
+			if _, err := r.Join(ctx, "c1", fmt.Sprint("client", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, blades := range [][2]string{{"m1", "m2"}, {"m2", "m1"}} {
+			if err := r.Gatekeeper().Mirror(ctx, blades[0], blades[1]); !errors.Is(err, gatekeeper.ErrBladeServes) || !strings.Contains(err.Error(), "ledgers") {
+				t.Errorf("mirror %s onto %s: %v", blades[0], blades[1], err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestFenceOfLargeWrites: the fence of a node that has not settled some hundred KiB of writes takes
 // a few commands to each copy, not hundreds.
 func TestFenceOfLargeWrites(t *testing.T) {
