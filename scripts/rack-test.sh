@@ -132,12 +132,10 @@ mtus() {
   done
 }
 
-# deployed FILE APP: deploys an app with one program and waits until it runs. removed APP:
+# deployed FILE: deploys an app and waits until all of its programs are ready. removed APP:
 # undeploys it and waits until it is gone.
 deployed() {
-  "$bifrost" deploy "$1" --rack "$name" >/dev/null || fail "deploy $1"
-  timeout 20 bash -c 'until "$0" apps --rack "$1" --json | grep "$2" | grep -q "\"status\":\"running\""; do sleep 0.05; done' "$bifrost" "$name" "$2" ||
-    fail "$2 does not run: $("$bifrost" apps --rack "$name")"
+  "$bifrost" deploy --timeout 60s "$1" --rack "$name" >/dev/null || fail "deploy $1: $("$bifrost" apps --rack "$name")"
 }
 removed() {
   "$bifrost" undeploy "$1" --delete-state --rack "$name" >/dev/null || fail "undeploy $1"
@@ -168,7 +166,7 @@ EOF
   echo "{name: arrays, programs: [{name: server, command: [arrays, server, --services, Arrays], services: [{name: Arrays}]}, {name: feed, command: [feed, serve], services: [{name: Feed}]}]}" >"$gen/arrays.yaml"
   python() { run c1 -- env PYTHONPATH="$py:$gen" /usr/bin/python3 "$py/$1" "${@:2}"; }
   "$bifrost" rack up -c "$config.python" >/dev/null || fail "rack up for clients/python"
-  deployed "$gen/arrays.yaml" '"arrays"'
+  deployed "$gen/arrays.yaml"
   python tests/rack_test.py || fail "a Python client and Go services"
   python examples/feed_pages.py read 500 10 | tail -n 1 | grep "^10 of 1000 posts" || fail "a Python client reads a list of a Go service in place"
   python examples/counter_asyncio.py 500 2 || fail "a Python client with asyncio"
@@ -183,7 +181,7 @@ EOF
   removed arrays
   cp "$py"/examples/* "$gen"
   sed -i "s,{PYTHONPATH: .*},{PYTHONPATH: \"$py:$gen\"}," "$gen/app.yaml"
-  deployed "$gen/app.yaml" '"arrays-python"'
+  deployed "$gen/app.yaml"
   run c1 -- arrays echo --count 100 --by value || fail "a Go client and a Python service, by value"
   run c1 -- arrays echo --size 3000000 --count 3 --by value || fail "a Go client and a Python service, by value beyond a packet"
   run c1 -- arrays add --size 100000 --count 5 --by reference || fail "a Go client and a Python service, by reference"
@@ -196,7 +194,7 @@ EOF
   done
   removed arrays-python
   sed -i "/policy: none/d" "$gen/app.yaml" # so that callers want exactly-once calls, which a Python program does not take
-  deployed "$gen/app.yaml" '"arrays-python"'
+  deployed "$gen/app.yaml"
   for client in "arrays echo --count 1 --by value --timeout 60s" "env PYTHONPATH=$py:$gen /usr/bin/python3 $gen/echo.py"; do
     if out=$(run c1 -- $client 2>&1); then fail "an exactly-once call to a Python service: $out"; fi
     case $out in *unavailable*ledger*) ;; *) fail "an exactly-once call to a Python service is refused like this: $out" ;; esac
@@ -212,7 +210,7 @@ hosted() {
   local pid kills=0 env="PATH: \"$PWD/bin:$PATH\", PYTHONPATH: \"$PWD/clients/python:$1\", BANK_IDL: $1/bank.thrift, BANK_LETTERS: $1/letters"
   thrift --gen py -out "$1" "$1/bank.thrift" || fail "thrift --gen py"
   sed -i "s|{PYTHONPATH: .*}|{$env}|" "$1/bank.yaml"
-  deployed "$1/bank.yaml" '"bank-python"'
+  deployed "$1/bank.yaml"
   run c1 -- env PYTHONPATH="$PWD/clients/python:$1" /usr/bin/python3 "$1/bank_client.py" 2000 ada >"$config.calls" &
   hold=$!
   for least in 50 400 800 1200; do
