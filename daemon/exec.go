@@ -6,12 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/child"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
@@ -38,15 +38,18 @@ func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = w, w
-	cmd.SysProcAttr = attributes()
-	p := &process{cmd: cmd, uid: uint32(os.Geteuid()), output: r, done: make(chan struct{})}
-	started := make(chan error)
-	go p.live(started, out)
-	err = <-started
+	p := &process{cmd: cmd, uid: uint32(os.Geteuid()), output: r, copied: make(chan struct{}), done: make(chan struct{})}
+	err = child.Start(cmd, dropPrivileges, p.leave)
 	w.Close() // the process has its own
 	if err != nil {
+		r.Close() // nothing is lost
 		return nil, fmt.Errorf("%s: %w", s.Args[0], err)
 	}
+	go func() {
+		defer close(p.copied)
+		_, _ = io.Copy(out, r) // ends with the last writer, or the deadline of leave
+		_ = r.Close()
+	}()
 	return p, nil
 }
 
@@ -107,6 +110,7 @@ type process struct {
 	cmd    *exec.Cmd
 	uid    uint32
 	output *os.File
+	copied chan struct{} // closed when its output has been passed on
 	done   chan struct{}
 	err    error // after done
 
@@ -114,31 +118,15 @@ type process struct {
 	ended bool // its id may belong to another
 }
 
-// live starts the process and waits for its end. The kernel kills the process
-// when the thread that started it ends, so that thread is kept for as long.
-func (p *process) live(started chan<- error, out io.Writer) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	dropPrivileges()
-	err := p.cmd.Start()
-	started <- err
-	if err != nil {
-		_ = p.output.Close() // nothing is lost
-		return
-	}
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		_, _ = io.Copy(out, p.output) // ends with the last writer, or the deadline below
-		_ = p.output.Close()
-	}()
-	p.err = p.cmd.Wait()
+// leave takes how the process has ended.
+func (p *process) leave(err error) {
+	p.err = err
 	p.Kill() // what it has left behind of its group
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
 	_ = p.output.SetReadDeadline(time.Now().Add(outputPatience)) // pipes have deadlines
-	<-copied
+	<-p.copied
 	close(p.done)
 }
 

@@ -9,9 +9,6 @@ import (
 // ownProgram is the daemon's own program.
 func ownProgram() (string, error) { return os.Executable() }
 
-// attributes are those of a program's process. It outlives a daemon that is killed: this system can do nothing about it.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
 // dropPrivileges has nothing to do: processes have no capabilities here.
 func dropPrivileges() {}
 

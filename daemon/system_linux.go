@@ -10,11 +10,6 @@ import (
 // ownProgram is the daemon's own program, also when its file has been replaced.
 func ownProgram() (string, error) { return "/proc/self/exe", nil }
 
-// attributes are those of a program's process.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
 // dropPrivileges has this thread start processes that have none of the daemon's privileges.
 func dropPrivileges() {
 	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) // there are none where the kernel refuses

@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/host/hostwire"
+	"github.com/bifrost-rack/bifrost/internal/child"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -54,8 +54,8 @@ func serve(ctx context.Context, conn net.Conn, cfg Config) error {
 	return c.Serve(ctx, node)
 }
 
-// child is a process of a host.
-type child struct {
+// process is the child of a host.
+type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error // valid once done is closed
@@ -65,24 +65,22 @@ type child struct {
 const childFD = 3
 
 // start starts a process with one end of a stream.
-func start(command []string) (conn *net.UnixConn, p *child, err error) {
-	conn, theirs, err := pair()
+func start(command []string) (conn *net.UnixConn, p *process, err error) {
+	conn, theirs, err := child.Pair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer theirs.Close()
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles, cmd.SysProcAttr = os.Stdout, os.Stderr, []*os.File{theirs}, attributes()
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = os.Stdout, os.Stderr, []*os.File{theirs}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, hostwire.Variable+"=") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
 	cmd.Env = append(cmd.Env, hostwire.Variable+"="+strconv.Itoa(childFD))
-	p = &child{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error)
-	go p.live(started)
-	if err := <-started; err != nil {
+	p = &process{cmd: cmd, done: make(chan struct{})}
+	if err := child.Start(cmd, nil, p.ended); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("start the child: %w", err), conn.Close())
 	}
 	go func() { // others may have the descriptor, too
@@ -92,54 +90,29 @@ func start(command []string) (conn *net.UnixConn, p *child, err error) {
 	return conn, p, nil
 }
 
-// live starts the process and waits for its end. Linux kills the process when the thread that has started it ends, so that thread stays.
-func (p *child) live(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err != nil {
-		return
-	}
-	if p.err = p.cmd.Wait(); p.err == nil {
+// ended takes how the process has ended, and ends what it has left behind of its group.
+func (p *process) ended(err error) {
+	p.kill()
+	if p.err = err; err == nil {
 		p.err = errors.New("exit status 0")
 	}
 	close(p.done)
 }
 
+// kill kills the process and those of its group; one that is gone is no error.
+func (p *process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+
 // end waits for so long until the process has ended, and kills it then, with those of its group. It returns how the process has ended;
 // nil, of one that was killed here.
-func (p *child) end(patience time.Duration) error {
+func (p *process) end(patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-p.done:
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // what it has left behind
 		return p.err
 	case <-timer.C:
 	}
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	p.kill()
 	<-p.done
 	return nil
-}
-
-// pair makes a stream. The second end is for the child.
-func pair() (*net.UnixConn, *os.File, error) {
-	syscall.ForkLock.RLock()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(fds[0])
-		syscall.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "child of the host"), os.NewFile(uintptr(fds[1]), "host") //nolint:gosec // descriptors
-	defer ours.Close()                                                                                    // FileConn has a copy
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, nil, errors.Join(err, theirs.Close())
-	}
-	return conn.(*net.UnixConn), theirs, nil // it is one
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/bifrost-rack/bifrost/internal/child"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 )
 
@@ -61,45 +62,24 @@ func (e *endpoint) Socket(use func(fd uintptr)) error {
 	case e.stream != nil:
 		return fmt.Errorf("the socket of %s has been handed over already", e.LocalAddr())
 	}
-	ours, theirs, err := pair()
+	ours, theirs, err := child.Pair()
 	if err != nil {
 		return fmt.Errorf("socket of %s: %w", e.LocalAddr(), err)
 	}
-	use(uintptr(theirs)) //nolint:gosec // a descriptor
+	defer theirs.Close()
+	fd := int(theirs.Fd()) //nolint:gosec // a descriptor
+	if err := errors.Join(
+		ours.SetReadBuffer(streamBuffer), ours.SetWriteBuffer(streamBuffer),
+		os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, streamBuffer)),
+		os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, streamBuffer)),
+	); err != nil {
+		return errors.Join(fmt.Errorf("socket of %s: %w", e.LocalAddr(), err), ours.Close())
+	}
+	use(theirs.Fd())
 	e.stream = ours
 	go e.up()
 	go e.down()
-	return os.NewSyscallError("close", syscall.Close(theirs))
-}
-
-// pair makes a stream. The second end is a descriptor, for somebody else.
-func pair() (ours net.Conn, theirs int, err error) {
-	syscall.ForkLock.RLock()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(fds[0])
-		syscall.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, -1, os.NewSyscallError("socketpair", err)
-	}
-	for _, fd := range fds {
-		for _, option := range []int{syscall.SO_SNDBUF, syscall.SO_RCVBUF} {
-			if e := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, option, streamBuffer); e != nil && err == nil {
-				err = os.NewSyscallError("setsockopt", e)
-			}
-		}
-	}
-	f := os.NewFile(uintptr(fds[0]), "stream of a node") //nolint:gosec // a descriptor
-	defer f.Close()                                      // FileConn has a copy
-	if err == nil {
-		ours, err = net.FileConn(f)
-	}
-	if err != nil {
-		return nil, -1, errors.Join(err, syscall.Close(fds[1]))
-	}
-	return ours, fds[1], nil
+	return nil
 }
 
 // up passes on what the program sends, until the stream ends. A program that sends no frames has its stream closed.
