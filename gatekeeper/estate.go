@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -33,12 +34,7 @@ func newEstate(cfg *Config) estate {
 
 // sortedBlades returns all blades in the order of their addresses.
 func (e *estate) sortedBlades() []*blade {
-	out := make([]*blade, 0, len(e.blades))
-	for _, b := range e.blades {
-		out = append(out, b)
-	}
-	slices.SortFunc(out, func(x, y *blade) int { return x.address.Compare(y.address) })
-	return out
+	return slices.SortedFunc(maps.Values(e.blades), func(x, y *blade) int { return x.address.Compare(y.address) })
 }
 
 // generations is at least the generation of each region of the rack: a machine may have had other blades before.

@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -57,13 +58,10 @@ func (p *population) nodeOrFallen(a netip.Addr) *node {
 	return p.fallen[a]
 }
 
+func byAddress(a, b *node) int { return a.address.Compare(b.address) }
+
 func (p *population) sortedFallen() []*node {
-	out := make([]*node, 0, len(p.fallen))
-	for _, n := range p.fallen {
-		out = append(out, n)
-	}
-	slices.SortFunc(out, func(x, y *node) int { return x.address.Compare(y.address) })
-	return out
+	return slices.SortedFunc(maps.Values(p.fallen), byAddress)
 }
 
 // withRights are the nodes that have rows, those that have ended too.
@@ -73,7 +71,7 @@ func (p *population) withRights() (all []*node) {
 			all = append(all, n)
 		}
 	}
-	slices.SortFunc(all, func(a, b *node) int { return a.address.Compare(b.address) })
+	slices.SortFunc(all, byAddress)
 	return all
 }
 

@@ -293,8 +293,8 @@ func (r *refusals) note(port uint16, before, after *Counters) {
 	}
 }
 
-// reasonNames are the reasons for which packets are held, as people read them.
-var reasonNames = [8]string{"0", "control", "call", "free", "memory reply", "no home", "no route", "hand"}
+// reasonNames are the reasons for which packets are held, as people read them. A number that is none stands for itself.
+var reasonNames = [8]string{"0", "control", "2", "3", "4", "no home", "no route", "hand"}
 
 // Drops tells what was stopped of each port: by the switch, which is asked, and by the
 // Gatekeeper. It fails without a switch.

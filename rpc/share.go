@@ -188,12 +188,7 @@ func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses
 		case err != nil && code != Overloaded && code != Unavailable:
 			return r, err
 		}
-		pause = pauses.Next(pause)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-n.base.Done():
-			timer.Stop()
+		if pause = pauses.Next(pause); !wait(n.base, pause) {
 			return r, n.failure()
 		}
 	}

@@ -124,13 +124,9 @@ func (n *Node) seekSlots() {
 			pause = slotPauses.First
 			continue
 		}
-		timer := time.NewTimer(pause)
-		pause = slotPauses.Next(pause)
-		select {
-		case <-timer.C:
-		case <-n.base.Done():
-			timer.Stop()
+		if !wait(n.base, pause) {
 			return
 		}
+		pause = slotPauses.Next(pause)
 	}
 }
