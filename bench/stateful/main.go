@@ -87,22 +87,28 @@ func calls(ctx context.Context, n *rpc.Node, args []string) error {
 	}
 	switch {
 	case args[0] == "call" && len(args) == 3:
-		return call(ctx, callers, length, func() error {
-			_, err := arrays.NewArraysClient(n.Client("Count", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("8 bytes."))
-			return err
+		return call(ctx, callers, length, func() func() error {
+			c := arrays.NewArraysClient(n.Client("Count", rpc.WithPolicy(rpc.PolicyRecover)))
+			return func() error {
+				_, err := c.Echo(ctx, []byte("8 bytes."))
+				return err
+			}
 		})
 	case args[0] == "refs" && len(args) == 4:
 		size, err := strconv.Atoi(args[3])
 		if err != nil {
 			return err
 		}
-		return call(ctx, callers, length, func() error { return workload.New(n).Run(ctx, "increment", size, 1, true) })
+		return call(ctx, callers, length, func() func() error {
+			c := workload.New(n)
+			return func() error { return c.Run(ctx, "increment", size, 1, true) }
+		})
 	}
 	return fmt.Errorf("%q: want serve, call or refs", args)
 }
 
-// call has callers call for so long, one call after the other each.
-func call(ctx context.Context, callers int, length time.Duration, once func() error) error {
+// call has callers, each of which caller makes, call for so long, one call after the other each.
+func call(ctx context.Context, callers int, length time.Duration, caller func() func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var calls atomic.Uint64
@@ -110,6 +116,7 @@ func call(ctx context.Context, callers int, length time.Duration, once func() er
 	begin := time.Now()
 	for range callers {
 		all.Go(func() {
+			once := caller()
 			for time.Since(begin) < length && ctx.Err() == nil {
 				if err := once(); err != nil {
 					cancel(err)
