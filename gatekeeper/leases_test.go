@@ -49,6 +49,19 @@ func (s *small) granted(n *testNode, id uint64, with *testNode, ps ...dsmpacket.
 	return r
 }
 
+// noLeases checks that no standing lease is left.
+func (s *small) noLeases() {
+	s.t.Helper()
+	if err := s.gk.query(s.t.Context(), func(c *controller) error {
+		if len(c.leases.at)+len(c.leases.of)+len(c.leases.held)+len(c.leases.waits) > 0 {
+			s.t.Errorf("leases are left: %+v", c.leases)
+		}
+		return nil
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // mayReadBy reports whether the switch lets a node read by a standing lease.
 func (s *small) mayReadBy(n *testNode, p dsmpacket.Pointer, by control.ShareReply) bool {
 	s.t.Helper()
@@ -110,14 +123,7 @@ func TestLease(t *testing.T) {
 				t.Errorf("what is gone is %d", state)
 			}
 			again()
-			if err := s.gk.query(t.Context(), func(c *controller) error {
-				if len(c.leases.at)+len(c.leases.of)+len(c.leases.held)+len(c.leases.waits) > 0 {
-					t.Errorf("leases are left: %+v", c.leases)
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			s.noLeases()
 			if next := s.granted(s.a, 2, s.b, p); next.Number <= by.Number {
 				t.Errorf("number %s follows %s", next.Number, by.Number)
 			}
@@ -162,14 +168,7 @@ func TestLease_Refused(t *testing.T) {
 		if !s.mayWrite(s.a, p) || !s.mayWrite(s.b, theirs) {
 			t.Error("a refused lease lends")
 		}
-		if err := s.gk.query(t.Context(), func(c *controller) error {
-			if len(c.leases.at) > 0 {
-				t.Errorf("%d leases are left", len(c.leases.at))
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		s.noLeases()
 	})
 }
 
@@ -220,14 +219,7 @@ func TestLease_Ends(t *testing.T) {
 			if state := heir.takesBack(0); state != control.ShareEnded || !s.mayWrite(heir, p) {
 				t.Errorf("leases of the former incarnation are %d", state)
 			}
-			if err := s.gk.query(t.Context(), func(c *controller) error {
-				if len(c.leases.at) > 0 {
-					t.Errorf("%d leases are left", len(c.leases.at))
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			s.noLeases()
 		})
 	}
 }

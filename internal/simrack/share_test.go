@@ -53,6 +53,16 @@ func (r *shelf) ends(ref *rpc.Ref[[]byte], lease *bifrost.Lease) {
 	}
 }
 
+// endsFor is ends, after which the reader lets go, too, and nothing is left.
+func (r *shelf) endsFor(borrowed, ref *rpc.Ref[[]byte], lease *bifrost.Lease) {
+	r.Helper()
+	r.ends(ref, lease)
+	if err := borrowed.Free(r.Context()); err != nil {
+		r.Error(err)
+	}
+	r.regions(0)
+}
+
 // passesOn has a program pass a region to Borrower.
 func (r *shelf) passesOn(n *rpc.Node, p dsm.Pointer) error {
 	_, err := arrays.NewArraysClient(n.Client("Borrower", rpc.WithPolicy(rpc.PolicyNone))).EchoRef(r.Context(), rpc.GlobalPointer(p), 8)
@@ -168,11 +178,7 @@ func TestShare_InUse(t *testing.T) {
 		if err := <-passed; err != nil {
 			t.Errorf("the call that had begun: %v", err)
 		}
-		r.ends(ref, lease)
-		if err := borrowed.Free(r.Context()); err != nil {
-			t.Error(err)
-		}
-		r.regions(0)
+		r.endsFor(borrowed, ref, lease)
 	})
 }
 
@@ -377,11 +383,7 @@ func TestShare_RegistersLost(t *testing.T) {
 			if _, err := r.client.Memory().Write(r.Context(), at(lease), []byte("x")); rpc.CodeOf(err) != rpc.PermissionDenied {
 				t.Errorf("the owner writes: %v", err)
 			}
-			r.ends(ref, lease)
-			if err := borrowed.Free(r.Context()); err != nil {
-				t.Error(err)
-			}
-			r.regions(0)
+			r.endsFor(borrowed, ref, lease)
 		})
 	}
 }

@@ -45,21 +45,9 @@ func interfaces(t *testing.T, s *Switch, a *lab) {
 	if err != nil || len(mac) != 6 || p.Name != a.iface || p.Number != 1 || p.MTU != 1500 || p.Index == 0 || !p.Enabled {
 		t.Errorf("%+v, %v", p, err)
 	}
-	peer := func(change func(netlink.Link) error) {
-		t.Helper()
-		within(t, a.ns, func() {
-			link, err := netlink.LinkByName("host")
-			if err == nil {
-				err = change(link)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	peer(netlink.LinkSetDown)
+	changeHost(t, a.ns, netlink.LinkSetDown)
 	until("down, and enabled", func(p gnmi.Port) bool { return !p.Up && p.Enabled })
-	peer(netlink.LinkSetUp)
+	changeHost(t, a.ns, netlink.LinkSetUp)
 	until("up again", func(p gnmi.Port) bool { return p.Up })
 	for _, enable := range []bool{false, true} {
 		if err := s.EnablePort(1, enable); err != nil {

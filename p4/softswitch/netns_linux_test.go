@@ -56,6 +56,20 @@ func within(t testing.TB, ns netns.NsHandle, f func()) {
 	f()
 }
 
+// changeHost changes the other end of a port's cable.
+func changeHost(t testing.TB, ns netns.NsHandle, change func(netlink.Link) error) {
+	t.Helper()
+	within(t, ns, func() {
+		link, err := netlink.LinkByName("host")
+		if err == nil {
+			err = change(link)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func newNamespace(t testing.TB) netns.NsHandle {
 	t.Helper()
 	runtime.LockOSThread()

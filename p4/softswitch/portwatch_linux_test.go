@@ -75,21 +75,9 @@ func TestPortStatus(t *testing.T) {
 	p := watchPorts(t, s)
 	p.expect(p4rt.Port{Number: 1, Name: a.iface, Up: true})
 	p.expect(p4rt.Port{Number: 2, Name: b.iface, Up: true})
-	peer := func(change func(netlink.Link) error) {
-		t.Helper()
-		within(t, b.ns, func() {
-			link, err := netlink.LinkByName("host")
-			if err == nil {
-				err = change(link)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	peer(netlink.LinkSetDown)
+	changeHost(t, b.ns, netlink.LinkSetDown)
 	p.expect(p4rt.Port{Number: 2, Name: b.iface})
-	peer(netlink.LinkSetUp)
+	changeHost(t, b.ns, netlink.LinkSetUp)
 	p.expect(p4rt.Port{Number: 2, Name: b.iface, Up: true})
 	b.unplug()
 	p.expect(p4rt.Port{Number: 2, Name: b.iface})

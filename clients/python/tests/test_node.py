@@ -53,6 +53,17 @@ class ExactlyOnceTest(MovesOn, NodeTest):
         self.direct.inject(ack.pack(), A)
         self.forgotten()
 
+    def test_nobody_waits_for_the_word_of_a_node_that_is_gone(self):
+        for who in None, {"name": "", "blade": "", "left": True}:
+            self.session.who[A] = who
+            with self.node._lock:
+                self.node._forgets.add(time.monotonic() + 10 * PATIENCE, A, bytes(16))
+            self.node._ask_whether_there(A)
+            end = time.monotonic() + PATIENCE
+            while self.node._forgets.due() is not None and time.monotonic() < end:
+                time.sleep(0.001)
+            self.assertIsNone(self.node._forgets.due())
+
     def test_a_node_that_restarts(self):
         outcome = self.start()
         m = self.call()
