@@ -10,6 +10,7 @@ from . import layout, wire
 from .account import Account
 from .batches import Batches
 from .errors import Error, FormatError
+from .leases import Borrows
 from .service import current
 
 WINDOW = 4  # datagrams under way at a time: they fit the smallest receive buffer that Linux gives
@@ -73,7 +74,7 @@ class Memory:
 
     def __init__(self, sock, incarnation, rack, budget, batches, clock=time.monotonic, sleep=time.sleep):
         """batches asks the Gatekeeper for batches of region slots: machine, how many the node is to have there → all that it has there."""
-        self.account = Account()
+        self.account, self.borrows = Account(), Borrows()
         self._leaving, self._closed = [], False  # pointers to regions that free_later frees
         self._news, self._freer = threading.Condition(), None
         self._socket, self._now, self._sleep = sock, clock, sleep
@@ -146,10 +147,15 @@ class Memory:
                 self._sleep(REST)
                 asks = list(batches)
 
+    def lent_by(self, region):
+        """The Use of a slot in which the call that is served has lent the node a region, or by which it has a standing lease. NO_USE if it has neither."""
+        serving = current()
+        by = serving.message.lent_by(region) if serving else wire.NO_USE
+        return self.borrows.by(region) if by == wire.NO_USE and not self.account.owns(region) else by
+
     def read(self, pointer: bytes, length: int) -> bytes:
         """The length bytes that stand at a pointer."""
-        serving = current()
-        by = serving.message.lent_by(wire.region_of(pointer)) if serving else wire.NO_USE
+        by = self.lent_by(wire.region_of(pointer))
         places = range(0, length, self._max_data)
 
         def request(at):
@@ -219,7 +225,7 @@ class Memory:
             done = self._run(make())
             lent = done.code == layout.OVERLOADED  # the switch alone says so
             if lent and self.account.lends(region):
-                raise Error(layout.PERMISSION_DENIED, name + " is lent by a call of this program that is not over", op)
+                raise Error(layout.PERMISSION_DENIED, name + " is lent by a call of this program that is not over, or shared", op)
             if done.code == layout.OK or lent and op == "free":
                 return done
             if not lent or self._now() >= give_up:

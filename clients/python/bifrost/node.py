@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import select
@@ -71,6 +72,7 @@ class Node:
         self._servers = direct.Servers(self._ask_serving)
         self._served = threading.Condition(self._lock)  # the Gatekeeper has said who serves
         self._forgets = direct.Forgets()
+        self.shares = itertools.count(1)  # numbers of the standing leases that the node gives
         self._inquiries = Inquiries(session)
         self._slot_inquiries = Inquiries(session)  # the Gatekeeper alone answers them, daemons most others
         self._closed = False
@@ -91,6 +93,11 @@ class Node:
         self._go_on_from(held, regions)
         self._pump = threading.Thread(target=self._run, name="bifrost node", daemon=True)
         self._pump.start()
+
+    @property
+    def prefix(self) -> int:
+        """The byte in which global pointers of this rack begin (wire.make_pointer)."""
+        return self._session.rack.get("dsm_prefix", 0)
 
     def __enter__(self) -> Node:
         return self
@@ -180,9 +187,9 @@ class Node:
         try:
             wanted = wire.method_of(method)
             front = wire.pack_headers(headers) if headers else b""
-            serving = None if oneway else current()  # a one-way hands over what is its sender's own
-            own = [r for r in regions if serving is None or serving.message.lent_by(r) == wire.NO_USE]
-            lists = wire.lists_of(regions, serving.message.lent_by) if serving else wire.lists_of(regions)
+            by = (lambda _: wire.NO_USE) if oneway else self.memory.lent_by  # a one-way hands over what is its sender's own
+            own = [r for r in regions if by(r) == wire.NO_USE]
+            lists = wire.lists_of(regions, by)
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
         if not all(map(self.memory.account.owns, own)):
@@ -270,6 +277,10 @@ class Node:
             raise Error(layout.OVERLOADED, why, op, never_began=True)
         if call.slot is None:
             raise Error(layout.DEADLINE_EXCEEDED, "no call slot was free", op, never_began=True)
+
+    def ask_share(self, wish):
+        """Asks the Gatekeeper for a standing lease, or to take one back: returns how far that has come."""
+        return self._session.ask("share", share=wish)["share"]
 
     def _ask_batches(self, machine, want):
         return self._session.ask("batches", machine=machine, want=want).get("batches") or ()
@@ -547,8 +558,7 @@ class Node:
                 m = _failure(layout.PERMISSION_DENIED, "the answer hands over a region that was its caller's already")
         waiter = self._orphan(call)
         if waiter is None:
-            prefix = self._session.rack.get("dsm_prefix")
-            self.memory.free_later([wire.base_of(prefix, r) for r in gains])
+            self.memory.free_later([wire.base_of(self.prefix, r) for r in gains])
         else:
             account.add(gains)
         self._tell(call, waiter, m)

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import ipaddress
 import itertools
 import logging
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,8 +29,9 @@ from thrift.transport.TTransport import TTransportException
 
 from . import form, layout, wire
 from .errors import Error
+from .leases import Given
 from .node import Node
-from .ttypes import GlobalPointer, Reference
+from .ttypes import GlobalPointer, Lease, Reference
 
 BESIDE = 512  # bytes of a packet that are left for what stands beside a value
 
@@ -71,6 +74,8 @@ class Ref:
     def __init__(self, node: Node, kind: form.Kind, plain: bool, content: bytes | None, pointer: bytes = b"", length: int = 0, lent: bool = False) -> None:
         self._node, self._kind, self._plain, self._lent, self._ended = node, kind, plain, lent, False
         self._content, self._pointer = content, pointer
+        self._by = wire.NO_USE  # the standing lease by which it is read
+        self._given: list[Given] = []  # the standing leases that are given of it
         self.size = length if content is None else len(content)  # bytes
 
     def open(self) -> Any:
@@ -86,9 +91,46 @@ class Ref:
         if self._lent:
             raise Error(layout.BAD_REQUEST, "the reference is lent: its caller frees it", "free reference")
         self._use("free reference")
-        if self._pointer:
+        if self._by != wire.NO_USE:
+            self._node.memory.borrows.drop(wire.region_of(self._pointer), self._by)
+        elif self._pointer:
             self._node.memory.free(self._pointer)
         self._end()
+
+    def share(self, reader: str, timeout: float | None = None) -> Lease:
+        """Lets the node at an address read the value for longer than a call: until unshare, until this node ends, or until the reader is gone for good. Pass the
+        result to the reader, which borrows by it; the struct is that of bifrost.thrift. While it is shared, the value can neither be written nor freed:
+        PERMISSION_DENIED. It may be passed to calls, and shared with others. What is lent, or another node's, fails as BAD_REQUEST; NOT_FOUND: there is
+        no such node; NO_SPACE: the owner's user has its share of the rack's leases. After DEADLINE_EXCEEDED there is none in the end."""
+        self._use("share")
+        if self._lent or self._by != wire.NO_USE:
+            raise Error(layout.BAD_REQUEST, "the reference is lent, or another node's: only a program's own values are shared", "share")
+        try:
+            reader = str(ipaddress.IPv6Address(reader))
+        except ValueError as e:
+            raise Error(layout.BAD_REQUEST, str(e), "share") from e
+        if reader == str(ipaddress.IPv6Address(self._node.address)):
+            raise Error(layout.BAD_REQUEST, "node %s would share with itself: it reads what is its own" % reader, "share")
+        self._stored()
+        if not self._pointer:
+            return Lease(0, b"")
+        self._node.memory.settle()
+        given = Given(self._node, self._pointer, self.size, reader)
+        given.wait(timeout)
+        self._given.append(given)
+        return given.handle
+
+    def unshare(self, *leases: Lease, timeout: float | None = None) -> None:
+        """Takes leases back, or all that were given if none is named. It returns when nobody reads by them any more, a second later at least: calls of the
+        reader that have passed the value on end first. After DEADLINE_EXCEEDED that goes on, and another unshare waits for it. UNAVAILABLE: the node has ended, which
+        ends all its leases."""
+        ends = [g for g in self._given if not leases or g.handle in leases]
+        for given in ends:
+            given.end()
+        end = None if timeout is None else time.monotonic() + timeout
+        for given in ends:
+            given.wait_over(None if end is None else max(0.0, end - time.monotonic()))
+        self._given = [g for g in self._given if g not in ends]
 
     def __enter__(self) -> Any:
         try:
@@ -139,6 +181,26 @@ def put(node: Node, kind: form.Kind, value: Any, plain: bool | None = None) -> R
     plain says that the value has no header; the default is what the type says."""
     plain = form.is_plain(kind) if plain is None else plain
     return _keep(node, kind, plain, form.pieces(kind, value, plain), Mark("").room(node))
+
+
+def borrow(node: Node, kind: form.Kind, lease: Lease, plain: bool | None = None) -> Ref:
+    """A reference to a value of a type (bifrost.form.kind_of) that another node shares with this one. It may be read, and passed to calls, until the
+    lease ends: then that fails as PERMISSION_DENIED. free forgets it here, and leaves the value to its owner. plain is as in put. BAD_REQUEST: it is no
+    lease, or the value is this node's own."""
+    plain = form.is_plain(kind) if plain is None else plain
+    length, p, by = lease.length or 0, bytes(lease.address or b""), wire.Use(lease.slot or 0, lease.number or 0)
+    if not length and not p:
+        return Ref(node, kind, plain, b"")
+    slots = layout.BLOCKS * layout.BLOCK_SLOTS
+    if not (wire.is_stored(p) and p[4] == node.prefix and 1 <= length <= layout.MAX_REGION and 1 <= by.slot < slots and by.number >= 1):
+        raise Error(layout.BAD_REQUEST, "it is no lease: %d bytes at %s, slot %d, number %d" % (length, p.hex(), *by), "borrow")
+    region = wire.region_of(p)
+    if node.memory.account.owns(region):
+        raise Error(layout.BAD_REQUEST, "%s is this node's own" % p.hex(), "borrow")
+    ref = Ref(node, kind, plain, None, p, length)
+    ref._by = by
+    node.memory.borrows.add(region, by)
+    return ref
 
 
 def _keep(node, kind, plain, pieces, inside):
@@ -340,13 +402,13 @@ class _Method:
                     ref._end()
 
     def _handed(self, node, value):
-        """The Reference to a handler's result. What the handler was lent is copied, for it is not the handler's to hand over."""
+        """The Reference to a handler's result. What the handler was lent, or has a lease for, is copied, for it is not the handler's to hand over."""
         kind, plain = self.marked["return"]
         if value is None:
             raise TApplicationException(TApplicationException.MISSING_RESULT, "%s returned nothing" % self.name)
         if not isinstance(value, Ref):
             value = self._put(node, "return", value)
-        elif value._lent:
+        elif value._lent or value._by != wire.NO_USE:
             value = _keep(node, kind, plain, iter((value._read(0, value.size),)), self.ways["return"].room(node))
         elif self.ways["return"].way == "region":
             value = value._stored()

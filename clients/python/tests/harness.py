@@ -96,6 +96,8 @@ class Session:
             return {"blocks": list(range(4, 4 + min(fields["want"], self.most)))}
         if op == "serving":
             return {"serving": self.serving}
+        if op == "share":
+            return {"share": self.share(**fields["share"])}
         if op == "who":
             answer = self.who.get(fields["address"], {"name": "n"})
             if answer is None:

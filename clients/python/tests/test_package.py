@@ -49,7 +49,7 @@ class TestPackage(unittest.TestCase):
         for f in (bifrost.join, bifrost.current, bifrost.Node.client, bifrost.Node.export, bifrost.Node.who, bifrost.Node.close, bifrost.Node.call, bifrost.Error.__init__,
                   bifrost.aio.join, bifrost.aio.handler, bifrost.host.Service.__init__, bifrost.host.serve, bifrost.host.current, bifrost.host.state, bifrost.host.State.keys_from, bifrost.host.now, bifrost.host.random,
                   bifrost.host.effect, bifrost.host.aeffect, bifrost.host.client, bifrost.host.aclient, bifrost.host.run, bifrost.host.log, bifrost.aio.Node.run, bifrost.aio.Node.client, bifrost.aio.Node.export, bifrost.node.Memory.alloc, bifrost.node.Memory.read, bifrost.node.Memory.write, bifrost.node.Memory.free,
-                  bifrost.refs.client, bifrost.refs.processor, bifrost.refs.put, bifrost.refs.Ref.open, bifrost.refs.Ref.load, bifrost.refs.Ref.free,
+                  bifrost.refs.client, bifrost.refs.processor, bifrost.refs.put, bifrost.refs.Ref.open, bifrost.refs.Ref.load, bifrost.refs.Ref.free, bifrost.refs.Ref.share, bifrost.refs.Ref.unshare, bifrost.refs.borrow,
                   bifrost.form.kind_of, bifrost.form.open, bifrost.form.List.load, bifrost.form.Map.items):
             self.assertIn("return", typing.get_type_hints(f), f)
 
