@@ -37,7 +37,7 @@ func DialOptions() []grpc.DialOption {
 }
 
 // dial connects to HOST:PORT or unix:PATH. Held packets go to and fro on this
-// connection, so its reads spin.
+// connection, so its reads spin where that pays.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {

@@ -61,7 +61,7 @@ func NewReadWriter(c syscall.Conn) (*ReadWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ReadWriter{raw: raw, spinner: Spinner{KeepsCPU: true}}, nil
+	return &ReadWriter{raw: raw}, nil
 }
 
 // Read implements io.Reader.

@@ -11,10 +11,9 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rawsys"
 )
 
-// most is for how long a reader that finds nothing asks again before it sleeps. A call that is
-// held at the switch takes 200 µs where all spin for as long as it takes: caller, callee, switch
-// and Gatekeeper. It takes twice that where one of them is too early asleep; then all are, since
-// each waits for the others.
+// most is for how long a reader that finds nothing asks again before it sleeps: as long as an
+// exchange takes in which others do something, too. Where one of them is too early asleep all are,
+// since each waits for the others.
 const most = 600 * time.Microsecond
 
 // maxSkip is how many reads in a row do without spinning at most: where it never
@@ -36,25 +35,10 @@ const shared = 8 * time.Microsecond
 // CPU back sooner when it is woken.
 const busy = 400 * time.Microsecond
 
-// How long a reader that keeps its CPU rests, which means that it does not spin, after other
-// threads have taken the CPU from it while it spun: twice as long each time that this happens soon
-// after a rest. A flood of packets makes spinning always pay, though others who have work wait for
-// a CPU meanwhile.
-const (
-	minRest = time.Millisecond
-	maxRest = 2 * time.Second
-)
-
-// soonAfter is how many times as long as its last rest a reader has to be left alone for the
-// next rest to be short again.
-const soonAfter = 4
-
-// Tests replace these: yield lets threads run that wait for the CPU, and preemptions says how often
-// it was taken from this thread.
+// Tests replace these.
 var (
-	yield       = rawsys.Yield
-	preemptions = rawsys.Preempted
-	clock       = time.Now
+	yield = rawsys.Yield // lets threads run that wait for the CPU
+	clock = time.Now
 )
 
 // Spinner decides whether a reader spins: as long as it pays, and as long as nobody else wants
@@ -62,15 +46,7 @@ var (
 // two microseconds. Where spinning does not pay it is tried less and less often. The zero Spinner
 // is ready; it is one reader's own.
 type Spinner struct {
-	// KeepsCPU is for readers in whose way all calls of a rack are: switch and Gatekeeper. They let
-	// nobody run before them, since a thread that yields goes to the end of the queue. They
-	// rest when others have taken their CPU from them.
-	KeepsCPU bool
-
 	skip, left int // reads to do without it after a failure, and of them still to come
-	// How long the last rest of a reader that keeps its CPU was, and its end.
-	rest time.Duration
-	till time.Time
 }
 
 // Spin calls try until it succeeds, its time is over, or others have had the CPU in vain. It
@@ -81,25 +57,9 @@ func (s *Spinner) Spin(try func() bool) bool {
 		return false
 	}
 	start := clock()
-	if !s.KeepsCPU {
-		return s.spin(try, start)
-	}
-	if start.Before(s.till) {
-		return false
-	}
-	thread, before := preemptions()
-	ok := s.spin(try, start)
-	if t, after := preemptions(); t == thread && after > before {
-		s.preempted(time.Now())
-	}
-	return ok
-}
-
-// spin is Spin, which it began at start.
-func (s *Spinner) spin(try func() bool, start time.Time) bool {
 	for last := false; !last; {
 		runtime.Gosched() // what else there is to do in this program goes first
-		others := s.giveWay()
+		others := giveWay()
 		last = others >= shared || clock().Sub(start) >= most
 		for range triesAtOnce {
 			if !try() {
@@ -117,11 +77,8 @@ func (s *Spinner) spin(try func() bool, start time.Time) bool {
 	return false
 }
 
-// giveWay lets others run, unless the reader keeps its CPU, and returns how long they have had it.
-func (s *Spinner) giveWay() time.Duration {
-	if s.KeepsCPU {
-		return 0
-	}
+// giveWay lets others run, and returns how long they have had the CPU.
+func giveWay() time.Duration {
 	start := clock()
 	yield()
 	return clock().Sub(start)
@@ -131,14 +88,4 @@ func (s *Spinner) giveWay() time.Duration {
 func (s *Spinner) fail() {
 	s.skip = min(max(1, 2*s.skip), maxSkip)
 	s.left = s.skip
-}
-
-// preempted has the reader rest. It had no work itself, and others wanted its CPU.
-func (s *Spinner) preempted(now time.Time) {
-	if now.Sub(s.till) < soonAfter*s.rest {
-		s.rest = min(2*s.rest, maxRest)
-	} else {
-		s.rest = minRest
-	}
-	s.till = now.Add(s.rest)
 }

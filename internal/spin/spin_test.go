@@ -9,14 +9,6 @@ import (
 	"time"
 )
 
-// preempts has others take this thread's CPU as often as times says, for this test.
-func preempts(t *testing.T, times func() int64) {
-	t.Helper()
-	was := preemptions
-	t.Cleanup(func() { preemptions = was })
-	preemptions = func() (uintptr, int64) { return 1, times() }
-}
-
 // Spinning that does not pay is tried less and less often, and again at once when
 // it has paid.
 func TestSpinner(t *testing.T) {
@@ -61,69 +53,27 @@ func TestSpinner_GivesWay(t *testing.T) {
 		name  string
 		have  time.Duration
 		tries int // the first that succeeds; 0: none
-		keeps bool
 		ok    bool
 		skips int
 		looks int
 	}{
-		{"in vain", shared, 0, false, false, 1, triesAtOnce},
-		{"they have answered", shared, 2, false, true, 0, 2},
-		{"they answer too late", shared, triesAtOnce + 1, false, false, 1, triesAtOnce},
-		{"they do something else", busy, 1, false, true, 1, 1},
-		{"nobody is there", 0, 3 * triesAtOnce, false, true, 0, 3 * triesAtOnce},
-		{"it keeps its CPU", busy, 3 * triesAtOnce, true, true, 0, 3 * triesAtOnce},
+		{"in vain", shared, 0, false, 1, triesAtOnce},
+		{"they have answered", shared, 2, true, 0, 2},
+		{"they answer too late", shared, triesAtOnce + 1, false, 1, triesAtOnce},
+		{"they do something else", busy, 1, true, 1, 1},
+		{"nobody is there", 0, 3 * triesAtOnce, true, 0, 3 * triesAtOnce},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			preempts(t, func() int64 { return 0 })
 			yields := others(t, tt.have)
-			s, looks := Spinner{KeepsCPU: tt.keeps}, 0
+			s, looks := Spinner{}, 0
 			ok := s.Spin(func() bool { looks++; return looks == tt.tries })
 			if ok != tt.ok || s.left != tt.skips || looks != tt.looks {
 				t.Errorf("%v after %d looks, skips %d; want %v after %d, %d", ok, looks, s.left, tt.ok, tt.looks, tt.skips)
 			}
-			if (*yields == 0) != tt.keeps {
-				t.Errorf("it has yielded %d times", *yields)
+			if *yields == 0 {
+				t.Error("it has not yielded")
 			}
 		})
-	}
-}
-
-// A spinner that keeps its CPU rests after others have taken it, twice as long each time that this happens again.
-func TestSpinner_Rests(t *testing.T) {
-	var times int64
-	preempts(t, func() int64 { return times })
-	spins := func(s *Spinner) (spun bool) {
-		s.Spin(func() bool { spun = true; times++; return true })
-		return spun
-	}
-	t.Run("without keeping its CPU", func(t *testing.T) {
-		others(t, 0)
-		for range 3 {
-			if !spins(&Spinner{}) {
-				t.Fatal("it rests")
-			}
-		}
-	})
-	s := Spinner{KeepsCPU: true, rest: maxRest, till: time.Now()}
-	if !spins(&s) || spins(&s) {
-		t.Error("it does not rest after others have taken its CPU")
-	}
-	if s.till = time.Now(); !spins(&s) {
-		t.Error("it does not spin after its rest")
-	}
-	s = Spinner{KeepsCPU: true}
-	at := time.Now()
-	for want := minRest; want < maxRest; want *= 2 {
-		if s.preempted(at); s.rest != want || !s.till.Equal(at.Add(want)) {
-			t.Fatalf("it rests for %v, want %v", s.rest, want)
-		}
-		at = s.till.Add(soonAfter*s.rest - 1)
-	}
-	if s.preempted(at); s.rest != maxRest {
-		t.Errorf("the longest rest is %v", s.rest)
-	}
-	if s.preempted(s.till.Add(soonAfter * maxRest)); s.rest != minRest {
-		t.Errorf("after long in peace it rests for %v", s.rest)
 	}
 }
 

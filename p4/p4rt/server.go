@@ -118,8 +118,8 @@ func (s *Server) options() []grpc.ServerOption {
 }
 
 // Serve answers controllers on a listener until Close, or until the listener
-// fails. It may be called for several listeners. Reads of their connections spin,
-// since held packets wait for what a controller answers.
+// fails. It may be called for several listeners. Reads of their connections spin
+// where that pays, since held packets wait for what a controller answers.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.grpc.Serve(spin.Listener(l)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return err
