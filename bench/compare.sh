@@ -40,8 +40,8 @@ for side in before after; do
   echo "$side: $(git -C "$room/$side" log -1 --format='%h of %ad, %s' --date=short)"
 done
 
-# measure SIDE COMMAND…: the median of one client's calls, in µs; of stateful the time per
-# call of all callers together.
+# measure SIDE COMMAND…: the median of one client's calls, in µs; of several callers the time
+# per call of all together.
 measure() {
   "$room/$1/bin/bifrost" rack exec --rack "$1$$" c1 -- "${@:2}" | sed -n 's/.*"p50_us":\([0-9.]*\).*/\1/p'
 }
@@ -66,12 +66,13 @@ done <<END
 arrays ping --count 2000 --json
 arrays echo --size 1024 --count 1000 --by value --json
 arrays increment --size 16384 --count 500 --by value --json
-arrays increment --size 16384 --count 200 --by reference --json
-arrays add --size 64 --count 200 --by reference --json
-arrays add --size 65536 --count 100 --by reference --json
-arrays add --size 1048576 --count 20 --by reference --json
-arrays add --size 2097152 --count 12 --by reference --json
 stateful call 64 1s
-stateful refs 64 1s 4096
+stateful region 1 300ms 64 none
+stateful region 1 300ms 64 recover
+stateful region 1 300ms 65536 none
+stateful region 1 300ms 65536 recover
+stateful region 1 300ms 1048576 none
+stateful region 1 300ms 1048576 recover
+stateful region 64 1s 4096 none
 END
 echo "measured in $SECONDS s"

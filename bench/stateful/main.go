@@ -1,26 +1,30 @@
-// Command stateful is a service that keeps state, and callers of it: bench/compare.sh builds it
-// with two revisions of Bifröst and compares them. It uses what both have.
+// Command stateful is a service that keeps state, and callers of it and of the example arrays:
+// bench/compare.sh builds it with two revisions of Bifröst and compares them. It uses what both have.
 //
-//	stateful serve                   # the service Count, until it is ended
-//	stateful call CALLERS TIME       # prints the time per call of so many callers together, in µs
-//	stateful refs CALLERS TIME SIZE  # of callers of Arrays.increment, with arrays of so many bytes by reference
+//	stateful serve                            # the service Count, until it is ended
+//	stateful call CALLERS TIME                # calls of Count, exactly once
+//	stateful region CALLERS TIME SIZE POLICY  # calls of Arrays.incrementRef with an array of SIZE bytes; POLICY is none or recover
+//
+// Callers call for a time, one call after the other each. It prints the median of a single caller's
+// calls in µs, and of several callers the time per call of all together.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/examples/arrays/workload"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -94,35 +98,87 @@ func calls(ctx context.Context, n *rpc.Node, args []string) error {
 				return err
 			}
 		})
-	case args[0] == "refs" && len(args) == 4:
+	case args[0] == "region" && len(args) == 5:
 		size, err := strconv.Atoi(args[3])
 		if err != nil {
 			return err
 		}
+		policy, known := map[string]rpc.Policy{"none": rpc.PolicyNone, "recover": rpc.PolicyRecover}[args[4]]
+		if !known || size < 1 {
+			return fmt.Errorf("%q: want a size of a byte or more, and none or recover", args)
+		}
 		return call(ctx, callers, length, func() func() error {
-			c := workload.New(n)
-			return func() error { return c.Run(ctx, "increment", size, 1, true) }
+			r := &regions{arrays.NewArraysClient(n.Client("Arrays", rpc.WithPolicy(policy))), n.Memory(), bytes.Repeat([]byte{1}, size), make([]byte, size)}
+			return func() error { return r.increment(ctx) }
 		})
 	}
-	return fmt.Errorf("%q: want serve, call or refs", args)
+	return fmt.Errorf("%q: want serve, call or region", args)
+}
+
+// regions makes calls by reference as the peer "bifrost-regions" of the experiments does: the argument is allocated
+// and written, the call made, the result read, and both regions freed at once.
+type regions struct {
+	calls     *arrays.ArraysClient
+	memory    *dsm.Client
+	arg, back []byte
+}
+
+// increment makes one call.
+func (r *regions) increment(ctx context.Context) (err error) {
+	var mine []dsm.Pointer
+	defer func() {
+		var freed sync.WaitGroup
+		failed := make([]error, len(mine))
+		for i, p := range mine {
+			freed.Go(func() { failed[i] = r.memory.Free(ctx, p) })
+		}
+		freed.Wait()
+		err = errors.Join(append(failed, err)...)
+	}()
+	p, err := r.memory.Alloc(ctx, uint64(len(r.arg)))
+	if err != nil {
+		return err
+	}
+	mine = append(mine, p)
+	if _, err := r.memory.Write(ctx, p, r.arg); err != nil {
+		return err
+	}
+	got, err := r.calls.IncrementRef(ctx, rpc.GlobalPointer(p), int64(len(r.arg)), 1)
+	if err != nil {
+		return err
+	}
+	result, err := rpc.PointerOf(got)
+	if err != nil {
+		return err
+	}
+	mine = append(mine, result)
+	if _, err := r.memory.Read(ctx, result, r.back); err != nil {
+		return err
+	}
+	if r.back[0] != r.arg[0]+1 || r.back[len(r.back)-1] != r.arg[0]+1 {
+		return fmt.Errorf("the result is %d to %d, want %d", r.back[0], r.back[len(r.back)-1], r.arg[0]+1)
+	}
+	return nil
 }
 
 // call has callers, each of which caller makes, call for so long, one call after the other each.
 func call(ctx context.Context, callers int, length time.Duration, caller func() func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var calls atomic.Uint64
+	took := make([][]time.Duration, callers)
 	var all sync.WaitGroup
 	begin := time.Now()
-	for range callers {
+	for i := range callers {
 		all.Go(func() {
 			once := caller()
-			for time.Since(begin) < length && ctx.Err() == nil {
+			for last := begin; last.Sub(begin) < length && ctx.Err() == nil; {
 				if err := once(); err != nil {
 					cancel(err)
 					return
 				}
-				calls.Add(1)
+				now := time.Now()
+				took[i] = append(took[i], now.Sub(last))
+				last = now
 			}
 		})
 	}
@@ -130,6 +186,12 @@ func call(ctx context.Context, callers int, length time.Duration, caller func() 
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("{\"p50_us\":%.2f,\"calls\":%d}\n", float64(time.Since(begin).Microseconds())/float64(calls.Load()), calls.Load())
+	each := slices.Concat(took...)
+	p50 := time.Since(begin) / time.Duration(len(each))
+	if callers == 1 {
+		slices.Sort(each)
+		p50 = each[len(each)/2]
+	}
+	fmt.Printf("{\"p50_us\":%.2f,\"calls\":%d}\n", float64(p50.Nanoseconds())/1e3, len(each))
 	return nil
 }
