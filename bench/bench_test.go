@@ -93,7 +93,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 func TestSmoke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "eval")
 	document := filepath.Join(dir, "evaluation.md")
-	out, errs, err := command(t, "exactly-once", "exactly-once-work", "ping-overhead", "mirrored-memory", "patterns-onward-3", "posts", "--out", dir, "--document", document)
+	out, errs, err := command(t, "exactly-once", "exactly-once-work", "ping-overhead", "mirrored-memory", "patterns-onward-3", "posts", "by-region", "by-region-rate", "by-region-work", "--out", dir, "--document", document)
 	if err != nil {
 		t.Fatal(err, errs)
 	}
@@ -107,14 +107,14 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory", "exactly-once-work", "patterns-onward-3", "posts"} {
+	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory", "exactly-once-work", "patterns-onward-3", "posts", "by-region", "by-region-rate", "by-region-work"} {
 		e := r.Experiment(name)
-		if e == nil || len(e.Notes) > 0 || e.Repeats != 2 {
+		if e == nil || len(e.Notes) > 0 || e.Repeats != 2 && name != "by-region-rate" {
 			t.Fatalf("%s: %+v", name, e)
 		}
 		for _, s := range e.Series {
 			for _, p := range s.Points {
-				if p.Detail == nil && name == "exactly-once-work" {
+				if p.Detail == nil && (strings.HasSuffix(name, "-work") || name == "by-region-rate" && p.Value > 0) {
 					continue // a counter
 				}
 				if p.Value <= 0 || p.Low > p.Value || p.High < p.Value || p.Detail.N < 2 || p.Detail.P99 < p.Detail.P50 {
@@ -131,17 +131,20 @@ func TestSmoke(t *testing.T) {
 	if len(r.Experiment("ping-overhead").Series) != 8 || r.Machine.CPUs < 1 || r.Machine.CPU == "" || r.Versions["grpc-go"] == "" {
 		t.Errorf("%+v", r)
 	}
-	aims := 0
+	aims := map[string]int{}
 	for _, f := range r.Findings() {
-		if strings.HasPrefix(f.Measure, "exactly once:") {
-			aims++
+		large := strings.HasSuffix(f.Measure, " MiB") // which are not measured quickly
+		if about, _, _ := strings.Cut(f.Measure, ":"); about == "exactly once" || strings.HasPrefix(about, "by region") && !large {
+			about, _, _ = strings.Cut(about, ",")
+			about, _, _ = strings.Cut(about, " /")
+			aims[about]++
 			if !f.Measured() || !strings.Contains(out, "\n"+f.Measure+" ") {
 				t.Errorf("%s: %v, or it is not in the table of aims", f.Measure, f.Value)
 			}
 		}
 	}
-	if aims != 10 {
-		t.Errorf("%d aims of exactly-once", aims)
+	if aims["exactly once"] != 10 || aims["by region"] != 9 {
+		t.Errorf("aims: %v", aims)
 	}
 	first, err := os.ReadFile(document)
 	if err != nil {

@@ -17,15 +17,15 @@ const breakdownSize = 16 << 10
 const wordSize = 8
 
 // Parts that time goes to, in the order in which they are stacked.
-var parts = []string{"marshal", "network", "traps and rules", "DSM", "compute", "rest"}
+var parts = []string{"marshal", "network", report.Rights, "DSM", "compute", "rest"}
 
 var whereTimeGoes = Experiment{
 	Experiment: report.Experiment{
 		Name: "where-time-goes", Question: "Where does the time of a call go?", Figures: "7.8",
 		Method: "Means of clocks in client and server, over arrays of 16 KiB. marshal: the generated code's reading and writing, on both sides. " +
 			"compute: the handler without its memory accesses. network: by value, the call without all that; by reference, what a ping of the same " +
-			"processes takes, which nothing holds. DSM: reads and writes of memory, and for allocations and frees what a read of 8 bytes takes. traps and rules: what " +
-			"held packets take beyond that, as the switch waits for the Gatekeeper. rest: what no clock has seen.",
+			"processes takes. DSM: reads and writes of memory, and for allocations and frees what a read of 8 bytes takes. regions and rights: what " +
+			"allocations and frees take beyond that, and a call with regions beyond a ping. rest: what no clock has seen.",
 		X: report.Axis{Title: "workload", Scale: report.Parts}, Y: report.Axis{Title: "time of one operation, mean", Unit: "µs", Scale: report.Linear},
 	},
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
@@ -143,14 +143,14 @@ func (b clocks) way() float64 {
 func (b clocks) parts() []float64 {
 	marshal := b.client[peer.Marshal] + max(0, b.server[peer.Unmarshal]-b.server[peer.Handler])
 	compute := b.server[peer.Handler] - b.server[peer.Memory]
-	network, traps, dsm := b.way(), 0.0, 0.0
+	network, rights, dsm := b.way(), 0.0, 0.0
 	if b.word > 0 {
-		held := b.client[peer.Alloc] + b.client[peer.Free] + b.server[peer.HAlloc]
+		slots := b.client[peer.Alloc] + b.client[peer.Free] + b.server[peer.HAlloc]
 		const steps = 3 // the client's allocations, the handler's, and the frees
-		dsm = b.client[peer.Pre] + b.client[peer.Post] + b.server[peer.Memory] - held + steps*b.word
-		traps = max(0, held-steps*b.word) + max(0, network-b.network)
+		dsm = b.client[peer.Pre] + b.client[peer.Post] + b.server[peer.Memory] - slots + steps*b.word
+		rights = max(0, slots-steps*b.word) + max(0, network-b.network)
 		network = min(network, b.network)
 	}
-	rest := b.total - marshal - network - traps - dsm - compute
-	return []float64{marshal, network, traps, dsm, compute, max(0, rest)}
+	rest := b.total - marshal - network - rights - dsm - compute
+	return []float64{marshal, network, rights, dsm, compute, max(0, rest)}
 }

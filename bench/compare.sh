@@ -3,7 +3,7 @@
 # built, each has a rack, and the same calls are measured on one and then on the other,
 # N times (20), every other time the other way round.
 #
-#   sudo bench/compare.sh BEFORE [AFTER [N]]      # AFTER is HEAD; 4 minutes
+#   sudo bench/compare.sh BEFORE [AFTER [N]]      # AFTER is HEAD; 5 minutes
 #   sudo bench/compare.sh HEAD~20                 # what today's last 20 commits cost
 #   sudo COPIES=1 bench/compare.sh 39691cf        # without mirrored memory, which 39691cf did not have
 #

@@ -47,38 +47,56 @@ type entrant struct {
 
 // run measures all contenders in turns and puts the series into e.
 func (c contest) run(ctx context.Context, l *Lab, e *report.Experiment) error {
-	peers, notes, err := l.able(c.peers)
+	entrants, end, err := c.enter(ctx, l, e)
 	if err != nil {
 		return err
 	}
-	if len(peers) == 0 {
-		return fmt.Errorf("nothing of it can be measured here: %s", strings.Join(notes, "; "))
-	}
-	e.Notes = append(e.Notes, notes...)
-	var entrants []*entrant
-	defer func() {
-		for _, x := range entrants {
-			x.close()
-		}
-	}()
-	for _, p := range peers {
-		pair, err := l.pair(ctx, p, c.chain, c.blades(p)...)
-		if err != nil {
-			return err
-		}
-		entrants = append(entrants, &entrant{pair: pair, repeats: make([][]stats.Summary, len(c.points))})
-	}
+	defer end()
 	for n := range l.Pace.Repeats {
-		for i, at := range c.points {
-			l.Progress("%s: repeat %d of %d, %s", e.Name, n+1, l.Pace.Repeats, at.name(e))
-			for _, x := range c.order(entrants, n) {
-				if err := c.measure(ctx, l, x, i, at); err != nil {
-					return err
-				}
-			}
+		if err := c.repeat(ctx, l, e, entrants, n); err != nil {
+			return err
 		}
 	}
 	e.Series = append(e.Series, c.series(entrants)...)
+	return nil
+}
+
+// enter starts the contenders; end ends them.
+func (c contest) enter(ctx context.Context, l *Lab, e *report.Experiment) (entrants []*entrant, end func(), err error) {
+	peers, notes, err := l.able(c.peers)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(peers) == 0 {
+		return nil, nil, fmt.Errorf("nothing of it can be measured here: %s", strings.Join(notes, "; "))
+	}
+	e.Notes = append(e.Notes, notes...)
+	end = func() {
+		for _, x := range entrants {
+			x.close()
+		}
+	}
+	for _, p := range peers {
+		pair, err := l.pair(ctx, p, c.chain, c.blades(p)...)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		entrants = append(entrants, &entrant{pair: pair, repeats: make([][]stats.Summary, len(c.points))})
+	}
+	return entrants, end, nil
+}
+
+// repeat measures all points once more, contenders in turns.
+func (c contest) repeat(ctx context.Context, l *Lab, e *report.Experiment, entrants []*entrant, n int) error {
+	for i, at := range c.points {
+		l.Progress("%s: repeat %d of %d, %s", e.Name, n+1, l.Pace.Repeats, at.name(e))
+		for _, x := range c.order(entrants, n) {
+			if err := c.measure(ctx, l, x, i, at); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

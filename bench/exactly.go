@@ -21,7 +21,7 @@ import (
 var exactlyOnce = Experiment{
 	Experiment: report.Experiment{
 		Name: "exactly-once", Question: "What does exactly-once cost?",
-		Method: "The same calls with policy none (at most once; only what carries a pointer is held) and with policy recover, where every outcome is in " +
+		Method: "The same calls with policy none (at most once) and with policy recover, where every outcome is in " +
 			"its callee's ledger before others see it; and a chain of four nested calls by value, on two blades in turn. Logs and ledgers are in memory, so no disk is measured.",
 		X: report.Axis{Title: "call", Scale: report.Category}, Y: report.Axis{Title: "latency, median", Unit: "µs", Scale: report.Linear},
 	},
@@ -86,7 +86,7 @@ type works struct {
 }
 
 // work is what the components have done so far.
-type work struct{ packets, held, requests, gatekeeper, memory float64 }
+type work struct{ packets, held, requests, gatekeeper, sw, memory float64 }
 
 // measure has as many callers ping as many server nodes.
 func (w *works) measure(ctx context.Context, nodes int, e *report.Experiment) error {
@@ -119,11 +119,16 @@ func (w *works) measure(ctx context.Context, nodes int, e *report.Experiment) er
 	if _, err := pair.client.Ask(ctx, agent.Request{Dial: &agent.Role{Peer: p.Name, Site: site}}); err != nil {
 		return err
 	}
-	ask := agent.Measure{Work: peer.Work{Op: peer.Ping}, Callers: nodes, For: 10 * w.Pace.Warmup}
+	return w.count(ctx, pair, agent.Measure{Work: peer.Work{Op: peer.Ping}, Callers: nodes}, report.Point{X: float64(nodes)}, e)
+}
+
+// count measures calls, and adds at a point what the components have done for each.
+func (w *works) count(ctx context.Context, pair *pair, ask agent.Measure, at report.Point, e *report.Experiment) error {
+	ask.For = 10 * w.Pace.Warmup
 	if _, err := pair.client.Ask(ctx, agent.Request{Measure: &ask}); err != nil {
 		return err
 	}
-	before, err := w.count(ctx)
+	before, err := w.counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +137,7 @@ func (w *works) measure(ctx context.Context, nodes int, e *report.Experiment) er
 	if err != nil {
 		return err
 	}
-	after, err := w.count(ctx)
+	after, err := w.counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,16 +151,18 @@ func (w *works) measure(ctx context.Context, nodes int, e *report.Experiment) er
 		{report.HeldPackets, "packets held for the Gatekeeper", after.held - before.held},
 		{report.MemoryRequests, "requests to memory servers", after.requests - before.requests},
 		{report.GatekeeperCPU, "CPU of the Gatekeeper, µs", micro * (after.gatekeeper - before.gatekeeper)},
+		{report.SwitchCPU, "CPU of the switch's process, µs", micro * (after.sw - before.sw)},
 		{report.MemoryCPU, "CPU of memory servers, µs", micro * (after.memory - before.memory)},
 	} {
-		v := s.value / calls
-		e.Add(s.name, s.title, report.Point{X: float64(nodes), Value: v, Low: v, High: v})
+		at.Value = s.value / calls
+		at.Low, at.High = at.Value, at.Value
+		e.Add(s.name, s.title, at)
 	}
 	return nil
 }
 
-// count reads the components' counters.
-func (w *works) count(ctx context.Context) (c work, err error) {
+// counters reads the components' counters.
+func (w *works) counters(ctx context.Context) (c work, err error) {
 	dir := filepath.Dir(w.n.Host.AdminSocket(w.n.Config.Name))
 	sum := func(m map[string]float64, name, label string) (n float64) {
 		for key, v := range m {
@@ -174,6 +181,7 @@ func (w *works) count(ctx context.Context) (c work, err error) {
 	if err != nil {
 		return c, err
 	}
+	c.sw = sw[cpuMetric]
 	c.packets = sum(sw, "bifrost_switch_port_packets_total", `direction="in"`)
 	for _, b := range w.n.Config.Blades {
 		if b.Kind != control.Memory {

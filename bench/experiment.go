@@ -21,7 +21,7 @@ type Experiment struct {
 // Experiments are all there are, in the order in which they run.
 func Experiments() []Experiment {
 	return slices.Concat(
-		[]Experiment{switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, referenceThreshold}, patterns,
+		[]Experiment{switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, byRegion, byRegionRate, byRegionWork, referenceThreshold}, patterns,
 		[]Experiment{posts, whereTimeGoes, exactlyOnce, exactWork, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime},
 	)
 }

@@ -37,7 +37,7 @@ const Dropped = "dropped"
 // Hog is the class that sends nothing, and keeps the flood's CPU busy.
 const Hog = "hog"
 
-// Fairness asks what the flood of one blade does to the held calls of others.
+// Fairness asks what the flood of one blade does to the calls of others.
 type Fairness struct {
 	Bifrost, Rack string
 	// For is how long each class is flooded.
@@ -65,7 +65,7 @@ type Fair struct {
 // fairPeer is whose calls are measured.
 const fairPeer = "bifrost-exact"
 
-// fairWork is what they do. They have pointers, so each is held, and its answer.
+// fairWork is what they do. Their arrays are in regions.
 var fairWork = peer.Work{Op: peer.Increment, Size: 128 << 10}
 
 // Run makes a rack, measures calls with pointers from c1 to s1 in peace, and then while s2 floods

@@ -22,6 +22,14 @@ var (
 	// however short it is.
 	bifrostRegions = bifrostKind{name: "bifrost-regions", reference: true, policy: rpc.PolicyNone}.peer("Bifröst, by regions",
 		"global pointers in the IDL: each argument and result has a region, policy none")
+	// bifrostRegionsExact is the same program with exactly-once calls.
+	bifrostRegionsExact = bifrostKind{name: "bifrost-regions-exact", reference: true, policy: rpc.PolicyRecover}.peer("Bifröst, by regions, exactly once",
+		"global pointers in the IDL: each argument and result has a region, policy recover")
+	// The same two while the switch judges no rights (bench/unjudged.go).
+	bifrostUnjudged = bifrostKind{name: "bifrost-unjudged", reference: true, policy: rpc.PolicyNone}.peer("no rights, by regions",
+		"as Bifröst, by regions, while the switch lets every call and access pass without a look at rights")
+	bifrostUnjudgedExact = bifrostKind{name: "bifrost-unjudged-exact", reference: true, policy: rpc.PolicyRecover}.peer("no rights, by regions, exactly once",
+		"as Bifröst, by regions, exactly once, while the switch lets every call and access pass without a look at rights")
 	// bifrostKept is a program that calls again and again: it keeps the regions of
 	// its arguments, and does not wait until a result is freed.
 	bifrostKept = bifrostKind{name: "bifrost-kept", reference: true, kept: true, policy: rpc.PolicyNone}.peer("Bifröst, regions kept",
@@ -32,11 +40,11 @@ var (
 	// with two of which each holds a copy: machines 2 and 1 of their experiment's rack.
 	memorySingle   = bifrostKind{name: "memory-single", reference: true, policy: rpc.PolicyNone, machine: 2}.peer("one copy", "a region on a memory blade that is alone")
 	memoryMirrored = bifrostKind{name: "memory-mirrored", reference: true, policy: rpc.PolicyNone, machine: 1}.peer("two copies", "a region of which two memory blades hold a copy each: a write is done when both have answered")
-	// thriftUDPExact is thriftUDP with exactly-once calls, which go past the Gatekeeper.
+	// thriftUDPExact is thriftUDP with exactly-once calls.
 	thriftUDPExact = bifrostKind{name: "thrift-udp-exact", policy: rpc.PolicyRecover}.peer("Thrift over our UDP, exactly once", "by value, policy recover: the callee's ledger has each call's outcome before the answer leaves")
 	// thriftUDP is the thesis's "Thrift UDP implementation, but no Bifröst
-	// management": the switch routes calls by itself and nothing is held.
-	thriftUDP = bifrostKind{name: "thrift-udp", policy: rpc.PolicyNone}.peer("Thrift over our UDP", "Bifröst's UDP runtime, arguments and results by value, policy none: the Gatekeeper sees nothing of it")
+	// management": nothing of it is in memory.
+	thriftUDP = bifrostKind{name: "thrift-udp", policy: rpc.PolicyNone}.peer("Thrift over our UDP", "Bifröst's UDP runtime, arguments and results by value, policy none")
 )
 
 type bifrostKind struct {

@@ -12,6 +12,9 @@
 //	thrift-udp-exact  the same, and every call executes exactly once
 //	bifrost           the same, arguments by reference
 //	bifrost-regions   the same, each in a region that the program makes
+//	bifrost-regions-exact   the same, and every call executes exactly once
+//	bifrost-unjudged        bifrost-regions while the switch judges no rights
+//	bifrost-unjudged-exact
 //	bifrost-kept      the same, by a program that keeps its arguments' regions
 //	ref-chosen        values by reference that travel as the runtime likes
 //	ref-value         the same, inside messages always
@@ -154,7 +157,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica, thriftUDPExact, refChosen, refValue, refRegion}
+var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostRegionsExact, bifrostUnjudged, bifrostUnjudgedExact, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica, thriftUDPExact, refChosen, refValue, refRegion}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

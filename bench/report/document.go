@@ -125,11 +125,10 @@ func (d *document) findings(r *Report) {
 			d.say("- *%s* (%s, %s): %s", f.Measure, f.text(), f.aim(), why)
 		}
 	}
-	if missed {
-		d.say("\n%s\n", aTrap)
-	} else {
-		d.say("- nowhere.\n")
+	if !missed {
+		d.say("- nowhere.")
 	}
+	d.say("")
 }
 
 func (d *document) comparisons(r *Report) {

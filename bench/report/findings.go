@@ -39,7 +39,8 @@ func (r *Report) Findings() []Finding {
 	memory, chain, callers := r.Experiment("memory-or-redis"), r.Experiment("call-chain"), r.Experiment("concurrent-callers")
 	copies, death := r.Experiment("mirrored-memory"), r.Experiment("memory-blade-dies")
 	exact, work := r.Experiment("exactly-once"), r.Experiment("exactly-once-work")
-	const large, page, two, short = 64 << 10, 4 << 10, 2 << 20, 16 << 10
+	region, regionRate, regionWork := r.Experiment("by-region"), r.Experiment("by-region-rate"), r.Experiment("by-region-work")
+	const large, page, one, two, short = 64 << 10, 4 << 10, 1 << 20, 2 << 20, 16 << 10
 	return []Finding{
 		{Measure: "ping, policy none / raw UDP", Thesis: "3.78 (no protection on)", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp")},
 		{Measure: "ping, policy none / raw UDP that spins, too", Thesis: "–", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp-spin")},
@@ -57,6 +58,17 @@ func (r *Report) Findings() []Finding {
 		{Measure: "rpc.Ref / the better of always by value and always by region, mean over patterns and sizes", Thesis: "–", Aim: 1.1, Value: stats.Mean(r.chosen())},
 		{Measure: "rpc.Ref / the better of both, the worst pattern and size", Thesis: "–", Aim: 1.1, Value: worst(r.chosen())},
 		{Measure: "one of 100 posts of 10 KiB read in place / the list by value", Thesis: "–", Aim: 0.05, Value: r.Experiment("posts").value("ref-chosen", PostsOne) / r.Experiment("posts").value("ref-chosen", PostsList)},
+		{Measure: "by region / the same transfers while no rights are judged, 64 B", Thesis: "–", Aim: 1.1, Value: region.ratioAt("bifrost-regions", "bifrost-unjudged", 64)},
+		{Measure: "by region / the same transfers while no rights are judged, 64 KiB", Thesis: "–", Aim: 1.1, Value: region.ratioAt("bifrost-regions", "bifrost-unjudged", large)},
+		{Measure: "by region / the same transfers while no rights are judged, 1 MiB", Thesis: "–", Aim: 1.1, Value: region.ratioAt("bifrost-regions", "bifrost-unjudged", one)},
+		{Measure: "by region / the same transfers while no rights are judged, 2 MiB", Thesis: "–", Aim: 1.1, Value: region.ratioAt("bifrost-regions", "bifrost-unjudged", two)},
+		{Measure: "by region, exactly once / with policy none, 64 KiB", Thesis: "–", Aim: 1.3, Value: region.ratioAt("bifrost-regions-exact", "bifrost-regions", large)},
+		{Measure: "by region: 1 MiB through 4 calls / the faster Thrift TCP by value", Thesis: "–", Aim: 0.25, Value: region.ratioAt("bifrost-regions", fasterThrift, ByRegionChain)},
+		{Measure: "by region, 64 callers: calls a second while the Gatekeeper is dead / while it is there", Thesis: "–", Aim: 0.95, More: true, Value: regionRate.ratioAtX("bifrost-regions", GatekeeperDead, GatekeeperThere)},
+		{Measure: "by region, exactly once, 64 callers: calls a second while the Gatekeeper is dead / while it is there", Thesis: "–", Aim: 0.95, More: true, Value: regionRate.ratioAtX("bifrost-regions-exact", GatekeeperDead, GatekeeperThere)},
+		{Measure: "by region, 64 KiB: packets held for a call, exactly once", Thesis: "–", Aim: 0.01, Value: regionWork.value(HeldPackets, WorkExact)},
+		{Measure: "by region, 64 KiB: CPU of the Gatekeeper for a call, exactly once, µs", Thesis: "–", Aim: 3, Value: regionWork.value(GatekeeperCPU, WorkExact)},
+		{Measure: "by region, 64 KiB: CPU of the switch's process for a call, exactly once, µs", Thesis: "–", Aim: 20, Value: regionWork.value(SwitchCPU, WorkExact)},
 		{Measure: "1 MiB through 4 chained calls, by reference / the faster Thrift TCP by value", Thesis: "–", Aim: 1, Value: chain.ratioAt("bifrost", fasterThrift, 4)},
 		{Measure: "read of 4 KiB / Redis GET", Thesis: "–", Aim: 0.7, Value: memory.ratioAt("bifrost-read", "redis-read", page)},
 		{Measure: "bandwidth of a 2 MiB read / TCP on the same path", Thesis: "–", Aim: 1.5, More: true, Value: memory.ratioAt("tcp-read", "bifrost-read", two)},
@@ -92,12 +104,25 @@ const (
 	ExactChain = 3
 )
 
-// The series of the experiment "exactly-once-work", and how many nodes serve at most.
+// Points of the experiments "by-region", beside sizes in bytes, "by-region-rate" and "by-region-work".
+const (
+	ByRegionChain = 4
+
+	GatekeeperThere = 0
+	GatekeeperDead  = 1
+	GatekeeperBack  = 2
+
+	WorkNone  = 0
+	WorkExact = 1
+)
+
+// The series of the experiments "exactly-once-work" and "by-region-work", and how many nodes serve at most.
 const (
 	SwitchPackets  = "switch-packets"
 	HeldPackets    = "held-packets"
 	MemoryRequests = "memory-requests"
 	GatekeeperCPU  = "gatekeeper-cpu"
+	SwitchCPU      = "switch-cpu"
 	MemoryCPU      = "memory-cpu"
 	MostServers    = 16
 )
@@ -183,6 +208,11 @@ func least(a, b float64) float64 {
 
 func (e *Experiment) ratioAt(name, of string, x float64) float64 {
 	return e.value(name, x) / e.value(of, x)
+}
+
+// ratioAtX is the ratio of a series' values at two points.
+func (e *Experiment) ratioAtX(name string, x, of float64) float64 {
+	return e.value(name, x) / e.value(name, of)
 }
 
 // ratioOf is for experiments of one point.

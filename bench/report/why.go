@@ -11,34 +11,46 @@ func (r *Report) Why(f Finding) string {
 	switch {
 	case f.Reached() || !f.Measured():
 		return ""
+	case strings.HasPrefix(f.Measure, "by region / the same transfers"):
+		return "Each packet of the call, of its transfers and of their answers is judged on its way through the switch: registers are read and changed under a lock, and a call looks its block of slots up."
+	case strings.HasPrefix(f.Measure, "by region, exactly once / with policy none"):
+		return "The callee's ledger has the outcome before the answer leaves, and what the execution allocates and frees is committed at the memory servers, which answer."
+	case strings.HasPrefix(f.Measure, "by region: 1 MiB through"):
+		return "By reference, 1 MiB is written once and read once, whatever the length of the chain, and each call is a round trip. By value each call copies it, and streams it while it comes."
+	case strings.Contains(f.Measure, "while the Gatekeeper is dead"):
+		return "No packet of a call waits for the Gatekeeper. But a node whose batches of region slots are used up gets no other batch while it is dead, and a freed slot rests for a second."
+	case strings.HasPrefix(f.Measure, "by region, 64 KiB: packets held"):
+		return "No packet of a call is held. What is counted here are heartbeats and grants of batches, which come at their own pace."
+	case strings.HasPrefix(f.Measure, "by region, 64 KiB: CPU of"):
+		return "The switch tells the Gatekeeper in digests which calls open and close, up to a rate. Heartbeats and the readings of registers for people count here, too, however few the calls are."
 	case strings.Contains(f.Measure, "regions kept"):
-		return "The traps of the call and of its answer are what is left: the rights end and begin there. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
+		return "A call by region is five transfers and an allocation, each a round trip, and only one of them carries a message of TCP. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
 	case strings.Contains(f.Measure, "by reference up to 16 KiB"):
-		return "Such a reference travels inside the call, which nothing holds: what is left is Thrift's work and the runtime's on both sides, and the copies."
+		return "Such a reference travels inside the call: what is left is Thrift's work and the runtime's on both sides, and the copies."
 	case strings.Contains(f.Measure, "by value from 64 KiB on"):
 		return "Each way, a value is copied into its message before the kernel gets it, and beyond a packet it travels in datagrams, each of which the switch looks up; TCP streams."
 	case strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
-		return "The same two traps, beside which the copies that are saved weigh the more, the larger the arrays are."
+		return "The same five transfers, beside which the copies that are saved weigh the more, the larger the arrays are."
 	case strings.Contains(f.Measure, "by reference / raw TCP"):
 		workload := "increment"
 		if strings.HasPrefix(f.Measure, "add") {
 			workload = "add"
 		}
-		return r.whyTraps(workload)
+		return r.whyTransfers(workload)
 	case strings.HasPrefix(f.Measure, "exactly once: p99 of a ping with policy none"):
-		return "The switch tells the Gatekeeper of such calls in digests. Both deal with them for 100 to 400 µs at a time, which scheduler traces show in all of the slowest calls: here they share the server's CPU. Of exactly-once calls there are no digests."
+		return "The switch tells the Gatekeeper of calls in digests. Both deal with them for 100 to 400 µs at a time, which scheduler traces show in all of the slowest calls: here they share the server's CPU."
 	case strings.HasPrefix(f.Measure, "exactly once: 64 KiB"):
-		return "With policy none the arrays go there and back by value, in parts. What a ledger is to keep does not go in parts, so they go through regions: allocated, written and read, behind the two traps of the call and of its answer."
+		return "With policy none the arrays go there and back by value, in parts. What a ledger is to keep does not go in parts, so they go through regions: allocated, written and read."
 	case strings.HasPrefix(f.Measure, "exactly once:"):
 		return "Beyond the call itself there is one append to a memory server, which the answer waits for: a packet each way, and a second process that is woken."
 	case strings.HasPrefix(f.Measure, "ping, exactly once"):
 		return r.whyExactly()
 	case strings.HasPrefix(f.Measure, "ping, policy none"):
-		return "Nothing is held, and both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
+		return "Both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
 	case strings.HasPrefix(f.Measure, "rpc.Ref /"):
 		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by which arguments callees pass on, but not by how often. Beyond 2 MiB it takes a region, for a value would take as much memory of its receiver."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
-		return "Each hop by reference is a held call and a held answer, as each passes on the lease; by value it is one copy of the array more."
+		return "Each hop by reference is a call and an answer; by value it is one copy of the array more, streamed."
 	case strings.Contains(f.Measure, "two copies"):
 		return "The switch makes the second packet, but both memory daemons work for a write, and here they share the CPUs of the switch; the write is done when the slower one has answered."
 	case strings.HasPrefix(f.Measure, "death of a memory blade"):
@@ -55,15 +67,8 @@ func (r *Report) Why(f Finding) string {
 	return ""
 }
 
-// aTrap is what profiles of the switch and the Gatekeeper have shown; the runs
-// themselves do not take them.
-const aTrap = "A trap crosses between switch and Gatekeeper once each way, the rules in front of the packet ([stream writes](../p4/CONFORMANCE.md)); " +
-	"any other switch is crossed to three times. As profiles of 2026-11-21 showed, the switch then works for some 50 µs and the Gatekeeper for some 40: half of that is gRPC and protocol buffers, " +
-	"and a rule that changes takes each of them 4 µs. A steady call by reference changes 18 rules at five traps, of which it waits for two, " +
-	"while the others, of allocations ahead and of frees behind, have the same CPUs; on this machine, switch, Gatekeeper and memory blades share two."
-
-// whyTraps tells of the breakdown of a workload by reference.
-func (r *Report) whyTraps(workload string) string {
+// whyTransfers tells of the breakdown of a workload by reference.
+func (r *Report) whyTransfers(workload string) string {
 	e := r.Experiment("where-time-goes")
 	if e == nil {
 		return ""
@@ -80,11 +85,13 @@ func (r *Report) whyTraps(workload string) string {
 	if total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("At 16 KiB, %.0f %% of %s µs are traps and rules: the switch holds the call and its answer until the "+
-		"Gatekeeper has judged them, and rules are revoked before others are granted; most allocations and frees wait for nobody ([by reference](by-reference.md)). Reads and writes of memory take %.0f %%, the network of the call %.0f %%. "+
-		"The traps do not grow with the arrays, so the ratio falls with size.",
-		100*part["traps and rules"]/total, number(total), 100*part["DSM"]/total, 100*part["network"]/total)
+	return fmt.Sprintf("At 16 KiB, %.0f %% of %s µs are reads and writes of memory, %.0f %% the network of the call, and %.0f %% allocations, frees and rights. "+
+		"Each transfer is a round trip of its own, where TCP needs one for all; that does not grow with the arrays, so the ratio falls with size.",
+		100*part["DSM"]/total, number(total), 100*part["network"]/total, 100*part[Rights]/total)
 }
+
+// Rights is the part of "where-time-goes" beyond transfers: allocations and frees, and what the switch does for a call with regions.
+const Rights = "regions and rights"
 
 // whyExactly tells of the pings with and without exactly-once.
 func (r *Report) whyExactly() string {

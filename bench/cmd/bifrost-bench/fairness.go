@@ -21,9 +21,8 @@ func newFairnessCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fairness",
 		Short: "What the flood of one blade does to the calls of others",
-		Long: fmt.Sprintf(`Make a rack, and measure exactly-once calls with pointers from c1 to s1: each is held, and
-so is its answer. Then s2 floods in each class of what the switch holds or tells (control
-packets, held calls, requests to memory that is not there, denied reads, and all of
+		Long: fmt.Sprintf(`Make a rack, and measure exactly-once calls with pointers from c1 to s1. Then s2 floods in each class of what the switch holds or tells (control
+packets, questions who serves a method, requests to memory that is not there, denied reads, and all of
 these in turn), while the same calls are measured again. The flood has only the CPU time
 that the rest of the rack leaves, since a real blade has CPUs of its own. Packets that the switch drops come first: what they do to
 the calls is the work of sending and dropping on CPUs that all share here. It fails if
