@@ -78,7 +78,7 @@ type output struct {
 	plans   []*plan
 	packets []packetOut
 	events  []Event
-	probe   bool // ask the switch for an answer (probeAnswered)
+	mute    bool // the switch does not answer: the session is given up
 }
 
 func newController(cfg Config) *controller {
@@ -260,11 +260,8 @@ func (g *Gatekeeper) perform() {
 	for _, e := range out.events {
 		g.broker.publish(e)
 	}
-	if out.probe {
-		select {
-		case g.probes <- struct{}{}:
-		default: // one of a session that is over is left: it does as well
-		}
+	if out.mute && g.turn.session != nil {
+		g.turn.session.GiveUp(errMute)
 	}
 	if g.outbox == nil {
 		for _, p := range out.packets {

@@ -29,6 +29,9 @@ import (
 // ErrStopped is returned by methods that need a running Gatekeeper.
 var ErrStopped = errors.New("the Gatekeeper is not running")
 
+// errMute is why a session is given up whose switch does not answer.
+var errMute = errors.New("the switch does not answer")
+
 // Gatekeeper controls one rack. Its methods may be called concurrently.
 type Gatekeeper struct {
 	cfg    Config
@@ -39,8 +42,7 @@ type Gatekeeper struct {
 	outbox *outbox     // as well; nil without a log
 	writer *writer
 	broker broker
-	probes chan struct{} // the controller wants the switch to answer
-	begins bool          // the rack does, with no blade on the log: no session has come so far as to have one
+	begins bool // the rack does, with no blade on the log: no session has come so far as to have one
 
 	stopped chan struct{} // closed when Run ends
 	once    sync.Once
@@ -84,7 +86,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g := &Gatekeeper{
-		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), probes: make(chan struct{}, 1), cancel: func() {}, stopped: make(chan struct{}),
+		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), cancel: func() {}, stopped: make(chan struct{}),
 	}
 	g.begins = len(ctl.blades) == 0 && ctl.saved == nil
 	if cfg.Store != nil {
@@ -342,35 +344,9 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 		return err
 	}
 	s.Receive(g.packetIn, g.digest, g.port)
-	probing, stop := context.WithCancel(ctx)
-	var prober sync.WaitGroup
-	prober.Go(func() { g.answerProbes(probing, s) })
-	defer prober.Wait()
-	defer stop()
-	err = g.writer.run(s.Context(), g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
+	err = g.writer.run(ctx, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
 	_ = g.input(g.detach)
 	return err
-}
-
-// answerProbes asks the switch for an answer whenever the controller wants one, until
-// ctx ends.
-func (g *Gatekeeper) answerProbes(ctx context.Context, s *p4rtclient.Session) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.probes:
-		}
-		err := s.Echo(ctx)
-		if err != nil {
-			g.cfg.Logger.Debug("the switch does not answer", "error", err)
-		}
-		_ = g.input(func() {
-			if g.turn.session == s {
-				g.ctl.probeAnswered(err == nil)
-			}
-		})
-	}
 }
 
 // prepare makes the switch run the program and gives its tables what they should

@@ -178,7 +178,7 @@ func TestGroup_NeitherObeys(t *testing.T) {
 		if probes == 3 {
 			t.Fatal("the switch is probed without end")
 		}
-		p.probeAnswered(true)
+		p.probeAnswered()
 	}
 	if m := p.blade(0).mirror; p.blade(0).alive() || p.blade(1).alive() || len(m.copies) != 2 {
 		t.Errorf("in service: %v, %v; copies %v", p.blade(0).alive(), p.blade(1).alive(), m.copies)

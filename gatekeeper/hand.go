@@ -269,6 +269,14 @@ func (h *hand) begin(j handJob) {
 	}
 }
 
+// probe has the switch answer, out of turn, unless it is to already: the answer comes behind all packets that the switch held before it was asked.
+func (h *hand) probe() {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(h.out)), func(o *handOut) bool { return o.job == probing{} }) {
+		h.tag++
+		h.out[h.tag] = &handOut{handOp: handOp{kind: handReadWords}, job: probing{}}
+	}
+}
+
 // end gives a job up.
 func (h *hand) end(j handJob) {
 	h.jobs = slices.DeleteFunc(h.jobs, func(o handJob) bool { return o == j })
@@ -328,7 +336,7 @@ func (h *hand) take(b []byte) (handJob, error) {
 }
 
 // may reports whether a job's operations are done now.
-func (h *hand) may(j handJob) bool { return h.first == nil || h.first == j }
+func (h *hand) may(j handJob) bool { return h.first == nil || h.first == j || j == probing{} }
 
 // deadline is when something is sent again; zero for never.
 func (h *hand) deadline() (at time.Time) {
@@ -373,6 +381,8 @@ func (c *controller) handAnswered(b []byte) {
 		c.logger.Error("another Gatekeeper has used the switch's registers: this one does nothing to them any more")
 	}
 	switch j := job.(type) {
+	case probing:
+		c.probeAnswered()
 	case *readying:
 		c.readied(j)
 	case *gather:
@@ -394,6 +404,12 @@ func (c *controller) handAnswered(b []byte) {
 	}
 	c.reach()
 }
+
+// probing is the job of a probe: an operation that changes nothing.
+type probing struct{}
+
+func (probing) next() (handOp, bool)     { return handOp{}, false }
+func (probing) took(handOp, *handAnswer) {}
 
 // readying lets packets pass: a switch that has just begun drops what needs its registers.
 type readying struct {

@@ -41,6 +41,10 @@ type hearing struct {
 	down   map[uint16]time.Time // since when ports are down, as far as the switch tells
 }
 
+// muteAfter is for how long nothing comes from a switch that was asked for an answer until the session is given up: the switch is wedged, or silently
+// gone. gRPC's own pings are no choice, since bmv2 takes more than one in five minutes for an attack.
+const muteAfter = 10 * time.Second
+
 // deafAfter is after how many heartbeats in which nothing was heard from the switch
 // nothing could be heard: with a way that works, a probe is answered long before.
 const deafAfter = 2
@@ -56,6 +60,7 @@ func (c *controller) connect() {
 func (c *controller) disconnect() {
 	c.connected, c.timers = false, true
 	c.surveys.end()
+	c.hand.end(probing{})
 	c.hearing = hearing{heartbeat: c.cfg.Heartbeat}
 }
 
@@ -106,6 +111,7 @@ func (c *controller) listen() {
 		if c.now.Sub(h.last) >= c.cfg.Heartbeat {
 			c.probeSwitch()
 		}
+		c.out.mute = !h.probed.IsZero() && c.now.Sub(later(h.probed, h.last)) >= muteAfter
 	}
 	for _, b := range c.blades {
 		if b.alive() && !b.doubtful() && (!c.now.Before(c.hearing.silent(b)) || b.overdue(c.now) >= 0) {
@@ -118,21 +124,19 @@ func (c *controller) listen() {
 // probeSwitch has the switch asked for an answer, if it is not already.
 func (c *controller) probeSwitch() {
 	if c.hearing.probed.IsZero() {
-		c.hearing.probed, c.out.probe = c.now, true
+		c.hearing.probed = c.now
+		c.hand.probe()
+		c.reach()
 	}
 }
 
 // probeAnswered judges the blades that were silent, or had not obeyed, when the switch
-// was asked, if it has answered.
-func (c *controller) probeAnswered(ok bool) {
+// was asked.
+func (c *controller) probeAnswered() {
 	asked := c.hearing.probed
 	c.hearing.probed, c.timers = time.Time{}, true
-	if !ok {
-		return
-	}
-	c.hear()
 	for _, b := range c.sortedBlades() {
-		if b.alive() && !asked.IsZero() && !asked.Before(c.hearing.silent(b)) {
+		if b.alive() && !asked.Before(c.hearing.silent(b)) {
 			c.giveUp(b, asked, c.hearing.silence(b, c.now))
 		}
 	}

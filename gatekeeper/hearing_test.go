@@ -1,12 +1,17 @@
 package gatekeeper
 
 import (
+	"bytes"
+	"context"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/rights"
 )
 
 // inService lists the blades of a rack that are in service.
@@ -51,15 +56,87 @@ func TestStall(t *testing.T) {
 	})
 }
 
+// inTurn is a job of some operations. It notes how many packets had been held when each was answered.
+type inTurn struct {
+	c    *controller
+	left int
+	held []uint64
+}
+
+func (j *inTurn) next() (handOp, bool) {
+	more := j.left > 0
+	if more {
+		j.left--
+	}
+	return handOp{kind: handReadWords}, more
+}
+
+func (j *inTurn) took(handOp, *handAnswer) { j.held = append(j.held, j.c.count.Held) }
+
+// TestProbe_BehindWhatIsHeld: the answer to an operation comes behind all packets that the switch has held before.
+func TestProbe_BehindWhatIsHeld(t *testing.T) {
+	inSmall(t, func(s *small) {
+		before := s.snapshot().Counters.Held
+		j := &inTurn{c: s.gk.ctl}
+		control := frame.UDP6{Src: netip.AddrPortFrom(s.a.addr, rackaddr.PortControl), Dst: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), Payload: []byte("?")}
+		for range 100 {
+			s.sw.Input(datapath.Port(s.a.port), control.Append(nil))
+			if err := s.gk.input(func() {
+				j.left++
+				s.gk.ctl.hand.begin(j)
+				s.gk.ctl.reach()
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.settle()
+		for i, held := range j.held {
+			if held < before+uint64(i)+1 {
+				t.Fatalf("answer %d came behind %d packets", i, held-before)
+			}
+		}
+		if len(j.held) != 100 {
+			t.Errorf("%d answers", len(j.held))
+		}
+	})
+}
+
+// TestMute: a session is given up when nothing comes from the switch though it was asked.
+func TestMute(t *testing.T) {
+	inSmall(t, func(s *small) {
+		for _, c := range []struct {
+			long time.Duration
+			lost bool
+		}{{muteAfter - time.Second, false}, {muteAfter + 3*time.Second, true}} {
+			ctx, cancel := context.WithCancel(context.Background())
+			events := s.gk.Subscribe(ctx)
+			s.stall(c.long)
+			cancel()
+			lost := false
+			for e := range events {
+				lost = lost || e.Kind == SwitchLost
+			}
+			if lost != c.lost {
+				t.Errorf("after %s: the session is lost: %t", c.long, lost)
+			}
+		}
+		pass(time.Second)
+		if got := inService(s.snapshot()); len(got) != 4 {
+			t.Errorf("in service %v", got)
+		}
+	})
+}
+
 // listener is a controller with two memory blades, and a clock of its own.
 type listener struct {
 	*solo
 	t      *testing.T
+	sw     *rights.Switch
 	one, o *blade
 }
 
 func newListener(t *testing.T) *listener {
-	l := &listener{solo: newSolo(t), t: t}
+	l := &listener{solo: newSolo(t), t: t, sw: rights.New(rights.Rack)}
 	l.ask(t, 4, control.KindHello, control.Hello{Blade: "m2", Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: 1, Machine: 2, Capacity: 1 << 40})
 	for _, name := range []string{"c1", "s1"} {
 		l.takeOut(l.blades[name], "not needed", false)
@@ -85,10 +162,28 @@ func (l *listener) run(d time.Duration, answers bool, heard ...*blade) {
 		if at, ok := l.deadline(); ok && !l.now.Before(at) {
 			l.tick()
 		}
-		if l.take().probe && answers {
-			l.probeAnswered(true)
+		l.carry(answers)
+	}
+}
+
+// carry has the switch answer the probes that are on their way, or loses them. It returns how many there are.
+func (l *listener) carry(answers bool) (probes int) {
+	for _, p := range l.take().packets {
+		if !bytes.Equal(p.frame[:len(handEthernet)], handEthernet[:]) {
+			continue
+		}
+		if probes++; answers {
+			l.packetIn(0, reasonHand, modelled(l.sw, p.frame))
 		}
 	}
+	return probes
+}
+
+// answerAll has the switch answer what was sent last again and again.
+func (l *listener) answerAll() {
+	l.now = l.hand.deadline()
+	l.tick()
+	l.carry(true)
 }
 
 func (l *listener) want(when string, one, other bool) {
@@ -106,6 +201,12 @@ func TestHearing(t *testing.T) {
 		l.run(200*time.Millisecond, true, l.one)
 		l.want("after three heartbeats", true, false)
 	})
+	t.Run("while registers are rebuilt", func(t *testing.T) {
+		l := newListener(t)
+		l.hand.first = &readying{}
+		l.run(3100*time.Millisecond, true, l.one)
+		l.want("after three heartbeats", true, false)
+	})
 	t.Run("both are silent", func(t *testing.T) {
 		l := newListener(t)
 		l.run(4*time.Second, true)
@@ -115,9 +216,8 @@ func TestHearing(t *testing.T) {
 		l := newListener(t)
 		l.run(time.Minute, false)
 		l.want("meanwhile", true, true)
-		l.hear()
+		l.answerAll()
 		l.one.heard = l.now
-		l.probeAnswered(true)
 		l.run(2900*time.Millisecond, true, l.one)
 		l.want("just back", true, true)
 		l.run(400*time.Millisecond, true, l.one)
@@ -128,9 +228,7 @@ func TestHearing(t *testing.T) {
 		l.run(2500*time.Millisecond, true, l.one)
 		l.now = l.now.Add(time.Minute) // SIGSTOP
 		l.tick()
-		if l.take().probe {
-			l.probeAnswered(true)
-		}
+		l.carry(true)
 		l.run(2900*time.Millisecond, true, l.one)
 		l.want("after SIGCONT", true, true)
 		if l.count.Deaf != 1 {
@@ -155,8 +253,7 @@ func TestHearing(t *testing.T) {
 		l.command(l.one, control.KindReclaim, control.Reclaim{}, nil)
 		l.run(4*time.Second, true, l.one, l.o)
 		l.run(time.Minute, false)
-		l.hear()
-		l.probeAnswered(true)
+		l.answerAll()
 		l.run(4*time.Second, true, l.one, l.o)
 		l.want("a command is out since before the stall", true, true)
 		l.run(2*time.Second, true, l.one, l.o)

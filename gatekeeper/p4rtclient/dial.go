@@ -15,9 +15,7 @@ import (
 // a large table.
 const maxMessage = 64 << 20
 
-// answerTimeout is how long a switch may take to answer a request. It is what
-// notices a switch that is wedged, or silently gone; gRPC's own pings are no
-// choice, since bmv2 takes more than one in five minutes for an attack.
+// answerTimeout is how long a switch may take to answer a request.
 const answerTimeout = 10 * time.Second
 
 // DialOptions are what a connection to a switch should have: it is found again

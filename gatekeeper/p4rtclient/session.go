@@ -13,6 +13,8 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // PacketIn is a packet that the switch has sent to its controller. Metadata is
@@ -40,7 +42,6 @@ type Digest struct {
 type Session struct {
 	client  *Client
 	program *Program
-	ordered bool // the switch takes stream writes
 	ports   bool // the switch tells the status of ports
 	stream  p4v1.P4Runtime_StreamChannelClient
 	out     *outstream.Sender
@@ -49,9 +50,6 @@ type Session struct {
 	done    chan struct{}
 	wg      sync.WaitGroup
 	dropped atomic.Uint64
-
-	echoes  sync.Mutex
-	waiting []chan struct{} // for the answers to Echo, oldest first
 
 	broken atomic.Bool // the stream has failed
 
@@ -99,16 +97,27 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 			break
 		}
 	}
-	can, err := c.askCapabilities(ctx)
-	if err != nil {
+	s := &Session{client: c, program: c.cfg.Program, stream: stream, done: make(chan struct{})}
+	if s.ports, err = c.tellsPorts(ctx); err != nil {
 		return nil, err
-	}
-	s := &Session{
-		client: c, program: c.cfg.Program, ordered: can.ordered, ports: can.ports, stream: stream,
-		done: make(chan struct{}),
 	}
 	s.out = outstream.New(s.send, new(atomic.Uint64))
 	return s, nil
+}
+
+// tellsPorts asks the switch whether it tells the status of its ports. One that does not know the question does not.
+func (c *Client) tellsPorts(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	r, err := c.rpc.Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for capabilities: %w", err)
+	}
+	var s structpb.Struct
+	return r.GetExperimental() != nil && r.GetExperimental().UnmarshalTo(&s) == nil && s.GetFields()[p4rt.PortStatus].GetBoolValue(), nil
 }
 
 // send puts a message on the stream. A stream that has failed takes no other: Receive will say why.
@@ -213,14 +222,14 @@ func (s *Session) offer(m *p4v1.StreamMessageRequest, size int) error {
 
 // Close ends the session and returns when nothing of it runs any more.
 func (s *Session) Close() {
-	s.end(ErrClosed)
+	s.GiveUp(ErrClosed)
 	s.wg.Wait()
 }
 
-// end ends the session; the first reason counts.
-func (s *Session) end(err error) {
+// GiveUp ends the session, for a reason, and does not wait until nothing of it runs any more. Of several reasons the first one counts.
+func (s *Session) GiveUp(why error) {
 	s.once.Do(func() {
-		s.err = err
+		s.err = why
 		close(s.done)
 		s.cancel()
 	})
@@ -231,7 +240,7 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest), port func(
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			s.end(fmt.Errorf("receive: %w", err))
+			s.GiveUp(fmt.Errorf("receive: %w", err))
 			return
 		}
 		switch u := m.GetUpdate().(type) {
@@ -241,14 +250,14 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest), port func(
 			s.digest(u.Digest, digest)
 		case *p4v1.StreamMessageResponse_Arbitration:
 			if err := arbitrated(u.Arbitration); err != nil {
-				s.end(err)
+				s.GiveUp(err)
 				return
 			}
 		case *p4v1.StreamMessageResponse_Other:
 			if p, ok := p4rt.ParsePortStatus(u.Other); ok {
 				port(p)
 			} else {
-				s.answered()
+				s.dropped.Add(1)
 			}
 		case *p4v1.StreamMessageResponse_Error:
 			s.dropped.Add(1) // a packet or acknowledgement that the switch refused

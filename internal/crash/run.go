@@ -186,7 +186,6 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	}
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next
-		cfg.NoStreamWrites = opt.Seed%2 == 1
 	}
 	var err error
 	r.rack, err = simrack.Start(ctx, cfg)

@@ -60,8 +60,6 @@ type Config struct {
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper
 	// (see CrashGatekeeper).
 	Disk *wal.Disk
-	// NoStreamWrites makes the switch one that takes rules by Write only, as any does.
-	NoStreamWrites bool
 	// Pause, if set, makes the switch slow: it tells how long the next message between it
 	// and the Gatekeeper takes. It may be called concurrently.
 	Pause func() time.Duration

@@ -22,7 +22,7 @@ import (
 // startSwitch makes a switch that has no program, puts it on the wire and serves P4Runtime. Its registers are those that the machine has.
 func (r *Rack) startSwitch() error {
 	sw, err := softswitch.New(softswitch.Config{
-		DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites, Registers: &r.registers,
+		DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log, Registers: &r.registers,
 	})
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func TestSwitchFails(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				disk := new(wal.Disk)
-				r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: disk, NoStreamWrites: true})
+				r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: disk})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -217,13 +217,6 @@ func (a *arbiter) checkPrimary(name string, id *p4v1.Uint128) (*scope, error) {
 	return r.scope, nil
 }
 
-// leads tells whether c is the primary of a role.
-func (a *arbiter) leads(c *client, role string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return c.role != nil && c.role.name == role && c.role.primary == c
-}
-
 // roleScope is a role's scope; NOT_FOUND if nobody has ever had that role.
 func (a *arbiter) roleScope(name string) (*scope, error) {
 	a.mu.Lock()

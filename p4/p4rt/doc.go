@@ -16,28 +16,14 @@
 // pipeline, packets run through the committed one; the two differ only between
 // VERIFY_AND_SAVE and COMMIT.
 //
-// Stream writes are an extension: a StreamMessageRequest.other that holds a
-// p4.v1.WriteRequest. It is checked as Write's is, must be of the primary whose
-// stream it came on, and is carried out in its place among the stream's messages:
-// the packet-outs before it have gone, those behind it find it done. Its updates are
-// made in order; what deletions and modifications take away is gone, for packets in
-// flight too, before the next update gives anything. There is no answer, except to one
-// without updates, a barrier: StreamMessageResponse.other then holds a
-// p4.v1.WriteResponse, when all before it on the stream is carried out. If an
-// update fails, none behind it is attempted, and the stream ends with the status that
-// Write would have returned; the controller connects anew and reconciles. So a
-// controller that releases a held packet when rules have changed crosses over to the
-// switch once, where Write and its answers take it three times. Capabilities
-// announces it: experimental is a google.protobuf.Struct {"stream_writes": true}.
-//
-// Port status is another extension, which P4Runtime has no message for. A controller
+// Port status is an extension, which P4Runtime has no message for. A controller
 // asks for it with a StreamMessageRequest.other that holds a google.protobuf.Struct
 // {"port_status": true}. From then on StreamMessageResponse.other on the same stream
 // holds {"port": 3, "name": "eth3", "up": false}: first for each port that is
 // there, then for each change. Capabilities announces it: experimental has
 // "port_status": true.
 //
-// Registers that outlive a program are a third one: a VERIFY_AND_COMMIT with KeepRegisters in
+// Registers that outlive a program are another one: a VERIFY_AND_COMMIT with KeepRegisters in
 // its gRPC metadata clears all but registers. Capabilities does not announce it: registers are
 // empty where it is not known.
 //

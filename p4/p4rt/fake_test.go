@@ -5,7 +5,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,8 +37,6 @@ type fake struct {
 	closed    bool
 
 	settled atomic.Int32
-	did     []string // what was done, in order, if tracing
-	tracing bool
 
 	// Default entries have no meters, as in the executors.
 	noDefaultMeters bool
@@ -80,29 +77,8 @@ func exists[V any](op datapath.Op, m map[string]V, key string) error {
 	return nil
 }
 
-// note remembers what is done. The caller holds mu.
-func (f *fake) note(what string) {
-	if f.tracing {
-		f.did = append(f.did, what)
-	}
-}
-
-// trace makes f remember what it is told from now on.
-func (f *fake) trace() {
-	defer f.lock()()
-	f.tracing = true
-}
-
-// traced is what f has been told since trace.
-func (f *fake) traced() string {
-	defer f.lock()()
-	return strings.Join(f.did, ", ")
-}
-
 func (f *fake) Synchronize() {
 	f.settled.Add(1)
-	defer f.lock()()
-	f.note("settle")
 }
 
 func (f *fake) Apply(op datapath.Op, e datapath.Entry) error {
@@ -115,7 +91,6 @@ func (f *fake) Apply(op datapath.Op, e datapath.Entry) error {
 	if err := exists(op, f.entries, key); err != nil {
 		return err
 	}
-	f.note([]string{"", "+", "~", "-"}[op] + strings.TrimPrefix(e.Table, "ingress."))
 	if op == datapath.Delete {
 		delete(f.entries, key)
 		return nil
@@ -283,7 +258,6 @@ func (f *fake) HasRegistersOf(dp datapath.Datapath) bool {
 
 func (f *fake) PacketOut(frame []byte) error {
 	unlock := f.lock()
-	f.note("out " + string(frame[4:]))
 	unlock()
 	f.outs <- frame
 	return nil

@@ -4,16 +4,11 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"sync/atomic"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/outstream"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // FuzzWrite: no batch makes the server panic, what it stores is what the data
@@ -125,52 +120,6 @@ func stateOf(t *testing.T, p *pipeline) string {
 		out += string(b) + "\n"
 	}
 	return out
-}
-
-// FuzzStreamOther: no architecture-specific message makes the server panic, what it
-// stores is what the data plane has, and behind an update that fails none is made.
-func FuzzStreamOther(f *testing.F) {
-	info := testInfo(f)
-	add := func(url string, updates ...*p4v1.Update) {
-		b, err := proto.Marshal(&p4v1.WriteRequest{DeviceId: device, ElectionId: id128(1), Updates: updates})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(url, b)
-	}
-	update := func(typ p4v1.Update_Type, text string) *p4v1.Update {
-		return &p4v1.Update{Type: typ, Entity: entity(f, text)}
-	}
-	add("type.googleapis.com/p4.v1.ReadRequest")
-	add(writeRequestURL, update(p4v1.Update_INSERT, exact1), update(p4v1.Update_DELETE, exact1), update(p4v1.Update_INSERT, acl1))
-	add(writeRequestURL, update(p4v1.Update_INSERT, lpm1), update(p4v1.Update_MODIFY, exact1), update(p4v1.Update_INSERT, clone5))
-	f.Add(writeRequestURL, []byte("\x22\x7f\x08"))
-	f.Fuzz(func(t *testing.T, url string, b []byte) {
-		s, l := loaded(t, info)
-		defer s.Close()
-		c := &client{out: outstream.New(func(*outstream.Message) error { return nil }, new(atomic.Uint64))}
-		if err := s.arbitrate(c, arbitration(1).GetArbitration()); err != nil {
-			t.Fatal(err)
-		}
-		defer s.depart(c)
-		err := s.other(c, &anypb.Any{TypeUrl: url, Value: b})
-		checkStore(t, s.pipe.store, l.last(t))
-		failed := 0
-		for _, d := range status.Convert(err).Details() {
-			e, ok := d.(*p4v1.Error)
-			switch {
-			case !ok:
-				t.Fatalf("detail %T", d)
-			case failed > 0 && codes.Code(e.GetCanonicalCode()) != codes.Aborted:
-				t.Fatalf("after a failure: %v", e)
-			case e.GetCanonicalCode() != 0:
-				failed++
-			}
-		}
-		if status.Code(err) == codes.Unknown && failed == 0 {
-			t.Fatalf("nothing has failed: %v", err)
-		}
-	})
 }
 
 // FuzzRead: no request makes the server panic, and what is returned can be

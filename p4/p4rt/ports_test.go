@@ -6,6 +6,7 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -105,7 +106,7 @@ func TestParsePortStatus_Malformed(t *testing.T) {
 		}
 	}
 	for name, a := range map[string]*anypb.Any{
-		"nothing": nil, "no struct": {TypeUrl: writeRequestURL}, "cut off": {TypeUrl: "type.googleapis.com/google.protobuf.Struct", Value: []byte{0x0a, 5}},
+		"nothing": nil, "no struct": {TypeUrl: "type.googleapis.com/p4.v1.WriteRequest"}, "cut off": {TypeUrl: "type.googleapis.com/google.protobuf.Struct", Value: []byte{0x0a, 5}},
 	} {
 		if p, ok := ParsePortStatus(a); ok {
 			t.Errorf("%s: %+v", name, p)
@@ -118,9 +119,18 @@ func TestPortStatus_NotAsked(t *testing.T) {
 	virtual(t, func(b *bench) {
 		c := b.dial()
 		c.mustBePrimary(1)
-		c.send(asOther(t, &structpb.Struct{Fields: map[string]*structpb.Value{PortStatus: structpb.NewBoolValue(false)}}))
-		if e := c.next().GetError(); e.GetCanonicalCode() != int32(codes.Unimplemented) {
-			t.Fatalf("got %v", e)
+		for name, m := range map[string]proto.Message{
+			"no": &structpb.Struct{Fields: map[string]*structpb.Value{PortStatus: structpb.NewBoolValue(false)}}, "another struct": &structpb.Struct{},
+			"another type": &p4v1.WriteRequest{DeviceId: device, ElectionId: c.election},
+		} {
+			a, err := anypb.New(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Other{Other: a}})
+			if e := c.next().GetError(); e.GetCanonicalCode() != int32(codes.Unimplemented) || !proto.Equal(e.GetOther().GetOther(), a) {
+				t.Fatalf("%s: %v", name, e)
+			}
 		}
 		b.srv.SetPort(Port{1, "eth1", true})
 		c.silent()

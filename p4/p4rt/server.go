@@ -49,9 +49,6 @@ type Config struct {
 	Commit func(datapath.Datapath)
 	// Persister, if not nil, keeps what controllers write beyond this process.
 	Persister Persister
-	// NoStreamWrites leaves out stream writes, our extension of P4Runtime (see the
-	// package comment).
-	NoStreamWrites bool
 	// Services, if not nil, adds other services to the server.
 	Services func(grpc.ServiceRegistrar)
 	// TLS secures the connections; nil means plain text.
@@ -146,7 +143,7 @@ func (s *Server) Capabilities(_ context.Context, r *p4v1.CapabilitiesRequest) (*
 	}
 	m := &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}
 	var err error
-	m.Experimental, err = s.experimental()
+	m.Experimental, err = experimental()
 	return m, err
 }
 

@@ -12,6 +12,7 @@ const (
 	forward = `action { action { action_id: 0x01000003 params { param_id: 1 value: "\x05" } params { param_id: 2 value: "\xaa\xbb" } } }`
 	mark    = `action { action { action_id: 0x01000004 params { param_id: 1 value: "\x05" } } }`
 	exact1  = `table_entry { table_id: 0x02000001 match { field_id: 1 exact { value: "\x01" } } ` + forward + `}`
+	acl1    = `table_entry { table_id: 0x02000003 priority: 1 match { field_id: 1 exact { value: "\x06" } } ` + mark + `}`
 	lpm1    = `table_entry { table_id: 0x02000002 match { field_id: 1 lpm { value: "\x0a\x00\x00\x00" prefix_len: 8 } } ` + forward + `}`
 
 	clone5     = `packet_replication_engine_entry { clone_session_entry { session_id: 5 replicas { port: "\x03" instance: 1 } packet_length_bytes: 100 } }`

@@ -46,8 +46,6 @@ type Config struct {
 	// Registers, if not nil, is where a Go executor's registers outlive this Switch, as a machine's memory outlives a process: another Switch with
 	// the same Registers goes on with them.
 	Registers *Registers
-	// NoStreamWrites leaves out the server's extension of P4Runtime (package p4rt).
-	NoStreamWrites bool
 	// TLS secures P4Runtime; nil means plain text.
 	TLS *tls.Config
 	// Log receives notable events; nil discards them.
@@ -93,7 +91,7 @@ func New(cfg Config) (*Switch, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	serve := p4rt.Config{
-		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, Services: s.services, TLS: cfg.TLS, Log: s.log,
+		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, Services: s.services, TLS: cfg.TLS, Log: s.log,
 	}
 	if cfg.Keep != "" {
 		var err error

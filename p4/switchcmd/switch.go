@@ -296,7 +296,6 @@ type switchOptions struct {
 	keep       string
 	discard    bool
 
-	streamWrites         bool
 	grpcAddr             string
 	socketMode           string
 	insecure             bool
@@ -325,7 +324,6 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.grpcAddr, "grpc-server-addr", DefaultAddress, "serve P4Runtime at `ADDRESS`: unix:PATH, or HOST:PORT with TLS and client certificates")
 	f.StringVar(&o.socketMode, "grpc-server-mode", "0600", "`MODE` of the Unix socket in octal, which says who may connect: 0600 is this user, 0660 also the group")
 	f.BoolVar(&o.insecure, "grpc-server-insecure", false, "serve HOST:PORT without TLS, or without client certificates: whoever reaches the address then controls the switch")
-	f.BoolVar(&o.streamWrites, "stream-writes", true, "take Writes on the stream, too: an extension of P4Runtime that saves the Gatekeeper time")
 	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")
 	f.StringVar(&o.cert, "grpc-server-cert", "", "PEM `FILE` with the server's certificate")
 	f.StringVar(&o.keyPEM, "grpc-server-key", "", "PEM `FILE` with the server's key")
@@ -367,7 +365,7 @@ func fitting(load softswitch.Loader) softswitch.Loader {
 func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	cfg := softswitch.Config{
 		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort),
-		CaptureDir: o.pcap, Keep: o.keep, NoStreamWrites: !o.streamWrites, Log: log,
+		CaptureDir: o.pcap, Keep: o.keep, Log: log,
 	}
 	var ok bool
 	if cfg.Load, ok = loaders[o.datapath]; !ok {

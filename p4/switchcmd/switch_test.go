@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,34 +155,30 @@ func TestSwitch_Versions(t *testing.T) {
 	}
 }
 
-// Stream writes are there unless they are switched off.
-func TestSwitch_StreamWrites(t *testing.T) {
-	for _, want := range []bool{true, false} {
-		t.Run(strconv.FormatBool(want), func(t *testing.T) {
-			socket := filepath.Join(t.TempDir(), "s")
-			runSwitch(t, "--log-level", "off", "--grpc-server-addr", "unix:"+socket, "--stream-writes="+strconv.FormatBool(want))
-			if st, err := os.Stat(socket); err != nil || st.Mode().Perm() != 0o600 {
-				t.Errorf("the socket is %v, %v", st.Mode(), err)
-			}
-			conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			m, err := p4v1.NewP4RuntimeClient(conn).Capabilities(ctx, &p4v1.CapabilitiesRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var extensions structpb.Struct
-			if err := m.GetExperimental().UnmarshalTo(&extensions); err != nil {
-				t.Fatal(err)
-			}
-			if got := extensions.GetFields()[p4rt.StreamWrites].GetBoolValue(); got != want {
-				t.Errorf("announced: %v", m)
-			}
-		})
+// The socket is its user's alone, and the server announces its extensions.
+func TestSwitch_Socket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	runSwitch(t, "--log-level", "off", "--grpc-server-addr", "unix:"+socket)
+	if st, err := os.Stat(socket); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", st.Mode(), err)
+	}
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	m, err := p4v1.NewP4RuntimeClient(conn).Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var extensions structpb.Struct
+	if err := m.GetExperimental().UnmarshalTo(&extensions); err != nil {
+		t.Fatal(err)
+	}
+	if !extensions.GetFields()[p4rt.PortStatus].GetBoolValue() {
+		t.Errorf("announced: %v", m)
 	}
 }
 
