@@ -29,14 +29,10 @@ type CallState struct {
 	Callee  netip.Addr `json:"callee"`
 	Service string     `json:"service,omitempty"`
 	Method  string     `json:"method"`
-	// Stage is running.
-	Stage  string `json:"stage"`
-	Policy string `json:"policy,omitempty"`
-	// Checkpoint is the last one reached of a1, b1, b2 (thesis figure 5.3): b1, its callee has got it. A1 and B1 are when that was.
-	Checkpoint string    `json:"checkpoint,omitempty"`
-	A1         time.Time `json:"a1,omitzero"`
-	B1         time.Time `json:"b1,omitzero"`
-	Oneway     bool      `json:"oneway,omitempty"`
+	Policy  string     `json:"policy,omitempty"`
+	// B1 is when its callee got it (checkpoint b1 of the thesis's figure 5.3).
+	B1     time.Time `json:"b1,omitzero"`
+	Oneway bool      `json:"oneway,omitempty"`
 	// Behind is the call that its service, which has state, runs before it.
 	Behind string `json:"behind,omitempty"`
 	// Attempts is how often it was begun before.
@@ -438,8 +434,7 @@ func (k *directCall) step(kind trace.Kind, at time.Time) trace.Step {
 func (t *told) state(k *directCall) CallState {
 	s := CallState{
 		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method,
-		Stage: "running", Policy: k.policy.String(), Checkpoint: "b1", A1: k.began, B1: k.began, Attempts: int(k.attempt),
-		Told: k.told, Oneway: k.oneway, Details: k.details,
+		Policy: k.policy.String(), B1: k.began, Attempts: int(k.attempt), Told: k.told, Oneway: k.oneway, Details: k.details,
 	}
 	if !k.parent.IsZero() {
 		s.Parent = k.parent.String()

@@ -56,7 +56,7 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 		longer = stuckAfter
 	}
 	defer func() {
-		slices.SortStableFunc(calls, func(a, b api.Call) int { return a.A1.Compare(b.A1) }) // direct ones come behind the others
+		slices.SortStableFunc(calls, func(a, b api.Call) int { return a.B1.Compare(b.B1) })
 	}()
 	if longer == 0 {
 		return collect(c.Calls(ctx, node))
@@ -66,7 +66,7 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 		if err != nil {
 			return nil, err
 		}
-		if !call.A1.IsZero() && call.A1.Before(before) {
+		if !call.B1.IsZero() && call.B1.Before(before) {
 			calls = append(calls, call)
 		}
 	}
@@ -74,18 +74,18 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 }
 
 func callRows(ks []api.Call, n names, now time.Time) []string {
-	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tARGUMENTS\tSTAGE\tAGE\tTOLD\tWAITS FOR"}
+	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tARGUMENTS\tAGE\tTOLD\tWAITS FOR"}
 	for i := range ks {
 		k := &ks[i]
 		age, told := "-", "-"
-		if !k.A1.IsZero() {
-			age = max(now.Sub(k.A1), 0).Truncate(time.Millisecond).String()
+		if !k.B1.IsZero() {
+			age = max(now.Sub(k.B1), 0).Truncate(time.Millisecond).String()
 		}
 		if !k.Told.IsZero() {
 			told = max(now.Sub(k.Told), 0).Truncate(time.Millisecond).String()
 		}
 		rows = append(rows, strings.Join([]string{
-			k.ID, cmp.Or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), bytesText(k.Arguments), k.Stage, age, told, waitsFor(k, ks),
+			k.ID, cmp.Or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), bytesText(k.Arguments), age, told, waitsFor(k, ks),
 		}, "\t"))
 	}
 	return rows

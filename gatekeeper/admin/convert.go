@@ -193,8 +193,8 @@ func slotOf(s *gatekeeper.SlotState) api.Slot {
 
 func callOf(k *gatekeeper.CallState) api.Call {
 	return api.Call{
-		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage,
-		Policy: k.Policy, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, Oneway: k.Oneway, Behind: k.Behind, Attempts: k.Attempts, Told: k.Told, Arguments: k.Details.Arguments, Headers: headersOf(k.Details.Headers, true),
+		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method,
+		Policy: k.Policy, B1: k.B1, Oneway: k.Oneway, Behind: k.Behind, Attempts: k.Attempts, Told: k.Told, Arguments: k.Details.Arguments, Headers: headersOf(k.Details.Headers, true),
 	}
 }
 

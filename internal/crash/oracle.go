@@ -143,7 +143,7 @@ func (r *Run) atRest(s *gatekeeper.Snapshot) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.Calls, func(c gatekeeper.CallState) bool { return c.Stage != "finished" })
+	return len(s.Calls) == 0
 }
 
 // judgeClients compares results.

@@ -38,24 +38,20 @@ type Slot struct {
 
 // Call is one call under way, as the node that serves it has told last.
 type Call struct {
-	ID      string     `json:"id" doc:"128 bits in hexadecimal" example:"00f3a6c41b9e7d5200000000000000a7"`
-	Parent  string     `json:"parent,omitempty" doc:"The execution that made it: a call's id, or a durable main's; absent for a plain client"`
-	Caller  netip.Addr `json:"caller" format:"ipv6"`
-	Callee  netip.Addr `json:"callee" format:"ipv6"`
-	Service string     `json:"service,omitempty"`
-	Method  string     `json:"method"`
-	Stage   string     `json:"stage" enum:"running" doc:"running: with its callee"`
-
-	Policy     string    `json:"policy,omitempty" doc:"What becomes of it when a side fails" example:"recover"`
-	Checkpoint string    `json:"checkpoint,omitempty" enum:"b1" doc:"The last one reached of a1 (sent), b1 (received by the callee), b2 (finished there), a2 (reply received): its callee tells of it from b1 on"`
-	A1         time.Time `json:"a1,omitzero" doc:"When it was sent, as far as its callee knows: b1"`
-	B1         time.Time `json:"b1,omitzero" doc:"When its callee got it"`
-	Oneway     bool      `json:"oneway,omitempty" doc:"Nobody waits for it"`
-	Behind     string    `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
-	Attempts   int       `json:"attempts,omitempty" doc:"How often it was begun before"`
-	Told       time.Time `json:"told,omitzero" doc:"When its callee told last that it is under way"`
-	Arguments  uint64    `json:"arguments,omitempty" doc:"How many bytes the message with its arguments and headers has"`
-	Headers    []Header  `json:"headers,omitempty" doc:"Once it has begun. Values of others than traceparent and tracestate are hidden: its timeline tells them to who may deploy"`
+	ID        string     `json:"id" doc:"128 bits in hexadecimal" example:"00f3a6c41b9e7d5200000000000000a7"`
+	Parent    string     `json:"parent,omitempty" doc:"The execution that made it: a call's id, or a durable main's; absent for a plain client"`
+	Caller    netip.Addr `json:"caller" format:"ipv6"`
+	Callee    netip.Addr `json:"callee" format:"ipv6"`
+	Service   string     `json:"service,omitempty"`
+	Method    string     `json:"method"`
+	Policy    string     `json:"policy,omitempty" doc:"What becomes of it when a side fails" example:"recover"`
+	B1        time.Time  `json:"b1,omitzero" doc:"When its callee got it"`
+	Oneway    bool       `json:"oneway,omitempty" doc:"Nobody waits for it"`
+	Behind    string     `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
+	Attempts  int        `json:"attempts,omitempty" doc:"How often it was begun before"`
+	Told      time.Time  `json:"told,omitzero" doc:"When its callee told last that it is under way"`
+	Arguments uint64     `json:"arguments,omitempty" doc:"How many bytes the message with its arguments and headers has"`
+	Headers   []Header   `json:"headers,omitempty" doc:"Once it has begun. Values of others than traceparent and tracestate are hidden: its timeline tells them to who may deploy"`
 }
 
 // NodeCalls is what a node has to do with other nodes' calls, oldest first.
