@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -108,19 +109,24 @@ func (g *Gatekeeper) Call(ctx context.Context, id rpcpacket.ID) (s CallState, ok
 // CancelCall has the node that runs a call end its handler's context; what the handler then
 // returns is the answer. A call that waits there is answered with Canceled. It returns when the
 // node's daemon has told the program, not when the call has ended: a handler that does not heed
-// its context runs on. NotFound: no such call is under way; Unavailable: its node is not there.
+// its context runs on. NotFound: no such call is under way; Unavailable: its node is not there, or its daemon has not answered within 5 s. It fails
+// with ErrStopped if the Gatekeeper does not run, or stops.
 func (g *Gatekeeper) CancelCall(ctx context.Context, id rpcpacket.ID) error {
 	answer := make(chan error, 1)
 	err := g.query(ctx, func(c *controller) error { return c.cancelCall(id, answer) })
 	if err != nil {
 		return err
 	}
-	select {
-	case err := <-answer:
+	said, err := awaitAnswer(ctx, g, answer)
+	switch {
+	case err == nil:
+		return said
+	case errors.Is(err, ErrStopped):
 		return err
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return fault.FromContext("cancel", ctx.Err())
 	}
+	return fault.New(fault.Unavailable, "cancel", "the blade that runs call %s does not answer", id)
 }
 
 // cancelCall asks the daemon of the node that runs a call; answer has room for what it says.

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -38,6 +39,21 @@ const commandPatience = 5 * time.Second
 // patience is for how long a blade may leave a command unanswered.
 func (c *Config) patience() time.Duration {
 	return max(commandPatience, missedHeartbeats*c.Heartbeat)
+}
+
+// awaitAnswer waits for the answer to a command, for as long as a blade may leave one unanswered. It fails with ErrStopped when the Gatekeeper stops, which
+// nobody answers then, and else as a context does.
+func awaitAnswer[T any](ctx context.Context, g *Gatekeeper, answer <-chan T) (a T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
+	defer cancel()
+	select {
+	case a = <-answer:
+		return a, nil
+	case <-g.stopped:
+		return a, ErrStopped
+	case <-ctx.Done():
+		return a, ctx.Err()
+	}
 }
 
 // command has a blade do something, and then goes on. What finds no room among the

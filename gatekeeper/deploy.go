@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -111,12 +112,12 @@ func (g *Gatekeeper) MarkFailed(ctx context.Context, blade, cause string) error 
 	}); err != nil {
 		return err
 	}
-	patience, cancel := context.WithTimeout(ctx, commandPatience)
-	defer cancel()
-	select {
-	case <-out:
+	switch _, err := awaitAnswer(ctx, g, out); {
+	case err == nil:
 		return g.logged(ctx)
-	case <-patience.Done():
+	case errors.Is(err, ErrStopped):
+		return err
+	default:
 		return refuseMirror(fault.Unavailable, "fail", ErrAway, "blade %s is marked failed, but the other blade of its machine does not answer: it goes when there are two copies again, or at once with another bifrost fail; bifrost return %s keeps it", blade, blade)
 	}
 }

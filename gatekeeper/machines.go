@@ -72,14 +72,10 @@ func (g *Gatekeeper) Unmirror(ctx context.Context, blade, cause string) error {
 	}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandPatience)
-	defer cancel()
-	select {
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-		return refuseMirror(fault.Unavailable, "unmirror", ErrAway, "the other blade of blade %s's machine does not answer", blade)
+	if _, err := awaitAnswer(ctx, g, gone); err == nil || errors.Is(err, ErrStopped) {
+		return err
 	}
+	return refuseMirror(fault.Unavailable, "unmirror", ErrAway, "the other blade of blade %s's machine does not answer", blade)
 }
 
 // refuseMirror is an error about the copies of a machine.

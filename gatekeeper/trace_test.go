@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // EventKinds has every kind that trace.go declares.
@@ -54,4 +57,37 @@ func TestTimeline_Ages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCancelCall_Unanswered: who cancels a call waits neither for a daemon that does not answer, nor for a Gatekeeper that has stopped.
+func TestCancelCall_Unanswered(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		inSmall(t, func(s *small) {
+			id := rpcpacket.ID{1}
+			q := control.NodeCalls{Node: s.b.address, Incarnation: s.b.incarnation, First: true, Running: []control.DirectCall{{
+				ID: control.ExecutionID(id), Caller: s.a.address, Incarnation: s.a.incarnation, Service: "Arrays", Method: "add",
+			}}}
+			if err := s.b.ask(control.KindCalls, q, nil); err != nil {
+				t.Fatal(err)
+			}
+			s.b.mute = true
+			ended := make(chan error, 1)
+			go func() { ended <- s.gk.CancelCall(context.Background(), id) }()
+			s.settle()
+			if stops {
+				s.stopGatekeeper()
+			} else {
+				s.beat(2*commandPatience, s.b.testBlade)
+			}
+			s.settle()
+			select {
+			case err := <-ended:
+				if stops != errors.Is(err, ErrStopped) || stops == (fault.CodeOf(err) == fault.Unavailable) {
+					t.Errorf("it stops: %v: %v", stops, err)
+				}
+			default:
+				t.Errorf("it stops: %v: it still waits", stops)
+			}
+		})
+	}
 }
