@@ -38,7 +38,6 @@ type rack struct {
 	writes   atomic.Int64 // requests to write, by anybody
 	disk     *wal.Disk    // of the Gatekeeper's log, if it has one
 	logLimit uint64       // wal.Options.Limit
-	fuse     *fuse        // crashes it, if set
 	// exporters are the nodes that have exported a service last.
 	exporters map[string]*testNode
 
@@ -175,9 +174,6 @@ func (r *rack) start(cfg Config) {
 	if cfg.Ports == nil {
 		cfg.Open, cfg.ShareExports = true, true
 	}
-	if r.fuse != nil {
-		cfg.Conn = r.fuse
-	}
 	if r.disk != nil {
 		store, err := wal.OpenMemory(r.disk, wal.Options{Limit: r.logLimit})
 		if err != nil {
@@ -193,9 +189,6 @@ func (r *rack) start(cfg Config) {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if r.fuse != nil {
-		r.fuse.light(cancel)
-	}
 	ended := make(chan error, 1)
 	events := gk.Subscribe(ctx)
 	go func() { ended <- gk.Run(ctx) }()

@@ -63,6 +63,9 @@ type Config struct {
 	// Pause, if set, makes the switch slow: it tells how long the next message between it
 	// and the Gatekeeper takes. It may be called concurrently.
 	Pause func() time.Duration
+	// Sends, if set, is asked before a Gatekeeper sends anything to the switch: rules, packets, operations. If it reports false, that fails and is
+	// not sent. It may be called concurrently.
+	Sends func() bool
 	// MemoryLimits are the memory servers'.
 	MemoryLimits store.Limits
 	// Limits are the Gatekeeper's.
