@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/appfile"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/pairing"
@@ -100,7 +101,7 @@ type Rack struct {
 // started is left.
 func Run(t *testing.T, cfg Config, f func(t *testing.T, r *Rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 		defer cancel()
 		rig, err := simrack.Start(ctx, cfg.simulated())

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -46,7 +47,7 @@ type rack struct {
 // inRack runs f in a rack whose links do to frames what impair says.
 func inRack(t *testing.T, impair wire.Impairment, f func(r *rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := &rack{t: t, wire: wire.New(wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})}
 		r.wire.Connect(r.wire.Router())
 		r.ctx, r.stop = context.WithCancel(context.Background())

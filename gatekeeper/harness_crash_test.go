@@ -5,12 +5,13 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // inLogged is inSmall with a log that outlives the Gatekeeper.
 func inLogged(t *testing.T, f func(s *small)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle = synctest.Wait
 		r.disk = new(wal.Disk)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -56,7 +57,7 @@ func inRack(t *testing.T, f func(r *rack)) {
 // started does so with a rack that is still empty.
 func started(t *testing.T, r *rack, f func(r *rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r.fill(t)
 		r.settle = synctest.Wait
 		r.start(Config{})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -18,7 +19,7 @@ import (
 // blade that has not said hello.
 func withLedgers(t *testing.T, f func(r *rack, c1, m1 *testBlade)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle, r.disk = synctest.Wait, new(wal.Disk)
 		r.start(Config{})

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // boxed is an outbox on a log in memory, and the hops of the packets that left.
@@ -20,7 +21,7 @@ type boxed struct {
 
 func inBox(t *testing.T, o wal.Options, f func(b *boxed)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := &boxed{t: t, disk: new(wal.Disk), said: make(chan error, 16)}
 		store, err := wal.OpenMemory(b.disk, o)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -14,7 +15,7 @@ import (
 // TestPolicies_OfExports: what a node says of its methods holds unless somebody else says something,
 // also for the next Gatekeeper.
 func TestPolicies_OfExports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle, r.disk = synctest.Wait, new(wal.Disk)
 		r.start(Config{})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -71,7 +72,7 @@ func TestGather(t *testing.T) {
 
 // TestGather_GivenUp: a node that ends while it waits for what it holds is told so.
 func TestGather_GivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle, r.disk = synctest.Wait, new(wal.Disk)
 		r.start(Config{})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // tail agrees with cutting the whole text, wherever its blocks end.
@@ -37,7 +39,7 @@ func TestTail(t *testing.T) {
 
 // Following shows what is added, and ends with the file or the context.
 func TestFollow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := Log{Process: "p", Path: filepath.Join(t.TempDir(), "p.log")}
 		f, err := os.Create(l.Path)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -74,7 +75,7 @@ func unused(t *testing.T, n *rpc.Node) {
 // node's, or do not come, is forgotten after a while, with its memory; late parts do
 // nothing. When the whole of it comes, in any order, it runs.
 func TestPartsOfCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		caller, stranger := newPeerOn(t, p.rack, "caller", rackaddr.Node(77), rackaddr.PortBulk), newPeer(t, p.rack, "stranger", rackaddr.Node(78))
 		message := thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 200_000)})
@@ -121,7 +122,7 @@ func TestPartsOfCall(t *testing.T) {
 // TestPartsOfAnswer: an answer whose parts contradict its first packet, or do not come, is
 // none: the caller's deadline ends the call, and nothing is left of it.
 func TestPartsOfAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
 		callee, n := newCallee(t, r, "callee", rackaddr.Node(78), "Test"), joinNode(t, r, "client")
 		stranger := newPeer(t, r, "stranger", rackaddr.Node(79))
@@ -167,7 +168,7 @@ func TestPartsOfAnswer(t *testing.T) {
 // TestHostilePulls: a pull makes a node send no more packets than its answer has parts, however small the parts are that it
 // asks for, and however often it names the same bytes. It is refused, and counted by who sent it.
 func TestHostilePulls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		caller := newPeerOn(t, p.rack, "caller", rackaddr.Node(77), rackaddr.PortBulk)
 		call := callOf(t, "blob", 1, thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 2<<20)}))
@@ -226,7 +227,7 @@ func TestHostilePulls(t *testing.T) {
 // TestFirstElsewhere: a first packet that the Gatekeeper has not seen comes to the endpoint for large messages; elsewhere it is malformed, and so is there
 // what is none.
 func TestFirstElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		caller := newPeerOn(t, p.rack, "caller", rackaddr.Node(77), rackaddr.PortBulk)
 		call := callOf(t, "blob", 1, thriftMessage(t, "blob", thrift.CALL, &testsvc.TestBlobArgs{Raw: noise(1, 200_000)}))

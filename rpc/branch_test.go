@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -179,7 +179,7 @@ func checkpoints(t *testing.T, r *testrack.Rack, n *rpc.Node) (all []*record.Che
 // A main that has open branches, or runs already, cannot do what it asks for. Its checkpoint is in
 // the ledger when Checkpoint returns.
 func TestMainRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
 		n := joinNode(t, r, "main")
 		failed := errors.New("failed")
@@ -228,7 +228,7 @@ func TestMainStopped(t *testing.T) {
 		return testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
 	}
 	for _, does := range []func(context.Context, *rpc.Node) error{waits, calls} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := testrack.New(t, wire.Config{})
 			newCallee(t, r, "callee", rackaddr.Node(78), "Test")
 			n := joinNode(t, r, "main")
@@ -259,7 +259,7 @@ func TestMainStopped(t *testing.T) {
 
 // A one-way returns when the ledger of its receiver has it.
 func TestDirectOneway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
 		s, n := newCallee(t, r, "service", rackaddr.Node(78), "Test"), joinNode(t, r, "client")
 		note := testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyRecover)))
@@ -292,7 +292,7 @@ func TestDirectOneway(t *testing.T) {
 // A call of policy none is bound to the incarnation that its caller has chosen: the next one refuses a copy of it, however late
 // that is, since the former one may have run it.
 func TestCallOfFormerIncarnation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
 		server := serve(t, r, &testsvc.Handler{})
 		peer := newPeer(t, r, "caller", rackaddr.Node(77))

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -164,7 +165,7 @@ type world struct {
 
 // inWorld runs f in a world in which onFrame sees every frame.
 func inWorld(t *testing.T, l lot, onFrame func(*world, wire.Frame), f func(*world)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &world{t: t, weight: l.weight, ended: make(chan struct{})}
 		w.rack = testrack.New(t, wire.Config{
 			MTU:      l.mtu,

@@ -4,11 +4,11 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-	"testing/synctest"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -33,7 +33,7 @@ type bench struct {
 // onBench runs f in virtual time; count calls handler.
 func onBench(t *testing.T, handler func(ctx context.Context, n *rpc.Node) error, f func(*bench), opts ...rpc.ExportOption) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := &bench{t: t, rack: testrack.New(t, wire.Config{})}
 		b.export = func(n *rpc.Node) error {
 			h := &testsvc.Handler{Gate: func(ctx context.Context, _ int64) error { return handler(ctx, n) }}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -17,7 +18,7 @@ import (
 // frees again and again waits for none of the allocations and frees: a call takes five
 // round trips, those of its data and its own.
 func TestCallsByReferenceWaitForLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const hop = time.Millisecond
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

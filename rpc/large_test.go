@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -93,7 +94,7 @@ func (h slowly) Blob(_ context.Context, raw []byte) ([]byte, error) {
 
 // The copies of a large call that its callee runs do not bring its parts again.
 func TestCopiesWithoutParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{MTU: 1500, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})
 		caller := joinNode(t, r, "client")
 		parts := map[time.Duration]uint64{}
@@ -124,7 +125,7 @@ func TestCopiesWithoutParts(t *testing.T) {
 
 // TestCopiesSayNothingPushed: the first packet of a large call says that parts follow, and copies of it, behind which none do, say so.
 func TestCopiesSayNothingPushed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{MTU: 1500})
 		callee, caller := newPeerOn(t, r, "callee", rackaddr.Node(78), rackaddr.PortBulk), joinNode(t, r, "client")
 		r.Play(rackaddr.Node(78), "Test")
@@ -230,7 +231,7 @@ func TestLargeCalleeAway(t *testing.T) {
 
 // What arrives at the port for parts and is none changes nothing.
 func TestForgedParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		stranger := newPeer(t, p.rack, "stranger", rackaddr.Node(77))
 		h := bulk.Header{Kind: bulk.Part, Call: callOf(t, "ping", 1, nil).Call, Total: 100, Offset: 10, Size: 90, First: 10}

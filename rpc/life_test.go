@@ -5,8 +5,9 @@ import (
 	"errors"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 func newLife(base context.Context, d time.Time) (*life, *opSequence) {
@@ -57,7 +58,7 @@ func TestLife(t *testing.T) {
 }
 
 func TestLifeHasADeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		at := time.Now().Add(time.Second)
 		l, _ := newLife(t.Context(), at)
 		if d, ok := l.Deadline(); !ok || d != at || l.Err() != nil {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
@@ -25,7 +26,7 @@ var bad = wire.Impairment{
 // virtual runs f in virtual time with a server and a client on a bad network.
 func virtual(t *testing.T, seed uint64, opts []rpc.ExportOption, f func(t *testing.T, p *pair)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{Schedule: &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}})
 		p := &pair{rack: r, handler: &testsvc.Handler{}}
 		p.server = serve(t, r, p.handler, opts...)

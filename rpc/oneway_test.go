@@ -8,6 +8,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -93,7 +94,7 @@ func TestCloseRunsAcceptedOneways(t *testing.T) {
 
 // There is a bound to one-ways that nobody has acknowledged, since each has a call slot; the next one waits.
 func TestManyOneways(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver, n := service(t)
 		client := testsvc.NewTestClient(plain(n, "Test"))
 		note := func() error {

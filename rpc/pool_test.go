@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -16,7 +17,7 @@ func numbered(n uint64) *execution {
 }
 
 func TestPool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gates := map[uint64]chan struct{}{}
 		var ran []uint64
 		p := &pool{free: 1, limit: 2, most: DefaultLimits.Started}

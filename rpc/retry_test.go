@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -22,7 +23,7 @@ import (
 // A call that is refused for lack of workers is made again until there is one; without
 // the option it is not.
 func TestRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := testrack.New(t, wire.Config{})
 		gate, ran := make(chan struct{}), atomic.Int64{}
 		serve(t, r, &testsvc.Handler{Gate: func(_ context.Context, number int64) error {

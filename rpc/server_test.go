@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
@@ -20,7 +21,7 @@ import (
 // calm runs f in virtual time with a server and a client on a good network.
 func calm(t *testing.T, opts []rpc.ExportOption, f func(t *testing.T, p *pair)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newPair(t, opts...)) })
+	bubble.Test(t, func(t *testing.T) { f(t, newPair(t, opts...)) })
 }
 
 // A full queue refuses calls at once, clearly, and keeps those it has.

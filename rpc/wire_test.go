@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -159,7 +160,7 @@ func TestPointersInTheReply(t *testing.T) {
 // A pointer waits until the node's own requests on its region are settled: here
 // a write that no memory blade answers.
 func TestPointerWaitsForMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, n := service(t)
 		p := dsmpacket.Make(16, 9, dsmpacket.IDOf(1, 1))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -185,7 +186,7 @@ func TestPointerWaitsForMemory(t *testing.T) {
 // A call that lends memory and is given up is still asked for, so that its lease
 // ends; the callee is told not to begin any more.
 func TestGivenUpCallThatLends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, n := service(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
@@ -207,7 +208,7 @@ func TestGivenUpCallThatLends(t *testing.T) {
 
 // A one-way is sent until it is acknowledged: the switch has its call slot open. After half a minute nobody waits for that.
 func TestOnewayWithoutCallee(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, n := service(t)
 		if err := testsvc.NewTestClient(plain(n, "Test")).Note(t.Context(), 1); err != nil {
 			t.Error(err)
@@ -303,7 +304,7 @@ func TestExactCallOfPlainHandler(t *testing.T) {
 
 // A call that is sent again tells how much time is left.
 func TestTimeoutShrinks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, n := service(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -152,7 +152,7 @@ func TestJobRun(t *testing.T) {
 // A Gatekeeper that is away is waited for, but not for ever. The time is not real: a slow machine changes nothing.
 func TestWait_Away(t *testing.T) {
 	_, away := (&clientOptions{address: "unix:" + t.TempDir() + "/none"}).connectAndAsk(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cmd := newDrainCmd()
 		cmd.SetContext(t.Context())
 		cmd.SetErr(io.Discard)

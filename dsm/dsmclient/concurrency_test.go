@@ -7,11 +7,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
@@ -21,7 +21,7 @@ import (
 // Whoever waits may be the one who reads the network for all: it must not matter
 // who that is, nor when it stops waiting.
 func TestWaitersReadForEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
 		p, lost := alloc(t, c, 4096), dsmpacket.Make(prefix, 9, dsmpacket.IDOf(0, 1))
@@ -60,7 +60,7 @@ func TestWaitersReadForEachOther(t *testing.T) {
 
 // A cancelled operation is settled although nobody waits for anything.
 func TestSettledInTheBackground(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, memrack.Virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
 		c := r.Client(1, 1)
 		p := alloc(t, c, 64)

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
@@ -177,7 +177,7 @@ func TestIncarnationsAndFences(t *testing.T) {
 
 // Nobody answers: the caller decides how long to wait.
 func TestDeadlinesAndCancellation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
 		p, b := alloc(t, c, 64), make([]byte, 8)

@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 )
 
@@ -18,7 +18,7 @@ func TestTransfersThroughABadNetwork(t *testing.T) {
 	for _, mtu := range []int{1500, 9000, 65535} {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprintf("mtu %d, seed %d", mtu, seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					r := newImpairedRack(t, memrack.Virtual(seed, mtu), 2, memrack.Bad)
 					var running sync.WaitGroup
 					for node := range uint64(2) {

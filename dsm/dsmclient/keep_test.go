@@ -6,11 +6,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -235,7 +235,7 @@ func TestBeyondKept(t *testing.T) {
 
 // TestKeptRegionsAreGivenBack after a while, and when memory is short.
 func TestKeptRegionsAreGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 1500), 1)
 		c := r.keeping()
 		kept(t, c, 4096)
@@ -259,7 +259,7 @@ func TestKeptRegionsAreNoObstacle(t *testing.T) {
 // TestAllocatedAhead: a node whose regions go to others has the next ones in store, new
 // ones each time.
 func TestAllocatedAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 1500), 3)
 		c, ctx := r.keeping(), t.Context()
 		had := map[dsmclient.Pointer]bool{}
@@ -288,7 +288,7 @@ func TestAllocatedAhead(t *testing.T) {
 
 // TestFreedLater: what an answer has brought is freed though nobody waits for it.
 func TestFreedLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 1500), 3)
 		c, ctx := r.keeping(), t.Context()
 		for range 100 {

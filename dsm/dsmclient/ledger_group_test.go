@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -40,7 +41,7 @@ func appendAll(r *rack, l *dsmclient.Ledger, callers, each int, record []byte) {
 // TestLedger_GroupCommit: what 64 callers append at the same time goes in few packets, each
 // of them waiting for its own record.
 func TestLedger_GroupCommit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1, wire.Impairment{Delay: 20 * time.Microsecond})
 		c, l := openLedger(r)
 		const callers, each = 64, 50
@@ -63,7 +64,7 @@ func TestLedger_Large(t *testing.T) {
 	if testing.Short() {
 		t.Skip("512 MiB of memory")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{MTU: 65535, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		c, l := openLedger(r)
 		large := make([]byte, 128<<20-2<<20) // the space is 64 MiB, and as much for a base

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -46,7 +47,7 @@ func (r *rack) records(node uint64) (all []string) {
 // delays; each is there once, those of a goroutine in their order. A fence ends it, and the
 // next incarnation goes on.
 func TestLedger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 3, Quiesce: synctest.Wait}}, 1,
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
@@ -108,7 +109,7 @@ func TestLedger(t *testing.T) {
 
 // TestLedger_Base: what lies before a base that is settled goes.
 func TestLedger_Base(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		c := r.Client(1, 1)
 		l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
@@ -138,7 +139,7 @@ func TestLedger_Base(t *testing.T) {
 // TestLedger_Refused: a ledger that nobody has granted, or that is lost, fails whoever
 // waits for a record; one that is not answered fails with the context.
 func TestLedger_Refused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		unknown, err := r.Client(1, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
 		must(t, err)
@@ -165,7 +166,7 @@ func TestLedger_Refused(t *testing.T) {
 // sealed, and reads what that has left, in order, on a network that loses, doubles and
 // delays; not what it appends itself.
 func TestLedger_Read(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 5, Quiesce: synctest.Wait}}, 1,
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
@@ -228,7 +229,7 @@ func read(r *rack, l *dsmclient.Ledger) (all []string) {
 // TestLedger_Names: a client writes the ledger of a durable main beside its own, each with
 // its own numbers.
 func TestLedger_Names(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		birth, name := r.grant(1), control.LedgerName{1, 2, 3}
 		s := r.Memories[0]

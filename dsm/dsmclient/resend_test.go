@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -71,7 +72,7 @@ func TestCopiesAreSent(t *testing.T) {
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					r := newImpairedRack(t, memrack.Virtual(1, rackaddr.DefaultMTU), 1, wire.Impairment{})
 					defer r.Close()
 					h := r.Host("slow")

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
@@ -27,7 +27,7 @@ func judged(t *testing.T, imp wire.Impairment, two bool, f func(t *testing.T, r 
 
 func judgedSeed(t *testing.T, seed uint64, imp wire.Impairment, two bool, f func(t *testing.T, r *rack, j *memrack.Rights)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, memrack.Virtual(seed, 1500), 1, imp)
 		defer r.Close()
 		j := r.Rights()

@@ -3,11 +3,11 @@ package dsmclient_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
@@ -54,7 +54,7 @@ func TestAlloc_OneCopyFull(t *testing.T) {
 
 // What one copy takes is too new for another one, which has not seen the slot's former generations. The other one learns them.
 func TestAlloc_TooNew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, memrack.Virtual(1, 1500), 1, wire.Impairment{})
 		defer r.Close()
 		r.Rights()
@@ -92,7 +92,7 @@ func judgedPair(t *testing.T, small int, f func(t *testing.T, r *rack)) {
 
 func judgedSizes(t *testing.T, sizes [2]uint64, f func(t *testing.T, r *rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newImpairedRack(t, memrack.Virtual(1, 1500), 0, wire.Impairment{})
 		defer r.Close()
 		r.Capacity = sizes[0]

@@ -6,11 +6,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -22,7 +22,7 @@ import (
 func TestCrashAndReplay(t *testing.T) {
 	crashes := 0
 	for seed := range uint64(16) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := newImpairedRack(t, memrack.Virtual(seed, 9000), 3, memrack.Bad)
 			r.KeepUndo()
 			random := rand.New(rand.NewPCG(seed, 0))
@@ -169,7 +169,7 @@ func TestReplayFindsMachine(t *testing.T) {
 
 // A branch does one thing at a time, and none after its end.
 func TestBranchInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRack(t, memrack.Virtual(1, 0), 1)
 		c := r.Client(1, 1)
 		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}, new(memrack.Execution)), dsmpacket.Make(prefix, 9, dsmpacket.IDOf(0, 1))
@@ -205,7 +205,7 @@ func TestBranchInOrder(t *testing.T) {
 // has never happened.
 func TestFinishTakesBack(t *testing.T) {
 	for delay := range 8 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := newImpairedRack(t, memrack.Virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
 			r.KeepUndo()
 			c := r.Client(1, 1).With(dsmclient.Scope{Execution: [16]byte{1}}, new(memrack.Execution))

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/vfs"
@@ -22,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
@@ -209,7 +209,7 @@ func TestLedgerDisk_Filled(t *testing.T) {
 // TestLedgerDisk_FilledInTime: a copy that was filled says so when its ledgers are on disk. Before, both blades of a machine could
 // lose power then: the one that came back first was emptied for the other one, and that had nothing.
 func TestLedgerDisk_FilledInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBench(t, 1<<20)
 		m := &disk.Memory{Pause: func() time.Duration { return time.Second }}
 		d, err := MemoryLedgerDisk(m)

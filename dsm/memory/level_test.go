@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -44,7 +45,7 @@ var (
 // onCopies runs f with two copies of epoch 1. The second one may have a disk.
 func onCopies(t *testing.T, impair wire.Impairment, d *LedgerDisk, f func(t *testing.T, c *copies)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := wire.New(wire.Config{})
 		n.Connect(n.Router())
 		c := &copies{t: t}

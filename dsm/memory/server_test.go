@@ -5,13 +5,13 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -412,7 +412,7 @@ func TestFillInLaterEpoch(t *testing.T) {
 // TestCompletionTimesOut: a copy cannot be completed, since its blade cannot be heard. The source takes requests again, though
 // nobody tells it anything more: the Gatekeeper may have failed.
 func TestCompletionTimesOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBench(t, 1<<20)
 		b.write(1, 2)
 		reg := b.alloc(64)
@@ -433,7 +433,7 @@ func TestCompletionTimesOut(t *testing.T) {
 // TestGrantWhileFilled: whose batches are is told to a copy that is being filled at once. The Gatekeeper says it in each welcome, and a daemon that
 // cannot heed that ends, with all its memory.
 func TestGrantWhileFilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBench(t, 1<<20)
 		must(t, b.server.Fill(control.Fill{Token: 7, Incarnation: 1, From: rackaddr.Blade(2), To: rackaddr.Blade(1), Rate: 1 << 20}))
 		began := time.Now()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // listener reads a stream of events from a site.
@@ -165,7 +166,7 @@ func TestStream_Refuses(t *testing.T) {
 // is dropped when its connection is full for too long. Virtual time; the
 // connection is a pipe without room.
 func TestStream_SlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := newNarrator()
 		server, err := New(Config{Backend: n})
 		must(t, err)
@@ -202,7 +203,7 @@ func TestStream_SlowReader(t *testing.T) {
 }
 
 func TestStream_Heartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.TestFor(t, 2*time.Hour, func(t *testing.T) {
 		n := newNarrator()
 		server, err := New(Config{Backend: n})
 		must(t, err)
@@ -274,7 +275,7 @@ func TestStream_Choose(t *testing.T) {
 
 // With a rate the stream keeps to it.
 func TestStream_Rate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := newNarrator()
 		server, err := New(Config{Backend: n})
 		must(t, err)

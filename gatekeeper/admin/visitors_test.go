@@ -6,8 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // statusBy sends a request on a connection that stays open, and returns the status.
@@ -101,7 +102,7 @@ func (d *deadline) SetReadDeadline(t time.Time) error { d.at = t; return nil }
 
 // A connection without a token lives for seconds when nobody uses it, one with a token as long as the server says.
 func TestStrangersLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, d := newVisitors(nil), &deadline{}
 		v := &visitor{Conn: d, of: l}
 		v.place = l.strangers.PushBack(v)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -96,7 +97,7 @@ func pass(d time.Duration) {
 
 // A Gatekeeper that stops and one that is killed leave their calls, failures and figures to the next.
 func TestRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "history")
 		var was []trace.Call
 		run(t, dir, func(h *History, s source) {
@@ -159,7 +160,7 @@ func TestRestart(t *testing.T) {
 
 // A history that is damaged, in whatever way, keeps nobody from starting, and what is whole of it is there.
 func TestDamaged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		run(t, dir, func(_ *History, s source) {
 			s.ends(1, fault.OK)
@@ -208,7 +209,7 @@ func TestBounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 31,000 calls")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.TestFor(t, 2*MaxAge, func(t *testing.T) {
 		dir := t.TempDir()
 		const turns = 60
 		h, _ := run(t, dir, func(h *History, s source) {
@@ -249,7 +250,7 @@ func TestBounds(t *testing.T) {
 
 // Without a directory there are figures of this run.
 func TestInMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h, _ := run(t, "", func(h *History, s source) {
 			s.ends(1, fault.OK)
 			h.Note(&gatekeeper.Event{Kind: gatekeeper.NodeFailed})

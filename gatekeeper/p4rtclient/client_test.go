@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -41,7 +42,7 @@ type bench struct {
 // virtual runs a test in a bubble with a switch that has no program yet.
 func virtual(t *testing.T, f func(b *bench)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := &bench{t: t, ctx: t.Context()}
 		b.start()
 		var err error

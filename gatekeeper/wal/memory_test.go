@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 func ids(all []Record) (ids []byte) {
@@ -109,7 +111,7 @@ func TestUnsyncedIsBounded(t *testing.T) {
 
 // In a bubble of virtual time the log settles when all else does.
 func TestInBubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var disk Disk
 		l, err := OpenMemory(&disk, Options{})
 		if err != nil {

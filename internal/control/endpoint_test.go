@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -31,7 +32,7 @@ type pair struct {
 
 // connect runs f with a pair in virtual time.
 func connect(t *testing.T, impair wire.Impairment, g, d Handler, f func(t *testing.T, p *pair)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := &pair{net: wire.New(wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})}
 		p.net.Connect(p.net.Router())
 		ctx, cancel := context.WithCancel(context.Background())

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -91,7 +92,7 @@ func perform(t *testing.T, p *Program, want *Expectation, opt Options) (report *
 	}
 	opt.Policy = policy(t)
 	var err error
-	synctest.Test(t, func(t *testing.T) {
+	bubble.TestFor(t, opt.Setting.Age+opt.Setting.Idle+bubble.Lifetime, func(t *testing.T) {
 		opt.Quiesce = synctest.Wait
 		report, err = Perform(t.Context(), p, want, opt)
 	})

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -27,7 +28,7 @@ func TestOracle_PolicyNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r, err := Perform(t.Context(), p, want, Options{
 				Seed: seed, Network: "good", Policy: rpc.PolicyNone, Quiesce: synctest.Wait,
 				Crashes: Crashes{

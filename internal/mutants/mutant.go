@@ -21,14 +21,12 @@ import (
 //	--- new
 //	text in its place
 //
-// After the package and the pattern of the tests, find may have flags for them. A line
-// "hangs: yes" says that the tests find the fault by not ending. A fault that several
-// texts make has further blocks, each behind a line "--- file PATH".
+// After the package and the pattern of the tests, find may have flags for them. A fault
+// that several texts make has further blocks, each behind a line "--- file PATH".
 type mutant struct {
 	name  string
 	wrong string
 	find  []string // package, pattern, flags
-	hangs bool     // tests that time out have found it
 	edits []edit
 }
 
@@ -78,8 +76,6 @@ func parse(name, text string) (*mutant, error) {
 			file = value
 		case "find":
 			m.find = strings.Fields(value)
-		case "hangs":
-			m.hangs = value == "yes"
 		default:
 			return nil, fmt.Errorf("mutant %s: line %q", name, line)
 		}

@@ -24,8 +24,8 @@ type result struct {
 // outcome is how the tests of a mutant have ended.
 type outcome int
 
-// The outcomes. Tests that do not end within patience have found nothing, unless the
-// mutant says that they hang: the machine may have been slow.
+// The outcomes. Tests that do not end within patience have found nothing: the machine
+// may have been slow. Package bubble ends those that wait for ever in virtual time.
 const (
 	survived outcome = iota
 	caught
@@ -66,9 +66,6 @@ func (m *mutant) run(ctx context.Context, root string) (r result) {
 	output, err := c.CombinedOutput()
 	r.output = string(output)
 	r.outcome, r.err = verdict(r.output, err)
-	if r.outcome == timedOut && m.hangs {
-		r.outcome = caught
-	}
 	if ctx.Err() != nil {
 		r.err = ctx.Err()
 	}

@@ -8,11 +8,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // stalled runs f with a sender whose stream takes messages and writes none out.
 func stalled(t *testing.T, f func(s *Sender, sent func() []proto.Message)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var sent []proto.Message
 		s := New(func(m *Message) error {
 			m.sender.inflight.Add(int64(proto.Size(m.msg)))

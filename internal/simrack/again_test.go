@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -23,7 +24,7 @@ import (
 // has come to its end, but does not know it, is told so when it is started again; every
 // other Main is a new run, which begins without a state.
 func TestMain_Again(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		var lives, runs int // the program's own: one life at a time
@@ -76,7 +77,7 @@ func TestMain_Again(t *testing.T) {
 // TestMain_TakenBack takes back a job whose durable main has allocated a region, which is then
 // lost with its memory blade: nothing of the region is left on the log.
 func TestMain_TakenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		must := func(err error) {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
@@ -18,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -202,7 +202,7 @@ func TestBackupMemory(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 				defer cancel()
 				b := newVault(t, machines)
@@ -259,7 +259,7 @@ func TestBackupBladeDies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestBackupMemory makes a backup under the race detector, TestFillUnderLoad kills blades")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		machines := [][]string{{"m1", "m2"}}

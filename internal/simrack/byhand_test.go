@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/daemon"
@@ -19,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -41,8 +41,8 @@ func withByHand(t *testing.T, f func(ctx context.Context, h *byHand)) {
 // withByHandAnd is withByHand where more programs can be deployed.
 func withByHandAnd(t *testing.T, programs map[string]simrack.Program, f func(ctx context.Context, h *byHand)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Hour)
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		h := &byHand{registers: &registers{nodes: map[string]*rpc.Node{}}, T: t, running: map[string]daemon.Process{}}
 		cfg := h.config("")

@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -40,7 +41,7 @@ func (a *asker) Ping(ctx context.Context) error {
 // TestCaller: a handler learns which node calls it, what that exports and which
 // deployment it belongs to, with both kinds of policy.
 func TestCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		called := make(chan error, 1)
 		r, err := simrack.Start(t.Context(), simrack.Config{
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),

@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -35,7 +36,7 @@ func (s *sleeper) Ping(ctx context.Context) error {
 func TestCancel(t *testing.T) {
 	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
 		t.Run(policy.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { cancelCalls(t, policy) })
+			bubble.Test(t, func(t *testing.T) { cancelCalls(t, policy) })
 		})
 	}
 }

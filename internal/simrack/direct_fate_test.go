@@ -21,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -71,7 +72,7 @@ func (noState) Restore([]byte) error      { return nil }
 
 func withChain(t *testing.T, links links, f func(k *chain)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := &chain{
 			T: t, links: links, nodes: map[string]*rpc.Node{}, began: map[string]int{}, ran: map[string]int{},
 			entered: make(chan string, 10), up: make(chan struct{}, 100),

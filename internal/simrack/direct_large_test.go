@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -83,7 +84,7 @@ func answerTo(data []byte) []byte {
 
 func withLarge(t *testing.T, mtu int, space uint64, f func(r *large)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := &large{T: t, waits: 1, up: make(chan struct{}, 2)}
 		var err error
 		r.Rack, err = simrack.Start(t.Context(), simrack.Config{

@@ -17,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -97,7 +98,7 @@ func mirroredThesis() []simrack.Blade {
 // withShelves is withShelf on a rack of other blades: m1 and m2 are a pair if both are there.
 func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shelf)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		seen, onFrame := lastCall()
 		r := &shelf{T: t, state: of.state, begins: of.begins, mtu: of.mtu, up: make(chan struct{}, 2), seen: seen, shadow: simrack.NewShadow()}
 		look := onFrame

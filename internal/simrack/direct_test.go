@@ -17,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -39,7 +40,7 @@ type direct struct {
 
 func withDirect(t *testing.T, atBack pinger, f func(d *direct)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := &direct{T: t}
 		var err error
 		d.rack, err = simrack.Start(t.Context(), simrack.Config{
@@ -235,7 +236,7 @@ func callID(t *testing.T, text string) rpcpacket.ID {
 
 // TestLedgersInPairs: ledgers are kept where either blade may die, if there is such a machine.
 func TestLedgersInPairs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
 			Machines: [][]string{{"m2", "m3"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 		})
@@ -266,7 +267,7 @@ func TestLedgersInPairs(t *testing.T) {
 // TestLedgerNearlyFull: a node whose ledger has no room drops new calls and counts them. They
 // are sent again, and run when what fills the ledger is forgotten.
 func TestLedgerNearlyFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), LedgerSpace: 8256 << 10, // in the end a call finds no room, not its answer
 		})

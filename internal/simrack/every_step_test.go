@@ -18,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -45,7 +46,7 @@ func TestGatekeeperDies_AtEveryStep(t *testing.T) {
 			next = 1 + at%23
 		}
 		ok := t.Run(fmt.Sprintf("at=%d,next=%d", at, next), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { died = playSteps(t, at, next) })
+			bubble.Test(t, func(t *testing.T) { died = playSteps(t, at, next) })
 		})
 		if !ok || !died {
 			if at < leastSteps && !t.Failed() {

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -53,7 +54,7 @@ func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 // withBankOn is withBank on a rack that the configuration says more about.
 func withBankOn(t *testing.T, cfg simrack.Config, f func(b *bank)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		b := &bank{t: t, ctx: ctx, began: map[string]int{}, ran: map[string]string{}, over: make(chan struct{}), regions: 1, sessions: 2}

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -165,7 +166,7 @@ func TestFillUnderLoad(t *testing.T) {
 // onThree runs f on a rack with a pair of memory blades and one that is a machine of its own.
 func onThree(t *testing.T, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{
@@ -249,7 +250,7 @@ func TestOperators(t *testing.T) {
 // TestDrainOntoSpare: a blade that is a machine of its own is drained: a blade that serves
 // nothing is filled and takes its place.
 func TestDrainOntoSpare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{

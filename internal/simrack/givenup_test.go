@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -38,7 +39,7 @@ func (s *slowPing) Ping(ctx context.Context) error {
 func TestGivenUp(t *testing.T) {
 	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
 		t.Run(policy.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r, err := simrack.Start(t.Context(), simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk)})
 				if err != nil {
 					t.Fatal(err)

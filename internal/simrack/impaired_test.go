@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/arrays/workload"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -41,7 +42,7 @@ func inVirtualTimeOn(t *testing.T, disk *wal.Disk, seed uint64, impair wire.Impa
 // inVirtualTimeWith is that with any configuration, whose schedule needs a seed only.
 func inVirtualTimeWith(t *testing.T, cfg simrack.Config, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		cfg.Schedule.Quiesce, cfg.Log = synctest.Wait, slog.New(slog.NewTextHandler(t.Output(), nil))

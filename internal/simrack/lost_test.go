@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -47,7 +48,7 @@ func TestLostRegion(t *testing.T) {
 		"alone":          oneMemory(),
 		"both of a pair": append(oneMemory(), simrack.Blade{Name: "m2", Kind: control.Memory}),
 	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { lostRegion(t, blades) }) })
+		t.Run(name, func(t *testing.T) { bubble.Test(t, func(t *testing.T) { lostRegion(t, blades) }) })
 	}
 }
 

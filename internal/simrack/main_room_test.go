@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -28,7 +29,7 @@ type crowded struct {
 // withCrowded runs a test in which the ledger has room for so many bytes beside such answers.
 func withCrowded(t *testing.T, f func(c *crowded)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual
 		defer cancel()
 		c := &crowded{T: t, ctx: ctx}

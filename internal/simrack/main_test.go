@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
@@ -18,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -57,7 +57,7 @@ func withClerk(t *testing.T, rounds int, f func(ctx context.Context, k *clerk)) 
 // withMemory is withClerk with other memory machines of two blades.
 func withMemory(t *testing.T, rounds int, machines [][]string, f func(ctx context.Context, k *clerk)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		k := &clerk{registers: &registers{nodes: map[string]*rpc.Node{}}, t: t, rounds: rounds, over: make(chan struct{})}

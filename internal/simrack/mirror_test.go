@@ -18,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -30,7 +31,7 @@ import (
 // frames.
 func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, n int64, f wire.Frame), f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		var frames atomic.Int64
@@ -240,7 +241,7 @@ func TestPairByNumber(t *testing.T) {
 		{"m4 m2 m3 m1 store", nil, "[m1 m2] mirrored, [m3 m4] mirrored, [store] alone"},
 		{"m1 m2 m3 m4", [][]string{{"m2", "m3"}, {"m1"}}, "[m1] alone, [m2 m3] mirrored, [m4] alone"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
 			cfg := simrack.Config{PairByNumber: true, Machines: tc.machines, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -310,7 +311,7 @@ func TestOldContentIsEmptied(t *testing.T) {
 // TestSmallSecondBlade: a blade without room for what the machine holds is not filled, or no
 // longer when it turns out, and the operator is told why.
 func TestSmallSecondBlade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{
@@ -374,7 +375,7 @@ func TestSmallSecondBlade(t *testing.T) {
 // TestMirrorRefused_Blades: a blade that is full, serves another machine or is away does not become
 // a second copy, and the operator is told which.
 func TestMirrorRefused_Blades(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{
@@ -420,7 +421,7 @@ func TestMirrorRefused_Blades(t *testing.T) {
 
 // TestMirrorRefused_Ledgers: a blade that keeps ledgers of nodes, and nothing else, takes no copy: it would lose them.
 func TestMirrorRefused_Ledgers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -297,7 +298,7 @@ func TestRerunFindsUnheardRegion(t *testing.T) {
 // TestClockSetBack: a memory blade boots again, and its clock is behind that of its former
 // boot. It hands out none of the addresses that the former boot has handed out.
 func TestClockSetBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		must := func(err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -38,8 +39,8 @@ type crowd struct {
 
 func withCrowd(t *testing.T, space uint64, mtu int, f func(c *crowd)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour) // virtual
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual
 		defer cancel()
 		c := &crowd{T: t, ctx: ctx}
 		var err error
@@ -346,7 +347,7 @@ func takenByWhatRuns(t *testing.T, inner bool) {
 func TestRoom_StartsFull(t *testing.T) {
 	const space = 1 << 20
 	for after := range 10 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual
 			defer cancel()
 			ups := make(chan *rpc.Node, 100)

@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -26,7 +27,7 @@ import (
 // TestService: another node learns the health, the nodes, the methods and the IDL of a
 // service, also from a Gatekeeper that has begun anew; a watcher learns each change.
 func TestService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		idl := "service Ping { void ping() }" + strings.Repeat(" ", 100<<10)
 		nodes := make(chan *rpc.Node, 2)
 		program := func(ctx context.Context, j join.Joiner, _ control.Start) error {

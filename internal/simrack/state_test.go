@@ -18,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -120,7 +121,7 @@ func withStates(t *testing.T, dir string, size int, space uint64, f func(ctx con
 // withRack is withRegisters with other settings.
 func withRack(t *testing.T, dir string, r *registers, f func(ctx context.Context, r *registers)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		var err error
@@ -485,7 +486,7 @@ func TestStatesLost_Moving(t *testing.T) {
 func TestDeclaredExceptions(t *testing.T) {
 	for _, policy := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyNone} {
 		t.Run(policy.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 				defer cancel()
 				r := &registers{nodes: map[string]*rpc.Node{}}

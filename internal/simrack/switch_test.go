@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -52,7 +53,7 @@ func TestSwitchFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				disk := new(wal.Disk)
@@ -89,7 +90,7 @@ func TestSwitchFails(t *testing.T) {
 
 // Registers are in the memory of the switch's machine: they outlive its process, and the power cut they do not.
 func TestRegistersOfSwitch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // virtual
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})
@@ -129,7 +130,7 @@ func TestRegistersOfSwitch(t *testing.T) {
 
 // A Gatekeeper is killed while it begins: whoever has started it does not wait for it.
 func TestGatekeeperKilledAtItsStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // virtual
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk)})

@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -55,7 +56,7 @@ func registering(state func() (rpc.State, arrays.Arrays)) simrack.Program {
 // TestVersions_Rollback: a program that does not read what is kept does not get it. A rollback to one is refused while
 // everything runs; a new one that turns out to be one is started once, and what ran before serves again.
 func TestVersions_Rollback(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		plain := func() (rpc.State, arrays.Arrays) { r := &register{}; return r, r }

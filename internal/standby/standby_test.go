@@ -3,11 +3,13 @@ package standby
 import (
 	"testing"
 	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 // One goroutine stands by. It gets the next piece of work, and nobody else does.
 func TestPost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, end := New[int](), make(chan struct{})
 		if p.Give(1) {
 			t.Error("work is given to nobody")

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -19,7 +20,7 @@ import (
 // virtual runs f with a scheduled wire in virtual time.
 func virtual(t *testing.T, seed uint64, onFrame func(Frame), f func(t *testing.T, n *Net)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := New(Config{Schedule: &Schedule{Seed: seed, Quiesce: synctest.Wait}, OnFrame: onFrame})
 		n.Connect(n.Router())
 		ctx, cancel := context.WithCancel(t.Context())

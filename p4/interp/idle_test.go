@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestIdleTimeout(t *testing.T) {
 	prog := loadFile(t, "tables")
 	prog.Table("I.exact_two").Timeout = true
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := &memory{}
 		x, err := New(prog, Config{Sink: sink})
 		if err != nil {

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +41,7 @@ type bench struct {
 // virtual runs a test in a bubble with a server that has no pipeline yet.
 func virtual(t *testing.T, f func(b *bench)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(newBench(t)) })
+	bubble.Test(t, func(t *testing.T) { f(newBench(t)) })
 }
 
 // configured is virtual with a primary whose pipeline is committed.

@@ -13,10 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -130,7 +131,7 @@ func response(status int, kind, body string) *http.Response {
 // Follow goes on behind the last event when the stream breaks, until the Gatekeeper
 // refuses.
 func TestFollow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var asked []string
 		c := &Client{base: mustURL(t), http: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			asked = append(asked, r.Header.Get("Last-Event-ID"))
