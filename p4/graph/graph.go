@@ -221,7 +221,7 @@ func ofNode(n v1model.Node) (Row, []way[v1model.Node]) {
 		}
 		return Row{Kind: Condition, Name: name}, []way[v1model.Node]{{whenTrue, n.True}, {whenFalse, n.False}}
 	case *v1model.Call:
-		return Row{Kind: Call, Name: n.Action.Name}, []way[v1model.Node]{{"", n.Next}}
+		return Row{Kind: Call, Name: n.Action.Name}, []way[v1model.Node]{{"", after(n.Action, n.Next)}}
 	case *v1model.Table:
 		if n.IsCall() {
 			next := n.BaseNext
@@ -230,7 +230,7 @@ func ofNode(n v1model.Node) (Row, []way[v1model.Node]) {
 			} else if i := slices.Index(n.Actions, n.Default.Action); i >= 0 {
 				next = n.Next[i]
 			}
-			return Row{Kind: Call, Name: n.Default.Action.Name}, []way[v1model.Node]{{"", next}}
+			return Row{Kind: Call, Name: n.Default.Action.Name}, []way[v1model.Node]{{"", after(n.Default.Action, next)}}
 		}
 		row := Row{Kind: Table, Name: n.Name, Profile: n.Profile != nil}
 		for _, k := range n.Key {
@@ -241,9 +241,22 @@ func ofNode(n v1model.Node) (Row, []way[v1model.Node]) {
 		}
 		var ways []way[v1model.Node]
 		for i, a := range n.Actions {
-			ways = append(ways, way[v1model.Node]{a.Name, n.Next[i]})
+			ways = append(ways, way[v1model.Node]{a.Name, after(a, n.Next[i])})
 		}
 		return row, append(ways, way[v1model.Node]{"", n.BaseNext})
 	}
 	return Row{}, nil // there are no others
+}
+
+// after is what comes after an action: nothing, if it leaves the pipeline. One that leaves it or not, by a condition of its own, is taken to go on.
+func after(a *v1model.Action, next v1model.Node) v1model.Node {
+	for _, s := range a.Body {
+		switch s.(type) {
+		case v1model.Exit:
+			return nil
+		case v1model.Jump, v1model.JumpIfZero:
+			return next
+		}
+	}
+	return next
 }

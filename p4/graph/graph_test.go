@@ -77,6 +77,25 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestOf_Exit: what leaves a pipeline leads to its end, and not to what is written below it.
+func TestOf_Exit(t *testing.T) {
+	g := Of(programs(t)["../ebpf/testdata/router.json"])
+	ingress := g.Parts[1]
+	// router146: "{ drop(); exit; }" is the call of an action, and that of an exit; router149: a case of a switch that leaves.
+	for _, name := range []string{"router146", "router149"} {
+		row := slices.IndexFunc(ingress.Rows, func(r Row) bool { return r.Name == name })
+		var to []string
+		for _, e := range ingress.Edges {
+			if e.From == row {
+				to = append(to, ingress.Rows[e.To].Name)
+			}
+		}
+		if !slices.Equal(to, []string{"end"}) {
+			t.Errorf("%s leads to %q", name, to)
+		}
+	}
+}
+
 // TestWay: a packet's way is that of its trace: each state, condition and table is a visit, each visit but the first of a part was reached by an edge from the
 // one before, and what happened at the rows is all that the trace tells.
 func TestWay(t *testing.T) {
