@@ -20,7 +20,11 @@ func (m Bifrost) Pick(vs ...uint64) uint64 { return vs[m.IntN(len(vs))] }
 // address is one of few nodes, blades, services and pointers.
 func (m Bifrost) address() []byte {
 	b := make([]byte, 16)
-	if m.IntN(3) == 0 {
+	switch m.IntN(9) {
+	case 0: // of no machine
+		b[15] = byte(m.IntN(2))
+		return b
+	case 1, 2, 3:
 		p := dsmpacket.Make(1, byte(m.IntN(2)), m.region()).Add(int64(m.Pick(0, 0, 1, 0x1fff, 1<<29))).With(dsmpacket.Op(m.IntN(7))) //nolint:gosec // small
 		copy(b, p[:])
 		return b
@@ -133,7 +137,7 @@ func (m Bifrost) Entry() datapath.Entry {
 		return datapath.Match{Value: b, PrefixLen: int(m.Pick(n...))}
 	}
 	e := datapath.Entry{}
-	switch m.IntN(8) {
+	switch m.IntN(9) {
 	case 0:
 		e.Table = "BifrostIngress.identity"
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), lpm(m.address(), 128, 128, 64, 48, 0)}
@@ -146,6 +150,9 @@ func (m Bifrost) Entry() datapath.Entry {
 		e.Match = []datapath.Match{lpm(m.address(), 128, 64, 48, 0)}
 	case 2:
 		e.Table, e.Action = "BifrostIngress.dsm_home", hop()
+		if m.IntN(2) == 0 {
+			e.Action = &datapath.Action{Name: "BifrostIngress.to_copies", Params: [][]byte{num(m.Pick(0, 1, 2, 3), 2), num(m.Pick(0, 1, 2), 2)}}
+		}
 		e.Match = []datapath.Match{exact(m.address()[:6])}
 	case 3:
 		e.Table, e.Action = "BifrostIngress.rpc_route", hop()
@@ -160,6 +167,12 @@ func (m Bifrost) Entry() datapath.Entry {
 	case 6:
 		e.Table, e.Action = "BifrostIngress.rights.block_rule", &datapath.Action{Name: "BifrostIngress.rights.may"}
 		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 4095), 2)), exact(num(m.Pick(0, 1), 4))}
+	case 7:
+		e.Table = "BifrostEgress.replica"
+		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 9), 2))}
+		if e.Action = (&datapath.Action{Name: "NoAction"}); m.IntN(2) == 0 {
+			e.Action = &datapath.Action{Name: "BifrostEgress.readdress", Params: [][]byte{num(m.Uint64()>>16, 6), num(m.Uint64()>>16, 6)}}
+		}
 	default:
 		e.Table = "BifrostIngress.next_hop"
 		e.Match = []datapath.Match{exact(num(m.Pick(0, 1, 2, 3, 4), 2))}

@@ -23,10 +23,15 @@ import (
 type reached struct {
 	graph                *graph.Graph
 	rows, edges, actions map[string]bool
+	profiles             map[string]bool // tables that have one
 }
 
 func newReached(prog *v1model.Program) *reached {
-	return &reached{graph.Of(prog), map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	w := &reached{graph.Of(prog), map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	for _, t := range prog.Tables {
+		w.profiles[t.Name] = t.Profile != nil
+	}
+	return w
 }
 
 func (w *reached) add(p *trace.Packet) {
@@ -36,9 +41,16 @@ func (w *reached) add(p *trace.Packet) {
 			w.edges[fmt.Sprint(v.Part, v.Edge)] = true
 		}
 	}
-	for _, s := range p.Steps {
-		if s.Kind == trace.Table && s.Action != "" {
-			w.actions[s.Name+" "+s.Action] = true
+	for i, s := range p.Steps {
+		if s.Kind != trace.Table {
+			continue
+		}
+		action := s.Action
+		if next := i + 1; w.profiles[s.Name] && next < len(p.Steps) && p.Steps[next].Kind == trace.Action { // of a member
+			action = p.Steps[next].Action
+		}
+		if action != "" {
+			w.actions[s.Name+" "+action] = true
 		}
 	}
 }
@@ -56,11 +68,44 @@ func (w *reached) shares(prog *v1model.Program) (out [3]share) {
 		out[1].of += len(p.Edges)
 	}
 	for _, t := range prog.Tables {
-		if !t.IsCall() {
-			out[2].of += len(t.Actions)
+		for _, a := range t.Actions {
+			if !t.IsCall() {
+				out[2].of++
+			}
+			if w.actions[t.Name+" "+a.Name] {
+				out[2].met++
+			}
 		}
 	}
-	out[0].met, out[1].met, out[2].met = len(w.rows), len(w.edges), len(w.actions)
+	out[0].met, out[1].met = len(w.rows), len(w.edges)
+	return out
+}
+
+// uncompared are the steps and the actions of tables that TestCompared compares on no packet, and why.
+var uncompared = map[string]string{
+	"testdata/options: call options59":      "after a loop of the parser without end, of which a trace has no room for what follows; TestOptions compares it",
+	"testdata/stacks: call stacks90":        "clones each clone without end, and the executors' bounds differ; TestEndless looks at the kernel's",
+	"interp/testdata/copies: call copies44": "cuts packets to 9 bytes, fewer than BPF_PROG_TEST_RUN can show",
+	"interp/testdata/stacks: call stacks74": "no packet has an error of the parser that the program does not name",
+	"interp/testdata/state: call state59":   "draws a random number",
+}
+
+// missed are the steps, and the actions of tables, that no packet has met.
+func (w *reached) missed(name string, prog *v1model.Program) (out []string) {
+	for i, p := range w.graph.Parts {
+		for j, r := range p.Rows {
+			if !w.rows[fmt.Sprint(i, j)] {
+				out = append(out, fmt.Sprintf("%s: %s %s", name, r.Kind, r.Name))
+			}
+		}
+	}
+	for _, t := range prog.Tables {
+		for _, a := range t.Actions {
+			if !t.IsCall() && !w.actions[t.Name+" "+a.Name] {
+				out = append(out, fmt.Sprintf("%s: table %s %s", name, t.Name, a.Name))
+			}
+		}
+	}
 	return out
 }
 
@@ -80,9 +125,9 @@ func TestCompared(t *testing.T) {
 		files = append(files, found...)
 	}
 	var all [3]share
-	programs, refused := 0, []string{}
+	programs, refused, missed := 0, []string{}, []string{}
 	for _, f := range files {
-		name := strings.TrimSuffix(filepath.Base(f), ".json")
+		name := strings.TrimSuffix(strings.TrimPrefix(f, "../"), ".json")
 		prog := load(t, f)
 		if len(Lacks(prog, 0)) > 0 {
 			refused = append(refused, name)
@@ -100,13 +145,108 @@ func TestCompared(t *testing.T) {
 		for i := range all {
 			all[i].add(shares[i])
 		}
-		t.Logf("%-12s %s steps, %s ways between them, %s actions of tables", name, shares[0], shares[1], shares[2])
+		missed = append(missed, w.missed(name, prog)...)
+		t.Logf("%-25s %s steps, %s ways between them, %s actions of tables", name, shares[0], shares[1], shares[2])
 	}
 	t.Logf("%d programs (not in the kernel: %s): %s steps, %s ways between them, %s actions of tables", programs, strings.Join(refused, ", "), all[0], all[1], all[2])
-	for i, least := range []int{90, 84, 65} {
-		if all[i].met*100 < least*all[i].of {
-			t.Errorf("%s were met, less than %d %%", all[i], least)
+	if *seed != 1 || *rounds < 10 {
+		return // other packets may meet less
+	}
+	for _, m := range missed {
+		if uncompared[m] == "" {
+			t.Errorf("no packet has met %s", m)
 		}
+	}
+	for m, why := range uncompared {
+		if !slices.Contains(missed, m) {
+			t.Errorf("a packet has met %s, which is said not to be compared: %s", m, why)
+		}
+	}
+	if least := 95; all[1].met*100 < least*all[1].of {
+		t.Errorf("%s ways were met, less than %d %%", all[1], least)
+	}
+}
+
+// feeds are what makes packets that meet what those derived from the program seldom do: each prepares both executors and returns the packets.
+var feeds = map[string]func(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte){
+	"bifrost": feedBifrost,
+	"testdata/cpu": func(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte) {
+		copied(t, p)
+		return func() (datapath.Port, []byte) { return fromCPU(m.Rand) }
+	},
+	"testdata/options": func(_ *testing.T, _ *pair, m maker) func() (datapath.Port, []byte) {
+		return func() (datapath.Port, []byte) { return 1, optioned(m.Rand) }
+	},
+	"testdata/router": func(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte) {
+		for range 60 {
+			p.apply(t, datapath.Insert, routerEntry(m))
+		}
+		return func() (datapath.Port, []byte) { return datapath.Port(m.Pick(1, 2, 3)), routed(m) }
+	},
+	"testdata/stacks": func(_ *testing.T, _ *pair, m maker) func() (datapath.Port, []byte) {
+		return func() (datapath.Port, []byte) {
+			frame := stacked(m.Rand, byte(m.Pick(0, 1, 2, 3, 5, 6)))
+			frame[19] = byte(m.Pick(2, m.Uint64())) // of the second label
+			return 1, frame
+		}
+	},
+	"testdata/varbit": func(_ *testing.T, _ *pair, m maker) func() (datapath.Port, []byte) {
+		return func() (datapath.Port, []byte) { return 1, varied(m.Rand) }
+	},
+	"interp/testdata/copies": func(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte) {
+		p.unordered = true // copies leave in any order
+		c := copier{m.Rand}
+		return func() (datapath.Port, []byte) { return 1, c.packet(360, c.configure(t, p)) }
+	},
+	"interp/testdata/sets": func(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte) {
+		return func() (datapath.Port, []byte) {
+			setMembers(t, p, m.Rand)
+			return 1, inSets(m.Rand)
+		}
+	},
+	"interp/testdata/stacks": func(_ *testing.T, _ *pair, m maker) func() (datapath.Port, []byte) {
+		return func() (datapath.Port, []byte) {
+			frame := randomFrame(m.Rand, 60)
+			frame[0], frame[1] = byte(m.IntN(8)), byte(m.IntN(10))
+			return 1, frame
+		}
+	},
+	"interp/testdata/tables": func(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte) {
+		r := &profiled{Rand: m.Rand, pair: p}
+		return func() (datapath.Port, []byte) {
+			for range 3 {
+				r.update(t, t.Name())
+			}
+			return 1, r.packet()
+		}
+	},
+}
+
+// feedBifrost has machines with two copies, and meters that let nothing pass.
+func feedBifrost(t *testing.T, p *pair, m maker) func() (datapath.Port, []byte) {
+	p.unordered = true
+	p.both(t, func(x datapath.Datapath) error {
+		for group := range uint32(10) {
+			if err := x.Multicast(group+1, []datapath.Replica{{Port: 2, Instance: 1}, {Port: 3, Instance: 2}, {Port: 4, Instance: 9}}); err != nil {
+				return err
+			}
+		}
+		for _, meter := range p.prog.Meters {
+			for cell := range 4 { // of ports
+				if err := x.Meter(meter.Name, cell, &datapath.MeterConfig{}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	for range 300 {
+		p.apply(t, datapath.Insert, m.Entry())
+	}
+	return func() (datapath.Port, []byte) {
+		p.apply(t, []datapath.Op{datapath.Insert, datapath.Modify, datapath.Delete}[m.IntN(3)], m.Entry())
+		in := datapath.Port(m.Pick(1, 2, 3, 4, p4.CPUPort))
+		return in, m.Packet(in)
 	}
 }
 
@@ -124,23 +264,30 @@ func compareWays(t *testing.T, name string, prog *v1model.Program, w *reached, s
 			p.apply(t, datapath.Insert, e)
 		}
 	}
-	m, c := maker{Rand: rand.New(rand.NewPCG(seed, 0))}, copier{rand.New(rand.NewPCG(seed, 0))}
-	for i := range 400 {
+	derived := func() (datapath.Port, []byte) {
 		in, frame := a.Packet()
+		return datapath.Port(in), frame
+	}
+	other := derived
+	if feed := feeds[name]; feed != nil {
+		other = feed(t, p, maker{Rand: rand.New(rand.NewPCG(seed, 0))})
+	}
+	packets := 1000
+	if name == "bifrost" { // has more steps than the others
+		packets = 6000
+	}
+	for i := range packets {
+		in, frame := []func() (datapath.Port, []byte){derived, other}[i%2]()
 		switch {
-		case name == "bifrost" && i%2 == 0:
-			at := datapath.Port(m.Pick(1, 2, 3, 4, p4.CPUPort))
-			in, frame = int(at), m.Packet(at)
-		case name == "copies": // groups and sessions, whose copies leave in any order
-			p.unordered = true
-			frame = c.packet(360, c.configure(t, p))
-		case name == "state" && frame[0] == 11: // draws a random number
+		case name == "interp/testdata/copies" && frame[0] == 7: // is cut to too few bytes for the kernel
+			frame[0] = 4
+		case name == "interp/testdata/state" && frame[0] == 11: // draws a random number
 			frame[0] = 4
 		}
 		for len(frame) < 58 {
 			frame = append(frame, 0)
 		}
-		kernel, golang, differ := p.differs(datapath.Port(in), frame)
+		kernel, golang, differ := p.differs(in, frame)
 		way := <-s.Packets()
 		switch {
 		case !differ:

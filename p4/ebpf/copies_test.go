@@ -178,28 +178,36 @@ func TestMulticast_LargeGroups(t *testing.T) {
 // Copies of what comes from the CPU port, and what the program reads of headers that
 // are not valid, after packets in which they were.
 func TestDifferential_CPU(t *testing.T) {
-	const cpu = 510
-	p := newPair(t, load(t, "testdata/cpu.json"), cpu)
+	p := newPair(t, load(t, "testdata/cpu.json"), 510)
+	copied(t, p)
+	r := rand.New(rand.NewPCG(*seed, 8))
+	for range 300 {
+		in, frame := fromCPU(r)
+		p.check(t, in, frame, fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_CPU -seed %d", *seed))
+	}
+}
+
+// copied gives both executors the group and the session of testdata/cpu.p4 and testdata/stacks.p4.
+func copied(t *testing.T, p *pair) {
+	t.Helper()
 	p.unordered = true
 	p.both(t, func(x datapath.Datapath) error {
 		return errors.Join(x.Multicast(7, []datapath.Replica{{Port: 2}, {Port: 3}}), x.Clone(5, []datapath.Replica{{Port: 4}}, 0))
 	})
-	r := rand.New(rand.NewPCG(*seed, 8))
-	for range 300 {
-		frame := make([]byte, 60+r.IntN(60))
-		for i := range frame {
-			frame[i] = byte(r.Uint32())
-		}
-		in, eth := datapath.Port(1), frame
-		if r.IntN(2) == 0 {
-			in, eth = cpu, frame[6:]
-		}
-		eth[0] = byte(r.IntN(6))
-		if r.IntN(2) == 0 {
-			eth[12], eth[13] = 0x12, 0x34
-		}
-		p.check(t, in, frame, fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_CPU -seed %d", *seed))
+}
+
+// fromCPU is a packet of testdata/cpu.p4, from CPU port 510 or port 1.
+func fromCPU(r *rand.Rand) (in datapath.Port, frame []byte) {
+	in, frame = 1, randomFrame(r, 60+r.IntN(60))
+	eth := frame
+	if r.IntN(2) == 0 {
+		in, eth = 510, frame[6:]
 	}
+	eth[0] = byte(r.IntN(6))
+	if r.IntN(2) == 0 {
+		eth[12], eth[13] = 0x12, 0x34
+	}
+	return in, frame
 }
 
 // A field of a header that the program has made invalid keeps its value, as in bmv2; one of

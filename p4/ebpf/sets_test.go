@@ -19,9 +19,28 @@ import (
 func TestDifferential_Sets(t *testing.T) {
 	p := newPair(t, load(t, "../interp/testdata/sets.json"), 0)
 	r := rand.New(rand.NewPCG(*seed, 9))
-	two := func() []byte { return []byte{byte(r.IntN(3)), byte(r.IntN(256))} }
+	for range 10 {
+		setMembers(t, p, r)
+		for range 60 {
+			p.check(t, 1, inSets(r), fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Sets -seed %d", *seed))
+		}
+	}
+	if err := p.kernel.ValueSet("P.ones", make([][]datapath.Match, 1<<16)); !errors.Is(err, datapath.ErrFull) {
+		t.Errorf("too many members: %v", err)
+	}
+	if err := p.kernel.ValueSet("absent", nil); !errors.Is(err, datapath.ErrNotFound) {
+		t.Errorf("absent set: %v", err)
+	}
+}
+
+// twelve is a number of 12 bits, of few.
+func twelve(r *rand.Rand) []byte { return []byte{byte(r.IntN(3)), byte(r.IntN(256))} }
+
+// setMembers gives both executors the same members of the sets of sets.p4, or both refuse them.
+func setMembers(t *testing.T, p *pair, r *rand.Rand) {
+	t.Helper()
 	match := func() datapath.Match {
-		switch v := two(); r.IntN(4) {
+		switch v := twelve(r); r.IntN(4) {
 		case 0:
 			return datapath.Match{Value: v, Mask: []byte{byte(r.IntN(16)), byte(r.IntN(256))}}
 		case 1:
@@ -32,31 +51,25 @@ func TestDifferential_Sets(t *testing.T) {
 			return datapath.Match{Value: v}
 		}
 	}
-	for range 10 {
-		var ones, pairs [][]datapath.Match
-		for range r.IntN(4) {
-			ones = append(ones, []datapath.Match{match()})
-			pairs = append(pairs, []datapath.Match{match(), {Value: []byte{byte(r.IntN(16))}}})
-		}
-		for name, members := range map[string][][]datapath.Match{"P.ones": ones, "P.pairs": pairs} {
-			kernel, golang := p.kernel.ValueSet(name, members), p.golang.ValueSet(name, members)
-			if (kernel == nil) != (golang == nil) {
-				t.Fatalf("%s = %v: kernel %v, Go %v", name, members, kernel, golang)
-			}
-		}
-		for range 60 {
-			frame := make([]byte, 60)
-			copy(frame, two())
-			frame[0], frame[1] = frame[0]<<4|frame[1]>>4, frame[1]<<4|byte(r.IntN(16))
-			p.check(t, 1, frame, fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Sets -seed %d", *seed))
+	var ones, pairs [][]datapath.Match
+	for range r.IntN(4) {
+		ones = append(ones, []datapath.Match{match()})
+		pairs = append(pairs, []datapath.Match{match(), {Value: []byte{byte(r.IntN(16))}}})
+	}
+	for name, members := range map[string][][]datapath.Match{"P.ones": ones, "P.pairs": pairs} {
+		kernel, golang := p.kernel.ValueSet(name, members), p.golang.ValueSet(name, members)
+		if (kernel == nil) != (golang == nil) {
+			t.Fatalf("%s = %v: kernel %v, Go %v", name, members, kernel, golang)
 		}
 	}
-	if err := p.kernel.ValueSet("P.ones", make([][]datapath.Match, 1<<16)); !errors.Is(err, datapath.ErrFull) {
-		t.Errorf("too many members: %v", err)
-	}
-	if err := p.kernel.ValueSet("absent", nil); !errors.Is(err, datapath.ErrNotFound) {
-		t.Errorf("absent set: %v", err)
-	}
+}
+
+// inSets is a packet of sets.p4 that may be a member.
+func inSets(r *rand.Rand) []byte {
+	frame := make([]byte, 60)
+	v := twelve(r)
+	frame[0], frame[1] = v[0]<<4|v[1]>>4, v[1]<<4|byte(r.IntN(16))
+	return frame
 }
 
 // A failed assertion drops the packet and is logged, as log messages are.

@@ -23,7 +23,7 @@ type Maker struct {
 
 	prog   *v1model.Program
 	shared map[int][]*big.Int              // by width
-	told   map[v1model.FieldRef][]*big.Int // what a field is compared with
+	told   map[v1model.FieldRef][]*big.Int // what a field is compared with, by conditions and the program's own entries
 }
 
 // New derives a generator from a program.
@@ -35,6 +35,14 @@ func New(prog *v1model.Program, seed uint64) *Maker {
 	for _, p := range []*v1model.Pipeline{prog.Ingress, prog.Egress} {
 		for _, c := range p.Conditions {
 			a.learn(c.Expr)
+		}
+	}
+	for _, t := range prog.Tables {
+		for _, e := range t.Entries {
+			for i, m := range e.Match {
+				f := t.Key[i].Field
+				a.told[f] = append(a.told[f], new(big.Int).SetBytes(m.Value))
+			}
 		}
 	}
 	return a
