@@ -229,7 +229,7 @@ func (t *table) fill(actions []*action) error {
 		e := &entry{
 			want: w, plan: t.plan, rank: t.rank(&w, int64(t.def.EntryPriority(i))),
 			do: actions[d.Call.Action.Index].bind(d.Call.Args), next: t.nextOf(d.Call.Action),
-			source: datapath.Entry{Table: t.def.Name, Match: ms},
+			source: datapath.Entry{Table: t.def.Name, Match: ms, Priority: t.def.EntryPriority(i)},
 		}
 		if t.meter != nil {
 			e.meter = &meterCell{}

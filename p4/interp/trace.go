@@ -128,8 +128,13 @@ func (t *packetTrace) table(of *table, key []uint64, hit bool, e *entry, do *bou
 	if hit {
 		v.Entry = &e.source
 		for i, m := range e.source.Match {
-			if n := of.plan.fields[i].sl.width; m.Mask != nil && slices.Equal(bytesToWords(m.Mask, n), fullMask(n)) {
+			f := &of.plan.fields[i]
+			n := f.sl.width
+			switch {
+			case m.Mask != nil && slices.Equal(bytesToWords(m.Mask, n), fullMask(n)):
 				m.Mask = nil // all of it
+			case m.Mask != nil && slices.Max(m.Mask) == 0, f.Kind == v1model.MatchLPM && m.PrefixLen == 0:
+				m = datapath.Match{Wildcard: true} // the program's own entries do not say so
 			}
 			v.Match = append(v.Match, m)
 		}
