@@ -216,7 +216,8 @@ func (s *service) process(ctx context.Context, in, out thrift.TProtocol) error {
 		return rpc.Errorf(rpc.NoSuchMethod, "service %s has no method %q", s.name, name)
 	}
 	k := &call{child: s.child, state: s.state, service: s.name, method: m.name, oneway: kind == thrift.ONEWAY, frames: make(chan hostwire.Frame, 1)}
-	message, end, err := s.arguments(ctx, in, m, kind)
+	var takes stub.Takes
+	message, end, err := s.arguments(ctx, in, m, kind, &takes)
 	defer end()
 	if err != nil {
 		return err
@@ -238,7 +239,7 @@ func (s *service) process(ctx context.Context, in, out thrift.TProtocol) error {
 		if k.oneway || len(f.Body) == 0 {
 			return nil
 		}
-		return s.answer(ctx, out, m, name, seq, f.Body)
+		return s.answer(ctx, out, m, name, seq, takes, f.Body)
 	default:
 		return s.child.lost()
 	}
@@ -250,8 +251,9 @@ type brokenHandler []byte
 // String is the child's word.
 func (b brokenHandler) String() string { return string(b) }
 
-// arguments makes the Thrift message that the child gets. What comes by reference is loaded, and ends with end.
-func (s *service) arguments(ctx context.Context, in thrift.TProtocol, m *method, kind thrift.TMessageType) (message []byte, end func(), err error) {
+// arguments makes the Thrift message that the child gets. What comes by reference is loaded, and ends with end. What the caller takes of an answer by reference is
+// the host's to know.
+func (s *service) arguments(ctx context.Context, in thrift.TProtocol, m *method, kind thrift.TMessageType, takes *stub.Takes) (message []byte, end func(), err error) {
 	buffer := newMemory(s.child.config.MaxMessage)
 	out := binaryOver(buffer)
 	var ends []func()
@@ -261,6 +263,9 @@ func (s *service) arguments(ctx context.Context, in thrift.TProtocol, m *method,
 		}
 	}
 	field := func(ctx context.Context, id int16, t thrift.TType) (bool, error) {
+		if m.returns && id == stub.TakesField && t == thrift.I64 {
+			return true, takes.Read(ctx, in)
+		}
 		argument, marked := m.refs[id]
 		if !marked || t != thrift.STRUCT {
 			return false, nil
@@ -294,8 +299,8 @@ func (s *service) arguments(ctx context.Context, in thrift.TProtocol, m *method,
 	return buffer.Bytes(), end, err
 }
 
-// answer writes the child's answer.
-func (s *service) answer(ctx context.Context, out thrift.TProtocol, m *method, name string, seq int32, b []byte) error {
+// answer writes the child's answer, to a caller that takes so many bytes of one by reference.
+func (s *service) answer(ctx context.Context, out thrift.TProtocol, m *method, name string, seq int32, takes stub.Takes, b []byte) error {
 	a, err := openMessage(ctx, b)
 	switch {
 	case err != nil:
@@ -326,7 +331,7 @@ func (s *service) answer(ctx context.Context, out thrift.TProtocol, m *method, n
 		if err != nil {
 			return true, err
 		}
-		w, err := stub.Return(ctx, stub.Cheapest, rpc.RefOf(value))
+		w, err := stub.Return(ctx, stub.Cheapest, takes, rpc.RefOf(value))
 		if err != nil {
 			return true, unsent{err}
 		}

@@ -57,12 +57,7 @@ func (r *Ref[T]) Place(ctx context.Context) (form.Place, error) {
 		return form.Place{}, err
 	}
 	read := func(ctx context.Context, offset int64, b []byte) error {
-		if content != nil {
-			_, _, err := r.content(ctx, op)
-			copy(b, content[offset:])
-			return err
-		}
-		return r.readPart(ctx, op, offset, b)
+		return r.readPart(ctx, op, content, offset, b)
 	}
 	if r.form.plain {
 		return form.Raw(length, read), nil
@@ -84,14 +79,20 @@ func (r *Ref[T]) content(ctx context.Context, op string) (int64, []byte, error) 
 	return int64(len(b)), b, err
 }
 
-func (r *Ref[T]) readPart(ctx context.Context, op string, offset int64, b []byte) error {
+// readPart reads a part of the content or, if that is nil, of what stands in memory.
+func (r *Ref[T]) readPart(ctx context.Context, op string, content []byte, offset int64, b []byte) error {
 	if err := r.take(ctx, op); err != nil {
 		return err
 	}
+	r.storage.seen += int64(len(b))
 	now := r.storage
 	r.put()
 	if err := now.usable(op); err != nil {
 		return err
+	}
+	if content != nil {
+		copy(b, content[offset:])
+		return nil
 	}
 	memory, err := now.memory(ctx, op)
 	if err == nil {

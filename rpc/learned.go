@@ -2,47 +2,57 @@ package rpc
 
 import "sync"
 
-// learned is what a node knows of the arguments that it passes by reference: which ones callees pass on. An answer
-// says so. A long value of these goes into memory before its first call, instead of at the first
-// node that passes it on.
+// learned is what a node knows of the arguments that it passes by reference: how many transfers of a value a region would spare, and how many
+// reads it would cost. Answers say so.
 //
 // Only calls of policy none which no exactly-once execution makes go by it: a run that is repeated
 // must pass every value as the first one did.
 type learned struct {
 	mu   sync.Mutex
-	seen map[learnedKey]int // how often it was passed on, less how often it was not: 0 to mostLearned
+	seen map[learnedKey]lastSpares
 }
 
 // learnedKey is an argument of a method of a service.
 type learnedKey struct{ service, method, argument string }
 
-// Two answers in a row change what a node believes.
+// lastSpares is what the last three answers have said, the newest last. The one in the middle counts, so two answers change what a node believes.
+type lastSpares [3]int
+
+func (s lastSpares) believed() int {
+	a, b, c := s[0], s[1], s[2]
+	return max(min(a, b), min(max(a, b), c))
+}
+
+// What a region spares is counted in halves of the transfers of a value. Who gets a value and does not read all of it has
+// got it in vain: that is two. Who reads all of it reads it faster from a message than from memory: that is minus one. What somebody passes on spares
+// what those spare who get it, too.
 const (
-	believed    = 2
-	mostLearned = 3
+	sparesTransfer = 2
+	sparesNothing  = -1
+	mostSpares     = 14
 )
 
 // note takes in what an answer says.
-func (l *learned) note(k learnedKey, passedOn bool) {
+func (l *learned) note(k learnedKey, spares int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.seen[k]
-	switch {
-	case passedOn && n < mostLearned:
+	s, known := l.seen[k]
+	if !known {
 		if l.seen == nil {
-			l.seen = map[learnedKey]int{}
+			l.seen = map[learnedKey]lastSpares{}
 		}
-		l.seen[k] = n + 1
-	case !passedOn && n > 1:
-		l.seen[k] = n - 1
-	case !passedOn:
-		delete(l.seen, k)
+		s = lastSpares{sparesNothing, sparesNothing, sparesNothing}
 	}
+	l.seen[k] = lastSpares{s[1], s[2], spares}
 }
 
-// passesOn reports whether callees pass an argument on.
-func (l *learned) passesOn(k learnedKey) bool {
+// spares is what a region of an argument's value would spare: as far as a node believes, and as the last answer has said.
+func (l *learned) spares(k learnedKey) (believed, last int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.seen[k] >= believed
+	s, known := l.seen[k]
+	if !known {
+		return sparesNothing, sparesNothing
+	}
+	return s.believed(), s[2]
 }

@@ -71,8 +71,8 @@ func WithLogger(l *slog.Logger) JoinOption {
 // WithMaxMessage says how many bytes the Thrift message of a call or answer has at most, sent
 // or received. Large messages that wait or are being received take at most as much memory for each sender, four times as much for the senders of one
 // owner, and seven times as much for all. The default is [DefaultMaxMessage]. An exactly-once call and its answer need twice
-// their size of room in the callee's ledger. A [Ref] to 2 MiB or less may come inside a message: a node
-// that takes less refuses it.
+// their size of room in the callee's ledger. A [Ref] to more than a node
+// takes goes through memory.
 func WithMaxMessage(bytes uint64) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.maxMessage = bytes })
 }

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"math"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -14,25 +16,40 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// Where the ways of a value cross, in bytes, by what two CPUs have shown (there and back,
-// quiet): 62,000 bytes take 45 µs inside a packet and 716 through regions, 64 KiB 106 in
-// parts and 738, 2 MiB 1,895 and 3,577. Two packets of a call with a region waited for the
-// Gatekeeper then. None does now, and regions have not been measured again.
+// Where the ways of a value cross, in bytes, by what two CPUs have shown (bifrost-bench patterns-*, the quietest of five, µs, by value and by
+// region). Who reads all of a value gets it faster by value, whatever its length: 64 KiB 54 and 205, 1 MiB 445 and 923, 8 MiB 2,659 and 12,066.
+// Passed on once it is the same: 8 MiB 11,610 and 21,074. Passed on three times: 64 KiB 554 and 513, 512 KiB 1,336 and 929, 1 MiB 3,382 and 1,462. Of one page: 1 MiB
+// 377 and 352, 4 MiB 1,479 and 1,072.
 const (
 	// besideValue is how much of a packet is left for what stands beside a value. It need
 	// not be enough: a message that exceeds a packet goes in parts.
 	besideValue = 512
 	// mostInParts is up to which length a value travels in parts. Longer ones have not been
 	// measured, and would take as much memory of their receiver as of the rack.
-	mostInParts = 2 << 20
-	// againFrom is the length from which on a value that is passed a second time does so by
-	// a region: it is put there once, and each further call sends a pointer.
-	againFrom = 1 << 20
+	mostInParts = 16 << 20
+	// sparedFrom is the length from which on a region pays that spares sparesMuch, and partFrom that from which on one pays that spares a transfer
+	// alone.
+	sparedFrom = 512 << 10
+	partFrom   = 4 << 20
+	sparesMuch = 3
 )
+
+// valued is below which length a value travels inside a message, by what a region would spare. again says that it has been in a message before: a region is written
+// once for all calls that come.
+func valued(spares int, again bool) int {
+	switch {
+	case spares >= sparesMuch, spares >= sparesTransfer && again:
+		return sparedFrom
+	case spares >= sparesTransfer:
+		return partFrom
+	}
+	return math.MaxInt
+}
 
 // inline is up to which length a value travels inside a message instead of in memory, in
 // bytes: whatever fits a packet and a message (WithMaxMessage) or, in parts, more. What a
-// ledger is to keep does not go in parts, for it would need twice the room there, unless the IDL has it so.
+// ledger is to keep does not go in parts, for it would need twice the room there, unless the IDL has it so. Nor does a one-way's: nobody hears
+// that its receiver takes less.
 func (n *Node) inline(w bridge.Way, parts bool) int {
 	most := n.budget
 	switch {
@@ -53,7 +70,7 @@ func init() {
 	bridge.Lend = func(ctx context.Context, c bridge.Caller, a bridge.Argument, ref any) (*bifrost.Reference, error) {
 		return ref.(reference).lend(ctx, c, a)
 	}
-	bridge.PassedOn = func(ref any) bool { return ref.(reference).passedOn() }
+	bridge.Spares = func(ref any) int { return ref.(reference).spares() }
 	bridge.Gave = func(ref any) { ref.(reference).gave() }
 	bridge.Result = func(ctx context.Context, c bridge.Caller, ref any, w *bifrost.Reference) error {
 		return ref.(reference).result(ctx, c, w)
@@ -62,8 +79,12 @@ func init() {
 	bridge.Lent = func(ctx context.Context, ref any, name string, w *bifrost.Reference, owned bool) error {
 		return ref.(reference).lent(ctx, "argument "+name, w, owned)
 	}
-	bridge.Return = func(ctx context.Context, w bridge.Way, ref any) (*bifrost.Reference, error) {
-		return ref.(reference).hand(ctx, w)
+	bridge.Return = func(ctx context.Context, w bridge.Way, takes int64, ref any) (*bifrost.Reference, error) {
+		return ref.(reference).hand(ctx, w, takes)
+	}
+	bridge.TakesLess = func(err error) bool {
+		var e *Error
+		return errors.As(err, &e) && e.Code == BadRequest && e.Remote && e.NeverBegan
 	}
 	bridge.End = func(ctx context.Context, ref any) { ref.(reference).end(ctx) }
 	bridge.DeclaredPolicy = func(p rpcpacket.Policy, methods []string) any { return withDeclaredPolicy(p, methods...) }
@@ -72,12 +93,12 @@ func init() {
 // reference is a *Ref[T] of any T.
 type reference interface {
 	lend(ctx context.Context, c bridge.Caller, a bridge.Argument) (*bifrost.Reference, error)
-	passedOn() bool
+	spares() int
 	gave()
 	result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error
 	done(ctx context.Context, err *error)
 	lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error
-	hand(ctx context.Context, w bridge.Way) (*bifrost.Reference, error)
+	hand(ctx context.Context, w bridge.Way, takes int64) (*bifrost.Reference, error)
 	end(ctx context.Context)
 }
 
@@ -85,24 +106,42 @@ type reference interface {
 // wrapped around, counts as plain Thrift.
 func callerOf(c thrift.TClient) bridge.Caller {
 	if c, ok := c.(*client); ok {
-		return bridge.Caller{Memory: c.node.memory, Inside: c.inside, Learn: c.learn}
+		return bridge.Caller{Memory: c.node.memory, Inside: c.inside, Learn: c.learn, Spares: c.spares, Takes: c.takes}
 	}
 	return bridge.Caller{}
 }
 
 // inside decides whether a value of so many bytes travels inside a call.
 func (c *client) inside(ctx context.Context, a bridge.Argument, length int, again bool) bool {
-	b := branchOf(ctx)
-	parts := false
-	if !b.journalled() {
-		p, err := c.policy(b, a.Method)
-		parts = err == nil && p == PolicyNone
-	}
-	most := c.node.inline(a.Way, parts)
-	if length >= againFrom && a.Way == bridge.Cheapest && (again || parts && c.node.learned.passesOn(learnedKey{c.service, a.Method, a.Name})) {
-		most = againFrom - 1
+	parts := c.unrecorded(ctx, a.Method)
+	most := c.node.inline(a.Way, parts && !a.Oneway)
+	if parts && a.Way == bridge.Cheapest {
+		spares, _ := c.node.learned.spares(c.learnedKey(a))
+		most = min(most, valued(spares, again)-1)
 	}
 	return c.node.moves(length, most)
+}
+
+// unrecorded reports whether nobody keeps what a call of a method carries.
+func (c *client) unrecorded(ctx context.Context, method string) bool {
+	b := branchOf(ctx)
+	if b.journalled() {
+		return false
+	}
+	p, err := c.policy(b, method)
+	return err == nil && p == PolicyNone
+}
+
+// takes is how many bytes the answer to a call may have, 0 for as many as a callee sends.
+func (c *client) takes(ctx context.Context, method string) int64 {
+	limit, most := c.node.limit(), c.node.budget
+	if c.unrecorded(ctx, method) {
+		most = mostInParts + besideValue
+	}
+	if limit >= most {
+		return 0
+	}
+	return int64(limit)
 }
 
 // moves reports whether a value travels inside a message, which has room for most bytes of it, and counts it.
@@ -115,8 +154,19 @@ func (n *Node) moves(length, most int) (inside bool) {
 	return inside
 }
 
-func (c *client) learn(a bridge.Argument, passedOn bool) {
-	c.node.learned.note(learnedKey{c.service, a.Method, a.Name}, passedOn)
+func (c *client) learnedKey(a bridge.Argument) learnedKey {
+	return learnedKey{c.service, a.Method, a.Name}
+}
+
+func (c *client) learn(a bridge.Argument, spares int) { c.node.learned.note(c.learnedKey(a), spares) }
+
+// spares is what a callee has said last. An exactly-once execution tells nothing of it, so that its re-run answers alike.
+func (c *client) spares(ctx context.Context, a bridge.Argument) int {
+	if branchOf(ctx).journalled() {
+		return 0
+	}
+	_, last := c.node.learned.spares(c.learnedKey(a))
+	return last
 }
 
 func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, a bridge.Argument) (*bifrost.Reference, error) {
@@ -128,22 +178,28 @@ func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, a bridge.Argument) (
 	if err := r.storage.usable(op); err != nil {
 		return nil, err
 	}
-	again := r.storage.passed || r.storage.inline != nil
-	r.storage.lentOn = true
+	again := r.storage.passed
+	r.storage.onwards += c.Spares(ctx, a)
 	if r.storage.stands() {
 		return r.storage.reference(), nil
 	}
 	return r.moved(ctx, op, c.Memory, func(length int) bool { return c.Inside(ctx, a, length, again) })
 }
 
-func (r *Ref[T]) passedOn() bool {
+func (r *Ref[T]) spares() int {
 	select {
 	case <-r.turn:
 		defer r.put()
-		return r.storage.lentOn
 	default: // a goroutine that the handler has left behind uses it
-		return false
+		return sparesNothing
 	}
+	spares := r.storage.onwards
+	if r.storage.seen < r.storage.length-r.storage.length/8 { // all but the index, of a list
+		spares += sparesTransfer
+	} else {
+		spares += sparesNothing
+	}
+	return min(max(spares, sparesNothing), mostSpares)
 }
 
 // stands reports whether the value is in memory, or needs none.
@@ -281,7 +337,7 @@ func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
 }
 
 // hand: what the handler was lent, or has a lease for, is copied, for it is not the handler's to hand over.
-func (r *Ref[T]) hand(ctx context.Context, way bridge.Way) (*bifrost.Reference, error) {
+func (r *Ref[T]) hand(ctx context.Context, way bridge.Way, takes int64) (*bifrost.Reference, error) {
 	const op = "result"
 	if err := r.take(ctx, op); err != nil {
 		return nil, err
@@ -293,7 +349,7 @@ func (r *Ref[T]) hand(ctx context.Context, way bridge.Way) (*bifrost.Reference, 
 	w := r.storage.reference()
 	if r.storage.state != refOwned {
 		var err error
-		if w, err = r.copied(ctx, op, way); err != nil {
+		if w, err = r.copied(ctx, op, way, takes); err != nil {
 			return nil, err
 		}
 	}
@@ -303,8 +359,8 @@ func (r *Ref[T]) hand(ctx context.Context, way bridge.Way) (*bifrost.Reference, 
 	return w, nil
 }
 
-// copied is a value that does not stand in memory, or was lent, as an answer carries it.
-func (r *Ref[T]) copied(ctx context.Context, op string, way bridge.Way) (*bifrost.Reference, error) {
+// copied is a value that does not stand in memory, or was lent, as an answer carries it whose caller takes so many bytes, if that is not 0.
+func (r *Ref[T]) copied(ctx context.Context, op string, way bridge.Way, takes int64) (*bifrost.Reference, error) {
 	c := newRef(r.form, r.value)
 	if c.storage.inline = r.storage.inline; c.storage.inline == nil {
 		var err error
@@ -312,13 +368,18 @@ func (r *Ref[T]) copied(ctx context.Context, op string, way bridge.Way) (*bifros
 			return nil, err
 		}
 	}
+	r.storage.seen = r.storage.length
 	return c.moved(ctx, op, nil, func(length int) bool {
 		b := branchOf(ctx)
 		if b == nil || b.e == nil {
 			return false
 		}
 		// A caller that is an execution may be an exactly-once one, which journals the answer.
-		return b.e.node.moves(length, b.e.node.inline(way, b.e.journal == nil && b.e.call.Parent.IsZero()))
+		most := b.e.node.inline(way, b.e.journal == nil && b.e.call.Parent.IsZero())
+		if takes > 0 {
+			most = min(most, int(max(takes-besideValue, 0)))
+		}
+		return b.e.node.moves(length, most)
 	})
 }
 

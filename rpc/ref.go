@@ -32,11 +32,11 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // reference, and stays local, as long as that is cheaper:
 //
 //   - up to what fits a packet less 512 bytes, always;
-//   - up to 2 MiB, in parts, in calls of policy none which no exactly-once execution
-//     makes, and in answers to those which no handler makes. From 1 MiB on that is for
-//     the first call alone: what is lent again, or has come in a message and is lent on,
-//     is put into memory once. An argument that the last two callees lent on goes into
-//     memory before its first call.
+//   - up to 16 MiB, in parts, in calls of policy none which no exactly-once execution
+//     makes, and in answers to those which no handler makes. One-ways are no such calls. A
+//     value is put into memory once, and stays there as it is passed on, if it has 512 KiB or more and the last
+//     answers have said of the method's argument that two who get it do not read all of it; or
+//     4 MiB, if one does not. A receiver that takes less (WithMaxMessage) gets it through memory.
 //
 // In exactly-once executions the choice depends on nothing else than the value, so that a
 // re-run makes it again. An IDL may choose: (bifrost.ref = "region") always puts a value into memory,
@@ -63,7 +63,8 @@ type refStorage struct {
 	length  int64             // bytes
 	inline  []byte            // the bytes, of a value that has come inside a message
 	passed  bool              // inside a message
-	lentOn  bool              // it has been an argument of a call
+	onwards int               // what those spare whom it was lent on to; see learned
+	seen    int64             // bytes of it that were read
 	onward  bool              // the region is the execution's own: a lent value's that is passed on
 	home    *dsmclient.Client // of the node, for one that belongs to no execution
 	bound   *execution        // that it belongs to, or nil
@@ -117,6 +118,7 @@ func (r *Ref[T]) load(ctx context.Context, op string) (value T, err error) {
 	if err != nil {
 		return value, err
 	}
+	r.storage.seen += int64(len(b))
 	if r.value, err = r.form.decode(b); err != nil {
 		return value, &Error{Code: BadRequest, Op: op, Err: err}
 	}

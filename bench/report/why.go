@@ -48,7 +48,7 @@ func (r *Report) Why(f Finding) string {
 	case strings.HasPrefix(f.Measure, "ping, policy none"):
 		return "Both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
 	case strings.HasPrefix(f.Measure, "rpc.Ref /"):
-		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by which arguments callees pass on, but not by how often. Beyond 2 MiB it takes a region, for a value would take as much memory of its receiver."
+		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by what answers say of a method's arguments: how many get a value and do not read all of it. It has few bounds, which two CPUs have shown."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
 		return "Each hop by reference is a call and an answer; by value it is one copy of the array more, streamed."
 	case strings.Contains(f.Measure, "two copies"):

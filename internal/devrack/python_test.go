@@ -3,8 +3,11 @@ package devrack
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -14,6 +17,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/examples/pipeline/gen-go/pipeline"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
@@ -73,6 +79,7 @@ func (s *script) says() (said struct {
 	Length, Number                              int64
 	Slot                                        int32
 	Writes, Late, Refused, Short, Frees, Nobody rpc.Code
+	Regions                                     []int
 }) {
 	s.Helper()
 	line, err := s.out.ReadBytes('\n')
@@ -163,6 +170,79 @@ func TestPython_Shares(t *testing.T) {
 	}
 	if _, err := read(owner); rpc.CodeOf(err) != rpc.PermissionDenied {
 		t.Errorf("after the end: %v", err)
+	}
+	s.ends()
+	r.end()
+}
+
+// stage reads all of its text, or a byte of it.
+type stage struct{ whole bool }
+
+func (s stage) Run(ctx context.Context, text *rpc.Ref[[]byte]) (*rpc.Ref[[]byte], error) {
+	if s.whole {
+		if _, err := text.Load(ctx); err != nil {
+			return nil, err
+		}
+	} else if p, err := text.Place(ctx); err != nil || p.Read(ctx, 7, make([]byte, 1)) != nil {
+		return nil, errors.New("a byte cannot be read")
+	}
+	return rpc.RefOf(make([]byte, 200_000)), nil
+}
+
+// TestPython_Ways: nodes in Go and in Python learn from each other what becomes of a value, and send it accordingly. Who takes less than the other sends gets it, and answers, through
+// memory.
+func TestPython_Ways(t *testing.T) {
+	needsPython(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	r := run(t, Config{})
+	ctx, none := t.Context(), rpc.WithPolicy(rpc.PolicyNone)
+	n := r.node("go")
+	narrow, err := rpc.Join(join.NewContext(ctx, unixjoin.Joiner{Socket: r.Join}), rpc.WithName("go-narrow"), rpc.WithMaxMessage(100_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]struct {
+		node *rpc.Node
+		stage
+	}{"GoWhole": {n, stage{true}}, "GoPart": {n, stage{}}, "GoNarrow": {narrow, stage{true}}} {
+		if err := pipeline.ExportStage(ctx, s.node, name, s.stage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := r.script("ways.py", "../../examples/pipeline/pipeline.thrift")
+	s.says()
+	for _, c := range []struct {
+		service string
+		back    int
+		regions [4]uint64
+	}{
+		{"WideWhole", 200_000, [4]uint64{0, 0, 0, 0}}, {"WidePart", 1, [4]uint64{0, 0, 1, 1}},
+		{"NarrowWhole", 200_000, [4]uint64{1, 1, 1, 1}}, {"NarrowPart", 1, [4]uint64{1, 1, 1, 1}},
+	} {
+		calls := pipeline.OpenStage(n, c.service, none)
+		for i, size := range []int{200_000, 4 << 20, 4 << 20, 4 << 20} {
+			before, text := n.Stats().RefsInRegions, rpc.RefOf(make([]byte, size))
+			back, err := calls.Run(ctx, text)
+			if err != nil {
+				t.Fatal(c.service, err)
+			}
+			b, err := back.Take(ctx)
+			if err := errors.Join(err, text.Free(ctx)); err != nil || len(b) != c.back {
+				t.Errorf("%s answers with %d bytes, %v", c.service, len(b), err)
+			}
+			if got := n.Stats().RefsInRegions - before; got != c.regions[i] {
+				t.Errorf("%d bytes for %s take %d regions, want %v", size, c.service, got, c.regions)
+			}
+		}
+	}
+	s.tell(nil)
+	if got := s.says().Regions; fmt.Sprint(got) != "[0 4]" { // the answers of NarrowWhole
+		t.Errorf("answers take %v regions", got)
+	}
+	for _, want := range []string{"[0 0 0 0]", "[0 0 1 1]", "[1 1 1 1]", "[1 1 1 1]", "[1 1 1 1]", "[1 1 1 1]"} {
+		if got := s.says().Regions; fmt.Sprint(got) != want {
+			t.Errorf("values take %v regions, want %s", got, want)
+		}
 	}
 	s.ends()
 	r.end()

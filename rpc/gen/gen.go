@@ -9,7 +9,7 @@ import (
 
 // Generation is the version of what is generated. The runtime has a constant
 // SupportsGen of the same number, which the code refers to.
-const Generation = 4
+const Generation = 5
 
 // Options say where things are.
 type Options struct {

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from . import bulk, direct, endpoint, layout, wire
 from .daemon import Inquiries, Session
 from .errors import Error, FormatError
+from .learned import Learned
 from .memory import Memory
 from .protocol import ClientProtocol
 from .service import NOT_HANDED_OVER, Calls, Service, current
@@ -72,6 +73,7 @@ class Node:
         self._servers = direct.Servers(self._ask_serving)
         self._served = threading.Condition(self._lock)  # the Gatekeeper has said who serves
         self._forgets = direct.Forgets()
+        self.learned = Learned()
         self.shares = itertools.count(1)  # numbers of the standing leases that the node gives
         self._inquiries = Inquiries(session)
         self._slot_inquiries = Inquiries(session)  # the Gatekeeper alone answers them, daemons most others
@@ -178,10 +180,14 @@ class Node:
         regions = list(map(wire.region_of, pointers))
         return self.exchange(service, method, payload, regions, oneway, policy, timeout, headers)[:2]
 
+    def policy(self, service, method, wanted):
+        """The policy of a call; None if it is none of this client's."""
+        return POLICIES.get(self._session.policy(service, method) or wanted or "recover")
+
     def exchange(self, service, method, payload, regions, oneway, policy, timeout, headers):
         """Does the same with the regions that pointers in the message lead into, and returns those of the answer, too."""
         op = "call %s.%s" % (service, method)
-        policy = POLICIES.get(self._session.policy(service, method) or policy or "recover")
+        policy = self.policy(service, method, policy)
         if policy is None:
             raise Error(layout.UNSUPPORTED, "the policy that the operator wants is none of this client's", op)
         try:

@@ -35,7 +35,7 @@ class _Noting:
         super().writeStructBegin(name)
 
     def writeFieldBegin(self, name, type, id):
-        self.declared = self.declared or self._depth == 1 and self.kind == TMessageType.REPLY and id != 0
+        self.declared = self.declared or self._depth == 1 and self.kind == TMessageType.REPLY and id not in (0, wire.TELLS)
         super().writeFieldBegin(name, type, id)
 
     def writeStructEnd(self):

@@ -27,10 +27,11 @@ from thrift.protocol.TBase import TBase
 from thrift.Thrift import TApplicationException, TMessageType, TType
 from thrift.transport.TTransport import TTransportException
 
-from . import form, layout, wire
+from . import form, layout, learned, wire
 from .errors import Error
 from .leases import Given
 from .node import Node
+from .service import current
 from .ttypes import GlobalPointer, Lease, Reference
 
 BESIDE = 512  # bytes of a packet that are left for what stands beside a value
@@ -57,15 +58,16 @@ class Mark(str):
         mark.named, mark.way = named, way
         return mark
 
-    def room(self, node: Node) -> int:
-        """How many bytes of a value travel inside a message of a node's."""
+    def room(self, node: Node, parts: bool = False) -> int:
+        """How many bytes of a value travel inside a message of a node's, which may go in parts."""
         if self.way == "region":
             return 0
-        return min(node.max_message, node.max_message if self.way else node.budget) - BESIDE
+        most = node.max_message if self.way else learned.PARTS + BESIDE if parts else node.budget
+        return min(node.max_message, most) - BESIDE
 
 
 class Ref:
-    """A value by reference: in the rack's memory, or inside the message that it came or goes in, up to a packet less 512 bytes.
+    """A value by reference: in the rack's memory, or inside the message that it came or goes in.
 
     Whoever gets a result owns it, and frees it: by free, or by `with`, which is for what open returns. What a handler is lent ends
     when the handler returns. What has ended fails with Error BAD_REQUEST. One thread at a time may free or pass a reference; any may
@@ -77,6 +79,8 @@ class Ref:
         self._by = wire.NO_USE  # the standing lease by which it is read
         self._given: list[Given] = []  # the standing leases that are given of it
         self.size = length if content is None else len(content)  # bytes
+        self._passed = False  # inside a message
+        self._seen = self._onwards = 0  # bytes of it that were read; what those spare whom it was lent on to (bifrost.learned)
 
     def open(self) -> Any:
         """What reads parts of the value when they are asked for: see bifrost.form.open."""
@@ -149,12 +153,18 @@ class Ref:
 
     def _read(self, at, size):
         self._use("read reference")
+        self._seen += size
         if self._content is not None:
             return self._content[at : at + size]
         return self._node.memory.read(wire.add(self._pointer, at), size) if size else b""
 
     def _end(self):
         self._ended, self._content = True, None
+
+    def _spares(self):
+        """What a region of a handler's argument would spare, or would have."""
+        whole = self._seen >= self.size - self.size // 8  # all but the index, of a list
+        return self._onwards + (learned.NOTHING if whole else learned.TRANSFER)
 
     def _stored(self):
         """A Ref to the value that has it in memory: this one, unless it is lent."""
@@ -171,6 +181,7 @@ class Ref:
         """What a message carries."""
         self._use("pass reference")
         if self._content:
+            self._passed = True
             return Reference(GlobalPointer(b""), self.size, self._content)
         return Reference(GlobalPointer(self._pointer), self.size)
 
@@ -266,6 +277,21 @@ def _arrived(node, kind, plain, w, op, lent):
     return Ref(node, kind, plain, None, pointer, w.length, lent)
 
 
+_TOLD = "told beside"  # a name that no field of an IDL has
+
+
+class _Spec(tuple):
+    """A thrift_spec whose last field has another number than its place says."""
+
+    def __getitem__(self, number):
+        last = super().__getitem__(-1)
+        if number == last[0]:
+            return last
+        if number == len(self) - 1:
+            raise IndexError
+        return super().__getitem__(number)
+
+
 class _Method:
     """A method of which arguments or the result are marked."""
 
@@ -286,37 +312,45 @@ class _Method:
             except AttributeError:
                 raise Error(layout.BAD_REQUEST, "%s has no %s" % (name, mark), "marks") from None
             self.marked[str(mark)], self.ways[str(mark)] = (kind, form.is_plain(kind) and not mark.named), mark
+        self.refs = [n for n in self.names if n in self.marked]
         self.wire_arguments = self._with_references(self.arguments, {m: m for m in self.marked if m != "return"})
         self.wire_result = self.result and self._with_references(self.result, {"success": "return"})
 
     def _with_references(self, cls, marks):
-        """The generated struct with References for what is marked."""
-        spec = tuple(
-            (f[0], TType.STRUCT, f[2], [Reference, Reference.thrift_spec], None) if f and marks.get(f[2]) in self.marked else f for f in cls.thrift_spec
-        )
+        """The generated struct with References for what is marked, and a field for what the other side is told beside."""
+        fields = ((f[0], TType.STRUCT, f[2], [Reference, Reference.thrift_spec], None) if f and marks.get(f[2]) in self.marked else f for f in cls.thrift_spec)
+        spec = _Spec((*fields, (wire.TELLS, TType.I64, _TOLD, None, None)))
         return type(cls.__name__, (TBase,), {"thrift_spec": spec, **{f[2]: None for f in spec if f}})
 
     def call(self, protocol, args, kwargs):
         """Makes the call, as a generated client does."""
         node, given, sent, own = protocol._node, self.arguments(*args, **kwargs), self.wire_arguments(), []
+        parts = self.result is not None and node.policy(protocol._service, self.name + wire.REF_SUFFIX, protocol._policy) == layout.POLICY_NONE
+        if "return" in self.marked and node.max_message < (learned.PARTS + BESIDE if parts else node.budget):
+            setattr(sent, _TOLD, node.max_message)
+        refs = {}
         try:
-            for f in self.arguments.thrift_spec:
-                value = getattr(given, f[2]) if f else None
-                if f and f[2] in self.marked and value is not None:
-                    ref = value if isinstance(value, Ref) else self._put(node, f[2], value)
-                    if self.ways[f[2]].way == "region":
-                        ref = ref._stored()
+            for f in filter(None, self.arguments.thrift_spec):
+                value = getattr(given, f[2])
+                if f[2] in self.marked and value is not None:
+                    refs[f[2]] = ref = self._lent(node, protocol._service, f[2], value, parts)
                     if ref is not value:
                         own.append(ref)
                     if self.result is None and isinstance(value, Ref):  # a one-way carries references away
                         own.append(value)
                     value = ref._wire()
-                if f:
-                    setattr(sent, f[2], value)
-            protocol.writeMessageBegin(self.name + wire.REF_SUFFIX, TMessageType.CALL if self.result else TMessageType.ONEWAY, 0)
-            sent.write(protocol)
-            protocol.writeMessageEnd()
-            protocol.trans.flush()
+                setattr(sent, f[2], value)
+            try:
+                self._send(protocol, sent)
+            except Error as e:
+                if not (e.code == layout.BAD_REQUEST and e.remote and e.never_began and any(r._content for r in refs.values())):
+                    raise
+                for name, ref in refs.items():  # its callee takes less: once more, with the values in memory
+                    stored = ref._stored()
+                    if stored is not ref:
+                        own.append(stored)
+                    setattr(sent, name, stored._wire())
+                self._send(protocol, sent)
             if self.result is None:
                 for ref in own:
                     ref._end()
@@ -326,10 +360,30 @@ class _Method:
             for ref in own:
                 ref.__exit__()
 
-    def _put(self, node, field, value):
-        """The Ref for the value of a marked field."""
-        kind, plain = self.marked[field]
-        return _keep(node, kind, plain, form.pieces(kind, value, plain), self.ways[field].room(node))
+    def _send(self, protocol, sent):
+        protocol.writeMessageBegin(self.name + wire.REF_SUFFIX, TMessageType.CALL if self.result else TMessageType.ONEWAY, 0)
+        sent.write(protocol)
+        protocol.writeMessageEnd()
+        protocol.trans.flush()
+
+    def _lent(self, node, service, field, value, parts):
+        """The Ref for an argument: its value is in memory, unless it travels inside the call, which may go in parts."""
+        mark, argument = self.ways[field], (service, self.name, field)
+        room = mark.room(node, parts and not isinstance(value, Iterator))  # an iterator is written as it comes
+        if parts and not mark.way:
+            room = min(room, learned.below(node.learned.believed(argument), isinstance(value, Ref) and value._passed) - 1)
+        if not isinstance(value, Ref):
+            kind, plain = self.marked[field]
+            return _keep(node, kind, plain, form.pieces(kind, value, plain), room)
+        value._onwards += node.learned.last(argument)
+        return value._stored() if value._content and value.size > room else value
+
+    def _back(self, node, takes, held):
+        """How many bytes of a result travel inside an answer to a caller that takes so many, if that is not 0. held: it is in this program's memory."""
+        serving = current()
+        # A caller that is an execution may be an exactly-once one, which journals the answer.
+        room = self.ways["return"].room(node, held and serving is not None and serving.message.parent == wire.NO_ID)
+        return min(room, takes - BESIDE) if takes else room
 
     def _answer(self, protocol, node):
         _, kind, _ = protocol.readMessageBegin()
@@ -341,6 +395,8 @@ class _Method:
         result = self.wire_result()
         result.read(protocol)
         protocol.readMessageEnd()
+        for name, spares in zip(self.refs, learned.unpack(getattr(result, _TOLD) or 0, len(self.refs))):
+            node.learned.note((protocol._service, self.name, name), spares)
         for f in self.result.thrift_spec:
             if f and f[0] and getattr(result, f[2]) is not None:
                 raise getattr(result, f[2])
@@ -367,9 +423,11 @@ class _Method:
             return self.run(handler, args, lambda value: value)
         result, kind = self.wire_result(), TMessageType.REPLY
         try:
-            value = self.run(handler, args, lambda value: self._handed(node, value) if "return" in self.marked else value)
+            takes = getattr(given, _TOLD) or 0
+            value, uses = self.run(handler, args, lambda value: self._handed(node, value, takes) if "return" in self.marked else value)
             if self._returns():
                 result.success = value
+            setattr(result, _TOLD, learned.pack(uses) or None)
         except TTransportException:
             raise
         except TApplicationException as e:
@@ -389,28 +447,30 @@ class _Method:
         out.trans.flush()
 
     def run(self, handler, coming, finish):
-        """Runs the handler, and finish on its result. The handler's arguments end then."""
+        """Runs the handler, and finish on its result. The handler's arguments end then. Returns what finish makes, and what regions of the arguments by
+        reference would spare."""
         args = []
         try:
             for a in coming:
                 args.append(a)
-            return finish(getattr(handler, self.name)(*args))
+            value = finish(getattr(handler, self.name)(*args))
+            return value, [a._spares() for name, a in zip(self.names, args) if name in self.marked]
         finally:
             for ref in args:
                 if isinstance(ref, Ref):
                     ref.__exit__()
                     ref._end()
 
-    def _handed(self, node, value):
+    def _handed(self, node, value, takes):
         """The Reference to a handler's result. What the handler was lent, or has a lease for, is copied, for it is not the handler's to hand over."""
         kind, plain = self.marked["return"]
         if value is None:
             raise TApplicationException(TApplicationException.MISSING_RESULT, "%s returned nothing" % self.name)
         if not isinstance(value, Ref):
-            value = self._put(node, "return", value)
+            value = _keep(node, kind, plain, form.pieces(kind, value, plain), self._back(node, takes, not isinstance(value, Iterator)))
         elif value._lent or value._by != wire.NO_USE:
-            value = _keep(node, kind, plain, iter((value._read(0, value.size),)), self.ways["return"].room(node))
-        elif self.ways["return"].way == "region":
+            value = _keep(node, kind, plain, iter((value._read(0, value.size),)), self._back(node, takes, True))
+        elif value._content and value.size > self._back(node, takes, True):
             value = value._stored()
         w = value._wire()
         value._end()
@@ -431,7 +491,7 @@ class _ByValue:
         def run(*args):
             marks = map(method.marked.get, method.names)
             coming = (Ref(self._node, *mark, form.encode(mark[0], a, mark[1])) if mark else a for a, mark in zip(args, marks))
-            return method.run(self._handler, coming, finish)
+            return method.run(self._handler, coming, finish)[0]
 
         def finish(value):
             if "return" not in method.marked:

@@ -15,6 +15,7 @@ RPC_SIZE = _RPC.size
 DSM_SIZE = _DSM.size
 NO_ID = bytes(16)
 REF_SUFFIX = ".ref"  # behind the name of a method, in the form by reference
+TELLS = 32767  # number of a field in that form: of arguments, what their caller takes; of an answer, what became of the arguments
 
 
 class Message:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -16,7 +17,9 @@ from thrift.Thrift import TApplicationException, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
 from bifrost import aio, form, layout, refs, wire
+from bifrost import service as service_module
 from bifrost.errors import Error
+from bifrost.learned import Learned
 from bifrost.protocol import ClientProtocol, protocol_of
 from bifrost.ttypes import GlobalPointer, Reference
 
@@ -89,7 +92,8 @@ class Node:
     budget, max_message = 1400, layout.MAX_MESSAGE
 
     def __init__(self, handler, processor=None, marks=None):
-        self.memory, self.names = Memory(), []
+        self.memory, self.names, self.learned = Memory(), [], Learned()
+        self.sizes, self.most, self.handled = [], layout.MAX_MESSAGE, types.SimpleNamespace(message=wire.Message())
         self.processor = refs.processor(processor or Lab.Processor, handler, self, marks or MARKS["Lab"])
         self.edit = lambda payload: payload
 
@@ -99,12 +103,20 @@ class Node:
     def close(self):
         pass
 
+    def policy(self, service, method, wanted):
+        return layout.POLICY_NONE if wanted == "none" else layout.POLICY_RECOVER
+
     def exchange(self, service, name, payload, regions, oneway, policy, timeout, headers):
         self.names.append(name)
+        self.sizes.append(len(payload))
+        if len(payload) > self.most:
+            raise Error(layout.BAD_REQUEST, "too long", remote=True, never_began=True)
         protocol = protocol_of(payload)
         out, read = protocol(TMemoryBuffer()), protocol(TMemoryBuffer(self.edit(payload)))
         read.listed = regions
+        token = service_module.serving.set(self.handled)
         self.processor.process(read, out)
+        service_module.serving.reset(token)
         return {}, b"" if oneway else self.edit(out.trans.getvalue()), out.regions
 
 
@@ -193,12 +205,95 @@ class RefsTest(unittest.TestCase):
         self.assertEqual(self.memory.regions, {})
         return value
 
+    def test_parts(self):
+        """A value that is held goes in parts in calls of policy none which are no one-ways, up to 16 MiB; others, and what is written as it comes, stand in memory. So it
+        is with results, unless an execution may keep them."""
+        self.client = refs.client(Lab.Client, MARKS["Lab"])(ClientProtocol(self.node, "Lab", "none", None))
+        raw = b"x" * 100000
+
+        def made(f, *args):
+            before = self.memory.made
+            got = f(*args)
+            if isinstance(got, refs.Ref):
+                got.free()
+            self.assertEqual(self.memory.regions, {})
+            return self.memory.made - before
+
+        self.assertEqual(made(self.client.develop, raw, 2), 0)
+        self.assertEqual(made(self.client.count, b"x" * (16 << 20)), 0)
+        self.assertEqual(made(self.client.count, b"x" * ((16 << 20) + 1)), 1)
+        self.assertEqual(made(self.client.archive, raw, "name"), 1)
+        self.assertGreater(made(self.client.new_curve, 100000), 0)  # an iterator
+        self.node.handled.message.parent = b"p" * 16
+        self.assertEqual(made(self.client.develop, raw, 2), 1)
+        self.node.handled.message.parent = wire.NO_ID
+        recovers = refs.client(Lab.Client, MARKS["Lab"])(ClientProtocol(self.node, "Lab", "recover", None))
+        self.assertEqual(made(recovers.count, raw), 1)
+
+    def test_learns(self):
+        """Two answers in a row say how the next values travel."""
+        client = refs.client(Lab.Client, MARKS["Lab"])(ClientProtocol(self.node, "Lab", "none", None))
+        four, half = b"x" * (4 << 20), b"x" * (512 << 10)
+
+        def stored(method, value, *args):
+            before = self.memory.made
+            getattr(client, method)(value, *args)
+            return self.memory.made - before
+
+        self.assertEqual([stored("count", four) for _ in range(3)], [0, 0, 1])  # count reads nothing
+        self.assertEqual(stored("count", four[1:]), 0)
+        ref = refs.Ref(self.node, (TType.STRING, "BINARY"), True, half)
+        self.assertEqual([stored("count", ref) for _ in range(3)], [0, 1, 0])
+        ref.free()
+        self.node.learned.note(("Lab", "count", "film"), 3)
+        self.assertEqual((stored("count", half), stored("count", half[1:])), (0, 0))
+        self.node.learned.note(("Lab", "count", "film"), 3)
+        self.node.learned.note(("Lab", "count", "film"), 3)
+        self.assertEqual((stored("count", half[1:]), stored("count", half)), (0, 1))
+        self.assertEqual(self.memory.regions, {})
+
+    def test_tells_what_it_passes_on(self):
+        """What those spare whom a handler lends its argument on to counts, too; what it reads all of does not."""
+        told = []
+        self.node.learned.note = lambda argument, spares: told.append((argument[1], spares))
+        client = refs.client(Lab.Client, MARKS["Lab"])(ClientProtocol(self.node, "Lab", "none", None))
+        self.handler.count = lambda film: client.develop(film, 5).size if film.size > 5 else len(film.load())
+        client.count(b"short")
+        client.count(b"longer")
+        self.assertEqual(told, [("count", -1), ("develop", -1), ("count", 1)])
+        self.node.learned._seen[("Lab", "develop", "raw")] = (3, 3, 7)
+        told.clear()
+        client.count(b"longer")
+        self.assertEqual(told[-1], ("count", 9))
+
+    def test_takes_less(self):
+        """Who takes less gets the value through memory, and its answer."""
+        self.node.most = 5000
+        for policy in "none", "recover":
+            client = refs.client(Lab.Client, MARKS["Lab"])(ClientProtocol(self.node, "Lab", policy, None))
+            self.node.sizes.clear()
+            with client.develop(b"x" * 10000, 2) as b:
+                self.assertEqual(len(b), 10000)
+            self.assertEqual(len(self.node.sizes), 2 if policy == "none" else 1)
+            self.assertLess(self.node.sizes[-1], 5000)
+            self.assertEqual(self.memory.regions, {})
+        self.node.most = layout.MAX_MESSAGE
+        with unittest.mock.patch.object(self.node, "max_message", 5000):
+            client = refs.client(Lab.Client, MARKS["Lab"])(ClientProtocol(self.node, "Lab", "none", None))
+            result = client.develop(b"x" * 4400, 2)
+            self.assertEqual((result._pointer, result.load()), (b"", b"x" * 4400))
+            read = []
+            self.handler.develop = lambda raw, contrast: read.append(raw.load()) or b"y" * 4600
+            result = client.develop(b"x", 2)
+            self.assertNotEqual(result._pointer, b"")
+            result.free()
+
     def test_returns_what_is_borrowed(self):
         """It is copied, for its owner hands it over to nobody."""
         borrowed = self.handler.borrowed = refs.put(self.node, (TType.STRING, "BINARY"), b"x" * 5000)
         borrowed._by = wire.Use(80, 7)
         with self.client.develop(b"raw", 99) as b:
-            self.assertEqual((b.load(), len(self.memory.regions)), (b"x" * 5000, 2))
+            self.assertEqual((b.load(), len(self.memory.regions)), (b"x" * 5000, 1))
         self.assertEqual(borrowed.load(), b"x" * 5000)
 
     def test_calls(self):

@@ -28,6 +28,7 @@ const (
 type Argument struct {
 	Method, Name string
 	Way          Way
+	Oneway       bool
 }
 
 // Caller is how a client's calls pass references.
@@ -36,8 +37,11 @@ type Caller struct {
 	// Inside decides whether a value of so many bytes travels inside a call; again says that it has been
 	// in a message before.
 	Inside func(ctx context.Context, a Argument, length int, again bool) bool
-	// Learn notes whether the callee of a call has passed its arguments on.
-	Learn func(a Argument, passedOn bool)
+	// Learn notes what a region of an argument's value would have spared, as its callee says; Spares is what it has said last.
+	Learn  func(a Argument, spares int)
+	Spares func(ctx context.Context, a Argument) int
+	// Takes is how many bytes the answer to a call of a method may have, 0 for as many as a callee sends.
+	Takes func(ctx context.Context, method string) int64
 }
 
 var (
@@ -46,8 +50,10 @@ var (
 	// Lend puts an argument's value into memory, unless it stands there or travels inside the
 	// call, and returns what the call carries.
 	Lend func(ctx context.Context, c Caller, a Argument, ref any) (*bifrost.Reference, error)
-	// PassedOn reports whether a handler has lent its argument on, or handed it over.
-	PassedOn func(ref any) bool
+	// Spares is what a region of a handler's argument would spare, or would have, by what the handler has done with it, from -1 to 14.
+	Spares func(ref any) int
+	// TakesLess reports whether a call has failed since its callee takes no message of that length, or is no call.
+	TakesLess func(err error) bool
 	// Gave ends a reference that a one-way call has carried away.
 	Gave func(ref any)
 	// Result fills an empty reference with what a call has returned.
@@ -58,8 +64,8 @@ var (
 	// Lent fills an empty reference with what a handler's argument carries. An owned one is
 	// the handler's.
 	Lent func(ctx context.Context, ref any, name string, w *bifrost.Reference, owned bool) error
-	// Return ends a handler's result, and returns what the answer carries.
-	Return func(ctx context.Context, w Way, ref any) (*bifrost.Reference, error)
+	// Return ends a handler's result, and returns what the answer carries. It takes so many bytes, if that is not 0.
+	Return func(ctx context.Context, w Way, takes int64, ref any) (*bifrost.Reference, error)
 	// End ends a handler's argument, and frees it if the handler owns it.
 	End func(ctx context.Context, ref any)
 	// Heir is the program of an heir, for package heir. It is told the names of the node's services, as far as

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/labtest/lab"
 )
 
-// TestWays: in calls of policy none a value travels in parts up to 2 MiB and, if it is passed
-// again, below 1 MiB. All others stand in memory, and so does what a ledger would keep.
+// TestWays: in calls of policy none a value whose callees read all of it travels in parts up to 16 MiB, however often. All others stand in memory, and so does what a
+// ledger would keep.
 func TestWays(t *testing.T) {
 	const packet, mega = 65487 - 512, 1 << 20
 	onRack(t, func(w *world) {
@@ -22,10 +23,8 @@ func TestWays(t *testing.T) {
 			first, again int // regions
 		}{
 			{packet + 1, none, 0, 0},
-			{mega - 1, none, 0, 0},
-			{mega, none, 0, 1},
-			{2 * mega, none, 0, 1},
-			{2*mega + 1, none, 1, 1},
+			{16 * mega, none, 0, 0},
+			{16*mega + 1, none, 1, 1},
 			{packet, recovers, 0, 0},
 			{packet + 1, recovers, 1, 1},
 		} {
@@ -42,7 +41,7 @@ func TestWays(t *testing.T) {
 			w.must(raw.Free(w.ctx))
 			w.empty()
 		}
-		for size, want := range map[int]int{packet + 1: 0, 2 * mega: 0, 2*mega + 1: 2} { // with the result
+		for size, want := range map[int]int{packet + 1: 0, 16 * mega: 0, 16*mega + 1: 2} { // with the result
 			raw := rpc.RefOf(ones(size))
 			negative, err := none.Develop(w.ctx, raw, 1)
 			w.must(err)
@@ -78,106 +77,208 @@ func (w *world) regions() int {
 	return len(s.Regions)
 }
 
-// passer lends what it was lent twice, and returns what it was told; the last one loads it.
+// passer passes on what it was lent, if there is a next one, and else reads it.
 type passer struct {
 	next *lab.KeeperRefClient
-	last func()
+	read func(ctx context.Context, film *rpc.Ref[[]byte]) error
 }
 
-func (p *passer) Keep(ctx context.Context, film *rpc.Ref[[]byte]) (n int64, err error) {
-	if p.next == nil {
-		p.last()
-		b, err := film.Load(ctx)
-		return int64(len(b)), err
+func (k *passer) Keep(ctx context.Context, film *rpc.Ref[[]byte]) (int64, error) {
+	if k.next != nil {
+		return k.next.Keep(ctx, film)
 	}
-	for range 2 {
-		if n, err = p.next.Keep(ctx, film); err != nil {
-			return 0, err
-		}
-	}
-	return n, nil
+	return 1, k.read(ctx, film)
 }
 
 func (*passer) Kept(context.Context) (int64, error) { return 0, nil }
 func (*passer) Snapshot() ([]byte, error)           { return nil, nil }
 func (*passer) Restore([]byte) error                { return nil }
 
-// TestPassedOn: a value that came inside a call and is lent on becomes a region at the first
-// node that does so, if it has 1 MiB or more. It stays one along the chain, and goes when the
-// first handler has returned.
+// Ways to read a film.
+func readAll(ctx context.Context, film *rpc.Ref[[]byte]) error {
+	_, err := film.Load(ctx)
+	return err
+}
+
+func readPage(ctx context.Context, film *rpc.Ref[[]byte]) error {
+	place, err := film.Place(ctx)
+	if err != nil {
+		return err
+	}
+	return place.Read(ctx, place.Size()-4096, make([]byte, 4096))
+}
+
+func readInPieces(ctx context.Context, film *rpc.Ref[[]byte]) error {
+	place, err := film.Place(ctx)
+	for at := int64(0); err == nil && at < place.Size(); at += 64 << 10 {
+		err = place.Read(ctx, at, make([]byte, min(64<<10, place.Size()-at)))
+	}
+	return err
+}
+
+func readNothing(context.Context, *rpc.Ref[[]byte]) error { return nil }
+
+// keep has a keeper called with a new value, and returns how many regions and messages it has taken.
+func (w *world) keep(n *rpc.Node, client *lab.KeeperRefClient, size, calls int) (regions, messages uint64) {
+	w.t.Helper()
+	before := n.Stats()
+	raw := rpc.RefOf(ones(size))
+	for range calls {
+		_, err := client.Keep(w.ctx, raw)
+		w.must(err)
+	}
+	w.must(raw.Free(w.ctx))
+	after := n.Stats()
+	return after.RefsInRegions - before.RefsInRegions, after.RefsInMessages - before.RefsInMessages
+}
+
+// TestPassedOn: a value goes into memory at the first node that knows of so many behind it which pass it on that this pays. It stays there along the chain, and goes when
+// that node's handler has returned. Who has called often enough knows, too.
 func TestPassedOn(t *testing.T) {
-	const mega = 1 << 20
+	const least = 512 << 10
 	onRack(t, func(w *world) {
 		var seen []int
 		none := rpc.WithPolicy(rpc.PolicyNone)
 		below := ""
-		for i, name := range []string{"Third", "Middle", "Front"} {
-			node, err := w.rack.Join(w.ctx, []string{"s1", "s2", "s1"}[i], name)
+		for i, name := range []string{"Fourth", "Third", "Second", "Front"} {
+			node, err := w.rack.Join(w.ctx, []string{"s1", "s2"}[i%2], name)
 			w.must(err)
 			defer func() { w.must(node.Close(w.ctx)) }()
-			p := &passer{last: func() { seen = append(seen, w.regions()) }}
+			k := &passer{read: func(ctx context.Context, film *rpc.Ref[[]byte]) error {
+				seen = append(seen, w.regions())
+				return readAll(ctx, film)
+			}}
 			if below != "" {
-				p.next = lab.NewKeeperRefClient(node.Client(below, none))
+				k.next = lab.NewKeeperRefClient(node.Client(below, none))
 			}
-			w.must(node.Export(w.ctx, name, lab.NewKeeperRefProcessor(p)))
+			name += "Keeper"
+			w.must(node.Export(w.ctx, name, lab.NewKeeperRefProcessor(k)))
 			below = name
 		}
 		client := lab.NewKeeperRefClient(w.node.Client(below, none))
-		for _, c := range []struct { // the large one first: no node has learned yet that its callee passes it on
-			size int
-			want string
-		}{{mega, "[1 1 1 1]"}, {mega - 1, "[0 0 0 0]"}} {
+		for range 5 {
+			w.keep(w.node, client, 100_000, 1)
+		}
+		seen = nil
+		stranger, err := w.rack.Join(w.ctx, "c1", "stranger") // it knows nothing of them
+		w.must(err)
+		defer func() { w.must(stranger.Close(w.ctx)) }()
+		for _, c := range []struct {
+			node            *rpc.Node
+			size, in        int
+			regions, values uint64
+		}{
+			{stranger, least, 1, 0, 1},     // Front makes the region
+			{stranger, least - 1, 0, 0, 1}, // nobody does
+			{w.node, least, 1, 1, 0},       // the caller does
+			{w.node, least - 1, 0, 0, 1},
+		} {
 			seen = nil
-			n, err := client.Keep(w.ctx, rpc.RefOf(ones(c.size)))
-			if n != int64(c.size) || err != nil {
-				t.Errorf("keep: %d, %v", n, err)
-			}
-			if got := fmt.Sprint(seen); got != c.want {
-				t.Errorf("%d bytes that are passed on take %s regions, want %s", c.size, got, c.want)
+			regions, values := w.keep(c.node, lab.NewKeeperRefClient(c.node.Client(below, none)), c.size, 1)
+			if fmt.Sprint(seen) != fmt.Sprint([]int{c.in}) || regions != c.regions || values != c.values {
+				t.Errorf("%d bytes of %s: %v regions while they are read, %d of the caller, %d values; want %+v", c.size, c.node.Name(), seen, regions, values, c)
 			}
 			w.empty()
 		}
 	})
 }
 
-// TestLearned: what callees pass on goes into memory before its first call, as soon as two answers have
-// said so, and no more when they have stopped. Shorter values do not, nor do those of exactly-once calls of handlers.
+// TestLearned: what two answers in a row have said of an argument decides how its values travel, until two others say something else.
 func TestLearned(t *testing.T) {
-	const mega = 1 << 20
+	const half, four = 512 << 10, 4 << 20
 	onRack(t, func(w *world) {
 		none, server := rpc.WithPolicy(rpc.PolicyNone), w.server
-		last := &passer{last: func() {}}
+		last := &passer{read: readPage}
 		w.must(server.Export(w.ctx, "Last", lab.NewKeeperRefProcessor(last)))
-		front := &passer{next: lab.NewKeeperRefClient(server.Client("Last", none)), last: func() {}}
+		front := &passer{}
 		w.must(server.Export(w.ctx, "Front", lab.NewKeeperRefProcessor(front)))
 		client := lab.NewKeeperRefClient(w.node.Client("Front", none))
-		keep := func(size int) (regions, messages uint64) {
-			before := w.node.Stats()
-			raw := rpc.RefOf(ones(size))
-			_, err := client.Keep(w.ctx, raw)
-			w.must(err)
-			w.must(raw.Free(w.ctx))
-			after := w.node.Stats()
-			return after.RefsInRegions - before.RefsInRegions, after.RefsInMessages - before.RefsInMessages
-		}
+		type reader = func(context.Context, *rpc.Ref[[]byte]) error
 		for i, c := range []struct {
-			size   int
-			passes bool
-			region uint64
+			reads       reader // nil: it passes the value on to one that reads a page
+			size, calls int
+			regions     uint64
 		}{
-			{mega, true, 0}, {mega, true, 0}, {mega, true, 1}, {mega - 1, true, 0}, // it passes them on
-			{mega, false, 1}, {mega, false, 1}, {mega, false, 0}, // and has stopped
-			{mega, true, 0}, {mega, true, 0}, {mega, true, 1}, // and goes on
+			{readAll, four, 1, 0}, {readAll, four, 1, 0}, {readAll, four, 3, 0}, // it is read whole
+			{readPage, four, 1, 0}, {readPage, four, 1, 0}, {readPage, four, 1, 1}, {readPage, four - 1, 1, 0}, // in part
+			{readPage, half, 2, 1}, {readPage, half - 1, 2, 0}, // a region serves all calls that come
+			{readAll, four, 1, 1}, {readInPieces, four, 1, 1}, {readInPieces, four, 1, 0}, // whole again
+			{readNothing, four, 1, 0}, {readNothing, four, 1, 0}, {readNothing, four, 1, 1}, {readNothing, half, 1, 0}, // not at all
+			{nil, half, 1, 0}, {nil, half, 1, 0}, {nil, half, 1, 0}, {nil, half, 1, 1}, {nil, half - 1, 1, 0}, // passed on
 		} {
-			front.next = nil
-			if c.passes {
+			front.read, front.next = c.reads, nil
+			if c.reads == nil {
 				front.next = lab.NewKeeperRefClient(server.Client("Last", none))
 			}
-			if region, message := keep(c.size); region != c.region || message != 1-c.region {
-				t.Errorf("call %d of %d bytes: %d regions, %d in messages; want %d regions", i, c.size, region, message, c.region)
+			if regions, _ := w.keep(w.node, client, c.size, c.calls); regions != c.regions {
+				t.Errorf("value %d, of %d bytes: %d regions, want %d", i, c.size, regions, c.regions)
 			}
 		}
 		w.empty()
+	})
+}
+
+// TestNarrow: a receiver that takes less than its callers send gets a value through memory, whatever the IDL says, and a caller an answer. What goes one way,
+// where nobody would hear of a refusal, goes through memory if it exceeds a packet.
+func TestNarrow(t *testing.T) {
+	const least, size = 100_000, 200_000
+	onRack(t, func(w *world) {
+		narrow := func(name string) *rpc.Node {
+			on, err := w.rack.Joiner("s2")
+			w.must(err)
+			n, err := rpc.Join(join.NewContext(w.ctx, on), rpc.WithName(name), rpc.WithMaxMessage(least))
+			w.must(err)
+			return n
+		}
+		server, caller, none := narrow("server"), narrow("caller"), rpc.WithPolicy(rpc.PolicyNone)
+		handler := newHandler()
+		w.must(lab.ExportLab(w.ctx, server, "Narrow", handler))
+		w.must(lab.ExportForced(w.ctx, server, "NarrowForced", forced{}))
+		for _, c := range []*lab.LabRefClient{lab.OpenLab(w.node, "Narrow", none), lab.OpenLab(w.node, "Narrow"), lab.OpenLab(caller, "Lab", none), lab.OpenLab(caller, "Lab")} {
+			raw := rpc.RefOf(ones(size))
+			for range 2 {
+				got, err := c.Develop(w.ctx, raw, 1)
+				w.must(err)
+				if b, err := got.Take(w.ctx); len(b) != size || err != nil {
+					t.Errorf("developed: %d bytes, %v", len(b), err)
+				}
+			}
+			w.must(raw.Free(w.ctx))
+		}
+		for _, n := range []*rpc.Node{w.node, caller} {
+			raw := rpc.RefOf(ones(size))
+			got, err := lab.OpenForced(n, "NarrowForced", none).OutOfMessage(w.ctx, raw)
+			w.must(err)
+			if b, err := got.Take(w.ctx); len(b) != size || err != nil {
+				t.Errorf("by value: %d bytes, %v", len(b), err)
+			}
+			w.must(raw.Free(w.ctx))
+			raw = rpc.RefOf(ones(size))
+			got, err = lab.OpenForced(n, "NarrowForced", none).OutOfRegion(w.ctx, raw)
+			w.must(err)
+			if b, err := got.Take(w.ctx); len(b) != size || err != nil {
+				t.Errorf("back by value: %d bytes, %v", len(b), err)
+			}
+			w.must(raw.Free(w.ctx))
+		}
+		film, before := ones(size), w.node.Stats()
+		w.must(lab.OpenLab(w.node, "Narrow", none).Archive(w.ctx, rpc.RefOf(film), "there"))
+		if got := w.node.Stats().RefsInRegions - before.RefsInRegions; got != 1 {
+			t.Fatalf("what goes one way takes %d regions", got)
+		}
+		if got, want := <-handler.archived, fmt.Sprintf("there %s <nil>", film); got != want {
+			t.Errorf("one way: %.100q", got)
+		}
+		before = w.node.Stats()
+		if _, err := lab.OpenLab(w.node, "Narrow", none).Develop(w.ctx, rpc.RefOf([]byte{0}), 1); err == nil {
+			t.Error("a corrupt film is developed")
+		}
+		if after := w.node.Stats(); after.RefsInRegions != before.RefsInRegions {
+			t.Error("a call that has failed was made again")
+		}
+		w.empty()
+		w.must(server.Close(w.ctx))
+		w.must(caller.Close(w.ctx))
 	})
 }
 
