@@ -75,13 +75,6 @@ func (c *chronicle) aim(victims []string) {
 	c.victims = victims
 }
 
-// changed is closed with the next event.
-func (c *chronicle) changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.news
-}
-
 // await waits until the events have said something.
 func (c *chronicle) await(ctx context.Context, what string, good func(*known) bool) error {
 	for {

@@ -159,6 +159,40 @@ func TestRealTime(t *testing.T) {
 	}
 }
 
+// TestTidy: no event tells when the last of what the apps had is gone.
+func TestTidy(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		rack, err := simrack.Start(t.Context(), simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := rack.Join(t.Context(), "c1", "last")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tidied := make(chan error, 1)
+		go func() {
+			s := &stage{rack: rack, story: newChronicle(io.Discard, nil, nil, nil)} // which hears no event
+			tidied <- s.tidy(t.Context())
+		}()
+		<-time.After(time.Second) // virtual
+		select {
+		case err := <-tidied:
+			t.Errorf("with a node there: %v", err)
+		default:
+		}
+		if err := n.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-tidied; err != nil {
+			t.Error(err)
+		}
+		if err := rack.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestUnknown(t *testing.T) {
 	r, err := Run(t.Context(), Config{Out: io.Discard, Name: "f5"})
 	if err == nil || r.OK || !strings.Contains(r.Error, "f1, f2, f3, f4, nested, both, memory, random") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -179,33 +180,35 @@ func (s *stage) tidy(ctx context.Context, apps ...string) error {
 	if err := s.until(ctx, func(d []resources.Deployment) bool { return len(d) == 0 }); err != nil {
 		return fmt.Errorf("undeploy: %w", err)
 	}
-	for {
-		changed := s.story.changed()
-		left, err := gk.Snapshot(ctx)
-		if err != nil || len(left.Regions)+len(left.Calls)+len(left.Nodes) == 0 {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("left behind: regions %+v, calls %+v, nodes %+v: %w", left.Regions, left.Calls, left.Nodes, ctx.Err())
-		}
+	var left gatekeeper.Snapshot
+	err := poll(ctx, func() (bool, error) {
+		var err error
+		left, err = gk.Snapshot(ctx)
+		return len(left.Regions)+len(left.Calls)+len(left.Nodes) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("left behind: regions %+v, calls %+v, nodes %+v: %w", left.Regions, left.Calls, left.Nodes, err)
 	}
+	return nil
 }
 
-// until waits for a state of the deployments, looking whenever something happens.
+// until waits for a state of the deployments.
 func (s *stage) until(ctx context.Context, good func([]resources.Deployment) bool) error {
-	for {
-		changed := s.story.changed()
+	return poll(ctx, func() (bool, error) {
 		all, err := s.rack.Gatekeeper().Deployments(ctx)
-		if err != nil {
+		return good(all), err
+	})
+}
+
+// poll asks every ten milliseconds until the answer is yes: the last change of a rack may be none that an event tells, such as
+// that of a region in the switch's registers.
+func poll(ctx context.Context, good func() (bool, error)) error {
+	for {
+		if ok, err := good(); ok || err != nil {
 			return err
 		}
-		if good(all) {
-			return nil
-		}
 		select {
-		case <-changed:
+		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
