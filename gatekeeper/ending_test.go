@@ -60,6 +60,25 @@ func (s *small) word(p dsmpacket.Pointer) (w word) {
 	return word{}
 }
 
+// TestEnding_AnswerComes: a node that is gone is not forgotten while a call of it is open that lends nothing: the answer brings it a region, which is freed.
+func TestEnding_AnswerComes(t *testing.T) {
+	inLogged(t, func(s *small) {
+		brought := s.allocates(s.b, 0, 1)
+		s.a.sends(rpcpacket.Call, s.b, 0, 2)
+		call := s.b.arrives("a call", 1)[0]
+		s.a.leave()
+		s.lives(3 * time.Second)
+		if s.m1.forsaken(s.a) {
+			t.Error("its end has gone on while a call of it is open")
+		}
+		s.b.answers(s.a, &call, brought)
+		s.lives(3 * time.Second)
+		if !s.m1.freed(brought) || !s.m1.forsaken(s.a) {
+			t.Errorf("freed: %+v, forsaken: %v", s.m1.reclaimed, s.m1.forsaken(s.a))
+		}
+	})
+}
+
 // TestEnding: of a node that is gone for good the calls to it fail, those that it has made are asked about until they are answered, and then what it owned is freed. Its row is
 // another node's after that.
 func TestEnding(t *testing.T) {

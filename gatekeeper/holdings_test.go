@@ -96,9 +96,9 @@ func TestHoldings(t *testing.T) {
 			s.b.answers(s.a, &call, brought)
 			s.a.arrives("an answer with a region", 1)
 			s.b.sends(rpcpacket.Oneway, s.a, 0, 2, coming)
-			made := dsmpacket.IDOf(kept.ID().Slot()+9, 1)
+			made, again := dsmpacket.IDOf(kept.ID().Slot()+9, 1), gone.ID()+1 // the receiver has freed it, and the slot has its next region
 			s.m1.unsettled = control.Fenced{Regions: []control.RegionID{
-				{ID: made, Class: 12, Owner: s.a.address}, {ID: kept.ID(), Class: 12, Owner: s.a.address}, {ID: made + 1<<dsmpacket.GenerationBits, Class: 12, Owner: s.a.address, Execution: control.ExecutionID{1}},
+				{ID: made, Class: 12, Owner: s.a.address}, {ID: again, Class: 12, Owner: s.a.address}, {ID: kept.ID(), Class: 12, Owner: s.a.address}, {ID: made + 1<<dsmpacket.GenerationBits, Class: 12, Owner: s.a.address, Execution: control.ExecutionID{1}},
 			}}
 			s.a.crashes()
 			s.m1.converse()
@@ -120,8 +120,13 @@ func TestHoldings(t *testing.T) {
 			if h := next.holds(); !reflect.DeepEqual(h, want) {
 				t.Errorf("restarts: %v: the node is told %+v, want %+v", restarts, h, want)
 			}
-			if p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, made); !s.m1.freed(p) || s.m1.freed(kept) {
-				t.Error("what memory has made, and the switch does not know, is freed, and nothing else")
+			for _, id := range []dsmpacket.RegionID{made, again} {
+				if p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, id); !s.m1.freed(p) {
+					t.Errorf("%v is not freed, which memory has made, and the switch does not know", p)
+				}
+			}
+			if s.m1.freed(kept) || s.m1.freed(gone) {
+				t.Error("what the switch knows is freed")
 			}
 			if !s.mayWrite(next, kept) || s.mayWrite(s.a, kept) {
 				t.Error("the next incarnation may write, and no former one")

@@ -79,12 +79,27 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// TestRows_Rest: the row, the blocks and the batches of a node that has left are another node's in the end.
+// TestRows_Rest: the row, the blocks and the batches of a node that has left rest for a second, and are another node's then.
 func TestRows_Rest(t *testing.T) {
 	inLogged(t, func(s *small) {
 		had := s.a.row
 		s.a.leave()
-		s.beat(5*time.Second, s.b.testBlade, s.c.testBlade, s.m1, s.a.testBlade)
+		const often = 100 * time.Millisecond
+		rested := time.Duration(0)
+		for range 5 * time.Second / often {
+			s.lives(often)
+			if err := s.gk.query(t.Context(), func(c *controller) error {
+				if len(c.resting) > 0 && c.rows.of[had] == s.a.address {
+					rested += often
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rested < rest-2*often {
+			t.Errorf("row %d has rested for %v, want %v", had, rested, rest)
+		}
 		if err := s.gk.query(t.Context(), func(c *controller) error {
 			if n := c.rowOf(had); n != nil {
 				t.Errorf("row %d is still that of %s", had, n.address)
