@@ -27,6 +27,8 @@ type contest struct {
 	suffix string
 	// unable says which peer a point means nothing to.
 	unable func(p peer.Peer, at point) bool
+	// ended, if not nil, is told of each pair when all is measured.
+	ended func(*pair) error
 	// value is what is drawn; default: the median latency.
 	value func(at point, c stats.Combined) (value, low, high float64)
 }
@@ -58,6 +60,14 @@ func (c contest) run(ctx context.Context, l *Lab, e *report.Experiment) error {
 		}
 	}
 	e.Series = append(e.Series, c.series(entrants)...)
+	for _, x := range entrants {
+		if c.ended == nil {
+			break
+		}
+		if err := c.ended(x.pair); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

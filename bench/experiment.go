@@ -22,7 +22,7 @@ type Experiment struct {
 func Experiments() []Experiment {
 	return slices.Concat(
 		[]Experiment{switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, byRegion, byRegionRate, byRegionWork, referenceThreshold}, patterns,
-		[]Experiment{posts, whereTimeGoes, exactlyOnce, exactWork, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime},
+		[]Experiment{posts, longValues, whereTimeGoes, exactlyOnce, exactWork, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime},
 	)
 }
 

@@ -118,7 +118,7 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	m := measure(1)
-	m.Work = peer.Work{Op: peer.Transfer, Size: peer.MaxSize + 1}
+	m.Work = peer.Work{Op: peer.Transfer, Size: peer.MaxTransfer + 1}
 	if got := ask(t, Request{Serve: role}, Request{Dial: role}, Request{Measure: m}); !strings.Contains(got[2].Error, "sizes are 0 to") {
 		t.Errorf("a size out of range: %+v", got[2])
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -80,11 +81,28 @@ func (p *Process) read(out io.Reader) {
 // to be measured.
 const askTimeout = 45 * time.Second
 
+// timeForMiB is how much longer for each MiB of an operation.
+const timeForMiB = 100 * time.Millisecond
+
+// MostMemory is the most memory that the agent has had, in bytes.
+func (p *Process) MostMemory() (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("memory of %s: %w", p.Name, err)
+	}
+	var kib uint64
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return 0, fmt.Errorf("memory of %s: %w", p.Name, err)
+	}
+	return kib << 10, nil
+}
+
 // Ask sends a request and waits for its answer. An error ends the agent's use.
 func (p *Process) Ask(ctx context.Context, r Request) (Answer, error) {
 	limit := askTimeout
-	if r.Measure != nil {
-		limit += r.Measure.Warmup + r.Measure.For
+	if m := r.Measure; m != nil {
+		limit += m.Warmup + m.For + time.Duration((m.Work.Size+m.Work.Reply)>>20)*timeForMiB
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -50,6 +50,8 @@ const (
 const (
 	// MaxSize is the largest array in bytes: one frame of every peer holds it.
 	MaxSize = 8 << 20
+	// MaxTransfer is the largest Size and Reply of Transfer: the longest message.
+	MaxTransfer = 1 << 30
 	// MaxHops is the longest chain.
 	MaxHops = 8
 	// firstPort is where the first peer serves; each has as many ports as a chain
@@ -170,8 +172,12 @@ func Find(name string) (Peer, error) {
 
 // check refuses work that nobody can do.
 func (w Work) check() error {
-	if w.Size < 0 || w.Size > MaxSize || w.Reply < 0 || w.Reply > MaxSize {
-		return fmt.Errorf("%s of %d bytes, reply of %d: sizes are 0 to %d bytes", w.Op, w.Size, w.Reply, MaxSize)
+	most := MaxSize
+	if w.Op == Transfer {
+		most = MaxTransfer
+	}
+	if w.Size < 0 || w.Size > most || w.Reply < 0 || w.Reply > most {
+		return fmt.Errorf("%s of %d bytes, reply of %d: sizes are 0 to %d bytes", w.Op, w.Size, w.Reply, most)
 	}
 	if w.Hops < 0 || w.Hops > MaxHops {
 		return fmt.Errorf("a chain of %d calls: it has 1 to %d", w.Hops, MaxHops)

@@ -70,6 +70,7 @@ func try(client Client, w Work) error {
 // nothing to more than a datagram, buffer or frame holds.
 func TestOperations(t *testing.T) {
 	calls := []string{Ping, Increment, Add}
+	values := append(calls, Transfer)
 	for _, tc := range []struct {
 		peer Peer
 		ops  []string
@@ -77,7 +78,7 @@ func TestOperations(t *testing.T) {
 		{udp, []string{Ping, Increment, Add, Read, Write, Transfer}},
 		{udpSpin, []string{Ping, Increment}},
 		{tcp, []string{Ping, Increment, Add, Read, Write, Transfer}},
-		{thriftFramed, calls}, {thriftBuffered, calls}, {grpcPeer, calls}, {redis, []string{Read, Write}},
+		{thriftFramed, values}, {thriftBuffered, values}, {grpcPeer, calls}, {redis, []string{Read, Write}},
 	} {
 		t.Run(tc.peer.Name, func(t *testing.T) {
 			if tc.peer.Missing != nil && tc.peer.Missing() != nil {
@@ -116,7 +117,7 @@ func TestRefusals(t *testing.T) {
 	for _, p := range []Peer{udp, tcp, thriftFramed, grpcPeer} {
 		client := up(t, p, false)
 		for _, w := range []Work{
-			{Op: "fly"}, {Op: Ping, Size: -1}, {Op: Increment, Size: MaxSize + 1}, {Op: Transfer, Reply: MaxSize + 1}, {Op: Chain, Hops: MaxHops + 1}, {},
+			{Op: "fly"}, {Op: Ping, Size: -1}, {Op: Increment, Size: MaxSize + 1}, {Op: Transfer, Reply: MaxTransfer + 1}, {Op: Chain, Hops: MaxHops + 1}, {},
 		} {
 			if err := try(client, w); err == nil {
 				t.Errorf("%s: %+v was done", p.Name, w)

@@ -29,7 +29,7 @@ func parsePreamble(b []byte) (size, reply int, ok bool) {
 		return 0, 0, false
 	}
 	s, r := binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])
-	return int(s), int(r), s <= MaxSize && r <= MaxSize
+	return int(s), int(r), s <= MaxTransfer && r <= MaxTransfer
 }
 
 // patience is how long a bare socket waits: a datagram that is lost fails the

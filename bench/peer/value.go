@@ -50,6 +50,17 @@ func valueOperation(client thrift.TClient, w Work) Operation {
 			got, err := calls.Increment(ctx, data, delta)
 			return v.check(c, got, err)
 		}
+	case Transfer:
+		if w.Reply != w.Size {
+			return nil
+		}
+		return func(ctx context.Context, _ *Clock) error {
+			got, err := calls.Echo(ctx, data)
+			if err == nil && (len(got) != len(data) || ends(got) != ends(data)) {
+				err = errWrong
+			}
+			return err
+		}
 	case Add:
 		other := pattern(w.Size, 2)
 		v := added(data, other)

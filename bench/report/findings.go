@@ -57,6 +57,7 @@ func (r *Report) Findings() []Finding {
 		{Measure: "add arrays by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: add.meanRatio("bifrost", fasterThrift, large)},
 		{Measure: "rpc.Ref / the better of always by value and always by region, mean over patterns and sizes", Thesis: "–", Aim: 1.1, Value: stats.Mean(r.chosen())},
 		{Measure: "rpc.Ref / the better of both, the worst pattern and size", Thesis: "–", Aim: 1.1, Value: worst(r.chosen())},
+		{Measure: "1 GiB there and back by value / raw TCP", Thesis: "–", Aim: 3, Value: r.Experiment("long-values").ratioAt("thrift-udp", "tcp", 1<<30)},
 		{Measure: "one of 100 posts of 10 KiB read in place / the list by value", Thesis: "–", Aim: 0.05, Value: r.Experiment("posts").value("ref-chosen", PostsOne) / r.Experiment("posts").value("ref-chosen", PostsList)},
 		{Measure: "by region / the same transfers while no rights are judged, 64 B", Thesis: "–", Aim: 1.1, Value: region.ratioAt("bifrost-regions", "bifrost-unjudged", 64)},
 		{Measure: "by region / the same transfers while no rights are judged, 64 KiB", Thesis: "–", Aim: 1.1, Value: region.ratioAt("bifrost-regions", "bifrost-unjudged", large)},
