@@ -342,7 +342,7 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 		if err := m.Decode(&s); err != nil {
 			return nil, err
 		}
-		return c.start(ctx, s)
+		return nil, c.start(ctx, s)
 	case control.KindCheck:
 		var s control.Start
 		if err := m.Decode(&s); err != nil {

@@ -176,7 +176,7 @@ func (m *Memory) birth() uint64 {
 func (m *Memory) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
 	if s := m.Server(); s != nil {
-		h.Used, h.Generation, h.Regions = s.Used(), s.Generation(), s.RegionBytes()
+		h.Used, h.Generation = s.Used(), s.Generation()
 		h.Diverged, h.MirrorEpoch = s.Diverged()
 		ledgers := s.Ledgers()
 		h.Ledgers = &ledgers

@@ -71,24 +71,24 @@ func (p *program) stop(ctx context.Context) {
 }
 
 // start runs a program, after what is left of one of the same name has ended.
-func (c *Compute) start(ctx context.Context, s control.Start) (control.Started, error) {
+func (c *Compute) start(ctx context.Context, s control.Start) error {
 	op := "start " + s.Name
 	if err := c.starts(op); err != nil {
-		return control.Started{}, err
+		return err
 	}
 	if s.Name == "" || len(s.Args) == 0 {
-		return control.Started{}, fault.New(fault.BadRequest, op, "a program needs a name and a command")
+		return fault.New(fault.BadRequest, op, "a program needs a name and a command")
 	}
 	for {
-		pid, old, err := c.startOrGet(op, s)
+		old, err := c.startOrGet(op, s)
 		if old == nil {
-			return control.Started{PID: pid}, err
+			return err
 		}
 		old.process.Kill()
 		select {
 		case <-old.gone:
 		case <-ctx.Done():
-			return control.Started{}, fault.FromContext(op, ctx.Err())
+			return fault.FromContext(op, ctx.Err())
 		}
 	}
 }
@@ -118,30 +118,31 @@ func (c *Compute) check(s control.Start) error {
 
 // startOrGet starts a program that does not run, or returns the one that has to end
 // before.
-func (c *Compute) startOrGet(op string, s control.Start) (pid int, old *program, err error) {
+func (c *Compute) startOrGet(op string, s control.Start) (old *program, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
-		return 0, nil, stopping(op)
+		return nil, stopping(op)
 	}
-	if old := c.programs[s.Name]; old != nil && old.goesOn(s) {
-		return old.process.PID(), nil, nil
-	} else if old != nil {
-		return 0, old, nil
+	if old := c.programs[s.Name]; old != nil {
+		if old.goesOn(s) {
+			return nil, nil
+		}
+		return old, nil
 	}
 	out := c.outputOf(s.Name)
 	process, err := c.cfg.Runner.Run(s, out)
 	if err != nil {
 		fmt.Fprintf(out, "bifrost: %s does not start: %v\n", s.Name, err) // for those who look for its output
 		err = errors.Join(err, out.Close())
-		return 0, nil, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
+		return nil, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
 	}
 	p := &program{start: s, process: process, out: out, gone: make(chan struct{})}
 	c.programs[s.Name] = p
 	c.reg.log.Info("program started", "program", s.Name, "pid", process.PID(), "command", strings.Join(s.Args, " "))
 	c.tasks.Go(func() { c.watch(p) })
 	c.tasks.Go(func() { c.awaitReady(c.work, p) })
-	return process.PID(), nil, nil
+	return nil, nil
 }
 
 // watch takes note of a program's end.

@@ -23,9 +23,8 @@ func TestStartAndStop(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		runner := &fakeRunner{started: make(chan *fakeProcess, 10)}
 		c, _, stop := r.compute(ComputeConfig{Runner: runner})
-		var started control.Started
-		if err := r.gk.command(control.KindStart, arrays, &started); err != nil || started.PID != 4711 {
-			t.Fatalf("started %+v, %v", started, err)
+		if err := r.gk.command(control.KindStart, arrays, nil); err != nil {
+			t.Fatal(err)
 		}
 		first := <-runner.started
 		if p := c.Status(0).Programs; len(p) != 1 || p[0].Name != "arrays-1" || p[0].PID != 4711 {
@@ -43,9 +42,8 @@ func TestStartAndStop(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, tc.want)
 			}
 		}
-		var again control.Started
-		if err := r.gk.command(control.KindStart, arrays, &again); err != nil || again != started || len(runner.started) > 0 {
-			t.Errorf("started twice: %+v, %v", again, err)
+		if err := r.gk.command(control.KindStart, arrays, nil); err != nil || len(runner.started) > 0 {
+			t.Errorf("started twice: %v", err)
 		}
 		for range 2 {
 			if err := r.gk.command(control.KindStop, control.Stop{Name: "arrays-1", GraceMS: 1000}, nil); err != nil {

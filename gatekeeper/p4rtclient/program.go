@@ -31,7 +31,6 @@ type Program struct {
 type table struct {
 	id      uint32
 	name    string // alias
-	size    int64
 	fields  []field
 	actions map[string]*action
 	byID    map[uint32]*action
@@ -100,7 +99,7 @@ func cookie(info, deviceConfig []byte) uint64 {
 
 func (p *Program) addTable(info *configv1.Table, actions map[uint32]*action) error {
 	pre := info.GetPreamble()
-	t := &table{id: pre.GetId(), name: pre.GetAlias(), size: info.GetSize(), actions: map[string]*action{}, byID: map[uint32]*action{}}
+	t := &table{id: pre.GetId(), name: pre.GetAlias(), actions: map[string]*action{}, byID: map[uint32]*action{}}
 	for _, f := range info.GetMatchFields() {
 		kind := f.GetMatchType()
 		if kind != configv1.MatchField_EXACT && kind != configv1.MatchField_LPM {
@@ -146,15 +145,6 @@ func (p *Program) Tables() []string {
 		names = append(names, t.GetPreamble().GetAlias())
 	}
 	return names
-}
-
-// TableSize is how many entries a table has room for, at least; 0 if there is no
-// such table.
-func (p *Program) TableSize(name string) int {
-	if t := p.tables[name]; t != nil {
-		return int(t.size)
-	}
-	return 0
 }
 
 // PacketInField tells at which index of PacketIn.Metadata a field stands.

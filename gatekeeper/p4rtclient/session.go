@@ -40,7 +40,6 @@ type Digest struct {
 // Session is one stream on which this controller is primary. Methods may be
 // called concurrently.
 type Session struct {
-	client  *Client
 	program *Program
 	ports   bool // the switch tells the status of ports
 	stream  p4v1.P4Runtime_StreamChannelClient
@@ -97,7 +96,7 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 			break
 		}
 	}
-	s := &Session{client: c, program: c.cfg.Program, stream: stream, done: make(chan struct{})}
+	s := &Session{program: c.cfg.Program, stream: stream, done: make(chan struct{})}
 	if s.ports, err = c.tellsPorts(ctx); err != nil {
 		return nil, err
 	}

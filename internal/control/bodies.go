@@ -99,10 +99,8 @@ type Heartbeat struct {
 	Boot  uint64 `json:"boot"`
 	Used  uint64 `json:"used"` // bytes (memory) or nodes (compute)
 	// Generation is as in Hello.
-	Generation uint32 `json:"generation,omitempty"`
-	// Regions (memory blades) is bytes of regions, those included that nobody knows.
-	Regions uint64       `json:"regions,omitempty"`
-	Nodes   []netip.Addr `json:"nodes,omitempty"`
+	Generation uint32       `json:"generation,omitempty"`
+	Nodes      []netip.Addr `json:"nodes,omitempty"`
 	// Incarnations are those of Nodes, in the same order.
 	Incarnations []uint32 `json:"incarnations,omitempty"`
 	// Named says how many milliseconds ago the blade has last told a caller of each of Nodes, plus 1; 0 if it has not for MostAgo. Bound
@@ -600,8 +598,6 @@ type RegionID struct {
 	Class     uint8              `json:"class"`
 	Owner     netip.Addr         `json:"owner,omitzero"`
 	Execution ExecutionID        `json:"execution,omitzero"`
-	// Settled (RegionList) says that the incarnation that has allocated it goes on, and says that it has had the answer.
-	Settled bool `json:"settled,omitempty"`
 }
 
 // AnyClass stands for a region's size class in Reclaim, if it is not known.
@@ -635,11 +631,6 @@ type Start struct {
 	// Heir asks for an heir of the node instead (rpc/heir): it answers from the node's ledger for Services and
 	// others that the node had, and runs nothing of the program.
 	Heir bool `json:"heir,omitempty"`
-}
-
-// Started tells the process id.
-type Started struct {
-	PID int `json:"pid"`
 }
 
 // Stop ends a node's program: SIGTERM, then SIGKILL after GraceMS.

@@ -37,15 +37,9 @@ type NodeCalls struct {
 	Owes bool `json:"owes,omitempty"`
 	// Waits, if it is set, is all that is told. It counts until the next one.
 	Waits *NodeWaits `json:"waits,omitempty"`
-	// Frees, if there are some, are all that is told: regions of the node that go, each after its last lease, named by the addresses of their first bytes.
-	// The node may say so again: what it does not have is left alone. At most MaxFrees.
-	Frees []netip.Addr `json:"frees,omitempty"`
 	// TakeBack, if it is set, is all that is told: why the node is to be fenced, and its program started anew. It shares the
 	// fate of a call's other side.
 	TakeBack string `json:"takeBack,omitempty"`
-	// Lent, if it is set, is all that is told: calls with pointers that an earlier incarnation of the
-	// node has made. The answer is Overloaded while one of them has leases. At most MaxDirectCalls.
-	Lent []ExecutionID `json:"lent,omitempty"`
 	// Main, if it is set, is all that is told. The answer says that it is logged.
 	Main *EndedMain `json:"main,omitempty"`
 }
@@ -57,9 +51,6 @@ type EndedMain struct {
 	// Index is the place of its last checkpoint among its operations: the next run's begin above it.
 	Index uint32 `json:"index"`
 }
-
-// MaxFrees is how many regions are in one NodeCalls.
-const MaxFrees = 512
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a
 // node. It comes while there are any, again and again, and empty when there are none any more.

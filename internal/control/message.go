@@ -60,7 +60,7 @@ const (
 	KindReclaim Kind = 17 // memory: free regions whose holder is gone: Reclaim, empty
 	KindRegions Kind = 18 // memory: list regions, for reconciliation: Regions, RegionList
 	KindGrant   Kind = 25 // memory: who may allocate in which batch: Grant, empty
-	KindStart   Kind = 19 // compute: run a program as a node: Start, Started
+	KindStart   Kind = 19 // compute: run a program as a node: Start
 	KindStop    Kind = 20 // compute: end a node's program: Stop, empty
 	// KindOutput is a question.
 	KindOutput Kind = 48 // compute: what have programs printed: Output, OutputPart

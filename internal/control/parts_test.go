@@ -70,7 +70,7 @@ func largest() map[Kind][2]any {
 			many(MaxWaits, func(i int) WaitingCall {
 				return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name}
 			}),
-		}, many(MaxFrees, someNode), name, many(MaxDirectCalls, someExecution), &EndedMain{someExecution(1), math.MaxUint32},
+		}, name, &EndedMain{someExecution(1), math.MaxUint32},
 	}
 	calls.Fit()
 	batchesOf := func(n int) []BatchOf {
@@ -101,7 +101,7 @@ func largest() map[Kind][2]any {
 		},
 		KindHeartbeat: {
 			Heartbeat{
-				name, 1 << 60, 1 << 60, 1 << 21, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
+				name, 1 << 60, 1 << 60, 1 << 21, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
 				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60, 1 << 60},
 				&FillProgress{1 << 60, 1 << 60, 1 << 60, true, 255, strings.Repeat("r", 1<<10)},
 			},
@@ -139,7 +139,7 @@ func largest() map[Kind][2]any {
 		KindReclaim:     {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions:     {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {
-			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest), true}, Started{1 << 30},
+			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest), true}, nil,
 		},
 		KindCheck:      {Start{Name: name, Args: many(256, longest), Binary: name}, nil},
 		KindStop:       {Stop{name, 1 << 30}, nil},

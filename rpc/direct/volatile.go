@@ -238,14 +238,6 @@ func (e *Entry) known() Arrival {
 	return Arrival{Verdict: Lost}
 }
 
-// Running returns a node's call with an id if it has arrived and is not answered, else nil.
-func (v *Volatile) Running(from netip.Addr, id rpcpacket.ID) *Entry {
-	if e := v.find(from, id); e != nil && e.running {
-		return e
-	}
-	return nil
-}
-
 // Answer keeps the answer to a call that goes on running, such as the receipt of a one-way: copies are answered with it from now
 // on.
 func (v *Volatile) Answer(e *Entry, reply []byte) {

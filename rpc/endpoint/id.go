@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"crypto/aes"
-	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -30,22 +29,12 @@ func (s Secret) Main(id rpcpacket.ID) Key { return s.derive("main", id[:]) }
 // any node that knows the name at a memory blade may go on with what the main has allocated. Only the
 // main's nodes are told the name. It is the id, encrypted by AES-128.
 func (s Secret) ToMemory(main rpcpacket.ID) rpcpacket.ID {
-	s.memory().Encrypt(main[:], main[:])
-	return main
-}
-
-// FromMemory is the inverse of ToMemory.
-func (s Secret) FromMemory(name rpcpacket.ID) rpcpacket.ID {
-	s.memory().Decrypt(name[:], name[:])
-	return name
-}
-
-func (s Secret) memory() cipher.Block {
 	b, err := aes.NewCipher(s.derive("memory", nil)[:16])
 	if err != nil {
 		panic(err) // the key has the right size
 	}
-	return b
+	b.Encrypt(main[:], main[:])
+	return main
 }
 
 func (s Secret) derive(kind string, of []byte) Key {

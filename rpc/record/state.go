@@ -53,9 +53,6 @@ func Fold(records [][]byte) (*State, error) {
 	return s, nil
 }
 
-// Records is how many records have been applied, from the first of the ledger on.
-func (s *State) Records() uint64 { return s.records }
-
 // Execution returns what is known of an execution, nil if nothing is. It must not be
 // changed.
 func (s *State) Execution(id rpcpacket.ID) *Execution { return s.executions[id] }

@@ -429,10 +429,3 @@ func SetCaller(datagram []byte, call *Header) {
 func SetCallee(datagram []byte, incarnation uint32) {
 	binary.BigEndian.PutUint32(datagram[68:], incarnation)
 }
-
-// Begun takes back what an exception says of its call: that it has not begun.
-func Begun(datagram []byte) []byte {
-	flags := Flags(binary.BigEndian.Uint16(datagram[4:])) &^ FlagUnbegun
-	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
-	return datagram
-}

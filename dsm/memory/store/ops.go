@@ -64,7 +64,7 @@ func (s *Store) allocate(r *Request, class uint8) (status fault.Code, why uint8)
 		return fault.NoSpace, 0
 	}
 	s.batches.give(id)
-	reg := &region{id: id, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class), request: r.Header.Request, incarnation: r.Header.Incarnation}
+	reg := &region{id: id, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class), incarnation: r.Header.Incarnation}
 	s.regions.add(reg)
 	s.charge(reg)
 	if s.fill != nil {
@@ -408,12 +408,6 @@ func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, floor u
 	*c = client{incarnation: incarnation, fenced: true, unsettled: c.unsettled}
 	t.fenced = append(t.fenced, node)
 	return c, floor, unsettled
-}
-
-// settled reports whether the client that has allocated a region says that it has had the answer.
-func (t *clients) settled(r *region) bool {
-	c := t.byNode[r.owner]
-	return c != nil && r.request > 0 && c.incarnation == r.incarnation && r.request < c.window.floor
 }
 
 // makeRoom forgets the node fenced longest ago when the table is full.

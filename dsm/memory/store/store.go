@@ -303,8 +303,7 @@ type region struct {
 	class uint8
 	owner netip.Addr // the node that allocated it; invalid until a copy that is filled is told
 	data  []byte     // the block's
-	// request of incarnation has allocated it; zero at a copy that was filled.
-	request     uint64
+	// incarnation has allocated it; zero at a copy that was filled.
 	incarnation uint32
 	// Only from..to has been written to; the rest is still zero.
 	from, to uint64

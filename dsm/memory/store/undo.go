@@ -149,7 +149,7 @@ func (s *Store) again(r *Request, reg *region) (status fault.Code, why uint8) {
 	class, _ := dsmpacket.ClassFor(r.Header.Length)
 	switch {
 	case c == nil && !s.undo.concerns(r) && reg.owner == r.Node && reg.incarnation < r.Header.Incarnation && reg.class == class && s.granted(r) != nil:
-		reg.request, reg.incarnation = r.Header.Request, r.Header.Incarnation
+		reg.incarnation = r.Header.Incarnation
 		return fault.OK, 0
 	case e == nil || c == nil || c.by != e || !c.own:
 		return fault.NoSpace, dsmpacket.FlagSlot
@@ -371,10 +371,7 @@ func (s *Store) List(q control.Regions) control.RegionList {
 			l.Next = id
 			break
 		}
-		reg := s.regions.byID[id]
-		told := reg.told()
-		told.Settled = s.clients.settled(reg)
-		l.Regions = append(l.Regions, told)
+		l.Regions = append(l.Regions, s.regions.byID[id].told())
 	}
 	return l
 }

@@ -171,8 +171,5 @@ func (in *Info) Each(f func(id uint32, name string)) {
 // TableByName finds a table by its fully qualified name; nil if there is none.
 func (in *Info) TableByName(name string) *Table { return in.tableNames[name] }
 
-// ActionByName finds an action by its fully qualified name; nil if there is none.
-func (in *Info) ActionByName(name string) *Action { return in.actionNames[name] }
-
 // DigestByName finds a digest by its name; nil if there is none.
 func (in *Info) DigestByName(name string) *Digest { return in.digestNames[name] }
