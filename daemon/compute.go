@@ -63,7 +63,6 @@ type Compute struct {
 	registered registration  // the present one, or the next
 	nodes      map[netip.Addr]*node
 	changing   map[netip.Addr]chan struct{} // addresses that are being added or removed; closed when that is over
-	leases     map[netip.Addr]control.NodeLeases
 	programs   map[string]*program
 	token      uint64              // of the last join
 	unsettled  map[uint64]*request // joins and leaves that are under way, by token
@@ -97,7 +96,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
 		nodes: map[netip.Addr]*node{}, changing: map[netip.Addr]chan struct{}{},
-		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]*request{}, givenUp: map[*request]bool{},
+		programs: map[string]*program{}, unsettled: map[uint64]*request{}, givenUp: map[*request]bool{},
 		policies: policies{asking: make(chan struct{}, 1)}, marks: map[uint32]bool{},
 		nodesOf: share.New[uint32](uint64(cfg.Nodes)), questionsOf: share.New[uint32](questions),
 		lookupsOf: share.New[uint32](lookups),
@@ -236,10 +235,6 @@ func (c *Compute) welcomed(_ context.Context, w control.Welcome) error {
 func (c *Compute) updated(sent control.Heartbeat, r control.HeartbeatReply) {
 	c.mu.Lock()
 	c.setRack(r.Rack)
-	c.leases = map[netip.Addr]control.NodeLeases{}
-	for _, l := range r.Leases {
-		c.leases[l.Node] = l
-	}
 	var gone []*node
 	for _, a := range r.Gone {
 		k := slices.Index(sent.Nodes, a)
@@ -258,7 +253,6 @@ func (c *Compute) lost() {
 	c.mu.Lock()
 	close(c.registered.over)
 	c.registered = newRegistration()
-	c.leases = map[netip.Addr]control.NodeLeases{}
 	c.mu.Unlock()
 	for _, n := range c.allNodes() {
 		c.disown(n, "the Gatekeeper does not know the blade any more")

@@ -90,7 +90,7 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// TestNewsOfTheRack: leases and memory blades come with the heartbeats.
+// TestNewsOfTheRack: memory blades come with the heartbeats.
 func TestNewsOfTheRack(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		c, _, stop := r.compute(ComputeConfig{})
@@ -99,16 +99,14 @@ func TestNewsOfTheRack(t *testing.T) {
 			t.Fatal(err)
 		}
 		changed := h.Changed()
-		leases := map[string]int{"0:0:1001::40": 2}
 		r.gk.set(func() {
 			r.gk.reply.Rack.Memories = []control.MemoryBlade{{Machine: 3, Free: 7}}
-			r.gk.reply.Leases = []control.NodeLeases{{Node: rackaddr.Node(1), Leases: leases}}
 		})
 		for len(h.Rack().Memories) != 1 || h.Rack().Memories[0].Machine != 3 {
 			<-changed
 			changed = h.Changed()
 		}
-		if n := c.Status(0).Nodes[0]; n.Leases["0:0:1001::40"] != 2 || n.PID != 5 {
+		if n := c.Status(0).Nodes[0]; n.PID != 5 {
 			t.Errorf("status %+v", n)
 		}
 		if err := stop(); err != nil {

@@ -246,7 +246,6 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 		defer c.mu.Unlock()
 		delete(c.nodes, n.identity.Address)
 		c.nodesOf.Release(n.program.UID, 1)
-		delete(c.leases, n.identity.Address)
 		if telling {
 			c.unsettled[n.token] = &request{leaves: n.program, done: make(chan struct{})}
 		}

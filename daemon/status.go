@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -28,8 +27,7 @@ func (c *Compute) Status(uid uint32) join.Status {
 		s.Nodes = append(s.Nodes, join.NodeStatus{
 			Name: n.identity.Name, Address: n.identity.Address, Incarnation: n.identity.Incarnation,
 			Instance: n.program.Instance, PID: n.program.PID,
-			Services: n.services(), Leases: maps.Clone(c.leases[n.identity.Address].Leases),
-			MoreLeases: c.leases[n.identity.Address].More,
+			Services: n.services(),
 		})
 	}
 	for _, p := range sortedValues(c.programs, strings.Compare) {

@@ -257,7 +257,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
 	c.reclaimMore(b) // what found no room among the messages under way
-	reply := control.HeartbeatReply{Known: true, Rack: c.rack(c.cfg.MTU), Leases: c.surveys.last.leasesAt(b)}
+	reply := control.HeartbeatReply{Known: true, Rack: c.rack(c.cfg.MTU)}
 	for i, a := range h.Nodes {
 		if n := b.nodes[a]; n == nil || i < len(h.Incarnations) && n.incarnation != h.Incarnations[i] {
 			reply.Gone = append(reply.Gone, a)
@@ -315,29 +315,6 @@ func (b *blade) ghosts(h *control.Heartbeat) (ghosts []*node) {
 		}
 	}
 	return ghosts
-}
-
-// leasesAt lists the leases that a blade's nodes hold.
-func (s *surveyed) leasesAt(b *blade) []control.NodeLeases {
-	var out []control.NodeLeases
-	room := control.MaxLeases
-	for _, n := range b.sortedNodes() {
-		held := s.leasesOf(n.address)
-		if len(held) == 0 {
-			continue
-		}
-		l := control.NodeLeases{Node: n.address, Leases: make(map[string]int, min(len(held), room))}
-		for r, count := range held {
-			if room == 0 {
-				l.More++
-				continue
-			}
-			room--
-			l.Leases[r.Base.String()] = count
-		}
-		out = append(out, l)
-	}
-	return out
 }
 
 // free is how many bytes a memory machine has room for: with two copies, or when the second

@@ -249,19 +249,6 @@ func (s *surveyed) openCalls() (n int) {
 	return n
 }
 
-// leasesOf is which regions were lent to a node, and how often.
-func (s *surveyed) leasesOf(node netip.Addr) map[dsmpacket.Region]int {
-	lent := map[dsmpacket.Region]int{}
-	for _, r := range s.regions {
-		for _, l := range r.leases {
-			if l.Node == node {
-				lent[r.region]++
-			}
-		}
-	}
-	return lent
-}
-
 func (r *surveyedRegion) state() RegionState {
 	return RegionState{Region: r.region.String(), Size: r.region.Size(), Owner: r.maker, Controller: r.controller, Leases: r.leases}
 }

@@ -83,16 +83,15 @@ func TestComputeStatusIsReadable(t *testing.T) {
 	s := join.Status{
 		Blade: "s2", Registered: true,
 		Nodes: []join.NodeStatus{
-			{Name: "arrays", Address: rackaddr.Node(1), Incarnation: 2, PID: 77, Services: []string{"Arrays", "Ping"},
-				Leases: map[string]int{"0:0:1001::40": 1, "0:0:1001::80": 2}},
+			{Name: "arrays", Address: rackaddr.Node(1), Incarnation: 2, PID: 77, Services: []string{"Arrays", "Ping"}},
 			{Name: "client", Address: rackaddr.Node(2), Incarnation: 1, PID: 78, Instance: "app-1"},
 		},
 		Programs: []join.ProgramStatus{{Name: "app-1", PID: 78, Args: []string{"client", "--fast"}}},
 	}
 	want := `blade s2, registered
-NODE    ADDRESS           INCARNATION  PID  PROGRAM  SERVICES     LEASES
-arrays  fd00:b1f0:0:2::1  2            77   -        Arrays,Ping  0:0:1001::40×1 0:0:1001::80×2
-client  fd00:b1f0:0:2::2  1            78   app-1    -            -
+NODE    ADDRESS           INCARNATION  PID  PROGRAM  SERVICES
+arrays  fd00:b1f0:0:2::1  2            77   -        Arrays,Ping
+client  fd00:b1f0:0:2::2  1            78   app-1    -
 PROGRAM  PID  COMMAND
 app-1    78   client --fast
 `

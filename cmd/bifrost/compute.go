@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -73,10 +71,10 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 	}
 	fmt.Fprintf(w, "blade %s, %s\n", s.Blade, state)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NODE\tADDRESS\tINCARNATION\tPID\tPROGRAM\tSERVICES\tLEASES")
+	fmt.Fprintln(t, "NODE\tADDRESS\tINCARNATION\tPID\tPROGRAM\tSERVICES")
 	for _, n := range s.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.Name, n.Address, n.Incarnation, n.PID,
-			cmp.Or(n.Instance, "-"), cmp.Or(strings.Join(n.Services, ","), "-"), cmp.Or(leaseList(n.Leases, n.MoreLeases), "-"))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\n", n.Name, n.Address, n.Incarnation, n.PID,
+			cmp.Or(n.Instance, "-"), cmp.Or(strings.Join(n.Services, ","), "-"))
 	}
 	if err := t.Flush(); err != nil || len(s.Programs) == 0 {
 		return err
@@ -86,16 +84,4 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 		fmt.Fprintf(t, "%s\t%d\t%s\n", p.Name, p.PID, cmp.Or(strings.Join(p.Args, " "), "-"))
 	}
 	return t.Flush()
-}
-
-// leaseList writes pointers with the number of calls that lent them: p×2.
-func leaseList(leases map[string]int, more int) string {
-	var out []string
-	for _, p := range slices.Sorted(maps.Keys(leases)) {
-		out = append(out, fmt.Sprintf("%s×%d", p, leases[p]))
-	}
-	if more > 0 {
-		out = append(out, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(out, " ")
 }

@@ -129,25 +129,12 @@ type Heartbeat struct {
 // HeartbeatReply brings a blade's view up to date. Known false asks for a new
 // Hello (the Gatekeeper has restarted or had given the blade up).
 type HeartbeatReply struct {
-	Known  bool         `json:"known"`
-	Rack   Rack         `json:"rack"`
-	Leases []NodeLeases `json:"leases,omitempty"`
+	Known bool `json:"known"`
+	Rack  Rack `json:"rack"`
 	// Gone are those of the heartbeat's nodes that have no identity here (any
 	// more): they were fenced, or live elsewhere. The daemon ends their programs.
 	Gone []netip.Addr `json:"gone,omitempty"`
 }
-
-// NodeLeases is which pointers a node of this blade holds leases on, and how
-// many calls lent each (thesis section 5.4).
-type NodeLeases struct {
-	Node   netip.Addr     `json:"node"`
-	Leases map[string]int `json:"leases"`
-	// More is how many further pointers there are: a reply names MaxLeases.
-	More int `json:"more,omitempty"`
-}
-
-// MaxLeases is how many leases a HeartbeatReply names at most: some 50 kB of JSON.
-const MaxLeases = 1024
 
 // Ended says that the daemon of a memory blade has ended, and all that it held is lost. A
 // process that the daemon has started says so, when the daemon's own cannot any more.

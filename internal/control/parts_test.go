@@ -45,14 +45,7 @@ func largest() map[Kind][2]any {
 	}
 	node, name := someNode(1), longest(0)
 	someBlocks := many(64, func(i int) uint32 { return uint32(1<<16 - 1 - i) }) //nolint:gosec // not negative
-	const nodes, leases = 64, 16
-	lent := func(i int) NodeLeases {
-		l := NodeLeases{someNode(i), map[string]int{}, 1 << 40}
-		for j := range leases {
-			l.Leases[someNode(nodes*i+j).String()] = 1 << 20
-		}
-		return l
-	}
+	const nodes = 64
 	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60, 1 << 21}, Span{1 << 41, 1 << 29, 1 << 29}, Outcome{255, strings.Repeat("r", 1<<10)}
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
@@ -105,7 +98,7 @@ func largest() map[Kind][2]any {
 				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60, 1 << 60},
 				&FillProgress{1 << 60, 1 << 60, 1 << 60, true, 255, strings.Repeat("r", 1<<10)},
 			},
-			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
+			HeartbeatReply{true, rack, many(nodes, someNode)},
 		},
 		KindJoin:     {Join{name, name, 1 << 60, name, true, 1 << 31}, Joined{node, 1 << 31, rack, &LedgerPlace{255, 1 << 60, true, 1 << 31}, someBlocks, 1 << 27, true, 4094}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", new(1 << 30), true} }), true, strings.Repeat("i", MaxIDL), true, &StateForm{&name, many(MaxVersions, longest)}, false}, Exported{make([]byte, 32)}},

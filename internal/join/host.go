@@ -87,17 +87,14 @@ type Status struct {
 	Programs   []ProgramStatus `json:"programs"`
 }
 
-// NodeStatus is one node of a blade. Leases is how many calls lent it each
-// region, by the region's pointer, as of the last heartbeat.
+// NodeStatus is one node of a blade.
 type NodeStatus struct {
-	Name        string         `json:"name"`
-	Address     netip.Addr     `json:"address"`
-	Incarnation uint32         `json:"incarnation"`
-	Instance    string         `json:"instance,omitempty"`
-	PID         int            `json:"pid,omitempty"`
-	Services    []string       `json:"services"`
-	Leases      map[string]int `json:"leases,omitempty"`
-	MoreLeases  int            `json:"more_leases,omitempty"` // that are not among Leases: it names control.MaxLeases of a blade
+	Name        string     `json:"name"`
+	Address     netip.Addr `json:"address"`
+	Incarnation uint32     `json:"incarnation"`
+	Instance    string     `json:"instance,omitempty"`
+	PID         int        `json:"pid,omitempty"`
+	Services    []string   `json:"services"`
 }
 
 // ProgramStatus is one program that the daemon has started. Args is nil if they are not for who asks.

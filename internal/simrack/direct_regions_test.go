@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -532,11 +531,7 @@ func TestDirectRegions_Handed(t *testing.T) {
 // TestHostile_Frees: a node cannot free what another one's execution has allocated.
 func TestHostile_Frees(t *testing.T) {
 	withShelf(t, false, func(r *shelf) {
-		j, err := r.Joiner("c1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		hostile, err := j.Join(r.Context(), "hostile")
+		hostile, err := r.Join(r.Context(), "c1", "hostile")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -546,9 +541,8 @@ func TestHostile_Frees(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			err = hostile.Calls(r.Context(), control.NodeCalls{Frees: []netip.Addr{p.Addr()}})
-			if err != nil {
-				t.Errorf("frees of what it does not have: %v", err)
+			if err := hostile.Memory().Free(r.Context(), p); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("frees what it does not have: %v", err)
 			}
 			_, err = m.Write(ctx, p, []byte("there"))
 			return err
