@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 
@@ -77,6 +78,21 @@ func TestForgedReferences(t *testing.T) {
 			}
 		}
 		w.must(w.node.Memory().Free(w.ctx, p))
+	})
+}
+
+// TestForgedTakes: whatever a caller says that it takes, it is answered; nothing harms the server.
+func TestForgedTakes(t *testing.T) {
+	onRack(t, func(w *world) {
+		for _, takes := range []stub.Takes{math.MinInt64, -1, 1, 512, math.MaxInt64} {
+			raw := stub.WriteRef("raw", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(dsmpacket.Pointer{}), Length: 4, Value: []byte("film")})
+			if _, err := w.thrift.Call(w.ctx, stub.Method("develop"), forged{[]stub.WriteFunc{raw, takes.Write}}, forged{}); err != nil {
+				t.Errorf("takes %d: %v", takes, err)
+			}
+		}
+		if n := w.regions(); n != 2 {
+			t.Errorf("%d answers are regions, want those to 1 and 512 bytes", n)
+		}
 	})
 }
 
