@@ -7,13 +7,10 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 )
 
-// hintDigest is the digest with the switch's hints about rights. They may be lost.
-const hintDigest = "hint_digest_t"
+// hintDigest says that a node has allocated in the second half of a batch. It may be lost.
+const hintDigest = "half_used_digest_t"
 
-// hintSecondHalf says that a node has allocated in the second half of a batch: enum Hint of p4/rights_headers.p4.
-const hintSecondHalf = 4
-
-// hintRate bounds the hints of a port. Most are about calls, which are left alone here.
+// hintRate bounds the hints of a port.
 var hintRate = Rate{PerSecond: 500, Burst: 100}
 
 // takeHints has the switch tell hints.
@@ -26,13 +23,12 @@ func (g *Gatekeeper) takeHints(ctx context.Context) error {
 
 // hinted takes a hint.
 func (c *controller) hinted(d p4rtclient.Digest) {
-	if len(d.Fields) != 4 {
+	if len(d.Fields) != 2 {
 		return
 	}
-	kind, _ := d.Fields[0].Uint64()
-	row, _ := d.Fields[1].Uint64()
-	slot, _ := d.Fields[3].Uint64()
-	if n := c.rowOf(uint16(row)); kind == hintSecondHalf && n != nil { //nolint:gosec // 12 bits
+	row, _ := d.Fields[0].Uint64()
+	slot, _ := d.Fields[1].Uint64()
+	if n := c.rowOf(uint16(row)); n != nil { //nolint:gosec // 12 bits
 		c.halfUsed(n, uint32(slot)/dsmpacket.BatchSlots) //nolint:gosec // 20 bits
 	}
 }

@@ -134,8 +134,15 @@ func TestRows_Free(t *testing.T) {
 	}
 }
 
-// TestHalfUsed: a node that allocates in the second half of its last batch has the next one when it asks.
+// TestHalfUsed: a node that has used half of its last batch, or three quarters if that was not heard, has the next one when it asks.
 func TestHalfUsed(t *testing.T) {
+	for _, slot := range []uint32{dsmpacket.BatchSlots / 2, dsmpacket.BatchSlots * 3 / 4} {
+		t.Run(fmt.Sprint(slot), func(t *testing.T) { halfUsed(t, slot) })
+	}
+}
+
+// halfUsed has a node allocate in a slot that tells that the batch is half used, and in some that tell nothing.
+func halfUsed(t *testing.T, told uint32) {
 	inLogged(t, func(s *small) {
 		had := func() (n int) {
 			if err := s.gk.query(t.Context(), func(c *controller) error { n = c.nodes[s.a.address].batchCount(); return nil }); err != nil {
@@ -146,7 +153,7 @@ func TestHalfUsed(t *testing.T) {
 		for _, use := range []struct {
 			slot uint32
 			want int
-		}{{0, 1}, {dsmpacket.BatchSlots/2 - 1, 1}, {dsmpacket.BatchSlots / 2, 2}, {dsmpacket.BatchSlots - 1, 2}} {
+		}{{0, 1}, {dsmpacket.BatchSlots/2 - 1, 1}, {dsmpacket.BatchSlots/2 + 1, 1}, {dsmpacket.BatchSlots - 1, 1}, {told, 2}, {dsmpacket.BatchSlots - 2, 2}} {
 			p := s.allocates(s.a, use.slot, 1)
 			if n := had(); n != use.want {
 				t.Errorf("after an allocation in slot %d it has %d batches, want %d", p.ID().Slot(), n, use.want)

@@ -251,7 +251,7 @@ struct metadata_t {
     // A digest takes its values at the end of ingress, when a denied request has
     // been turned around already; so they are kept here.
     denied_digest_t denied;
-    hint_digest_t   hint;
+    half_used_digest_t half_used;
 }
 
 #include "rights.p4"

@@ -349,7 +349,6 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                     } else {
                         begins = SLOT_OPEN; // call-opens, oneway-opens
                         meta.rights.judged = Judged.PASSES;
-                        meta.rights.hint = Hint.OPENED;
                         if (bad == 1) { // call-refused
                             begins = SLOT_REFUSED;
                             oneway = 0;
@@ -362,7 +361,6 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                             meta.rights.lends_on2 = 0;
                             meta.rights.lends_on3 = 0;
                             meta.rights.judged = Judged.DENIED;
-                            meta.rights.hint = Hint.REFUSED;
                         }
                         LISTS(BEGIN_SLOT)
                     }
@@ -452,7 +450,6 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                     back = 1;
                 }
                 meta.rights.judged = Judged.PASSES;
-                meta.rights.hint = Hint.CLOSED;
                 REGIONS(RETURN_RESULT, 0)
                 REGIONS(RETURN_RESULT, 1)
                 REGIONS(RETURN_RESULT, 2)
@@ -505,8 +502,8 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             meta.rights.judged = Judged.PASSES; // answered
             if (meta.rights.controls == 1 && GENERATION_OF(meta.region) > GENERATION(word)) { // allocated
                 words.write(SLOT_OF(meta.region), GENERATION_OF(meta.region) ++ meta.rights.to ++ 20w0);
-                if (meta.region[27:27] == 1) {
-                    meta.rights.hint = Hint.SECOND_HALF;
+                if (meta.region[27:27] == 1 && meta.region[25:22] == 0) { // the 33rd and the 49th of the batch
+                    meta.rights.half_used = 1;
                 }
             }
         } else if (meta.rights.wants == Wants.WRITE || meta.rights.wants == Wants.FREE) {
@@ -783,13 +780,6 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                     }
                 }
             }
-            if (meta.rights.hint != Hint.NONE) {
-                hint();
-                if (meta.color != RED) {
-                    meta.hint = { meta.rights.hint, (bit<16>)meta.rights.row, hdr.rpc.number, hdr.rpc.slot };
-                    digest<hint_digest_t>(1, meta.hint);
-                }
-            }
         } else {
             bool answer = wants == Wants.ANSWER || wants == Wants.ALLOC_ANSWER;
             bit<32> said = hdr.dsm.incarnation;
@@ -809,11 +799,11 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                 }
                 judge_access();
             }
-            if (meta.rights.hint != Hint.NONE) {
+            if (meta.rights.half_used == 1) {
                 hint();
                 if (meta.color != RED) {
-                    meta.hint = { meta.rights.hint, (bit<16>)meta.rights.to, 0, SLOT_OF(meta.region) };
-                    digest<hint_digest_t>(1, meta.hint);
+                    meta.half_used = { (bit<16>)meta.rights.to, SLOT_OF(meta.region) };
+                    digest<half_used_digest_t>(1, meta.half_used);
                 }
             }
         }

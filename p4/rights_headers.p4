@@ -67,15 +67,6 @@ enum bit<8> Judged {
     DROPPED     = 5
 }
 
-// What the Gatekeeper is told by digest. It is a hint.
-enum bit<8> Hint {
-    NONE        = 0,
-    OPENED      = 1,
-    CLOSED      = 2,
-    REFUSED     = 3,
-    SECOND_HALF = 4  // an allocation in the second half of a batch
-}
-
 // What the Gatekeeper's hand does. The model has these numbers, too, from 0 on.
 enum bit<8> Hand {
     READ_WORDS = 1,
@@ -131,11 +122,10 @@ header found_t {
     bit<64> region3;
 }
 
-struct hint_digest_t {
-    bit<8>  hint;
-    bit<16> row;    // of the sender; of who has allocated
-    bit<64> number; // of the call
-    bit<32> slot;   // the call's, or the region's
+// What the Gatekeeper is told by digest when a node has allocated so many regions of a batch that it needs the next one. It is a hint.
+struct half_used_digest_t {
+    bit<16> row;  // of who has allocated
+    bit<32> slot; // the region's
 }
 
 // A list of the regions of one slot of a call; see rpcpacket.ListLayout.
@@ -163,7 +153,7 @@ struct rights_t {
     bit<12> to;          // row of the destination; 0 if it has none
     bit<1>  going;       // the destination is gone for good
     bit<8>  judged;
-    bit<8>  hint;
+    bit<1>  half_used;
     bit<1>  controls;    // the node may allocate in the region's batch
     bit<3>  length;      // of a call: how many slots it has
     bit<3>  count0;      // and how many regions each list names

@@ -167,8 +167,6 @@ def supposed(s, about, slots, words, *facts):
     facts = [s.meta("row") != 0, *facts, *[z3.ULT(x, SLOTS) for x in slots]]
     if s.action == "judge_call":
         facts.append(well_formed(s))
-    if s.action == "judge_return":
-        facts.append(s.meta("hint") == 0)
     if s.action in ENDS:
         facts.append(together(s.old, s.ends_at()))
         if WORDS in about:

@@ -415,7 +415,6 @@ def questions_change_nothing(s):
 
 # ---- CALL, ONEWAY
 
-OPENED, CLOSED_HINT, REFUSED_HINT = 1, 2, 3  # what the Gatekeeper is told
 RPC_ONEWAY, RPC_EXCEPTION = 4, 3
 MOST_LENT, MOST_CHILDREN = (1 << 20) - 1, 255
 
@@ -423,7 +422,7 @@ MOST_LENT, MOST_CHILDREN = (1 << 20) - 1, 255
 def well_formed(s):
     """What the program has checked before it judges a call: one to four slots of one block, and not more regions than these have room for."""
     length = s.meta("length")
-    facts = [s.meta("hint") == 0, z3.UGE(length, 1), z3.ULE(length, 4), z3.ULE(z3.ZeroExt(1, z3.Extract(3, 0, s.head("rpc", "slot"))) + z3.ZeroExt(2, length), 16)]
+    facts = [z3.UGE(length, 1), z3.ULE(length, 4), z3.ULE(z3.ZeroExt(1, z3.Extract(3, 0, s.head("rpc", "slot"))) + z3.ZeroExt(2, length), 16)]
     for i in range(4):
         facts.append(z3.ULE(s.meta(f"count{i}"), 4))
         facts.append(z3.Implies(z3.ULE(length, i), z3.And(s.meta(f"count{i}") == 0, s.meta(f"lends_on{i}") == 0)))
@@ -441,12 +440,18 @@ def listed(s):
             yield i, z3.UGT(s.meta(f"count{i}"), j), z3.Extract(41, 0, s.head(f"list{i}", f"region{j}"))
 
 
+def begins(s):
+    """The first slot has the call's number from now on. So copies do not begin."""
+    number = s.head("rpc", "number")
+    return z3.And(s.old(NUMBER, first(s)) != number, s.new(NUMBER, first(s)) == number)
+
+
 def opens(s):
-    return z3.And(well_formed(s), s.judged(PASSES), s.then("hint") == OPENED)
+    return z3.And(well_formed(s), s.judged(PASSES), begins(s))
 
 
 def refuses(s):
-    return z3.And(well_formed(s), s.judged(DENIED), s.then("hint") == REFUSED_HINT)
+    return z3.And(well_formed(s), s.judged(DENIED), begins(s))
 
 
 def own_slots(s, x):
@@ -626,9 +631,14 @@ def slots_end(s, at, ended, state):
     yield z3.Implies(z3.And(ended, z3.UGE(had, fewer)), s.new(CHILDREN, X) == had - fewer)
 
 
+def is_closed(s):
+    """The first slot is open, and then closed."""
+    return z3.And(part(s.old(STATE, first(s)), "state") == OPEN, part(s.new(STATE, first(s)), "state") == CLOSED)
+
+
 def closes(s):
     """An answer that closes a call."""
-    return z3.And(s.meta("hint") == 0, consistent(s, first(s)), s.judged(PASSES), s.then("hint") == CLOSED_HINT)
+    return z3.And(consistent(s, first(s)), s.judged(PASSES), is_closed(s))
 
 
 @theorem("judge_return")
@@ -636,8 +646,7 @@ def answers_end_calls_once(s):
     """An answer that closes a call finds it open, without children, and closes all of its slots. Its results are good, and the caller's already, as the
     packet says then, or the callee's and not lent. An EXCEPTION has none."""
     at, old = first(s), s.old(STATE, first(s))
-    told = z3.And(s.meta("hint") == 0, s.then("hint") == CLOSED_HINT)
-    yield z3.Implies(told, z3.And(s.judged(PASSES), part(old, "state") == OPEN, part(old, "place") == 0, part(old, "standing") == 0, part(old, "callee") == s.meta("row"),
+    yield z3.Implies(is_closed(s), z3.And(s.judged(PASSES), part(old, "place") == 0, part(old, "standing") == 0, part(old, "callee") == s.meta("row"),
                                        part(old, "caller") == s.meta("to"), s.old(NUMBER, at) == s.head("rpc", "number"), z3.Not(has_children(s, at))))
     yield from slots_end(s, at, closes(s), CLOSED)
     for k, there, region in results(s):
@@ -682,9 +691,9 @@ def answers_hand_over_and_give_back(s):
 def what_closes_nothing_changes_nothing(s):
     """An answer that does not close a call changes no register. It passes only if its call is closed, and each result is good, and the caller's already."""
     for same in s.kept(WORDS, *SLOTS):
-        yield z3.Implies(z3.And(s.meta("hint") == 0, s.then("hint") != CLOSED_HINT), same)
+        yield z3.Implies(z3.Not(is_closed(s)), same)
     yield from s.kept("switch_state")
-    again = z3.And(s.meta("hint") == 0, s.then("hint") != CLOSED_HINT, s.judged(PASSES))
+    again = z3.And(z3.Not(is_closed(s)), s.judged(PASSES))
     yield z3.Implies(again, z3.And(part(s.old(STATE, first(s)), "state") == CLOSED, s.old(NUMBER, first(s)) == s.head("rpc", "number")))
     for _, there, region in results(s):
         w = s.old(WORDS, slot_of(region))

@@ -483,7 +483,7 @@ def only_control_is_urgent(p):
 @theorem
 def digests_have_a_rate(p):
     """A packet causes one digest of a denial at most, and one hint, and each only within its port's rate."""
-    hints = sum(name == "hint_digest_t" for name, _ in p.digests)
+    hints = sum(name == "half_used_digest_t" for name, _ in p.digests)
     denials = len(p.digests) - hints
     return z3.And(z3.BoolVal(hints <= 1 and denials <= 1), implies(z3.BoolVal(denials > 0), within(p, "digests", port(p))),
                   implies(z3.BoolVal(hints > 0), within(p, "hints", port(p))))

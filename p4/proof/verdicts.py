@@ -284,9 +284,9 @@ DENIED_DIGEST = [("standard_metadata", "ingress_port"), ("ipv6", "src"), ("ipv6"
 
 @theorem
 def digests_are_true(p):
-    """Of each denial a digest tells what the packet said, if its port's rate allows; of nothing else. (What actions give hints of, rights.py says.)"""
+    """Of each denial a digest tells what the packet said, if its port's rate allows; of nothing else. (Beside that, a digest may say that a batch is half used.)"""
     denied = any_of(p, lambda r: r.verdict == DENIED)
-    digests = [d for d in p.digests if d[0] != "hint_digest_t"]
+    digests = [d for d in p.digests if d[0] != "half_used_digest_t"]
     if not digests:
         return z3.Implies(denied, z3.Not(within(p, "digests", port(p))))
     (name, values), *more = digests

@@ -24,11 +24,8 @@ func (t *turn) allocates() bool {
 
 func (t *turn) allocate() Verdict {
 	*t.words.ref(t.p.Region.Slot) = Word{Generation: t.p.Region.Generation, Owner: t.to.Row}
-	v := Verdict{Action: Pass}
-	if t.p.Region.Slot%t.Batch >= t.Batch/2 {
-		v.Tells = SecondHalf
-	}
-	return v
+	at := t.p.Region.Slot % t.Batch
+	return Verdict{Action: Pass, HalfUsed: at == t.Batch/2 || at == t.Batch*3/4}
 }
 
 // ---- CALL, ONEWAY
@@ -114,9 +111,7 @@ func (t *turn) set(state State) {
 
 func (t *turn) refuse() Verdict {
 	t.set(Refused)
-	v := denied(t)
-	v.Tells = WasRefused
-	return v
+	return denied(t)
 }
 
 // open opens the slots of a call: a CALL lends, a ONEWAY gives.
@@ -140,7 +135,7 @@ func (t *turn) open() Verdict {
 			}
 		}
 	}
-	return Verdict{Action: Pass, Tells: HasOpened}
+	return Verdict{Action: Pass}
 }
 
 // isCopy reports whether the packet's slots are those of one call with its number.
@@ -198,7 +193,7 @@ func (t *turn) returnsLent() bool {
 }
 
 func (t *turn) closes() Verdict {
-	v := Verdict{Action: Pass, Tells: HasClosed}
+	v := Verdict{Action: Pass}
 	for i, r := range t.p.Results {
 		if t.isCallers(r) {
 			v.Had |= 1 << i
@@ -214,7 +209,7 @@ func (t *turn) closes() Verdict {
 func (t *turn) giveBack() Verdict {
 	t.end(t.p.Ref.Slot, Closed)
 	t.take(t.p.Ref.Slot)
-	return Verdict{Action: Pass, Tells: HasClosed}
+	return Verdict{Action: Pass}
 }
 
 func (t *turn) returned() bool {

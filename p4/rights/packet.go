@@ -83,25 +83,13 @@ func (r Reason) String() string {
 	return [...]string{"", "permission denied", "lent", "unavailable"}[r]
 }
 
-// Digest is what the switch tells the Gatekeeper of a packet. It is a hint, and may be lost.
-type Digest uint8
-
-// The digests.
-const (
-	NoDigest Digest = iota
-	HasOpened
-	HasClosed
-	WasRefused
-	SecondHalf // an allocation in the second half of a batch: its node needs the next one
-)
-
 // Verdict says what becomes of a packet.
 type Verdict struct {
 	Action     Action
 	Reason     Reason // of TurnAround
 	NeverBegun bool   // of a call that is turned around as Unavailable: it has not begun to run, and will not
 	Had        uint16 // of a Reply that passes: which results were the caller's already; of a copy all
-	Tells      Digest
+	HalfUsed   bool   // a digest tells the Gatekeeper that the node needs its next batch; it is a hint, and may be lost
 	Row        string // the row of the table that has decided
 }
 

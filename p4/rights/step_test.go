@@ -38,7 +38,7 @@ func (s *Switch) step(before picture, p *Packet, v Verdict) error {
 	if err := s.Check(); err != nil && !s.Rebuilding {
 		return err
 	}
-	if v.Action == Drop || v.Action == TurnAround && v.Tells != WasRefused {
+	if v.Action == Drop || v.Action == TurnAround && v.Row != "call-refused" {
 		if !before.equal(after) {
 			return fmt.Errorf("a packet that %v has changed registers", v)
 		}
