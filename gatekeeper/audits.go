@@ -28,13 +28,14 @@ func (c *controller) nextAudit() (at time.Time, due bool) {
 	return later(s.last.when, c.hearing.began).Add(auditEvery), c.connected && c.rebuild == nil && s.now == nil && len(s.next) == 0 && len(c.nodes)+len(c.fallen)+len(c.resting) > 0
 }
 
-// unowned are the regions that memory has, and nobody owns.
+// unowned are the regions that memory has, and nobody owns. A survey may have read a region's word before the region was allocated, and somebody
+// else may own it by now. So the node that has allocated it must have been gone for long when the survey began.
 func (p *population) unowned(s *survey) (all []dsmpacket.Region) {
 	words := s.bySlot()
 	for i, r := range s.made {
 		w := words[r.ID.Slot()]
 		seized := w.region == r.ID && w.owner == 0 && w.lent == 0
-		unheard := w.region.Generation() < r.ID.Generation() && r.Execution == (control.ExecutionID{}) && p.nodeOrFallen(r.Owner) == nil &&
+		unheard := w.region.Generation() < r.ID.Generation() && r.Execution == (control.ExecutionID{}) && p.nodeOrFallen(r.Owner) == nil && !slices.Contains(s.gone, r.Owner) &&
 			!slices.ContainsFunc(p.resting, func(o resting) bool { return o.node.address == r.Owner })
 		if region := r.Region(p.prefix, s.at[i]); (seized || unheard) && !p.reclaims(region) {
 			all = append(all, region)

@@ -309,6 +309,9 @@ func (c *controller) rested() {
 	for len(c.resting) > 0 && !c.now.Before(c.resting[0].until) {
 		n := c.resting[0].node
 		c.resting = c.resting[1:]
+		if s := c.surveys.now; s != nil {
+			s.gone = append(s.gone, n.address)
+		}
 		c.takeRow(n)
 		c.freeBlocks(n)
 		c.freeBatches(n)

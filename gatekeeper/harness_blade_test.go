@@ -30,7 +30,8 @@ type testBlade struct {
 	began uint64
 	// What it answers to the Gatekeeper's commands, and what it was told.
 	regions   []control.RegionID
-	mute      bool // it answers no commands
+	mute      bool          // it answers no commands
+	listing   time.Duration // how long a page of its regions takes
 	reclaimed []control.RegionID
 	tokens    uint64
 	// Of a memory blade with ledgers: its birth number, what it says that it keeps, what it
@@ -243,6 +244,7 @@ func (b *testBlade) command(m control.Message) {
 		if err := m.Decode(&q); err != nil {
 			b.r.t.Error(err)
 		}
+		<-time.After(b.listing)
 		page := control.RegionList{}
 		if rest := b.regions[q.From:]; len(rest) > 2 { // small pages, so that there are some
 			page.Regions, page.Next = rest[:2], q.From+2

@@ -20,7 +20,7 @@ import (
 //
 //	Regions, Holders, Snapshot ─▶ wait ─▶ survey: registers │ lists of the memory blades ─▶ surveyed ─▶ all who waited
 
-// surveyPatience is for how long a survey waits for memory blades and the switch. What is not told by then is left out.
+// surveyPatience is for how long a survey waits for the next answer of memory blades and the switch. What is not told by then is left out.
 const surveyPatience = time.Second
 
 // surveyShare bounds how much of the time the switch is read for people: a survey follows another one after so many times as long as that took.
@@ -30,10 +30,12 @@ const surveyShare = 4
 type survey struct {
 	reading
 	began time.Time
+	heard time.Time     // the last answer
 	read  time.Duration // of reading the registers
 	pages int           // lists of memory blades that are not complete
 	made  []control.RegionID
-	at    []uint8 // machines of them
+	at    []uint8      // machines of them
+	gone  []netip.Addr // nodes whose rest has ended meanwhile
 	done  bool
 }
 
@@ -119,9 +121,9 @@ func (c *controller) surveyMemory(s *survey, b *blade, from dsmpacket.RegionID) 
 		}
 		if err == nil && page.Next > from && b.alive() && !s.done {
 			c.surveyMemory(s, b, page.Next)
-			return
+		} else {
+			s.pages--
 		}
-		s.pages--
 		c.goOnSurvey(s)
 	})
 	if err != nil {
@@ -129,8 +131,9 @@ func (c *controller) surveyMemory(s *survey, b *blade, from dsmpacket.RegionID) 
 	}
 }
 
-// goOnSurvey ends a survey that is complete.
+// goOnSurvey goes on with an answer, and ends a survey that is complete.
 func (c *controller) goOnSurvey(s *survey) {
+	s.heard = c.now
 	if s.left == 0 && s.read == 0 {
 		s.read = c.now.Sub(s.began)
 	}
@@ -280,7 +283,7 @@ func (s *surveyed) scan(q *RegionQuery, page *[]RegionState) {
 
 // tickSurvey gives up what a survey waits for, and begins the next one.
 func (c *controller) tickSurvey() {
-	if s := c.surveys.now; s != nil && (!c.connected || !c.now.Before(s.began.Add(surveyPatience))) {
+	if s := c.surveys.now; s != nil && (!c.connected || !c.now.Before(s.heard.Add(surveyPatience))) {
 		c.endSurvey(s)
 	}
 	c.auditDue()
@@ -290,7 +293,7 @@ func (c *controller) tickSurvey() {
 func (c *controller) surveyDue(earliest func(time.Time)) {
 	switch s := &c.surveys; {
 	case s.now != nil:
-		earliest(s.now.began.Add(surveyPatience))
+		earliest(s.now.heard.Add(surveyPatience))
 	case len(s.next) > 0:
 		earliest(s.last.when.Add(surveyShare * s.last.took))
 	}

@@ -85,6 +85,20 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
+// TestSurvey_Slow: a survey that goes on is not given up, however long it takes.
+func TestSurvey_Slow(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.allocates(s.a, 0, 1)
+		for slot := range uint32(7) {
+			s.m1.regions = append(s.m1.regions, control.RegionID{ID: dsmpacket.IDOf(p.ID().Slot()+slot, 1), Class: 12, Owner: s.a.address})
+		}
+		s.m1.listing = surveyPatience * 7 / 10
+		if snap := asked(s, s.gk.Snapshot); len(snap.Regions) != len(s.m1.regions) {
+			t.Errorf("%d regions, want %d", len(snap.Regions), len(s.m1.regions))
+		}
+	})
+}
+
 // seizes takes a region from a node, as the Gatekeeper does at the node's end.
 func (s *small) seizes(n *testNode, p dsmpacket.Pointer) {
 	s.t.Helper()
@@ -123,4 +137,48 @@ func TestAudit(t *testing.T) {
 			t.Errorf("freed what is somebody's: %+v", s.m1.reclaimed)
 		}
 	})
+}
+
+// TestAudit_GoesMeanwhile: a survey reads a word, and then a node allocates its region, which another one gets, and is gone before the survey ends. The
+// region is not freed. If nobody got it, the next audit frees it.
+func TestAudit_GoesMeanwhile(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.allocates(s.a, 0, 1)
+		for slot := range uint32(10) {
+			s.m1.regions = append(s.m1.regions, control.RegionID{ID: dsmpacket.IDOf(p.ID().Slot()+slot, 1), Class: 12, Owner: s.b.address})
+		}
+		made := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, s.m1.regions[9].ID)
+		s.lives(100 * time.Millisecond)
+		s.m1.listing = surveyPatience * 55 / 100
+		snap := asked(s, func(ctx context.Context) (Snapshot, error) {
+			go func() {
+				<-time.After(surveyPatience / 10)
+				s.b.leave()
+			}()
+			return s.gk.Snapshot(ctx)
+		})
+		if n, rests := len(snap.Nodes), restingNodes(s); n != 2 || rests != 0 || len(snap.Regions) != len(s.m1.regions) {
+			t.Fatalf("%d nodes, %d that rest, %d regions: the node has not gone during the survey", n, rests, len(snap.Regions))
+		}
+		s.m1.listing = 0
+		if s.m1.freed(made) {
+			t.Error("freed what somebody may own")
+		}
+		for range 70 {
+			s.lives(time.Second)
+			s.m1.converse()
+		}
+		if !s.m1.freed(made) {
+			t.Error("what nobody owns is not freed")
+		}
+	})
+}
+
+// restingNodes is how many nodes rest.
+func restingNodes(s *small) (n int) {
+	s.t.Helper()
+	if err := s.gk.query(s.t.Context(), func(c *controller) error { n = len(c.resting); return nil }); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
 }
