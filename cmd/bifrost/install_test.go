@@ -66,8 +66,8 @@ func isModule(directory string) bool {
 	return err == nil
 }
 
-// TestInstall is what a user does first: go install, of a release. The release comes
-// from a directory, and what it needs from what has been downloaded for this checkout.
+// TestInstall is what a user does first: go install, of a release, of Bifröst or of its switch alone. Go refuses it for a
+// module with a replace. The release comes from a directory, and what it needs from what has been downloaded for this checkout.
 func TestInstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds everything once more")
@@ -79,11 +79,15 @@ func TestInstall(t *testing.T) {
 		"GOPROXY=file://" + proxy + ",file://" + downloaded, "GOSUMDB=off", "GOFLAGS=-modcacherw -trimpath", "GOWORK=off",
 		"GOMODCACHE=" + t.TempDir(), "GOBIN=" + bin,
 	}
-	goTool(t, env, "install", modulePath+"/cmd/bifrost@"+moduleVersion)
+	goTool(t, env, "install", modulePath+"/cmd/bifrost@"+moduleVersion, modulePath+"/cmd/bifrost-switch@"+moduleVersion)
 	out, err := exec.Command(filepath.Join(bin, "bifrost"), "version", "--json").Output()
 	var b build
 	if err != nil || json.Unmarshal(out, &b) != nil || b.Version != moduleVersion {
 		t.Errorf("bifrost version --json: %v\n%s", err, out)
+	}
+	out, err = exec.Command(filepath.Join(bin, "bifrost-switch"), "--version").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), moduleVersion) {
+		t.Errorf("bifrost-switch --version: %v\n%s", err, out)
 	}
 }
 
