@@ -21,12 +21,16 @@ type performer struct {
 	run     *Run
 	service int
 	node    *rpc.Node
-	self    join.Identity // the node's
-	books   *books        // nil if the service has no state
+	self    join.Identity   // the node's
+	program context.Context //nolint:containedctx // the program's
+	books   *books          // nil if the service has no state
 }
 
 // Act implements actor.Actor.
 func (a *performer) Act(ctx context.Context, script []byte, noise int64, lent []*bifrost.GlobalPointer) (*actor.Outcome, error) {
+	if about, is := bytes.CutPrefix(script, []byte(leasePrefix)); is {
+		return a.aboutLease(ctx, about, lent)
+	}
 	out, large, err := a.perform(ctx, script, noise, lent)
 	switch {
 	case err != nil:

@@ -31,7 +31,7 @@ func TestParseCrashes(t *testing.T) {
 }
 
 func TestParseSetting(t *testing.T) {
-	want := Setting{MTU: 1280, LogLimit: 65536, Sync: true, Age: 300000 * time.Hour, Jumps: true, Idle: time.Hour, Pairs: true, Long: true, ByHand: true, Disks: true, Room: 65536, Large: 1024, Throng: 9}
+	want := Setting{MTU: 1280, LogLimit: 65536, Sync: true, Age: 300000 * time.Hour, Jumps: true, Idle: time.Hour, Pairs: true, Long: true, ByHand: true, Disks: true, Room: 65536, Large: 1024, Throng: 9, Leases: 3}
 	got, err := ParseSetting(want.String())
 	if err != nil || got != want {
 		t.Errorf("%s is read as %+v, %v", want, got, err)

@@ -213,7 +213,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 		"direct calls and answers in parts": s.LargeMessages, "direct calls resumed": s.Resumed, "direct calls answered again": s.AnsweredFromLedger,
 		"regions allocated by direct executions": s.RegionsAllocated, "regions freed at the end of direct executions": s.RegionsFreed,
 		"memory " + c.run.opt.Setting.copies() + "committed by nodes": s.Committed, "memory " + c.run.opt.Setting.copies() + "taken back by nodes": s.RolledBack,
-		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, takenBack: s.TakenBack,
+		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, takenBack: s.TakenBack, "standing leases given by services": s.LeasesGiven,
 	} {
 		if count > 0 {
 			c.did[what] += int(count) //nolint:gosec // few

@@ -69,6 +69,8 @@
 // (Setting): its MTU, the year, how long its log is and whether it syncs; some programs have
 // services of several nodes, regions of some MiB, or tens of clients (Widen).
 //
+// In one of sixteen racks values are shared by standing leases beside the program, and read in executions (leases.go). TestLeases hits everybody who has to do with them.
+//
 // In some racks ledgers have 64 KiB to 64 MiB, or are on disk (drawRoom); answers, effects and states are large, many call at once, and memory
 // blades are drained. Of a run in which nothing fails, the oracle asks that no node has ended.
 //

@@ -207,6 +207,9 @@ func (p *Program) drawAny(r *rand.Rand, s Setting, at int) Crash {
 		if w.victim == "service" && s.Calls > 0 {
 			victims = append(victims, chorusName)
 		}
+		if w.victim == "client" && s.Leases > 0 {
+			victims = append(victims, lenderName)
+		}
 		if len(victims) == 0 || w.how == Power && !s.Sync && r.IntN(6) > 0 {
 			continue
 		}

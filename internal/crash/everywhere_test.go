@@ -213,6 +213,7 @@ func circumstances(p *Program, c Case) (all []string) {
 	note(c.Setting.Large > 0, "large answers, effects and states")
 	note(c.Setting.Throng > 0, "many calls at once")
 	note(c.Setting.Disks, "ledgers on disk")
+	note(c.Setting.Leases > 0, "standing leases")
 	note(c.Setting.ByHand, "programs started by hand")
 	note(c.Setting.Calls > 0, "hundreds of calls")
 	note(len(p.Clients) >= 8, "8 and more clients")
@@ -243,7 +244,7 @@ func (c *tally) missing() (all []string) {
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
 		"idle hours", "small limits", "memory in pairs", "direct calls that lend memory", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts", "long calls that lend memory", "long answers with a region", "one-ways that went direct", "direct one-ways that hand memory over", "one-ways that left with a done", "regions allocated by direct executions", "memory taken back by nodes", "memory of one copy committed by nodes", "direct calls of mains", "checkpoints in ledgers", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
-		"memory drain", "ledgers below 128 KiB", "ledgers of 4 MiB and more", "large answers, effects and states", "many calls at once", "ledgers on disk",
+		"memory drain", "ledgers below 128 KiB", "ledgers of 4 MiB and more", "large answers, effects and states", "many calls at once", "ledgers on disk", "standing leases", "standing leases given by services", "reads by standing leases", "reads refused by standing leases", "reads of what a lessee passes on",
 	}
 	for name := range Networks {
 		if name == faint { // of scenes

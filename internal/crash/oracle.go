@@ -92,12 +92,12 @@ func (r *Run) someLost() bool {
 }
 
 // judgeRegions waits until no region is left that nobody needs: each service with state has one. Of what a handler of policy none had which
-// was cut off, a service with state keeps what it may know of.
+// was cut off, a service with state keeps what it may know of. One that has failed for want of memory has not freed what it had: that is its program's.
 func (r *Run) judgeRegions(ctx context.Context) error {
 	keeps := r.someLost()
 	for i := range r.p.Clients {
 		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) {
-			keeps = keeps || op.Kind == Try && r.p.Services[op.Service].Stateful && r.crash.hits() > 0
+			keeps = keeps || op.Kind == Try && (r.p.Services[op.Service].Stateful && r.crash.hits() > 0 || r.wasAway())
 		})
 	}
 	if keeps {

@@ -115,7 +115,8 @@ func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.S
 // export exports a service.
 func (r *Run) export(ctx context.Context, service int, n *rpc.Node, self join.Identity) error {
 	name := ServiceName(service)
-	a := &performer{run: r, service: service, node: n, self: self}
+	a := &performer{run: r, service: service, node: n, self: self, program: ctx}
+	r.shares.exports(service, self.Address)
 	opts := []rpc.ExportOption{rpc.WithMethodPolicy(rpc.PolicyTainted)} // mains and the other services may belong to other deployments
 	if kind := r.p.Services[service]; kind.Stateful {
 		a.books = &books{large: 4 * r.opt.Setting.Large}

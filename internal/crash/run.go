@@ -126,6 +126,7 @@ type Run struct {
 	twins        []daemon.Process // second runs of durable mains
 	over         []chan struct{}  // closed when a client has come to its end
 	hands        hands
+	shares       shares
 	sung         [voices]uint64 // how many calls each voice has made
 
 	audited map[int]audited // what the services' books say in the end
@@ -149,6 +150,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	}
 	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, ledgers: map[string]map[uint8]bool{}, machines: map[string]uint8{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), hands: hands{rest: make(chan struct{})}, wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	r.ledger.outer = p.outer()
+	r.newShares()
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	r.began, r.ledger.began = time.Now(), time.Now()
@@ -197,6 +199,11 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r.crash.wait()
 	r.endHands()
 	err = errors.Join(err, r.rack.Close())
+	for what, n := range map[string]int{"reads by standing leases": r.shares.reads, "reads of what a lessee passes on": r.shares.passed, "reads refused by standing leases": r.shares.refused} {
+		if n > 0 {
+			r.crash.did[what] += n
+		}
+	}
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
 		Wrong: r.ledger.complaints(), Ended: r.lasted, Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0, Deadlocks: r.deadlocks(),
@@ -248,6 +255,15 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 	if err != nil {
 		return err
 	}
+	lent := make(chan struct{})
+	if r.opt.Setting.Leases == 0 {
+		close(lent)
+	} else if _, err = r.rack.Run("c1", lenderName, func(ctx context.Context, j join.Joiner, s control.Start) error {
+		defer close(lent)
+		return r.lend(ctx, j, s)
+	}); err != nil {
+		return err
+	}
 	for i := range r.p.Clients {
 		if err = r.await(ctx, r.p.clientName(i), r.over[i]); err != nil {
 			break
@@ -255,6 +271,9 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 	}
 	if err == nil {
 		err = r.await(ctx, "the chorus", sung)
+	}
+	if err == nil {
+		err = r.await(ctx, "the lender", lent)
 	}
 	if err != nil && !errors.Is(err, errVoid) {
 		return err

@@ -46,6 +46,8 @@ type Setting struct {
 	Large int
 	// Throng is how many clients there are more, all at once; see Throng.
 	Throng int
+	// Leases is how many values are shared by standing leases beside the program; see shares.
+	Leases int
 	// Disks says that memory blades keep their ledgers on disk, and acknowledge what is there: ledgers outlive a loss of power.
 	Disks bool
 }
@@ -110,7 +112,7 @@ func (s Setting) String() string {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"calls", s.Calls}, {"room", s.Room}, {"large", s.Large}, {"throng", s.Throng}} {
+	}{{"calls", s.Calls}, {"room", s.Room}, {"large", s.Large}, {"throng", s.Throng}, {"leases", s.Leases}} {
 		if n.value != 0 {
 			parts = append(parts, fmt.Sprint(n.name, "=", n.value))
 		}
@@ -148,6 +150,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Large, err = strconv.Atoi(value)
 		case "throng":
 			s.Throng, err = strconv.Atoi(value)
+		case "leases":
+			s.Leases, err = strconv.Atoi(value)
 		case "pairs":
 			s.Pairs = true
 		case "long":
@@ -205,6 +209,7 @@ func DrawSetting(seed uint64) (s Setting) {
 	s.Lends = chance(1, 2)
 	s.ByHand = chance(1, 6)
 	s.drawRoom(seed)
+	s.drawLeases(seed)
 	return s
 }
 
