@@ -13,7 +13,7 @@ import (
 var longValues = Experiment{
 	Experiment: report.Experiment{
 		Name: "long-values", Question: "What do the longest messages cost, in time and in memory?",
-		Method: "A value of so many bytes is passed by value, and returned as it is. The most memory that the client's and the server's process have had is noted; raw TCP has one buffer for each direction.",
+		Method: "A value of so many bytes is passed by value, and returned as it is. The most memory that the client's and the server's process have had is noted, what waits to be collected included.",
 		X:      report.Axis{Title: "value", Unit: "bytes", Scale: report.Log}, Y: report.Axis{Title: "there and back, median", Unit: "µs", Scale: report.Log},
 	},
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {

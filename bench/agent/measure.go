@@ -21,6 +21,14 @@ const (
 // time it is to take: a peer that hangs fails.
 const callTimeout = 20 * time.Second
 
+// timeForMiB is how much longer for each MiB that an operation moves.
+const timeForMiB = 100 * time.Millisecond
+
+// takes is the time that a measurement is to take at most, unless a peer hangs.
+func (m Measure) takes() time.Duration {
+	return m.Warmup + m.For + time.Duration((m.Work.Size+m.Work.Reply)>>20)*timeForMiB
+}
+
 func (m Measure) check() error {
 	if m.Callers < 1 || m.Callers > maxCallers {
 		return fmt.Errorf("%d callers: 1 to %d", m.Callers, maxCallers)
@@ -48,7 +56,7 @@ func (a *agent) measure(ctx context.Context, m Measure) (*stats.Summary, error) 
 	if err := m.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.Warmup+m.For+callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.takes()+callTimeout)
 	defer cancel()
 	callers := make([]caller, m.Callers)
 	var ready, done sync.WaitGroup

@@ -81,9 +81,6 @@ func (p *Process) read(out io.Reader) {
 // to be measured.
 const askTimeout = 45 * time.Second
 
-// timeForMiB is how much longer for each MiB of an operation.
-const timeForMiB = 100 * time.Millisecond
-
 // MostMemory is the most memory that the agent has had, in bytes.
 func (p *Process) MostMemory() (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -101,8 +98,8 @@ func (p *Process) MostMemory() (uint64, error) {
 // Ask sends a request and waits for its answer. An error ends the agent's use.
 func (p *Process) Ask(ctx context.Context, r Request) (Answer, error) {
 	limit := askTimeout
-	if m := r.Measure; m != nil {
-		limit += m.Warmup + m.For + time.Duration((m.Work.Size+m.Work.Reply)>>20)*timeForMiB
+	if r.Measure != nil {
+		limit += r.Measure.takes()
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
