@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/bubble"
@@ -113,4 +114,59 @@ func cancelCalls(t *testing.T, policy rpc.Policy) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGivenUp_LeavesNoRegion: callers give calls up at each millisecond, wherever the handler is then: reading its argument,
+// allocating its result, writing it. The service keeps nothing of such a call.
+func TestGivenUp_LeavesNoRegion(t *testing.T) {
+	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+		t.Run(policy.String(), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) { giveUpIncrements(t, policy) })
+		})
+	}
+}
+
+func giveUpIncrements(t *testing.T, policy rpc.Policy) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	r, err := simrack.Start(ctx, simrack.Config{
+		Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Impair: wire.Impairment{Delay: 700 * time.Microsecond}, Disk: new(wal.Disk),
+	})
+	must(err)
+	callee, err := r.Join(ctx, "s1", "callee")
+	must(err)
+	must(callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(service.Arrays{})))
+	caller, err := r.Join(ctx, "c1", "caller")
+	must(err)
+	answered := 0
+	for after := time.Millisecond; after <= 40*time.Millisecond; after += time.Millisecond {
+		p, err := caller.Memory().Alloc(ctx, 64)
+		must(err)
+		short, cancel := context.WithTimeout(ctx, after)
+		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(policy))).IncrementRef(short, rpc.GlobalPointer(p), 64, 1)
+		cancel()
+		<-time.After(time.Second) // virtual: the call has ended
+		if err == nil {
+			answered++
+			result, err := rpc.PointerOf(got)
+			must(err)
+			must(caller.Memory().Free(ctx, result))
+		}
+		must(caller.Memory().Free(ctx, p))
+	}
+	if answered == 0 || answered > 30 {
+		t.Errorf("%d calls were answered", answered)
+	}
+	<-time.After(2 * time.Second) // virtual: what was freed is kept for a second
+	s, err := r.Gatekeeper().Snapshot(ctx)
+	must(err)
+	if len(s.Regions) > 0 {
+		t.Errorf("%d regions are left, such as %+v", len(s.Regions), s.Regions[0])
+	}
+	must(r.Close())
 }

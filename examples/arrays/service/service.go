@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"errors"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -100,8 +101,8 @@ func store(ctx context.Context, data []byte) (*bifrost.GlobalPointer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := memory.Write(ctx, p, data); err != nil {
-		return nil, err
+	if _, err := memory.Write(ctx, p, data); err != nil { // such as that the caller has given the call up
+		return nil, errors.Join(err, memory.Free(context.WithoutCancel(ctx), p))
 	}
 	return rpc.GlobalPointer(p), nil
 }
