@@ -166,6 +166,8 @@ func TestRegressions(t *testing.T) {
 		{352, "mtu=65535,age=505668h56m24.04753103s,jumps", "good", "28-m1:cut:7.747366968s,67+gk:restart:629.287µs,93-log:fill:2.455390492s"},
 		// Memory was away, and handlers of policy none failed before they had freed what they had allocated: it is their programs' (the explorer's fault).
 		{8097, "mtu=9000,long,lends", "good", "1181-sw:hangup,1190-m1:stop:6.945318501s"},
+		// The answers to all clients at once did not fit into a ledger, while a copy of it was lost and no Gatekeeper was there (the explorer's fault).
+		{909010451, "limits=702759,pairs,lends,byhand,room=560098,large=35006", slow, "7097-m2:end:195.075089ms,7118-log:fill:2.49116104s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

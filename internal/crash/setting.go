@@ -249,12 +249,17 @@ const leastRoom, mostRoom, roomForLong, roomForThrong = 64 << 10, 64 << 20, 1 <<
 // in its ledger.
 const roomForMains = 256 << 10
 
-// space is how many bytes the ledgers of a program's rack have; 0 stands for the default.
+// space is how many bytes the ledgers of a program's rack have; 0 stands for the default. Two large answers to each client fit: while a copy of the
+// memory is lost, none is forgotten.
 func (s Setting) space(p *Program) uint64 {
-	if s.Room > 0 && slices.ContainsFunc(p.Clients, func(c Client) bool { return c.Main }) {
-		return uint64(max(s.Room, roomForMains)) //nolint:gosec // not negative
+	if s.Room == 0 {
+		return 0
 	}
-	return uint64(s.Room) //nolint:gosec // not negative
+	room := max(s.Room, 2*len(p.Clients)*s.Large)
+	if slices.ContainsFunc(p.Clients, func(c Client) bool { return c.Main }) {
+		room = max(room, roomForMains)
+	}
+	return uint64(room) //nolint:gosec // not negative
 }
 
 // largeEach is of how many operations one has something large.
