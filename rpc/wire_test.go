@@ -67,6 +67,24 @@ func TestCallHeader(t *testing.T) {
 	}
 }
 
+// TestResultOfOnesOwn: a callee answers with a region that was its caller's already, as the switch says. The caller does not take it for a result, which it
+// would free.
+func TestResultOfOnesOwn(t *testing.T) {
+	s, n := service(t)
+	region := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(64, 1))
+	for had, want := range []rpc.Code{rpc.OK, rpc.PermissionDenied} {
+		done := make(chan error)
+		go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(t.Context()) }()
+		a := s.must()
+		a.Type, a.Timeout, a.CalleeIncarnation, a.Had = rpcpacket.Reply, 0, 1, uint16(had) //nolint:gosec // 0 or 1
+		a.Lists, a.Trailer, a.Payload = rpcpacket.ListsOf(region), nil, pong(t)
+		s.send(n.Address(), a.Append(nil))
+		if err := <-done; rpc.CodeOf(err) != want {
+			t.Errorf("an answer with a region that the caller had %d times ends the call with %v, want %v", had, err, want)
+		}
+	}
+}
+
 // Policies travel with the call.
 func TestPolicyOnTheWire(t *testing.T) {
 	r := testrack.New(t, wire.Config{})
