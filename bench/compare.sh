@@ -66,11 +66,11 @@ done <<END
 arrays ping --count 2000 --json
 arrays echo --size 1024 --count 1000 --by value --json
 arrays increment --size 16384 --count 500 --by value --json
-stateful call 64 1s
-stateful region 1 300ms 64 none
-stateful region 1 300ms 64 recover
-stateful region 1 300ms 65536 none
-stateful region 1 300ms 65536 recover
+stateful call 64 500ms
+stateful region 1 200ms 64 none
+stateful region 1 200ms 64 recover
+stateful region 1 200ms 65536 none
+stateful region 1 200ms 65536 recover
 stateful region 1 300ms 1048576 none
 stateful region 1 300ms 1048576 recover
 stateful region 64 1s 4096 none
