@@ -22,7 +22,7 @@ func (r *Report) Why(f Finding) string {
 	case strings.HasPrefix(f.Measure, "by region, 64 KiB: packets held"):
 		return "No packet of a call is held. What is counted here are heartbeats and grants of batches, which come at their own pace."
 	case strings.HasPrefix(f.Measure, "by region, 64 KiB: CPU of"):
-		return "The switch tells the Gatekeeper in digests which calls open and close, up to a rate. Heartbeats and the readings of registers for people count here, too, however few the calls are."
+		return "Of calls the switch tells nothing. What is counted here comes at its own pace, however many the calls are: heartbeats, what nodes tell of their calls, readings of registers, grants of batches."
 	case strings.Contains(f.Measure, "regions kept"):
 		return "A call by region is five transfers and an allocation, each a round trip, and only one of them carries a message of TCP. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
 	case strings.Contains(f.Measure, "by reference up to 16 KiB"):
@@ -38,7 +38,7 @@ func (r *Report) Why(f Finding) string {
 		}
 		return r.whyTransfers(workload)
 	case strings.HasPrefix(f.Measure, "exactly once: p99 of a ping with policy none"):
-		return "The switch tells the Gatekeeper of calls in digests. Both deal with them for 100 to 400 µs at a time, which scheduler traces show in all of the slowest calls: here they share the server's CPU."
+		return "The slowest calls are those beside which another process of the rack has run: switch, Gatekeeper and memory servers share the server's CPU here."
 	case strings.HasPrefix(f.Measure, "exactly once: 64 KiB"):
 		return "With policy none the arrays go there and back by value, in parts. What a ledger is to keep does not go in parts, so they go through regions: allocated, written and read."
 	case strings.HasPrefix(f.Measure, "exactly once:"):
