@@ -31,6 +31,7 @@ type visitor struct {
 	// Guarded by of.mu:
 	place *queue.Element // among the strangers; nil for others
 	token string         // the name of its token
+	until time.Time      // the read deadline that the server has set last
 	gone  bool
 }
 
@@ -86,15 +87,17 @@ func (v *visitor) Close() error {
 // SetReadDeadline implements net.Conn. A stranger's connection lives for strangerTimeout without a request.
 func (v *visitor) SetReadDeadline(t time.Time) error {
 	v.of.mu.Lock()
+	defer v.of.mu.Unlock()
+	v.until = t
 	stranger := v.place != nil
-	v.of.mu.Unlock()
 	if soon := time.Now().Add(strangerTimeout); stranger && (t.IsZero() || t.After(soon)) {
 		t = soon
 	}
 	return v.Conn.SetReadDeadline(t)
 }
 
-// admit says that a request on the connection has had a valid token. It is false if that token has its share of connections.
+// admit says that a request on the connection has had a valid token. It is false if that token has its share of connections. The request may
+// take as long as the server says from now on: net/http gives a request up whose connection's read deadline passes.
 func (v *visitor) admit(token string) bool {
 	v.of.mu.Lock()
 	defer v.of.mu.Unlock()
@@ -106,6 +109,7 @@ func (v *visitor) admit(token string) bool {
 	}
 	v.of.strangers.Remove(v.place)
 	v.place, v.token = nil, token
+	_ = v.Conn.SetReadDeadline(v.until) // it fails if the connection is closed, which ends the request
 	return true
 }
 

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -117,6 +118,32 @@ func TestStrangersLive(t *testing.T) {
 		if left := time.Until(d.at); left != idleTimeout {
 			t.Errorf("a token's connection lives for %v", left)
 		}
+	})
+}
+
+// The first request on a connection has a valid token, and takes longer than a stranger's connection lives. It is answered.
+func TestStrangersLive_LongRequest(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		pipes := newPipes()
+		server := NewHTTPServer(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !admitted(r.Context(), "admin") {
+				t.Error("not admitted")
+			}
+			select {
+			case <-time.After(strangerTimeout * 2):
+			case <-r.Context().Done():
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}), slog.New(slog.DiscardHandler))
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(newVisitors(pipes)) }()
+		c := pipes.dial()
+		if status := statusBy(t, c, "/", ""); status != http.StatusOK {
+			t.Errorf("status %d", status)
+		}
+		must(t, c.Close())
+		must(t, server.Close())
+		<-ended
 	})
 }
 
