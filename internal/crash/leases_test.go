@@ -15,7 +15,7 @@ func leased() *Program {
 	return &Program{Services: []Service{{}, {}}, Apart: true, Clients: []Client{{Script: Script{Result: -1, Ops: []Op{call}}}}}
 }
 
-// TestLeases hits those who have to do with standing leases in turn, at every seventh packet of leased.
+// TestLeases hits those who have to do with standing leases in turn, at every ninth packet of leased.
 func TestLeases(t *testing.T) {
 	p, rack := leased(), Setting{Pairs: true, Leases: 4}
 	calm := runProgram(t, p, Options{Setting: rack})
@@ -24,7 +24,7 @@ func TestLeases(t *testing.T) {
 			t.Errorf("%d %s", calm.Did[what], what)
 		}
 	}
-	step := 7
+	step := 9
 	if testing.Short() {
 		step = 71
 	}
