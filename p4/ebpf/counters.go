@@ -113,10 +113,10 @@ func (x *Executor) direct(e *datapath.Entry) (*ebpf.Map, uint32, error) {
 	case t.maps.counters == nil:
 		return nil, 0, fmt.Errorf("%w: no direct counter", datapath.ErrUnsupported)
 	case e.Match == nil:
-		return t.maps.counters, 0, nil
+		return t.maps.counters, t.maps.counted, nil
 	}
 	i, err := t.cellOf(e)
-	return t.maps.counters, i, err
+	return t.maps.counters, t.maps.counted + i, err
 }
 
 // cellOf finds the cell that an entry's counter and meter have.

@@ -92,6 +92,7 @@ type objects struct {
 // meters if it does not meter, hits if it has no idle timeouts.
 type tableObjects struct {
 	entries, tuples, counters fder
+	counted                   uint32 // the table's first cell of counters
 	meters                    meterObjects
 	hits                      fder
 }

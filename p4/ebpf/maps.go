@@ -5,6 +5,8 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -82,6 +84,33 @@ func (x *Executor) makeMaps(g *gen) error {
 		}
 		x.tables[t.Name] = made
 	}
+	return x.makeDirectCounters()
+}
+
+// makeDirectCounters makes the counters of all tables in two maps at most, one that every CPU has of its own and one that is shared: a program can have
+// 64 maps.
+func (x *Executor) makeDirectCounters() error {
+	for _, typ := range []ebpf.MapType{ebpf.PerCPUArray, ebpf.Array} {
+		var of []*table
+		n := uint32(0)
+		for _, def := range x.prog.Tables { // in their order, which the next process has, too
+			if t := x.tables[def.Name]; t != nil && def.Counters && counterType(limitOf(def)+1) == typ {
+				of, t.maps.counted = append(of, t), n
+				n += uint32(limitOf(def) + 1) //nolint:gosec // of a map
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		m, err := x.kept("direct_counters_"+strings.ToLower(typ.String()), &ebpf.MapSpec{Name: "direct_counters", Type: typ, KeySize: 4, ValueSize: 16, MaxEntries: n})
+		if err != nil {
+			return err
+		}
+		x.maps.direct = append(x.maps.direct, m)
+		for _, t := range of {
+			t.maps.counters = m
+		}
+	}
 	return nil
 }
 
@@ -96,6 +125,7 @@ type maps struct {
 	meters                       []meterMaps // by Meter.Index; empty if direct
 	prefix                       *mapped
 	counters                     []*ebpf.Map // by Counter.Index; nil if direct
+	direct                       []*ebpf.Map // the direct counters of all tables
 }
 
 // objects are the maps for the generator.
@@ -135,7 +165,7 @@ func (x *Executor) objects() *objects {
 			of.tuples = t.maps.tuples.cells
 		}
 		if t.maps.counters != nil {
-			of.counters = t.maps.counters
+			of.counters, of.counted = t.maps.counters, t.maps.counted
 		}
 		of.meters = t.maps.meters.objects()
 		if t.maps.hits != nil {
@@ -166,7 +196,7 @@ func none(p *v1model.Program) *objects {
 		o.meters = append(o.meters, meterObjects{m, m})
 	}
 	for _, t := range p.Tables {
-		o.tables[t] = tableObjects{m, m, m, meterObjects{m, m}, m}
+		o.tables[t] = tableObjects{m, m, m, 0, meterObjects{m, m}, m}
 	}
 	return o
 }
@@ -191,13 +221,13 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 func (x *Executor) closeMaps() error {
 	o := &x.maps
 	var errs []error
-	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held}, o.counters...)
+	all := append(slices.Concat(o.counters, o.direct), o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held)
 	for _, m := range o.meters {
 		all = append(all, m.cells, m.counts)
 	}
 	for _, t := range x.tables {
 		errs = append(errs, t.maps.tuples.close())
-		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters.cells, t.maps.meters.counts, t.maps.hits)
+		all = append(all, t.maps.entries, t.maps.meters.cells, t.maps.meters.counts, t.maps.hits)
 	}
 	for _, s := range x.sets {
 		all = append(all, s.list)

@@ -63,11 +63,7 @@ func planScan(t *v1model.Table) (*scanPlan, string) {
 	if 8*(p.words+1) > maxKey { // the entries of a tuple space have an id beside
 		return nil, fmt.Sprintf("key of more than %d bytes", maxKey-8)
 	}
-	limit := t.MaxSize
-	if limit <= 0 {
-		limit = defaultTable
-	}
-	limit = max(limit, len(t.Entries))
+	limit := limitOf(t)
 	p.record = tupleMask + 8*p.words
 	p.room = min(limit*p.parts(), maxTuples/p.record)
 	p.filter = mathbits.Len(uint(min(max(limit*filterBits, 1<<10), maxFilter) - 1)) //nolint:gosec // positive

@@ -33,7 +33,8 @@ const (
 type tableMaps struct {
 	entries  *ebpf.Map
 	tuples   *mapped   // nil unless the table is a tuple space
-	counters *ebpf.Map // nil if the table does not count
+	counters *ebpf.Map // of all tables that count as this one does; nil if it does not count
+	counted  uint32    // the table's first cell of counters
 	meters   meterMaps // empty if the table does not meter
 	hits     *ebpf.Map // when each entry was hit; nil if the table has no idle timeouts
 }
@@ -169,7 +170,7 @@ func (g *gen) table(t *v1model.Table) {
 	g.countLookup(t)
 	if maps.counters != nil {
 		counted := g.label("counted")
-		g.emit(asm.LoadMem(asm.R0, rEntry, entryCounter, asm.Word))
+		g.emit(asm.LoadMem(asm.R0, rEntry, entryCounter, asm.Word), asm.Add.Imm(asm.R0, int32(maps.counted))) //nolint:gosec // as many cells fit a map
 		g.countCell(maps.counters, counted)
 		g.mark(counted)
 	}

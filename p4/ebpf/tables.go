@@ -41,13 +41,19 @@ type layout interface {
 	setDefault(m *tableMaps, value []byte) error
 }
 
-func (x *Executor) newTable(def *v1model.Table) (*table, error) {
-	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}, named: map[string]*int{}, idlers: map[string]*idler{}}
+// limitOf is how many entries a table has room for.
+func limitOf(def *v1model.Table) int {
 	limit := def.MaxSize
 	if limit <= 0 {
 		limit = defaultTable
 	}
-	limit = max(limit, len(def.Entries))
+	return max(limit, len(def.Entries))
+}
+
+// newTable makes a table, but for its counters.
+func (x *Executor) newTable(def *v1model.Table) (*table, error) {
+	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}, named: map[string]*int{}, idlers: map[string]*idler{}}
+	limit := limitOf(def)
 	var err error
 	if scans(def) {
 		t.scan, _ = planScan(def)
@@ -62,11 +68,6 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 		})
 	}
 	t.next = 1 // the default entry's cell is 0
-	if err == nil && def.Counters {
-		t.maps.counters, err = x.kept(fmt.Sprintf("direct_counter_%d", def.Index), &ebpf.MapSpec{
-			Name: "direct_counter", Type: counterType(limit + 1), KeySize: 4, ValueSize: 16, MaxEntries: uint32(limit + 1),
-		})
-	}
 	if err == nil && def.Meter != nil {
 		t.maps.meters, err = x.meterMaps(fmt.Sprintf("direct_meter_%d", def.Index), limit+1)
 	}
@@ -75,7 +76,7 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 			Name: "hits", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(limit + 1),
 		})
 	}
-	if t.maps.counters == nil && t.maps.meters.cells == nil && t.maps.hits == nil {
+	if !def.Counters && t.maps.meters.cells == nil && t.maps.hits == nil {
 		return t, err
 	}
 	if err == nil {
@@ -315,7 +316,7 @@ func (t *table) newCell(key []byte) (uint32, error) {
 		err = errors.Join(err, resetHit(t.maps.hits, cell))
 	}
 	if t.maps.counters != nil {
-		err = errors.Join(err, setCell(t.maps.counters, cell, datapath.Counts{}))
+		err = errors.Join(err, setCell(t.maps.counters, t.maps.counted+cell, datapath.Counts{}))
 	}
 	return cell, err
 }
