@@ -240,7 +240,7 @@ def lent_is_open_slots(s):
 @keeps
 def what_was_never_allocated_has_no_owner(s):
     """What was never allocated has no owner."""
-    return supposed(s, [STATE, WORDS], [], [W], owned(s.old, W)), owned(s.new, W)
+    return supposed(s, [NUMBER, STATE, WORDS], [], [W], owned(s.old, W)), owned(s.new, W)
 
 
 def follows(s, facts, claim):
