@@ -146,7 +146,7 @@ func (c *controller) takePacket(port uint16, why reason, b []byte) {
 		return
 	}
 	c.count.Held++
-	h, err := parseHeld(port, why, b)
+	h, err := parseHeld(port, b)
 	if err != nil {
 		c.count.Malformed++
 		c.logger.Debug("held packet dropped", "port", port, "reason", why, "error", err)

@@ -197,8 +197,6 @@ type Config struct {
 	// FillRate is how many bytes a second a memory blade sends at most to one that it
 	// fills; 0 means 64 MiB.
 	FillRate uint64
-	// Limits bound what it keeps; those that are 0 are the defaults.
-	Limits Limits
 	// Log receives what happens; nil discards it.
 	Logger *slog.Logger
 }
@@ -267,36 +265,15 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	var err error
-	c.Limits, err = c.Limits.withDefaults()
-	return c, err
+	return c, nil
 }
 
-// Limits bound what a Gatekeeper keeps and does at a time. What goes beyond is refused
-// with an error or, where its sender will try again anyway, dropped and counted. A field
-// that is 0 stands for its default.
-type Limits struct {
-	// Scan is how many calls are looked at in a turn for somebody who lists
-	// them, before other inputs have theirs: some hundred microseconds. Default: 1024.
-	Scan int
-}
-
-// DefaultLimits are the defaults.
-var DefaultLimits = Limits{Scan: 1024}
-
-// withDefaults fills in what is left out. What is negative is an error.
-func (l Limits) withDefaults() (Limits, error) {
-	switch {
-	case l.Scan < 0:
-		return l, fmt.Errorf("gatekeeper: Limits.Scan of %d: want 1 at least, or 0 for the default of %d", l.Scan, DefaultLimits.Scan)
-	case l.Scan == 0:
-		l.Scan = DefaultLimits.Scan
-	}
-	return l, nil
-}
-
-// Bounds that are not up to whoever runs a Gatekeeper.
+// Bounds of what a Gatekeeper keeps and does. What goes beyond is refused with an error or, where its sender will try again anyway,
+// dropped and counted.
 const (
+	// scanned is how many calls are looked at in a turn for somebody who lists
+	// them, before other inputs have theirs: some hundred microseconds.
+	scanned = 1024
 	// maxBlades bounds the names of blades ever seen, several for each port.
 	maxBlades = 4096
 	// maxNodes bounds the nodes of a rack; the switch's identity table has 4096

@@ -44,8 +44,6 @@ const (
 // which is ours.
 type held struct {
 	port    uint16 // of the switch, where it came in
-	reason  reason
-	frame   []byte
 	srcMAC  frame.MAC
 	src     netip.Addr
 	dst     netip.Addr
@@ -56,7 +54,7 @@ type held struct {
 
 // parseHeld takes a held frame apart. The UDP checksum is not looked at: a host
 // may leave it for its network card, and what goes on gets a new one.
-func parseHeld(port uint16, why reason, b []byte) (*held, error) {
+func parseHeld(port uint16, b []byte) (*held, error) {
 	p, err := frame.Parse(b)
 	if err != nil {
 		return nil, err
@@ -69,7 +67,7 @@ func parseHeld(port uint16, why reason, b []byte) (*held, error) {
 		return nil, wirefmt.Errorf("held packet: UDP length %d in an IPv6 payload of %d bytes", length, len(p.Payload))
 	}
 	return &held{
-		port: port, reason: why, frame: b, srcMAC: p.SrcMAC, src: p.Src, dst: p.Dst,
+		port: port, srcMAC: p.SrcMAC, src: p.Src, dst: p.Dst,
 		srcPort: binary.BigEndian.Uint16(p.Payload), dstPort: binary.BigEndian.Uint16(p.Payload[2:]),
 		payload: p.Payload[frame.UDPSize:],
 	}, nil

@@ -101,12 +101,3 @@ func TestQuota_Nodes(t *testing.T) {
 		}
 	}
 }
-
-func TestLimits(t *testing.T) {
-	if l, err := (Limits{}).withDefaults(); err != nil || l != DefaultLimits {
-		t.Errorf("%+v, %v", l, err)
-	}
-	if _, err := (Limits{Scan: -1}).withDefaults(); err == nil || !strings.Contains(err.Error(), "Limits.Scan of -1") {
-		t.Errorf("a negative limit: %v", err)
-	}
-}

@@ -83,7 +83,7 @@ func TestEntriesFitTheProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newController(Config{Limits: DefaultLimits, DSMPrefix: rackaddr.DefaultDSMPrefix, Open: true})
+	c := newController(Config{DSMPrefix: rackaddr.DefaultDSMPrefix, Open: true})
 	mac := frame.MAC{2, 0, 0, 0, 0, 1}
 	for _, e := range []entry{
 		identityEntry(3, host(rackaddr.Node(1)), p4.Node), identityEntry(3, c.machinePrefix(2), p4.MemoryServer), identityEntry(0, c.machinePrefix(0), p4.MemoryServer),

@@ -27,7 +27,7 @@ func (g *Gatekeeper) Timeline(ctx context.Context, id rpcpacket.ID, limit int) (
 func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error) {
 	for want := q.Limit; ; {
 		var part []trace.Call
-		if err = g.do(ctx, func() { part, next = g.ctl.timeline.Recent(q, g.cfg.Limits.Scan) }); err != nil {
+		if err = g.do(ctx, func() { part, next = g.ctl.timeline.Recent(q, scanned) }); err != nil {
 			return nil, 0, err
 		}
 		page = append(page, part...)
@@ -41,7 +41,7 @@ func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace
 func (g *Gatekeeper) Edges(ctx context.Context, since time.Time) (map[trace.Edge]trace.Tally, error) {
 	all := map[trace.Edge]trace.Tally{}
 	for before := uint64(0); ; {
-		if err := g.do(ctx, func() { before = g.ctl.timeline.Count(all, since, before, g.cfg.Limits.Scan) }); err != nil || before == 0 {
+		if err := g.do(ctx, func() { before = g.ctl.timeline.Count(all, since, before, scanned) }); err != nil || before == 0 {
 			return all, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -14,14 +13,11 @@ import (
 // its least that leaves programs what they need to come to their end, some more, or the
 // default.
 
-// leastLimits are those of the Gatekeeper, leastNode those of nodes.
-var (
-	leastLimits = gatekeeper.Limits{Scan: 1}
-	leastNode   = rpc.Limits{
-		Started: 1, Detached: 1, Slots: 32, NodeSlots: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
-		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
-	}
-)
+// leastNode are those of nodes.
+var leastNode = rpc.Limits{
+	Started: 1, Detached: 1, Slots: 32, NodeSlots: 16, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+	Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
+}
 
 // leastMemory are those of memory servers: rings of sixteen records for some hundred nodes.
 // What one program changes and has not committed fits into the undo.
@@ -55,15 +51,6 @@ func (d limitDice) draw(least int) int {
 
 // time draws one that is a time.
 func (d limitDice) time(least time.Duration) time.Duration { return time.Duration(d.draw(int(least))) }
-
-// gatekeeperLimits are those of the rack's Gatekeeper.
-func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
-	if s.Limits == 0 {
-		return l
-	}
-	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 1))}, leastLimits
-	return gatekeeper.Limits{Scan: d.draw(least.Scan)}
-}
 
 // nodeLimits are those of every node, with so many clients.
 func (s Setting) nodeLimits(clients int) (l rpc.Limits) {

@@ -175,7 +175,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Quiesce: opt.Quiesce}, Impair: Networks["good"],
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
 		LogOptions: wal.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
-		Log:        opt.Log, Limits: opt.Setting.gatekeeperLimits(), MemoryLimits: opt.Setting.memoryLimits(), LedgerSpace: opt.Setting.space(p),
+		Log:        opt.Log, MemoryLimits: opt.Setting.memoryLimits(), LedgerSpace: opt.Setting.space(p),
 	}
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}

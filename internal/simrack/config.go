@@ -68,8 +68,6 @@ type Config struct {
 	Sends func() bool
 	// MemoryLimits are the memory servers'.
 	MemoryLimits store.Limits
-	// Limits are the Gatekeeper's.
-	Limits gatekeeper.Limits
 	// LogDir, if set, is the directory of the Gatekeeper's log, in place of Disk: the rack goes on where one before has ended. Its
 	// secret is drawn at random, as a rack's is that is no test.
 	LogDir string

@@ -35,7 +35,7 @@ func (r *Rack) startGatekeeper() (*controller, error) {
 	}
 	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
 		Conn: hesitant{r}, Secret: secret, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
-		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Machines: r.cfg.Machines, PairByNumber: r.cfg.PairByNumber, FillRate: r.cfg.FillRate, Limits: r.cfg.Limits, Ports: r.cfg.ports(), ShareExports: r.cfg.ShareExports, Logger: r.cfg.Log,
+		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Machines: r.cfg.Machines, PairByNumber: r.cfg.PairByNumber, FillRate: r.cfg.FillRate, Ports: r.cfg.ports(), ShareExports: r.cfg.ShareExports, Logger: r.cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, k.closeLog())
