@@ -19,7 +19,7 @@ import (
 func TestRates(t *testing.T) {
 	inRack(t, func(r *rack) {
 		r.stopGatekeeper()
-		r.start(Config{Rates: Rates{Control: Rate{PerSecond: 10, Burst: 10}, Calls: Rate{PerSecond: 10, Burst: 10}, Memory: Rate{PerSecond: 10, Burst: 10}, Digests: Rate{PerSecond: 10, Burst: 10}}})
+		r.start(Config{Rates: Rates{Control: Rate{PerSecond: 10, Burst: 10}, NoRoute: Rate{PerSecond: 10, Burst: 10}, NoHome: Rate{PerSecond: 10, Burst: 10}, Digests: Rate{PerSecond: 10, Burst: 10}}})
 		s := newSmall(r)
 		p := s.m1.alloc(s.a, 1, 1)
 		before := s.snapshot().Counters.Held

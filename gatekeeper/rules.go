@@ -210,9 +210,9 @@ func reconcile(wanted base, found []entry) (revoke, grant phase) {
 // each class. The switch drops and counts what is beyond, so a port that floods takes
 // nothing from the others. Zero values stand for the defaults.
 type Rates struct {
-	// Control is packets of the control protocol, Calls questions for nodes of methods that
-	// nobody serves, Memory requests to memory machines that are not in service.
-	Control, Calls, Memory Rate
+	// Control is packets of the control protocol, NoRoute questions for nodes of methods that
+	// nobody serves, NoHome requests to memory machines that are not in service.
+	Control, NoRoute, NoHome Rate
 	// Digests is what is told of denied accesses.
 	Digests Rate
 }
@@ -225,8 +225,8 @@ type Rate = p4rtclient.Rate
 // in one class takes a third of one CPU, and others wait for a burst of it for 25 ms at most.
 var DefaultRates = Rates{
 	Control: Rate{PerSecond: 5_000, Burst: 1_000},
-	Calls:   Rate{PerSecond: 10_000, Burst: 1_000},
-	Memory:  Rate{PerSecond: 10_000, Burst: 1_000},
+	NoRoute: Rate{PerSecond: 10_000, Burst: 1_000},
+	NoHome:  Rate{PerSecond: 10_000, Burst: 1_000},
 	Digests: Rate{PerSecond: 5_000, Burst: 1_000},
 }
 
@@ -239,8 +239,8 @@ func (r Rates) meters() []struct {
 		name string
 		rate Rate
 	}{
-		{"held_control", cmp.Or(r.Control, DefaultRates.Control)}, {"held_calls", cmp.Or(r.Calls, DefaultRates.Calls)},
-		{"held_memory", cmp.Or(r.Memory, DefaultRates.Memory)}, {"digests", cmp.Or(r.Digests, DefaultRates.Digests)},
+		{"held_control", cmp.Or(r.Control, DefaultRates.Control)}, {"held_no_route", cmp.Or(r.NoRoute, DefaultRates.NoRoute)},
+		{"held_no_home", cmp.Or(r.NoHome, DefaultRates.NoHome)}, {"digests", cmp.Or(r.Digests, DefaultRates.Digests)},
 	}
 }
 

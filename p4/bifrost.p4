@@ -738,18 +738,18 @@ control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard
     // What a port may have held, by its number: control, questions who serves a method, and what is about memory.
     // The index of throttled is the port and the reason.
     meter(512, MeterType.packets) held_control;
-    meter(512, MeterType.packets) held_calls;
-    meter(512, MeterType.packets) held_memory;
+    meter(512, MeterType.packets) held_no_route;
+    meter(512, MeterType.packets) held_no_home;
     counter(4096, CounterType.packets) throttled;
 
     action meter_control() {
         held_control.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
     }
-    action meter_call() {
-        held_calls.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
+    action meter_no_route() {
+        held_no_route.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
     }
-    action meter_memory() {
-        held_memory.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
+    action meter_no_home() {
+        held_no_home.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
     }
     action throttle() {
         mark_to_drop(std);
@@ -764,9 +764,9 @@ control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (hdr.packet_in.reason == (bit<8>)Reason.CONTROL) {
                 meter_control();
             } else if (hdr.packet_in.reason == (bit<8>)Reason.NO_ROUTE) {
-                meter_call();
+                meter_no_route();
             } else if (hdr.packet_in.reason != (bit<8>)Reason.HAND) {
-                meter_memory();
+                meter_no_home();
             }
             if (hdr.packet_in.reason != (bit<8>)Reason.HAND && meta.color == RED) {
                 throttle();

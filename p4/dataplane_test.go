@@ -311,8 +311,8 @@ func TestMeters(t *testing.T) {
 		reason      int // why it is held
 	}{
 		{"control", "BifrostEgress.held_control", 1, control(client), 1},
-		{"no route", "BifrostEgress.held_calls", 1, call(func(*rpcpacket.Message) {}), 6},
-		{"no home", "BifrostEgress.held_memory", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), 5},
+		{"no route", "BifrostEgress.held_no_route", 1, call(func(*rpcpacket.Message) {}), 6},
+		{"no home", "BifrostEgress.held_no_home", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), 5},
 	} {
 		one(c.meter, c.port)
 		held := 0

@@ -352,10 +352,10 @@ func (r rateFlag) class(name string) *gatekeeper.Rate {
 	switch name {
 	case "control":
 		return &r.rates.Control
-	case "calls":
-		return &r.rates.Calls
-	case "memory":
-		return &r.rates.Memory
+	case "no-route":
+		return &r.rates.NoRoute
+	case "no-home":
+		return &r.rates.NoHome
 	case "digests":
 		return &r.rates.Digests
 	}
@@ -368,7 +368,7 @@ func (r rateFlag) String() string {
 		return ""
 	}
 	var s []string
-	for _, name := range []string{"control", "calls", "memory", "digests"} {
+	for _, name := range []string{"control", "no-route", "no-home", "digests"} {
 		s = append(s, fmt.Sprintf("%s=%d/%d", name, r.class(name).PerSecond, r.class(name).Burst))
 	}
 	return strings.Join(s, " ")
@@ -385,7 +385,7 @@ func (r rateFlag) Set(s string) error {
 	a, err := strconv.ParseInt(per, 10, 64)
 	b, err2 := strconv.ParseInt(burst, 10, 64)
 	if class == nil || !ok || err != nil || err2 != nil || a < 1 || b < 1 || a > maxRate || b > maxRate {
-		return fmt.Errorf("%q: write CLASS=PER_SECOND/BURST, such as calls=10000/4000; the classes are control, calls, memory and digests", s)
+		return fmt.Errorf("%q: write CLASS=PER_SECOND/BURST, such as no-route=10000/4000; the classes are control, no-route, no-home and digests", s)
 	}
 	*class = gatekeeper.Rate{PerSecond: a, Burst: b}
 	return nil

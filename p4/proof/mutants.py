@@ -257,7 +257,7 @@ def a_flood_is_held(d):
 @mutant("what_is_held_has_a_rate")
 def calls_count_as_memory(d):
     """The meter of calls is that of memory: one class takes from another."""
-    must(replace([a for a in actions(d, "meter_call")], "BifrostEgress.held_calls", "BifrostEgress.held_memory"))
+    must(replace([a for a in actions(d, "meter_no_route")], "BifrostEgress.held_no_route", "BifrostEgress.held_no_home"))
 
 
 @mutant("digests_have_a_rate")

@@ -465,7 +465,7 @@ def rate(p):
     """A packet that is held is within the rate of its class, which its reason says."""
     why = p.get("packet_in", "reason")
     return z3.If(why == 1, within(p, "held_control", port(p)),
-                 z3.If(why == 6, within(p, "held_calls", port(p)), within(p, "held_memory", port(p))))
+                 z3.If(why == 6, within(p, "held_no_route", port(p)), within(p, "held_no_home", port(p))))
 
 
 @theorem
