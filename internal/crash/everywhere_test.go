@@ -53,7 +53,7 @@ const (
 
 // What CI runs: seeds × cases random ones, and every packet of some programs.
 const (
-	seeds, cases    = 336, 30
+	seeds, cases    = 340, 30
 	longPackets     = 500 // a program with more has a third of the cases: each takes ten times as long
 	leastCases      = 10_000
 	leastNested     = 1_000 // of them, with a crash while somebody was down from another
