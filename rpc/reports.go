@@ -19,8 +19,7 @@ import (
 // under way, the latest that have ended, and how many have. Nothing depends on that but what
 // people see.
 //
-//	a call is under way for reportAfter, or one that was told has ended ──▶ report ──▶ daemon ──▶ Gatekeeper
-//	calls have begun and ended ── historyAfter ──▶ report
+//	a call begins or ends ── reportAfter ──▶ report ──▶ daemon ──▶ Gatekeeper
 //
 // Direct calls go past the Gatekeeper, so nobody sees at once that some of them wait for each
 // other. A call whose lineage has the execution that its service runs is refused when it comes.
@@ -39,17 +38,14 @@ type reports struct {
 	known   []ended // that an earlier report has named as under way, and those that were given up
 	counts  map[counted]uint64
 	told    bool          // something, before
-	last    time.Duration // when
-	news    time.Duration // since when there are some; 0 if there are none
+	news    bool          // there are some
+	due     time.Duration // when the next report leaves, if there are news or calls under way
 	telling bool
 }
 
 const (
-	// reportAfter is how long a call is under way before it is told, and how soon it is told that it has ended: people see
-	// both within 100 ms.
+	// reportAfter is how long news of direct calls are gathered: people see them within 100 ms.
 	reportAfter = 90 * time.Millisecond
-	// historyAfter is how long calls are gathered that have begun and ended. Of most calls nothing else is told.
-	historyAfter = 500 * time.Millisecond
 	// reportAgain is how often it is told that calls are still under way.
 	reportAgain = 2 * time.Second
 	// namedInReport is how many calls a report names at most that have begun and ended since the one before: the
@@ -113,7 +109,7 @@ func (l *ledger) takeUp(e *execution) {
 		}
 	}
 	r.running[e.call.Call] = e
-	l.node.wakeAt(e.takenUp + reportAfter)
+	l.haveNews(e.takenUp)
 }
 
 // leave notes that a call was not run after all. If the Gatekeeper has been told of it, it is told that the call has ended, too.
@@ -144,9 +140,7 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 		r.ended[r.oldest] = k
 		r.oldest = (r.oldest + 1) % len(r.ended)
 	}
-	if l.haveNews(k.end); len(r.known) > 0 {
-		l.node.wakeAt(k.end + reportAfter)
-	}
+	l.haveNews(k.end)
 }
 
 // countedAs is what the execution's call is counted by. Calls of methods that the service does not have are counted together.
@@ -158,36 +152,16 @@ func (e *execution) countedAs(code fault.Code) counted {
 	return c
 }
 
-// haveNews notes that something is to be told. The caller holds l.mu.
+// haveNews has a report leave soon. The caller holds l.mu.
 func (l *ledger) haveNews(now time.Duration) {
 	r := &l.reports
-	if r.news == 0 {
-		r.news = max(1, now)
+	if r.news {
+		return
 	}
-	l.node.wakeAt(r.news + historyAfter)
-}
-
-// next is when the next report is due, if one is.
-func (r *reports) next() (due time.Duration, ok bool) {
-	sooner := func(at time.Duration) {
-		if !ok || at < due {
-			due, ok = at, true
-		}
+	if r.news = true; r.due == 0 || r.due > now+reportAfter {
+		r.due = now + reportAfter
 	}
-	if r.news > 0 {
-		sooner(r.news + historyAfter)
-	}
-	if len(r.known) > 0 {
-		sooner(r.known[0].end + reportAfter)
-	}
-	for _, e := range r.running {
-		if e.reported {
-			sooner(r.last + reportAgain)
-		} else {
-			sooner(e.takenUp + reportAfter)
-		}
-	}
-	return due, ok
+	l.node.wakeAt(r.due)
 }
 
 // tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
@@ -211,16 +185,17 @@ func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &l.reports
-	switch due, some := r.next(); {
-	case !some:
+	switch {
+	case !r.news && len(r.running) == 0:
 		return 0, false
-	case now < due:
-		return due, true
+	case now < r.due:
+		return r.due, true
 	case r.telling: // the last one is on its way
-		return now + reportAfter, true
+		r.due = now + reportAfter
+		return r.due, true
 	}
 	report := l.report(now)
-	r.news, r.telling, r.told, r.last = 0, true, true, now
+	r.news, r.telling, r.told, r.due = false, true, true, now+reportAgain
 	go func() {
 		err := n.session.Calls(n.base, report)
 		l.mu.Lock()
@@ -230,24 +205,17 @@ func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
 			l.haveNews(n.now())
 		}
 	}()
-	return r.next()
+	return r.due, len(r.running) > 0
 }
 
-// report is what is to be told now: of what is under way, calls that have been for some time. What has ended is told once.
-// The caller holds l.mu.
+// report is what is to be told now. What has ended is told once. The caller holds l.mu.
 func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 	r := &l.reports
 	c.First = !r.told
 	if room, ok := l.bytesLeft(); ok {
 		c.Room, c.States, c.MaxStates = &room, uint64(l.table.State().Sizes()), uint64(l.room.space/2) //nolint:gosec // not negative
 	}
-	var running []*execution
-	for _, e := range r.running {
-		if e.reported || now-e.takenUp >= reportAfter {
-			running = append(running, e)
-		}
-	}
-	slices.SortFunc(running, func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
+	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {
 		e.reported = true
