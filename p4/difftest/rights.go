@@ -42,6 +42,12 @@ type Target interface {
 	Cell(register string, index int) ([]byte, error)
 }
 
+// teller is a Target that knows at once which digests a frame causes.
+type teller interface {
+	// Told reports whether the last frame has told that a batch is half used.
+	Told() bool
+}
+
 // Leaves is a frame that leaves a switch.
 type Leaves struct {
 	Port  datapath.Port
@@ -310,6 +316,9 @@ func (r *Rights) judge(p *rights.Packet) error {
 	out, err := r.x.Run(datapath.Port(p.Source.Port), bytes.Clone(b))
 	if err == nil {
 		err = r.is(p, b, v, out)
+	}
+	if x, tells := r.x.(teller); err == nil && tells && x.Told() != v.HalfUsed {
+		err = fmt.Errorf("a digest says that a batch is half used: %t", !v.HalfUsed)
 	}
 	if err == nil {
 		err = r.registers()

@@ -292,7 +292,7 @@ func (r *Rights) owned(port uint16) rights.Region {
 
 // region is one of few, of which the last ones of a batch are nearly at their end.
 func (r *Rights) region(next bool) rights.Region {
-	slot := batch(1+r.IntN(3)) + []uint32{0, 1, 2, 3, 4, 5, 6, 33, 40}[r.IntN(9)]
+	slot := batch(1+r.IntN(3)) + []uint32{0, 1, 2, 3, 4, 5, 32, 48, 40}[r.IntN(9)]
 	g := r.Model.Word(slot).Generation
 	switch odd := r.IntN(16); {
 	case next && r.IntN(4) > 0, odd == 0:

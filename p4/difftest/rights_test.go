@@ -24,21 +24,23 @@ var (
 // golang is the Go executor as a Target.
 type golang struct {
 	*interp.Executor
-	out []Leaves
+	out  []Leaves
+	told bool // that a batch is half used
 }
 
 func (g *golang) emit(port datapath.Port, b []byte) {
 	g.out = append(g.out, Leaves{port, bytes.Clone(b)})
 }
-func (g *golang) PacketIn(b []byte)      { g.emit(p4.CPUPort, b) }
-func (g *golang) Digest(datapath.Digest) {}
-func (g *golang) Idle(datapath.Entry)    {}
+func (g *golang) PacketIn(b []byte)        { g.emit(p4.CPUPort, b) }
+func (g *golang) Digest(d datapath.Digest) { g.told = g.told || d.Name == "half_used_digest_t" }
+func (g *golang) Idle(datapath.Entry)      {}
+func (g *golang) Told() bool               { return g.told }
 func (g *golang) Cell(register string, index int) ([]byte, error) {
 	return g.Register(register, index)
 }
 
 func (g *golang) Run(in datapath.Port, b []byte) ([]Leaves, error) {
-	g.out = nil
+	g.out, g.told = nil, false
 	g.Process(in, b, g.emit)
 	return g.out, nil
 }

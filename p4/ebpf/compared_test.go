@@ -15,7 +15,6 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/difftest"
 	"github.com/bifrost-rack/bifrost/p4/graph"
 	"github.com/bifrost-rack/bifrost/p4/inputs"
-	"github.com/bifrost-rack/bifrost/p4/rights"
 	"github.com/bifrost-rack/bifrost/p4/trace"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
@@ -366,19 +365,6 @@ func compareRights(t *testing.T, prog *v1model.Program, w *reached) {
 	r, err := difftest.NewRights(x, *rightsSeed)
 	for n := 0; n < *rightsSteps/4 && err == nil; n++ {
 		err = r.Step()
-	}
-	// The random steps seldom allocate in the slot that says that half of a batch is used.
-	for _, kind := range []rights.Kind{rights.Alloc, rights.AllocAnswer} {
-		p := rights.Packet{
-			Kind: kind, Source: difftest.NodeSource(1), To: difftest.MemorySource().Address, Incarnation: 1, Machine: 1, OK: true,
-			Region: rights.Region{Slot: rights.Rack.Batch * 3 / 2, Generation: 1},
-		}
-		if kind == rights.AllocAnswer {
-			p.Source, p.To = difftest.MemorySource(), difftest.NodeSource(1).Address
-		}
-		if err == nil {
-			_, err = x.Run(datapath.Port(p.Source.Port), r.Frame(&p))
-		}
 	}
 	if err != nil {
 		t.Error(err)
