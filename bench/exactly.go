@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -55,27 +54,20 @@ var exactWork = Experiment{
 		Y: report.Axis{Title: "for each call", Unit: "packets, requests, µs", Scale: report.Linear},
 	},
 	NoRack: true,
-	Run: func(ctx context.Context, l *Lab, e *report.Experiment) (err error) {
-		c := l.Rack
-		c.Unmirrored()
-		n, err := topology.Up(ctx, host(l.Bifrost), c, l.Progress)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, n.Close()) }()
-		own := *l
-		own.Topology = n
-		w := works{Lab: &own, n: n}
-		for _, nodes := range []int{1, 2, 4, report.MostServers} {
-			if l.Pace.Fewer && nodes > 1 && nodes < report.MostServers {
-				continue
+	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
+		return l.onOwn(ctx, l.unmirrored(), func(l *Lab, n *topology.Namespaces) error {
+			w := works{Lab: l, n: n}
+			for _, nodes := range []int{1, 2, 4, report.MostServers} {
+				if l.Pace.Fewer && nodes > 1 && nodes < report.MostServers {
+					continue
+				}
+				l.Progress("%s: %d server nodes", e.Name, nodes)
+				if err := w.measure(ctx, nodes, e); err != nil {
+					return err
+				}
 			}
-			l.Progress("%s: %d server nodes", e.Name, nodes)
-			if err := w.measure(ctx, nodes, e); err != nil {
-				return err
-			}
-		}
-		return nil
+			return nil
+		})
 	},
 }
 

@@ -35,6 +35,24 @@ type Lab struct {
 	Progress func(format string, args ...any)
 }
 
+// unmirrored describes the rack with one copy of its memory.
+func (l *Lab) unmirrored() config.Config {
+	c := l.Rack
+	c.Unmirrored()
+	return c
+}
+
+// onOwn runs an experiment on a rack of its own, which is made for it.
+func (l *Lab) onOwn(ctx context.Context, c config.Config, f func(l *Lab, n *topology.Namespaces) error) error {
+	n, err := topology.Up(ctx, host(l.Bifrost), c, l.Progress)
+	if err != nil {
+		return err
+	}
+	own := *l
+	own.Topology = n
+	return errors.Join(f(&own, n), n.Close())
+}
+
 // Pace is how long to measure.
 type Pace struct {
 	// Warmup and Measure are of every point, contender and repeat.

@@ -69,13 +69,7 @@ func (l *Lab) onPairs(ctx context.Context, heartbeat time.Duration, capacity uin
 			c.Blades[i].Capacity = capacity
 		}
 	}
-	n, err := topology.Up(ctx, host(l.Bifrost), c, l.Progress)
-	if err != nil {
-		return err
-	}
-	own := *l
-	own.Topology = n
-	return errors.Join(f(&own, n), n.Close())
+	return l.onOwn(ctx, c, f)
 }
 
 // held is how much memory is in use when a blade dies: so many regions of the size that a

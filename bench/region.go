@@ -25,7 +25,7 @@ var byRegion = Experiment{
 	},
 	NoRack: true,
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
-		return l.onOwn(ctx, false, func(l *Lab, n *topology.Namespaces) error {
+		return l.onOwn(ctx, l.unmirrored(), func(l *Lab, n *topology.Namespaces) error {
 			if err := judgedOrNot(ctx, l, n, e); err != nil {
 				return err
 			}
@@ -42,21 +42,6 @@ var byRegion = Experiment{
 			return err
 		})
 	},
-}
-
-// onOwn makes a rack of an experiment's own, whose memory has copies or not.
-func (l *Lab) onOwn(ctx context.Context, mirrored bool, f func(l *Lab, n *topology.Namespaces) error) error {
-	c := l.Rack
-	if !mirrored {
-		c.Unmirrored()
-	}
-	n, err := topology.Up(ctx, host(l.Bifrost), c, l.Progress)
-	if err != nil {
-		return err
-	}
-	own := *l
-	own.Topology = n
-	return errors.Join(f(&own, n), n.Close())
 }
 
 // judgedOrNot measures calls by region while rights are judged, and other programs' calls while they are not, in turns.
@@ -120,7 +105,7 @@ var byRegionRate = Experiment{
 	},
 	NoRack: true,
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
-		return l.onOwn(ctx, false, func(l *Lab, n *topology.Namespaces) error {
+		return l.onOwn(ctx, l.unmirrored(), func(l *Lab, n *topology.Namespaces) error {
 			for _, name := range []string{"bifrost-regions", "bifrost-regions-exact", "thrift-buffered"} {
 				if err := l.whileDead(ctx, n, e, name); err != nil {
 					return err
@@ -185,7 +170,7 @@ var byRegionWork = Experiment{
 	},
 	NoRack: true,
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
-		return l.onOwn(ctx, true, func(l *Lab, n *topology.Namespaces) error {
+		return l.onOwn(ctx, l.Rack, func(l *Lab, n *topology.Namespaces) error {
 			w := works{Lab: l, n: n}
 			for x, name := range []string{"bifrost-regions", "bifrost-regions-exact"} {
 				l.Progress("%s: %s", e.Name, name)
