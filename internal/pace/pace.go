@@ -52,3 +52,15 @@ func (p Pauses) After(n int) time.Duration {
 	}
 	return d
 }
+
+// Timeouts bound how long to wait for an answer before the question is repeated. They are not negative.
+type Timeouts struct {
+	// First is the wait while no round trip is known, and Least the shortest one then: a scheduler's hiccup should not double the
+	// traffic. Most caps the wait however often it has been doubled.
+	First, Least, Most time.Duration
+}
+
+// Of is how long to wait for an answer by an estimator's round trips, after so many doublings.
+func (t Timeouts) Of(e *Estimator, doublings int) time.Duration {
+	return Pauses{First: e.Timeout(t.First, t.Least), Most: t.Most}.After(doublings)
+}

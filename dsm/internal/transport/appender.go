@@ -6,16 +6,12 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/stream"
 )
 
-const (
-	// appendWindow is how many chunks an Appender has in flight at most. A memory server
-	// keeps four times as many that overtake each other (memory/ledger.Window).
-	appendWindow = 64
-	// appendReorder is how far behind an acknowledged chunk a missing one has to be to
-	// count as lost.
-	appendReorder = 3
-)
+// appendWindow is how many chunks an Appender has in flight at most. A memory server
+// keeps four times as many that overtake each other (memory/ledger.Window).
+const appendWindow = 64
 
 // AppenderConfig says what a run knows of its ledger once it has opened it.
 type AppenderConfig struct {
@@ -43,17 +39,14 @@ type AppenderConfig struct {
 // is about to be settled makes room, or another node does.
 type Appender struct {
 	cfg      AppenderConfig
-	appended uint64         // number of the last record
-	settled  uint64         // number of the last record that every copy has
-	waiting  []ledgerRecord // in no chunk yet, or only in part
-	flight   []*chunk       // not known to be everywhere, in the order of their numbers
-	bases    []base         // not settled, in order
-	next     uint64         // number of the next chunk
-	keep     uint64         // the first chunk that is still needed
+	appended uint64               // number of the last record
+	settled  uint64               // number of the last record that every copy has
+	waiting  []ledgerRecord       // in no chunk yet, or only in part
+	flight   stream.Flight[chunk] // not known to be everywhere
+	bases    []base               // not settled, in order
+	keep     uint64               // the first chunk that is still needed
 	copies   copies.Answers[standing]
 	full     bool // a copy has refused a chunk for want of room, and none is settled since
-	rtt      estimator
-	due      time.Duration
 	err      error
 	send     []Append
 }
@@ -81,17 +74,14 @@ type base struct{ record, chunk uint64 }
 // chunk is one chunk in flight.
 type chunk struct {
 	Append
-	ends  uint64 // number of the last record that ends in it or before it
-	sent  time.Duration
-	times uint
+	ends uint64 // number of the last record that ends in it or before it
 }
 
 // NewAppender returns the appender of a run that has opened its ledger.
 func NewAppender(cfg AppenderConfig) *Appender {
-	cfg.Limits = cfg.Limits.withDefaults()
-	a := &Appender{cfg: cfg, next: cfg.Next, due: Never}
+	limits := cfg.Limits.withDefaults()
+	a := &Appender{cfg: cfg, flight: stream.NewFlight[chunk](cfg.Next, stream.NewWindow(appendWindow, appendWindow, appendWindow, 1), limits.timeouts())}
 	a.copies.Meet(cfg.Mirror)
-	a.rtt.limits = &a.cfg.Limits
 	return a
 }
 
@@ -119,7 +109,7 @@ func (a *Appender) Base(now time.Duration, data []byte) uint64 {
 func (a *Appender) add(now time.Duration, rs ...ledgerRecord) uint64 {
 	a.appended += uint64(len(rs))
 	a.waiting = append(a.waiting, rs...)
-	if len(a.flight) == 0 {
+	if a.flight.Len() == 0 {
 		a.pump(now)
 	}
 	return a.appended
@@ -141,7 +131,7 @@ func (a *Appender) Room() uint64 {
 			room, heard = s.room, true
 		}
 	}
-	for _, c := range a.flight {
+	for _, c := range a.flight.Missing() {
 		room -= min(room, uint64(len(c.Data))+dsmpacket.ChunkCost)
 	}
 	for _, r := range a.waiting {
@@ -152,10 +142,15 @@ func (a *Appender) Room() uint64 {
 }
 
 // Busy reports whether an answer is awaited.
-func (a *Appender) Busy() bool { return a.err == nil && (len(a.flight) > 0 || len(a.waiting) > 0) }
+func (a *Appender) Busy() bool { return a.err == nil && (a.flight.Len() > 0 || len(a.waiting) > 0) }
 
-// Wake is when Tick is to be called; it may be earlier than needed.
-func (a *Appender) Wake() time.Duration { return a.due }
+// Wake is when Tick is to be called.
+func (a *Appender) Wake() time.Duration {
+	if due, ok := a.flight.Due(); ok && a.err == nil {
+		return due
+	}
+	return Never
+}
 
 // Send returns the chunks to be sent, and forgets that it was asked.
 func (a *Appender) Send() []Append {
@@ -164,23 +159,33 @@ func (a *Appender) Send() []Append {
 	return s
 }
 
-// pump makes chunks of the records that wait, as many as the window has room for.
+// pump sends what is lost again, and makes chunks of the records that wait, as many as the window has room for.
 func (a *Appender) pump(now time.Duration) {
-	for len(a.waiting) > 0 && len(a.flight) < appendWindow && a.err == nil {
-		c := &chunk{Append: Append{Chunk: dsmpacket.Chunk{Number: a.next}}}
+	if a.err != nil {
+		return
+	}
+	for _, c := range a.flight.Again(now) {
+		a.transmit(c)
+	}
+	for len(a.waiting) > 0 && a.flight.Window.Fits(a.flight.Out(), 1) {
+		var c chunk
 		if a.waiting[0].base {
-			a.bases = append(a.bases, base{a.appended - uint64(len(a.waiting)) + 1, a.next})
+			a.bases = append(a.bases, base{a.appended - uint64(len(a.waiting)) + 1, a.flight.Next()})
 		}
 		if r := &a.waiting[0]; r.part || dsmpacket.RecordSize(len(r.data)) > a.cfg.MaxData {
-			a.fragment(c, r)
+			a.fragment(&c, r)
 		} else {
-			a.pack(c)
+			a.pack(&c)
 		}
-		c.ends = a.appended - uint64(len(a.waiting))
-		a.next++
-		a.flight = append(a.flight, c)
-		a.transmit(now, c)
+		a.begin(now, c)
 	}
+}
+
+// begin sends the next chunk.
+func (a *Appender) begin(now time.Duration, c chunk) {
+	c.Number, c.ends = a.flight.Next(), a.appended-uint64(len(a.waiting))
+	a.transmit(&c)
+	a.flight.Send(now, 1, c)
 }
 
 // fragment puts the next part of a record into a chunk of its own. The first part never
@@ -210,30 +215,15 @@ func (a *Appender) pack(c *chunk) {
 }
 
 // transmit sends a chunk to all copies.
-func (a *Appender) transmit(now time.Duration, c *chunk) {
-	c.sent = now
-	c.times++
+func (a *Appender) transmit(c *chunk) {
 	c.Keep = a.keep
 	a.send = append(a.send, c.Append)
-	a.due = min(a.due, now+a.rtt.timeout(a.rtt.backoff))
 }
 
-// Tick sends the oldest chunk again that is due: its answers tell what else is missing.
+// Tick sends again what is due.
 func (a *Appender) Tick(now time.Duration) {
-	if now < a.due || a.err != nil {
-		return
-	}
-	a.due = Never
-	if len(a.flight) == 0 {
-		return
-	}
-	c := a.flight[0]
-	if due := c.sent + a.rtt.timeout(a.rtt.backoff); due > now {
-		a.due = due
-		return
-	}
-	a.rtt.backoff++
-	a.transmit(now, c)
+	a.flight.Tick(now)
+	a.pump(now)
 }
 
 // Receive takes the answer of one copy. A copy of an older epoch does not count; the first
@@ -258,44 +248,20 @@ func (a *Appender) Receive(now time.Duration, r *dsmpacket.LedgerAnswer) {
 	}
 	said, newer := a.copies.From(m)
 	if newer {
-		defer a.probe(now)
+		a.flight.Lose(a.flight.Next()) // the copies of the new epoch may not have it
 	}
 	if r.Next >= said.next {
 		*said = standing{r.Next, r.Room}
 	}
-	a.measure(now, r)
 	a.settle(now)
 	if r.Status != fault.NoSpace {
-		a.repair(now, r)
+		a.flight.Overtaken(r.Next, r.Chunk.Number)
 	}
 	a.pump(now)
 }
 
 func (a *Appender) fail(code fault.Code, format string, args ...any) {
 	a.err = fault.Remote(code, "append to the ledger", format, args...)
-	a.due = Never
-}
-
-// probe sends the newest chunk again, so that every copy of a new epoch says how far it
-// goes.
-func (a *Appender) probe(now time.Duration) {
-	if n := len(a.flight); n > 0 && a.flight[n-1].sent < now {
-		a.transmit(now, a.flight[n-1])
-	}
-}
-
-// measure takes the round trip of a chunk that was sent once, from its last answer.
-func (a *Appender) measure(now time.Duration, r *dsmpacket.LedgerAnswer) {
-	if c := a.find(r.Chunk.Number); c != nil && c.times == 1 && r.Next > r.Chunk.Number && a.copies.All() {
-		a.rtt.sample(now - c.sent)
-	}
-}
-
-func (a *Appender) find(number uint64) *chunk {
-	if len(a.flight) == 0 || number < a.flight[0].Number || number >= a.next {
-		return nil
-	}
-	return a.flight[number-a.flight[0].Number]
 }
 
 // settle takes the chunks out of flight that every copy has. When a base has been settled
@@ -305,46 +271,29 @@ func (a *Appender) settle(now time.Duration) {
 	if !a.copies.All() {
 		return
 	}
-	least := a.next
+	least := a.flight.Next()
 	for s := range a.copies.Said() {
 		least = min(least, s.next)
 	}
-	for len(a.flight) > 0 && a.flight[0].Number < least {
-		c := a.flight[0]
-		a.flight = a.flight[1:]
-		a.settled = c.ends
-		if a.full {
-			a.full = false
-			for _, c := range a.flight {
-				a.transmit(now, c) // they have been refused, too
-			}
+	if least <= a.flight.Low() {
+		return
+	}
+	for number, c := range a.flight.Missing() {
+		if number < least {
+			a.settled = c.ends
 		}
+	}
+	a.flight.Below(now, least)
+	if a.full {
+		a.full = false
+		a.flight.Lose(a.flight.Next()) // they have been refused, too
 	}
 	keep := a.keep
 	for len(a.bases) > 0 && a.bases[0].record <= a.settled {
 		a.keep = a.bases[0].chunk
 		a.bases = a.bases[1:]
 	}
-	if a.keep == keep {
-		return
-	}
-	if len(a.flight) > 0 {
-		a.transmit(now, a.flight[0]) // it may wait for the room that this makes
-	}
-	if len(a.waiting) == 0 { // no record is about to carry keep
-		c := &chunk{Append: Append{Chunk: dsmpacket.Chunk{Number: a.next}}, ends: a.appended}
-		a.next++
-		a.flight = append(a.flight, c)
-		a.transmit(now, c)
-	}
-}
-
-// repair sends a chunk again that a copy lacks although later ones have come there.
-func (a *Appender) repair(now time.Duration, r *dsmpacket.LedgerAnswer) {
-	if r.Chunk.Number < r.Next+appendReorder {
-		return
-	}
-	if c := a.find(r.Next); c != nil && now-c.sent >= a.rtt.lost() {
-		a.transmit(now, c)
+	if a.keep != keep && len(a.waiting) == 0 { // no record is about to carry keep
+		a.begin(now, chunk{})
 	}
 }

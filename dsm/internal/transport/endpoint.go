@@ -8,6 +8,8 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
+	"github.com/bifrost-rack/bifrost/internal/stream"
 )
 
 // Config says who the client is and what its datagrams carry.
@@ -44,6 +46,10 @@ func (l Limits) withDefaults() Limits {
 		FirstTimeout: cmp.Or(l.FirstTimeout, 20*time.Millisecond), LeastTimeout: cmp.Or(l.LeastTimeout, 10*time.Millisecond),
 		MostTimeout: cmp.Or(l.MostTimeout, time.Second), GiveUp: cmp.Or(l.GiveUp, DefaultGiveUp),
 	}
+}
+
+func (l *Limits) timeouts() pace.Timeouts {
+	return pace.Timeouts{First: l.FirstTimeout, Least: l.LeastTimeout, Most: l.MostTimeout}
 }
 
 // Endpoint is one client's requests to all memory machines. It has one owner:
@@ -160,7 +166,7 @@ func (e *Endpoint) Cancel(now time.Duration, t *Transfer, status fault.Code) boo
 func (e *Endpoint) peer(ptr dsmpacket.Pointer) *peer {
 	m := ptr.Machine()
 	if e.peers[m] == nil {
-		e.peers[m] = newPeer(ptr.Prefix(), m, newCongestion(e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData), &e.cfg.Limits)
+		e.peers[m] = newPeer(ptr.Prefix(), m, stream.NewWindow(e.cfg.Window, e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData), &e.cfg.Limits)
 		e.active = append(e.active, e.peers[m])
 	}
 	return e.peers[m]
@@ -192,7 +198,7 @@ type peer struct {
 	inflight        int           // bytes charged
 	abandoned       int           // writes given up whose fate is not known
 	heard           time.Duration // when it last answered
-	cc              congestion
+	window          stream.Window // bytes; it is halved down to DefaultWindow
 	plain, held     lane
 	copies          copies.Set
 	writes          int // unsettled
@@ -201,8 +207,8 @@ type peer struct {
 // minRing is the length of a new peer's ring.
 const minRing = 64
 
-func newPeer(prefix, machine uint8, cc congestion, limits *Limits) *peer {
-	p := &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), cc: cc}
+func newPeer(prefix, machine uint8, w stream.Window, limits *Limits) *peer {
+	p := &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), window: w}
 	p.plain.rtt.limits, p.held.rtt.limits = limits, limits
 	return p
 }
@@ -308,7 +314,7 @@ func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
 	// What a slow machine may still send must not hold others up.
 	e.reads.give(r)
 	if r.lane == &p.plain { // a held request may just wait for the Gatekeeper
-		p.cc.lost(r.number, e.number)
+		p.window.Lost(r.number, e.number)
 	}
 	if now >= r.deadline {
 		r.lane.rtt.backoff = max(r.lane.rtt.backoff, r.doublings+1)

@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/copies"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/pace"
+	"github.com/bifrost-rack/bifrost/internal/stream"
 )
 
 // LedgerConfig says which ledger a run writes.
@@ -243,13 +244,9 @@ func (l *Ledger) fail(code fault.Code, format string, args ...any) {
 // copies are equal in the range.
 type ledgerReader struct {
 	next, end uint64                     // chunks next … end-1 have not been taken yet
-	asked     uint64                     // chunks below it have been asked for
-	window    uint64                     // how many chunks are under way at most
-	group     uint64                     // how many chunks one request asks for
-	got       map[uint64]dsmpacket.Chunk // of those under way
-	first     time.Duration              // when next was first asked for, less than sent if again
-	sent      time.Duration              // when next was last asked for
-	rtt       estimator
+	window    uint64                     // how many chunks are asked for and not taken at most
+	got       map[uint64]dsmpacket.Chunk // of those
+	flight    stream.Flight[struct{}]    // the others of them
 	requests  []dsmpacket.LedgerRequest
 	err       error
 }
@@ -259,39 +256,46 @@ type ledgerReader struct {
 const maxReadWindow = 64
 
 func newLedgerReader(now time.Duration, first, end uint64, maxData int, limits *Limits) *ledgerReader {
-	window := max(1, min(maxReadWindow, DefaultWindow/2/uint64(maxData+overhead))) // both copies answer
-	r := &ledgerReader{next: first, end: end, asked: first, window: window, group: min(max(1, window/2), 1+dsmpacket.MaxMore), got: make(map[uint64]dsmpacket.Chunk), rtt: estimator{limits: limits}}
+	window := max(1, min(maxReadWindow, DefaultWindow/2/(maxData+overhead))) // both copies answer
+	r := &ledgerReader{
+		next: first, end: end, window: uint64(window), got: make(map[uint64]dsmpacket.Chunk),
+		flight: stream.NewFlight[struct{}](first, stream.NewWindow(window, window, window, 1), limits.timeouts()),
+	}
 	r.ask(now)
 	return r
 }
 
-// ask asks for the next groups as far as the window goes.
+// group is how many chunks one request asks for.
+func (r *ledgerReader) group() uint64 {
+	return uint64(min(max(1, r.flight.Window.Size()/2), 1+dsmpacket.MaxMore)) //nolint:gosec // not negative
+}
+
+// ask asks for what is lost, and for the next groups as far as the window goes.
 func (r *ledgerReader) ask(now time.Duration) {
-	for r.asked < r.end && r.asked+min(r.group, r.end-r.asked) <= r.next+r.window {
-		if r.asked == r.next {
-			r.first, r.sent = now, now
+	for number := range r.flight.Again(now) {
+		r.request(number)
+	}
+	for {
+		from := r.flight.Next()
+		n := min(r.group(), r.end-from)
+		if n == 0 || from+n > r.next+r.window || !r.flight.Window.Fits(r.flight.Out(), int(n)) { //nolint:gosec // few
+			return
 		}
-		r.request(r.asked, min(r.group, r.end-r.asked))
-		r.asked += min(r.group, r.end-r.asked)
+		for range n {
+			r.request(r.flight.Send(now, 1, struct{}{}))
+		}
 	}
 }
 
-func (r *ledgerReader) request(from, n uint64) {
-	r.requests = append(r.requests, dsmpacket.LedgerRequest{
-		Op: dsmpacket.LedgerRead, Chunk: dsmpacket.Chunk{Number: from}, Size: n << 16, More: uint8(n - 1), //nolint:gosec // at most MaxMore
-	})
-}
-
-// again asks once more for the first chunk that is missing, and those behind it that are, too.
-func (r *ledgerReader) again(now time.Duration) {
-	n := uint64(1)
-	for ; n < r.group && r.next+n < r.asked; n++ {
-		if _, ok := r.got[r.next+n]; ok {
-			break
+// request asks for a chunk, together with the one before it if there is room in its group.
+func (r *ledgerReader) request(number uint64) {
+	if last := len(r.requests) - 1; last >= 0 {
+		if q := &r.requests[last]; q.Chunk.Number+uint64(q.More)+1 == number && uint64(q.More)+1 < r.group() {
+			q.More, q.Size = q.More+1, q.Size+1<<16
+			return
 		}
 	}
-	r.sent = now
-	r.request(r.next, n)
+	r.requests = append(r.requests, dsmpacket.LedgerRequest{Op: dsmpacket.LedgerRead, Chunk: dsmpacket.Chunk{Number: number}, Size: 1 << 16})
 }
 
 // done reports whether all chunks have been taken.
@@ -304,31 +308,25 @@ func (r *ledgerReader) ready() bool {
 }
 
 func (r *ledgerReader) wake() time.Duration {
-	if r.ready() {
-		return Never // until it is taken
+	if due, ok := r.flight.Due(); ok && r.err == nil {
+		return due
 	}
-	return r.sent + r.rtt.timeout(r.rtt.backoff)
+	return Never
 }
 
 func (r *ledgerReader) tick(now time.Duration) {
 	if now >= r.wake() {
-		r.rtt.backoff++
-		r.again(now)
+		r.flight.Tick(now)
+		r.ask(now)
 	}
 }
 
 // receive takes a chunk.
 func (r *ledgerReader) receive(now time.Duration, c dsmpacket.Chunk) {
-	if _, known := r.got[c.Number]; known || c.Number < r.next || c.Number >= r.asked {
-		return
-	}
-	if c.Number == r.next && r.first == r.sent {
-		r.rtt.sample(now - r.sent)
-	}
-	c.Data = bytes.Clone(c.Data)
-	r.got[c.Number] = c
-	if !r.ready() && c.Number >= r.next+appendReorder && now-r.sent >= r.rtt.lost() {
-		r.again(now)
+	if r.flight.Came(now, c.Number) {
+		c.Data = bytes.Clone(c.Data)
+		r.got[c.Number] = c
+		r.ask(now)
 	}
 }
 
@@ -339,10 +337,7 @@ func (r *ledgerReader) take(now time.Duration) (chunks []dsmpacket.Chunk) {
 		delete(r.got, r.next)
 		r.next++
 	}
-	if len(chunks) > 0 {
-		r.first, r.sent = now-1, now // no round trip is measured from here
-		r.ask(now)
-	}
+	r.ask(now)
 	return chunks
 }
 
@@ -388,7 +383,7 @@ func (l *Ledger) StopReading() { l.reading, l.reader = false, nil }
 func (l *Ledger) readAnswer(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	r := l.reader
 	switch {
-	case r == nil || a.Chunk.Number < r.next || a.Chunk.Number >= r.asked || l.opened.Old(a.Mirror):
+	case r == nil || a.Chunk.Number < r.next || a.Chunk.Number >= r.flight.Next() || l.opened.Old(a.Mirror):
 	case a.Birth != l.cfg.Birth:
 		if a.Mirror.Members == 1 {
 			r.err = fault.Remote(fault.NotFound, readOp, "the machine has birth number %#x, the ledger was granted at %#x: it is lost", a.Birth, l.cfg.Birth)

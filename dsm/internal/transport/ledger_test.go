@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -209,5 +211,80 @@ func TestVerdict(t *testing.T) {
 	a.Main, a.Checkpoint = 1, 5
 	if v.Receive(0, a) || v.Over() {
 		t.Error("the answer to the commit of a checkpoint counts for the next one")
+	}
+}
+
+// TestLedger_Reads: what former runs have left is read in order over a network that loses, doubles and reorders, from two copies. A
+// request asks for a group of chunks, and no more chunks are under way than both copies may answer with.
+func TestLedger_Reads(t *testing.T) {
+	const first, end = 5, 305
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		loss := []float64{0, 0.02, 0.3}[seed%3]
+		l := newTestLedger()
+		for copied := range uint8(2) {
+			a := opened(7, copied, 2, end, fault.OK)
+			a.Chunk.Number = first
+			l.Receive(0, a)
+		}
+		l.Read(0)
+		now, next, asked, packets := time.Duration(0), uint64(first), 0, 0
+		var net []delivery
+		for last := false; !last; {
+			for _, q := range l.Send() {
+				if q.Op != dsmpacket.LedgerRead || q.Run != 3 || q.Birth != 7 {
+					continue
+				}
+				packets++
+				for i := range uint64(q.More) + 1 {
+					asked++
+					for copied := range uint8(2) {
+						a := &dsmpacket.LedgerAnswer{
+							Op: q.Op, Ledger: ledgerName, Incarnation: 3, Birth: 7, Next: end, Mirror: dsmpacket.Mirror{Epoch: 1, Copy: copied, Members: 2},
+							Chunk: dsmpacket.Chunk{Number: q.Chunk.Number + i, Data: []byte{byte(q.Chunk.Number + i)}},
+						}
+						if rng.Float64() >= loss {
+							net = append(net, delivery{now + time.Duration(100+rng.IntN(1+int(1000*loss)))*time.Microsecond, func() { l.Receive(now, a) }})
+						}
+					}
+				}
+			}
+			at, k := l.Wake(), -1
+			for i, d := range net {
+				if d.at < at {
+					at, k = d.at, i
+				}
+			}
+			if at == Never && !l.Readable() || packets > 10_000 {
+				t.Fatalf("seed %d: chunk %d has not come after %d requests", seed, next, packets)
+			}
+			switch {
+			case at == Never:
+			case k < 0:
+				now = max(now, at)
+				l.Tick(now)
+			default:
+				now = max(now, at)
+				do := net[k].do
+				net = slices.Delete(net, k, k+1)
+				do()
+			}
+			var chunks []dsmpacket.Chunk
+			if rng.IntN(3) == 0 { // the reader of the records is not always there
+				chunks, last, _ = l.Take(now)
+			}
+			for _, c := range chunks {
+				if c.Number != next || c.Data[0] != byte(next) {
+					t.Fatalf("seed %d: chunk %d is taken, not %d", seed, c.Number, next)
+				}
+				next++
+			}
+		}
+		if next != end {
+			t.Errorf("seed %d: the last chunk is %d", seed, next-1)
+		}
+		if loss == 0 && (asked != end-first || packets > (end-first)/(1+dsmpacket.MaxMore)+2) {
+			t.Errorf("seed %d: %d chunks are asked for by %d requests", seed, asked, packets)
+		}
 	}
 }

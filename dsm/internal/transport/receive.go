@@ -34,7 +34,7 @@ func (e *Endpoint) receiveOne(now time.Duration, p *peer, from dsmpacket.Pointer
 	if r == nil || !r.answeredBy(from, h, data) {
 		e.Stats.Unexpected++
 		if r == nil && h.Request < p.next {
-			p.cc.twice()
+			p.window.Twice()
 		}
 		return
 	}
@@ -110,7 +110,7 @@ func (e *Endpoint) measure(now time.Duration, p *peer, r *request) {
 		l.rtt.sample(now - r.sent)
 		l.answered = max(l.answered, r.number)
 	}
-	p.cc.answered(max(r.cost, overhead), r.number, r.sends == 1)
+	p.window.Answered(max(r.cost, overhead), r.number, r.sends == 1)
 	if o := l.oldest; o != r {
 		e.wake = min(e.wake, o.due())
 	}

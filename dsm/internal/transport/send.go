@@ -53,7 +53,7 @@ func (e *Endpoint) next(t *Transfer) *request {
 // fits reports whether r, and what goes out with it, may go out now: so many bytes.
 // Something always may when nothing is under way.
 func (e *Endpoint) fits(p *peer, r *request, cost int) bool {
-	if p.inflight > 0 && p.inflight+cost > p.cc.window {
+	if !p.window.Fits(p.inflight, cost) {
 		return false
 	}
 	return r.op() != dsmpacket.OpRead || e.reads.admit(p, cost)
@@ -165,7 +165,7 @@ func (e *Endpoint) burst(p *peer, t *Transfer) int {
 		return 1
 	}
 	whole := (len(t.Buf) - t.issued) / e.cfg.MaxData
-	return max(1, min(maxBurst, whole, p.cc.window/burstShare/(overhead+e.cfg.MaxData)))
+	return max(1, min(maxBurst, whole, p.window.Size()/burstShare/(overhead+e.cfg.MaxData)))
 }
 
 // join makes one packet of the last two, which are of one burst.
@@ -209,56 +209,6 @@ func (e *Endpoint) askOneByOne(now time.Duration, p *peer, from dsmpacket.Pointe
 	}
 }
 
-// congestion bounds the bytes under way with one machine: at most limit; half as much
-// after a loss, one datagram more after each window without one. A loss also halves
-// limit, down to floor, which receivers can buffer whatever they are: what they can
-// buffer beyond that is not known, and does not change. What turns out to have been
-// late and not lost, as it is answered twice, is taken back.
-type congestion struct {
-	bounds
-	floor, datagram int
-	recovery        uint64 // losses of what was sent before do not count again
-	before          bounds // the losses of which it is not known that they were
-}
-
-// bounds are in bytes.
-type bounds struct{ window, limit int }
-
-func newCongestion(limit, floor, datagram int) congestion {
-	limit = max(limit, datagram)
-	return congestion{bounds: bounds{limit, limit}, floor: min(limit, max(floor, datagram)), datagram: datagram}
-}
-
-// answered takes in that n bytes have arrived, in answer to transmission number sent. If
-// that was not a repetition and came after a loss, all that was sent before, and
-// arrived, has been answered.
-func (c *congestion) answered(n int, sent uint64, first bool) {
-	c.window = min(c.limit, c.window+max(1, c.datagram*n/c.window))
-	if first && sent >= c.recovery {
-		c.before = bounds{}
-	}
-}
-
-// lost takes in that transmission number sent was lost; next is the number of
-// the next one.
-func (c *congestion) lost(sent, next uint64) {
-	if sent < c.recovery {
-		return
-	}
-	if c.before == (bounds{}) {
-		c.before = c.bounds
-	}
-	c.window = max(c.window/2, c.datagram)
-	c.limit = max(c.limit/2, c.floor)
-	c.recovery = next
-}
-
-// twice takes in that something has been answered twice.
-func (c *congestion) twice() {
-	c.bounds = bounds{max(c.window, c.before.window), max(c.limit, c.before.limit)}
-	c.before = bounds{}
-}
-
 // estimator turns round trips into a retransmission timeout, doubled while nothing
 // unambiguous has been measured since a timeout.
 type estimator struct {
@@ -275,12 +225,8 @@ func (e *estimator) sample(d time.Duration) {
 
 // timeout returns how long to wait for an answer after so many doublings.
 func (e *estimator) timeout(doublings int) time.Duration {
-	first := e.trips.Timeout(e.limits.FirstTimeout, e.limits.LeastTimeout)
-	return pace.Pauses{First: first, Most: e.limits.MostTimeout}.After(min(doublings, mostDoublings))
+	return e.limits.timeouts().Of(&e.trips, doublings)
 }
-
-// mostDoublings bounds how much longer a request waits than the first time.
-const mostDoublings = 10
 
 // lost returns when an answer that later ones have overtaken is given up.
 func (e *estimator) lost() time.Duration { return e.trips.Mean() + max(e.trips.Mean()/2, reordering) }
