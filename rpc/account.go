@@ -27,7 +27,7 @@ func (n *Node) giveAccounts() {
 			a := n.account()
 			for _, p := range a.Pages() {
 				p.Rebuild = rebuild
-				if err := s.Account(n.base, p); err != nil {
+				if err := s.Account(n.life.base, p); err != nil {
 					n.log.Error("rpc: the node could not say what rights it has", "node", n.self.Name, "err", err)
 					return
 				}

@@ -398,7 +398,7 @@ func (b *opSequence) finishMemory() error {
 	if client == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.e.node.base, finishTime)
+	ctx, cancel := context.WithTimeout(b.e.node.life.base, finishTime)
 	defer cancel()
 	return client.Finish(ctx)
 }

@@ -100,7 +100,7 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 	if m = c.methods[key]; m == nil {
 		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: key.policy}
 		m.rtt = c.node.out.rtt(rttKey{c.service, key})
-		m.meter = c.node.meter(c.service, name, false)
+		m.meter = c.node.meters.of(c.service, name, false)
 		c.methods[key] = m
 	}
 	return m, nil
@@ -277,7 +277,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if d, ok := ctx.Deadline(); ok {
 		left := time.Until(d)
 		if h.Timeout = duration.Milliseconds(left); h.Timeout != 0 {
-			p.deadline = n.now() + left
+			p.deadline = n.pulse.now() + left
 		}
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
@@ -315,7 +315,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	}
 	o.sentIn(p)
 	p.out[0] = p.to
-	if err := n.transmit(n.connOf(p), p.out[:], &out); err != nil && n.end(p) {
+	if err := n.transmit(n.ports.of(p.to.Remote), p.out[:], &out); err != nil && n.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
 	}
 	return nil
@@ -325,14 +325,14 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 // like any other.
 func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header) error {
 	n := c.node
-	p.Expires = duration.Add(n.now(), lifetimeOf(ctx))
-	conn, to := n.connOf(p), p.to
+	p.Expires = duration.Add(n.pulse.now(), lifetimeOf(ctx))
+	conn, to := n.ports.of(p.to.Remote), p.to
 	out, err := n.begin(p, codec, h)
 	if err != nil {
 		return err
 	}
 	_ = n.transmit(conn, []netio.Message{to}, &out) // p is no longer the caller's
-	n.standIn()                                     // for the receipt
+	n.leader.standIn()                              // for the receipt
 	return nil
 }
 
@@ -353,7 +353,7 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 		b.e.yield()
 		defer b.e.resume()
 	}
-	if (o == nil || o.expired == nil) && c.node.await(ctx, p) {
+	if (o == nil || o.expired == nil) && c.node.leader.await(ctx, p) {
 		return nil
 	}
 	if p.of != nil && m.policy != PolicyNone {

@@ -59,7 +59,7 @@ func TestArguments_Large(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(PolicyRecover), Service: 7}
-		trailer := (&Node{budget: 1400}).trailer(nil, c, &h)
+		trailer := (&Node{ports: ports{budget: 1400}}).trailer(nil, c, &h)
 		hash := binary.BigEndian.Uint64(trailer[len(trailer)-argumentsSize:])
 		whole, err := rpcpacket.Parse(c.datagram(&h))
 		if err != nil {

@@ -94,8 +94,8 @@ func (l *ledger) await(ctx context.Context, over <-chan struct{}) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-l.node.base.Done():
-		return l.node.whyEnded()
+	case <-l.node.life.base.Done():
+		return l.node.life.whyEnded()
 	}
 }
 
@@ -160,12 +160,12 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 	for _, o := range list {
 		if o.commit == nil {
 			var err error
-			if o.left, err = n.rollBack(n.base, n.formerRuns(o.execution.ID), machines); err != nil {
+			if o.left, err = n.rollBack(n.life.base, n.formerRuns(o.execution.ID), machines); err != nil {
 				n.cannotCommit(err)
 				return
 			}
 		} else {
-			if err := n.commitRun(n.base, o.commit); err != nil {
+			if err := n.commitRun(n.life.base, o.commit); err != nil {
 				n.cannotCommit(err)
 				return
 			}
@@ -237,7 +237,7 @@ func (n *Node) commitRun(ctx context.Context, k *commit) error {
 // machine that takes the node for fenced does that. The next incarnation settles what this one has
 // written.
 func (n *Node) cannotCommit(why error) {
-	if n.base.Err() == nil {
+	if n.life.base.Err() == nil {
 		n.resign(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "commit an execution", Err: why})
 	}
 }
@@ -276,15 +276,15 @@ func (l *ledger) tell(e *execution, d *record.Done, last uint64) {
 	}
 	k := commitOf(d)
 	if e.export.manager != nil {
-		l.answer(e, d, l.commit(n.base, k))
+		l.answer(e, d, l.commit(n.life.base, k))
 		return
 	}
-	short, cancel := context.WithTimeout(n.base, commitPatience)
+	short, cancel := context.WithTimeout(n.life.base, commitPatience)
 	defer cancel()
 	if err := n.commitRun(short, k); err == nil {
 		l.answer(e, d, true)
 	} else {
-		go func() { l.answer(e, d, l.commit(n.base, k)) }() // a machine is away
+		go func() { l.answer(e, d, l.commit(n.life.base, k)) }() // a machine is away
 	}
 }
 
@@ -419,24 +419,24 @@ func (n *Node) sendOneway(w *record.Oneway) {
 // depart sends a one-way that the ledger has, and that has a slot.
 func (n *Node) depart(p *pending) {
 	o, m := &n.out, p.owed
-	conn, first := n.connOf(p), p.to
+	conn, first := n.ports.of(p.to.Remote), p.to
 	o.mu.Lock()
-	if o.err != nil || !o.core.Begin(n.now(), &p.Call) {
+	if o.err != nil || !o.core.Begin(n.pulse.now(), &p.Call) {
 		o.mu.Unlock() // the node has ended
 		n.release(p)
 		return
 	}
 	m.Slot, m.Number, m.CallerIncarnation = p.Slot, p.Number, n.self.Incarnation
 	p.datagram = m.Append(nil)
-	if len(p.datagram) > n.budget {
+	if len(p.datagram) > n.ports.budget {
 		m.Trailer = appendArguments(m.Trailer, m)
 		whole := m.Append(nil)
-		p.datagram, _ = rpcpacket.First(whole, n.budget, n.pushFor(p)) // always: see there
+		p.datagram, _ = rpcpacket.First(whole, n.ports.budget, n.pushFor(p)) // always: see there
 		p.payload = sent.New(nil, m.Payload)
 	}
 	out := p.outbound
 	out.payload.Hold() // for who sends it
-	n.wakeAt(p.Due())
+	n.pulse.wakeAt(p.Due())
 	n.stats.calls.Add(1)
 	n.stats.onewaysSent.Add(1)
 	o.mu.Unlock()
@@ -535,10 +535,10 @@ func (l *ledger) tookAll() {
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		for len(n.freeNow(n.base, []direct.Free{{Regions: w.hands}})) > 0 {
+		for len(n.freeNow(n.life.base, []direct.Free{{Regions: w.hands}})) > 0 {
 			select {
 			case <-time.After(freesAgain):
-			case <-n.base.Done():
+			case <-n.life.base.Done():
 				return // the next incarnation sends it again
 			}
 		}
@@ -549,15 +549,15 @@ func (n *Node) undelivered(w departed) {
 // redirect chooses another node for a one-way whose node has refused it for good, or has left
 // without it. It goes on until there is one, unless nobody serves the one-way any more.
 func (n *Node) redirect(w departed) {
-	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.now())
-	for n.base.Err() == nil {
-		to, err := n.findServer(n.base, w.may)
+	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.pulse.now())
+	for n.life.base.Err() == nil {
+		to, err := n.findServer(n.life.base, w.may)
 		if err == nil {
 			to.over()
 			n.sendTo(w, to.node)
 			return
 		}
-		if _, err := n.session.Service(n.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
+		if _, err := n.session.Service(n.life.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
 			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", w.ID.String(), "service", w.may.Service)
 			n.onRecord(w, 0)
 			w.Item = direct.Item{ID: w.ID}
@@ -566,7 +566,7 @@ func (n *Node) redirect(w departed) {
 		}
 		select {
 		case <-time.After(servingLifetime):
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 		}
 	}
 }
@@ -596,11 +596,6 @@ func (n *Node) sendTo(w departed, to netip.Addr) {
 //
 // One that is refused before that is answered with an exception, which gives its regions back as it passes the switch.
 
-// accepts is the acknowledgement of a one-way.
-func (n *Node) accepts(m *rpcpacket.Message) []byte {
-	return (&rpcpacket.Message{Header: n.answerHeader(m)}).Append(nil)
-}
-
 // beginOneway writes down that a direct one-way has begun, which it may not have yet, and then
 // acknowledges it; not if it has ended meanwhile, or is run again. The reply is the acknowledgement.
 func (x *export) beginOneway(e *execution, reply []byte) {
@@ -621,12 +616,12 @@ func (x *export) beginOneway(e *execution, reply []byte) {
 func (n *Node) whenSettled(to netip.AddrPort, reply []byte) {
 	last, settled := n.ledger.unsettled()
 	if settled {
-		n.send(to, reply)
+		n.ports.send(to, reply)
 		return
 	}
 	go func() {
 		if n.ledger.settle(last) {
-			n.send(to, reply)
+			n.ports.send(to, reply)
 		}
 	}()
 }

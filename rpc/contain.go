@@ -154,7 +154,7 @@ func (x *export) takeBackAll(e *execution) {
 	if lent := x.node.unheardOf(called, true); !x.node.awaitHeard(lent) {
 		return
 	}
-	left, err := x.node.rollBack(x.node.base, e.run(), machines)
+	left, err := x.node.rollBack(x.node.life.base, e.run(), machines)
 	if err != nil {
 		x.node.cannotCommit(err)
 	}

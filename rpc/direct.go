@@ -37,7 +37,7 @@ func (n *Node) openDirect() error {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.spinWhileLarge(conn, false)
-	n.directConn, n.nextReader = conn, standby.New[*reader]()
+	n.ports.direct, n.nextReader = conn, standby.New[*reader]()
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
 	if err != nil || m.Flags&rpcpacket.FlagMore != 0 { // which has a port of its own
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 		return nil
 	}
 	if m.Turned != rpcpacket.NotTurned {
@@ -96,7 +96,7 @@ func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket
 		n.hasBegun(from.Addr(), &m)
 		return nil
 	}
-	n.malformed(from.Addr())
+	n.stats.countMalformed(from.Addr())
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	size, arguments, err := measure(m)
 	if _, ok := lineageIn(m.Trailer); err != nil || !ok {
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 		return nil
 	}
 	givenUp := m.Flags&rpcpacket.FlagGivenUp != 0
@@ -147,7 +147,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if m.Type == rpcpacket.Oneway && v == direct.Duplicate && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
-		n.whenSettled(from, n.accepts(m))
+		n.whenSettled(from, n.ports.accepts(m))
 		return nil
 	}
 	var running *execution
@@ -156,7 +156,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
-		answer = n.answerFor(known.Done.Answer, &m.Header)
+		answer = n.ports.answerFor(known.Done.Answer, &m.Header)
 	}
 	var refusal *Error
 	if v == direct.Run {
@@ -205,11 +205,11 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Superseded:
 		n.superseded(from.Addr(), m)
 	case direct.Diverged:
-		n.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
+		n.ports.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
 	case direct.Malformed:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	case direct.Foreign:
-		n.foreign(from.Addr())
+		n.stats.countForeign(from.Addr())
 	default:
 		n.stats.duplicates.Add(1)
 		if givenUp && v == direct.Duplicate {
@@ -307,7 +307,7 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 
 // refusal has the caller of a call that has not begun, and never will here, choose another node.
 func (x *export) refusal(m *rpcpacket.Message) []byte {
-	return x.node.exception(m, Unavailable, "the node is closing", true)
+	return x.node.ports.exception(m, Unavailable, "the node is closing", true)
 }
 
 // drainDirect waits until nobody will ask for the answer to a direct call, or the node has
@@ -331,28 +331,10 @@ func (n *Node) drainDirect(ctx context.Context) {
 		case <-time.After(forgetAfter):
 		case <-ctx.Done():
 			return
-		case <-n.done:
+		case <-n.life.done:
 			return
 		}
 	}
-}
-
-// takes returns the service with a hash if the node takes direct calls of it.
-func (n *Node) takes(hash uint64) *export {
-	if !n.ledger.placed() {
-		return nil
-	}
-	if n.heir != nil {
-		return n.inherited(hash)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, x := range n.exports {
-		if x.hash == hash && x.ready {
-			return x
-		}
-	}
-	return nil
 }
 
 // directExecution makes the execution of a direct call, or that of its next run, of which
@@ -498,25 +480,15 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.tell(e, d, n)
 }
 
-// answerFor is what is said of an execution that is done to a copy of its call. What the answer hands over it hands to the copy's incarnation of the
-// caller, in the copy's slot: that incarnation may have used the slot of the first copy again, and no earlier answer hands anything over there.
-// The switch judges an answer by the copy's slot, and by the incarnation that sends it.
-func (n *Node) answerFor(answer []byte, call *rpcpacket.Header) []byte {
-	answer = slices.Clone(answer)
-	rpcpacket.SetCaller(answer, call)
-	rpcpacket.SetCallee(answer, n.self.Incarnation)
-	return answer
-}
-
 // sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
 // the first parts if they are pushed; the record has the rest.
 func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.Push) {
-	if len(answer) <= n.budget {
-		_, _ = n.conn.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
+	if len(answer) <= n.ports.budget {
+		_, _ = n.ports.rpc.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
 		return
 	}
 	m, err := rpcpacket.Parse(answer)
-	first, ok := rpcpacket.First(answer, n.budget, pushed)
+	first, ok := rpcpacket.First(answer, n.ports.budget, pushed)
 	if err == nil && ok { // always: see rpcpacket.First
 		_ = n.sendLarge(netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true) // likewise
 	}
@@ -544,4 +516,15 @@ func codeIn(answer []byte) Code {
 		return OK
 	}
 	return m.Outcome()
+}
+
+// takes returns the service with a hash if the node takes direct calls of it.
+func (n *Node) takes(hash uint64) *export {
+	switch {
+	case !n.ledger.placed():
+		return nil
+	case n.heir != nil:
+		return n.inherited(hash)
+	}
+	return n.exports.of(hash)
 }

@@ -64,7 +64,7 @@ const (
 var wordPauses = pace.Pauses{First: forgetAfter, Most: time.Second}
 
 // hurry has the nodes told soon.
-func (f *forgets) hurry(n *Node) { n.wakeAt(n.now() + forgetAfter) }
+func (f *forgets) hurry(n *Node) { n.pulse.wakeAt(n.pulse.now() + forgetAfter) }
 
 // tickForgets tells nodes what to forget, and returns when it has to be called next.
 func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
@@ -112,7 +112,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 func (n *Node) sendSettled(out []netio.Message) {
 	send := func() {
 		for _, m := range out {
-			_, _ = n.directConn.WriteBatch([]netio.Message{m}) // a failure is a loss
+			_, _ = n.ports.direct.WriteBatch([]netio.Message{m}) // a failure is a loss
 		}
 	}
 	last, settled := n.ledger.unsettled()
@@ -144,7 +144,7 @@ func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
 // appendForgets appends the messages that tell a node to forget calls.
 func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
 	to := netip.AddrPortFrom(node, rackaddr.PortDirect)
-	most := (n.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
+	most := (n.ports.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
 	for len(items) > 0 {
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
@@ -163,7 +163,7 @@ func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direc
 // ledger has it.
 func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	if len(m.Payload)%rpcpacket.ItemSize != 0 {
-		n.malformed(from)
+		n.stats.countMalformed(from)
 		return
 	}
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
@@ -188,7 +188,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	}
 	l.mu.Unlock()
 	if w.Foreign > 0 {
-		n.foreign(from)
+		n.stats.countForeign(from)
 	}
 	for _, id := range w.Forgotten {
 		ack.Payload = append(ack.Payload, id[:]...)
@@ -202,7 +202,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 // forgotten takes a node's word that it has forgotten calls.
 func (n *Node) forgotten(node netip.Addr, b []byte) {
 	if len(b)%16 != 0 {
-		n.malformed(node)
+		n.stats.countMalformed(node)
 		return
 	}
 	var all []rpcpacket.ID
@@ -242,7 +242,7 @@ func (n *Node) askForgetter(node [16]byte) {
 // endedUpTo asks up to which incarnation those of a node have ended: math.MaxUint32 if it is gone for good.
 // One that is away has ended, though nobody may ever start its program anew.
 func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, known bool) {
-	info, err := n.session.Who(n.base, node)
+	info, err := n.session.Who(n.life.base, node)
 	switch {
 	case info.Left || fault.CodeOf(err) == fault.NotFound:
 		return math.MaxUint32, true
@@ -281,7 +281,7 @@ func (l *ledger) askAll(callers map[[16]byte]uint32) {
 // is kept of them gives room. The caller holds l.mu.
 func (l *ledger) crowded(caller netip.Addr) {
 	l.node.stats.blame.Add(caller, "quota")
-	if now := l.node.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
+	if now := l.node.pulse.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
 		l.forgets.crowded = now
 		go l.askAll(l.table.Holders())
 	}
@@ -319,7 +319,7 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 		within = context.WithoutCancel(ctx) // the end of the node answers the call
 	}
 	n.askBegun(p)
-	answered := n.await(within, p)
+	answered := n.leader.await(within, p)
 	if !answered && !n.abandon(p) {
 		<-p.ready // answered at the last moment
 		answered = true
@@ -341,9 +341,9 @@ func (n *Node) askBegun(p *pending) {
 	}
 	p.givenUp = true
 	rpcpacket.SetGivenUp(p.datagram)
-	again := p.again(n.now())
+	again := p.again(n.pulse.now())
 	o.mu.Unlock()
-	_, _ = n.connOf(p).WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
+	_, _ = n.ports.of(p.to.Remote).WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
 }
 
 // hasBegun takes a callee's word that its ledger has a call which is given up.
@@ -360,7 +360,7 @@ func (n *Node) hasBegun(from netip.Addr, m *rpcpacket.Message) {
 	n.orphan(p)
 	p.begun = true
 	p.ready <- struct{}{} // it has room
-	n.interrupt()         // whoever waits may be reading
+	n.leader.interrupt()  // whoever waits may be reading
 }
 
 // tellBegun tells the caller of a call, which gives it up, that the call has begun, when the ledger has that. If the call's
@@ -376,7 +376,7 @@ func (n *Node) tellBegun(from netip.AddrPort, m *rpcpacket.Message, e *execution
 	if !known {
 		return // it has not come whole, or there is no room for it: it will be sent again
 	}
-	h := n.answerHeader(m)
+	h := n.ports.answerHeader(m)
 	h.Type, h.Flags = rpcpacket.Ack, rpcpacket.FlagGivenUp.WithPolicy(h.Flags.Policy())
 	n.sendSettled([]netio.Message{{
 		Buf: (&rpcpacket.Message{Header: h}).Append(nil), Remote: netip.AddrPortFrom(from.Addr(), rackaddr.PortDirect),

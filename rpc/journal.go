@@ -316,7 +316,7 @@ func (o *operation) durable(child record.Call) bool { return o == nil || o.b.e.d
 // whyEnded is execution.whyEnded of the execution whose operation it is; nil is none.
 func (o *operation) whyEnded(n *Node) error {
 	if o == nil {
-		return n.whyEnded()
+		return n.life.whyEnded()
 	}
 	return o.b.e.whyEnded()
 }

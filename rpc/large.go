@@ -21,9 +21,8 @@ import (
 //	caller: pending.payload ──first packet, parts──▶ callee: transfer ──whole──▶ accept, run
 //	callee: Entry's payload, or the ledger's ──first packet, parts──▶ caller: transfer ──whole──▶ deliver
 type large struct {
-	conn netio.Conn // [node]:45103
-	size int        // bytes of a part that fit a datagram
-	most uint64     // bytes of a message
+	size int    // bytes of a part that fit a datagram
+	most uint64 // bytes of a message
 
 	last atomic.Int64 // when parts have been sent or awaited last, in node time
 
@@ -51,12 +50,12 @@ func (n *Node) openLarge(most uint64) error {
 		return err
 	}
 	n.spinWhileLarge(conn, true)
-	n.spinWhileLarge(n.conn, false)
+	n.spinWhileLarge(n.ports.rpc, false)
 	window := defaultWindow
 	if b, ok := conn.(netio.Buffered); ok {
 		window = min(b.ReceiveBuffer()/2, bulk.MaxPull)
 	}
-	l.conn, l.size, l.most = conn, n.budget-bulk.HeaderSize, most
+	n.ports.bulk, l.size, l.most = conn, n.ports.budget-bulk.HeaderSize, most
 	l.takes = map[netip.Addr]uint64{}
 	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most, OwnerOf: n.ownerOf})
 	return nil
@@ -70,18 +69,18 @@ const busyLarge = 5 * time.Millisecond
 // if it is that one's, while none are.
 func (n *Node) spinWhileLarge(conn netio.Conn, large bool) {
 	if s, ok := conn.(netio.Spinning); ok {
-		s.SpinWhile(func() bool { return (n.now()-time.Duration(n.large.last.Load()) <= busyLarge) == large })
+		s.SpinWhile(func() bool { return (n.pulse.now()-time.Duration(n.large.last.Load()) <= busyLarge) == large })
 	}
 }
 
 // stir notes that parts are being sent or awaited.
-func (n *Node) stir() { n.large.last.Store(int64(n.now())) }
+func (n *Node) stir() { n.large.last.Store(int64(n.pulse.now())) }
 
 // receivePart takes a part, and what it completes.
 func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 	l := &n.large
 	l.mu.Lock()
-	now := n.now()
+	now := n.pulse.now()
 	l.last.Store(int64(now))
 	t, v := l.in.Receive(now, key, h, data)
 	asks := l.asks()
@@ -91,7 +90,7 @@ func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 	case bulk.Whole:
 		n.whole(t)
 	case bulk.Malformed:
-		n.malformed(key.Peer)
+		n.stats.countMalformed(key.Peer)
 	case bulk.Known, bulk.Unrequested:
 		n.stats.duplicates.Add(1)
 	default: // taken: the rest is still to come
@@ -116,13 +115,13 @@ func (n *Node) ask(asks []bulk.Ask) {
 		}
 	}
 	if len(asks) > 0 {
-		n.wakeAt(n.now() + bulk.LeastWait)
+		n.pulse.wakeAt(n.pulse.now() + bulk.LeastWait)
 	}
 }
 
 func (n *Node) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
 	m := netio.Message{Buf: h.Append(nil, ranges...), Remote: netip.AddrPortFrom(to, rackaddr.PortBulk)}
-	_, _ = n.large.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+	_, _ = n.ports.bulk.WriteBatch([]netio.Message{m}) // a failure is a loss
 }
 
 // beginLarge takes the first packet of a large message; tag is what it belongs to.
@@ -140,7 +139,7 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 	if o.Pushed.Node == numberOf(n.self.Address) {
 		pushed = max(o.Pushed.Parts, bulk.Pushes(0, max(1, size)))
 	}
-	t, v := l.in.Begin(n.now(), key, o.Total, o.First, size, pushed)
+	t, v := l.in.Begin(n.pulse.now(), key, o.Total, o.First, size, pushed)
 	if t != nil {
 		t.Tag, t.Caller, t.Callee = tag, m.CallerIncarnation, m.CalleeIncarnation
 		if !answer {
@@ -154,7 +153,7 @@ func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, pa
 		n.seekOwner(from)
 	}
 	if v == bulk.Taken {
-		n.wakeAt(n.now() + bulk.FirstWait)
+		n.pulse.wakeAt(n.pulse.now() + bulk.FirstWait)
 	}
 	return t, v
 }
@@ -219,7 +218,7 @@ func (n *Node) whole(t *bulk.Transfer) {
 		m.Flags &^= rpcpacket.FlagMore
 		m.Payload = t.Body()
 		if n.completeWith(nil, m, tag.from) {
-			n.interrupt() // whoever waits may be reading
+			n.leader.interrupt() // whoever waits may be reading
 		}
 	}
 }
@@ -256,15 +255,15 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 		body = n.answerOf(key.Peer, h)
 	} else if h.CallerIncarnation == n.self.Incarnation {
 		var foreign bool
-		if body, foreign = n.out.payload(key.Peer, h, n.now()); foreign {
-			n.foreign(key.Peer)
+		if body, foreign = n.out.payload(key.Peer, h, n.pulse.now()); foreign {
+			n.stats.countForeign(key.Peer)
 		}
 	}
 	defer body.Release()
 	payload := body.Bytes()
 	resized := int(h.Size) != n.large.size
 	if resized && payload != nil {
-		n.malformed(key.Peer)
+		n.stats.countMalformed(key.Peer)
 	}
 	if resized || uint64(len(payload)) != h.Total {
 		gone := *h
@@ -324,13 +323,13 @@ func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bu
 		m := netio.Message{Buf: h.Append(make([]byte, 0, bulk.HeaderSize)), Remote: remote}
 		m.More[0] = payload[c.Offset : c.Offset+c.Length]
 		if out = append(out, m); len(out) == partBatch {
-			_, _ = n.large.conn.WriteBatch(out) // a failure is a loss: it is asked for again
+			_, _ = n.ports.bulk.WriteBatch(out) // a failure is a loss: it is asked for again
 			out = out[:0]
 		}
 	}
 	n.stats.parts.Add(uint64(len(cuts)))
 	if len(out) > 0 {
-		_, _ = n.large.conn.WriteBatch(out)
+		_, _ = n.ports.bulk.WriteBatch(out)
 	}
 }
 
@@ -346,7 +345,7 @@ func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool) e
 	if err != nil {
 		return err
 	}
-	if _, err := n.large.conn.WriteBatch([]netio.Message{first}); err != nil || o.Pushed == (rpcpacket.Push{}) {
+	if _, err := n.ports.bulk.WriteBatch([]netio.Message{first}); err != nil || o.Pushed == (rpcpacket.Push{}) {
 		return err
 	}
 	h := bulk.Header{
@@ -436,7 +435,7 @@ func (r *largeReader) free() {
 
 // readLarge takes parts and pulls off the endpoint until it is closed.
 func (n *Node) readLarge(r *largeReader) {
-	defer n.readers.Done()
+	defer n.life.readers.Done()
 	for {
 		count, err := r.next(n.large.expected(r.rooms[:r.size]))
 		if err != nil {
@@ -465,7 +464,7 @@ func (n *Node) receiveBulk(r *largeReader, i int) {
 	}
 	h, ranges, data, err := r.parse(i)
 	if err != nil {
-		n.malformed(r.messages[i].Remote.Addr())
+		n.stats.countMalformed(r.messages[i].Remote.Addr())
 		return
 	}
 	key := bulk.Key{Peer: r.messages[i].Remote.Addr(), Call: h.Call, Answer: h.Answer}
@@ -485,7 +484,7 @@ func (n *Node) receiveBulk(r *largeReader, i int) {
 func (n *Node) receiveFirst(packet netio.Message) {
 	m, err := rpcpacket.Parse(packet.Buf)
 	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
-		n.malformed(packet.Remote.Addr())
+		n.stats.countMalformed(packet.Remote.Addr())
 		return
 	}
 	if m.Turned != rpcpacket.NotTurned {
@@ -500,9 +499,9 @@ func (n *Node) receiveFirst(packet netio.Message) {
 		}
 	case rpcpacket.Reply, rpcpacket.Exception:
 		if n.completeLarge(len(packet.Buf), m, packet.Remote.Addr()) {
-			n.interrupt() // whoever waits may be reading
+			n.leader.interrupt() // whoever waits may be reading
 		}
 	default:
-		n.malformed(packet.Remote.Addr())
+		n.stats.countMalformed(packet.Remote.Addr())
 	}
 }

@@ -62,7 +62,7 @@ func TestLargeReader(t *testing.T) {
 		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.PlainID(from.Addr(), 16, rpcpacket.Number(sequence))}
 		sequence++
 		n.large.mu.Lock()
-		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, 0)
+		x, v := n.large.in.Begin(n.pulse.now(), key, uint64(total), message[:10], size, 0)
 		n.large.asks()
 		n.large.mu.Unlock()
 		if v != bulk.Taken {

@@ -80,8 +80,8 @@ func (l *ledger) awaitPlace(ctx context.Context, op string) error {
 	select {
 	case <-l.granted:
 		return nil
-	case <-n.done:
-		return n.failure()
+	case <-n.life.done:
+		return n.life.failure()
 	case <-ctx.Done():
 		return &Error{Code: fault.CodeOf(ctx.Err()), Op: op, Msg: "no memory blade is in service that could keep the node's ledger (bifrost memory)", Err: ctx.Err()}
 	}
@@ -91,7 +91,7 @@ func (l *ledger) awaitPlace(ctx context.Context, op string) error {
 func (n *Node) seekLedger() {
 	for {
 		if r := n.session.Rack(); len(r.Memories)+len(r.Others) > 0 {
-			place, err := n.session.Ledger(n.base)
+			place, err := n.session.Ledger(n.life.base)
 			if err == nil && place != nil {
 				n.ledger.grant(place)
 				n.log.Info("rpc: the node has a ledger now", "node", n.self.Name)
@@ -100,7 +100,7 @@ func (n *Node) seekLedger() {
 		}
 		select {
 		case <-time.After(servingLifetime):
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 			return
 		}
 	}
@@ -256,11 +256,11 @@ func (l *ledger) settle(n uint64) bool {
 	if lost != nil || n == 0 {
 		return lost == nil // nothing is to be settled
 	}
-	err := file.Wait(l.node.base, n)
+	err := file.Wait(l.node.life.base, n)
 	if err == nil {
 		return true
 	}
-	if l.node.base.Err() != nil {
+	if l.node.life.base.Err() != nil {
 		return false // the node has ended
 	}
 	l.mu.Lock()
@@ -287,7 +287,7 @@ func (l *ledger) opened() bool {
 		if err == nil {
 			_, err = l.file.Settled() // nobody waits for a record, who would learn of it
 		}
-		if err != nil && l.node.base.Err() == nil {
+		if err != nil && l.node.life.base.Err() == nil {
 			l.lose(err)
 		}
 	}

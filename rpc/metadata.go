@@ -31,7 +31,7 @@ func (n *Node) trailer(b *opSequence, codec *codec, h *rpcpacket.Header) (traile
 	if l := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
 		trailer = l.append(trailer)
 	}
-	if codec.size()+len(trailer) <= n.budget || h.Flags.Policy() == PolicyNone {
+	if codec.size()+len(trailer) <= n.ports.budget || h.Flags.Policy() == PolicyNone {
 		return trailer
 	}
 	whole := rpcpacket.Message{Header: *h, Lists: codec.lists(), Payload: codec.buf.out[rpcpacket.HeaderSize:]}
@@ -211,7 +211,7 @@ func (n *Node) who(ctx context.Context, a netip.Addr) (Caller, error) {
 	c.mu.Lock()
 	k, ok := c.known[a]
 	c.mu.Unlock()
-	now := n.now()
+	now := n.pulse.now()
 	if ok && now-k.asked < callerLifetime {
 		return k.Caller, nil
 	}

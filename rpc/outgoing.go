@@ -126,18 +126,18 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error
 	if o.err != nil {
 		return outbound{}, o.err
 	}
-	if !o.core.Begin(n.now(), &p.Call) {
+	if !o.core.Begin(n.pulse.now(), &p.Call) {
 		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + p.ID.String()}
 	}
 	h.Call, h.Slot, h.Number = p.ID, p.Slot, p.Number
 	p.datagram = c.datagram(h)
 	switch {
-	case len(p.datagram) > n.budget:
+	case len(p.datagram) > n.ports.budget:
 		n.enlarge(p, c, p.datagram)
 	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
 	}
-	n.wakeAt(p.Due())
+	n.pulse.wakeAt(p.Due())
 	n.stats.calls.Add(1)
 	p.payload.Hold() // for who sends it
 	return p.outbound, nil
@@ -146,7 +146,7 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error
 // enlarge makes a call one that exceeds a packet.
 func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
 	p.payload = c.large(datagram)
-	p.datagram, _ = rpcpacket.First(datagram, n.budget, n.pushFor(p)) // always: see there
+	p.datagram, _ = rpcpacket.First(datagram, n.ports.budget, n.pushFor(p)) // always: see there
 }
 
 // pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them.
@@ -176,7 +176,7 @@ func (o *outgoing) payload(callee netip.Addr, h *bulk.Header, now time.Duration)
 func (n *Node) postpone(id rpcpacket.ID) {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
-	n.out.core.Postpone(n.now(), id)
+	n.out.core.Postpone(n.pulse.now(), id)
 }
 
 // end gives a call up. It reports false if the call has been answered: the
@@ -237,7 +237,7 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 		m.Payload = []byte(n.large.tooLong("the answer is a message", o.Total))
 		return n.completeWith(nil, m, from)
 	case bulk.Malformed:
-		n.malformed(from)
+		n.stats.countMalformed(from)
 	case bulk.NoRoom:
 		n.stats.full.Add(1) // it will be asked for again
 	default: // taken, or a copy: the rest is still to come
@@ -248,7 +248,7 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 // completeWith hands an answer over, with the buffer that it lies in, if any.
 func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
-	now := n.now()
+	now := n.pulse.now()
 	call := n.out.core.Receive(now, from, &m)
 	if call != nil {
 		p := call.Tag.(*pending)
@@ -313,17 +313,6 @@ func (p *pending) again(now time.Duration) netio.Message {
 	return m
 }
 
-// connOf is the endpoint that a call leaves from: that with pointers is held by the switch.
-func (n *Node) connOf(p *pending) netio.Conn {
-	switch p.to.Remote.Port() {
-	case rackaddr.PortRPC:
-		return n.conn
-	case rackaddr.PortBulk:
-		return n.large.conn
-	}
-	return n.directConn
-}
-
 // report logs what became of a call that nobody waits for.
 func (n *Node) report(call *endpoint.Call, why string) {
 	n.log.Warn("rpc: a call that nobody waits for has failed", "node", n.self.Name, "call", call.ID.String(), "why", why)
@@ -337,8 +326,8 @@ func (n *Node) reserve(ctx context.Context, p *pending) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-n.done:
-		return n.failure()
+	case <-n.life.done:
+		return n.life.failure()
 	}
 }
 
@@ -350,7 +339,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	out := map[netio.Conn][]netio.Message{}
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		out[n.connOf(p)] = append(out[n.connOf(p)], p.again(now))
+		out[n.ports.of(p.to.Remote)] = append(out[n.ports.of(p.to.Remote)], p.again(now))
 	}
 	next, ok = o.core.Due()
 	o.mu.Unlock()
@@ -386,15 +375,15 @@ func (e *execution) stays(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case n.base.Err() != nil:
-			return n.whyEnded()
+		case n.life.base.Err() != nil:
+			return n.life.whyEnded()
 		case fault.CodeOf(err) == NoSpace:
 			return err
 		}
 		select {
 		case <-time.After(servingPauses.Most):
 		case <-ctx.Done():
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 		}
 	}
 }

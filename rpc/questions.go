@@ -114,7 +114,7 @@ func (n *Node) askQuestions() {
 		for i := range rpcpacket.Slot(k.Slots) {
 			o.core.Hold(k.Slot+i, k.Number, k.Node)
 		}
-		if o.err != nil || !callee.IsValid() || !o.core.Ask(n.now(), &p.Call) {
+		if o.err != nil || !callee.IsValid() || !o.core.Ask(n.pulse.now(), &p.Call) {
 			o.mu.Unlock() // it stays held
 			n.release(p)
 			continue
@@ -122,13 +122,13 @@ func (n *Node) askQuestions() {
 		p.datagram = (&rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Ask, Call: p.ID, Slot: k.Slot, Number: k.Number, CallerIncarnation: n.self.Incarnation, CalleeIncarnation: k.Incarnation,
 		}}).Append(nil)
-		n.wakeAt(p.Due())
+		n.pulse.wakeAt(p.Due())
 		out := p.to
 		out.Buf = p.datagram
 		o.mu.Unlock()
-		_, _ = n.directConn.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
+		_, _ = n.ports.direct.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
 	}
-	n.standIn() // for the answers
+	n.leader.standIn() // for the answers
 }
 
 // heardOf takes the answer to a question.
@@ -167,7 +167,7 @@ func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) b
 		case <-time.After(heardAgain): // a former run of a main has it out
 		case <-within.Done():
 			return false
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 			return false
 		}
 	}
@@ -240,13 +240,13 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	v, known := l.table.Ask(from.Addr().As16(), &m.Header)
 	switch {
 	case v == direct.Answer && !l.settling[known.ID]:
-		answer := n.answerFor(known.Done.Answer, &m.Header)
+		answer := n.ports.answerFor(known.Done.Answer, &m.Header)
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
 		n.sendRecorded(from, answer, rpcpacket.Push{})
 		return
 	case v == direct.Duplicate && known != nil && known.Begun != nil && isOneway(known.Begun.Call):
-		ack := rpcpacket.Message{Header: n.answerHeader(m)}
+		ack := rpcpacket.Message{Header: n.ports.answerHeader(m)}
 		ack.Call = known.ID
 		l.mu.Unlock()
 		n.whenSettled(from, ack.Append(nil))
@@ -267,10 +267,10 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 			last = l.add(r)
 		}
 		l.mu.Unlock()
-		refusal := n.neverBegan(m)
+		refusal := n.ports.neverBegan(m)
 		go func() {
 			if l.settle(last) {
-				n.send(from, refusal)
+				n.ports.send(from, refusal)
 			}
 		}()
 		return
@@ -278,9 +278,9 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	l.mu.Unlock()
 	switch v {
 	case direct.Malformed:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	case direct.Foreign:
-		n.foreign(from.Addr())
+		n.stats.countForeign(from.Addr())
 	default:
 		n.stats.duplicates.Add(1)
 	}
@@ -366,11 +366,6 @@ func (n *Node) askVolatile(from netip.Addr, m *rpcpacket.Message) direct.Arrival
 	return n.in.core.Ask(from, &m.Header)
 }
 
-// neverBegan is the answer to a question about a call that has not come, and does not begin any more.
-func (n *Node) neverBegan(m *rpcpacket.Message) []byte {
-	return n.exception(m, Unavailable, "the call has not come", true)
-}
-
 // answerVolatile answers a question by what is known of calls of policy none.
 func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direct.Arrival) {
 	switch a.Verdict {
@@ -378,15 +373,15 @@ func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direc
 		n.stats.resent.Add(1)
 		n.sendAgain(from, a.Reply)
 	case direct.Unbegun, direct.Refused:
-		n.send(from, n.neverBegan(m))
+		n.ports.send(from, n.ports.neverBegan(m))
 	case direct.Gone:
-		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
+		n.ports.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:
-		n.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
+		n.ports.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
 	case direct.Duplicate:
 		n.stats.duplicates.Add(1)
 	default:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	}
 }
 
@@ -402,7 +397,7 @@ func (qs *questions) openTo(node [16]byte) *heldCall {
 // leaveAfter sends a one-way when a question is answered, unless that has told that it was delivered.
 func (n *Node) leaveAfter(q *heldCall, w *record.Oneway) {
 	l := n.ledger
-	if l.await(n.base, q.over) != nil {
+	if l.await(n.life.base, q.over) != nil {
 		return
 	}
 	l.mu.Lock()

@@ -89,7 +89,7 @@ func (e *execution) takenBack() bool {
 	}
 	if !owed.over() {
 		e.promote()
-		if l.await(e.node.base, owed.obeyed) != nil {
+		if l.await(e.node.life.base, owed.obeyed) != nil {
 			return false
 		}
 	}
@@ -322,8 +322,8 @@ func (l *ledger) free(all ...direct.Free) {
 		return
 	}
 	if len(l.frees.waiting) == 0 && !l.frees.freeing {
-		l.frees.due = l.node.now() + freesAfter
-		l.node.wakeAt(l.frees.due)
+		l.frees.due = l.node.pulse.now() + freesAfter
+		l.node.pulse.wakeAt(l.frees.due)
 	}
 	l.frees.waiting = append(l.frees.waiting, all...)
 }
@@ -364,13 +364,13 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 				})
 			}
 		}
-		left := n.freeNow(n.base, all)
+		left := n.freeNow(n.life.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		f.freeing = false
-		f.due = n.now() + freesAfter
+		f.due = n.pulse.now() + freesAfter
 		if len(left) > 0 { // the next incarnation frees them, if the node ends
-			f.waiting, f.due = append(left, f.waiting...), n.now()+freesAgain
+			f.waiting, f.due = append(left, f.waiting...), n.pulse.now()+freesAgain
 		}
 		for i := range all {
 			if !slices.ContainsFunc(left, all[i].Same) {
@@ -382,7 +382,7 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 			}
 		}
 		if len(f.waiting) > 0 {
-			n.wakeAt(f.due)
+			n.pulse.wakeAt(f.due)
 		}
 	}()
 	return 0, false
@@ -407,7 +407,7 @@ func (n *Node) awaitHeard(ids []rpcpacket.ID) bool {
 	for slices.ContainsFunc(ids, n.unheard) {
 		select {
 		case <-time.After(heardAgain):
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 			return false
 		}
 	}

@@ -31,10 +31,10 @@ func (n *Node) turnedBack(from netip.Addr, m *rpcpacket.Message) {
 	case rpcpacket.Reply, rpcpacket.Exception:
 		if m.Turned == rpcpacket.Denied && m.Code != PermissionDenied {
 			n.ledger.keepsResults(m.Call)
-			n.send(netip.AddrPortFrom(from, rackaddr.PortRPC), n.deniedAnswer(m))
+			n.ports.send(netip.AddrPortFrom(from, rackaddr.PortRPC), n.ports.deniedAnswer(m))
 		}
 	default:
-		n.malformed(from)
+		n.stats.countMalformed(from)
 	}
 }
 
@@ -47,9 +47,9 @@ const (
 // notPassed takes a call, one-way or question of this node's that has not passed.
 func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 	n.out.mu.Lock()
-	call, over := n.out.core.Turned(n.now(), m)
+	call, over := n.out.core.Turned(n.pulse.now(), m)
 	if call != nil && !over {
-		n.wakeAt(call.Due())
+		n.pulse.wakeAt(call.Due())
 	}
 	n.out.mu.Unlock()
 	switch {
@@ -72,18 +72,8 @@ func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 		h.Flags &^= rpcpacket.FlagUnbegun
 	}
 	if n.deliver(call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
-		n.interrupt() // whoever waits may be reading
+		n.leader.interrupt() // whoever waits may be reading
 	}
-}
-
-// deniedAnswer is what a callee says in the place of an answer that may not hand over what it names. It is said again to each copy of the
-// call.
-func (n *Node) deniedAnswer(m *rpcpacket.Message) []byte {
-	h := m.Header
-	h.Type, h.Code, h.Turned, h.CalleeIncarnation = rpcpacket.Exception, PermissionDenied, rpcpacket.NotTurned, n.self.Incarnation
-	h.Flags = rpcpacket.Flags(0).WithPolicy(m.Flags.Policy())
-	const why = "the answer names a region that its node may not hand over"
-	return (&rpcpacket.Message{Header: h, Payload: []byte(why)}).Append(nil)
 }
 
 // A call slot is used again only when its call is answered: until then the switch has it open. A call that nobody waits for any more is the runtime's:
@@ -96,7 +86,7 @@ func (n *Node) orphan(p *pending) {
 	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
 	n.out.core.Orphan(&p.Call, &q.Call)
 	q.Tag, q.Holds = q, p.of != nil // see hearGivenUp
-	n.standIn()                     // for the answer
+	n.leader.standIn()              // for the answer
 }
 
 // abandon makes a call the runtime's that its caller gives up, and tells its callee so: then it does not begin any more, and the context of a handler
@@ -114,7 +104,7 @@ func (n *Node) abandon(p *pending) bool {
 	q := o.core.Out(p.ID).Tag.(*pending)
 	rpcpacket.SetTimeout(q.datagram, 1)
 	rpcpacket.SetGivenUp(q.datagram)
-	conn, again := n.connOf(q), q.again(n.now())
+	conn, again := n.ports.of(q.to.Remote), q.again(n.pulse.now())
 	o.mu.Unlock()
 	_, _ = conn.WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
 	return true

@@ -188,13 +188,13 @@ func (n *Node) knownServer(q control.Serving) (to server, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.known[q]
-	if k == nil || !k.heard || n.now()-k.at > servingStale && k.under == nil {
+	if k == nil || !k.heard || n.pulse.now()-k.at > servingStale && k.under == nil {
 		return server{}, false
 	}
-	if n.now()-k.at > servingLifetime {
+	if n.pulse.now()-k.at > servingLifetime {
 		n.askServing(k, q)
 	}
-	return k.choose(n.now(), q.AtMostOnce)
+	return k.choose(n.pulse.now(), q.AtMostOnce)
 }
 
 // findServer asks the rack who takes calls of a method, and chooses one of the nodes. It waits until somebody has
@@ -217,11 +217,11 @@ func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error
 			patient = false
 		case <-ctx.Done():
 			return server{}, ctx.Err()
-		case <-n.base.Done():
-			return server{}, n.whyEnded()
+		case <-n.life.base.Done():
+			return server{}, n.life.whyEnded()
 		}
 		s.mu.Lock()
-		to, ok := k.choose(n.now(), q.AtMostOnce)
+		to, ok := k.choose(n.pulse.now(), q.AtMostOnce)
 		list, answered := k.list, k.answered > before
 		if !patient && !ok {
 			continue
@@ -239,8 +239,8 @@ func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return server{}, ctx.Err()
-		case <-n.base.Done():
-			return server{}, n.whyEnded()
+		case <-n.life.base.Done():
+			return server{}, n.life.whyEnded()
 		}
 		s.mu.Lock()
 	}
@@ -263,19 +263,19 @@ func (n *Node) askServing(k *serving, q control.Serving) *question {
 	u := &question{over: make(chan struct{})}
 	k.asked++
 	k.under = u
-	from, number := n.now(), k.asked
+	from, number := n.pulse.now(), k.asked
 	go func() {
-		list, err := n.session.Serving(n.base, q)
+		list, err := n.session.Serving(n.life.base, q)
 		s := &n.servers
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		k.under, k.at, u.err = nil, n.now(), err
+		k.under, k.at, u.err = nil, n.pulse.now(), err
 		defer close(u.over)
 		if err != nil {
 			return
 		}
 		k.heard, k.answered = true, number
-		k.takes(list, from, n.now())
+		k.takes(list, from, n.pulse.now())
 	}()
 	return u
 }
@@ -319,7 +319,7 @@ func (p *pending) movedOn() bool { return p.err == nil && p.answer.Refuses() }
 
 // unbind takes back the choice of the node that has refused a call.
 func (c *client) unbind(o *operation, p *pending, m *method) {
-	c.node.servers.refuse(c.serving(m), netip.AddrFrom16(p.Node), c.node.now())
+	c.node.servers.refuse(c.serving(m), netip.AddrFrom16(p.Node), c.node.pulse.now())
 	if o != nil && m.policy != PolicyNone {
 		e := o.b.e
 		e.mu.Lock()

@@ -144,11 +144,11 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 	granted := make(chan struct{})
 	var r control.ShareReply
 	var err error
-	if !n.enter() {
-		return nil, n.failure()
+	if !n.life.enter() {
+		return nil, n.life.failure()
 	}
 	go func() {
-		defer n.readers.Done()
+		defer n.life.readers.Done()
 		defer close(granted)
 		r, err = l.ask(control.Share{ID: l.id, Lessee: with, Regions: []rpcpacket.Region{rpcpacket.RegionOf(p)}}, control.ShareHolds, sharePauses)
 	}()
@@ -159,9 +159,9 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 			return nil, coded(op, err)
 		}
 	case <-ctx.Done():
-		if n.enter() {
+		if n.life.enter() {
 			go func() {
-				defer n.readers.Done()
+				defer n.life.readers.Done()
 				<-granted // it has one request out at a time
 				l.begin()
 			}()
@@ -177,10 +177,10 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses) (r control.ShareReply, err error) {
 	n := l.node
 	for pause := time.Duration(0); ; {
-		r, err = n.session.Share(n.base, q)
+		r, err = n.session.Share(n.life.base, q)
 		switch code := fault.CodeOf(err); {
-		case n.base.Err() != nil:
-			return r, n.failure()
+		case n.life.base.Err() != nil:
+			return r, n.life.failure()
 		case err == nil && r.State == want:
 			return r, nil
 		case err == nil && want == control.ShareHolds && r.State != control.ShareComes:
@@ -188,8 +188,8 @@ func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses
 		case err != nil && code != Overloaded && code != Unavailable:
 			return r, err
 		}
-		if pause = pauses.Next(pause); !wait(n.base, pause) {
-			return r, n.failure()
+		if pause = pauses.Next(pause); !wait(n.life.base, pause) {
+			return r, n.life.failure()
 		}
 	}
 }
@@ -198,13 +198,13 @@ func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses
 func (l *lease) begin() {
 	l.once.Do(func() {
 		n := l.node
-		if !n.enter() {
-			l.err = n.failure()
+		if !n.life.enter() {
+			l.err = n.life.failure()
 			close(l.ended)
 			return
 		}
 		go func() {
-			defer n.readers.Done()
+			defer n.life.readers.Done()
 			defer close(l.ended)
 			if _, l.err = l.ask(control.Share{ID: l.id, End: true}, control.ShareEnded, endPauses); l.err == nil {
 				n.memory.Returned(l.base)

@@ -70,7 +70,7 @@ func (n *Node) seekOwner(caller netip.Addr) {
 	s := &n.sharers
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.peers[caller].until <= n.now() {
+	if s.peers[caller].until <= n.pulse.now() {
 		s.ask(n, control.Sharing{Caller: caller}, rpcpacket.ID{})
 	}
 }
@@ -115,8 +115,8 @@ func (n *Node) mayShare(x *export, from netip.Addr, m *rpcpacket.Message) leave 
 
 // askSharing asks the Gatekeeper about a caller. Without an answer the next copy of a call asks again.
 func (n *Node) askSharing(q control.Sharing, call rpcpacket.ID) {
-	r, err := n.session.Sharing(n.base, q)
-	if n.sharers.heard(q, call, r, err, n.now()) {
+	r, err := n.session.Sharing(n.life.base, q)
+	if n.sharers.heard(q, call, r, err, n.pulse.now()) {
 		n.learnOwner(q.Caller)
 	}
 }

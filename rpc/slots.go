@@ -90,7 +90,7 @@ func (n *Node) slotFree(call *endpoint.Call) {
 func (n *Node) wantSlots() {
 	if o := &n.out; !o.wants && o.core.Want() > 0 {
 		o.wants = true
-		n.readers.Go(n.seekSlots)
+		n.life.readers.Go(n.seekSlots)
 	}
 }
 
@@ -113,7 +113,7 @@ func (n *Node) seekSlots() {
 		if !goOn {
 			return
 		}
-		blocks, err := n.session.Blocks(n.base, want)
+		blocks, err := n.session.Blocks(n.life.base, want)
 		o.mu.Lock()
 		news := err == nil && o.core.Grant(blocks)
 		if err == nil {
@@ -124,7 +124,7 @@ func (n *Node) seekSlots() {
 			pause = slotPauses.First
 			continue
 		}
-		if !wait(n.base, pause) {
+		if !wait(n.life.base, pause) {
 			return
 		}
 		pause = slotPauses.Next(pause)

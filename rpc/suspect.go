@@ -39,7 +39,7 @@ const suspectFor = 10 * time.Second
 
 // suspects reports whether a new call may have ended the program in the incarnation before, which did not write it down.
 func (x *export) suspects() bool {
-	return x.node.self.Exited && x.node.now() < x.since+suspectFor
+	return x.node.self.Exited && x.node.pulse.now() < x.since+suspectFor
 }
 
 // failures is with how many runs of an execution the program has ended.
@@ -83,7 +83,7 @@ func (x *export) oneByOne(all []*record.Execution) {
 	for _, known := range all {
 		select {
 		case n.turn <- struct{}{}:
-		case <-n.done:
+		case <-n.life.done:
 			return
 		}
 		a, failures := &alone{over: make(chan struct{})}, n.failures(known) // which changes as soon as it runs
@@ -92,7 +92,7 @@ func (x *export) oneByOne(all []*record.Execution) {
 			select {
 			case <-a.over:
 			case <-t.C:
-			case <-n.done:
+			case <-n.life.done:
 			}
 			t.Stop()
 		}
