@@ -43,7 +43,7 @@ func (n *Node) account() control.Account {
 	for _, p := range n.memory.Account() {
 		a.Regions = append(a.Regions, rpcpacket.RegionOf(p))
 	}
-	n.accountOfCalls(&a)
+	n.out.account(&a)
 	n.accountOfTaken(&a)
 	for _, q := range n.questions.all {
 		if !q.isOver() {
@@ -53,9 +53,8 @@ func (n *Node) account() control.Account {
 	return a
 }
 
-// accountOfCalls adds what the node has called.
-func (n *Node) accountOfCalls(a *control.Account) {
-	o := &n.out
+// account adds what the node has called.
+func (o *outgoing) account(a *control.Account) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.core.Used(func(s rpcpacket.Slot, number rpcpacket.Number) {
@@ -73,7 +72,7 @@ func (n *Node) accountOfCalls(a *control.Account) {
 		case o.core.Asks(call):
 			a.Asked = append(a.Asked, at)
 			continue
-		case !is || call.Number.Incarnation() != n.self.Incarnation:
+		case !is || call.Number.Incarnation() != o.self.Incarnation:
 			continue
 		}
 		m, err := rpcpacket.Parse(p.datagram)

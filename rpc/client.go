@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math"
 	"net/netip"
 	"sync"
 	"time"
@@ -125,7 +124,7 @@ func (c *client) make(ctx context.Context, name string, args, result thrift.TStr
 	if err != nil {
 		return meta, CodeOf(err), asThrift(err)
 	}
-	codec := newCodec(c.node.limit())
+	codec := newCodec(c.node.large.limit())
 	defer codec.free()
 	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
@@ -174,7 +173,7 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 		return nil
 	}
 	o.gains(p)
-	defer c.node.release(p)
+	defer c.node.out.release(p)
 	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
 		c.node.memory.Gained(c.node.pointers(&p.answer)...)
 	}
@@ -206,14 +205,14 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	}
 	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
 		c.node.memory.Returned(p.lent...)
-		c.node.release(p)
+		c.node.out.release(p)
 		return nil, neverBegan(coded(m.op, err))
 	}
 	if kind == thrift.ONEWAY && m.policy == PolicyNone {
 		return nil, nil // p is no longer the caller's
 	}
 	if p.kept {
-		c.node.release(p)
+		c.node.out.release(p)
 		return nil, nil
 	}
 	if err := c.wait(ctx, b, o, p, m); err != nil {
@@ -222,7 +221,7 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	if p.movedOn() {
 		c.unbind(o, p, m)
 		codec.takeBack(p.payload)
-		c.node.release(p)
+		c.node.out.release(p)
 		if o != nil && o.expired != nil {
 			return nil, neverBegan(o.expired)
 		}
@@ -254,7 +253,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 		return &Error{Code: BadRequest, Op: m.op, Err: errManyLenders}
 	}
 	if codec.size() > codec.buf.limit {
-		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec))
+		return fault.New(BadRequest, m.op, "%s", c.node.large.tooLongIn("a message", codec))
 	}
 	m.meter.requests.add(uint64(codec.size()-rpcpacket.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
@@ -266,7 +265,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	p.RTT, p.lends = m.rtt, len(codec.pointers) > 0
 	p.detached = kind == thrift.ONEWAY && m.policy == PolicyNone // nobody waits
 	if p.detached {
-		if err := n.reserve(ctx, p); err != nil {
+		if err := n.out.reserve(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -299,23 +298,23 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return o.whyEnded(n)
 	}
 	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())
-	if err := n.takeSlot(ctx, b, p, m); err != nil {
+	if err := n.out.takeSlot(ctx, b, p, m); err != nil {
 		return err
 	}
 	if !c.address(p, b, o, codec, &h) {
-		n.returnSlot(p)
+		n.out.returnSlot(p)
 		return o.whyEnded(n)
 	}
 	if p.detached {
 		return c.sendOneway(ctx, p, codec, &h)
 	}
-	out, err := n.begin(p, codec, &h)
+	out, err := n.out.begin(p, codec, &h)
 	if err != nil {
 		return err
 	}
 	o.sentIn(p)
 	p.out[0] = p.to
-	if err := n.transmit(n.ports.of(p.to.Remote), p.out[:], &out); err != nil && n.end(p) {
+	if err := n.large.transmit(n.ports.of(p.to.Remote), p.out[:], &out); err != nil && n.out.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
 	}
 	return nil
@@ -327,23 +326,13 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rp
 	n := c.node
 	p.Expires = duration.Add(n.pulse.now(), lifetimeOf(ctx))
 	conn, to := n.ports.of(p.to.Remote), p.to
-	out, err := n.begin(p, codec, h)
+	out, err := n.out.begin(p, codec, h)
 	if err != nil {
 		return err
 	}
-	_ = n.transmit(conn, []netio.Message{to}, &out) // p is no longer the caller's
-	n.leader.standIn()                              // for the receipt
+	_ = n.large.transmit(conn, []netio.Message{to}, &out) // p is no longer the caller's
+	n.leader.standIn()                                    // for the receipt
 	return nil
-}
-
-// transmit puts a call on the wire, whose address is that of the one message.
-func (n *Node) transmit(conn netio.Conn, to []netio.Message, out *outbound) error {
-	to[0].Buf = out.datagram
-	if out.payload != nil {
-		return n.sendLarge(to[0], out.payload, false)
-	}
-	_, err := conn.WriteBatch(to)
-	return err
 }
 
 // wait waits for the answer or the end of the context. An execution that gives a direct call up waits for the callee's
@@ -360,8 +349,8 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return c.giveUp(ctx, o, p, m)
 	}
 	why := fault.FromContext(m.op, ctx.Err())
-	if c.node.abandon(p) {
-		c.node.release(p)
+	if c.node.out.abandon(p) {
+		c.node.out.release(p)
 		return why
 	}
 	<-p.ready // answered at the last moment
@@ -456,14 +445,4 @@ func coded(op string, err error) error {
 		return fault.FromContext(op, err)
 	}
 	return &Error{Code: Internal, Op: op, Err: err}
-}
-
-// limit is how many bytes a message has at most, header included.
-func (n *Node) limit() int {
-	return rpcpacket.HeaderSize + int(min(n.large.most, math.MaxInt-rpcpacket.HeaderSize)) //nolint:gosec // bounded
-}
-
-// tooLong is why a message that a codec has written is refused.
-func (n *Node) tooLong(what string, c *codec) string {
-	return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -318,7 +317,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	}
 	l.node.sendOneways(leave)
 	if settled && !e.told {
-		l.node.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
+		l.node.large.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
 	}
 }
 
@@ -394,53 +393,14 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		go n.leaveAfter(q, w) // which looks again whether there is another one
 		return
 	}
-	o, node := &n.out, netip.AddrFrom16(w.Node)
-	p := o.pendings.Get().(*pending)
-	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.onewayRTT, true, w.ID, w.Node, len(m.Lists), &m
+	p := n.out.pendings.Get().(*pending)
+	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.out.oneway, true, w.ID, w.Node, len(m.Lists), &m
 	p.lends = len(m.Lists) > 0
 	p.Holds = p.lends // until the ledger says what has become of it
-	p.to = netio.Message{Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
+	p.to = netio.Message{Remote: netip.AddrPortFrom(netip.AddrFrom16(w.Node), rackaddr.PortDirect)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
 	n.memory.Gave(n.pointers(&m)...)
-	o.mu.Lock()
-	if o.err != nil || o.core.Out(w.ID) != nil || o.core.Waits(w.ID) {
-		o.mu.Unlock() // the node has ended, or it is on its way
-		n.release(p)
-		return
-	}
-	taken := o.core.Take(&p.Call)
-	n.wantSlots()
-	o.mu.Unlock()
-	if taken {
-		n.depart(p)
-	}
-}
-
-// depart sends a one-way that the ledger has, and that has a slot.
-func (n *Node) depart(p *pending) {
-	o, m := &n.out, p.owed
-	conn, first := n.ports.of(p.to.Remote), p.to
-	o.mu.Lock()
-	if o.err != nil || !o.core.Begin(n.pulse.now(), &p.Call) {
-		o.mu.Unlock() // the node has ended
-		n.release(p)
-		return
-	}
-	m.Slot, m.Number, m.CallerIncarnation = p.Slot, p.Number, n.self.Incarnation
-	p.datagram = m.Append(nil)
-	if len(p.datagram) > n.ports.budget {
-		m.Trailer = appendArguments(m.Trailer, m)
-		whole := m.Append(nil)
-		p.datagram, _ = rpcpacket.First(whole, n.ports.budget, n.pushFor(p)) // always: see there
-		p.payload = sent.New(nil, m.Payload)
-	}
-	out := p.outbound
-	out.payload.Hold() // for who sends it
-	n.pulse.wakeAt(p.Due())
-	n.stats.calls.Add(1)
-	n.stats.onewaysSent.Add(1)
-	o.mu.Unlock()
-	_ = n.transmit(conn, []netio.Message{first}, &out) // a failure is a loss
+	n.out.departLater(p)
 }
 
 // departed is a one-way that the ledger has, and that has left.
@@ -498,9 +458,7 @@ func (n *Node) onRecord(w departed, last uint64) {
 	}
 	go func() {
 		if n.ledger.settle(last) {
-			n.out.mu.Lock()
-			defer n.out.mu.Unlock()
-			n.out.core.Unhold(w.Slot, w.Number, w.slots)
+			n.out.unhold(w.Slot, w.Number, w.slots)
 		}
 	}()
 }

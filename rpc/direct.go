@@ -36,7 +36,7 @@ func (n *Node) openDirect() error {
 	if err != nil {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
-	n.spinWhileLarge(conn, false)
+	n.large.spinWhile(conn, false)
 	n.ports.direct, n.nextReader = conn, standby.New[*reader]()
 	return nil
 }
@@ -93,7 +93,7 @@ func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket
 		n.heard(from.Addr(), &m)
 		return nil
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0:
-		n.hasBegun(from.Addr(), &m)
+		n.out.hasBegun(from.Addr(), &m)
 		return nil
 	}
 	n.stats.countMalformed(from.Addr())
@@ -163,7 +163,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.mayBegin(from.Addr(), &m.Header, left)
 		may := permitted
 		if fits {
-			may = n.mayShare(x, from.Addr(), m)
+			may = x.mayShare(from.Addr(), m)
 		}
 		switch {
 		case may == unheard:
@@ -197,7 +197,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Answer:
 		if answer != nil {
 			n.stats.answeredFromLedger.Add(1)
-			n.sendRecorded(from, answer, rpcpacket.Push{})
+			n.large.sendRecorded(from, answer, rpcpacket.Push{})
 		}
 	case direct.Refused:
 		n.stats.duplicates.Add(1)
@@ -480,20 +480,6 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.tell(e, d, n)
 }
 
-// sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
-// the first parts if they are pushed; the record has the rest.
-func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.Push) {
-	if len(answer) <= n.ports.budget {
-		_, _ = n.ports.rpc.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
-		return
-	}
-	m, err := rpcpacket.Parse(answer)
-	first, ok := rpcpacket.First(answer, n.ports.budget, pushed)
-	if err == nil && ok { // always: see rpcpacket.First
-		_ = n.sendLarge(netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true) // likewise
-	}
-}
-
 // payload is that of a settled answer which the ledger keeps for a caller, nil if there is none. It does not change. Whoever gets it releases it.
 func (l *ledger) payload(caller netip.Addr, id rpcpacket.ID) *sent.Payload {
 	l.mu.Lock()
@@ -527,4 +513,30 @@ func (n *Node) takes(hash uint64) *export {
 		return n.inherited(hash)
 	}
 	return n.exports.of(hash)
+}
+
+// receiveFirst takes the first packet of a large message, which no one but the sender has seen.
+func (n *Node) receiveFirst(packet netio.Message) {
+	m, err := rpcpacket.Parse(packet.Buf)
+	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
+		n.stats.countMalformed(packet.Remote.Addr())
+		return
+	}
+	if m.Turned != rpcpacket.NotTurned {
+		n.turnedBack(packet.Remote.Addr(), &m)
+		return
+	}
+	switch m.Type {
+	case rpcpacket.Call, rpcpacket.Oneway:
+		r := &reader{messages: [readBatch]netio.Message{packet}}
+		if e := n.receiveRequest(r, 0, netip.AddrPortFrom(packet.Remote.Addr(), rackaddr.PortRPC), m); e != nil {
+			go e.export.pool.work(e)
+		}
+	case rpcpacket.Reply, rpcpacket.Exception:
+		if n.completeLarge(len(packet.Buf), m, packet.Remote.Addr()) {
+			n.leader.interrupt() // whoever waits may be reading
+		}
+	default:
+		n.stats.countMalformed(packet.Remote.Addr())
+	}
 }

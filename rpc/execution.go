@@ -218,7 +218,7 @@ func (e *execution) keep() {
 }
 
 func (e *execution) freeBuffer() {
-	e.node.releaseLarge(e.from.Addr(), e.claim)
+	e.node.large.release(e.from.Addr(), e.claim)
 	e.claim = 0
 	if e.buffer != nil {
 		freeDatagram(e.buffer)
@@ -327,7 +327,7 @@ func (e *execution) whyEnded() error {
 func (x *export) acceptLarge(e *execution, size int) *execution {
 	m := e.call
 	e.call.Payload, e.call.Trailer = nil, slices.Clone(m.Trailer) // the buffer is the reader's
-	t, v := x.node.beginLarge(e.from.Addr(), &m, false, size, e)
+	t, v := x.node.large.begin(e.from.Addr(), &m, false, size, e)
 	switch v {
 	case bulk.Taken:
 	case bulk.Whole:
@@ -431,3 +431,13 @@ func (x *export) turnAway(e *execution) {
 	}
 	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
 }
+
+// whole goes on with a large call that has come whole.
+func (e *execution) whole(t *bulk.Transfer) {
+	if run := e.export.wholeCall(e, t); run != nil {
+		go run.export.pool.work(run)
+	}
+}
+
+// lost forgets a large call that does not come whole.
+func (e *execution) lost() { e.export.drop(e) }

@@ -404,23 +404,11 @@ func (n *Node) announce() {
 func (n *Node) heard(from netip.Addr, m *rpcpacket.Message) {
 	switch {
 	case m.Call.IsZero():
-		n.announced(from)
+		n.out.restarted(from)
 	case m.Flags&rpcpacket.FlagDone != 0:
 		n.spared(from, m)
 	default:
 		n.askedBack(from, m)
-	}
-}
-
-// announced takes a node's announcement. The switch vouches for the node's address, so a
-// hostile node can only have the calls to itself sent again, and each no more often than
-// once in endpoint.MinTimeout.
-func (n *Node) announced(node netip.Addr) {
-	n.out.mu.Lock()
-	due, ok := n.out.core.Restarted(n.pulse.now(), node.As16())
-	n.out.mu.Unlock()
-	if ok {
-		n.pulse.wakeAt(due)
 	}
 }
 

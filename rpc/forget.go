@@ -68,9 +68,7 @@ func (f *forgets) hurry(n *Node) { n.pulse.wakeAt(n.pulse.now() + forgetAfter) }
 
 // tickForgets tells nodes what to forget, and returns when it has to be called next.
 func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
-	n.out.mu.Lock()
-	left := n.out.core.Left(now)
-	n.out.mu.Unlock()
+	left := n.out.left(now)
 	l := n.ledger
 	l.mu.Lock()
 	for _, k := range left {
@@ -176,7 +174,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	l.mu.Lock()
 	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, l.left())
 	if l.table.Crowded() {
-		n.seekOwner(from)
+		n.sharers.seekOwner(from)
 	}
 	if w.Record != nil {
 		l.add(w.Record)
@@ -318,49 +316,17 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 	if within == nil {
 		within = context.WithoutCancel(ctx) // the end of the node answers the call
 	}
-	n.askBegun(p)
+	n.out.askBegun(p)
 	answered := n.leader.await(within, p)
-	if !answered && !n.abandon(p) {
+	if !answered && !n.out.abandon(p) {
 		<-p.ready // answered at the last moment
 		answered = true
 	}
 	if answered && !p.begun {
 		return nil
 	}
-	n.release(p)
+	n.out.release(p)
 	return why
-}
-
-// askBegun marks a call as given up, and sends a copy at once.
-func (n *Node) askBegun(p *pending) {
-	o := &n.out
-	o.mu.Lock()
-	if o.core.Out(p.ID) != &p.Call {
-		o.mu.Unlock() // answered at the last moment
-		return
-	}
-	p.givenUp = true
-	rpcpacket.SetGivenUp(p.datagram)
-	again := p.again(n.pulse.now())
-	o.mu.Unlock()
-	_, _ = n.ports.of(p.to.Remote).WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
-}
-
-// hasBegun takes a callee's word that its ledger has a call which is given up.
-func (n *Node) hasBegun(from netip.Addr, m *rpcpacket.Message) {
-	o := &n.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	call := o.core.Out(m.Call)
-	if call == nil || call.Node != from.As16() || !call.Tag.(*pending).givenUp {
-		n.stats.duplicates.Add(1)
-		return
-	}
-	p := call.Tag.(*pending)
-	n.orphan(p)
-	p.begun = true
-	p.ready <- struct{}{} // it has room
-	n.leader.interrupt()  // whoever waits may be reading
 }
 
 // tellBegun tells the caller of a call, which gives it up, that the call has begun, when the ledger has that. If the call's

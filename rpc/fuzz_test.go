@@ -236,10 +236,10 @@ func FuzzAnswer(f *testing.F) {
 		p.RTT, p.Node = method.rtt, rackaddr.Node(2).As16()
 		codec := newCodec(n.ports.budget)
 		defer codec.free()
-		if err := n.takeSlot(t.Context(), nil, p, method); err != nil {
+		if err := n.out.takeSlot(t.Context(), nil, p, method); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}); err != nil {
+		if _, err := n.out.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}); err != nil {
 			t.Fatal(err)
 		}
 		m, malformed := rpcpacket.Parse(b)
@@ -256,7 +256,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("taken for the answer: %v; %+v, %v", got, m.Header, malformed)
 		}
 		if !got {
-			n.end(p)
+			n.out.end(p)
 		} else {
 			<-p.ready
 			client := &client{node: n}
@@ -265,7 +265,7 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatalf("%+v is the error %v", m.Header, err)
 			}
 		}
-		n.release(p)
+		n.out.release(p)
 	})
 }
 

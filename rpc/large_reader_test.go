@@ -40,10 +40,16 @@ func receiveAll(n *Node, from netip.AddrPort, datagrams [][]byte, batch int) {
 		r.size = batch
 		count, _ := r.next(n.large.expected(r.rooms[:r.size]))
 		for i := range count {
-			n.receiveBulk(r, i)
+			n.large.receive(r, i)
 		}
 	}
 }
+
+// arrivals counts how often a message has come whole.
+type arrivals int
+
+func (a *arrivals) whole(*bulk.Transfer) { *a++ }
+func (a *arrivals) lost()                { *a = -1 }
 
 // TestLargeReader: a message is right in whatever order its parts come, with copies,
 // cut ones and foreign datagrams among them, although each is received where the part
@@ -63,6 +69,10 @@ func TestLargeReader(t *testing.T) {
 		sequence++
 		n.large.mu.Lock()
 		x, v := n.large.in.Begin(n.pulse.now(), key, uint64(total), message[:10], size, 0)
+		whole := new(arrivals)
+		if x != nil {
+			x.Tag = whole
+		}
 		n.large.asks()
 		n.large.mu.Unlock()
 		if v != bulk.Taken {
@@ -90,8 +100,8 @@ func TestLargeReader(t *testing.T) {
 		receiveAll(n, from, datagrams, rapid.IntRange(1, readBatch).Draw(t, "batch"))
 		n.large.mu.Lock()
 		defer n.large.mu.Unlock()
-		if n.large.in.Find(key) != nil {
-			t.Fatalf("after all %d parts something is missing", len(parts))
+		if n.large.in.Find(key) != nil || *whole != 1 {
+			t.Fatalf("after all %d parts it has come whole %d times", len(parts), *whole)
 		}
 		n.large.in.Release(key.Peer, uint64(total))
 		if !bytes.Equal(x.Body(), message) {

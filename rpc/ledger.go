@@ -53,8 +53,8 @@ type ledger struct {
 
 // newLedger returns the ledger of a node.
 func newLedger(n *Node) *ledger {
-	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State), n.ownerOf), settling: map[rpcpacket.ID]bool{}}
-	l.room.first = share.NewNodes(0, n.ownerOf)
+	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State), n.sharers.ownerOf), settling: map[rpcpacket.ID]bool{}}
+	l.room.first = share.NewNodes(0, n.sharers.ownerOf)
 	if n.self.Ledger != nil {
 		l.grant(n.self.Ledger)
 	}
@@ -132,7 +132,7 @@ func (l *ledger) read(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.table = direct.New(state, l.node.ownerOf)
+	l.table = direct.New(state, l.node.sharers.ownerOf)
 	for _, b := range records {
 		l.room.written += l.cost(len(b))
 	}

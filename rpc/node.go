@@ -22,7 +22,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -48,7 +47,6 @@ type Node struct {
 	large      large
 	nextReader *standby.Post[*reader]    // of calls
 	running    atomic.Pointer[execution] // what the reader of calls runs, if anything
-	onewayRTT  endpoint.RTT              // of one-ways that the ledger has; guarded by out.mu
 	callers    callers
 	meters     meters
 	learned    learned
@@ -103,8 +101,16 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.exports = exports{life: n.life, all: map[string]*export{}}
 	n.mains = mains{life: n.life, running: map[string]bool{}, sent: map[rpcpacket.ID][]direct.Item{}}
 	n.ports = ports{self: &n.self, stats: &n.stats}
-	n.out.init(&n.self, n.limits.Detached, n.slotFree)
-	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.ownerOf)
+	n.sharers = sharers{life: n.life, pulse: &n.pulse, asks: session.Sharing, news: n.learnOwner}
+	n.large = large{
+		self: &n.self, ports: &n.ports, pulse: &n.pulse, stats: &n.stats, log: n.log,
+		uses: largeUses{n.receiveFirst, n.payloadOf, n.in.settle, n.out.postpone, n.sharers.seekOwner, n.readFailed},
+	}
+	n.out = outgoing{
+		self: &n.self, ports: &n.ports, pulse: &n.pulse, life: n.life, leader: &n.leader, large: &n.large, stats: &n.stats, log: n.log, blocks: session.Blocks,
+	}
+	n.out.init(n.limits.Detached)
+	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.sharers.ownerOf)
 	if n.ports.budget = budgetOf(session); n.ports.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.ports.budget, minMTU-netio.Overhead)
 	}
@@ -113,7 +119,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.ports.rpc = conn
-	if err := n.openLarge(config.maxMessage); err != nil {
+	if err := n.large.open(n.stack, config.maxMessage, n.sharers.ownerOf); err != nil {
 		_ = conn.Close()
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
@@ -141,8 +147,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.leader.vacant <- struct{}{}
 	n.pulse.timer = time.AfterFunc(time.Hour, n.goOff)
 	n.leader.standIn()
-	n.life.readers.Add(1)
-	go n.readLarge(&largeReader{conn: n.ports.bulk, size: 1})
+	n.life.readers.Go(func() { n.large.read(&largeReader{conn: n.ports.bulk, size: 1}) })
 	n.life.readers.Add(1)
 	go n.readCalls(newReader(n.ports.direct))
 	n.askQuestions()
@@ -233,37 +238,13 @@ func (n *Node) fail(err error) {
 	_ = n.ports.bulk.Close()
 	_ = n.ports.direct.Close()
 	n.life.cancel()
-	n.failCalls(err)
+	n.out.fail(err)
 	n.pulse.stop()
 	if e := n.running.Load(); e != nil {
 		e.promote() // its handler may not return, and somebody has to see that the endpoint is closed
 	}
 	_ = n.memory.Close()
 	close(n.life.done)
-}
-
-// failCalls ends every call that is out, and all that would begin.
-func (n *Node) failCalls(err error) {
-	o := &n.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.err = err
-	fail := func(call *endpoint.Call, alone bool) {
-		p := call.Tag.(*pending)
-		if alone {
-			n.release(p)
-			return
-		}
-		p.err = err
-		p.ready <- struct{}{}
-	}
-	for _, call := range o.core.Abandon() {
-		fail(call, call.Tag.(*pending).owed != nil)
-	}
-	for _, call := range o.core.All(nil) {
-		o.core.End(call)
-		fail(call, call.Tag.(*pending).detached)
-	}
 }
 
 // Close ends the node in an orderly way: the rack sends it no more calls, those that

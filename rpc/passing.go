@@ -56,11 +56,11 @@ func (n *Node) inline(w bridge.Way, parts bool) int {
 	case w == bridge.InRegion:
 		return 0
 	case w == bridge.InMessage:
-		most = n.limit()
+		most = n.large.limit()
 	case parts:
 		most = mostInParts + besideValue
 	}
-	return min(most, n.limit()) - besideValue
+	return min(most, n.large.limit()) - besideValue
 }
 
 // What generated code does with references, for package stub.
@@ -134,7 +134,7 @@ func (c *client) unrecorded(ctx context.Context, method string) bool {
 
 // takes is how many bytes the answer to a call may have, 0 for as many as a callee sends.
 func (c *client) takes(ctx context.Context, method string) int64 {
-	limit, most := c.node.limit(), c.node.ports.budget
+	limit, most := c.node.large.limit(), c.node.ports.budget
 	if c.unrecorded(ctx, method) {
 		most = mostInParts + besideValue
 	}

@@ -103,30 +103,8 @@ func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
 
 // askQuestions sends the questions that the node begins with.
 func (n *Node) askQuestions() {
-	o := &n.out
 	for _, q := range n.questions.all {
-		k, callee := &q.held, netip.AddrFrom16(q.held.Node)
-		p := o.pendings.Get().(*pending)
-		p.ID, p.Slot, p.Number, p.Slots, p.Node, p.RTT = k.ID, k.Slot, k.Number, int(k.Slots), k.Node, &n.onewayRTT
-		p.detached, p.question, p.Holds = true, q, q.oneway
-		p.to = netio.Message{Remote: netip.AddrPortFrom(callee, rackaddr.PortDirect)}
-		o.mu.Lock()
-		for i := range rpcpacket.Slot(k.Slots) {
-			o.core.Hold(k.Slot+i, k.Number, k.Node)
-		}
-		if o.err != nil || !callee.IsValid() || !o.core.Ask(n.pulse.now(), &p.Call) {
-			o.mu.Unlock() // it stays held
-			n.release(p)
-			continue
-		}
-		p.datagram = (&rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Ask, Call: p.ID, Slot: k.Slot, Number: k.Number, CallerIncarnation: n.self.Incarnation, CalleeIncarnation: k.Incarnation,
-		}}).Append(nil)
-		n.pulse.wakeAt(p.Due())
-		out := p.to
-		out.Buf = p.datagram
-		o.mu.Unlock()
-		_, _ = n.ports.direct.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
+		n.out.ask(q)
 	}
 	n.leader.standIn() // for the answers
 }
@@ -197,7 +175,7 @@ func (l *ledger) hearGivenUp() {
 		delete(l.brought, k.ID)
 		if len(f.Regions) == 0 {
 			l.add(l.table.Freed(&f)...)
-			n.unhold(k)
+			n.out.unhold(k.Slot, k.Number, int(k.Slots))
 			continue
 		}
 		if l.heard == nil {
@@ -206,14 +184,6 @@ func (l *ledger) hearGivenUp() {
 		l.heard[k.ID] = k
 		l.free(f)
 	}
-}
-
-// unhold lets the slots of a call that was given up be used again. Until it is heard of they are not: the next incarnation asks again what the call has
-// handed over.
-func (n *Node) unhold(k record.Call) {
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	n.out.core.Unhold(k.Slot, k.Number, int(k.Slots))
 }
 
 // leftIn are the regions in an answer that nothing of this incarnation accounts for: the answer may have come to the former one, too.
@@ -243,7 +213,7 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 		answer := n.ports.answerFor(known.Done.Answer, &m.Header)
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
-		n.sendRecorded(from, answer, rpcpacket.Push{})
+		n.large.sendRecorded(from, answer, rpcpacket.Push{})
 		return
 	case v == direct.Duplicate && known != nil && known.Begun != nil && isOneway(known.Begun.Call):
 		ack := rpcpacket.Message{Header: n.ports.answerHeader(m)}
@@ -371,7 +341,7 @@ func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direc
 	switch a.Verdict {
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.sendAgain(from, a.Reply)
+		n.large.sendAgain(from, a.Reply)
 	case direct.Unbegun, direct.Refused:
 		n.ports.send(from, n.ports.neverBegan(m))
 	case direct.Gone:
@@ -410,8 +380,30 @@ func (n *Node) leaveAfter(q *heldCall, w *record.Oneway) {
 }
 
 // unheard reports whether a call of an execution may be open in the switch: this incarnation has it out, or asks about it.
-func (n *Node) unheard(id rpcpacket.ID) bool {
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	return n.questions.open(id) || n.out.core.Out(id) != nil
+func (n *Node) unheard(id rpcpacket.ID) bool { return n.questions.open(id) || n.out.has(id) }
+
+// ask sends a question.
+func (o *outgoing) ask(q *heldCall) {
+	k, callee := &q.held, netip.AddrFrom16(q.held.Node)
+	p := o.pendings.Get().(*pending)
+	p.ID, p.Slot, p.Number, p.Slots, p.Node, p.RTT = k.ID, k.Slot, k.Number, int(k.Slots), k.Node, &o.oneway
+	p.detached, p.question, p.Holds = true, q, q.oneway
+	p.to = netio.Message{Remote: netip.AddrPortFrom(callee, rackaddr.PortDirect)}
+	o.mu.Lock()
+	for i := range rpcpacket.Slot(k.Slots) {
+		o.core.Hold(k.Slot+i, k.Number, k.Node)
+	}
+	if o.err != nil || !callee.IsValid() || !o.core.Ask(o.pulse.now(), &p.Call) {
+		o.mu.Unlock() // it stays held
+		o.release(p)
+		return
+	}
+	p.datagram = (&rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Ask, Call: p.ID, Slot: k.Slot, Number: k.Number, CallerIncarnation: o.self.Incarnation, CalleeIncarnation: k.Incarnation,
+	}}).Append(nil)
+	o.pulse.wakeAt(p.Due())
+	out := p.to
+	out.Buf = p.datagram
+	o.mu.Unlock()
+	_, _ = o.ports.direct.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
 }

@@ -354,7 +354,7 @@ func (n *Node) goOff() {
 	n.pulse.at.Store(0)
 	now := n.pulse.now()
 	n.answerPing()
-	if due, ok := n.tick(now); ok {
+	if due, ok := n.out.tick(now); ok {
 		n.pulse.wakeAt(max(due, now+gap))
 	}
 	if due, ok := n.tickForgets(now); ok {
@@ -369,7 +369,7 @@ func (n *Node) goOff() {
 	if due, ok := n.tickWaits(now); ok {
 		n.pulse.wakeAt(due)
 	}
-	if due, ok := n.tickLarge(now); ok {
+	if due, ok := n.large.tick(now); ok {
 		n.pulse.wakeAt(due)
 	}
 	if n.lookAfter(now) {

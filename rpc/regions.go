@@ -376,7 +376,7 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 			if !slices.ContainsFunc(left, all[i].Same) {
 				if k, heard := l.heard[all[i].Owner]; heard && all[i].Heard {
 					delete(l.heard, k.ID)
-					n.unhold(k)
+					n.out.unhold(k.Slot, k.Number, int(k.Slots))
 				}
 				l.add(l.table.Freed(&all[i])...)
 			}

@@ -282,12 +282,7 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 	if m.CalleeIncarnation != n.self.Incarnation {
 		return // an earlier one is meant: that it has ended, copies of the call say, or the Gatekeeper
 	}
-	n.out.mu.Lock()
-	known, waits := false, false
-	if k := n.out.core.Out(m.Call); k != nil {
-		known, waits = true, k.Tag.(*pending).shares(from)
-	}
-	n.out.mu.Unlock()
+	known, waits := n.out.sharesFate(m.Call, from)
 	switch {
 	case known && !waits:
 		n.stats.countForeign(from) // it is another node's call, or its failure is nobody else's

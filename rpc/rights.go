@@ -3,14 +3,11 @@ package rpc
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -46,14 +43,9 @@ const (
 
 // notPassed takes a call, one-way or question of this node's that has not passed.
 func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
-	n.out.mu.Lock()
-	call, over := n.out.core.Turned(n.pulse.now(), m)
-	if call != nil && !over {
-		n.pulse.wakeAt(call.Due())
-	}
-	n.out.mu.Unlock()
+	call, over := n.out.turned(from, m)
 	switch {
-	case call == nil || call.Node != from.As16(): // the latter: the switch does not do that
+	case call == nil:
 		n.stats.duplicates.Add(1)
 		return
 	case !over:
@@ -74,40 +66,6 @@ func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 	if n.deliver(call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
 		n.leader.interrupt() // whoever waits may be reading
 	}
-}
-
-// A call slot is used again only when its call is answered: until then the switch has it open. A call that nobody waits for any more is the runtime's:
-// it goes on being sent until it is answered, and what its answer hands over is freed.
-
-// orphan makes a call that is out the runtime's. The pending call is over then. The caller holds out.mu.
-func (n *Node) orphan(p *pending) {
-	q := n.out.pendings.Get().(*pending)
-	q.detached, q.to, q.lends, q.payload, q.datagram = true, p.to, p.lends, p.payload.Hold(), slices.Clone(p.datagram)
-	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
-	n.out.core.Orphan(&p.Call, &q.Call)
-	q.Tag, q.Holds = q, p.of != nil // see hearGivenUp
-	n.leader.standIn()              // for the answer
-}
-
-// abandon makes a call the runtime's that its caller gives up, and tells its callee so: then it does not begin any more, and the context of a handler
-// of policy none ends. It reports false if the call is answered.
-func (n *Node) abandon(p *pending) bool {
-	o := &n.out
-	o.mu.Lock()
-	if o.core.Out(p.ID) != &p.Call {
-		o.mu.Unlock()
-		return false
-	}
-	if n.orphan(p); p.peer.IsValid() {
-		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true}) // it is asked for again
-	}
-	q := o.core.Out(p.ID).Tag.(*pending)
-	rpcpacket.SetTimeout(q.datagram, 1)
-	rpcpacket.SetGivenUp(q.datagram)
-	conn, again := n.ports.of(q.to.Remote), q.again(n.pulse.now())
-	o.mu.Unlock()
-	_, _ = conn.WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
-	return true
 }
 
 // unheardAnswer takes the answer to a call that nobody has waited for. What it hands over to an execution stays until that is done: if the execution is

@@ -164,7 +164,7 @@ func (l *ledger) mayBegin(caller netip.Addr, h *rpcpacket.Header, left int) bool
 func (l *ledger) admits(caller netip.Addr, h *rpcpacket.Header, bytes, left int) bool {
 	ok := l.table.Admits(caller.As16(), h, bytes, left)
 	if l.table.Crowded() || l.room.first.Crowded() {
-		l.node.seekOwner(caller)
+		l.node.sharers.seekOwner(caller)
 	}
 	return ok
 }
@@ -290,7 +290,7 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 		l.add(passed) // it asks for its former answers no more
 	}
 	l.makeRoom()
-	since, owner := r.short, l.node.ownerOf(caller)
+	since, owner := r.short, l.node.sharers.ownerOf(caller)
 	if overQuota {
 		since = r.shortOf[owner]
 	}
@@ -313,7 +313,7 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 // progresses notes that a call of a caller was accepted, or that it has something forgotten. The caller holds l.mu.
 func (l *ledger) progresses(caller netip.Addr) {
 	if l.room.short = 0; len(l.room.shortOf) > 0 {
-		delete(l.room.shortOf, l.node.ownerOf(caller))
+		delete(l.room.shortOf, l.node.sharers.ownerOf(caller))
 	}
 }
 

@@ -37,7 +37,7 @@ func (x *export) run(e *execution) {
 		x.answerException(e, Canceled, "an operator has cancelled the call before it began")
 		return
 	}
-	in, out := newCodec(0), newCodec(x.node.limit())
+	in, out := newCodec(0), newCodec(x.node.large.limit())
 	defer in.free()
 	defer out.free()
 	headers, err := in.takeHeaders(&e.call)
@@ -165,7 +165,7 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	first, _ := rpcpacket.First(datagram, x.node.ports.budget, x.node.large.pushTo(e.from.Addr())) // always: see there
 	from := e.from
 	x.finish(e, first, payload.Hold())
-	if err := x.node.sendLarge(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {
+	if err := x.node.large.send(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}
 }
@@ -195,10 +195,10 @@ func (x *export) check(ctx context.Context, out *codec) *Error {
 
 // checkSize refuses an answer that is too long.
 func (x *export) checkSize(out *codec) *Error {
-	if out.size() <= min(x.node.limit(), out.buf.limit) {
+	if out.size() <= min(x.node.large.limit(), out.buf.limit) {
 		return nil
 	}
-	return fault.New(BadRequest, "", "%s", x.node.tooLong("an answer", out))
+	return fault.New(BadRequest, "", "%s", x.node.large.tooLongIn("an answer", out))
 }
 
 // codedIn returns the coded error in err, or nil.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/duration"
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
@@ -48,7 +47,7 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		return n.takeVolatile(x, r, i, e)
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.sendAgain(from, a.Reply)
+		n.large.sendAgain(from, a.Reply)
 	case direct.Late:
 		n.stats.duplicates.Add(1)
 	case direct.Duplicate:
@@ -77,7 +76,7 @@ func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line
 	defer in.mu.Unlock()
 	a = in.core.Receive(n.pulse.now(), from.Addr(), &m.Header)
 	if in.core.Crowded() {
-		n.seekOwner(from.Addr())
+		n.sharers.seekOwner(from.Addr())
 	}
 	if a.Abandoned != nil {
 		given = a.Abandoned.Tag.(*execution)
@@ -113,18 +112,6 @@ func (n *Node) takeVolatile(x *export, r *reader, i int, e *execution) *executio
 	}
 	e.buffer = r.take(i)
 	return x.accept(e)
-}
-
-// sendAgain sends an answer again; of a large one the first packet.
-func (n *Node) sendAgain(to netip.AddrPort, reply []byte) {
-	m, err := rpcpacket.Parse(reply)
-	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
-		n.ports.send(to, reply)
-		return
-	}
-	reply = slices.Clone(reply)
-	rpcpacket.SetUnpushed(reply)
-	_ = n.sendLarge(netio.Message{Buf: reply, Remote: to}, nil, true) // a failure is a loss: the caller asks again
 }
 
 // receipt registers the receipt of a one-way of policy none, and returns it; nil for
