@@ -161,16 +161,16 @@ func regionsOf(all []dsm.Pointer) (regions []rpcpacket.Region) {
 	return regions
 }
 
-// receivedBy notes that a one-way has brought the node regions.
-func (n *Node) receivedBy(m *rpcpacket.Message) {
+// received notes that a one-way has brought the node regions.
+func (r *regions) received(m *rpcpacket.Message) {
 	if m.Type == rpcpacket.Oneway {
-		n.memory.Received(n.pointers(m)...)
+		r.memory.Received(r.of(m)...)
 	}
 }
 
-// notReceivedBy takes that back: the one-way is refused.
-func (n *Node) notReceivedBy(m *rpcpacket.Message) {
+// notReceived takes that back: the one-way is refused.
+func (r *regions) notReceived(m *rpcpacket.Message) {
 	if m.Type == rpcpacket.Oneway {
-		n.memory.Gave(n.pointers(m)...)
+		r.memory.Gave(r.of(m)...)
 	}
 }

@@ -151,7 +151,7 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 		return neverBegan(err)
 	}
 	if result != nil { // a one-way hands over what is its sender's own
-		codec.by = c.node.lender(b)
+		codec.by = c.node.borrows.lender(b)
 	}
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
 		return neverBegan(err)
@@ -175,7 +175,7 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	o.gains(p)
 	defer c.node.out.release(p)
 	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
-		c.node.memory.Gained(c.node.pointers(&p.answer)...)
+		c.node.memory.Gained(c.node.regions.of(&p.answer)...)
 	}
 	return c.decode(ctx, codec, p, m, result)
 }
@@ -294,7 +294,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
 		return c.owe(o, p, to.node, m, codec, h, id)
 	}
-	if o != nil && !id.IsZero() && n.unheard(id) && !n.awaitAsked(ctx, b, id) {
+	if o != nil && !id.IsZero() && n.questions.unheard(id) && !n.questions.awaitOf(ctx, b, id) {
 		return o.whyEnded(n)
 	}
 	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())

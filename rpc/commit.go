@@ -86,18 +86,6 @@ func (o *owed) over() bool {
 	}
 }
 
-// await waits for the end of what earlier incarnations have left.
-func (l *ledger) await(ctx context.Context, over <-chan struct{}) error {
-	select {
-	case <-over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.node.life.base.Done():
-		return l.node.life.whyEnded()
-	}
-}
-
 // oweMemory finds out what earlier incarnations have left. Of what is to be committed nobody gets the
 // answer yet.
 func (n *Node) oweMemory(h *control.Holdings) {
@@ -105,7 +93,13 @@ func (n *Node) oweMemory(h *control.Holdings) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumes.Resumption = l.table.Resume()
-	n.takeHoldings(h)
+	n.questions.begin(h.Slots, l.table)
+	n.left.all = n.regions.unaccounted(l.table.State(), h.Regions)
+	bases := make([]dsm.Pointer, 0, len(h.Regions))
+	for _, a := range h.Regions {
+		bases = append(bases, a.As16())
+	}
+	n.memory.Received(bases...)
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true
@@ -118,7 +112,7 @@ func (n *Node) oweMemory(h *control.Holdings) {
 		l.resumes.memory[e.ID] = o
 	}
 	for _, e := range l.resumes.Rollback {
-		o := &owed{execution: e, lent: n.unheardOf(e.Called, len(e.Machines) > 0), shared: h.Shared && len(e.Machines) > 0, obeyed: make(chan struct{})}
+		o := &owed{execution: e, lent: n.questions.unheardOf(e.Called, len(e.Machines) > 0), shared: h.Shared && len(e.Machines) > 0, obeyed: make(chan struct{})}
 		if m, err := rpcpacket.Parse(e.Begun.Call); err == nil {
 			o.service = m.Service
 		}
@@ -149,7 +143,7 @@ func (l *ledger) settleOwed() {
 
 // settleLent takes back what an execution did when nobody may read it any more.
 func (l *ledger) settleLent(o *owed) {
-	if l.node.awaitHeard(o.lent) && (!o.shared || l.node.awaitUnshared()) {
+	if l.node.questions.await(o.lent) && (!o.shared || l.node.awaitUnshared()) {
 		l.settleList(o.execution.Machines, []*owed{o})
 	}
 }
@@ -159,12 +153,12 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 	for _, o := range list {
 		if o.commit == nil {
 			var err error
-			if o.left, err = n.rollBack(n.life.base, n.formerRuns(o.execution.ID), machines); err != nil {
+			if o.left, err = n.regions.rollBack(n.life.base, n.formerRuns(o.execution.ID), machines); err != nil {
 				n.cannotCommit(err)
 				return
 			}
 		} else {
-			if err := n.commitRun(n.life.base, o.commit); err != nil {
+			if err := n.regions.commit(n.life.base, o.commit); err != nil {
 				n.cannotCommit(err)
 				return
 			}
@@ -195,7 +189,7 @@ func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
 		if o.commit != nil || o.read() || !slices.ContainsFunc(ptrs, there) {
 			continue
 		}
-		if err := n.ledger.await(ctx, o.obeyed); err != nil {
+		if err := n.life.await(ctx, o.obeyed); err != nil {
 			return err
 		}
 	}
@@ -211,23 +205,23 @@ func (x *export) settled(ctx context.Context) error {
 		if o.service != x.hash || o.read() {
 			continue
 		}
-		if err := l.await(ctx, o.obeyed); err != nil {
+		if err := l.node.life.await(ctx, o.obeyed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// commitRun has the memory machines commit what an execution has changed. It is done, or has made a checkpoint, and the
+// commit has the memory machines commit what an execution has changed. It is done, or has made a checkpoint, and the
 // ledger says so.
-func (n *Node) commitRun(ctx context.Context, k *commit) error {
+func (r *regions) commit(ctx context.Context, k *commit) error {
 	for _, m := range k.owed.Machines {
-		if err := n.memory.Commit(ctx, m, k.run); err != nil {
+		if err := r.memory.Commit(ctx, m, k.run); err != nil {
 			return err
 		}
 	}
 	if len(k.owed.Machines) > 0 {
-		n.stats.committed.Add(1)
+		r.stats.committed.Add(1)
 	}
 	return nil
 }
@@ -248,15 +242,15 @@ func (n *Node) formerRuns(id rpcpacket.ID) control.Run {
 
 // rollBack has memory machines take back what a run of an execution did, and those before it. A copy
 // of the request that comes late changes nothing: it names no later run. rollBack returns what the runs have allocated.
-func (n *Node) rollBack(ctx context.Context, run control.Run, machines []uint8) (left []dsmclient.Left, err error) {
+func (r *regions) rollBack(ctx context.Context, run control.Run, machines []uint8) (left []dsmclient.Left, err error) {
 	for _, m := range machines {
-		some, err := n.memory.Rollback(ctx, m, run)
+		some, err := r.memory.Rollback(ctx, m, run)
 		if err != nil {
 			return nil, err
 		}
 		left = append(left, some...)
 	}
-	n.stats.rolledBack.Add(1)
+	r.stats.rolledBack.Add(1)
 	return left, nil
 }
 
@@ -280,7 +274,7 @@ func (l *ledger) tell(e *execution, d *record.Done, last uint64) {
 	}
 	short, cancel := context.WithTimeout(n.life.base, commitPatience)
 	defer cancel()
-	if err := n.commitRun(short, k); err == nil {
+	if err := n.regions.commit(short, k); err == nil {
 		l.answer(e, d, true)
 	} else {
 		go func() { l.answer(e, d, l.commit(n.life.base, k)) }() // a machine is away
@@ -290,7 +284,7 @@ func (l *ledger) tell(e *execution, d *record.Done, last uint64) {
 // commit is commitRun, and ends the node if that fails: the next incarnation then commits, and
 // answers.
 func (l *ledger) commit(ctx context.Context, k *commit) bool {
-	err := l.node.commitRun(ctx, k)
+	err := l.node.regions.commit(ctx, k)
 	if err != nil {
 		l.node.cannotCommit(err)
 	}
@@ -313,7 +307,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
 	if e.resumed {
-		l.node.freeLeft()
+		l.freeLeft()
 	}
 	l.node.sendOneways(leave)
 	if settled && !e.told {
@@ -399,7 +393,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	p.Holds = p.lends // until the ledger says what has become of it
 	p.to = netio.Message{Remote: netip.AddrPortFrom(netip.AddrFrom16(w.Node), rackaddr.PortDirect)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
-	n.memory.Gave(n.pointers(&m)...)
+	n.memory.Gave(n.regions.of(&m)...)
 	n.out.departLater(p)
 }
 
@@ -420,7 +414,7 @@ func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
 	if p.lends && m.Type == rpcpacket.Exception {
 		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
 			w.owner = sent.Parent
-			for _, region := range n.pointers(&sent) {
+			for _, region := range n.regions.of(&sent) {
 				w.hands = append(w.hands, region)
 			}
 		}
@@ -476,7 +470,7 @@ func (l *ledger) awaitTaken(ctx context.Context, main rpcpacket.ID) error {
 	}
 	l.hands[main] = taken
 	l.mu.Unlock()
-	return l.await(ctx, taken)
+	return l.node.life.await(ctx, taken)
 }
 
 // tookAll lets the durable mains go on whose regions have been taken. The caller holds l.mu.
@@ -493,7 +487,7 @@ func (l *ledger) tookAll() {
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		for len(n.freeNow(n.life.base, []direct.Free{{Regions: w.hands}})) > 0 {
+		for len(n.regions.free(n.life.base, []direct.Free{{Regions: w.hands}})) > 0 {
 			select {
 			case <-time.After(freesAgain):
 			case <-n.life.base.Done():
@@ -509,7 +503,7 @@ func (n *Node) undelivered(w departed) {
 func (n *Node) redirect(w departed) {
 	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.pulse.now())
 	for n.life.base.Err() == nil {
-		to, err := n.findServer(n.life.base, w.may)
+		to, err := n.servers.find(n.life.base, w.may)
 		if err == nil {
 			to.over()
 			n.sendTo(w, to.node)
@@ -566,20 +560,6 @@ func (x *export) beginOneway(e *execution, reply []byte) {
 	told := e.told
 	e.mu.Unlock()
 	if told {
-		x.node.whenSettled(e.from, reply)
+		x.node.ledger.whenSettled(func() { x.node.ports.send(e.from, reply) })
 	}
-}
-
-// whenSettled sends an answer when all records so far are settled.
-func (n *Node) whenSettled(to netip.AddrPort, reply []byte) {
-	last, settled := n.ledger.unsettled()
-	if settled {
-		n.ports.send(to, reply)
-		return
-	}
-	go func() {
-		if n.ledger.settle(last) {
-			n.ports.send(to, reply)
-		}
-	}()
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -37,7 +37,7 @@ func (n *Node) openDirect() error {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.large.spinWhile(conn, false)
-	n.ports.direct, n.nextReader = conn, standby.New[*reader]()
+	n.ports.direct = conn
 	return nil
 }
 
@@ -47,9 +47,12 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
-	h, err := n.holdings(ctx)
-	if err != nil {
-		return err
+	var h control.Holdings // what the switch has of former incarnations
+	if n.self.Before != 0 {
+		var err error
+		if h, err = n.session.Holdings(ctx); err != nil {
+			return err
+		}
 	}
 	n.oweMemory(&h)
 	return n.openDirect()
@@ -147,7 +150,8 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if m.Type == rpcpacket.Oneway && v == direct.Duplicate && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
-		n.whenSettled(from, n.ports.accepts(m))
+		ack := n.ports.accepts(m)
+		l.whenSettled(func() { n.ports.send(from, ack) })
 		return nil
 	}
 	var running *execution
@@ -201,7 +205,8 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		}
 	case direct.Refused:
 		n.stats.duplicates.Add(1)
-		n.whenSettled(from, x.refusal(m))
+		refusal := x.refusal(m)
+		l.whenSettled(func() { n.ports.send(from, refusal) })
 	case direct.Superseded:
 		n.superseded(from.Addr(), m)
 	case direct.Diverged:
@@ -302,7 +307,8 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 	l.mu.Lock()
 	l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
 	l.mu.Unlock()
-	n.whenSettled(from, x.refusal(m))
+	refusal := x.refusal(m)
+	l.whenSettled(func() { n.ports.send(from, refusal) })
 }
 
 // refusal has the caller of a call that has not begun, and never will here, choose another node.
@@ -343,8 +349,8 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments}
 	e.trunk.e = e
 	if m.Type == rpcpacket.Oneway {
-		e.account.got = n.pointers(m) // the regions are its own
-		n.receivedBy(m)
+		e.account.got = n.regions.of(m) // the regions are its own
+		n.regions.received(m)
 	}
 	e.lineage, _ = lineageIn(m.Trailer)
 	if m.Timeout != 0 {
@@ -439,12 +445,12 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		d.Owed.Run = x.node.self.Incarnation
 	}
 	if h.Type == rpcpacket.Oneway && codeIn(datagram) != OK {
-		x.node.notReceivedBy(&e.call)
+		x.node.regions.notReceived(&e.call)
 		e.account.got = nil // it has not begun: what it would have got is its sender's again
 	}
 	var answer []dsm.Pointer
 	if e.returns {
-		answer = x.node.results(datagram)
+		answer = x.node.regions.results(datagram)
 	}
 	e.owedOfRegions(&d.Owed, answer)
 	d.Owed.Oneways = e.oneways

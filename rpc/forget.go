@@ -11,7 +11,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/pace"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -86,7 +85,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 		items := all[node]
 		p := l.forgets.told(node, now)
 		if p.due <= now {
-			out = n.appendForgets(out, netip.AddrFrom16(node), items)
+			out = n.ports.appendForgets(out, netip.AddrFrom16(node), items)
 			p.due, p.interval = now+p.interval, wordPauses.Next(p.interval)
 			if p.interval == wordPauses.Most && !p.asking {
 				p.asking = true
@@ -101,30 +100,14 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 		next, ok = due, true
 	}
 	l.mu.Unlock()
-	n.sendSettled(out)
-	return next, ok
-}
-
-// sendSettled sends words about what is to be forgotten, or is, when all records so far are
-// settled.
-func (n *Node) sendSettled(out []netio.Message) {
-	send := func() {
-		for _, m := range out {
-			_, _ = n.ports.direct.WriteBatch([]netio.Message{m}) // a failure is a loss
-		}
-	}
-	last, settled := n.ledger.unsettled()
-	switch {
-	case len(out) == 0:
-	case settled:
-		send()
-	default:
-		go func() {
-			if n.ledger.settle(last) {
-				send()
+	if len(out) > 0 {
+		l.whenSettled(func() {
+			for _, m := range out {
+				_, _ = n.ports.direct.WriteBatch([]netio.Message{m}) // a failure is a loss
 			}
-		}()
+		})
 	}
+	return next, ok
 }
 
 func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
@@ -137,24 +120,6 @@ func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
 		f.to[node] = p
 	}
 	return p
-}
-
-// appendForgets appends the messages that tell a node to forget calls.
-func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
-	to := netip.AddrPortFrom(node, rackaddr.PortDirect)
-	most := (n.ports.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
-	for len(items) > 0 {
-		some := items[:min(len(items), most)]
-		items = items[len(some):]
-		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
-		}}
-		for _, i := range some {
-			m.Payload = rpcpacket.AppendItem(m.Payload, i.ID, i.Slot, i.Number)
-		}
-		out = append(out, netio.Message{Buf: m.Append(nil), Remote: to})
-	}
-	return out
 }
 
 // toForget takes a caller's word that it asks no more for calls. It is acknowledged when the
@@ -194,7 +159,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	if len(ack.Payload) == 0 {
 		return // it says so again
 	}
-	n.sendSettled([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
+	l.whenSettled(func() { n.ports.sendDirect(from, &ack) })
 }
 
 // forgotten takes a node's word that it has forgotten calls.
@@ -344,9 +309,7 @@ func (n *Node) tellBegun(from netip.AddrPort, m *rpcpacket.Message, e *execution
 	}
 	h := n.ports.answerHeader(m)
 	h.Type, h.Flags = rpcpacket.Ack, rpcpacket.FlagGivenUp.WithPolicy(h.Flags.Policy())
-	n.sendSettled([]netio.Message{{
-		Buf: (&rpcpacket.Message{Header: h}).Append(nil), Remote: netip.AddrPortFrom(from.Addr(), rackaddr.PortDirect),
-	}})
+	l.whenSettled(func() { n.ports.sendDirect(from.Addr(), &rpcpacket.Message{Header: h}) })
 }
 
 // tooLate is why a call ends whose handler does not run.

@@ -361,3 +361,17 @@ func (e *execution) asBegun() *record.Begun {
 	r.Call = call.Append(nil)
 	return r
 }
+
+// whenSettled does something when all records so far are settled: at once if they are. If the ledger is lost before, it does nothing.
+func (l *ledger) whenSettled(do func()) {
+	last, settled := l.unsettled()
+	if settled {
+		do()
+		return
+	}
+	go func() {
+		if l.settle(last) {
+			do()
+		}
+	}()
+}

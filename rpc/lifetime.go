@@ -78,16 +78,28 @@ func (l *lifetime) close() bool {
 	return true
 }
 
-// end notes that the node ends, and reports whether it is the first time. It returns why, and whether nobody has closed the node.
-func (l *lifetime) end(err error) (why error, unexpected, first bool) {
+// end notes that the node ends, and reports whether it is the first time. It returns whether nobody has closed the node, too, and why it ends.
+func (l *lifetime) end(err error) (unexpected, first bool, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return nil, false, false
+		return false, false, nil
 	}
 	l.ended = true
 	if l.err == nil {
 		l.err = err
 	}
-	return l.err, !l.closing, true
+	return !l.closing, true, l.err
+}
+
+// await waits until a channel is closed. The error says that the context, or the node, has ended before.
+func (l *lifetime) await(ctx context.Context, over <-chan struct{}) error {
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.base.Done():
+		return l.whyEnded()
+	}
 }

@@ -169,7 +169,7 @@ func (e *execution) past(ctx context.Context, over uint32) (p mainPast, err erro
 func (e *execution) settleFormer(ctx context.Context, known *record.Execution, checkpoint uint32) error {
 	n := e.node
 	if o := n.ledger.resumes.memory[e.call.Call]; !o.over() {
-		if err := n.ledger.await(ctx, o.obeyed); err != nil {
+		if err := n.life.await(ctx, o.obeyed); err != nil {
 			return coded("main", err)
 		}
 	}
@@ -178,7 +178,7 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 		if q == nil || len(known.Machines) == 0 && k.Direct() {
 			continue
 		}
-		if err := n.ledger.await(ctx, q.over); err != nil {
+		if err := n.life.await(ctx, q.over); err != nil {
 			return coded("main", err)
 		}
 	}
@@ -187,7 +187,7 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 	}
 	run := e.run()
 	run.Main, run.Checkpoint = run.Main-1, checkpoint // up to here; this run may be taken back, too
-	left, err := n.rollBack(ctx, run, known.Machines)
+	left, err := n.regions.rollBack(ctx, run, known.Machines)
 	switch {
 	case err == nil:
 		e.finds(left)

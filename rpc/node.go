@@ -6,13 +6,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -42,23 +40,22 @@ type Node struct {
 	pulse   pulse
 	ports   ports
 
-	out        outgoing
-	in         incoming
-	large      large
-	nextReader *standby.Post[*reader]    // of calls
-	running    atomic.Pointer[execution] // what the reader of calls runs, if anything
-	callers    callers
-	meters     meters
-	learned    learned
-	servers    servers
-	questions  questions     // about calls of former incarnations
-	shares     atomic.Uint64 // standing leases that it has given
-	borrows    borrows       // and those that it has
-	leftMu     sync.Mutex
-	left       map[dsm.Pointer]bool // regions of former incarnations that nothing accounts for yet; guarded by leftMu
-	owes       atomic.Bool          // the Gatekeeper knows that the node may owe one-ways
-	leader     leader
-	heir       *heir // nil unless the program is an heir
+	out       outgoing
+	in        incoming
+	large     large
+	calls     callReader
+	regions   regions
+	callers   callers
+	meters    meters
+	learned   learned
+	servers   servers
+	questions questions     // about calls of former incarnations
+	shares    atomic.Uint64 // standing leases that it has given
+	borrows   borrows       // and those that it has
+	left      leftovers
+	owes      atomic.Bool // the Gatekeeper knows that the node may owe one-ways
+	leader    leader
+	heir      *heir // nil unless the program is an heir
 
 	fates   fates
 	turn    chan struct{} // who has it runs an execution alone; see oneByOne
@@ -110,6 +107,10 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		self: &n.self, ports: &n.ports, pulse: &n.pulse, life: n.life, leader: &n.leader, large: &n.large, stats: &n.stats, log: n.log, blocks: session.Blocks,
 	}
 	n.out.init(n.limits.Detached)
+	n.questions = questions{out: &n.out, life: n.life}
+	n.servers = servers{life: n.life, pulse: &n.pulse, asks: session.Serving}
+	n.callers = callers{pulse: &n.pulse, asks: session.Who}
+	n.calls = callReader{pulse: &n.pulse, life: n.life, take: n.receiveDirect, failed: n.readFailed, next: standby.New[*reader]()}
 	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.sharers.ownerOf)
 	if n.ports.budget = budgetOf(session); n.ports.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.ports.budget, minMTU-netio.Overhead)
@@ -131,7 +132,9 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		_ = n.ports.bulk.Close()
 		return nil, err
 	}
-	n.memory = n.memory.With(dsmclient.Scope{By: n.readsBorrowed}, nil)
+	n.borrows.memory = n.memory
+	n.memory = n.memory.With(dsmclient.Scope{By: n.borrows.use}, nil)
+	n.regions = regions{n.memory, &n.stats}
 	n.ledger = newLedger(n)
 	if err := n.whileItIsOne(ctx, n.openLedger); err != nil {
 		n.life.cancel()
@@ -149,10 +152,10 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.leader.standIn()
 	n.life.readers.Go(func() { n.large.read(&largeReader{conn: n.ports.bulk, size: 1}) })
 	n.life.readers.Add(1)
-	go n.readCalls(newReader(n.ports.direct))
-	n.askQuestions()
+	go n.calls.read(newReader(n.ports.direct))
+	n.questions.ask()
 	n.resume()
-	n.freeLeft()
+	n.ledger.freeLeft()
 	if n.heir != nil {
 		go n.endBegun()
 	}
@@ -224,7 +227,7 @@ func (n *Node) watch() {
 // fail ends the node at once: what is out fails, handlers are cancelled, and the
 // endpoints close.
 func (n *Node) fail(err error) {
-	err, unexpected, first := n.life.end(err)
+	unexpected, first, err := n.life.end(err)
 	if !first {
 		return
 	}
@@ -240,7 +243,7 @@ func (n *Node) fail(err error) {
 	n.life.cancel()
 	n.out.fail(err)
 	n.pulse.stop()
-	if e := n.running.Load(); e != nil {
+	if e := n.calls.running.Load(); e != nil {
 		e.promote() // its handler may not return, and somebody has to see that the endpoint is closed
 	}
 	_ = n.memory.Close()

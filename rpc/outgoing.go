@@ -258,8 +258,8 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.Message) bool {
 	p := call.Tag.(*pending)
 	if m.Had != 0 && !p.former {
-		if _, own := n.resultsOf(&m); len(own) > 0 {
-			m = n.ownResult(&m)
+		if _, own := n.regions.handedOver(&m); len(own) > 0 {
+			m = ownResult(&m)
 		}
 	}
 	if len(p.lent) > 0 {

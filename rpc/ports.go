@@ -8,6 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -100,4 +101,22 @@ func (p *ports) deniedAnswer(m *rpcpacket.Message) []byte {
 	h.Flags = rpcpacket.Flags(0).WithPolicy(m.Flags.Policy())
 	const why = "the answer names a region that its node may not hand over"
 	return (&rpcpacket.Message{Header: h, Payload: []byte(why)}).Append(nil)
+}
+
+// appendForgets appends the messages that tell a node to forget calls.
+func (p *ports) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
+	to := netip.AddrPortFrom(node, rackaddr.PortDirect)
+	most := (p.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
+	for len(items) > 0 {
+		some := items[:min(len(items), most)]
+		items = items[len(some):]
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: p.self.Incarnation,
+		}}
+		for _, i := range some {
+			m.Payload = rpcpacket.AppendItem(m.Payload, i.ID, i.Slot, i.Number)
+		}
+		out = append(out, netio.Message{Buf: m.Append(nil), Remote: to})
+	}
+	return out
 }

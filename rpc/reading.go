@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -255,41 +256,52 @@ func (m *served) quick() bool {
 	return t != 0 && t <= int64(quick)
 }
 
-// readCalls takes calls off the node's endpoint for them until that is closed. The last of the calls that have come together is run
+// callReader reads the endpoint that calls come to, in one goroutine at a time.
+type callReader struct {
+	pulse  *pulse
+	life   *lifetime
+	take   func(r *reader, i int) *execution // takes a datagram, and returns the execution that the goroutine is to run, if any
+	failed func(error)                       // the endpoint has failed
+
+	next    *standby.Post[*reader]    // goroutines that wait to be the reader
+	running atomic.Pointer[execution] // what the reader runs, if anything
+}
+
+// read takes calls off the node's endpoint for them until that is closed. The last of the calls that have come together is run
 // by this goroutine. If it is expected to be quick, and no ledger has to be waited for, the goroutine reads on afterwards; else
 // another one does meanwhile.
-func (n *Node) readCalls(r *reader) {
+func (c *callReader) read(r *reader) {
 	for {
 		count, err := r.next()
 		if err != nil {
 			r.free()
-			n.readFailed(err)
-			n.life.readers.Done()
+			c.failed(err)
+			c.life.readers.Done()
 			return
 		}
-		last := n.receiveCalls(r, count)
+		last := c.receive(r, count)
 		if last == nil {
 			continue
 		}
 		if last.journal == nil && last.export.offer.Load().methods[last.call.Method].quick() {
-			if n.runReading(last, r) {
+			if c.run(last, r) {
 				continue
 			}
 		} else {
-			n.handOn(r)
+			c.handOn(r)
 			last.export.pool.work(last)
 		}
 		var again bool
-		if r, again = n.nextReader.Wait(n.life.done); !again {
+		if r, again = c.next.Wait(c.life.done); !again {
 			return
 		}
 	}
 }
 
-// receiveCalls deals with the datagrams that have been read. It returns the execution that the goroutine is to run, or nil.
-func (n *Node) receiveCalls(r *reader, count int) (last *execution) {
+// receive deals with the datagrams that have been read. It returns the execution that the goroutine is to run, or nil.
+func (c *callReader) receive(r *reader, count int) (last *execution) {
 	for i := range count {
-		e := n.receiveDirect(r, i)
+		e := c.take(r, i)
 		if e == nil {
 			continue
 		}
@@ -302,25 +314,25 @@ func (n *Node) receiveCalls(r *reader, count int) (last *execution) {
 }
 
 // handOn has another goroutine read on.
-func (n *Node) handOn(r *reader) {
-	if !n.nextReader.Give(r) {
-		go n.readCalls(r)
+func (c *callReader) handOn(r *reader) {
+	if !c.next.Give(r) {
+		go c.read(r)
 	}
 }
 
-// runReading runs a call in the reader's goroutine. It reports false if the
+// run runs a call in the reader's goroutine. It reports false if the
 // goroutine is the reader no longer.
-func (n *Node) runReading(e *execution, r *reader) bool {
+func (c *callReader) run(e *execution, r *reader) bool {
 	x := e.export
-	e.role.reader, e.role.since = r, n.pulse.now()
+	e.role.reader, e.role.since = r, c.pulse.now()
 	e.role.state.Store(reading)
-	n.running.Store(e)
-	n.pulse.wakeAt(e.role.since + beat)
-	if n.life.base.Err() != nil {
+	c.running.Store(e)
+	c.pulse.wakeAt(e.role.since + beat)
+	if c.life.base.Err() != nil {
 		e.promote() // the node's end may have come too early to see e
 	}
 	x.perform(e)
-	n.running.CompareAndSwap(e, nil)
+	c.running.CompareAndSwap(e, nil)
 	still := e.role.state.CompareAndSwap(reading, worker)
 	next := x.pool.end(e)
 	if !still {
@@ -336,7 +348,7 @@ func (n *Node) runReading(e *execution, r *reader) bool {
 // promote makes another goroutine the reader, if the one that runs e is it.
 func (e *execution) promote() {
 	if e.role.state.Load() == reading && e.role.state.CompareAndSwap(reading, promoted) {
-		e.node.handOn(e.role.reader)
+		e.node.calls.handOn(e.role.reader)
 	}
 }
 
@@ -372,7 +384,7 @@ func (n *Node) goOff() {
 	if due, ok := n.large.tick(now); ok {
 		n.pulse.wakeAt(due)
 	}
-	if n.lookAfter(now) {
+	if n.calls.lookAfter(now) {
 		n.pulse.wakeAt(now + beat)
 	}
 	if n.leader.left.Swap(false) {
@@ -384,7 +396,7 @@ func (n *Node) goOff() {
 
 // lookAfter promotes a handler that has held the reader for too long, and reports
 // whether one holds it still.
-func (n *Node) lookAfter(now time.Duration) (more bool) {
-	e := n.running.Load()
+func (c *callReader) lookAfter(now time.Duration) (more bool) {
+	e := c.running.Load()
 	return e != nil && !e.promoteAfter(now, patience)
 }

@@ -99,7 +99,9 @@ func (x *export) resume() {
 		if x.node.self.Incarnation%2 != 0 { // of those that have failed alike, another one is first each time
 			slices.Reverse(rest)
 		}
-		slices.SortStableFunc(rest, func(a, b *record.Execution) int { return cmp.Compare(x.node.failures(b), x.node.failures(a)) })
+		slices.SortStableFunc(rest, func(a, b *record.Execution) int {
+			return cmp.Compare(failures(&x.node.self, b), failures(&x.node.self, a))
+		})
 		go x.oneByOne(rest)
 		return
 	}
@@ -270,7 +272,7 @@ func (e *execution) beginAgain() (record uint64) {
 	known := l.table.State().Execution(e.call.Call)
 	begun := *known.Begun
 	begun.Attempt++
-	begun.Run, begun.Failures = e.node.self.Incarnation, e.node.failures(known)
+	begun.Run, begun.Failures = e.node.self.Incarnation, failures(&e.node.self, known)
 	begun.Incarnation = l.table.Starts(e.call.Call)
 	e.call.CallerIncarnation, e.again = begun.Incarnation, true
 	return l.write(l.cost(len(begun.Call)) > l.left(), &begun)

@@ -96,21 +96,21 @@ func (n *Node) freeUnheard(m *rpcpacket.Message) {
 
 // freeOf frees what an answer hands over. The caller holds l.mu.
 func (l *ledger) freeOf(m *rpcpacket.Message) {
-	if news, _ := l.node.resultsOf(m); len(news) > 0 {
+	if news, _ := l.node.regions.handedOver(m); len(news) > 0 {
 		l.free(direct.Free{Regions: news})
 	}
 }
 
-// resultsOf are the regions that an answer hands over: those that are news, and those that were the node's before it came. The switch says which its caller
+// handedOver are the regions that an answer hands over: those that are news, and those that were the node's before it came. The switch says which its caller
 // had, and of an answer that comes again all of them; then the node's account tells.
-func (n *Node) resultsOf(m *rpcpacket.Message) (news, own [][16]byte) {
+func (r *regions) handedOver(m *rpcpacket.Message) (news, own [][16]byte) {
 	if m.Type != rpcpacket.Reply {
 		return nil, nil
 	}
 	for i := range m.Lists {
-		for j, r := range m.Lists[i].Of() {
-			p := r.Base(n.memory.Prefix())
-			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && n.memory.Owns(p) {
+		for j, region := range m.Lists[i].Of() {
+			p := region.Base(r.memory.Prefix())
+			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && r.memory.Owns(p) {
 				own = append(own, p)
 			} else {
 				news = append(news, p)
@@ -121,7 +121,7 @@ func (n *Node) resultsOf(m *rpcpacket.Message) (news, own [][16]byte) {
 }
 
 // ownResult is what the caller gets in the place of an answer with its own regions: it would free them, as it frees results.
-func (n *Node) ownResult(m *rpcpacket.Message) rpcpacket.Message {
+func ownResult(m *rpcpacket.Message) rpcpacket.Message {
 	h := m.Header
 	h.Type, h.Code, h.Had = rpcpacket.Exception, PermissionDenied, 0
 	return rpcpacket.Message{Header: h, Payload: []byte("the answer hands over a region that was its caller's already")}
@@ -156,8 +156,8 @@ func (l *ledger) handsOver(call rpcpacket.ID) bool {
 // freesAtOnce is how many regions are freed at a time, and freePatience for how long one may be lent until others have their turn.
 const freesAtOnce, freePatience = 16, time.Second
 
-// freeNow frees regions, each when nobody has it lent. It may be repeated, for what it returns: that is not freed yet.
-func (n *Node) freeNow(ctx context.Context, all []direct.Free) (left []direct.Free) {
+// free frees regions, each when nobody has it lent. It may be repeated, for what it returns: that is not freed yet.
+func (r *regions) free(ctx context.Context, all []direct.Free) (left []direct.Free) {
 	ctx, cancel := context.WithTimeout(ctx, freePatience)
 	defer cancel()
 	failed := make([]atomic.Bool, len(all))
@@ -168,7 +168,7 @@ func (n *Node) freeNow(ctx context.Context, all []direct.Free) (left []direct.Fr
 			turns <- struct{}{}
 			group.Go(func() {
 				defer func() { <-turns }()
-				if n.memory.FreeOwed(ctx, p) != nil {
+				if r.memory.FreeOwed(ctx, p) != nil {
 					failed[i].Store(true)
 				}
 			})

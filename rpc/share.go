@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -257,6 +258,8 @@ func (r *Ref[T]) Borrow(n *Node, l *bifrost.Lease) error {
 
 // borrows are the standing leases that a node has, as its program has told. The zero value is ready.
 type borrows struct {
+	memory *dsmclient.Client // whose account says what the node owns
+
 	mu  sync.Mutex
 	all map[rpcpacket.Region][]rpcpacket.Ref
 	now atomic.Pointer[map[rpcpacket.Region]rpcpacket.Ref] // by which to read: the newest ones; nil if there are none. It does not change
@@ -306,22 +309,22 @@ func (b *borrows) publish(r rpcpacket.Region) {
 	b.now.Store(&now)
 }
 
-// borrowed is the standing lease by which the node has a region, the zero Ref if it has none. What it owns itself it reads as that.
-func (n *Node) borrowed(r rpcpacket.Region) rpcpacket.Ref {
-	now := n.borrows.now.Load()
+// lease is the standing lease by which the node has a region, the zero Ref if it has none. What it owns itself it reads as that.
+func (b *borrows) lease(r rpcpacket.Region) rpcpacket.Ref {
+	now := b.now.Load()
 	if now == nil {
 		return rpcpacket.Ref{}
 	}
 	by := (*now)[r]
-	if by != (rpcpacket.Ref{}) && n.memory.Owns(r.Base(n.memory.Prefix())) {
+	if by != (rpcpacket.Ref{}) && b.memory.Owns(r.Base(b.memory.Prefix())) {
 		return rpcpacket.Ref{}
 	}
 	return by
 }
 
-// readsBorrowed is borrowed for a read on behalf of no execution.
-func (n *Node) readsBorrowed(p dsm.Pointer) dsmpacket.Use {
-	by := n.borrowed(rpcpacket.RegionOf(p))
+// use is lease for a read on behalf of no execution.
+func (b *borrows) use(p dsm.Pointer) dsmpacket.Use {
+	by := b.lease(rpcpacket.RegionOf(p))
 	return dsmpacket.Use{Slot: uint32(by.Slot), Number: uint64(by.Number)}
 }
 

@@ -126,7 +126,7 @@ func (x *export) receipt(e *execution) []byte {
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Answer(e.entry, b)
-	x.node.receivedBy(&e.call)
+	x.node.regions.received(&e.call)
 	return b
 }
 
