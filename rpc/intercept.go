@@ -89,7 +89,7 @@ func (c *client) intercepted(ctx context.Context, name string, args, result thri
 		if out.buf.over > 0 {
 			return errors.New(c.node.large.tooLongIn("a message", out))
 		}
-		return readStruct(ctx, Binary, out.buf.out[rpcpacket.HeaderSize:], into)
+		return readStruct(ctx, Binary, out.payload(), into)
 	}
 	declared := &Error{Code: Declared, Op: "call " + c.service + "." + call.Method, Msg: "an exception that the IDL declares", Remote: true}
 	err, _ = c.config.interceptors.through(ctx, call, func(ctx context.Context) error {

@@ -405,7 +405,7 @@ func plain(op string, err error) *Error {
 func (c *client) fingerprint(codec *codec) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, c.hash)) // never fails
-	_, _ = h.Write(codec.buf.out[rpcpacket.HeaderSize+codec.headed:])
+	_, _ = h.Write(codec.payload()[codec.headed:])
 	return h.Sum64()
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -479,14 +480,14 @@ func (l *large) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.
 	}
 }
 
-// sendAgain sends an answer again; of a large one the first packet.
-func (l *large) sendAgain(to netip.AddrPort, reply []byte) {
-	m, err := rpcpacket.Parse(reply)
-	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
-		l.ports.send(to, reply)
+// sendAgain sends an answer again; of a large one the first packet. It releases the payload.
+func (l *large) sendAgain(to netip.AddrPort, a direct.Arrival) {
+	if a.Payload == nil {
+		l.ports.send(to, a.Reply)
 		return
 	}
-	reply = slices.Clone(reply)
+	reply := slices.Clone(a.Reply)
+	a.Payload.Release()
 	rpcpacket.SetUnpushed(reply)
 	_ = l.send(netio.Message{Buf: reply, Remote: to}, nil, true) // a failure is a loss: the caller asks again
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -108,4 +111,35 @@ func TestLargeReader(t *testing.T) {
 			t.Error("the message is another one")
 		}
 	})
+}
+
+// TestAnswerAgain_Held: a large answer that is about to be sent again stays what it is, though its caller says meanwhile that it has it: its memory
+// is used for another message only afterwards.
+func TestAnswerAgain_Held(t *testing.T) {
+	n, x := quietNode(t)
+	from := netip.AddrPortFrom(rackaddr.Node(2), rackaddr.PortBulk)
+	call, err := rpcpacket.Parse(seedCall(t, "ping", &testsvc.BasePingArgs{}, x.hash))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 16 {
+		n.in.core = direct.NewVolatile(1, direct.DefaultLimits, nil)
+		a, e, _ := n.decide(x, from, &call, lineage{})
+		if a.Verdict != direct.Run {
+			t.Fatalf("a new call: %v", a.Verdict)
+		}
+		const size = 1 << 17
+		whole := append(sent.Buffer(size), make([]byte, size)...)
+		n.in.core.Finish(e.entry, whole[:1000:1000], sent.New(whole, whole[1000:]))
+		again, _, _ := n.decide(x, from, &call, lineage{})
+		if again.Verdict != direct.Answer {
+			t.Fatalf("a copy of it: %v", again.Verdict)
+		}
+		n.in.settle(from.Addr(), call.Call)
+		_ = append(sent.Buffer(size), bytes.Repeat([]byte{1}, size)...)
+		if bytes.IndexByte(again.Reply, 1) >= 0 {
+			t.Fatal("another message stands in the answer's memory")
+		}
+		again.Payload.Release()
+	}
 }

@@ -34,7 +34,7 @@ func (n *Node) trailer(b *opSequence, codec *codec, h *rpcpacket.Header) (traile
 	if codec.size()+len(trailer) <= n.ports.budget || h.Flags.Policy() == PolicyNone {
 		return trailer
 	}
-	whole := rpcpacket.Message{Header: *h, Lists: codec.lists(), Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	whole := rpcpacket.Message{Header: *h, Lists: codec.lists(), Payload: codec.payload()}
 	return appendArguments(trailer, &whole)
 }
 
@@ -328,7 +328,7 @@ func (c *codec) putHeaders(headers []rpcpacket.KeyValue) error {
 		return err
 	}
 	c.headed = len(b)
-	c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, b...)
+	c.buf.out = slices.Insert(c.buf.out, payloadAt, b...)
 	return nil
 }
 

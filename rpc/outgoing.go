@@ -144,7 +144,7 @@ func (o *outgoing) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, e
 	p.datagram = c.datagram(h)
 	switch {
 	case len(p.datagram) > o.ports.budget:
-		o.enlarge(p, c, p.datagram)
+		p.datagram, p.payload = c.large(o.ports.budget, o.pushFor(p))
 	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
 	}
@@ -152,12 +152,6 @@ func (o *outgoing) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, e
 	o.stats.calls.Add(1)
 	p.payload.Hold() // for who sends it
 	return p.outbound, nil
-}
-
-// enlarge makes a call one that exceeds a packet.
-func (o *outgoing) enlarge(p *pending, c *codec, datagram []byte) {
-	p.payload = c.large(datagram)
-	p.datagram, _ = rpcpacket.First(datagram, o.ports.budget, o.pushFor(p)) // always: see there
 }
 
 // pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them.

@@ -321,11 +321,13 @@ func (l *leftovers) takeAll() [][16]byte {
 	return all
 }
 
-// askVolatile is what is known of a call of policy none. One that has not come does not begin any more.
+// askVolatile is what is known of a call of policy none. One that has not come does not begin any more. Who gets a payload releases it.
 func (n *Node) askVolatile(from netip.Addr, m *rpcpacket.Message) direct.Arrival {
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
-	return n.in.core.Ask(from, &m.Header)
+	a := n.in.core.Ask(from, &m.Header)
+	a.Payload.Hold()
+	return a
 }
 
 // answerVolatile answers a question by what is known of calls of policy none.
@@ -333,7 +335,7 @@ func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direc
 	switch a.Verdict {
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.large.sendAgain(from, a.Reply)
+		n.large.sendAgain(from, a)
 	case direct.Unbegun, direct.Refused:
 		n.ports.send(from, n.ports.neverBegan(m))
 	case direct.Gone:

@@ -136,7 +136,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 	x.meter(e, outcome, out.size()-rpcpacket.HeaderSize)
 	datagram := out.datagram(&h)
 	if len(datagram) > x.node.ports.budget && e.journal == nil {
-		x.replyLarge(e, datagram, out)
+		x.replyLarge(e, out)
 		return
 	}
 	x.reply(e, datagram)
@@ -160,9 +160,8 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 
 // replyLarge sends an answer that exceeds a packet. It is kept before it is sent, for
 // the caller may ask for more of it at once.
-func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
-	payload := out.large(datagram)
-	first, _ := rpcpacket.First(datagram, x.node.ports.budget, x.node.large.pushTo(e.from.Addr())) // always: see there
+func (x *export) replyLarge(e *execution, out *codec) {
+	first, payload := out.large(x.node.ports.budget, x.node.large.pushTo(e.from.Addr()))
 	from := e.from
 	x.finish(e, first, payload.Hold())
 	if err := x.node.large.send(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {

@@ -47,7 +47,7 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		return n.takeVolatile(x, r, i, e)
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.large.sendAgain(from, a.Reply)
+		n.large.sendAgain(from, a)
 	case direct.Late:
 		n.stats.duplicates.Add(1)
 	case direct.Duplicate:
@@ -69,12 +69,13 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 	return nil
 }
 
-// decide asks the core, and makes the execution e of a call to run. Its caller has given up what the execution given runs, if there is one.
+// decide asks the core, holds the payload of a large answer, and makes the execution e of a call to run. Its caller has given up what the execution given runs, if there is one.
 func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage) (a direct.Arrival, e, given *execution) {
 	in := &n.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	a = in.core.Receive(n.pulse.now(), from.Addr(), &m.Header)
+	a.Payload.Hold()
 	if in.core.Crowded() {
 		n.sharers.seekOwner(from.Addr())
 	}
