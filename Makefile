@@ -87,6 +87,9 @@ proof: ## what the P4 program promises, proved for all packets and tables; "unit
 	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
 	/usr/bin/python3 p4/proof/prove.py --rights all
 
+validate: ## the eBPF of each program in the tests, compared with its model by Z3; by hand. "unit" does the small ones
+	$(GO) test -count=1 -timeout 0 -run TestValidated -v ./p4/ebpf -validate-all
+
 fuzz: ## look for inputs that fail: every fuzz target for FUZZTIME (1m), properties with new values; by hand or nightly
 	scripts/fuzz.sh $(FUZZTIME)
 
@@ -121,4 +124,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build switch install demo test setup check lint unit explore explore-fresh race darwin proof fuzz mutants some-mutants rack systemd eval gen p4 clean
+.PHONY: help build switch install demo test setup check lint unit explore explore-fresh race darwin proof validate fuzz mutants some-mutants rack systemd eval gen p4 clean

@@ -109,14 +109,9 @@ func (w *reached) missed(name string, prog *v1model.Program) (out []string) {
 	return out
 }
 
-// TestCompared runs each program that the tests load into the kernel on both executors, which must do the same with each packet, and tells how much of the
-// programs' graphs the packets met: that is what is compared of the generated code. With -v it tells so of each program.
-func TestCompared(t *testing.T) {
-	if testing.Short() {
-		t.Skip("loads every program twice")
-	}
-	needRoot(t)
-	var files []string
+// kernelPrograms are the files of the programs that tests load into the kernel, and of some that it does not take.
+func kernelPrograms(t *testing.T) (files []string) {
+	t.Helper()
 	for _, pattern := range []string{"testdata/*.json", "../interp/testdata/*.json", "../../docs/testdata/basic.json", "../bifrost.json"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
@@ -124,9 +119,19 @@ func TestCompared(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
+	return files
+}
+
+// TestCompared runs each program that the tests load into the kernel on both executors, which must do the same with each packet, and tells how much of the
+// programs' graphs the packets met: that is what is compared of the generated code. With -v it tells so of each program.
+func TestCompared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads every program twice")
+	}
+	needRoot(t)
 	var all [3]share
 	programs, refused, missed := 0, []string{}, []string{}
-	for _, f := range files {
+	for _, f := range kernelPrograms(t) {
 		name := strings.TrimSuffix(strings.TrimPrefix(f, "../"), ".json")
 		prog := load(t, f)
 		if len(Lacks(prog, 0)) > 0 {

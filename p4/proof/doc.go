@@ -16,6 +16,10 @@
 // packets does not follow these actions. From what rights.py proves, invariants.py proves that each
 // action keeps the invariants of the registers. registers.py proves a small program that has a register.
 //
+// validate.py is about the eBPF that package ebpf generates, of any program: it follows the instructions (machine.py) and
+// compares each way through them with what the model does with the same packets (model.py). Tests of package ebpf run it; "make validate" looks at all
+// programs. What it supposes, and which share it proves, is in p4/CONFORMANCE.md.
+//
 // The tests of this package run the prover, and run what it says about the mutants on
 // both executors: so the prover's idea of the program is that of the switches.
 package proof
