@@ -170,8 +170,8 @@ const deniedDigest = "denied_digest_t"
 // digest takes a sample of a digest.
 func (c *controller) digest(d p4rtclient.Digest) {
 	c.hear()
-	if d.Name == hintDigest {
-		c.hinted(d)
+	if d.Name == halfUsedDigest {
+		c.toldHalfUsed(d)
 		return
 	}
 	if d.Name != deniedDigest || len(d.Fields) != 4 {

@@ -343,7 +343,7 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
 		return 0, err
 	}
-	if err := g.takeHints(ctx); err != nil {
+	if err := g.takeHalfUsed(ctx); err != nil {
 		return 0, err
 	}
 	if err := g.setRates(ctx); err != nil {

@@ -27,8 +27,8 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     register<bit<42>>(SLOTS) slot_region2;
     register<bit<42>>(SLOTS) slot_region3;
 
-    // Hints of a port, by its number.
-    meter(512, MeterType.packets) hints;
+    // Which digests of half used batches a port may cause, by its number.
+    meter(512, MeterType.packets) half_used_digests;
 
     // Which node may allocate in which batch of regions of a machine.
     action may() {}
@@ -736,8 +736,8 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         LISTS(TAKE_LIST)
     }
 
-    action hint() {
-        hints.execute_meter<bit<8>>((bit<32>)std.ingress_port, meta.color);
+    action meter_half_used() {
+        half_used_digests.execute_meter<bit<8>>((bit<32>)std.ingress_port, meta.color);
     }
 
     apply {
@@ -800,7 +800,7 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                 judge_access();
             }
             if (meta.rights.half_used == 1) {
-                hint();
+                meter_half_used();
                 if (meta.color != RED) {
                     meta.half_used = { (bit<16>)meta.rights.to, SLOT_OF(meta.region) };
                     digest<half_used_digest_t>(1, meta.half_used);

@@ -27,7 +27,7 @@ func (n *Node) giveAccounts() {
 			a := n.account()
 			for _, p := range a.Pages() {
 				p.Rebuild = rebuild
-				if err := s.Account(n.base, p); err != nil {
+				if err := s.Account(n.life.base, p); err != nil {
 					n.log.Error("rpc: the node could not say what rights it has", "node", n.self.Name, "err", err)
 					return
 				}
@@ -43,7 +43,7 @@ func (n *Node) account() control.Account {
 	for _, p := range n.memory.Account() {
 		a.Regions = append(a.Regions, rpcpacket.RegionOf(p))
 	}
-	n.accountOfCalls(&a)
+	n.out.account(&a)
 	n.accountOfTaken(&a)
 	for _, q := range n.questions.all {
 		if !q.isOver() {
@@ -53,9 +53,8 @@ func (n *Node) account() control.Account {
 	return a
 }
 
-// accountOfCalls adds what the node has called.
-func (n *Node) accountOfCalls(a *control.Account) {
-	o := &n.out
+// account adds what the node has called.
+func (o *outgoing) account(a *control.Account) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.core.Used(func(s rpcpacket.Slot, number rpcpacket.Number) {
@@ -73,7 +72,7 @@ func (n *Node) accountOfCalls(a *control.Account) {
 		case o.core.Asks(call):
 			a.Asked = append(a.Asked, at)
 			continue
-		case !is || call.Number.Incarnation() != n.self.Incarnation:
+		case !is || call.Number.Incarnation() != o.self.Incarnation:
 			continue
 		}
 		m, err := rpcpacket.Parse(p.datagram)
@@ -162,16 +161,16 @@ func regionsOf(all []dsm.Pointer) (regions []rpcpacket.Region) {
 	return regions
 }
 
-// receivedBy notes that a one-way has brought the node regions.
-func (n *Node) receivedBy(m *rpcpacket.Message) {
+// received notes that a one-way has brought the node regions.
+func (r *regions) received(m *rpcpacket.Message) {
 	if m.Type == rpcpacket.Oneway {
-		n.memory.Received(n.pointers(m)...)
+		r.memory.Received(r.of(m)...)
 	}
 }
 
-// notReceivedBy takes that back: the one-way is refused.
-func (n *Node) notReceivedBy(m *rpcpacket.Message) {
+// notReceived takes that back: the one-way is refused.
+func (r *regions) notReceived(m *rpcpacket.Message) {
 	if m.Type == rpcpacket.Oneway {
-		n.memory.Gave(n.pointers(m)...)
+		r.memory.Gave(r.of(m)...)
 	}
 }

@@ -348,12 +348,12 @@ func (b *opSequence) scope() dsmclient.Scope {
 }
 
 // lender tells by which use of a slot who calls has a region; nil if all are its own.
-func (n *Node) lender(b *opSequence) func(rpcpacket.Region) rpcpacket.Ref {
+func (s *borrows) lender(b *opSequence) func(rpcpacket.Region) rpcpacket.Ref {
 	switch {
 	case b != nil && len(b.e.call.Lists) > 0:
 		return b.e.lentBy
-	case n.borrows.now.Load() != nil:
-		return n.borrowed
+	case s.now.Load() != nil:
+		return s.lease
 	}
 	return nil
 }
@@ -363,7 +363,7 @@ func (n *Node) lender(b *opSequence) func(rpcpacket.Region) rpcpacket.Ref {
 func (e *execution) lentBy(r rpcpacket.Region) rpcpacket.Ref {
 	i := slices.IndexFunc(e.call.Lists, func(l rpcpacket.List) bool { return slices.Contains(l.Of(), r) })
 	if i < 0 || e.call.Type != rpcpacket.Call {
-		return e.node.borrowed(r)
+		return e.node.borrows.lease(r)
 	}
 	return rpcpacket.Ref{Slot: e.call.Slot + rpcpacket.Slot(i), Number: e.call.Number} //nolint:gosec // at most MaxLists
 }
@@ -398,7 +398,7 @@ func (b *opSequence) finishMemory() error {
 	if client == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.e.node.base, finishTime)
+	ctx, cancel := context.WithTimeout(b.e.node.life.base, finishTime)
 	defer cancel()
 	return client.Finish(ctx)
 }

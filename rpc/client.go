@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math"
 	"net/netip"
 	"sync"
 	"time"
@@ -100,7 +99,7 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 	if m = c.methods[key]; m == nil {
 		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: key.policy}
 		m.rtt = c.node.out.rtt(rttKey{c.service, key})
-		m.meter = c.node.meter(c.service, name, false)
+		m.meter = c.node.meters.of(c.service, name, false)
 		c.methods[key] = m
 	}
 	return m, nil
@@ -125,7 +124,7 @@ func (c *client) make(ctx context.Context, name string, args, result thrift.TStr
 	if err != nil {
 		return meta, CodeOf(err), asThrift(err)
 	}
-	codec := newCodec(c.node.limit())
+	codec := newCodec(c.node.large.limit())
 	defer codec.free()
 	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
@@ -152,7 +151,7 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 		return neverBegan(err)
 	}
 	if result != nil { // a one-way hands over what is its sender's own
-		codec.by = c.node.lender(b)
+		codec.by = c.node.borrows.lender(b)
 	}
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
 		return neverBegan(err)
@@ -174,9 +173,9 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 		return nil
 	}
 	o.gains(p)
-	defer c.node.release(p)
+	defer c.node.out.release(p)
 	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
-		c.node.memory.Gained(c.node.pointers(&p.answer)...)
+		c.node.memory.Gained(c.node.regions.of(&p.answer)...)
 	}
 	return c.decode(ctx, codec, p, m, result)
 }
@@ -206,14 +205,14 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	}
 	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
 		c.node.memory.Returned(p.lent...)
-		c.node.release(p)
+		c.node.out.release(p)
 		return nil, neverBegan(coded(m.op, err))
 	}
 	if kind == thrift.ONEWAY && m.policy == PolicyNone {
 		return nil, nil // p is no longer the caller's
 	}
 	if p.kept {
-		c.node.release(p)
+		c.node.out.release(p)
 		return nil, nil
 	}
 	if err := c.wait(ctx, b, o, p, m); err != nil {
@@ -222,7 +221,7 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	if p.movedOn() {
 		c.unbind(o, p, m)
 		codec.takeBack(p.payload)
-		c.node.release(p)
+		c.node.out.release(p)
 		if o != nil && o.expired != nil {
 			return nil, neverBegan(o.expired)
 		}
@@ -254,7 +253,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 		return &Error{Code: BadRequest, Op: m.op, Err: errManyLenders}
 	}
 	if codec.size() > codec.buf.limit {
-		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec))
+		return fault.New(BadRequest, m.op, "%s", c.node.large.tooLongIn("a message", codec))
 	}
 	m.meter.requests.add(uint64(codec.size()-rpcpacket.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
@@ -266,7 +265,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	p.RTT, p.lends = m.rtt, len(codec.pointers) > 0
 	p.detached = kind == thrift.ONEWAY && m.policy == PolicyNone // nobody waits
 	if p.detached {
-		if err := n.reserve(ctx, p); err != nil {
+		if err := n.out.reserve(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -277,7 +276,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if d, ok := ctx.Deadline(); ok {
 		left := time.Until(d)
 		if h.Timeout = duration.Milliseconds(left); h.Timeout != 0 {
-			p.deadline = n.now() + left
+			p.deadline = n.pulse.now() + left
 		}
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
@@ -295,27 +294,27 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if p.server = to; o != nil && kind == thrift.ONEWAY && m.policy != PolicyNone {
 		return c.owe(o, p, to.node, m, codec, h, id)
 	}
-	if o != nil && !id.IsZero() && n.unheard(id) && !n.awaitAsked(ctx, b, id) {
+	if o != nil && !id.IsZero() && n.questions.unheard(id) && !n.questions.awaitOf(ctx, b, id) {
 		return o.whyEnded(n)
 	}
 	p.ID, p.Node, p.Slots = id, to.node.As16(), len(codec.lists())
-	if err := n.takeSlot(ctx, b, p, m); err != nil {
+	if err := n.out.takeSlot(ctx, b, p, m); err != nil {
 		return err
 	}
 	if !c.address(p, b, o, codec, &h) {
-		n.returnSlot(p)
+		n.out.returnSlot(p)
 		return o.whyEnded(n)
 	}
 	if p.detached {
 		return c.sendOneway(ctx, p, codec, &h)
 	}
-	out, err := n.begin(p, codec, &h)
+	out, err := n.out.begin(p, codec, &h)
 	if err != nil {
 		return err
 	}
 	o.sentIn(p)
 	p.out[0] = p.to
-	if err := n.transmit(n.connOf(p), p.out[:], &out); err != nil && n.end(p) {
+	if err := n.large.transmit(n.ports.of(p.to.Remote), p.out[:], &out); err != nil && n.out.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
 	}
 	return nil
@@ -325,25 +324,15 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 // like any other.
 func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header) error {
 	n := c.node
-	p.Expires = duration.Add(n.now(), lifetimeOf(ctx))
-	conn, to := n.connOf(p), p.to
-	out, err := n.begin(p, codec, h)
+	p.Expires = duration.Add(n.pulse.now(), lifetimeOf(ctx))
+	conn, to := n.ports.of(p.to.Remote), p.to
+	out, err := n.out.begin(p, codec, h)
 	if err != nil {
 		return err
 	}
-	_ = n.transmit(conn, []netio.Message{to}, &out) // p is no longer the caller's
-	n.standIn()                                     // for the receipt
+	_ = n.large.transmit(conn, []netio.Message{to}, &out) // p is no longer the caller's
+	n.leader.standIn()                                    // for the receipt
 	return nil
-}
-
-// transmit puts a call on the wire, whose address is that of the one message.
-func (n *Node) transmit(conn netio.Conn, to []netio.Message, out *outbound) error {
-	to[0].Buf = out.datagram
-	if out.payload != nil {
-		return n.sendLarge(to[0], out.payload, false)
-	}
-	_, err := conn.WriteBatch(to)
-	return err
 }
 
 // wait waits for the answer or the end of the context. An execution that gives a direct call up waits for the callee's
@@ -353,15 +342,15 @@ func (c *client) wait(ctx context.Context, b *opSequence, o *operation, p *pendi
 		b.e.yield()
 		defer b.e.resume()
 	}
-	if (o == nil || o.expired == nil) && c.node.await(ctx, p) {
+	if (o == nil || o.expired == nil) && c.node.leader.await(ctx, p) {
 		return nil
 	}
 	if p.of != nil && m.policy != PolicyNone {
 		return c.giveUp(ctx, o, p, m)
 	}
 	why := fault.FromContext(m.op, ctx.Err())
-	if c.node.abandon(p) {
-		c.node.release(p)
+	if c.node.out.abandon(p) {
+		c.node.out.release(p)
 		return why
 	}
 	<-p.ready // answered at the last moment
@@ -456,14 +445,4 @@ func coded(op string, err error) error {
 		return fault.FromContext(op, err)
 	}
 	return &Error{Code: Internal, Op: op, Err: err}
-}
-
-// limit is how many bytes a message has at most, header included.
-func (n *Node) limit() int {
-	return rpcpacket.HeaderSize + int(min(n.large.most, math.MaxInt-rpcpacket.HeaderSize)) //nolint:gosec // bounded
-}
-
-// tooLong is why a message that a codec has written is refused.
-func (n *Node) tooLong(what string, c *codec) string {
-	return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
 }

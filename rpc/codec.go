@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -80,18 +81,25 @@ var codecs = sync.Pool{New: func() any {
 	return c
 }}
 
+// packetAt is where a packet begins in a codec's output, and payloadAt where its payload does, if it lists no regions. A first
+// packet begins at 0: what it says of the whole message stands between its head and the payload.
+const (
+	packetAt  = rpcpacket.MorePreface
+	payloadAt = packetAt + rpcpacket.HeaderSize
+)
+
 // newCodec returns a codec whose output starts behind the space for a header and
 // makes messages of at most limit bytes, header included.
 func newCodec(limit int) *codec {
 	c := codecs.Get().(*codec)
-	c.buf.limit = limit
+	c.buf.limit = packetAt + limit
 	c.reset()
 	return c
 }
 
 // reset starts the output afresh.
 func (c *codec) reset() {
-	c.buf.out = append(c.buf.out[:0], make([]byte, rpcpacket.HeaderSize)...)
+	c.buf.out = append(c.buf.out[:0], make([]byte, payloadAt)...)
 	c.buf.over = 0
 	c.pointers, c.kind, c.inside, c.failed, c.trailer, c.headed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil, 0
 	c.by, c.packed, c.listed = nil, nil, 0
@@ -101,11 +109,17 @@ func (c *codec) reset() {
 
 func (c *codec) free() {
 	c.buf.in, c.opened, c.packet = nil, false, nil
-	if cap(c.buf.out) > maxDatagram {
-		c.buf.out = nil // what is large is the garbage collector's: parts of it may be on their way
+	if cap(c.buf.out) > mostKept {
+		c.buf.out = nil // of a large message that was not sent
 	}
 	codecs.Put(c)
 }
+
+// mostKept is the largest output in bytes that a codec keeps for the next message: any datagram fits, rounded up as the allocator does.
+const mostKept = 72 << 10
+
+// payload is the output without headers of packets.
+func (c *codec) payload() []byte { return c.buf.out[payloadAt:] }
 
 // front is how many bytes of the datagram stand in front of the payload.
 func (c *codec) front() int { return rpcpacket.HeaderSize + c.listSize() }
@@ -121,28 +135,30 @@ func (c *codec) lists() []rpcpacket.List {
 // listSize is how many bytes the lists of regions have.
 func (c *codec) listSize() int { return len(c.lists()) * rpcpacket.ListSize }
 
-// large returns the payload of the output, once it is a datagram. It does not change
-// any more: the codec lets go of it.
-func (c *codec) large(datagram []byte) *sent.Payload {
+// large makes a message that exceeds a packet of the output, once datagram has completed it: the first packet, and the payload in whose memory
+// the packet may lie. Neither changes any more: the codec lets go of them.
+func (c *codec) large(budget int, pushed rpcpacket.Push) (first []byte, payload *sent.Payload) {
+	whole := append(c.buf.out, c.trailer...)
 	c.buf.out = nil
-	end := len(datagram) - len(c.trailer)
-	return sent.New(datagram, datagram[c.front():end:end])
+	end := len(whole) - len(c.trailer)
+	first, _ = rpcpacket.FirstIn(whole, budget, pushed) // always: see there
+	return first, sent.New(whole, whole[packetAt+c.front():end:end])
 }
 
 // takeBack makes the output again what it was before it was a datagram, since the message is sent anew; the payload
 // is what large has returned, if it was large.
 func (c *codec) takeBack(payload *sent.Payload) {
 	if payload != nil {
-		c.buf.out = append(make([]byte, rpcpacket.HeaderSize, rpcpacket.HeaderSize+len(payload.Bytes())), payload.Bytes()...)
+		c.buf.out = append(make([]byte, payloadAt, payloadAt+len(payload.Bytes())), payload.Bytes()...)
 	} else {
-		c.buf.out = slices.Delete(c.buf.out, rpcpacket.HeaderSize, c.front()) // the lists
+		c.buf.out = slices.Delete(c.buf.out, payloadAt, packetAt+c.front()) // the lists
 	}
 	c.trailer = nil
 }
 
 // size is the length of the datagram that the output makes, in bytes.
 func (c *codec) size() int {
-	return len(c.buf.out) + c.buf.over + c.listSize() + len(c.trailer)
+	return len(c.buf.out) - packetAt + c.buf.over + c.listSize() + len(c.trailer)
 }
 
 // datagram completes the output with a header: the result is the whole packet,
@@ -152,12 +168,11 @@ func (c *codec) datagram(h *rpcpacket.Header) []byte {
 		h.Flags |= rpcpacket.FlagHeaders
 	}
 	if n := c.listSize(); n > 0 {
-		c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, make([]byte, n)...)
+		c.buf.out = slices.Insert(c.buf.out, payloadAt, make([]byte, n)...)
 	}
-	start := c.front()
-	m := rpcpacket.Message{Header: *h, Lists: c.lists(), Payload: c.buf.out[start:], Trailer: c.trailer}
-	m.AppendHead(c.buf.out[:0]) // the payload is in its place behind it
-	return append(c.buf.out, c.trailer...)
+	m := rpcpacket.Message{Header: *h, Lists: c.lists(), Payload: c.buf.out[packetAt+c.front():], Trailer: c.trailer}
+	m.AppendHead(c.buf.out[packetAt:packetAt]) // the payload is in its place behind it
+	return append(c.buf.out, c.trailer...)[packetAt:]
 }
 
 // read makes the codec read a message's payload.
@@ -280,7 +295,7 @@ func (c *codec) ReadBinary(ctx context.Context) ([]byte, error) {
 	if err != nil || c.aliased {
 		return b, err
 	}
-	return append(make([]byte, 0, len(b)), b...), nil
+	return bytes.Clone(b), nil
 }
 
 // ReadFieldBegin notes whether the field may be the address of a GlobalPointer, which never is what is outermost. The encoding

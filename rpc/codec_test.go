@@ -36,7 +36,8 @@ func TestTakeBack(t *testing.T) {
 		size := c.size()
 		first := slices.Clone(c.datagram(&h))
 		if large {
-			c.takeBack(c.large(first))
+			_, payload := c.large(maxDatagram, rpcpacket.Push{})
+			c.takeBack(payload)
 		} else {
 			c.takeBack(nil)
 		}
@@ -59,7 +60,7 @@ func TestArguments_Large(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(PolicyRecover), Service: 7}
-		trailer := (&Node{budget: 1400}).trailer(nil, c, &h)
+		trailer := (&Node{ports: ports{budget: 1400}}).trailer(nil, c, &h)
 		hash := binary.BigEndian.Uint64(trailer[len(trailer)-argumentsSize:])
 		whole, err := rpcpacket.Parse(c.datagram(&h))
 		if err != nil {
@@ -143,7 +144,7 @@ func TestPointersAreListed(t *testing.T) {
 			if err := errors.Join(w.WriteMessageBegin(t.Context(), "add", thrift.CALL, 0), outer(w, c.in), w.WriteMessageEnd(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			m := rpcpacket.Message{Lists: rpcpacket.ListsOf(c.listed...), Payload: w.buf.out[rpcpacket.HeaderSize:]}
+			m := rpcpacket.Message{Lists: rpcpacket.ListsOf(c.listed...), Payload: w.payload()}
 			_, err := r.takeHeaders(&m)
 			if _, openErr := r.open(t.Context()); err != nil || openErr != nil {
 				t.Fatal(err, openErr)

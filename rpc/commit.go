@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -87,18 +86,6 @@ func (o *owed) over() bool {
 	}
 }
 
-// await waits for the end of what earlier incarnations have left.
-func (l *ledger) await(ctx context.Context, over <-chan struct{}) error {
-	select {
-	case <-over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.node.base.Done():
-		return l.node.whyEnded()
-	}
-}
-
 // oweMemory finds out what earlier incarnations have left. Of what is to be committed nobody gets the
 // answer yet.
 func (n *Node) oweMemory(h *control.Holdings) {
@@ -106,7 +93,13 @@ func (n *Node) oweMemory(h *control.Holdings) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumes.Resumption = l.table.Resume()
-	n.takeHoldings(h)
+	n.questions.begin(h.Slots, l.table)
+	n.left.all = n.regions.unaccounted(l.table.State(), h.Regions)
+	bases := make([]dsm.Pointer, 0, len(h.Regions))
+	for _, a := range h.Regions {
+		bases = append(bases, a.As16())
+	}
+	n.memory.Received(bases...)
 	l.resumes.memory = map[rpcpacket.ID]*owed{}
 	for _, e := range l.resumes.Commit {
 		l.settling[e.ID] = true
@@ -119,7 +112,7 @@ func (n *Node) oweMemory(h *control.Holdings) {
 		l.resumes.memory[e.ID] = o
 	}
 	for _, e := range l.resumes.Rollback {
-		o := &owed{execution: e, lent: n.unheardOf(e.Called, len(e.Machines) > 0), shared: h.Shared && len(e.Machines) > 0, obeyed: make(chan struct{})}
+		o := &owed{execution: e, lent: n.questions.unheardOf(e.Called, len(e.Machines) > 0), shared: h.Shared && len(e.Machines) > 0, obeyed: make(chan struct{})}
 		if m, err := rpcpacket.Parse(e.Begun.Call); err == nil {
 			o.service = m.Service
 		}
@@ -150,7 +143,7 @@ func (l *ledger) settleOwed() {
 
 // settleLent takes back what an execution did when nobody may read it any more.
 func (l *ledger) settleLent(o *owed) {
-	if l.node.awaitHeard(o.lent) && (!o.shared || l.node.awaitUnshared()) {
+	if l.node.questions.await(o.lent) && (!o.shared || l.node.awaitUnshared()) {
 		l.settleList(o.execution.Machines, []*owed{o})
 	}
 }
@@ -160,12 +153,12 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 	for _, o := range list {
 		if o.commit == nil {
 			var err error
-			if o.left, err = n.rollBack(n.base, n.formerRuns(o.execution.ID), machines); err != nil {
+			if o.left, err = n.regions.rollBack(n.life.base, n.formerRuns(o.execution.ID), machines); err != nil {
 				n.cannotCommit(err)
 				return
 			}
 		} else {
-			if err := n.commitRun(n.base, o.commit); err != nil {
+			if err := n.regions.commit(n.life.base, o.commit); err != nil {
 				n.cannotCommit(err)
 				return
 			}
@@ -196,7 +189,7 @@ func (n *Node) undoubted(ctx context.Context, ptrs []dsm.Pointer) error {
 		if o.commit != nil || o.read() || !slices.ContainsFunc(ptrs, there) {
 			continue
 		}
-		if err := n.ledger.await(ctx, o.obeyed); err != nil {
+		if err := n.life.await(ctx, o.obeyed); err != nil {
 			return err
 		}
 	}
@@ -212,23 +205,23 @@ func (x *export) settled(ctx context.Context) error {
 		if o.service != x.hash || o.read() {
 			continue
 		}
-		if err := l.await(ctx, o.obeyed); err != nil {
+		if err := l.node.life.await(ctx, o.obeyed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// commitRun has the memory machines commit what an execution has changed. It is done, or has made a checkpoint, and the
+// commit has the memory machines commit what an execution has changed. It is done, or has made a checkpoint, and the
 // ledger says so.
-func (n *Node) commitRun(ctx context.Context, k *commit) error {
+func (r *regions) commit(ctx context.Context, k *commit) error {
 	for _, m := range k.owed.Machines {
-		if err := n.memory.Commit(ctx, m, k.run); err != nil {
+		if err := r.memory.Commit(ctx, m, k.run); err != nil {
 			return err
 		}
 	}
 	if len(k.owed.Machines) > 0 {
-		n.stats.committed.Add(1)
+		r.stats.committed.Add(1)
 	}
 	return nil
 }
@@ -237,7 +230,7 @@ func (n *Node) commitRun(ctx context.Context, k *commit) error {
 // machine that takes the node for fenced does that. The next incarnation settles what this one has
 // written.
 func (n *Node) cannotCommit(why error) {
-	if n.base.Err() == nil {
+	if n.life.base.Err() == nil {
 		n.resign(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "commit an execution", Err: why})
 	}
 }
@@ -249,15 +242,15 @@ func (n *Node) formerRuns(id rpcpacket.ID) control.Run {
 
 // rollBack has memory machines take back what a run of an execution did, and those before it. A copy
 // of the request that comes late changes nothing: it names no later run. rollBack returns what the runs have allocated.
-func (n *Node) rollBack(ctx context.Context, run control.Run, machines []uint8) (left []dsmclient.Left, err error) {
+func (r *regions) rollBack(ctx context.Context, run control.Run, machines []uint8) (left []dsmclient.Left, err error) {
 	for _, m := range machines {
-		some, err := n.memory.Rollback(ctx, m, run)
+		some, err := r.memory.Rollback(ctx, m, run)
 		if err != nil {
 			return nil, err
 		}
 		left = append(left, some...)
 	}
-	n.stats.rolledBack.Add(1)
+	r.stats.rolledBack.Add(1)
 	return left, nil
 }
 
@@ -276,22 +269,22 @@ func (l *ledger) tell(e *execution, d *record.Done, last uint64) {
 	}
 	k := commitOf(d)
 	if e.export.manager != nil {
-		l.answer(e, d, l.commit(n.base, k))
+		l.answer(e, d, l.commit(n.life.base, k))
 		return
 	}
-	short, cancel := context.WithTimeout(n.base, commitPatience)
+	short, cancel := context.WithTimeout(n.life.base, commitPatience)
 	defer cancel()
-	if err := n.commitRun(short, k); err == nil {
+	if err := n.regions.commit(short, k); err == nil {
 		l.answer(e, d, true)
 	} else {
-		go func() { l.answer(e, d, l.commit(n.base, k)) }() // a machine is away
+		go func() { l.answer(e, d, l.commit(n.life.base, k)) }() // a machine is away
 	}
 }
 
 // commit is commitRun, and ends the node if that fails: the next incarnation then commits, and
 // answers.
 func (l *ledger) commit(ctx context.Context, k *commit) bool {
-	err := l.node.commitRun(ctx, k)
+	err := l.node.regions.commit(ctx, k)
 	if err != nil {
 		l.node.cannotCommit(err)
 	}
@@ -314,11 +307,11 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
 	if e.resumed {
-		l.node.freeLeft()
+		l.freeLeft()
 	}
 	l.node.sendOneways(leave)
 	if settled && !e.told {
-		l.node.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
+		l.node.large.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
 	}
 }
 
@@ -394,53 +387,14 @@ func (n *Node) sendOneway(w *record.Oneway) {
 		go n.leaveAfter(q, w) // which looks again whether there is another one
 		return
 	}
-	o, node := &n.out, netip.AddrFrom16(w.Node)
-	p := o.pendings.Get().(*pending)
-	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.onewayRTT, true, w.ID, w.Node, len(m.Lists), &m
+	p := n.out.pendings.Get().(*pending)
+	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.out.oneway, true, w.ID, w.Node, len(m.Lists), &m
 	p.lends = len(m.Lists) > 0
 	p.Holds = p.lends // until the ledger says what has become of it
-	p.to = netio.Message{Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
+	p.to = netio.Message{Remote: netip.AddrPortFrom(netip.AddrFrom16(w.Node), rackaddr.PortDirect)}
 	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
-	n.memory.Gave(n.pointers(&m)...)
-	o.mu.Lock()
-	if o.err != nil || o.core.Out(w.ID) != nil || o.core.Waits(w.ID) {
-		o.mu.Unlock() // the node has ended, or it is on its way
-		n.release(p)
-		return
-	}
-	taken := o.core.Take(&p.Call)
-	n.wantSlots()
-	o.mu.Unlock()
-	if taken {
-		n.depart(p)
-	}
-}
-
-// depart sends a one-way that the ledger has, and that has a slot.
-func (n *Node) depart(p *pending) {
-	o, m := &n.out, p.owed
-	conn, first := n.connOf(p), p.to
-	o.mu.Lock()
-	if o.err != nil || !o.core.Begin(n.now(), &p.Call) {
-		o.mu.Unlock() // the node has ended
-		n.release(p)
-		return
-	}
-	m.Slot, m.Number, m.CallerIncarnation = p.Slot, p.Number, n.self.Incarnation
-	p.datagram = m.Append(nil)
-	if len(p.datagram) > n.budget {
-		m.Trailer = appendArguments(m.Trailer, m)
-		whole := m.Append(nil)
-		p.datagram, _ = rpcpacket.First(whole, n.budget, n.pushFor(p)) // always: see there
-		p.payload = sent.New(nil, m.Payload)
-	}
-	out := p.outbound
-	out.payload.Hold() // for who sends it
-	n.wakeAt(p.Due())
-	n.stats.calls.Add(1)
-	n.stats.onewaysSent.Add(1)
-	o.mu.Unlock()
-	_ = n.transmit(conn, []netio.Message{first}, &out) // a failure is a loss
+	n.memory.Gave(n.regions.of(&m)...)
+	n.out.departLater(p)
 }
 
 // departed is a one-way that the ledger has, and that has left.
@@ -460,7 +414,7 @@ func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
 	if p.lends && m.Type == rpcpacket.Exception {
 		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
 			w.owner = sent.Parent
-			for _, region := range n.pointers(&sent) {
+			for _, region := range n.regions.of(&sent) {
 				w.hands = append(w.hands, region)
 			}
 		}
@@ -498,9 +452,7 @@ func (n *Node) onRecord(w departed, last uint64) {
 	}
 	go func() {
 		if n.ledger.settle(last) {
-			n.out.mu.Lock()
-			defer n.out.mu.Unlock()
-			n.out.core.Unhold(w.Slot, w.Number, w.slots)
+			n.out.unhold(w.Slot, w.Number, w.slots)
 		}
 	}()
 }
@@ -518,7 +470,7 @@ func (l *ledger) awaitTaken(ctx context.Context, main rpcpacket.ID) error {
 	}
 	l.hands[main] = taken
 	l.mu.Unlock()
-	return l.await(ctx, taken)
+	return l.node.life.await(ctx, taken)
 }
 
 // tookAll lets the durable mains go on whose regions have been taken. The caller holds l.mu.
@@ -535,10 +487,10 @@ func (l *ledger) tookAll() {
 // more.
 func (n *Node) undelivered(w departed) {
 	if len(w.hands) > 0 {
-		for len(n.freeNow(n.base, []direct.Free{{Regions: w.hands}})) > 0 {
+		for len(n.regions.free(n.life.base, []direct.Free{{Regions: w.hands}})) > 0 {
 			select {
 			case <-time.After(freesAgain):
-			case <-n.base.Done():
+			case <-n.life.base.Done():
 				return // the next incarnation sends it again
 			}
 		}
@@ -549,15 +501,15 @@ func (n *Node) undelivered(w departed) {
 // redirect chooses another node for a one-way whose node has refused it for good, or has left
 // without it. It goes on until there is one, unless nobody serves the one-way any more.
 func (n *Node) redirect(w departed) {
-	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.now())
-	for n.base.Err() == nil {
-		to, err := n.findServer(n.base, w.may)
+	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.pulse.now())
+	for n.life.base.Err() == nil {
+		to, err := n.servers.find(n.life.base, w.may)
 		if err == nil {
 			to.over()
 			n.sendTo(w, to.node)
 			return
 		}
-		if _, err := n.session.Service(n.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
+		if _, err := n.session.Service(n.life.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
 			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", w.ID.String(), "service", w.may.Service)
 			n.onRecord(w, 0)
 			w.Item = direct.Item{ID: w.ID}
@@ -566,7 +518,7 @@ func (n *Node) redirect(w departed) {
 		}
 		select {
 		case <-time.After(servingLifetime):
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 		}
 	}
 }
@@ -596,11 +548,6 @@ func (n *Node) sendTo(w departed, to netip.Addr) {
 //
 // One that is refused before that is answered with an exception, which gives its regions back as it passes the switch.
 
-// accepts is the acknowledgement of a one-way.
-func (n *Node) accepts(m *rpcpacket.Message) []byte {
-	return (&rpcpacket.Message{Header: n.answerHeader(m)}).Append(nil)
-}
-
 // beginOneway writes down that a direct one-way has begun, which it may not have yet, and then
 // acknowledges it; not if it has ended meanwhile, or is run again. The reply is the acknowledgement.
 func (x *export) beginOneway(e *execution, reply []byte) {
@@ -613,20 +560,6 @@ func (x *export) beginOneway(e *execution, reply []byte) {
 	told := e.told
 	e.mu.Unlock()
 	if told {
-		x.node.whenSettled(e.from, reply)
+		x.node.ledger.whenSettled(func() { x.node.ports.send(e.from, reply) })
 	}
-}
-
-// whenSettled sends an answer when all records so far are settled.
-func (n *Node) whenSettled(to netip.AddrPort, reply []byte) {
-	last, settled := n.ledger.unsettled()
-	if settled {
-		n.send(to, reply)
-		return
-	}
-	go func() {
-		if n.ledger.settle(last) {
-			n.send(to, reply)
-		}
-	}()
 }

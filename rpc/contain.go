@@ -151,10 +151,10 @@ func (x *export) takeBackAll(e *execution) {
 		return
 	}
 	e.promote()
-	if lent := x.node.unheardOf(called, true); !x.node.awaitHeard(lent) {
+	if lent := x.node.questions.unheardOf(called, true); !x.node.questions.await(lent) {
 		return
 	}
-	left, err := x.node.rollBack(x.node.base, e.run(), machines)
+	left, err := x.node.regions.rollBack(x.node.life.base, e.run(), machines)
 	if err != nil {
 		x.node.cannotCommit(err)
 	}
@@ -190,7 +190,7 @@ func (x *export) perform(e *execution) {
 // goOn answers a call whose goroutine the program's code has ended, and has those run that wait for its slot.
 func (x *export) goOn(e *execution) {
 	e.promote()
-	x.node.running.CompareAndSwap(e, nil)
+	x.node.calls.running.CompareAndSwap(e, nil)
 	answered := false
 	defer func() {
 		if v := recover(); v != nil {

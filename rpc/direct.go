@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -36,8 +36,8 @@ func (n *Node) openDirect() error {
 	if err != nil {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
-	n.spinWhileLarge(conn, false)
-	n.directConn, n.nextReader = conn, standby.New[*reader]()
+	n.large.spinWhile(conn, false)
+	n.ports.direct = conn
 	return nil
 }
 
@@ -47,9 +47,12 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
-	h, err := n.holdings(ctx)
-	if err != nil {
-		return err
+	var h control.Holdings // what the switch has of former incarnations
+	if n.self.Before != 0 {
+		var err error
+		if h, err = n.session.Holdings(ctx); err != nil {
+			return err
+		}
 	}
 	n.oweMemory(&h)
 	return n.openDirect()
@@ -61,7 +64,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
 	if err != nil || m.Flags&rpcpacket.FlagMore != 0 { // which has a port of its own
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 		return nil
 	}
 	if m.Turned != rpcpacket.NotTurned {
@@ -93,10 +96,10 @@ func (n *Node) receiveRequest(r *reader, i int, from netip.AddrPort, m rpcpacket
 		n.heard(from.Addr(), &m)
 		return nil
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagGivenUp != 0:
-		n.hasBegun(from.Addr(), &m)
+		n.out.hasBegun(from.Addr(), &m)
 		return nil
 	}
-	n.malformed(from.Addr())
+	n.stats.countMalformed(from.Addr())
 	return nil
 }
 
@@ -125,7 +128,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	size, arguments, err := measure(m)
 	if _, ok := lineageIn(m.Trailer); err != nil || !ok {
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 		return nil
 	}
 	givenUp := m.Flags&rpcpacket.FlagGivenUp != 0
@@ -147,7 +150,8 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if m.Type == rpcpacket.Oneway && v == direct.Duplicate && l.table.State().Execution(m.Call) != nil {
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
-		n.whenSettled(from, n.accepts(m))
+		ack := n.ports.accepts(m)
+		l.whenSettled(func() { n.ports.send(from, ack) })
 		return nil
 	}
 	var running *execution
@@ -156,14 +160,14 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
-		answer = n.answerFor(known.Done.Answer, &m.Header)
+		answer = n.ports.answerFor(known.Done.Answer, &m.Header)
 	}
 	var refusal *Error
 	if v == direct.Run {
 		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.mayBegin(from.Addr(), &m.Header, left)
 		may := permitted
 		if fits {
-			may = n.mayShare(x, from.Addr(), m)
+			may = x.mayShare(from.Addr(), m)
 		}
 		switch {
 		case may == unheard:
@@ -197,19 +201,20 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Answer:
 		if answer != nil {
 			n.stats.answeredFromLedger.Add(1)
-			n.sendRecorded(from, answer, rpcpacket.Push{})
+			n.large.sendRecorded(from, answer, rpcpacket.Push{})
 		}
 	case direct.Refused:
 		n.stats.duplicates.Add(1)
-		n.whenSettled(from, x.refusal(m))
+		refusal := x.refusal(m)
+		l.whenSettled(func() { n.ports.send(from, refusal) })
 	case direct.Superseded:
 		n.superseded(from.Addr(), m)
 	case direct.Diverged:
-		n.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
+		n.ports.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
 	case direct.Malformed:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	case direct.Foreign:
-		n.foreign(from.Addr())
+		n.stats.countForeign(from.Addr())
 	default:
 		n.stats.duplicates.Add(1)
 		if givenUp && v == direct.Duplicate {
@@ -302,12 +307,13 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 	l.mu.Lock()
 	l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
 	l.mu.Unlock()
-	n.whenSettled(from, x.refusal(m))
+	refusal := x.refusal(m)
+	l.whenSettled(func() { n.ports.send(from, refusal) })
 }
 
 // refusal has the caller of a call that has not begun, and never will here, choose another node.
 func (x *export) refusal(m *rpcpacket.Message) []byte {
-	return x.node.exception(m, Unavailable, "the node is closing", true)
+	return x.node.ports.exception(m, Unavailable, "the node is closing", true)
 }
 
 // drainDirect waits until nobody will ask for the answer to a direct call, or the node has
@@ -331,28 +337,10 @@ func (n *Node) drainDirect(ctx context.Context) {
 		case <-time.After(forgetAfter):
 		case <-ctx.Done():
 			return
-		case <-n.done:
+		case <-n.life.done:
 			return
 		}
 	}
-}
-
-// takes returns the service with a hash if the node takes direct calls of it.
-func (n *Node) takes(hash uint64) *export {
-	if !n.ledger.placed() {
-		return nil
-	}
-	if n.heir != nil {
-		return n.inherited(hash)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, x := range n.exports {
-		if x.hash == hash && x.ready {
-			return x
-		}
-	}
-	return nil
 }
 
 // directExecution makes the execution of a direct call, or that of its next run, of which
@@ -361,8 +349,8 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments}
 	e.trunk.e = e
 	if m.Type == rpcpacket.Oneway {
-		e.account.got = n.pointers(m) // the regions are its own
-		n.receivedBy(m)
+		e.account.got = n.regions.of(m) // the regions are its own
+		n.regions.received(m)
 	}
 	e.lineage, _ = lineageIn(m.Trailer)
 	if m.Timeout != 0 {
@@ -457,12 +445,12 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		d.Owed.Run = x.node.self.Incarnation
 	}
 	if h.Type == rpcpacket.Oneway && codeIn(datagram) != OK {
-		x.node.notReceivedBy(&e.call)
+		x.node.regions.notReceived(&e.call)
 		e.account.got = nil // it has not begun: what it would have got is its sender's again
 	}
 	var answer []dsm.Pointer
 	if e.returns {
-		answer = x.node.results(datagram)
+		answer = x.node.regions.results(datagram)
 	}
 	e.owedOfRegions(&d.Owed, answer)
 	d.Owed.Oneways = e.oneways
@@ -498,30 +486,6 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.tell(e, d, n)
 }
 
-// answerFor is what is said of an execution that is done to a copy of its call. What the answer hands over it hands to the copy's incarnation of the
-// caller, in the copy's slot: that incarnation may have used the slot of the first copy again, and no earlier answer hands anything over there.
-// The switch judges an answer by the copy's slot, and by the incarnation that sends it.
-func (n *Node) answerFor(answer []byte, call *rpcpacket.Header) []byte {
-	answer = slices.Clone(answer)
-	rpcpacket.SetCaller(answer, call)
-	rpcpacket.SetCallee(answer, n.self.Incarnation)
-	return answer
-}
-
-// sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
-// the first parts if they are pushed; the record has the rest.
-func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.Push) {
-	if len(answer) <= n.budget {
-		_, _ = n.conn.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
-		return
-	}
-	m, err := rpcpacket.Parse(answer)
-	first, ok := rpcpacket.First(answer, n.budget, pushed)
-	if err == nil && ok { // always: see rpcpacket.First
-		_ = n.sendLarge(netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true) // likewise
-	}
-}
-
 // payload is that of a settled answer which the ledger keeps for a caller, nil if there is none. It does not change. Whoever gets it releases it.
 func (l *ledger) payload(caller netip.Addr, id rpcpacket.ID) *sent.Payload {
 	l.mu.Lock()
@@ -544,4 +508,41 @@ func codeIn(answer []byte) Code {
 		return OK
 	}
 	return m.Outcome()
+}
+
+// takes returns the service with a hash if the node takes direct calls of it.
+func (n *Node) takes(hash uint64) *export {
+	switch {
+	case !n.ledger.placed():
+		return nil
+	case n.heir != nil:
+		return n.inherited(hash)
+	}
+	return n.exports.of(hash)
+}
+
+// receiveFirst takes the first packet of a large message, which no one but the sender has seen.
+func (n *Node) receiveFirst(packet netio.Message) {
+	m, err := rpcpacket.Parse(packet.Buf)
+	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
+		n.stats.countMalformed(packet.Remote.Addr())
+		return
+	}
+	if m.Turned != rpcpacket.NotTurned {
+		n.turnedBack(packet.Remote.Addr(), &m)
+		return
+	}
+	switch m.Type {
+	case rpcpacket.Call, rpcpacket.Oneway:
+		r := &reader{messages: [readBatch]netio.Message{packet}}
+		if e := n.receiveRequest(r, 0, netip.AddrPortFrom(packet.Remote.Addr(), rackaddr.PortRPC), m); e != nil {
+			go e.export.pool.work(e)
+		}
+	case rpcpacket.Reply, rpcpacket.Exception:
+		if n.completeLarge(len(packet.Buf), m, packet.Remote.Addr()) {
+			n.leader.interrupt() // whoever waits may be reading
+		}
+	default:
+		n.stats.countMalformed(packet.Remote.Addr())
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -87,7 +86,7 @@ type execution struct {
 // to itself, and, with exactly-once, outside of any execution of a server.
 func (c *client) allowed(b *opSequence, m *method) error {
 	if b == nil {
-		if m.policy != PolicyNone && !c.config.plain && c.node.serves() {
+		if m.policy != PolicyNone && !c.config.plain && len(c.node.exports.list()) > 0 {
 			return fault.New(BadRequest, m.op, "a call of policy %s in a server needs the context of a handler: pass the one that the handler was given, or use policy none or rpc.WithPlainCalls", m.policy)
 		}
 		return nil
@@ -141,8 +140,8 @@ func (e *execution) key() (endpoint.Key, error) {
 	select {
 	case <-e.export.told:
 		return e.export.key, nil
-	case <-e.node.done: // or Export has failed before: the rack takes the execution from this node
-		return nil, e.node.whyEnded()
+	case <-e.node.life.done: // or Export has failed before: the rack takes the execution from this node
+		return nil, e.node.life.whyEnded()
 	}
 }
 
@@ -219,7 +218,7 @@ func (e *execution) keep() {
 }
 
 func (e *execution) freeBuffer() {
-	e.node.releaseLarge(e.from.Addr(), e.claim)
+	e.node.large.release(e.from.Addr(), e.claim)
 	e.claim = 0
 	if e.buffer != nil {
 		freeDatagram(e.buffer)
@@ -320,15 +319,7 @@ func (e *execution) whyEnded() error {
 			return full
 		}
 	}
-	return e.node.whyEnded()
-}
-
-// whyEnded is why the node can do nothing any more.
-func (n *Node) whyEnded() error {
-	if err := n.failure(); err != nil {
-		return err
-	}
-	return fault.New(Unavailable, "node "+n.self.Name, "the node has ended")
+	return e.node.life.whyEnded()
 }
 
 // acceptLarge begins to fetch the rest of a new call of so many bytes so far. It
@@ -336,7 +327,7 @@ func (n *Node) whyEnded() error {
 func (x *export) acceptLarge(e *execution, size int) *execution {
 	m := e.call
 	e.call.Payload, e.call.Trailer = nil, slices.Clone(m.Trailer) // the buffer is the reader's
-	t, v := x.node.beginLarge(e.from.Addr(), &m, false, size, e)
+	t, v := x.node.large.begin(e.from.Addr(), &m, false, size, e)
 	switch v {
 	case bulk.Taken:
 	case bulk.Whole:
@@ -350,7 +341,7 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 			x.answerException(e, BadRequest, why)
 		}
 	case bulk.Malformed:
-		x.node.malformed(e.from.Addr())
+		x.node.stats.countMalformed(e.from.Addr())
 		x.forget(e)
 	default:
 		x.drop(e)
@@ -377,9 +368,9 @@ func (x *export) accept(e *execution) (run *execution) {
 	to, receipt := e.from, x.receipt(e) // a call that waits may be over before it is acknowledged
 	var reply []byte
 	if e.call.Type == rpcpacket.Oneway && e.journal != nil {
-		reply = x.node.accepts(&e.call)
+		reply = x.node.ports.accepts(&e.call)
 	}
-	e.queued = x.node.now()
+	e.queued = x.node.pulse.now()
 	switch x.pool.admit(e) {
 	case begun:
 		run = e
@@ -396,7 +387,7 @@ func (x *export) accept(e *execution) (run *execution) {
 	}
 	switch {
 	case receipt != nil:
-		x.node.send(to, receipt)
+		x.node.ports.send(to, receipt)
 	case e.givenUp:
 		x.node.tellBegun(to, &e.call, e)
 	case reply != nil:
@@ -434,36 +425,19 @@ func (x *export) turnAway(e *execution) {
 		return
 	}
 	defer e.freeBuffer()
-	if x.node.failure() != nil {
+	if x.node.life.failure() != nil {
 		x.answerException(e, Unavailable, "the node is closing")
 		return
 	}
 	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
 }
 
-// send puts one message on the wire; a failure is a loss like any other.
-func (n *Node) send(to netip.AddrPort, datagram []byte) {
-	_, _ = n.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: to}})
-}
-
-// exception makes a system exception in answer to a call, which did not begin if it is
-// unbegun.
-func (n *Node) exception(call *rpcpacket.Message, code Code, why string, unbegun bool) []byte {
-	h := n.answerHeader(call)
-	h.Type, h.Code = rpcpacket.Exception, code
-	if unbegun {
-		h.Flags |= rpcpacket.FlagUnbegun
+// whole goes on with a large call that has come whole.
+func (e *execution) whole(t *bulk.Transfer) {
+	if run := e.export.wholeCall(e, t); run != nil {
+		go run.export.pool.work(run)
 	}
-	why = why[:min(len(why), maxMessage, n.budget-rpcpacket.HeaderSize)]
-	m := rpcpacket.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, ""))}
-	return m.Append(nil)
 }
 
-// answerHeader is the header of an answer to a call.
-func (n *Node) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
-	h := call.Header
-	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
-	h.CalleeIncarnation = n.self.Incarnation
-	h.Flags = rpcpacket.Flags(0).WithPolicy(call.Flags.Policy())
-	return h
-}
+// lost forgets a large call that does not come whole.
+func (e *execution) lost() { e.export.drop(e) }

@@ -34,7 +34,7 @@ type export struct {
 	manager *stateManager // of the service's state; nil if it has none
 	since   time.Duration // when the service began here
 	pool    pool
-	ready   bool          // published; guarded by node.mu
+	ready   bool          // published; guarded by exports.mu
 	key     endpoint.Key  // what its executions name their calls with, once told is closed
 	told    chan struct{} // closed when the rack has answered the first Export
 	resting atomic.Bool   // SetServing has said so
@@ -82,7 +82,7 @@ type served struct {
 // program. What a handler does to its goroutine (runtime.LockOSThread, pprof labels) it has to undo: others run there.
 func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, opts ...ExportOption) error {
 	op := "export " + service
-	if old := n.exported(service); old != nil {
+	if old := n.exports.named(service); old != nil {
 		if len(opts) > 0 {
 			return fault.New(BadRequest, op, "the service is exported already, and its options cannot change: export it again without options")
 		}
@@ -111,23 +111,12 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		return &Error{Code: BadRequest, Op: op, Err: err}
 	}
 	x.offer.Store(offer)
-	if err := n.claim(op, x); err != nil {
+	if err := n.exports.claim(op, x); err != nil {
 		return err
 	}
 	if err := n.publish(ctx, op, x, methods); err != nil {
-		n.unclaim(x)
+		n.exports.unclaim(x)
 		return err
-	}
-	return nil
-}
-
-// exported is the service of this name that the rack routes to the node, nil if there is
-// none.
-func (n *Node) exported(service string) *export {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if x := n.exports[service]; x != nil && x.ready && n.err == nil {
-		return x
 	}
 	return nil
 }
@@ -185,7 +174,7 @@ func (x *export) tellMethods(o *offer, methods []control.Method) {
 	if x.offer.Load() != o {
 		return
 	}
-	if _, err := x.node.session.Export(x.node.base, x.exportOf(methods)); err != nil && x.node.failure() == nil {
+	if _, err := x.node.session.Export(x.node.life.base, x.exportOf(methods)); err != nil && x.node.life.failure() == nil {
 		x.node.log.Warn("rpc: the rack does not know what has changed of a service", "service", x.name, "error", err)
 	}
 }
@@ -213,7 +202,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 			return err
 		}
 	}
-	x.since = n.now()
+	x.since = n.pulse.now()
 	if x.manager != nil {
 		x.resume() // before any call comes
 	}
@@ -223,12 +212,9 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	}
 	x.key = answer.Key
 	close(x.told)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ended { // meanwhile
-		return n.err
+	if err := n.exports.publish(x); err != nil {
+		return err
 	}
-	x.ready = true
 	go x.announce()
 	if x.manager == nil {
 		go x.resume()
@@ -252,7 +238,7 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 		if other := o.methods[wire]; other != nil {
 			return nil, nil, fmt.Errorf("methods %s and %s have the same short form %s: rename one of them", other.name, name, wire)
 		}
-		o.methods[wire] = &served{name: name, meter: x.node.meter(x.name, name, true)}
+		o.methods[wire] = &served{name: name, meter: x.node.meters.of(x.name, name, true)}
 		method := control.Method{Name: name}
 		if p, ok := x.config.policies.of(name); ok {
 			method.Policy = p.String()
@@ -266,34 +252,6 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 		return nil, nil, err
 	}
 	return o, methods, nil
-}
-
-// claim keeps a service's name for one export of the node.
-func (n *Node) claim(op string, x *export) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.err != nil {
-		return n.err
-	}
-	if n.exports[x.name] != nil {
-		return fault.New(BadRequest, op, "the service is exported already")
-	}
-	n.exports[x.name] = x
-	return nil
-}
-
-// unclaim gives the name back after an export that has failed.
-func (n *Node) unclaim(x *export) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.exports, x.name)
-}
-
-// serves reports whether the node exports anything.
-func (n *Node) serves() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.exports) > 0
 }
 
 // Health is whether a service can be called, with the words of gRPC's health checking.
@@ -365,7 +323,7 @@ func (n *Node) WatchHealth(ctx context.Context, name string) iter.Seq2[Health, e
 		var last Health
 		for {
 			s, err := n.Service(ctx, name)
-			if ended := errors.Join(ctx.Err(), n.failure()); ended != nil {
+			if ended := errors.Join(ctx.Err(), n.life.failure()); ended != nil {
 				yield("", coded("watch "+name, ended))
 				return
 			}
@@ -377,7 +335,7 @@ func (n *Node) WatchHealth(ctx context.Context, name string) iter.Seq2[Health, e
 			select {
 			case <-time.After(healthPace):
 			case <-ctx.Done():
-			case <-n.done:
+			case <-n.life.done:
 			}
 		}
 	}
@@ -388,7 +346,7 @@ func (n *Node) WatchHealth(ctx context.Context, name string) iter.Seq2[Health, e
 // knows.
 func (n *Node) SetServing(ctx context.Context, service string, serving bool) error {
 	op := "set serving " + service
-	x := n.exported(service)
+	x := n.exports.named(service)
 	if x == nil {
 		return fault.New(BadRequest, op, "the node does not export this service")
 	}
@@ -438,7 +396,7 @@ func (n *Node) announce() {
 		out = append(out, netio.Message{Buf: b, Remote: netip.AddrPortFrom(netip.AddrFrom16(caller), rackaddr.PortDirect)})
 	}
 	if len(out) > 0 {
-		_, _ = n.directConn.WriteBatch(out) // a failure is a loss
+		_, _ = n.ports.direct.WriteBatch(out) // a failure is a loss
 	}
 }
 
@@ -446,7 +404,7 @@ func (n *Node) announce() {
 func (n *Node) heard(from netip.Addr, m *rpcpacket.Message) {
 	switch {
 	case m.Call.IsZero():
-		n.announced(from)
+		n.out.restarted(from)
 	case m.Flags&rpcpacket.FlagDone != 0:
 		n.spared(from, m)
 	default:
@@ -454,14 +412,70 @@ func (n *Node) heard(from netip.Addr, m *rpcpacket.Message) {
 	}
 }
 
-// announced takes a node's announcement. The switch vouches for the node's address, so a
-// hostile node can only have the calls to itself sent again, and each no more often than
-// once in endpoint.MinTimeout.
-func (n *Node) announced(node netip.Addr) {
-	n.out.mu.Lock()
-	due, ok := n.out.core.Restarted(n.now(), node.As16())
-	n.out.mu.Unlock()
-	if ok {
-		n.wakeAt(due)
+// exports are the services that a node serves, or is about to, by name.
+type exports struct {
+	life *lifetime
+	mu   sync.Mutex
+	all  map[string]*export
+}
+
+// claim keeps a service's name for one export of the node.
+func (s *exports) claim(op string, x *export) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.life.failure(); err != nil {
+		return err
 	}
+	if s.all[x.name] != nil {
+		return fault.New(BadRequest, op, "the service is exported already")
+	}
+	s.all[x.name] = x
+	return nil
+}
+
+// unclaim gives the name back after an export that has failed.
+func (s *exports) unclaim(x *export) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, x.name)
+}
+
+// publish has a service take calls, which the rack routes to the node now.
+func (s *exports) publish(x *export) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.life.isOver(); err != nil { // meanwhile
+		return err
+	}
+	x.ready = true
+	return nil
+}
+
+// named is the service of this name that the rack routes to the node, nil if there is none.
+func (s *exports) named(service string) *export {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.all[service]; x != nil && x.ready && s.life.failure() == nil {
+		return x
+	}
+	return nil
+}
+
+// of is the service with a hash that the rack routes to the node, nil if there is none.
+func (s *exports) of(hash uint64) *export {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.all {
+		if x.hash == hash && x.ready {
+			return x
+		}
+	}
+	return nil
+}
+
+// list lists them all, also those that are not ready yet.
+func (s *exports) list() []*export {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.all))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/pace"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -64,13 +63,11 @@ const (
 var wordPauses = pace.Pauses{First: forgetAfter, Most: time.Second}
 
 // hurry has the nodes told soon.
-func (f *forgets) hurry(n *Node) { n.wakeAt(n.now() + forgetAfter) }
+func (f *forgets) hurry(n *Node) { n.pulse.wakeAt(n.pulse.now() + forgetAfter) }
 
 // tickForgets tells nodes what to forget, and returns when it has to be called next.
 func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
-	n.out.mu.Lock()
-	left := n.out.core.Left(now)
-	n.out.mu.Unlock()
+	left := n.out.left(now)
 	l := n.ledger
 	l.mu.Lock()
 	for _, k := range left {
@@ -88,7 +85,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 		items := all[node]
 		p := l.forgets.told(node, now)
 		if p.due <= now {
-			out = n.appendForgets(out, netip.AddrFrom16(node), items)
+			out = n.ports.appendForgets(out, netip.AddrFrom16(node), items)
 			p.due, p.interval = now+p.interval, wordPauses.Next(p.interval)
 			if p.interval == wordPauses.Most && !p.asking {
 				p.asking = true
@@ -103,30 +100,14 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 		next, ok = due, true
 	}
 	l.mu.Unlock()
-	n.sendSettled(out)
-	return next, ok
-}
-
-// sendSettled sends words about what is to be forgotten, or is, when all records so far are
-// settled.
-func (n *Node) sendSettled(out []netio.Message) {
-	send := func() {
-		for _, m := range out {
-			_, _ = n.directConn.WriteBatch([]netio.Message{m}) // a failure is a loss
-		}
-	}
-	last, settled := n.ledger.unsettled()
-	switch {
-	case len(out) == 0:
-	case settled:
-		send()
-	default:
-		go func() {
-			if n.ledger.settle(last) {
-				send()
+	if len(out) > 0 {
+		l.whenSettled(func() {
+			for _, m := range out {
+				_, _ = n.ports.direct.WriteBatch([]netio.Message{m}) // a failure is a loss
 			}
-		}()
+		})
 	}
+	return next, ok
 }
 
 func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
@@ -141,29 +122,11 @@ func (f *forgets) told(node [16]byte, now time.Duration) *repeat {
 	return p
 }
 
-// appendForgets appends the messages that tell a node to forget calls.
-func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
-	to := netip.AddrPortFrom(node, rackaddr.PortDirect)
-	most := (n.budget - rpcpacket.HeaderSize) / rpcpacket.ItemSize
-	for len(items) > 0 {
-		some := items[:min(len(items), most)]
-		items = items[len(some):]
-		m := rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Forget, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation,
-		}}
-		for _, i := range some {
-			m.Payload = rpcpacket.AppendItem(m.Payload, i.ID, i.Slot, i.Number)
-		}
-		out = append(out, netio.Message{Buf: m.Append(nil), Remote: to})
-	}
-	return out
-}
-
 // toForget takes a caller's word that it asks no more for calls. It is acknowledged when the
 // ledger has it.
 func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	if len(m.Payload)%rpcpacket.ItemSize != 0 {
-		n.malformed(from)
+		n.stats.countMalformed(from)
 		return
 	}
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
@@ -176,7 +139,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	l.mu.Lock()
 	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, l.left())
 	if l.table.Crowded() {
-		n.seekOwner(from)
+		n.sharers.seekOwner(from)
 	}
 	if w.Record != nil {
 		l.add(w.Record)
@@ -188,7 +151,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	}
 	l.mu.Unlock()
 	if w.Foreign > 0 {
-		n.foreign(from)
+		n.stats.countForeign(from)
 	}
 	for _, id := range w.Forgotten {
 		ack.Payload = append(ack.Payload, id[:]...)
@@ -196,13 +159,13 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	if len(ack.Payload) == 0 {
 		return // it says so again
 	}
-	n.sendSettled([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
+	l.whenSettled(func() { n.ports.sendDirect(from, &ack) })
 }
 
 // forgotten takes a node's word that it has forgotten calls.
 func (n *Node) forgotten(node netip.Addr, b []byte) {
 	if len(b)%16 != 0 {
-		n.malformed(node)
+		n.stats.countMalformed(node)
 		return
 	}
 	var all []rpcpacket.ID
@@ -242,7 +205,7 @@ func (n *Node) askForgetter(node [16]byte) {
 // endedUpTo asks up to which incarnation those of a node have ended: math.MaxUint32 if it is gone for good.
 // One that is away has ended, though nobody may ever start its program anew.
 func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, known bool) {
-	info, err := n.session.Who(n.base, node)
+	info, err := n.session.Who(n.life.base, node)
 	switch {
 	case info.Left || fault.CodeOf(err) == fault.NotFound:
 		return math.MaxUint32, true
@@ -281,7 +244,7 @@ func (l *ledger) askAll(callers map[[16]byte]uint32) {
 // is kept of them gives room. The caller holds l.mu.
 func (l *ledger) crowded(caller netip.Addr) {
 	l.node.stats.blame.Add(caller, "quota")
-	if now := l.node.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
+	if now := l.node.pulse.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
 		l.forgets.crowded = now
 		go l.askAll(l.table.Holders())
 	}
@@ -318,49 +281,17 @@ func (c *client) giveUp(ctx context.Context, o *operation, p *pending, m *method
 	if within == nil {
 		within = context.WithoutCancel(ctx) // the end of the node answers the call
 	}
-	n.askBegun(p)
-	answered := n.await(within, p)
-	if !answered && !n.abandon(p) {
+	n.out.askBegun(p)
+	answered := n.leader.await(within, p)
+	if !answered && !n.out.abandon(p) {
 		<-p.ready // answered at the last moment
 		answered = true
 	}
 	if answered && !p.begun {
 		return nil
 	}
-	n.release(p)
+	n.out.release(p)
 	return why
-}
-
-// askBegun marks a call as given up, and sends a copy at once.
-func (n *Node) askBegun(p *pending) {
-	o := &n.out
-	o.mu.Lock()
-	if o.core.Out(p.ID) != &p.Call {
-		o.mu.Unlock() // answered at the last moment
-		return
-	}
-	p.givenUp = true
-	rpcpacket.SetGivenUp(p.datagram)
-	again := p.again(n.now())
-	o.mu.Unlock()
-	_, _ = n.connOf(p).WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
-}
-
-// hasBegun takes a callee's word that its ledger has a call which is given up.
-func (n *Node) hasBegun(from netip.Addr, m *rpcpacket.Message) {
-	o := &n.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	call := o.core.Out(m.Call)
-	if call == nil || call.Node != from.As16() || !call.Tag.(*pending).givenUp {
-		n.stats.duplicates.Add(1)
-		return
-	}
-	p := call.Tag.(*pending)
-	n.orphan(p)
-	p.begun = true
-	p.ready <- struct{}{} // it has room
-	n.interrupt()         // whoever waits may be reading
 }
 
 // tellBegun tells the caller of a call, which gives it up, that the call has begun, when the ledger has that. If the call's
@@ -376,11 +307,9 @@ func (n *Node) tellBegun(from netip.AddrPort, m *rpcpacket.Message, e *execution
 	if !known {
 		return // it has not come whole, or there is no room for it: it will be sent again
 	}
-	h := n.answerHeader(m)
+	h := n.ports.answerHeader(m)
 	h.Type, h.Flags = rpcpacket.Ack, rpcpacket.FlagGivenUp.WithPolicy(h.Flags.Policy())
-	n.sendSettled([]netio.Message{{
-		Buf: (&rpcpacket.Message{Header: h}).Append(nil), Remote: netip.AddrPortFrom(from.Addr(), rackaddr.PortDirect),
-	}})
+	l.whenSettled(func() { n.ports.sendDirect(from.Addr(), &rpcpacket.Message{Header: h}) })
 }
 
 // tooLate is why a call ends whose handler does not run.

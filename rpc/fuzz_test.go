@@ -67,7 +67,7 @@ func exporting(t testing.TB, j join.Joiner) (*Node, *export) {
 	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(h)); err != nil {
 		t.Fatal(err)
 	}
-	return n, n.exports["Test"]
+	return n, n.exports.named("Test")
 }
 
 // everythingOutside does each thing that an execution journals, for count.
@@ -156,7 +156,7 @@ func FuzzCall(f *testing.F) {
 				t.Fatalf("a call that has run is now: %v", a.Verdict)
 			}
 			reply, err := rpcpacket.Parse(a.Reply)
-			if err != nil || len(a.Reply) > n.budget {
+			if err != nil || len(a.Reply) > n.ports.budget {
 				t.Fatalf("answered with %d bytes, %v", len(a.Reply), err)
 			}
 			if reply.Type != rpcpacket.Reply && reply.Type != rpcpacket.Exception || reply.Call != m.Call || reply.Method != m.Method || reply.Service != m.Service ||
@@ -205,7 +205,7 @@ func FuzzDirect(f *testing.F) {
 			e.export.pool.work(e)
 		}
 		r1.free()
-		if err := n.failure(); err != nil {
+		if err := n.life.failure(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := record.Fold(r.Ledger(n.Address())); err != nil {
@@ -217,7 +217,7 @@ func FuzzDirect(f *testing.F) {
 // FuzzAnswer: a datagram ends the call that it names, if it comes from its callee and names the call's place, and no other one. What it says is what the caller gets.
 func FuzzAnswer(f *testing.F) {
 	n, x := quietNode(f)
-	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT), meter: n.meter("Test", "echo", false)}
+	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT), meter: n.meters.of("Test", "echo", false)}
 	seed := seedCall(f, "echo", &testsvc.TestEchoResult{Success: thing()}, x.hash)
 	seed[3] = byte(rpcpacket.Reply)
 	f.Add(seed, true)
@@ -234,12 +234,12 @@ func FuzzAnswer(f *testing.F) {
 		}
 		p := n.out.pendings.Get().(*pending)
 		p.RTT, p.Node = method.rtt, rackaddr.Node(2).As16()
-		codec := newCodec(n.budget)
+		codec := newCodec(n.ports.budget)
 		defer codec.free()
-		if err := n.takeSlot(t.Context(), nil, p, method); err != nil {
+		if err := n.out.takeSlot(t.Context(), nil, p, method); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}); err != nil {
+		if _, err := n.out.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}); err != nil {
 			t.Fatal(err)
 		}
 		m, malformed := rpcpacket.Parse(b)
@@ -252,11 +252,11 @@ func FuzzAnswer(f *testing.F) {
 		r := received(b)
 		defer r.free()
 		got := n.receiveAnswer(r, 0)
-		if got && !answer || answer && !got && m.Had == 0 && len(b) <= n.budget {
+		if got && !answer || answer && !got && m.Had == 0 && len(b) <= n.ports.budget {
 			t.Fatalf("taken for the answer: %v; %+v, %v", got, m.Header, malformed)
 		}
 		if !got {
-			n.end(p)
+			n.out.end(p)
 		} else {
 			<-p.ready
 			client := &client{node: n}
@@ -265,7 +265,7 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatalf("%+v is the error %v", m.Header, err)
 			}
 		}
-		n.release(p)
+		n.out.release(p)
 	})
 }
 
@@ -278,11 +278,11 @@ func FuzzParts(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	first, ok := rpcpacket.First(m.Append(nil), n.budget, n.large.pushTo(n.self.Address))
+	first, ok := rpcpacket.First(m.Append(nil), n.ports.budget, n.large.pushTo(n.self.Address))
 	if !ok {
 		f.Fatal("it fits a packet")
 	}
-	total, begun := uint64(len(m.Payload)), n.budget-rpcpacket.HeaderSize-rpcpacket.MorePreface
+	total, begun := uint64(len(m.Payload)), n.ports.budget-rpcpacket.HeaderSize-rpcpacket.MorePreface
 	var parts []byte
 	for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: uint64(begun), Length: total - uint64(begun)}}, n.large.size) {
 		h := bulk.Header{Kind: bulk.Part, Call: m.Call, CallerIncarnation: 1, Total: total, Offset: c.Offset, Size: uint32(c.Length), First: uint32(begun)}

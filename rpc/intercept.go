@@ -81,15 +81,15 @@ func (i interceptors) through(ctx context.Context, c *Call, do func(ctx context.
 func (c *client) intercepted(ctx context.Context, name string, args, result thrift.TStruct) (meta thrift.ResponseMeta, err error) {
 	call := &Call{Service: c.service, Method: rpcpacket.PlainMethod(name), Outgoing: true, Oneway: result == nil}
 	call.arguments = func(ctx context.Context, into thrift.TStruct) error {
-		out := newCodec(c.node.limit())
+		out := newCodec(c.node.large.limit())
 		defer out.free()
 		if err := args.Write(ctx, out); err != nil {
 			return err
 		}
 		if out.buf.over > 0 {
-			return errors.New(c.node.tooLong("a message", out))
+			return errors.New(c.node.large.tooLongIn("a message", out))
 		}
-		return readStruct(ctx, Binary, out.buf.out[rpcpacket.HeaderSize:], into)
+		return readStruct(ctx, Binary, out.payload(), into)
 	}
 	declared := &Error{Code: Declared, Op: "call " + c.service + "." + call.Method, Msg: "an exception that the IDL declares", Remote: true}
 	err, _ = c.config.interceptors.through(ctx, call, func(ctx context.Context) error {

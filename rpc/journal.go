@@ -316,7 +316,7 @@ func (o *operation) durable(child record.Call) bool { return o == nil || o.b.e.d
 // whyEnded is execution.whyEnded of the execution whose operation it is; nil is none.
 func (o *operation) whyEnded(n *Node) error {
 	if o == nil {
-		return n.whyEnded()
+		return n.life.whyEnded()
 	}
 	return o.b.e.whyEnded()
 }
@@ -405,7 +405,7 @@ func plain(op string, err error) *Error {
 func (c *client) fingerprint(codec *codec) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, c.hash)) // never fails
-	_, _ = h.Write(codec.buf.out[rpcpacket.HeaderSize+codec.headed:])
+	_, _ = h.Write(codec.payload()[codec.headed:])
 	return h.Sum64()
 }
 

@@ -3,14 +3,20 @@ package rpc
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/share"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -21,15 +27,36 @@ import (
 //	caller: pending.payload ──first packet, parts──▶ callee: transfer ──whole──▶ accept, run
 //	callee: Entry's payload, or the ledger's ──first packet, parts──▶ caller: transfer ──whole──▶ deliver
 type large struct {
-	conn netio.Conn // [node]:45103
-	size int        // bytes of a part that fit a datagram
-	most uint64     // bytes of a message
+	self  *join.Identity
+	ports *ports
+	pulse *pulse
+	stats *counters
+	log   *slog.Logger
+	uses  largeUses
+	size  int    // bytes of a part that fit a datagram
+	most  uint64 // bytes of a message
 
 	last atomic.Int64 // when parts have been sent or awaited last, in node time
 
 	mu    sync.Mutex // never held while another of the node's is taken
 	in    *bulk.Receiver
 	takes map[netip.Addr]uint64 // how many bytes of parts nodes take unasked, by what they have said last
+}
+
+// largeUses is what the rest of the node does about large messages. None of it is called while the mutex is held.
+type largeUses struct {
+	first     func(packet netio.Message)                                               // takes the first packet of a large message
+	payload   func(peer netip.Addr, h *bulk.Header) (body *sent.Payload, foreign bool) // is the message that a pull asks for; nil if it is not kept
+	settle    func(peer netip.Addr, id rpcpacket.ID)                                   // forgets an answer that its caller has
+	postpone  func(id rpcpacket.ID)                                                    // lets a call wait for the rest of its answer
+	seekOwner func(peer netip.Addr)                                                    // asks whose a node is that sends much
+	failed    func(error)                                                              // the endpoint has failed
+}
+
+// arrival is what a large message is part of. Its methods are not called while the mutex is held.
+type arrival interface {
+	whole(t *bulk.Transfer) // the message has come whole
+	lost()                  // the rest does not come
 }
 
 // defaultWindow is how many bytes are on their way to a node at most, where its
@@ -43,22 +70,21 @@ const senders = 7
 // partBatch is how many parts are handed to the network at a time.
 const partBatch = 16
 
-// openLarge opens the node's endpoint for parts.
-func (n *Node) openLarge(most uint64) error {
-	l := &n.large
-	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortBulk))
+// open opens the endpoint for parts.
+func (l *large) open(stack netio.Network, most uint64, ownerOf func(netip.Addr) share.Owner) error {
+	conn, err := stack.ListenUDP(netip.AddrPortFrom(l.self.Address, rackaddr.PortBulk))
 	if err != nil {
 		return err
 	}
-	n.spinWhileLarge(conn, true)
-	n.spinWhileLarge(n.conn, false)
+	l.spinWhile(conn, true)
+	l.spinWhile(l.ports.rpc, false)
 	window := defaultWindow
 	if b, ok := conn.(netio.Buffered); ok {
 		window = min(b.ReceiveBuffer()/2, bulk.MaxPull)
 	}
-	l.conn, l.size, l.most = conn, n.budget-bulk.HeaderSize, most
+	l.ports.bulk, l.size, l.most = conn, l.ports.budget-bulk.HeaderSize, most
 	l.takes = map[netip.Addr]uint64{}
-	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most, OwnerOf: n.ownerOf})
+	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most, OwnerOf: ownerOf})
 	return nil
 }
 
@@ -66,34 +92,33 @@ func (n *Node) openLarge(most uint64) error {
 // pull, may come any moment.
 const busyLarge = 5 * time.Millisecond
 
-// spinWhileLarge makes an endpoint's reader sleep at once while large messages are on their way, since what comes next comes to their endpoint; or,
+// spinWhile makes an endpoint's reader sleep at once while large messages are on their way, since what comes next comes to their endpoint; or,
 // if it is that one's, while none are.
-func (n *Node) spinWhileLarge(conn netio.Conn, large bool) {
+func (l *large) spinWhile(conn netio.Conn, large bool) {
 	if s, ok := conn.(netio.Spinning); ok {
-		s.SpinWhile(func() bool { return (n.now()-time.Duration(n.large.last.Load()) <= busyLarge) == large })
+		s.SpinWhile(func() bool { return (l.pulse.now()-time.Duration(l.last.Load()) <= busyLarge) == large })
 	}
 }
 
 // stir notes that parts are being sent or awaited.
-func (n *Node) stir() { n.large.last.Store(int64(n.now())) }
+func (l *large) stir() { l.last.Store(int64(l.pulse.now())) }
 
 // receivePart takes a part, and what it completes.
-func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
-	l := &n.large
+func (l *large) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 	l.mu.Lock()
-	now := n.now()
+	now := l.pulse.now()
 	l.last.Store(int64(now))
 	t, v := l.in.Receive(now, key, h, data)
 	asks := l.asks()
 	l.mu.Unlock()
-	n.ask(asks)
+	l.ask(asks)
 	switch v {
 	case bulk.Whole:
-		n.whole(t)
+		t.Tag.(arrival).whole(t)
 	case bulk.Malformed:
-		n.malformed(key.Peer)
+		l.stats.countMalformed(key.Peer)
 	case bulk.Known, bulk.Unrequested:
-		n.stats.duplicates.Add(1)
+		l.stats.duplicates.Add(1)
 	default: // taken: the rest is still to come
 	}
 }
@@ -106,63 +131,61 @@ func (l *large) asks() []bulk.Ask {
 }
 
 // ask sends pulls, and sees to it that they are repeated.
-func (n *Node) ask(asks []bulk.Ask) {
+func (l *large) ask(asks []bulk.Ask) {
 	for _, a := range asks {
 		h := a.Header(bulk.Pull)
 		h.Offset = a.Takes
-		n.sendBulk(a.Peer, &h, a.Ranges)
+		l.sendBulk(a.Peer, &h, a.Ranges)
 		if a.Answer {
-			n.postpone(a.Call) // the answer is on its way
+			l.uses.postpone(a.Call) // the answer is on its way
 		}
 	}
 	if len(asks) > 0 {
-		n.wakeAt(n.now() + bulk.LeastWait)
+		l.pulse.wakeAt(l.pulse.now() + bulk.LeastWait)
 	}
 }
 
-func (n *Node) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
+func (l *large) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
 	m := netio.Message{Buf: h.Append(nil, ranges...), Remote: netip.AddrPortFrom(to, rackaddr.PortBulk)}
-	_, _ = n.large.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+	_, _ = l.ports.bulk.WriteBatch([]netio.Message{m}) // a failure is a loss
 }
 
-// beginLarge takes the first packet of a large message; tag is what it belongs to.
-func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, packetSize int, tag any) (*bulk.Transfer, bulk.Verdict) {
+// begin takes the first packet of a large message; tag is what it belongs to.
+func (l *large) begin(from netip.Addr, m *rpcpacket.Message, answer bool, packetSize int, tag arrival) (*bulk.Transfer, bulk.Verdict) {
 	o, err := m.Opening()
 	if err != nil {
 		return nil, bulk.Malformed
 	}
-	l := &n.large
 	size := packetSize - bulk.HeaderSize
-	n.stir()
+	l.stir()
 	l.mu.Lock()
 	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
 	pushed := uint32(0)
-	if o.Pushed.Node == numberOf(n.self.Address) {
+	if o.Pushed.Node == numberOf(l.self.Address) {
 		pushed = max(o.Pushed.Parts, bulk.Pushes(0, max(1, size)))
 	}
-	t, v := l.in.Begin(n.now(), key, o.Total, o.First, size, pushed)
+	t, v := l.in.Begin(l.pulse.now(), key, o.Total, o.First, size, pushed)
 	if t != nil {
 		t.Tag, t.Caller, t.Callee = tag, m.CallerIncarnation, m.CalleeIncarnation
 		if !answer {
-			t.Callee = n.self.Incarnation
+			t.Callee = l.self.Incarnation
 		}
 	}
 	asks, crowded := l.asks(), l.in.Crowded()
 	l.mu.Unlock()
-	n.ask(asks)
+	l.ask(asks)
 	if crowded {
-		n.seekOwner(from)
+		l.uses.seekOwner(from)
 	}
 	if v == bulk.Taken {
-		n.wakeAt(n.now() + bulk.FirstWait)
+		l.pulse.wakeAt(l.pulse.now() + bulk.FirstWait)
 	}
 	return t, v
 }
 
-// endLarge gives a transfer up. What it was part of begins anew when its first packet
+// end gives a transfer up. What it was part of begins anew when its first packet
 // is sent again.
-func (n *Node) endLarge(key bulk.Key, why string) {
-	l := &n.large
+func (l *large) end(key bulk.Key, why string) {
 	l.mu.Lock()
 	t := l.in.Find(key)
 	if t != nil {
@@ -170,7 +193,7 @@ func (n *Node) endLarge(key bulk.Key, why string) {
 	}
 	l.mu.Unlock()
 	if t != nil {
-		n.gaveUp(t, why)
+		l.gaveUp(t, why)
 	}
 }
 
@@ -186,94 +209,60 @@ func (l *large) cancel(key bulk.Key) bool {
 }
 
 // gaveUp forgets the call that a transfer was of.
-func (n *Node) gaveUp(t *bulk.Transfer, why string) {
-	n.stats.full.Add(1)
-	n.log.Debug("rpc: a large message has not come whole", "node", n.self.Name, "call", t.Call.String(), "bytes", t.Size(), "why", why)
-	if e, ok := t.Tag.(*execution); ok {
-		e.export.drop(e)
-	}
+func (l *large) gaveUp(t *bulk.Transfer, why string) {
+	l.stats.full.Add(1)
+	l.log.Debug("rpc: a large message has not come whole", "node", l.self.Name, "call", t.Call.String(), "bytes", t.Size(), "why", why)
+	t.Tag.(arrival).lost()
 }
 
-// releaseLarge gives back what a message counts for.
-func (n *Node) releaseLarge(peer netip.Addr, size uint64) {
+// release gives back what a message counts for.
+func (l *large) release(peer netip.Addr, size uint64) {
 	if size == 0 {
 		return
 	}
-	n.large.mu.Lock()
-	defer n.large.mu.Unlock()
-	n.large.in.Release(peer, size)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.Release(peer, size)
 }
 
-// whole goes on with a message that has come whole.
-func (n *Node) whole(t *bulk.Transfer) {
-	switch tag := t.Tag.(type) {
-	case *execution:
-		if run := tag.export.wholeCall(tag, t); run != nil {
-			go run.export.pool.work(run)
-		}
-	case *answerTo:
-		h := t.Header(bulk.Done)
-		n.sendBulk(t.Peer, &h, nil)
-		n.releaseLarge(t.Peer, t.Size())
-		m := tag.first
-		m.Flags &^= rpcpacket.FlagMore
-		m.Payload = t.Body()
-		if n.completeWith(nil, m, tag.from) {
-			n.interrupt() // whoever waits may be reading
-		}
-	}
-}
-
-// answerTo is a large answer's first packet.
-type answerTo struct {
-	first rpcpacket.Message
-	from  netip.Addr
-}
-
-// tickLarge asks again for what has not come, and returns when it has to be called next.
-func (n *Node) tickLarge(now time.Duration) (next time.Duration, ok bool) {
-	l := &n.large
+// tick asks again for what has not come, and returns when it has to be called next.
+func (l *large) tick(now time.Duration) (next time.Duration, ok bool) {
 	l.mu.Lock()
 	silent := l.in.Tick(now)
 	asks := l.asks()
 	next, ok = l.in.Due()
 	l.mu.Unlock()
 	for _, t := range silent {
-		n.gaveUp(t, "its sender is silent")
+		l.gaveUp(t, "its sender is silent")
 	}
 	for _, a := range asks {
-		n.stats.resent.Add(uint64(len(a.Ranges)))
+		l.stats.resent.Add(uint64(len(a.Ranges)))
 	}
-	n.ask(asks)
+	l.ask(asks)
 	return next, ok
 }
 
 // servePull sends the parts that a receiver has asked for. All messages of a node are cut into parts of one size: another
 // size is a mistake, or that of the node's last incarnation, whose message begins anew.
-func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
-	var body *sent.Payload
-	if h.Answer {
-		body = n.answerOf(key.Peer, h)
-	} else if h.CallerIncarnation == n.self.Incarnation {
-		var foreign bool
-		if body, foreign = n.out.payload(key.Peer, h, n.now()); foreign {
-			n.foreign(key.Peer)
-		}
+func (l *large) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
+	body, foreign := l.uses.payload(key.Peer, h)
+	if foreign {
+		l.stats.countForeign(key.Peer)
 	}
 	defer body.Release()
 	payload := body.Bytes()
-	resized := int(h.Size) != n.large.size
+	resized := int(h.Size) != l.size
 	if resized && payload != nil {
-		n.malformed(key.Peer)
+		l.stats.countMalformed(key.Peer)
 	}
 	if resized || uint64(len(payload)) != h.Total {
 		gone := *h
 		gone.Kind, gone.Size = bulk.Gone, 0
-		n.sendBulk(key.Peer, &gone, nil)
+		l.sendBulk(key.Peer, &gone, nil)
 		return
 	}
-	n.large.hears(key.Peer, h.Offset)
-	n.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, n.large.size))
+	l.hears(key.Peer, h.Offset)
+	l.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, l.size))
 }
 
 // mostHeard is of how many nodes it is known how much they take.
@@ -302,40 +291,30 @@ func numberOf(node netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(a[12:])
 }
 
-// answerOf is the payload of the answer that a pull asks for, nil if it is not kept.
-func (n *Node) answerOf(peer netip.Addr, h *bulk.Header) *sent.Payload {
-	if h.CalleeIncarnation == n.self.Incarnation {
-		if body := n.in.payload(peer, h.Call); body != nil {
-			return body
-		}
-	}
-	return n.ledger.payload(peer, h.Call)
-}
-
 // sendParts sends parts of a payload, which must not change any more. They leave from
 // the port that they go to: the switch checks that of all that speaks of calls.
-func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bulk.Range) {
+func (l *large) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bulk.Range) {
 	remote := netip.AddrPortFrom(to, rackaddr.PortBulk)
 	h.Kind = bulk.Part
-	n.stir()
+	l.stir()
 	var out []netio.Message
 	for _, c := range cuts {
 		h.Offset, h.Size = c.Offset, uint32(c.Length) //nolint:gosec // of a datagram
 		m := netio.Message{Buf: h.Append(make([]byte, 0, bulk.HeaderSize)), Remote: remote}
 		m.More[0] = payload[c.Offset : c.Offset+c.Length]
 		if out = append(out, m); len(out) == partBatch {
-			_, _ = n.large.conn.WriteBatch(out) // a failure is a loss: it is asked for again
+			_, _ = l.ports.bulk.WriteBatch(out) // a failure is a loss: it is asked for again
 			out = out[:0]
 		}
 	}
-	n.stats.parts.Add(uint64(len(cuts)))
+	l.stats.parts.Add(uint64(len(cuts)))
 	if len(out) > 0 {
-		_, _ = n.large.conn.WriteBatch(out)
+		_, _ = l.ports.bulk.WriteBatch(out)
 	}
 }
 
-// sendLarge sends a large message's first packet, and behind it the parts that are pushed, as it says. It releases the payload.
-func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool) error {
+// send sends a large message's first packet, and behind it the parts that are pushed, as it says. It releases the payload.
+func (l *large) send(first netio.Message, body *sent.Payload, answer bool) error {
 	defer body.Release()
 	m, err := rpcpacket.Parse(first.Buf)
 	if err != nil {
@@ -346,14 +325,14 @@ func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool) e
 	if err != nil {
 		return err
 	}
-	if _, err := n.large.conn.WriteBatch([]netio.Message{first}); err != nil || o.Pushed == (rpcpacket.Push{}) {
+	if _, err := l.ports.bulk.WriteBatch([]netio.Message{first}); err != nil || o.Pushed == (rpcpacket.Push{}) {
 		return err
 	}
 	h := bulk.Header{
 		Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
 		Total: o.Total, First: uint32(len(o.First)), //nolint:gosec // of a datagram
 	}
-	n.sendParts(first.Remote.Addr(), h, body.Bytes(), bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size, o.Pushed.Parts)}, n.large.size))
+	l.sendParts(first.Remote.Addr(), h, body.Bytes(), bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), l.size, o.Pushed.Parts)}, l.size))
 	return nil
 }
 
@@ -434,18 +413,17 @@ func (r *largeReader) free() {
 	}
 }
 
-// readLarge takes parts and pulls off the endpoint until it is closed.
-func (n *Node) readLarge(r *largeReader) {
-	defer n.readers.Done()
+// read takes parts and pulls off the endpoint until it is closed.
+func (l *large) read(r *largeReader) {
 	for {
-		count, err := r.next(n.large.expected(r.rooms[:r.size]))
+		count, err := r.next(l.expected(r.rooms[:r.size]))
 		if err != nil {
 			r.free()
-			n.readFailed(err)
+			l.uses.failed(err)
 			return
 		}
 		for i := range count {
-			n.receiveBulk(r, i)
+			l.receive(r, i)
 		}
 	}
 }
@@ -457,52 +435,86 @@ func (l *large) expected(rooms []bulk.Room) int {
 	return l.in.Rooms(rooms)
 }
 
-// receiveBulk takes one datagram.
-func (n *Node) receiveBulk(r *largeReader, i int) {
+// receive takes one datagram.
+func (l *large) receive(r *largeReader, i int) {
 	if m := &r.messages[i]; len(m.Buf) >= 2 && binary.BigEndian.Uint16(m.Buf) == rpcpacket.Magic {
-		n.receiveFirst(netio.Message{Buf: m.Buf[:m.Size()], Remote: m.Remote})
+		l.uses.first(netio.Message{Buf: m.Buf[:m.Size()], Remote: m.Remote})
 		return
 	}
 	h, ranges, data, err := r.parse(i)
 	if err != nil {
-		n.malformed(r.messages[i].Remote.Addr())
+		l.stats.countMalformed(r.messages[i].Remote.Addr())
 		return
 	}
 	key := bulk.Key{Peer: r.messages[i].Remote.Addr(), Call: h.Call, Answer: h.Answer}
 	switch h.Kind {
 	case bulk.Part:
-		n.receivePart(key, &h, data)
+		l.receivePart(key, &h, data)
 	case bulk.Pull:
-		n.servePull(key, &h, ranges)
+		l.servePull(key, &h, ranges)
 	case bulk.Done:
-		n.in.settle(key.Peer, h.Call)
+		l.uses.settle(key.Peer, h.Call)
 	case bulk.Gone:
-		n.endLarge(key, "its sender does not have it any more")
+		l.end(key, "its sender does not have it any more")
 	}
 }
 
-// receiveFirst takes the first packet of a large message, which no one but the sender has seen.
-func (n *Node) receiveFirst(packet netio.Message) {
-	m, err := rpcpacket.Parse(packet.Buf)
-	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
-		n.malformed(packet.Remote.Addr())
+// taken acknowledges an answer that has come whole, and gives back what it counts for.
+func (l *large) taken(t *bulk.Transfer) {
+	h := t.Header(bulk.Done)
+	l.sendBulk(t.Peer, &h, nil)
+	l.release(t.Peer, t.Size())
+}
+
+// sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
+// the first parts if they are pushed; the record has the rest.
+func (l *large) sendRecorded(to netip.AddrPort, answer []byte, pushed rpcpacket.Push) {
+	if len(answer) <= l.ports.budget {
+		_, _ = l.ports.rpc.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
 		return
 	}
-	if m.Turned != rpcpacket.NotTurned {
-		n.turnedBack(packet.Remote.Addr(), &m)
+	m, err := rpcpacket.Parse(answer)
+	first, ok := rpcpacket.First(answer, l.ports.budget, pushed)
+	if err == nil && ok { // always: see rpcpacket.First
+		_ = l.send(netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true) // likewise
+	}
+}
+
+// sendAgain sends an answer again; of a large one the first packet. It releases the payload.
+func (l *large) sendAgain(to netip.AddrPort, a direct.Arrival) {
+	if a.Payload == nil {
+		l.ports.send(to, a.Reply)
 		return
 	}
-	switch m.Type {
-	case rpcpacket.Call, rpcpacket.Oneway:
-		r := &reader{messages: [readBatch]netio.Message{packet}}
-		if e := n.receiveRequest(r, 0, netip.AddrPortFrom(packet.Remote.Addr(), rackaddr.PortRPC), m); e != nil {
-			go e.export.pool.work(e)
-		}
-	case rpcpacket.Reply, rpcpacket.Exception:
-		if n.completeLarge(len(packet.Buf), m, packet.Remote.Addr()) {
-			n.interrupt() // whoever waits may be reading
-		}
-	default:
-		n.malformed(packet.Remote.Addr())
+	reply := slices.Clone(a.Reply)
+	a.Payload.Release()
+	rpcpacket.SetUnpushed(reply)
+	_ = l.send(netio.Message{Buf: reply, Remote: to}, nil, true) // a failure is a loss: the caller asks again
+}
+
+// transmit puts a call on the wire, whose address is that of the one message.
+func (l *large) transmit(conn netio.Conn, to []netio.Message, out *outbound) error {
+	to[0].Buf = out.datagram
+	if out.payload != nil {
+		return l.send(to[0], out.payload, false)
 	}
+	_, err := conn.WriteBatch(to)
+	return err
+}
+
+// limit is how many bytes a message has at most, header included.
+func (l *large) limit() int {
+	return rpcpacket.HeaderSize + int(min(l.most, math.MaxInt-rpcpacket.HeaderSize)) //nolint:gosec // bounded
+}
+
+// tooLongIn is why a message that a codec has written is refused.
+func (l *large) tooLongIn(what string, c *codec) string {
+	return l.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
+}
+
+// learn charges what a node sends to its owner, of whom there is news.
+func (l *large) learn(peer netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.Learn(peer)
 }

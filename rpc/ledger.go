@@ -53,8 +53,8 @@ type ledger struct {
 
 // newLedger returns the ledger of a node.
 func newLedger(n *Node) *ledger {
-	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State), n.ownerOf), settling: map[rpcpacket.ID]bool{}}
-	l.room.first = share.NewNodes(0, n.ownerOf)
+	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State), n.sharers.ownerOf), settling: map[rpcpacket.ID]bool{}}
+	l.room.first = share.NewNodes(0, n.sharers.ownerOf)
 	if n.self.Ledger != nil {
 		l.grant(n.self.Ledger)
 	}
@@ -80,8 +80,8 @@ func (l *ledger) awaitPlace(ctx context.Context, op string) error {
 	select {
 	case <-l.granted:
 		return nil
-	case <-n.done:
-		return n.failure()
+	case <-n.life.done:
+		return n.life.failure()
 	case <-ctx.Done():
 		return &Error{Code: fault.CodeOf(ctx.Err()), Op: op, Msg: "no memory blade is in service that could keep the node's ledger (bifrost memory)", Err: ctx.Err()}
 	}
@@ -91,7 +91,7 @@ func (l *ledger) awaitPlace(ctx context.Context, op string) error {
 func (n *Node) seekLedger() {
 	for {
 		if r := n.session.Rack(); len(r.Memories)+len(r.Others) > 0 {
-			place, err := n.session.Ledger(n.base)
+			place, err := n.session.Ledger(n.life.base)
 			if err == nil && place != nil {
 				n.ledger.grant(place)
 				n.log.Info("rpc: the node has a ledger now", "node", n.self.Name)
@@ -100,7 +100,7 @@ func (n *Node) seekLedger() {
 		}
 		select {
 		case <-time.After(servingLifetime):
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 			return
 		}
 	}
@@ -132,7 +132,7 @@ func (l *ledger) read(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.table = direct.New(state, l.node.ownerOf)
+	l.table = direct.New(state, l.node.sharers.ownerOf)
 	for _, b := range records {
 		l.room.written += l.cost(len(b))
 	}
@@ -256,11 +256,11 @@ func (l *ledger) settle(n uint64) bool {
 	if lost != nil || n == 0 {
 		return lost == nil // nothing is to be settled
 	}
-	err := file.Wait(l.node.base, n)
+	err := file.Wait(l.node.life.base, n)
 	if err == nil {
 		return true
 	}
-	if l.node.base.Err() != nil {
+	if l.node.life.base.Err() != nil {
 		return false // the node has ended
 	}
 	l.mu.Lock()
@@ -287,7 +287,7 @@ func (l *ledger) opened() bool {
 		if err == nil {
 			_, err = l.file.Settled() // nobody waits for a record, who would learn of it
 		}
-		if err != nil && l.node.base.Err() == nil {
+		if err != nil && l.node.life.base.Err() == nil {
 			l.lose(err)
 		}
 	}
@@ -360,4 +360,18 @@ func (e *execution) asBegun() *record.Begun {
 	}
 	r.Call = call.Append(nil)
 	return r
+}
+
+// whenSettled does something when all records so far are settled: at once if they are. If the ledger is lost before, it does nothing.
+func (l *ledger) whenSettled(do func()) {
+	last, settled := l.unsettled()
+	if settled {
+		do()
+		return
+	}
+	go func() {
+		if l.settle(last) {
+			do()
+		}
+	}()
 }

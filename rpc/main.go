@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -73,10 +74,10 @@ func (m *main) lastCheckpoint() uint32 {
 // what f does then fails with the context's error.
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
 	op := "main " + name
-	if err := node.claimMain(op, name); err != nil {
+	if err := node.mains.claim(op, name); err != nil {
 		return err
 	}
-	defer node.unclaimMain(name)
+	defer node.mains.unclaim(name)
 	if err := node.ledger.awaitPlace(ctx, op); err != nil {
 		return err
 	}
@@ -139,10 +140,7 @@ func (e *execution) past(ctx context.Context, over uint32) (p mainPast, err erro
 	if err := e.settleFormer(ctx, &known, last.Index); err != nil {
 		return p, err
 	}
-	n.mu.Lock()
-	e.recorded = recorded{begun: true, called: slices.Clone(known.Called), sent: n.sent[e.call.Call]}
-	delete(n.sent, e.call.Call)
-	n.mu.Unlock()
+	e.recorded = recorded{begun: true, called: slices.Clone(known.Called), sent: n.mains.takeSent(e.call.Call)}
 	for _, k := range known.Called {
 		if k.Direct() {
 			e.recorded.opens(k.ID)
@@ -171,7 +169,7 @@ func (e *execution) past(ctx context.Context, over uint32) (p mainPast, err erro
 func (e *execution) settleFormer(ctx context.Context, known *record.Execution, checkpoint uint32) error {
 	n := e.node
 	if o := n.ledger.resumes.memory[e.call.Call]; !o.over() {
-		if err := n.ledger.await(ctx, o.obeyed); err != nil {
+		if err := n.life.await(ctx, o.obeyed); err != nil {
 			return coded("main", err)
 		}
 	}
@@ -180,7 +178,7 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 		if q == nil || len(known.Machines) == 0 && k.Direct() {
 			continue
 		}
-		if err := n.ledger.await(ctx, q.over); err != nil {
+		if err := n.life.await(ctx, q.over); err != nil {
 			return coded("main", err)
 		}
 	}
@@ -189,7 +187,7 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 	}
 	run := e.run()
 	run.Main, run.Checkpoint = run.Main-1, checkpoint // up to here; this run may be taken back, too
-	left, err := n.rollBack(ctx, run, known.Machines)
+	left, err := n.regions.rollBack(ctx, run, known.Machines)
 	switch {
 	case err == nil:
 		e.finds(left)
@@ -198,25 +196,18 @@ func (e *execution) settleFormer(ctx context.Context, known *record.Execution, c
 		return coded("main", err)
 	}
 	n.cannotCommit(err)
-	return n.whyEnded()
+	return n.life.whyEnded()
 }
 
 // keepSent keeps for the node's next run of a main in which call slots this one has sent calls: copies of
 // them may be on their way when that has them forgotten.
 func (e *execution) keepSent() {
-	n := e.node
 	e.mu.Lock()
 	sent := e.recorded.sent
 	e.mu.Unlock()
-	if len(sent) == 0 {
-		return
+	if len(sent) > 0 {
+		e.node.mains.keepSent(e.call.Call, sent)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.sent == nil {
-		n.sent = map[rpcpacket.ID][]direct.Item{}
-	}
-	n.sent[e.call.Call] = sent
 }
 
 // leaveRoom gives back what is reserved in the ledger for one-ways that no checkpoint has: the main's next run sends
@@ -232,7 +223,7 @@ func (e *execution) leaveRoom() {
 func (e *execution) runMain(ctx context.Context, op string, state []byte, f func(context.Context, []byte) error) error {
 	running, cancel := context.WithCancel(context.WithValue(ctx, branchKey{}, &e.trunk))
 	defer cancel()
-	defer context.AfterFunc(e.node.base, cancel)()
+	defer context.AfterFunc(e.node.life.base, cancel)()
 	e.life.cancel = cancel
 	e.journal.within = ctx
 	returned := false
@@ -337,12 +328,12 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	e.journal.begin() // the checkpoint stands for what there is
 	r, last := e.writeCheckpoint(o.at.index, slices.Clone(state), ended)
 	k := checkpointOf(r, e.main.run)
-	if !n.ledger.settle(last) || !n.ledger.commit(n.base, k) {
-		return n.whyEnded()
+	if !n.ledger.settle(last) || !n.ledger.commit(n.life.base, k) {
+		return n.life.whyEnded()
 	}
 	n.ledger.mu.Lock()
 	leave := n.ledger.committed(k)
-	n.ledger.haveNews(n.now()) // of the size of its states
+	n.ledger.haveNews(n.pulse.now()) // of the size of its states
 	n.ledger.mu.Unlock()
 	n.sendOneways(leave)
 	n.stats.checkpoints.Add(1)
@@ -421,28 +412,14 @@ func (e *execution) isOver(ctx context.Context, op string, index uint32) error {
 	switch {
 	case err == nil:
 		return nil
-	case n.base.Err() != nil:
-		return n.whyEnded()
+	case n.life.base.Err() != nil:
+		return n.life.whyEnded()
 	}
 	return coded(op, err)
 }
 
 // leastMainRoom is how many bytes are kept for a durable main's next checkpoint before it makes a call or an effect, or changes memory.
 const leastMainRoom = 16 << 10
-
-// claimMain keeps a main's name for one run.
-func (n *Node) claimMain(op, name string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.err != nil {
-		return n.err
-	}
-	if n.mains[name] {
-		return fault.New(BadRequest, op, "a main of this name runs on this node already")
-	}
-	n.mains[name] = true
-	return nil
-}
 
 // claimID has the node take no call with the id of a main. A call of a stranger that has it would make the ledger
 // one that cannot be read.
@@ -460,8 +437,47 @@ func (n *Node) claimID(op string, id rpcpacket.ID) error {
 	return nil
 }
 
-func (n *Node) unclaimMain(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.mains, name)
+// mains are the durable mains of a node.
+type mains struct {
+	life    *lifetime
+	mu      sync.Mutex
+	running map[string]bool // by name
+	// sent are the direct calls of mains that run no more, and have not come to a
+	// checkpoint since.
+	sent map[rpcpacket.ID][]direct.Item
+}
+
+// claim keeps a main's name for one run.
+func (m *mains) claim(op, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.life.failure(); err != nil {
+		return err
+	}
+	if m.running[name] {
+		return fault.New(BadRequest, op, "a main of this name runs on this node already")
+	}
+	m.running[name] = true
+	return nil
+}
+
+func (m *mains) unclaim(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, name)
+}
+
+// takeSent returns, once, what a main has sent that runs again.
+func (m *mains) takeSent(main rpcpacket.ID) []direct.Item {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer delete(m.sent, main)
+	return m.sent[main]
+}
+
+// keepSent keeps what a main has sent that runs no more.
+func (m *mains) keepSent(main rpcpacket.ID, all []direct.Item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent[main] = all
 }

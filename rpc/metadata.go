@@ -31,10 +31,10 @@ func (n *Node) trailer(b *opSequence, codec *codec, h *rpcpacket.Header) (traile
 	if l := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
 		trailer = l.append(trailer)
 	}
-	if codec.size()+len(trailer) <= n.budget || h.Flags.Policy() == PolicyNone {
+	if codec.size()+len(trailer) <= n.ports.budget || h.Flags.Policy() == PolicyNone {
 		return trailer
 	}
-	whole := rpcpacket.Message{Header: *h, Lists: codec.lists(), Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	whole := rpcpacket.Message{Header: *h, Lists: codec.lists(), Payload: codec.payload()}
 	return appendArguments(trailer, &whole)
 }
 
@@ -173,7 +173,7 @@ func CallerOf(ctx context.Context) (Caller, error) {
 	}
 	n := branchOf(ctx).e.node
 	b, err := Effect(ctx, "rpc.CallerOf", func(ctx context.Context) ([]byte, error) {
-		c, err := n.who(ctx, a)
+		c, err := n.callers.who(ctx, a)
 		if err != nil {
 			return nil, err
 		}
@@ -188,6 +188,9 @@ func CallerOf(ctx context.Context) (Caller, error) {
 
 // callers are the nodes that were asked about of late.
 type callers struct {
+	pulse *pulse
+	asks  func(context.Context, netip.Addr) (control.NodeInfo, error) // asks the Gatekeeper
+
 	mu    sync.Mutex
 	known map[netip.Addr]knownCaller
 }
@@ -206,16 +209,15 @@ const (
 )
 
 // who asks about a node, if that was not done of late.
-func (n *Node) who(ctx context.Context, a netip.Addr) (Caller, error) {
-	c := &n.callers
+func (c *callers) who(ctx context.Context, a netip.Addr) (Caller, error) {
 	c.mu.Lock()
 	k, ok := c.known[a]
 	c.mu.Unlock()
-	now := n.now()
+	now := c.pulse.now()
 	if ok && now-k.asked < callerLifetime {
 		return k.Caller, nil
 	}
-	info, err := n.session.Who(ctx, a)
+	info, err := c.asks(ctx, a)
 	if err == nil && info.Left {
 		err = fault.New(NotFound, "who", "there is no node %s any more", a)
 	}
@@ -326,7 +328,7 @@ func (c *codec) putHeaders(headers []rpcpacket.KeyValue) error {
 		return err
 	}
 	c.headed = len(b)
-	c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, b...)
+	c.buf.out = slices.Insert(c.buf.out, payloadAt, b...)
 	return nil
 }
 

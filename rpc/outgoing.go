@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -22,8 +23,18 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// outgoing is the calling side of a node.
+// outgoing is the calling side of a node: the calls that are out, and their slots.
 type outgoing struct {
+	self   *join.Identity
+	ports  *ports
+	pulse  *pulse
+	life   *lifetime
+	leader *leader
+	large  *large
+	stats  *counters
+	log    *slog.Logger
+	blocks func(ctx context.Context, want int) ([]uint32, error) // asks the Gatekeeper for call slots
+
 	mu    sync.Mutex
 	core  *endpoint.Caller
 	err   error // why no call can begin any more
@@ -32,8 +43,9 @@ type outgoing struct {
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
-	pendings sync.Pool // of *pending
-	rtts     sync.Map  // of *endpoint.RTT, by rttKey
+	pendings sync.Pool    // of *pending
+	rtts     sync.Map     // of *endpoint.RTT, by rttKey
+	oneway   endpoint.RTT // of one-ways that the ledger has, and of questions; mu guards it
 }
 
 // rttKey names a method that the node calls: how long its answers take is learnt from
@@ -89,9 +101,9 @@ func newPending() any {
 }
 
 // release ends what a call holds; nobody may use it any more.
-func (n *Node) release(p *pending) {
+func (o *outgoing) release(p *pending) {
 	if p.token {
-		<-n.out.detached
+		<-o.detached
 	}
 	p.server.over()
 	if p.buffer != nil {
@@ -100,12 +112,12 @@ func (n *Node) release(p *pending) {
 	p.payload.Release()
 	*p = pending{ready: p.ready, lent: p.lent[:0], hands: p.hands[:0]}
 	p.Tag = p
-	n.out.pendings.Put(p)
+	o.pendings.Put(p)
 }
 
-func (o *outgoing) init(self *join.Identity, detached int, served func(*endpoint.Call)) {
-	o.core = endpoint.NewCaller(self.Address, self.Incarnation, served)
-	o.core.Grant(self.Blocks)
+func (o *outgoing) init(detached int) {
+	o.core = endpoint.NewCaller(o.self.Address, o.self.Incarnation, o.slotFree)
+	o.core.Grant(o.self.Blocks)
 	o.detached = make(chan struct{}, detached)
 	o.pendings.New = newPending
 }
@@ -119,46 +131,39 @@ type outbound struct {
 
 // begin registers a call, which has a slot, and returns what to send. A detached call is the
 // core's from now on.
-func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error) {
-	o := &n.out
+func (o *outgoing) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return outbound{}, o.err
 	}
-	if !o.core.Begin(n.now(), &p.Call) {
+	if !o.core.Begin(o.pulse.now(), &p.Call) {
 		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + p.ID.String()}
 	}
 	h.Call, h.Slot, h.Number = p.ID, p.Slot, p.Number
 	p.datagram = c.datagram(h)
 	switch {
-	case len(p.datagram) > n.budget:
-		n.enlarge(p, c, p.datagram)
+	case len(p.datagram) > o.ports.budget:
+		p.datagram, p.payload = c.large(o.ports.budget, o.pushFor(p))
 	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
 	}
-	n.wakeAt(p.Due())
-	n.stats.calls.Add(1)
+	o.pulse.wakeAt(p.Due())
+	o.stats.calls.Add(1)
 	p.payload.Hold() // for who sends it
 	return p.outbound, nil
 }
 
-// enlarge makes a call one that exceeds a packet.
-func (n *Node) enlarge(p *pending, c *codec, datagram []byte) {
-	p.payload = c.large(datagram)
-	p.datagram, _ = rpcpacket.First(datagram, n.budget, n.pushFor(p)) // always: see there
-}
-
 // pushFor is what the first packet of a call says of the parts that follow. It goes to the endpoint for them.
-func (n *Node) pushFor(p *pending) rpcpacket.Push {
+func (o *outgoing) pushFor(p *pending) rpcpacket.Push {
 	node := p.to.Remote.Addr()
 	p.to.Remote = netip.AddrPortFrom(node, rackaddr.PortBulk)
-	return n.large.pushTo(node)
+	return o.large.pushTo(node)
 }
 
 // payload is that of a large call that is out: its callee has asked for more of it. Whoever gets it releases
 // it. It is foreign to a node that the call has not gone to.
-func (o *outgoing) payload(callee netip.Addr, h *bulk.Header, now time.Duration) (body *sent.Payload, foreign bool) {
+func (o *outgoing) payload(callee netip.Addr, h *bulk.Header) (body *sent.Payload, foreign bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	call := o.core.Out(h.Call)
@@ -168,32 +173,27 @@ func (o *outgoing) payload(callee netip.Addr, h *bulk.Header, now time.Duration)
 	if call.Node != callee.As16() {
 		return nil, true
 	}
-	o.core.Postpone(now, h.Call)
+	o.core.Postpone(o.pulse.now(), h.Call)
 	return call.Tag.(*pending).payload.Hold(), false
 }
 
 // postpone lets a call wait for the rest of its answer.
-func (n *Node) postpone(id rpcpacket.ID) {
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	n.out.core.Postpone(n.now(), id)
+func (o *outgoing) postpone(id rpcpacket.ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.core.Postpone(o.pulse.now(), id)
 }
 
 // end gives a call up. It reports false if the call has been answered: the
 // answer is in p, or about to be.
-func (n *Node) end(p *pending) bool {
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	return n.endNow(p)
-}
-
-// endNow is end for whoever holds out.mu.
-func (n *Node) endNow(p *pending) bool {
-	if !n.out.core.End(&p.Call) {
+func (o *outgoing) end(p *pending) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.core.End(&p.Call) {
 		return false
 	}
 	if p.peer.IsValid() {
-		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true})
+		o.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true})
 	}
 	return true
 }
@@ -210,34 +210,26 @@ func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 
 // completeLarge takes the first packet, of so many bytes, of an answer.
 func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) bool {
-	n.out.mu.Lock()
-	call := n.out.core.Find(from, &m)
-	asked := false
-	if call != nil {
-		call.Tag.(*pending).peer = from
-		asked = call.Tag.(*pending).question != nil
-	}
-	n.out.mu.Unlock()
-	switch {
-	case call == nil:
+	switch known, asked := n.out.answerBegins(from, &m); {
+	case !known:
 		n.stats.duplicates.Add(1)
 		return false
 	case asked:
 		return n.completeWith(nil, m, from) // nobody reads the answer
 	}
-	a := &answerTo{first: m, from: from}
+	a := &answerTo{node: n, first: m, from: from}
 	a.first.Payload, a.first.Trailer = nil, nil // the buffer is the reader's
-	t, v := n.beginLarge(from, &m, true, size, a)
+	t, v := n.large.begin(from, &m, true, size, a)
 	switch v {
 	case bulk.Whole:
-		n.whole(t)
+		a.whole(t)
 	case bulk.TooLong:
 		o, _ := m.Opening()
 		m.Type, m.Code, m.Flags = rpcpacket.Exception, BadRequest, m.Flags&^rpcpacket.FlagMore
 		m.Payload = []byte(n.large.tooLong("the answer is a message", o.Total))
 		return n.completeWith(nil, m, from)
 	case bulk.Malformed:
-		n.malformed(from)
+		n.stats.countMalformed(from)
 	case bulk.NoRoom:
 		n.stats.full.Add(1) // it will be asked for again
 	default: // taken, or a copy: the rest is still to come
@@ -247,16 +239,7 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 
 // completeWith hands an answer over, with the buffer that it lies in, if any.
 func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from netip.Addr) bool {
-	n.out.mu.Lock()
-	now := n.now()
-	call := n.out.core.Receive(now, from, &m)
-	if call != nil {
-		p := call.Tag.(*pending)
-		if p.question == nil {
-			p.server.answered(now, p.Age(now), m.Code)
-		}
-	}
-	n.out.mu.Unlock()
+	call := n.out.answered(from, &m)
 	if call == nil {
 		n.stats.duplicates.Add(1)
 		return false
@@ -269,8 +252,8 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.Message) bool {
 	p := call.Tag.(*pending)
 	if m.Had != 0 && !p.former {
-		if _, own := n.resultsOf(&m); len(own) > 0 {
-			m = n.ownResult(&m)
+		if _, own := n.regions.handedOver(&m); len(own) > 0 {
+			m = ownResult(&m)
 		}
 	}
 	if len(p.lent) > 0 {
@@ -278,19 +261,19 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 	}
 	if p.question != nil {
 		n.heardOf(p.question, &m)
-		n.release(p)
+		n.out.release(p)
 		return false
 	}
 	if p.detached {
 		if p.owed != nil && n.onewayAnswered(p, &m) {
-			n.release(p)
+			n.out.release(p)
 			return false
 		}
 		n.unheardAnswer(p, &m)
 		if m.Type == rpcpacket.Exception {
-			n.report(call, m.Code.String()+": "+string(m.Payload))
+			n.out.report(call, m.Code.String()+": "+string(m.Payload))
 		}
-		n.release(p)
+		n.out.release(p)
 		return false
 	}
 	p.answer = m
@@ -313,53 +296,41 @@ func (p *pending) again(now time.Duration) netio.Message {
 	return m
 }
 
-// connOf is the endpoint that a call leaves from: that with pointers is held by the switch.
-func (n *Node) connOf(p *pending) netio.Conn {
-	switch p.to.Remote.Port() {
-	case rackaddr.PortRPC:
-		return n.conn
-	case rackaddr.PortBulk:
-		return n.large.conn
-	}
-	return n.directConn
-}
-
 // report logs what became of a call that nobody waits for.
-func (n *Node) report(call *endpoint.Call, why string) {
-	n.log.Warn("rpc: a call that nobody waits for has failed", "node", n.self.Name, "call", call.ID.String(), "why", why)
+func (o *outgoing) report(call *endpoint.Call, why string) {
+	o.log.Warn("rpc: a call that nobody waits for has failed", "node", o.self.Name, "call", call.ID.String(), "why", why)
 }
 
 // reserve takes a token for a call that the runtime may have to finish alone.
-func (n *Node) reserve(ctx context.Context, p *pending) error {
+func (o *outgoing) reserve(ctx context.Context, p *pending) error {
 	select {
-	case n.out.detached <- struct{}{}:
+	case o.detached <- struct{}{}:
 		p.token = true
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-n.done:
-		return n.failure()
+	case <-o.life.done:
+		return o.life.failure()
 	}
 }
 
 // tick sends again what is due, and returns when it has to be called next.
-func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
-	o := &n.out
+func (o *outgoing) tick(now time.Duration) (next time.Duration, ok bool) {
 	o.mu.Lock()
 	resend, expired := o.core.Tick(now, nil, nil)
 	out := map[netio.Conn][]netio.Message{}
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		out[n.connOf(p)] = append(out[n.connOf(p)], p.again(now))
+		out[o.ports.of(p.to.Remote)] = append(out[o.ports.of(p.to.Remote)], p.again(now))
 	}
 	next, ok = o.core.Due()
 	o.mu.Unlock()
-	n.stats.resent.Add(uint64(len(resend)))
+	o.stats.resent.Add(uint64(len(resend)))
 	for conn, all := range out {
 		_, _ = conn.WriteBatch(all) // a failure is a loss: it is sent again
 	}
 	for _, call := range expired {
-		n.report(call, "nobody has acknowledged it") // it goes on: the switch has its slot open
+		o.report(call, "nobody has acknowledged it") // it goes on: the switch has its slot open
 		if p := call.Tag.(*pending); p.token {
 			p.token = false
 			<-o.detached
@@ -386,15 +357,15 @@ func (e *execution) stays(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case n.base.Err() != nil:
-			return n.whyEnded()
+		case n.life.base.Err() != nil:
+			return n.life.whyEnded()
 		case fault.CodeOf(err) == NoSpace:
 			return err
 		}
 		select {
 		case <-time.After(servingPauses.Most):
 		case <-ctx.Done():
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 		}
 	}
 }
@@ -445,4 +416,182 @@ func (o *operation) sentIn(p *pending) {
 	defer e.mu.Unlock()
 	e.recorded.sent = append(e.recorded.sent, p.item())
 	e.recorded.opens(p.ID)
+}
+
+// fail ends every call that is out, and all that would begin.
+func (o *outgoing) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+	fail := func(call *endpoint.Call, alone bool) {
+		p := call.Tag.(*pending)
+		if alone {
+			o.release(p)
+			return
+		}
+		p.err = err
+		p.ready <- struct{}{}
+	}
+	for _, call := range o.core.Abandon() {
+		fail(call, call.Tag.(*pending).owed != nil)
+	}
+	for _, call := range o.core.All(nil) {
+		o.core.End(call)
+		fail(call, call.Tag.(*pending).detached)
+	}
+}
+
+// answerBegins notes that a large answer comes from a node. It reports whether the call that it answers is out, and whether that is a question.
+func (o *outgoing) answerBegins(from netip.Addr, m *rpcpacket.Message) (known, asked bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	call := o.core.Find(from, m)
+	if call == nil {
+		return false, false
+	}
+	p := call.Tag.(*pending)
+	p.peer = from
+	return true, p.question != nil
+}
+
+// answered ends the call that a message answers, and returns it; nil if there is none.
+func (o *outgoing) answered(from netip.Addr, m *rpcpacket.Message) *endpoint.Call {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.pulse.now()
+	call := o.core.Receive(now, from, m)
+	if call != nil {
+		if p := call.Tag.(*pending); p.question == nil {
+			p.server.answered(now, p.Age(now), m.Code)
+		}
+	}
+	return call
+}
+
+// turned takes a call that the switch has turned around. It returns the call that is out, nil if it has not gone to that node, and reports whether it is over.
+func (o *outgoing) turned(from netip.Addr, m *rpcpacket.Message) (call *endpoint.Call, over bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	call, over = o.core.Turned(o.pulse.now(), m)
+	if call != nil && !over {
+		o.pulse.wakeAt(call.Due())
+	}
+	if call == nil || call.Node != from.As16() { // the latter: the switch does not do that
+		return nil, false
+	}
+	return call, over
+}
+
+// has reports whether a call is out.
+func (o *outgoing) has(id rpcpacket.ID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.core.Out(id) != nil
+}
+
+// sharesFate reports whether a call is out, and whether whoever waits for it shares the fate of a node.
+func (o *outgoing) sharesFate(id rpcpacket.ID, node netip.Addr) (known, shares bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := o.core.Out(id)
+	return k != nil, k != nil && k.Tag.(*pending).shares(node)
+}
+
+// left is which calls have left their slots since, of which nodes need know no more.
+func (o *outgoing) left(now time.Duration) []endpoint.Left {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.core.Left(now)
+}
+
+// restarted takes a node's announcement that it has restarted. The switch vouches for the node's address, so a
+// hostile node can only have the calls to itself sent again, and each no more often than
+// once in endpoint.MinTimeout.
+func (o *outgoing) restarted(node netip.Addr) {
+	o.mu.Lock()
+	due, ok := o.core.Restarted(o.pulse.now(), node.As16())
+	o.mu.Unlock()
+	if ok {
+		o.pulse.wakeAt(due)
+	}
+}
+
+// answerTo is a large answer, of which the first packet has come.
+type answerTo struct {
+	node  *Node
+	first rpcpacket.Message
+	from  netip.Addr
+}
+
+// whole goes on with an answer that has come whole.
+func (a *answerTo) whole(t *bulk.Transfer) {
+	n, m := a.node, a.first
+	n.large.taken(t)
+	m.Flags &^= rpcpacket.FlagMore
+	m.Payload = t.Body()
+	if n.completeWith(nil, m, a.from) {
+		n.leader.interrupt() // whoever waits may be reading
+	}
+}
+
+// lost does nothing: the call is sent again, and so is the answer.
+func (a *answerTo) lost() {}
+
+// payloadOf is the payload of the message that a pull asks for, nil if it is not kept. Whoever gets it releases it. It is foreign to a node that has
+// nothing to do with its call.
+func (n *Node) payloadOf(peer netip.Addr, h *bulk.Header) (body *sent.Payload, foreign bool) {
+	switch {
+	case !h.Answer && h.CallerIncarnation == n.self.Incarnation:
+		return n.out.payload(peer, h)
+	case !h.Answer:
+		return nil, false
+	case h.CalleeIncarnation == n.self.Incarnation:
+		if body = n.in.payload(peer, h.Call); body != nil {
+			return body, false
+		}
+	}
+	return n.ledger.payload(peer, h.Call), false
+}
+
+// departLater sends a one-way that the ledger has as soon as it has a slot.
+func (o *outgoing) departLater(p *pending) {
+	o.mu.Lock()
+	if o.err != nil || o.core.Out(p.ID) != nil || o.core.Waits(p.ID) {
+		o.mu.Unlock() // the node has ended, or it is on its way
+		o.release(p)
+		return
+	}
+	taken := o.core.Take(&p.Call)
+	o.wantSlots()
+	o.mu.Unlock()
+	if taken {
+		o.depart(p)
+	}
+}
+
+// depart sends a one-way that the ledger has, and that has a slot.
+func (o *outgoing) depart(p *pending) {
+	m := p.owed
+	conn, first := o.ports.of(p.to.Remote), p.to
+	o.mu.Lock()
+	if o.err != nil || !o.core.Begin(o.pulse.now(), &p.Call) {
+		o.mu.Unlock() // the node has ended
+		o.release(p)
+		return
+	}
+	m.Slot, m.Number, m.CallerIncarnation = p.Slot, p.Number, o.self.Incarnation
+	p.datagram = m.Append(nil)
+	if len(p.datagram) > o.ports.budget {
+		m.Trailer = appendArguments(m.Trailer, m)
+		whole := m.Append(nil)
+		p.datagram, _ = rpcpacket.First(whole, o.ports.budget, o.pushFor(p)) // always: see there
+		p.payload = sent.New(nil, m.Payload)
+	}
+	out := p.outbound
+	out.payload.Hold() // for who sends it
+	o.pulse.wakeAt(p.Due())
+	o.stats.calls.Add(1)
+	o.stats.onewaysSent.Add(1)
+	o.mu.Unlock()
+	_ = o.large.transmit(conn, []netio.Message{first}, &out) // a failure is a loss
 }

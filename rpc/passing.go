@@ -51,16 +51,16 @@ func valued(spares int, again bool) int {
 // ledger is to keep does not go in parts, for it would need twice the room there, unless the IDL has it so. Nor does a one-way's: nobody hears
 // that its receiver takes less.
 func (n *Node) inline(w bridge.Way, parts bool) int {
-	most := n.budget
+	most := n.ports.budget
 	switch {
 	case w == bridge.InRegion:
 		return 0
 	case w == bridge.InMessage:
-		most = n.limit()
+		most = n.large.limit()
 	case parts:
 		most = mostInParts + besideValue
 	}
-	return min(most, n.limit()) - besideValue
+	return min(most, n.large.limit()) - besideValue
 }
 
 // What generated code does with references, for package stub.
@@ -119,7 +119,7 @@ func (c *client) inside(ctx context.Context, a bridge.Argument, length int, agai
 		spares, _ := c.node.learned.spares(c.learnedKey(a))
 		most = min(most, valued(spares, again)-1)
 	}
-	return c.node.moves(length, most)
+	return c.node.stats.moves(length, most)
 }
 
 // unrecorded reports whether nobody keeps what a call of a method carries.
@@ -134,7 +134,7 @@ func (c *client) unrecorded(ctx context.Context, method string) bool {
 
 // takes is how many bytes the answer to a call may have, 0 for as many as a callee sends.
 func (c *client) takes(ctx context.Context, method string) int64 {
-	limit, most := c.node.limit(), c.node.budget
+	limit, most := c.node.large.limit(), c.node.ports.budget
 	if c.unrecorded(ctx, method) {
 		most = mostInParts + besideValue
 	}
@@ -142,16 +142,6 @@ func (c *client) takes(ctx context.Context, method string) int64 {
 		return 0
 	}
 	return int64(limit)
-}
-
-// moves reports whether a value travels inside a message, which has room for most bytes of it, and counts it.
-func (n *Node) moves(length, most int) (inside bool) {
-	if inside = length <= most; inside {
-		n.stats.refsInMessages.Add(1)
-	} else {
-		n.stats.refsInRegions.Add(1)
-	}
-	return inside
 }
 
 func (c *client) learnedKey(a bridge.Argument) learnedKey {
@@ -379,7 +369,7 @@ func (r *Ref[T]) copied(ctx context.Context, op string, way bridge.Way, takes in
 		if takes > 0 {
 			most = min(most, int(max(takes-besideValue, 0)))
 		}
-		return b.e.node.moves(length, most)
+		return b.e.node.stats.moves(length, most)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
@@ -45,32 +46,15 @@ func (q *heldCall) isOver() bool {
 
 // questions are those that a node has begun with. They do not change.
 type questions struct {
+	out  *outgoing
+	life *lifetime
+
 	all []*heldCall
 	of  map[rpcpacket.ID]*heldCall // by the calls that the ledger has
 }
 
-// holdings are what the switch has of former incarnations.
-func (n *Node) holdings(ctx context.Context) (h control.Holdings, err error) {
-	if n.self.Before == 0 {
-		return h, nil
-	}
-	return n.session.Holdings(ctx)
-}
-
-// takeHoldings finds out which calls are to be asked about, and which regions are left. The ledger has been read, and what it owes is known. The caller
-// holds l.mu.
-func (n *Node) takeHoldings(h *control.Holdings) {
-	n.questions = questionsOf(h.Slots, n.ledger.table)
-	n.left = n.unaccounted(h.Regions)
-	bases := make([]dsm.Pointer, 0, len(h.Regions))
-	for _, a := range h.Regions {
-		bases = append(bases, a.As16())
-	}
-	n.memory.Received(bases...)
-}
-
-// questionsOf are those about the slots that a node's row has in the switch: what is open, and what became of one-ways.
-func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
+// begin finds out which questions there are about the slots that a node's row has in the switch: what is open, and what became of one-ways.
+func (qs *questions) begin(slots []control.HeldSlot, t *direct.Table) {
 	type place struct {
 		rpcpacket.Slot
 		rpcpacket.Number
@@ -98,37 +82,14 @@ func questionsOf(slots []control.HeldSlot, t *direct.Table) (qs questions) {
 		}
 		qs.all = append(qs.all, q)
 	}
-	return qs
 }
 
-// askQuestions sends the questions that the node begins with.
-func (n *Node) askQuestions() {
-	o := &n.out
-	for _, q := range n.questions.all {
-		k, callee := &q.held, netip.AddrFrom16(q.held.Node)
-		p := o.pendings.Get().(*pending)
-		p.ID, p.Slot, p.Number, p.Slots, p.Node, p.RTT = k.ID, k.Slot, k.Number, int(k.Slots), k.Node, &n.onewayRTT
-		p.detached, p.question, p.Holds = true, q, q.oneway
-		p.to = netio.Message{Remote: netip.AddrPortFrom(callee, rackaddr.PortDirect)}
-		o.mu.Lock()
-		for i := range rpcpacket.Slot(k.Slots) {
-			o.core.Hold(k.Slot+i, k.Number, k.Node)
-		}
-		if o.err != nil || !callee.IsValid() || !o.core.Ask(n.now(), &p.Call) {
-			o.mu.Unlock() // it stays held
-			n.release(p)
-			continue
-		}
-		p.datagram = (&rpcpacket.Message{Header: rpcpacket.Header{
-			Type: rpcpacket.Ask, Call: p.ID, Slot: k.Slot, Number: k.Number, CallerIncarnation: n.self.Incarnation, CalleeIncarnation: k.Incarnation,
-		}}).Append(nil)
-		n.wakeAt(p.Due())
-		out := p.to
-		out.Buf = p.datagram
-		o.mu.Unlock()
-		_, _ = n.directConn.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
+// ask sends the questions.
+func (qs *questions) ask() {
+	for _, q := range qs.all {
+		qs.out.ask(q)
 	}
-	n.standIn() // for the answers
+	qs.out.leader.standIn() // for the answers
 }
 
 // heardOf takes the answer to a question.
@@ -150,24 +111,24 @@ func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	n.ledger.forgets.hurry(n)
 }
 
-// awaitAsked waits until it is known what has become of a call that an execution makes again, which gives its worker's slot back meanwhile. The end of
+// awaitOf waits until it is known what has become of a call that an execution makes again, which gives its worker's slot back meanwhile. The end of
 // the call's context does not end the wait: a former run has sent the call, which this run gives up as it would have. It reports false if the node ends.
-func (n *Node) awaitAsked(ctx context.Context, b *opSequence, id rpcpacket.ID) bool {
+func (qs *questions) awaitOf(ctx context.Context, b *opSequence, id rpcpacket.ID) bool {
 	within := b.e.journal.within
 	if within == nil {
 		within = context.WithoutCancel(ctx)
 	}
 	b.e.yield()
 	defer b.e.resume()
-	for q := n.questions.of[id]; q == nil || n.ledger.await(within, q.over) == nil; {
-		if !n.unheard(id) {
+	for q := qs.of[id]; q == nil || qs.life.await(within, q.over) == nil; {
+		if !qs.unheard(id) {
 			return true
 		}
 		select {
 		case <-time.After(heardAgain): // a former run of a main has it out
 		case <-within.Done():
 			return false
-		case <-n.base.Done():
+		case <-qs.life.base.Done():
 			return false
 		}
 	}
@@ -185,19 +146,20 @@ func (qs *questions) open(id rpcpacket.ID) bool {
 func (l *ledger) hearGivenUp() {
 	n := l.node
 	for _, k := range l.table.Asks() {
-		if _, heard := l.heard[k.ID]; heard || n.unheard(k.ID) {
+		if _, heard := l.heard[k.ID]; heard || n.questions.unheard(k.ID) {
 			continue
 		}
 		f := direct.Free{Owner: k.ID, Heard: true}
 		if answer, brought := l.brought[k.ID]; brought {
-			f.Regions, _ = n.resultsOf(&answer)
+			f.Regions, _ = n.regions.handedOver(&answer)
 		} else if q := n.questions.of[k.ID]; q != nil {
-			f.Regions = n.leftIn(&q.answer)
+			news, own := n.regions.handedOver(&q.answer) // which may have come to the former incarnation, too
+			f.Regions = append(news, n.left.among(own)...)
 		}
 		delete(l.brought, k.ID)
 		if len(f.Regions) == 0 {
 			l.add(l.table.Freed(&f)...)
-			n.unhold(k)
+			n.out.unhold(k.Slot, k.Number, int(k.Slots))
 			continue
 		}
 		if l.heard == nil {
@@ -206,27 +168,6 @@ func (l *ledger) hearGivenUp() {
 		l.heard[k.ID] = k
 		l.free(f)
 	}
-}
-
-// unhold lets the slots of a call that was given up be used again. Until it is heard of they are not: the next incarnation asks again what the call has
-// handed over.
-func (n *Node) unhold(k record.Call) {
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	n.out.core.Unhold(k.Slot, k.Number, int(k.Slots))
-}
-
-// leftIn are the regions in an answer that nothing of this incarnation accounts for: the answer may have come to the former one, too.
-func (n *Node) leftIn(m *rpcpacket.Message) (all [][16]byte) {
-	all, own := n.resultsOf(m)
-	n.leftMu.Lock()
-	defer n.leftMu.Unlock()
-	for _, p := range own {
-		if n.left[p] {
-			all = append(all, p)
-		}
-	}
-	return all
 }
 
 // asked takes a question of a later incarnation of a caller, or of the Gatekeeper in its name.
@@ -240,16 +181,16 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	v, known := l.table.Ask(from.Addr().As16(), &m.Header)
 	switch {
 	case v == direct.Answer && !l.settling[known.ID]:
-		answer := n.answerFor(known.Done.Answer, &m.Header)
+		answer := n.ports.answerFor(known.Done.Answer, &m.Header)
 		l.mu.Unlock()
 		n.stats.answeredFromLedger.Add(1)
-		n.sendRecorded(from, answer, rpcpacket.Push{})
+		n.large.sendRecorded(from, answer, rpcpacket.Push{})
 		return
 	case v == direct.Duplicate && known != nil && known.Begun != nil && isOneway(known.Begun.Call):
-		ack := rpcpacket.Message{Header: n.answerHeader(m)}
+		ack := rpcpacket.Message{Header: n.ports.answerHeader(m)}
 		ack.Call = known.ID
 		l.mu.Unlock()
-		n.whenSettled(from, ack.Append(nil))
+		l.whenSettled(func() { n.ports.send(from, ack.Append(nil)) })
 		return
 	case v == direct.Superseded:
 		l.mu.Unlock()
@@ -267,10 +208,10 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 			last = l.add(r)
 		}
 		l.mu.Unlock()
-		refusal := n.neverBegan(m)
+		refusal := n.ports.neverBegan(m)
 		go func() {
 			if l.settle(last) {
-				n.send(from, refusal)
+				n.ports.send(from, refusal)
 			}
 		}()
 		return
@@ -278,9 +219,9 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	l.mu.Unlock()
 	switch v {
 	case direct.Malformed:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	case direct.Foreign:
-		n.foreign(from.Addr())
+		n.stats.countForeign(from.Addr())
 	default:
 		n.stats.duplicates.Add(1)
 	}
@@ -292,10 +233,10 @@ func isOneway(call []byte) bool {
 }
 
 // unaccounted are the regions that a former incarnation had, and that nothing in the ledger accounts for: those of the node's executions that run
-// again will ask for theirs. The caller holds l.mu.
-func (n *Node) unaccounted(regions []netip.Addr) (left map[dsm.Pointer]bool) {
+// again will ask for theirs.
+func (r *regions) unaccounted(s *record.State, all []netip.Addr) (left map[dsm.Pointer]bool) {
 	left = map[dsm.Pointer]bool{}
-	for _, a := range regions {
+	for _, a := range all {
 		left[a.As16()] = true
 	}
 	drop := func(all [][16]byte) {
@@ -305,12 +246,12 @@ func (n *Node) unaccounted(regions []netip.Addr) (left map[dsm.Pointer]bool) {
 	}
 	named := func(message []byte) {
 		if m, err := rpcpacket.Parse(message); err == nil {
-			for _, p := range n.pointers(&m) {
+			for _, p := range r.of(&m) {
 				delete(left, p)
 			}
 		}
 	}
-	n.ledger.table.State().Each(func(e *record.Execution) {
+	s.Each(func(e *record.Execution) {
 		o := e.Owed()
 		drop(o.Frees)
 		drop(o.Rest)
@@ -327,48 +268,66 @@ func (n *Node) unaccounted(regions []netip.Addr) (left map[dsm.Pointer]bool) {
 	return left
 }
 
-// accounts notes that an execution has regions which a former incarnation may have had.
-func (n *Node) accounts(ptrs ...dsm.Pointer) {
-	n.leftMu.Lock()
-	defer n.leftMu.Unlock()
-	for _, p := range ptrs {
-		delete(n.left, p)
-	}
-}
-
 // freeLeft frees what a former incarnation has left, and no execution has asked for again: when the last one has ended that is run again. What a
 // service's state or a durable main may know stays.
-func (n *Node) freeLeft() {
-	l := n.ledger
+func (l *ledger) freeLeft() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.table.Reruns() > 0 || l.table.State().Remembers() {
 		return
 	}
-	n.leftMu.Lock()
-	defer n.leftMu.Unlock()
-	if len(n.left) == 0 {
-		return
+	if all := l.node.left.takeAll(); len(all) > 0 {
+		l.free(direct.Free{Regions: all})
 	}
-	var f direct.Free
-	for p := range n.left {
-		f.Regions = append(f.Regions, p)
-	}
-	slices.SortFunc(f.Regions, compareNodes)
-	n.left = nil
-	l.free(f)
 }
 
-// askVolatile is what is known of a call of policy none. One that has not come does not begin any more.
+// leftovers are the regions of former incarnations that nothing accounts for yet.
+type leftovers struct {
+	mu  sync.Mutex
+	all map[dsm.Pointer]bool
+}
+
+// accounts notes that an execution has regions which a former incarnation may have had.
+func (l *leftovers) accounts(ptrs ...dsm.Pointer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range ptrs {
+		delete(l.all, p)
+	}
+}
+
+// among are those of some regions that are left.
+func (l *leftovers) among(ptrs [][16]byte) (left [][16]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range ptrs {
+		if l.all[p] {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// takeAll returns them in order. They are not left any more.
+func (l *leftovers) takeAll() [][16]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([][16]byte, 0, len(l.all))
+	for p := range l.all {
+		all = append(all, p)
+	}
+	l.all = nil
+	slices.SortFunc(all, compareNodes)
+	return all
+}
+
+// askVolatile is what is known of a call of policy none. One that has not come does not begin any more. Who gets a payload releases it.
 func (n *Node) askVolatile(from netip.Addr, m *rpcpacket.Message) direct.Arrival {
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
-	return n.in.core.Ask(from, &m.Header)
-}
-
-// neverBegan is the answer to a question about a call that has not come, and does not begin any more.
-func (n *Node) neverBegan(m *rpcpacket.Message) []byte {
-	return n.exception(m, Unavailable, "the call has not come", true)
+	a := n.in.core.Ask(from, &m.Header)
+	a.Payload.Hold()
+	return a
 }
 
 // answerVolatile answers a question by what is known of calls of policy none.
@@ -376,17 +335,17 @@ func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direc
 	switch a.Verdict {
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.sendAgain(from, a.Reply)
+		n.large.sendAgain(from, a)
 	case direct.Unbegun, direct.Refused:
-		n.send(from, n.neverBegan(m))
+		n.ports.send(from, n.ports.neverBegan(m))
 	case direct.Gone:
-		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
+		n.ports.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:
-		n.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
+		n.ports.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
 	case direct.Duplicate:
 		n.stats.duplicates.Add(1)
 	default:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	}
 }
 
@@ -402,7 +361,7 @@ func (qs *questions) openTo(node [16]byte) *heldCall {
 // leaveAfter sends a one-way when a question is answered, unless that has told that it was delivered.
 func (n *Node) leaveAfter(q *heldCall, w *record.Oneway) {
 	l := n.ledger
-	if l.await(n.base, q.over) != nil {
+	if l.node.life.await(n.life.base, q.over) != nil {
 		return
 	}
 	l.mu.Lock()
@@ -415,8 +374,56 @@ func (n *Node) leaveAfter(q *heldCall, w *record.Oneway) {
 }
 
 // unheard reports whether a call of an execution may be open in the switch: this incarnation has it out, or asks about it.
-func (n *Node) unheard(id rpcpacket.ID) bool {
-	n.out.mu.Lock()
-	defer n.out.mu.Unlock()
-	return n.questions.open(id) || n.out.core.Out(id) != nil
+func (qs *questions) unheard(id rpcpacket.ID) bool { return qs.open(id) || qs.out.has(id) }
+
+// ask sends a question.
+func (o *outgoing) ask(q *heldCall) {
+	k, callee := &q.held, netip.AddrFrom16(q.held.Node)
+	p := o.pendings.Get().(*pending)
+	p.ID, p.Slot, p.Number, p.Slots, p.Node, p.RTT = k.ID, k.Slot, k.Number, int(k.Slots), k.Node, &o.oneway
+	p.detached, p.question, p.Holds = true, q, q.oneway
+	p.to = netio.Message{Remote: netip.AddrPortFrom(callee, rackaddr.PortDirect)}
+	o.mu.Lock()
+	for i := range rpcpacket.Slot(k.Slots) {
+		o.core.Hold(k.Slot+i, k.Number, k.Node)
+	}
+	if o.err != nil || !callee.IsValid() || !o.core.Ask(o.pulse.now(), &p.Call) {
+		o.mu.Unlock() // it stays held
+		o.release(p)
+		return
+	}
+	p.datagram = (&rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Ask, Call: p.ID, Slot: k.Slot, Number: k.Number, CallerIncarnation: o.self.Incarnation, CalleeIncarnation: k.Incarnation,
+	}}).Append(nil)
+	o.pulse.wakeAt(p.Due())
+	out := p.to
+	out.Buf = p.datagram
+	o.mu.Unlock()
+	_, _ = o.ports.direct.WriteBatch([]netio.Message{out}) // a failure is a loss: it is sent again
 }
+
+// unheardOf lists those of an execution's calls that may be open in the switch. If it has changed nothing in memory, only those of policy none count:
+// its next run makes the others again.
+func (qs *questions) unheardOf(called []record.Call, changed bool) (ids []rpcpacket.ID) {
+	for _, k := range called {
+		if (changed || !k.Direct()) && qs.unheard(k.ID) {
+			ids = append(ids, k.ID)
+		}
+	}
+	return ids
+}
+
+// await waits until calls are not open in the switch any more. It reports false if the node ends.
+func (qs *questions) await(ids []rpcpacket.ID) bool {
+	for slices.ContainsFunc(ids, qs.unheard) {
+		select {
+		case <-time.After(heardAgain):
+		case <-qs.life.base.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// heardAgain is how long the node waits until it looks again whether calls are over.
+const heardAgain = 50 * time.Millisecond

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/standby"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -61,7 +61,7 @@ func (r *reader) free() {
 func (n *Node) receiveAnswer(r *reader, i int) bool {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	if err != nil {
-		n.malformed(r.messages[i].Remote.Addr())
+		n.stats.countMalformed(r.messages[i].Remote.Addr())
 		return false
 	}
 	if m.Turned != rpcpacket.NotTurned {
@@ -70,11 +70,11 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 	}
 	switch {
 	case m.Flags&rpcpacket.FlagMore != 0: // it has another endpoint
-		n.malformed(r.messages[i].Remote.Addr())
+		n.stats.countMalformed(r.messages[i].Remote.Addr())
 	case m.Type == rpcpacket.Reply, m.Type == rpcpacket.Exception:
 		return n.complete(r, i, m)
 	default:
-		n.malformed(r.messages[i].Remote.Addr())
+		n.stats.countMalformed(r.messages[i].Remote.Addr())
 	}
 	return false
 }
@@ -104,22 +104,27 @@ func (n *Node) readFailed(err error) {
 //	               ▼                  ▼               │ has served a caller
 //	            lead ──────────────── sit ────────────┘
 type leader struct {
-	vacant chan struct{} // holds a token while nobody sits
-	reader *reader       // whoever sits may use it
-	left   atomic.Bool   // somebody has left it since the last pulse
-	watch  netio.Watch   // interrupts the read; of whoever sits, too
+	conn   netio.Conn // the endpoint
+	pulse  *pulse
+	life   *lifetime
+	take   func(r *reader, i int) bool // takes a datagram, and reports whether a caller waits for it
+	failed func(error)                 // the endpoint has failed
+	vacant chan struct{}               // holds a token while nobody sits
+	reader *reader                     // whoever sits may use it
+	left   atomic.Bool                 // somebody has left it since the last pulse
+	watch  netio.Watch                 // interrupts the read; of whoever sits, too
 }
 
 // await waits until p is answered, and reports false if ctx ended first.
-func (n *Node) await(ctx context.Context, p *pending) bool {
+func (s *leader) await(ctx context.Context, p *pending) bool {
 	for {
 		select {
 		case <-p.ready:
 			return true
 		case <-ctx.Done():
 			return false
-		case <-n.leader.vacant:
-			if n.lead(ctx, p) {
+		case <-s.vacant:
+			if s.lead(ctx, p) {
 				<-p.ready
 				return true
 			}
@@ -129,11 +134,11 @@ func (n *Node) await(ctx context.Context, p *pending) bool {
 
 // lead reads the node's endpoint until p is answered, ctx ends or the node does,
 // and reports whether p has been answered.
-func (n *Node) lead(ctx context.Context, p *pending) bool {
-	defer n.leave()
-	n.leader.watch.Set(ctx, n.interrupt)
+func (s *leader) lead(ctx context.Context, p *pending) bool {
+	defer s.leave()
+	s.watch.Set(ctx, s.interrupt)
 	for len(p.ready) == 0 && ctx.Err() == nil {
-		if _, err := n.readAnswers(); err != nil {
+		if _, err := s.read(); err != nil {
 			break
 		}
 	}
@@ -142,32 +147,32 @@ func (n *Node) lead(ctx context.Context, p *pending) bool {
 
 // interrupt ends the read of whoever sits. It may come late and hit the wrong
 // one, who then goes on reading.
-func (n *Node) interrupt() { _ = n.conn.SetReadDeadline(time.Unix(1, 0)) }
+func (s *leader) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 // leave gives up the lead.
-func (n *Node) leave() {
-	n.leader.left.Store(true)
-	n.leader.vacant <- struct{}{}
-	n.wakeAt(n.now() + beat)
+func (s *leader) leave() {
+	s.left.Store(true)
+	s.vacant <- struct{}{}
+	s.pulse.wakeAt(s.pulse.now() + beat)
 }
 
 // standIn has the node itself lead, if nobody does; if not, whoever
 // leaves it will see to it. It returns at once.
-func (n *Node) standIn() {
+func (s *leader) standIn() {
 	select {
-	case <-n.leader.vacant:
+	case <-s.vacant:
 	default:
 		return
 	}
-	if !n.enter() {
-		n.leader.vacant <- struct{}{}
+	if !s.life.enter() {
+		s.vacant <- struct{}{}
 		return
 	}
 	go func() {
-		defer n.readers.Done()
-		defer n.leave()
+		defer s.life.readers.Done()
+		defer s.leave()
 		for {
-			served, err := n.readAnswers()
+			served, err := s.read()
 			if served || err != nil {
 				return
 			}
@@ -175,32 +180,20 @@ func (n *Node) standIn() {
 	}()
 }
 
-// enter counts a goroutine among the readers that Close waits for, unless the
-// node has ended.
-func (n *Node) enter() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ended {
-		return false
-	}
-	n.readers.Add(1)
-	return true
-}
-
-// readAnswers reads the node's endpoint once, and reports whether a caller has
+// read reads the node's endpoint once, and reports whether a caller has
 // been served. The caller is the leader.
-func (n *Node) readAnswers() (served bool, err error) {
-	r := n.leader.reader
+func (s *leader) read() (served bool, err error) {
+	r := s.reader
 	count, err := r.next()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return false, n.conn.SetReadDeadline(time.Time{})
+		return false, s.conn.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
-		n.readFailed(err)
+		s.failed(err)
 		return false, err
 	}
 	for i := range count {
-		if n.receiveAnswer(r, i) {
+		if s.take(r, i) {
 			served = true
 		}
 	}
@@ -263,41 +256,52 @@ func (m *served) quick() bool {
 	return t != 0 && t <= int64(quick)
 }
 
-// readCalls takes calls off the node's endpoint for them until that is closed. The last of the calls that have come together is run
+// callReader reads the endpoint that calls come to, in one goroutine at a time.
+type callReader struct {
+	pulse  *pulse
+	life   *lifetime
+	take   func(r *reader, i int) *execution // takes a datagram, and returns the execution that the goroutine is to run, if any
+	failed func(error)                       // the endpoint has failed
+
+	next    *standby.Post[*reader]    // goroutines that wait to be the reader
+	running atomic.Pointer[execution] // what the reader runs, if anything
+}
+
+// read takes calls off the node's endpoint for them until that is closed. The last of the calls that have come together is run
 // by this goroutine. If it is expected to be quick, and no ledger has to be waited for, the goroutine reads on afterwards; else
 // another one does meanwhile.
-func (n *Node) readCalls(r *reader) {
+func (c *callReader) read(r *reader) {
 	for {
 		count, err := r.next()
 		if err != nil {
 			r.free()
-			n.readFailed(err)
-			n.readers.Done()
+			c.failed(err)
+			c.life.readers.Done()
 			return
 		}
-		last := n.receiveCalls(r, count)
+		last := c.receive(r, count)
 		if last == nil {
 			continue
 		}
 		if last.journal == nil && last.export.offer.Load().methods[last.call.Method].quick() {
-			if n.runReading(last, r) {
+			if c.run(last, r) {
 				continue
 			}
 		} else {
-			n.handOn(r)
+			c.handOn(r)
 			last.export.pool.work(last)
 		}
 		var again bool
-		if r, again = n.nextReader.Wait(n.done); !again {
+		if r, again = c.next.Wait(c.life.done); !again {
 			return
 		}
 	}
 }
 
-// receiveCalls deals with the datagrams that have been read. It returns the execution that the goroutine is to run, or nil.
-func (n *Node) receiveCalls(r *reader, count int) (last *execution) {
+// receive deals with the datagrams that have been read. It returns the execution that the goroutine is to run, or nil.
+func (c *callReader) receive(r *reader, count int) (last *execution) {
 	for i := range count {
-		e := n.receiveDirect(r, i)
+		e := c.take(r, i)
 		if e == nil {
 			continue
 		}
@@ -310,25 +314,25 @@ func (n *Node) receiveCalls(r *reader, count int) (last *execution) {
 }
 
 // handOn has another goroutine read on.
-func (n *Node) handOn(r *reader) {
-	if !n.nextReader.Give(r) {
-		go n.readCalls(r)
+func (c *callReader) handOn(r *reader) {
+	if !c.next.Give(r) {
+		go c.read(r)
 	}
 }
 
-// runReading runs a call in the reader's goroutine. It reports false if the
+// run runs a call in the reader's goroutine. It reports false if the
 // goroutine is the reader no longer.
-func (n *Node) runReading(e *execution, r *reader) bool {
+func (c *callReader) run(e *execution, r *reader) bool {
 	x := e.export
-	e.role.reader, e.role.since = r, n.now()
+	e.role.reader, e.role.since = r, c.pulse.now()
 	e.role.state.Store(reading)
-	n.running.Store(e)
-	n.wakeAt(e.role.since + beat)
-	if n.base.Err() != nil {
+	c.running.Store(e)
+	c.pulse.wakeAt(e.role.since + beat)
+	if c.life.base.Err() != nil {
 		e.promote() // the node's end may have come too early to see e
 	}
 	x.perform(e)
-	n.running.CompareAndSwap(e, nil)
+	c.running.CompareAndSwap(e, nil)
 	still := e.role.state.CompareAndSwap(reading, worker)
 	next := x.pool.end(e)
 	if !still {
@@ -344,7 +348,7 @@ func (n *Node) runReading(e *execution, r *reader) bool {
 // promote makes another goroutine the reader, if the one that runs e is it.
 func (e *execution) promote() {
 	if e.role.state.Load() == reading && e.role.state.CompareAndSwap(reading, promoted) {
-		e.node.handOn(e.role.reader)
+		e.node.calls.handOn(e.role.reader)
 	}
 }
 
@@ -357,84 +361,42 @@ func (e *execution) promoteAfter(now, patience time.Duration) bool {
 	return true
 }
 
-// pulse is the node's one timer. All that is to happen after a while — sending
-// again, taking the lead when nobody wants it, looking after a handler —
-// shares it, and it is set only while there is something to wait for: a timer
-// that goes off in the middle of a call wakes threads that the call then has to
-// do without, which costs far more than the timer.
-type pulse struct {
-	at    atomic.Int64 // when it goes off, in node time; 0 while it does not
-	mu    sync.Mutex   // over setting it
-	timer *time.Timer
-	off   bool // for good
-}
-
-// gap is how long the pulse rests at least between two looks at all calls that are out.
-const gap = time.Millisecond
-
-// beat is how long what is not urgent waits for the pulse, at least.
-const beat = 10 * time.Millisecond
-
-// wakeAt makes the pulse go off at due or before. When it is set already, as on
-// the fast path, that is one comparison.
-func (n *Node) wakeAt(due time.Duration) {
-	p := &n.pulse
-	if at := p.at.Load(); at != 0 && at <= int64(due) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if at := p.at.Load(); p.off || at != 0 && at <= int64(due) {
-		return
-	}
-	p.at.Store(int64(max(due, 1)))
-	p.timer.Reset(due - n.now())
-}
-
-// stop ends the pulse.
-func (p *pulse) stop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.off = true
-	p.timer.Stop()
-}
-
 // goOff does what has come due, and sets the pulse for what comes next.
 func (n *Node) goOff() {
 	n.pulse.at.Store(0)
-	now := n.now()
+	now := n.pulse.now()
 	n.answerPing()
-	if due, ok := n.tick(now); ok {
-		n.wakeAt(max(due, now+gap))
+	if due, ok := n.out.tick(now); ok {
+		n.pulse.wakeAt(max(due, now+gap))
 	}
 	if due, ok := n.tickForgets(now); ok {
-		n.wakeAt(due)
+		n.pulse.wakeAt(due)
 	}
 	if due, ok := n.tickFrees(now); ok {
-		n.wakeAt(due)
+		n.pulse.wakeAt(due)
 	}
 	if due, ok := n.tickReports(now); ok {
-		n.wakeAt(due)
+		n.pulse.wakeAt(due)
 	}
 	if due, ok := n.tickWaits(now); ok {
-		n.wakeAt(due)
+		n.pulse.wakeAt(due)
 	}
-	if due, ok := n.tickLarge(now); ok {
-		n.wakeAt(due)
+	if due, ok := n.large.tick(now); ok {
+		n.pulse.wakeAt(due)
 	}
-	if n.lookAfter(now) {
-		n.wakeAt(now + beat)
+	if n.calls.lookAfter(now) {
+		n.pulse.wakeAt(now + beat)
 	}
 	if n.leader.left.Swap(false) {
-		n.wakeAt(now + beat) // somebody has just sat there
+		n.pulse.wakeAt(now + beat) // somebody has just sat there
 		return
 	}
-	n.standIn()
+	n.leader.standIn()
 }
 
 // lookAfter promotes a handler that has held the reader for too long, and reports
 // whether one holds it still.
-func (n *Node) lookAfter(now time.Duration) (more bool) {
-	e := n.running.Load()
+func (c *callReader) lookAfter(now time.Duration) (more bool) {
+	e := c.running.Load()
 	return e != nil && !e.promoteAfter(now, patience)
 }

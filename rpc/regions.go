@@ -43,6 +43,12 @@ import (
 
 var _ dsmclient.Decider = (*execution)(nil)
 
+// regions are those that messages name, at the memory client, which has the node's account of them.
+type regions struct {
+	memory *dsmclient.Client
+	stats  *counters
+}
+
 // account is what an execution has done with regions, by the pointers to their first bytes; e.mu guards it.
 type account struct {
 	allocated []dsm.Pointer         // and has not freed
@@ -89,7 +95,7 @@ func (e *execution) takenBack() bool {
 	}
 	if !owed.over() {
 		e.promote()
-		if l.await(e.node.base, owed.obeyed) != nil {
+		if e.node.life.await(e.node.life.base, owed.obeyed) != nil {
 			return false
 		}
 	}
@@ -104,7 +110,7 @@ func (e *execution) finds(left []dsmclient.Left) {
 	e.account.left = make(map[place]dsm.Pointer, len(left))
 	for _, r := range left {
 		e.account.left[place{r.Branch, r.Index}] = r.Base
-		e.node.accounts(r.Base)
+		e.node.left.accounts(r.Base)
 	}
 }
 
@@ -156,7 +162,7 @@ func (e *execution) foresee() {
 		return
 	}
 	machines := e.served.changes.Load()
-	if machines == nil || !e.node.mirrored(*machines) {
+	if machines == nil || !mirrored(e.node.session.Rack().Memories, *machines) {
 		return
 	}
 	e.mu.Lock()
@@ -166,9 +172,8 @@ func (e *execution) foresee() {
 	}
 }
 
-// mirrored reports whether each of the memory machines has two copies.
-func (n *Node) mirrored(machines []uint8) bool {
-	all := n.session.Rack().Memories
+// mirrored reports whether each of some memory machines has two copies.
+func mirrored(all []control.MemoryBlade, machines []uint8) bool {
 	return !slices.ContainsFunc(machines, func(machine uint8) bool {
 		return !slices.ContainsFunc(all, func(m control.MemoryBlade) bool { return m.Machine == machine && m.Copies > 1 })
 	})
@@ -204,7 +209,7 @@ func (e *execution) Allocated(branch uint64, index uint32, base dsm.Pointer) {
 	defer e.mu.Unlock()
 	delete(e.account.left, place{branch, index})
 	e.account.allocated = append(e.account.allocated, base)
-	e.node.accounts(base)
+	e.node.left.accounts(base)
 	e.node.stats.regionsAllocated.Add(1)
 }
 
@@ -322,8 +327,8 @@ func (l *ledger) free(all ...direct.Free) {
 		return
 	}
 	if len(l.frees.waiting) == 0 && !l.frees.freeing {
-		l.frees.due = l.node.now() + freesAfter
-		l.node.wakeAt(l.frees.due)
+		l.frees.due = l.node.pulse.now() + freesAfter
+		l.node.pulse.wakeAt(l.frees.due)
 	}
 	l.frees.waiting = append(l.frees.waiting, all...)
 }
@@ -364,71 +369,45 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 				})
 			}
 		}
-		left := n.freeNow(n.base, all)
+		left := n.regions.free(n.life.base, all)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		f.freeing = false
-		f.due = n.now() + freesAfter
+		f.due = n.pulse.now() + freesAfter
 		if len(left) > 0 { // the next incarnation frees them, if the node ends
-			f.waiting, f.due = append(left, f.waiting...), n.now()+freesAgain
+			f.waiting, f.due = append(left, f.waiting...), n.pulse.now()+freesAgain
 		}
 		for i := range all {
 			if !slices.ContainsFunc(left, all[i].Same) {
 				if k, heard := l.heard[all[i].Owner]; heard && all[i].Heard {
 					delete(l.heard, k.ID)
-					n.unhold(k)
+					n.out.unhold(k.Slot, k.Number, int(k.Slots))
 				}
 				l.add(l.table.Freed(&all[i])...)
 			}
 		}
 		if len(f.waiting) > 0 {
-			n.wakeAt(f.due)
+			n.pulse.wakeAt(f.due)
 		}
 	}()
 	return 0, false
 }
 
-// unheardOf lists those of an execution's calls that may be open in the switch. If it has changed nothing in memory, only those of policy none count:
-// its next run makes the others again.
-func (n *Node) unheardOf(called []record.Call, changed bool) (ids []rpcpacket.ID) {
-	for _, k := range called {
-		if (changed || !k.Direct()) && n.unheard(k.ID) {
-			ids = append(ids, k.ID)
-		}
-	}
-	return ids
-}
-
-// heardAgain is how long the node waits until it looks again whether calls are over.
-const heardAgain = 50 * time.Millisecond
-
-// awaitHeard waits until calls are not open in the switch any more. It reports false if the node ends.
-func (n *Node) awaitHeard(ids []rpcpacket.ID) bool {
-	for slices.ContainsFunc(ids, n.unheard) {
-		select {
-		case <-time.After(heardAgain):
-		case <-n.base.Done():
-			return false
-		}
-	}
-	return true
-}
-
 // results are the pointers in an answer.
-func (n *Node) results(answer []byte) []dsm.Pointer {
+func (r *regions) results(answer []byte) []dsm.Pointer {
 	m, err := rpcpacket.Parse(answer)
 	if err != nil || m.Type != rpcpacket.Reply {
 		return nil
 	}
-	return n.pointers(&m)
+	return r.of(&m)
 }
 
-// pointers are those to the regions that a message names.
-func (n *Node) pointers(m *rpcpacket.Message) []dsm.Pointer {
+// of are those to the regions that a message names.
+func (r *regions) of(m *rpcpacket.Message) []dsm.Pointer {
 	if len(m.Lists) == 0 {
 		return nil
 	}
-	return m.Bases(n.memory.Prefix())
+	return m.Bases(r.memory.Prefix())
 }
 
 // gains notes that a direct call is answered, and has handed regions over to the execution that has made it.
@@ -441,10 +420,10 @@ func (o *operation) gains(p *pending) {
 	defer e.mu.Unlock()
 	e.recorded.answered(p.ID)
 	if p.err == nil && p.answer.Type == rpcpacket.Reply {
-		got := e.node.pointers(&p.answer)
+		got := e.node.regions.of(&p.answer)
 		e.account.got = append(e.account.got, got...)
 		e.node.memory.Received(got...)
-		e.node.accounts(got...)
+		e.node.left.accounts(got...)
 		l := e.node.ledger
 		l.mu.Lock()
 		delete(l.brought, p.ID)

@@ -102,7 +102,7 @@ func (l *ledger) takeUp(e *execution) {
 	if r.running == nil {
 		r.running, r.counts = map[rpcpacket.ID]*execution{}, map[counted]uint64{}
 	}
-	e.takenUp, e.details.size = l.node.now(), len(e.call.Payload)
+	e.takenUp, e.details.size = l.node.pulse.now(), len(e.call.Payload)
 	if e.call.Flags&rpcpacket.FlagMore != 0 {
 		if o, err := e.call.Opening(); err == nil {
 			e.details.size = int(o.Total) //nolint:gosec // it was measured
@@ -128,7 +128,7 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 		return
 	}
 	delete(r.running, e.call.Call)
-	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.now(), failures: e.failures, details: e.details}
+	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.pulse.now(), failures: e.failures, details: e.details}
 	r.counts[k.method]++
 	switch {
 	case k.method.method == "": // whoever makes methods up is only counted
@@ -161,7 +161,7 @@ func (l *ledger) haveNews(now time.Duration) {
 	if r.news = true; r.due == 0 || r.due > now+reportAfter {
 		r.due = now + reportAfter
 	}
-	l.node.wakeAt(r.due)
+	l.node.pulse.wakeAt(r.due)
 }
 
 // tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
@@ -197,12 +197,12 @@ func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
 	report := l.report(now)
 	r.news, r.telling, r.told, r.due = false, true, true, now+reportAgain
 	go func() {
-		err := n.session.Calls(n.base, report)
+		err := n.session.Calls(n.life.base, report)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if r.telling = false; err != nil {
 			n.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", n.self.Name, "err", err)
-			l.haveNews(n.now())
+			l.haveNews(n.pulse.now())
 		}
 	}()
 	return r.due, len(r.running) > 0
@@ -281,7 +281,7 @@ type waits struct {
 // watchWaits has the node look after calls that have begun to wait.
 func (x *export) watchWaits() {
 	if x.manager != nil {
-		x.node.wakeAt(x.node.now() + waitsAfter)
+		x.node.pulse.wakeAt(x.node.pulse.now() + waitsAfter)
 	}
 }
 
@@ -300,13 +300,13 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 	}
 	due := w.pace(now, some)
 	go func() {
-		if err := n.session.Calls(n.base, control.NodeCalls{Waits: &report}); err != nil {
+		if err := n.session.Calls(n.life.base, control.NodeCalls{Waits: &report}); err != nil {
 			n.log.Debug("rpc: the Gatekeeper has not heard which calls wait", "node", n.self.Name, "err", err)
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.telling = false
-		n.wakeAt(w.due)
+		n.pulse.wakeAt(w.due)
 	}()
 	return due, true
 }
@@ -332,10 +332,7 @@ func (w *waits) pace(now time.Duration, some bool) (due time.Duration) {
 // waiting is what has waited for its turn for long enough to be told, and when there will be
 // more, if there may be.
 func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.Duration, more bool) {
-	n.mu.Lock()
-	exports := slices.Collect(maps.Values(n.exports))
-	n.mu.Unlock()
-	for _, x := range exports {
+	for _, x := range n.exports.list() {
 		if x.manager == nil {
 			continue
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
@@ -100,7 +99,9 @@ func (x *export) resume() {
 		if x.node.self.Incarnation%2 != 0 { // of those that have failed alike, another one is first each time
 			slices.Reverse(rest)
 		}
-		slices.SortStableFunc(rest, func(a, b *record.Execution) int { return cmp.Compare(x.node.failures(b), x.node.failures(a)) })
+		slices.SortStableFunc(rest, func(a, b *record.Execution) int {
+			return cmp.Compare(failures(&x.node.self, b), failures(&x.node.self, a))
+		})
 		go x.oneByOne(rest)
 		return
 	}
@@ -151,7 +152,7 @@ func (n *Node) takeBack(why string, must func() bool) {
 		}
 		n.log.Info("rpc: the node is taken back", "node", n.self.Name, "why", why)
 		n.stats.takenBack.Add(1)
-		if err := n.session.Calls(n.base, control.NodeCalls{TakeBack: why}); err != nil && n.base.Err() == nil {
+		if err := n.session.Calls(n.life.base, control.NodeCalls{TakeBack: why}); err != nil && n.life.base.Err() == nil {
 			n.log.Warn("rpc: the Gatekeeper has not heard that the node is to be taken back", "node", n.self.Name, "err", err) // it is asked again
 		}
 	}()
@@ -169,7 +170,7 @@ func (l *ledger) heedFates() {
 		node := netip.AddrFrom16(caller)
 		l.node.takeBack("it runs a call of "+node.String()+", which has failed", func() bool {
 			// A caller may say anything of its incarnation, and others suffer if the node is taken back.
-			info, err := l.node.session.Who(l.node.base, node)
+			info, err := l.node.session.Who(l.node.life.base, node)
 			return err == nil && info.Incarnation > incarnation
 		})
 	}
@@ -202,7 +203,7 @@ func (e *execution) started() bool {
 		}
 		l.mu.Unlock()
 	}
-	if e.journal != nil && !e.resumed && e.export.suspects() && !e.durable(record.Call{}) && e.node.base.Err() != nil {
+	if e.journal != nil && !e.resumed && e.export.suspects() && !e.durable(record.Call{}) && e.node.life.base.Err() != nil {
 		return false
 	}
 	if e.journal == nil || e.call.Flags.Policy() == PolicyRecover && e.call.Flags&rpcpacket.FlagTainted == 0 {
@@ -250,23 +251,18 @@ func (e *execution) awaitCaller() bool {
 			Type: rpcpacket.Ack, Flags: rpcpacket.FlagUnbegun.WithPolicy(e.call.Flags.Policy()), Call: id,
 			CallerIncarnation: n.self.Incarnation, CalleeIncarnation: incarnation,
 		}}
-		n.sendDirect(netip.AddrFrom16(caller), &ask)
+		n.ports.sendDirect(netip.AddrFrom16(caller), &ask)
 		go l.askCaller(caller, incarnation)
 		timer := time.NewTimer(interval)
 		select {
 		case <-released:
 		case <-timer.C:
-		case <-n.done:
+		case <-n.life.done:
 			timer.Stop()
 			return false
 		}
 		timer.Stop()
 	}
-}
-
-// sendDirect sends a message to a node's port for direct calls.
-func (n *Node) sendDirect(to netip.Addr, m *rpcpacket.Message) {
-	_, _ = n.directConn.WriteBatch([]netio.Message{{Buf: m.Append(nil), Remote: netip.AddrPortFrom(to, rackaddr.PortDirect)}}) // a failure is a loss
 }
 
 // beginAgain writes that an execution is run again which the ledger has as begun, and for which incarnation of its caller. The
@@ -276,7 +272,7 @@ func (e *execution) beginAgain() (record uint64) {
 	known := l.table.State().Execution(e.call.Call)
 	begun := *known.Begun
 	begun.Attempt++
-	begun.Run, begun.Failures = e.node.self.Incarnation, e.node.failures(known)
+	begun.Run, begun.Failures = e.node.self.Incarnation, failures(&e.node.self, known)
 	begun.Incarnation = l.table.Starts(e.call.Call)
 	e.call.CallerIncarnation, e.again = begun.Incarnation, true
 	return l.write(l.cost(len(begun.Call)) > l.left(), &begun)
@@ -288,15 +284,10 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 	if m.CalleeIncarnation != n.self.Incarnation {
 		return // an earlier one is meant: that it has ended, copies of the call say, or the Gatekeeper
 	}
-	n.out.mu.Lock()
-	known, waits := false, false
-	if k := n.out.core.Out(m.Call); k != nil {
-		known, waits = true, k.Tag.(*pending).shares(from)
-	}
-	n.out.mu.Unlock()
+	known, waits := n.out.sharesFate(m.Call, from)
 	switch {
 	case known && !waits:
-		n.foreign(from) // it is another node's call, or its failure is nobody else's
+		n.stats.countForeign(from) // it is another node's call, or its failure is nobody else's
 	case waits && n.restarts():
 		n.takeBack("it shares the fate of "+from.String(), func() bool { return true })
 		return
@@ -305,7 +296,7 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 		Type: rpcpacket.Ack, Flags: (rpcpacket.FlagUnbegun | rpcpacket.FlagDone).WithPolicy(m.Flags.Policy()), Call: m.Call,
 		CallerIncarnation: n.self.Incarnation, CalleeIncarnation: m.CallerIncarnation,
 	}}
-	n.sendDirect(from, &answer)
+	n.ports.sendDirect(from, &answer)
 }
 
 // shares reports whether a call that is out goes direct to a node, and whoever waits for it shares that one's fate.

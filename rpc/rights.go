@@ -3,14 +3,11 @@ package rpc
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -31,10 +28,10 @@ func (n *Node) turnedBack(from netip.Addr, m *rpcpacket.Message) {
 	case rpcpacket.Reply, rpcpacket.Exception:
 		if m.Turned == rpcpacket.Denied && m.Code != PermissionDenied {
 			n.ledger.keepsResults(m.Call)
-			n.send(netip.AddrPortFrom(from, rackaddr.PortRPC), n.deniedAnswer(m))
+			n.ports.send(netip.AddrPortFrom(from, rackaddr.PortRPC), n.ports.deniedAnswer(m))
 		}
 	default:
-		n.malformed(from)
+		n.stats.countMalformed(from)
 	}
 }
 
@@ -46,14 +43,9 @@ const (
 
 // notPassed takes a call, one-way or question of this node's that has not passed.
 func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
-	n.out.mu.Lock()
-	call, over := n.out.core.Turned(n.now(), m)
-	if call != nil && !over {
-		n.wakeAt(call.Due())
-	}
-	n.out.mu.Unlock()
+	call, over := n.out.turned(from, m)
 	switch {
-	case call == nil || call.Node != from.As16(): // the latter: the switch does not do that
+	case call == nil:
 		n.stats.duplicates.Add(1)
 		return
 	case !over:
@@ -72,52 +64,8 @@ func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 		h.Flags &^= rpcpacket.FlagUnbegun
 	}
 	if n.deliver(call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
-		n.interrupt() // whoever waits may be reading
+		n.leader.interrupt() // whoever waits may be reading
 	}
-}
-
-// deniedAnswer is what a callee says in the place of an answer that may not hand over what it names. It is said again to each copy of the
-// call.
-func (n *Node) deniedAnswer(m *rpcpacket.Message) []byte {
-	h := m.Header
-	h.Type, h.Code, h.Turned, h.CalleeIncarnation = rpcpacket.Exception, PermissionDenied, rpcpacket.NotTurned, n.self.Incarnation
-	h.Flags = rpcpacket.Flags(0).WithPolicy(m.Flags.Policy())
-	const why = "the answer names a region that its node may not hand over"
-	return (&rpcpacket.Message{Header: h, Payload: []byte(why)}).Append(nil)
-}
-
-// A call slot is used again only when its call is answered: until then the switch has it open. A call that nobody waits for any more is the runtime's:
-// it goes on being sent until it is answered, and what its answer hands over is freed.
-
-// orphan makes a call that is out the runtime's. The pending call is over then. The caller holds out.mu.
-func (n *Node) orphan(p *pending) {
-	q := n.out.pendings.Get().(*pending)
-	q.detached, q.to, q.lends, q.payload, q.datagram = true, p.to, p.lends, p.payload.Hold(), slices.Clone(p.datagram)
-	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
-	n.out.core.Orphan(&p.Call, &q.Call)
-	q.Tag, q.Holds = q, p.of != nil // see hearGivenUp
-	n.standIn()                     // for the answer
-}
-
-// abandon makes a call the runtime's that its caller gives up, and tells its callee so: then it does not begin any more, and the context of a handler
-// of policy none ends. It reports false if the call is answered.
-func (n *Node) abandon(p *pending) bool {
-	o := &n.out
-	o.mu.Lock()
-	if o.core.Out(p.ID) != &p.Call {
-		o.mu.Unlock()
-		return false
-	}
-	if n.orphan(p); p.peer.IsValid() {
-		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true}) // it is asked for again
-	}
-	q := o.core.Out(p.ID).Tag.(*pending)
-	rpcpacket.SetTimeout(q.datagram, 1)
-	rpcpacket.SetGivenUp(q.datagram)
-	conn, again := n.connOf(q), q.again(n.now())
-	o.mu.Unlock()
-	_, _ = conn.WriteBatch([]netio.Message{again}) // a failure is a loss: it is sent again
-	return true
 }
 
 // unheardAnswer takes the answer to a call that nobody has waited for. What it hands over to an execution stays until that is done: if the execution is
@@ -148,21 +96,21 @@ func (n *Node) freeUnheard(m *rpcpacket.Message) {
 
 // freeOf frees what an answer hands over. The caller holds l.mu.
 func (l *ledger) freeOf(m *rpcpacket.Message) {
-	if news, _ := l.node.resultsOf(m); len(news) > 0 {
+	if news, _ := l.node.regions.handedOver(m); len(news) > 0 {
 		l.free(direct.Free{Regions: news})
 	}
 }
 
-// resultsOf are the regions that an answer hands over: those that are news, and those that were the node's before it came. The switch says which its caller
+// handedOver are the regions that an answer hands over: those that are news, and those that were the node's before it came. The switch says which its caller
 // had, and of an answer that comes again all of them; then the node's account tells.
-func (n *Node) resultsOf(m *rpcpacket.Message) (news, own [][16]byte) {
+func (r *regions) handedOver(m *rpcpacket.Message) (news, own [][16]byte) {
 	if m.Type != rpcpacket.Reply {
 		return nil, nil
 	}
 	for i := range m.Lists {
-		for j, r := range m.Lists[i].Of() {
-			p := r.Base(n.memory.Prefix())
-			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && n.memory.Owns(p) {
+		for j, region := range m.Lists[i].Of() {
+			p := region.Base(r.memory.Prefix())
+			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && r.memory.Owns(p) {
 				own = append(own, p)
 			} else {
 				news = append(news, p)
@@ -173,7 +121,7 @@ func (n *Node) resultsOf(m *rpcpacket.Message) (news, own [][16]byte) {
 }
 
 // ownResult is what the caller gets in the place of an answer with its own regions: it would free them, as it frees results.
-func (n *Node) ownResult(m *rpcpacket.Message) rpcpacket.Message {
+func ownResult(m *rpcpacket.Message) rpcpacket.Message {
 	h := m.Header
 	h.Type, h.Code, h.Had = rpcpacket.Exception, PermissionDenied, 0
 	return rpcpacket.Message{Header: h, Payload: []byte("the answer hands over a region that was its caller's already")}
@@ -208,8 +156,8 @@ func (l *ledger) handsOver(call rpcpacket.ID) bool {
 // freesAtOnce is how many regions are freed at a time, and freePatience for how long one may be lent until others have their turn.
 const freesAtOnce, freePatience = 16, time.Second
 
-// freeNow frees regions, each when nobody has it lent. It may be repeated, for what it returns: that is not freed yet.
-func (n *Node) freeNow(ctx context.Context, all []direct.Free) (left []direct.Free) {
+// free frees regions, each when nobody has it lent. It may be repeated, for what it returns: that is not freed yet.
+func (r *regions) free(ctx context.Context, all []direct.Free) (left []direct.Free) {
 	ctx, cancel := context.WithTimeout(ctx, freePatience)
 	defer cancel()
 	failed := make([]atomic.Bool, len(all))
@@ -220,7 +168,7 @@ func (n *Node) freeNow(ctx context.Context, all []direct.Free) (left []direct.Fr
 			turns <- struct{}{}
 			group.Go(func() {
 				defer func() { <-turns }()
-				if n.memory.FreeOwed(ctx, p) != nil {
+				if r.memory.FreeOwed(ctx, p) != nil {
 					failed[i].Store(true)
 				}
 			})

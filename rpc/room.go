@@ -164,7 +164,7 @@ func (l *ledger) mayBegin(caller netip.Addr, h *rpcpacket.Header, left int) bool
 func (l *ledger) admits(caller netip.Addr, h *rpcpacket.Header, bytes, left int) bool {
 	ok := l.table.Admits(caller.As16(), h, bytes, left)
 	if l.table.Crowded() || l.room.first.Crowded() {
-		l.node.seekOwner(caller)
+		l.node.sharers.seekOwner(caller)
 	}
 	return ok
 }
@@ -257,7 +257,7 @@ func (l *ledger) baseFits() bool {
 // makeRoom writes a base for want of room, if that gives some. The caller holds l.mu.
 func (l *ledger) makeRoom() {
 	garbage, base := l.garbage()
-	now := l.node.now()
+	now := l.node.pulse.now()
 	little := garbage <= base/4+leastBase/2
 	if l.lost != nil || garbage <= 0 || little && now < l.room.squeezed+squeezeEvery || !l.baseFits() {
 		return
@@ -285,12 +285,12 @@ func (l *ledger) base(unwritten int) uint64 {
 // dropped notes that a call was dropped for want of room, of its owner's share of that if it is over its quota, and sees
 // to it that there will be some. It reports whether that has gone on for too long. The caller holds l.mu.
 func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool) (tooLong bool) {
-	r, now := &l.room, max(l.node.now(), 1)
+	r, now := &l.room, max(l.node.pulse.now(), 1)
 	if passed := l.table.Passed(caller.As16(), &m.Header); passed != nil {
 		l.add(passed) // it asks for its former answers no more
 	}
 	l.makeRoom()
-	since, owner := r.short, l.node.ownerOf(caller)
+	since, owner := r.short, l.node.sharers.ownerOf(caller)
 	if overQuota {
 		since = r.shortOf[owner]
 	}
@@ -313,7 +313,7 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 // progresses notes that a call of a caller was accepted, or that it has something forgotten. The caller holds l.mu.
 func (l *ledger) progresses(caller netip.Addr) {
 	if l.room.short = 0; len(l.room.shortOf) > 0 {
-		delete(l.room.shortOf, l.node.ownerOf(caller))
+		delete(l.room.shortOf, l.node.sharers.ownerOf(caller))
 	}
 }
 
@@ -414,15 +414,15 @@ func (l *ledger) awaitRoom(e *execution, take func(left int) bool, never func() 
 		}
 		changed, freed := l.room.changed, l.room.freed
 		l.mu.Unlock()
-		from := n.now()
+		from := n.pulse.now()
 		timer.Reset(squeezeEvery / 4)
 		select {
 		case <-changed:
 		case <-timer.C:
-		case <-n.base.Done():
+		case <-n.life.base.Done():
 			return false
 		}
-		took := n.now() - from
+		took := n.pulse.now() - from
 		waited, all = waited+took, all+took
 		l.mu.Lock()
 		if l.room.freed != freed {
@@ -435,11 +435,11 @@ func (l *ledger) awaitRoom(e *execution, take func(left int) bool, never func() 
 
 // awaitOpen waits until the ledger is open. It reports false if it never will be: then it is lost.
 func (l *ledger) awaitOpen() bool {
-	err := l.file.Wait(l.node.base, 0)
+	err := l.file.Wait(l.node.life.base, 0)
 	if err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.node.base.Err() == nil {
+		if l.node.life.base.Err() == nil {
 			l.lose(err)
 		} else if l.lost == nil {
 			l.lost = err
@@ -497,13 +497,13 @@ func (l *ledger) limitOf(e *execution) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.openNow() != nil {
-		return 0, l.node.whyEnded()
+		return 0, l.node.life.whyEnded()
 	}
 	if _, open := l.look(); !open {
 		l.mu.Unlock()
 		open = l.awaitOpen()
 		if l.mu.Lock(); !open {
-			return 0, l.node.whyEnded()
+			return 0, l.node.life.whyEnded()
 		}
 		l.look()
 	}
@@ -611,8 +611,8 @@ func (e *execution) needsRoom(bytes int, what string) bool {
 
 // noRoom is why an execution was promised nothing: there is no room, or the node has ended meanwhile.
 func (n *Node) noRoom(op, format string, args ...any) *Error {
-	if n.base.Err() != nil || n.ledger.isLost() {
-		return codedIn(coded(op, n.whyEnded()))
+	if n.life.base.Err() != nil || n.ledger.isLost() {
+		return codedIn(coded(op, n.life.whyEnded()))
 	}
 	return fault.New(NoSpace, op, format, args...)
 }
@@ -623,7 +623,7 @@ func (e *execution) hasNoRoom(what string) bool {
 	if e.main != nil {
 		remedy, op = "the main has to make checkpoints more often, or have a smaller state", "main"
 	}
-	if n := e.node; n.base.Err() == nil && !n.ledger.isLost() {
+	if n := e.node; n.life.base.Err() == nil && !n.ledger.isLost() {
 		e.journal.end(fault.New(NoSpace, op, "the ledger of node %s has no room %s: %s; or give the ledgers more room (bifrost memory --ledger-space)",
 			n.self.Name, what, remedy))
 	}

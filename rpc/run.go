@@ -27,7 +27,7 @@ func (x *export) run(e *execution) {
 	if e.mayBeAgain() && e.call.Timeout != 0 {
 		e.deadline = begun.Add(time.Duration(e.call.Timeout) * time.Millisecond) // it had begun in time
 	}
-	ctx := e.context(x.node.base)
+	ctx := e.context(x.node.life.base)
 	e.begun = true
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) && e.shed() {
 		x.answerException(e, Deadline, tooLate)
@@ -37,7 +37,7 @@ func (x *export) run(e *execution) {
 		x.answerException(e, Canceled, "an operator has cancelled the call before it began")
 		return
 	}
-	in, out := newCodec(0), newCodec(x.node.limit())
+	in, out := newCodec(0), newCodec(x.node.large.limit())
 	defer in.free()
 	defer out.free()
 	headers, err := in.takeHeaders(&e.call)
@@ -126,7 +126,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
-	h := x.node.answerHeader(&e.call)
+	h := x.node.ports.answerHeader(&e.call)
 	h.Type = rpcpacket.Type(out.kind)
 	outcome := v.code
 	if outcome != OK && out.kind == thrift.REPLY { // the IDL declares it: it is an answer
@@ -135,8 +135,8 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 	}
 	x.meter(e, outcome, out.size()-rpcpacket.HeaderSize)
 	datagram := out.datagram(&h)
-	if len(datagram) > x.node.budget && e.journal == nil {
-		x.replyLarge(e, datagram, out)
+	if len(datagram) > x.node.ports.budget && e.journal == nil {
+		x.replyLarge(e, out)
 		return
 	}
 	x.reply(e, datagram)
@@ -145,7 +145,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 // prepare has room promised in the ledger for the answer to a direct call, unless the answer is short.
 func (x *export) prepare(e *execution, out *codec) *Error {
 	size := out.size()
-	if size > x.node.budget {
+	if size > x.node.ports.budget {
 		x.node.stats.largeMessages.Add(1)
 	}
 	if size <= endAnswer {
@@ -160,12 +160,11 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 
 // replyLarge sends an answer that exceeds a packet. It is kept before it is sent, for
 // the caller may ask for more of it at once.
-func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
-	payload := out.large(datagram)
-	first, _ := rpcpacket.First(datagram, x.node.budget, x.node.large.pushTo(e.from.Addr())) // always: see there
+func (x *export) replyLarge(e *execution, out *codec) {
+	first, payload := out.large(x.node.ports.budget, x.node.large.pushTo(e.from.Addr()))
 	from := e.from
 	x.finish(e, first, payload.Hold())
-	if err := x.node.sendLarge(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {
+	if err := x.node.large.send(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}
 }
@@ -195,10 +194,10 @@ func (x *export) check(ctx context.Context, out *codec) *Error {
 
 // checkSize refuses an answer that is too long.
 func (x *export) checkSize(out *codec) *Error {
-	if out.size() <= min(x.node.limit(), out.buf.limit) {
+	if out.size() <= min(x.node.large.limit(), out.buf.limit) {
 		return nil
 	}
-	return fault.New(BadRequest, "", "%s", x.node.tooLong("an answer", out))
+	return fault.New(BadRequest, "", "%s", x.node.large.tooLongIn("an answer", out))
 }
 
 // codedIn returns the coded error in err, or nil.
@@ -230,7 +229,7 @@ func (x *export) complete(e *execution, why string) {
 		return
 	}
 	x.sealFailed(e)
-	m := rpcpacket.Message{Header: x.node.answerHeader(&e.call)}
+	m := rpcpacket.Message{Header: x.node.ports.answerHeader(&e.call)}
 	m.Flags |= rpcpacket.FlagDone
 	x.reply(e, m.Append(nil))
 }
@@ -296,7 +295,7 @@ func (x *export) answerException(e *execution, code Code, why string) {
 	if e.journal != nil && len(why) > endAnswer && !x.node.ledger.mayTake(e, len(why)) {
 		why = why[:endAnswer]
 	}
-	x.reply(e, x.node.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0)))
+	x.reply(e, x.node.ports.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0)))
 }
 
 // refusable reports whether a one-way is a direct one that has not begun.

@@ -27,6 +27,10 @@ import (
 
 // servers are the nodes that take calls, by method and by whether they need a ledger.
 type servers struct {
+	life  *lifetime
+	pulse *pulse
+	asks  func(context.Context, control.Serving) (control.ServingList, error) // asks the rack
+
 	mu    sync.Mutex
 	known map[control.Serving]*serving
 }
@@ -182,33 +186,31 @@ func (s *standing) over() {
 	}
 }
 
-// knownServer chooses who is to take a call of a method, by what is known; false if the rack has to be asked first.
-func (n *Node) knownServer(q control.Serving) (to server, ok bool) {
-	s := &n.servers
+// pick chooses who is to take a call of a method, by what is known; false if the rack has to be asked first.
+func (s *servers) pick(q control.Serving) (to server, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.known[q]
-	if k == nil || !k.heard || n.now()-k.at > servingStale && k.under == nil {
+	if k == nil || !k.heard || s.pulse.now()-k.at > servingStale && k.under == nil {
 		return server{}, false
 	}
-	if n.now()-k.at > servingLifetime {
-		n.askServing(k, q)
+	if s.pulse.now()-k.at > servingLifetime {
+		s.ask(k, q)
 	}
-	return k.choose(n.now(), q.AtMostOnce)
+	return k.choose(s.pulse.now(), q.AtMostOnce)
 }
 
-// findServer asks the rack who takes calls of a method, and chooses one of the nodes. It waits until somebody has
+// find asks the rack who takes calls of a method, and chooses one of the nodes. It waits until somebody has
 // answered, and while all of them refuse calls, since they close, and are to come back. The error says that there are none, that
 // the context has ended, or the node.
-func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error) {
-	s := &n.servers
+func (s *servers) find(ctx context.Context, q control.Serving) (server, error) {
 	patience := time.NewTimer(servingPatience)
 	defer patience.Stop()
 	s.mu.Lock()
 	k := s.of(q)
 	before := k.asked
 	for pause := servingPauses.First; ; pause = servingPauses.Next(pause) {
-		u := n.askServing(k, q)
+		u := s.ask(k, q)
 		s.mu.Unlock()
 		patient := true
 		select {
@@ -217,11 +219,11 @@ func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error
 			patient = false
 		case <-ctx.Done():
 			return server{}, ctx.Err()
-		case <-n.base.Done():
-			return server{}, n.whyEnded()
+		case <-s.life.base.Done():
+			return server{}, s.life.whyEnded()
 		}
 		s.mu.Lock()
-		to, ok := k.choose(n.now(), q.AtMostOnce)
+		to, ok := k.choose(s.pulse.now(), q.AtMostOnce)
 		list, answered := k.list, k.answered > before
 		if !patient && !ok {
 			continue
@@ -239,8 +241,8 @@ func (n *Node) findServer(ctx context.Context, q control.Serving) (server, error
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return server{}, ctx.Err()
-		case <-n.base.Done():
-			return server{}, n.whyEnded()
+		case <-s.life.base.Done():
+			return server{}, s.life.whyEnded()
 		}
 		s.mu.Lock()
 	}
@@ -254,28 +256,27 @@ func nobody(q control.Serving, why string) error {
 	return fault.New(Unavailable, "", "no node serves %s.%s: %s", q.Service, q.Method, why)
 }
 
-// askServing asks the rack who takes calls of a method, one question at a time. It waits for as long as nobody
+// ask asks the rack who takes calls of a method, one question at a time. It waits for as long as nobody
 // answers. The caller holds the mutex of servers.
-func (n *Node) askServing(k *serving, q control.Serving) *question {
+func (s *servers) ask(k *serving, q control.Serving) *question {
 	if k.under != nil {
 		return k.under
 	}
 	u := &question{over: make(chan struct{})}
 	k.asked++
 	k.under = u
-	from, number := n.now(), k.asked
+	from, number := s.pulse.now(), k.asked
 	go func() {
-		list, err := n.session.Serving(n.base, q)
-		s := &n.servers
+		list, err := s.asks(s.life.base, q)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		k.under, k.at, u.err = nil, n.now(), err
+		k.under, k.at, u.err = nil, s.pulse.now(), err
 		defer close(u.over)
 		if err != nil {
 			return
 		}
 		k.heard, k.answered = true, number
-		k.takes(list, from, n.now())
+		k.takes(list, from, s.pulse.now())
 	}()
 	return u
 }
@@ -304,14 +305,14 @@ func (c *client) serving(m *method) control.Serving {
 // server chooses who is to take a call. Whoever makes it gives its worker's slot back while it waits for that.
 func (c *client) server(ctx context.Context, b *opSequence, m *method) (server, error) {
 	q := c.serving(m)
-	if to, ok := c.node.knownServer(q); ok {
+	if to, ok := c.node.servers.pick(q); ok {
 		return to, nil
 	}
 	if b != nil {
 		b.e.yield()
 		defer b.e.resume()
 	}
-	return c.node.findServer(ctx, q)
+	return c.node.servers.find(ctx, q)
 }
 
 // movedOn reports whether a call was refused for good since its node closes, or is gone.
@@ -319,7 +320,7 @@ func (p *pending) movedOn() bool { return p.err == nil && p.answer.Refuses() }
 
 // unbind takes back the choice of the node that has refused a call.
 func (c *client) unbind(o *operation, p *pending, m *method) {
-	c.node.servers.refuse(c.serving(m), netip.AddrFrom16(p.Node), c.node.now())
+	c.node.servers.refuse(c.serving(m), netip.AddrFrom16(p.Node), c.node.pulse.now())
 	if o != nil && m.policy != PolicyNone {
 		e := o.b.e
 		e.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -144,11 +145,11 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 	granted := make(chan struct{})
 	var r control.ShareReply
 	var err error
-	if !n.enter() {
-		return nil, n.failure()
+	if !n.life.enter() {
+		return nil, n.life.failure()
 	}
 	go func() {
-		defer n.readers.Done()
+		defer n.life.readers.Done()
 		defer close(granted)
 		r, err = l.ask(control.Share{ID: l.id, Lessee: with, Regions: []rpcpacket.Region{rpcpacket.RegionOf(p)}}, control.ShareHolds, sharePauses)
 	}()
@@ -159,9 +160,9 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 			return nil, coded(op, err)
 		}
 	case <-ctx.Done():
-		if n.enter() {
+		if n.life.enter() {
 			go func() {
-				defer n.readers.Done()
+				defer n.life.readers.Done()
 				<-granted // it has one request out at a time
 				l.begin()
 			}()
@@ -177,10 +178,10 @@ func (n *Node) share(ctx context.Context, p dsm.Pointer, length int64, with neti
 func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses) (r control.ShareReply, err error) {
 	n := l.node
 	for pause := time.Duration(0); ; {
-		r, err = n.session.Share(n.base, q)
+		r, err = n.session.Share(n.life.base, q)
 		switch code := fault.CodeOf(err); {
-		case n.base.Err() != nil:
-			return r, n.failure()
+		case n.life.base.Err() != nil:
+			return r, n.life.failure()
 		case err == nil && r.State == want:
 			return r, nil
 		case err == nil && want == control.ShareHolds && r.State != control.ShareComes:
@@ -188,8 +189,8 @@ func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses
 		case err != nil && code != Overloaded && code != Unavailable:
 			return r, err
 		}
-		if pause = pauses.Next(pause); !wait(n.base, pause) {
-			return r, n.failure()
+		if pause = pauses.Next(pause); !wait(n.life.base, pause) {
+			return r, n.life.failure()
 		}
 	}
 }
@@ -198,13 +199,13 @@ func (l *lease) ask(q control.Share, want control.ShareState, pauses pace.Pauses
 func (l *lease) begin() {
 	l.once.Do(func() {
 		n := l.node
-		if !n.enter() {
-			l.err = n.failure()
+		if !n.life.enter() {
+			l.err = n.life.failure()
 			close(l.ended)
 			return
 		}
 		go func() {
-			defer n.readers.Done()
+			defer n.life.readers.Done()
 			defer close(l.ended)
 			if _, l.err = l.ask(control.Share{ID: l.id, End: true}, control.ShareEnded, endPauses); l.err == nil {
 				n.memory.Returned(l.base)
@@ -257,6 +258,8 @@ func (r *Ref[T]) Borrow(n *Node, l *bifrost.Lease) error {
 
 // borrows are the standing leases that a node has, as its program has told. The zero value is ready.
 type borrows struct {
+	memory *dsmclient.Client // whose account says what the node owns
+
 	mu  sync.Mutex
 	all map[rpcpacket.Region][]rpcpacket.Ref
 	now atomic.Pointer[map[rpcpacket.Region]rpcpacket.Ref] // by which to read: the newest ones; nil if there are none. It does not change
@@ -306,22 +309,22 @@ func (b *borrows) publish(r rpcpacket.Region) {
 	b.now.Store(&now)
 }
 
-// borrowed is the standing lease by which the node has a region, the zero Ref if it has none. What it owns itself it reads as that.
-func (n *Node) borrowed(r rpcpacket.Region) rpcpacket.Ref {
-	now := n.borrows.now.Load()
+// lease is the standing lease by which the node has a region, the zero Ref if it has none. What it owns itself it reads as that.
+func (b *borrows) lease(r rpcpacket.Region) rpcpacket.Ref {
+	now := b.now.Load()
 	if now == nil {
 		return rpcpacket.Ref{}
 	}
 	by := (*now)[r]
-	if by != (rpcpacket.Ref{}) && n.memory.Owns(r.Base(n.memory.Prefix())) {
+	if by != (rpcpacket.Ref{}) && b.memory.Owns(r.Base(b.memory.Prefix())) {
 		return rpcpacket.Ref{}
 	}
 	return by
 }
 
-// readsBorrowed is borrowed for a read on behalf of no execution.
-func (n *Node) readsBorrowed(p dsm.Pointer) dsmpacket.Use {
-	by := n.borrowed(rpcpacket.RegionOf(p))
+// use is lease for a read on behalf of no execution.
+func (b *borrows) use(p dsm.Pointer) dsmpacket.Use {
+	by := b.lease(rpcpacket.RegionOf(p))
 	return dsmpacket.Use{Slot: uint32(by.Slot), Number: uint64(by.Number)}
 }
 

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"time"
@@ -42,6 +43,11 @@ const (
 
 // sharers is what a node knows of whose its callers are, and who may share fates with it. Its zero value knows nothing.
 type sharers struct {
+	life  *lifetime
+	pulse *pulse
+	asks  func(context.Context, control.Sharing) (control.SharingReply, error) // asks the Gatekeeper
+	news  func(caller netip.Addr)                                              // there is news of whose a caller is
+
 	mu       sync.Mutex
 	peers    map[netip.Addr]peer
 	asking   map[netip.Addr]bool
@@ -56,27 +62,26 @@ type peer struct {
 }
 
 // ownerOf is whose a node is, as far as is known.
-func (n *Node) ownerOf(node netip.Addr) share.Owner {
-	n.sharers.mu.Lock()
-	defer n.sharers.mu.Unlock()
-	if p := n.sharers.peers[node]; p.owner.Known() {
+func (s *sharers) ownerOf(node netip.Addr) share.Owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.peers[node]; p.owner.Known() {
 		return p.owner
 	}
 	return share.Stranger(node)
 }
 
 // seekOwner asks whose a caller is, unless that is known.
-func (n *Node) seekOwner(caller netip.Addr) {
-	s := &n.sharers
+func (s *sharers) seekOwner(caller netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.peers[caller].until <= n.now() {
-		s.ask(n, control.Sharing{Caller: caller}, rpcpacket.ID{})
+	if s.peers[caller].until <= s.pulse.now() {
+		s.ask(control.Sharing{Caller: caller}, rpcpacket.ID{})
 	}
 }
 
 // ask has the Gatekeeper asked about a caller, and about a call if there is one. The caller holds s.mu.
-func (s *sharers) ask(n *Node, q control.Sharing, call rpcpacket.ID) {
+func (s *sharers) ask(q control.Sharing, call rpcpacket.ID) {
 	if s.asking[q.Caller] || len(s.asking) >= maxSharing {
 		return
 	}
@@ -84,11 +89,17 @@ func (s *sharers) ask(n *Node, q control.Sharing, call rpcpacket.ID) {
 		s.peers, s.asking, s.verdicts = map[netip.Addr]peer{}, map[netip.Addr]bool{}, map[rpcpacket.ID]leave{}
 	}
 	s.asking[q.Caller] = true
-	go n.askSharing(q, call)
+	go func() { // without an answer the next copy of a call asks again
+		r, err := s.asks(s.life.base, q)
+		if s.heard(q, call, r, err) {
+			s.news(q.Caller)
+		}
+	}()
 }
 
 // mayShare says whether a new call may share its caller's fate, if it does.
-func (n *Node) mayShare(x *export, from netip.Addr, m *rpcpacket.Message) leave {
+func (x *export) mayShare(from netip.Addr, m *rpcpacket.Message) leave {
+	n := x.node
 	if !direct.SharesDown(&m.Header) || from == n.self.Address || n.heir != nil {
 		return permitted
 	}
@@ -99,33 +110,30 @@ func (n *Node) mayShare(x *export, from netip.Addr, m *rpcpacket.Message) leave 
 	if p, said := explicit(n.session.Policies(), x.name, method.name); said && p.SharesFates() {
 		return permitted
 	}
-	s := &n.sharers
+	return n.sharers.judge(control.Sharing{Caller: from, Service: x.name, Method: method.name}, m.Call)
+}
+
+// judge says whether a call may share its caller's fate, for all that the service has declared.
+func (s *sharers) judge(q control.Sharing, call rpcpacket.ID) leave {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.peers[from].kin {
+	if s.peers[q.Caller].kin {
 		return permitted
 	}
-	if v, said := s.verdicts[m.Call]; said {
-		delete(s.verdicts, m.Call)
+	if v, said := s.verdicts[call]; said {
+		delete(s.verdicts, call)
 		return v
 	}
-	s.ask(n, control.Sharing{Caller: from, Service: x.name, Method: method.name}, m.Call)
+	s.ask(q, call)
 	return unheard
 }
 
-// askSharing asks the Gatekeeper about a caller. Without an answer the next copy of a call asks again.
-func (n *Node) askSharing(q control.Sharing, call rpcpacket.ID) {
-	r, err := n.session.Sharing(n.base, q)
-	if n.sharers.heard(q, call, r, err, n.now()) {
-		n.learnOwner(q.Caller)
-	}
-}
-
 // heard takes the answer to a question, and reports whether it changes whose the caller is.
-func (s *sharers) heard(q control.Sharing, call rpcpacket.ID, r control.SharingReply, err error, now time.Duration) (changed bool) {
+func (s *sharers) heard(q control.Sharing, call rpcpacket.ID, r control.SharingReply, err error) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.asking, q.Caller)
+	now := s.pulse.now()
 	p, known := s.peers[q.Caller]
 	if !known && len(s.peers) >= maxPeers {
 		clear(s.peers)
@@ -159,9 +167,7 @@ func (n *Node) learnOwner(caller netip.Addr) {
 	n.in.mu.Lock()
 	n.in.core.Learn(caller)
 	n.in.mu.Unlock()
-	n.large.mu.Lock()
-	n.large.in.Learn(caller)
-	n.large.mu.Unlock()
+	n.large.learn(caller)
 }
 
 // shares reports whether the service declares a policy for a method by which anybody may share fates with it.

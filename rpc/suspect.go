@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -39,12 +40,12 @@ const suspectFor = 10 * time.Second
 
 // suspects reports whether a new call may have ended the program in the incarnation before, which did not write it down.
 func (x *export) suspects() bool {
-	return x.node.self.Exited && x.node.now() < x.since+suspectFor
+	return x.node.self.Exited && x.node.pulse.now() < x.since+suspectFor
 }
 
-// failures is with how many runs of an execution the program has ended.
-func (n *Node) failures(e *record.Execution) uint32 {
-	return direct.Failures(e, n.self.Before, n.self.Exited)
+// failures is with how many runs of an execution the program of a node has ended.
+func failures(self *join.Identity, e *record.Execution) uint32 {
+	return direct.Failures(e, self.Before, self.Exited)
 }
 
 // hopeless reports whether an execution has failed too often.
@@ -58,7 +59,7 @@ func (x *export) hopeless(e *record.Execution, method rpcpacket.Method) bool {
 			most = n
 		}
 	}
-	return most > 0 && int64(x.node.failures(e)) >= int64(most)
+	return most > 0 && int64(failures(&x.node.self, e)) >= int64(most)
 }
 
 // alone is the time for which an execution runs alone, of those that are run again.
@@ -83,16 +84,16 @@ func (x *export) oneByOne(all []*record.Execution) {
 	for _, known := range all {
 		select {
 		case n.turn <- struct{}{}:
-		case <-n.done:
+		case <-n.life.done:
 			return
 		}
-		a, failures := &alone{over: make(chan struct{})}, n.failures(known) // which changes as soon as it runs
+		a, failures := &alone{over: make(chan struct{})}, failures(&n.self, known) // which changes as soon as it runs
 		if x.again(known, a) {
 			t := time.NewTimer(aloneFor.After(int(failures)))
 			select {
 			case <-a.over:
 			case <-t.C:
-			case <-n.done:
+			case <-n.life.done:
 			}
 			t.Stop()
 		}
@@ -120,10 +121,10 @@ func (x *export) again(known *record.Execution, a *alone) bool {
 	ends := n.heir != nil || x.hopeless(known, m.Method)
 	switch {
 	case ends && owed:
-		go x.giveUp(e, n.failures(known))
+		go x.giveUp(e, failures(&n.self, known))
 		return false
 	case ends:
-		x.giveUp(e, n.failures(known))
+		x.giveUp(e, failures(&n.self, known))
 		return false
 	case (waits || owed) && !x.config.stateful(): // another call takes its slot meanwhile
 		go func() {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/duration"
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
@@ -23,32 +22,20 @@ type incoming struct {
 	core *direct.Volatile
 }
 
-// servesHash returns the service with a hash if the node exports it.
-func (n *Node) servesHash(hash uint64) *export {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, x := range n.exports {
-		if x.hash == hash && x.ready {
-			return x
-		}
-	}
-	return nil
-}
-
 // receiveVolatile takes a copy of a call of policy none. It returns the execution of a call that the goroutine is to run, or nil.
 func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpacket.Message) *execution {
 	if m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway {
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 		return nil
 	}
-	x := n.servesHash(m.Service)
+	x := n.exports.of(m.Service)
 	if x == nil {
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
 		return nil
 	}
 	line, ok := lineageIn(m.Trailer)
 	if !ok && m.Flags&rpcpacket.FlagGivenUp == 0 {
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 		return nil
 	}
 	a, e, given := n.decide(x, from, m, line)
@@ -60,36 +47,37 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 		return n.takeVolatile(x, r, i, e)
 	case direct.Answer:
 		n.stats.resent.Add(1)
-		n.sendAgain(from, a.Reply)
+		n.large.sendAgain(from, a)
 	case direct.Late:
 		n.stats.duplicates.Add(1)
 	case direct.Duplicate:
 		n.stats.duplicates.Add(1)
 	case direct.Refused:
 		n.stats.duplicates.Add(1)
-		n.send(from, n.exception(m, Unavailable, "its caller has given the call up before it began", true))
+		n.ports.send(from, n.ports.exception(m, Unavailable, "its caller has given the call up before it began", true))
 	case direct.Gone:
-		n.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
+		n.ports.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:
-		n.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
+		n.ports.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
 	case direct.Foreign:
-		n.foreign(from.Addr())
+		n.stats.countForeign(from.Addr())
 	case direct.Full:
 		n.stats.full.Add(1)
 	default:
-		n.malformed(from.Addr())
+		n.stats.countMalformed(from.Addr())
 	}
 	return nil
 }
 
-// decide asks the core, and makes the execution e of a call to run. Its caller has given up what the execution given runs, if there is one.
+// decide asks the core, holds the payload of a large answer, and makes the execution e of a call to run. Its caller has given up what the execution given runs, if there is one.
 func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line lineage) (a direct.Arrival, e, given *execution) {
 	in := &n.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	a = in.core.Receive(n.now(), from.Addr(), &m.Header)
+	a = in.core.Receive(n.pulse.now(), from.Addr(), &m.Header)
+	a.Payload.Hold()
 	if in.core.Crowded() {
-		n.seekOwner(from.Addr())
+		n.sharers.seekOwner(from.Addr())
 	}
 	if a.Abandoned != nil {
 		given = a.Abandoned.Tag.(*execution)
@@ -127,38 +115,19 @@ func (n *Node) takeVolatile(x *export, r *reader, i int, e *execution) *executio
 	return x.accept(e)
 }
 
-// sendAgain sends an answer again; of a large one the first packet.
-func (n *Node) sendAgain(to netip.AddrPort, reply []byte) {
-	m, err := rpcpacket.Parse(reply)
-	if err != nil || m.Flags&rpcpacket.FlagMore == 0 {
-		n.send(to, reply)
-		return
-	}
-	reply = slices.Clone(reply)
-	rpcpacket.SetUnpushed(reply)
-	_ = n.sendLarge(netio.Message{Buf: reply, Remote: to}, nil, true) // a failure is a loss: the caller asks again
-}
-
-// refuse answers a call that is not run, and may have run before.
-func (n *Node) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
-	n.stats.refused.Add(1)
-	n.stats.blame.Add(to.Addr(), code.String())
-	n.send(to, n.exception(call, code, why, false))
-}
-
 // receipt registers the receipt of a one-way of policy none, and returns it; nil for
 // other calls.
 func (x *export) receipt(e *execution) []byte {
 	if !e.receipted() {
 		return nil
 	}
-	h := x.node.answerHeader(&e.call)
+	h := x.node.ports.answerHeader(&e.call)
 	h.Flags |= rpcpacket.FlagDone
 	b := (&rpcpacket.Message{Header: h}).Append(nil)
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Answer(e.entry, b)
-	x.node.receivedBy(&e.call)
+	x.node.regions.received(&e.call)
 	return b
 }
 
@@ -203,6 +172,6 @@ func (in *incoming) settle(from netip.Addr, id rpcpacket.ID) {
 // running call, which is dropped, so no time is lost before the answer is on its way.
 func (x *export) replyVolatile(e *execution, datagram []byte) {
 	e.out[0].Buf, e.out[0].Remote = datagram, e.from
-	_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
+	_, _ = x.node.ports.rpc.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
 	x.finish(e, slices.Clone(datagram), nil)
 }

@@ -140,8 +140,8 @@ func rightsBench(b *testing.B) (*Executor, *rightsWork) {
 		if err := k.maps.ports.Put(port+1, description(1, 1500, false)); err != nil {
 			b.Fatal(err)
 		}
-		// At full rate nearly all hints are beyond theirs.
-		if err := k.Meter("BifrostIngress.rights.hints", int(port)+1, &datapath.MeterConfig{CIR: 1, CBurst: 1, PIR: 1, PBurst: 1}); err != nil {
+		// At full rate nearly all digests of half used batches are beyond their rate.
+		if err := k.Meter("BifrostIngress.rights.half_used_digests", int(port)+1, &datapath.MeterConfig{CIR: 1, CBurst: 1, PIR: 1, PBurst: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -482,11 +482,11 @@ def only_control_is_urgent(p):
 
 @theorem
 def digests_have_a_rate(p):
-    """A packet causes one digest of a denial at most, and one hint, and each only within its port's rate."""
-    hints = sum(name == "half_used_digest_t" for name, _ in p.digests)
-    denials = len(p.digests) - hints
-    return z3.And(z3.BoolVal(hints <= 1 and denials <= 1), implies(z3.BoolVal(denials > 0), within(p, "digests", port(p))),
-                  implies(z3.BoolVal(hints > 0), within(p, "hints", port(p))))
+    """A packet causes one digest of a denial at most, and one of a half used batch, and each only within its port's rate."""
+    half_used = sum(name == "half_used_digest_t" for name, _ in p.digests)
+    denials = len(p.digests) - half_used
+    return z3.And(z3.BoolVal(half_used <= 1 and denials <= 1), implies(z3.BoolVal(denials > 0), within(p, "digests", port(p))),
+                  implies(z3.BoolVal(half_used > 0), within(p, "half_used_digests", port(p))))
 
 
 @theorem

@@ -44,7 +44,7 @@ func init() {
 }
 
 func runKept(name, socket, executor string, interfaces []string) error {
-	load := map[string]Loader{"ebpf": LoadEBPF, "go": LoadGo}[executor]
+	load := map[string]Loader{"auto": LoadAuto, "ebpf": LoadEBPF, "go": LoadGo}[executor]
 	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort, Load: load, Keep: name})
 	if err != nil {
 		return err
@@ -314,6 +314,8 @@ func TestKeep_Registers(t *testing.T) {
 			r.update(anew, false, config)
 			again("after they were cleared", 0)
 			r.setCells(40)
+			k.executor = "auto" // stays with the executor that has the registers
+			again("no executor named", 40)
 			dir, _, _ := keepDirs(k.name)
 			files, _ := filepath.Glob(filepath.Join(dir, registerFiles+"*"))
 			if executor == "ebpf" && len(files) != 0 || executor == "go" && len(files) != 1 {
@@ -471,6 +473,7 @@ func TestKeep_MountsOfItsOwn(t *testing.T) {
 // What another version has kept is refused, and goes on forwarding.
 func TestKeep_OtherVersion(t *testing.T) {
 	k := newKeptLab(t)
+	k.executor = "auto"
 	r := k.run()
 	r.load(p4.JSON, p4.Info)
 	r.tell(1, k.a)
@@ -479,7 +482,23 @@ func TestKeep_OtherVersion(t *testing.T) {
 		t.Errorf("a second switch of the name says %q", says)
 	}
 	k.kill()
-	dir, _, _ := keepDirs(k.name)
+	dir, pins, _ := keepDirs(k.name)
+	refused := func(what string) {
+		t.Helper()
+		if _, says := k.start(); !strings.Contains(says, ErrOtherVersion.Error()) {
+			t.Errorf("another version's %s: it says %q", what, says)
+		}
+		k.kill()
+	}
+	// Versions before had a map of counters for each table.
+	maps, err := filepath.Glob(filepath.Join(pins, "*", "direct_counters_*"))
+	if err != nil || len(maps) != 1 {
+		t.Fatalf("the maps of counters are %v, %v", maps, err)
+	}
+	if err := os.Rename(maps[0], filepath.Join(filepath.Dir(maps[0]), "direct_counter_0")); err != nil {
+		t.Fatal(err)
+	}
+	refused("maps")
 	path := filepath.Join(dir, "journal")
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -489,9 +508,7 @@ func TestKeep_OtherVersion(t *testing.T) {
 	if err := os.WriteFile(path, other, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, says := k.start(); !strings.Contains(says, ErrOtherVersion.Error()) {
-		t.Errorf("it says %q", says)
-	}
+	refused("journal")
 	s := k.stream()
 	s.more(t, 100)
 	close(s.stop)

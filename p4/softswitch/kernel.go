@@ -173,11 +173,12 @@ func (s *Switch) kernel() kernelExecutor {
 }
 
 // LoadAuto builds a kernel executor where that can run the program, and else the
-// portable one, saying why. It is a Loader.
+// portable one, saying why. It fails with ErrOtherVersion where LoadEBPF does: the
+// portable executor would have none of the registers and counters. It is a Loader.
 func LoadAuto(deviceConfig []byte, env Env) (Executor, error) {
 	x, err := LoadEBPF(deviceConfig, env)
-	if err == nil {
-		return x, nil
+	if err == nil || errors.Is(err, ErrOtherVersion) {
+		return x, err
 	}
 	g, goErr := LoadGo(deviceConfig, env)
 	if goErr != nil {

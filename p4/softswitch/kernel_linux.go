@@ -1,11 +1,20 @@
 package softswitch
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/ebpf"
 )
 
-// LoadEBPF builds the kernel executor, package ebpf. It is a Loader.
+// errKeptByGo means that the process before ran the program by the Go executor, so no state of the kernel's is kept.
+var errKeptByGo = errors.New("the process before ran it in Go, and has kept the registers there")
+
+// LoadEBPF builds the kernel executor, package ebpf. It is a Loader. It fails with ErrOtherVersion if the executor before is
+// pinned, and has another layout.
 func LoadEBPF(deviceConfig []byte, env Env) (Executor, error) {
 	if err := env.suits(); err != nil {
 		return nil, err
@@ -14,11 +23,17 @@ func LoadEBPF(deviceConfig []byte, env Env) (Executor, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := os.Stat(env.Inherit); env.Inherit != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, errKeptByGo
+	}
 	cfg := ebpf.Config{CPUPort: env.CPUPort, Sink: env.Sink, Inherit: env.Inherit, Links: env.Links, Log: env.Log}
 	if former, ok := env.Former.(*ebpfExecutor); ok {
 		cfg.Former = former.Executor
 	}
 	x, err := ebpf.New(prog, cfg)
+	if errors.Is(err, ebpf.ErrOtherVersion) {
+		return nil, fmt.Errorf("%w: %w", ErrOtherVersion, err)
+	}
 	if err != nil {
 		return nil, err
 	}

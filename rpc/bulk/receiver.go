@@ -2,12 +2,11 @@ package bulk
 
 import (
 	"net/netip"
-	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -530,17 +529,9 @@ func (r *Receiver) grow(t *Transfer, n uint64) {
 		size, t.credit = t.total, missing
 		r.lent += missing
 	}
-	body := uncleared(int(size)) //nolint:gosec // Config.Message at most
+	body := sent.Uncleared(int(size)) // it is handed over when all of it has been overwritten //nolint:gosec // Config.Message at most
 	copy(body, t.body)
 	t.body = body
-}
-
-// uncleared returns n bytes with any content: a body is handed over when all of it has been overwritten.
-func uncleared(n int) []byte {
-	var b strings.Builder // whose memory alone Go does not clear
-	b.Grow(n)
-	_ = b.WriteByte(0) // of an empty string the address is nothing to rely on
-	return unsafe.Slice(unsafe.StringData(b.String()), n)
 }
 
 // timeout is how long to wait for the next part.

@@ -78,6 +78,8 @@ type Arrival struct {
 	Verdict Verdict
 	Entry   *Entry // for Run: the shell ends it with Finish or Forget
 	Reply   []byte // for Answer; it does not change any more
+	// Payload is in whose memory Reply may lie, if that is a first packet. Who uses Reply holds it, before another method is called.
+	Payload *sent.Payload
 	// Abandoned is a running call that its caller has given up, nil if there is none. It is to end soon: if its slot has not gone on,
 	// copies are answered with its answer.
 	Abandoned *Entry
@@ -229,7 +231,7 @@ func (e *Entry) known() Arrival {
 	case e.settled:
 		return Arrival{Verdict: Late}
 	case e.reply != nil:
-		return Arrival{Verdict: Answer, Reply: e.reply}
+		return Arrival{Verdict: Answer, Reply: e.reply, Payload: e.payload}
 	case e.running:
 		return Arrival{Verdict: Duplicate}
 	case e.refused:
@@ -254,7 +256,7 @@ func (v *Volatile) Answer(e *Entry, reply []byte) {
 
 // Finish ends a call. The reply, a whole datagram, is kept until the caller's slot has gone on, or a lifetime has passed; it must
 // not change any more. It is nil if the call has an Answer already. The reply may be the first packet of an answer whose whole
-// payload is given, too; see Payload.
+// payload is given, too, in whose memory it may lie; see Payload.
 func (v *Volatile) Finish(e *Entry, reply []byte, payload *sent.Payload) {
 	e.running, e.Tag = false, nil
 	if !e.gone && e.reply == nil {

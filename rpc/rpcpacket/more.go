@@ -36,21 +36,51 @@ const minFirst = 64
 // lists must leave room for 64 bytes of payload; ok is false if they do not, which happens
 // below the least MTU of IPv6 only. Pushed is Opening's.
 func First(datagram []byte, budget int, pushed Push) (first []byte, ok bool) {
-	be := binary.BigEndian
-	payload, trailer := int(be.Uint32(datagram[96:])), int(be.Uint32(datagram[100:]))
-	start := len(datagram) - trailer - payload
-	n := budget - start - trailer - MorePreface
-	if n < minFirst || n >= payload {
+	c, ok := cutOf(datagram, budget)
+	if !ok {
 		return nil, false
 	}
-	first = make([]byte, 0, budget)
-	first = append(first, datagram[:start]...)
+	first = make([]byte, budget)
+	copy(first, datagram[:c.start])
+	copy(first[c.start+MorePreface:], datagram[c.start:c.start+c.begun])
+	copy(first[budget-c.trailer:], datagram[c.start+c.payload:])
+	c.open(first, pushed)
+	return first, true
+}
+
+// FirstIn is First of a message that begins MorePreface bytes behind the beginning of whole. If the message has no trailer, the
+// packet lies in whole, too: the payload is where it was, and the packet's head in front of it replaces that of the message.
+func FirstIn(whole []byte, budget int, pushed Push) (first []byte, ok bool) {
+	c, ok := cutOf(whole[MorePreface:], budget)
+	if !ok || c.trailer > 0 {
+		return First(whole[MorePreface:], budget, pushed)
+	}
+	copy(whole, whole[MorePreface:MorePreface+c.start])
+	c.open(whole[:budget], pushed)
+	return whole[:budget:budget], true
+}
+
+// cut says where a message is cut into its first packet and the rest, in bytes.
+type cut struct {
+	start, payload, trailer int // where the message's payload begins, and the lengths
+	begun                   int // bytes of the payload in the first packet
+}
+
+func cutOf(datagram []byte, budget int) (c cut, ok bool) {
+	c.payload, c.trailer = int(binary.BigEndian.Uint32(datagram[96:])), int(binary.BigEndian.Uint32(datagram[100:]))
+	c.start = len(datagram) - c.trailer - c.payload
+	c.begun = budget - c.start - c.trailer - MorePreface
+	return c, c.begun >= minFirst && c.begun < c.payload
+}
+
+// open has a packet, in which all else is in its place, say what it is the first of.
+func (c cut) open(first []byte, pushed Push) {
+	be := binary.BigEndian
 	be.PutUint16(first[4:], be.Uint16(first[4:])|uint16(FlagMore))
-	be.PutUint32(first[96:], uint32(MorePreface+n)) //nolint:gosec // of a datagram
-	first = be.AppendUint64(first, uint64(payload)) //nolint:gosec // a length
-	first = be.AppendUint32(be.AppendUint32(first, pushed.Parts), pushed.Node)
-	first = append(first, datagram[start:start+n]...)
-	return append(first, datagram[start+payload:]...), true
+	be.PutUint32(first[96:], uint32(MorePreface+c.begun)) //nolint:gosec // of a datagram
+	be.PutUint64(first[c.start:], uint64(c.payload))      //nolint:gosec // a length
+	be.PutUint32(first[c.start+8:], pushed.Parts)
+	be.PutUint32(first[c.start+12:], pushed.Node)
 }
 
 // Opening takes the payload of a first packet (FlagMore) apart. First aliases it. The error

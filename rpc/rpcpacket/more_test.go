@@ -9,6 +9,26 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 )
 
+// TestFirstIn: in the memory of its message a first packet is the same, and the payload is left as it was. A trailer takes memory of its own.
+func TestFirstIn(t *testing.T) {
+	for _, trailer := range []string{"", "who waits"} {
+		m := sample()
+		m.Payload, m.Trailer = bytes.Repeat([]byte("payload "), 1000), []byte(trailer)
+		whole := append(make([]byte, MorePreface), m.Append(nil)...)
+		want, ok := First(whole[MorePreface:], 1452, Push{Parts: 9, Node: 77})
+		got, also := FirstIn(whole, 1452, Push{Parts: 9, Node: 77})
+		if !ok || !also || !bytes.Equal(got, want) || cap(got) != len(got) {
+			t.Fatalf("trailer %q: %d bytes, %d, the same: %t", trailer, len(got), cap(got), bytes.Equal(got, want))
+		}
+		if inside := &got[0] == &whole[0]; inside != (trailer == "") {
+			t.Errorf("trailer %q: it lies in the message's memory: %t", trailer, inside)
+		}
+		if rest := whole[len(whole)-len(m.Payload)-len(trailer):]; string(rest) != string(m.Payload)+trailer {
+			t.Errorf("trailer %q: the payload has changed", trailer)
+		}
+	}
+}
+
 // TestFirst: a first packet is as large as it may be, and says what it is the first of.
 func TestFirst(t *testing.T) {
 	m := sample()

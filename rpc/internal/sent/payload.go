@@ -4,8 +4,10 @@ package sent
 
 import (
 	"math/bits"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Payload is that of a message that is being sent. Its memory is used again when
@@ -62,12 +64,20 @@ var buffers [mostClass - leastClass + 1]sync.Pool // of *[]byte, by class
 func Buffer(n int) []byte {
 	class := max(leastClass, bits.Len(uint(max(n, 1)-1)))
 	if class > mostClass {
-		return make([]byte, 0, n)
+		return Uncleared(n)[:0]
 	}
 	if b, ok := buffers[class-leastClass].Get().(*[]byte); ok {
 		return (*b)[:0]
 	}
-	return make([]byte, 0, 1<<class)
+	return Uncleared(1 << class)[:0]
+}
+
+// Uncleared returns n bytes with any content, for n from 1 on.
+func Uncleared(n int) []byte {
+	var b strings.Builder // whose memory alone Go does not clear
+	b.Grow(n)
+	_ = b.WriteByte(0) // of an empty string the address is nothing to rely on
+	return unsafe.Slice(unsafe.StringData(b.String()), n)
 }
 
 // recycle keeps a buffer for Buffer, unless it is too small or too large.

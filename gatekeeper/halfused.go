@@ -7,22 +7,22 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 )
 
-// hintDigest says that a node has allocated in the second half of a batch. It may be lost.
-const hintDigest = "half_used_digest_t"
+// halfUsedDigest says that a node has allocated in the second half of a batch. It may be lost.
+const halfUsedDigest = "half_used_digest_t"
 
-// hintRate bounds the hints of a port.
-var hintRate = Rate{PerSecond: 500, Burst: 100}
+// halfUsedRate bounds these digests, by the port of the node.
+var halfUsedRate = Rate{PerSecond: 500, Burst: 100}
 
-// takeHints has the switch tell hints.
-func (g *Gatekeeper) takeHints(ctx context.Context) error {
-	if err := g.client.SetMeter(ctx, "hints", hintRate); err != nil {
+// takeHalfUsed has the switch tell which batches are half used.
+func (g *Gatekeeper) takeHalfUsed(ctx context.Context) error {
+	if err := g.client.SetMeter(ctx, "half_used_digests", halfUsedRate); err != nil {
 		return err
 	}
-	return g.client.EnableDigest(ctx, hintDigest, p4rtclient.Batch{})
+	return g.client.EnableDigest(ctx, halfUsedDigest, p4rtclient.Batch{})
 }
 
-// hinted takes a hint.
-func (c *controller) hinted(d p4rtclient.Digest) {
+// toldHalfUsed takes a digest of the switch.
+func (c *controller) toldHalfUsed(d p4rtclient.Digest) {
 	if len(d.Fields) != 2 {
 		return
 	}
