@@ -274,8 +274,9 @@ func TestContract(t *testing.T) {
 	b.Deny(3) // there are events
 	c.events()
 	b.Broken.Store(true)
-	c.actions(call)
+	c.actions(call, b.A.String())
 	c.forgets()
+	c.frees()
 	c.job()
 	for _, op := range c.contract.operations() {
 		if !c.contract.used[op+" 200"] {
@@ -323,6 +324,40 @@ func (c *checked) forgets() {
 	small.ask(http.MethodDelete, "/v1/nodes/"+nodes.Items[0].Address.String(), "", http.StatusOK)
 }
 
+// quiet is a joiner whose program gives no account of its rights.
+type quiet struct{ join.Joiner }
+
+func (q quiet) Join(ctx context.Context, name string) (join.Session, error) {
+	s, err := q.Joiner.Join(ctx, name)
+	return struct{ join.Session }{s}, err
+}
+
+// frees frees a frozen region, on a rack of its own: the switch has lost its registers, and the region's node did not say what its rights were.
+func (c *checked) frees() {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	c.T.Cleanup(cancel)
+	rack, err := simrack.Start(ctx, simrack.Config{})
+	must(c.T, err)
+	c.T.Cleanup(func() { must(c.T, rack.Close()) })
+	j, err := rack.Joiner("c1")
+	must(c.T, err)
+	n, err := rpc.Join(join.NewContext(ctx, quiet{j}), rpc.WithName("silent"))
+	must(c.T, err)
+	p, err := n.Memory().Alloc(ctx, 64)
+	must(c.T, err)
+	must(c.T, rack.LoseSwitch())
+	must(c.T, rack.BootSwitch())
+	<-n.Done()
+	small := &checked{startSite(c.T, rack.Gatekeeper()), c.contract}
+	var held api.Holders
+	must(c.T, json.Unmarshal(small.do("/v1/pointers/"+p.String(), http.StatusOK), &held))
+	if !held.Region.Frozen {
+		c.T.Errorf("whose region it was nobody can say, and it is %+v", held.Region)
+	}
+	small.ask(http.MethodDelete, "/v1/pointers/"+p.String(), "", http.StatusOK)
+}
+
 const oneProgram = `{"programs":[{"name":"arrays","args":["arrays","server"],"nodes":1,"policy":"recover","services":[{"name":"More","methods":[{"name":"m","policy":"none"}]}]}]}`
 
 // leases has an operator end a standing lease, and no other slot.
@@ -341,12 +376,13 @@ func (c *checked) leases(b *admintest.Busy) {
 }
 
 // actions does everything to the rack, rightly and wrongly.
-func (c *checked) actions(call string) {
+func (c *checked) actions(call, pointer string) {
 	c.T.Helper()
 	for _, a := range []struct {
 		method, path, body string
 		status             int
 	}{
+		{"DELETE", "/v1/pointers/" + pointer, "", 400}, {"DELETE", "/v1/pointers/0:0:1001:0:77::", "", 404}, {"DELETE", "/v1/pointers/x", "", 422},
 		{"POST", "/v1/blades/c1/drain", `{"cause":"new fans"}`, 200}, {"POST", "/v1/blades/c1/drain", "", 200},
 		{"POST", "/v1/blades/m9/drain", "", 404}, {"POST", "/v1/blades/c1/drain", `{"cause":1}`, 422},
 		{"POST", "/v1/blades/c1/drain", `{"because":"x"}`, 422}, {"POST", "/v1/blades/c1/drain", `{`, 400},

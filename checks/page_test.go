@@ -326,6 +326,12 @@ func TestPage_Actions(t *testing.T) {
 	if c := rack.Asked(); len(c) != 2 || c[1] != "cancel "+open.String() {
 		t.Errorf("cancelled: %v", c)
 	}
+	b.view("#/memory")
+	answer("Free", "Free 0:0:1001:0:0:2::/112?", "yes")
+	b.until(`!document.querySelector('#sure').open`)
+	if c := rack.Asked(); len(c) != 3 || c[2] != "free ::1001:0:0:2:0:0" {
+		t.Errorf("freed: %v", c)
+	}
 	b.view("#/deployments/Orders")
 	answer("Restart", "Restart Orders?", "no")
 	b.until(`!document.querySelector('#sure').open`)
@@ -333,7 +339,7 @@ func TestPage_Actions(t *testing.T) {
 	b.until(`!document.querySelector('#sure').open`)
 	answer("Roll back", "Roll back Orders?", "yes")
 	b.until(`!document.querySelector('#sure').open`)
-	if c := rack.Asked(); len(c) != 4 || c[2] != "restart Orders" || c[3] != "rollback Orders" {
+	if c := rack.Asked(); len(c) != 5 || c[3] != "restart Orders" || c[4] != "rollback Orders" {
 		t.Errorf("asked for: %v", c)
 	}
 }

@@ -19,7 +19,7 @@ type building struct {
 	slots map[rpcpacket.Slot]slotCell
 	// below are calls of which the number below theirs is closed if they cannot be open: a copy opens them.
 	below map[rpcpacket.Slot]bool
-	// unclear are regions of which nodes say what cannot all be.
+	// unclear are the regions that are frozen: nodes say of them what cannot all be, or they may be a node's that is silent.
 	unclear []dsmpacket.RegionID
 }
 
@@ -174,8 +174,10 @@ func (p *population) buildFrom(r *rebuild, standing *leases) *building {
 	for id := range r.live { // perhaps of a node that is silent
 		if w := b.words[id.Slot()]; w.region < id || w.region == id && w.owner == 0 {
 			b.words[id.Slot()] = word{region: id, owner: frozen}
+			b.unclear = append(b.unclear, id)
 		}
 	}
+	slices.Sort(b.unclear)
 	slices.SortFunc(calls, func(a, b openCall) int { return cmp.Compare(a.slotCells[0].number, b.slotCells[0].number) })
 	for i := range calls {
 		k := &calls[i]

@@ -208,6 +208,12 @@ func checkBuilding(t *testing.T, c *controller, r *rebuild, b *building) {
 			}
 		}
 	}
+	checkLast(t, c, r, b)
+	for id := range r.live {
+		if w := b.words[id.Slot()]; w.region < id || w.region == id && w.owner == 0 {
+			t.Errorf("memory has %v, which may be a silent node's, and the word is %+v", id, w)
+		}
+	}
 	for at, k := range b.slots {
 		if k.children != children[at] {
 			t.Errorf("%s has %d children, counted are %d", k, children[at], k.children)
@@ -221,6 +227,28 @@ func checkBuilding(t *testing.T, c *controller, r *rebuild, b *building) {
 			t.Errorf("%v is lent by %d slots, counted are %d", w.region, lent[slot], w.lent)
 		}
 		checkOwner(t, c, r, w)
+	}
+}
+
+// checkLast: a slot that a node has used is not as if it had not been: late copies do not open it again. What the node says of calls in it may be newer.
+func checkLast(t *testing.T, c *controller, r *rebuild, b *building) {
+	t.Helper()
+	for _, n := range c.withRights() {
+		a := r.accountOf(n)
+		if a == nil {
+			continue
+		}
+		for _, l := range a.Last {
+			covers := func(o control.OpenCall) bool {
+				return o.Slot <= l.Slot && int(l.Slot-o.Slot) < max(o.Slots, 1, len(o.Lists)) && o.Number == l.Number
+			}
+			if c.blocks.owner(l.Slot) != n.address || l.Number.Incarnation() != n.incarnation || slices.ContainsFunc(a.Calls, covers) {
+				continue
+			}
+			if k := b.slots[l.Slot]; k.number < l.Number {
+				t.Errorf("slot %d was used with %s, and has %s", l.Slot, l.Number, k.number)
+			}
+		}
 	}
 }
 

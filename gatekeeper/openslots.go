@@ -114,25 +114,31 @@ func (g *Gatekeeper) CancelSlot(ctx context.Context, slot rpcpacket.Slot) (SlotS
 	case again.Number != s.Number:
 		return s, fault.New(fault.NotFound, "cancel", "the call in slot %d has ended, and another one is there", slot)
 	}
-	f := &failing{op: handOp{kind: handFail, slot: uint32(slot), number: s.Number}, over: make(chan handOutcome, 1)}
+	g.cfg.Logger.Info("operator", "action", "cancel", "slot", slot, "number", s.Number, "caller", s.Caller, "callee", s.Callee)
+	outcome, err := g.handles(ctx, "cancel", handOp{kind: handFail, slot: uint32(slot), number: s.Number})
+	if outcome == handHasChildren {
+		return s, fault.New(fault.Overloaded, "cancel", "others lend on from slot %d by now: bifrost slots tells which, and they end first", slot)
+	}
+	return s, err
+}
+
+// handles has the hand do one operation for an operator.
+func (g *Gatekeeper) handles(ctx context.Context, what string, op handOp) (outcome handOutcome, err error) {
+	s := &single{op: op, over: make(chan handOutcome, 1)}
 	if err := g.do(ctx, func() {
-		g.ctl.logger.Info("operator", "action", "cancel", "slot", slot, "number", s.Number, "caller", s.Caller, "callee", s.Callee)
-		g.ctl.hand.begin(f)
+		g.ctl.hand.begin(s)
 		g.ctl.reach()
 	}); err != nil {
-		return s, err
+		return 0, err
 	}
 	select {
-	case outcome := <-f.over:
-		if outcome == handHasChildren {
-			return s, fault.New(fault.Overloaded, "cancel", "others lend on from slot %d by now: bifrost slots tells which, and they end first", slot)
-		}
-		return s, nil
+	case outcome = <-s.over:
+		return outcome, nil
 	case <-g.stopped:
-		return s, ErrStopped
+		return 0, ErrStopped
 	case <-ctx.Done():
-		_ = g.do(context.WithoutCancel(ctx), func() { g.ctl.hand.end(f) })
-		return s, fault.FromContext("cancel", ctx.Err())
+		_ = g.do(context.WithoutCancel(ctx), func() { g.ctl.hand.end(s) })
+		return 0, fault.FromContext(what, ctx.Err())
 	}
 }
 
@@ -183,19 +189,19 @@ func (g *Gatekeeper) cancelable(ctx context.Context, slot rpcpacket.Slot) (s Slo
 	return s, err
 }
 
-// failing has a call fail.
-type failing struct {
+// single is a job of one operation, which somebody waits for.
+type single struct {
 	op   handOp
 	told bool
 	over chan handOutcome // has room for one
 }
 
-func (f *failing) next() (handOp, bool) {
-	if f.told {
+func (s *single) next() (handOp, bool) {
+	if s.told {
 		return handOp{}, false
 	}
-	f.told = true
-	return f.op, true
+	s.told = true
+	return s.op, true
 }
 
-func (f *failing) took(_ handOp, a *handAnswer) { f.over <- a.outcome }
+func (s *single) took(_ handOp, a *handAnswer) { s.over <- a.outcome }

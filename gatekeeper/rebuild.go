@@ -275,7 +275,8 @@ func (c *controller) writeRegisters(r *rebuild) {
 		b = c.buildFrom(r, &c.leases)
 	}
 	for _, id := range b.unclear {
-		c.logger.Error("who owns a region is not clear since the switch's registers were lost: an operator may free it", "region", c.baseOf(id).Addr())
+		c.event(Event{Kind: RegionFrozen, Region: c.baseOf(id).String()})
+		c.logger.Error("whose a region is nobody can say since the switch's registers were lost: bifrost free frees it", "region", c.baseOf(id).Addr())
 	}
 	var ops []handOp
 	for _, slot := range slices.Sorted(maps.Keys(b.words)) {

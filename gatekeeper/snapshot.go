@@ -138,6 +138,7 @@ type RegionState struct {
 	Size       uint64       `json:"size"`
 	Owner      netip.Addr   `json:"owner"`
 	Controller netip.Addr   `json:"controller,omitzero"` // absent if it is gone
+	Frozen     bool         `json:"frozen,omitempty"`    // nobody can say whose it is; see FreeRegion
 	Leases     []LeaseState `json:"leases,omitempty"`
 }
 

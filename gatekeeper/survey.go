@@ -53,6 +53,7 @@ type surveyedRegion struct {
 	region     dsmpacket.Region
 	maker      netip.Addr // whose allocation it was
 	controller netip.Addr
+	frozen     bool
 	leases     []LeaseState
 	calls      []rpcpacket.ID // of them, as far as their callees have told of them
 }
@@ -216,7 +217,7 @@ func (s *survey) found(p *population, t *told, now time.Time) surveyed {
 	for i, r := range s.made {
 		of := surveyedRegion{region: r.Region(p.prefix, s.at[i]), maker: r.Owner, leases: leases[r.ID], calls: calls[r.ID]}
 		if w := words[r.ID.Slot()]; w.region == r.ID {
-			of.controller = p.rows.of[w.owner]
+			of.controller, of.frozen = p.rows.of[w.owner], w.owner == frozen
 		}
 		slices.SortFunc(of.leases, func(a, b LeaseState) int { return cmp.Or(cmp.Compare(a.Call, b.Call), a.Node.Compare(b.Node)) })
 		of.leases = slices.Compact(of.leases)
@@ -253,7 +254,7 @@ func (s *surveyed) openCalls() (n int) {
 }
 
 func (r *surveyedRegion) state() RegionState {
-	return RegionState{Region: r.region.String(), Size: r.region.Size(), Owner: r.maker, Controller: r.controller, Leases: r.leases}
+	return RegionState{Region: r.region.String(), Size: r.region.Size(), Owner: r.maker, Controller: r.controller, Frozen: r.frozen, Leases: r.leases}
 }
 
 // matches reports whether a region is meant.

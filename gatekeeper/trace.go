@@ -117,6 +117,7 @@ const (
 	NodeRecovered   EventKind = "node.recovered" // its next incarnation serves
 	ServiceExported EventKind = "service.exported"
 	RegionReclaimed EventKind = "region.reclaimed" // nobody owned it any more
+	RegionFrozen    EventKind = "region.frozen"    // nobody can say whose it is, since the switch has lost its registers
 	CallRefused     EventKind = "call.refused"     // the caller gets an exception
 	CallGivenUp     EventKind = "call.givenup"     // its program has ended too often while it executed the call
 	CallCanceled    EventKind = "call.canceled"    // an operator has had it cancelled where it runs
@@ -131,7 +132,7 @@ func EventKinds() []string {
 		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppRolledOut,
 		AppRolledBack, AppShort, JobRun,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
-		ServiceExported, RegionReclaimed, CallRefused, CallGivenUp, CallCanceled, AccessDenied,
+		ServiceExported, RegionReclaimed, RegionFrozen, CallRefused, CallGivenUp, CallCanceled, AccessDenied,
 	} {
 		all = append(all, string(k))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 
 // newOperateCmds are the commands that do something to a rack.
 func newOperateCmds() []*cobra.Command {
-	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newForgetCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newJobCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
+	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newForgetCmd(), newCancelCmd(), newFreeCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newJobCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
 }
 
 func newDrainCmd() *cobra.Command {
@@ -101,6 +102,38 @@ func printBlade(w io.Writer, b *api.Blade) error {
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
+}
+
+func newFreeCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "free POINTER",
+		Short: "Free a region of which nobody can say whose it is",
+		Long: `Free a frozen region. When the switch has lost its registers, the Gatekeeper asks all nodes
+what is theirs. Regions that two nodes claim are frozen then, and so is what may belong to
+a node that did not answer: no program can reach them (bifrost regions says which they
+are, bifrost events since when). What is in a frozen region is lost when it is freed.
+A region that a node has is not freed: that is for the node to do.`,
+		Example: "  bifrost regions\n  bifrost free 0:0:1001::4000:0",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := pointerArg(args[0])
+			if err != nil {
+				return err
+			}
+			return o.run(func(c *client.Client) error {
+				r, err := c.FreeRegion(cmd.Context(), p)
+				switch {
+				case err != nil:
+					return err
+				case o.json:
+					return jsonLines(cmd.OutOrStdout(), []api.Region{r})
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "region %s of %s on blade %s is free\n", r.Region, bytesText(r.Size), cmp.Or(r.Blade, "-"))
+				return err
+			})
+		},
+	})
 }
 
 func newForgetCmd() *cobra.Command {

@@ -215,7 +215,9 @@ func newRegionsCmd() *cobra.Command {
 	var node, pointer string
 	cmd := show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
 		`List the regions of the distributed memory: the blade that holds each, the node that
-controls it, and the nodes to which calls, or standing leases, have lent it.`,
+controls it, and the nodes to which calls, or standing leases, have lent it. A region is
+orphaned when its controller is gone: it is being freed. It is frozen if nobody can say
+whose it is: bifrost free frees it.`,
 		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
 		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
 			f, err := regionFilter(ctx, c, node, pointer)
@@ -274,6 +276,8 @@ func regionRows(rs []api.Region, n names) []string {
 		}
 		state := "-"
 		switch {
+		case r.Frozen:
+			state = "frozen"
 		case !r.Controller.IsValid():
 			state = "orphaned"
 		case len(readers) > 0:
@@ -469,6 +473,14 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%.4g %ciB", v, units[i])
 }
 
+func pointerArg(text string) (netip.Addr, error) {
+	p, err := netip.ParseAddr(text)
+	if err != nil {
+		return p, fmt.Errorf("%s: want a global pointer, such as 0:0:1001::4000:0", text)
+	}
+	return p, nil
+}
+
 func newWhoCmd() *cobra.Command {
 	var o clientOptions
 	return o.command(&cobra.Command{
@@ -479,9 +491,9 @@ calls that have lent it.`,
 		Example: "  bifrost who 0:0:1001::4000:0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := netip.ParseAddr(args[0])
+			p, err := pointerArg(args[0])
 			if err != nil {
-				return fmt.Errorf("%s: want a global pointer, such as 0:0:1001::4000:0", args[0])
+				return err
 			}
 			return o.run(func(c *client.Client) error {
 				h, err := c.Holders(cmd.Context(), p)

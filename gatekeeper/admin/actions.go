@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/internal/suggest"
@@ -34,6 +35,7 @@ func (s *Server) registerActions(h huma.API) {
 	act(h, http.MethodDelete, "/v1/nodes/{address}", "forget-node", "Forget a node that waits for its program, which somebody had started by hand: its states, durable mains, regions and ledger go, and calls to it fail", s.forgetNode)
 	act(h, http.MethodPost, "/v1/calls/{id}/cancel", "cancel-call", "Cancel a call where it runs: its handler's context ends, and what the handler then returns is the answer", s.cancelCall)
 	act(h, http.MethodPost, "/v1/slots/{slot}/cancel", "cancel-slot", "End a standing lease, or a call that nobody else would end: its caller gets unavailable. The node that is called must not know it", s.cancelSlot)
+	act(h, http.MethodDelete, "/v1/pointers/{pointer}", "free-region", "Free a frozen region: one of which nobody can say whose it is, since the switch has lost its registers", s.freeRegion)
 	act(h, http.MethodPost, "/v1/reconcile", "reconcile", "Read the switch's tables back and make them what they should be", s.reconcile)
 }
 
@@ -147,6 +149,19 @@ func (s *Server) cancelCall(ctx context.Context, in *callInput) (api.Call, error
 func (s *Server) cancelSlot(ctx context.Context, in *slotInput) (api.Slot, error) {
 	k, err := s.backend.CancelSlot(ctx, rpcpacket.Slot(in.Slot))
 	return slotOf(&k), err
+}
+
+// freeRegion returns the region as it was.
+func (s *Server) freeRegion(ctx context.Context, in *pointerInput) (api.Region, error) {
+	r, err := s.backend.FreeRegion(ctx, dsmpacket.FromAddr(in.Pointer).Bare())
+	if err != nil {
+		return api.Region{}, err
+	}
+	all, err := s.regionsOf(ctx, []gatekeeper.RegionState{r})
+	if err != nil {
+		return api.Region{}, err
+	}
+	return all[0], nil
 }
 
 func or(text, otherwise string) string {

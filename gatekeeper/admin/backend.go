@@ -53,6 +53,7 @@ type Backend interface {
 	CancelCall(ctx context.Context, id rpcpacket.ID) error
 	Slots(ctx context.Context, q gatekeeper.SlotQuery) (page []gatekeeper.SlotState, more bool, err error)
 	CancelSlot(ctx context.Context, slot rpcpacket.Slot) (gatekeeper.SlotState, error)
+	FreeRegion(ctx context.Context, p dsmpacket.Pointer) (gatekeeper.RegionState, error)
 	Output(ctx context.Context, q gatekeeper.OutputQuery) (gatekeeper.OutputPage, error)
 	Backup(ctx context.Context) (*gatekeeper.Backup, error)
 	Subscribe(ctx context.Context) <-chan gatekeeper.Event

@@ -165,7 +165,7 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 	}
 	return each(regions, func(r *gatekeeper.RegionState) api.Region {
 		out := api.Region{
-			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller,
+			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller, Frozen: r.Frozen,
 			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease {
 				return api.Lease{Call: l.Call, Node: l.Node, Standing: uint32(l.Standing)}
 			}),

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -304,6 +305,9 @@ func (l *Large) Regions(_ context.Context, q gatekeeper.RegionQuery) (page []gat
 	for i := range min(q.Limit, 200) {
 		page = append(page, gatekeeper.RegionState{Region: fmt.Sprintf("0:0:1001:0:0:%x::/112", i+1), Size: 65536, Owner: l.Client, Controller: l.Client, Leases: []gatekeeper.LeaseState{{Call: fmt.Sprintf("%032x", i), Node: rackaddr.Node(uint64(i + 1))}}}) //nolint:gosec // few
 	}
+	if len(page) > 1 {
+		page[1].Controller, page[1].Leases, page[1].Frozen = netip.Addr{}, nil, true
+	}
 	return page, q.After.IsNil(), nil
 }
 
@@ -411,6 +415,14 @@ func (l *Large) lease() gatekeeper.SlotState {
 	return gatekeeper.SlotState{
 		Slot: 1032192, Number: rpcpacket.NumberOf(3, 2), Caller: l.Client, Callee: rackaddr.Node(1), Regions: []string{"0:0:1001:0:0:1::"}, Standing: true, Step: "granted", Since: l.overview.Time,
 	}
+}
+
+// FreeRegion notes that it was asked for.
+func (l *Large) FreeRegion(_ context.Context, p dsmpacket.Pointer) (gatekeeper.RegionState, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, fmt.Sprintf("free %s", p))
+	return gatekeeper.RegionState{Region: p.String() + "/112", Size: 1 << 16, Owner: l.Client, Frozen: true}, nil
 }
 
 // CancelSlot notes that it was asked for.

@@ -91,6 +91,9 @@ func (Stopped) Slots(context.Context, gatekeeper.SlotQuery) ([]gatekeeper.SlotSt
 func (Stopped) CancelSlot(context.Context, rpcpacket.Slot) (gatekeeper.SlotState, error) {
 	return gatekeeper.SlotState{}, gatekeeper.ErrStopped
 }
+func (Stopped) FreeRegion(context.Context, dsmpacket.Pointer) (gatekeeper.RegionState, error) {
+	return gatekeeper.RegionState{}, gatekeeper.ErrStopped
+}
 func (Stopped) Backup(context.Context) (*gatekeeper.Backup, error) { return nil, gatekeeper.ErrStopped }
 func (Stopped) Output(context.Context, gatekeeper.OutputQuery) (gatekeeper.OutputPage, error) {
 	return gatekeeper.OutputPage{}, gatekeeper.ErrStopped

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -57,10 +58,34 @@ func TestGatekeeperDies_AtEveryStep(t *testing.T) {
 	}
 }
 
+// TestSwitchLost_AtEveryStep plays the scene while the switch's machine loses its registers, each time at another step of the Gatekeeper: what it was reading, ending or writing
+// begins anew when they are rebuilt, and in the end nothing is left.
+func TestSwitchLost_AtEveryStep(t *testing.T) {
+	stride := 5
+	if testing.Short() {
+		stride = 70
+	}
+	for at := *flagStep; ; at += stride {
+		lost := false
+		ok := t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) { lost = playSteps(t, at, losesSwitch) })
+		})
+		if !ok || !lost {
+			if at < leastSteps && !t.Failed() {
+				t.Errorf("the scene has %d steps, too few to show anything", at)
+			}
+			return
+		}
+	}
+}
+
+// losesSwitch has the switch lose its registers, instead of the Gatekeeper its life.
+const losesSwitch = -1
+
 // leastSteps is fewer than the scene has.
 const leastSteps = 500
 
-// mortal is a Gatekeeper that dies before one of its steps.
+// mortal is a Gatekeeper that dies before one of its steps, or whose switch loses its registers then.
 type mortal struct {
 	rack *simrack.Rack
 	disk wal.Disk
@@ -68,7 +93,7 @@ type mortal struct {
 	mu       sync.Mutex
 	armed    bool
 	left     int  // steps until it dies
-	next     int  // steps of the next one until that dies, 0 if it lives
+	next     int  // steps of the next one until that dies, 0 if it lives; or losesSwitch
 	dead     bool // it says nothing, and logs nothing
 	deaths   int
 	abandons context.CancelFunc // ends the wait for a Gatekeeper that starts
@@ -86,8 +111,13 @@ func (m *mortal) lives() bool {
 		m.left--
 		return true
 	}
-	m.dead, m.armed = true, false
+	m.armed = false
 	m.deaths++
+	if m.next == losesSwitch {
+		go m.loses()
+		return true
+	}
+	m.dead = true
 	m.disk.Crash()
 	m.abandons()
 	select {
@@ -95,6 +125,17 @@ func (m *mortal) lives() bool {
 	default: // it is being started
 	}
 	return false
+}
+
+// loses has the switch's machine come back with empty registers.
+func (m *mortal) loses() {
+	err := m.rack.LoseSwitch()
+	if err == nil {
+		err = m.rack.BootSwitch()
+	}
+	if err != nil {
+		panic(err)
+	}
 }
 
 // arm has the Gatekeeper die before the step that follows so many.
@@ -145,7 +186,7 @@ type steps struct {
 	keeper *mortal
 }
 
-// playSteps plays the scene once, and tells whether the Gatekeeper has died in it.
+// playSteps plays the scene once, and tells whether it came to the step in question.
 func playSteps(t *testing.T, at, next int) bool {
 	k := &mortal{died: make(chan struct{}, 1), abandons: func() {}}
 	k.disk.Pause = func() time.Duration { k.lives(); return 0 }
@@ -310,15 +351,16 @@ func (s *steps) cancels() {
 	}()
 	s.operates("cancel", func(ctx context.Context, g *gatekeeper.Gatekeeper) error {
 		calls, _, err := g.Calls(ctx, gatekeeper.CallQuery{Limit: 10})
+		at := slices.IndexFunc(calls, func(k gatekeeper.CallState) bool { return k.Method == "echo" }) // others may have ended since they were told of
 		switch {
 		case err != nil:
 			return err
 		case len(ended) > 0: // the Gatekeeper that has done it has died
 			return nil
-		case len(calls) == 0:
+		case at < 0:
 			return fault.New(fault.Unavailable, "cancel", "nobody has told of the call yet")
 		}
-		id, err := hex.DecodeString(calls[0].Call)
+		id, err := hex.DecodeString(calls[at].Call)
 		if err != nil {
 			return err
 		}
@@ -357,11 +399,26 @@ func (s *steps) dies() {
 	<-other.Done()
 	s.until("a dead node's end", func(ctx context.Context, g *gatekeeper.Gatekeeper) string {
 		all, err := g.Snapshot(ctx)
+		if err == nil {
+			err = frees(ctx, g, &all)
+		}
 		if err != nil || slices.ContainsFunc(all.Nodes, func(n gatekeeper.NodeState) bool { return n.Name == "other" }) || len(all.Regions) != 1 {
 			return fmt.Sprintf("nodes %+v, regions %+v, %v", all.Nodes, all.Regions, err)
 		}
 		return ""
 	})
+}
+
+// frees has an operator free what is frozen: the program may have died without an account, after the switch had lost its registers.
+func frees(ctx context.Context, g *gatekeeper.Gatekeeper, all *gatekeeper.Snapshot) error {
+	for i := range all.Regions {
+		if r := &all.Regions[i]; r.Frozen {
+			if _, err := g.FreeRegion(ctx, dsm.Pointer(netip.MustParsePrefix(r.Region).Addr().As16())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // loses has a memory blade lose its copy, which is filled again.

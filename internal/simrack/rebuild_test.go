@@ -3,13 +3,17 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -148,4 +152,63 @@ func TestRegistersLost_NodeDown(t *testing.T) {
 			})
 		}
 	}
+}
+
+// quiet is a joiner whose program gives no account of its rights.
+type quiet struct{ join.Joiner }
+
+func (q quiet) Join(ctx context.Context, name string) (join.Session, error) {
+	s, err := q.Joiner.Join(ctx, name)
+	return struct{ join.Session }{s}, err
+}
+
+// TestRegistersLost_Silent: a node does not say what its rights are when the switch has lost them. It ends, and nobody has what it may have had: an operator frees that. Others
+// lose nothing.
+func TestRegistersLost_Silent(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		ctx := r.Context()
+		j, err := r.Joiner("s2")
+		if err != nil {
+			r.Fatal(err)
+		}
+		silent, err := rpc.Join(join.NewContext(ctx, quiet{j}), rpc.WithName("silent"), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			r.Fatal(err)
+		}
+		theirs, err := filled(ctx, silent.Memory())
+		if err != nil {
+			r.Fatal(err)
+		}
+		own, err := filled(ctx, r.client.Memory())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if err := errors.Join(r.LoseSwitch(), r.BootSwitch()); err != nil {
+			r.Fatal(err)
+		}
+		select {
+		case <-silent.Done():
+		case <-time.After(time.Minute): // virtual
+			r.Fatal("a node that has not said what its rights are goes on")
+		}
+		r.own(ctx, r.client.Memory(), own)
+
+		gk := r.Gatekeeper()
+		switch got, err := gk.Holders(ctx, theirs); {
+		case err != nil:
+			r.Fatal(err)
+		case !got.Region.Frozen:
+			r.Errorf("whose region it was nobody can say, and it is %+v", got.Region)
+		}
+		if _, err := gk.FreeRegion(ctx, own); fault.CodeOf(err) != fault.BadRequest {
+			r.Errorf("the client's region is freed: %v", err)
+		}
+		if _, err := gk.FreeRegion(ctx, theirs); err != nil {
+			r.Errorf("free what is frozen: %v", err)
+		}
+		r.regions(1)
+		if _, err := gk.FreeRegion(ctx, theirs); fault.CodeOf(err) != fault.NotFound {
+			r.Errorf("free what is free: %v", err)
+		}
+	})
 }

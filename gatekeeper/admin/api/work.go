@@ -12,6 +12,7 @@ type Region struct {
 	Blade      string     `json:"blade,omitempty" doc:"The memory blade that holds it; absent if that has never been seen" example:"m1"`
 	Owner      netip.Addr `json:"owner" format:"ipv6" doc:"The node that allocated it"`
 	Controller netip.Addr `json:"controller,omitzero" format:"ipv6" doc:"The node that may pass it on and, while nobody leases it, write and free it; absent if that is gone and only leases keep the region"`
+	Frozen     bool       `json:"frozen,omitempty" doc:"Nobody can say whose it is, since the switch has lost its registers: no program can reach it, and an operator may free it"`
 	Leases     []Lease    `json:"leases" doc:"Who may read besides, each until its call returns, or a standing lease ends"`
 }
 

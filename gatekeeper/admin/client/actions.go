@@ -55,6 +55,11 @@ func (c *Client) CancelSlot(ctx context.Context, slot uint32) (api.Slot, error) 
 	return ask[api.Slot](ctx, c, http.MethodPost, fmt.Sprintf("/v1/slots/%d/cancel", slot), nil, nil)
 }
 
+// FreeRegion frees a frozen region, and returns it as it was.
+func (c *Client) FreeRegion(ctx context.Context, p netip.Addr) (api.Region, error) {
+	return ask[api.Region](ctx, c, http.MethodDelete, "/v1/pointers/"+p.String(), nil, nil)
+}
+
 // Backup writes a backup of the rack, which may be large. It is whole if the error is nil and
 // backup.Read can read it: when the Gatekeeper fails in between, its end is missing.
 func (c *Client) Backup(ctx context.Context, to io.Writer) error {

@@ -82,6 +82,11 @@ export const forget = (address, name) => action('Forget', {
   what: 'It waits for its program. Its states, durable mains and regions are lost, and calls to it fail.',
 });
 
+export const freeRegion = (region) => action('Free', {
+  title: `Free ${region}?`, yes: 'Free it', method: 'DELETE', path: `/v1/pointers/${region.split('/')[0]}`,
+  what: 'Nobody can say whose it is, and no program can reach it. What is in it is lost.',
+});
+
 // meanings are what becomes of a call when a node fails.
 const meanings = {
   recover: 'A call that was cut off runs again: each takes effect exactly once.',

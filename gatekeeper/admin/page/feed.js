@@ -83,6 +83,7 @@ function words(e) {
     case 'node.recovered': return [`${who} is back`, e.message];
     case 'policy.set': return [`Policy of ${method}: ${e.message}`];
     case 'service.exported': return [`${who} exports ${e.service}`];
+    case 'region.frozen': return ['Nobody can say whose it is: frozen', e.region];
     case 'region.reclaimed': return ['Nobody had it any more: reclaimed', e.region];
     case 'call.refused': return [`${who}: call ${method ? `of ${method} ` : ''}refused`, e.code];
     case 'call.givenup': return [`${method} is given up`, e.message];

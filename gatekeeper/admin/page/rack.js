@@ -5,7 +5,7 @@ import { addressCell, bladeLink, bytes, callLink, clock, code, copies, isAddress
 import { drawPager, finder, listing, pager, pageSize } from './lists.js';
 import { drawCalls, latestNeeds, latestPanel } from './calls.js';
 import { drawEvents } from './feed.js';
-import { drain, failBlade, forget, giveBack } from './actions.js';
+import { drain, failBlade, forget, freeRegion, giveBack } from './actions.js';
 
 const pill = (status) => h('span', { class: `pill ${status.replace(' ', '-')}` }, status);
 
@@ -129,7 +129,7 @@ function drawRegions(list, nothing) {
   rows($('#regions'), list.items, (r) => r.region, (r) => {
     const readers = [...new Set(r.leases.map((l) => l.node))];
     const standing = r.leases.filter((l) => l.standing);
-    return [[r.region, () => code(r.region)], bytes(r.size), r.blade ?? '', nodeCell(r.controller),
+    return [[r.region, () => code(r.region)], bytes(r.size), r.blade ?? '', r.frozen ? ['frozen', () => ['frozen ', freeRegion(r.region)]] : nodeCell(r.controller),
       [`${readers.join()} ${standing.length} ${naming.version}`, () => [...readers.slice(0, 3).flatMap((a, i) => [i ? ', ' : '', nodeLink(a)]), readers.length > 3 ? `, and ${readers.length - 3} more` : '', standing.length ? ` (${standing.length === r.leases.length ? '' : `${standing.length} by `}standing lease${standing.length > 1 ? 's' : ''})` : '']]];
   }, (r) => ({ 'data-region': r.region, 'data-leases': r.leases.length }), nothing);
 }
