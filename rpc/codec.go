@@ -138,8 +138,9 @@ func (c *codec) listSize() int { return len(c.lists()) * rpcpacket.ListSize }
 // large makes a message that exceeds a packet of the output, once datagram has completed it: the first packet, and the payload in whose memory
 // the packet may lie. Neither changes any more: the codec lets go of them.
 func (c *codec) large(budget int, pushed rpcpacket.Push) (first []byte, payload *sent.Payload) {
-	whole := append(c.buf.out, c.trailer...)
+	whole := c.buf.out
 	c.buf.out = nil
+	whole = append(whole, c.trailer...)
 	end := len(whole) - len(c.trailer)
 	first, _ = rpcpacket.FirstIn(whole, budget, pushed) // always: see there
 	return first, sent.New(whole, whole[packetAt+c.front():end:end])

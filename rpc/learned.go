@@ -1,9 +1,17 @@
 package rpc
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
+)
 
 // learned is what a node knows of the arguments that it passes by reference: how many transfers of a value a region would spare, and how many
 // reads it would cost. Answers say so.
+//
+// It goes by argument and not by node: how a value travels is decided while the call is written, before one of the nodes that serve the method
+// is chosen, and a call that its node refuses goes to another one as it is. If nodes of a service differ, as they may while it is rolled
+// out, the answers of all of them count alike.
 //
 // Only calls of policy none which no exactly-once execution makes go by it: a run that is repeated
 // must pass every value as the first one did.
@@ -55,4 +63,21 @@ func (l *learned) spares(k learnedKey) (believed, last int) {
 		return sparesNothing, sparesNothing
 	}
 	return s.believed(), s[2]
+}
+
+// regionFrom is from which length on a node puts new values of a method's arguments into memory; see MethodStats.
+func (n *Node) regionFrom(service, method string) map[string]int64 {
+	n.learned.mu.Lock()
+	defer n.learned.mu.Unlock()
+	var from map[string]int64
+	for k, s := range n.learned.seen {
+		if k.service != service || k.method != method {
+			continue
+		}
+		if from == nil {
+			from = map[string]int64{}
+		}
+		from[k.argument] = int64(min(n.inline(bridge.Cheapest, true)+1, valued(s.believed(), false)))
+	}
+	return from
 }

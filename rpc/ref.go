@@ -41,7 +41,8 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // In exactly-once executions the choice depends on nothing else than the value, so that a
 // re-run makes it again. An IDL may choose: (bifrost.ref = "region") always puts a value into memory,
 // (bifrost.ref = "value") keeps one that is not there inside messages, up to what they may
-// have (WithMaxMessage). Stats and metrics count both ways.
+// have (WithMaxMessage). Stats and metrics count both ways, and [MethodStats] says what answers have taught. That is known of arguments,
+// not of nodes: a value is written before the node that serves the call is chosen.
 //
 // An owned Ref may be passed to any number of calls, which copies nothing; its
 // owner frees it. While one of these calls is not over, the owner may read the value, but not free

@@ -74,10 +74,16 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		}
 		send(to, c.sizes[m.Server][0], m.Requests, m.Service, m.Method)
 		send(to, c.sizes[m.Server][1], m.Answers, m.Service, m.Method)
+		for argument, from := range m.RegionFrom {
+			to <- prometheus.MustNewConstMetric(regionFrom, prometheus.GaugeValue, float64(from), m.Service, m.Method, argument)
+		}
 	}
 }
 
 var ledgerRoom = prometheus.NewDesc("rpc_node_ledger_room_bytes", "What new calls may still take in the node's ledger; 0 before it has one, too.", nil, nil)
+
+var regionFrom = prometheus.NewDesc("rpc_node_region_from_bytes",
+	"From which length on a new value of an argument by reference is put into memory, by what callees have said of earlier ones.", []string{"rpc_service", "rpc_method", "argument"}, nil)
 
 var refused = prometheus.NewDesc("rpc_node_refused_datagrams_total", "Datagrams of other nodes that were refused, by the node that sent them.", []string{"node", "reason"}, nil)
 

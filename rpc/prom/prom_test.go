@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 	"github.com/bifrost-rack/bifrost/rpc/prom"
@@ -57,6 +58,10 @@ func TestCollector(t *testing.T) {
 	if !errors.As(bad, &refused) {
 		t.Fatal(bad)
 	}
+	caller := bridge.CallerOf(client.Client("Test"))
+	for range 2 { // one that reads a page has answered
+		caller.Learn(bridge.Argument{Method: "blob", Name: "raw"}, 2)
+	}
 	for side, node := range map[string]*rpc.Node{"client": client, "server": server} {
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(prom.NewCollector(node))
@@ -79,6 +84,10 @@ func TestCollector(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: no %s in\n%s", side, want, got)
 			}
+		}
+		const learned = `rpc_node_region_from_bytes{argument="raw",rpc_method="blob",rpc_service="Test"} 4.194304e+06`
+		if strings.Contains(got, learned) != (side == "client") {
+			t.Errorf("%s: %s is not to be, or is, in\n%s", side, learned, got)
 		}
 	}
 }

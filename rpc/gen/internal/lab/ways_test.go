@@ -183,7 +183,8 @@ func TestPassedOn(t *testing.T) {
 	})
 }
 
-// TestLearned: what two answers in a row have said of an argument decides how its values travel, until two others say something else.
+// TestLearned: what two answers in a row have said of an argument decides how its values travel, until two others say something else. The node's
+// figures say beforehand how the next value travels.
 func TestLearned(t *testing.T) {
 	const half, four = 512 << 10, 4 << 20
 	onRack(t, func(w *world) {
@@ -210,12 +211,26 @@ func TestLearned(t *testing.T) {
 			if c.reads == nil {
 				front.next = lab.NewKeeperRefClient(server.Client("Last", none))
 			}
+			from := regionFrom(w.node, "Front", "film")
 			if regions, _ := w.keep(w.node, client, c.size, c.calls); regions != c.regions {
 				t.Errorf("value %d, of %d bytes: %d regions, want %d", i, c.size, regions, c.regions)
+			}
+			if (from == 0) != (i == 0) || i > 0 && c.calls == 1 && (int64(c.size) >= from) != (c.regions > 0) {
+				t.Errorf("value %d, of %d bytes, takes %d regions; before, the node says that it makes some from %d bytes on", i, c.size, c.regions, from)
 			}
 		}
 		w.empty()
 	})
+}
+
+// regionFrom is from which length on a node puts an argument's values into memory; 0 if it has learned nothing of it.
+func regionFrom(n *rpc.Node, service, argument string) int64 {
+	for _, m := range n.Methods() {
+		if from, ok := m.RegionFrom[argument]; ok && m.Service == service && !m.Server {
+			return from
+		}
+	}
+	return 0
 }
 
 // TestNarrow: a receiver that takes less than its callers send gets a value through memory, whatever the IDL says, and a caller an answer. What goes one way,
