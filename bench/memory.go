@@ -145,6 +145,9 @@ func (d *death) run(ctx context.Context, holder *agent.Process, regions int) err
 	if _, err := d.machine(ctx, func(m *api.Machine) bool { return m.Used >= uint64(regions)*peer.MaxSize }); err != nil {
 		return err
 	}
+	if _, err := d.reads(ctx, roundTime); err != nil { // which wait behind the holder's writes
+		return err
+	}
 	usual, err := d.rounds(ctx, func(round int) bool { return round < usualRounds })
 	if err != nil {
 		return err

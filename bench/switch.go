@@ -18,7 +18,7 @@ var switchTitles = []struct{ name, title string }{
 var switchRoundTrip = Experiment{
 	Experiment: report.Experiment{
 		Name: "switch-round-trip", Question: "What does the switch cost?", Figures: "7.1 to 7.3",
-		Method: "UDP round trips of 64 bytes between two hosts on blocking sockets, an MTU of 1500; Bifröst's switches run the whole P4 program with 10,000 access rules. " +
+		Method: "UDP round trips of 64 bytes between two hosts on blocking sockets, an MTU of 1500; Bifröst's switches run the whole P4 program with 10,000 rules that say who may allocate where. " +
 			"(`bifrost bench switch` measures throughput and updates of rules, too.)",
 		X: report.Axis{Title: "switch", Scale: report.Category}, Y: report.Axis{Title: "UDP round trip, median", Unit: "µs", Scale: report.Linear},
 	},
@@ -53,7 +53,7 @@ func runSwitches(ctx context.Context, l *Lab, e *report.Experiment) error {
 		}
 	}
 	e.Series = append(e.Series, trips)
-	e.Notes = append(e.Notes, fmt.Sprintf("%d access rules beside those in use", o.Rules), "TCP, one stream, Gbit/s: "+strings.Join(tcp, ", "))
+	e.Notes = append(e.Notes, fmt.Sprintf("%d rules beside those in use", o.Rules), "TCP, one stream, Gbit/s: "+strings.Join(tcp, ", "))
 	return nil
 }
 

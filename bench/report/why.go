@@ -24,11 +24,12 @@ func (r *Report) Why(f Finding) string {
 	case strings.HasPrefix(f.Measure, "by region, 64 KiB: CPU of"):
 		return "Of calls the switch tells nothing. What is counted here comes at its own pace, however many the calls are: heartbeats, what nodes tell of their calls, readings of registers, grants of batches."
 	case strings.Contains(f.Measure, "regions kept"):
-		return "A call by region is five transfers and an allocation, each a round trip, and only one of them carries a message of TCP. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
+		return "A call by region takes five transfers and an allocation, each a round trip; TCP takes one. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
 	case strings.Contains(f.Measure, "by reference up to 16 KiB"):
 		return "Such a reference travels inside the call: what is left is Thrift's work and the runtime's on both sides, and the copies."
 	case strings.Contains(f.Measure, "by value from 64 KiB on"):
-		return "Each way, a value is copied into its message before the kernel gets it, and beyond a packet it travels in datagrams, each of which the switch looks up; TCP streams."
+		return "Each way, a value is copied into its message before the kernel gets it, and beyond a packet it travels in datagrams, each of which the switch looks up; TCP streams. " +
+			"What a call brings is new memory, and Go collects a program that keeps little after every 4 MiB of it (see [by reference](by-reference.md#what-is-left))."
 	case strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
 		return "The same five transfers, beside which the copies that are saved weigh the more, the larger the arrays are."
 	case strings.Contains(f.Measure, "by reference / raw TCP"):
@@ -49,12 +50,20 @@ func (r *Report) Why(f Finding) string {
 		return "Both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
 	case strings.HasPrefix(f.Measure, "rpc.Ref /"):
 		return "Where both ways cross depends on the machine and on what the callee does. The runtime goes by lengths, and by what answers say of a method's arguments: how many get a value and do not read all of it. It has few bounds, which two CPUs have shown."
+	case strings.HasPrefix(f.Measure, "1 GiB there and back"):
+		return "Raw TCP reads into the same buffer again and again. A call takes new memory at both ends, of which the kernel clears each page when it is first used: for the message that is sent, for the one that comes, " +
+			"and for a third of that once more, since a receiver takes memory as the message comes."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
 		return "Each hop by reference is a call and an answer; by value it is one copy of the array more, streamed."
 	case strings.Contains(f.Measure, "two copies"):
 		return "The switch makes the second packet, but both memory daemons work for a write, and here they share the CPUs of the switch; the write is done when the slower one has answered."
 	case strings.HasPrefix(f.Measure, "death of a memory blade"):
 		return "Beside three reports of silence there are the end of the dead blade's identity, the survivor's new epoch and its route, each of which is waited for, and the time until the client sends its request again."
+	case strings.HasPrefix(f.Measure, "read of 4 KiB, quiet: p99"):
+		return "One read in a hundred meets a tick of the kernel's timer. On a virtual machine a tick takes the CPU for 16 to 32 µs, 250 times a second on the client's CPU and as often on the server's. " +
+			"Raw UDP that spins meets them, too (see [by reference](by-reference.md#what-is-left))."
+	case strings.HasPrefix(f.Measure, "read of 4 KiB while 1 GiB is filled: p99"):
+		return "A thousand times a second 64 KiB are read, sent, and written to memory that is new to the kernel. Where both memory daemons share the CPU that answers the reads, each time a read waits for that."
 	case strings.Contains(f.Measure, "filled"), strings.HasPrefix(f.Measure, "filling"):
 		return "The content goes through the same switch as the reads, and both memory daemons share its CPUs."
 	case strings.HasPrefix(f.Measure, "read of 4 KiB"):

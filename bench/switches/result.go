@@ -9,7 +9,7 @@ import (
 
 // Options say how long to measure.
 type Options struct {
-	// Rules are how many access rules are loaded beside those in use.
+	// Rules are how many rules of who may allocate where are loaded beside those in use.
 	Rules int
 	// Stateful has the P4 switches run a program with a register, a meter and a multicast
 	// group in the way of each packet, instead of Bifröst's; no rules change then.

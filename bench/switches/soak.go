@@ -8,7 +8,7 @@ import (
 
 // SoakOptions say how to soak.
 type SoakOptions struct {
-	Rules    int           // access rules beside those that change
+	Rules    int           // rules beside those that change
 	Duration time.Duration // how long rules change
 	Datapath string        // the executor: ebpf or go
 	// Restart, if positive, is after how long the switch is killed and started again,

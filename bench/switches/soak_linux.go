@@ -18,7 +18,7 @@ const churnEvery = 64
 // tellEvery is how often progress is told.
 const tellEvery = 30 * time.Second
 
-// Soak carries memory requests at full rate while their access rules change, and
+// Soak carries memory requests at full rate while their rules change, and
 // checks every verdict (traffic). It needs root.
 func Soak(ctx context.Context, o SoakOptions) (r SoakResult, err error) {
 	err = inThread(func() (err error) { r, err = soak(ctx, o); return err })

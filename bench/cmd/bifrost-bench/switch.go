@@ -29,15 +29,15 @@ func newSwitchCmd() *cobra.Command {
 		Use:   "switch",
 		Short: "The switch on both executors, beside a bare cable, a Linux bridge, OVS and bmv2",
 		Long: `Measure what joins two network namespaces: in turn a bare cable, a Linux bridge,
-the software switch with Bifröst's whole program and many access rules on the
-eBPF and on the Go executor, and, where installed, Open vSwitch in user space
+the software switch with Bifröst's whole program and many rules on the eBPF and
+on the Go executor, and, where installed, Open vSwitch in user space
 and bmv2 with the same program and rules. Measured are UDP round trips, TCP and
 UDP throughput, packets a second, and of P4Runtime how many rules a second come
 into force, how long a revocation takes, and that no packet is judged by a rule
 whose deletion was answered. Client and server have a CPU each.
 
-With --soak, the switch carries memory requests at full rate while their access
-rules change; every verdict is checked, and what the switch holds of memory and
+With --soak, the switch carries memory requests at full rate while their rules
+change; every verdict is checked, and what the switch holds of memory and
 descriptors must not grow. With --restart, the switch is a process of its own that
 is killed and started again while the kernel forwards on.
 
@@ -55,7 +55,7 @@ Needs root; leaves nothing behind.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.quick, "quick", false, "measure for less than 40 seconds")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON in the last line")
-	f.IntVar(&o.Rules, "rules", o.Rules, "access rules to load")
+	f.IntVar(&o.Rules, "rules", o.Rules, "`RULES` to load, which say who may allocate where")
 	f.DurationVar(&o.soak, "soak", 0, "instead of measuring, change rules at full rate for so long")
 	f.BoolVar(&o.Stateful, "stateful", false, "the P4 switches count in a register, meter, and send by a multicast group, instead of running Bifröst's program")
 	f.DurationVar(&o.restart, "restart", 0, "while soaking, kill the switch and start it again after each such time")
