@@ -291,11 +291,15 @@ func (d *death) during(ctx context.Context, howLong time.Duration, happen func()
 	return s, <-done
 }
 
+// lookEvery is how often the Gatekeeper is asked for the memory machine. An answer takes Gatekeeper and switch a millisecond, for they read registers for
+// it, and reads that are measured meanwhile wait for that.
+const lookEvery = 100 * time.Millisecond
+
 // machine waits until the memory machine with two blades is as it should be.
 func (d *death) machine(ctx context.Context, good func(*api.Machine) bool) (m api.Machine, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		all, err := d.admin.Machines(ctx)
