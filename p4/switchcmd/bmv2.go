@@ -20,11 +20,11 @@ const bmv2Program = "simple_switch_grpc"
 const bmv2Address = "0.0.0.0:9559"
 
 // CalledAs gives the arguments of the command tree, by how the binary was called. Under
-// bmv2's name the switch serves TCP without TLS, as bmv2 does: scripts made for bmv2
-// name such an address, or none.
+// bmv2's name the switch serves TCP without TLS and is device 0, as bmv2 is: scripts made
+// for bmv2 name such an address and another device, or none.
 func CalledAs(name string, args []string) []string {
 	if strings.HasSuffix(name, "/"+bmv2Program) || name == bmv2Program {
-		return append([]string{"switch", "--grpc-server-insecure", "--grpc-server-addr", bmv2Address}, args...)
+		return append([]string{"switch", "--grpc-server-insecure", "--grpc-server-addr", bmv2Address, "--device-id", "0"}, args...)
 	}
 	return args
 }

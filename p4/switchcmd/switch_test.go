@@ -119,7 +119,7 @@ func TestSwitch_BMv2CommandLine(t *testing.T) {
 	addr := free.Addr().String()
 	_ = free.Close()
 	args := []string{
-		"--pcap", dir, "--nanolog", "ipc:///tmp/bm-0-log.ipc", "--device-id", "0", json, "--debugger", "--log-console",
+		"--pcap", dir, "--nanolog", "ipc:///tmp/bm-0-log.ipc", json, "--debugger", "--log-console",
 		"--thrift-port", "9090", "--log-file", logFile, "--log-flush", "-L", "warn", "--log-file-max-size", "1000", "--log-file-max-files", "3",
 		"--notifications-addr", "ipc:///tmp/n", "--packet-in", "ipc:///tmp/p", "--debugger-addr", "ipc:///tmp/d", "--use-files", "0",
 		"--restore-state", "state", "--dump-packet-data", "64", "--max-port-count", "16",
@@ -130,11 +130,9 @@ func TestSwitch_BMv2CommandLine(t *testing.T) {
 		t.Errorf("called as itself, it is %v", got)
 	}
 	runCommand(t, CalledAs("/usr/bin/simple_switch_grpc", args))
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
+	if _, err := execute(t.Context(), "entries", "--grpc-addr", addr, "--insecure", "--device-id", "0"); err != nil {
+		t.Errorf("the device has not the id of bmv2's: %v", err)
 	}
-	_ = conn.Close()
 	log, err := os.ReadFile(logFile)
 	if err != nil {
 		t.Fatal(err)
