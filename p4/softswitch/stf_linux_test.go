@@ -200,11 +200,24 @@ func (d *devices) Apply(op datapath.Op, e datapath.Entry) error {
 	if t == nil {
 		return fmt.Errorf("P4Info has no table %q", e.Table)
 	}
-	m := &p4v1.TableEntry{TableId: t.ID, Match: p4info.MatchFields(t.Fields, e.Match), Action: d.action(e.Action)}
-	if t.NeedsPriority {
-		m.Priority = e.Priority + 1 // 0 is none
-	}
+	m := &p4v1.TableEntry{TableId: t.ID, Match: p4info.MatchFields(t.Fields, e.Match), Priority: priority(t, e), Action: d.action(e.Action)}
 	return d.update(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: m}})
+}
+
+// priority is what an entry of a script has in P4Runtime, which has none where it decides nothing.
+func priority(t *p4info.Table, e datapath.Entry) int32 {
+	if !t.NeedsPriority {
+		return 0
+	}
+	return e.Priority + 1
+}
+
+// EntryCounts implements stf.Switch.
+func (d *devices) EntryCounts(e datapath.Entry) (datapath.Counts, error) {
+	if !d.direct {
+		e.Priority = priority(d.info.TableByName(e.Table), e)
+	}
+	return d.Executor.EntryCounts(e)
 }
 
 func (d *devices) action(a *datapath.Action) *p4v1.TableAction {
@@ -238,7 +251,10 @@ func (d *devices) Close() error { return nil }
 var wires atomic.Int32
 
 // vethEnd is the far end of a veth pair.
-type vethEnd struct{ *afpacket.Socket }
+type vethEnd struct {
+	*afpacket.Socket
+	come []afpacket.Frame // not asked for yet
+}
 
 func openVeth(t *testing.T, port int) (string, wire) {
 	t.Helper()
@@ -270,10 +286,10 @@ func openVeth(t *testing.T, port int) (string, wire) {
 	s, err := afpacket.Open(far)
 	must(err)
 	t.Cleanup(func() { _ = s.Close() })
-	return name, vethEnd{s}
+	return name, &vethEnd{Socket: s}
 }
 
-func (v vethEnd) send(t *testing.T, frame []byte) int {
+func (v *vethEnd) send(t *testing.T, frame []byte) int {
 	t.Helper()
 	padding := max(v.Shortest()-len(frame), 0)
 	if err := v.Send(afpacket.Frame{Data: append(frame, make([]byte, padding)...)}); err != nil {
@@ -282,16 +298,17 @@ func (v vethEnd) send(t *testing.T, frame []byte) int {
 	return padding
 }
 
-func (v vethEnd) receive() ([]byte, error) {
-	for try := 0; ; try++ {
-		got, err := v.Receive(make([]afpacket.Frame, 0, 1))
-		if err == nil && len(got.Frames) == 1 {
-			return got.Frames[0].Data, nil
-		}
+func (v *vethEnd) receive() ([]byte, error) {
+	for try := 0; len(v.come) == 0; try++ {
+		got, err := v.Receive(nil)
 		if err != nil && !errors.Is(err, afpacket.ErrTimeout) || try > 50 {
 			return nil, fmt.Errorf("nothing has come: %w", err)
 		}
+		v.come = got.Frames
 	}
+	f := v.come[0].Data
+	v.come = v.come[1:]
+	return f, nil
 }
 
 // tunEnd is the far end of a TUN device, with the four bytes in front that tell the
