@@ -124,7 +124,7 @@ func (f *Flight[T]) Came(now time.Duration, n uint64) bool {
 	}
 	sending, lost := p.sending, p.lost
 	f.come(p)
-	if !lost {
+	if !lost && n > f.low {
 		for i := range f.parts {
 			f.overtaken(&f.parts[i], sending)
 		}

@@ -13,11 +13,8 @@
 //	  │── parts 4 to 9 ─────────────────────────▶│ whole
 //	  │◀──────────────────────── done ───────────│ (answers: the sender may forget it)
 //
-// The receiver bounds what is on its way by a window: of each transfer, which grows
-// while nothing is lost and halves when something is, as TCP's does (RFC 5681), and of
-// all transfers together, which is a share of its socket's buffer. A part is taken for
-// lost when parts that were asked for three places later have come (RFC 9002), or when
-// nothing has come for a while. Only what is missing is asked for again. A pull says how large the
+// The receiver bounds what is on its way by a window: of each transfer (package stream), and of
+// all transfers together, which is a share of its socket's buffer. Only what is lost is asked for again. A pull says how large the
 // window is: behind its next first packets the sender may send so much without being asked.
 //
 // The receiver bounds the memory that each sender and all of them make it use: four times what has come, and

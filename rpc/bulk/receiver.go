@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/pace"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/internal/stream"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -21,9 +22,6 @@ const (
 	// MaxTries is how often to ask in vain until the sender counts as silent: with
 	// the backoff some ten seconds.
 	MaxTries = 14
-	// reorder is how many places later asked-for parts must come until one counts as
-	// lost (RFC 9002 section 6.1.1).
-	reorder = 3
 	// ahead is how many times as much memory a body takes as has come of it, so a false length
 	// costs its sender a quarter of it in traffic.
 	ahead = 4
@@ -34,6 +32,8 @@ const (
 	// and is not copied as it grows.
 	credit = 8 << 20
 )
+
+var timeouts = pace.Timeouts{First: FirstWait, Least: LeastWait, Most: MostWait}
 
 // Config bounds a Receiver.
 type Config struct {
@@ -79,31 +79,14 @@ type Transfer struct {
 
 	total, first uint64
 	size         int    // of a part
-	parts        int    // how many there are
+	parts        uint64 // how many there are
 	body         []byte // as far as it is allocated
 	credit       uint64 // bytes of the body
 	came         uint64 // bytes
 
-	low    int    // the first part that is missing
-	flight []slot // the parts from low on that have been asked for
-	window int    // bytes on their way at most
-	slow   int    // the window grows fast up to here
-	out    int    // bytes on their way
-	asks   uint64 // numbers what is asked for
-	loss   uint64 // what was asked for later has seen the last loss
-
-	rtt   pace.Estimator
-	due   time.Duration
-	wait  time.Duration
-	tries int
-	at    int // in Receiver.order
-}
-
-// slot is a part that has been asked for.
-type slot struct {
-	asked  uint64 // its number; 0: it has come
-	when   time.Duration
-	pulled bool // not pushed, and asked for once: it tells the round trip
+	flight stream.Flight[struct{}] // parts that have been asked for, or pushed; they cost their bytes
+	out    int                     // of them, in Receiver.out
+	at     int                     // in Receiver.order
 }
 
 // early is a part that has come before its first packet: the two travel apart.
@@ -175,23 +158,21 @@ func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, s
 	case !r.claim(k.Peer, total):
 		return nil, NoRoom
 	}
+	p, most := r.peers[k.Peer], max(r.cfg.Window, 2*Cost(size))
 	t := &Transfer{
-		Key: k, total: total, first: uint64(len(first)), came: uint64(len(first)), size: size, parts: int((total - uint64(len(first)) + uint64(size) - 1) / uint64(size)),
-		window: 2 * Push, slow: r.cfg.Window, wait: FirstWait, at: len(r.order),
+		Key: k, total: total, first: uint64(len(first)), came: uint64(len(first)), size: size, parts: (total - uint64(len(first)) + uint64(size) - 1) / uint64(size), //nolint:gosec // of a datagram
+		flight: stream.NewFlight[struct{}](0, stream.NewWindow(max(2*Push, p.window), most, most, Cost(size)), timeouts), at: len(r.order),
 	}
-	p := r.peers[k.Peer]
-	t.window = max(t.window, p.window)
 	r.grow(t, t.first)
 	copy(t.body, first)
 	r.open[k] = t
 	r.order = append(r.order, t)
 	if pushed > 0 {
 		n := Pushed(total, t.first, size, min(pushed, Pushes(p.told, size))).Length // who pushes more loses it
-		for range (n + uint64(size) - 1) / uint64(size) {
-			r.expect(now, t, false)
+		for i := range (n + uint64(size) - 1) / uint64(size) {
+			t.flight.Expect(now, Cost(t.length(i)), struct{}{})
 		}
 	}
-	t.due = now + t.wait
 	if r.recall(now, t) {
 		return t, Whole
 	}
@@ -292,15 +273,13 @@ func (r *Receiver) Rooms(rooms []Room) (n int) {
 		return 0
 	}
 	t := r.order[0]
-	for i := range t.flight {
-		at, length := t.offset(t.low+i), uint64(t.length(t.low+i))
-		if n == len(rooms) || at+length > uint64(len(t.body)) {
+	for i := range t.flight.Missing() {
+		p := t.part(i)
+		if n == len(rooms) || p.Offset+p.Length > uint64(len(t.body)) {
 			break
 		}
-		if t.flight[i].asked != 0 {
-			rooms[n] = Room{t.Key, at, t.body[at : at+length : at+length]}
-			n++
-		}
+		rooms[n] = Room{t.Key, p.Offset, t.body[p.Offset : p.Offset+p.Length : p.Offset+p.Length]}
+		n++
 	}
 	return n
 }
@@ -318,129 +297,59 @@ func (r *Receiver) take(now time.Duration, t *Transfer, h *Header, data []byte) 
 	if h.Total != t.total || uint64(h.First) != t.first || h.Offset < t.first || h.Offset >= t.total {
 		return Malformed
 	}
-	i := int((h.Offset - t.first) / uint64(t.size)) //nolint:gosec // below parts
-	switch {
-	case h.Offset != t.offset(i) || len(data) != t.length(i):
+	i := (h.Offset - t.first) / uint64(t.size) //nolint:gosec // of a datagram
+	switch p := t.part(i); {
+	case h.Offset != p.Offset || uint64(len(data)) != p.Length:
 		return Malformed
-	case i < t.low:
-		return Known
-	case i-t.low >= len(t.flight):
+	case i >= t.flight.Next(), h.Offset > ahead*t.came+overtaken*uint64(t.size): //nolint:gosec // of a datagram
 		return Unrequested
-	case t.flight[i-t.low].asked == 0:
+	case !t.flight.Came(now, i):
 		return Known
-	case h.Offset > ahead*t.came+overtaken*uint64(t.size): //nolint:gosec // of a datagram
-		return Unrequested
 	}
 	t.came += uint64(len(data))
 	r.grow(t, h.Offset+uint64(len(data)))
 	if at := t.body[h.Offset:]; &at[0] != &data[0] { // else it was received there
 		copy(at, data)
 	}
-	r.landed(now, t, i)
-	if t.low == t.parts {
+	r.count(t)
+	if t.flight.Low() == t.parts {
 		r.remove(t)
 		p := r.peers[t.Peer]
-		p.window = t.window
+		p.window = t.flight.Window.Size()
 		r.keepPeer(t.Peer, p)
 		return Whole
 	}
 	return Taken
 }
 
-// landed notes that part i has come.
-func (r *Receiver) landed(now time.Duration, t *Transfer, i int) {
-	s := &t.flight[i-t.low]
-	asked := s.asked
-	if s.pulled {
-		t.rtt.Learn(now - s.when)
-	}
-	cost := Cost(t.length(i))
-	if asked != again {
-		t.out -= cost
-		r.out -= cost
-	}
-	s.asked = 0
-	if t.window < t.slow {
-		t.window += cost
-	} else {
-		t.window += cost * cost / t.window
-	}
-	t.window = min(t.window, max(r.cfg.Window, 2*Cost(t.size)))
-	if i > t.low && asked != again {
-		r.lost(t, asked)
-	}
-	done := 0
-	for done < len(t.flight) && t.flight[done].asked == 0 {
-		done++
-	}
-	t.flight, t.low = t.flight[done:], t.low+done
-	t.tries, t.wait = 0, t.timeout()
-	t.due = now + t.wait
-}
-
-// lost finds the parts that were asked for well before one that has come, and gives
-// them up: ask will ask for them again.
-func (r *Receiver) lost(t *Transfer, came uint64) {
-	for i := range t.flight {
-		s := &t.flight[i]
-		if s.asked == 0 || s.asked == again || s.asked+reorder > came {
-			continue
-		}
-		if s.asked > t.loss {
-			t.loss, t.window = t.asks, max(t.window/2, 2*Cost(t.size))
-			t.slow = t.window
-		}
-		r.giveUp(t, i)
-	}
-}
-
-// again is the number of a part that was asked for, is taken for lost, and is to be
-// asked for again.
-const again = ^uint64(0)
-
-func (r *Receiver) giveUp(t *Transfer, i int) {
-	t.flight[i].asked = again
-	cost := Cost(t.length(t.low + i))
-	t.out -= cost
-	r.out -= cost
-}
-
-// expect notes that the next part is on its way.
-func (r *Receiver) expect(now time.Duration, t *Transfer, pulled bool) {
-	i := t.low + len(t.flight)
-	t.asks++
-	t.flight = append(t.flight, slot{asked: t.asks, when: now, pulled: pulled})
-	cost := Cost(t.length(i))
-	t.out += cost
-	r.out += cost
+// count brings what is on its way of a transfer into that of all.
+func (r *Receiver) count(t *Transfer) {
+	r.out += t.flight.Out() - t.out
+	t.out = t.flight.Out()
 }
 
 // ask pulls what is lost, and what comes next once half of the window is free.
 func (r *Receiver) ask(now time.Duration, t *Transfer) {
 	var a []Range
-	most := t.window
-	for i := range t.flight {
-		s := &t.flight[i]
-		if s.asked != again || t.out > 0 && t.out+Cost(t.size) > most || len(a) == MaxRanges {
-			continue
+	for i := range t.flight.Again(now) {
+		if a = join(a, t.part(i)); len(a) == MaxRanges {
+			break
 		}
-		t.asks++
-		*s = slot{asked: t.asks, when: now}
-		n := t.length(t.low + i)
-		t.out, r.out = t.out+Cost(n), r.out+Cost(n)
-		a = join(a, Range{t.offset(t.low + i), uint64(n)})
 	}
-	if t.out <= most/2 && len(a) < MaxRanges {
-		for i := t.low + len(t.flight); i < t.parts; i++ {
-			if n := Cost(t.size); t.out > 0 && (t.out+n > most || r.out+n > r.cfg.Window) {
+	r.count(t)
+	if size := t.flight.Window.Size(); t.out <= size/2 && len(a) < MaxRanges {
+		others := r.out - t.out
+		for i := t.flight.Next(); i < t.parts; i++ {
+			if out, n := t.flight.Out(), Cost(t.size); out > 0 && (out+n > size || others+out+n > r.cfg.Window) {
 				break
 			}
-			r.expect(now, t, true)
-			a = join(a, Range{t.offset(i), uint64(t.length(i))})
+			t.flight.Send(now, Cost(t.length(i)), struct{}{})
+			a = join(a, t.part(i))
 		}
+		r.count(t)
 	}
 	if len(a) > 0 {
-		takes := uint64(max(0, min(t.window, r.cfg.Window+t.out-r.out))) //nolint:gosec // not negative
+		takes := uint64(max(0, min(t.flight.Window.Size(), r.cfg.Window+t.out-r.out))) //nolint:gosec // not negative
 		p := r.peers[t.Peer]
 		p.told = max(p.told, takes)
 		r.keepPeer(t.Peer, p)
@@ -462,23 +371,14 @@ func join(a []Range, b Range) []Range {
 func (r *Receiver) Tick(now time.Duration) (silent []*Transfer) {
 	for n := len(r.order) - 1; n >= 0; n-- {
 		t := r.order[n]
-		if t.due > now {
+		if !t.flight.Tick(now) {
 			continue
 		}
-		if t.tries++; t.tries > MaxTries {
+		if t.flight.Tries() > MaxTries {
 			r.End(t)
 			silent = append(silent, t)
 			continue
 		}
-		for i := range t.flight {
-			if a := t.flight[i].asked; a != 0 && a != again {
-				r.giveUp(t, i)
-			}
-		}
-		t.window = max(t.window/2, 2*Cost(t.size))
-		t.slow, t.loss = t.window, t.asks
-		t.wait = pace.Pauses{Most: MostWait}.Next(t.wait)
-		t.due = now + t.wait
 		r.ask(now, t)
 	}
 	return silent
@@ -487,8 +387,8 @@ func (r *Receiver) Tick(now time.Duration) (silent []*Transfer) {
 // Due is when Tick has something to do; false means not before a Begin.
 func (r *Receiver) Due() (at time.Duration, ok bool) {
 	for _, t := range r.order {
-		if !ok || t.due < at {
-			at, ok = t.due, true
+		if due, busy := t.flight.Due(); busy && (!ok || due < at) {
+			at, ok = due, true
 		}
 	}
 	return at, ok
@@ -508,16 +408,14 @@ func (t *Transfer) Header(k Kind) Header {
 	}
 }
 
-// offset is where part i begins.
-func (t *Transfer) offset(i int) uint64 { return t.first + uint64(i)*uint64(t.size) }
-
-// length is how many bytes part i has; 0 if there is none.
-func (t *Transfer) length(i int) int {
-	if at := t.offset(i); i >= 0 && at < t.total {
-		return int(min(uint64(t.size), t.total-at))
-	}
-	return 0
+// part is where part i is; it has no bytes if there is none.
+func (t *Transfer) part(i uint64) Range {
+	at := t.first + i*uint64(t.size)                                //nolint:gosec // of a datagram
+	return Range{at, min(uint64(t.size), t.total-min(at, t.total))} //nolint:gosec // of a datagram
 }
+
+// length is how many bytes part i has.
+func (t *Transfer) length(i uint64) int { return int(t.part(i).Length) } //nolint:gosec // of a datagram
 
 // grow makes room for a message's first n bytes, and for some of those that come next, or all.
 func (r *Receiver) grow(t *Transfer, n uint64) {
@@ -532,9 +430,4 @@ func (r *Receiver) grow(t *Transfer, n uint64) {
 	body := sent.Uncleared(int(size)) // it is handed over when all of it has been overwritten //nolint:gosec // Config.Message at most
 	copy(body, t.body)
 	t.body = body
-}
-
-// timeout is how long to wait for the next part.
-func (t *Transfer) timeout() time.Duration {
-	return min(t.rtt.Timeout(FirstWait, LeastWait), MostWait)
 }

@@ -107,14 +107,8 @@ func (n *network) run(size int) (whole []byte) {
 func (n *network) check() {
 	out := 0
 	for _, x := range n.r.order {
-		sum := 0
-		for i, s := range x.flight {
-			if s.asked != 0 && s.asked != again {
-				sum += Cost(x.length(x.low + i))
-			}
-		}
-		if out += sum; sum != x.out || len(x.flight) > 0 && x.flight[0].asked == 0 {
-			n.t.Fatalf("%d bytes on their way, counted %d; the first of %d parts has come", sum, x.out, len(x.flight))
+		if out += x.flight.Out(); x.flight.Out() != x.out {
+			n.t.Fatalf("%d bytes on their way, counted %d", x.flight.Out(), x.out)
 		}
 		if most := max(n.r.cfg.Window, 2*Push, 2*Cost(x.size)); x.out > most {
 			n.t.Fatalf("%d bytes on their way, at most %d should be", x.out, most)
@@ -213,8 +207,8 @@ func TestBadParts(t *testing.T) {
 	if _, got := r.Receive(0, other, &good, make([]byte, 100)); got != Unrequested {
 		t.Errorf("of another node: verdict %d", got)
 	}
-	if x.low != 0 || len(x.flight) != 9 {
-		t.Errorf("part %d is missing, %d are expected", x.low, len(x.flight))
+	if x.flight.Low() != 0 || x.flight.Len() != 9 {
+		t.Errorf("part %d is missing, %d are expected", x.flight.Low(), x.flight.Len())
 	}
 }
 
@@ -337,8 +331,8 @@ func TestQuota_OnDemand(t *testing.T) {
 			t.Fatal(v)
 		}
 		came += 1000
-		for i := len(x.flight) - 1; i >= 0; i -= 40 {
-			h := Header{Kind: Part, Call: k.Call, Total: total, First: 1000, Offset: x.offset(i), Size: size}
+		for i := x.flight.Len() - 1; i >= 0; i -= 40 {
+			h := Header{Kind: Part, Call: k.Call, Total: total, First: 1000, Offset: x.part(uint64(i)).Offset, Size: size}
 			r.Receive(0, k, &h, make([]byte, size))
 			came += size
 		}
@@ -370,8 +364,9 @@ func TestCredit(t *testing.T) {
 		t.Errorf("a body of %d bytes when there is credit again, want all %d", len(third.body), total)
 	}
 	for v := Taken; v != Whole; {
-		h := Header{Kind: Part, Call: third.Call, Total: total, First: 1000, Offset: third.offset(third.low), Size: uint32(third.length(third.low))} //nolint:gosec // small
-		if _, v = r.Receive(0, third.Key, &h, make([]byte, third.length(third.low))); v != Taken && v != Whole {
+		p := third.part(third.flight.Low())
+		h := Header{Kind: Part, Call: third.Call, Total: total, First: 1000, Offset: p.Offset, Size: uint32(p.Length)} //nolint:gosec // small
+		if _, v = r.Receive(0, third.Key, &h, make([]byte, p.Length)); v != Taken && v != Whole {
 			t.Fatal(v)
 		}
 	}
@@ -468,13 +463,14 @@ func TestPushedMore(t *testing.T) {
 		}
 		return x
 	}
-	part := func(x *Transfer, i int) Verdict {
-		h := Header{Kind: Part, Call: x.Call, Total: total, First: first, Offset: x.offset(i), Size: uint32(x.length(i))} //nolint:gosec // small
-		_, v := r.Receive(0, x.Key, &h, make([]byte, x.length(i)))
+	part := func(x *Transfer, i uint64) Verdict {
+		p := x.part(i)
+		h := Header{Kind: Part, Call: x.Call, Total: total, First: first, Offset: p.Offset, Size: uint32(p.Length)} //nolint:gosec // small
+		_, v := r.Receive(0, x.Key, &h, make([]byte, p.Length))
 		return v
 	}
 	x, told := begin(1, 1, Pushes(0, size)), uint64(0)
-	for i, v := 0, Taken; v != Whole; i++ {
+	for i, v := uint64(0), Taken; v != Whole; i++ {
 		if v = part(x, i); len(r.Asks) > 0 {
 			told = asked().Takes
 		}
@@ -482,14 +478,14 @@ func TestPushedMore(t *testing.T) {
 	if told < total/2 || told > 4<<20 {
 		t.Fatalf("%d bytes are taken unasked, of a window of %d", told, 4<<20)
 	}
-	if x = begin(1, 2, Pushes(told, size)+9); len(x.flight) != int(Pushes(told, size)) {
-		t.Errorf("%d parts are expected, %d were told", len(x.flight), Pushes(told, size))
+	if x = begin(1, 2, Pushes(told, size)+9); x.flight.Len() != int(Pushes(told, size)) {
+		t.Errorf("%d parts are expected, %d were told", x.flight.Len(), Pushes(told, size))
 	}
-	if y := begin(2, 1, Pushes(told, size)); y.flight[0].asked == 0 || len(r.Asks) == 0 || r.Asks[len(r.Asks)-1].Ranges[0].Offset != y.offset(int(Pushes(0, size))) {
+	if y := begin(2, 1, Pushes(told, size)); y.flight.Low() != 0 || len(r.Asks) == 0 || r.Asks[len(r.Asks)-1].Ranges[0].Offset != y.part(uint64(Pushes(0, size))).Offset {
 		t.Errorf("of another sender more is expected than of everyone")
 	}
 	r.Asks = nil
-	for i := 1; len(r.Asks) == 0; i++ { // part 0 is lost
+	for i := uint64(1); len(r.Asks) == 0; i++ { // part 0 is lost
 		part(x, i)
 	}
 	if a := asked(); a.Takes >= told {
