@@ -6,6 +6,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/duration"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/pace"
+	"github.com/bifrost-rack/bifrost/internal/stream"
 )
 
 const (
@@ -18,9 +19,9 @@ const (
 	burst = 5 * time.Millisecond
 )
 
-// retries is how long to wait for an acknowledgement. A round trip takes some 100 µs in
+// timeouts are those of acknowledgements. A round trip takes some 100 µs in
 // emulation; the target may have to clean its memory first.
-var retries = pace.Pauses{First: 10 * time.Millisecond, Most: time.Second}
+var timeouts = pace.Timeouts{First: 10 * time.Millisecond, Least: 10 * time.Millisecond, Most: time.Second}
 
 // SenderConfig says how a Sender works.
 type SenderConfig struct {
@@ -34,31 +35,25 @@ type SenderConfig struct {
 // Sender is the source's end. It has one owner. Times count from any fixed instant.
 type Sender struct {
 	cfg    SenderConfig
-	next   uint64   // number of the next item
-	flight []Packet // not acknowledged, in order
-	sent   time.Duration
-	wait   time.Duration
-	free   time.Duration // when the rate lets the next item go
+	flight stream.Flight[Packet] // not acknowledged; each counts for one
+	free   time.Duration         // when the rate lets the next item go
 	err    error
 	out    []Packet
 }
 
 // NewSender returns a Sender with nothing in flight.
 func NewSender(cfg SenderConfig) *Sender {
-	return &Sender{cfg: cfg, next: 1, wait: retries.First}
+	window := max(1, min(maxWindow, windowBytes/cfg.MaxItem))
+	return &Sender{cfg: cfg, flight: stream.NewFlight[Packet](1, stream.NewWindow(window, window, window, 1), timeouts)}
 }
 
 // Open reports whether an item may be sent now, and if not, when it may be as far as the
 // rate is concerned; the window opens with an acknowledgement.
 func (s *Sender) Open(now time.Duration) (open bool, at time.Duration) {
-	if s.err != nil || len(s.flight) >= s.window() {
+	if s.err != nil || !s.flight.Window.Fits(s.flight.Out(), 1) {
 		return false, 0
 	}
 	return s.free <= now, s.free
-}
-
-func (s *Sender) window() int {
-	return max(1, min(maxWindow, windowBytes/s.cfg.MaxItem))
 }
 
 // Unlimited lifts the rate: everybody waits for the rest.
@@ -67,20 +62,15 @@ func (s *Sender) Unlimited() { s.cfg.Rate, s.free = 0, 0 }
 // Send sends an item of a part, which must not change afterwards, and returns its number. Last says that the item makes the target a
 // complete copy.
 func (s *Sender) Send(now time.Duration, part uint8, item []byte, last bool) (number uint64) {
-	p := Packet{Kind: Item, Part: part, Token: s.cfg.Token, Number: s.next, Data: item}
+	p := Packet{Kind: Item, Part: part, Token: s.cfg.Token, Number: s.flight.Next(), Data: item}
 	if last {
 		p.Kind = Last
 	}
-	s.next++
-	if len(s.flight) == 0 {
-		s.sent = now
-	}
-	s.flight = append(s.flight, p)
 	s.out = append(s.out, p)
 	if s.cfg.Rate > 0 {
 		s.free = max(s.free, now-burst) + duration.Seconds(float64(len(item))/float64(s.cfg.Rate))
 	}
-	return p.Number
+	return s.flight.Send(now, 1, p)
 }
 
 // Receive takes an acknowledgement.
@@ -90,31 +80,22 @@ func (s *Sender) Receive(now time.Duration, p *Packet) {
 	}
 	if p.Status != fault.OK {
 		s.err = fault.Remote(p.Status, "fill", "%s", p.Data)
-		s.flight, s.out = nil, nil
+		s.flight, s.out = stream.Flight[Packet]{}, nil
 		return
 	}
-	if p.Number > s.next {
-		return // of a target that speaks of something else
-	}
-	for len(s.flight) > 0 && s.flight[0].Number < p.Number {
-		s.flight = s.flight[1:]
-		s.sent, s.wait = now, retries.First
-	}
+	s.flight.Below(now, p.Number)
 }
 
-// Tick sends everything in flight again if its time has come.
+// Tick sends again what is lost. The target takes items in their order only, so that is all that is in flight.
 func (s *Sender) Tick(now time.Duration) {
-	if len(s.flight) == 0 || now < s.sent+s.wait {
-		return
+	s.flight.Tick(now)
+	for _, p := range s.flight.Again(now) {
+		s.out = append(s.out, *p)
 	}
-	s.sent, s.wait = now, retries.Next(s.wait)
-	s.out = append(s.out[:0], s.flight...)
 }
 
 // Wake is when Tick has something to do; false for never.
-func (s *Sender) Wake() (at time.Duration, ok bool) {
-	return s.sent + s.wait, len(s.flight) > 0
-}
+func (s *Sender) Wake() (at time.Duration, ok bool) { return s.flight.Due() }
 
 // Out returns the packets to be sent, and forgets that it was asked.
 func (s *Sender) Out() []Packet {
@@ -124,9 +105,7 @@ func (s *Sender) Out() []Packet {
 }
 
 // Taken reports whether the target has all items up to a number.
-func (s *Sender) Taken(number uint64) bool {
-	return s.err == nil && number < s.next && (len(s.flight) == 0 || s.flight[0].Number > number)
-}
+func (s *Sender) Taken(number uint64) bool { return s.err == nil && number < s.flight.Low() }
 
 // Err returns why the target cannot be filled, nil while all is well.
 func (s *Sender) Err() error { return s.err }

@@ -79,13 +79,13 @@ func TestRate(t *testing.T) {
 		}
 		s.Send(now, 0, make([]byte, 1000), false)
 		sent += 1000
-		s.Receive(now, &Packet{Kind: Ack, Token: 1, Number: s.next})
+		s.Receive(now, &Packet{Kind: Ack, Token: 1, Number: s.flight.Next()})
 	}
 	if limit := int(1<<20 + (1<<20)*burst/time.Second + 1000); sent < 1<<20-1000 || sent > limit {
 		t.Errorf("%d bytes in a second, want %d", sent, 1<<20)
 	}
 	s.Unlimited()
-	for range s.window() {
+	for range s.flight.Window.Size() {
 		if open, _ := s.Open(now); !open {
 			t.Fatal("closed without a limit")
 		}
