@@ -53,14 +53,23 @@ func (p Pauses) After(n int) time.Duration {
 	return d
 }
 
-// Timeouts bound how long to wait for an answer before the question is repeated. They are not negative.
-type Timeouts struct {
+// Timeout is how long to wait for an answer before the question is repeated. It doubles with each time in vain.
+type Timeout struct {
 	// First is the wait while no round trip is known, and Least the shortest one then: a scheduler's hiccup should not double the
-	// traffic. Most caps the wait however often it has been doubled.
+	// traffic. Most caps the wait however often it has been doubled. None is negative.
 	First, Least, Most time.Duration
+	// Doublings is how often nobody has answered in time since a round trip was measured.
+	Doublings int
+	Trips     Estimator
 }
 
-// Of is how long to wait for an answer by an estimator's round trips, after so many doublings.
-func (t Timeouts) Of(e *Estimator, doublings int) time.Duration {
-	return Pauses{First: e.Timeout(t.First, t.Least), Most: t.Most}.After(doublings)
+// Learn is Estimator.Learn, and ends the doubling.
+func (t *Timeout) Learn(d time.Duration) {
+	t.Trips.Learn(d)
+	t.Doublings = 0
+}
+
+// After is the wait after so many doublings.
+func (t *Timeout) After(doublings int) time.Duration {
+	return Pauses{First: t.Trips.Timeout(t.First, t.Least), Most: t.Most}.After(doublings)
 }

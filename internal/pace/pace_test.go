@@ -91,21 +91,19 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// TestTimeouts: the wait for an answer begins with First, then follows the round trips down to Least, and doubles up to Most.
-func TestTimeouts(t *testing.T) {
-	var e Estimator
-	bounds := Timeouts{First: 20 * time.Millisecond, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond}
+// TestTimeout: the wait for an answer begins with First, then follows the round trips down to Least, and doubles up to Most.
+func TestTimeout(t *testing.T) {
+	w := Timeout{First: 20 * time.Millisecond, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond}
 	for i, want := range []time.Duration{20, 40, 80, 100, 100} {
-		if got := bounds.Of(&e, i); got != want*time.Millisecond {
+		if got := w.After(i); got != want*time.Millisecond {
 			t.Errorf("%v after %d doublings, want %v ms", got, i, want)
 		}
 	}
-	e.Learn(time.Millisecond)
-	if got := bounds.Of(&e, 1); got != 20*time.Millisecond {
-		t.Errorf("%v after a doubling, want twice the least", got)
+	w.Doublings = 3
+	if w.Learn(time.Millisecond); w.Doublings != 0 || w.After(1) != 20*time.Millisecond {
+		t.Errorf("%v after a doubling, want twice the least; %d doublings when a round trip is known", w.After(1), w.Doublings)
 	}
-	e.Learn(time.Minute)
-	if got := bounds.Of(&e, 0); got != 100*time.Millisecond {
-		t.Errorf("%v, want the most", got)
+	if w.Learn(time.Minute); w.After(0) != 100*time.Millisecond {
+		t.Errorf("%v, want the most", w.After(0))
 	}
 }

@@ -16,22 +16,20 @@ type Flight[T any] struct {
 	// Window bounds what is under way together.
 	Window Window
 
-	low       uint64    // the first part that has not come
-	parts     []part[T] // from low on
-	out       int       // what is under way, and not lost
-	lost      int       // parts that are to be sent again
-	sendings  uint64    // how many there have been
-	timeouts  pace.Timeouts
-	trips     pace.Estimator
-	doublings int           // timeouts since a round trip was measured
-	tries     int           // timeouts since something has come
-	since     time.Duration // when something came last, or was sent again
+	low      uint64    // the first part that has not come
+	parts    []part[T] // from low on
+	out      int       // what is under way, and not lost
+	lost     int       // parts that are to be sent again
+	sendings uint64    // how many there have been
+	timeout  pace.Timeout
+	tries    int           // timeouts since something has come
+	since    time.Duration // when something came last, or was sent again
 }
 
 // part is one that may be under way.
 type part[T any] struct {
-	sending uint64        // number of the last one; 0: the part has come
-	at      time.Duration // of the last one
+	sending uint64        // number of its last sending; 0: it has come
+	at      time.Duration // of its last sending
 	cost    int
 	once    bool // it was sent once, and it is known when
 	lost    bool // it is to be sent again
@@ -39,8 +37,8 @@ type part[T any] struct {
 }
 
 // NewFlight returns a flight whose first part has a number.
-func NewFlight[T any](first uint64, w Window, t pace.Timeouts) Flight[T] {
-	return Flight[T]{low: first, Window: w, timeouts: t}
+func NewFlight[T any](first uint64, w Window, t pace.Timeout) Flight[T] {
+	return Flight[T]{low: first, Window: w, timeout: t}
 }
 
 // Low is the first part that has not come.
@@ -120,7 +118,7 @@ func (f *Flight[T]) Came(now time.Duration, n uint64) bool {
 	}
 	p := &f.parts[n-f.low]
 	if p.once {
-		f.learn(now - p.at)
+		f.timeout.Learn(now - p.at)
 	}
 	sending, lost := p.sending, p.lost
 	f.come(p)
@@ -146,7 +144,7 @@ func (f *Flight[T]) Below(now time.Duration, n uint64) {
 		}
 	}
 	if once { // else who knows what the answer has waited for
-		f.learn(now - at)
+		f.timeout.Learn(now - at)
 	}
 	f.progress(now)
 }
@@ -171,7 +169,7 @@ func (f *Flight[T]) Tick(now time.Duration) bool {
 		return false
 	}
 	f.tries++
-	f.doublings++
+	f.timeout.Doublings++
 	f.since = now
 	f.Lose(f.Next())
 	return true
@@ -179,12 +177,7 @@ func (f *Flight[T]) Tick(now time.Duration) bool {
 
 // Due is when Tick has something to do; false means that nothing is under way.
 func (f *Flight[T]) Due() (at time.Duration, ok bool) {
-	return f.since + f.timeouts.Of(&f.trips, f.doublings), len(f.parts) > 0
-}
-
-func (f *Flight[T]) learn(trip time.Duration) {
-	f.trips.Learn(trip)
-	f.doublings = 0
+	return f.since + f.timeout.After(f.timeout.Doublings), len(f.parts) > 0
 }
 
 // come ends a part's way.

@@ -12,11 +12,11 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
-var testTimeouts = pace.Timeouts{First: 20 * time.Millisecond, Least: 10 * time.Millisecond, Most: time.Second}
+var testTimeout = pace.Timeout{First: 20 * time.Millisecond, Least: 10 * time.Millisecond, Most: time.Second}
 
 // newTest is a flight whose window is so many parts, which count for one each.
 func newTest(window int) Flight[string] {
-	return NewFlight[string](1, NewWindow(window, window, window, 1), testTimeouts)
+	return NewFlight[string](1, NewWindow(window, window, window, 1), testTimeout)
 }
 
 // audit holds what a flight counts against its parts.
@@ -45,7 +45,7 @@ func TestFlight(t *testing.T) {
 		each := rapid.Bool().Draw(t, "told of each part")
 		loss := rapid.IntRange(0, 40).Draw(t, "loss in percent")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		f := NewFlight[uint64](first, NewWindow(window, window, window, 3), testTimeouts)
+		f := NewFlight[uint64](first, NewWindow(window, window, window, 3), testTimeout)
 		type message struct {
 			at        time.Duration
 			number    uint64
@@ -218,8 +218,8 @@ func TestFlight_RoundTrip(t *testing.T) {
 		"what has come already": {func(f *Flight[string]) { f.Send(0, 1, ""); f.Below(trip, 1) }, false},
 	} {
 		f := newTest(9)
-		if c.do(&f); (f.trips.Mean() == trip) != c.knows || f.trips.Mean() != 0 != c.knows {
-			t.Errorf("%s: a round trip of %v", name, f.trips.Mean())
+		if c.do(&f); (f.timeout.Trips.Mean() == trip) != c.knows || f.timeout.Trips.Mean() != 0 != c.knows {
+			t.Errorf("%s: a round trip of %v", name, f.timeout.Trips.Mean())
 		}
 	}
 }

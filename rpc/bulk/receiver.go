@@ -33,7 +33,7 @@ const (
 	credit = 8 << 20
 )
 
-var timeouts = pace.Timeouts{First: FirstWait, Least: LeastWait, Most: MostWait}
+var timeout = pace.Timeout{First: FirstWait, Least: LeastWait, Most: MostWait}
 
 // Config bounds a Receiver.
 type Config struct {
@@ -161,7 +161,7 @@ func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, s
 	p, most := r.peers[k.Peer], max(r.cfg.Window, 2*Cost(size))
 	t := &Transfer{
 		Key: k, total: total, first: uint64(len(first)), came: uint64(len(first)), size: size, parts: (total - uint64(len(first)) + uint64(size) - 1) / uint64(size), //nolint:gosec // of a datagram
-		flight: stream.NewFlight[struct{}](0, stream.NewWindow(max(2*Push, p.window), most, most, Cost(size)), timeouts), at: len(r.order),
+		flight: stream.NewFlight[struct{}](0, stream.NewWindow(max(2*Push, p.window), most, most, Cost(size)), timeout), at: len(r.order),
 	}
 	r.grow(t, t.first)
 	copy(t.body, first)

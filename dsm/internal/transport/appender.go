@@ -65,7 +65,7 @@ type standing struct{ next, room uint64 }
 type ledgerRecord struct {
 	data []byte // what is in no chunk yet
 	part bool   // the rest of a record whose first part is in a chunk
-	base bool
+	base bool   // it stands for all before it: once it is settled, the memory servers need not keep what lies before
 }
 
 // base is where a record that stands for all before it begins.
@@ -80,16 +80,9 @@ type chunk struct {
 // NewAppender returns the appender of a run that has opened its ledger.
 func NewAppender(cfg AppenderConfig) *Appender {
 	limits := cfg.Limits.withDefaults()
-	a := &Appender{cfg: cfg, flight: stream.NewFlight[chunk](cfg.Next, stream.NewWindow(appendWindow, appendWindow, appendWindow, 1), limits.timeouts())}
+	a := &Appender{cfg: cfg, flight: stream.NewFlight[chunk](cfg.Next, stream.NewWindow(appendWindow, appendWindow, appendWindow, 1), limits.timeout())}
 	a.copies.Meet(cfg.Mirror)
 	return a
-}
-
-// Append adds records, and returns the number of the last one; the first record of a run has
-// number 1. They share chunks as far as those have room. The bytes must not change until the
-// records are settled.
-func (a *Appender) Append(now time.Duration, records ...[]byte) uint64 {
-	return a.add(now, ledgerRecords(records)...)
 }
 
 func ledgerRecords(records [][]byte) []ledgerRecord {
@@ -100,12 +93,9 @@ func ledgerRecords(records [][]byte) []ledgerRecord {
 	return rs
 }
 
-// Base adds a record that stands for all records before it. Once it is settled, the
-// memory servers are told that they need not keep what lies before it.
-func (a *Appender) Base(now time.Duration, data []byte) uint64 {
-	return a.add(now, ledgerRecord{data: data, base: true})
-}
-
+// add adds records, and returns the number of the last one; the first record of a run has
+// number 1. They share chunks as far as those have room. The bytes must not change until the
+// records are settled.
 func (a *Appender) add(now time.Duration, rs ...ledgerRecord) uint64 {
 	a.appended += uint64(len(rs))
 	a.waiting = append(a.waiting, rs...)

@@ -169,10 +169,10 @@ func (l *appendLab) append() {
 	l.history = append(l.history, b)
 	if l.rng.IntN(20) == 0 {
 		binary.BigEndian.PutUint32(b, 1) // marks a base
-		l.writer.Base(l.now, b)
+		l.writer.add(l.now, ledgerRecord{data: b, base: true})
 		return
 	}
-	l.writer.Append(l.now, b)
+	l.writer.add(l.now, ledgerRecord{data: b})
 }
 
 // crash ends the run and reads what it has left.
@@ -319,7 +319,7 @@ func appended(birth uint64, epoch uint32, number, next uint64, status fault.Code
 func TestAppender_GroupCommit(t *testing.T) {
 	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
 	for range 21 {
-		a.Append(0, make([]byte, 9))
+		a.add(0, ledgerRecord{data: make([]byte, 9)})
 	}
 	if s := a.Send(); len(s) != 1 || s[0].Number != 1 {
 		t.Fatalf("the first record left in %d chunks", len(s))
@@ -337,7 +337,7 @@ func TestAppender_GroupCommit(t *testing.T) {
 // Records that are added together leave in one chunk, though nothing is in flight.
 func TestAppender_Together(t *testing.T) {
 	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
-	if n := a.Append(0, make([]byte, 9), make([]byte, 20), make([]byte, 9)); n != 3 {
+	if n := a.add(0, ledgerRecords([][]byte{make([]byte, 9), make([]byte, 20), make([]byte, 9)})...); n != 3 {
 		t.Fatalf("the last of three records has number %d", n)
 	}
 	if s := a.Send(); len(s) != 1 || len(s[0].Data) != 3*dsmpacket.RecordSize(0)+38 {
@@ -356,18 +356,18 @@ func TestAppender_Fails(t *testing.T) {
 		fault.Internal: appended(2, 0, 1, 2, fault.OK),
 	} {
 		a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
-		a.Append(0, []byte("x"))
+		a.add(0, ledgerRecord{data: []byte("x")})
 		a.Send()
 		a.Receive(1, r)
 		a.Tick(time.Hour)
-		a.Append(time.Hour, []byte("y"))
+		a.add(time.Hour, ledgerRecord{data: []byte("y")})
 		if fault.CodeOf(a.Err()) != want || a.Settled() != 0 || len(a.Send()) != 0 || a.Wake() != Never {
 			t.Errorf("%v: error %v, settled %d", want, a.Err(), a.Settled())
 		}
 	}
 	// A refusal that passes, and a copy of an epoch that is over, change nothing.
 	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Epoch: 3, Members: 1}})
-	a.Append(0, []byte("x"))
+	a.add(0, ledgerRecord{data: []byte("x")})
 	a.Receive(1, appended(1, 2, 1, 2, fault.OK))
 	a.Receive(1, appended(1, 3, 1, 1, fault.Overloaded))
 	if a.Err() != nil || a.Settled() != 0 {
@@ -403,20 +403,20 @@ func TestAppender_Room(t *testing.T) {
 			return n
 		}
 		for l.writer.Room() > 1000 {
-			l.writer.Append(l.now, make([]byte, 700))
+			l.writer.add(l.now, ledgerRecord{data: make([]byte, 700)})
 		}
 		settle()
 		if n := taken(); n < space*7/4 || n > space*15/8 {
 			t.Fatalf("%d copies: new work has taken %d of %d bytes", copies, n, space)
 		}
 		for range 4 {
-			l.writer.Append(l.now, make([]byte, 500)) // what makes room
+			l.writer.add(l.now, ledgerRecord{data: make([]byte, 500)}) // what makes room
 		}
 		settle()
 		if l.writer.Err() != nil || l.writer.Room() > 0 {
 			t.Fatalf("%d copies: %v, room for %d bytes", copies, l.writer.Err(), l.writer.Room())
 		}
-		l.writer.Base(l.now, make([]byte, 100))
+		l.writer.add(l.now, ledgerRecord{data: make([]byte, 100), base: true})
 		settle()
 		if n, room := taken(), l.writer.Room(); n > 300 || room < space*7/4 {
 			t.Errorf("%d copies: after a base %d bytes are taken, and there is room for %d", copies, n, room)
@@ -436,10 +436,10 @@ func TestAppender_Full(t *testing.T) {
 	last := uint64(0)
 	for i := range 200 {
 		if i%9 == 8 {
-			last = l.writer.Base(l.now, make([]byte, 150))
+			last = l.writer.add(l.now, ledgerRecord{data: make([]byte, 150), base: true})
 			continue
 		}
-		last = l.writer.Append(l.now, make([]byte, 250))
+		last = l.writer.add(l.now, ledgerRecord{data: make([]byte, 250)})
 	}
 	for l.step() && l.writer.Settled() < last {
 	}
@@ -457,7 +457,7 @@ func TestAppender_Full(t *testing.T) {
 		t.Fatalf("another ledger has %d chunks", taken)
 	}
 	for range 9 {
-		last = l.writer.Append(l.now, make([]byte, 250))
+		last = l.writer.add(l.now, ledgerRecord{data: make([]byte, 250)})
 	}
 	until := func(end time.Duration) {
 		for l.writer.Settled() < last && l.now < end {

@@ -48,8 +48,8 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-func (l *Limits) timeouts() pace.Timeouts {
-	return pace.Timeouts{First: l.FirstTimeout, Least: l.LeastTimeout, Most: l.MostTimeout}
+func (l *Limits) timeout() pace.Timeout {
+	return pace.Timeout{First: l.FirstTimeout, Least: l.LeastTimeout, Most: l.MostTimeout}
 }
 
 // Endpoint is one client's requests to all memory machines. It has one owner:
@@ -166,7 +166,7 @@ func (e *Endpoint) Cancel(now time.Duration, t *Transfer, status fault.Code) boo
 func (e *Endpoint) peer(ptr dsmpacket.Pointer) *peer {
 	m := ptr.Machine()
 	if e.peers[m] == nil {
-		e.peers[m] = newPeer(ptr.Prefix(), m, stream.NewWindow(e.cfg.Window, e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData), &e.cfg.Limits)
+		e.peers[m] = newPeer(ptr.Prefix(), m, stream.NewWindow(e.cfg.Window, e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData), e.cfg.Limits.timeout())
 		e.active = append(e.active, e.peers[m])
 	}
 	return e.peers[m]
@@ -207,10 +207,8 @@ type peer struct {
 // minRing is the length of a new peer's ring.
 const minRing = 64
 
-func newPeer(prefix, machine uint8, w stream.Window, limits *Limits) *peer {
-	p := &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), window: w}
-	p.plain.rtt.limits, p.held.rtt.limits = limits, limits
-	return p
+func newPeer(prefix, machine uint8, w stream.Window, rtt pace.Timeout) *peer {
+	return &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), window: w, plain: lane{rtt: rtt}, held: lane{rtt: rtt}}
 }
 
 func (p *peer) lane(op dsmpacket.Op) *lane {
@@ -317,7 +315,7 @@ func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
 		p.window.Lost(r.number, e.number)
 	}
 	if now >= r.deadline {
-		r.lane.rtt.backoff = max(r.lane.rtt.backoff, r.doublings+1)
+		r.lane.rtt.Doublings = max(r.lane.rtt.Doublings, r.doublings+1)
 	}
 	if now-r.first >= e.cfg.Limits.GiveUp && e.silent(now, p, r) {
 		return

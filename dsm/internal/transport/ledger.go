@@ -79,7 +79,8 @@ func (l *Ledger) Append(now time.Duration, records ...[]byte) uint64 {
 	return l.add(now, ledgerRecords(records)...)
 }
 
-// Base adds a record that stands for all before it (Appender.Base).
+// Base adds a record that stands for all records before it. Once it is settled, the
+// memory servers are told that they need not keep what lies before it.
 func (l *Ledger) Base(now time.Duration, data []byte) uint64 {
 	return l.add(now, ledgerRecord{data: data, base: true})
 }
@@ -255,11 +256,11 @@ type ledgerReader struct {
 // only if chunks are small.
 const maxReadWindow = 64
 
-func newLedgerReader(now time.Duration, first, end uint64, maxData int, limits *Limits) *ledgerReader {
+func newLedgerReader(now time.Duration, first, end uint64, maxData int, rtt pace.Timeout) *ledgerReader {
 	window := max(1, min(maxReadWindow, DefaultWindow/2/(maxData+overhead))) // both copies answer
 	r := &ledgerReader{
 		next: first, end: end, window: uint64(window), got: make(map[uint64]dsmpacket.Chunk),
-		flight: stream.NewFlight[struct{}](first, stream.NewWindow(window, window, window, 1), limits.timeouts()),
+		flight: stream.NewFlight[struct{}](first, stream.NewWindow(window, window, window, 1), rtt),
 	}
 	r.ask(now)
 	return r
@@ -350,7 +351,7 @@ func (l *Ledger) Read(now time.Duration) {
 
 func (l *Ledger) beginReading(now time.Duration) {
 	if l.reading && l.appender != nil {
-		l.reader = newLedgerReader(now, l.first, l.end, l.cfg.MaxData, &l.cfg.Limits)
+		l.reader = newLedgerReader(now, l.first, l.end, l.cfg.MaxData, l.cfg.Limits.timeout())
 	}
 }
 

@@ -50,7 +50,7 @@ func (e *Endpoint) meet(now time.Duration, p *peer, m dsmpacket.Mirror) {
 	if !p.copies.Meet(m) {
 		return
 	}
-	p.plain.rtt.backoff, p.held.rtt.backoff = 0, 0
+	p.plain.rtt.Doublings, p.held.rtt.Doublings = 0, 0
 	p.each(func(r *request) {
 		r.outcome, r.doubts = outcome{}, 0
 		switch {

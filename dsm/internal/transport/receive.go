@@ -107,7 +107,7 @@ func (e *Endpoint) measure(now time.Duration, p *peer, r *request) {
 		return // an answer that came after all, while r is being resolved
 	}
 	if r.sends == 1 {
-		l.rtt.sample(now - r.sent)
+		l.rtt.Learn(now - r.sent)
 		l.answered = max(l.answered, r.number)
 	}
 	p.window.Answered(max(r.cost, overhead), r.number, r.sends == 1)

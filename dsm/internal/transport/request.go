@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // request is one datagram's worth of a transfer, from its first transmission
@@ -49,7 +50,7 @@ func (r *request) reads() bool { return r.op() == dsmpacket.OpRead || r.op() == 
 // lane is requests that take about equally long: those that the Gatekeeper
 // holds, and the others.
 type lane struct {
-	rtt            estimator
+	rtt            pace.Timeout
 	oldest, newest *request // a list by last transmission
 	answered       uint64   // the highest first-transmission number answered
 }
@@ -83,11 +84,16 @@ func (r *request) unlink() {
 	r.lane, r.prev, r.next = nil, nil, nil
 }
 
+// lost is how long after its sending a request is given up that later ones have overtaken.
+func (l *lane) lost() time.Duration {
+	return l.rtt.Trips.Mean() + max(l.rtt.Trips.Mean()/2, reordering)
+}
+
 // due is when r is to be sent again: when its time is up, or sooner if a
 // request sent after it has been answered.
 func (r *request) due() time.Duration {
 	if r.number < r.lane.answered {
-		return min(r.deadline, r.sent+r.lane.rtt.lost())
+		return min(r.deadline, r.sent+r.lane.lost())
 	}
 	return r.deadline
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/pace"
 )
 
 // pump turns queued transfers into requests while the windows have room. Each
@@ -75,10 +74,10 @@ func (e *Endpoint) issue(now time.Duration, p *peer, t *Transfer, r *request) {
 // schedule has r sent when its time is up, as if it were sent now.
 func (e *Endpoint) schedule(now time.Duration, p *peer, r *request) {
 	l := p.lane(r.op())
-	r.doublings = max(l.rtt.backoff, r.sends)
+	r.doublings = max(l.rtt.Doublings, r.sends)
 	r.sends++
 	r.sent, r.number = now, e.number
-	r.deadline = now + l.rtt.timeout(r.doublings)
+	r.deadline = now + l.rtt.After(r.doublings)
 	e.number++
 	r.unlink()
 	l.push(r)
@@ -208,25 +207,3 @@ func (e *Endpoint) askOneByOne(now time.Duration, p *peer, from dsmpacket.Pointe
 		}
 	}
 }
-
-// estimator turns round trips into a retransmission timeout, doubled while nothing
-// unambiguous has been measured since a timeout.
-type estimator struct {
-	trips   pace.Estimator
-	backoff int     // doublings
-	limits  *Limits // complete
-}
-
-// sample takes in the round trip of a request that was sent once (Karn).
-func (e *estimator) sample(d time.Duration) {
-	e.backoff = 0
-	e.trips.Learn(d)
-}
-
-// timeout returns how long to wait for an answer after so many doublings.
-func (e *estimator) timeout(doublings int) time.Duration {
-	return e.limits.timeouts().Of(&e.trips, doublings)
-}
-
-// lost returns when an answer that later ones have overtaken is given up.
-func (e *estimator) lost() time.Duration { return e.trips.Mean() + max(e.trips.Mean()/2, reordering) }

@@ -19,9 +19,9 @@ const (
 	burst = 5 * time.Millisecond
 )
 
-// timeouts are those of acknowledgements. A round trip takes some 100 µs in
+// timeout is that of acknowledgements. A round trip takes some 100 µs in
 // emulation; the target may have to clean its memory first.
-var timeouts = pace.Timeouts{First: 10 * time.Millisecond, Least: 10 * time.Millisecond, Most: time.Second}
+var timeout = pace.Timeout{First: 10 * time.Millisecond, Least: 10 * time.Millisecond, Most: time.Second}
 
 // SenderConfig says how a Sender works.
 type SenderConfig struct {
@@ -44,7 +44,7 @@ type Sender struct {
 // NewSender returns a Sender with nothing in flight.
 func NewSender(cfg SenderConfig) *Sender {
 	window := max(1, min(maxWindow, windowBytes/cfg.MaxItem))
-	return &Sender{cfg: cfg, flight: stream.NewFlight[Packet](1, stream.NewWindow(window, window, window, 1), timeouts)}
+	return &Sender{cfg: cfg, flight: stream.NewFlight[Packet](1, stream.NewWindow(window, window, window, 1), timeout)}
 }
 
 // Open reports whether an item may be sent now, and if not, when it may be as far as the
