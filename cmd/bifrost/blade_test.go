@@ -2,14 +2,18 @@ package main
 
 import (
 	"io"
+	"maps"
 	"net"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/internal/process"
@@ -111,5 +115,22 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMemoryCounts: what a memory server counts of undo is told to Prometheus, and each metric is described.
+func TestMemoryCounts(t *testing.T) {
+	described := make(chan *prometheus.Desc, 100)
+	memoryMetrics{}.Describe(described)
+	close(described)
+	missing := memoryCounts(&memory.Metrics{Undo: store.UndoStats{Commits: 1, Rollbacks: 2, Refused: 3, Forgotten: 4}})
+	if got, want := missing[metricUndo], map[string]uint64{"committed": 1, "taken back": 2, "refused": 3, "forgotten": 4}; !maps.Equal(got, want) {
+		t.Errorf("undo: %v, want %v", got, want)
+	}
+	for d := range described {
+		delete(missing, d)
+	}
+	if len(missing) > 0 {
+		t.Errorf("%v are not described", missing)
 	}
 }

@@ -148,6 +148,7 @@ var (
 	metricIgnored  = memoryMetric("dropped_packets_total", "Datagrams without an answer.", "reason")
 	metricBlame    = prometheus.NewDesc("bifrost_memory_refused_node_packets_total", "Requests that were refused, by the node that sent them; \"other\" stands for further nodes than 256.", []string{"node", "reason"}, nil)
 	metricNoLedger = memoryMetric("refused_ledger_requests_total", "Requests and commands about ledgers that were refused.", "reason")
+	metricUndo     = memoryMetric("undo_words_total", "What nodes have said of what executions had changed: committed, taken back, refused; and last words on durable mains that were forgotten for lack of room.", "word")
 )
 
 // refusedOwners is what a memory server refuses by owner.
@@ -170,7 +171,7 @@ type memoryMetrics struct{ d *daemon.Memory }
 
 // Describe implements prometheus.Collector.
 func (m memoryMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{metricServed, metricFailed, metricIgnored, metricNoLedger, metricBlame} {
+	for _, d := range []*prometheus.Desc{metricServed, metricFailed, metricIgnored, metricNoLedger, metricUndo, metricBlame} {
 		to <- d
 	}
 }
@@ -185,12 +186,19 @@ func (m memoryMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, r := range c.Refused {
 		to <- prometheus.MustNewConstMetric(metricBlame, prometheus.CounterValue, float64(r.Packets), r.Sender(), r.Reason)
 	}
-	for desc, counts := range map[*prometheus.Desc]map[string]uint64{
-		metricServed: c.Done, metricFailed: c.Failed, metricIgnored: c.Dropped, metricNoLedger: c.RefusedLedgers,
-	} {
+	for desc, counts := range memoryCounts(&c) {
 		for label, n := range counts {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), label)
 		}
+	}
+}
+
+// memoryCounts are the counters with one label.
+func memoryCounts(c *memory.Metrics) map[*prometheus.Desc]map[string]uint64 {
+	u := &c.Undo
+	return map[*prometheus.Desc]map[string]uint64{
+		metricServed: c.Done, metricFailed: c.Failed, metricIgnored: c.Dropped, metricNoLedger: c.RefusedLedgers,
+		metricUndo: {"committed": u.Commits, "taken back": u.Rollbacks, "refused": u.Refused, "forgotten": u.Forgotten},
 	}
 }
 

@@ -240,20 +240,6 @@ func (l *Ledger) Cost(bytes int) int {
 	return dsmpacket.RecordSize(bytes) + (1+bytes/l.link.maxData)*dsmpacket.ChunkCost
 }
 
-// WaitRoom waits until the ledger is open and has room for so many bytes, and reports whether
-// it has: not if the context has ended, or the ledger.
-func (l *Ledger) WaitRoom(ctx context.Context, bytes uint64) (enough bool) {
-	l.link.mu.Lock()
-	l.until(ctx, func() bool {
-		over, err := l.over(0)
-		enough = over && err == nil && l.core.Room() >= bytes
-		return enough || err != nil
-	})
-	l.link.mu.Unlock()
-	l.link.standIn()
-	return enough
-}
-
 // Settled returns the number of the last settled record, and why no more will be; nil
 // while all is well.
 func (l *Ledger) Settled() (uint64, error) {

@@ -23,13 +23,11 @@ type Metrics struct {
 	InPlace uint64
 	// Dropped counts datagrams without an answer, by reason: "malformed",
 	// "foreign", "late" (a duplicate of a settled request), "dead" (settled
-	// before it came), "filling" (a copy is not complete yet).
+	// before it came), "filling" (a copy is not complete yet), "unsent" (the network did not take the reply).
 	Dropped map[string]uint64
 	// Refused counts requests by who has sent them: those without an answer that are
 	// malformed or foreign, and those answered with an error.
 	Refused []blame.Count
-	// Unsent counts replies that the network did not take.
-	Unsent uint64
 	// Undo is about what can be taken back; zero after Run has returned.
 	Undo store.UndoStats
 	// Ledgers is what ledgers take, and RefusedLedgers counts requests and commands about
@@ -90,7 +88,7 @@ func (s *Server) Metrics() Metrics {
 	m := Metrics{
 		Done: map[string]uint64{}, Failed: map[string]uint64{}, Dropped: map[string]uint64{},
 		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
-		Unsent: s.metrics.unsent.Load(), Refused: s.metrics.refused.All(), InPlace: s.metrics.inPlace.Load(),
+		Refused: s.metrics.refused.All(), InPlace: s.metrics.inPlace.Load(),
 	}
 	_ = s.now(func(st *store.Store) error {
 		m.Undo, m.Ledgers, m.RefusedLedgers = st.Undo(), s.ledgers.space(), maps.Clone(s.ledgers.refused)
@@ -103,5 +101,6 @@ func (s *Server) Metrics() Metrics {
 	for d := store.NotDropped + 1; d < store.DropReasons; d++ {
 		m.Dropped[d.String()] = s.metrics.drops[d].Load()
 	}
+	m.Dropped["unsent"] = s.metrics.unsent.Load()
 	return m
 }
