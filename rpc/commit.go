@@ -281,7 +281,7 @@ func (l *ledger) tell(e *execution, d *record.Done, last uint64) {
 	}
 }
 
-// commit is commitRun, and ends the node if that fails: the next incarnation then commits, and
+// commit commits what an execution has changed, and ends the node if that fails: the next incarnation then commits, and
 // answers.
 func (l *ledger) commit(ctx context.Context, k *commit) bool {
 	err := l.node.regions.commit(ctx, k)
