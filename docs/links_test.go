@@ -333,3 +333,57 @@ func words(d *comment.Doc) (all []comment.Text) {
 	}
 	return all
 }
+
+var (
+	heading  = regexp.MustCompile(`^#+ +(.*)`)
+	target   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	unspoken = regexp.MustCompile(`[^\w\- ]`)
+)
+
+// anchors are the headings of a page, as links name them.
+func anchors(lines []string) map[string]bool {
+	of := map[string]bool{}
+	for _, l := range lines {
+		if m := heading.FindStringSubmatch(l); m != nil {
+			of[strings.ReplaceAll(unspoken.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+		}
+	}
+	return of
+}
+
+// TestPageLinks: what a page links to in the repository is there, and so is the heading.
+func TestPageLinks(t *testing.T) {
+	pages := map[string][]string{} // their lines
+	for _, name := range tracked(t, "*.md") {
+		text, err := os.ReadFile("../" + name)
+		must(t, err)
+		fenced := false
+		for l := range strings.Lines(string(text)) {
+			if strings.HasPrefix(strings.TrimSpace(l), "```") {
+				fenced = !fenced
+			} else if !fenced {
+				pages[name] = append(pages[name], strings.TrimSpace(l))
+			}
+		}
+	}
+	for name, lines := range pages {
+		for _, l := range lines {
+			for _, m := range target.FindAllStringSubmatch(l, -1) {
+				to, anchor, _ := strings.Cut(m[1], "#")
+				if strings.Contains(to, ":") {
+					continue // elsewhere
+				}
+				if to != "" {
+					to = path.Join(path.Dir(name), to)
+				} else {
+					to = name
+				}
+				if _, err := os.Stat("../" + to); err != nil {
+					t.Errorf("%s links to %s, which is not there", name, m[1])
+				} else if anchor != "" && pages[to] != nil && !anchors(pages[to])[anchor] {
+					t.Errorf("%s links to %s, and there is no such heading", name, m[1])
+				}
+			}
+		}
+	}
+}
