@@ -18,10 +18,10 @@ import (
 )
 
 // FloodClasses are what Flood floods with: packets that the switch drops and tells nobody of,
-// which cost others nothing but CPUs that they share with the flood; control packets, held
-// calls, requests to a memory machine that is not there, denied reads; and all of the last
-// four in turn.
-var FloodClasses = []string{Dropped, "control", "calls", "memory", "denied", everything}
+// which cost others nothing but CPUs that they share with the flood; control packets, questions
+// who serves a method, requests to a memory machine that is not there, denied reads; and all of the
+// last four in turn. What the switch holds has the names of `bifrost gatekeeper --rate`.
+var FloodClasses = []string{Dropped, "control", "no-route", "no-home", "denied", everything}
 
 // everything is the class of all classes that reach the Gatekeeper.
 const everything = "all"
@@ -126,10 +126,10 @@ func floodPacket(class string) (netip.AddrPort, []byte, error) {
 	switch class {
 	case "control":
 		return netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), []byte("flood"), nil
-	case "calls":
+	case "no-route":
 		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: rpcpacket.ID{1}, Slot: 16, Number: rpcpacket.NumberOf(1, 1), CallerIncarnation: 1}}
 		return netip.AddrPortFrom(rackaddr.Service("Flood"), rackaddr.PortRPC), m.Append(nil), nil
-	case "memory":
+	case "no-home":
 		return memory(200), read.Append(nil), nil
 	case "denied", Dropped:
 		return memory(1), read.Append(nil), nil
