@@ -10,10 +10,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -165,7 +161,7 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 			l.mu.Lock()
 			leave := l.committed(o.commit)
 			l.mu.Unlock()
-			n.sendOneways(leave)
+			n.oneways.send(leave)
 		}
 		close(o.obeyed)
 	}
@@ -309,7 +305,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	if e.resumed {
 		l.freeLeft()
 	}
-	l.node.sendOneways(leave)
+	l.node.oneways.send(leave)
 	if settled && !e.told {
 		l.node.large.sendRecorded(e.from, answer, l.node.large.pushTo(e.from.Addr()))
 	}
@@ -369,94 +365,6 @@ func (l *ledger) mayLeave(id rpcpacket.ID) []record.Oneway {
 	return l.table.Next()
 }
 
-// sendOneways sends one-ways that the ledger has, until they are acknowledged.
-func (n *Node) sendOneways(all []record.Oneway) {
-	for i := range all {
-		n.sendOneway(&all[i])
-	}
-}
-
-// sendOneway sends a one-way as soon as there is a call slot for it.
-func (n *Node) sendOneway(w *record.Oneway) {
-	m, err := rpcpacket.Parse(w.Message)
-	if err != nil {
-		n.log.Error("rpc: the ledger has a one-way that is no message", "call", w.ID.String(), "err", err)
-		return
-	}
-	if q := n.questions.openTo(w.Node); q != nil {
-		go n.leaveAfter(q, w) // which looks again whether there is another one
-		return
-	}
-	p := n.out.pendings.Get().(*pending)
-	p.RTT, p.detached, p.ID, p.Node, p.Slots, p.owed = &n.out.oneway, true, w.ID, w.Node, len(m.Lists), &m
-	p.lends = len(m.Lists) > 0
-	p.Holds = p.lends // until the ledger says what has become of it
-	p.to = netio.Message{Remote: netip.AddrPortFrom(netip.AddrFrom16(w.Node), rackaddr.PortDirect)}
-	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
-	n.memory.Gave(n.regions.of(&m)...)
-	n.out.departLater(p)
-}
-
-// departed is a one-way that the ledger has, and that has left.
-type departed struct {
-	direct.Item
-	node  [16]byte        // that it went to
-	may   control.Serving // who may take it
-	owner rpcpacket.ID    // the execution that has sent it
-	hands [][16]byte      // the regions that it hands over
-	slots int             // how many it has
-}
-
-// onewayAnswered takes what has become of a one-way that the ledger has. It reports false if the
-// one-way has failed for good.
-func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
-	w := departed{Item: p.item(), node: p.Node, may: p.moves, slots: p.Slots}
-	if p.lends && m.Type == rpcpacket.Exception {
-		if sent, err := rpcpacket.Parse(p.datagram); err == nil {
-			w.owner = sent.Parent
-			for _, region := range n.regions.of(&sent) {
-				w.hands = append(w.hands, region)
-			}
-		}
-	}
-	switch {
-	case m.Type != rpcpacket.Exception:
-		n.delivered(w)
-	case m.Refuses():
-		go n.redirect(w)
-		return true
-	case len(w.hands) > 0:
-		go n.undelivered(w)
-	default:
-		n.delivered(w)
-	}
-	return m.Type != rpcpacket.Exception
-}
-
-// delivered notes that a one-way is not to be sent any more, and sends those that have waited for it.
-func (n *Node) delivered(w departed) {
-	l := n.ledger
-	l.mu.Lock()
-	l.add(l.table.Delivered(w.node, w.Item)...)
-	l.tookAll()
-	last, next := l.last, l.table.Next()
-	l.mu.Unlock()
-	n.sendOneways(next)
-	n.onRecord(w, last)
-}
-
-// onRecord lets the slots of a one-way be used again when the ledger says what has become of it, by a record with a number.
-func (n *Node) onRecord(w departed, last uint64) {
-	if w.Slot == 0 {
-		return
-	}
-	go func() {
-		if n.ledger.settle(last) {
-			n.out.unhold(w.Slot, w.Number, w.slots)
-		}
-	}()
-}
-
 // awaitTaken waits until nothing of a durable main is handed over any more: it is over when others have what it gave them.
 func (l *ledger) awaitTaken(ctx context.Context, main rpcpacket.ID) error {
 	l.mu.Lock()
@@ -480,63 +388,6 @@ func (l *ledger) tookAll() {
 			close(taken)
 			delete(l.hands, main)
 		}
-	}
-}
-
-// undelivered notes that nobody takes a one-way. What it was to hand over goes first: its execution does not know it any
-// more.
-func (n *Node) undelivered(w departed) {
-	if len(w.hands) > 0 {
-		for len(n.regions.free(n.life.base, []direct.Free{{Regions: w.hands}})) > 0 {
-			select {
-			case <-time.After(freesAgain):
-			case <-n.life.base.Done():
-				return // the next incarnation sends it again
-			}
-		}
-	}
-	n.delivered(w)
-}
-
-// redirect chooses another node for a one-way whose node has refused it for good, or has left
-// without it. It goes on until there is one, unless nobody serves the one-way any more.
-func (n *Node) redirect(w departed) {
-	n.servers.refuse(w.may, netip.AddrFrom16(w.node), n.pulse.now())
-	for n.life.base.Err() == nil {
-		to, err := n.servers.find(n.life.base, w.may)
-		if err == nil {
-			to.over()
-			n.sendTo(w, to.node)
-			return
-		}
-		if _, err := n.session.Service(n.life.base, w.may.Service); fault.CodeOf(err) == fault.NotFound {
-			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", w.ID.String(), "service", w.may.Service)
-			n.onRecord(w, 0)
-			w.Item = direct.Item{ID: w.ID}
-			n.undelivered(w)
-			return
-		}
-		select {
-		case <-time.After(servingLifetime):
-		case <-n.life.base.Done():
-		}
-	}
-}
-
-// sendTo sends a one-way to a node, which may be the one that has refused it.
-func (n *Node) sendTo(w departed, to netip.Addr) {
-	l := n.ledger
-	l.mu.Lock()
-	if to.As16() == w.node {
-		l.table.Again(w.node, w.ID)
-	} else {
-		l.add(l.table.Moves(w.node, w.ID, to.As16())...)
-	}
-	last, next := l.last, l.table.Next()
-	l.mu.Unlock()
-	if l.settle(last) {
-		n.onRecord(w, last)
-		n.sendOneways(next)
 	}
 }
 

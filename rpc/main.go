@@ -335,7 +335,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	leave := n.ledger.committed(k)
 	n.ledger.haveNews(n.pulse.now()) // of the size of its states
 	n.ledger.mu.Unlock()
-	n.sendOneways(leave)
+	n.oneways.send(leave)
 	n.stats.checkpoints.Add(1)
 	return nil
 }

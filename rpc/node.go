@@ -49,7 +49,8 @@ type Node struct {
 	meters    meters
 	learned   learned
 	servers   servers
-	questions questions     // about calls of former incarnations
+	questions questions // about calls of former incarnations
+	oneways   oneways
 	shares    atomic.Uint64 // standing leases that it has given
 	borrows   borrows       // and those that it has
 	left      leftovers
@@ -136,6 +137,10 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.memory = n.memory.With(dsmclient.Scope{By: n.borrows.use}, nil)
 	n.regions = regions{n.memory, &n.stats}
 	n.ledger = newLedger(n)
+	n.oneways = oneways{
+		ledger: n.ledger, out: &n.out, questions: &n.questions, servers: &n.servers, regions: &n.regions, life: n.life, pulse: &n.pulse, log: n.log,
+		service: session.Service,
+	}
 	if err := n.whileItIsOne(ctx, n.openLedger); err != nil {
 		n.life.cancel()
 		_ = conn.Close()

@@ -265,7 +265,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 		return false
 	}
 	if p.detached {
-		if p.owed != nil && n.onewayAnswered(p, &m) {
+		if p.owed != nil && n.oneways.answered(p, &m) {
 			n.out.release(p)
 			return false
 		}

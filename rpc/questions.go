@@ -98,9 +98,9 @@ func (n *Node) heardOf(q *heldCall, m *rpcpacket.Message) {
 	if q.oneway {
 		w := departed{Item: direct.Item{ID: m.Call, Slot: q.held.Slot, Number: q.held.Number}, node: q.held.Node, slots: int(q.held.Slots)}
 		if m.Type == rpcpacket.Reply {
-			n.delivered(w)
+			n.oneways.delivered(w)
 		} else {
-			n.onRecord(w, 0)
+			n.oneways.onRecord(w, 0)
 		}
 	}
 	if n.questions.of[m.Call] != q || q.held.Incarnation != 0 { // no execution asks for it again: what is made again of policy none is a new call
@@ -356,21 +356,6 @@ func (qs *questions) openTo(node [16]byte) *heldCall {
 		return nil
 	}
 	return qs.all[i]
-}
-
-// leaveAfter sends a one-way when a question is answered, unless that has told that it was delivered.
-func (n *Node) leaveAfter(q *heldCall, w *record.Oneway) {
-	l := n.ledger
-	if l.node.life.await(n.life.base, q.over) != nil {
-		return
-	}
-	l.mu.Lock()
-	owed := l.table.Again(w.Node, w.ID)
-	next := l.table.Next()
-	l.mu.Unlock()
-	if owed {
-		n.sendOneways(next)
-	}
 }
 
 // unheard reports whether a call of an execution may be open in the switch: this incarnation has it out, or asks about it.

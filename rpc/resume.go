@@ -66,7 +66,7 @@ func (n *Node) resume() {
 			l.table.Leave(e.ID)
 		}
 	}
-	go n.sendOneways(l.table.Next())
+	go n.oneways.send(l.table.Next())
 	l.settleOwed()
 	n.stats.resumed.Add(uint64(len(l.resumes.Rerun)))
 	if l.table.Owes() {
