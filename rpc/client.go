@@ -180,9 +180,31 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	return c.decode(ctx, codec, p, m, result)
 }
 
-// exchange sends a call and waits for its answer; nil is that of a one-way which leaves later, or has
-// policy none. Whoever called it releases the answer.
+// exchange sends a call, to another node each time that one refuses it for good, and waits for its answer; nil is that of a one-way which
+// leaves later, or has policy none. Whoever called it releases the answer.
 func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
+	for {
+		p, err := c.try(ctx, b, o, m, codec, kind)
+		switch {
+		case err != nil || p == nil:
+			return nil, err
+		case p.movedOn():
+			c.unbind(o, p, m)
+			codec.takeBack(p.payload)
+			c.node.out.release(p)
+			if o != nil && o.expired != nil {
+				return nil, neverBegan(o.expired)
+			}
+			continue
+		case p.err == nil && p.answer.Type == rpcpacket.Exception && p.answer.Code == Unavailable:
+			c.node.servers.doubt(c.serving(m))
+		}
+		return p, nil
+	}
+}
+
+// try sends a call to one node, and waits for its answer; nil as with exchange.
+func (c *client) try(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
 	lends, by := o == nil && kind == thrift.CALL, c.node.memory.HandOver
 	switch {
 	case lends:
@@ -217,18 +239,6 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	}
 	if err := c.wait(ctx, b, o, p, m); err != nil {
 		return nil, err
-	}
-	if p.movedOn() {
-		c.unbind(o, p, m)
-		codec.takeBack(p.payload)
-		c.node.out.release(p)
-		if o != nil && o.expired != nil {
-			return nil, neverBegan(o.expired)
-		}
-		return c.exchange(ctx, b, o, m, codec, kind)
-	}
-	if p.err == nil && p.answer.Type == rpcpacket.Exception && p.answer.Code == Unavailable {
-		c.node.servers.doubt(c.serving(m))
 	}
 	return p, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
+	"github.com/bifrost-rack/bifrost/internal/loglimit"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/standby"
@@ -35,6 +36,7 @@ type Node struct {
 	memory  *dsmclient.Client
 	ledger  *ledger
 	log     *slog.Logger
+	lines   *loglimit.Handler // of log, which is bounded
 	stats   counters
 	life    *lifetime
 	pulse   pulse
@@ -92,9 +94,10 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 
 func newNode(ctx context.Context, session join.Session, config *joinConfig) (*Node, error) {
 	n := &Node{
-		session: session, self: session.Node(), stack: session.Stack(), log: config.logger, limits: config.limits, heir: config.heir,
+		session: session, self: session.Node(), stack: session.Stack(), lines: loglimit.New(config.logger.Handler()), limits: config.limits, heir: config.heir,
 		turn: make(chan struct{}, 1), pulse: pulse{start: time.Now()},
 	}
+	n.log = slog.New(n.lines)
 	n.life = newLifetime(n.self.Name)
 	n.exports = exports{life: n.life, all: map[string]*export{}}
 	n.mains = mains{life: n.life, running: map[string]bool{}, sent: map[rpcpacket.ID][]direct.Item{}}
@@ -252,6 +255,7 @@ func (n *Node) fail(err error) {
 		e.promote() // its handler may not return, and somebody has to see that the endpoint is closed
 	}
 	_ = n.memory.Close()
+	n.lines.Flush()
 	close(n.life.done)
 }
 

@@ -2,6 +2,8 @@ package rpc_test
 
 import (
 	"context"
+	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/loglimit"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -135,3 +139,49 @@ func TestOnewayFails(t *testing.T) {
 	}
 	closeNode(t, p.caller)
 }
+
+// Of what becomes of many calls that nobody waits for, the log has some, and how many others there were.
+func TestManyOneways_Log(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := testrack.New(t, wire.Config{})
+		newCallee(t, r, "silent", rackaddr.Node(78), "Test")
+		var lines, alike atomic.Int64
+		n, err := rpc.Join(join.NewContext(t.Context(), r.Joiner()), rpc.WithName("caller"), rpc.WithLogger(slog.New(logged(func(r slog.Record) {
+			lines.Add(1)
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "alike" {
+					alike.Add(a.Value.Int64())
+				}
+				return true
+			})
+		}))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := testsvc.NewTestClient(plain(n, "Test"))
+		const all = 200
+		for range all {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if err := client.Note(ctx, 1); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		<-time.After(loglimit.Interval / 2)
+		if got := lines.Load(); got != loglimit.Lines {
+			t.Errorf("%d lines about %d one-ways that nobody has acknowledged", got, all)
+		}
+		_ = n.Close(cancelled(t))
+		if got := alike.Load(); got != all-loglimit.Lines {
+			t.Errorf("%d alike, want %d", got, all-loglimit.Lines)
+		}
+	})
+}
+
+// logged is a log that calls a function with each warning.
+type logged func(slog.Record)
+
+func (l logged) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (l logged) Handle(_ context.Context, r slog.Record) error    { l(r); return nil }
+func (l logged) WithAttrs([]slog.Attr) slog.Handler               { return l }
+func (l logged) WithGroup(string) slog.Handler                    { return l }

@@ -63,7 +63,8 @@ func WithLimits(l Limits) JoinOption {
 }
 
 // WithLogger says where to report what no caller can be told, such as the stack
-// of a handler that panicked. The default is slog.Default().
+// of a handler that panicked. The default is slog.Default(). Of warnings and errors with the same message it gets 8 within 10 s, and then one more,
+// whose attribute "alike" says how many others it stands for.
 func WithLogger(l *slog.Logger) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.logger = l })
 }

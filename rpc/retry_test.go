@@ -3,6 +3,8 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -142,4 +144,42 @@ func countErr(c *testsvc.TestClient) error {
 func ping(c *testsvc.TestClient, method string) error {
 	_, err := c.Client_().Call(context.Background(), method, &testsvc.BasePingArgs{}, &testsvc.BasePingResult{})
 	return err
+}
+
+// deep is a context that notes how deep the stack is when it is asked for its deadline, as each try of a call asks.
+type deep struct {
+	context.Context //nolint:containedctx // it is one
+	depths          *[]int
+}
+
+func (d deep) Deadline() (time.Time, bool) {
+	*d.depths = append(*d.depths, runtime.Callers(0, make([]uintptr, 1000)))
+	return d.Context.Deadline()
+}
+
+// A call that nodes refuse again and again takes no more stack each time.
+func TestRefusedForLong(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		closing, n := service(t)
+		var depths []int
+		done := make(chan error, 1)
+		go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(deep{t.Context(), &depths}) }()
+		const refusals = 20
+		for i := range refusals + 1 {
+			m := closing.must()
+			if i == refusals {
+				closing.send(n.Address(), answer(m, pong(t)))
+				break
+			}
+			m.Type, m.Code, m.Flags, m.Payload, m.Trailer = rpcpacket.Exception, rpc.Unavailable, rpcpacket.FlagUnbegun.WithPolicy(rpc.PolicyNone), nil, nil
+			closing.send(n.Address(), m.Append(nil))
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		first, last := slices.Min(depths), slices.Max(depths)
+		if len(depths) < refusals || last > first+4 { // who asks is not always the same function
+			t.Errorf("of %d times the stack was %d to %d functions deep", len(depths), first, last)
+		}
+	})
 }

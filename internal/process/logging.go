@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/bifrost-rack/bifrost/internal/loglimit"
 	"github.com/bifrost-rack/bifrost/internal/rotate"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 )
@@ -61,9 +62,9 @@ func (o *LogOptions) Open() (*slog.Logger, error) {
 	}
 	switch o.Format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(loglimit.New(slog.NewTextHandler(w, options))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		return slog.New(loglimit.New(slog.NewJSONHandler(w, options))), nil
 	}
 	return nil, fmt.Errorf("--log-format %s: choose text or json", o.Format)
 }
