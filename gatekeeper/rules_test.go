@@ -9,8 +9,9 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 )
 
 // Every value goes to exactly one of n nodes, and the shares differ by one at most.

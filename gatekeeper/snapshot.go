@@ -270,6 +270,7 @@ func (g *Gatekeeper) Connected(ctx context.Context) (connected bool, err error) 
 type Overview struct {
 	Snapshot      // Regions and Calls are nil
 	RegionCount   int
+	Missing       []string       // who has not told of regions and slots: memory blades, and "switch"
 	CallCount     int            // with open slots in the switch
 	CallsUnderWay int            // that nodes have told of
 	Leases        map[string]int // standing leases, by how far they have come: coming, granted, ending, resting, ended (their owners have not let go of them)
@@ -291,7 +292,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	}
 	err = g.do(ctx, func() {
 		o = Overview{
-			Snapshot: g.ctl.overview(), RegionCount: len(g.ctl.surveys.last.regions), CallCount: g.ctl.surveys.last.openCalls(),
+			Snapshot: g.ctl.overview(), RegionCount: len(g.ctl.surveys.last.regions), Missing: g.ctl.missing(), CallCount: g.ctl.surveys.last.openCalls(),
 			CallsUnderWay: len(g.ctl.told.calls), FreeBatches: g.ctl.batches.idleCount(), Leases: g.ctl.leases.count(), Recoveries: g.ctl.recovering(),
 		}
 	})
@@ -321,19 +322,27 @@ type RegionQuery struct {
 	Limit int
 }
 
-// Regions returns a page of regions in the order of their addresses, and whether
-// more follow. Other inputs come in between.
-func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
+// RegionPage is a page of regions in the order of their addresses.
+type RegionPage struct {
+	Regions []RegionState
+	More    bool // others follow
+	// Missing names who has not told of them: memory blades, whose regions are left out then, and "switch", which knows controllers and leases.
+	Missing []string
+}
+
+// Regions returns a page of regions. Other inputs come in between.
+func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page RegionPage, err error) {
 	if err := g.survey(ctx); err != nil {
-		return nil, false, err
+		return page, err
 	}
-	if err := g.do(ctx, func() { g.ctl.surveys.last.scan(&q, &page) }); err != nil {
-		return nil, false, err
+	err = g.do(ctx, func() {
+		g.ctl.surveys.last.scan(&q, &page.Regions)
+		page.Missing = g.ctl.missing()
+	})
+	if page.More = len(page.Regions) > q.Limit; page.More {
+		page.Regions = page.Regions[:q.Limit]
 	}
-	if len(page) <= q.Limit {
-		return page, false, nil
-	}
-	return page[:q.Limit], true, nil
+	return page, err
 }
 
 // Rules reads entries of some of the switch's tables back, of all if none is

@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -20,7 +22,8 @@ import (
 //
 //	Regions, Holders, Snapshot ─▶ wait ─▶ survey: registers │ lists of the memory blades ─▶ surveyed ─▶ all who waited
 
-// surveyPatience is for how long a survey waits for the next answer of memory blades and the switch. What is not told by then is left out.
+// surveyPatience is for how long a survey waits for the next answer of memory blades and the switch. What is not told by then is left out, and the survey
+// says who was to tell it.
 const surveyPatience = time.Second
 
 // surveyShare bounds how much of the time the switch is read for people: a survey follows another one after so many times as long as that took.
@@ -30,9 +33,10 @@ const surveyShare = 4
 type survey struct {
 	reading
 	began time.Time
-	heard time.Time     // the last answer
-	read  time.Duration // of reading the registers
-	pages int           // lists of memory blades that are not complete
+	heard time.Time       // the last answer
+	read  time.Duration   // of reading the registers
+	lists map[string]bool // by memory blade: it is to list its regions, and has not listed all of them
+	asked int             // blades that have not answered a question
 	made  []control.RegionID
 	at    []uint8      // machines of them
 	gone  []netip.Addr // nodes whose rest has ended meanwhile
@@ -46,6 +50,8 @@ type surveyed struct {
 	regions []surveyedRegion               // by their bases
 	open    []slotCell                     // open call slots
 	calls   map[rpcpacket.Ref]rpcpacket.ID // of the first ones, as far as callees have told of them
+	silent  []string                       // memory blades that have not listed all of their regions
+	partial bool                           // the switch has not told of all registers
 }
 
 // surveyedRegion is a region with those who have to do with it.
@@ -100,12 +106,16 @@ func (c *controller) beginSurvey() {
 		return
 	}
 	s.wait, s.next = s.next, nil
-	s.now = &survey{reading: reading{blocks: c.allBlocks(), batches: c.allBatches()}.begun(), began: c.now}
+	s.now = &survey{reading: reading{blocks: c.allBlocks(), batches: c.allBatches()}.begun(), began: c.now, lists: map[string]bool{}}
 	c.timers = true
 	c.hand.begin(s.now)
 	for _, b := range c.sortedBlades() {
-		if b.memory() && b.alive() && b.first() {
-			s.now.pages++
+		if !b.memory() || !b.first() {
+			continue
+		}
+		s.now.lists[b.hello.Blade] = true
+		if b.alive() {
+			s.now.asked++
 			c.surveyMemory(s.now, b, 0)
 		}
 	}
@@ -120,15 +130,19 @@ func (c *controller) surveyMemory(s *survey, b *blade, from dsmpacket.RegionID) 
 		for _, r := range page.Regions {
 			s.made, s.at = append(s.made, r), append(s.at, b.hello.Machine)
 		}
-		if err == nil && page.Next > from && b.alive() && !s.done {
+		switch {
+		case err == nil && page.Next > from && b.alive() && !s.done:
 			c.surveyMemory(s, b, page.Next)
-		} else {
-			s.pages--
+		case err == nil && page.Next <= from:
+			delete(s.lists, b.hello.Blade)
+			fallthrough
+		default:
+			s.asked--
 		}
 		c.goOnSurvey(s)
 	})
 	if err != nil {
-		s.pages--
+		s.asked--
 	}
 }
 
@@ -138,7 +152,7 @@ func (c *controller) goOnSurvey(s *survey) {
 	if s.left == 0 && s.read == 0 {
 		s.read = c.now.Sub(s.began)
 	}
-	if s.left == 0 && s.pages == 0 {
+	if s.left == 0 && s.asked == 0 {
 		c.endSurvey(s)
 	}
 }
@@ -183,7 +197,7 @@ func (s *survey) bySlot() map[uint32]word {
 
 // found puts together what a survey has read.
 func (s *survey) found(p *population, t *told, now time.Time) surveyed {
-	out := surveyed{when: now, took: s.read, open: s.slots, calls: map[rpcpacket.Ref]rpcpacket.ID{}}
+	out := surveyed{when: now, took: s.read, open: s.slots, calls: map[rpcpacket.Ref]rpcpacket.ID{}, silent: slices.Sorted(maps.Keys(s.lists)), partial: s.left > 0}
 	words := s.bySlot()
 	type use struct {
 		in     rpcpacket.Ref
@@ -232,6 +246,9 @@ func (s *survey) found(p *population, t *told, now time.Time) surveyed {
 func (s *surveyed) holders(p dsmpacket.Pointer, t *told, out *Holders) error {
 	r := s.find(p)
 	if r == nil {
+		if len(s.silent) > 0 {
+			return fault.New(fault.Unavailable, "pointer", "%s lies in no region that is known: %s has not said which it has", p, strings.Join(s.silent, ", "))
+		}
 		return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
 	}
 	out.Region = r.state()
@@ -241,6 +258,15 @@ func (s *surveyed) holders(p dsmpacket.Pointer, t *told, out *Holders) error {
 		}
 	}
 	return nil
+}
+
+// missing names who has not told what the survey was to find: memory blades, and "switch".
+func (c *controller) missing() []string {
+	last := &c.surveys.last
+	if last.partial || !c.connected || c.rebuild != nil {
+		return append([]string{"switch"}, last.silent...)
+	}
+	return last.silent
 }
 
 // openCalls is how many calls had open slots.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -62,7 +65,10 @@ func TestSurvey(t *testing.T) {
 		of := func(q RegionQuery) int {
 			t.Helper()
 			q.Limit = 10
-			return len(asked(s, func(ctx context.Context) ([]RegionState, error) { all, _, err := s.gk.Regions(ctx, q); return all, err }))
+			return len(asked(s, func(ctx context.Context) ([]RegionState, error) {
+				page, err := s.gk.Regions(ctx, q)
+				return page.Regions, err
+			}))
 		}
 		if a, b, c := of(RegionQuery{Node: s.a.address}), of(RegionQuery{Node: s.b.address}), of(RegionQuery{Node: s.c.address}); a != 3 || b != 2 || c != 1 {
 			t.Errorf("%d, %d, %d regions have to do with the nodes", a, b, c)
@@ -75,12 +81,20 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 		o := asked(s, s.gk.Overview)
-		if o.RegionCount != 4 || o.CallCount != 2 {
-			t.Errorf("%d regions, %d calls", o.RegionCount, o.CallCount)
+		if o.RegionCount != 4 || o.CallCount != 2 || len(o.Missing) != 0 {
+			t.Errorf("%d regions, %d calls, no answer from %q", o.RegionCount, o.CallCount, o.Missing)
 		}
 		s.m1.mute = true
 		if snap := asked(s, s.gk.Snapshot); len(snap.Regions) != 0 || time.Since(snap.Time) > time.Second {
 			t.Errorf("%d regions of a memory blade that does not answer", len(snap.Regions))
+		}
+		page := asked(s, func(ctx context.Context) (RegionPage, error) { return s.gk.Regions(ctx, RegionQuery{Limit: 10}) })
+		o = asked(s, s.gk.Overview)
+		if want := []string{"m1"}; !slices.Equal(page.Missing, want) || !slices.Equal(o.Missing, want) {
+			t.Errorf("no answer from %q, and %q; want %q", page.Missing, o.Missing, want)
+		}
+		if err := asked(s, func(ctx context.Context) (error, error) { _, err := s.gk.Holders(ctx, p); return err, nil }); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "m1") {
+			t.Errorf("who has a pointer that is not listed: %v", err)
 		}
 	})
 }

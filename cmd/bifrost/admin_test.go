@@ -330,3 +330,22 @@ func serveRackAdmin(ctx context.Context, t *testing.T, rack *simrack.Rack) (addr
 	})
 	return address
 }
+
+// Who lists regions is told of the memory blades that have not answered, beside the list.
+func TestRegions_Missing(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/v1/regions" {
+			io.WriteString(w, `{"items":[],"missing":["switch","m1"]}`)
+			return
+		}
+		io.WriteString(w, `{"items":[]}`)
+	}))
+	t.Cleanup(web.Close)
+	for _, command := range []string{"regions", "regions --json"} {
+		_, says, err := waited(t, strings.Fields(command+" --admin-addr "+web.Listener.Addr().String())...)
+		if err != nil || says != "not complete, since there was no answer from: m1, switch\n" {
+			t.Errorf("%s: %v, %q", command, err, says)
+		}
+	}
+}

@@ -12,9 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
-	"github.com/spf13/cobra"
 )
 
 // newShowCmds are the commands that list one kind of thing each.
@@ -213,18 +214,26 @@ func collect[T any](items iter.Seq2[T, error]) (all []T, err error) {
 
 func newRegionsCmd() *cobra.Command {
 	var node, pointer string
-	cmd := show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
+	var cmd *cobra.Command
+	cmd = show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
 		`List the regions of the distributed memory: the blade that holds each, the node that
 controls it, and the nodes to which calls, or standing leases, have lent it. A region is
 orphaned when its controller is gone: it is being freed. It is frozen if nobody can say
-whose it is: bifrost free frees it.`,
+whose it is: bifrost free frees it. If a memory blade, or the switch, has not answered,
+a line on standard error says so: what it knows is left out.`,
 		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
 		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
 			f, err := regionFilter(ctx, c, node, pointer)
 			if err != nil {
 				return nil, err
 			}
-			return collect(c.Regions(ctx, f))
+			var missing []string
+			f.Missing = &missing
+			all, err := collect(c.Regions(ctx, f))
+			if len(missing) > 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "not complete, since there was no answer from: "+strings.Join(missing, ", "))
+			}
+			return all, err
 		}, regionRows)
 	cmd.Flags().StringVar(&node, "node", "", "only regions that this `NODE` (its address, or BLADE/NAME) controls, has allocated or leases")
 	cmd.Flags().StringVar(&pointer, "pointer", "", "only the region that this `POINTER` lies in")

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/admintest"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -336,6 +338,20 @@ func TestTimelines(t *testing.T) {
 	all := getAs[api.List[api.Timeline]](s, "/v1/timelines").Items
 	if pages := inPages[api.Timeline](s, "/v1/timelines?limit=1"); !slices.EqualFunc(all, pages, func(a, b api.Timeline) bool { return a.ID == b.ID }) || len(all) < 2 {
 		t.Errorf("%d calls, in pages %d", len(all), len(pages))
+	}
+}
+
+// silent is a Gatekeeper of which a memory blade does not answer.
+type silent struct{ *admintest.Large }
+
+func (silent) Regions(context.Context, gatekeeper.RegionQuery) (gatekeeper.RegionPage, error) {
+	return gatekeeper.RegionPage{Missing: []string{"switch", "m1"}}, nil
+}
+
+// A list of regions says who has not told of any.
+func TestRegions_Missing(t *testing.T) {
+	if l := getAs[api.List[api.Region]](startSite(t, silent{admintest.NewLarge(time.Now())}), "/v1/regions"); !slices.Equal(l.Missing, []string{"switch", "m1"}) {
+		t.Errorf("%+v", l)
 	}
 }
 

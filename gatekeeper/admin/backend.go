@@ -20,7 +20,7 @@ type Backend interface {
 	Settings() gatekeeper.Settings
 	Connected(ctx context.Context) (bool, error)
 	Overview(ctx context.Context) (gatekeeper.Overview, error)
-	Regions(ctx context.Context, q gatekeeper.RegionQuery) (page []gatekeeper.RegionState, more bool, err error)
+	Regions(ctx context.Context, q gatekeeper.RegionQuery) (gatekeeper.RegionPage, error)
 	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, next gatekeeper.CallCursor, err error)
 	Call(ctx context.Context, id rpcpacket.ID) (call gatekeeper.CallState, ok bool, err error)
 	NodeCalls(ctx context.Context, node netip.Addr) (gatekeeper.NodeCalls, error)

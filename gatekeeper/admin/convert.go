@@ -60,7 +60,7 @@ const nearlyFull = 0.8
 
 func countsOf(o *gatekeeper.Overview) api.Counts {
 	c := api.Counts{
-		Nodes: len(present(o.Nodes)), Services: len(o.Services), Regions: o.RegionCount,
+		Nodes: len(present(o.Nodes)), Services: len(o.Services), Regions: o.RegionCount, Missing: o.Missing,
 		Calls: o.CallsUnderWay, Recorded: o.CallCount,
 		LogRecords: o.LogRecords, LogBytes: o.LogBytes, FreeBatches: o.FreeBatches,
 	}

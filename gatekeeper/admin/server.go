@@ -9,9 +9,10 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 )
 
 // Config is what a Server needs. Only Backend is required.

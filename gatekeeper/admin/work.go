@@ -80,13 +80,14 @@ func (s *Server) regions(ctx context.Context, in *regionsInput) (out api.List[ap
 			return out, badCursor(err)
 		}
 	}
-	page, more, err := s.backend.Regions(ctx, q)
+	page, err := s.backend.Regions(ctx, q)
 	if err != nil {
 		return out, err
 	}
-	out.Items, err = s.regionsOf(ctx, page)
-	if more {
-		last := netip.MustParsePrefix(page[len(page)-1].Region)
+	out.Missing = page.Missing
+	out.Items, err = s.regionsOf(ctx, page.Regions)
+	if page.More {
+		last := netip.MustParsePrefix(page.Regions[len(page.Regions)-1].Region)
 		out.Next = last.Addr().String()
 	}
 	return out, err

@@ -301,14 +301,15 @@ func (l *Large) Totals(context.Context) (trace.Totals, error) {
 }
 
 // Regions is a part of admin.Backend.
-func (l *Large) Regions(_ context.Context, q gatekeeper.RegionQuery) (page []gatekeeper.RegionState, more bool, err error) {
+func (l *Large) Regions(_ context.Context, q gatekeeper.RegionQuery) (page gatekeeper.RegionPage, err error) {
 	for i := range min(q.Limit, 200) {
-		page = append(page, gatekeeper.RegionState{Region: fmt.Sprintf("0:0:1001:0:0:%x::/112", i+1), Size: 65536, Owner: l.Client, Controller: l.Client, Leases: []gatekeeper.LeaseState{{Call: fmt.Sprintf("%032x", i), Node: rackaddr.Node(uint64(i + 1))}}}) //nolint:gosec // few
+		page.Regions = append(page.Regions, gatekeeper.RegionState{Region: fmt.Sprintf("0:0:1001:0:0:%x::/112", i+1), Size: 65536, Owner: l.Client, Controller: l.Client, Leases: []gatekeeper.LeaseState{{Call: fmt.Sprintf("%032x", i), Node: rackaddr.Node(uint64(i + 1))}}}) //nolint:gosec // few
 	}
-	if len(page) > 1 {
-		page[1].Controller, page[1].Leases, page[1].Frozen = netip.Addr{}, nil, true
+	if all := page.Regions; len(all) > 1 {
+		all[1].Controller, all[1].Leases, all[1].Frozen = netip.Addr{}, nil, true
 	}
-	return page, q.After.IsNil(), nil
+	page.More = q.After.IsNil()
+	return page, nil
 }
 
 // Calls is a part of admin.Backend.

@@ -24,8 +24,8 @@ func (Stopped) Connected(context.Context) (bool, error) { return false, gatekeep
 func (Stopped) Overview(context.Context) (gatekeeper.Overview, error) {
 	return gatekeeper.Overview{}, gatekeeper.ErrStopped
 }
-func (Stopped) Regions(context.Context, gatekeeper.RegionQuery) ([]gatekeeper.RegionState, bool, error) {
-	return nil, false, gatekeeper.ErrStopped
+func (Stopped) Regions(context.Context, gatekeeper.RegionQuery) (gatekeeper.RegionPage, error) {
+	return gatekeeper.RegionPage{}, gatekeeper.ErrStopped
 }
 func (Stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, gatekeeper.CallCursor, error) {
 	return nil, gatekeeper.CallCursor{}, gatekeeper.ErrStopped

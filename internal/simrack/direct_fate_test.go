@@ -279,8 +279,8 @@ func (k *chain) fails(dies string, began map[string]int) {
 		k.Errorf("the call has been answered %v after that", took)
 	}
 	<-time.After(5 * time.Second) // virtual: whoever shares a fate has met it, and nobody asks for the answer any more
-	if page, _, err := k.Gatekeeper().Regions(k.Context(), gatekeeper.RegionQuery{Limit: 100}); err != nil || len(page) != 0 {
-		k.Errorf("%d regions are left: %v, %v", len(page), page, err)
+	if page, err := k.Gatekeeper().Regions(k.Context(), gatekeeper.RegionQuery{Limit: 100}); err != nil || len(page.Regions) != 0 {
+		k.Errorf("%d regions are left: %v, %v", len(page.Regions), page, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

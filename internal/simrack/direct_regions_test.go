@@ -222,18 +222,18 @@ func (r *shelf) kill(ctx context.Context) error {
 // regions waits until the rack has so many regions beside those of before.
 func (r *shelf) regions(want int) {
 	r.Helper()
-	var page []gatekeeper.RegionState
+	var page gatekeeper.RegionPage
 	for range 100 {
 		var err error
-		if page, _, err = r.Gatekeeper().Regions(r.Context(), gatekeeper.RegionQuery{Limit: 100}); err != nil {
+		if page, err = r.Gatekeeper().Regions(r.Context(), gatekeeper.RegionQuery{Limit: 100}); err != nil {
 			r.Fatal(err)
 		}
-		if len(page) == want {
+		if len(page.Regions) == want {
 			return
 		}
 		<-time.After(10 * time.Millisecond) // virtual
 	}
-	r.Errorf("%d regions, want %d: %v", len(page), want, page)
+	r.Errorf("%d regions, want %d: %v", len(page.Regions), want, page)
 }
 
 // direct checks that no execution was handed over to the Gatekeeper.

@@ -379,18 +379,18 @@ func TestMainLendsAtMostOnce(t *testing.T) {
 // regions checks how many regions there are in a while.
 func (k *clerk) regions(ctx context.Context, want int) {
 	k.t.Helper()
-	var page []gatekeeper.RegionState
+	var page gatekeeper.RegionPage
 	for range 100 {
 		var err error
-		if page, _, err = k.Gatekeeper().Regions(ctx, gatekeeper.RegionQuery{Limit: 1000}); err != nil {
+		if page, err = k.Gatekeeper().Regions(ctx, gatekeeper.RegionQuery{Limit: 1000}); err != nil {
 			k.t.Fatal(err)
 		}
-		if len(page) == want {
+		if len(page.Regions) == want {
 			return
 		}
 		<-time.After(100 * time.Millisecond) // virtual
 	}
-	k.t.Errorf("%d regions, want %d", len(page), want)
+	k.t.Errorf("%d regions, want %d", len(page.Regions), want)
 }
 
 // counted checks how many calls and one-ways S has counted.

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -200,6 +201,11 @@ func ask[T any](ctx context.Context, c *Client, method, path string, query url.V
 
 // all yields the items of all pages of a list.
 func all[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
+	return partly[T](ctx, c, path, query, nil)
+}
+
+// partly is all of a list that may not be complete: missing, if it is not nil, gets the names of those that have not answered.
+func partly[T any](ctx context.Context, c *Client, path string, query url.Values, missing *[]string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for more := true; more; {
 			page, err := get[api.List[T]](ctx, c, path, query)
@@ -207,6 +213,9 @@ func all[T any](ctx context.Context, c *Client, path string, query url.Values) i
 				var zero T
 				yield(zero, err)
 				return
+			}
+			if missing != nil {
+				*missing = slices.Compact(slices.Sorted(slices.Values(append(*missing, page.Missing...))))
 			}
 			for _, item := range page.Items {
 				if !yield(item, nil) {
@@ -274,11 +283,13 @@ func (c *Client) Stopped(ctx context.Context) ([]api.Stopped, error) {
 type RegionFilter struct {
 	Node    netip.Addr // that controls, has allocated or leases them
 	Pointer netip.Addr // that lies in it
+	// Missing, if it is not nil, gets the names of those that have not answered: memory blades, whose regions are left out, and switch.
+	Missing *[]string
 }
 
 // Regions yields regions.
 func (c *Client) Regions(ctx context.Context, f RegionFilter) iter.Seq2[api.Region, error] {
-	return all[api.Region](ctx, c, "/v1/regions", pages("node", text(f.Node), "pointer", text(f.Pointer)))
+	return partly[api.Region](ctx, c, "/v1/regions", pages("node", text(f.Node), "pointer", text(f.Pointer)), f.Missing)
 }
 
 // Slots yields the call slots that are open in the switch, by slot; only those of a node if one is given, and only standing leases if leases is set.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,5 +251,28 @@ func TestFarDeadlines(t *testing.T) {
 			t.Errorf("logs since %v: %v", at, err)
 		}
 		cancel()
+	}
+}
+
+// Whoever lists regions learns who has not answered, on whichever page that is said.
+func TestRegions_Missing(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, map[string]string{
+			"":  `{"items":[{"region":"0:0:1001::/112"}],"next":"1"}`,
+			"1": `{"items":[{"region":"0:0:1002::/112"}],"missing":["m2","m1"],"next":"2"}`,
+			"2": `{"items":[],"missing":["m1"]}`,
+		}[r.URL.Query().Get("cursor")])
+	})
+	var missing []string
+	n := 0
+	for _, err := range c.Regions(t.Context(), RegionFilter{Missing: &missing}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 2 || !slices.Equal(missing, []string{"m1", "m2"}) {
+		t.Errorf("%d regions, no answer from %q", n, missing)
 	}
 }

@@ -1,6 +1,6 @@
 // Blades, nodes, and memory.
 
-import { $, changed, facts, h, panel, rows, same, table, text } from './dom.js';
+import { $, changed, facts, h, panel, rows, same, set, table, text } from './dom.js';
 import { addressCell, bladeLink, bytes, callLink, clock, code, copies, isAddress, lasting, methodName, moment, naming, nodeCell, nodeLink, number, plural, serviceLink, to } from './format.js';
 import { drawPager, finder, listing, pager, pageSize } from './lists.js';
 import { drawCalls, latestNeeds, latestPanel } from './calls.js';
@@ -122,10 +122,14 @@ function node(address) {
   };
 }
 
-const regionTable = () => table('regions', [['Region', ''], ['Size', 'number'], ['Blade', 'wide'], ['Controller', ''], ['Leased to', '']]);
+const regionTable = () => h('div', {}, h('p', { id: 'regions-missing', class: 'warn', role: 'status', hidden: true }),
+  table('regions', [['Region', ''], ['Size', 'number'], ['Blade', 'wide'], ['Controller', ''], ['Leased to', '']]));
 
 function drawRegions(list, nothing) {
   if (!list || !changed($('#regions tbody'), list, naming.version)) return;
+  const missing = $('#regions-missing');
+  set(missing, { hidden: !list.missing });
+  missing.textContent = `Not complete: no answer from ${(list.missing ?? []).join(', ')}.`;
   rows($('#regions'), list.items, (r) => r.region, (r) => {
     const readers = [...new Set(r.leases.map((l) => l.node))];
     const standing = r.leases.filter((l) => l.standing);
