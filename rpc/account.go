@@ -97,7 +97,7 @@ func (n *Node) accountOfTaken(a *control.Account) {
 	l.mu.Lock()
 	l.table.Known(func(at record.Place, number rpcpacket.Number, id rpcpacket.ID, e *record.Execution) {
 		k := taken(at, number, id)
-		switch running := l.reports.running[id]; {
+		switch running := n.reports.underWay(id); {
 		case e != nil && e.Done != nil:
 			k.Over = true
 			givesAnswer(a, e.Done.Answer, at.Caller)

@@ -300,7 +300,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	} else {
 		delete(l.settling, d.Execution)
 	}
-	l.ended(e, codeIn(d.Answer))
+	l.node.reports.end(e, codeIn(d.Answer))
 	l.mu.Unlock()
 	if e.resumed {
 		l.freeLeft()

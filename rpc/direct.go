@@ -156,7 +156,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var running *execution
 	if givenUp {
-		running = l.reports.running[m.Call]
+		running = n.reports.underWay(m.Call)
 	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
@@ -250,13 +250,12 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, ref
 		n.refuseDirect(x, e.from, &e.call)
 		return nil
 	}
-	l := n.ledger
-	l.mu.Lock()
-	l.takeUp(e)
-	if refusal == nil {
+	n.reports.takeUp(e)
+	if l := n.ledger; refusal == nil {
+		l.mu.Lock()
 		l.promiseFirst(e, weightOf(&e.call, size))
+		l.mu.Unlock()
 	}
-	l.mu.Unlock()
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
 	if waits || refusal != nil || expired {
 		e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
@@ -464,7 +463,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.mu.Lock()
 	if l.table.Obsolete(d.Caller, h) {
 		l.table.Drop(h.Call)
-		l.leave(h.Call)
+		x.node.reports.leave(h.Call)
 		l.release(e)
 		l.mu.Unlock()
 		x.takeBack(e)

@@ -51,7 +51,7 @@ type execution struct {
 	givenUp  bool          // the first copy of the call that came says that its caller gives it up
 	returns  bool          // the answer of the exactly-once call has pointers
 	takenUp  time.Duration // of an exactly-once call: when, in node time
-	// reported says that the Gatekeeper was told that it is under way; guarded by the ledger's mutex.
+	// reported says that the Gatekeeper was told that it is under way; guarded by reports.mu.
 	reported bool
 	details  details
 	lineage
@@ -352,10 +352,7 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 // wholeCall goes on with a call that has come whole. It returns the execution that the
 // goroutine is to run, if any.
 func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
-	l := x.node.ledger
-	l.mu.Lock() // reports read the call meanwhile
-	e.call.Flags &^= rpcpacket.FlagMore
-	l.mu.Unlock()
+	x.node.reports.changes(func() { e.call.Flags &^= rpcpacket.FlagMore })
 	e.call.Payload, e.claim = t.Body(), t.Size()
 	return x.accept(e)
 }
@@ -410,7 +407,7 @@ func (x *export) forget(e *execution) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.table.Drop(e.call.Call)
-		l.leave(e.call.Call)
+		x.node.reports.leave(e.call.Call)
 		l.release(e)
 		return
 	}

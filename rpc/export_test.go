@@ -10,7 +10,7 @@ func (n *Node) LargeInUse() (open int, claimed uint64) {
 
 // UnderWay is how many calls the Gatekeeper is told of as running.
 func (n *Node) UnderWay() int {
-	n.ledger.mu.Lock()
-	defer n.ledger.mu.Unlock()
-	return len(n.ledger.reports.running)
+	n.reports.mu.Lock()
+	defer n.reports.mu.Unlock()
+	return len(n.reports.running)
 }

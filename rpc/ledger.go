@@ -45,7 +45,6 @@ type ledger struct {
 	resumes  resumption
 	// forgets is when the next words about what is to be forgotten leave; see forget.go.
 	forgets forgets
-	reports reports
 	frees   frees
 	// hands has the durable mains that wait for what they hand over; see awaitTaken.
 	hands map[rpcpacket.ID]chan struct{}

@@ -333,7 +333,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	}
 	n.ledger.mu.Lock()
 	leave := n.ledger.committed(k)
-	n.ledger.haveNews(n.pulse.now()) // of the size of its states
+	n.reports.newRoom() // its states may have another size
 	n.ledger.mu.Unlock()
 	n.oneways.send(leave)
 	n.stats.checkpoints.Add(1)

@@ -50,6 +50,7 @@ type Node struct {
 	callers   callers
 	meters    meters
 	learned   learned
+	reports   reports
 	servers   servers
 	questions questions // about calls of former incarnations
 	oneways   oneways
@@ -140,6 +141,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.memory = n.memory.With(dsmclient.Scope{By: n.borrows.use}, nil)
 	n.regions = regions{n.memory, &n.stats}
 	n.ledger = newLedger(n)
+	n.reports = reports{life: n.life, pulse: &n.pulse, log: n.log, tells: session.Calls, room: n.ledger.tellRoom}
 	n.oneways = oneways{
 		ledger: n.ledger, out: &n.out, questions: &n.questions, servers: &n.servers, regions: &n.regions, life: n.life, pulse: &n.pulse, log: n.log,
 		service: session.Service,

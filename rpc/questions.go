@@ -154,7 +154,7 @@ func (l *ledger) hearGivenUp() {
 			f.Regions, _ = n.regions.handedOver(&answer)
 		} else if q := n.questions.of[k.ID]; q != nil {
 			news, own := n.regions.handedOver(&q.answer) // which may have come to the former incarnation, too
-			f.Regions = append(news, n.left.among(own)...)
+			f.Regions = slices.Concat(news, n.left.among(own))
 		}
 		delete(l.brought, k.ID)
 		if len(f.Regions) == 0 {

@@ -375,7 +375,7 @@ func (n *Node) goOff() {
 	if due, ok := n.tickFrees(now); ok {
 		n.pulse.wakeAt(due)
 	}
-	if due, ok := n.tickReports(now); ok {
+	if due, ok := n.reports.tick(now); ok {
 		n.pulse.wakeAt(due)
 	}
 	if due, ok := n.tickWaits(now); ok {

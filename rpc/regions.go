@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -355,7 +354,7 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	}
 	all := f.waiting
 	f.waiting, f.freeing = nil, true
-	running := slices.Collect(maps.Values(l.reports.running))
+	running := n.reports.all()
 	for i := range all {
 		if all[i].Rest && l.handsOver(all[i].Owner) {
 			all[i].Regions = nil

@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -30,8 +31,15 @@ import (
 //	             ▲                                      │
 //	             └──────────── again, slower ◀──────────┘ acknowledged
 
-// reports is what the node tells of direct calls. The ledger's mutex guards it.
+// reports is what the node tells of direct calls.
 type reports struct {
+	life  *lifetime
+	pulse *pulse
+	log   *slog.Logger
+	tells func(context.Context, control.NodeCalls) error // tells the Gatekeeper
+	room  func(*control.NodeCalls)                       // fills in what room the node's ledger has
+
+	mu      sync.Mutex
 	running map[rpcpacket.ID]*execution
 	ended   []ended // the latest since the last report, namedInReport at most
 	oldest  int     // of ended, once that is full
@@ -67,7 +75,7 @@ type ended struct {
 type details struct {
 	size    int                  // of the message with the arguments and the headers, in bytes
 	headers []rpcpacket.KeyValue // once they are read
-	// Those above the ledger's mutex guards. The others are read when the call has ended.
+	// Those above the mutex of reports guards. The others are read when the call has ended.
 	answer    int    // bytes of the answer
 	exception string // its type, if the IDL declares it
 	text      string // what it says
@@ -84,9 +92,9 @@ func (d *details) tell() control.CallDetails {
 
 // carries notes the headers of the execution's call.
 func (e *execution) carries(headers []rpcpacket.KeyValue) {
-	l := e.node.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r := &e.node.reports
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	e.details.headers = headers
 }
 
@@ -96,39 +104,47 @@ type counted struct {
 	code            fault.Code
 }
 
-// takeUp notes that a direct call is under way. The caller holds l.mu.
-func (l *ledger) takeUp(e *execution) {
-	r := &l.reports
+// takeUp notes that a direct call is under way.
+func (r *reports) takeUp(e *execution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.running == nil {
 		r.running, r.counts = map[rpcpacket.ID]*execution{}, map[counted]uint64{}
 	}
-	e.takenUp, e.details.size = l.node.pulse.now(), len(e.call.Payload)
+	e.takenUp, e.details.size = r.pulse.now(), len(e.call.Payload)
 	if e.call.Flags&rpcpacket.FlagMore != 0 {
 		if o, err := e.call.Opening(); err == nil {
 			e.details.size = int(o.Total) //nolint:gosec // it was measured
 		}
 	}
 	r.running[e.call.Call] = e
-	l.haveNews(e.takenUp)
+	r.haveNews(e.takenUp)
 }
 
 // leave notes that a call was not run after all. If the Gatekeeper has been told of it, it is told that the call has ended, too.
-// The caller holds l.mu.
-func (l *ledger) leave(id rpcpacket.ID) {
-	if e := l.reports.running[id]; e != nil && e.reported {
-		l.ended(e, Unavailable)
+func (r *reports) leave(id rpcpacket.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.running[id]; e != nil && e.reported {
+		r.over(e, Unavailable)
 	}
-	delete(l.reports.running, id)
+	delete(r.running, id)
 }
 
-// ended notes how a direct call has ended. The caller holds l.mu.
-func (l *ledger) ended(e *execution, code fault.Code) {
-	r := &l.reports
+// end notes how a direct call has ended.
+func (r *reports) end(e *execution, code fault.Code) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over(e, code)
+}
+
+// over is end for whoever holds the lock.
+func (r *reports) over(e *execution, code fault.Code) {
 	if r.running[e.call.Call] != e {
 		return
 	}
 	delete(r.running, e.call.Call)
-	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: l.node.pulse.now(), failures: e.failures, details: e.details}
+	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: r.pulse.now(), failures: e.failures, details: e.details}
 	r.counts[k.method]++
 	switch {
 	case k.method.method == "": // whoever makes methods up is only counted
@@ -140,7 +156,7 @@ func (l *ledger) ended(e *execution, code fault.Code) {
 		r.ended[r.oldest] = k
 		r.oldest = (r.oldest + 1) % len(r.ended)
 	}
-	l.haveNews(k.end)
+	r.haveNews(k.end)
 }
 
 // countedAs is what the execution's call is counted by. Calls of methods that the service does not have are counted together.
@@ -152,16 +168,15 @@ func (e *execution) countedAs(code fault.Code) counted {
 	return c
 }
 
-// haveNews has a report leave soon. The caller holds l.mu.
-func (l *ledger) haveNews(now time.Duration) {
-	r := &l.reports
+// haveNews has a report leave soon. The caller holds r.mu.
+func (r *reports) haveNews(now time.Duration) {
 	if r.news {
 		return
 	}
 	if r.news = true; r.due == 0 || r.due > now+reportAfter {
 		r.due = now + reportAfter
 	}
-	l.node.pulse.wakeAt(r.due)
+	r.pulse.wakeAt(r.due)
 }
 
 // tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
@@ -179,12 +194,10 @@ func (n *Node) tellOver(ctx context.Context) {
 	}
 }
 
-// tickReports sends the report that is due, and returns when it has to be called next.
-func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
-	l := n.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := &l.reports
+// tick sends the report that is due, and returns when it has to be called next.
+func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case !r.news && len(r.running) == 0:
 		return 0, false
@@ -194,27 +207,25 @@ func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
 		r.due = now + reportAfter
 		return r.due, true
 	}
-	report := l.report(now)
+	report := r.report(now)
 	r.news, r.telling, r.told, r.due = false, true, true, now+reportAgain
 	go func() {
-		err := n.session.Calls(n.life.base, report)
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		r.room(&report)
+		report.Fit()
+		err := r.tells(r.life.base, report)
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		if r.telling = false; err != nil {
-			n.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", n.self.Name, "err", err)
-			l.haveNews(n.pulse.now())
+			r.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", r.life.name, "err", err)
+			r.haveNews(r.pulse.now())
 		}
 	}()
 	return r.due, len(r.running) > 0
 }
 
-// report is what is to be told now. What has ended is told once. The caller holds l.mu.
-func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
-	r := &l.reports
+// report is what is to be told now. What has ended is told once. The caller holds r.mu.
+func (r *reports) report(now time.Duration) (c control.NodeCalls) {
 	c.First = !r.told
-	if room, ok := l.bytesLeft(); ok {
-		c.Room, c.States, c.MaxStates = &room, uint64(l.table.State().Sizes()), uint64(l.room.space/2) //nolint:gosec // not negative
-	}
 	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {
@@ -237,7 +248,6 @@ func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 			c.Counts = append(c.Counts, control.MethodCount{Service: k.service, Method: k.method, Code: k.code, Calls: r.counts[k]})
 		}
 	}
-	c.Fit()
 	return c
 }
 
@@ -256,12 +266,11 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	return c
 }
 
-// underWay is the execution of a direct call that the node runs, nil if it does not. The caller
-// does not hold l.mu.
-func (l *ledger) underWay(id rpcpacket.ID) *execution {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.reports.running[id]
+// underWay is the execution of a direct call that the node runs, nil if it does not.
+func (r *reports) underWay(id rpcpacket.ID) *execution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running[id]
 }
 
 // waitsAfter is how long a call waits for its turn before it is told.
@@ -372,4 +381,35 @@ func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
 // recorded like any other.
 func (x *export) refuseWaiting(e *execution, why string) {
 	x.endUnbegun(e, Deadlock, "the call would wait for itself: "+why)
+}
+
+// all are the executions of all direct calls that the node runs.
+func (r *reports) all() []*execution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.running))
+}
+
+// calledBy changes the incarnation of the caller for which an execution runs.
+func (e *execution) calledBy(incarnation uint32) {
+	e.node.reports.changes(func() { e.call.CallerIncarnation = incarnation })
+}
+
+// changes changes the call of an execution that reports may be reading.
+func (r *reports) changes(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do()
+}
+
+// newRoom has a report leave soon, since the ledger has other room.
+func (r *reports) newRoom() { r.changes(func() { r.haveNews(r.pulse.now()) }) }
+
+// tellRoom fills in what room the ledger has.
+func (l *ledger) tellRoom(c *control.NodeCalls) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if room, ok := l.bytesLeft(); ok {
+		c.Room, c.States, c.MaxStates = &room, uint64(l.table.State().Sizes()), uint64(l.room.space/2) //nolint:gosec // not negative
+	}
 }

@@ -212,7 +212,7 @@ func (e *execution) started() bool {
 	l.mu.Lock()
 	shares := l.table.Shares(e.call.Call)
 	if shares && !e.resumed {
-		e.call.CallerIncarnation = l.table.Starts(e.call.Call)
+		e.calledBy(l.table.Starts(e.call.Call))
 	}
 	l.mu.Unlock()
 	switch {
@@ -274,7 +274,8 @@ func (e *execution) beginAgain() (record uint64) {
 	begun.Attempt++
 	begun.Run, begun.Failures = e.node.self.Incarnation, failures(&e.node.self, known)
 	begun.Incarnation = l.table.Starts(e.call.Call)
-	e.call.CallerIncarnation, e.again = begun.Incarnation, true
+	e.calledBy(begun.Incarnation)
+	e.again = true
 	return l.write(l.cost(len(begun.Call)) > l.left(), &begun)
 }
 

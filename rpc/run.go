@@ -558,22 +558,12 @@ func (n *Node) cancelServed(call, deadlock string) {
 	if b, err := hex.DecodeString(call); err != nil || copy(id[:], b) != len(id) || len(b) != len(id) {
 		return
 	}
-	for _, e := range n.served(id) {
-		if deadlock == "" {
-			e.canceled.Store(true)
-			e.abandon()
-			continue
-		}
-		if e.export != nil && e.export.pool.withdraw(e) {
-			go e.export.refuseWaiting(e, deadlock)
-		}
+	switch e := n.reports.underWay(id); {
+	case e == nil:
+	case deadlock == "":
+		e.canceled.Store(true)
+		e.abandon()
+	case e.export != nil && e.export.pool.withdraw(e):
+		go e.export.refuseWaiting(e, deadlock)
 	}
-}
-
-// served are the executions of a call that this node runs, or has queued.
-func (n *Node) served(id rpcpacket.ID) (all []*execution) {
-	if e := n.ledger.underWay(id); e != nil {
-		all = append(all, e)
-	}
-	return all
 }

@@ -112,8 +112,8 @@ func (x *export) again(known *record.Execution, a *alone) bool {
 		n.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
 		return false
 	}
+	n.reports.takeUp(e)
 	l.mu.Lock()
-	l.takeUp(e)
 	l.promiseAgain(e)
 	_, _, waits := l.table.Waits(known.ID)
 	l.mu.Unlock()

@@ -97,10 +97,7 @@ func (n *Node) decide(x *export, from netip.AddrPort, m *rpcpacket.Message, line
 
 // takeVolatile takes a new call of policy none. It returns the execution that the goroutine is to run, or nil.
 func (n *Node) takeVolatile(x *export, r *reader, i int, e *execution) *execution {
-	l := n.ledger
-	l.mu.Lock()
-	l.takeUp(e)
-	l.mu.Unlock()
+	n.reports.takeUp(e)
 	switch {
 	case x.pool.isClosed():
 		x.turnAway(e)
@@ -134,10 +131,7 @@ func (x *export) receipt(e *execution) []byte {
 // finish ends a call of policy none, whose answer has this payload, if it is so large that reply is only the first packet. Reply
 // is nil for a one-way, which has its receipt.
 func (x *export) finish(e *execution, reply []byte, payload *sent.Payload) {
-	l := x.node.ledger
-	l.mu.Lock()
-	l.ended(e, codeIn(reply))
-	l.mu.Unlock()
+	x.node.reports.end(e, codeIn(reply))
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Finish(e.entry, reply, payload)
@@ -145,10 +139,7 @@ func (x *export) finish(e *execution, reply []byte, payload *sent.Payload) {
 
 // forget undoes a call that has not run.
 func (in *incoming) forget(e *execution) {
-	l := e.node.ledger
-	l.mu.Lock()
-	l.leave(e.call.Call)
-	l.mu.Unlock()
+	e.node.reports.leave(e.call.Call)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.core.Forget(e.entry)
