@@ -117,8 +117,8 @@ func (n *Node) oweMemory(h *control.Holdings) {
 }
 
 // settleOwed begins to have memory machines obey. Executions that have changed the same machines
-// follow each other. The caller holds l.mu.
-func (l *ledger) settleOwed() {
+// follow each other.
+func (l lockedLedger) settleOwed() {
 	lists := map[string][]*owed{}
 	for _, e := range l.resumes.Commit {
 		o := l.resumes.memory[e.ID]
@@ -158,8 +158,8 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 				n.cannotCommit(err)
 				return
 			}
-			l.mu.Lock()
-			leave := l.committed(o.commit)
+			b := l.lock()
+			leave := b.committed(o.commit)
 			l.mu.Unlock()
 			n.oneways.send(leave)
 		}
@@ -168,8 +168,8 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 }
 
 // committed goes on when memory has what was changed before a commit. It returns the one-ways that
-// leave now. The caller holds l.mu.
-func (l *ledger) committed(k *commit) (leave []record.Oneway) {
+// leave now.
+func (l lockedLedger) committed(k *commit) (leave []record.Oneway) {
 	l.add(l.table.Committed(k.id)...)
 	l.freeDue()
 	leave = l.mayLeave(k.id)
@@ -291,9 +291,9 @@ func (l *ledger) commit(ctx context.Context, k *commit) bool {
 func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 	answer := d.Answer
 	var leave []record.Oneway
-	l.mu.Lock()
+	b := l.lock()
 	if settled {
-		leave = l.committed(commitOf(d))
+		leave = b.committed(commitOf(d))
 		if known := l.table.State().Execution(d.Execution); known != nil {
 			answer = known.Done.Answer
 		}
@@ -351,16 +351,16 @@ func (e *execution) reserveOneway(size int) bool {
 }
 
 // putInPlace gives the one-ways of a commit that is about to be written their place among those of the
-// node. The caller holds l.mu.
-func (l *ledger) putInPlace(all []record.Oneway) {
+// node.
+func (l lockedLedger) putInPlace(all []record.Oneway) {
 	place := l.table.Place()
 	for i := range all {
 		all[i].Place = place
 	}
 }
 
-// mayLeave returns the one-ways that leave now that an execution's may. The caller holds l.mu.
-func (l *ledger) mayLeave(id rpcpacket.ID) []record.Oneway {
+// mayLeave returns the one-ways that leave now that an execution's may.
+func (l lockedLedger) mayLeave(id rpcpacket.ID) []record.Oneway {
 	l.table.Leave(id)
 	return l.table.Next()
 }
@@ -381,8 +381,8 @@ func (l *ledger) awaitTaken(ctx context.Context, main rpcpacket.ID) error {
 	return l.node.life.await(ctx, taken)
 }
 
-// tookAll lets the durable mains go on whose regions have been taken. The caller holds l.mu.
-func (l *ledger) tookAll() {
+// tookAll lets the durable mains go on whose regions have been taken.
+func (l lockedLedger) tookAll() {
 	for main, taken := range l.hands {
 		if !l.table.Hands(main) {
 			close(taken)

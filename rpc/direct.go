@@ -134,13 +134,13 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	givenUp := m.Flags&rpcpacket.FlagGivenUp != 0
 	m.Flags &^= rpcpacket.FlagGivenUp
 	l := n.ledger
-	l.mu.Lock()
-	left, first := l.left(), l.firstOf(weightOf(m, size))
-	never := l.never(first)
-	admitted := never || l.admits(from.Addr(), &m.Header, first, left)
-	if !admitted && !l.dropped(from.Addr(), m, true) {
-		l.crowded(from.Addr())
-		l.opened()
+	b := l.lock()
+	left, first := b.left(), l.firstOf(weightOf(m, size))
+	never := b.never(first)
+	admitted := never || b.admits(from.Addr(), &m.Header, first, left)
+	if !admitted && !b.dropped(from.Addr(), m, true) {
+		b.crowded(from.Addr())
+		b.opened()
 		l.mu.Unlock()
 		n.stats.full.Add(1)
 		n.stats.noRoom.Add(1)
@@ -164,7 +164,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	var refusal *Error
 	if v == direct.Run {
-		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || l.opened()) && l.mayBegin(from.Addr(), &m.Header, left)
+		fits := admitted && !never && (m.Flags&rpcpacket.FlagMore == 0 || b.opened()) && b.mayBegin(from.Addr(), &m.Header, left)
 		may := permitted
 		if fits {
 			may = x.mayShare(from.Addr(), m)
@@ -175,16 +175,16 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 			l.mu.Unlock()
 			return nil
 		case fits:
-			l.progresses(from.Addr())
+			b.progresses(from.Addr())
 			if may == forbidden {
 				refusal = notShared(x, &m.Header)
 			}
 		case never:
 			refusal = fault.New(NoSpace, "", "the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
-		case !admitted || l.dropped(from.Addr(), m, false):
+		case !admitted || b.dropped(from.Addr(), m, false):
 			refusal = fault.New(NoSpace, "", "the node's ledger has had no room for another call for %s: it keeps what callers have not forgotten; give the ledgers more room (bifrost memory --ledger-space)", shortPatience)
 		default:
-			l.opened()
+			b.opened()
 			l.table.Drop(m.Call) // it will be sent again
 			l.mu.Unlock()
 			n.stats.full.Add(1)
@@ -252,8 +252,8 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, ref
 	}
 	n.reports.takeUp(e)
 	if l := n.ledger; refusal == nil {
-		l.mu.Lock()
-		l.promiseFirst(e, weightOf(&e.call, size))
+		b := l.lock()
+		b.promiseFirst(e, weightOf(&e.call, size))
 		l.mu.Unlock()
 	}
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
@@ -303,8 +303,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // closes.
 func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message) {
 	l := n.ledger
-	l.mu.Lock()
-	l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
+	b := l.lock()
+	b.add(l.table.Refuse(from.Addr().As16(), &m.Header))
 	l.mu.Unlock()
 	refusal := x.refusal(m)
 	l.whenSettled(func() { n.ports.send(from, refusal) })
@@ -460,19 +460,19 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		e.served.hasChanged(d.Owed.Machines)
 	}
 	d.State = e.change
-	l.mu.Lock()
+	b := l.lock()
 	if l.table.Obsolete(d.Caller, h) {
 		l.table.Drop(h.Call)
 		x.node.reports.leave(h.Call)
-		l.release(e)
+		b.release(e)
 		l.mu.Unlock()
 		x.takeBack(e)
 		return
 	}
 	l.settling[h.Call] = true
-	l.putInPlace(d.Owed.Oneways)
-	n := l.write(e.promise.folds, d)
-	l.release(e)
+	b.putInPlace(d.Owed.Oneways)
+	n := b.write(e.promise.folds, d)
+	b.release(e)
 	for _, i := range sent {
 		l.table.Sent(i)
 	}

@@ -404,11 +404,11 @@ func (x *export) forget(e *execution) {
 	defer e.freeBuffer()
 	if e.journal != nil {
 		l := x.node.ledger
-		l.mu.Lock()
+		b := l.lock()
 		defer l.mu.Unlock()
 		l.table.Drop(e.call.Call)
 		x.node.reports.leave(e.call.Call)
-		l.release(e)
+		b.release(e)
 		return
 	}
 	x.node.in.forget(e)

@@ -69,11 +69,11 @@ func (f *forgets) hurry(n *Node) { n.pulse.wakeAt(n.pulse.now() + forgetAfter) }
 func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 	left := n.out.left(now)
 	l := n.ledger
-	l.mu.Lock()
+	b := l.lock()
 	for _, k := range left {
 		l.table.Left(k.Node, k.Call)
 	}
-	l.hearGivenUp()
+	b.hearGivenUp()
 	var out []netio.Message
 	all := l.table.Forgets()
 	for node := range l.forgets.to {
@@ -96,7 +96,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 			next, ok = p.due, true
 		}
 	}
-	if due, waits := l.askCallers(now); waits && (!ok || due < next) {
+	if due, waits := b.askCallers(now); waits && (!ok || due < next) {
 		next, ok = due, true
 	}
 	l.mu.Unlock()
@@ -136,18 +136,18 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 		items = append(items, direct.Item{ID: id, Slot: s, Number: number})
 	}
 	l := n.ledger
-	l.mu.Lock()
-	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, l.left())
+	b := l.lock()
+	w := l.table.Forget(from.As16(), m.CallerIncarnation, items, b.left())
 	if l.table.Crowded() {
 		n.sharers.seekOwner(from)
 	}
 	if w.Record != nil {
-		l.add(w.Record)
-		l.progresses(from)
+		b.add(w.Record)
+		b.progresses(from)
 	}
 	if w.Full > 0 {
-		l.crowded(from)
-		l.makeRoom()
+		b.crowded(from)
+		b.makeRoom()
 	}
 	l.mu.Unlock()
 	if w.Foreign > 0 {
@@ -163,17 +163,16 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 }
 
 // forgotten takes a node's word that it has forgotten calls.
-func (n *Node) forgotten(node netip.Addr, b []byte) {
-	if len(b)%16 != 0 {
+func (n *Node) forgotten(node netip.Addr, ids []byte) {
+	if len(ids)%16 != 0 {
 		n.stats.countMalformed(node)
 		return
 	}
 	var all []rpcpacket.ID
-	for ; len(b) > 0; b = b[16:] {
-		all = append(all, rpcpacket.ID(b[:16]))
+	for ; len(ids) > 0; ids = ids[16:] {
+		all = append(all, rpcpacket.ID(ids[:16]))
 	}
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	delete(l.forgets.to, node.As16())
 	l.add(l.table.Acknowledged(node.As16(), all)...)
@@ -187,8 +186,7 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 // good had is forgotten with it.
 func (n *Node) askForgetter(node [16]byte) {
 	incarnation, _ := n.endedUpTo(netip.AddrFrom16(node))
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	if incarnation == math.MaxUint32 {
 		var all []rpcpacket.ID
@@ -218,8 +216,8 @@ func (n *Node) endedUpTo(node netip.Addr) (incarnation uint32, known bool) {
 }
 
 // askCallers asks from time to time whether callers are there whose answers are kept. It
-// returns when it has to be called next. The caller holds l.mu.
-func (l *ledger) askCallers(now time.Duration) (next time.Duration, ok bool) {
+// returns when it has to be called next.
+func (l lockedLedger) askCallers(now time.Duration) (next time.Duration, ok bool) {
 	if !l.placed() || l.lost != nil || !l.table.Keeps() {
 		return 0, false
 	}
@@ -241,8 +239,8 @@ func (l *ledger) askAll(callers map[[16]byte]uint32) {
 }
 
 // crowded counts what a caller has no room for, and asks from time to time which of all callers are gone: what
-// is kept of them gives room. The caller holds l.mu.
-func (l *ledger) crowded(caller netip.Addr) {
+// is kept of them gives room.
+func (l lockedLedger) crowded(caller netip.Addr) {
 	l.node.stats.blame.Add(caller, "quota")
 	if now := l.node.pulse.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
 		l.forgets.crowded = now
@@ -262,10 +260,10 @@ func (l *ledger) askCaller(caller [16]byte, incarnation uint32) {
 	if gone {
 		ended = incarnation
 	}
-	l.mu.Lock()
+	b := l.lock()
 	defer l.mu.Unlock()
 	if r := l.table.Bury(caller, ended, gone); r != nil {
-		l.add(r)
+		b.add(r)
 	}
 }
 

@@ -50,6 +50,15 @@ type ledger struct {
 	hands map[rpcpacket.ID]chan struct{}
 }
 
+// lockedLedger is the ledger for whoever has its mutex.
+type lockedLedger struct{ *ledger }
+
+// lock takes the mutex.
+func (l *ledger) lock() lockedLedger {
+	l.mu.Lock()
+	return lockedLedger{l}
+}
+
 // newLedger returns the ledger of a node.
 func newLedger(n *Node) *ledger {
 	l := &ledger{node: n, granted: make(chan struct{}), table: direct.New(new(record.State), n.sharers.ownerOf), settling: map[rpcpacket.ID]bool{}}
@@ -111,8 +120,8 @@ func (l *ledger) read(ctx context.Context) error {
 	if !l.placed() || l.node.self.Before == 0 {
 		return nil
 	}
-	l.mu.Lock()
-	err := l.open()
+	b := l.lock()
+	err := b.open()
 	file := l.file
 	l.mu.Unlock()
 	if err != nil {
@@ -139,8 +148,8 @@ func (l *ledger) read(ctx context.Context) error {
 	return nil
 }
 
-// open begins to open the ledger. The caller holds l.mu.
-func (l *ledger) open() error {
+// open begins to open the ledger.
+func (l lockedLedger) open() error {
 	if l.file != nil {
 		return nil
 	}
@@ -153,11 +162,11 @@ func (l *ledger) open() error {
 // usualRecord is about how many bytes the record of a short call has.
 const usualRecord = 256
 
-// add adds records, and returns the number of the last one. Those that follow from them are added, too. The caller holds l.mu.
-func (l *ledger) add(rs ...record.Record) (n uint64) { return l.write(false, rs...) }
+// add adds records, and returns the number of the last one. Those that follow from them are added, too.
+func (l lockedLedger) add(rs ...record.Record) (n uint64) { return l.write(false, rs...) }
 
-// write is add; folded says that a base is written in the place of the records, if it can be. The caller holds l.mu.
-func (l *ledger) write(folded bool, rs ...record.Record) (n uint64) {
+// write is add; folded says that a base is written in the place of the records, if it can be.
+func (l lockedLedger) write(folded bool, rs ...record.Record) (n uint64) {
 	if l.lost != nil || !l.placed() || len(rs) == 0 {
 		return 0
 	}
@@ -202,7 +211,7 @@ func (l *ledger) write(folded bool, rs ...record.Record) (n uint64) {
 }
 
 // apply keeps what the records add up to. It returns records that are to follow.
-func (l *ledger) apply(r record.Record) []record.Record {
+func (l lockedLedger) apply(r record.Record) []record.Record {
 	weight := l.table.State().Weight()
 	follow, err := l.table.Apply(r)
 	if l.table.State().Weight().Calls < weight.Calls {
@@ -221,8 +230,8 @@ func (l *ledger) apply(r record.Record) []record.Record {
 	return follow
 }
 
-// lose gives the ledger up. The caller holds l.mu.
-func (l *ledger) lose(why error) {
+// lose gives the ledger up.
+func (l lockedLedger) lose(why error) {
 	if l.lost != nil {
 		return
 	}
@@ -249,7 +258,7 @@ func (n *Node) resign(why error) {
 
 // settle waits until a record is settled, none if its number is 0, and reports whether it is.
 func (l *ledger) settle(n uint64) bool {
-	l.mu.Lock()
+	b := l.lock()
 	file, lost := l.file, l.lost
 	l.mu.Unlock()
 	if lost != nil || n == 0 {
@@ -264,7 +273,7 @@ func (l *ledger) settle(n uint64) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lose(err)
+	b.lose(err)
 	return false
 }
 
@@ -279,8 +288,8 @@ func (l *ledger) unsettled() (last uint64, settled bool) {
 	return l.last, n >= l.last
 }
 
-// opened reports whether the ledger is open, and has it opened. The caller holds l.mu.
-func (l *ledger) opened() bool {
+// opened reports whether the ledger is open, and has it opened.
+func (l lockedLedger) opened() bool {
 	if l.lost == nil {
 		err := l.open()
 		if err == nil {

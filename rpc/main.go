@@ -213,8 +213,7 @@ func (e *execution) keepSent() {
 // leaveRoom gives back what is reserved in the ledger for one-ways that no checkpoint has: the main's next run sends
 // them again.
 func (e *execution) leaveRoom() {
-	l := e.node.ledger
-	l.mu.Lock()
+	l := e.node.ledger.lock()
 	defer l.mu.Unlock()
 	l.release(e)
 }
@@ -331,8 +330,8 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	if !n.ledger.settle(last) || !n.ledger.commit(n.life.base, k) {
 		return n.life.whyEnded()
 	}
-	n.ledger.mu.Lock()
-	leave := n.ledger.committed(k)
+	b := n.ledger.lock()
+	leave := b.committed(k)
 	n.reports.newRoom() // its states may have another size
 	n.ledger.mu.Unlock()
 	n.oneways.send(leave)
@@ -364,8 +363,7 @@ func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *
 	e.account, e.resumed = account{promised: e.account.promised}, false
 	e.oneways, e.owing = nil, 0
 	e.mu.Unlock()
-	l := e.node.ledger
-	l.mu.Lock()
+	l := e.node.ledger.lock()
 	defer l.mu.Unlock()
 	r.Owed.Called = append(l.table.Owing(e.call.Call), r.Owed.Called...)
 	r.Owed.Frees = append(slices.Clone(l.table.Unfreed(e.call.Call)), r.Owed.Frees...)
@@ -424,8 +422,7 @@ const leastMainRoom = 16 << 10
 // claimID has the node take no call with the id of a main. A call of a stranger that has it would make the ledger
 // one that cannot be read.
 func (n *Node) claimID(op string, id rpcpacket.ID) error {
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	r, free := l.table.Claim(id)
 	if r != nil {

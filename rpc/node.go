@@ -93,7 +93,8 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	return n, nil
 }
 
-func newNode(ctx context.Context, session join.Session, config *joinConfig) (*Node, error) {
+// assembled is a node whose objects know each other, but which has no endpoints, memory and ledger yet.
+func assembled(session join.Session, config *joinConfig) *Node {
 	n := &Node{
 		session: session, self: session.Node(), stack: session.Stack(), lines: loglimit.New(config.logger.Handler()), limits: config.limits, heir: config.heir,
 		turn: make(chan struct{}, 1), pulse: pulse{start: time.Now()},
@@ -117,6 +118,11 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.callers = callers{pulse: &n.pulse, asks: session.Who}
 	n.calls = callReader{pulse: &n.pulse, life: n.life, take: n.receiveDirect, failed: n.readFailed, next: standby.New[*reader]()}
 	n.in.core = direct.NewVolatile(n.self.Incarnation, n.limits.callee(), n.sharers.ownerOf)
+	return n
+}
+
+func newNode(ctx context.Context, session join.Session, config *joinConfig) (*Node, error) {
+	n := assembled(session, config)
 	if n.ports.budget = budgetOf(session); n.ports.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.ports.budget, minMTU-netio.Overhead)
 	}

@@ -113,9 +113,9 @@ func (o *oneways) answered(p *pending, m *rpcpacket.Message) bool {
 // delivered notes that a one-way is not to be sent any more, and sends those that have waited for it.
 func (o *oneways) delivered(w departed) {
 	l := o.ledger
-	l.mu.Lock()
-	l.add(l.table.Delivered(w.node, w.Item)...)
-	l.tookAll()
+	b := l.lock()
+	b.add(l.table.Delivered(w.node, w.Item)...)
+	b.tookAll()
 	last, next := l.last, l.table.Next()
 	l.mu.Unlock()
 	o.send(next)
@@ -177,11 +177,11 @@ func (o *oneways) redirect(w departed) {
 // sendTo sends a one-way to a node, which may be the one that has refused it.
 func (o *oneways) sendTo(w departed, to netip.Addr) {
 	l := o.ledger
-	l.mu.Lock()
+	b := l.lock()
 	if to.As16() == w.node {
 		l.table.Again(w.node, w.ID)
 	} else {
-		l.add(l.table.Moves(w.node, w.ID, to.As16())...)
+		b.add(l.table.Moves(w.node, w.ID, to.As16())...)
 	}
 	last, next := l.last, l.table.Next()
 	l.mu.Unlock()

@@ -142,8 +142,8 @@ func (qs *questions) open(id rpcpacket.ID) bool {
 }
 
 // hearGivenUp goes on with the calls that executions have given up, and that are answered: what the answers have handed over goes, then the callees
-// forget them. The caller holds l.mu.
-func (l *ledger) hearGivenUp() {
+// forget them.
+func (l lockedLedger) hearGivenUp() {
 	n := l.node
 	for _, k := range l.table.Asks() {
 		if _, heard := l.heard[k.ID]; heard || n.questions.unheard(k.ID) {
@@ -177,7 +177,7 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 		return
 	}
 	l := n.ledger
-	l.mu.Lock()
+	b := l.lock()
 	v, known := l.table.Ask(from.Addr().As16(), &m.Header)
 	switch {
 	case v == direct.Answer && !l.settling[known.ID]:
@@ -205,7 +205,7 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 		}
 		last := l.last
 		if r := l.table.Bury(from.Addr().As16(), m.CallerIncarnation-1, false); r != nil {
-			last = l.add(r)
+			last = b.add(r)
 		}
 		l.mu.Unlock()
 		refusal := n.ports.neverBegan(m)
@@ -271,13 +271,13 @@ func (r *regions) unaccounted(s *record.State, all []netip.Addr) (left map[dsm.P
 // freeLeft frees what a former incarnation has left, and no execution has asked for again: when the last one has ended that is run again. What a
 // service's state or a durable main may know stays.
 func (l *ledger) freeLeft() {
-	l.mu.Lock()
+	b := l.lock()
 	defer l.mu.Unlock()
 	if l.table.Reruns() > 0 || l.table.State().Remembers() {
 		return
 	}
 	if all := l.node.left.takeAll(); len(all) > 0 {
-		l.free(direct.Free{Regions: all})
+		b.free(direct.Free{Regions: all})
 	}
 }
 

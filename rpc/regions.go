@@ -320,8 +320,8 @@ const (
 	freesAgain = 250 * time.Millisecond
 )
 
-// free has regions freed. The caller holds l.mu.
-func (l *ledger) free(all ...direct.Free) {
+// free has regions freed.
+func (l lockedLedger) free(all ...direct.Free) {
 	if len(all) == 0 {
 		return
 	}
@@ -332,8 +332,8 @@ func (l *ledger) free(all ...direct.Free) {
 	l.frees.waiting = append(l.frees.waiting, all...)
 }
 
-// freeDue has those regions freed that are to go now. The caller holds l.mu.
-func (l *ledger) freeDue() {
+// freeDue has those regions freed that are to go now.
+func (l lockedLedger) freeDue() {
 	l.free(l.table.Frees()...)
 	if l.table.Owes() {
 		l.forgets.hurry(l.node)
@@ -342,8 +342,7 @@ func (l *ledger) freeDue() {
 
 // tickFrees has freed what is due, and returns when it has to be called next.
 func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	f := &l.frees
 	if f.freeing || len(f.waiting) == 0 {

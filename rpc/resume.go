@@ -47,8 +47,7 @@ type resumption struct {
 
 // resume begins to do what earlier incarnations have left. What is to be run again waits for its service.
 func (n *Node) resume() {
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	l.resumes.rest = map[uint64][]*record.Execution{}
 	for _, e := range l.resumes.Rerun {
@@ -158,8 +157,8 @@ func (n *Node) takeBack(why string, must func() bool) {
 	}()
 }
 
-// heedFates does what follows from a record, or a caller's word. The caller holds l.mu.
-func (l *ledger) heedFates() {
+// heedFates does what follows from a record, or a caller's word.
+func (l lockedLedger) heedFates() {
 	for id, released := range l.node.fates.waiting {
 		if _, _, waits := l.table.Waits(id); !waits {
 			close(released)
@@ -179,8 +178,7 @@ func (l *ledger) heedFates() {
 // superseded takes a copy of a call that comes from a later incarnation than the one for which the call runs, or is to run
 // again.
 func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	if r := l.table.Bury(from.As16(), m.CallerIncarnation-1, false); r != nil {
 		l.add(r)
@@ -194,9 +192,9 @@ func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
 func (e *execution) started() bool {
 	l := e.node.ledger
 	if e.journal != nil && e.resumed && !e.again {
-		l.mu.Lock()
+		b := l.lock()
 		if _, _, waits := l.table.Waits(e.call.Call); !waits {
-			last := e.beginAgain()
+			last := e.beginAgain(b)
 			l.mu.Unlock()
 			e.promote()
 			return l.settle(last)
@@ -229,10 +227,10 @@ func (e *execution) started() bool {
 func (e *execution) awaitCaller() bool {
 	n, l, id := e.node, e.node.ledger, e.call.Call
 	for interval := wordPauses.First; ; interval = wordPauses.Next(interval) {
-		l.mu.Lock()
+		b := l.lock()
 		caller, incarnation, waits := l.table.Waits(id)
 		if !waits {
-			last := e.beginAgain()
+			last := e.beginAgain(b)
 			l.mu.Unlock()
 			e.promote()
 			return l.settle(last)
@@ -265,10 +263,8 @@ func (e *execution) awaitCaller() bool {
 	}
 }
 
-// beginAgain writes that an execution is run again which the ledger has as begun, and for which incarnation of its caller. The
-// caller holds l.mu.
-func (e *execution) beginAgain() (record uint64) {
-	l := e.node.ledger
+// beginAgain writes that an execution is run again which the ledger has as begun, and for which incarnation of its caller.
+func (e *execution) beginAgain(l lockedLedger) (record uint64) {
 	known := l.table.State().Execution(e.call.Call)
 	begun := *known.Begun
 	begun.Attempt++
@@ -314,8 +310,7 @@ func (n *Node) spared(from netip.Addr, m *rpcpacket.Message) {
 	if m.CalleeIncarnation != n.self.Incarnation {
 		return
 	}
-	l := n.ledger
-	l.mu.Lock()
+	l := n.ledger.lock()
 	defer l.mu.Unlock()
 	l.table.Spare(from.As16(), m.Call)
 	l.heedFates()

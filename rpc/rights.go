@@ -89,13 +89,13 @@ func (n *Node) unheardAnswer(p *pending, m *rpcpacket.Message) {
 
 // freeUnheard frees what an answer hands over that nobody has waited for.
 func (n *Node) freeUnheard(m *rpcpacket.Message) {
-	n.ledger.mu.Lock()
+	b := n.ledger.lock()
 	defer n.ledger.mu.Unlock()
-	n.ledger.freeOf(m)
+	b.freeOf(m)
 }
 
-// freeOf frees what an answer hands over. The caller holds l.mu.
-func (l *ledger) freeOf(m *rpcpacket.Message) {
+// freeOf frees what an answer hands over.
+func (l lockedLedger) freeOf(m *rpcpacket.Message) {
 	if news, _ := l.node.regions.handedOver(m); len(news) > 0 {
 		l.free(direct.Free{Regions: news})
 	}
@@ -141,8 +141,8 @@ func (l *ledger) keepsResults(call rpcpacket.ID) {
 }
 
 // handsOver reports whether the answer to a call, which nobody asks for any more, has handed its results over, for sure: its caller has heard it, or who asks
-// in its name. Of one that a former incarnation has given that is not known. The caller holds l.mu.
-func (l *ledger) handsOver(call rpcpacket.ID) bool {
+// in its name. Of one that a former incarnation has given that is not known.
+func (l lockedLedger) handsOver(call rpcpacket.ID) bool {
 	denied := l.denied[call]
 	delete(l.denied, call)
 	e := l.table.State().Execution(call)

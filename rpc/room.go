@@ -84,8 +84,8 @@ func (l *ledger) cost(bytes int) int {
 	return l.file.Cost(bytes)
 }
 
-// look brings the account up to date; false before the ledger is open. The caller holds l.mu.
-func (l *ledger) look() (s dsmclient.Standing, open bool) {
+// look brings the account up to date; false before the ledger is open.
+func (l lockedLedger) look() (s dsmclient.Standing, open bool) {
 	r := &l.room
 	if l.file == nil {
 		return s, false
@@ -105,9 +105,8 @@ func (l *ledger) look() (s dsmclient.Standing, open bool) {
 // for the same (limitOf), beyond it.
 func (r *room) forCalls() int { return r.space - r.space/8 }
 
-// left is how many bytes may still be promised: twice as many fit, since a base must fit beside the records. The caller holds
-// l.mu.
-func (l *ledger) left() int {
+// left is how many bytes may still be promised: twice as many fit, since a base must fit beside the records.
+func (l lockedLedger) left() int {
 	r := &l.room
 	if l.lost != nil || !l.placed() {
 		return math.MaxInt / 16 // nothing is written
@@ -130,8 +129,8 @@ func shareOf(room int) int {
 	return int(share.RoomOf(0, 0, 0, uint64(max(room, 0)))) //nolint:gosec // not negative, and not more
 }
 
-// never reports whether so many bytes never can be promised, whatever is forgotten. The caller holds l.mu.
-func (l *ledger) never(bytes int) bool {
+// never reports whether so many bytes never can be promised, whatever is forgotten.
+func (l lockedLedger) never(bytes int) bool {
 	return l.lost == nil && l.room.space > 0 && bytes > shareOf((l.room.forCalls()-l.cost(recordSize))/2)
 }
 
@@ -147,9 +146,8 @@ func (l *ledger) firstOf(arguments int) int {
 }
 
 // mayBegin reports whether another call of a caller may be accepted; half of the room is for what calls ask for later, and owners share the
-// other half. An eighth of that is for calls that executions make: others that run may wait for them. left is what left returns. The
-// caller holds l.mu.
-func (l *ledger) mayBegin(caller netip.Addr, h *rpcpacket.Header, left int) bool {
+// other half. An eighth of that is for calls that executions make: others that run may wait for them. left is what left returns.
+func (l lockedLedger) mayBegin(caller netip.Addr, h *rpcpacket.Header, left int) bool {
 	r := &l.room
 	used, most := int(r.first.Used()), (left+r.promised)/2 //nolint:gosec // far below
 	if h.Parent.IsZero() {
@@ -160,8 +158,8 @@ func (l *ledger) mayBegin(caller netip.Addr, h *rpcpacket.Header, left int) bool
 }
 
 // admits charges the owner of a new call's caller with so many bytes, and reports whether it has its share of the room already. left is what left
-// returns. The caller holds l.mu.
-func (l *ledger) admits(caller netip.Addr, h *rpcpacket.Header, bytes, left int) bool {
+// returns.
+func (l lockedLedger) admits(caller netip.Addr, h *rpcpacket.Header, bytes, left int) bool {
 	ok := l.table.Admits(caller.As16(), h, bytes, left)
 	if l.table.Crowded() || l.room.first.Crowded() {
 		l.node.sharers.seekOwner(caller)
@@ -170,41 +168,40 @@ func (l *ledger) admits(caller netip.Addr, h *rpcpacket.Header, bytes, left int)
 }
 
 // charge charges the owner of an execution's caller with so many bytes, unless it has its share of the room. left is what left
-// returns. The caller holds l.mu.
-func (l *ledger) charge(e *execution, bytes, left int) bool {
+// returns.
+func (l lockedLedger) charge(e *execution, bytes, left int) bool {
 	if e.main != nil {
 		return bytes <= shareOf(left)
 	}
 	return l.table.Charge(e.from.Addr().As16(), bytes, left)
 }
 
-// promiseFirst promises a call that is accepted what it needs at least. The caller holds l.mu.
-func (l *ledger) promiseFirst(e *execution, arguments int) {
+// promiseFirst promises a call that is accepted what it needs at least.
+func (l lockedLedger) promiseFirst(e *execution, arguments int) {
 	p := &e.promise
 	p.end, p.first = l.cost(endSize), l.firstOf(0)
 	l.promises(e, l.firstOf(arguments))
 	l.room.first.Force(e.from.Addr(), uint64(p.first)) //nolint:gosec // not negative
 }
 
-// promiseAgain promises an execution that is run again what it had at least: that is not asked for, since it is accepted. The
-// caller holds l.mu.
-func (l *ledger) promiseAgain(e *execution) {
+// promiseAgain promises an execution that is run again what it had at least: that is not asked for, since it is accepted.
+func (l lockedLedger) promiseAgain(e *execution) {
 	e.promise.end = l.cost(endSize + calledSize*len(e.recorded.called))
 	l.promises(e, e.promise.end)
 }
 
-// promises adds to what an execution may write. The caller holds l.mu.
-func (l *ledger) promises(e *execution, bytes int) {
+// promises adds to what an execution may write.
+func (l lockedLedger) promises(e *execution, bytes int) {
 	e.promise.left += bytes
 	l.room.promised += bytes
 	l.table.Promises(e.call.Call, bytes)
 }
 
-// takes notes that an execution has written so many bytes. The caller holds l.mu.
-func (l *ledger) takes(e *execution, bytes int) { l.promises(e, -min(bytes, e.promise.left)) }
+// takes notes that an execution has written so many bytes.
+func (l lockedLedger) takes(e *execution, bytes int) { l.promises(e, -min(bytes, e.promise.left)) }
 
-// release gives back what is promised to an execution that writes nothing more. The caller holds l.mu.
-func (l *ledger) release(e *execution) {
+// release gives back what is promised to an execution that writes nothing more.
+func (l lockedLedger) release(e *execution) {
 	p, r := &e.promise, &l.room
 	l.promises(e, -p.left)
 	r.first.Release(e.from.Addr(), uint64(p.first)) //nolint:gosec // not negative
@@ -219,43 +216,42 @@ func (l *ledger) release(e *execution) {
 	l.wakeWaiting()
 }
 
-// wakeWaiting has all look again that wait for room. The caller holds l.mu.
-func (l *ledger) wakeWaiting() {
+// wakeWaiting has all look again that wait for room.
+func (l lockedLedger) wakeWaiting() {
 	if l.room.changed != nil {
 		close(l.room.changed)
 		l.room.changed = nil
 	}
 }
 
-// hasFreed notes that something is forgotten. The caller holds l.mu.
-func (l *ledger) hasFreed() {
+// hasFreed notes that something is forgotten.
+func (l lockedLedger) hasFreed() {
 	l.room.freed++
 	l.wakeWaiting()
 }
 
-// garbage is how many bytes of the ledger a base would give back. The caller holds l.mu.
-func (l *ledger) garbage() (bytes, base int) {
+// garbage is how many bytes of the ledger a base would give back.
+func (l lockedLedger) garbage() (bytes, base int) {
 	w := l.table.State().Weight()
 	base = l.cost(w.Calls + w.States)
 	return l.room.written - base, base
 }
 
-// due reports whether a base is worth its bytes. The caller holds l.mu.
-func (l *ledger) due() bool {
+// due reports whether a base is worth its bytes.
+func (l lockedLedger) due() bool {
 	garbage, base := l.garbage()
 	return garbage > base+leastBase
 }
 
-// baseFits reports whether a base can be written now: if none is on its way, as good as always, since that is part of the promise. The caller
-// holds l.mu.
-func (l *ledger) baseFits() bool {
+// baseFits reports whether a base can be written now: if none is on its way, as good as always, since that is part of the promise.
+func (l lockedLedger) baseFits() bool {
 	s, open := l.look()
 	_, base := l.garbage()
 	return open && l.room.base == 0 && !l.room.folding && base+l.room.promised <= int(s.Room)+l.room.space/8 //nolint:gosec // bounded
 }
 
-// makeRoom writes a base for want of room, if that gives some. The caller holds l.mu.
-func (l *ledger) makeRoom() {
+// makeRoom writes a base for want of room, if that gives some.
+func (l lockedLedger) makeRoom() {
 	garbage, base := l.garbage()
 	now := l.node.pulse.now()
 	little := garbage <= base/4+leastBase/2
@@ -269,8 +265,8 @@ func (l *ledger) makeRoom() {
 }
 
 // base writes what all records add up to, which makes room of those before. The last records that were applied, so many, are
-// not written but in the base. The caller holds l.mu.
-func (l *ledger) base(unwritten int) uint64 {
+// not written but in the base.
+func (l lockedLedger) base(unwritten int) uint64 {
 	l.table.Unwritten(unwritten)
 	state, r := l.table.State(), &l.room
 	base := state.Base()
@@ -283,8 +279,8 @@ func (l *ledger) base(unwritten int) uint64 {
 }
 
 // dropped notes that a call was dropped for want of room, of its owner's share of that if it is over its quota, and sees
-// to it that there will be some. It reports whether that has gone on for too long. The caller holds l.mu.
-func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool) (tooLong bool) {
+// to it that there will be some. It reports whether that has gone on for too long.
+func (l lockedLedger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool) (tooLong bool) {
 	r, now := &l.room, max(l.node.pulse.now(), 1)
 	if passed := l.table.Passed(caller.As16(), &m.Header); passed != nil {
 		l.add(passed) // it asks for its former answers no more
@@ -310,39 +306,39 @@ func (l *ledger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota bool
 	return false
 }
 
-// progresses notes that a call of a caller was accepted, or that it has something forgotten. The caller holds l.mu.
-func (l *ledger) progresses(caller netip.Addr) {
+// progresses notes that a call of a caller was accepted, or that it has something forgotten.
+func (l lockedLedger) progresses(caller netip.Addr) {
 	if l.room.short = 0; len(l.room.shortOf) > 0 {
 		delete(l.room.shortOf, l.node.sharers.ownerOf(caller))
 	}
 }
 
-// allSettled reports whether memory has all records. The caller holds l.mu.
-func (l *ledger) allSettled() bool {
+// allSettled reports whether memory has all records.
+func (l lockedLedger) allSettled() bool {
 	s, open := l.look()
 	return open && s.Settled >= l.last
 }
 
 // reserve promises an execution so many bytes more. It waits for a while, and reports whether there is room.
 func (l *ledger) reserve(e *execution, bytes int) bool {
-	return l.promised(e, bytes, func(left int) bool { return l.charge(e, bytes, left) })
+	return l.promised(e, bytes, func(l lockedLedger, left int) bool { return l.charge(e, bytes, left) })
 }
 
-// promised is reserve if a function, which is called with l.mu held and with what is left, has charged somebody.
-func (l *ledger) promised(e *execution, bytes int, charged func(left int) bool) bool {
-	return l.awaitRoom(e, func(left int) bool {
-		if !charged(left) {
+// promised is reserve if a function, which is called with what is left, has charged somebody.
+func (l *ledger) promised(e *execution, bytes int, charged func(l lockedLedger, left int) bool) bool {
+	return l.awaitRoom(e, func(l lockedLedger, left int) bool {
+		if !charged(l, left) {
 			return false
 		}
 		l.promises(e, bytes)
 		return true
-	}, func() bool { return l.never(bytes) })
+	}, func(l lockedLedger) bool { return l.never(bytes) })
 }
 
 // mayExceed reports whether an execution may have so many bytes beyond its owner's share for its journal, which goes when it is done, and notes
 // that it has them: one execution at a time may have a sixteenth of the space. If all that an owner's calls have is promised to calls that
-// wait for more, one after the other comes to its end. left is what left returns. The caller holds l.mu.
-func (l *ledger) mayExceed(e *execution, bytes, left int) bool {
+// wait for more, one after the other comes to its end. left is what left returns.
+func (l lockedLedger) mayExceed(e *execution, bytes, left int) bool {
 	r, p := &l.room, &e.promise
 	if r.exceeds != nil && r.exceeds != e || bytes > left || p.beyond+bytes > r.space/16 {
 		return false
@@ -354,32 +350,32 @@ func (l *ledger) mayExceed(e *execution, bytes, left int) bool {
 
 // mayTake is reserve for whoever does not wait.
 func (l *ledger) mayTake(e *execution, bytes int) bool {
-	l.mu.Lock()
+	b := l.lock()
 	defer l.mu.Unlock()
 	bytes = l.cost(bytes)
-	if !l.charge(e, bytes, l.left()) {
+	if !b.charge(e, bytes, b.left()) {
 		return false
 	}
-	l.promises(e, bytes)
+	b.promises(e, bytes)
 	return true
 }
 
-// awaitRoom waits until a function, which is called with l.mu held and with what is left, has taken what it needs, and reports whether it
+// awaitRoom waits until a function, which is called with what is left, has taken what it needs, and reports whether it
 // has. It gives up when nothing is forgotten for a while, and at once if never says so. The time for which memory is away does not
 // count.
-func (l *ledger) awaitRoom(e *execution, take func(left int) bool, never func() bool) bool {
+func (l *ledger) awaitRoom(e *execution, take func(l lockedLedger, left int) bool, never func(lockedLedger) bool) bool {
 	n := l.node
 	try := func() (ok, open bool) {
-		l.mu.Lock()
+		b := l.lock()
 		defer l.mu.Unlock()
 		switch {
 		case !l.placed():
 			return true, true // nothing is written
-		case l.openNow() != nil:
+		case b.openNow() != nil:
 			return false, true
 		}
-		_, open = l.look()
-		return open && take(l.left()), open
+		_, open = b.look()
+		return open && take(b, b.left()), open
 	}
 	if ok, open := try(); ok || open && l.givesUp(never) {
 		return ok
@@ -395,11 +391,11 @@ func (l *ledger) awaitRoom(e *execution, take func(left int) bool, never func() 
 	timer := time.NewTimer(roomPatience)
 	defer timer.Stop()
 	for waited, all := time.Duration(0), time.Duration(0); waited < roomPatience && all < mostPatience; {
-		l.mu.Lock()
+		b := l.lock()
 		if passed := l.table.Passed(e.from.Addr().As16(), &e.call.Header); passed != nil {
-			l.add(passed)
+			b.add(passed)
 		}
-		l.makeRoom()
+		b.makeRoom()
 		last := l.last
 		l.mu.Unlock()
 		if !l.settle(last) || l.givesUp(never) {
@@ -437,10 +433,10 @@ func (l *ledger) awaitRoom(e *execution, take func(left int) bool, never func() 
 func (l *ledger) awaitOpen() bool {
 	err := l.file.Wait(l.node.life.base, 0)
 	if err != nil {
-		l.mu.Lock()
+		b := l.lock()
 		defer l.mu.Unlock()
 		if l.node.life.base.Err() == nil {
-			l.lose(err)
+			b.lose(err)
 		} else if l.lost == nil {
 			l.lost = err
 		}
@@ -449,10 +445,10 @@ func (l *ledger) awaitOpen() bool {
 }
 
 // givesUp reports whether there never will be room, or the ledger is lost.
-func (l *ledger) givesUp(never func() bool) bool {
-	l.mu.Lock()
+func (l *ledger) givesUp(never func(lockedLedger) bool) bool {
+	b := l.lock()
 	defer l.mu.Unlock()
-	return l.lost != nil || never()
+	return l.lost != nil || never(b)
 }
 
 // isLost reports whether nothing is written any more.
@@ -462,8 +458,8 @@ func (l *ledger) isLost() bool {
 	return l.lost != nil
 }
 
-// openNow has the ledger opened, unless it is lost. The caller holds l.mu.
-func (l *ledger) openNow() error {
+// openNow has the ledger opened, unless it is lost.
+func (l lockedLedger) openNow() error {
 	if l.lost == nil {
 		if err := l.open(); err != nil {
 			l.lose(err)
@@ -473,17 +469,16 @@ func (l *ledger) openNow() error {
 }
 
 // bytesLeft is how many bytes new calls may take, for people; false if the node has written
-// nothing yet, or writes nothing any more. The caller holds l.mu.
-func (l *ledger) bytesLeft() (uint64, bool) {
+// nothing yet, or writes nothing any more.
+func (l lockedLedger) bytesLeft() (uint64, bool) {
 	if _, open := l.look(); !open || l.lost != nil {
 		return 0, false
 	}
 	return uint64(max(l.left(), 0)), true //nolint:gosec // not negative
 }
 
-// keeps is how many bytes the ledger has of the state that an execution changes: its service's, or a durable main's own. The caller
-// holds l.mu.
-func (l *ledger) keeps(e *execution) int {
+// keeps is how many bytes the ledger has of the state that an execution changes: its service's, or a durable main's own.
+func (l lockedLedger) keeps(e *execution) int {
 	if e.main != nil {
 		return l.table.State().Execution(e.call.Call).Size()
 	}
@@ -494,20 +489,20 @@ func (l *ledger) keeps(e *execution) int {
 // limitOf is how many bytes the state may have that an execution changes: with all other states of the node, half of the ledger. It
 // waits until the ledger is open.
 func (l *ledger) limitOf(e *execution) (int, error) {
-	l.mu.Lock()
+	b := l.lock()
 	defer l.mu.Unlock()
-	if l.openNow() != nil {
+	if b.openNow() != nil {
 		return 0, l.node.life.whyEnded()
 	}
-	if _, open := l.look(); !open {
+	if _, open := b.look(); !open {
 		l.mu.Unlock()
 		open = l.awaitOpen()
 		if l.mu.Lock(); !open {
 			return 0, l.node.life.whyEnded()
 		}
-		l.look()
+		b.look()
 	}
-	return l.room.space/2 - (l.table.State().Sizes() - l.keeps(e)), nil
+	return l.room.space/2 - (l.table.State().Sizes() - b.keeps(e)), nil
 }
 
 // tooLarge is why a state is not kept that has more bytes than limitOf.
@@ -519,7 +514,7 @@ func tooLarge(op, whose string, size, limit int) *Error {
 // awaitState waits until a change of a state, of so many bytes, may be written, after which the state has size bytes: beside what is
 // written, or in the place of it within a base. Calls take no room from states.
 func (l *ledger) awaitState(e *execution, change, size int) bool {
-	return l.awaitRoom(e, func(int) bool {
+	return l.awaitRoom(e, func(l lockedLedger, _ int) bool {
 		s, _ := l.look()
 		r, p, w := &l.room, &e.promise, l.table.State().Weight()
 		cost, states, free := l.cost(change), l.cost(w.States+size-l.keeps(e)), int(s.Room) //nolint:gosec // bounded
@@ -533,7 +528,7 @@ func (l *ledger) awaitState(e *execution, change, size int) bool {
 			return false
 		}
 		return true
-	}, func() bool { return false })
+	}, func(lockedLedger) bool { return false })
 }
 
 // tryWrite writes what the ledger does not have yet of an execution that is about to go on, to make a call if child is one, and to change
@@ -542,7 +537,7 @@ func (l *ledger) awaitState(e *execution, change, size int) bool {
 // read. The caller holds e.mu.
 func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int, written bool) {
 	l, p := e.node.ledger, &e.promise
-	l.mu.Lock()
+	b := l.lock()
 	defer l.mu.Unlock()
 	var called []record.Call
 	if !child.ID.IsZero() {
@@ -579,8 +574,8 @@ func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int,
 	}
 	e.recorded.called = append(e.recorded.called, called...)
 	before := l.appended
-	e.recorded.last = l.add(rs...)
-	l.takes(e, l.appended-before)
+	e.recorded.last = b.add(rs...)
+	b.takes(e, l.appended-before)
 	p.end += end
 	return 0, true
 }
@@ -605,7 +600,7 @@ func (e *execution) writeDown(child record.Call, machines ...uint8) bool {
 // has.
 func (e *execution) needsRoom(bytes int, what string) bool {
 	l := e.node.ledger
-	charged := func(left int) bool { return l.charge(e, bytes, left) || l.mayExceed(e, bytes, left) }
+	charged := func(l lockedLedger, left int) bool { return l.charge(e, bytes, left) || l.mayExceed(e, bytes, left) }
 	return l.promised(e, bytes, charged) || e.hasNoRoom(what)
 }
 

@@ -100,8 +100,8 @@ func (c *counters) moves(length, most int) (inside bool) {
 // Stats returns the node's counters.
 func (n *Node) Stats() Stats {
 	c := &n.stats
-	n.ledger.mu.Lock()
-	room, _ := n.ledger.bytesLeft()
+	b := n.ledger.lock()
+	room, _ := b.bytesLeft()
 	n.ledger.mu.Unlock()
 	return Stats{
 		LedgerRoom: room,

@@ -113,8 +113,8 @@ func (x *export) again(known *record.Execution, a *alone) bool {
 		return false
 	}
 	n.reports.takeUp(e)
-	l.mu.Lock()
-	l.promiseAgain(e)
+	b := l.lock()
+	b.promiseAgain(e)
 	_, _, waits := l.table.Waits(known.ID)
 	l.mu.Unlock()
 	owed := !l.resumes.memory[known.ID].over()
